@@ -1,0 +1,71 @@
+# `make demo` and `make test` do everything on a machine with python3 >= 3.11 and pip. `make help` lists the rest.
+#   PYTHON=python3.12   the interpreter that .venv is made from
+#   VENV=/some/folder   another place for the environment
+#   PY=python3          an interpreter that has what it needs: nothing is created or installed
+PYTHON  ?= python3
+VENV    ?= .venv
+PROFILE ?= quick
+ARGS    ?=
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+ifdef PY
+RUN :=
+DEV :=
+else
+PY  := $(VENV)/bin/python
+RUN := $(VENV)/.run
+DEV := $(VENV)/.dev
+endif
+
+DEPENDENCIES := pyproject.toml constraints.txt .ci/environment
+
+$(VENV)/.run: $(DEPENDENCIES)
+	PYTHON=$(PYTHON) .ci/environment $(VENV) dsl
+	touch $@
+
+$(VENV)/.dev: $(DEPENDENCIES)
+	PYTHON=$(PYTHON) .ci/environment $(VENV) dev
+	touch $@ $(VENV)/.run
+
+.PHONY: help
+help:  ## list the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1 \2/p' $(MAKEFILE_LIST) | while read -r name text; do printf 'make %-11s %s\n' "$$name" "$$text"; done
+
+.PHONY: demo
+demo: $(RUN)  ## print the tutorial, then compile, check and (on a Hopper GPU) run the GEMM
+	$(PY) -m cutepy demo $(ARGS)
+
+.PHONY: test
+test: $(DEV)  ## run the tests; at least 200 examples a property
+	$(PY) -m pytest --hypothesis-profile=$(PROFILE) $(ARGS)
+
+.PHONY: test-deep
+test-deep: $(DEV)  ## run the properties with 20,000 examples each, and the slow tests
+	$(PY) -m pytest --hypothesis-profile=deep -m "hypothesis or deep" $(ARGS)
+
+.PHONY: check
+check: $(DEV)  ## lint, types, layers, doctests, documentation, wheel
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(PY) -c 'from importlinter.cli import lint_imports_command as lint; lint()' --no-cache
+	$(PY) -m pytest -q --doctest-modules cutepy
+	$(PY) -m pytest -q tests/docs tests/packaging
+	$(PY) -m mkdocs build --strict --quiet
+
+.PHONY: format
+format: $(DEV)  ## rewrite the sources in the one format
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+.PHONY: docs
+docs: $(DEV)  ## serve the documentation at http://127.0.0.1:8000
+	$(PY) -m mkdocs serve
+
+.PHONY: clean
+clean:  ## remove the environment and everything built
+	rm -rf $(VENV) build dist site mutants *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
