@@ -1,0 +1,51 @@
+"""cutepy: see, write, check and run Hopper kernels on NVIDIA's CuTe DSL.
+
+`import cutepy` loads nothing else: its attributes are the package's rooms, each imported on first use.
+
+Examples
+--------
+>>> import cutepy
+>>> print(cutepy.layouts.Layout((4, 8), (8, 1)))
+(4,8):(8,1)
+"""
+
+import importlib
+import os
+from types import ModuleType
+
+__version__ = "0.1.0"
+
+_LINKS = ("layouts", "kernels")
+_ROOMS = ("cli", "dsl", "kernels", "layouts", "testing")
+
+__all__ = ["__version__"]
+
+
+def _check_links() -> None:
+    """Raise ImportError where cutepy/layouts or cutepy/kernels is no folder: the checkout lost its symbolic links."""
+    here = os.path.dirname(__file__)  # noqa: PTH120  pathlib would cost a fifth of the import budget
+    broken = [name for name in _LINKS if not os.path.isdir(os.path.join(here, name))]  # noqa: PTH112, PTH118
+    if broken:
+        found = ", ".join(f"cutepy/{name}" for name in broken)
+        raise ImportError(
+            f"{found} must be a symbolic link to the top-level folder of the same name, and is none. Zip archives, "
+            "and git with core.symlinks=false, write such links as small text files. "
+            "Restore them with `git config core.symlinks true && git checkout -- cutepy`, "
+            f"or in {here}: `rm -f {' '.join(broken)}`, then "
+            + ", ".join(f"`ln -s ../{name} {name}`" for name in broken)
+        )
+
+
+_check_links()
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import a room of the package on first use (PEP 562)."""
+    if name in _ROOMS:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(_ROOMS)}")
+
+
+def __dir__() -> list[str]:
+    """Name the rooms too, so that completion finds them before their first use."""
+    return sorted({*globals(), *_ROOMS})

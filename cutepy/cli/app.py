@@ -1,0 +1,80 @@
+"""The commands of `cutepy`, each a thin door to the module that does the work."""
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="cutepy",
+    help="See, write, check and run Hopper kernels on the CuTe DSL.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import cutepy
+
+        typer.echo(f"cutepy {cutepy.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def tutorial() -> None:
+    """Walk through the WGMMA tutorial's tensors, printing each beside the vector that it must equal."""
+    from cutepy.cli.tutorial import run
+
+    run()
+
+
+@app.command()
+def demo() -> None:
+    """Print the tutorial, then compile the GEMM, check its PTX, and run it where there is a Hopper GPU."""
+    from cutepy.cli.demo import run
+
+    raise typer.Exit(run())
+
+
+@app.command()
+def parse(
+    text: Annotated[str, typer.Argument(help="What C++ CuTe, the DSL or cutepy prints, e.g. '(4,8):(8,1)'.")],
+) -> None:
+    """Read a layout, swizzle, tiler or coordinate, and say what it is."""
+    from cutepy.cli.parse import describe
+    from cutepy.layouts import LayoutError
+
+    try:
+        typer.echo(describe(text))
+    except LayoutError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+
+
+@app.command()
+def desc(value: Annotated[str, typer.Argument(help="The 64-bit GMMA descriptor, decimal or 0x-hexadecimal.")]) -> None:
+    """Decode a 64-bit GMMA (wgmma) shared-memory descriptor."""
+    from cutepy.layouts import sm90
+
+    try:
+        descriptor = sm90.GmmaDescriptor.decode(int(value, 0))
+    except ValueError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+    typer.echo(repr(descriptor))
+    typer.echo(descriptor.explain())
+
+
+def main() -> None:
+    """Run the command line on `sys.argv`; the process ends with the command's exit code."""
+    app()

@@ -1,0 +1,42 @@
+"""What every test shares: the property profiles, and the skips for hardware that is absent."""
+
+import importlib.util
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# A deadline would measure the machine, not the code. `make test` runs quick, continuous integration ci.
+settings.register_profile(
+    "quick", max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.register_profile("ci", settings.get_profile("quick"), derandomize=True)
+settings.register_profile("deep", settings.get_profile("quick"), max_examples=20_000)
+settings.load_profile("quick")
+
+
+def hopper_gpus() -> int:
+    """Count the GPUs of compute capability 9.0."""
+    if importlib.util.find_spec("torch") is None:
+        return 0
+    import torch
+
+    return sum(torch.cuda.get_device_capability(i) == (9, 0) for i in range(torch.cuda.device_count()))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what this machine cannot run, saying what is missing."""
+    if any(item.get_closest_marker("dsl") for item in items) and importlib.util.find_spec("cutlass") is None:
+        skip(items, "dsl", "needs nvidia-cutlass-dsl: pip install 'cutepy[dsl]'")
+    if any(item.get_closest_marker("gpu") or item.get_closest_marker("multigpu") for item in items):
+        gpus = hopper_gpus()
+        if gpus < 1:
+            skip(items, "gpu", "needs a Hopper GPU (compute capability 9.0)")
+        if gpus < 2:
+            skip(items, "multigpu", f"needs at least 2 Hopper GPUs, got {gpus}")
+
+
+def skip(items: list[pytest.Item], marker: str, reason: str) -> None:
+    """Skip the items that bear `marker`."""
+    for item in items:
+        if item.get_closest_marker(marker):
+            item.add_marker(pytest.mark.skip(reason=reason))

@@ -1,0 +1,101 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cutepy
+
+ROOT = Path(__file__).parents[2]
+HEAVY = {"cuda", "cutlass", "hypothesis", "numpy", "pytest", "rich", "torch", "typer"}
+# `-X importtime` of cutepy.layouts and all that it loads, best of five.
+IMPORT_LIMIT_US = 50_000
+
+
+def python(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=cwd)
+
+
+def test_layouts_loads_only_the_standard_library():
+    done = python("-c", "import sys, cutepy.layouts; print(*sorted({name.partition('.')[0] for name in sys.modules}))")
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.split())
+    assert "cutepy" in loaded
+    assert not loaded & HEAVY
+
+
+@pytest.mark.parametrize("module", ["cutepy", "cutepy.kernels"])
+def test_light_packages_load_no_tensor_library(module):
+    done = python("-c", f"import sys, {module}; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))")
+    assert done.returncode == 0, done.stderr
+    assert not set(done.stdout.split()) & {"cutlass", "numpy", "torch"}
+
+
+def import_time_us(module: str) -> int:
+    done = python("-X", "importtime", "-c", f"import {module}")
+    assert done.returncode == 0, done.stderr
+    # Lines read `import time: self | cumulative | name`, an import nested in another indented below it.
+    rows = [line.removeprefix("import time:").split("|") for line in done.stderr.splitlines()]
+    packages = {name.strip(): int(total) for _, total, name in rows if total.strip().isdigit()}
+    root = module.partition(".")[0]
+    return packages[module] + (packages[root] if root != module else 0)
+
+
+def test_layouts_imports_within_its_limit():
+    best = min(import_time_us("cutepy.layouts") for _ in range(5))
+    assert best < IMPORT_LIMIT_US
+
+
+def test_import_time_counts_what_a_module_loads(tmp_path, monkeypatch):
+    (tmp_path / "slow_one.py").write_text("import time\ntime.sleep(0.08)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert import_time_us("slow_one") > IMPORT_LIMIT_US
+
+
+def test_rooms_are_reached_as_attributes():
+    done = python("-c", "import cutepy; print(cutepy.layouts.__name__, cutepy.kernels.__name__)")
+    assert done.stdout.split() == ["cutepy.layouts", "cutepy.kernels"], done.stderr
+
+
+def test_every_room_is_named():
+    rooms = {path.parent.name for path in (ROOT / "cutepy").glob("*/__init__.py")}
+    assert rooms == set(cutepy._ROOMS)
+    assert rooms <= set(dir(cutepy))
+
+
+def test_unknown_attribute_says_what_exists():
+    with pytest.raises(AttributeError, match=r"no attribute 'layout'; it has .*layouts"):
+        cutepy.layout  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["kernels", "layouts"])
+def test_import_under_another_name_fails_clearly(name):
+    done = python("-c", f"import {name}")
+    assert done.returncode != 0
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError")
+    assert f"cutepy.{name}" in last
+
+
+@pytest.mark.parametrize("name", ["kernels", "layouts"])
+def test_broken_links_are_recognised(name, tmp_path):
+    # What a zip archive leaves: the link's target as a text file.
+    package = tmp_path / "cutepy"
+    package.mkdir()
+    (package / "__init__.py").write_text((ROOT / "cutepy" / "__init__.py").read_text())
+    for link in ("kernels", "layouts"):
+        (tmp_path / link).mkdir()
+        (tmp_path / link / "__init__.py").touch()
+        (package / link).symlink_to(f"../{link}")
+    (package / name).unlink()
+    (package / name).write_text(f"../{name}")
+
+    broken = python("-c", "import cutepy", cwd=tmp_path)
+    assert broken.returncode != 0
+    last = broken.stderr.strip().splitlines()[-1]
+    assert last.startswith(f"ImportError: cutepy/{name} must be a symbolic link")
+
+    command = last.split("`")[3:]
+    for step in command[0::2]:
+        subprocess.run(step, shell=True, check=True, cwd=package)
+    assert python("-c", "import cutepy", cwd=tmp_path).returncode == 0
