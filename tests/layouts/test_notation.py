@@ -1,0 +1,352 @@
+"""``parse`` and ``to_text``: what they write, what they read, what they refuse."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from cutepy.layouts import ComposedLayout, Layout, ScaledBasis, SmemPtr, Swizzle, parse, to_text
+from cutepy.layouts.errors import ParseError
+
+SW128 = Swizzle(3, 4, 3)
+NEGATIVE = Swizzle(3, 0, -3)
+TILE = Layout((64, 8), (1, 64))
+
+# (value, text), read and written alike.
+PAIRS: list[tuple[Any, str]] = [
+    (0, "0"),
+    (-7, "-7"),
+    ((), "()"),
+    ((4,), "(4)"),
+    (((4,),), "((4))"),
+    ((8, (2, 4), ()), "(8,(2,4),())"),
+    (None, "_"),
+    ((None,), "<_>"),
+    ((8, None, Layout((2, 2), (1, 4))), "<8,_,(2,2):(1,4)>"),
+    (((0, None), None, (1, 2)), "<<0,_>,_,(1,2)>"),
+    ((Layout(8, 1),), "<8:1>"),
+    ((Layout((4,), (1,)), 0), "<(4):(1),0>"),
+    (ScaledBasis(1, (0,)), "1@0"),
+    (ScaledBasis(-3, (1, 0)), "-3@0@1"),
+    ((ScaledBasis(1, (0,)), 2), "(1@0,2)"),
+    (Layout(4, 2), "4:2"),
+    (Layout((), ()), "():()"),
+    (Layout((2, (4, 2)), (-1, (2, 8))), "(2,(4,2)):(-1,(2,8))"),
+    (Layout((8, (2, 2)), (ScaledBasis(1, (0,)), (ScaledBasis(1, (1, 0)), 0))), "(8,(2,2)):(1@0,(1@0@1,0))"),
+    (SW128, "Sw<3,4,3>"),
+    (NEGATIVE, "Sw<3,0,-3>"),
+    ((SW128,), "<Sw<3,4,3>>"),
+    (SmemPtr(16), "smem_ptr[16b](unset)"),
+    (SmemPtr(8, 0x400), "smem_ptr[8b](0x400)"),
+    (SmemPtr(8, 0), "smem_ptr[8b](0x0)"),
+    (ComposedLayout(SW128, -5, TILE), "Sw<3,4,3> o -5 o (64,8):(1,64)"),
+    (ComposedLayout(SW128, SmemPtr(16), TILE), "Sw<3,4,3> o smem_ptr[16b](unset) o (64,8):(1,64)"),
+    (ComposedLayout(TILE, (1, 2), Layout(2, ScaledBasis(1, (0,)))), "(64,8):(1,64) o (1,2) o 2:1@0"),
+    (
+        ComposedLayout(ComposedLayout(SW128, 0, TILE), 4, Layout(8, 1)),
+        "(Sw<3,4,3> o 0 o (64,8):(1,64)) o 4 o 8:1",
+    ),
+    (ComposedLayout(SW128, 0, ComposedLayout(NEGATIVE, 1, TILE)), "Sw<3,4,3> o 0 o Sw<3,0,-3> o 1 o (64,8):(1,64)"),
+    ((ComposedLayout(SW128, 0, Layout(8, 1)), 3), "<Sw<3,4,3> o 0 o 8:1,3>"),
+    ((ComposedLayout(SW128, 0, Layout(8, 1)),), "<Sw<3,4,3> o 0 o 8:1>"),
+]
+
+# (text of another tool, our text of the same value).
+FOREIGN = [
+    # C++ CuTe
+    ("((_64,_2),(_8,_8),_3):((_1,_512),(_64,_1024),_8192)", "((64,2),(8,8),3):((1,512),(64,1024),8192)"),
+    ("(_4,_2):(_-1,0)", "(4,2):(-1,0)"),
+    ("(_1@0,_1@1)", "(1@0,1@1)"),
+    ("(_8:_1,_,_4)", "<8:1,_,4>"),
+    ("(8:1)", "<8:1>"),
+    ("(Sw<3,4,3>,4)", "<Sw<3,4,3>,4>"),
+    ("Sw<3,4,3> o smem_ptr[16b](0x7f8800000400) o 8:1", "Sw<3,4,3> o smem_ptr[16b](0x7f8800000400) o 8:1"),
+    ("Sw<3,4,3>_smem_ptr[16b](0x7f880000c400) o\n  8:1", "Sw<3,4,3> o smem_ptr[16b](0x7f880000c400) o 8:1"),
+    ("Sw<3,4,3>_smem_ptr[16b]((nil)) o 8:1", "Sw<3,4,3> o smem_ptr[16b](0x0) o 8:1"),
+    ("smem_ptr[16b](0x400) o 8:1", "8:1"),
+    (
+        "gmem_ptr[16b](0x7f877a780000) o ((_2,_2,_8),_2,_2):((512,_8,4096),_64,32768)",
+        "((2,2,8),2,2):((512,8,4096),64,32768)",
+    ),
+    ("ptr[16b](0x7feee1fffbe0) o _8:_1", "8:1"),
+    ("ptr[32b](0x10) o Sw<3,4,3> o _0 o _8:_1", "Sw<3,4,3> o 0 o 8:1"),
+    ("GMMA::DescriptorIterator o (_1,_2,_4,_3):(_0,_64,_256,_1024)", "(1,2,4,3):(0,64,256,1024)"),
+    ("ArithTuple(_0,_0) o (8,4):(_1@0,_1@1)", "(8,4):(1@0,1@1)"),
+    # web pages
+    (
+        "Sw&lt;3,4,3&gt; o smem_ptr[16b](unset) o (_128,_64):(_64,_1)",
+        "Sw<3,4,3> o smem_ptr[16b](unset) o (128,64):(64,1)",
+    ),
+    ("Sw&lt;3,4,3> o 0 o&nbsp;8:1", "Sw<3,4,3> o 0 o 8:1"),
+    ("&lt;8,_&gt;", "<8,_>"),
+    # the DSL
+    ("S<3,4,3>", "Sw<3,4,3>"),
+    ("S<3,0,-3 o 0 o (8,8):(1,8)", "Sw<3,0,-3> o 0 o (8,8):(1,8)"),
+    ("S<3,0,-3", "Sw<3,0,-3>"),
+    ("(S<3,0,3> o 0 o 8:1 o 0 o 8:2)", "Sw<3,0,3> o 0 o 8:1 o 0 o 8:2"),
+    ("tensor<ptr<f32, generic> o (8,4):(4,1)>", "(8,4):(4,1)"),
+    ("tensor<ptr<f32, rmem, align<32>> o (4,4):(1,4)>", "(4,4):(1,4)"),
+    ("tensor<ptr<f16, smem, align<1024>, S<3,4,3>> o 8:1>", "Sw<3,4,3> o smem_ptr[16b](unset) o 8:1"),
+    ("tensor<ptr<f8E4M3FN, smem, align<1024>, S<2,0,-3>> o 8:1>", "Sw<2,0,-3> o smem_ptr[8b](unset) o 8:1"),
+    ("tensor<ptr<f16, smem, align<1024>> o S<3,4,3> o 0 o 8:1>", "Sw<3,4,3> o 0 o 8:1"),
+    ("tensor<(0,0) o (8,8):(1@0,1@1)>", "(8,8):(1@0,1@1)"),
+    ("tensor<(0,(0,0)) o 8:1@0>", "8:1@0"),
+    ("[2:1;_]", "<2:1,_>"),
+    ("[(4,2):(1,8);[2:1;_];8]", "<(4,2):(1,8),<2:1,_>,8>"),
+    # pycute and Python
+    ("(2, 3):(1, 2)", "(2,3):(1,2)"),
+    ("(4,):(1,)", "(4):(1)"),
+    ("SW_3_4_-3 o 0 o (8, 8):(1, 8)", "Sw<3,4,-3> o 0 o (8,8):(1,8)"),
+    ("(None, 3)", "<_,3>"),
+    # grouping
+    ("(4:1) o 0 o (8:1)", "4:1 o 0 o 8:1"),
+    ("(Sw<3,4,3>) o 0 o (8:1)", "Sw<3,4,3> o 0 o 8:1"),
+    ("Sw<3,4,3> o 0 o (Sw<1,0,1> o 0 o 8:1)", "Sw<3,4,3> o 0 o Sw<1,0,1> o 0 o 8:1"),
+    (" \t( 8 ,\n 2 ) : ( 1 , 8 ) ", "(8,2):(1,8)"),
+]
+
+# (text, position of the caret, part of the message).
+REJECTED = [
+    ("", 0, "expected an integer, '_', '(', '<' or a swizzle, got the end of the text"),
+    ("(2,3:(1,2)", 5, "nesting"),
+    ("(2,3]:(1,2)", 4, "expected ',' or ')', got ']'"),
+    ("(2,3", 4, "expected ',' or ')', got the end of the text"),
+    ("<2,3)", 4, "expected ',' or '>', got ')'"),
+    ("(2,,3)", 3, "got ','"),
+    ("[2,3]", 2, "expected ';' or ']', got ','"),
+    ("(2,3) 4", 6, "expected the end of the text, got '4'"),
+    ("((_64,_2),(_8,_8),_3)(_1,_512)", 21, "expected the end of the text, got '('"),
+    ("(2,x)", 3, "got 'x'"),
+    ("(2,$)", 3, "'$' is not part of the notation"),
+    ("(2,3):1", 6, "nesting"),
+    ("4:_", 2, "a stride holds integers and scaled bases only, got '_'"),
+    ("4:", 2, "got the end of the text"),
+    ("-4:1", 0, "extents must be >= 0"),
+    ("_:1", 0, "a shape holds integers only, got '_'"),
+    ("(2,_):(1,2)", 3, "a shape holds integers only, got '_'"),
+    ("1@0:1", 1, "a shape holds integers only, got '@'"),
+    ("<8>:1", 0, "a shape holds integers only, got '<'"),
+    ("8:(1:1)", 4, "a stride holds integers and scaled bases only, got ':'"),
+    ("8:ptr[16b](0x10)", 2, "a stride holds"),
+    ("1@", 2, "expected an integer"),
+    ("1@-1", 2, "expected a mode >= 0, got -1"),
+    ("Sw<3,4", 6, "expected ','"),
+    ("Sw<3,4,3", 8, "expected '>'"),
+    ("Sw<3,4,-3 o 0 o 8:1", 10, "expected '>', got 'o'"),
+    ("S<3,4,3 o 0 o 8:1", 8, "expected '>', got 'o'"),
+    ("Sw<3,4,1>", 0, "abs(shift) must be >= bits"),
+    ("(8,Sw<-1,4,3>)", 3, "bits and base must be >= 0"),
+    ("Sw<3,4,3> o 0", 13, "A o OFFSET o B"),
+    ("Sw<3,4,3> o 0 o", 15, "got the end of the text"),
+    ("8:1 o 0 o 4", 10, "the right operand of 'o' must be a layout"),
+    ("8 o 0 o 4:1", 0, "the left operand of 'o' must be a layout or a swizzle"),
+    ("8:1 o _ o 4:1", 6, "offset must be"),
+    ("8:1 o 2:1 o 4:1", 6, "offset must be"),
+    ("Sw<3,4,3> o gmem_ptr[16b](0x10) o 8:1", 12, "offset"),
+    ("Sw<3,4,3> o Sw<3,4,3>_smem_ptr[16b](0x10) o 8:1", 12, "offset"),
+    ("gmem_ptr[16b](0x10)", 19, "a layout after the pointer"),
+    ("Sw<3,4,3>_smem_ptr[16b](0x10)", 29, "a layout after the pointer"),
+    ("Sw<3,4,3>_gmem_ptr[16b](0x10) o 8:1", 9, "got '_gmem_ptr"),
+    ("(ptr[16b](0x10),3)", 15, "a layout after the pointer"),
+    ("smem_ptr[16b](where)", 0, "got 'smem_ptr'"),
+    ("tensor<(0,3) o (8):(1@0)>", 10, "starts at 3, not 0"),
+    ("ArithTuple(_0,_1) o 8:1@0", 14, "starts at _1, not 0"),
+    ("tensor<ptr<f32, smem> o 8:1", 27, "expected '>'"),
+    ("tensor<ptr<f, smem, S<3,4,3>> o 8:1>", 7, "no width in bits"),
+    ("(?,4):(1,?)", 1, "? is known only at run time"),
+    ("(4,4):(?{i64 div=8},1)", 7, "?{i64 div=8} is known only at run time"),
+    ("(" + "9" * 5000 + ",1)", 1, "digits"),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), PAIRS, ids=[text for _, text in PAIRS])
+def test_writes_and_reads_the_same_text(value: Any, text: str) -> None:
+    assert to_text(value) == text
+    assert parse(text) == value
+    assert type(parse(text)) is type(value)
+    if isinstance(value, Layout | ScaledBasis | Swizzle | SmemPtr | ComposedLayout):
+        assert str(value) == text
+
+
+@pytest.mark.parametrize(("foreign", "ours"), FOREIGN, ids=[foreign for foreign, _ in FOREIGN])
+def test_reads_what_other_tools_print(foreign: str, ours: str) -> None:
+    assert to_text(parse(foreign)) == ours
+
+
+@pytest.mark.parametrize(("text", "position", "message"), REJECTED, ids=[text[:60] for text, _, _ in REJECTED])
+def test_refuses_with_a_caret_under_the_offender(text: str, position: int, message: str) -> None:
+    with pytest.raises(ParseError, match=re.escape(message)) as caught:
+        parse(text)
+    assert (caught.value.text, caught.value.position) == (text, position)
+    shown, caret = str(caught.value).splitlines()[-2:]
+    if text:
+        assert shown.strip() == text.strip()
+        indent = len(shown) - len(text) if not text.isspace() else 0
+        assert caret.index("^") == indent + position
+
+
+def test_tuple_types_do_not_blur() -> None:
+    assert parse("4") == 4
+    assert parse("(4)") == (4,)
+    assert parse("4:1") != parse("(4):(1)")
+
+
+@pytest.mark.parametrize("value", [True, 1.5, "4", [1, 2], (1, True), object(), {1: 2}])
+def test_writes_nothing_else(value: object) -> None:
+    with pytest.raises(TypeError, match="to_text writes"):
+        to_text(value)
+
+
+def test_writes_subclasses_of_its_types() -> None:
+    class Size(int):
+        pass
+
+    class Pair(tuple[int, ...]):
+        __slots__ = ()
+
+    assert to_text(Pair((Size(3), 4))) == "(3,4)"
+
+
+@pytest.mark.parametrize("text", [b"4", 4, None])
+def test_reads_nothing_but_text(text: object) -> None:
+    with pytest.raises(TypeError, match="parse reads a str"):
+        parse(text)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["(" * 100_000, "<" * 100_000 + ">" * 100_000, "Sw<0,0,0> o 0 o " * 50_000 + "4:1"])
+def test_nesting_beyond_the_stack_is_an_error_of_the_text(text: str) -> None:
+    with pytest.raises(ParseError):
+        parse(text)
+
+
+# Properties
+
+integers = st.integers(-(2**40), 2**40)
+extents = st.integers(0, 2**20)
+bases = st.builds(ScaledBasis, integers, st.lists(st.integers(0, 3), min_size=1, max_size=3).map(tuple))
+shapes = st.recursive(extents, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=8)
+int_tuples = st.recursive(integers | bases, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=8)
+
+
+def strides_like(shape: Any) -> st.SearchStrategy[Any]:
+    """Draw strides congruent to `shape`."""
+    return st.tuples(*map(strides_like, shape)) if isinstance(shape, tuple) else integers | bases
+
+
+layouts = shapes.flatmap(lambda shape: st.builds(Layout, st.just(shape), strides_like(shape)))
+swizzles = st.tuples(st.integers(0, 5), st.integers(0, 6), st.integers(0, 5), st.booleans()).map(
+    lambda t: Swizzle(t[0], t[1], -(t[0] + t[2]) if t[3] else t[0] + t[2])
+)
+plain = shapes.flatmap(lambda s: st.builds(Layout, st.just(s), integer_strides_like(s)))
+pointers = st.builds(SmemPtr, st.sampled_from([1, 4, 8, 16, 32, 64]), st.none() | st.integers(0, 2**47))
+
+
+def integer_strides_like(shape: Any) -> st.SearchStrategy[Any]:
+    """Draw integer strides congruent to `shape`."""
+    return st.tuples(*map(integer_strides_like, shape)) if isinstance(shape, tuple) else integers
+
+
+composed = st.recursive(
+    st.builds(ComposedLayout, swizzles, integers | pointers, plain),
+    lambda inner: st.builds(ComposedLayout, inner | swizzles | plain, integers, inner | plain),
+    max_leaves=3,
+)
+leaves = int_tuples | st.none() | layouts | swizzles | composed | pointers
+values = leaves | st.recursive(leaves, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=6)
+
+
+@given(values)
+def test_parse_inverts_to_text(value: Any) -> None:
+    text = to_text(value)
+    again = parse(text)
+    assert again == value
+    assert to_text(again) == text
+
+
+@given(values, st.data())
+def test_space_between_symbols_means_nothing(value: Any, data: st.DataObject) -> None:
+    pieces = re.findall(r"\w*mem_ptr\[.*?\)|Sw<|-?\w+|\W", to_text(value))
+    blanks = data.draw(st.lists(st.sampled_from(["", " ", "\n ", "\t"]), min_size=len(pieces), max_size=len(pieces)))
+    spaced = "".join(piece + blank for piece, blank in zip(pieces, blanks, strict=True))
+    assert parse(spaced) == value
+
+
+def parses_or_says_why(text: str) -> None:
+    """Whatever the text, parse gives a value that survives the round trip, or a ParseError within the text."""
+    try:
+        value = parse(text)
+    except ParseError as error:
+        reason = error
+    else:
+        assert parse(to_text(value)) == value
+        return
+    assert reason.text == text
+    assert 0 <= reason.position <= len(text)
+
+
+FRAGMENTS = [
+    "(",
+    ")",
+    "<",
+    ">",
+    "[",
+    "]",
+    ";",
+    ",",
+    ":",
+    "@",
+    "_",
+    "o",
+    " o ",
+    "0",
+    "1",
+    "-3",
+    "64",
+    "Sw<",
+    "S<",
+    "3,4,3>",
+    "smem_ptr[16b](unset)",
+    "_smem_ptr[8b](0x10)",
+    "ptr[1b]((nil))",
+    "tensor<",
+    "ptr<f16, smem, align<8>>",
+    "?",
+    "&lt;",
+    "&gt;",
+    "None",
+    "SW_1_2_3",
+    "ArithTuple",
+    "GMMA::DescriptorIterator",
+    "{",
+    "\n",
+    "x",
+]
+
+
+@given(st.text(max_size=30) | st.lists(st.sampled_from(FRAGMENTS), max_size=16).map("".join))
+@example("S<3,0,-3")
+@example("<S<3,0,-3>")
+@example("()o()o()")
+@example("(" * 2000)
+def test_garbage_raises_nothing_but_parse_error(text: str) -> None:
+    parses_or_says_why(text)
+
+
+@given(st.one_of(values.map(to_text), st.sampled_from([foreign for foreign, _ in FOREIGN])), st.data())
+def test_damaged_text_raises_nothing_but_parse_error(text: str, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(text)))
+    parses_or_says_why(text[:at])
+    parses_or_says_why(text[at:])
+    parses_or_says_why(text[:at] + data.draw(st.sampled_from(FRAGMENTS)) + text[at:])
+    parses_or_says_why(text[:at] + text[at + 1 :])
+
+
+def test_every_prefix_of_the_forms_above() -> None:
+    for text in itertools.chain((text for _, text in PAIRS), (foreign for foreign, _ in FOREIGN)):
+        for end in range(len(text)):
+            parses_or_says_why(text[:end])
