@@ -55,7 +55,7 @@ check: $(DEV)  ## lint, types, layers, doctests, documentation, wheel
 	$(PY) -c 'from importlinter.cli import lint_imports_command as lint; lint()' --no-cache
 	$(PY) -m pytest -q --doctest-modules cutepy
 	$(PY) -m pytest -q tests/docs tests/packaging
-	$(PY) -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 
 .PHONY: format
 format: $(DEV)  ## rewrite the sources in the one format
