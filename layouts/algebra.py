@@ -1,0 +1,481 @@
+"""The layout algebra: coalesce, filter, composition, complement and the inverses.
+
+Every function takes layouts as functions on integers and returns a layout whose values its docstring states. Composed
+layouts are served by what CuTe defines for them, mostly the same operation on their domain.
+
+References
+----------
+CuTe ``layout.hpp``, ``layout_composed.hpp`` and ``swizzle_layout.hpp``, whose results these functions equal mode for
+mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .basis import ScaledBasis, basis_get, basis_value
+from .composed import ComposedLayout, compose
+from .coordinates import compact_col_major
+from .errors import LayoutError, operation
+from .int_tuple import IntTuple, ceil_div, flatten_to_tuple, product, shape_of, signum, truncated_div, unwrap, wrap
+from .layout import Layout, LayoutBase, concat_layouts, raw_layout
+from .modes import coprofile, filter_zeros
+from .swizzle import Swizzle, make_swizzle
+
+# A Layout, ComposedLayout or Swizzle; or what tiles a layout: a Layout, an int, None (CuTe's _) or a tuple of tilers.
+AnyLayout = Any
+Tiler = Any
+
+
+def require_layout(name: str, x: object) -> None:
+    """Raise the TypeError of public function `name` for an operand that is no layout."""
+    if not isinstance(x, LayoutBase):
+        raise TypeError(f"{name}: a layout is required, got {x!r} of type {type(x).__name__}")
+
+
+def by_mode(name: str, function: Any, layout: Layout, tilers: tuple[Any, ...], *, keep: bool) -> Layout:  # noqa: ANN401
+    """Apply `function(mode, tiler)` mode by mode; modes beyond the tilers are kept or dropped."""
+    modes = list(layout)
+    if len(tilers) > len(modes):
+        raise LayoutError(name, (layout, tilers), f"too many modes: rank must be <= {len(modes)}, got {len(tilers)}")
+    done = [function(mode, tiler) for mode, tiler in zip(modes, tilers, strict=False)]
+    return concat_layouts(tuple(done + modes[len(tilers) :] if keep else done))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Coalesce and filter
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def coalesce(layout: AnyLayout, profile: IntTuple = None) -> AnyLayout:
+    """Merge modes: the same function on integers ``0 <= i < size``, of the fewest modes.
+
+    Parameters
+    ----------
+    layout : Layout or ComposedLayout
+    profile : IntTuple, optional
+        Coalesce separately at each of its leaves, keeping its nesting. A shape (integers) coalesces to its size.
+
+    Examples
+    --------
+    >>> print(coalesce(Layout((2, (1, 6)), (1, (6, 2)))))
+    12:1
+    >>> print(coalesce(Layout((2, (1, 6)), (1, (6, 2))), (1, 1)))
+    (2,6):(1,2)
+    """
+    if isinstance(layout, Layout):
+        if isinstance(profile, tuple):
+            return by_mode("coalesce", coalesce, layout, profile, keep=True)
+        return _coalesce(layout.shape, layout.stride)
+    if isinstance(layout, ComposedLayout):
+        return layout.on_domain(coalesce, profile)
+    if isinstance(layout, (int, tuple)):
+        return product(layout)
+    require_layout("coalesce", layout)
+    return layout
+
+
+def _coalesce(shape: IntTuple, stride: IntTuple) -> Layout:
+    if shape.__class__ is not tuple:
+        return raw_layout(1, 0) if shape == 1 else raw_layout(shape, stride)
+    return _merge(flatten_to_tuple(shape), flatten_to_tuple(stride))
+
+
+def _merge(shapes: Sequence[Any], strides: Sequence[Any]) -> Layout:
+    """Drop modes of size 1 and merge neighbours that continue one another."""
+    new_shapes: list[Any] = []
+    new_strides: list[Any] = []
+    follow: Any = None  # the stride with which a mode would continue the last one
+    for s, d in zip(shapes, strides, strict=True):
+        if s == 1:
+            continue
+        if d == follow:
+            new_shapes[-1] *= s
+        else:
+            new_shapes.append(s)
+            new_strides.append(d)
+        follow = s * d
+    if len(new_shapes) > 1:
+        return raw_layout(tuple(new_shapes), tuple(new_strides))
+    return raw_layout(new_shapes[0], new_strides[0]) if new_shapes else raw_layout(1, 0)
+
+
+def _coalesce_unbounded(layout: Layout, profile: IntTuple) -> Layout:
+    """Coalesce keeping the function also beyond the domain, where the last mode goes on; leaf by leaf of `profile`."""
+    if isinstance(profile, tuple):
+        return by_mode("composition", _coalesce_unbounded, layout, profile, keep=True)
+    shape, stride = layout.shape, layout.stride
+    if shape.__class__ is not tuple:
+        return layout if shape != 1 else raw_layout(2, stride)
+    shapes, strides = flatten_to_tuple(shape), flatten_to_tuple(stride)
+    if shapes and shapes[-1] == 1:
+        shapes = (*shapes[:-1], 2)  # any extent but 1, so that the last stride survives
+    return _merge(shapes, strides)
+
+
+def filter(layout: AnyLayout, profile: IntTuple = None) -> AnyLayout:  # noqa: A001 - CuTe's and pycute's name
+    """Remove modes of stride 0 and size 1 and coalesce; ``1:0`` if none is left. With `profile`, at its leaves.
+
+    >>> print(filter(Layout((2, 8, 4), (0, 1, 8))))
+    32:1
+    """
+    if isinstance(layout, Layout):
+        if isinstance(profile, tuple):
+            return by_mode("filter", filter, layout, profile, keep=True)
+        return _filter(layout)
+    require_layout("filter", layout)
+    return layout.on_domain(filter, profile)
+
+
+def _filter(layout: Layout) -> Layout:
+    shape, stride = layout.shape, layout.stride
+    if shape.__class__ is not tuple:
+        return raw_layout(1, 0) if shape == 1 or stride == 0 else layout
+    pairs = zip(flatten_to_tuple(shape), flatten_to_tuple(stride), strict=True)
+    kept = [(s, d) for s, d in pairs if d != 0]
+    return _merge([s for s, _ in kept], [d for _, d in kept])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Composition
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@operation
+def composition(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:  # noqa: N803 - pycute's names
+    """Compose two functions: ``c -> layoutA(layoutB(c))`` on the domain of `layoutB`.
+
+    Parameters
+    ----------
+    layoutA : Layout, ComposedLayout or Swizzle
+        Applied last.
+    layoutB : Layout, ComposedLayout, Swizzle, int, None or tuple
+        Applied first. An int n is the layout ``n:1``; None, CuTe's ``_``, changes nothing; a tuple composes mode by
+        mode and drops the modes that it has no element for.
+
+    Returns
+    -------
+    Layout or ComposedLayout
+        Compatible with `layoutB`. A swizzle before a layout gives a composed layout; one after a layout moves to its
+        left, where its bits allow that.
+
+    Examples
+    --------
+    >>> print(composition(Layout((6, 2), (8, 2)), Layout((4, 3), (3, 1))))
+    ((2,2),3):((24,2),8)
+    >>> print(composition(Layout((12, (4, 8)), (59, (13, 1))), (Layout(3, 4), Layout(8, 2))))
+    (3,(2,4)):(236,(26,1))
+
+    Raises
+    ------
+    LayoutError
+        If strides or shapes do not divide as they must, or a tuple has more elements than `layoutA` modes.
+    """
+    return _composition(layoutA, layoutB)
+
+
+def _composition(a: AnyLayout, b: Tiler) -> AnyLayout:
+    if isinstance(a, Layout):
+        if isinstance(b, Layout):
+            return compose_layouts(a, b)
+        if b is None:
+            return a
+        if isinstance(b, tuple):
+            return by_mode("composition", _composition, a, b, keep=False)
+        if isinstance(b, Swizzle):
+            return _composition(make_swizzle(a(b.yyy_msk), a(b.zzz_msk)), a)
+        if isinstance(b, ComposedLayout):
+            if b.offset != 0:
+                raise LayoutError("composition", (a, b), f"the offset of the right operand must be 0, got {b.offset}")
+            return _composition(_composition(a, b.layoutB), b.layoutA)
+        if isinstance(b, int):
+            return compose_layouts(a, raw_layout(b, 1))
+    elif isinstance(a, ComposedLayout):
+        return compose(a.layoutB, a.offset, _composition(a.layoutA, b))
+    elif isinstance(a, Swizzle):
+        if isinstance(b, Layout):
+            return compose(a, 0, b)
+        if isinstance(b, Swizzle):
+            if a.shift != b.shift:
+                raise LayoutError("composition", (a, b), f"swizzles must have one shift, got {a.shift} and {b.shift}")
+            return make_swizzle(a.yyy_msk ^ b.yyy_msk, a.zzz_msk ^ b.zzz_msk)
+        if isinstance(b, ComposedLayout):
+            return ComposedLayout(a, 0, b)
+    raise TypeError(f"composition: cannot compose {type(a).__name__} with {type(b).__name__}")
+
+
+def compose_layouts(a: Layout, b: Layout) -> Layout:
+    """Compose two plain layouts."""
+    flat = _coalesce_unbounded(a, coprofile(b))
+    result: Layout = _compose_modes(a, flat.shape, flat.stride, b.shape, b.stride)
+    return result
+
+
+def _compose_modes(a: Layout, shapes: IntTuple, strides: IntTuple, shape: IntTuple, stride: IntTuple) -> Layout:
+    """Compose coalesced modes ``shapes:strides`` with each leaf of ``shape:stride``."""
+    if shape.__class__ is tuple:
+        parts = [_compose_modes(a, shapes, strides, s, d) for s, d in zip(shape, stride, strict=True)]
+        return concat_layouts(tuple(parts))
+    if stride.__class__ is ScaledBasis:
+        shapes, strides = basis_get(stride, shapes), basis_get(stride, strides)
+        stride = basis_value(stride)
+    if stride == 0:
+        return raw_layout(shape, 0)
+    if shapes.__class__ is not tuple:
+        return raw_layout(shape, stride * strides)
+    return _compose_leaf(a, shapes, strides, shape, stride)
+
+
+def _compose_leaf(a: Layout, shapes: tuple[Any, ...], strides: tuple[Any, ...], shape: int, stride: int) -> Layout:
+    """Walk the modes of the left operand with one integer mode: divide its stride out, then its shape."""
+    new_shapes: list[int] = []
+    new_strides: list[Any] = []
+    rest, step = shape, stride
+    for mode in range(len(shapes) - 1):
+        extent = shapes[mode]
+        if step >= extent:
+            if step % extent:
+                raise _stride_error(a, shape, stride, mode, extent, step)
+            step //= extent
+            continue
+        reach = -(-extent // abs(step))  # how many steps fit into this mode
+        if reach != 1 and rest != 1:
+            taken = min(reach, rest)
+            if rest % taken:
+                raise _shape_error(a, shape, stride, mode, extent, step, rest, reach)
+            new_shapes.append(taken)
+            new_strides.append(step * strides[mode])
+            rest //= taken
+        step = signum(step) * -(-abs(step) // extent)
+    if not new_shapes:
+        return raw_layout(rest, step * strides[-1])
+    if rest != 1:
+        new_shapes.append(rest)
+        new_strides.append(step * strides[-1])
+    return raw_layout(unwrap(tuple(new_shapes)), unwrap(tuple(new_strides)))
+
+
+def _stride_error(a: Layout, shape: int, stride: int, mode: int, extent: int, step: int) -> LayoutError:
+    condition = (
+        f"stride divisibility: the step of {step} that the right operand takes at mode {mode} of the left operand "
+        f"must divide by, or be smaller than, its shape {extent}"
+    )
+    return LayoutError("composition", (a, raw_layout(shape, stride)), condition)
+
+
+def _shape_error(
+    a: Layout, shape: int, stride: int, mode: int, extent: int, step: int, rest: int, reach: int
+) -> LayoutError:
+    condition = (
+        f"shape divisibility: the {rest} elements left of the right operand must be a multiple of the {reach} "
+        f"that mode {mode} of the left operand (shape {extent}) takes at step {step}"
+    )
+    return LayoutError("composition", (a, raw_layout(shape, stride)), condition)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Complement
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@operation
+def complement(layout: AnyLayout, cotarget: Any = None) -> Layout:  # noqa: ANN401 - int, shape or layout
+    """Return the layout of the indices that `layout` leaves free below `cotarget`.
+
+    Its indices are disjoint from `layout`'s (but for 0), ordered, and together the two reach `cotarget`.
+
+    Parameters
+    ----------
+    layout : Layout, ComposedLayout or int
+        Injective but for modes of stride 0. An int n is the layout ``n:1``.
+    cotarget : int, IntTuple or layout, optional
+        The codomain to fill; a tuple shape is ceil-divided mode by mode from the left. Default: the layout's cosize.
+
+    Examples
+    --------
+    >>> print(complement(Layout(4, 2), 24), complement(Layout((2, 2), (1, 6)), 24))
+    (2,3):(1,8) (3,2):(2,12)
+
+    Raises
+    ------
+    LayoutError
+        If two modes of `layout` overlap.
+    """
+    if isinstance(layout, ComposedLayout):
+        return complement(layout.layoutA, layout.cosize() if cotarget is None else cotarget)  # type: ignore[no-any-return]
+    if isinstance(layout, int):
+        layout = Layout(layout)
+    require_layout("complement", layout)
+    return complement_layout(layout, None if cotarget is None else shape_of(cotarget))
+
+
+def complement_layout(layout: Layout, cotarget: IntTuple | None) -> Layout:
+    """Complement of a plain layout in a shape; None stands for its own cosize."""
+    filtered = _filter(layout)
+    shapes, strides = wrap(filtered.shape), wrap(filtered.stride)
+    for d in strides:
+        if d.__class__ is ScaledBasis:
+            raise LayoutError("complement", (layout, cotarget), f"strides must be integers, got {d}")
+    if cotarget is None:
+        cotarget = filtered.cosize()
+    if strides == (0,):
+        return _coalesce(product(cotarget), 1)
+    # min() and index() pick the first of equal strides, as CuTe does; a stable sort is the same
+    order = sorted(range(len(strides)), key=strides.__getitem__) if len(strides) > 1 else (0,)
+    new_shapes: list[int] = []
+    new_strides: list[int] = [1]
+    for mode in order:
+        gap = truncated_div(strides[mode], new_strides[-1])
+        if gap == 0:
+            raise LayoutError(
+                "complement",
+                (layout, cotarget),
+                f"layout must be injective: stride {strides[mode]} falls below {new_strides[-1]}, "
+                "which smaller strides already reach",
+            )
+        new_shapes.append(gap)
+        new_strides.append(strides[mode] * shapes[mode])
+    rest = product(ceil_div(cotarget, new_strides[-1]))
+    if rest == 1:
+        new_strides[-1] = 0
+    return _merge((*new_shapes, rest), new_strides)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Inverses
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _sorted_modes(name: str, layout: Layout) -> tuple[tuple[Any, ...], tuple[Any, ...], list[int], list[int]]:
+    """Coalesced shapes and strides, their prefix products, and the order of the modes by stride."""
+    merged = _coalesce(layout.shape, layout.stride)
+    shapes, strides = wrap(merged.shape), wrap(merged.stride)
+    prefix, total = [], 1
+    for s, d in zip(shapes, strides, strict=True):
+        if d.__class__ is ScaledBasis:
+            raise LayoutError(name, (layout,), f"strides must be integers, got {d}")
+        prefix.append(total)
+        total *= s
+    order = list(range(len(strides)))
+    for i in range(len(order)):  # CuTe's exchange sort, which does not keep the order of equal strides
+        for j in range(i + 1, len(order)):
+            if strides[order[j]] < strides[order[i]]:
+                order[i], order[j] = order[j], order[i]
+    return shapes, strides, prefix, order
+
+
+@operation
+def right_inverse(layout: AnyLayout) -> AnyLayout:
+    """Return the largest layout R with ``layout(R(i)) == i`` for all ``0 <= i < size(R)``.
+
+    None, CuTe's ``_``, and an int n, the layout ``n:1``, are their own inverses; a swizzle is too.
+
+    >>> print(right_inverse(Layout((4, 8), (8, 1))))
+    (8,4):(4,1)
+
+    Raises
+    ------
+    LayoutError
+        If a stride is a scaled basis, or a composed layout's inverse needs what its parts lack.
+    """
+    if isinstance(layout, ComposedLayout):
+        return _invert_composed(right_inverse, layout)
+    if layout is None or isinstance(layout, Swizzle):
+        return layout
+    if isinstance(layout, int):
+        return Layout(layout)
+    require_layout("right_inverse", layout)
+    shapes, strides, prefix, order = _sorted_modes("right_inverse", layout)
+    new_shapes: list[int] = []
+    new_strides: list[int] = []
+    reached = 1
+    for mode in order:
+        if strides[mode] == reached:
+            new_shapes.append(shapes[mode])
+            new_strides.append(prefix[mode])
+            reached = shapes[mode] * strides[mode]
+    return _merge(new_shapes, new_strides)
+
+
+@operation
+def left_inverse(layout: AnyLayout) -> AnyLayout:
+    """Return the quasi-inverse L with ``layout(L(layout(i))) == layout(i)`` on the domain of `layout`.
+
+    For an injective layout ``L(layout(i)) == i``. Indices that `layout` does not reach map to whatever fills the gap.
+
+    >>> print(left_inverse(Layout((4, 8), (8, 1))), left_inverse(Layout(4, 2)))
+    (8,4):(4,1) (2,4):(0,1)
+
+    Raises
+    ------
+    LayoutError
+        If a stride is not a multiple of what smaller strides fill, or is a scaled basis.
+    """
+    if isinstance(layout, ComposedLayout):
+        return _invert_composed(left_inverse, layout)
+    if layout is None or isinstance(layout, Swizzle):
+        return layout
+    if isinstance(layout, int):
+        return Layout(layout)
+    require_layout("left_inverse", layout)
+    shapes, strides, prefix, order = _sorted_modes("left_inverse", layout)
+    new_shapes: list[int] = []
+    new_strides: list[int] = [0]
+    filled = 1
+    for mode in order:
+        stride = strides[mode]
+        if stride == 0:
+            continue
+        if stride % filled:
+            raise LayoutError(
+                "left_inverse", (layout,), f"stride divisibility: stride {stride} must be a multiple of {filled}"
+            )
+        gap = truncated_div(stride, filled)
+        new_shapes.append(gap)
+        new_strides.append(prefix[mode])
+        filled *= gap
+    return _merge((*new_shapes, shapes[order[-1]]), new_strides)
+
+
+def _invert_composed(inverse: Any, layout: ComposedLayout) -> AnyLayout:  # noqa: ANN401 - one of the inverses
+    inner, outer = inverse(layout.layoutA), inverse(layout.layoutB)
+    if not isinstance(layout.offset, int):
+        raise LayoutError(inverse.__name__, (layout,), f"the offset must be an integer, got {layout.offset}")
+    if layout.offset == 0 and isinstance(layout.layoutB, Swizzle):
+        return _composition(inner, outer)
+    return ComposedLayout(inner, -layout.offset, outer)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Nullspace and distribution
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def nullspace(layout: AnyLayout) -> Layout:
+    """Return the layout of the coordinates that `layout` maps to 0 because their strides are 0.
+
+    >>> print(nullspace(Layout((2, 4, 8), (1, 0, 2))))
+    4:2
+    """
+    if isinstance(layout, ComposedLayout):
+        return raw_layout(1, 0)  # CuTe does not attempt it
+    require_layout("nullspace", layout)
+    flat_shape = flatten_to_tuple(layout.shape)
+    starts = compact_col_major(flat_shape)
+    zeros = [i for i, d in enumerate(flatten_to_tuple(layout.stride)) if d == 0]
+    if not zeros:
+        return raw_layout(1, 0)
+    return raw_layout(unwrap(tuple(flat_shape[i] for i in zeros)), unwrap(tuple(starts[i] for i in zeros)))
+
+
+__all__ = [
+    "coalesce",
+    "complement",
+    "composition",
+    "filter",
+    "filter_zeros",
+    "left_inverse",
+    "nullspace",
+    "right_inverse",
+]

@@ -1,0 +1,356 @@
+"""Coordinates and indices: how a shape and a stride map one to the other, and the compact strides of a shape.
+
+A coordinate of a shape is an integer, or a tuple of coordinates of its modes; an integer coordinate of a tuple shape
+counts colexicographically, the first mode fastest.
+
+References
+----------
+CuTe ``stride.hpp`` (crd2idx, idx2crd, crd2crd, compact_major, compact_order) and ``underscore.hpp`` (slice, dice).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .basis import E, ScaledBasis, add_coordinates
+from .errors import LayoutError
+from .int_tuple import (
+    IntTuple,
+    flatten_to_tuple,
+    product,
+    product_like,
+    truncated_div,
+    tuple_rank,
+)
+
+
+def crd2idx(crd: IntTuple, shape: Any, stride: IntTuple = None) -> Any:  # noqa: ANN401 - int or coordinate
+    """Map a coordinate within (shape, stride) to an index: the inner product of coordinate and stride.
+
+    Parameters
+    ----------
+    crd : IntTuple
+        Coordinate; None, CuTe's ``_``, counts as 0.
+    shape : IntTuple or Layout
+        Domain. A layout brings its own stride.
+    stride : IntTuple, optional
+        Congruent to `shape`; default: compact, the first mode fastest. Scaled bases give a coordinate as result.
+
+    Examples
+    --------
+    >>> crd2idx((1, 2), (4, 8), (8, 1))
+    10
+    >>> crd2idx(9, (4, 8), (8, 1)), crd2idx((1, 2), (4, 8))
+    (10, 9)
+    """
+    if stride is None:
+        if not isinstance(shape, (int, tuple)):
+            return shape(crd)
+        return _colex_index(crd, shape)
+    try:
+        return _crd2idx(crd, shape, stride)
+    except _MismatchError as error:
+        raise LayoutError("crd2idx", (crd, shape, stride), str(error)) from None
+
+
+class _MismatchError(Exception):
+    """Coordinate, shape and stride that do not fit; the public function adds its operands."""
+
+
+def _crd2idx(crd: IntTuple, shape: IntTuple, stride: IntTuple) -> Any:  # noqa: ANN401 - int or coordinate
+    if isinstance(crd, tuple):
+        if (
+            not isinstance(shape, tuple)
+            or len(crd) != len(shape)
+            or not isinstance(stride, tuple)
+            or len(crd) != len(stride)
+        ):
+            raise _MismatchError(f"the coordinate's rank must be the shape's, got {len(crd)} and {tuple_rank(shape)}")
+        result: Any = 0
+        for c, s, d in zip(crd, shape, stride, strict=True):
+            term = c * d if c.__class__ is int and d.__class__ is int else _crd2idx(c, s, d)
+            result = result + term if term.__class__ is int else add_coordinates(result, term)
+        return result
+    if isinstance(shape, tuple):
+        if not isinstance(stride, tuple) or len(shape) != len(stride):
+            raise _MismatchError(f"the stride's rank must be the shape's, got {tuple_rank(stride)} and {len(shape)}")
+        rest, last = crd or 0, len(shape) - 1
+        result = 0
+        for i, (s, d) in enumerate(zip(shape, stride, strict=True)):
+            c = rest
+            if i != last:  # the last mode takes all that is left, also beyond its extent
+                extent = s if s.__class__ is int else product(s)
+                rest = rest // extent if rest >= 0 < extent else truncated_div(rest, extent)
+                c -= rest * extent
+            term = c * d if d.__class__ is int else _crd2idx(c, s, d)
+            result = result + term if term.__class__ is int else add_coordinates(result, term)
+        return result
+    if isinstance(stride, tuple):
+        raise _MismatchError(f"the stride's rank must be the shape's, got {len(stride)} and 1")
+    scaled = (crd or 0) * stride
+    return scaled.as_coordinate() if isinstance(scaled, ScaledBasis) else scaled
+
+
+def _colex_index(crd: IntTuple, shape: IntTuple) -> int:
+    """Horner's rule over the modes of `shape`: ``c0 + s0 * (c1 + s1 * (...))``."""
+    if not isinstance(crd, tuple):
+        return crd or 0
+    if not isinstance(shape, tuple) or len(crd) != len(shape):
+        raise LayoutError("crd2idx", (crd, shape), f"ranks must match, got {len(crd)} and {tuple_rank(shape)}")
+    index = 0
+    for c, s in zip(reversed(crd), reversed(shape), strict=True):
+        index = _colex_index(c, s) + product(s) * index
+    return index
+
+
+def idx2crd(idx: IntTuple, shape: Any, stride: IntTuple = None) -> IntTuple:  # noqa: ANN401 - IntTuple or layout
+    """Split an index into a coordinate of (shape, stride): ``(idx / stride) % shape`` in every mode.
+
+    Right for compact layouts only. Without `stride` the index is split colexicographically and the last mode takes
+    what is left, also beyond its extent.
+
+    Examples
+    --------
+    >>> idx2crd(11, (4, 8)), idx2crd(11, (4, 8), (8, 1)), idx2crd(11, (2, (2, 8)))
+    ((3, 2), (1, 3), (1, (1, 2)))
+
+    Raises
+    ------
+    LayoutError
+        If ranks do not match, or a mode of size other than 1 has stride 0.
+    """
+    if not isinstance(shape, (int, tuple)):
+        shape, stride = shape.shape, shape.stride if stride is None else stride
+    try:
+        return _split_colex(idx, shape) if stride is None else _idx2crd(idx, shape, stride)
+    except _MismatchError as error:
+        raise LayoutError("idx2crd", (idx, shape) + (() if stride is None else (stride,)), str(error)) from None
+
+
+def _idx2crd(idx: IntTuple, shape: IntTuple, stride: IntTuple) -> IntTuple:
+    if isinstance(idx, tuple):
+        if tuple_rank(shape) != len(idx) or tuple_rank(stride) != len(idx) or not isinstance(shape, tuple):
+            raise _MismatchError(f"the index's rank must be the shape's, got {len(idx)} and {tuple_rank(shape)}")
+        return tuple(map(_idx2crd, idx, shape, stride))
+    if isinstance(shape, tuple):
+        if not isinstance(stride, tuple):
+            stride = compact_col_major(shape, stride)
+        if len(stride) != len(shape):
+            raise _MismatchError(f"the stride's rank must be the shape's, got {len(stride)} and {len(shape)}")
+        return tuple(_idx2crd(idx, s, d) for s, d in zip(shape, stride, strict=True))
+    if isinstance(stride, (tuple, ScaledBasis)):
+        raise _MismatchError(f"the stride of an integer mode must be an integer, got {stride}")
+    if shape == 1:
+        return 0
+    if not stride or not shape:
+        raise _MismatchError(f"the mode {shape}:{stride} divides by zero")
+    if idx >= 0 < stride:
+        return idx // stride % shape
+    quotient = truncated_div(idx, stride)
+    return quotient - truncated_div(quotient, shape) * shape
+
+
+def _split_colex(idx: IntTuple, shape: IntTuple) -> IntTuple:
+    if isinstance(idx, tuple):
+        if not isinstance(shape, tuple) or len(idx) != len(shape):
+            raise _MismatchError(f"the index's rank must be the shape's, got {len(idx)} and {tuple_rank(shape)}")
+        return tuple(map(_split_colex, idx, shape))
+    if not isinstance(shape, tuple):
+        return idx
+    result = []
+    for s in shape[:-1]:
+        extent = product(s)
+        quotient = truncated_div(idx, extent)
+        result.append(_split_colex(idx - quotient * extent, s))
+        idx = quotient
+    return (*result, _split_colex(idx, shape[-1])) if shape else ()
+
+
+def crd2crd(crd: IntTuple, dst_shape: IntTuple, src_shape: IntTuple = None) -> IntTuple:
+    """Express a coordinate of `src_shape` as one of `dst_shape` with the same colexicographic index.
+
+    Parameters
+    ----------
+    crd : IntTuple
+        Coordinate in `src_shape`.
+    dst_shape : IntTuple
+        Shape of the result. pycute's order of arguments; in C++ the source shape comes first.
+    src_shape : IntTuple, optional
+        Needed where a tuple coordinate must become an integer.
+
+    Examples
+    --------
+    >>> crd2crd(7, (4, 8)), crd2crd((3, 1), 32, (4, 8))
+    ((3, 1), 7)
+    """
+    if isinstance(crd, tuple) and isinstance(dst_shape, tuple) and (src_shape is None or isinstance(src_shape, tuple)):
+        if len(crd) != len(dst_shape) or (src_shape is not None and len(src_shape) != len(crd)):
+            raise LayoutError("crd2crd", (crd, dst_shape), f"ranks must match, got {len(crd)} and {len(dst_shape)}")
+        return tuple(map(crd2crd, crd, dst_shape, src_shape or (None,) * len(crd)))
+    if isinstance(crd, tuple):
+        if src_shape is None:
+            raise LayoutError("crd2crd", (crd, dst_shape), "a tuple coordinate needs src_shape to become an integer")
+        crd = crd2idx(crd, src_shape)
+    return idx2crd(crd, dst_shape)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Slicing
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def slice_tuple(crd: IntTuple, trg: IntTuple) -> IntTuple:
+    """Keep the elements of `trg` that stand where `crd` has None; nested modes are lifted to the top.
+
+    Examples
+    --------
+    >>> slice_tuple((0, None), (4, 8)), slice_tuple((None, (None, 1)), (4, (2, 3)))
+    ((8,), (4, 2))
+    """
+    if crd is None:
+        return trg
+    return _pick(crd, trg, keep_none=True, name="slice")
+
+
+def dice_tuple(crd: IntTuple, trg: IntTuple) -> IntTuple:
+    """Keep the elements of `trg` that stand where `crd` has integers: what `slice_tuple` drops."""
+    if crd is not None and not isinstance(crd, tuple):
+        return trg
+    return _pick(crd, trg, keep_none=False, name="dice")
+
+
+def _pick(crd: IntTuple, trg: IntTuple, *, keep_none: bool, name: str) -> tuple[Any, ...]:
+    if not isinstance(crd, tuple):
+        return (trg,) if (crd is None) == keep_none else ()
+    if not isinstance(trg, tuple) or len(trg) != len(crd):
+        raise LayoutError(name, (crd, trg), f"the coordinate's rank must be {tuple_rank(trg)}, got {len(crd)}")
+    result: tuple[Any, ...] = ()
+    for c, t in zip(crd, trg, strict=True):
+        if isinstance(c, tuple):
+            result += _pick(c, t, keep_none=keep_none, name=name)
+        elif (c is None) == keep_none:
+            result += (t,)
+    return result
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Compact strides
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def prefix_product(a: IntTuple, init: IntTuple = 1) -> IntTuple:
+    """Return the exclusive prefix products of `a`, congruent to it: ``(2, (3, 4))`` gives ``(1, (2, 6))``.
+
+    pycute's function. CuTe's compact strides differ from it in giving modes of size 1 stride 0: `compact_col_major`.
+    """
+    if isinstance(init, tuple):
+        if not isinstance(a, tuple) or len(a) != len(init):
+            raise LayoutError("prefix_product", (a, init), f"ranks must match, got {tuple_rank(a)} and {len(init)}")
+        return tuple(map(prefix_product, a, init))
+    if not isinstance(a, tuple):
+        return init
+    result = []
+    for mode in a:
+        result.append(prefix_product(mode, init))
+        init *= product(mode)
+    return tuple(result)
+
+
+def suffix_product(a: IntTuple, init: IntTuple = 1) -> IntTuple:
+    """Return the exclusive suffix products of `a`, congruent to it: ``(2, (3, 4))`` gives ``(12, (4, 1))``."""
+    if isinstance(init, tuple):
+        if not isinstance(a, tuple) or len(a) != len(init):
+            raise LayoutError("suffix_product", (a, init), f"ranks must match, got {tuple_rank(a)} and {len(init)}")
+        return tuple(map(suffix_product, a, init))
+    if not isinstance(a, tuple):
+        return init
+    result = []
+    for mode in reversed(a):
+        result.append(suffix_product(mode, init))
+        init *= product(mode)
+    return tuple(reversed(result))
+
+
+def compact_col_major(shape: IntTuple, current: IntTuple = 1) -> IntTuple:
+    """Return the compact strides of `shape`, leftmost mode fastest, starting at `current`.
+
+    Modes of size 1 get stride 0, as in CuTe.
+
+    Examples
+    --------
+    >>> compact_col_major((4, (1, 2), 8))
+    (1, (0, 4), 8)
+    """
+    if shape.__class__ is tuple and current.__class__ is int:
+        strides, _ = _compact(shape, current)
+        return strides
+    return _compact_at(shape, current, reverse=False)
+
+
+def compact_row_major(shape: IntTuple, current: IntTuple = 1) -> IntTuple:
+    """Return the compact strides of `shape`, rightmost mode fastest: ``(4, (1, 2), 8)`` gives ``(16, (0, 8), 1)``."""
+    return _compact_at(shape, current, reverse=True)
+
+
+def _compact(shape: tuple[Any, ...], current: int) -> tuple[tuple[Any, ...], int]:
+    strides: list[Any] = []
+    for s in shape:
+        if s.__class__ is int:
+            if s == 1:
+                strides.append(0)
+            else:
+                strides.append(current)
+                current *= s
+        else:
+            inner, current = _compact(s, current)
+            strides.append(inner)
+    return tuple(strides), current
+
+
+def _compact_at(shape: IntTuple, current: IntTuple, *, reverse: bool) -> IntTuple:
+    if isinstance(current, tuple):
+        if not isinstance(shape, tuple) or len(shape) != len(current):
+            name = "compact_row_major" if reverse else "compact_col_major"
+            raise LayoutError(name, (shape, current), f"ranks must match, got {tuple_rank(shape)} and {len(current)}")
+        return tuple(_compact_at(s, c, reverse=reverse) for s, c in zip(shape, current, strict=True))
+    if not isinstance(shape, tuple):
+        return 0 if shape == 1 else current
+    if not reverse:
+        return _compact(shape, current)[0]
+    result = []
+    for mode in reversed(shape):
+        result.append(_compact_at(mode, current, reverse=True))
+        current *= product(mode)
+    return tuple(reversed(result))
+
+
+def compact_order(shape: IntTuple, order: IntTuple) -> IntTuple:
+    """Return compact strides of `shape` whose modes are ordered by `order`: the smallest is the fastest.
+
+    Examples
+    --------
+    >>> compact_order((2, 2, 2, 2), (0, 2, 3, 1))
+    (1, 4, 8, 2)
+    """
+    flat_order = flatten_to_tuple(order)
+    flat_shape = flatten_to_tuple(product_like(shape, order))
+
+    def strides(s: IntTuple, o: IntTuple) -> IntTuple:
+        if isinstance(o, tuple):
+            return tuple(map(strides, s, o))
+        start = 1
+        for extent, rank in zip(flat_shape, flat_order, strict=True):
+            if rank < o:
+                start *= extent
+        return compact_col_major(s, start)
+
+    return strides(shape, order)
+
+
+def make_basis_like(shape: IntTuple) -> IntTuple:
+    """Return the unit scaled bases of the modes of `shape`: ``(8, (2, 2))`` gives ``(1@0, (1@0@1, 1@1@1))``."""
+
+    def bases(s: IntTuple, path: tuple[int, ...]) -> IntTuple:
+        return tuple(bases(mode, (*path, i)) for i, mode in enumerate(s)) if isinstance(s, tuple) else E(*path)
+
+    return bases(shape, ())

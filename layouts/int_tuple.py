@@ -1,0 +1,432 @@
+"""IntTuples: integers and nested tuples of them; the shapes, strides and coordinates of layouts.
+
+An IntTuple is an ``int`` or a ``tuple`` of IntTuples. Its *profile* is its nesting, its *rank* the length of the
+outermost tuple (1 for an integer), its *size* the product of its integers.
+
+References
+----------
+CuTe ``int_tuple.hpp`` and ``algorithm/tuple_algorithms.hpp``; pycute ``int_tuple.py`` for names and argument orders.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable
+from functools import reduce
+from typing import Any, TypeAlias
+
+from .basis import ScaledBasis, add_coordinates
+from .errors import LayoutError, operation
+
+# Recursive: int | tuple[IntTuple, ...]. Static type checkers cannot follow the algebra on it, so it is Any to them.
+IntTuple: TypeAlias = Any
+
+
+class Integer(ABC):
+    """The class of integers for ``isinstance``: ``int`` and its subclasses, but not ``bool`` (pycute's name)."""
+
+    @classmethod
+    def __subclasshook__(cls, subclass: type) -> bool:
+        return issubclass(subclass, int) and not issubclass(subclass, bool)
+
+
+def is_int(x: object) -> bool:
+    """Tell whether `x` is an integer (a bool is not)."""
+    return isinstance(x, int) and not isinstance(x, bool)
+
+
+def is_tuple(x: object) -> bool:
+    """Tell whether `x` is a tuple."""
+    return isinstance(x, tuple)
+
+
+def has_none(a: object) -> bool:
+    """Tell whether None, CuTe's ``_``, stands anywhere in `a`."""
+    if isinstance(a, tuple):
+        return any(map(has_none, a))
+    return a is None
+
+
+def signum(a: int) -> int:
+    """Return the sign of `a`: -1, 0 or 1."""
+    return (a > 0) - (a < 0)
+
+
+def truncated_div(a: int, b: int) -> int:
+    """Divide as C++ does, towards zero: ``truncated_div(-7, 2) == -3``."""
+    quotient = a // b
+    return quotient + 1 if quotient < 0 and quotient * b != a else quotient
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Structure
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def wrap(t: IntTuple) -> tuple[Any, ...]:
+    """Return a tuple unchanged and anything else as a rank-1 tuple."""
+    return t if isinstance(t, tuple) else (t,)
+
+
+def unwrap(t: IntTuple) -> IntTuple:
+    """Take rank-1 tuples apart until an integer or a tuple of another rank is left."""
+    while isinstance(t, tuple) and len(t) == 1:
+        t = t[0]
+    return t
+
+
+def flatten_to_tuple(t: IntTuple) -> tuple[Any, ...]:
+    """Return the integers of `t`, left to right, as one flat tuple; ``4`` gives ``(4,)``."""
+    if not isinstance(t, tuple):
+        return (t,)
+    for element in t:
+        if isinstance(element, tuple):
+            return sum(map(flatten_to_tuple, t), ())
+    return t
+
+
+def unflatten(flat: IntTuple, profile: IntTuple) -> IntTuple:
+    """Give the elements of the flat tuple `flat` the nesting of `profile`.
+
+    Examples
+    --------
+    >>> unflatten((1, 2, 3), (0, (0, 0)))
+    (1, (2, 3))
+    """
+    leaves = list(reversed(wrap(flat)))
+
+    def fill(p: IntTuple) -> IntTuple:
+        if isinstance(p, tuple):
+            return tuple(map(fill, p))
+        if not leaves:
+            raise LayoutError("unflatten", (flat, profile), "the profile has more leaves than the tuple has elements")
+        return leaves.pop()
+
+    result = fill(profile)
+    if leaves:
+        raise LayoutError("unflatten", (flat, profile), "the profile has fewer leaves than the tuple has elements")
+    return result
+
+
+def repeat_like(t: IntTuple, x: IntTuple) -> IntTuple:
+    """Return `t` with every leaf replaced by `x`."""
+    return tuple(repeat_like(e, x) for e in t) if isinstance(t, tuple) else x
+
+
+def transform_leaf(function: Callable[..., Any], t: IntTuple, *more: IntTuple) -> IntTuple:
+    """Apply `function` to the leaves of `t` and what stands at the same places of the other tuples."""
+    if not isinstance(t, tuple):
+        return function(t, *more)
+    for other in more:
+        if not isinstance(other, tuple) or len(other) != len(t):
+            raise LayoutError("transform_leaf", (t, *more), f"ranks must match, got {len(t)} and {tuple_rank(other)}")
+    return tuple(transform_leaf(function, *row) for row in zip(t, *more, strict=True))
+
+
+def tuple_rank(t: IntTuple) -> int:
+    """Return the number of modes of an IntTuple: its length, or 1 for an integer."""
+    return len(t) if isinstance(t, tuple) else 1
+
+
+def tuple_depth(t: IntTuple) -> int:
+    """Return the levels of nesting: 0 for an integer, 1 for a flat tuple."""
+    return 1 + max(map(tuple_depth, t), default=0) if isinstance(t, tuple) else 0
+
+
+def tuple_get(t: IntTuple, *path: int) -> IntTuple:
+    """Return the element at `path`: ``tuple_get(((1, 2), 3), 0, 1)`` is 2. An integer has the one element 0."""
+    for index in path:
+        elements = wrap(t)
+        if not -len(elements) <= index < len(elements):
+            raise LayoutError("get", (t, *path), f"index must be < rank {len(elements)}, got {index}")
+        t = elements[index]
+    return t
+
+
+def replace_at(t: IntTuple, n: int, x: IntTuple) -> IntTuple:
+    """Return `t` with element `n` replaced by `x`."""
+    if not isinstance(t, tuple):
+        if n:
+            raise LayoutError("replace", (t, n, x), f"index must be 0 for an integer, got {n}")
+        return x
+    if not 0 <= n < len(t):
+        raise LayoutError("replace", (t, n, x), f"index must be < rank {len(t)}, got {n}")
+    return (*t[:n], x, *t[n + 1 :])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Arithmetic
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def product(a: IntTuple) -> int:
+    """Return the product of all integers in `a`: the size of a shape.
+
+    Examples
+    --------
+    >>> product((2, (3, 4)))
+    24
+    """
+    if not isinstance(a, tuple):
+        return a  # type: ignore[no-any-return]
+    result = 1
+    for x in a:
+        result *= x if x.__class__ is int else product(x)
+    return result
+
+
+def product_each(t: IntTuple) -> tuple[int, ...]:
+    """Return the size of each mode: ``((2, 8), 4)`` gives ``(16, 4)``, ``4`` gives ``(4,)``."""
+    return tuple(map(product, wrap(t)))
+
+
+def product_like(t: IntTuple, guide: IntTuple) -> IntTuple:
+    """Return the sizes of `t` at the leaves of `guide`: ``product_like(((2, 3), 4), (0, 0))`` is ``(6, 4)``."""
+    return transform_leaf(lambda _, x: product(x), guide, t)
+
+
+def tuple_sum(a: IntTuple) -> int:
+    """Return the sum of all integers in `a`."""
+    return sum(map(tuple_sum, a)) if isinstance(a, tuple) else a
+
+
+def tuple_max(a: IntTuple) -> int:
+    """Return the largest integer in `a`."""
+    return max(map(tuple_max, a)) if isinstance(a, tuple) else a
+
+
+def tuple_min(a: IntTuple) -> int:
+    """Return the smallest integer in `a`."""
+    return min(map(tuple_min, a)) if isinstance(a, tuple) else a
+
+
+def inner_product(a: IntTuple, b: IntTuple) -> Any:  # noqa: ANN401 - int, or a coordinate for scaled bases
+    """Return the sum of the products of paired integers.
+
+    Examples
+    --------
+    >>> inner_product(((2, 3), 4), ((2, 1), 2))
+    15
+    """
+    if isinstance(a, tuple):
+        if not isinstance(b, tuple) or len(a) != len(b):
+            raise LayoutError("inner_product", (a, b), f"ranks must match, got {len(a)} and {tuple_rank(b)}")
+        return reduce(add_coordinates, map(inner_product, a, b), 0)
+    if isinstance(b, tuple):
+        raise LayoutError("inner_product", (a, b), f"ranks must match, got 1 and {len(b)}")
+    return a * b
+
+
+def elem_scale(a: IntTuple, b: IntTuple) -> IntTuple:
+    """Multiply each integer of `a` by the size of what stands at its place in `b`.
+
+    Examples
+    --------
+    >>> elem_scale((2, 3), ((4, 5), 6))
+    (40, 18)
+    """
+    if isinstance(a, tuple):
+        if not isinstance(b, tuple) or len(a) != len(b):
+            raise LayoutError("elem_scale", (a, b), f"ranks must match, got {len(a)} and {tuple_rank(b)}")
+        return tuple(map(elem_scale, a, b))
+    return a * product(b)
+
+
+def ceil_div(a: IntTuple, b: IntTuple) -> IntTuple:
+    """Divide rounding up; a tuple by an integer folds the division through the modes from the left.
+
+    Modes that `b` lacks count as 1. `b` may also be a Layout: the shape of what is left of `a` when tiled by it.
+
+    Examples
+    --------
+    >>> ceil_div((10, 4), (4, 4))
+    (3, 1)
+    >>> ceil_div((4, 5, 6), 40)
+    (1, 1, 3)
+
+    References
+    ----------
+    CuTe ``int_tuple.hpp`` ``ceil_div``; for layouts ``layout.hpp`` ``ceil_div``.
+    """
+    if isinstance(a, tuple):
+        if isinstance(b, tuple):
+            if len(a) < len(b):
+                raise LayoutError("ceil_div", (a, b), f"rank of the divisor must be <= {len(a)}, got {len(b)}")
+            return tuple(map(ceil_div, a, b + (1,) * (len(a) - len(b))))
+        if isinstance(b, int):
+            result = []
+            for mode in a:
+                result.append(ceil_div(mode, b))
+                b = ceil_div(b, mode)
+            return tuple(result)
+    elif isinstance(b, tuple):
+        b = product(b)
+    if isinstance(b, int):
+        return -(-a // b) if a > 0 < b else truncated_div(a + b - 1, b)
+    from .algebra import complement
+
+    return complement(b, a).shape
+
+
+def round_up(a: IntTuple, b: IntTuple) -> IntTuple:
+    """Round each integer of `a` up to a multiple of its partner in `b`; missing partners count as 1."""
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        if len(a) < len(b):
+            raise LayoutError("round_up", (a, b), f"rank of the divisor must be <= {len(a)}, got {len(b)}")
+        return tuple(map(round_up, a, b + (1,) * (len(a) - len(b))))
+    if isinstance(a, tuple) or isinstance(b, tuple):
+        raise LayoutError("round_up", (a, b), f"ranks must match, got {tuple_rank(a)} and {tuple_rank(b)}")
+    return ceil_div(a, b) * b
+
+
+@operation
+def shape_div(a: IntTuple, b: IntTuple) -> IntTuple:
+    """Divide a shape by another, where one of each pair divides the other.
+
+    Examples
+    --------
+    >>> shape_div((4, 5, 6), 40)
+    (1, 1, 3)
+
+    Raises
+    ------
+    LayoutError
+        If of some pair of integers neither divides the other, or ranks differ.
+    """
+    if isinstance(a, tuple):
+        if isinstance(b, tuple):
+            if len(a) != len(b):
+                raise LayoutError("shape_div", (a, b), f"ranks must match, got {len(a)} and {len(b)}")
+            return tuple(map(shape_div, a, b))
+        result = []
+        for mode in a:
+            result.append(shape_div(mode, b))
+            b = shape_div(b, mode)
+        return tuple(result)
+    if isinstance(b, tuple):
+        return shape_div(a, product(b))
+    if not a or not b or (a % b and b % a):
+        raise LayoutError("shape_div", (a, b), f"divisibility: one of {a} and {b} must divide the other")
+    return ceil_div(a, b)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Predicates
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def shape_of(t: Any) -> IntTuple:  # noqa: ANN401 - IntTuple or layout
+    """Return the shape of a layout; of a tuple, with the layouts in it replaced by their shapes; else itself."""
+    if isinstance(t, tuple):
+        return tuple(map(shape_of, t))
+    return t if isinstance(t, (int, ScaledBasis)) or t is None else t.shape
+
+
+def congruent(a: Any, b: Any) -> bool:  # noqa: ANN401 - IntTuples or layouts
+    """Tell whether `a` and `b` have the same profile.
+
+    Examples
+    --------
+    >>> congruent((2, (3, 4)), (1, (1, 1))), congruent((2, 12), (2, (3, 4)))
+    (True, False)
+    """
+    return bool(repeat_like(shape_of(a), 0) == repeat_like(shape_of(b), 0))
+
+
+def weakly_congruent(a: Any, b: Any) -> bool:  # noqa: ANN401 - IntTuples or layouts
+    """Tell whether `a` has the profile of `b` up to its own leaves: a partial order on profiles."""
+    a, b = shape_of(a), shape_of(b)
+    if isinstance(a, tuple):
+        return isinstance(b, tuple) and len(a) == len(b) and all(map(weakly_congruent, a, b))
+    return True
+
+
+def compatible(a: Any, b: Any) -> bool:  # noqa: ANN401 - IntTuples or layouts
+    """Tell whether every coordinate of shape `a` is one of shape `b`: equal sizes at each leaf of `a`.
+
+    Examples
+    --------
+    >>> compatible((2, 12), (2, (3, 4))), compatible(24, (2, (3, 4))), compatible((2, (3, 4)), 24)
+    (True, True, False)
+    """
+    a, b = shape_of(a), shape_of(b)
+    if isinstance(a, tuple):
+        return isinstance(b, tuple) and len(a) == len(b) and all(map(compatible, a, b))
+    return bool(a == product(b))
+
+
+def weakly_compatible(a: Any, b: Any) -> bool:  # noqa: ANN401 - IntTuples or layouts
+    """Tell whether the size of `b` at each leaf of `a` is a multiple of that leaf."""
+    a, b = shape_of(a), shape_of(b)
+    if isinstance(a, tuple):
+        return isinstance(b, tuple) and len(a) == len(b) and all(map(weakly_compatible, a, b))
+    return bool(product(b) % a == 0)
+
+
+def evenly_divides(a: Any, tiler: Any) -> bool:  # noqa: ANN401 - IntTuples, layouts, tilers
+    """Tell whether tiles of `tiler` fill shape `a` without remainder.
+
+    Examples
+    --------
+    >>> evenly_divides((8, 4), (4, 4)), evenly_divides((8, 4), (3, 4))
+    (True, False)
+    """
+    shape = shape_of(a)
+    if isinstance(tiler, tuple):
+        modes = wrap(shape)
+        return len(tiler) <= len(modes) and all(map(evenly_divides, modes, tiler))
+    if tiler is None:
+        tiler = 0  # CuTe's _ is an Int<0>
+    tile = product(shape_of(tiler))
+    return bool(tile) and bool(product(shape) == tile * product(ceil_div(shape, tiler)))
+
+
+def elem_less(a: IntTuple, b: IntTuple) -> bool:
+    """Tell whether each integer of `a` is less than its partner in `b`: whether coordinate `a` lies in shape `b`."""
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) <= len(b) and all(elem_less(x, y) for x, y in zip(a, b, strict=False))
+    return _ordered("elem_less", a, b)
+
+
+def elem_leq(a: IntTuple, b: IntTuple) -> bool:
+    """Return ``not elem_less(b, a)``, as CuTe defines it."""
+    return not elem_less(b, a)
+
+
+def elem_gtr(a: IntTuple, b: IntTuple) -> bool:
+    """Return ``elem_less(b, a)``."""
+    return elem_less(b, a)
+
+
+def elem_geq(a: IntTuple, b: IntTuple) -> bool:
+    """Return ``not elem_less(a, b)``."""
+    return not elem_less(a, b)
+
+
+def lex_less(a: IntTuple, b: IntTuple) -> bool:
+    """Compare coordinates lexicographically: the order of a row-major walk."""
+    return _walk_less("lex_less", a, b, reverse=False)
+
+
+def colex_less(a: IntTuple, b: IntTuple) -> bool:
+    """Compare coordinates colexicographically: the order of a column-major walk."""
+    return _walk_less("colex_less", a, b, reverse=True)
+
+
+def _walk_less(name: str, a: IntTuple, b: IntTuple, *, reverse: bool) -> bool:
+    if not (isinstance(a, tuple) and isinstance(b, tuple)):
+        return _ordered(name, a, b)
+    if reverse:
+        a, b = a[::-1], b[::-1]
+    for x, y in zip(a, b, strict=False):
+        if _walk_less(name, x, y, reverse=reverse):
+            return True
+        if x != y:
+            return False
+    return len(a) < len(b)
+
+
+def _ordered(name: str, a: IntTuple, b: IntTuple) -> bool:
+    if isinstance(a, tuple) or isinstance(b, tuple):
+        raise LayoutError(name, (a, b), "an integer and a tuple have no order")
+    return bool(a < b)

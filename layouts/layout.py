@@ -1,0 +1,398 @@
+"""Layout: a shape and a stride, the function from coordinates to indices that they define, and its constructors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from operator import index as as_index
+from typing import Any
+
+from .basis import ScaledBasis, as_coordinate
+from .coordinates import (
+    compact_col_major,
+    compact_order,
+    compact_row_major,
+    crd2crd,
+    crd2idx,
+    idx2crd,
+    make_basis_like,
+    slice_tuple,
+)
+from .errors import LayoutError
+from .int_tuple import (
+    IntTuple,
+    has_none,
+    inner_product,
+    product,
+    repeat_like,
+    transform_leaf,
+    tuple_depth,
+    tuple_rank,
+)
+from .swizzle import Swizzle
+
+
+class LayoutBase:
+    """What `is_layout` recognises: Layout and ComposedLayout."""
+
+    __slots__ = ()
+
+    @property
+    def shape(self) -> IntTuple:
+        """Shape of the domain."""
+        raise NotImplementedError
+
+    def __call__(self, *crd: IntTuple) -> Any:  # noqa: ANN401 - int, coordinate or sliced layout
+        """Map a coordinate to an index, or slice."""
+        raise NotImplementedError
+
+    def size(self) -> int:
+        """Return the number of coordinates of the domain."""
+        return product(self.shape)
+
+    def rank(self) -> int:
+        """Return the number of modes."""
+        return tuple_rank(self.shape)
+
+    def depth(self) -> int:
+        """Return the levels of nesting of the shape: 0 for an integer."""
+        return tuple_depth(self.shape)
+
+    def __len__(self) -> int:
+        return tuple_rank(self.shape)
+
+    def __str__(self) -> str:
+        from .notation import to_text
+
+        return to_text(self)
+
+    def compose(self, *tilers: Any) -> Any:  # noqa: ANN401 - layouts or tilers
+        """Return ``composition(self, tiler)``; several tilers act mode by mode."""
+        from .algebra import composition
+
+        return composition(self, tilers[0] if len(tilers) == 1 else tilers)
+
+    def with_shape(self, *shape: IntTuple) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
+        """Return this function on another domain: ``composition(self, make_layout(shape))``."""
+        return self.compose(Layout(shape[0] if len(shape) == 1 else shape))
+
+    def tile(self, *tilers: Any) -> Any:  # noqa: ANN401 - layouts or tilers
+        """Return ``tiled_divide(self, tiler)``; several tilers act mode by mode."""
+        from .tiling import tiled_divide
+
+        return tiled_divide(self, tilers[0] if len(tilers) == 1 else tilers)
+
+
+class Layout(LayoutBase):
+    """A function from coordinates to indices: ``c -> inner_product(c, stride)``, domain ``shape``.
+
+    Parameters
+    ----------
+    shape : IntTuple
+        Extents of the modes, non-negative.
+    stride : IntTuple, optional
+        Congruent to `shape`: what one step in each mode adds to the index; integers of any sign, or scaled bases
+        (``1@0``), which make the codomain coordinates. Default: compact, the leftmost mode fastest.
+
+    Examples
+    --------
+    >>> layout = Layout((4, (2, 8)), (2, (1, 8)))
+    >>> print(layout, layout.size(), layout.cosize())
+    (4,(2,8)):(2,(1,8)) 64 64
+    >>> layout(3, (1, 2)), layout(3, 5), layout(23)
+    (23, 23, 23)
+    >>> print(layout(None, 5), layout[1])
+    (4):(2) (2,8):(1,8)
+
+    Raises
+    ------
+    LayoutError
+        If shape and stride are not congruent or an extent is negative.
+    TypeError
+        If either holds anything but integers (and scaled bases in the stride).
+
+    References
+    ----------
+    CuTe ``layout.hpp``.
+    """
+
+    __slots__ = ("shape", "stride")
+    shape: IntTuple
+    stride: IntTuple
+
+    def __init__(self, shape: IntTuple, stride: IntTuple | None = None) -> None:
+        if shape.__class__ is not int:
+            shape = _integers(shape, "shape")
+        if not _non_negative(shape):
+            raise LayoutError("Layout", (shape,), "extents must be >= 0")
+        if stride is None:
+            stride = compact_col_major(shape)
+        else:
+            if stride.__class__ is not int:
+                stride = _integers(stride, "stride")
+            if not _same_profile(shape, stride):
+                raise LayoutError("Layout", (shape, stride), "shape and stride must have the same nesting")
+        _set_shape(self, shape)
+        _set_stride(self, stride)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"Layout is immutable; cannot set {name}: make a new Layout")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"Layout is immutable; cannot delete {name}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return raw_layout, (self.shape, self.stride)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Layout):
+            return bool(self.shape == other.shape and self.stride == other.stride)
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.stride))
+
+    def __repr__(self) -> str:
+        return f"Layout({self.shape},{self.stride})"
+
+    def __call__(self, *crd: IntTuple) -> Any:  # noqa: ANN401 - int, coordinate or sliced Layout
+        """Map a coordinate to its index; where it holds None, CuTe's ``_``, slice: keep those modes as a layout."""
+        c = crd[0] if len(crd) == 1 else crd
+        if c.__class__ is int or not has_none(c):
+            return crd2idx(c, self.shape, self.stride)
+        return raw_layout(slice_tuple(c, self.shape), slice_tuple(c, self.stride))
+
+    def __getitem__(self, i: int | slice) -> Layout:
+        """Return mode `i` as a layout, or a range of modes."""
+        if isinstance(self.shape, tuple):
+            return raw_layout(self.shape[i], self.stride[i])
+        if i == 0 or i == -1:
+            return self
+        raise IndexError(f"mode {i} of {self}: a layout of rank 1 has mode 0 only")
+
+    def __iter__(self) -> Iterator[Layout]:
+        if isinstance(self.shape, tuple):
+            return iter([raw_layout(s, d) for s, d in zip(self.shape, self.stride, strict=True)])
+        return iter((self,))
+
+    def coshape(self) -> IntTuple:
+        """Return the extents of the codomain: one more than the largest index; a coordinate for scaled bases."""
+        last = transform_leaf(lambda s: s - 1, self.shape)
+        reach = as_coordinate(inner_product(last, transform_leaf(abs, self.stride)))
+        return transform_leaf(lambda c: c + 1, reach)
+
+    def cosize(self) -> int:
+        """Return the size of the codomain: the largest index plus one, with strides taken by magnitude."""
+        return product(self.coshape())
+
+    def get_hier_coord(self, idx: int) -> IntTuple:
+        """Return the coordinate, congruent to the shape, of index `idx` of a compact layout."""
+        return idx2crd(idx, self.shape, self.stride)
+
+    def get_flat_coord(self, idx: int) -> IntTuple:
+        """Return the coordinate of index `idx` of a compact layout, one integer for each mode."""
+        coordinate = self.get_hier_coord(idx)
+        if tuple_rank(self.shape) == 1:
+            return crd2idx(coordinate, self.shape)
+        return tuple(map(crd2idx, coordinate, self.shape))
+
+    def get_1d_coord(self, idx: int) -> int:
+        """Return the colexicographic integer coordinate of index `idx` of a compact layout."""
+        return crd2idx(self.get_hier_coord(idx), self.shape)  # type: ignore[no-any-return]
+
+
+_set_shape = Layout.__dict__["shape"].__set__
+_set_stride = Layout.__dict__["stride"].__set__
+_new = object.__new__
+
+
+def raw_layout(shape: IntTuple, stride: IntTuple) -> Layout:
+    """Make a Layout of parts known to be congruent tuples of integers, without checking them again."""
+    layout = _new(Layout)
+    _set_shape(layout, shape)
+    _set_stride(layout, stride)
+    return layout
+
+
+def _integers(t: Any, what: str) -> IntTuple:  # noqa: ANN401 - unchecked input
+    if isinstance(t, tuple):
+        for x in t:
+            if x.__class__ is not int:
+                return tuple([x if x.__class__ is int else _integers(x, what) for x in t])
+        return t if t.__class__ is tuple else tuple(t)
+    if isinstance(t, ScaledBasis) and what == "stride":
+        return t
+    if hasattr(t, "__index__") and not isinstance(t, bool):
+        return as_index(t)
+    raise TypeError(f"Layout: {what} must be an int or a nested tuple of ints, got {t!r} of type {type(t).__name__}")
+
+
+def _non_negative(shape: IntTuple) -> bool:
+    if shape.__class__ is int:
+        return bool(shape >= 0)
+    for x in shape:
+        if x.__class__ is int:
+            if x < 0:
+                return False
+        elif not _non_negative(x):
+            return False
+    return True
+
+
+def _same_profile(a: IntTuple, b: IntTuple) -> bool:
+    if a.__class__ is not tuple:
+        return b.__class__ is not tuple
+    if b.__class__ is not tuple or len(a) != len(b):
+        return False
+    for x, y in zip(a, b, strict=True):
+        if (x.__class__ is tuple or y.__class__ is tuple) and not _same_profile(x, y):
+            return False
+    return True
+
+
+def is_layout(x: object) -> bool:
+    """Tell whether `x` is a Layout or a ComposedLayout."""
+    return isinstance(x, LayoutBase)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Construction
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def make_layout(*args: Any, stride: IntTuple | None = None) -> Any:  # noqa: ANN401 - overloaded as in CuTe
+    """Make a layout of a shape (and a stride), or of layouts, each of which becomes a mode.
+
+    Parameters
+    ----------
+    *args
+        ``make_layout(shape)``, ``make_layout(shape, stride)``, ``make_layout(layout, ...)`` or, as in pycute,
+        ``make_layout(iterable of layouts)``; ``make_layout(swizzle)`` is the swizzle on its domain.
+    stride : IntTuple, optional
+        The stride by keyword.
+
+    Examples
+    --------
+    >>> print(make_layout((4, 8)), make_layout((4, 8), (8, 1)))
+    (4,8):(1,4) (4,8):(8,1)
+    >>> print(make_layout(Layout(4, 2), Layout((2, 3))))
+    (4,(2,3)):(2,(1,2))
+    """
+    if not args:
+        raise LayoutError("make_layout", args, "a shape or at least one layout is required, got nothing")
+    first = args[0]
+    if isinstance(first, LayoutBase):
+        return concat_layouts(args)
+    if isinstance(first, Swizzle):
+        from .algebra import composition
+
+        return composition(first, Layout(first.size()))
+    if not isinstance(first, tuple) and isinstance(first, Iterable):
+        return concat_layouts(tuple(first))
+    if isinstance(first, tuple) and first and all(isinstance(mode, LayoutBase) for mode in first):
+        return concat_layouts(first)
+    if len(args) > 2 or (len(args) == 2 and stride is not None):
+        raise LayoutError("make_layout", args, f"a shape and a stride are required, got {len(args)} arguments")
+    return Layout(first, args[1] if len(args) == 2 else stride)
+
+
+def concat_layouts(layouts: tuple[Any, ...]) -> Layout:
+    """Return the layout whose modes are `layouts`."""
+    for layout in layouts:
+        if layout.__class__ is not Layout:
+            raise TypeError(f"make_layout: every mode must be a Layout, got {layout!r} of type {type(layout).__name__}")
+    if not layouts:
+        raise LayoutError("make_layout", (layouts,), "at least one layout is required, got none")
+    return raw_layout(tuple([layout.shape for layout in layouts]), tuple([layout.stride for layout in layouts]))
+
+
+def make_layout_left(shape: IntTuple) -> Layout:
+    """Return the compact column-major layout of `shape`: the leftmost mode is the fastest.
+
+    >>> print(make_layout_left((4, 1, 8)))
+    (4,1,8):(1,0,4)
+    """
+    return Layout(shape)
+
+
+def make_layout_right(shape: IntTuple) -> Layout:
+    """Return the compact row-major layout of `shape`: the rightmost mode is the fastest.
+
+    >>> print(make_layout_right((4, 1, 8)))
+    (4,1,8):(8,0,1)
+    """
+    return Layout(shape, compact_row_major(shape))
+
+
+def make_ordered_layout(shape: IntTuple, order: IntTuple) -> Layout:
+    """Return the compact layout of `shape` whose modes are ordered by `order`, the smallest fastest.
+
+    >>> print(make_ordered_layout((2, 3, 4), (1, 2, 0)))
+    (2,3,4):(4,8,1)
+
+    Raises
+    ------
+    LayoutError
+        If `order` is not weakly congruent to `shape`.
+    """
+    if isinstance(order, tuple) and tuple_rank(shape) != len(order):
+        raise LayoutError(
+            "make_ordered_layout", (shape, order), f"need equal ranks, got {tuple_rank(shape)} and {len(order)}"
+        )
+    return Layout(shape, compact_order(shape, order))
+
+
+def make_layout_like(layout: Layout) -> Layout:
+    """Return the compact layout of the same shape whose modes are ordered as `layout`'s strides; 0 strides stay 0.
+
+    >>> print(make_layout_like(Layout((2, 3, 4), (0, 100, 7))))
+    (2,3,4):(0,4,1)
+    """
+    kept = transform_leaf(lambda d, s: repeat_like(s, 1) if d == 0 else s, layout.stride, layout.shape)
+    return raw_layout(layout.shape, compact_order(kept, layout.stride))
+
+
+def make_fragment_like(layout: Any) -> Layout:  # noqa: ANN401 - Layout, ComposedLayout or shape
+    """Return the register layout CuTe gives a fragment of `layout`: mode 0 compact and fastest, the rest in order.
+
+    >>> print(make_fragment_like(Layout(((2, 2), 4, 3), ((1, 64), 8, 2))))
+    ((2,2),4,3):((1,2),12,4)
+    """
+    from .tiling import tiled_product
+
+    if not isinstance(layout, LayoutBase):
+        return Layout(layout)
+    if not isinstance(layout, Layout):
+        return make_fragment_like(layout.layoutA)  # type: ignore[attr-defined]
+    if layout.rank() == 1:
+        return Layout(layout.shape)
+    shape, stride = layout.shape, layout.stride
+    kept = transform_leaf(lambda d, s: repeat_like(s, 1) if d == 0 else s, stride[0], shape[0])
+    head = raw_layout(shape[0], compact_col_major(kept))
+    return tiled_product(head, make_ordered_layout(shape[1:], stride[1:]))  # type: ignore[no-any-return]
+
+
+def make_identity_layout(shape: IntTuple) -> Layout:
+    """Return the layout that maps every coordinate of `shape` to itself.
+
+    >>> identity = make_identity_layout((8, (2, 2)))
+    >>> print(identity)
+    (8,(2,2)):(1@0,(1@0@1,1@1@1))
+    >>> identity(11)
+    (3, (1, 0))
+    """
+    return Layout(shape, make_basis_like(shape))
+
+
+def get_hier_coord(layout: Layout, idx: int) -> IntTuple:
+    """Return ``layout.get_hier_coord(idx)``."""
+    return layout.get_hier_coord(idx)
+
+
+def get_flat_coord(layout: Layout, idx: int) -> IntTuple:
+    """Return ``layout.get_flat_coord(idx)``."""
+    return layout.get_flat_coord(idx)
+
+
+def get_1d_coord(layout: Layout, idx: int) -> int:
+    """Return ``layout.get_1d_coord(idx)``."""
+    return layout.get_1d_coord(idx)

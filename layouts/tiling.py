@@ -1,0 +1,347 @@
+"""Dividing a layout by tiles and reproducing a layout over another.
+
+Every divide and product has the same elements as its logical form; the zipped, tiled and flat forms gather the modes
+differently:
+
+========  ============================================
+logical   ``((tile_m, rest_m), (tile_n, rest_n), ...)``
+zipped    ``((tile_m, tile_n, ...), (rest_m, rest_n, ...))``
+tiled     ``((tile_m, tile_n, ...), rest_m, rest_n, ...)``
+flat      ``(tile_m, tile_n, ..., rest_m, rest_n, ...)``
+========  ============================================
+
+References
+----------
+CuTe ``layout.hpp`` and ``layout_composed.hpp``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .algebra import (
+    AnyLayout,
+    Tiler,
+    _composition,
+    by_mode,
+    coalesce,
+    complement_layout,
+    compose_layouts,
+    require_layout,
+)
+from .composed import ComposedLayout
+from .coordinates import compact_col_major
+from .errors import LayoutError, operation
+from .int_tuple import IntTuple, ceil_div, evenly_divides, product_each, tuple_rank
+from .layout import Layout, make_ordered_layout, raw_layout
+from .modes import append, zip_modes
+from .swizzle import Swizzle, make_swizzle
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Divide
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@operation
+def logical_divide(layout: AnyLayout, tiler: Tiler) -> AnyLayout:
+    """Split a layout into (the elements that `tiler` points at, the rest).
+
+    Parameters
+    ----------
+    layout : Layout or ComposedLayout
+    tiler : Layout, int, None or tuple
+        A Layout gives ``composition(layout, (tiler, complement(tiler)))``; an int n is ``n:1``; None, CuTe's ``_``,
+        changes nothing; a tuple divides mode by mode and keeps the modes that it has no element for.
+
+    Examples
+    --------
+    >>> print(logical_divide(Layout((4, 2, 3), (2, 1, 8)), Layout(4, 2)))
+    ((2,2),(2,3)):((4,1),(2,8))
+    >>> print(logical_divide(Layout((8, 16)), (4, None)))
+    ((4,2),16):((1,4),8)
+
+    Raises
+    ------
+    LayoutError
+        If the tiler's or the layout's shapes and strides do not divide as composition demands, or the tuple has too
+        many elements.
+    """
+    return _divide(layout, tiler)
+
+
+def _divide(layout: AnyLayout, tiler: Tiler) -> AnyLayout:
+    if isinstance(layout, ComposedLayout):
+        return layout.on_domain(_divide, tiler)
+    require_layout("logical_divide", layout)
+    if isinstance(tiler, int):
+        tiler = Layout(tiler)
+    if isinstance(tiler, Layout):
+        rest = complement_layout(tiler, coalesce(layout).shape)
+        return compose_layouts(layout, raw_layout((tiler.shape, rest.shape), (tiler.stride, rest.stride)))
+    if tiler is None:
+        return layout
+    if isinstance(tiler, tuple):
+        return by_mode("logical_divide", _divide, layout, tiler, keep=True)
+    raise TypeError(f"logical_divide: the tiler must be a Layout, int, None or tuple, got {type(tiler).__name__}")
+
+
+@operation
+def zipped_divide(layout: AnyLayout, tiler: Tiler) -> AnyLayout:
+    """Divide and gather: ``((tiles), (rests))``.
+
+    >>> print(zipped_divide(Layout((8, 16)), (4, 2)))
+    ((4,2),(2,8)):((1,8),(4,16))
+    """
+    return tile_unzip(_divide(layout, tiler), tiler)
+
+
+@operation
+def tiled_divide(layout: AnyLayout, tiler: Tiler) -> AnyLayout:
+    """Divide and gather the tiles: ``((tiles), rest, rest, ...)``.
+
+    >>> print(tiled_divide(Layout((8, 16)), (4, 2)))
+    ((4,2),2,8):((1,8),4,16)
+    """
+    return _spread(tile_unzip(_divide(layout, tiler), tiler), tiles=False)
+
+
+@operation
+def flat_divide(layout: AnyLayout, tiler: Tiler) -> AnyLayout:
+    """Divide into one flat list of modes: ``(tile, tile, ..., rest, rest, ...)``.
+
+    >>> print(flat_divide(Layout((8, 16)), (4, 2)))
+    (4,2,2,8):(1,8,4,16)
+    """
+    return _spread(tile_unzip(_divide(layout, tiler), tiler), tiles=True)
+
+
+def hier_unzip(splitter: Any, layoutA: Layout, layoutB: Tiler) -> Layout:  # noqa: ANN401, N803 - pycute's names
+    """Apply `splitter` (a logical divide or product) mode by mode and gather its two halves; pycute's function."""
+    split = splitter(layoutA, layoutB)
+    return tile_unzip(split, layoutB)  # type: ignore[no-any-return]
+
+
+def tile_unzip(layout: AnyLayout, tiler: Tiler) -> AnyLayout:
+    """Gather the (tile, rest) modes of a logical divide or product, following the nesting of `tiler`.
+
+    >>> print(tile_unzip(Layout(((4, 2), (2, 8))), (4, 2)))
+    ((4,2),(2,8)):((1,8),(4,16))
+    """
+    if isinstance(layout, ComposedLayout):
+        return layout.on_domain(tile_unzip, tiler)
+    return raw_layout(_unzip(layout.shape, tiler), _unzip(layout.stride, tiler))
+
+
+def _unzip(t: IntTuple, guide: Tiler) -> tuple[Any, ...]:
+    if isinstance(guide, tuple):
+        if not isinstance(t, tuple) or len(t) < len(guide):
+            raise LayoutError("tile_unzip", (t, guide), f"rank must be >= {len(guide)}, got {tuple_rank(t)}")
+        split = [_unzip(mode, g) for mode, g in zip(t, guide, strict=False)]
+        return tuple([s[0] for s in split]), tuple([s[1] for s in split]) + t[len(guide) :]
+    if not isinstance(t, tuple) or len(t) != 2:
+        raise LayoutError(
+            "tile_unzip",
+            (t, guide),
+            f"a mode without a tile must have rank 2 already to be gathered, got rank {tuple_rank(t)}",
+            "give the tiler an int or a layout in place of _",
+        )
+    return t
+
+
+def _spread(layout: AnyLayout, *, tiles: bool) -> AnyLayout:
+    """Unpack the second mode of a zipped layout, and the first too where `tiles`."""
+    if isinstance(layout, ComposedLayout):
+        return layout.on_domain(lambda inner: _spread(inner, tiles=tiles))
+    shape, stride = layout.shape, layout.stride
+    return raw_layout(_unpack(shape, tiles=tiles), _unpack(stride, tiles=tiles))
+
+
+def _unpack(t: tuple[Any, ...], *, tiles: bool) -> tuple[Any, ...]:
+    head, tail = t
+    front = head if tiles and tuple_rank(head) > 1 else (head,)
+    return front + (tail if tuple_rank(tail) > 1 else (tail,))  # type: ignore[no-any-return]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Product
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@operation
+def logical_product(block: AnyLayout, tiler: Tiler) -> AnyLayout:
+    """Reproduce a layout over another: ``(block, copies)``, the copies placed in what `block` leaves free.
+
+    Parameters
+    ----------
+    block : Layout or ComposedLayout
+    tiler : Layout, ComposedLayout, int, None or tuple
+        Arranges the copies; as in `logical_divide`. A swizzled tiler gives a swizzled result.
+
+    Examples
+    --------
+    >>> print(logical_product(Layout((2, 2), (4, 1)), Layout(6)))
+    ((2,2),(2,3)):((4,1),(2,8))
+
+    Raises
+    ------
+    LayoutError
+        If `block` overlaps itself, or what it leaves free does not compose with `tiler`.
+    """
+    return _product(block, tiler)
+
+
+def _product(block: AnyLayout, tiler: Tiler) -> AnyLayout:
+    if isinstance(block, ComposedLayout):
+        return block.on_domain(_product, tiler)
+    require_layout("logical_product", block)
+    if isinstance(tiler, int):
+        tiler = Layout(tiler)
+    if isinstance(tiler, Layout):
+        free = complement_layout(block, block.size() * tiler.cosize())
+        copies = compose_layouts(free, tiler)
+        return raw_layout((block.shape, copies.shape), (block.stride, copies.stride))
+    if tiler is None:
+        return block
+    if isinstance(tiler, tuple):
+        return by_mode("logical_product", _product, block, tiler, keep=True)
+    if isinstance(tiler, ComposedLayout) and isinstance(tiler.layoutB, Swizzle):
+        return _product_swizzled(block, tiler)
+    raise TypeError(f"logical_product: the tiler must be a layout, int, None or tuple, got {type(tiler).__name__}")
+
+
+def _product_swizzled(block: Layout, tiler: ComposedLayout) -> AnyLayout:
+    """Carry the bits that the tiler's swizzle acts on over to the strides of the product."""
+    swizzle, arrangement = tiler.layoutB, tiler.layoutA
+    if tiler.offset != 0:
+        raise LayoutError("logical_product", (block, tiler), f"the tiler's offset must be 0, got {tiler.offset}")
+    result = _product(block, arrangement)
+    bits, base, gap = swizzle.bits, swizzle.base, abs(swizzle.shift)
+    fields = (1 << base, 1 << bits, 1 << (gap - bits), 1 << bits, 1)
+    projection = Layout(fields, (0, 1 << base, 0, 1 << (base + gap), 0))
+    active = _composition(projection, arrangement)
+    reached = active(active.size() - 1)
+    yyy, zzz = (result(0, arrangement(reached & mask)) for mask in (swizzle.yyy_msk, swizzle.zzz_msk))
+    return _composition(make_swizzle(yyy, zzz), result)
+
+
+@operation
+def zipped_product(block: AnyLayout, tiler: Tiler) -> AnyLayout:
+    """Multiply and gather: ``((blocks), (copies))``.
+
+    >>> print(zipped_product(Layout((2, 5), (5, 1)), (3, 4)))
+    ((2,5),(3,4)):((5,1),(10,5))
+    """
+    return tile_unzip(_product(block, tiler), tiler)
+
+
+@operation
+def tiled_product(block: AnyLayout, tiler: Tiler) -> AnyLayout:
+    """Multiply and gather the blocks: ``((blocks), copies, copies, ...)``.
+
+    >>> print(tiled_product(Layout((2, 2)), Layout((3, 4))))
+    ((2,2),3,4):((1,2),4,12)
+    """
+    return _spread(tile_unzip(_product(block, tiler), tiler), tiles=False)
+
+
+@operation
+def flat_product(block: AnyLayout, tiler: Tiler) -> AnyLayout:
+    """Multiply into one flat list of modes: ``(block, block, ..., copies, copies, ...)``.
+
+    >>> print(flat_product(Layout((2, 2)), Layout((3, 4))))
+    (2,2,3,4):(1,2,4,12)
+    """
+    return _spread(tile_unzip(_product(block, tiler), tiler), tiles=True)
+
+
+@operation
+def blocked_product(block: AnyLayout, tiler: AnyLayout) -> AnyLayout:
+    """Reproduce a block over a tiler mode by mode, the block's modes inside: ``((block_m, copies_m), ...)``.
+
+    >>> print(blocked_product(Layout((2, 5), (5, 1)), Layout((3, 4))))
+    ((2,3),(5,4)):((5,10),(1,30))
+    """
+    return _ranked_product("blocked_product", block, tiler, raked=False)
+
+
+@operation
+def raked_product(block: AnyLayout, tiler: AnyLayout) -> AnyLayout:
+    """Reproduce a block over a tiler mode by mode, the copies interleaved: ``((copies_m, block_m), ...)``.
+
+    >>> print(raked_product(Layout((2, 5), (5, 1)), Layout((3, 4))))
+    ((3,2),(4,5)):((10,5),(30,1))
+    """
+    return _ranked_product("raked_product", block, tiler, raked=True)
+
+
+def _ranked_product(name: str, block: AnyLayout, tiler: AnyLayout, *, raked: bool) -> AnyLayout:
+    if isinstance(block, ComposedLayout):
+        return block.on_domain(lambda inner: _ranked_product(name, inner, tiler, raked=raked))
+    if isinstance(tiler, int):
+        tiler = Layout(tiler)
+    require_layout(name, block)
+    if not isinstance(tiler, Layout):
+        raise TypeError(f"{name}: the tiler must be a Layout, got {type(tiler).__name__}")
+    modes = max(block.rank(), tiler.rank())
+    pair = _product(append(block, modes), append(tiler, modes))
+    return zip_modes(pair[1], pair[0]) if raked else zip_modes(pair[0], pair[1])
+
+
+@operation
+def tile_to_shape(block: AnyLayout, trg_shape: IntTuple, ord_shape: IntTuple = None) -> AnyLayout:
+    """Repeat a layout until it fills a shape.
+
+    Parameters
+    ----------
+    block : Layout or ComposedLayout
+        What is repeated, e.g. a GMMA layout atom.
+    trg_shape : IntTuple
+        Shape to fill; its rank may exceed the block's. Each mode's size must be a multiple of the block's.
+    ord_shape : IntTuple, optional
+        Order in which the modes are repeated, the smallest first; default: from the left.
+
+    Examples
+    --------
+    >>> print(tile_to_shape(Layout((64, 8)), (128, 64, 3)))
+    ((64,2),(8,8),(1,3)):((1,512),(64,1024),(0,8192))
+    >>> print(tile_to_shape(Layout((64, 8)), (128, 64, 3), (2, 1, 3)))
+    ((64,2),(8,8),(1,3)):((1,4096),(64,512),(0,8192))
+
+    Raises
+    ------
+    LayoutError
+        If the rank is too small, or a mode of the block does not divide the shape's.
+    """
+    if isinstance(block, ComposedLayout):
+        return block.on_domain(tile_to_shape, trg_shape, ord_shape)
+    require_layout("tile_to_shape", block)
+    rank = tuple_rank(trg_shape)
+    if block.rank() > rank:
+        raise LayoutError(
+            "tile_to_shape", (block, trg_shape), f"rank of the block must be <= {rank} of the shape, got {block.rank()}"
+        )
+    padded = append(block, rank)
+    tile, target = product_each(padded.shape), product_each(trg_shape)
+    if not evenly_divides(target, tile):
+        raise LayoutError("tile_to_shape", (block, trg_shape), f"the block's shape {tile} must divide {target}")
+    copies = ceil_div(target, tile)
+    if ord_shape is None:
+        arrangement = raw_layout(copies, compact_col_major(copies))
+    else:
+        arrangement = make_ordered_layout(copies, ord_shape)
+    return _ranked_product("tile_to_shape", padded, arrangement, raked=False)
+
+
+__all__ = [
+    "blocked_product",
+    "flat_divide",
+    "flat_product",
+    "logical_divide",
+    "logical_product",
+    "raked_product",
+    "tile_to_shape",
+    "tiled_divide",
+    "tiled_product",
+    "zipped_divide",
+    "zipped_product",
+]
