@@ -114,7 +114,7 @@ def _coalesce_unbounded(layout: Layout, profile: IntTuple) -> Layout:
     return _merge(shapes, strides)
 
 
-def filter(layout: AnyLayout, profile: IntTuple = None) -> AnyLayout:  # noqa: A001 - CuTe's and pycute's name
+def filter(layout: AnyLayout, profile: IntTuple = None) -> AnyLayout:
     """Remove modes of stride 0 and size 1 and coalesce; ``1:0`` if none is left. With `profile`, at its leaves.
 
     >>> print(filter(Layout((2, 8, 4), (0, 1, 8))))
@@ -143,7 +143,7 @@ def _filter(layout: Layout) -> Layout:
 
 
 @operation
-def composition(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:  # noqa: N803 - pycute's names
+def composition(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
     """Compose two functions: ``c -> layoutA(layoutB(c))`` on the domain of `layoutB`.
 
     Parameters
@@ -303,7 +303,7 @@ def complement(layout: AnyLayout, cotarget: Any = None) -> Layout:  # noqa: ANN4
         If two modes of `layout` overlap.
     """
     if isinstance(layout, ComposedLayout):
-        return complement(layout.layoutA, layout.cosize() if cotarget is None else cotarget)  # type: ignore[no-any-return]
+        return complement(layout.layoutA, layout.cosize() if cotarget is None else cotarget)
     if isinstance(layout, int):
         layout = Layout(layout)
     require_layout("complement", layout)

@@ -95,7 +95,7 @@ class ComposedLayout(LayoutBase):
     layoutB: Any
     offset: Any
 
-    def __init__(self, layoutB: Any, offset: Any, layoutA: Any) -> None:  # noqa: ANN401, N803 - pycute's names
+    def __init__(self, layoutB: Any, offset: Any, layoutA: Any) -> None:  # noqa: ANN401 - pycute's names
         if not isinstance(layoutB, (Swizzle, LayoutBase)):
             raise TypeError(f"ComposedLayout: layoutB must be a Swizzle or a layout, got {type(layoutB).__name__}")
         if not isinstance(layoutA, (LayoutBase, Swizzle)):
@@ -263,7 +263,7 @@ def _slice_swizzled(crd: IntTuple, layout: ComposedLayout) -> tuple[Any, Any]:
 
 
 def _bit_strides(offset: int, z: int, y: int, bits: int, *, moves_z: bool) -> Any:  # noqa: ANN401 - IntTuple
-    """What each index bit adds after the swizzle, given the bits of `offset`: Z bits flip, Y bits carry a Z along."""
+    """Return what each index bit adds after the swizzle, given the bits of `offset`: Y bits carry their Z along."""
     if moves_z:
         strides = [z << i if not offset & (y << i) else -(z << i) for i in range(bits)]
     else:
@@ -272,7 +272,7 @@ def _bit_strides(offset: int, z: int, y: int, bits: int, *, moves_z: bool) -> An
 
 
 def _xor_offset(layout: Layout, crd: IntTuple) -> int:
-    """The exclusive or of each mode's contribution; equals the sum for layouts on disjoint powers of two."""
+    """Return the exclusive or of the modes' contributions: their sum, as they are disjoint powers of two."""
     from .coordinates import idx2crd
 
     def mode(s: IntTuple, d: IntTuple, c: IntTuple) -> int:
@@ -288,7 +288,7 @@ def _xor_offset(layout: Layout, crd: IntTuple) -> int:
             )
         return int(c * d) & ((s - 1) * d)
 
-    return mode(layout.shape, layout.stride, idx2crd(crd, layout.shape))
+    return int(mode(layout.shape, layout.stride, idx2crd(crd, layout.shape)))
 
 
 def _slice_layout(crd: IntTuple, layout: Any) -> Any:  # noqa: ANN401 - Layout or ComposedLayout

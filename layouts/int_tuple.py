@@ -22,7 +22,7 @@ from .errors import LayoutError, operation
 IntTuple: TypeAlias = Any
 
 
-class Integer(ABC):
+class Integer(ABC):  # noqa: B024 - for isinstance only
     """The class of integers for ``isinstance``: ``int`` and its subclasses, but not ``bool`` (pycute's name)."""
 
     @classmethod

@@ -11,7 +11,6 @@ from .coordinates import (
     compact_col_major,
     compact_order,
     compact_row_major,
-    crd2crd,
     crd2idx,
     idx2crd,
     make_basis_like,

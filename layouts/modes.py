@@ -24,8 +24,10 @@ from .int_tuple import (
     tuple_depth,
     tuple_get,
     tuple_rank,
-    unflatten as unflatten_tuple,
     wrap,
+)
+from .int_tuple import (
+    unflatten as unflatten_tuple,
 )
 from .layout import Layout, LayoutBase, raw_layout
 from .swizzle import Swizzle

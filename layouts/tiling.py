@@ -115,10 +115,10 @@ def flat_divide(layout: AnyLayout, tiler: Tiler) -> AnyLayout:
     return _spread(tile_unzip(_divide(layout, tiler), tiler), tiles=True)
 
 
-def hier_unzip(splitter: Any, layoutA: Layout, layoutB: Tiler) -> Layout:  # noqa: ANN401, N803 - pycute's names
+def hier_unzip(splitter: Any, layoutA: Layout, layoutB: Tiler) -> Layout:  # noqa: ANN401 - pycute's names
     """Apply `splitter` (a logical divide or product) mode by mode and gather its two halves; pycute's function."""
-    split = splitter(layoutA, layoutB)
-    return tile_unzip(split, layoutB)  # type: ignore[no-any-return]
+    gathered: Layout = tile_unzip(splitter(layoutA, layoutB), layoutB)
+    return gathered
 
 
 def tile_unzip(layout: AnyLayout, tiler: Tiler) -> AnyLayout:
@@ -159,7 +159,7 @@ def _spread(layout: AnyLayout, *, tiles: bool) -> AnyLayout:
 def _unpack(t: tuple[Any, ...], *, tiles: bool) -> tuple[Any, ...]:
     head, tail = t
     front = head if tiles and tuple_rank(head) > 1 else (head,)
-    return front + (tail if tuple_rank(tail) > 1 else (tail,))  # type: ignore[no-any-return]
+    return front + (tail if tuple_rank(tail) > 1 else (tail,))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ def max_common_layout(a: AnyLayout, b: AnyLayout) -> Layout:
     if isinstance(a, ComposedLayout):
         vector = 1 << _swizzle(a, "max_common_layout").base
         common = max_common_layout(a.layoutA, b)
-        return compose_layouts(common, raw_layout(vector, 1)) if vector < common.size() else common  # type: ignore[no-any-return]
+        return compose_layouts(common, raw_layout(vector, 1)) if vector < common.size() else common
     require_layout("max_common_layout", a)
     require_layout("max_common_layout", b)
     inverse = right_inverse(b)
