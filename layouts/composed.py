@@ -275,7 +275,7 @@ def _xor_offset(layout: Layout, crd: IntTuple) -> int:
     """Return the exclusive or of the modes' contributions: their sum, as they are disjoint powers of two."""
     from .coordinates import idx2crd
 
-    def mode(s: IntTuple, d: IntTuple, c: IntTuple) -> int:
+    def mode(s: IntTuple, d: IntTuple, c: IntTuple) -> IntTuple:
         if isinstance(s, tuple):
             result = 0
             for row in zip(s, d, c, strict=True):

@@ -24,10 +24,8 @@ from .int_tuple import (
     tuple_depth,
     tuple_get,
     tuple_rank,
-    wrap,
-)
-from .int_tuple import (
     unflatten as unflatten_tuple,
+    wrap,
 )
 from .layout import Layout, LayoutBase, raw_layout
 from .swizzle import Swizzle

@@ -20,7 +20,8 @@ written in parentheses: ``(A o 0 o B) o 0 o C``.
 
 - C++ CuTe's static integers (``_64``), tilers in round brackets, null pointers (``(nil)``), and text copied from a
   web page (``Sw&lt;3,4,3&gt;``);
-- the CuTe DSL's ``S<3,4,3>``, its ``S<3,0,-3`` without the closing bracket, and the tiles of its IR (``[2:1;_]``);
+- the CuTe DSL's ``S<3,4,3>``, its ``S<3,0,-3`` (it prints 8 characters of a swizzle and no more), and the tiles of
+  its IR (``[2:1;_]``);
 - pycute's ``SW_3_4_3``, ``(2, 3):(1, 2)``, ``(4,)`` and ``None``;
 - tensors, ``ENGINE o LAYOUT`` in C++ and ``tensor<ENGINE o LAYOUT>`` in the DSL. What a tensor says about the *layout*
   is kept: a swizzled pointer to shared memory gives the composed layout whose swizzle acts on byte addresses, any

@@ -238,7 +238,8 @@ class Reader:
         base = self._integer()
         self._expect(",")
         shift = self._integer()
-        if not (head.text == "S" and shift < 0 and self._kind() != ">"):  # the DSL forgets this bracket
+        # The DSL prints the first 8 characters of a swizzle: S<3,0,-3 and S<5,10,7 lose their bracket.
+        if not (head.text == "S" and len(f"S<{bits},{base},{shift}") == 8 and self._kind() != ">"):
             self._expect(">")
         swizzle: Swizzle = self._build(head.start, Swizzle, bits, base, shift)
         return swizzle
