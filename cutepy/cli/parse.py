@@ -29,9 +29,9 @@ def describe(text: str) -> str:
     >>> print(describe("(_2,_3):(_3,_1)"))
     (2,3):(3,1)
     Layout: rank 2, depth 1, size 6, cosize 6
-         0   1   2
-     0 | 0   1   2
-     1 | 3   4   5
+        0 1 2
+    0 | 0 1 2
+    1 | 3 4 5
     >>> print(describe("Sw&lt;3,4,3&gt;"))
     Sw<3,4,3>
     Swizzle
