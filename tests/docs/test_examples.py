@@ -2,9 +2,13 @@
 
 import doctest
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from cutepy.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
@@ -41,6 +45,22 @@ def test_blocks_without_prompts_are_python(path):
     for block in FENCE.finditer(path.read_text()):
         if block[2] == "python" and ">>>" not in block[3]:
             compile(block[3], path.name, "exec")
+
+
+def sessions(page: str) -> list[tuple[list[str], str]]:
+    """List the shell blocks that begin with `$ cutepy ...`, each as arguments and printed text."""
+    blocks = [block[3] for block in FENCE.finditer(page) if block[2] == "bash" and block[3].startswith("$ cutepy ")]
+    return [(shlex.split(block.partition("\n")[0])[2:], block.partition("\n")[2]) for block in blocks]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_commands_print_what_the_page_says(path):
+    for arguments, printed in sessions(path.read_text()):
+        assert CliRunner().invoke(app, arguments).output == printed
+
+
+def test_some_page_shows_a_command():
+    assert any(sessions(path.read_text()) for path in PAGES)
 
 
 def test_a_wrong_output_is_seen_with_its_line():

@@ -1,0 +1,63 @@
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import cutepy
+from cutepy.cli.app import app
+
+
+def invoke(*arguments: str):
+    return CliRunner().invoke(app, arguments)
+
+
+def test_version():
+    result = invoke("--version")
+    assert (result.exit_code, result.output) == (0, f"cutepy {cutepy.__version__}\n")
+
+
+def test_module_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "cutepy", "parse", "_4"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "4\nint\n", "")
+
+
+def test_help_loads_no_tensor_library():
+    code = (
+        "import sys\nfrom typer.testing import CliRunner\nfrom cutepy.cli.app import app\n"
+        "assert CliRunner().invoke(app, ['--help']).exit_code == 0\n"
+        "print(*{'torch', 'cutlass', 'numpy'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("(_4,_2):(_2,_1)", ["(4,2):(2,1)", "Layout: rank 2, depth 1, size 8, cosize 8"]),
+        ("64:2", ["64:2", "Layout: rank 1, depth 0, size 64, cosize 127"]),
+        ("(0,3):(1,1)", ["(0,3):(1,1)", "Layout: rank 2, depth 1, size 0, cosize 2"]),
+        ("Sw<3,4,3>", ["Sw<3,4,3>", "Swizzle"]),
+        ("<8,_>", ["<8,_>", "tuple"]),
+    ],
+)
+def test_parse_says_what_a_text_is(text, lines):
+    result = invoke("parse", text)
+    assert result.exit_code == 0
+    assert result.output.splitlines()[: len(lines)] == lines
+
+
+def test_parse_draws_small_tables_only():
+    assert "+---+" in invoke("parse", "(2,3):(3,1)").output
+    assert "+---+" in invoke("parse", "3:1").output
+    assert "+" not in invoke("parse", "(33,2):(2,1)").output
+    assert "+" not in invoke("parse", "(2,2,2):(4,2,1)").output
+
+
+def test_parse_error_shows_a_caret_and_fails():
+    result = invoke("parse", "(2,x)")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    shown, caret = result.stderr.splitlines()[-2:]
+    assert caret.index("^") == shown.index("x")
