@@ -1,0 +1,76 @@
+"""Constants of Hopper (compute capability 9.0a), with the names that the rest of the package uses for them.
+
+References
+----------
+PTX ISA: "Asynchronous Warpgroup Level Matrix Instructions", "Matrix Descriptor Format", "Tensor Copies";
+CUDA C++ Programming Guide, table of compute capabilities; CuTe ``arch/mma_sm90_desc.hpp``, ``arch/copy_sm90_desc.hpp``.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+Major = Literal["MN", "K"]
+"""Which mode of an operand tile is contiguous: M or N, or K."""
+
+SwizzleMode = Literal["INTER", "SW32", "SW64", "SW128"]
+"""CuTe's names of the shared-memory swizzles: none (core matrices interleaved), or spans of 32, 64 and 128 bytes."""
+
+MAJORS: Final[tuple[Major, ...]] = ("MN", "K")
+SWIZZLE_MODES: Final[tuple[SwizzleMode, ...]] = ("INTER", "SW32", "SW64", "SW128")
+
+SWIZZLE_BITS: Final[dict[SwizzleMode, int]] = {"INTER": 0, "SW32": 1, "SW64": 2, "SW128": 3}
+"""B of ``Sw<B,4,3>``, the swizzle as a function on byte addresses."""
+
+SWIZZLE_BASE_BYTES: Final = 4
+"""M of ``Sw<B,4,3>``: the unit that moves whole is 16 bytes."""
+
+SWIZZLE_SHIFT: Final = 3
+"""S of ``Sw<B,4,3>``: the bits that choose the unit come from the 128-byte row index."""
+
+UNIT_BYTES: Final = 16
+"""A core matrix row, the unit of descriptor offsets and of the swizzle: one uint128_t."""
+
+UNIT_BITS: Final = 128
+
+CORE_MATRIX_ROWS: Final = 8
+"""A core matrix is 8 units of 16 bytes."""
+
+GMMA_LAYOUT_TYPE: Final[dict[SwizzleMode, int]] = {"INTER": 0, "SW128": 1, "SW64": 2, "SW32": 3}
+"""Bits 62..63 of a matrix descriptor."""
+
+TMA_SWIZZLE: Final[dict[SwizzleMode, int]] = {"INTER": 0, "SW32": 1, "SW64": 2, "SW128": 3}
+"""CUtensorMapSwizzle of the same patterns."""
+
+WARP_THREADS: Final = 32
+WARPGROUP_THREADS: Final = 128
+WGMMA_M: Final = 64
+
+SMEM_BANKS: Final = 32
+SMEM_BANK_BYTES: Final = 4
+SMEM_BYTES_PER_SM: Final = 228 * 1024
+SMEM_BYTES_PER_CTA: Final = 227 * 1024
+REGISTERS_PER_SM: Final = 64 * 1024
+MAX_REGISTERS_PER_THREAD: Final = 255
+
+
+def span_bytes(mode: SwizzleMode) -> int:
+    """Return the bytes over which a mode permutes 16-byte units: 16, 32, 64 or 128.
+
+    Examples
+    --------
+    >>> span_bytes("SW64")
+    64
+    """
+    return UNIT_BYTES << SWIZZLE_BITS[mode]
+
+
+def pattern_bytes(mode: SwizzleMode) -> int:
+    """Return the period in bytes of a mode's pattern, which is also the alignment that a tile of it needs.
+
+    Examples
+    --------
+    >>> [pattern_bytes(mode) for mode in SWIZZLE_MODES]
+    [128, 256, 512, 1024]
+    """
+    return CORE_MATRIX_ROWS * span_bytes(mode)

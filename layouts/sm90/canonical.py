@@ -1,0 +1,213 @@
+"""make_gmma_desc: CuTe's canonical forms, condition by condition, and what would fit where one fails.
+
+References
+----------
+CuTe ``atom/mma_traits_sm90_gmma.hpp``, the static assertions of ``make_gmma_desc``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import LayoutError
+from ..int_tuple import congruent
+from ..layout import Layout
+from ..modes import rank, size, stride
+from ..recast import recast_layout
+from ..tiling import logical_divide
+from .arch import (
+    CORE_MATRIX_ROWS,
+    GMMA_LAYOUT_TYPE,
+    MAJORS,
+    SWIZZLE_BITS,
+    SWIZZLE_MODES,
+    UNIT_BITS,
+    UNIT_BYTES,
+    Major,
+    SwizzleMode,
+)
+from .descriptor import GmmaDescriptor
+from .gmma import check_bits, check_major, split_swizzle
+
+_OPERATION = "make_gmma_desc"
+
+
+class _NotCanonicalError(Exception):
+    """A condition of the canonical form that does not hold."""
+
+
+def make_gmma_desc(
+    layout: Any,  # noqa: ANN401 - Layout or ComposedLayout
+    *,
+    major: Major,
+    bits: int,
+    start_address: int | None = None,
+) -> GmmaDescriptor:
+    """Return the descriptor of an MMA-sized operand tile in shared memory.
+
+    The tile must be one of CuTe's canonical forms. With T elements in 16 bytes and W = 1, 2, 4, 8 units of 16 bytes
+    in the span of INTER, SW32, SW64, SW128::
+
+        MN-major INTER      ((T,1,m),(8,k)) : ((1,T,SBO),(1T,LBO))
+        MN-major swizzled   ((T,W,m),(8,k)) : ((1,T,LBO),(WT,SBO))
+        K-major  INTER      ((8,m),(T,2))   : ((1T,SBO),(1,LBO))
+        K-major  swizzled   ((8,m),(T,2))   : ((WT,SBO),(1,T))
+
+    What CuTe accepts is accepted, also where no wgmma instruction takes it (an MN-major operand of 8 or 32 bits).
+
+    Parameters
+    ----------
+    layout : Layout or ComposedLayout, (MN, K)
+        In elements; the swizzle in byte form (``Sw<3,4,3>``) or in element form (``Sw<3,3,3>`` for 16 bits), told
+        apart by its base. A plain Layout means INTER.
+    major : "MN" or "K"
+        The contiguous mode.
+    bits : int
+        Width of an element.
+    start_address : int, optional
+        Bytes, a multiple of 16. Default: the address of the layout's smem pointer.
+
+    Raises
+    ------
+    LayoutError
+        If the layout is not canonical: the message says which condition fails and what would fit.
+
+    Examples
+    --------
+    >>> from cutepy.layouts import ComposedLayout, Layout, Swizzle
+    >>> tile = ComposedLayout(Swizzle(3, 4, 3), 0, Layout((64, 16), (64, 1)))
+    >>> make_gmma_desc(tile, major="K", bits=16, start_address=0x400)
+    GmmaDescriptor(start_address=1024, leading_byte_offset=16, stride_byte_offset=1024, base_offset=0, layout_type=1)
+
+    References
+    ----------
+    CuTe ``atom/mma_traits_sm90_gmma.hpp``, ``make_gmma_desc``.
+    """
+    check_major(_OPERATION, (layout,), major)
+    check_bits(_OPERATION, (layout,), bits)
+    mode, tile, offset_elems, pointer = split_swizzle(_OPERATION, layout, bits)
+    if rank(tile) != 2:
+        raise LayoutError(
+            _OPERATION,
+            (layout,),
+            f"the tile must have rank 2, (MN, K), got {rank(tile)}",
+            "slice one MMA tile of one stage",
+        )
+    start = _start(layout, start_address, pointer) + _offset_bytes(layout, offset_elems, bits)
+    try:
+        units = recast_layout(tile, bits, UNIT_BITS)
+    except LayoutError as error:
+        condition = f"{major}-major needs 16-byte runs along {major}: {error.condition}"
+        raise LayoutError(_OPERATION, (layout,), condition, _hint(tile, bits, major)) from error
+    try:
+        lbo, sbo = _offsets(units, major, mode, bits)
+    except _NotCanonicalError as error:
+        raise LayoutError(
+            _OPERATION, (layout,), f"not a canonical {major}-major {mode} layout: {error}", _hint(tile, bits, major)
+        ) from error
+    return GmmaDescriptor(
+        start,
+        lbo * UNIT_BYTES,
+        sbo * UNIT_BYTES,
+        layout_type=GMMA_LAYOUT_TYPE[mode],
+        major=major,
+        bits=bits,
+        shape_mn_k=(size(tile, 0), size(tile, 1)),
+    )
+
+
+def _start(layout: Any, start_address: int | None, pointer: int | None) -> int:  # noqa: ANN401
+    if start_address is None:
+        if pointer is None:
+            raise LayoutError(_OPERATION, (layout,), "the layout has no address", "pass start_address=, in bytes")
+        return pointer
+    if pointer is not None and pointer != start_address:
+        raise LayoutError(
+            _OPERATION, (layout,), f"start_address {start_address:#x} differs from the layout's pointer {pointer:#x}"
+        )
+    return start_address
+
+
+def _offset_bytes(layout: Any, offset_elems: int, bits: int) -> int:  # noqa: ANN401
+    if offset_elems * bits % UNIT_BITS:
+        raise LayoutError(
+            _OPERATION,
+            (layout,),
+            f"the offset must be a multiple of {UNIT_BITS // bits} elements (16 bytes), got {offset_elems}",
+        )
+    return offset_elems * bits // 8
+
+
+def _offsets(units: Layout, major: Major, mode: SwizzleMode, bits: int) -> tuple[int, int]:
+    """Return (LBO, SBO) in 16-byte units of a tile in 16-byte units."""
+    return _offsets_mn(units, mode, bits) if major == "MN" else _offsets_k(units, mode)
+
+
+def _offsets_mn(units: Layout, mode: SwizzleMode, bits: int) -> tuple[int, int]:
+    k_extents = [256 // bits, 128 // bits, 512 // bits]
+    if size(units, 1) not in k_extents:
+        raise _NotCanonicalError(
+            f"the K extent must be {k_extents[0]} elements (32 bytes of K; {k_extents[1]} or {k_extents[2]} in sparse MMAs),"
+            f" got {size(units, 1)}"
+        )
+    width = 1 << SWIZZLE_BITS[mode]
+    canonical = _divide(units, width, CORE_MATRIX_ROWS)
+    inner, outer = stride(canonical, 0, 0), stride(canonical, 0, 1)
+    row, group = stride(canonical, 1, 0), stride(canonical, 1, 1)
+    if mode != "INTER" and inner != 1:
+        raise _NotCanonicalError(f"neighbouring 16-byte units along MN must be 16 bytes apart, got {_bytes(inner)}")
+    if row != width:
+        raise _NotCanonicalError(f"consecutive k must be {_bytes(width)} apart, the span of {mode}, got {_bytes(row)}")
+    return (group, outer) if mode == "INTER" else (outer, group)
+
+
+def _offsets_k(units: Layout, mode: SwizzleMode) -> tuple[int, int]:
+    if size(units, 0) % CORE_MATRIX_ROWS:
+        raise _NotCanonicalError(f"the MN extent must be a multiple of {CORE_MATRIX_ROWS}, got {size(units, 0)}")
+    if size(units, 1) not in (2, 4):
+        raise _NotCanonicalError(f"the K extent must be 32 bytes (64 in sparse MMAs), got {_bytes(size(units, 1))}")
+    width = 1 << SWIZZLE_BITS[mode]
+    canonical = _divide(units, CORE_MATRIX_ROWS, 2)
+    row, group, unit = stride(canonical, 0, 0), stride(canonical, 0, 1), stride(canonical, 1, 0)
+    if row != width:
+        raise _NotCanonicalError(
+            f"consecutive rows must be {_bytes(width)} apart, the span of {mode}, got {_bytes(row)}"
+        )
+    if mode != "INTER" and unit != 1:
+        raise _NotCanonicalError(f"the two 16-byte units of a row must be 16 bytes apart, got {_bytes(unit)}")
+    return unit, group
+
+
+def _divide(units: Layout, mn: int, k: int) -> Layout:
+    """Split the tile into ((mn,m),(k,n)) and require that each part has one stride."""
+    try:
+        canonical = logical_divide(units, (Layout(mn, 1), Layout(k, 1)))
+    except LayoutError as error:
+        raise _NotCanonicalError(
+            f"the tile does not divide into groups of {mn} by {k} (MN by K, in units of 16 bytes): {error.condition}"
+        ) from error
+    if not congruent(canonical.shape, ((1, 1), (1, 1))):
+        raise _NotCanonicalError(
+            f"groups of {mn} along MN and {k} along K, and the steps between them, must have one stride each;"
+            f" in units of 16 bytes the tile is {canonical}"
+        )
+    return canonical
+
+
+def _hint(tile: Layout, bits: int, major: Major) -> str:
+    """Name the forms that this very tile has, else how to get one."""
+    fits = []
+    for other in MAJORS:
+        for mode in SWIZZLE_MODES:
+            try:
+                _offsets(recast_layout(tile, bits, UNIT_BITS), other, mode, bits)
+            except (_NotCanonicalError, LayoutError):
+                continue
+            fits.append(f"{other}-major {mode}")
+    if fits:
+        return f"this tile would fit {', '.join(fits)}"
+    return f'tile one with tile_to_shape(gmma_layout_atom("{major}", "SW128", {bits}), shape)'
+
+
+def _bytes(units: int) -> str:
+    return f"{units * UNIT_BYTES} bytes"

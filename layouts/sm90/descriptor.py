@@ -1,0 +1,276 @@
+"""The 64-bit matrix descriptor of wgmma: how it is packed, and how the hardware walks it.
+
+References
+----------
+CuTe ``arch/mma_sm90_desc.hpp``, ``GmmaDescriptor``.
+PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout": "Strides" and "Matrix Descriptor Format".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from ..errors import LayoutError
+from ..swizzle import Swizzle
+from .arch import (
+    CORE_MATRIX_ROWS,
+    GMMA_LAYOUT_TYPE,
+    SWIZZLE_BITS,
+    UNIT_BITS,
+    UNIT_BYTES,
+    Major,
+    SwizzleMode,
+)
+from .gmma import byte_swizzle, check_bits, check_major
+
+FIELD_BITS = 14
+"""Addresses and offsets are kept in units of 16 bytes, 14 bits each: 256 KB."""
+
+_FIELD_MASK = (1 << FIELD_BITS) - 1
+_LBO_SHIFT, _SBO_SHIFT, _BASE_OFFSET_SHIFT, _LAYOUT_TYPE_SHIFT = 16, 32, 49, 62
+_USED_BITS = (
+    _FIELD_MASK
+    | _FIELD_MASK << _LBO_SHIFT
+    | _FIELD_MASK << _SBO_SHIFT
+    | 7 << _BASE_OFFSET_SHIFT
+    | 3 << _LAYOUT_TYPE_SHIFT
+)
+_MODE_OF_LAYOUT_TYPE: dict[int, SwizzleMode] = {value: mode for mode, value in GMMA_LAYOUT_TYPE.items()}
+
+
+@dataclass(frozen=True)
+class GmmaDescriptor:
+    """Where and how wgmma finds an operand tile in shared memory: (mn, k) -> byte address.
+
+    Two descriptors are equal if they are the same 64 bits; `major`, `bits` and `shape_mn_k` are what `make_gmma_desc`
+    knows beyond them.
+
+    Parameters
+    ----------
+    start_address : int
+        Bytes, a multiple of 16 below 2**18.
+    leading_byte_offset, stride_byte_offset : int
+        LBO and SBO in bytes, multiples of 16 below 2**18. What they step over depends on the major and the swizzle:
+        `explain` says.
+    base_offset : int
+        0 to 7: ``(address of the pattern >> 7) & 7`` for a tile whose pattern does not start at a multiple of its
+        period.
+    layout_type : int
+        The swizzle mode as in bits 62..63: 0 INTER, 1 SW128, 2 SW64, 3 SW32.
+    major : "MN" or "K", optional
+        Major of the operand: not part of the 64 bits, wgmma takes it as an immediate.
+    bits : int, optional
+        Width of an element.
+    shape_mn_k : (int, int), optional
+        Elements of the tile.
+
+    Raises
+    ------
+    LayoutError
+        If a value does not fit its bit field.
+
+    Examples
+    --------
+    >>> d = GmmaDescriptor(0x400, leading_byte_offset=0, stride_byte_offset=1024, layout_type=1)
+    >>> hex(d), d.swizzle
+    ('0x4000004000000040', 'SW128')
+    >>> GmmaDescriptor.decode(0x4000004000000040) == d
+    True
+
+    References
+    ----------
+    CuTe ``arch/mma_sm90_desc.hpp``, ``GmmaDescriptor::bitfield``.
+    """
+
+    start_address: int
+    leading_byte_offset: int
+    stride_byte_offset: int
+    base_offset: int = field(default=0, kw_only=True)
+    layout_type: int = field(default=0, kw_only=True)
+    major: Major | None = field(default=None, kw_only=True, compare=False, repr=False)
+    bits: int | None = field(default=None, kw_only=True, compare=False, repr=False)
+    shape_mn_k: tuple[int, int] | None = field(default=None, kw_only=True, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("start_address", "leading_byte_offset", "stride_byte_offset"):
+            value = getattr(self, name)
+            if value % UNIT_BYTES or not 0 <= value >> 4 <= _FIELD_MASK:
+                raise self._error(
+                    f"{name} must be a multiple of {UNIT_BYTES} in [0, 2**18), got {value}",
+                    f"the descriptor keeps it in units of {UNIT_BYTES} bytes in {FIELD_BITS} bits",
+                )
+        if not 0 <= self.base_offset < 8:
+            raise self._error(f"base_offset must be 0 to 7, got {self.base_offset}")
+        if not 0 <= self.layout_type < 4:
+            raise self._error(f"layout_type must be 0 to 3, got {self.layout_type}")
+
+    def _error(self, condition: str, hint: str = "") -> LayoutError:
+        operands = (
+            self.start_address,
+            self.leading_byte_offset,
+            self.stride_byte_offset,
+            self.base_offset,
+            self.layout_type,
+        )
+        return LayoutError("GmmaDescriptor", operands, condition, hint)
+
+    @classmethod
+    def decode(
+        cls,
+        word: int,
+        *,
+        major: Major | None = None,
+        bits: int | None = None,
+        shape_mn_k: tuple[int, int] | None = None,
+    ) -> GmmaDescriptor:
+        """Return the descriptor of a 64-bit word; the keywords add what the word does not tell.
+
+        Raises
+        ------
+        LayoutError
+            If the word has more than 64 bits, or a bit set that no field owns.
+
+        Examples
+        --------
+        >>> GmmaDescriptor.decode(0x4000004000000040).stride_byte_offset
+        1024
+        """
+        if not 0 <= word < 1 << 64:
+            raise LayoutError("GmmaDescriptor.decode", (word,), "a descriptor has 64 bits: need 0 <= word < 2**64")
+        stray = [bit for bit in range(64) if word & ~_USED_BITS & 1 << bit]
+        if stray:
+            raise LayoutError(
+                "GmmaDescriptor.decode",
+                (word,),
+                f"{word:#018x} sets bits {', '.join(map(str, stray))}, which belong to no field",
+                "an offset that overflowed its 14 bits, or not a wgmma descriptor",
+            )
+        return cls(
+            (word & _FIELD_MASK) * UNIT_BYTES,
+            (word >> _LBO_SHIFT & _FIELD_MASK) * UNIT_BYTES,
+            (word >> _SBO_SHIFT & _FIELD_MASK) * UNIT_BYTES,
+            base_offset=word >> _BASE_OFFSET_SHIFT & 7,
+            layout_type=word >> _LAYOUT_TYPE_SHIFT & 3,
+            major=major,
+            bits=bits,
+            shape_mn_k=shape_mn_k,
+        )
+
+    def __int__(self) -> int:
+        return (
+            self.start_address // UNIT_BYTES
+            | self.leading_byte_offset // UNIT_BYTES << _LBO_SHIFT
+            | self.stride_byte_offset // UNIT_BYTES << _SBO_SHIFT
+            | self.base_offset << _BASE_OFFSET_SHIFT
+            | self.layout_type << _LAYOUT_TYPE_SHIFT
+        )
+
+    __index__ = __int__
+
+    @property
+    def lbo(self) -> int:
+        """Leading byte offset, PTX's "leading dimension byte offset"."""
+        return self.leading_byte_offset
+
+    @property
+    def sbo(self) -> int:
+        """Stride byte offset, PTX's "stride dimension byte offset"."""
+        return self.stride_byte_offset
+
+    @property
+    def swizzle(self) -> SwizzleMode:
+        """The swizzle mode by CuTe's name."""
+        return _MODE_OF_LAYOUT_TYPE[self.layout_type]
+
+    def advance(self, offset_bytes: int) -> GmmaDescriptor:
+        """Return this descriptor moved by `offset_bytes`, a multiple of 16: what ``desc + n`` does in a main loop.
+
+        Examples
+        --------
+        >>> hex(GmmaDescriptor(0x400, 16, 1024, layout_type=1).advance(32))
+        '0x4000004000010042'
+        """
+        return replace(self, start_address=self.start_address + offset_bytes)
+
+    def address(self, mn: int, k: int, *, major: Major | None = None, bits: int | None = None) -> int:
+        """Return the byte address at which the hardware reads the first byte of element (mn, k).
+
+        The walk is PTX's: strides between core matrices, then the swizzle on the bits of the address. `major` and
+        `bits` are needed where the descriptor was not made by `make_gmma_desc`.
+
+        Raises
+        ------
+        LayoutError
+            If major or bits are not known, or the base offset is not 0.
+
+        Examples
+        --------
+        >>> d = GmmaDescriptor(0, 16, 1024, layout_type=GMMA_LAYOUT_TYPE["SW128"])
+        >>> [d.address(row, 0, major="K", bits=16) for row in (0, 1, 2, 8, 9)]
+        [0, 144, 288, 1024, 1168]
+        """
+        major, bits = self._context(major, bits)
+        per_unit = UNIT_BITS // bits
+        along, across = (mn, k) if major == "MN" else (k, mn)
+        unit, within = divmod(along, per_unit)
+        linear = self.start_address + self._linear_offset(unit, across, major)
+        return self._swizzled(linear) + within * bits // 8
+
+    def core_matrix_address(self, i: int, j: int, *, major: Major | None = None, bits: int | None = None) -> int:
+        """Return the byte address of the first 16-byte row of core matrix (i, j), i along M or N, j along K.
+
+        A core matrix is 8 rows of M or N by 16 bytes of K in a K-major operand, 16 bytes of M or N by 8 of K in an
+        MN-major one.
+        """
+        major, bits = self._context(major, bits)
+        per_unit = UNIT_BITS // bits
+        rows, columns = (CORE_MATRIX_ROWS, per_unit) if major == "K" else (per_unit, CORE_MATRIX_ROWS)
+        return self.address(i * rows, j * columns, major=major, bits=bits)
+
+    def element_addresses(
+        self, shape_mn_k: tuple[int, int] | None = None, *, major: Major | None = None, bits: int | None = None
+    ) -> list[list[int]]:
+        """Return the byte addresses of a tile's elements: ``result[mn][k]``.
+
+        Raises
+        ------
+        LayoutError
+            As `address`, or if the shape is not known.
+        """
+        shape = shape_mn_k or self.shape_mn_k
+        if shape is None:
+            raise self._error("the shape of the tile is not known", "pass shape_mn_k=")
+        return [[self.address(mn, k, major=major, bits=bits) for k in range(shape[1])] for mn in range(shape[0])]
+
+    def explain(self) -> str:
+        """Say in words and as a drawing what the fields mean: core matrices, and what LBO and SBO step over.
+
+        Where major and width of the elements are not known, both majors are told.
+        """
+        from .explain import explain_descriptor
+
+        return explain_descriptor(self)
+
+    def _context(self, major: Major | None, bits: int | None) -> tuple[Major, int]:
+        major, bits = major or self.major, bits or self.bits
+        if major is None or bits is None:
+            raise self._error("the 64 bits do not tell the major and the element width", "pass major= and bits=")
+        check_major("GmmaDescriptor.address", (self,), major)
+        check_bits("GmmaDescriptor.address", (self,), bits)
+        return major, bits
+
+    def _linear_offset(self, unit: int, row: int, major: Major) -> int:
+        """Bytes before swizzling to 16-byte unit `unit` of the contiguous mode in row `row` of the other."""
+        group, row_in_group = divmod(row, CORE_MATRIX_ROWS)
+        if self.swizzle == "INTER":
+            unit_step, group_step = (self.sbo, self.lbo) if major == "MN" else (self.lbo, self.sbo)
+            return unit * unit_step + group * group_step + row_in_group * UNIT_BYTES
+        units = 1 << SWIZZLE_BITS[self.swizzle]
+        span, unit_in_span = divmod(unit, units) if major == "MN" else (0, unit)
+        return span * self.lbo + unit_in_span * UNIT_BYTES + row_in_group * units * UNIT_BYTES + group * self.sbo
+
+    def _swizzled(self, linear: int) -> int:
+        if self.base_offset:
+            raise self._error("the address walk is defined for base_offset 0 only", "align the tile to its pattern")
+        pattern: Swizzle = byte_swizzle(self.swizzle)
+        return int(pattern(linear))

@@ -1,0 +1,256 @@
+"""TiledMMA: wgmma atoms side by side, and who holds which element of A, B and C.
+
+References
+----------
+CuTe ``atom/mma_atom.hpp``, ``TiledMMA`` and ``ThrMMA``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from ..algebra import complement, composition, right_inverse
+from ..errors import LayoutError
+from ..int_tuple import IntTuple, product
+from ..layout import Layout, make_fragment_like, make_layout
+from ..modes import rank
+from ..tiling import tiled_product
+from .arch import Major
+from .iterator import GmmaDescriptorIterator
+from .thrfrg import on_tile, slice_thread, thrfrg
+from .wgmma import WgmmaTraits
+
+Operand = Literal["A", "B", "C"]
+
+_MODES: dict[Operand, tuple[int, int]] = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}
+"""Which of M, N, K an operand has."""
+
+
+class TiledMMA:
+    """MMA atoms tiled over M, N and K: a map from (thread, value) to elements of A, B and C.
+
+    Layouts passed to the methods map elements of an operand, (M, K, ...), (N, K, ...) or (M, N, ...), to whatever:
+    memory, or coordinates. Composed layouts are taken where CuTe takes them; one whose swizzle acts on byte addresses
+    keeps it outside, as a CuTe tensor does.
+
+    Parameters
+    ----------
+    traits : WgmmaTraits
+        The atom.
+    atom_layout_mnk : Layout
+        (m, n, k) -> which warpgroup runs the atom there.
+    permutation_mnk : tuple
+        For each of M, N and K a tiler that reorders its elements before tiling; None for none.
+
+    Raises
+    ------
+    LayoutError
+        If atom layout or permutation have not rank 3.
+
+    Examples
+    --------
+    >>> from cutepy.layouts.sm90 import wgmma_traits
+    >>> mma = TiledMMA(wgmma_traits("SM90_64x64x16_F16F16F16_SS"), Layout((2, 1, 1)))
+    >>> mma.thr_size, mma.tile_shape
+    (256, (128, 64, 16))
+    >>> print(mma.partition_shape_C((128, 128)))
+    ((2, 2, 8), 1, 2)
+    """
+
+    def __init__(
+        self,
+        traits: WgmmaTraits,
+        atom_layout_mnk: Layout | None = None,
+        permutation_mnk: tuple[Any, Any, Any] = (None, None, None),
+    ) -> None:
+        atoms = Layout((1, 1, 1)) if atom_layout_mnk is None else atom_layout_mnk
+        operands = (traits.name, atoms, permutation_mnk)
+        if not isinstance(atoms, Layout) or rank(atoms) != 3:
+            raise LayoutError("TiledMMA", operands, "atom_layout_mnk must be a layout of rank 3, (M, N, K)")
+        if not isinstance(permutation_mnk, tuple) or len(permutation_mnk) != 3:
+            raise LayoutError("TiledMMA", operands, "permutation_mnk must be a tuple of 3 tilers, for M, N and K")
+        self.traits = traits
+        self.atom_layout_mnk = atoms
+        self.permutation_mnk = permutation_mnk
+        self.thr_layout_vmnk: Layout = tiled_product(traits.thr_id, atoms)
+        """(thread in atom, m, n, k) -> thread."""
+
+    def __repr__(self) -> str:
+        return f"TiledMMA({self.traits.name}, {self.atom_layout_mnk}, {self.permutation_mnk})"
+
+    @property
+    def thr_size(self) -> int:
+        """Number of threads."""
+        return self.thr_layout_vmnk.size()
+
+    @property
+    def tile_shape(self) -> tuple[int, int, int]:
+        """Extents along M, N and K that all atoms cover together."""
+        m, n, k = (self._tiler_extent(mode) for mode in range(3))
+        return m, n, k
+
+    def thrfrg_A(self, layout: Any) -> Any:  # noqa: ANN401, N802 - layouts; CuTe's names
+        """Partition (M, K, ...) into ((ThrV,(ThrM,ThrK)),(FrgV,(RestM,RestK,...)))."""
+        return self._thrfrg("A", layout)
+
+    def thrfrg_B(self, layout: Any) -> Any:  # noqa: ANN401, N802
+        """Partition (N, K, ...) into ((ThrV,(ThrN,ThrK)),(FrgV,(RestN,RestK,...)))."""
+        return self._thrfrg("B", layout)
+
+    def thrfrg_C(self, layout: Any) -> Any:  # noqa: ANN401, N802
+        """Partition (M, N, ...) into ((ThrV,(ThrM,ThrN)),(FrgV,(RestM,RestN,...)))."""
+        return self._thrfrg("C", layout)
+
+    def partition_A(self, layout: Any, thread: int) -> tuple[Any, Any]:  # noqa: ANN401, N802
+        """Return a thread's part of (M, K, ...): (layout of (MMA, MMA_M, MMA_K, ...), offset)."""
+        return self._partition("A", layout, thread)
+
+    def partition_B(self, layout: Any, thread: int) -> tuple[Any, Any]:  # noqa: ANN401, N802
+        """Return a thread's part of (N, K, ...): (layout of (MMA, MMA_N, MMA_K, ...), offset)."""
+        return self._partition("B", layout, thread)
+
+    def partition_C(self, layout: Any, thread: int) -> tuple[Any, Any]:  # noqa: ANN401, N802
+        """Return a thread's part of (M, N, ...): (layout of (MMA, MMA_M, MMA_N, ...), offset)."""
+        return self._partition("C", layout, thread)
+
+    def partition_shape_A(self, layout: Any) -> IntTuple:  # noqa: ANN401, N802
+        """Return the shape of a thread's part of (M, K, ...), given as a layout or a shape."""
+        return self._partition_shape("A", layout)
+
+    def partition_shape_B(self, layout: Any) -> IntTuple:  # noqa: ANN401, N802
+        """Return the shape of a thread's part of (N, K, ...), given as a layout or a shape."""
+        return self._partition_shape("B", layout)
+
+    def partition_shape_C(self, layout: Any) -> IntTuple:  # noqa: ANN401, N802
+        """Return the shape of a thread's part of (M, N, ...), given as a layout or a shape."""
+        return self._partition_shape("C", layout)
+
+    def fragment_C(self, layout: Any) -> Layout:  # noqa: ANN401, N802
+        """Return the layout of a thread's accumulator registers for (M, N, ...): what CuTe's ``tCrC`` is."""
+        return Layout(self.partition_shape_C(layout))
+
+    def fragment_A(self, layout: Any, thread: int = 0) -> Layout:  # noqa: ANN401, N802
+        """Return the layout of a thread's registers of A, for an atom that takes A from registers.
+
+        Raises
+        ------
+        LayoutError
+            If A comes from shared memory: then its fragment is `descriptors_A`.
+        """
+        if self.traits.a_source != "rmem":
+            raise LayoutError(
+                "fragment_A", (self.traits.name, layout), "A comes from shared memory (SS)", "take descriptors_A"
+            )
+        return make_fragment_like(self.partition_A(layout, thread)[0])
+
+    def descriptors_A(  # noqa: N802
+        self, smem_layout: Any, *, major: Major, base_address: int = 0  # noqa: ANN401
+    ) -> GmmaDescriptorIterator:
+        """Return the descriptors of A in shared memory, (M, K, ...), for the first warpgroup: CuTe's ``tCrA``.
+
+        Raises
+        ------
+        LayoutError
+            If the atom takes A from registers, or not of this major.
+        """
+        m, _, k = self.traits.shape_mnk
+        if self.traits.a_source != "smem":
+            raise LayoutError("descriptors_A", (self.traits.name,), "A comes from registers (RS)", "take fragment_A")
+        return self._descriptors("A", smem_layout, major, (m, k), base_address)
+
+    def descriptors_B(  # noqa: N802
+        self, smem_layout: Any, *, major: Major, base_address: int = 0  # noqa: ANN401
+    ) -> GmmaDescriptorIterator:
+        """Return the descriptors of B in shared memory, (N, K, ...), for the first warpgroup: CuTe's ``tCrB``.
+
+        Raises
+        ------
+        LayoutError
+            If the atom does not take B of this major.
+        """
+        _, n, k = self.traits.shape_mnk
+        return self._descriptors("B", smem_layout, major, (n, k), base_address)
+
+    def get_layoutA_TV(self) -> Layout:  # noqa: N802
+        """Return (thread, value) -> colexicographic index in the tile (M, K)."""
+        tiles = (None, (Layout(self._atoms("M", "N"), (1, 0)), None))
+        return self._layout_tv("A", tiles)
+
+    def get_layoutB_TV(self) -> Layout:  # noqa: N802
+        """Return (thread, value) -> colexicographic index in the tile (N, K)."""
+        tiles = (None, (Layout(self._atoms("M", "N"), (0, 1)), None))
+        return self._layout_tv("B", tiles)
+
+    def get_layoutC_TV(self) -> Layout:  # noqa: N802
+        """Return (thread, value) -> colexicographic index in the tile (M, N)."""
+        return self._layout_tv("C", None)
+
+    def _tiler(self, mode: int) -> Any:  # noqa: ANN401 - a tiler
+        permutation = self.permutation_mnk[mode]
+        if permutation is None:
+            return self.traits.shape_mnk[mode] * self.thr_layout_vmnk[mode + 1].size()
+        return permutation
+
+    def _tiler_extent(self, mode: int) -> int:
+        tiler = self._tiler(mode)
+        return tiler.size() if isinstance(tiler, Layout) else product(tiler)
+
+    def _atoms(self, *modes: Literal["M", "N", "K"]) -> tuple[int, ...]:
+        """How many atoms lie side by side along modes."""
+        return tuple(self.thr_layout_vmnk["MNK".index(mode) + 1].size() for mode in modes)
+
+    def _thrfrg(self, operand: Operand, layout: Any) -> Any:  # noqa: ANN401
+        x, y = _MODES[operand]
+        if rank(layout) < 2:
+            raise LayoutError(f"thrfrg_{operand}", (layout,), f"need rank >= 2, got {rank(layout)}")
+        traits = self.traits
+        tv = {"A": traits.a_layout, "B": traits.b_layout, "C": traits.c_layout}[operand]
+        return on_tile(
+            lambda tile: thrfrg(
+                tile,
+                (self._tiler(x), self._tiler(y)),
+                (traits.shape_mnk[x], traits.shape_mnk[y]),
+                tv,
+                (self.thr_layout_vmnk[x + 1].size(), self.thr_layout_vmnk[y + 1].size()),
+            ),
+            layout,
+        )
+
+    def _partition(self, operand: Operand, layout: Any, thread: int) -> tuple[Any, Any]:  # noqa: ANN401
+        if not 0 <= thread < self.thr_size:
+            raise LayoutError(f"partition_{operand}", (layout, thread), f"thread must be in [0, {self.thr_size})")
+        x, y = _MODES[operand]
+        coordinate: Any = self.thr_layout_vmnk.get_flat_coord(thread)
+        return slice_thread(self._thrfrg(operand, layout), (coordinate[0], (coordinate[x + 1], coordinate[y + 1])))
+
+    def _partition_shape(self, operand: Operand, layout: Any) -> IntTuple:  # noqa: ANN401
+        shape = layout if isinstance(layout, (int, tuple)) else layout.shape
+        part, _ = slice_thread(self._thrfrg(operand, Layout(shape)), (0, (0, 0)))
+        return part.shape  # type: ignore[no-any-return]
+
+    def _descriptors(
+        self, operand: Operand, smem_layout: Any, major: Major, mma_shape: tuple[int, int], base_address: int  # noqa: ANN401
+    ) -> GmmaDescriptorIterator:
+        traits = self.traits
+        majors, bits = (traits.a_majors, traits.a_bits) if operand == "A" else (traits.b_majors, traits.b_bits)
+        if major not in majors:
+            raise LayoutError(
+                f"descriptors_{operand}",
+                (traits.name, smem_layout),
+                f"the hardware takes {operand} of {traits.name} {' or '.join(majors)}-major only, got {major}",
+                "only 16-bit operands may be MN-major",
+            )
+        return GmmaDescriptorIterator(
+            smem_layout, major=major, bits=bits, mma_shape=mma_shape, base_address=base_address
+        )
+
+    def _layout_tv(self, operand: Operand, tiles: Any) -> Layout:  # noqa: ANN401
+        x, y = _MODES[operand]
+        extents = self.tile_shape
+        result = self._thrfrg(operand, Layout((extents[x], extents[y])))
+        if tiles is not None:
+            result = composition(result, (tiles, None))
+        threads = self.thr_layout_vmnk
+        to_coordinate = right_inverse(make_layout(threads, complement(threads)))
+        to_coordinate = composition(Layout((threads.size(), 1), (1, 0)), to_coordinate)
+        return composition(result, (to_coordinate, None))  # type: ignore[no-any-return]
