@@ -278,7 +278,6 @@ __all__ = [
     "unflatten",
     "unwrap",
     "upcast",
-    "values",
     "weakly_compatible",
     "weakly_congruent",
     "wrap",
