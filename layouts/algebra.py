@@ -12,13 +12,14 @@ mode.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
-from .basis import ScaledBasis, basis_get, basis_value
+from .basis import ScaledBasis, basis_get, has_basis
 from .composed import ComposedLayout, compose
 from .coordinates import compact_col_major
 from .errors import LayoutError, operation
-from .int_tuple import IntTuple, ceil_div, flatten_to_tuple, product, shape_of, signum, truncated_div, unwrap, wrap
+from .int_tuple import IntTuple, ceil_div, flatten_to_tuple, product, shape_of, truncated_div, unwrap
 from .layout import Layout, LayoutBase, concat_layouts, raw_layout
 from .modes import coprofile, filter_zeros
 from .swizzle import Swizzle, make_swizzle
@@ -67,7 +68,7 @@ def coalesce(layout: AnyLayout, profile: IntTuple = None) -> AnyLayout:
     if isinstance(layout, Layout):
         if isinstance(profile, tuple):
             return by_mode("coalesce", coalesce, layout, profile, keep=True)
-        return _coalesce(layout.shape, layout.stride)
+        return raw_layout(*_coalesce(layout._shape, layout._stride))
     if isinstance(layout, ComposedLayout):
         return layout.on_domain(coalesce, profile)
     if isinstance(layout, (int, tuple)):
@@ -76,18 +77,23 @@ def coalesce(layout: AnyLayout, profile: IntTuple = None) -> AnyLayout:
     return layout
 
 
-def _coalesce(shape: IntTuple, stride: IntTuple) -> Layout:
+# The functions below work on flat shapes and strides and give (shape, stride) pairs, so that only results are made
+# into layouts.
+Pair = tuple[IntTuple, IntTuple]
+
+
+def _coalesce(shape: IntTuple, stride: IntTuple) -> Pair:
     if shape.__class__ is not tuple:
-        return raw_layout(1, 0) if shape == 1 else raw_layout(shape, stride)
+        return (1, 0) if shape == 1 else (shape, stride)
     return _merge(flatten_to_tuple(shape), flatten_to_tuple(stride))
 
 
-def _merge(shapes: Sequence[Any], strides: Sequence[Any]) -> Layout:
+def _merge(shapes: Sequence[Any], strides: Sequence[Any]) -> Pair:
     """Drop modes of size 1 and merge neighbours that continue one another."""
     new_shapes: list[Any] = []
     new_strides: list[Any] = []
     follow: Any = None  # the stride with which a mode would continue the last one
-    for s, d in zip(shapes, strides, strict=True):
+    for s, d in zip(shapes, strides):  # noqa: B905 - hot; lengths are equal
         if s == 1:
             continue
         if d == follow:
@@ -97,21 +103,25 @@ def _merge(shapes: Sequence[Any], strides: Sequence[Any]) -> Layout:
             new_strides.append(d)
         follow = s * d
     if len(new_shapes) > 1:
-        return raw_layout(tuple(new_shapes), tuple(new_strides))
-    return raw_layout(new_shapes[0], new_strides[0]) if new_shapes else raw_layout(1, 0)
+        return tuple(new_shapes), tuple(new_strides)
+    return (new_shapes[0], new_strides[0]) if new_shapes else (1, 0)
 
 
-def _coalesce_unbounded(layout: Layout, profile: IntTuple) -> Layout:
-    """Coalesce keeping the function also beyond the domain, where the last mode goes on; leaf by leaf of `profile`."""
-    if isinstance(profile, tuple):
-        return by_mode("composition", _coalesce_unbounded, layout, profile, keep=True)
-    shape, stride = layout.shape, layout.stride
+def _coalesce_unbounded(shape: IntTuple, stride: IntTuple) -> Pair:
+    """Coalesce keeping the function also beyond the domain, where the last mode goes on."""
     if shape.__class__ is not tuple:
-        return layout if shape != 1 else raw_layout(2, stride)
+        return (shape, stride) if shape != 1 else (2, stride)
     shapes, strides = flatten_to_tuple(shape), flatten_to_tuple(stride)
     if shapes and shapes[-1] == 1:
         shapes = (*shapes[:-1], 2)  # any extent but 1, so that the last stride survives
     return _merge(shapes, strides)
+
+
+def _coalesce_by_profile(layout: Layout, profile: IntTuple) -> Layout:
+    """Coalesce unboundedly at each leaf of `profile`: what composition with scaled bases needs."""
+    if isinstance(profile, tuple):
+        return by_mode("composition", _coalesce_by_profile, layout, profile, keep=True)
+    return raw_layout(*_coalesce_unbounded(layout._shape, layout._stride))
 
 
 def filter(layout: AnyLayout, profile: IntTuple = None) -> AnyLayout:
@@ -123,18 +133,19 @@ def filter(layout: AnyLayout, profile: IntTuple = None) -> AnyLayout:
     if isinstance(layout, Layout):
         if isinstance(profile, tuple):
             return by_mode("filter", filter, layout, profile, keep=True)
-        return _filter(layout)
+        return raw_layout(*_filter(layout._shape, layout._stride))
     require_layout("filter", layout)
     return layout.on_domain(filter, profile)
 
 
-def _filter(layout: Layout) -> Layout:
-    shape, stride = layout.shape, layout.stride
+def _filter(shape: IntTuple, stride: IntTuple) -> Pair:
     if shape.__class__ is not tuple:
-        return raw_layout(1, 0) if shape == 1 or stride == 0 else layout
-    pairs = zip(flatten_to_tuple(shape), flatten_to_tuple(stride), strict=True)
-    kept = [(s, d) for s, d in pairs if d != 0]
-    return _merge([s for s, _ in kept], [d for _, d in kept])
+        return (1, 0) if shape == 1 or stride == 0 else (shape, stride)
+    strides = flatten_to_tuple(stride)
+    shapes = flatten_to_tuple(shape)
+    if 0 in strides:
+        shapes = tuple([s if d != 0 else 1 for s, d in zip(shapes, strides)])  # noqa: B905 - hot
+    return _merge(shapes, strides)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -207,27 +218,36 @@ def _composition(a: AnyLayout, b: Tiler) -> AnyLayout:
 
 def compose_layouts(a: Layout, b: Layout) -> Layout:
     """Compose two plain layouts."""
-    flat = _coalesce_unbounded(a, coprofile(b))
-    result: Layout = _compose_modes(a, flat.shape, flat.stride, b.shape, b.stride)
-    return result
+    shape, stride = b._shape, b._stride
+    if has_basis(stride):
+        flat = _coalesce_by_profile(a, coprofile(b))
+        return raw_layout(*_compose_modes(a, flat._shape, flat._stride, shape, stride))
+    shapes, strides = _coalesce_unbounded(a._shape, a._stride)
+    return raw_layout(*_compose_modes(a, shapes, strides, shape, stride))
 
 
-def _compose_modes(a: Layout, shapes: IntTuple, strides: IntTuple, shape: IntTuple, stride: IntTuple) -> Layout:
+def _compose_modes(a: Layout, shapes: IntTuple, strides: IntTuple, shape: IntTuple, stride: IntTuple) -> Pair:
     """Compose coalesced modes ``shapes:strides`` with each leaf of ``shape:stride``."""
     if shape.__class__ is tuple:
-        parts = [_compose_modes(a, shapes, strides, s, d) for s, d in zip(shape, stride, strict=True)]
-        return concat_layouts(tuple(parts))
+        if not shape:
+            raise LayoutError("composition", (a, raw_layout(shape, stride)), "the right operand must have a mode")
+        new_shapes, new_strides = [], []
+        for s, d in zip(shape, stride):  # noqa: B905 - hot; a layout is congruent
+            new_shape, new_stride = _compose_modes(a, shapes, strides, s, d)
+            new_shapes.append(new_shape)
+            new_strides.append(new_stride)
+        return tuple(new_shapes), tuple(new_strides)
     if stride.__class__ is ScaledBasis:
         shapes, strides = basis_get(stride, shapes), basis_get(stride, strides)
-        stride = basis_value(stride)
+        stride = stride.value
     if stride == 0:
-        return raw_layout(shape, 0)
+        return shape, 0
     if shapes.__class__ is not tuple:
-        return raw_layout(shape, stride * strides)
+        return shape, stride * strides
     return _compose_leaf(a, shapes, strides, shape, stride)
 
 
-def _compose_leaf(a: Layout, shapes: tuple[Any, ...], strides: tuple[Any, ...], shape: int, stride: int) -> Layout:
+def _compose_leaf(a: Layout, shapes: tuple[Any, ...], strides: tuple[Any, ...], shape: int, stride: int) -> Pair:
     """Walk the modes of the left operand with one integer mode: divide its stride out, then its shape."""
     new_shapes: list[int] = []
     new_strides: list[Any] = []
@@ -239,21 +259,25 @@ def _compose_leaf(a: Layout, shapes: tuple[Any, ...], strides: tuple[Any, ...], 
                 raise _stride_error(a, shape, stride, mode, extent, step)
             step //= extent
             continue
-        reach = -(-extent // abs(step))  # how many steps fit into this mode
+        magnitude = step if step > 0 else -step
+        reach = -(-extent // magnitude)  # how many steps fit into this mode
         if reach != 1 and rest != 1:
-            taken = min(reach, rest)
+            taken = reach if reach < rest else rest
             if rest % taken:
                 raise _shape_error(a, shape, stride, mode, extent, step, rest, reach)
             new_shapes.append(taken)
             new_strides.append(step * strides[mode])
             rest //= taken
-        step = signum(step) * -(-abs(step) // extent)
+        left = -(-magnitude // extent)
+        step = left if step > 0 else -left
     if not new_shapes:
-        return raw_layout(rest, step * strides[-1])
+        return rest, step * strides[-1]
     if rest != 1:
         new_shapes.append(rest)
         new_strides.append(step * strides[-1])
-    return raw_layout(unwrap(tuple(new_shapes)), unwrap(tuple(new_strides)))
+    if len(new_shapes) == 1:
+        return new_shapes[0], new_strides[0]
+    return tuple(new_shapes), tuple(new_strides)
 
 
 def _stride_error(a: Layout, shape: int, stride: int, mode: int, extent: int, step: int) -> LayoutError:
@@ -312,34 +336,38 @@ def complement(layout: AnyLayout, cotarget: Any = None) -> Layout:  # noqa: ANN4
 
 def complement_layout(layout: Layout, cotarget: IntTuple | None) -> Layout:
     """Complement of a plain layout in a shape; None stands for its own cosize."""
-    filtered = _filter(layout)
-    shapes, strides = wrap(filtered.shape), wrap(filtered.stride)
-    for d in strides:
-        if d.__class__ is ScaledBasis:
-            raise LayoutError("complement", (layout, cotarget), f"strides must be integers, got {d}")
+    shape, stride = _filter(layout._shape, layout._stride)
+    if has_basis(stride):
+        raise LayoutError("complement", (layout, cotarget), f"strides must be integers, got {stride}")
     if cotarget is None:
-        cotarget = filtered.cosize()
-    if strides == (0,):
-        return _coalesce(product(cotarget), 1)
-    # min() and index() pick the first of equal strides, as CuTe does; a stable sort is the same
-    order = sorted(range(len(strides)), key=strides.__getitem__) if len(strides) > 1 else (0,)
+        cotarget = raw_layout(shape, stride).cosize()
+    if stride == 0:
+        return raw_layout(*_coalesce(product(cotarget), 1))
+    if stride.__class__ is int:
+        pairs = [(stride, shape)]
+    else:
+        # of equal strides the first comes first, as in CuTe
+        pairs = sorted(zip(stride, shape), key=_first)  # noqa: B905 - hot; lengths are equal
     new_shapes: list[int] = []
-    new_strides: list[int] = [1]
-    for mode in order:
-        gap = truncated_div(strides[mode], new_strides[-1])
+    new_strides: list[int] = []
+    reached = 1
+    for d, s in pairs:
+        gap = d // reached if d > 0 < reached else truncated_div(d, reached)
         if gap == 0:
             raise LayoutError(
                 "complement",
                 (layout, cotarget),
-                f"layout must be injective: stride {strides[mode]} falls below {new_strides[-1]}, "
-                "which smaller strides already reach",
+                f"layout must be injective: stride {d} falls below {reached}, which smaller strides already reach",
             )
         new_shapes.append(gap)
-        new_strides.append(strides[mode] * shapes[mode])
-    rest = product(ceil_div(cotarget, new_strides[-1]))
-    if rest == 1:
-        new_strides[-1] = 0
-    return _merge((*new_shapes, rest), new_strides)
+        new_strides.append(reached)
+        reached = d * s
+    new_shapes.append(product(ceil_div(cotarget, reached)))
+    new_strides.append(reached)
+    return raw_layout(*_merge(new_shapes, new_strides))
+
+
+_first = itemgetter(0)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -347,22 +375,26 @@ def complement_layout(layout: Layout, cotarget: IntTuple | None) -> Layout:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def _sorted_modes(name: str, layout: Layout) -> tuple[tuple[Any, ...], tuple[Any, ...], list[int], list[int]]:
+def _sorted_modes(name: str, layout: Layout) -> tuple[tuple[Any, ...], tuple[Any, ...], list[int], Sequence[int]]:
     """Coalesced shapes and strides, their prefix products, and the order of the modes by stride."""
-    merged = _coalesce(layout.shape, layout.stride)
-    shapes, strides = wrap(merged.shape), wrap(merged.stride)
+    shape, stride = _coalesce(layout._shape, layout._stride)
+    if has_basis(stride):
+        raise LayoutError(name, (layout,), f"strides must be integers, got {stride}")
+    if shape.__class__ is int:
+        return (shape,), (stride,), [1], (0,)
     prefix, total = [], 1
-    for s, d in zip(shapes, strides, strict=True):
-        if d.__class__ is ScaledBasis:
-            raise LayoutError(name, (layout,), f"strides must be integers, got {d}")
+    for s in shape:
         prefix.append(total)
         total *= s
-    order = list(range(len(strides)))
+    order = list(range(len(stride)))
+    if len(set(stride)) == len(order):
+        order.sort(key=stride.__getitem__)
+        return shape, stride, prefix, order
     for i in range(len(order)):  # CuTe's exchange sort, which does not keep the order of equal strides
         for j in range(i + 1, len(order)):
-            if strides[order[j]] < strides[order[i]]:
+            if stride[order[j]] < stride[order[i]]:
                 order[i], order[j] = order[j], order[i]
-    return shapes, strides, prefix, order
+    return shape, stride, prefix, order
 
 
 @operation
@@ -395,7 +427,7 @@ def right_inverse(layout: AnyLayout) -> AnyLayout:
             new_shapes.append(shapes[mode])
             new_strides.append(prefix[mode])
             reached = shapes[mode] * strides[mode]
-    return _merge(new_shapes, new_strides)
+    return raw_layout(*_merge(new_shapes, new_strides))
 
 
 @operation
@@ -435,7 +467,7 @@ def left_inverse(layout: AnyLayout) -> AnyLayout:
         new_shapes.append(gap)
         new_strides.append(prefix[mode])
         filled *= gap
-    return _merge((*new_shapes, shapes[order[-1]]), new_strides)
+    return raw_layout(*_merge((*new_shapes, shapes[order[-1]]), new_strides))
 
 
 def _invert_composed(inverse: Any, layout: ComposedLayout) -> AnyLayout:  # noqa: ANN401 - one of the inverses

@@ -97,9 +97,14 @@ def E(*modes: int) -> ScaledBasis | int:
     return ScaledBasis(1, modes) if modes else 1
 
 
-def is_basis(x: object) -> bool:
-    """Tell whether `x` is a ScaledBasis."""
-    return isinstance(x, ScaledBasis)
+def has_basis(stride: Any) -> bool:  # noqa: ANN401 - IntTuple
+    """Tell whether a scaled basis stands anywhere in `stride`."""
+    if stride.__class__ is not tuple:
+        return stride.__class__ is not int
+    for d in stride:
+        if d.__class__ is not int and has_basis(d):
+            return True
+    return False
 
 
 def as_coordinate(x: Any) -> Any:  # noqa: ANN401 - IntTuple in, IntTuple out

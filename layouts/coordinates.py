@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .basis import E, ScaledBasis, add_coordinates
+from .basis import E, add_coordinates, as_coordinate
 from .errors import LayoutError
 from .int_tuple import (
     IntTuple,
@@ -58,37 +58,55 @@ class _MismatchError(Exception):
 
 
 def _crd2idx(crd: IntTuple, shape: IntTuple, stride: IntTuple) -> Any:  # noqa: ANN401 - int or coordinate
-    if isinstance(crd, tuple):
-        if (
-            not isinstance(shape, tuple)
-            or len(crd) != len(shape)
-            or not isinstance(stride, tuple)
-            or len(crd) != len(stride)
-        ):
-            raise _MismatchError(f"the coordinate's rank must be the shape's, got {len(crd)} and {tuple_rank(shape)}")
-        result: Any = 0
-        for c, s, d in zip(crd, shape, stride, strict=True):
-            term = c * d if c.__class__ is int and d.__class__ is int else _crd2idx(c, s, d)
-            result = result + term if term.__class__ is int else add_coordinates(result, term)
-        return result
-    if isinstance(shape, tuple):
-        if not isinstance(stride, tuple) or len(shape) != len(stride):
-            raise _MismatchError(f"the stride's rank must be the shape's, got {tuple_rank(stride)} and {len(shape)}")
-        rest, last = crd or 0, len(shape) - 1
-        result = 0
-        for i, (s, d) in enumerate(zip(shape, stride, strict=True)):
-            c = rest
-            if i != last:  # the last mode takes all that is left, also beyond its extent
-                extent = s if s.__class__ is int else product(s)
-                rest = rest // extent if rest >= 0 < extent else truncated_div(rest, extent)
-                c -= rest * extent
-            term = c * d if d.__class__ is int else _crd2idx(c, s, d)
-            result = result + term if term.__class__ is int else add_coordinates(result, term)
-        return result
-    if isinstance(stride, tuple):
-        raise _MismatchError(f"the stride's rank must be the shape's, got {len(stride)} and 1")
-    scaled = (crd or 0) * stride
-    return scaled.as_coordinate() if isinstance(scaled, ScaledBasis) else scaled
+    if shape.__class__ is not tuple:
+        if crd.__class__ is tuple or stride.__class__ is tuple:
+            raise _MismatchError(
+                f"an integer mode takes an integer coordinate and stride, got {crd} and {stride} for {shape}"
+            )
+        scaled = (crd or 0) * stride
+        return scaled if scaled.__class__ is int else as_coordinate(scaled)
+    if stride.__class__ is not tuple or len(stride) != len(shape):
+        raise _MismatchError(f"the stride's rank must be the shape's, got {tuple_rank(stride)} and {len(shape)}")
+    if crd.__class__ is not tuple:
+        if crd.__class__ is int and crd >= 0:
+            result = _flat_index(crd, shape, stride)
+            if result is not None:
+                return result
+        crd = _split(crd or 0, shape)
+    elif len(crd) != len(shape):
+        raise _MismatchError(f"the coordinate's rank must be the shape's, got {len(crd)} and {len(shape)}")
+    result = 0
+    for c, s, d in zip(crd, shape, stride):  # noqa: B905 - hot; lengths are equal
+        if c.__class__ is int and d.__class__ is int and s.__class__ is int:
+            term = c * d
+        else:
+            term = _crd2idx(c, s, d)
+        result = result + term if result.__class__ is int and term.__class__ is int else add_coordinates(result, term)
+    return result
+
+
+def _flat_index(rest: int, shape: tuple[Any, ...], stride: tuple[Any, ...]) -> int | None:
+    """Map an integer coordinate where shape and stride are flat tuples of ints; None where they are not."""
+    result = last = 0
+    for s, d in zip(shape, stride):  # noqa: B905 - hot; lengths are equal
+        if s.__class__ is not int or d.__class__ is not int or s <= 0:
+            return None
+        last = s * d
+        result += rest % s * d
+        rest //= s
+    return result + rest * last  # what lies beyond goes on along the last mode
+
+
+def _split(index: int, shape: tuple[Any, ...]) -> list[int]:
+    """Split an index over the modes of `shape`; the last one takes all that is left, also beyond its extent."""
+    parts = []
+    for s in shape[:-1]:
+        extent = s if s.__class__ is int else product(s)
+        quotient = index // extent if index >= 0 < extent else truncated_div(index, extent)
+        parts.append(index - quotient * extent)
+        index = quotient
+    parts.append(index)
+    return parts
 
 
 def _colex_index(crd: IntTuple, shape: IntTuple) -> int:
@@ -128,18 +146,18 @@ def idx2crd(idx: IntTuple, shape: Any, stride: IntTuple = None) -> IntTuple:  # 
 
 
 def _idx2crd(idx: IntTuple, shape: IntTuple, stride: IntTuple) -> IntTuple:
-    if isinstance(idx, tuple):
-        if tuple_rank(shape) != len(idx) or tuple_rank(stride) != len(idx) or not isinstance(shape, tuple):
-            raise _MismatchError(f"the index's rank must be the shape's, got {len(idx)} and {tuple_rank(shape)}")
-        return tuple(map(_idx2crd, idx, shape, stride))
-    if isinstance(shape, tuple):
-        if not isinstance(stride, tuple):
+    if shape.__class__ is tuple:
+        if stride.__class__ is not tuple:
             stride = compact_col_major(shape, stride)
         if len(stride) != len(shape):
             raise _MismatchError(f"the stride's rank must be the shape's, got {len(stride)} and {len(shape)}")
-        return tuple(_idx2crd(idx, s, d) for s, d in zip(shape, stride, strict=True))
-    if isinstance(stride, (tuple, ScaledBasis)):
-        raise _MismatchError(f"the stride of an integer mode must be an integer, got {stride}")
+        if idx.__class__ is not tuple:
+            return tuple([_idx2crd(idx, s, d) for s, d in zip(shape, stride)])  # noqa: B905 - hot
+        if len(idx) != len(shape):
+            raise _MismatchError(f"the index's rank must be the shape's, got {len(idx)} and {len(shape)}")
+        return tuple(map(_idx2crd, idx, shape, stride))
+    if idx.__class__ is tuple or stride.__class__ is not int:
+        raise _MismatchError(f"an integer mode takes an integer index and stride, got {idx} and {stride} for {shape}")
     if shape == 1:
         return 0
     if not stride or not shape:
@@ -157,13 +175,8 @@ def _split_colex(idx: IntTuple, shape: IntTuple) -> IntTuple:
         return tuple(map(_split_colex, idx, shape))
     if not isinstance(shape, tuple):
         return idx
-    result = []
-    for s in shape[:-1]:
-        extent = product(s)
-        quotient = truncated_div(idx, extent)
-        result.append(_split_colex(idx - quotient * extent, s))
-        idx = quotient
-    return (*result, _split_colex(idx, shape[-1])) if shape else ()
+    parts = _split(idx, shape) if shape else []
+    return tuple([c if s.__class__ is int else _split_colex(c, s) for c, s in zip(parts, shape)])  # noqa: B905 - hot
 
 
 def crd2crd(crd: IntTuple, dst_shape: IntTuple, src_shape: IntTuple = None) -> IntTuple:

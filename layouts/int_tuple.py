@@ -80,7 +80,7 @@ def flatten_to_tuple(t: IntTuple) -> tuple[Any, ...]:
     if not isinstance(t, tuple):
         return (t,)
     for element in t:
-        if isinstance(element, tuple):
+        if element.__class__ is tuple:
             return sum(map(flatten_to_tuple, t), ())
     return t
 
@@ -293,18 +293,22 @@ def shape_div(a: IntTuple, b: IntTuple) -> IntTuple:
     LayoutError
         If of some pair of integers neither divides the other, or ranks differ.
     """
+    return _shape_div(a, b)
+
+
+def _shape_div(a: IntTuple, b: IntTuple) -> IntTuple:
     if isinstance(a, tuple):
         if isinstance(b, tuple):
             if len(a) != len(b):
                 raise LayoutError("shape_div", (a, b), f"ranks must match, got {len(a)} and {len(b)}")
-            return tuple(map(shape_div, a, b))
+            return tuple(map(_shape_div, a, b))
         result = []
         for mode in a:
-            result.append(shape_div(mode, b))
-            b = shape_div(b, mode)
+            result.append(_shape_div(mode, b))
+            b = _shape_div(b, mode)
         return tuple(result)
     if isinstance(b, tuple):
-        return shape_div(a, product(b))
+        return _shape_div(a, product(b))
     if not a or not b or (a % b and b % a):
         raise LayoutError("shape_div", (a, b), f"divisibility: one of {a} and {b} must divide the other")
     return ceil_div(a, b)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from operator import index as as_index
 from typing import Any
 
-from .basis import ScaledBasis, as_coordinate
+from .basis import ScaledBasis, add_coordinates, as_coordinate
 from .coordinates import (
     compact_col_major,
     compact_order,
@@ -19,8 +19,9 @@ from .coordinates import (
 from .errors import LayoutError
 from .int_tuple import (
     IntTuple,
+    congruent,
+    flatten_to_tuple,
     has_none,
-    inner_product,
     product,
     repeat_like,
     transform_leaf,
@@ -114,30 +115,25 @@ class Layout(LayoutBase):
     CuTe ``layout.hpp``.
     """
 
-    __slots__ = ("shape", "stride")
-    shape: IntTuple
-    stride: IntTuple
+    __slots__ = ("_shape", "_stride")
+    _shape: IntTuple
+    _stride: IntTuple
 
     def __init__(self, shape: IntTuple, stride: IntTuple | None = None) -> None:
-        if shape.__class__ is not int:
-            shape = _integers(shape, "shape")
-        if not _non_negative(shape):
-            raise LayoutError("Layout", (shape,), "extents must be >= 0")
-        if stride is None:
-            stride = compact_col_major(shape)
-        else:
-            if stride.__class__ is not int:
-                stride = _integers(stride, "stride")
-            if not _same_profile(shape, stride):
-                raise LayoutError("Layout", (shape, stride), "shape and stride must have the same nesting")
-        _set_shape(self, shape)
-        _set_stride(self, stride)
+        if not _is_plain(shape, stride):
+            shape, stride = _checked(shape, stride)
+        self._shape = shape
+        self._stride = stride
 
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"Layout is immutable; cannot set {name}: make a new Layout")
+    @property
+    def shape(self) -> IntTuple:
+        """Extents of the modes."""
+        return self._shape
 
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"Layout is immutable; cannot delete {name}")
+    @property
+    def stride(self) -> IntTuple:
+        """What one step in each mode adds to the index; congruent to the shape."""
+        return self._stride
 
     def __reduce__(self) -> tuple[object, ...]:
         return raw_layout, (self.shape, self.stride)
@@ -157,7 +153,7 @@ class Layout(LayoutBase):
         """Map a coordinate to its index; where it holds None, CuTe's ``_``, slice: keep those modes as a layout."""
         c = crd[0] if len(crd) == 1 else crd
         if c.__class__ is int or not has_none(c):
-            return crd2idx(c, self.shape, self.stride)
+            return crd2idx(c, self._shape, self._stride)
         return raw_layout(slice_tuple(c, self.shape), slice_tuple(c, self.stride))
 
     def __getitem__(self, i: int | slice) -> Layout:
@@ -173,15 +169,18 @@ class Layout(LayoutBase):
             return iter([raw_layout(s, d) for s, d in zip(self.shape, self.stride, strict=True)])
         return iter((self,))
 
+    def size(self) -> int:
+        """Return the number of coordinates of the domain."""
+        return product(self._shape)
+
     def coshape(self) -> IntTuple:
         """Return the extents of the codomain: one more than the largest index; a coordinate for scaled bases."""
-        last = transform_leaf(lambda s: s - 1, self.shape)
-        reach = as_coordinate(inner_product(last, transform_leaf(abs, self.stride)))
-        return transform_leaf(lambda c: c + 1, reach)
+        return transform_leaf(lambda c: c + 1, _reach(self._shape, self._stride))
 
     def cosize(self) -> int:
         """Return the size of the codomain: the largest index plus one, with strides taken by magnitude."""
-        return product(self.coshape())
+        reach = _reach(self._shape, self._stride)
+        return reach + 1 if reach.__class__ is int else product(self.coshape())
 
     def get_hier_coord(self, idx: int) -> IntTuple:
         """Return the coordinate, congruent to the shape, of index `idx` of a compact layout."""
@@ -199,53 +198,66 @@ class Layout(LayoutBase):
         return crd2idx(self.get_hier_coord(idx), self.shape)  # type: ignore[no-any-return]
 
 
-_set_shape = Layout.__dict__["shape"].__set__
-_set_stride = Layout.__dict__["stride"].__set__
 _new = object.__new__
 
 
 def raw_layout(shape: IntTuple, stride: IntTuple) -> Layout:
     """Make a Layout of parts known to be congruent tuples of integers, without checking them again."""
     layout = _new(Layout)
-    _set_shape(layout, shape)
-    _set_stride(layout, stride)
+    layout._shape = shape
+    layout._stride = stride
     return layout
+
+
+def _reach(shape: IntTuple, stride: IntTuple) -> IntTuple:
+    """Return the index of the last coordinate, with strides taken by magnitude."""
+    if shape.__class__ is int:
+        return as_coordinate(abs(stride) * (shape - 1))
+    total: IntTuple = 0
+    for s, d in zip(shape, stride):  # noqa: B905 - hot; a layout is congruent
+        if d.__class__ is int and total.__class__ is int:
+            total += (s - 1) * (d if d >= 0 else -d)
+        else:
+            total = add_coordinates(total, _reach(s, d))
+    return total
+
+
+def _is_plain(shape: IntTuple, stride: IntTuple) -> bool:
+    """Tell whether shape and stride are congruent ints or tuples of ints, the extents non-negative."""
+    if shape.__class__ is int:
+        return stride.__class__ is int and shape >= 0
+    if shape.__class__ is not tuple or stride.__class__ is not tuple or len(shape) != len(stride):
+        return False
+    for s, d in zip(shape, stride):  # noqa: B905 - hot; lengths are equal
+        if s.__class__ is int and d.__class__ is int:
+            if s < 0:
+                return False
+        elif not _is_plain(s, d):
+            return False
+    return True
+
+
+def _checked(shape: IntTuple, stride: IntTuple | None) -> tuple[IntTuple, IntTuple]:
+    """Bring shape and stride to plain ints and tuples (and scaled bases), or say what is wrong with them."""
+    shape = _integers(shape, "shape")
+    if min(flatten_to_tuple(shape), default=0) < 0:
+        raise LayoutError("Layout", (shape,), "extents must be >= 0")
+    if stride is None:
+        return shape, compact_col_major(shape)
+    stride = _integers(stride, "stride")
+    if not congruent(shape, stride):
+        raise LayoutError("Layout", (shape, stride), "shape and stride must have the same nesting")
+    return shape, stride
 
 
 def _integers(t: Any, what: str) -> IntTuple:  # noqa: ANN401 - unchecked input
     if isinstance(t, tuple):
-        for x in t:
-            if x.__class__ is not int:
-                return tuple([x if x.__class__ is int else _integers(x, what) for x in t])
-        return t if t.__class__ is tuple else tuple(t)
+        return tuple([_integers(x, what) for x in t])
     if isinstance(t, ScaledBasis) and what == "stride":
         return t
     if hasattr(t, "__index__") and not isinstance(t, bool):
         return as_index(t)
     raise TypeError(f"Layout: {what} must be an int or a nested tuple of ints, got {t!r} of type {type(t).__name__}")
-
-
-def _non_negative(shape: IntTuple) -> bool:
-    if shape.__class__ is int:
-        return bool(shape >= 0)
-    for x in shape:
-        if x.__class__ is int:
-            if x < 0:
-                return False
-        elif not _non_negative(x):
-            return False
-    return True
-
-
-def _same_profile(a: IntTuple, b: IntTuple) -> bool:
-    if a.__class__ is not tuple:
-        return b.__class__ is not tuple
-    if b.__class__ is not tuple or len(a) != len(b):
-        return False
-    for x, y in zip(a, b, strict=True):
-        if (x.__class__ is tuple or y.__class__ is tuple) and not _same_profile(x, y):
-            return False
-    return True
 
 
 def is_layout(x: object) -> bool:

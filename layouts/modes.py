@@ -7,9 +7,10 @@ outer function.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
-from .basis import as_coordinate
+from .basis import add_coordinates, as_coordinate, has_basis
 from .composed import ComposedLayout, slice_composed
 from .coordinates import crd2idx, dice_tuple, slice_tuple
 from .errors import LayoutError
@@ -85,9 +86,11 @@ def size(x: Any, *path: int) -> int:  # noqa: ANN401 - IntTuple, layout or swizz
     >>> size((4, (2, 8))), size(Layout((4, 8)), 1)
     (64, 8)
     """
+    if x.__class__ is Layout and not path:
+        return x.size()
     if isinstance(x, Swizzle):
         return x.size()
-    return product(tuple_get(_shape(x), *path) if path else _shape(x))
+    return product(tuple_get(_shape(x), *path))
 
 
 def coshape(x: Modes, *path: int) -> IntTuple:
@@ -104,19 +107,16 @@ def cosize(x: Modes, *path: int) -> int:
     >>> cosize(Layout((8, 8, 2), (256, 4, 1)))
     1822
     """
-    return x.cosize() if isinstance(x, Swizzle) else product(coshape(x, *path))
+    if not path:
+        return x.cosize()  # type: ignore[no-any-return]
+    return product(coshape(x, *path))
 
 
 def coprofile(x: Layout) -> IntTuple:
     """Return the profile of the codomain, as zeros: 0 for integer strides, a tuple for scaled bases."""
-    flat = flatten_to_tuple(x.stride)
-    if all(d.__class__ is int for d in flat):
+    if not has_basis(x.stride):
         return 0
-    from .basis import add_coordinates
-
-    total: IntTuple = 0
-    for d in flat:
-        total = add_coordinates(total, abs(d))
+    total = reduce(add_coordinates, map(abs, flatten_to_tuple(x.stride)))
     return repeat_like(as_coordinate(total), 0)
 
 

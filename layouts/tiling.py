@@ -77,7 +77,7 @@ def _divide(layout: AnyLayout, tiler: Tiler) -> AnyLayout:
         tiler = Layout(tiler)
     if isinstance(tiler, Layout):
         rest = complement_layout(tiler, coalesce(layout).shape)
-        return compose_layouts(layout, raw_layout((tiler.shape, rest.shape), (tiler.stride, rest.stride)))
+        return compose_layouts(layout, raw_layout((tiler._shape, rest._shape), (tiler._stride, rest._stride)))
     if tiler is None:
         return layout
     if isinstance(tiler, tuple):
@@ -199,7 +199,7 @@ def _product(block: AnyLayout, tiler: Tiler) -> AnyLayout:
     if isinstance(tiler, Layout):
         free = complement_layout(block, block.size() * tiler.cosize())
         copies = compose_layouts(free, tiler)
-        return raw_layout((block.shape, copies.shape), (block.stride, copies.stride))
+        return raw_layout((block._shape, copies._shape), (block._stride, copies._stride))
     if tiler is None:
         return block
     if isinstance(tiler, tuple):
