@@ -47,7 +47,8 @@ def upcast(layout: AnyLayout, n: int) -> AnyLayout:
         if isinstance(layout.offset, SmemPtr):
             widened = SmemPtr(layout.offset.bits * n, layout.offset.address)
             return compose(layout.layoutB, widened, upcast(layout.layoutA, n))
-        return compose(upcast(layout.layoutB, n), upcast(layout.offset, n), upcast(layout.layoutA, n))
+        # Not compose(): CuTe's scaled offset is unsigned, so an identity swizzle stays.
+        return ComposedLayout(upcast(layout.layoutB, n), upcast(layout.offset, n), upcast(layout.layoutA, n))
     if isinstance(layout, Swizzle):
         base = layout.base - _log2("upcast", layout, n)
         return Swizzle(layout.bits if base >= 0 else max(layout.bits + base, 0), max(base, 0), layout.shift)
@@ -97,7 +98,7 @@ def downcast(layout: AnyLayout, n: int) -> AnyLayout:
                 )
             narrowed = SmemPtr(layout.offset.bits // n, layout.offset.address)
             return compose(layout.layoutB, narrowed, downcast(layout.layoutA, n))
-        return compose(downcast(layout.layoutB, n), downcast(layout.offset, n), downcast(layout.layoutA, n))
+        return ComposedLayout(downcast(layout.layoutB, n), downcast(layout.offset, n), downcast(layout.layoutA, n))
     if isinstance(layout, Swizzle):
         return Swizzle(layout.bits, layout.base + _log2("downcast", layout, n), layout.shift)
     if isinstance(layout, int):
