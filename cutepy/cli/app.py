@@ -1,6 +1,6 @@
 """The commands of `cutepy`, each a thin door to the module that does the work."""
 
-from typing import Annotated
+from typing import Annotated, NoReturn, cast
 
 import typer
 
@@ -57,22 +57,34 @@ def parse(
     try:
         typer.echo(describe(text))
     except LayoutError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
+        _fail(str(error))
 
 
 @app.command()
-def desc(value: Annotated[str, typer.Argument(help="The 64-bit GMMA descriptor, decimal or 0x-hexadecimal.")]) -> None:
-    """Decode a 64-bit GMMA (wgmma) shared-memory descriptor."""
+def desc(
+    value: Annotated[str, typer.Argument(help="The 64-bit descriptor, decimal or 0x-hexadecimal.")],
+    major: Annotated[str | None, typer.Option(help="The operand's major, MN or K: the bits do not tell it.")] = None,
+    bits: Annotated[int | None, typer.Option(help="Width of an element: the bits do not tell it.")] = None,
+) -> None:
+    """Decode a 64-bit GMMA (wgmma) shared-memory descriptor, and explain it."""
     from cutepy.layouts import sm90
 
+    if major not in (None, "MN", "K"):
+        _fail(f"--major must be MN or K, got {major!r}")
     try:
-        descriptor = sm90.GmmaDescriptor.decode(int(value, 0))
+        word = int(value, 0)
+    except ValueError:
+        _fail(f"the descriptor must be a decimal or 0x-hexadecimal number, got {value!r}")
+    try:
+        text = sm90.GmmaDescriptor.decode(word, major=cast("sm90.Major | None", major), bits=bits).explain()
     except ValueError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
-    typer.echo(repr(descriptor))
-    typer.echo(descriptor.explain())
+        _fail(str(error))
+    typer.echo(text)
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"error: {message}", err=True)
+    raise typer.Exit(2)
 
 
 def main() -> None:

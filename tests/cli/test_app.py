@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 
 import cutepy
 from cutepy.cli.app import app
+from cutepy.layouts import sm90
 
 
 def invoke(*arguments: str):
@@ -61,3 +62,28 @@ def test_parse_error_shows_a_caret_and_fails():
     assert result.stdout == ""
     shown, caret = result.stderr.splitlines()[-2:]
     assert caret.index("^") == shown.index("x")
+
+
+def test_desc_explains_a_descriptor():
+    result = invoke("desc", "0x4000008000000680", "--major", "MN", "--bits", "16")
+    assert result.exit_code == 0, result.output
+    expected = sm90.GmmaDescriptor.decode(0x4000008000000680, major="MN", bits=16).explain()
+    assert result.output == expected + "\n"
+    assert invoke("desc", str(0x4000008000000680), "--major", "MN", "--bits", "16").output == result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("12z",), "must be a decimal or 0x-hexadecimal number, got '12z'"),
+        (("0x1" + "0" * 16,), "a descriptor has 64 bits"),
+        (("64", "--major", "M"), "--major must be MN or K, got 'M'"),
+        (("64", "--bits", "3"), "got 3"),
+    ],
+)
+def test_desc_refuses_with_a_reason(arguments, message):
+    result = invoke("desc", *arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert message in result.stderr
