@@ -51,7 +51,9 @@ def max_common_vector(a: AnyLayout, b: AnyLayout) -> int:
     >>> max_common_vector(Layout((4, 8), (8, 1)), Layout((4, 8), (16, 1)))
     8
     """
-    if isinstance(a, ComposedLayout) or isinstance(b, ComposedLayout):
+    if isinstance(b, ComposedLayout) and not isinstance(a, ComposedLayout):
+        a, b = b, a
+    if isinstance(a, ComposedLayout):
         swizzled = [x for x in (a, b) if isinstance(x, ComposedLayout)]
         inner = max_common_vector(*(x.layoutA if isinstance(x, ComposedLayout) else x for x in (a, b)))
         swizzles = [_swizzle(x, "max_common_vector") for x in swizzled]
