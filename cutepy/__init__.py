@@ -16,7 +16,7 @@ from types import ModuleType
 __version__ = "0.1.0"
 
 _LINKS = ("layouts", "kernels")
-_ROOMS = ("cli", "device", "dsl", "kernels", "layouts", "testing")
+_ROOMS = ("benchmark", "cli", "device", "dsl", "kernels", "layouts", "testing")
 
 __all__ = ["__version__"]
 
