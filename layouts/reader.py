@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, TypeAlias
 from .basis import ScaledBasis
 from .composed import ComposedLayout, SmemPtr
 from .errors import LayoutError, ParseError
-from .layout import Layout, LayoutBase
+from .int_tuple import congruent
+from .layout import Layout, LayoutBase, raw_layout
 from .swizzle import Swizzle
 
 # int | None | tuple[Value, ...] | Layout | ScaledBasis | Swizzle | SmemPtr | ComposedLayout
@@ -176,6 +177,8 @@ class Reader:
         try:
             return Layout(shape, stride)
         except LayoutError:
+            if congruent(shape, stride):  # a negative extent: Layout() refuses it, but left inverses can have one
+                return raw_layout(shape, stride)
             self._build(self.tokens[first].start, Layout, shape)  # if the shape is wrong by itself, the error is there
             return self._build(self.tokens[second].start, Layout, shape, stride)
 
