@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import LayoutError
@@ -22,24 +22,34 @@ class Grid:
         One for each row, one for each column.
     corner : str
         What stands where the labels meet: the names of the axes.
+    row_notes, column_notes : tuple of str
+        Remarks beside each row and under each column label; empty, or one for each.
 
     Raises
     ------
     ValueError
-        If the labels do not match the cells.
+        If labels or notes do not match the cells.
     """
 
     cells: tuple[tuple[str, ...], ...]
     row_labels: tuple[str, ...]
     column_labels: tuple[str, ...]
-    corner: str = ""
+    corner: str = field(default="", kw_only=True)
+    row_notes: tuple[str, ...] = field(default=(), kw_only=True)
+    column_notes: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
-        if len(self.row_labels) != len(self.cells):
-            raise ValueError(f"need one row label for each of {len(self.cells)} rows, got {len(self.row_labels)}")
+        columns = len(self.column_labels)
         for row in self.cells:
-            if len(row) != len(self.column_labels):
-                raise ValueError(f"need one column label for each of {len(row)} cells, got {len(self.column_labels)}")
+            if len(row) != columns:
+                raise ValueError(f"a row must have one cell for each of {columns} column labels, got {len(row)}")
+        for name, texts, count in (
+            ("row_labels", self.row_labels, len(self.cells)),
+            ("row_notes", self.row_notes or self.row_labels, len(self.cells)),
+            ("column_notes", self.column_notes or self.column_labels, columns),
+        ):
+            if len(texts) != count:
+                raise ValueError(f"{name} must have {count} texts, got {len(texts)}")
 
 
 def layout_grid(layout: Any, *, cell: Callable[[Any], str] = str) -> Grid:  # noqa: ANN401 - Layout or ComposedLayout

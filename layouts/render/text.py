@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .grid import Grid
 
 
@@ -10,7 +12,7 @@ def render_text(grid: Grid) -> str:
 
     Examples
     --------
-    >>> print(render_text(Grid((("0", "8"), ("1", "9")), ("a", "b"), ("c", "d"), "rc")))
+    >>> print(render_text(Grid((("0", "8"), ("1", "9")), ("a", "b"), ("c", "d"), corner="rc")))
     rc   c   d
        +---+---+
      a | 0 | 8 |
@@ -18,19 +20,19 @@ def render_text(grid: Grid) -> str:
      b | 1 | 9 |
        +---+---+
     """
-    label_width = max(map(len, (grid.corner, *grid.row_labels)))
-    columns = zip(grid.column_labels, *grid.cells, strict=True)
+    left = max(map(len, (grid.corner, *grid.row_labels)))
+    columns = zip(grid.column_labels, grid.column_notes or grid.column_labels, *grid.cells, strict=True)
     widths = [max(map(len, column)) for column in columns]
-    rule = " " * label_width + " +" + "".join("-" * (width + 2) + "+" for width in widths)
-    header = (
-        grid.corner.ljust(label_width)
-        + "  "
-        + "".join(f" {c:>{w}}  " for c, w in zip(grid.column_labels, widths, strict=True))
-    )
-    lines = [header.rstrip(), rule]
-    for label, row in zip(grid.row_labels, grid.cells, strict=True):
-        lines.append(
-            label.rjust(label_width) + " |" + "".join(f" {c:>{w}} |" for c, w in zip(row, widths, strict=True))
-        )
-        lines.append(rule)
-    return "\n".join(lines)
+    rule = " " * left + " +" + "".join("-" * (width + 2) + "+" for width in widths)
+    lines = [grid.corner.ljust(left) + _row("  ", grid.column_labels, widths, "  ")]
+    if any(grid.column_notes):
+        lines.append(" " * left + _row("  ", grid.column_notes, widths, "  "))
+    lines.append(rule)
+    notes = grid.row_notes or ("",) * len(grid.cells)
+    for label, row, note in zip(grid.row_labels, grid.cells, notes, strict=True):
+        lines += [label.rjust(left) + _row(" |", row, widths, " |") + f" {note}", rule]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _row(start: str, texts: Sequence[str], widths: Sequence[int], end: str) -> str:
+    return start + "".join(f" {text:>{width}}{end}" for text, width in zip(texts, widths, strict=True))

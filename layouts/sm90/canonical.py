@@ -7,8 +7,7 @@ CuTe ``atom/mma_traits_sm90_gmma.hpp``, the static assertions of ``make_gmma_des
 
 from __future__ import annotations
 
-from typing import Any
-
+from ..algebra import AnyLayout
 from ..errors import LayoutError
 from ..int_tuple import congruent
 from ..layout import Layout
@@ -37,7 +36,7 @@ class _NotCanonicalError(Exception):
 
 
 def make_gmma_desc(
-    layout: Any,  # noqa: ANN401 - Layout or ComposedLayout
+    layout: AnyLayout,
     *,
     major: Major,
     bits: int,
@@ -116,7 +115,7 @@ def make_gmma_desc(
     )
 
 
-def _start(layout: Any, start_address: int | None, pointer: int | None) -> int:  # noqa: ANN401
+def _start(layout: AnyLayout, start_address: int | None, pointer: int | None) -> int:
     if start_address is None:
         if pointer is None:
             raise LayoutError(_OPERATION, (layout,), "the layout has no address", "pass start_address=, in bytes")
@@ -128,7 +127,7 @@ def _start(layout: Any, start_address: int | None, pointer: int | None) -> int: 
     return start_address
 
 
-def _offset_bytes(layout: Any, offset_elems: int, bits: int) -> int:  # noqa: ANN401
+def _offset_bytes(layout: AnyLayout, offset_elems: int, bits: int) -> int:
     if offset_elems * bits % UNIT_BITS:
         raise LayoutError(
             _OPERATION,
@@ -147,8 +146,8 @@ def _offsets_mn(units: Layout, mode: SwizzleMode, bits: int) -> tuple[int, int]:
     k_extents = [256 // bits, 128 // bits, 512 // bits]
     if size(units, 1) not in k_extents:
         raise _NotCanonicalError(
-            f"the K extent must be {k_extents[0]} elements (32 bytes of K; {k_extents[1]} or {k_extents[2]} in sparse MMAs),"
-            f" got {size(units, 1)}"
+            f"the K extent must be {k_extents[0]} elements, that of an MMA"
+            f" ({k_extents[1]} or {k_extents[2]} in sparse ones), got {size(units, 1)}"
         )
     width = 1 << SWIZZLE_BITS[mode]
     canonical = _divide(units, width, CORE_MATRIX_ROWS)
@@ -181,7 +180,7 @@ def _offsets_k(units: Layout, mode: SwizzleMode) -> tuple[int, int]:
 def _divide(units: Layout, mn: int, k: int) -> Layout:
     """Split the tile into ((mn,m),(k,n)) and require that each part has one stride."""
     try:
-        canonical = logical_divide(units, (Layout(mn, 1), Layout(k, 1)))
+        canonical: Layout = logical_divide(units, (Layout(mn, 1), Layout(k, 1)))
     except LayoutError as error:
         raise _NotCanonicalError(
             f"the tile does not divide into groups of {mn} by {k} (MN by K, in units of 16 bytes): {error.condition}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..algebra import AnyLayout
 from ..composed import ComposedLayout
 from ..errors import LayoutError
 from ..layout import Layout
@@ -56,7 +57,7 @@ class GmmaDescriptorIterator:
 
     def __init__(
         self,
-        smem_layout: Any,  # noqa: ANN401 - Layout or ComposedLayout
+        smem_layout: AnyLayout,
         *,
         major: Major,
         bits: int,

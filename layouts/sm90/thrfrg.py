@@ -7,9 +7,10 @@ CuTe ``atom/mma_atom.hpp``, ``TiledMMA``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from ..algebra import composition
+from ..algebra import AnyLayout, composition
 from ..composed import ComposedLayout, SmemPtr
 from ..errors import LayoutError
 from ..layout import Layout
@@ -18,12 +19,12 @@ from ..tiling import logical_divide, zipped_divide
 
 
 def thrfrg(
-    layout: Any,  # noqa: ANN401 - Layout or ComposedLayout
+    layout: AnyLayout,
     permutation: tuple[Any, Any],
     atom_shape: tuple[int, int],
     atom_tv: Layout,
     thr_shape: tuple[int, int],
-) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
+) -> AnyLayout:
     """Partition a tile (X, Y, ...) into ((ThrV,(ThrX,ThrY)),(FrgV,(RestX,RestY,...))).
 
     Parameters
@@ -45,14 +46,14 @@ def thrfrg(
     return zipped_divide(by_thread_value, (None, (Layout(thr_shape[0]), Layout(thr_shape[1]))))
 
 
-def on_tile(function: Any, layout: Any) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
+def on_tile(function: Callable[[AnyLayout], AnyLayout], layout: AnyLayout) -> AnyLayout:
     """Apply a function to a layout; a byte-address swizzle stays outside, as it does in a CuTe tensor."""
     if isinstance(layout, ComposedLayout) and isinstance(layout.offset, SmemPtr):
         return layout.on_domain(function)
     return function(layout)
 
 
-def slice_thread(partitioned: Any, thread: tuple[Any, ...]) -> tuple[Any, Any]:  # noqa: ANN401
+def slice_thread(partitioned: AnyLayout, thread: tuple[Any, ...]) -> tuple[AnyLayout, Any]:
     """Take one thread's part of what `thrfrg` returns: ((FrgV, RestX, RestY, ...), offset)."""
     rest = rank(partitioned, 1, 1)
     coordinate = (thread, (None, (None,) * rest))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from ..algebra import complement, composition, right_inverse
+from ..algebra import AnyLayout, Tiler, complement, composition, right_inverse
 from ..errors import LayoutError
 from ..int_tuple import IntTuple, product
 from ..layout import Layout, make_fragment_like, make_layout
@@ -61,7 +61,7 @@ class TiledMMA:
         self,
         traits: WgmmaTraits,
         atom_layout_mnk: Layout | None = None,
-        permutation_mnk: tuple[Any, Any, Any] = (None, None, None),
+        permutation_mnk: tuple[Tiler, Tiler, Tiler] = (None, None, None),
     ) -> None:
         atoms = Layout((1, 1, 1)) if atom_layout_mnk is None else atom_layout_mnk
         operands = (traits.name, atoms, permutation_mnk)
@@ -89,47 +89,47 @@ class TiledMMA:
         m, n, k = (self._tiler_extent(mode) for mode in range(3))
         return m, n, k
 
-    def thrfrg_A(self, layout: Any) -> Any:  # noqa: ANN401, N802 - layouts; CuTe's names
+    def thrfrg_A(self, layout: AnyLayout) -> AnyLayout:
         """Partition (M, K, ...) into ((ThrV,(ThrM,ThrK)),(FrgV,(RestM,RestK,...)))."""
         return self._thrfrg("A", layout)
 
-    def thrfrg_B(self, layout: Any) -> Any:  # noqa: ANN401, N802
+    def thrfrg_B(self, layout: AnyLayout) -> AnyLayout:
         """Partition (N, K, ...) into ((ThrV,(ThrN,ThrK)),(FrgV,(RestN,RestK,...)))."""
         return self._thrfrg("B", layout)
 
-    def thrfrg_C(self, layout: Any) -> Any:  # noqa: ANN401, N802
+    def thrfrg_C(self, layout: AnyLayout) -> AnyLayout:
         """Partition (M, N, ...) into ((ThrV,(ThrM,ThrN)),(FrgV,(RestM,RestN,...)))."""
         return self._thrfrg("C", layout)
 
-    def partition_A(self, layout: Any, thread: int) -> tuple[Any, Any]:  # noqa: ANN401, N802
+    def partition_A(self, layout: AnyLayout, thread: int) -> tuple[AnyLayout, Any]:
         """Return a thread's part of (M, K, ...): (layout of (MMA, MMA_M, MMA_K, ...), offset)."""
         return self._partition("A", layout, thread)
 
-    def partition_B(self, layout: Any, thread: int) -> tuple[Any, Any]:  # noqa: ANN401, N802
+    def partition_B(self, layout: AnyLayout, thread: int) -> tuple[AnyLayout, Any]:
         """Return a thread's part of (N, K, ...): (layout of (MMA, MMA_N, MMA_K, ...), offset)."""
         return self._partition("B", layout, thread)
 
-    def partition_C(self, layout: Any, thread: int) -> tuple[Any, Any]:  # noqa: ANN401, N802
+    def partition_C(self, layout: AnyLayout, thread: int) -> tuple[AnyLayout, Any]:
         """Return a thread's part of (M, N, ...): (layout of (MMA, MMA_M, MMA_N, ...), offset)."""
         return self._partition("C", layout, thread)
 
-    def partition_shape_A(self, layout: Any) -> IntTuple:  # noqa: ANN401, N802
+    def partition_shape_A(self, layout: AnyLayout) -> IntTuple:
         """Return the shape of a thread's part of (M, K, ...), given as a layout or a shape."""
         return self._partition_shape("A", layout)
 
-    def partition_shape_B(self, layout: Any) -> IntTuple:  # noqa: ANN401, N802
+    def partition_shape_B(self, layout: AnyLayout) -> IntTuple:
         """Return the shape of a thread's part of (N, K, ...), given as a layout or a shape."""
         return self._partition_shape("B", layout)
 
-    def partition_shape_C(self, layout: Any) -> IntTuple:  # noqa: ANN401, N802
+    def partition_shape_C(self, layout: AnyLayout) -> IntTuple:
         """Return the shape of a thread's part of (M, N, ...), given as a layout or a shape."""
         return self._partition_shape("C", layout)
 
-    def fragment_C(self, layout: Any) -> Layout:  # noqa: ANN401, N802
+    def fragment_C(self, layout: AnyLayout) -> Layout:
         """Return the layout of a thread's accumulator registers for (M, N, ...): what CuTe's ``tCrC`` is."""
         return Layout(self.partition_shape_C(layout))
 
-    def fragment_A(self, layout: Any, thread: int = 0) -> Layout:  # noqa: ANN401, N802
+    def fragment_A(self, layout: AnyLayout, thread: int = 0) -> Layout:
         """Return the layout of a thread's registers of A, for an atom that takes A from registers.
 
         Raises
@@ -143,8 +143,12 @@ class TiledMMA:
             )
         return make_fragment_like(self.partition_A(layout, thread)[0])
 
-    def descriptors_A(  # noqa: N802
-        self, smem_layout: Any, *, major: Major, base_address: int = 0  # noqa: ANN401
+    def descriptors_A(
+        self,
+        smem_layout: AnyLayout,
+        *,
+        major: Major,
+        base_address: int = 0,
     ) -> GmmaDescriptorIterator:
         """Return the descriptors of A in shared memory, (M, K, ...), for the first warpgroup: CuTe's ``tCrA``.
 
@@ -158,8 +162,12 @@ class TiledMMA:
             raise LayoutError("descriptors_A", (self.traits.name,), "A comes from registers (RS)", "take fragment_A")
         return self._descriptors("A", smem_layout, major, (m, k), base_address)
 
-    def descriptors_B(  # noqa: N802
-        self, smem_layout: Any, *, major: Major, base_address: int = 0  # noqa: ANN401
+    def descriptors_B(
+        self,
+        smem_layout: AnyLayout,
+        *,
+        major: Major,
+        base_address: int = 0,
     ) -> GmmaDescriptorIterator:
         """Return the descriptors of B in shared memory, (N, K, ...), for the first warpgroup: CuTe's ``tCrB``.
 
@@ -171,21 +179,21 @@ class TiledMMA:
         _, n, k = self.traits.shape_mnk
         return self._descriptors("B", smem_layout, major, (n, k), base_address)
 
-    def get_layoutA_TV(self) -> Layout:  # noqa: N802
+    def get_layoutA_TV(self) -> Layout:
         """Return (thread, value) -> colexicographic index in the tile (M, K)."""
         tiles = (None, (Layout(self._atoms("M", "N"), (1, 0)), None))
         return self._layout_tv("A", tiles)
 
-    def get_layoutB_TV(self) -> Layout:  # noqa: N802
+    def get_layoutB_TV(self) -> Layout:
         """Return (thread, value) -> colexicographic index in the tile (N, K)."""
         tiles = (None, (Layout(self._atoms("M", "N"), (0, 1)), None))
         return self._layout_tv("B", tiles)
 
-    def get_layoutC_TV(self) -> Layout:  # noqa: N802
+    def get_layoutC_TV(self) -> Layout:
         """Return (thread, value) -> colexicographic index in the tile (M, N)."""
         return self._layout_tv("C", None)
 
-    def _tiler(self, mode: int) -> Any:  # noqa: ANN401 - a tiler
+    def _tiler(self, mode: int) -> Tiler:
         permutation = self.permutation_mnk[mode]
         if permutation is None:
             return self.traits.shape_mnk[mode] * self.thr_layout_vmnk[mode + 1].size()
@@ -199,7 +207,7 @@ class TiledMMA:
         """How many atoms lie side by side along modes."""
         return tuple(self.thr_layout_vmnk["MNK".index(mode) + 1].size() for mode in modes)
 
-    def _thrfrg(self, operand: Operand, layout: Any) -> Any:  # noqa: ANN401
+    def _thrfrg(self, operand: Operand, layout: AnyLayout) -> AnyLayout:
         x, y = _MODES[operand]
         if rank(layout) < 2:
             raise LayoutError(f"thrfrg_{operand}", (layout,), f"need rank >= 2, got {rank(layout)}")
@@ -216,20 +224,25 @@ class TiledMMA:
             layout,
         )
 
-    def _partition(self, operand: Operand, layout: Any, thread: int) -> tuple[Any, Any]:  # noqa: ANN401
+    def _partition(self, operand: Operand, layout: AnyLayout, thread: int) -> tuple[AnyLayout, Any]:
         if not 0 <= thread < self.thr_size:
             raise LayoutError(f"partition_{operand}", (layout, thread), f"thread must be in [0, {self.thr_size})")
         x, y = _MODES[operand]
         coordinate: Any = self.thr_layout_vmnk.get_flat_coord(thread)
         return slice_thread(self._thrfrg(operand, layout), (coordinate[0], (coordinate[x + 1], coordinate[y + 1])))
 
-    def _partition_shape(self, operand: Operand, layout: Any) -> IntTuple:  # noqa: ANN401
+    def _partition_shape(self, operand: Operand, layout: AnyLayout) -> IntTuple:
         shape = layout if isinstance(layout, (int, tuple)) else layout.shape
         part, _ = slice_thread(self._thrfrg(operand, Layout(shape)), (0, (0, 0)))
-        return part.shape  # type: ignore[no-any-return]
+        return part.shape
 
     def _descriptors(
-        self, operand: Operand, smem_layout: Any, major: Major, mma_shape: tuple[int, int], base_address: int  # noqa: ANN401
+        self,
+        operand: Operand,
+        smem_layout: AnyLayout,
+        major: Major,
+        mma_shape: tuple[int, int],
+        base_address: int,
     ) -> GmmaDescriptorIterator:
         traits = self.traits
         majors, bits = (traits.a_majors, traits.a_bits) if operand == "A" else (traits.b_majors, traits.b_bits)
@@ -244,7 +257,7 @@ class TiledMMA:
             smem_layout, major=major, bits=bits, mma_shape=mma_shape, base_address=base_address
         )
 
-    def _layout_tv(self, operand: Operand, tiles: Any) -> Layout:  # noqa: ANN401
+    def _layout_tv(self, operand: Operand, tiles: Tiler) -> Layout:
         x, y = _MODES[operand]
         extents = self.tile_shape
         result = self._thrfrg(operand, Layout((extents[x], extents[y])))

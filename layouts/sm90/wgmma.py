@@ -195,7 +195,7 @@ def wgmma_names() -> list[str]:
     Examples
     --------
     >>> len(wgmma_names()), wgmma_names()[0]
-    (912, 'SM90_64x8x16_F16F16F16_SS')
+    (1056, 'SM90_64x8x16_F16F16F16_SS')
     """
     names = []
     for dtypes, (d, a, _) in _DTYPES.items():
@@ -225,7 +225,7 @@ def accumulator_layout(n: int) -> Layout:
 
 
 def _register_layout_a(bits: int) -> Layout:
-    """A in registers: as the accumulator, with 32 bits of K where that has two columns."""
+    """Return the layout of A in registers: the accumulator's, with 32 bits of K where that has two columns."""
     if bits == 32:
         return Layout(((4, 8, 4), (2, 2)), ((WGMMA_M, 1, 16), (8, 4 * WGMMA_M)))
     pack = 32 // bits
@@ -233,7 +233,7 @@ def _register_layout_a(bits: int) -> Layout:
 
 
 def _shared_layout(mn: int, k: int) -> Layout:
-    """An operand in shared memory: every thread sees the whole tile."""
+    """Return the layout of an operand in shared memory: every thread sees the whole tile."""
     return Layout((WARPGROUP_THREADS, (mn, k)), (0, (1, mn)))
 
 

@@ -1,0 +1,270 @@
+"""The 128-byte descriptor of a tiled TMA copy, and every rule that cuTensorMapEncodeTiled checks.
+
+References
+----------
+CUDA driver API, "Tensor Map Object Management": cuTensorMapEncodeTiled. PTX ISA, "Tensor Copies" and
+"tensormap.replace". CuTe ``arch/copy_sm90_desc.hpp``. The positions of the fields were read off the code that the
+CuTe DSL's compiler emits to fill a descriptor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Literal
+
+from ..errors import LayoutError
+from .arch import SMEM_BYTES_PER_CTA, SWIZZLE_MODES, TMA_SWIZZLE, UNIT_BYTES, SwizzleMode, span_bytes
+
+MAX_RANK = 5
+MAX_BOX = 256
+MAX_ELEMENT_STRIDE = 8
+SMEM_ALIGNMENT = 128
+"""Bytes to which the shared-memory address of every TMA copy must be aligned."""
+
+TMA_DTYPES: dict[str, tuple[int, int]] = {
+    "u8": (0, 8), "u16": (1, 16), "u32": (2, 32), "s32": (3, 32), "u64": (4, 64), "s64": (5, 64),
+    "f16": (6, 16), "f32": (7, 32), "f32.ftz": (8, 32), "f64": (9, 64), "bf16": (10, 16), "tf32": (11, 32),
+    "tf32.ftz": (12, 32),
+}  # fmt: skip
+"""Element types as (code in the descriptor, bits)."""
+
+DTYPE_ALIASES = {"e4m3": "u8", "e5m2": "u8", "s8": "u8"}
+"""Types that TMA moves as others: it knows no 8-bit floats, and bytes have no sign."""
+
+Interleave = Literal["none", "16B", "32B"]
+L2Promotion = Literal["none", "64B", "128B", "256B"]
+OobFill = Literal["zero", "nan"]
+
+_INTERLEAVES: tuple[Interleave, ...] = ("none", "16B", "32B")
+_PROMOTIONS: tuple[L2Promotion, ...] = ("none", "64B", "128B", "256B")
+_FILLS: tuple[OobFill, ...] = ("zero", "nan")
+_FLOATS = ("f16", "f32", "f32.ftz", "f64", "bf16", "tf32", "tf32.ftz")
+_WORD = (1 << 64) - 1
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A TMA descriptor: how a box of a tensor in global memory is copied to or from shared memory.
+
+    Dimension 0 is the contiguous one.
+
+    Parameters
+    ----------
+    dtype : str
+        Element type by PTX's name; ``e4m3``, ``e5m2`` and ``s8`` are kept as ``u8``.
+    dims : tuple of int
+        Extents of the tensor, 1 to 2**32 each; rank 1 to 5.
+    strides_bytes : tuple of int
+        Of dimensions 1, 2 ...; multiples of 16 (of 32 with interleave 32B) below 2**40.
+    box : tuple of int
+        Extents of one copy, 1 to 256 each; dimension 0 a multiple of 16 bytes, no more than the swizzle's span.
+    global_address : int
+        Bytes, a multiple of 16 (of 32 with interleave 32B).
+    element_strides : tuple of int
+        Every which element is taken, 1 to 8 each. Default: all.
+    swizzle : "INTER", "SW32", "SW64" or "SW128"
+        INTER is none.
+    interleave : "none", "16B" or "32B"
+        Channel-interleaved tensors: rank >= 3; 32B goes with SW32 only.
+    l2_promotion : "none", "64B", "128B" or "256B"
+        Granularity of L2 fetches.
+    oob_fill : "zero" or "nan"
+        What elements outside of the tensor read as.
+
+    Raises
+    ------
+    LayoutError
+        If a rule above does not hold.
+
+    Examples
+    --------
+    >>> tma = TensorMap("f16", (512, 4096), (1024,), (64, 128), swizzle="SW128")
+    >>> tma.box_bytes
+    16384
+    >>> TensorMap.decode(tma.encode()) == tma
+    True
+
+    References
+    ----------
+    CUDA driver API, cuTensorMapEncodeTiled.
+    """
+
+    dtype: str
+    dims: tuple[int, ...]
+    strides_bytes: tuple[int, ...]
+    box: tuple[int, ...]
+    global_address: int = field(default=0, kw_only=True)
+    element_strides: tuple[int, ...] = field(default=(), kw_only=True)
+    swizzle: SwizzleMode = field(default="INTER", kw_only=True)
+    interleave: Interleave = field(default="none", kw_only=True)
+    l2_promotion: L2Promotion = field(default="128B", kw_only=True)
+    oob_fill: OobFill = field(default="zero", kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", DTYPE_ALIASES.get(self.dtype, self.dtype))
+        object.__setattr__(self, "element_strides", tuple(self.element_strides) or (1,) * len(self.dims))
+        self._check_kinds()
+        self._check_ranks()
+        self._check_tensor()
+        self._check_box()
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.dims)
+
+    @property
+    def bits(self) -> int:
+        """Width of an element."""
+        return TMA_DTYPES[self.dtype][1]
+
+    @property
+    def box_elems(self) -> tuple[int, ...]:
+        """Elements that a copy takes along each dimension: the box over the element strides, rounded up."""
+        return tuple(-(-extent // step) for extent, step in zip(self.box, self.element_strides, strict=True))
+
+    @property
+    def box_bytes(self) -> int:
+        """Bytes that a copy moves, and counts at an mbarrier, also where the box sticks out of the tensor."""
+        return prod(self.box_elems) * self.bits // 8
+
+    def encode(self) -> tuple[int, ...]:
+        """Return the first 64 bytes of the descriptor as eight 64-bit words; the other 64 bytes mean nothing.
+
+        Examples
+        --------
+        >>> words = TensorMap("bf16", (64, 32), (128,), (64, 32), swizzle="SW128", global_address=0x1000).encode()
+        >>> [f"{word:x}" for word in words]
+        ['1000', '800046510', '0', '0', '1f0000003f', '0', '3f00000000000000', '1f']
+        """
+        strides = [stride // UNIT_BYTES for stride in self.strides_bytes] + [0] * (MAX_RANK - self.rank)
+        dims = [extent - 1 for extent in self.dims] + [0] * (MAX_RANK - self.rank)
+        kind = (
+            (self.rank - 1) << 4
+            | TMA_DTYPES[self.dtype][0] << 7
+            | _INTERLEAVES.index(self.interleave) << 11
+            | TMA_SWIZZLE[self.swizzle] << 13
+            | _FILLS.index(self.oob_fill) << 16
+            | _PROMOTIONS.index(self.l2_promotion) << 17
+        )
+        halves = [kind, *(stride & 0xFFFFFFFF for stride in strides)]
+        halves.append(sum((stride >> 32) << 4 * i for i, stride in enumerate(strides)))
+        halves += dims
+        halves.append(sum((step - 1) << 3 * i for i, step in enumerate(self.element_strides)))
+        words = [self.global_address] + [low | high << 32 for low, high in zip(halves[::2], halves[1::2], strict=True)]
+        box = sum((extent - 1) << 8 * i for i, extent in enumerate(self.box))
+        words[6] |= box << 56 & _WORD
+        return (*words, box >> 8)
+
+    @classmethod
+    def decode(cls, words: Sequence[int]) -> TensorMap:
+        """Return the tensor map of a descriptor's first eight words; further words are not looked at.
+
+        Raises
+        ------
+        LayoutError
+            If the words are not those of a tiled tensor map.
+        """
+        if len(words) < 8 or not all(0 <= word <= _WORD for word in words[:8]):
+            raise LayoutError("TensorMap.decode", tuple(words), "need eight words of 64 bits")
+        address, *rest = words[:8]
+        halves = [half for word in rest[:6] for half in (word & 0xFFFFFFFF, word >> 32)]
+        kind, strides, high, dims, steps = halves[0], halves[1:5], halves[5], halves[6:11], halves[11]
+        rank = (kind >> 4 & 7) + 1
+        codes = {code: name for name, (code, _) in TMA_DTYPES.items()}
+        code = kind >> 7 & 15
+        box = rest[5] >> 56 | rest[6] << 8
+        if rank > MAX_RANK or code not in codes or kind >> 11 & 3 == 3:
+            raise LayoutError(
+                "TensorMap.decode", tuple(words[:8]), f"the kind {kind:#x} is not that of a tiled tensor map"
+            )
+        tensor_map = cls(
+            codes[code],
+            tuple(extent + 1 for extent in dims[:rank]),
+            tuple((low | (high >> 4 * i & 15) << 32) * UNIT_BYTES for i, low in enumerate(strides[: rank - 1])),
+            tuple((box >> 8 * i & 255) + 1 for i in range(rank)),
+            global_address=address,
+            element_strides=tuple((steps >> 3 * i & 7) + 1 for i in range(rank)),
+            swizzle=SWIZZLE_MODES[kind >> 13 & 3],
+            interleave=_INTERLEAVES[kind >> 11 & 3],
+            l2_promotion=_PROMOTIONS[kind >> 17 & 3],
+            oob_fill=_FILLS[kind >> 16 & 1],
+        )
+        if tensor_map.encode() != tuple(words[:8]):
+            raise LayoutError(
+                "TensorMap.decode", tuple(words[:8]), "bits are set that no field of a tiled tensor map owns"
+            )
+        return tensor_map
+
+    def _check_kinds(self) -> None:
+        if self.dtype not in TMA_DTYPES:
+            known = ", ".join([*TMA_DTYPES, *DTYPE_ALIASES])
+            raise self._error(f"TMA has no element type {self.dtype!r}", f"one of {known}")
+        for name, value, known_values in (
+            ("swizzle", self.swizzle, SWIZZLE_MODES),
+            ("interleave", self.interleave, _INTERLEAVES),
+            ("l2_promotion", self.l2_promotion, _PROMOTIONS),
+            ("oob_fill", self.oob_fill, _FILLS),
+        ):
+            if value not in known_values:
+                raise self._error(f"{name} must be one of {', '.join(known_values)}, got {value!r}")
+        if self.oob_fill == "nan" and self.dtype not in _FLOATS:
+            raise self._error(f"out-of-bounds NaN needs a floating-point type, got {self.dtype}", "fill with zero")
+        if self.interleave == "32B" and self.swizzle != "SW32":
+            raise self._error(f"interleave 32B goes with swizzle SW32 only, got {self.swizzle}")
+
+    def _check_ranks(self) -> None:
+        if not 1 <= self.rank <= MAX_RANK:
+            raise self._error(f"rank must be 1 to {MAX_RANK}, got {self.rank}", "merge contiguous dimensions")
+        if self.interleave != "none" and self.rank < 3:
+            raise self._error(f"interleave {self.interleave} needs rank >= 3, got {self.rank}")
+        for name, values, count in (
+            ("strides_bytes", self.strides_bytes, self.rank - 1),
+            ("box", self.box, self.rank),
+            ("element_strides", self.element_strides, self.rank),
+        ):
+            if len(values) != count:
+                raise self._error(f"{name} must have {count} entries at rank {self.rank}, got {len(values)}")
+
+    def _check_tensor(self) -> None:
+        unit = 32 if self.interleave == "32B" else UNIT_BYTES
+        if self.global_address % unit or not 0 <= self.global_address <= _WORD:
+            raise self._error(f"the global address must be a multiple of {unit} bytes, got {self.global_address:#x}")
+        for i, extent in enumerate(self.dims):
+            if not 1 <= extent <= 1 << 32:
+                raise self._error(f"dimension {i} must be 1 to 2**32, got {extent}", "do not copy an empty tensor")
+        for i, stride in enumerate(self.strides_bytes, start=1):
+            if stride % unit:
+                raise self._error(
+                    f"the stride of dimension {i} must be a multiple of {unit} bytes, got {stride}",
+                    f"pad the contiguous dimension to a multiple of {unit * 8 // self.bits} elements",
+                )
+            if not 0 <= stride < 1 << 40:
+                raise self._error(f"the stride of dimension {i} must be below 2**40 bytes, got {stride}")
+
+    def _check_box(self) -> None:
+        for i, extent in enumerate(self.box):
+            if not 1 <= extent <= MAX_BOX:
+                raise self._error(
+                    f"box extent {i} must be 1 to {MAX_BOX}, got {extent}", "split the tile into several copies"
+                )
+        for i, step in enumerate(self.element_strides):
+            if not 1 <= step <= MAX_ELEMENT_STRIDE:
+                raise self._error(f"element stride {i} must be 1 to {MAX_ELEMENT_STRIDE}, got {step}")
+        inner = self.box[0] * self.bits // 8
+        if self.interleave == "none":
+            if self.box[0] * self.bits % (8 * UNIT_BYTES):
+                raise self._error(f"the box's inner extent must be a multiple of {UNIT_BYTES} bytes, got {inner}")
+            if self.swizzle != "INTER" and inner > span_bytes(self.swizzle):
+                raise self._error(
+                    f"the box's inner extent must not exceed the {span_bytes(self.swizzle)} bytes of {self.swizzle},"
+                    f" got {inner}",
+                    f"take {span_bytes(self.swizzle) * 8 // self.bits} elements and more copies",
+                )
+        if self.box_bytes > SMEM_BYTES_PER_CTA:
+            raise self._error(f"the box has {self.box_bytes} bytes, shared memory {SMEM_BYTES_PER_CTA}")
+
+    def _error(self, condition: str, hint: str = "") -> LayoutError:
+        return LayoutError("TensorMap", (self.dtype, self.dims, self.strides_bytes, self.box), condition, hint)
