@@ -7,7 +7,7 @@ results are CuTe C++'s.
 >>> print(tile_to_shape(Layout((64, 8)), (128, 64, 3)))
 ((64,2),(8,8),(1,3)):((1,512),(64,1024),(0,8192))
 >>> parse("Sw<3,4,3> o 0 o (64,8):(1,64)")(1, 3)
-217
+209
 """
 
 from __future__ import annotations

@@ -49,6 +49,7 @@ def by_mode(name: str, function: Any, layout: Layout, tilers: tuple[Any, ...], *
 # ---------------------------------------------------------------------------------------------------------------------
 
 
+@operation
 def coalesce(layout: AnyLayout, profile: IntTuple = None) -> AnyLayout:
     """Merge modes: the same function on integers ``0 <= i < size``, of the fewest modes.
 
@@ -124,6 +125,7 @@ def _coalesce_by_profile(layout: Layout, profile: IntTuple) -> Layout:
     return raw_layout(*_coalesce_unbounded(layout._shape, layout._stride))
 
 
+@operation
 def filter(layout: AnyLayout, profile: IntTuple = None) -> AnyLayout:
     """Remove modes of stride 0 and size 1 and coalesce; ``1:0`` if none is left. With `profile`, at its leaves.
 

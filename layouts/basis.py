@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .errors import LayoutError
+from .errors import LayoutError, operation
 
 
 class ScaledBasis:
@@ -116,6 +116,7 @@ def as_coordinate(x: Any) -> Any:  # noqa: ANN401 - IntTuple in, IntTuple out
     return x
 
 
+@operation
 def add_coordinates(a: Any, b: Any) -> Any:  # noqa: ANN401 - IntTuples
     """Add two coordinates mode by mode, the shorter padded with zeros; integer 0 is neutral.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from .basis import ScaledBasis, add_coordinates
 from .coordinates import dice_tuple, slice_tuple
-from .errors import LayoutError
+from .errors import LayoutError, operation
 from .int_tuple import IntTuple, has_none
 from .layout import Layout, LayoutBase, raw_layout
 from .swizzle import Swizzle
@@ -305,9 +305,17 @@ def _zero_none(crd: IntTuple) -> IntTuple:
     return tuple(map(_zero_none, crd)) if isinstance(crd, tuple) else (0 if crd is None else crd)
 
 
+@operation
 def domain_offset(crd: IntTuple, layout: Any) -> tuple[Any, Any]:  # noqa: ANN401 - Layout or ComposedLayout
     """Move the origin of `layout` to `crd`: (layout, offset); a composed layout takes the offset in itself."""
     if isinstance(layout, ComposedLayout):
+        if isinstance(layout.offset, SmemPtr):
+            raise LayoutError(
+                "domain_offset",
+                (crd, layout),
+                "a layout of byte addresses cannot be moved by elements",
+                "take position_independent() of it first",
+            )
         moved = add_coordinates(layout.offset, layout.layoutA(crd))
         return ComposedLayout(layout.layoutB, moved, layout.layoutA), 0
     return layout, layout(crd)

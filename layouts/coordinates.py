@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from .basis import E, add_coordinates, as_coordinate
-from .errors import LayoutError
+from .errors import LayoutError, operation
 from .int_tuple import (
     IntTuple,
     flatten_to_tuple,
@@ -43,14 +43,12 @@ def crd2idx(crd: IntTuple, shape: Any, stride: IntTuple = None) -> Any:  # noqa:
     >>> crd2idx(9, (4, 8), (8, 1)), crd2idx((1, 2), (4, 8))
     (10, 9)
     """
-    if stride is None:
-        if not isinstance(shape, (int, tuple)):
-            return shape(crd)
-        return _colex_index(crd, shape)
+    if stride is None and not isinstance(shape, (int, tuple)):
+        return shape(crd)
     try:
-        return _crd2idx(crd, shape, stride)
+        return _colex_index(crd, shape) if stride is None else _crd2idx(crd, shape, stride)
     except _MismatchError as error:
-        raise LayoutError("crd2idx", (crd, shape, stride), str(error)) from None
+        raise LayoutError("crd2idx", (crd, shape) + (() if stride is None else (stride,)), str(error)) from None
 
 
 class _MismatchError(Exception):
@@ -114,7 +112,7 @@ def _colex_index(crd: IntTuple, shape: IntTuple) -> int:
     if not isinstance(crd, tuple):
         return crd or 0
     if not isinstance(shape, tuple) or len(crd) != len(shape):
-        raise LayoutError("crd2idx", (crd, shape), f"ranks must match, got {len(crd)} and {tuple_rank(shape)}")
+        raise _MismatchError(f"the coordinate's rank must be the shape's, got {len(crd)} and {tuple_rank(shape)}")
     index = 0
     for c, s in zip(reversed(crd), reversed(shape), strict=True):
         index = _colex_index(c, s) + product(s) * index
@@ -179,6 +177,7 @@ def _split_colex(idx: IntTuple, shape: IntTuple) -> IntTuple:
     return tuple([c if s.__class__ is int else _split_colex(c, s) for c, s in zip(parts, shape)])  # noqa: B905 - hot
 
 
+@operation
 def crd2crd(crd: IntTuple, dst_shape: IntTuple, src_shape: IntTuple = None) -> IntTuple:
     """Express a coordinate of `src_shape` as one of `dst_shape` with the same colexicographic index.
 
@@ -251,6 +250,7 @@ def _pick(crd: IntTuple, trg: IntTuple, *, keep_none: bool, name: str) -> tuple[
 # ---------------------------------------------------------------------------------------------------------------------
 
 
+@operation
 def prefix_product(a: IntTuple, init: IntTuple = 1) -> IntTuple:
     """Return the exclusive prefix products of `a`, congruent to it: ``(2, (3, 4))`` gives ``(1, (2, 6))``.
 
@@ -269,6 +269,7 @@ def prefix_product(a: IntTuple, init: IntTuple = 1) -> IntTuple:
     return tuple(result)
 
 
+@operation
 def suffix_product(a: IntTuple, init: IntTuple = 1) -> IntTuple:
     """Return the exclusive suffix products of `a`, congruent to it: ``(2, (3, 4))`` gives ``(12, (4, 1))``."""
     if isinstance(init, tuple):
@@ -297,9 +298,13 @@ def compact_col_major(shape: IntTuple, current: IntTuple = 1) -> IntTuple:
     if shape.__class__ is tuple and current.__class__ is int:
         strides, _ = _compact(shape, current)
         return strides
-    return _compact_at(shape, current, reverse=False)
+    try:
+        return _compact_at(shape, current, reverse=False)
+    except LayoutError as error:
+        raise error.within("compact_col_major", (shape, current)) from None
 
 
+@operation
 def compact_row_major(shape: IntTuple, current: IntTuple = 1) -> IntTuple:
     """Return the compact strides of `shape`, rightmost mode fastest: ``(4, (1, 2), 8)`` gives ``(16, (0, 8), 1)``."""
     return _compact_at(shape, current, reverse=True)
@@ -337,6 +342,7 @@ def _compact_at(shape: IntTuple, current: IntTuple, *, reverse: bool) -> IntTupl
     return tuple(reversed(result))
 
 
+@operation
 def compact_order(shape: IntTuple, order: IntTuple) -> IntTuple:
     """Return compact strides of `shape` whose modes are ordered by `order`: the smallest is the fastest.
 
@@ -346,6 +352,8 @@ def compact_order(shape: IntTuple, order: IntTuple) -> IntTuple:
     (1, 4, 8, 2)
     """
     flat_order = flatten_to_tuple(order)
+    if not all(isinstance(rank, int) for rank in flat_order):
+        raise LayoutError("compact_order", (shape, order), "the order must hold integers only")
     flat_shape = flatten_to_tuple(product_like(shape, order))
 
     def strides(s: IntTuple, o: IntTuple) -> IntTuple:

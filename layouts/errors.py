@@ -103,12 +103,13 @@ def operation(function: Callable[P, R]) -> Callable[P, R]:
         except ParseError:
             raise
         except LayoutError as error:
-            if error.operation == name and error.operands == args:
+            operands = (*args, *kwargs.values())
+            if error.operation == name and error.operands == operands:
                 raise
-            raise error.within(name, args) from error
+            raise error.within(name, operands) from error
         except ZeroDivisionError as error:
             raise LayoutError(
-                name, args, "division by zero: a shape or stride is 0 where one is divided by it"
+                name, (*args, *kwargs.values()), "division by zero: a shape or stride is 0 where one is divided by it"
             ) from error
 
     return wrapper

@@ -180,6 +180,7 @@ def product_each(t: IntTuple) -> tuple[int, ...]:
     return tuple(map(product, wrap(t)))
 
 
+@operation
 def product_like(t: IntTuple, guide: IntTuple) -> IntTuple:
     """Return the sizes of `t` at the leaves of `guide`: ``product_like(((2, 3), 4), (0, 0))`` is ``(6, 4)``."""
     return transform_leaf(lambda _, x: product(x), guide, t)
@@ -200,6 +201,7 @@ def tuple_min(a: IntTuple) -> int:
     return min(map(tuple_min, a)) if isinstance(a, tuple) else a
 
 
+@operation
 def inner_product(a: IntTuple, b: IntTuple) -> Any:  # noqa: ANN401 - int, or a coordinate for scaled bases
     """Return the sum of the products of paired integers.
 
@@ -217,6 +219,7 @@ def inner_product(a: IntTuple, b: IntTuple) -> Any:  # noqa: ANN401 - int, or a 
     return a * b
 
 
+@operation
 def elem_scale(a: IntTuple, b: IntTuple) -> IntTuple:
     """Multiply each integer of `a` by the size of what stands at its place in `b`.
 
@@ -232,6 +235,7 @@ def elem_scale(a: IntTuple, b: IntTuple) -> IntTuple:
     return a * product(b)
 
 
+@operation
 def ceil_div(a: IntTuple, b: IntTuple) -> IntTuple:
     """Divide rounding up; a tuple by an integer folds the division through the modes from the left.
 
@@ -268,6 +272,7 @@ def ceil_div(a: IntTuple, b: IntTuple) -> IntTuple:
     return complement(b, a).shape
 
 
+@operation
 def round_up(a: IntTuple, b: IntTuple) -> IntTuple:
     """Round each integer of `a` up to a multiple of its partner in `b`; missing partners count as 1."""
     if isinstance(a, tuple) and isinstance(b, tuple):
@@ -323,7 +328,11 @@ def shape_of(t: Any) -> IntTuple:  # noqa: ANN401 - IntTuple or layout
     """Return the shape of a layout; of a tuple, with the layouts in it replaced by their shapes; else itself."""
     if isinstance(t, tuple):
         return tuple(map(shape_of, t))
-    return t if isinstance(t, (int, ScaledBasis)) or t is None else t.shape
+    if isinstance(t, (int, ScaledBasis)) or t is None:
+        return t
+    if not hasattr(t, "shape"):
+        raise TypeError(f"a shape, a layout or a tuple of them is required, got {t!r} of type {type(t).__name__}")
+    return t.shape
 
 
 def congruent(a: Any, b: Any) -> bool:  # noqa: ANN401 - IntTuples or layouts
@@ -359,6 +368,7 @@ def compatible(a: Any, b: Any) -> bool:  # noqa: ANN401 - IntTuples or layouts
     return bool(a == product(b))
 
 
+@operation
 def weakly_compatible(a: Any, b: Any) -> bool:  # noqa: ANN401 - IntTuples or layouts
     """Tell whether the size of `b` at each leaf of `a` is a multiple of that leaf."""
     a, b = shape_of(a), shape_of(b)
@@ -367,6 +377,7 @@ def weakly_compatible(a: Any, b: Any) -> bool:  # noqa: ANN401 - IntTuples or la
     return bool(product(b) % a == 0)
 
 
+@operation
 def evenly_divides(a: Any, tiler: Any) -> bool:  # noqa: ANN401 - IntTuples, layouts, tilers
     """Tell whether tiles of `tiler` fill shape `a` without remainder.
 
@@ -385,6 +396,7 @@ def evenly_divides(a: Any, tiler: Any) -> bool:  # noqa: ANN401 - IntTuples, lay
     return bool(tile) and bool(product(shape) == tile * product(ceil_div(shape, tiler)))
 
 
+@operation
 def elem_less(a: IntTuple, b: IntTuple) -> bool:
     """Tell whether each integer of `a` is less than its partner in `b`: whether coordinate `a` lies in shape `b`."""
     if isinstance(a, tuple) and isinstance(b, tuple):
@@ -392,26 +404,31 @@ def elem_less(a: IntTuple, b: IntTuple) -> bool:
     return _ordered("elem_less", a, b)
 
 
+@operation
 def elem_leq(a: IntTuple, b: IntTuple) -> bool:
     """Return ``not elem_less(b, a)``, as CuTe defines it."""
     return not elem_less(b, a)
 
 
+@operation
 def elem_gtr(a: IntTuple, b: IntTuple) -> bool:
     """Return ``elem_less(b, a)``."""
     return elem_less(b, a)
 
 
+@operation
 def elem_geq(a: IntTuple, b: IntTuple) -> bool:
     """Return ``not elem_less(a, b)``."""
     return not elem_less(a, b)
 
 
+@operation
 def lex_less(a: IntTuple, b: IntTuple) -> bool:
     """Compare coordinates lexicographically: the order of a row-major walk."""
     return _walk_less("lex_less", a, b, reverse=False)
 
 
+@operation
 def colex_less(a: IntTuple, b: IntTuple) -> bool:
     """Compare coordinates colexicographically: the order of a column-major walk."""
     return _walk_less("colex_less", a, b, reverse=True)

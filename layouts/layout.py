@@ -16,7 +16,7 @@ from .coordinates import (
     make_basis_like,
     slice_tuple,
 )
-from .errors import LayoutError
+from .errors import LayoutError, operation
 from .int_tuple import (
     IntTuple,
     congruent,
@@ -241,7 +241,7 @@ def _checked(shape: IntTuple, stride: IntTuple | None) -> tuple[IntTuple, IntTup
     """Bring shape and stride to plain ints and tuples (and scaled bases), or say what is wrong with them."""
     shape = _integers(shape, "shape")
     if min(flatten_to_tuple(shape), default=0) < 0:
-        raise LayoutError("Layout", (shape,), "extents must be >= 0")
+        raise LayoutError("Layout", (shape,) if stride is None else (shape, stride), "extents must be >= 0")
     if stride is None:
         return shape, compact_col_major(shape)
     stride = _integers(stride, "stride")
@@ -270,6 +270,7 @@ def is_layout(x: object) -> bool:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
+@operation
 def make_layout(*args: Any, stride: IntTuple | None = None) -> Any:  # noqa: ANN401 - overloaded as in CuTe
     """Make a layout of a shape (and a stride), or of layouts, each of which becomes a mode.
 
@@ -334,6 +335,7 @@ def make_layout_right(shape: IntTuple) -> Layout:
     return Layout(shape, compact_row_major(shape))
 
 
+@operation
 def make_ordered_layout(shape: IntTuple, order: IntTuple) -> Layout:
     """Return the compact layout of `shape` whose modes are ordered by `order`, the smallest fastest.
 
@@ -362,6 +364,7 @@ def make_layout_like(layout: Layout) -> Layout:
     return raw_layout(layout.shape, compact_order(kept, layout.stride))
 
 
+@operation
 def make_fragment_like(layout: Any) -> Layout:  # noqa: ANN401 - Layout, ComposedLayout or shape
     """Return the register layout CuTe gives a fragment of `layout`: mode 0 compact and fastest, the rest in order.
 
@@ -394,16 +397,19 @@ def make_identity_layout(shape: IntTuple) -> Layout:
     return Layout(shape, make_basis_like(shape))
 
 
+@operation
 def get_hier_coord(layout: Layout, idx: int) -> IntTuple:
     """Return ``layout.get_hier_coord(idx)``."""
     return layout.get_hier_coord(idx)
 
 
+@operation
 def get_flat_coord(layout: Layout, idx: int) -> IntTuple:
     """Return ``layout.get_flat_coord(idx)``."""
     return layout.get_flat_coord(idx)
 
 
+@operation
 def get_1d_coord(layout: Layout, idx: int) -> int:
     """Return ``layout.get_1d_coord(idx)``."""
     return layout.get_1d_coord(idx)

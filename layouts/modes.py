@@ -13,7 +13,7 @@ from typing import Any
 from .basis import add_coordinates, as_coordinate, has_basis
 from .composed import ComposedLayout, slice_composed
 from .coordinates import crd2idx, dice_tuple, slice_tuple
-from .errors import LayoutError
+from .errors import LayoutError, operation
 from .int_tuple import (
     IntTuple,
     flatten_to_tuple,
@@ -50,6 +50,7 @@ def _shape(x: Modes) -> IntTuple:
     return x.shape if isinstance(x, LayoutBase) else x
 
 
+@operation
 def rank(x: Modes, *path: int) -> int:
     """Return the number of modes of `x`, or of its mode at `path`: 1 for an integer.
 
@@ -59,6 +60,7 @@ def rank(x: Modes, *path: int) -> int:
     return tuple_rank(tuple_get(_shape(x), *path))
 
 
+@operation
 def depth(x: Modes, *path: int) -> int:
     """Return the levels of nesting of `x`, or of its mode at `path`: 0 for an integer.
 
@@ -68,11 +70,13 @@ def depth(x: Modes, *path: int) -> int:
     return tuple_depth(tuple_get(_shape(x), *path))
 
 
+@operation
 def shape(x: Modes, *path: int) -> IntTuple:
     """Return the shape of `x` (an IntTuple is its own), or of its mode at `path`."""
     return tuple_get(shape_of(x), *path)
 
 
+@operation
 def stride(x: Layout, *path: int) -> IntTuple:
     """Return the stride of a Layout, or of its mode at `path`. A composed layout has none."""
     if not isinstance(x, Layout):
@@ -80,6 +84,7 @@ def stride(x: Layout, *path: int) -> IntTuple:
     return tuple_get(x.stride, *path)
 
 
+@operation
 def size(x: Any, *path: int) -> int:  # noqa: ANN401 - IntTuple, layout or swizzle
     """Return the number of elements of `x`, or of its mode at `path`.
 
@@ -93,6 +98,7 @@ def size(x: Any, *path: int) -> int:  # noqa: ANN401 - IntTuple, layout or swizz
     return product(tuple_get(_shape(x), *path))
 
 
+@operation
 def coshape(x: Modes, *path: int) -> IntTuple:
     """Return the extents of the codomain of a layout, or of its mode at `path`."""
     inner = get(x, *path)
@@ -101,6 +107,7 @@ def coshape(x: Modes, *path: int) -> IntTuple:
     return inner.coshape()
 
 
+@operation
 def cosize(x: Modes, *path: int) -> int:
     """Return the size of the codomain: the largest index plus one, strides taken by magnitude.
 
@@ -120,6 +127,7 @@ def coprofile(x: Layout) -> IntTuple:
     return repeat_like(as_coordinate(total), 0)
 
 
+@operation
 def get(x: Modes, *path: int) -> Modes:
     """Return the mode at `path`: ``get(x, 1, 0)`` is mode 0 of mode 1.
 
@@ -138,6 +146,7 @@ def flatten(x: Modes) -> Modes:
     return _map(lambda t: flatten_to_tuple(t) if isinstance(t, tuple) else t, x)
 
 
+@operation
 def unflatten(x: Modes, profile: IntTuple) -> Modes:
     """Give the flat `x` the nesting of `profile`.
 
@@ -147,6 +156,7 @@ def unflatten(x: Modes, profile: IntTuple) -> Modes:
     return _map(unflatten_tuple, x, profile)
 
 
+@operation
 def take(x: Modes, begin: int, end: int) -> Modes:
     """Return modes `begin` to `end` (exclusive; -1 means all, for tuples).
 
@@ -161,6 +171,7 @@ def take(x: Modes, begin: int, end: int) -> Modes:
     return _map(lambda t: wrap(t)[begin:end], x)
 
 
+@operation
 def select(x: Modes, indices: tuple[int, ...] | int, *more: int) -> Modes:
     """Return the modes with the given indices, in that order.
 
@@ -171,6 +182,7 @@ def select(x: Modes, indices: tuple[int, ...] | int, *more: int) -> Modes:
     return _map(lambda t: tuple(tuple_get(t, i) for i in chosen), x)
 
 
+@operation
 def group(x: Modes, begin: int, end: int) -> Modes:
     """Nest modes `begin` to `end` (exclusive; -1 means all) into one mode.
 
@@ -186,6 +198,7 @@ def group(x: Modes, begin: int, end: int) -> Modes:
     return _map(lambda t: (*wrap(t)[:begin], wrap(t)[begin:stop], *wrap(t)[stop:]), x)
 
 
+@operation
 def append(x: Modes, n_or_elem: Modes = _MISSING, elem: Modes = _MISSING) -> Modes:
     """Add a mode at the end: ``append(x, elem)``; or modes up to rank n: ``append(x, n, elem)``.
 
@@ -197,6 +210,7 @@ def append(x: Modes, n_or_elem: Modes = _MISSING, elem: Modes = _MISSING) -> Mod
     return _extend("append", x, n_or_elem, elem, at_end=True)
 
 
+@operation
 def prepend(x: Modes, n_or_elem: Modes = _MISSING, elem: Modes = _MISSING) -> Modes:
     """Add a mode in front: ``prepend(x, elem)``; or modes up to rank n: ``prepend(x, n, elem)``.
 
@@ -234,17 +248,21 @@ def _extend(name: str, x: Modes, n: Modes, elem: Modes, *, at_end: bool) -> Mode
     return extend(x, elem)
 
 
+@operation
 def replace(x: Modes, n: int, elem: Modes) -> Modes:
     """Return `x` with mode `n` replaced by `elem`.
 
     >>> print(replace(Layout((4, 8)), 1, Layout(2, 64)))
     (4,2):(1,64)
     """
-    if isinstance(x, Layout):
+    if isinstance(x, LayoutBase) or isinstance(elem, LayoutBase):
+        if not (isinstance(x, Layout) and isinstance(elem, Layout)):
+            raise TypeError(f"replace: a mode of a Layout is replaced by a Layout, got {x!r} and {elem!r}")
         return raw_layout(replace_at(x.shape, n, elem.shape), replace_at(x.stride, n, elem.stride))
     return replace_at(x, n, elem)
 
 
+@operation
 def zip_modes(a: Modes, b: Modes = _MISSING) -> Modes:
     """Transpose the two outer levels of nesting: ``((a,b),(x,y))`` becomes ``((a,x),(b,y))``; CuTe's ``zip``.
 
@@ -273,6 +291,7 @@ def _zip(t: IntTuple) -> IntTuple:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
+@operation
 def slice_(crd: IntTuple, trg: Modes) -> Modes:
     """Keep the modes of `trg` that stand where `crd` has None, CuTe's ``_``.
 
@@ -286,6 +305,7 @@ def slice_(crd: IntTuple, trg: Modes) -> Modes:
     return _map(lambda t: slice_tuple(crd, t), trg)
 
 
+@operation
 def slice_and_offset(crd: IntTuple, layout: Modes) -> tuple[Modes, Any]:
     """Slice a layout: the layout of the kept modes and the offset of the fixed ones.
 
@@ -298,6 +318,7 @@ def slice_and_offset(crd: IntTuple, layout: Modes) -> tuple[Modes, Any]:
     return slice_(crd, layout), crd2idx(crd, layout.shape, layout.stride)
 
 
+@operation
 def dice(crd: IntTuple, trg: Modes) -> Modes:
     """Keep the modes of `trg` that stand where `crd` has integers.
 
@@ -307,6 +328,7 @@ def dice(crd: IntTuple, trg: Modes) -> Modes:
     return _map(lambda t: dice_tuple(crd, t), trg)
 
 
+@operation
 def filter_zeros(x: Modes, profile: IntTuple = _MISSING) -> Modes:
     """Give modes of stride 0 size 1; with `profile`, those at its zeros instead.
 

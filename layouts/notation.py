@@ -137,7 +137,7 @@ def parse(text: str) -> Value:
     Examples
     --------
     >>> parse("(2,(4,2)):(1,(2,8))")
-    Layout((2,(4,2)),(1,(2,8)))
+    Layout((2, (4, 2)),(1, (2, 8)))
     >>> parse("<8,_>")
     (8, None)
     >>> parse("(_64,_8)")

@@ -7,7 +7,7 @@ CuTe ``swizzle.hpp``; pycute ``swizzle.py`` for names.
 
 from __future__ import annotations
 
-from .errors import LayoutError
+from .errors import LayoutError, operation
 
 
 def shiftl(a: int, s: int) -> int:
@@ -104,6 +104,7 @@ class Swizzle:
         return f"Sw<{self.bits},{self.base},{self.shift}>"
 
 
+@operation
 def make_swizzle(yyy: int, zzz: int) -> Swizzle:
     """Return the swizzle whose masks are the bits of `yyy` and `zzz`.
 
@@ -115,6 +116,8 @@ def make_swizzle(yyy: int, zzz: int) -> Swizzle:
     LayoutError
         If the masks are not two runs of equally many bits, apart.
     """
+    if not isinstance(yyy, int) or not isinstance(zzz, int):
+        raise TypeError(f"make_swizzle: the masks must be ints, got {yyy!r} and {zzz!r}")
     bits = yyy.bit_count()
     if yyy < 0 or zzz < 0 or bits != zzz.bit_count():
         raise LayoutError("make_swizzle", (yyy, zzz), f"need equally many bits, got {bits} and {zzz.bit_count()}")

@@ -121,6 +121,7 @@ def hier_unzip(splitter: Any, layoutA: Layout, layoutB: Tiler) -> Layout:  # noq
     return gathered
 
 
+@operation
 def tile_unzip(layout: AnyLayout, tiler: Tiler) -> AnyLayout:
     """Gather the (tile, rest) modes of a logical divide or product, following the nesting of `tiler`.
 
@@ -229,7 +230,7 @@ def zipped_product(block: AnyLayout, tiler: Tiler) -> AnyLayout:
     """Multiply and gather: ``((blocks), (copies))``.
 
     >>> print(zipped_product(Layout((2, 5), (5, 1)), (3, 4)))
-    ((2,5),(3,4)):((5,1),(10,5))
+    ((2,5),(3,4)):((5,1),(1,5))
     """
     return tile_unzip(_product(block, tiler), tiler)
 
