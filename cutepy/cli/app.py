@@ -1,5 +1,6 @@
 """The commands of `cutepy`, each a thin door to the module that does the work."""
 
+from pathlib import Path
 from typing import Annotated, NoReturn, cast
 
 import typer
@@ -35,7 +36,7 @@ def tutorial() -> None:
     """Walk through the WGMMA tutorial's tensors, printing each beside the vector that it must equal."""
     from cutepy.cli.tutorial import run
 
-    run()
+    raise typer.Exit(run(typer.echo))
 
 
 @app.command()
@@ -80,6 +81,34 @@ def desc(
     except ValueError as error:
         _fail(str(error))
     typer.echo(text)
+
+
+bench = typer.Typer(help="Time kernels against their peers, by one protocol, on a Hopper GPU.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+
+BENCH_DTYPES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+
+
+@bench.command("gemm")
+def bench_gemm(
+    suite: Annotated[
+        list[str] | None, typer.Option(help="squares, llama or skinny; may be given again. [default: squares, llama]")
+    ] = None,
+    dtype: Annotated[
+        list[str] | None,
+        typer.Option(help=f"{', '.join(BENCH_DTYPES)}; may be given again. [default: float16]"),
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Save the measurements here.")] = None,
+) -> None:
+    """Time the GEMM against cuBLAS, and check every result."""
+    from cutepy.cli.bench import GEMM_SUITES, run_gemm
+
+    suite, dtype = suite or ["squares", "llama"], dtype or ["float16"]
+    for chosen, known, option in ((suite, GEMM_SUITES, "--suite"), (dtype, BENCH_DTYPES, "--dtype")):
+        for name in chosen:
+            if name not in known:
+                _fail(f"{option} must be one of {', '.join(known)}, got {name!r}")
+    raise typer.Exit(run_gemm(suite, dtype, json))
 
 
 def _fail(message: str) -> NoReturn:
