@@ -87,3 +87,26 @@ def test_desc_refuses_with_a_reason(arguments, message):
     assert result.stdout == ""
     assert result.stderr.startswith("error: ")
     assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--suite", "cubes"), "--suite must be one of squares, llama, skinny, got 'cubes'"),
+        (("--suite", "llama", "--dtype", "float64"), "--dtype must be one of float16, bfloat16"),
+    ],
+)
+def test_bench_refuses_unknown_names(arguments, message):
+    result = invoke("bench", "gemm", *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+@pytest.mark.dsl
+def test_bench_says_that_it_needs_a_gpu(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    result = invoke("bench", "gemm")
+    assert result.exit_code == 2
+    assert "needs a Hopper GPU" in result.stderr
