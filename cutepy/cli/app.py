@@ -92,11 +92,11 @@ BENCH_DTYPES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 @bench.command("gemm")
 def bench_gemm(
     suite: Annotated[
-        list[str] | None, typer.Option(help="squares, llama or skinny; may be given again. [default: squares, llama]")
+        list[str] | None, typer.Option(help="squares, llama or skinny; may be given again. Default: squares and llama.")
     ] = None,
     dtype: Annotated[
         list[str] | None,
-        typer.Option(help=f"{', '.join(BENCH_DTYPES)}; may be given again. [default: float16]"),
+        typer.Option(help=f"{', '.join(BENCH_DTYPES)}; may be given again. Default: float16."),
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Save the measurements here.")] = None,
 ) -> None:
