@@ -147,7 +147,7 @@ class Layout(LayoutBase):
         return hash((self.shape, self.stride))
 
     def __repr__(self) -> str:
-        return f"Layout({self.shape},{self.stride})"
+        return f"Layout({self.shape!r},{self.stride!r})"
 
     def __call__(self, *crd: IntTuple) -> Any:  # noqa: ANN401 - int, coordinate or sliced Layout
         """Map a coordinate to its index; where it holds None, CuTe's ``_``, slice: keep those modes as a layout."""

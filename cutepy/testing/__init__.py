@@ -1,0 +1,26 @@
+"""What tests of layouts and kernels need: strategies that draw layouts, tolerances that know their derivation.
+
+``cutepy.testing.strategies`` needs hypothesis (``pip install 'cutepy[testing]'``); importing this package does not.
+
+>>> from cutepy.testing import numerics, strategies  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+_MODULES = ("numerics", "strategies")
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted((*globals(), *_MODULES))
+
+
+__all__ = ["numerics", "strategies"]
