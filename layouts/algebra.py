@@ -257,20 +257,24 @@ def _compose_leaf(a: Layout, shapes: tuple[Any, ...], strides: tuple[Any, ...], 
     for mode in range(len(shapes) - 1):
         extent = shapes[mode]
         if step >= extent:
-            if step % extent:
+            if extent == 0 or step % extent:
                 raise _stride_error(a, shape, stride, mode, extent, step)
-            step //= extent
-            continue
+            if extent > 0:
+                step //= extent
+                continue
         magnitude = step if step > 0 else -step
-        reach = -(-extent // magnitude)  # how many steps fit into this mode
+        if extent > 0:
+            reach = -(-extent // magnitude)  # how many steps fit into this mode
+            left = -(-magnitude // extent)
+        else:  # complements of negative strides have such extents; CuTe divides them like any other
+            reach, left = ceil_div(extent, magnitude), ceil_div(magnitude, extent)
         if reach != 1 and rest != 1:
             taken = reach if reach < rest else rest
-            if rest % taken:
+            if taken == 0 or rest % taken:
                 raise _shape_error(a, shape, stride, mode, extent, step, rest, reach)
             new_shapes.append(taken)
             new_strides.append(step * strides[mode])
             rest //= taken
-        left = -(-magnitude // extent)
         step = left if step > 0 else -left
     if not new_shapes:
         return rest, step * strides[-1]
