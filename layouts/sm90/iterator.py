@@ -70,7 +70,10 @@ class GmmaDescriptorIterator:
         parts = split_swizzle("GmmaDescriptorIterator", smem_layout, bits)
         if parts.offset_elems:
             raise LayoutError("GmmaDescriptorIterator", operands, "the layout must have offset 0", "pass base_address=")
-        partition = partition_smem(parts.tile, mma_shape)
+        try:
+            partition = partition_smem(parts.tile, mma_shape)
+        except LayoutError as error:
+            raise error.within("GmmaDescriptorIterator", operands) from error
         tile = partition[0]
         swizzled = smem_layout if isinstance(smem_layout, Layout) else ComposedLayout(smem_layout.layoutB, 0, tile)
         self.partition: Layout = partition

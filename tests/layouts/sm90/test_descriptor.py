@@ -1,0 +1,238 @@
+"""Matrix descriptors: bits, canonical forms, and the hardware's walk against the layout's own addresses."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, strategies as st
+
+from cutepy.layouts import ComposedLayout, Layout, LayoutError, SmemPtr, Swizzle, size, sm90, tile_to_shape
+from cutepy.layouts.sm90.arch import MAJORS, SWIZZLE_MODES
+from cutepy.layouts.sm90.gmma import byte_swizzle
+
+offsets = st.integers(0, 2**14 - 1).map(lambda units: 16 * units)
+descriptors = st.builds(
+    sm90.GmmaDescriptor,
+    offsets,
+    offsets,
+    offsets,
+    base_offset=st.integers(0, 7),
+    layout_type=st.integers(0, 3),
+)
+
+
+@st.composite
+def iterators(draw):
+    """Draw a staged operand of any major, swizzle and width, with the MMA's shape and a base address."""
+    major, mode, bits = (
+        draw(st.sampled_from(MAJORS)),
+        draw(st.sampled_from(SWIZZLE_MODES)),
+        draw(st.sampled_from((8, 16, 32))),
+    )
+    atom = sm90.gmma_layout_atom(major, mode, bits, pointer_swizzle=draw(st.booleans()))
+    # An MMA no wider along MN than an atom, or a whole number of atoms; and of whole 16-byte units, as wgmma reads.
+    widths = [n for n in (8, 16, 32, 64, 128) if n % size(atom, 0) == 0 or size(atom, 0) % n == 0]
+    mma_mn = draw(st.sampled_from([n for n in widths if major == "K" or n * bits >= 128]))
+    mma_k = 256 // bits
+    mn = draw(st.integers(1, 3)) * max(mma_mn, size(atom, 0))
+    k = draw(st.integers(1, 2)) * max(mma_k, size(atom, 1))
+    order = draw(st.sampled_from(((1, 2, 3), (2, 1, 3))))
+    smem = tile_to_shape(atom, (mn, k, draw(st.integers(1, 2))), order)
+    base = 1024 * draw(st.integers(0, 8))
+    return smem, sm90.GmmaDescriptorIterator(smem, major=major, bits=bits, mma_shape=(mma_mn, mma_k), base_address=base)
+
+
+@given(descriptors)
+def test_a_descriptor_decodes_to_itself(descriptor):
+    assert sm90.GmmaDescriptor.decode(int(descriptor)) == descriptor
+    assert hex(descriptor) == f"{int(descriptor):#x}"
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_a_word_is_a_descriptor_or_an_error_that_names_the_bits(word):
+    stray = [bit for bit in (14, 15, 30, 31, 46, 47, 48, *range(52, 62)) if word >> bit & 1]
+    if not stray:
+        assert int(sm90.GmmaDescriptor.decode(word)) == word
+    else:
+        with pytest.raises(LayoutError, match=f"sets bits {', '.join(map(str, stray))}, which belong to no field"):
+            sm90.GmmaDescriptor.decode(word)
+
+
+@pytest.mark.parametrize("word", [-1, 2**64])
+def test_a_descriptor_has_64_bits(word):
+    with pytest.raises(LayoutError, match="64 bits"):
+        sm90.GmmaDescriptor.decode(word)
+
+
+@given(iterators(), st.data())
+def test_the_hardware_walks_to_the_layouts_addresses(operand, data):
+    smem, descriptors = operand
+    bits = descriptors.first.bits
+    blocks = [data.draw(st.integers(0, size(descriptors.layout, mode) - 1)) for mode in (1, 2, 3)]
+    descriptor = descriptors[tuple(blocks)]
+    mma_mn, mma_k = descriptors.first.shape_mn_k
+    swizzle = byte_swizzle(descriptor.swizzle)
+    tile = smem.layoutA if isinstance(smem, ComposedLayout) else smem
+    base = descriptors.first.start_address
+    for mn, row in enumerate(descriptor.element_addresses()):
+        for k, address in enumerate(row):
+            index = tile(blocks[0] * mma_mn + mn, blocks[1] * mma_k + k, blocks[2])
+            assert address == swizzle(base + index * bits // 8)
+
+
+@given(iterators())
+def test_core_matrices_begin_at_their_first_element(operand):
+    descriptor = operand[1].first
+    addresses = descriptor.element_addresses()
+    per_unit = 128 // descriptor.bits
+    height, width = (8, per_unit) if descriptor.major == "K" else (per_unit, 8)
+    for i in range(len(addresses) // height):
+        for j in range(len(addresses[0]) // width):
+            assert descriptor.core_matrix_address(i, j) == addresses[i * height][j * width]
+
+
+@pytest.mark.parametrize("field", ["leading_byte_offset", "stride_byte_offset"])
+def test_the_walk_depends_on_both_offsets(field):
+    """Break what the walk is made of: an MN-major tile of two spans reads both offsets."""
+    smem = tile_to_shape(sm90.gmma_layout_atom("MN", "SW64", 16), (64, 16))
+    descriptor = sm90.make_gmma_desc(smem, major="MN", bits=16, start_address=0)
+    wrong = replace(descriptor, **{field: getattr(descriptor, field) + 16})
+    assert wrong.element_addresses() != descriptor.element_addresses()
+
+
+def test_a_position_independent_slice_carries_its_offset():
+    smem = tile_to_shape(sm90.gmma_layout_atom("K", "SW128", 16), (64, 64))
+    sliced = ComposedLayout(smem.layoutB, 16, Layout((64, 16), (64, 1)))
+    assert int(sm90.make_gmma_desc(sliced, major="K", bits=16, start_address=0x400)) == int(
+        sm90.GmmaDescriptorIterator(smem, major="K", bits=16, mma_shape=(64, 16), base_address=0x400)[0, 1]
+    )
+
+
+def test_the_smem_pointer_gives_the_address():
+    tile = ComposedLayout(Swizzle(3, 4, 3), SmemPtr(16, 0x800), Layout((64, 16), (64, 1)))
+    assert sm90.make_gmma_desc(tile, major="K", bits=16).start_address == 0x800
+    assert sm90.make_gmma_desc(tile, major="K", bits=16, start_address=0x800).start_address == 0x800
+    with pytest.raises(LayoutError, match="start_address 0x400 differs from the layout's pointer 0x800"):
+        sm90.make_gmma_desc(tile, major="K", bits=16, start_address=0x400)
+
+
+def sw128(tile):
+    return ComposedLayout(Swizzle(3, 4, 3), 0, tile)
+
+
+@pytest.mark.parametrize(
+    ("layout", "major", "message"),
+    [
+        (
+            Layout((64, 16), (16, 1)),
+            "K",
+            r"rows must be 16 bytes apart.*got 32 bytes; this tile would fit K-major SW32",
+        ),
+        (
+            sw128(Layout((64, 16), (32, 1))),
+            "K",
+            "rows must be 128 bytes apart, the span of SW128, got 64 bytes.*fit K-major SW64",
+        ),
+        (sw128(Layout((64, 16), (64, 3))), "K", "K-major needs 16-byte runs along K"),
+        (
+            sw128(Layout((64, (8, 2)), (64, (1, 4096)))),
+            "K",
+            "two 16-byte units of a row must be 16 bytes apart, got 8192",
+        ),
+        (sw128(Layout((60, 16), (64, 1))), "K", "MN extent must be a multiple of 8, got 60"),
+        (sw128(Layout((64, 64), (64, 1))), "K", "K extent must be 32 bytes .64 in sparse MMAs., got 128 bytes"),
+        (sw128(Layout(((8, 2, 4), 16), ((64, 512, 4096), 1))), "K", "must have one stride each"),
+        (
+            sw128(Layout((64, 64), (1, 64))),
+            "MN",
+            "K extent must be 16 elements, that of an MMA .8 or 32 in sparse ones., got 64",
+        ),
+        (
+            sw128(Layout((64, 16), (1, 32))),
+            "MN",
+            "consecutive k must be 128 bytes apart, the span of SW128, got 64 bytes",
+        ),
+        (sw128(Layout(((8, 8), 16), ((1, 64), 512))), "MN", "units along MN must be 16 bytes apart, got 128 bytes"),
+        (sw128(Layout(((64, 2), 16), ((1, 4096), 64))), "K", "K extent.*; this tile would fit MN-major SW128"),
+        (sw128(Layout((64, 16, 2), (64, 1, 1024))), "K", "rank 2, .MN, K., got 3"),
+        (ComposedLayout(Swizzle(2, 4, 2), 0, Layout((64, 16), (64, 1))), "K", "unsupported swizzle Sw<2,4,2>"),
+        (
+            ComposedLayout(Swizzle(3, 3, 3), 4, Layout((64, 16), (64, 1))),
+            "K",
+            "multiple of 8 elements .16 bytes., got 4",
+        ),
+    ],
+)
+def test_a_tile_that_is_not_canonical_is_an_error_that_says_why(layout, major, message):
+    with pytest.raises(LayoutError, match=message):
+        sm90.make_gmma_desc(layout, major=major, bits=16, start_address=0)
+
+
+@pytest.mark.parametrize(("major", "k"), [("MN", 8), ("MN", 32), ("K", 32)])
+def test_the_k_extents_of_sparse_mmas_are_accepted(major, k):
+    tile = Layout((64, k), (64, 1)) if major == "K" else Layout((64, k), (1, 64))
+    assert sm90.make_gmma_desc(sw128(tile), major=major, bits=16, start_address=0).swizzle == "SW128"
+
+
+def test_a_tile_that_straddles_a_swizzle_span_is_an_error():
+    tile = Layout(((64, 2), (8, 2)), ((1, 1024), (64, 512)))
+    cut = Layout(((32, 3), (8, 2)), ((1, 1024), (64, 512)))
+    assert sm90.make_gmma_desc(sw128(tile), major="MN", bits=16, start_address=0).leading_byte_offset == 2048
+    with pytest.raises(LayoutError, match="groups of 8 along MN and 8 along K"):
+        sm90.make_gmma_desc(sw128(cut), major="MN", bits=16, start_address=0)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"major": "N", "bits": 16, "start_address": 0}, "major must be"),
+        ({"major": "K", "bits": 12, "start_address": 0}, "bits must divide"),
+        ({"major": "K", "bits": 16}, "the layout has no address; pass start_address="),
+        ({"major": "K", "bits": 16, "start_address": 0x408}, "start_address must be a multiple of 16"),
+        ({"major": "K", "bits": 16, "start_address": 1 << 18}, "start_address must be a multiple of 16 in .0, 2..18."),
+        ({"major": "K", "bits": 16, "start_address": -16}, "start_address must be"),
+    ],
+)
+def test_bad_arguments_are_errors(keywords, message):
+    with pytest.raises(LayoutError, match=message):
+        sm90.make_gmma_desc(sw128(Layout((64, 16), (64, 1))), **keywords)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keywords", "message"),
+    [
+        ((8, 0, 0), {}, "start_address must be a multiple of 16"),
+        ((0, 8, 0), {}, "leading_byte_offset must be a multiple of 16"),
+        ((0, 0, 1 << 18), {}, "stride_byte_offset must be a multiple of 16 in"),
+        ((0, 0, 0), {"base_offset": 8}, "base_offset must be 0 to 7"),
+        ((0, 0, 0), {"layout_type": 4}, "layout_type must be 0 to 3"),
+    ],
+)
+def test_a_field_that_does_not_fit_is_an_error(arguments, keywords, message):
+    with pytest.raises(LayoutError, match=message):
+        sm90.GmmaDescriptor(*arguments, **keywords)
+
+
+def test_a_walk_needs_what_the_word_does_not_tell():
+    word = sm90.GmmaDescriptor(0, 16, 1024, layout_type=1)
+    with pytest.raises(LayoutError, match="do not tell the major and the element width"):
+        word.address(0, 0)
+    with pytest.raises(LayoutError, match="shape of the tile is not known"):
+        word.element_addresses(major="K", bits=16)
+    with pytest.raises(LayoutError, match="base_offset 0 only"):
+        replace(word, base_offset=1).address(0, 0, major="K", bits=16)
+    assert word.element_addresses((1, 2), major="K", bits=16) == [[0, 2]]
+
+
+def test_context_is_not_part_of_the_value():
+    known = sm90.GmmaDescriptor(0, 16, 1024, layout_type=1, major="K", bits=16, shape_mn_k=(64, 16))
+    assert known == sm90.GmmaDescriptor.decode(int(known))
+    assert known.advance(32).shape_mn_k == (64, 16)
+    assert (known.lbo, known.sbo, known.swizzle) == (16, 1024, "SW128")
+
+
+@pytest.mark.parametrize("mode", SWIZZLE_MODES)
+def test_the_layout_type_is_the_bit_fields(mode):
+    atom = sm90.gmma_layout_atom("K", mode, 16)
+    smem = tile_to_shape(atom, (64, max(16, size(atom, 1))))
+    first = sm90.GmmaDescriptorIterator(smem, major="K", bits=16, mma_shape=(64, 16)).first
+    assert int(first) >> 62 == {"INTER": 0, "SW128": 1, "SW64": 2, "SW32": 3}[mode]

@@ -1,0 +1,91 @@
+"""The GMMA layout atoms."""
+
+import pytest
+
+from cutepy.layouts import ComposedLayout, Layout, LayoutError, SmemPtr, Swizzle, size, sm90
+from cutepy.layouts.sm90.arch import MAJORS, SWIZZLE_MODES, pattern_bytes, span_bytes
+from cutepy.layouts.sm90.gmma import byte_swizzle, element_swizzle, split_swizzle
+
+WIDTHS = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+@pytest.mark.parametrize("bits", WIDTHS)
+@pytest.mark.parametrize("mode", SWIZZLE_MODES)
+@pytest.mark.parametrize("major", MAJORS)
+def test_an_atom_spans_the_swizzle_and_fills_its_pattern(major, mode, bits):
+    atom = sm90.gmma_layout_atom(major, mode, bits)
+    contiguous, other = (size(atom, 0), size(atom, 1)) if major == "MN" else (size(atom, 1), size(atom, 0))
+    assert (contiguous * bits, other) == (8 * span_bytes(mode), 8)
+    step = size(atom) // 64 or 1
+    if size(atom) <= 1024:
+        assert sorted(atom(i) for i in range(size(atom))) == list(range(size(atom)))
+    assert size(atom) * bits == 8 * pattern_bytes(mode)
+    assert all(0 <= atom(i) < size(atom) for i in range(0, size(atom), step))
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32])
+@pytest.mark.parametrize("mode", SWIZZLE_MODES)
+@pytest.mark.parametrize("major", MAJORS)
+def test_both_forms_of_an_atom_are_one_function_on_bytes(major, mode, bits):
+    elements = sm90.gmma_layout_atom(major, mode, bits)
+    pointer = sm90.gmma_layout_atom(major, mode, bits, pointer_swizzle=True)
+    swizzle = byte_swizzle(mode)
+    assert pointer.offset == SmemPtr(bits)
+    for i in range(size(elements)):
+        assert swizzle(pointer.layoutA(i) * bits // 8) == elements(i) * bits // 8
+
+
+def test_the_widest_span_comes_with_the_most_bits():
+    assert [element_swizzle("SW128", bits).base for bits in (1, 8, 16, 32, 128)] == [7, 4, 3, 2, 0]
+    assert [byte_swizzle(mode).bits for mode in SWIZZLE_MODES] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("M", "SW128", 16), "major must be 'MN' or 'K', got 'M'"),
+        (("K", "SW256", 16), "swizzle must be one of INTER, SW32, SW64, SW128, got 'SW256'"),
+        (("K", "SW128", 6), "bits must divide the 128 bits of a core matrix row"),
+        (("K", "SW128", 0), "bits must divide"),
+        (("K", "SW128", 256), "bits must divide"),
+        (("K", "SW128", True), "bits must divide"),
+    ],
+)
+def test_what_is_no_atom_is_an_error(arguments, message):
+    with pytest.raises(LayoutError, match=message):
+        sm90.gmma_layout_atom(*arguments)
+
+
+TILE = Layout((8, 64), (64, 1))
+
+
+@pytest.mark.parametrize(
+    ("layout", "mode", "offset", "address"),
+    [
+        (TILE, "INTER", 0, None),
+        (ComposedLayout(Swizzle(3, 4, 3), 0, TILE), "SW128", 0, None),
+        (ComposedLayout(Swizzle(3, 3, 3), 32, TILE), "SW128", 32, None),
+        (ComposedLayout(Swizzle(2, 4, 3), SmemPtr(16, 0x400), TILE), "SW64", 0, 0x400),
+        (ComposedLayout(Swizzle(0, 4, 3), SmemPtr(16), TILE), "INTER", 0, None),
+    ],
+)
+def test_a_layout_comes_apart(layout, mode, offset, address):
+    assert split_swizzle("test", layout, 16) == (mode, TILE, offset, address)
+
+
+@pytest.mark.parametrize(
+    ("layout", "message"),
+    [
+        (ComposedLayout(Swizzle(3, 3, 3), SmemPtr(16), TILE), "the hardware knows Sw<B,4,3> with B"),
+        (ComposedLayout(Swizzle(3, 2, 3), 0, TILE), "Sw<B,4,3> or Sw<B,3,3>"),
+        (ComposedLayout(Swizzle(3, 4, 4), 0, TILE), "unsupported swizzle"),
+        (ComposedLayout(Swizzle(4, 4, 4), 0, TILE), "unsupported swizzle"),
+        (ComposedLayout(Swizzle(3, 4, 3), SmemPtr(8), TILE), "to 8-bit elements, not 16-bit"),
+        (ComposedLayout(Swizzle(3, 4, 3), (0, 0), TILE), "offset must be an int or a smem pointer"),
+        (ComposedLayout(Layout(8), 0, TILE), "one swizzle over one plain layout"),
+        (7, "need a Layout or ComposedLayout, got int"),
+    ],
+)
+def test_what_the_hardware_does_not_know_is_an_error(layout, message):
+    with pytest.raises(LayoutError, match=message):
+        split_swizzle("test", layout, 16)
