@@ -15,10 +15,12 @@ SHELL := bash
 ifdef PY
 RUN :=
 DEV :=
+ORACLE :=
 else
 PY  := $(VENV)/bin/python
 RUN := $(VENV)/.run
 DEV := $(VENV)/.dev
+ORACLE := $(VENV)/.oracle
 endif
 
 DEPENDENCIES := pyproject.toml constraints.txt .ci/environment
@@ -30,6 +32,11 @@ $(VENV)/.run: $(DEPENDENCIES)
 $(VENV)/.dev: $(DEPENDENCIES)
 	PYTHON=$(PYTHON) .ci/environment $(VENV) dev
 	touch $@ $(VENV)/.run
+
+# C++ CuTe's headers and CUDA's, for g++ on the host; beside the environment's packages, whose names they share.
+$(VENV)/.oracle: constraints-oracle.txt $(DEV)
+	$(PY) -m pip install -q --no-deps --upgrade --target $(VENV)/oracle -r constraints-oracle.txt
+	touch $@
 
 .PHONY: help
 help:  ## list the targets
@@ -46,6 +53,14 @@ test: $(DEV)  ## run the tests; at least 200 examples a property
 .PHONY: test-deep
 test-deep: $(DEV)  ## run the properties with 20,000 examples each, and the slow tests
 	$(PY) -m pytest --hypothesis-profile=deep -m "hypothesis or deep" $(ARGS)
+
+.PHONY: oracle
+oracle: $(DEV) $(ORACLE)  ## draw fresh random cases and compare with C++ CuTe (needs g++)
+	PYTHONPATH=$(VENV)/oracle $(PY) -m tests.oracle $(ARGS)
+
+.PHONY: bench
+bench: $(RUN)  ## time the GEMM against cuBLAS on a Hopper GPU
+	$(PY) -m cutepy bench gemm $(ARGS)
 
 .PHONY: check
 check: $(DEV)  ## lint, types, layers, doctests, documentation, wheel
