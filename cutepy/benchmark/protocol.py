@@ -1,0 +1,164 @@
+"""The protocol: what is timed, in which order, and which figure stands for a contender.
+
+Contenders run in one process on the same inputs and take turns (A B C A B C ...), so that a drifting clock hurts all
+alike. Two times are taken for each. *device* is what the GPU spends: the launches of one turn are captured into a
+CUDA graph, whose replay is timed between events. *call* is what a Python caller waits: the same launches made eagerly,
+back to back, by the wall clock. Either is the median over the rounds, per launch.
+
+Each launch of a turn uses another set of buffers, enough sets that their bytes exceed the L2 cache, so that inputs
+come from device memory as they do in a model. Inputs must be random: a GPU draws less power on zeros or small
+integers and then runs faster than it will on data.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Contender = Callable[[int], Any]
+"""Launch once, on the buffer set of the given index, on torch's current stream."""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How long and how often to measure.
+
+    Attributes
+    ----------
+    rounds : int
+        Turns of each contender; the figure is their median.
+    turn_us : float
+        Device time to aim at in a turn, which sets the number of launches in it.
+    max_launches : int
+        Launches in a turn at most.
+    cache_bytes : int
+        What the buffer sets together must exceed: the L2 of an H100 or H200 is 60 MB.
+    """
+
+    rounds: int = 7
+    turn_us: float = 4000.0
+    max_launches: int = 200
+    cache_bytes: int = 60 * 10**6
+
+    def __post_init__(self) -> None:
+        """Refuse protocols that have no median or no launches."""
+        if self.rounds < 1 or self.max_launches < 1 or self.turn_us <= 0:
+            raise ValueError(
+                f"rounds, max_launches and turn_us must be positive, got {self.rounds}, {self.max_launches} and "
+                f"{self.turn_us}"
+            )
+
+    def launches(self, estimate_us: float, sets: int) -> int:
+        """Count the launches of a turn: whole rounds over the buffer sets, about `turn_us` long.
+
+        Examples
+        --------
+        >>> Protocol().launches(200.0, 3), Protocol().launches(10_000.0, 3), Protocol().launches(1.0, 30)
+        (21, 3, 180)
+        """
+        wanted = min(self.max_launches, self.turn_us / max(estimate_us, 0.1))
+        if wanted >= self.max_launches:
+            return max(sets, self.max_launches // sets * sets)
+        return sets * max(1, -(-int(wanted) // sets))
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What one launch of a contender costs, in microseconds.
+
+    Attributes
+    ----------
+    device_us : float
+        On the GPU, launches back to back in a graph.
+    call_us : float
+        To a Python caller, launches back to back.
+    """
+
+    device_us: float
+    call_us: float
+
+
+def buffer_sets(bytes_per_set: int, protocol: Protocol | None = None) -> int:
+    """Count the buffer sets whose bytes together exceed the L2 cache; at least 2.
+
+    Examples
+    --------
+    >>> buffer_sets(8 * 10**6), buffer_sets(100 * 10**6)
+    (8, 2)
+    """
+    cache_bytes = (protocol or Protocol()).cache_bytes
+    return max(2, cache_bytes // max(bytes_per_set, 1) + 1)
+
+
+def compare(contenders: Mapping[str, Contender], *, sets: int, protocol: Protocol | None = None) -> dict[str, Timing]:
+    """Time contenders in turns; gives the `Timing` of each.
+
+    Parameters
+    ----------
+    contenders : mapping of str to callable
+        Each launches its kernel on the buffer set whose index it is given, and is capturable into a CUDA graph after
+        a first eager run.
+    sets : int
+        Buffer sets there are.
+    protocol : Protocol, optional
+        How long and how often.
+    """
+    protocol = protocol or Protocol()
+    turns = {name: _Turn(run, sets, protocol) for name, run in contenders.items()}
+    device: dict[str, list[float]] = {name: [] for name in turns}
+    call: dict[str, list[float]] = {name: [] for name in turns}
+    for _ in range(protocol.rounds):
+        for name, turn in turns.items():
+            device[name].append(turn.device_us())
+    for _ in range(protocol.rounds):
+        for name, turn in turns.items():
+            call[name].append(turn.call_us())
+    return {name: Timing(statistics.median(device[name]), statistics.median(call[name])) for name in turns}
+
+
+class _Turn:
+    """One contender's launches, ready to be replayed or made anew."""
+
+    def __init__(self, run: Contender, sets: int, protocol: Protocol) -> None:
+        import torch
+
+        self._run, self._sets = run, sets
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for index in range(sets):  # compiles, allocates, and fills what a first run fills
+                run(index)
+            stream.synchronize()
+            start = time.perf_counter()
+            for index in range(sets):
+                run(index)
+            stream.synchronize()
+            estimate_us = (time.perf_counter() - start) / sets * 1e6
+        self._launches = protocol.launches(estimate_us, sets)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, stream=stream):
+            for index in range(self._launches):
+                run(index % sets)
+        self._graph.replay()
+        torch.cuda.synchronize()
+
+    def device_us(self) -> float:
+        import torch
+
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        self._graph.replay()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) * 1e3 / self._launches
+
+    def call_us(self) -> float:
+        import torch
+
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for index in range(self._launches):
+            self._run(index % self._sets)
+        torch.cuda.synchronize()
+        return (time.perf_counter() - start) / self._launches * 1e6

@@ -1,0 +1,130 @@
+"""What was measured, on what: rows, their JSON, and the table that people read."""
+
+import datetime
+import importlib.metadata
+import json
+import platform
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+_BAR_WIDTH = 20
+
+
+@dataclass(frozen=True)
+class Row:
+    """One contender on one problem.
+
+    Attributes
+    ----------
+    problem : str
+        What was computed, such as "float16 4096x4096x4096".
+    contender : str
+        Who computed it; "cutepy" is ours.
+    device_us, call_us : float
+        As in `Timing`.
+    flops : float
+        Floating-point operations of a launch.
+    bytes : float
+        Bytes a launch must move at least: each input read once, each output written once.
+    error : float
+        Relative Frobenius error, taken before timing.
+    """
+
+    problem: str
+    contender: str
+    device_us: float
+    call_us: float
+    flops: float
+    bytes: float
+    error: float
+
+    @property
+    def tflops(self) -> float:
+        """Achieved TFLOP/s of device time."""
+        return self.flops / self.device_us / 1e6
+
+    @property
+    def terabytes_per_second(self) -> float:
+        """Achieved TB/s of device time, counting the least bytes."""
+        return self.bytes / self.device_us / 1e6
+
+
+@dataclass(frozen=True)
+class Report:
+    """Rows with the machine and versions they were measured on.
+
+    Examples
+    --------
+    >>> rows = [Row("4x4x4", "cutepy", 10.0, 12.0, 128, 96, 1e-4), Row("4x4x4", "torch", 8.0, 9.0, 128, 96, 1e-4)]
+    >>> round(Report(rows, {}).ratio("4x4x4"), 2)
+    0.8
+    """
+
+    rows: Sequence[Row]
+    environment: dict[str, str] = field(default_factory=dict)
+    ours: str = "cutepy"
+
+    def ratio(self, problem: str) -> float | None:
+        """Divide the best peer's device time by ours: above 1 we are faster. None if either is missing."""
+        ours = [row.device_us for row in self.rows if row.problem == problem and row.contender == self.ours]
+        peers = [row.device_us for row in self.rows if row.problem == problem and row.contender != self.ours]
+        return min(peers) / ours[0] if ours and peers else None
+
+    def table(self) -> str:
+        """Draw the rows as text, with a bar for each ratio ours / best peer (full width is 1)."""
+        lines = [f"{key}: {value}" for key, value in self.environment.items()]
+        width = max((len(row.problem) for row in self.rows), default=0)
+        lines.append(
+            f"{'problem':{width}}  {'contender':>10} {'device us':>10} {'call us':>9} {'TFLOP/s':>8} {'TB/s':>6} "
+            f"{'rel error':>9}  speed against the best peer"
+        )
+        for row in self.rows:
+            ratio = self.ratio(row.problem) if row.contender == self.ours else None
+            bar = "" if ratio is None else f"{ratio:.3f} {'#' * min(2 * _BAR_WIDTH, round(ratio * _BAR_WIDTH))}"
+            lines.append(
+                f"{row.problem:{width}}  {row.contender:>10} {row.device_us:10.1f} {row.call_us:9.1f} "
+                f"{row.tflops:8.1f} {row.terabytes_per_second:6.2f} {row.error:9.1e}  {bar}".rstrip()
+            )
+        return "\n".join(lines)
+
+    def save(self, path: Path) -> None:
+        """Write the report as JSON: environment, and every row with its ratio."""
+        rows: list[dict[str, Any]] = [
+            asdict(row)
+            | {"tflops": row.tflops, "ratio": self.ratio(row.problem) if row.contender == self.ours else None}
+            for row in self.rows
+        ]
+        path.write_text(json.dumps({"environment": self.environment, "rows": rows}, indent=1) + "\n")
+
+
+def environment() -> dict[str, str]:
+    """Name the GPU, its clock and power limit, the driver, the versions and the date."""
+    import torch
+
+    query = "name,driver_version,clocks.sm,clocks.max.sm,power.limit"
+    try:
+        asked = subprocess.run(
+            ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=20,
+        )
+        gpu, driver, clock, max_clock, power = (part.strip() for part in asked.stdout.splitlines()[0].split(","))
+    except (OSError, subprocess.SubprocessError):
+        gpu, driver, clock, max_clock, power = torch.cuda.get_device_name(), *["unknown"] * 4
+    return {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "gpu": f"{gpu}, power limit {power}, SM clock {clock} of {max_clock}",
+        "driver": driver,
+        "versions": ", ".join(
+            (
+                f"python {platform.python_version()}",
+                f"torch {torch.__version__}",
+                f"nvidia-cutlass-dsl {importlib.metadata.version('nvidia-cutlass-dsl')}",
+            )
+        ),
+    }

@@ -1,0 +1,121 @@
+"""`cutepy bench`: time the kernels against their peers and print what was measured."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+_SQUARES = (512, 1024, 2048, 4096, 8192)
+_LLAMA_3_8B = ((4096, 6144, 4096), (4096, 4096, 4096), (4096, 28672, 4096), (4096, 4096, 14336))
+_SKINNY = ((128, 4096, 7168), (64, 7168, 2048), (16, 8192, 8192), (8448, 9216, 512))
+
+GEMM_SUITES = {
+    "squares": tuple((size, size, size) for size in _SQUARES),
+    "llama": _LLAMA_3_8B,
+    "skinny": _SKINNY,
+}
+
+
+@dataclass(frozen=True)
+class GemmProblem:
+    """One product to measure, of K-major operands and a row-major result."""
+
+    m: int
+    n: int
+    k: int
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {self.m}x{self.n}x{self.k}"
+
+    @property
+    def flops(self) -> float:
+        """A multiplication and an addition for each term."""
+        return 2.0 * self.m * self.n * self.k
+
+    @property
+    def bytes(self) -> float:
+        """Inputs once, and a result of 16-bit elements once."""
+        width = 1 if self.dtype.startswith("float8") else 2
+        return float(width * (self.m + self.n) * self.k + 2 * self.m * self.n)
+
+
+def gemm_problems(suites: list[str], dtypes: list[str]) -> Iterator[GemmProblem]:
+    """List the problems of the named suites in each dtype."""
+    for dtype in dtypes:
+        for suite in suites:
+            for m, n, k in GEMM_SUITES[suite]:
+                yield GemmProblem(m, n, k, dtype)
+
+
+def run_gemm(suites: list[str], dtypes: list[str], json_path: Path | None = None) -> int:
+    """Measure our GEMM against torch.mm (cuBLAS); returns the process's exit code, 1 where a result is wrong."""
+    import torch
+
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
+        typer.echo("cutepy bench gemm needs a Hopper GPU (compute capability 9.0), and none is here", err=True)
+        return 2
+    from cutepy.benchmark import Report, environment
+
+    rows: list[Any] = []
+    wrong: list[str] = []
+    for problem in gemm_problems(suites, dtypes):
+        measured = _measure_gemm(problem)
+        rows += measured
+        wrong += [str(problem) for row in measured if not row.error <= _tolerance(problem)]
+    report = Report(rows, environment())
+    typer.echo(report.table())
+    if json_path:
+        report.save(json_path)
+        typer.echo(f"saved {json_path}")
+    for problem_name in wrong:
+        typer.echo(f"WRONG: {problem_name} is beyond its tolerance", err=True)
+    return 1 if wrong else 0
+
+
+def _out_dtype(dtype: str) -> str:
+    return "bfloat16" if dtype.startswith("float8") else dtype
+
+
+def _tolerance(problem: GemmProblem) -> float:
+    from cutepy.testing.numerics import gemm_tolerance
+
+    return gemm_tolerance(problem.k, 8 if problem.dtype.startswith("float8") else 16, _out_dtype(problem.dtype))
+
+
+def _measure_gemm(problem: GemmProblem) -> list[Any]:
+    import torch
+
+    from cutepy.benchmark import Row, buffer_sets, compare
+    from cutepy.kernels.gemm import gemm
+    from cutepy.kernels.gemm.reference import gemm_reference
+    from cutepy.testing.numerics import relative_error
+
+    dtype, out_dtype = getattr(torch, problem.dtype), getattr(torch, _out_dtype(problem.dtype))
+    sets = buffer_sets(int(problem.bytes))
+    a = [torch.randn((problem.m, problem.k), device="cuda").to(dtype) for _ in range(sets)]
+    b = [torch.randn((problem.n, problem.k), device="cuda").to(dtype) for _ in range(sets)]
+    out = [torch.empty((problem.m, problem.n), device="cuda", dtype=out_dtype) for _ in range(sets)]
+    one = torch.ones((), device="cuda")
+
+    def torch_mm(index: int) -> None:
+        if dtype.itemsize == 1:
+            torch._scaled_mm(a[index], b[index].t(), one, one, out_dtype=out_dtype, out=out[index])
+        else:
+            torch.mm(a[index], b[index].t(), out=out[index])
+
+    contenders = {"cutepy": lambda index: gemm(a[index], b[index], out=out[index]), "cuBLAS": torch_mm}
+    reference = gemm_reference(a[0], b[0])
+    errors = {}
+    for name, contender in contenders.items():
+        out[0].fill_(float("nan"))
+        contender(0)
+        errors[name] = relative_error(out[0], reference)
+    del reference
+    timings = compare(contenders, sets=sets)
+    return [
+        Row(str(problem), name, timing.device_us, timing.call_us, problem.flops, problem.bytes, errors[name])
+        for name, timing in timings.items()
+    ]

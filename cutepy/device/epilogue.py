@@ -1,0 +1,146 @@
+"""Move an accumulator tile from registers to global memory through swizzled shared memory (traced)."""
+
+from dataclasses import dataclass
+
+import cutlass
+import cutlass.cute as cute
+from cutlass.cute.nvgpu import CopyUniversalOp, warp
+
+STORE_WARP = 0
+"""The consumer warp that issues the TMA stores."""
+
+_BARRIER = 1
+
+
+def _fragment_copy(tiled_mma: cute.TiledMma, atom: cute.CopyAtom) -> cute.TiledCopy:
+    """Tile a copy atom over the accumulator fragment, in the pieces that a four-matrix stmatrix moves."""
+    pieces = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), cutlass.Float16)
+    return cute.make_tiled_copy_S(atom, cute.make_tiled_copy_C_atom(pieces, tiled_mma))
+
+
+def register_to_smem(tiled_mma: cute.TiledMma, dtype: type[cutlass.Numeric], contiguous_mode: int) -> cute.TiledCopy:
+    """Make the copy from accumulator registers to shared memory: stmatrix for 16-bit types, else plain stores.
+
+    A wgmma fragment holds 8x8 blocks in just the distribution that stmatrix stores as eight 16-byte rows; the
+    transposed form stores eight 16-byte columns, for column-major outputs.
+    """
+    if dtype.width == 16:
+        op = warp.StMatrix8x8x16bOp(contiguous_mode == 0, 4)
+    else:
+        op = CopyUniversalOp()
+    return _fragment_copy(tiled_mma, cute.make_copy_atom(op, dtype))
+
+
+def smem_to_register(tiled_mma: cute.TiledMma, dtype: type[cutlass.Numeric], contiguous_mode: int) -> cute.TiledCopy:
+    """Make the reverse copy, ldmatrix for 16-bit types: each thread gets the elements whose sums it holds."""
+    if dtype.width == 16:
+        op = warp.LdMatrix8x8x16bOp(contiguous_mode == 0, 4)
+    else:
+        op = CopyUniversalOp()
+    return _fragment_copy(tiled_mma, cute.make_copy_atom(op, dtype))
+
+
+@dataclass(frozen=True)
+class TileStore:
+    """Write accumulator tiles out, subtile by subtile: registers -> shared memory -> TMA store.
+
+    Attributes
+    ----------
+    copy : TiledCopy
+        From the accumulator fragment to shared memory.
+    tRS_sD : Tensor
+        This thread's part of the staged subtiles; the threads fill one stage while TMA still reads others.
+    subtile_shape : shape
+        This thread's registers of one subtile.
+    warp : Int32
+        Index among the consumer warps.
+    threads : int
+        Consumer threads.
+    """
+
+    copy: cute.TiledCopy
+    tRS_sD: cute.Tensor
+    subtile_shape: cute.Shape
+    warp: cutlass.Int32
+    threads: int
+
+    @property
+    def stages(self) -> int:
+        """Subtiles in shared memory."""
+        return cute.size(self.tRS_sD, mode=[3])
+
+    @cute.jit
+    def subtile(self, tRS_rC, index):
+        """Copy subtile `index` of the accumulators into fresh fp32 registers, in the store's distribution."""
+        rC = cute.make_rmem_tensor(self.subtile_shape, cutlass.Float32)
+        for v in cutlass.range_constexpr(cute.size(rC)):
+            rC[v] = tRS_rC[index * cute.size(rC) + v]
+        return rC
+
+    @cute.jit
+    def store(self, rC, buffer, tma_d, tDsD, tDgD):
+        """Convert one subtile, put it into stage `buffer` and send it to `tDgD`; all consumer threads call."""
+        rD = cute.make_rmem_tensor(self.subtile_shape, self.tRS_sD.element_type)
+        rD.store(rC.load().to(self.tRS_sD.element_type))
+        cute.copy(self.copy, rD, self.tRS_sD[(None, None, None, buffer)])
+        # TMA reads through the async proxy: without this fence it may read bytes older than the stores above.
+        cute.arch.fence_proxy("async.shared", space="cta")
+        # And TMA must see every thread's part. This barrier also tells the threads that the next stage is free:
+        # the store warp waited for that (below) before it came here.
+        cute.arch.barrier(barrier_id=_BARRIER, number_of_threads=self.threads)
+        if self.warp == STORE_WARP:
+            cute.copy(tma_d, tDsD[(None, buffer)], tDgD)
+            cute.arch.cp_async_bulk_commit_group()
+            # At most stages - 2 older stores may still be reading, so the stage after next barrier's is free.
+            cute.arch.cp_async_bulk_wait_group(self.stages - 2, read=True)
+
+    @cute.jit
+    def finish(self):
+        """Wait until TMA has read all that was stored: shared memory dies with the CTA."""
+        if self.warp == STORE_WARP:
+            cute.arch.cp_async_bulk_wait_group(0, read=True)
+
+
+def make_tile_store(
+    tiled_mma: cute.TiledMma, sD: cute.Tensor, contiguous_mode: int, tidx: cutlass.Int32, threads: int
+) -> TileStore:
+    """Partition the staged subtiles `sD` (rows, columns, stages) for storing the accumulators of `tiled_mma`.
+
+    `contiguous_mode` is 1 for a row-major output; `tidx` counts among the `threads` consumer threads.
+    """
+    copy = register_to_smem(tiled_mma, sD.element_type, contiguous_mode)
+    thread_copy = copy.get_slice(tidx)
+    shape = cute.shape(thread_copy.partition_S(sD))[:3]
+    return TileStore(copy, thread_copy.partition_D(sD), shape, cute.arch.make_warp_uniform(tidx // 32), threads)
+
+
+@dataclass(frozen=True)
+class TileLoad:
+    """Read subtiles of C from shared memory into the registers that hold the matching sums.
+
+    Attributes
+    ----------
+    copy : TiledCopy
+        From shared memory to the accumulators' distribution.
+    tSR_sC : Tensor
+        This thread's part of the staged subtiles of C.
+    tidx : Int32
+        Index among the consumer threads.
+    """
+
+    copy: cute.TiledCopy
+    tSR_sC: cute.Tensor
+    tidx: cutlass.Int32
+
+    @cute.jit
+    def add_to(self, rC, buffer):
+        """Add stage `buffer` to the fp32 subtile `rC`."""
+        addend = cute.make_rmem_tensor(rC.shape, self.tSR_sC.element_type)
+        cute.copy(self.copy, self.tSR_sC[(None, None, None, buffer)], self.copy.get_slice(self.tidx).retile(addend))
+        rC.store(rC.load() + addend.load().to(cutlass.Float32))
+
+
+def make_tile_load(tiled_mma: cute.TiledMma, sC: cute.Tensor, contiguous_mode: int, tidx: cutlass.Int32) -> TileLoad:
+    """Partition the staged subtiles `sC` (rows, columns, stages) for adding them to the accumulators of `tiled_mma`."""
+    copy = smem_to_register(tiled_mma, sC.element_type, contiguous_mode)
+    return TileLoad(copy, copy.get_slice(tidx).partition_S(sC), tidx)

@@ -1,0 +1,68 @@
+"""Build TiledMMAs from SM90 WGMMA atoms and issue one pipeline stage of MMAs (traced)."""
+
+import cutlass
+import cutlass.cute as cute
+from cutlass.cute.nvgpu import OperandMajorMode, warpgroup
+
+
+def make_tiled_mma(
+    a_dtype: type[cutlass.Numeric],
+    b_dtype: type[cutlass.Numeric],
+    *,
+    a_contiguous_mode: int,
+    b_contiguous_mode: int,
+    tile_n: int,
+    warpgroups: int,
+) -> cute.TiledMma:
+    """Make the TiledMMA of `warpgroups` WGMMA atoms 64 x `tile_n` x (32 bytes of K), stacked along M.
+
+    Both operands are read from shared memory through descriptors (the SS form) and fp32 accumulators stay in
+    registers. A contiguous mode of 1 is K-major; 0 is MN-major, which only 16-bit types have: the transpose
+    bits of the instruction exist for them alone.
+    """
+    major = {0: OperandMajorMode.MN, 1: OperandMajorMode.K}
+    a_major, b_major = major[a_contiguous_mode], major[b_contiguous_mode]
+    shape = (64, tile_n, 256 // a_dtype.width)
+    source = warpgroup.OperandSource.SMEM
+    if a_dtype.width == 16:
+        op = warpgroup.MmaF16BF16Op(a_dtype, cutlass.Float32, shape, source, a_major, b_major)
+    else:
+        op = warpgroup.MmaF8Op(a_dtype, b_dtype, cutlass.Float32, shape, source, a_major, b_major)
+    return cute.make_tiled_mma(cute.make_mma_atom(op), (warpgroups, 1, 1))
+
+
+def with_accumulate(tiled_mma: cute.TiledMma, accumulate: bool) -> cute.TiledMma:
+    """Copy a TiledMMA with its ACCUMULATE field (scale-d) set; the original stays as it was.
+
+    `TiledMma.set` changes the object in place, and a value made inside a device loop must not outlive the loop.
+    """
+    twin = tiled_mma.__new_from_mlir_values__(tiled_mma.__extract_mlir_values__())
+    twin.set(warpgroup.Field.ACCUMULATE, accumulate)
+    return twin
+
+
+@cute.jit
+def issue_stage(
+    tiled_mma: cute.TiledMma,
+    tCrA: cute.Tensor,
+    tCrB: cute.Tensor,
+    tCrC: cute.Tensor,
+    stage: cutlass.Int32,
+    accumulate: cutlass.Constexpr,
+):
+    """Issue every MMA of one pipeline stage as one wgmma group: C (+)= A[stage] B[stage]^T.
+
+    tCrA and tCrB are descriptor iterators (MMA, MMA_M or MMA_N, MMA_K, stage); tCrC is the register fragment
+    (MMA, MMA_M, MMA_N). The MMAs are asynchronous: C may be read only after a `wait_group` covers this group.
+    """
+    # wgmma reads and writes its accumulator registers asynchronously. The fence orders every earlier access of
+    # this warpgroup to them before the MMAs below; without it the compiler may keep or move register values
+    # across the instruction, and the sum is wrong.
+    warpgroup.fence()
+    for k_block in cutlass.range_constexpr(cute.size(tCrA, mode=[2])):
+        # scale-d = 0 on the first MMA of a tile: it writes C instead of adding, so no zero-fill is needed.
+        step = with_accumulate(tiled_mma, accumulate or k_block != 0)
+        coordinate = (None, None, k_block, stage)
+        cute.gemm(step, tCrC, tCrA[coordinate], tCrB[coordinate], tCrC)
+    # Closes the group: `wait_group(n)` counts these, and means "all but the n youngest have finished".
+    warpgroup.commit_group()

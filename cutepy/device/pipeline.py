@@ -1,0 +1,105 @@
+"""Pass shared-memory stages between one TMA producer warp and the warps that read them (traced).
+
+Each stage has two mbarriers. *full* completes when the producer has arrived once and TMA has delivered all the bytes
+it announced; *empty* completes when every consumer warp has released the stage. A barrier's phase bit flips each
+time it completes, and a wait names the parity of the phase it waits for: consumers start at parity 0 (nothing has
+been filled yet), producers at 1 (as if every stage had been released once before the start).
+"""
+
+from dataclasses import dataclass
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import pipeline
+
+from cutepy.device import rules
+
+
+@dataclass(frozen=True)
+class TmaRing:
+    """A ring of stages filled by TMA; in a cluster, also by the TMA of the peers that multicast to this CTA.
+
+    Attributes
+    ----------
+    barriers : Pointer
+        Shared memory for 2 * `stages` mbarriers of 8 bytes: the full ones, then the empty ones.
+    stages : int
+        Stages in the ring.
+    stage_bytes : int
+        Bytes that fill one stage, whoever sends them.
+    consumer_warps : int
+        Warps of this CTA that read each stage.
+    cluster_mn : (int, int)
+        Shape of the cluster; (1, 1) for a ring that no peer writes to.
+    """
+
+    barriers: cute.Pointer
+    stages: int
+    stage_bytes: int
+    consumer_warps: int
+    cluster_mn: tuple[int, int] = (1, 1)
+
+    @property
+    def full(self) -> cute.Pointer:
+        """The barriers that consumers wait on."""
+        return self.barriers
+
+    @property
+    def empty(self) -> cute.Pointer:
+        """The barriers that the producer waits on."""
+        return self.barriers + self.stages
+
+    def producer_state(self) -> pipeline.PipelineState:
+        """Make the producer's position: stage 0, parity 1, so that its first round waits for nobody."""
+        return pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, self.stages)
+
+    def consumer_state(self) -> pipeline.PipelineState:
+        """Make a consumer's position: stage 0, parity 0."""
+        return pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, self.stages)
+
+    @cute.jit
+    def initialise(self):
+        """Set the arrival counts of all barriers; one thread of one warp calls. A fence and a barrier must follow."""
+        empty_arrivals = rules.empty_barrier_arrivals(self.consumer_warps, self.cluster_mn)
+        for stage in cutlass.range_constexpr(self.stages):
+            cute.arch.mbarrier_init(self.full + stage, 1)
+            cute.arch.mbarrier_init(self.empty + stage, empty_arrivals)
+
+    @cute.jit
+    def acquire(self, state):
+        """Wait until the stage is free, then announce the bytes to come; returns the barrier that TMA completes."""
+        # Without this wait TMA would overwrite a tile that wgmma is still reading.
+        cute.arch.mbarrier_wait(self.empty + state.index, state.phase)
+        full = self.full + state.index
+        with cute.arch.elect_one():
+            # The full phase can't complete before this arrival, so bytes from a faster peer are only counted early.
+            cute.arch.mbarrier_arrive_and_expect_tx(full, self.stage_bytes)
+        return full
+
+    @cute.jit
+    def wait(self, state):
+        """Wait until all bytes of the stage have landed; they are then visible to this thread and to wgmma."""
+        cute.arch.mbarrier_wait(self.full + state.index, state.phase)
+
+    @cute.jit
+    def release(self, state):
+        """Give the stage back to every CTA that sends to it, once for this warp, which has finished reading."""
+        cluster_m, cluster_n = self.cluster_mn
+        empty = self.empty + state.index
+        if cutlass.const_expr(cluster_m * cluster_n == 1):
+            with cute.arch.elect_one():
+                cute.arch.mbarrier_arrive(empty)
+        else:
+            # Lane r answers for the CTA of rank r: those in this CTA's row send it A, those in its column B.
+            rank, lane = cute.arch.block_idx_in_cluster(), cute.arch.lane_idx()
+            same_row = lane % cluster_m == rank % cluster_m
+            same_column = lane // cluster_m == rank // cluster_m
+            if lane < cluster_m * cluster_n and (same_row or same_column):
+                cute.arch.mbarrier_arrive(empty, lane)
+
+    @cute.jit
+    def drain(self, state):
+        """Wait until every stage has been released, so that no peer still arrives on a CTA that has exited."""
+        for _ in cutlass.range_constexpr(self.stages):
+            cute.arch.mbarrier_wait(self.empty + state.index, state.phase)
+            state.advance()

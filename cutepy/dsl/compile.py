@@ -1,0 +1,141 @@
+"""Compile CuTe DSL functions for Hopper on any machine, and pass matrices to what comes out.
+
+Compilation needs no GPU: a `symbolic_matrix` stands for a tensor of any extents, and one compiled function serves
+every size of its types and majors. `matrix_argument` describes a real matrix to it at launch, in the few bytes
+that the compiled host code reads.
+"""
+
+import ctypes
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import cutlass
+from cutlass import cute
+from cutlass.cute.runtime import make_fake_stream, make_fake_tensor
+
+from cutepy.dsl.cubin import KernelResources, read_resources
+
+TARGET = "sm_90a"
+
+ELEMENT_TYPES: dict[str, Any] = {
+    "float16": cutlass.Float16,
+    "bfloat16": cutlass.BFloat16,
+    "float32": cutlass.Float32,
+    "float8_e4m3fn": cutlass.Float8E4M3FN,
+    "float8_e5m2": cutlass.Float8E5M2,
+}
+"""Element types by torch's names for them."""
+
+_TMA_ALIGNMENT_BITS = 128
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled function, callable with the arguments it was compiled for, and what the compiler made of it.
+
+    Attributes
+    ----------
+    function : callable
+        Launches: the DSL's own compiled function.
+    ptx : str
+        The PTX of its kernels.
+    cubin : bytes
+        The ELF image that the driver loads.
+    """
+
+    function: Callable[..., Any]
+    ptx: str = field(repr=False)
+    cubin: bytes = field(repr=False)
+
+    def __call__(self, *arguments: object) -> None:
+        """Run the host function, which launches its kernels on the stream it is given."""
+        self.function(*arguments)
+
+    @cached_property
+    def resources(self) -> tuple[KernelResources, ...]:
+        """Registers, stack frame and static shared memory of each kernel, read from the cubin."""
+        return read_resources(self.cubin)
+
+
+def compile_sm90a(function: Callable[..., Any], *arguments: object, ptxas_options: str = "") -> Compiled:
+    """Compile a `@cute.jit` function for SM90a; needs no GPU.
+
+    Parameters
+    ----------
+    function : callable
+        A `@cute.jit` function, or an object whose `__call__` is one.
+    *arguments
+        Example arguments: symbolic matrices, DSL numbers, `symbolic_stream()`, None for what is absent.
+    ptxas_options : str, optional
+        Flags for the assembler, such as "--maxrregcount 32".
+    """
+    with tempfile.TemporaryDirectory(prefix="cutepy-") as folder:
+        options = f"--gpu-arch={TARGET} --keep-ptx --keep-cubin --dump-dir={folder}"
+        if ptxas_options:
+            options += f" --ptxas-options='{ptxas_options}'"
+        compiled = cute.compile(function, *arguments, options=options)
+        artifacts = compiled.artifacts
+        ptx = artifacts.PTX if isinstance(artifacts.PTX, str) else artifacts.PTX.decode()
+    return Compiled(compiled, ptx.rstrip("\0"), artifacts.CUBIN)
+
+
+def symbolic_matrix(dtype: str, contiguous_mode: int) -> object:
+    """Stand for a matrix of any extents whose other stride and base address are multiples of 16 bytes.
+
+    Parameters
+    ----------
+    dtype : str
+        Torch's name of the element type, such as "float16".
+    contiguous_mode : 0 or 1
+        The mode of stride 1.
+    """
+    element_type = ELEMENT_TYPES[dtype]
+    leading = cute.sym_int64(divisibility=_TMA_ALIGNMENT_BITS // element_type.width)
+    stride = (leading, 1) if contiguous_mode == 1 else (1, leading)
+    return make_fake_tensor(element_type, (cute.sym_int(), cute.sym_int()), stride, assumed_align=16)
+
+
+def symbolic_stream() -> object:
+    """Stand for a CUDA stream."""
+    return make_fake_stream()
+
+
+class _Matrix(ctypes.Structure):
+    """The bytes that compiled host code reads for a symbolic matrix: address, both extents, the dynamic stride."""
+
+    _fields_ = (
+        ("address", ctypes.c_uint64),
+        ("rows", ctypes.c_int32),
+        ("columns", ctypes.c_int32),
+        ("leading_stride", ctypes.c_int64),
+    )
+
+
+class MatrixArgument:
+    """A matrix given by address, extents and leading stride, in the form compiled functions take.
+
+    Building one costs well under a microsecond, where a DLPack exchange costs several; the caller keeps the
+    memory alive until the launch, and answers for what `symbolic_matrix` assumed.
+
+    Parameters
+    ----------
+    address : int
+        Device address of element (0, 0), a multiple of 16.
+    rows, columns : int
+        Extents in elements, below 2**31.
+    leading_stride : int
+        Elements between neighbours along the mode that is not contiguous; a multiple of 16 bytes.
+    """
+
+    __slots__ = ("_matrix", "_pointers")
+
+    def __init__(self, address: int, rows: int, columns: int, leading_stride: int) -> None:
+        self._matrix = _Matrix(address, rows, columns, leading_stride)
+        self._pointers = [ctypes.addressof(self._matrix)]
+
+    def __c_pointers__(self) -> list[int]:
+        """Give the address of the description, as the DSL's launcher asks for it."""
+        return self._pointers

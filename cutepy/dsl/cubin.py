@@ -1,0 +1,118 @@
+"""Read what a kernel costs from its cubin, a 64-bit ELF file: registers, stack frame, shared memory.
+
+Pure Python, no CUDA tools: the assembler records these facts as `.nv.info` attributes. A kernel that spills
+registers or indexes them dynamically has a stack frame in local memory, so a frame of 0 bytes proves that it does
+neither.
+
+References
+----------
+The ELF-64 object file format; the `.nv.info` attribute numbers are those that `cuobjdump --dump-elf` names.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_EI_CUDA_INFO = 0x70000000
+_FORMAT_SIZED_VALUE = 0x04
+_REGISTER_COUNT = 0x2F
+_FRAME_SIZE = 0x11
+_SYMBOL_TABLE = 2
+
+
+@dataclass(frozen=True)
+class KernelResources:
+    """What one kernel takes of a streaming multiprocessor.
+
+    Attributes
+    ----------
+    name : str
+        Mangled name.
+    registers : int
+        32-bit registers a thread at launch; warps may trade them later with setmaxnreg.
+    frame_bytes : int
+        Local memory a thread: spills, and arrays that are indexed at run time. 0 is what a GEMM wants.
+    static_smem_bytes : int
+        Shared memory known at compile time; dynamic shared memory comes with the launch.
+    """
+
+    name: str
+    registers: int
+    frame_bytes: int
+    static_smem_bytes: int
+
+
+@dataclass(frozen=True)
+class _Section:
+    name: str
+    kind: int
+    link: int
+    data: bytes
+    size: int
+
+
+def read_resources(cubin: bytes) -> tuple[KernelResources, ...]:
+    """List the resources of every kernel in a cubin.
+
+    Raises
+    ------
+    ValueError
+        If the bytes are no 64-bit little-endian ELF file, or one that names no kernel.
+    """
+    if cubin[:6] != b"\x7fELF\x02\x01":
+        raise ValueError(
+            f"a cubin must be a 64-bit little-endian ELF file, got bytes that start {cubin[:6]!r}; "
+            "pass the cubin itself, not its path"
+        )
+    sections = list(_sections(cubin))
+    symbols = next((_symbol_names(s, sections[s.link]) for s in sections if s.kind == _SYMBOL_TABLE), [])
+    facts: dict[int, dict[int, int]] = {}
+    for section in sections:
+        if section.kind == _EI_CUDA_INFO and section.name == ".nv.info":
+            for attribute, payload in _attributes(section.data):
+                if attribute in (_REGISTER_COUNT, _FRAME_SIZE):
+                    symbol, value = struct.unpack("<II", payload)
+                    facts.setdefault(symbol, {})[attribute] = value
+    shared = {s.name.removeprefix(".nv.shared."): s.size for s in sections if s.name.startswith(".nv.shared.")}
+    kernels = tuple(
+        KernelResources(
+            symbols[symbol],
+            found[_REGISTER_COUNT],
+            found[_FRAME_SIZE],
+            shared.get(symbols[symbol], 0),
+        )
+        for symbol, found in sorted(facts.items())
+        if found.keys() >= {_REGISTER_COUNT, _FRAME_SIZE}
+    )
+    if not kernels:
+        raise ValueError("the cubin names no kernel with a register count; was it stripped of .nv.info?")
+    return kernels
+
+
+def _sections(cubin: bytes) -> Iterator[_Section]:
+    (table,) = struct.unpack_from("<Q", cubin, 40)
+    entry_bytes, count, names_index = struct.unpack_from("<HHH", cubin, 58)
+    headers = [struct.unpack_from("<IIQQQQIIQQ", cubin, table + i * entry_bytes) for i in range(count)]
+    names_offset = headers[names_index][4]
+    for name, kind, _, _, offset, size, link, *_ in headers:
+        data = b"" if kind == 8 else cubin[offset : offset + size]  # 8: SHT_NOBITS, a size without bytes
+        yield _Section(_string(cubin, names_offset + name), kind, link, data, size)
+
+
+def _symbol_names(table: _Section, strings: _Section) -> list[str]:
+    offsets = [struct.unpack_from("<I", table.data, at)[0] for at in range(0, len(table.data), 24)]
+    return [_string(strings.data, offset) for offset in offsets]
+
+
+def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    while at < len(data):
+        form, attribute, size = struct.unpack_from("<BBH", data, at)
+        at += 4
+        if form == _FORMAT_SIZED_VALUE:
+            yield attribute, data[at : at + size]
+            at += size
+
+
+def _string(data: bytes, offset: int) -> str:
+    return data[offset : data.index(b"\0", offset)].decode()

@@ -1,0 +1,371 @@
+"""Say what a GEMM kernel is compiled for and how it is tiled, checked before anything compiles.
+
+`GemmSignature` names types and majors; extents are never part of a compiled kernel. `GemmConfig` adds tiles, stages
+and cluster, and making one that the hardware cannot run raises, saying which resource is short and by how much.
+`select_config` picks one for a problem.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from cutepy.device import rules
+from cutepy.layouts import ComposedLayout, sm90, tile_to_shape
+
+OperandMajor = Literal["k", "mn"]
+OutputMajor = Literal["row", "col"]
+
+_BITS = {"float16": 16, "bfloat16": 16, "float8_e4m3fn": 8, "float8_e5m2": 8, "float32": 32}
+_FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
+_INPUTS = ("float16", "bfloat16", *_FLOAT8)
+_OUTPUTS = ("float16", "bfloat16", "float32")
+
+PRODUCER_WARPGROUPS = 1
+PRODUCER_REGISTERS = 40
+CONSUMER_REGISTERS = 232
+_ADDRESSING_REGISTERS = 40
+_MAX_CLUSTER = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class GemmSignature:
+    """Types and majors of D = A B^T (+ C): what one compiled kernel serves, at any extents.
+
+    Attributes
+    ----------
+    a_dtype, b_dtype : str
+        Torch's names. Both float16, both bfloat16, or each one of the two 8-bit floats.
+    a_major, b_major : "k" or "mn"
+        Which extent is contiguous. 8-bit operands are "k": wgmma transposes 16-bit elements only.
+    out_dtype : str
+        "float16", "bfloat16" or "float32".
+    out_major : "row" or "col"
+        "row" if N is contiguous.
+    c_dtype, c_major : str or None
+        The same of C; None without C.
+
+    Examples
+    --------
+    >>> GemmSignature(a_dtype="float8_e4m3fn", b_dtype="float8_e5m2", a_major="mn", out_dtype="bfloat16")
+    Traceback (most recent call last):
+    ...
+    ValueError: a must be K-major (its K extent contiguous) for 8-bit types, got "mn"; wgmma transposes 16-bit elements only, so copy a to a K-major tensor
+    """  # noqa: E501
+
+    a_dtype: str
+    b_dtype: str
+    out_dtype: str
+    a_major: OperandMajor = "k"
+    b_major: OperandMajor = "k"
+    out_major: OutputMajor = "row"
+    c_dtype: str | None = None
+    c_major: OutputMajor | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse combinations that no wgmma instruction or epilogue has."""
+        for name, value, allowed in (
+            ("a_dtype", self.a_dtype, _INPUTS),
+            ("b_dtype", self.b_dtype, _INPUTS),
+            ("out_dtype", self.out_dtype, _OUTPUTS),
+            ("c_dtype", self.c_dtype, (*_OUTPUTS, None)),
+            ("a_major", self.a_major, ("k", "mn")),
+            ("b_major", self.b_major, ("k", "mn")),
+            ("out_major", self.out_major, ("row", "col")),
+            ("c_major", self.c_major, ("row", "col") if self.c_dtype else (None,)),
+        ):
+            if value not in allowed:
+                raise ValueError(f"{name} must be one of {', '.join(map(str, allowed))}, got {value}")
+        if self.a_dtype != self.b_dtype and not {self.a_dtype, self.b_dtype} <= set(_FLOAT8):
+            raise ValueError(
+                f"a and b must have one 16-bit dtype, or each an 8-bit float dtype, got {self.a_dtype} and "
+                f"{self.b_dtype}; convert one of them"
+            )
+        for name, major in (("a", self.a_major), ("b", self.b_major)):
+            if self.operand_bits == 8 and major != "k":
+                raise ValueError(
+                    f'{name} must be K-major (its K extent contiguous) for 8-bit types, got "{major}"; '
+                    f"wgmma transposes 16-bit elements only, so copy {name} to a K-major tensor"
+                )
+
+    @property
+    def operand_bits(self) -> int:
+        """Width of an element of A or B."""
+        return _BITS[self.a_dtype]
+
+    @property
+    def out_bits(self) -> int:
+        """Width of an element of D."""
+        return _BITS[self.out_dtype]
+
+    @property
+    def c_bits(self) -> int:
+        """Width of an element of C; 0 without C."""
+        return _BITS[self.c_dtype] if self.c_dtype else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class GemmConfig:
+    """Tiles, stages and cluster of one kernel, checked against an SM90's shared memory and registers.
+
+    Attributes
+    ----------
+    signature : GemmSignature
+        What the kernel computes.
+    tile_m, tile_n : int
+        Output tile of a CTA. tile_m is a multiple of 64 for each warpgroup, tile_n is one wgmma's N.
+    tile_k : int
+        K extent of a stage; 128 bytes of elements if 0, the span of the widest swizzle.
+    warpgroups : 1 or 2
+        Consumer warpgroups, stacked along M.
+    stages : int
+        Stages of A and B; as many as fit if 0.
+    cluster_m, cluster_n : int
+        CTAs of a cluster along M share tiles of B by multicast; along N, tiles of A.
+    epi_n : int
+        Columns of an epilogue subtile; its rows are 64 for each warpgroup.
+    epi_stages : int
+        Subtiles of D in shared memory; 4 if 0, or 2 where D has 32 bits or C needs room.
+    c_stages : int
+        Subtiles of C in shared memory; 2 if 0, unless there is no C.
+    band_rows : int
+        Cluster rows that are rasterised together (`cutepy.device.rasterise`).
+
+    Examples
+    --------
+    >>> half = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+    >>> config = GemmConfig(signature=half, tile_m=128, tile_n=256, warpgroups=2)
+    >>> config.stages, config.smem_bytes, config.accumulator_registers
+    (4, 229440, 128)
+    >>> print(config.a_layout)
+    Sw<3,4,3> o smem_ptr[16b](unset) o ((8,16),(64,1),(1,4)):((64,512),(1,0),(0,8192))
+    >>> GemmConfig(signature=half, tile_m=256, tile_n=256, warpgroups=2)
+    Traceback (most recent call last):
+    ...
+    ValueError: 256x256 accumulators over 2 warpgroups take 256 registers a thread, and 40 more are needed for addresses: 296 exceed the 232 that a thread of 3 warpgroups can have; use a smaller tile_m or tile_n
+    """  # noqa: E501
+
+    signature: GemmSignature
+    tile_m: int
+    tile_n: int
+    tile_k: int = 0
+    warpgroups: int = 1
+    stages: int = 0
+    cluster_m: int = 1
+    cluster_n: int = 1
+    epi_n: int = 32
+    epi_stages: int = 0
+    c_stages: int = 0
+    band_rows: int = 8
+
+    def __post_init__(self) -> None:
+        """Fill in the extents left to us, then refuse what the hardware cannot run."""
+        if not self.tile_k:
+            object.__setattr__(self, "tile_k", 1024 // self.signature.operand_bits)
+        if self.signature.c_dtype and not self.c_stages:
+            object.__setattr__(self, "c_stages", 2)
+        if not self.epi_stages:
+            object.__setattr__(self, "epi_stages", 2 if self.c_stages or self.signature.out_bits == 32 else 4)
+        self._check_shape()
+        self._check_registers()
+        if not self.stages:
+            object.__setattr__(self, "stages", self._stages_that_fit())
+        self._check_smem()
+
+    def _check_shape(self) -> None:
+        if self.warpgroups not in (1, 2):
+            raise ValueError(f"warpgroups must be 1 or 2, got {self.warpgroups}")
+        rows = 64 * self.warpgroups
+        instruction_k = 256 // self.signature.operand_bits
+        for name, value, unit, why in (
+            ("tile_m", self.tile_m, rows, "each consumer warpgroup multiplies 64 rows at a time"),
+            ("tile_n", self.tile_n, self.epi_n, "the epilogue writes whole subtiles of epi_n columns"),
+            ("tile_n", self.tile_n, 8, "wgmma's N is a multiple of 8"),
+            ("tile_k", self.tile_k, instruction_k, "one wgmma takes 32 bytes of K"),
+            ("epi_n", self.epi_n, 16, "a four-matrix stmatrix writes 16 columns"),
+        ):
+            if value <= 0 or value % unit:
+                raise ValueError(f"{name} must be a positive multiple of {unit}, got {value}: {why}")
+        if self.tile_n > 256:
+            raise ValueError(f"tile_n must be at most 256, the largest N of a wgmma, got {self.tile_n}")
+        for name, extent in (("cluster_m", self.cluster_m), ("cluster_n", self.cluster_n)):
+            if extent not in (1, 2, 4):
+                raise ValueError(f"{name} must be 1, 2 or 4, got {extent}")
+        if self.cluster_m * self.cluster_n > _MAX_CLUSTER:
+            raise ValueError(
+                f"a cluster must have at most {_MAX_CLUSTER} CTAs, got {self.cluster_m} x {self.cluster_n}: "
+                "larger ones leave SMs of a GPC idle"
+            )
+        if self.tile_m % (8 * self.cluster_n) or self.tile_n % (8 * self.cluster_m):
+            raise ValueError(
+                f"a multicast must split a tile into whole 8-row groups, got tile {self.tile_m} x {self.tile_n} over "
+                f"cluster {self.cluster_m} x {self.cluster_n}; use a larger tile or a smaller cluster"
+            )
+        if self.epi_stages < 2:
+            raise ValueError(f"epi_stages must be at least 2, got {self.epi_stages}: one is filled while one is sent")
+        if bool(self.signature.c_dtype) != bool(self.c_stages):
+            raise ValueError(f"c_stages must be 0 without C and positive with it, got {self.c_stages}")
+        if self.band_rows < 1:
+            raise ValueError(f"band_rows must be at least 1, got {self.band_rows}")
+
+    def _check_registers(self) -> None:
+        needed = self.accumulator_registers + _ADDRESSING_REGISTERS
+        if needed > CONSUMER_REGISTERS:
+            raise ValueError(
+                f"{self.tile_m}x{self.tile_n} accumulators over {self.warpgroups} warpgroups take "
+                f"{self.accumulator_registers} registers a thread, and {_ADDRESSING_REGISTERS} more are needed for "
+                f"addresses: {needed} exceed the {CONSUMER_REGISTERS} that a thread of "
+                f"{self.warpgroups + PRODUCER_WARPGROUPS} warpgroups can have; use a smaller tile_m or tile_n"
+            )
+
+    def _stages_that_fit(self) -> int:
+        return min(8, (rules.SMEM_CAPACITY_BYTES - self._overhead_bytes(8)) // self.stage_bytes)
+
+    def _check_smem(self) -> None:
+        if self.stages < 2:
+            raise ValueError(
+                f"stages must be at least 2, one to load while one is multiplied, got {self.stages}: a stage of A and "
+                f"B takes {self.stage_bytes} bytes and the epilogue {self.epilogue_bytes} of the "
+                f"{rules.SMEM_CAPACITY_BYTES} bytes of shared memory; use a smaller tile"
+            )
+        if self.smem_bytes > rules.SMEM_CAPACITY_BYTES:
+            raise ValueError(
+                f"{self.stages} stages of {self.stage_bytes} bytes and {self.epilogue_bytes} bytes for the epilogue "
+                f"take {self.smem_bytes} bytes of shared memory, {self.smem_bytes - rules.SMEM_CAPACITY_BYTES} more "
+                f"than the {rules.SMEM_CAPACITY_BYTES} of a block; use {self._stages_that_fit()} stages"
+            )
+
+    def _overhead_bytes(self, stages: int) -> int:
+        """Count what is no stage: the epilogue's subtiles, and two 8-byte mbarriers for each stage of A, B and C."""
+        return self.epilogue_bytes + 16 * (stages + self.c_stages)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA: one producer warpgroup and the consumers."""
+        return rules.WARPGROUP_THREADS * (PRODUCER_WARPGROUPS + self.warpgroups)
+
+    @property
+    def epi_tile(self) -> tuple[int, int]:
+        """Rows and columns of an epilogue subtile."""
+        return 64 * self.warpgroups, self.epi_n
+
+    @property
+    def subtiles(self) -> int:
+        """Epilogue subtiles of an output tile."""
+        return self.tile_m * self.tile_n // (self.epi_tile[0] * self.epi_n)
+
+    @property
+    def accumulator_registers(self) -> int:
+        """fp32 registers a consumer thread holds for the output tile."""
+        return rules.accumulator_registers(self.tile_m, self.tile_n, self.warpgroups)
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of one stage of A and B: what the full barrier of the stage waits for."""
+        bits = self.signature.operand_bits
+        return rules.tile_bytes(self.tile_m, self.tile_k, bits) + rules.tile_bytes(self.tile_n, self.tile_k, bits)
+
+    @property
+    def epilogue_bytes(self) -> int:
+        """Bytes of the subtiles of D and C."""
+        d_bytes = self.epi_stages * rules.tile_bytes(*self.epi_tile, self.signature.out_bits)
+        return d_bytes + self.c_stages * rules.tile_bytes(*self.epi_tile, self.signature.c_bits)
+
+    @property
+    def smem_bytes(self) -> int:
+        """Shared memory of a CTA."""
+        return self.stages * self.stage_bytes + self._overhead_bytes(self.stages)
+
+    @cached_property
+    def a_layout(self) -> ComposedLayout:
+        """A in shared memory: (tile_m, tile_k, stages) -> offset in elements."""
+        return self._operand_layout(self.tile_m, self.signature.a_major)
+
+    @cached_property
+    def b_layout(self) -> ComposedLayout:
+        """B in shared memory: (tile_n, tile_k, stages) -> offset in elements."""
+        return self._operand_layout(self.tile_n, self.signature.b_major)
+
+    def _operand_layout(self, extent: int, major: OperandMajor) -> ComposedLayout:
+        bits = self.signature.operand_bits
+        swizzle = rules.widest_swizzle(self.tile_k if major == "k" else extent, bits)
+        atom = sm90.gmma_layout_atom("K" if major == "k" else "MN", swizzle, bits, pointer_swizzle=True)
+        layout = tile_to_shape(atom, (extent, self.tile_k, self.stages), (0, 1, 2) if major == "k" else (1, 0, 2))
+        assert isinstance(layout, ComposedLayout)
+        return layout
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """A tile to choose from, and what one of them costs an SM in microseconds: a constant, and for each K stage.
+
+    The costs are least-squares fits to device times of 27 fp16 problems (K-major operands, row-major result) on an
+    H200, 2026-11-21, by the protocol of `docs/benchmarks.md`. With these nine, the choice by `select_config` was on
+    average 3% slower than the best of 23 measured tiles for the problem.
+    """
+
+    tile_m: int
+    tile_n: int
+    cluster_m: int
+    tile_us: float
+    stage_us: float
+
+
+_TILES = (
+    _Tile(128, 256, 2, 1.71, 0.687),
+    _Tile(128, 224, 2, 1.39, 0.614),
+    _Tile(128, 192, 2, 1.13, 0.540),
+    _Tile(128, 160, 1, 0.76, 0.476),
+    _Tile(128, 128, 2, 0.65, 0.391),
+    _Tile(128, 96, 1, 0.35, 0.347),
+    _Tile(64, 128, 2, 0.42, 0.239),
+    _Tile(64, 64, 2, 0.24, 0.178),
+    _Tile(64, 32, 1, 0.22, 0.158),
+)
+
+
+def select_config(signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 132) -> GemmConfig:
+    """Choose the configuration that the cost model expects to be fastest for a problem.
+
+    The persistent CTAs take the output tiles in waves of one tile an SM, so the expected time is waves x the cost of
+    a tile. Large tiles cost less for each element, small ones fill the last wave better.
+
+    Parameters
+    ----------
+    signature : GemmSignature
+        Types and majors.
+    m, n, k : int
+        Extents, positive.
+    sm_count : int
+        SMs of the GPU.
+
+    Examples
+    --------
+    >>> half = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+    >>> for size in (512, 1024, 4096):
+    ...     config = select_config(half, size, size, size)
+    ...     print(size, config.tile_m, config.tile_n, config.cluster_m, config.stages)
+    512 64 32 1 8
+    1024 64 128 2 8
+    4096 128 256 2 4
+    """
+    if min(m, n, k) < 1:
+        raise ValueError(f"m, n and k must be positive, got {m}, {n}, {k}; an empty product needs no kernel")
+    stages = -(-k * signature.operand_bits // 1024)
+
+    def cluster_m(tile: _Tile) -> int:
+        return tile.cluster_m if m > tile.tile_m else 1
+
+    def expected_us(tile: _Tile) -> float:
+        cluster = cluster_m(tile)
+        clusters = -(-m // (tile.tile_m * cluster)) * -(-n // tile.tile_n)
+        waves = -(-clusters // (sm_count // cluster))
+        return waves * (tile.tile_us + stages * tile.stage_us)
+
+    best = min(_TILES, key=expected_us)
+    return GemmConfig(
+        signature=signature,
+        tile_m=best.tile_m,
+        tile_n=best.tile_n,
+        warpgroups=best.tile_m // 64,
+        cluster_m=cluster_m(best),
+    )

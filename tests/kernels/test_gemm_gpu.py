@@ -1,0 +1,197 @@
+"""The GEMM on a Hopper GPU, against float64."""
+
+import itertools
+import random
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.gpu
+
+from cutepy.kernels.gemm import gemm  # noqa: E402
+from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
+from cutepy.testing.numerics import gemm_tolerance, relative_error  # noqa: E402
+
+F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+LLAMA_3_8B = {"qkv": (6144, 4096), "out": (4096, 4096), "gate_up": (28672, 4096), "down": (4096, 14336)}
+
+
+def matrix(rows, columns, dtype, contiguous_mode=1):
+    """Draw a normal matrix."""
+    shape = (rows, columns) if contiguous_mode == 1 else (columns, rows)
+    values = torch.randn(shape, device="cuda").to(dtype)
+    return values if contiguous_mode == 1 else values.t()
+
+
+def poisoned(rows, columns, dtype, contiguous_mode=1):
+    """Make an output inside a larger NaN-filled buffer; gives (out, buffer)."""
+    shape = (rows, columns) if contiguous_mode == 1 else (columns, rows)
+    unit = 16 // dtype.itemsize
+    pitch = -(-shape[1] // unit) * unit + 2 * unit
+    buffer = torch.full((shape[0] + 2, pitch), float("nan"), dtype=dtype, device="cuda")
+    out = buffer[1:-1, unit : unit + shape[1]]
+    return (out if contiguous_mode == 1 else out.t()), buffer
+
+
+def check(a, b, c=None, out_dtype=None, out_mode=1):
+    """Run into poisoned memory; compare, and see that nothing around the output changed."""
+    dtype = out_dtype or (BF16 if a.dtype.itemsize == 1 else a.dtype)
+    out, buffer = poisoned(a.shape[0], b.shape[0], dtype, out_mode)
+    returned = gemm(a, b, c, out=out)
+    assert returned is out
+    error = relative_error(out, gemm_reference(a, b, c))
+    name = str(dtype).removeprefix("torch.")
+    assert error <= gemm_tolerance(a.shape[1], 8 * a.dtype.itemsize, name), (error, a.shape, b.shape, a.dtype)
+    assert int(buffer.isnan().sum()) == buffer.numel() - out.numel()
+    return error
+
+
+def random_cases(count, seed):
+    draw = random.Random(seed)
+    for index in range(count):
+        a_dtype = draw.choice([F16, BF16, E4M3, E5M2])
+        b_dtype = draw.choice([E4M3, E5M2]) if a_dtype.itemsize == 1 else a_dtype
+        a_mode, b_mode = (1, 1) if a_dtype.itemsize == 1 else (draw.randint(0, 1), draw.randint(0, 1))
+        unit = 16 // a_dtype.itemsize
+        largest = draw.choice([64, 300, 1200, 5000])
+        m, n, k = (draw.randint(1, largest) for _ in range(3))
+        m = m if a_mode == 1 else -(-m // unit) * unit
+        n = n if b_mode == 1 else -(-n // unit) * unit
+        k = k if (a_mode, b_mode) == (0, 0) else -(-k // unit) * unit
+        out_dtype, out_mode = draw.choice([F16, BF16, F32]), draw.randint(0, 1)
+        if a_dtype == E5M2 or b_dtype == E5M2:
+            out_dtype = draw.choice([BF16, F32])
+        c = draw.choice([None, None, (F16, 0), (F16, 1), (BF16, 1), (F32, 0), (F32, 1)])
+        if c and (m if c[1] == 0 else n) % (16 // c[0].itemsize):
+            c = None
+        yield pytest.param(m, n, k, a_dtype, b_dtype, a_mode, b_mode, out_dtype, out_mode, c, id=f"{index}-{m}x{n}x{k}")
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "a_dtype", "b_dtype", "a_mode", "b_mode", "out_dtype", "out_mode", "c"),
+    list(random_cases(40, seed=20261121)),
+)
+def test_random_problems(m, n, k, a_dtype, b_dtype, a_mode, b_mode, out_dtype, out_mode, c):
+    torch.manual_seed(m * n + k)
+    addend = matrix(m, n, *c) if c else None
+    check(matrix(m, k, a_dtype, a_mode), matrix(n, k, b_dtype, b_mode), addend, out_dtype, out_mode)
+
+
+@pytest.mark.parametrize(("a_mode", "b_mode", "out_mode"), list(itertools.product((0, 1), repeat=3)))
+@pytest.mark.parametrize("dtype", [F16, BF16])
+def test_every_combination_of_majors(dtype, a_mode, b_mode, out_mode):
+    check(matrix(392, 264, dtype, a_mode), matrix(520, 264, dtype, b_mode), out_mode=out_mode)
+
+
+@pytest.mark.parametrize("dtypes", list(itertools.product((E4M3, E5M2), repeat=2)))
+def test_every_pair_of_8_bit_floats(dtypes):
+    check(matrix(200, 1040, dtypes[0]), matrix(400, 1040, dtypes[1]))
+
+
+@pytest.mark.parametrize("out_mode", [0, 1])
+@pytest.mark.parametrize("out_dtype", [F16, BF16, F32])
+@pytest.mark.parametrize(("c_dtype", "c_mode"), list(itertools.product((F16, BF16, F32), (0, 1))))
+def test_every_kind_of_c(c_dtype, c_mode, out_dtype, out_mode):
+    check(matrix(264, 136, F16), matrix(328, 136, F16), matrix(264, 328, c_dtype, c_mode), out_dtype, out_mode)
+
+
+@pytest.mark.parametrize("layer", LLAMA_3_8B)
+@pytest.mark.parametrize("dtype", [F16, BF16, E4M3])
+def test_llama_3_8b_layers(layer, dtype):
+    n, k = LLAMA_3_8B[layer]
+    check(matrix(4096, k, dtype), matrix(n, k, dtype))
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 8, 8), (1, 1, 8), (8, 1, 8), (1, 4096, 4096), (4096, 1, 4096), (129, 8, 16), (7, 9, 1024)]
+)
+def test_thin_extents(shape):
+    m, n, k = shape
+    check(matrix(m, k, F16), matrix(n, k, F16))
+
+
+def test_k_of_any_size_when_both_are_mn_major():
+    for k in (1, 2, 63, 65):
+        check(matrix(72, k, BF16, 0), matrix(80, k, BF16, 0))
+
+
+def test_padded_strides_make_any_extent_possible():
+    a = matrix(100, 64, F16)[:, :37]
+    b = matrix(50, 64, F16)[:, :37]
+    check(a, b)
+
+
+def test_c_may_be_overwritten_by_the_result():
+    a, b, c = matrix(512, 256, BF16), matrix(768, 256, BF16), matrix(512, 768, BF16)
+    expected = gemm_reference(a, b, c)
+    assert gemm(a, b, c, out=c) is c
+    assert relative_error(c, expected) <= gemm_tolerance(256, 16, "bfloat16")
+
+
+@pytest.mark.parametrize("shape", [(0, 16, 16), (16, 0, 16), (0, 0, 0), (16, 24, 0), (5, 7, 0), (0, 7, 13)])
+@pytest.mark.parametrize("with_c", [False, True])
+def test_empty_extents_give_what_torch_gives(shape, with_c):
+    m, n, k = shape
+    a, b = matrix(m, k, F16), matrix(n, k, F16)
+    c = matrix(m, n, F16) if with_c else None
+    expected = torch.mm(a, b.t()) if c is None else torch.addmm(c, a, b.t())
+    result = gemm(a, b, c)
+    assert result.shape == expected.shape
+    assert result.dtype == expected.dtype
+    assert torch.equal(result, expected)
+
+
+def test_defaults_of_the_result():
+    a = matrix(16, 32, F16)
+    result = gemm(a, a)
+    assert (result.dtype, result.stride(), result.device) == (F16, (16, 1), a.device)
+    assert gemm(a, a, out_major="col").stride() == (1, 16)
+    assert gemm(a, a, out_dtype=F32).dtype == F32
+    assert gemm(a.to(E4M3), a.to(E4M3)).dtype == BF16
+
+
+def test_runs_on_the_current_stream_and_in_a_graph():
+    a, b = matrix(1024, 512, F16), matrix(1024, 512, F16)
+    expected = gemm(a, b)
+    out = torch.zeros_like(expected)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(10_000_000)  # a launch on another stream would overtake this
+        out.zero_()
+        gemm(a, b, out=out)
+    torch.cuda.current_stream().wait_stream(stream)
+    assert torch.equal(out, expected)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        gemm(a, b, out=out)
+    out.zero_()
+    graph.replay()
+    assert torch.equal(out, expected)
+
+
+def test_the_same_inputs_give_the_same_bits():
+    a, b = matrix(2000, 1000, BF16), matrix(3000, 1000, BF16)
+    first = gemm(a, b)
+    for _ in range(20):
+        assert torch.equal(gemm(a, b), first)
+
+
+def test_neighbouring_blocks_of_one_matrix_may_be_input_and_output():
+    both = torch.randn((256, 512), device="cuda").half()
+    a, out = both[:, :256], both[:, 256:]
+    expected = gemm_reference(a, a)
+    gemm(a, a, out=out)
+    assert relative_error(out, expected) <= gemm_tolerance(256, 16, "float16")
+
+
+def test_wrong_gpu_memory_is_refused_before_anything_launches():
+    a = matrix(64, 64, F16)
+    with pytest.raises(ValueError, match="b must be on a's device"):
+        gemm(a, a.cpu())
+    with pytest.raises(ValueError, match="out must share no memory with a"):
+        gemm(a, a, out=a)
+    c = matrix(64, 128, F16)
+    with pytest.raises(ValueError, match="out must share no memory with c"):
+        gemm(a, a, c[:, :64], out=c[:, 32:96])
