@@ -344,7 +344,7 @@ def complement_layout(layout: Layout, cotarget: IntTuple | None) -> Layout:
     """Complement of a plain layout in a shape; None stands for its own cosize."""
     shape, stride = _filter(layout._shape, layout._stride)
     if has_basis(stride):
-        raise LayoutError("complement", (layout, cotarget), f"strides must be integers, got {stride}")
+        raise LayoutError("complement", (layout, cotarget), "strides must be integers, not scaled bases")
     if cotarget is None:
         cotarget = raw_layout(shape, stride).cosize()
     if stride == 0:
@@ -385,7 +385,7 @@ def _sorted_modes(name: str, layout: Layout) -> tuple[tuple[Any, ...], tuple[Any
     """Coalesced shapes and strides, their prefix products, and the order of the modes by stride."""
     shape, stride = _coalesce(layout._shape, layout._stride)
     if has_basis(stride):
-        raise LayoutError(name, (layout,), f"strides must be integers, got {stride}")
+        raise LayoutError(name, (layout,), "strides must be integers, not scaled bases")
     if shape.__class__ is int:
         return (shape,), (stride,), [1], (0,)
     prefix, total = [], 1

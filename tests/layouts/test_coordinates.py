@@ -141,7 +141,7 @@ def test_slice_keeps_where_dice_drops(data, shape):
         if not isinstance(c, tuple):
             return [], bf.leaves(s)
         parts = [split(*pair) for pair in zip(c, s, strict=True)]
-        return sum((p[0] for p in parts), []), sum((p[1] for p in parts), [])
+        return [leaf for kept, _ in parts for leaf in kept], [leaf for _, dropped in parts for leaf in dropped]
 
     assert (bf.leaves(kept), bf.leaves(dropped)) == split(crd, shape)
 
