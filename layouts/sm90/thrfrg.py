@@ -8,6 +8,7 @@ CuTe ``atom/mma_atom.hpp``, ``TiledMMA``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from ..algebra import AnyLayout, composition
@@ -18,6 +19,8 @@ from ..modes import rank, slice_and_offset
 from ..tiling import logical_divide, zipped_divide
 
 
+# A tile is partitioned once, however many threads then take their parts.
+@lru_cache(maxsize=64)
 def thrfrg(
     layout: AnyLayout,
     permutation: tuple[Any, Any],

@@ -143,8 +143,8 @@ def wgmma_traits(name: str) -> WgmmaTraits:
         _reject(name, "not of the form SM90_64xNxK_DAB_SS, with _RS for A in registers", _nearest_name(name))
     dtypes = parts["dtypes"]
     if dtypes not in _DTYPES:
-        near = difflib.get_close_matches(dtypes, _DTYPES, n=1, cutoff=0)[0]
-        _reject(name, f"there is no wgmma with types {dtypes}: known are {', '.join(_DTYPES)}", f"nearest is {near}")
+        known = ", ".join(_DTYPES)
+        _reject(name, f"no wgmma has types {dtypes}: known are {known}", f"nearest is {_nearest_dtypes(dtypes)}")
     d, a, b = _DTYPES[dtypes]
     bits = DTYPE_BITS[a.lower()]
     n, k = int(parts["n"]), 256 // bits
@@ -235,6 +235,14 @@ def _register_layout_a(bits: int) -> Layout:
 def _shared_layout(mn: int, k: int) -> Layout:
     """Return the layout of an operand in shared memory: every thread sees the whole tile."""
     return Layout((WARPGROUP_THREADS, (mn, k)), (0, (1, mn)))
+
+
+def _nearest_dtypes(dtypes: str) -> str:
+    """Return the known triple with most types in the same places, or else the one spelled most alike."""
+    types = re.findall(r"BF16|TF32|F16|F32|S32|E4M3|E5M2|S8|U8", dtypes)
+    if "".join(types) == dtypes and len(types) == 3:
+        return max(_DTYPES, key=lambda known: sum(map(str.__eq__, _DTYPES[known], types)))
+    return difflib.get_close_matches(dtypes, _DTYPES, n=1, cutoff=0)[0]
 
 
 def _nearest_name(name: str) -> str:

@@ -1,0 +1,60 @@
+"""The descriptors of a staged operand."""
+
+import pytest
+
+from cutepy.layouts import ComposedLayout, Layout, LayoutError, Swizzle, size, sm90, tile_to_shape
+
+SMEM = tile_to_shape(sm90.gmma_layout_atom("K", "SW64", 16), (128, 64, 3))
+
+
+def test_coordinates_are_indices_or_hierarchical():
+    descriptors = sm90.GmmaDescriptorIterator(SMEM, major="K", bits=16, mma_shape=(64, 16), base_address=0x400)
+    assert size(descriptors.layout, 2) == 4
+    assert descriptors[1, 3, 2] == descriptors[1, (1, 1), 2]
+    assert descriptors[0, 0, 0] == descriptors.first
+    assert repr(descriptors).startswith(f"GmmaDescriptorIterator({hex(descriptors.first)} o (1,2,(2,2),(1,3)):")
+
+
+def test_a_descriptor_is_that_of_its_tile():
+    descriptors = sm90.GmmaDescriptorIterator(SMEM, major="K", bits=16, mma_shape=(64, 16), base_address=0x400)
+    tile = ComposedLayout(SMEM.layoutB, 0, descriptors.partition[0])
+    moved = 0x400 + 2 * descriptors.partition(0, 1, 2, 1)
+    assert descriptors[1, 2, 1] == sm90.make_gmma_desc(tile, major="K", bits=16, start_address=moved)
+
+
+def test_without_stages_there_are_two_coordinates():
+    descriptors = sm90.GmmaDescriptorIterator(
+        tile_to_shape(sm90.gmma_layout_atom("MN", "INTER", 16), (64, 32)), major="MN", bits=16, mma_shape=(64, 16)
+    )
+    assert descriptors[0, 1].start_address == 2048
+    with pytest.raises(IndexError, match="each of the 2 modes"):
+        descriptors[0, 1, 0]
+    with pytest.raises(IndexError, match="each of the 2 modes"):
+        descriptors[0]
+
+
+@pytest.mark.parametrize("coordinate", [(2, 0, 0), (0, 4, 0), (0, 0, 3), (-1, 0, 0)])
+def test_outside_of_the_operand_is_an_error(coordinate):
+    descriptors = sm90.GmmaDescriptorIterator(SMEM, major="K", bits=16, mma_shape=(64, 16))
+    with pytest.raises(IndexError, match="lies outside of mode"):
+        descriptors[coordinate]
+
+
+@pytest.mark.parametrize(
+    ("layout", "keywords", "message"),
+    [
+        (SMEM, {"major": "M"}, "major must be"),
+        (SMEM, {"bits": 24}, "bits must divide"),
+        (ComposedLayout(Swizzle(3, 3, 3), 8, Layout((64, 64), (64, 1))), {}, "must have offset 0; pass base_address="),
+        (Layout(64), {}, "rank >= 2, got 1"),
+        (
+            tile_to_shape(sm90.gmma_layout_atom("MN", "SW128", 16), (192, 64, 2)),
+            {"major": "MN", "mma_shape": (96, 16)},
+            "^GmmaDescriptorIterator.*shape divisibility",
+        ),
+        (SMEM, {"base_address": 8}, "start_address must be a multiple of 16"),
+    ],
+)
+def test_bad_operands_are_errors(layout, keywords, message):
+    with pytest.raises(LayoutError, match=message):
+        sm90.GmmaDescriptorIterator(layout, **{"major": "K", "bits": 16, "mma_shape": (64, 16), **keywords})
