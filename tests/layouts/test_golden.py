@@ -40,7 +40,11 @@ def test_answers_equal_cute(rows: list[Vector]):
 def _refused() -> list[Vector]:
     """Vectors that CuTe rejects; those whose operation or operands are prose have tests of their own."""
     rows = [row for file in ("invalid", "extra") for row in vectors(file) if row["out"] is None]
-    return [row for row in rows if hasattr(cl, row["op"].split("<")[0]) and "half_t" not in f"{row['in']}" and _readable(row)]
+    return [
+        row
+        for row in rows
+        if hasattr(cl, row["op"].split("<")[0]) and "half_t" not in f"{row['in']}" and _readable(row)
+    ]
 
 
 def _readable(row: Vector) -> bool:
