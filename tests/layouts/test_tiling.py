@@ -260,7 +260,7 @@ def fill(block, shape, order):
 
 @given(fillings())
 def test_tile_to_shape_fills_its_shape_one_to_one(filling):
-    block, shape, _ = filling
+    _, shape, _ = filling
     result = fill(*filling)
     assert product_each(result.shape) == shape
     assert sorted(bf.table(result)) == list(range(bf.size(shape)))
