@@ -3,6 +3,7 @@
 import doctest
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,11 @@ def run(page: str, name: str) -> tuple[doctest.TestResults, str]:
     """Run the examples of a page in one namespace."""
     examples = doctest.DocTestParser().get_doctest(python_blocks(page), {"__name__": "__main__"}, name, name, 0)
     report: list[str] = []
+    before = set(sys.modules)
     results = doctest.DocTestRunner(verbose=False).run(examples, out=report.append)
+    # A page may show how to put one module in another's place; that ends with the page.
+    for alias in [new for new in set(sys.modules) - before if sys.modules[new].__name__ != new]:
+        del sys.modules[alias]
     return results, "".join(report)
 
 
@@ -72,3 +77,8 @@ def test_a_wrong_output_is_seen_with_its_line():
 def test_blocks_share_a_namespace_and_text_between_is_ignored():
     results, _ = run("```python\n>>> a = 1\n```\n>>> b\n```bash\n>>> c\n```\n```python\n>>> a\n1\n```\n", "page")
     assert results == (0, 2)
+
+
+def test_a_module_under_another_name_ends_with_its_page():
+    run("```python\n>>> import sys, json\n>>> sys.modules['not_json'] = json\n```\n", "page")
+    assert "not_json" not in sys.modules
