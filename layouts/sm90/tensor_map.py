@@ -42,8 +42,11 @@ _PROMOTIONS: tuple[L2Promotion, ...] = ("none", "64B", "128B", "256B")
 _FILLS: tuple[OobFill, ...] = ("zero", "nan")
 _FLOATS = ("f16", "f32", "f32.ftz", "f64", "bf16", "tf32", "tf32.ftz")
 _WORD = (1 << 64) - 1
-_KIND_TILED = 1 << 1 | 1 << 21
-"""Bits that every tiled descriptor of the compiler has set; `TensorMap.decode` does not insist on them."""
+_TILED = 1 << 1
+_LARGE = 1 << 21
+_LARGE_BYTES = 128 * 1024
+"""What the compiler sets in the second word beside the fields: a bit for tiled copies, and one for tensors that reach
+128 KB. `TensorMap.decode` does not insist on either."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,12 @@ class TensorMap:
         return TMA_DTYPES[self.dtype][1]
 
     @property
+    def global_bytes(self) -> int:
+        """Bytes from the first element of the tensor to the end of the last."""
+        steps = zip(self.dims[1:], self.strides_bytes, strict=True)
+        return self.dims[0] * self.bits // 8 + sum((extent - 1) * stride for extent, stride in steps)
+
+    @property
     def box_elems(self) -> tuple[int, ...]:
         """Elements that a copy takes along each dimension: the box over the element strides, rounded up."""
         return tuple(-(-extent // step) for extent, step in zip(self.box, self.element_strides, strict=True))
@@ -139,12 +148,13 @@ class TensorMap:
         --------
         >>> words = TensorMap("bf16", (64, 32), (128,), (64, 32), swizzle="SW128", global_address=0x1000).encode()
         >>> [f"{word:x}" for word in words]
-        ['1000', '800246512', '0', '0', '1f0000003f', '0', '3f00000000000000', '1f']
+        ['1000', '800046512', '0', '0', '1f0000003f', '0', '3f00000000000000', '1f']
         """
         strides = [stride // UNIT_BYTES for stride in self.strides_bytes] + [0] * (MAX_RANK - self.rank)
         dims = [extent - 1 for extent in self.dims] + [0] * (MAX_RANK - self.rank)
         kind = (
-            _KIND_TILED
+            _TILED
+            | (_LARGE if self.global_bytes >= _LARGE_BYTES else 0)
             | (self.rank - 1) << 4
             | TMA_DTYPES[self.dtype][0] << 7
             | _INTERLEAVES.index(self.interleave) << 11
@@ -172,7 +182,7 @@ class TensorMap:
         """
         if len(words) < 8 or not all(0 <= word <= _WORD for word in words[:8]):
             raise LayoutError("TensorMap.decode", tuple(words), "need eight words of 64 bits")
-        address, *rest = words[0], words[1] | _KIND_TILED, *words[2:8]
+        address, *rest = words[:8]
         halves = [half for word in rest[:6] for half in (word & 0xFFFFFFFF, word >> 32)]
         kind, strides, high, dims, steps = halves[0], halves[1:5], halves[5], halves[6:11], halves[11]
         rank = (kind >> 4 & 7) + 1
@@ -195,7 +205,8 @@ class TensorMap:
             l2_promotion=_PROMOTIONS[kind >> 17 & 3],
             oob_fill=_FILLS[kind >> 16 & 1],
         )
-        if tensor_map.encode() != (address, *rest):
+        _, kind_word, *others = tensor_map.encode()
+        if (kind_word ^ rest[0]) & ~(_TILED | _LARGE) or others != rest[1:]:
             raise LayoutError(
                 "TensorMap.decode", tuple(words[:8]), "bits are set that no field of a tiled tensor map owns"
             )

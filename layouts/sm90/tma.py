@@ -215,11 +215,13 @@ def _divide_among(operands: tuple[object, ...], box: list[int], multicast: int) 
     """Divide a box among the CTAs of a multicast, outermost dimension first."""
     left = multicast
     for i in reversed(range(len(box))):
-        if left > 1 and (left < 1 or (box[i] % left and left % box[i])):
-            raise LayoutError(_OPERATION, operands, f"{left} CTAs do not divide box extent {i}, {box[i]}")
+        if left < 1 or (box[i] % left and left % box[i]):
+            raise LayoutError(
+                _OPERATION, operands, f"{multicast} CTAs do not divide the box evenly: {left} the {box[i]}"
+            )
         box[i], left = max(1, box[i] // left), -(-left // box[i])
-    if multicast < 1 or left > 1:
-        raise LayoutError(_OPERATION, operands, f"cannot divide the box among {multicast} CTAs")
+    if left > 1:
+        raise LayoutError(_OPERATION, operands, f"{multicast} CTAs are more than the box has elements")
     return tuple(box)
 
 

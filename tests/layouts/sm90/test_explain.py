@@ -1,0 +1,88 @@
+"""Descriptors in words and as drawings."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, strategies as st
+
+from cutepy.layouts import size, sm90, tile_to_shape
+from cutepy.layouts.sm90.arch import MAJORS, SWIZZLE_MODES
+from cutepy.layouts.sm90.explain import core_matrix_grid
+
+
+def describe(major, mode, mn=128, bits=16):
+    atom = sm90.gmma_layout_atom(major, mode, bits)
+    smem = tile_to_shape(atom, (max(mn, size(atom, 0)), max(256 // bits, size(atom, 1))))
+    shape = (mn, 256 // bits)
+    return sm90.GmmaDescriptorIterator(smem, major=major, bits=bits, mma_shape=shape, base_address=0x400)[0, 0]
+
+
+@given(st.sampled_from(MAJORS), st.sampled_from(SWIZZLE_MODES), st.sampled_from((8, 16, 32)))
+def test_every_drawn_address_is_the_hardwares(major, mode, bits):
+    descriptor = describe(major, mode, bits=bits)
+    grid = core_matrix_grid(descriptor, major)
+    addresses = descriptor.element_addresses()
+    for label, row in zip(grid.row_labels, grid.cells, strict=True):
+        if label != "...":
+            mn = int(label.split("..")[0])
+            starts = [int(column.split("..")[0]) for column in grid.column_labels]
+            assert row == tuple(hex(addresses[mn][k]) for k in starts)
+    assert grid.row_labels[0].startswith("0..")
+    assert grid.row_labels[-1].endswith("..127")
+
+
+def test_both_offsets_are_told_of():
+    text = describe("MN", "SW64").explain()
+    assert "LBO, 512 bytes, steps over 64 bytes of MN" in text
+    assert "SBO, 2048 bytes, steps over 8 of K" in text
+    assert "bits 4..5 of the address ^= bits 7..8, a pattern that repeats every 512 bytes" in text
+    assert "+LBO (512) from the first" in text
+    assert "+SBO (2048)" in text
+
+
+@pytest.mark.parametrize(
+    ("major", "mode", "words"),
+    [
+        (
+            "K",
+            "SW128",
+            ["SBO, 1024 bytes, steps over 8 rows of MN", "LBO is not read", "8 rows of MN by 16 bytes (8 elements)"],
+        ),
+        (
+            "K",
+            "INTER",
+            ["LBO, 2048 bytes, steps over 16 bytes of K", "SBO, 128 bytes, steps over 8 rows", "No swizzle"],
+        ),
+        ("MN", "INTER", ["LBO, 2048 bytes, steps over 8 of K", "SBO, 128 bytes, steps over 16 bytes of MN"]),
+        ("MN", "SW32", ["bit 4 of the address ^= bit 7", "LBO, 256 bytes, steps over 32 bytes of MN"]),
+    ],
+)
+def test_the_words_fit_major_and_swizzle(major, mode, words):
+    text = describe(major, mode).explain()
+    for word in words:
+        assert word in text
+
+
+def test_steps_in_the_drawing_are_the_differences_of_addresses():
+    for major in MAJORS:
+        for mode in SWIZZLE_MODES:
+            grid = core_matrix_grid(describe(major, mode, mn=64), major)
+            across = re.search(r"\+(?:.BO \()?(\d+)", grid.column_notes[1])
+            assert int(grid.cells[0][1], 16) - int(grid.cells[0][0], 16) == int(across[1])
+            below = re.search(r"\+(?:.BO \()?(\d+)", grid.row_notes[1])
+            assert int(grid.cells[1][0], 16) - int(grid.cells[0][0], 16) == int(below[1])
+
+
+def test_a_word_alone_is_explained_for_both_majors():
+    text = sm90.GmmaDescriptor.decode(int(describe("K", "SW128"))).explain()
+    assert text.count("Address of the first 16 bytes") == 2
+    assert "Read as MN-major:" in text
+    assert "Read as K-major:" in text
+    assert "0..15 B" in text
+
+
+def test_without_a_defined_walk_there_is_no_drawing():
+    text = replace(describe("K", "SW128"), base_offset=3).explain()
+    assert "base offset          3" in text
+    assert "No drawing" in text

@@ -1,0 +1,179 @@
+"""The TMA descriptor: bits, and every rule of cuTensorMapEncodeTiled."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from cutepy.layouts import LayoutError, sm90
+from cutepy.layouts.sm90.arch import SWIZZLE_MODES, span_bytes
+from cutepy.layouts.sm90.tensor_map import TMA_DTYPES
+
+
+@st.composite
+def tensor_maps(draw):
+    """Draw any valid descriptor."""
+    dtype = draw(st.sampled_from(sorted(TMA_DTYPES)))
+    width = TMA_DTYPES[dtype][1] // 8
+    interleave = draw(st.sampled_from(("none", "16B", "32B")))
+    rank = draw(st.integers(1 if interleave == "none" else 3, 5))
+    unit = 32 if interleave == "32B" else 16
+    swizzle = "SW32" if interleave == "32B" else draw(st.sampled_from(SWIZZLE_MODES))
+    inner_limit = min(256 * width, 256 if swizzle == "INTER" else span_bytes(swizzle))
+    inner = draw(st.integers(1, inner_limit // 16)) * 16 // width
+    box = [inner, *(draw(st.integers(1, 8)) for _ in range(rank - 1))]
+    fills = ("zero", "nan") if dtype[0] in "fbt" else ("zero",)
+    return sm90.TensorMap(
+        dtype,
+        tuple(draw(st.integers(1, 2**32)) for _ in range(rank)),
+        tuple(unit * draw(st.integers(0, (2**40 - 1) // unit)) for _ in range(rank - 1)),
+        tuple(box),
+        global_address=unit * draw(st.integers(0, 2**57 - 1)),
+        element_strides=tuple(draw(st.integers(1, 8)) for _ in range(rank)),
+        swizzle=swizzle,
+        interleave=interleave,
+        l2_promotion=draw(st.sampled_from(("none", "64B", "128B", "256B"))),
+        oob_fill=draw(st.sampled_from(fills)),
+    )
+
+
+@given(tensor_maps())
+def test_a_tensor_map_decodes_to_itself(tensor_map):
+    words = tensor_map.encode()
+    assert len(words) == 8
+    assert all(0 <= word < 2**64 for word in words)
+    assert sm90.TensorMap.decode(words) == tensor_map
+    assert sm90.TensorMap.decode([*words, *range(8)]) == tensor_map
+
+
+@given(tensor_maps(), st.integers(0, 511))
+def test_every_bit_means_something_or_is_refused(tensor_map, bit):
+    """Flip one bit: the words decode to another descriptor, or not at all, but never to the same."""
+    words = list(tensor_map.encode())
+    words[bit // 64] ^= 1 << bit % 64
+    try:
+        decoded = sm90.TensorMap.decode(words)
+    except LayoutError:
+        return
+    assert decoded != tensor_map or bit in (64 + 1, 64 + 21)
+
+
+def test_each_field_has_its_place():
+    tensor_map = sm90.TensorMap(
+        "bf16",
+        (1 << 32, 3, 5, 7, 9),
+        (16, (1 << 40) - 16, 48, 64),
+        (64, 256, 2, 1, 1),
+        global_address=0x7F0000000010,
+        element_strides=(1, 8, 2, 1, 3),
+        swizzle="SW128",
+        l2_promotion="256B",
+        oob_fill="nan",
+    )
+    assert tensor_map.encode() == (
+        0x7F0000000010,
+        0x1 << 32 | 0b100 << 4 | 10 << 7 | 0 << 11 | 3 << 13 | 1 << 16 | 3 << 17 | 1 << 21 | 1 << 1,
+        0xFFFFFFFF | 3 << 32,
+        4 | 0xF << 36,
+        0xFFFFFFFF | 2 << 32,
+        4 | 6 << 32,
+        8 | (7 << 3 | 1 << 6 | 2 << 12) << 32 | 63 << 56,
+        255 | 1 << 8,
+    )
+    assert tensor_map.box_elems == (64, 32, 1, 1, 1)
+    assert tensor_map.box_bytes == 64 * 32 * 2
+
+
+def make(**changes):
+    arguments = {"dtype": "f16", "dims": (512, 4096, 4), "strides_bytes": (1024, 4096 * 1024), "box": (64, 128, 1)}
+    return sm90.TensorMap(**{**arguments, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dtype": "f8"}, "TMA has no element type 'f8'; one of u8, .*, e4m3, e5m2, s8"),
+        ({"swizzle": "SW16"}, "swizzle must be one of INTER, SW32, SW64, SW128"),
+        ({"interleave": "64B"}, "interleave must be one of none, 16B, 32B"),
+        ({"l2_promotion": "512B"}, "l2_promotion must be one of none, 64B, 128B, 256B"),
+        ({"oob_fill": "one"}, "oob_fill must be one of zero, nan"),
+        ({"dtype": "u16", "oob_fill": "nan"}, "out-of-bounds NaN needs a floating-point type, got u16"),
+        ({"interleave": "32B"}, "interleave 32B goes with swizzle SW32 only, got INTER"),
+        ({"dims": (), "strides_bytes": (), "box": ()}, "rank must be 1 to 5, got 0"),
+        ({"dims": (8,) * 6, "strides_bytes": (16,) * 5, "box": (8,) * 6}, "rank must be 1 to 5, got 6; merge"),
+        (
+            {"dims": (512, 4), "strides_bytes": (1024,), "box": (8, 1), "interleave": "16B"},
+            "interleave 16B needs rank >= 3, got 2",
+        ),
+        ({"strides_bytes": (1024,)}, "strides_bytes must have 2 entries at rank 3, got 1"),
+        ({"box": (64, 128)}, "box must have 3 entries at rank 3, got 2"),
+        ({"element_strides": (1,)}, "element_strides must have 3 entries at rank 3, got 1"),
+        ({"global_address": 8}, "global address must be a multiple of 16 bytes, got 0x8"),
+        (
+            {"global_address": 16, "interleave": "32B", "swizzle": "SW32"},
+            "global address must be a multiple of 32 bytes",
+        ),
+        ({"global_address": -16}, "global address must be"),
+        ({"global_address": 2**64}, "global address must be"),
+        ({"dims": (0, 4096, 4)}, r"dimension 0 must be 1 to 2\*\*32, got 0; do not copy an empty tensor"),
+        ({"dims": (512, 2**32 + 1, 4)}, r"dimension 1 must be 1 to 2\*\*32"),
+        (
+            {"strides_bytes": (1000, 4096)},
+            "stride of dimension 1 must be a multiple of 16 bytes, got 1000; pad .* 8 elements",
+        ),
+        ({"strides_bytes": (1024, 2**40)}, r"stride of dimension 2 must be below 2\*\*40"),
+        ({"strides_bytes": (-1024, 4096)}, "stride of dimension 1 must be below"),
+        ({"strides_bytes": (1040, 4096), "interleave": "32B", "swizzle": "SW32"}, "multiple of 32 bytes, got 1040"),
+        ({"box": (64, 257, 1)}, "box extent 1 must be 1 to 256, got 257; split the tile into several copies"),
+        ({"box": (0, 1, 1)}, "box extent 0 must be 1 to 256, got 0"),
+        ({"element_strides": (1, 9, 1)}, "element stride 1 must be 1 to 8, got 9"),
+        ({"element_strides": (1, 0, 1)}, "element stride 1 must be 1 to 8, got 0"),
+        ({"box": (12, 128, 1)}, "inner extent must be a multiple of 16 bytes, got 24"),
+        (
+            {"box": (128, 16, 1), "swizzle": "SW128"},
+            "must not exceed the 128 bytes of SW128, got 256; take 64 elements",
+        ),
+        ({"box": (32, 16, 1), "swizzle": "SW32"}, "must not exceed the 32 bytes of SW32, got 64"),
+        ({"box": (256, 256, 2)}, "the box has 262144 bytes, shared memory 232448"),
+    ],
+)
+def test_each_rule_of_the_hardware_is_checked(changes, message):
+    with pytest.raises(LayoutError, match=message):
+        make(**changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dims": (2**32, 1, 1)},
+        {"strides_bytes": (16, 2**40 - 16)},
+        {"box": (256, 256, 1)},
+        {"box": (64, 256, 1), "swizzle": "SW128"},
+        {"box": (16, 1, 1), "swizzle": "SW32"},
+        {"element_strides": (8, 8, 8)},
+        {"global_address": 2**64 - 16},
+        {"box": (4, 8, 1), "interleave": "16B"},
+    ],
+)
+def test_the_edges_of_the_rules_are_inside(changes):
+    tensor_map = make(**changes)
+    assert sm90.TensorMap.decode(tensor_map.encode()) == tensor_map
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([0] * 7, "need eight words"),
+        ([0] * 7 + [2**64], "need eight words of 64 bits"),
+        ([0, 5 << 4, *[0] * 6], "the kind 0x[0-9a-f]+ is not that of a tiled tensor map"),
+        ([0, 15 << 7, *[0] * 6], "the kind 0x[0-9a-f]+ is not that of a tiled tensor map"),
+        ([0, 3 << 11, *[0] * 6], "the kind 0x[0-9a-f]+ is not that of a tiled tensor map"),
+        ([0, 1, 0, 0, 0, 0, 15 << 56, 0], "bits are set that no field of a tiled tensor map owns"),
+    ],
+)
+def test_words_of_no_tensor_map_are_errors(words, message):
+    with pytest.raises(LayoutError, match=message):
+        sm90.TensorMap.decode(words)
+
+
+def test_eight_bit_floats_are_bytes():
+    assert make(dtype="e4m3").dtype == "u8"
+    assert make(dtype="e5m2") == make(dtype="u8")

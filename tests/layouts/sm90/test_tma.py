@@ -1,0 +1,181 @@
+"""TMA copies: the boxes put every element of a tile where the layout says."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given, strategies as st
+
+from cutepy.layouts import ComposedLayout, Layout, LayoutError, Swizzle, size, sm90, take, tile_to_shape
+from cutepy.layouts.sm90.arch import MAJORS, SWIZZLE_MODES, pattern_bytes
+from cutepy.layouts.sm90.gmma import byte_swizzle
+
+DTYPES = {"e4m3": 8, "bf16": 16, "tf32": 32}
+
+
+@st.composite
+def copies(draw):
+    """Draw a tile of GMMA atoms, and the copy of it from a tensor of the same major."""
+    major, mode = draw(st.sampled_from(MAJORS)), draw(st.sampled_from(SWIZZLE_MODES))
+    dtype = draw(st.sampled_from(sorted(DTYPES)))
+    atom = sm90.gmma_layout_atom(major, mode, DTYPES[dtype], pointer_swizzle=draw(st.booleans()))
+    shape = [draw(st.integers(1, 3)) * size(atom, i) for i in range(2)]
+    smem = tile_to_shape(atom, tuple(shape), draw(st.sampled_from(((1, 2), (2, 1)))))
+    mn, k = 3 * shape[0], 2 * shape[1]
+    stride = (1, mn) if major == "MN" else (k, 1)
+    return smem, sm90.make_tma_copy(Layout((mn, k), stride), smem, dtype=dtype)
+
+
+def written_by(copy: sm90.TmaCopy) -> dict[tuple[int, ...], int]:
+    """Do what the hardware does: fill each box in its order, dimension 0 first, and swizzle the byte address."""
+    tensor_map, placed = copy.tensor_map, {}
+    swizzle = byte_swizzle(tensor_map.swizzle)
+    for box in copy.boxes:
+        inside = product(*(range(extent) for extent in reversed(tensor_map.box)))
+        for index, reversed_position in enumerate(inside):
+            coordinate = list(box.coordinate)
+            for mode, step in zip(copy.modes, reversed(reversed_position), strict=True):
+                coordinate[mode] += step
+            assert tuple(coordinate) not in placed
+            placed[tuple(coordinate)] = swizzle(box.smem_offset_bytes + index * tensor_map.bits // 8)
+    return placed
+
+
+@given(copies())
+def test_the_boxes_write_the_tile(drawn):
+    smem, copy = drawn
+    placed = written_by(copy)
+    swizzle = byte_swizzle(copy.tensor_map.swizzle)
+    tile = smem.layoutA if isinstance(smem, ComposedLayout) else smem
+    assert len(placed) == size(tile)
+    for coordinate, address in placed.items():
+        assert address == swizzle(tile(coordinate) * copy.tensor_map.bits // 8)
+    assert copy.tx_bytes == size(tile) * copy.tensor_map.bits // 8
+
+
+@pytest.mark.parametrize(
+    ("major", "mode", "order", "box", "count"),
+    [
+        ("K", "SW128", (1, 2), (64, 128), 1),
+        ("K", "SW64", (1, 2), (32, 128), 2),
+        ("K", "INTER", (1, 2), (8, 128), 8),
+        ("MN", "SW128", (1, 2), (64, 8), 16),
+        ("MN", "SW128", (2, 1), (64, 64), 2),
+        ("MN", "INTER", (2, 1), (8, 64), 16),
+    ],
+)
+def test_how_many_instructions_a_tile_needs(major, mode, order, box, count):
+    smem = tile_to_shape(sm90.gmma_layout_atom(major, mode, 16), (128, 64), order)
+    gmem = Layout((4096, 4096), (1, 4096) if major == "MN" else (4096, 1))
+    copy = sm90.make_tma_copy(gmem, smem, dtype="f16", global_address=0x100)
+    assert (copy.tensor_map.box, len(copy.boxes)) == (box, count)
+    assert copy.modes == ((0, 1) if major == "MN" else (1, 0))
+    assert copy.tensor_map.strides_bytes == (8192,)
+    assert copy.tensor_map.global_address == 0x100
+    assert copy.smem_alignment == max(128, pattern_bytes(mode) if mode != "INTER" else 0)
+
+
+def test_modes_that_the_tile_has_one_of_follow_the_box():
+    smem = Layout((64, 1, 8, 1), (8, 0, 1, 0))
+    copy = sm90.make_tma_copy(Layout((128, 5, 64, 1), (64, 8192, 1, 7)), smem, dtype="f16")
+    assert copy.modes == (2, 0, 1)
+    assert (copy.tensor_map.dims, copy.tensor_map.box) == ((64, 128, 5), (8, 64, 1))
+
+
+def test_the_stride_of_a_single_row_is_free():
+    copy = sm90.make_tma_copy(Layout((1, 64), (3, 1)), Layout((8, 64), (64, 1)), dtype="f16")
+    assert (copy.tensor_map.dims, copy.tensor_map.strides_bytes) == ((64, 1), (16,))
+
+
+def test_padded_rows_take_one_box_each():
+    copy = sm90.make_tma_copy(Layout((64, 64), (64, 1)), Layout((2, 64), (128, 1)), dtype="f16")
+    assert [(box.coordinate, box.smem_offset_bytes, box.tx_bytes) for box in copy.boxes] == [
+        ((0, 0), 0, 128),
+        ((1, 0), 256, 128),
+    ]
+
+
+def test_a_multicast_divides_the_box():
+    smem = tile_to_shape(sm90.gmma_layout_atom("K", "SW128", 16), (128, 64))
+    gmem = Layout((4096, 4096), (4096, 1))
+    copies_by_count = {n: sm90.make_tma_copy(gmem, smem, dtype="f16", multicast=n) for n in (1, 2, 4)}
+    assert [copy.tensor_map.box for copy in copies_by_count.values()] == [(64, 128), (64, 64), (64, 32)]
+    assert {copy.tx_bytes for copy in copies_by_count.values()} == {128 * 64 * 2}
+    with pytest.raises(LayoutError, match="3 CTAs do not divide the box evenly: 3 the 128"):
+        sm90.make_tma_copy(gmem, smem, dtype="f16", multicast=3)
+    with pytest.raises(LayoutError, match="0 CTAs do not divide the box evenly"):
+        sm90.make_tma_copy(gmem, smem, dtype="f16", multicast=0)
+    with pytest.raises(LayoutError, match="16384 CTAs are more than the box has elements"):
+        sm90.make_tma_copy(gmem, smem, dtype="f16", multicast=2 * 128 * 64)
+
+
+SMEM = tile_to_shape(sm90.gmma_layout_atom("K", "SW128", 16), (128, 64))
+
+
+@pytest.mark.parametrize(
+    ("gmem", "smem", "keywords", "message"),
+    [
+        (Layout((512, 512), (512, 1)), SMEM, {"dtype": "f8"}, "no element type 'f8'"),
+        ((512, 512), SMEM, {}, "must be a Layout, got tuple"),
+        (Layout((512, (8, 64)), (512, (1, 8))), SMEM, {}, "must be flat"),
+        (
+            Layout((512, 512), (512, 1)),
+            tile_to_shape(SMEM, (128, 64, 3)),
+            {},
+            "tile has rank 3, the global tensor 2; give one stage",
+        ),
+        (
+            Layout((512, 512), (1, 512)),
+            SMEM,
+            {},
+            "mode 1 is contiguous in shared memory, but has stride 512 in global memory",
+        ),
+        (
+            Layout((512, 500), (500, 1)),
+            SMEM,
+            {},
+            "^make_tma_copy.*stride of dimension 1 must be a multiple of 16 bytes, got 1000",
+        ),
+        (Layout((512, 512), (512, 1)), SMEM, {"global_address": 4}, "global address must be a multiple of 16 bytes"),
+        (Layout((512, 512), (512, 1)), Layout((512, 64), (64, 1)), {}, "box extent 1 must be 1 to 256, got 512"),
+        (
+            Layout((512, 512), (512, 1)),
+            Layout((8, 4), (4, 1)),
+            {},
+            "inner extent must be a multiple of 16 bytes, got 8",
+        ),
+        (
+            Layout((512, 512), (512, 1)),
+            ComposedLayout(Swizzle(3, 4, 3), 0, Layout((8, 128), (128, 1))),
+            {},
+            "must not exceed the 128 bytes of SW128",
+        ),
+        (Layout((512, 512), (512, 1)), Layout((8, 64), (128, 2)), {}, "no run of the tile's elements is contiguous"),
+        (
+            Layout((512, 512), (512, 1)),
+            Layout((8, 64), (72, 1)),
+            {},
+            "box at .1, 0. starts at byte 144 of the tile; .* multiple of 128",
+        ),
+        (
+            Layout((512, 512), (512, 1)),
+            ComposedLayout(Swizzle(3, 4, 3), 0, Layout((8, (64, 2)), (64, (1, 576)))),
+            {},
+            "starts at byte 1152 of the tile; .* multiple of 1024",
+        ),
+    ],
+)
+def test_what_cannot_be_copied_is_an_error_that_says_why(gmem, smem, keywords, message):
+    with pytest.raises(LayoutError, match=message):
+        sm90.make_tma_copy(gmem, smem, **{"dtype": "f16", **keywords})
+
+
+def test_the_address_in_shared_memory_is_checked():
+    copy = sm90.make_tma_copy(Layout((512, 512), (512, 1)), SMEM, dtype="f16")
+    copy.check_smem_address(0x400)
+    with pytest.raises(LayoutError, match="multiple of 1024 bytes, got 0x200; TMA would fault or swizzle with another"):
+        copy.check_smem_address(0x200)
+
+
+def test_one_stage_of_a_staged_layout():
+    staged = tile_to_shape(sm90.gmma_layout_atom("K", "SW128", 16), (128, 64, 3))
+    assert sm90.make_tma_copy(Layout((512, 512), (512, 1)), take(staged, 0, 2), dtype="f16").tensor_map.box == (64, 128)
