@@ -310,16 +310,16 @@ def _shape_error(
 
 
 @operation
-def complement(layout: AnyLayout, cotarget: Any = None) -> Layout:  # noqa: ANN401 - int, shape or layout
-    """Return the layout of the indices that `layout` leaves free below `cotarget`.
+def complement(layout: AnyLayout, max_idx: Any = None) -> Layout:  # noqa: ANN401 - int, shape or layout
+    """Return the layout of the indices that `layout` leaves free below `max_idx`.
 
-    Its indices are disjoint from `layout`'s (but for 0), ordered, and together the two reach `cotarget`.
+    Its indices are disjoint from `layout`'s (but for 0), ordered, and together the two reach `max_idx`.
 
     Parameters
     ----------
     layout : Layout, ComposedLayout or int
         Injective but for modes of stride 0. An int n is the layout ``n:1``.
-    cotarget : int, IntTuple or layout, optional
+    max_idx : int, IntTuple or layout, optional
         The codomain to fill; a tuple shape is ceil-divided mode by mode from the left. Default: the layout's cosize.
 
     Examples
@@ -333,11 +333,11 @@ def complement(layout: AnyLayout, cotarget: Any = None) -> Layout:  # noqa: ANN4
         If two modes of `layout` overlap.
     """
     if isinstance(layout, ComposedLayout):
-        return complement(layout.layoutA, layout.cosize() if cotarget is None else cotarget)
+        return complement(layout.layoutA, layout.cosize() if max_idx is None else max_idx)
     if isinstance(layout, int):
         layout = Layout(layout)
     require_layout("complement", layout)
-    return complement_layout(layout, None if cotarget is None else shape_of(cotarget))
+    return complement_layout(layout, None if max_idx is None else shape_of(max_idx))
 
 
 def complement_layout(layout: Layout, cotarget: IntTuple | None) -> Layout:

@@ -85,17 +85,17 @@ def stride(x: Layout, *path: int) -> IntTuple:
 
 
 @operation
-def size(x: Any, *path: int) -> int:  # noqa: ANN401 - IntTuple, layout or swizzle
-    """Return the number of elements of `x`, or of its mode at `path`.
+def size(layout: Any, *path: int) -> int:  # noqa: ANN401 - IntTuple, layout or swizzle
+    """Return the number of elements of `layout`, or of its mode at `path`.
 
     >>> size((4, (2, 8))), size(Layout((4, 8)), 1)
     (64, 8)
     """
-    if x.__class__ is Layout and not path:
-        return x.size()
-    if isinstance(x, Swizzle):
-        return x.size()
-    return product(tuple_get(_shape(x), *path))
+    if layout.__class__ is Layout and not path:
+        return layout.size()
+    if isinstance(layout, Swizzle):
+        return layout.size()
+    return product(tuple_get(_shape(layout), *path))
 
 
 @operation
@@ -108,15 +108,15 @@ def coshape(x: Modes, *path: int) -> IntTuple:
 
 
 @operation
-def cosize(x: Modes, *path: int) -> int:
+def cosize(layout: Modes, *path: int) -> int:
     """Return the size of the codomain: the largest index plus one, strides taken by magnitude.
 
     >>> cosize(Layout((8, 8, 2), (256, 4, 1)))
     1822
     """
     if not path:
-        return x.cosize()  # type: ignore[no-any-return]
-    return product(coshape(x, *path))
+        return layout.cosize()  # type: ignore[no-any-return]
+    return product(coshape(layout, *path))
 
 
 def coprofile(x: Layout) -> IntTuple:
@@ -137,13 +137,13 @@ def get(x: Modes, *path: int) -> Modes:
     return _map(tuple_get, x, *path) if path else x
 
 
-def flatten(x: Modes) -> Modes:
+def flatten(t: Modes) -> Modes:
     """Remove all nesting; an integer, or a layout of integer shape, stays as it is.
 
     >>> flatten((4, (2, 8))), flatten(4)
     ((4, 2, 8), 4)
     """
-    return _map(lambda t: flatten_to_tuple(t) if isinstance(t, tuple) else t, x)
+    return _map(lambda e: flatten_to_tuple(e) if isinstance(e, tuple) else e, t)
 
 
 @operation

@@ -43,15 +43,15 @@ from .swizzle import Swizzle, make_swizzle
 
 
 @operation
-def logical_divide(layout: AnyLayout, tiler: Tiler) -> AnyLayout:
-    """Split a layout into (the elements that `tiler` points at, the rest).
+def logical_divide(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
+    """Split a layout into (the elements that `layoutB` points at, the rest).
 
     Parameters
     ----------
-    layout : Layout or ComposedLayout
-    tiler : Layout, int, None or tuple
-        A Layout gives ``composition(layout, (tiler, complement(tiler)))``; an int n is ``n:1``; None, CuTe's ``_``,
-        changes nothing; a tuple divides mode by mode and keeps the modes that it has no element for.
+    layoutA : Layout or ComposedLayout
+    layoutB : Layout, int, None or tuple
+        A Layout gives ``composition(layoutA, (layoutB, complement(layoutB)))``; an int n is ``n:1``; None, CuTe's
+        ``_``, changes nothing; a tuple divides mode by mode and keeps the modes that it has no element for.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def logical_divide(layout: AnyLayout, tiler: Tiler) -> AnyLayout:
         If the tiler's or the layout's shapes and strides do not divide as composition demands, or the tuple has too
         many elements.
     """
-    return _divide(layout, tiler)
+    return _divide(layoutA, layoutB)
 
 
 def _divide(layout: AnyLayout, tiler: Tiler) -> AnyLayout:
@@ -86,33 +86,33 @@ def _divide(layout: AnyLayout, tiler: Tiler) -> AnyLayout:
 
 
 @operation
-def zipped_divide(layout: AnyLayout, tiler: Tiler) -> AnyLayout:
+def zipped_divide(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
     """Divide and gather: ``((tiles), (rests))``.
 
     >>> print(zipped_divide(Layout((8, 16)), (4, 2)))
     ((4,2),(2,8)):((1,8),(4,16))
     """
-    return tile_unzip(_divide(layout, tiler), tiler)
+    return tile_unzip(_divide(layoutA, layoutB), layoutB)
 
 
 @operation
-def tiled_divide(layout: AnyLayout, tiler: Tiler) -> AnyLayout:
+def tiled_divide(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
     """Divide and gather the tiles: ``((tiles), rest, rest, ...)``.
 
     >>> print(tiled_divide(Layout((8, 16)), (4, 2)))
     ((4,2),2,8):((1,8),4,16)
     """
-    return _spread(tile_unzip(_divide(layout, tiler), tiler), tiles=False)
+    return _spread(tile_unzip(_divide(layoutA, layoutB), layoutB), tiles=False)
 
 
 @operation
-def flat_divide(layout: AnyLayout, tiler: Tiler) -> AnyLayout:
+def flat_divide(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
     """Divide into one flat list of modes: ``(tile, tile, ..., rest, rest, ...)``.
 
     >>> print(flat_divide(Layout((8, 16)), (4, 2)))
     (4,2,2,8):(1,8,4,16)
     """
-    return _spread(tile_unzip(_divide(layout, tiler), tiler), tiles=True)
+    return _spread(tile_unzip(_divide(layoutA, layoutB), layoutB), tiles=True)
 
 
 def hier_unzip(splitter: Any, layoutA: Layout, layoutB: Tiler) -> Layout:  # noqa: ANN401 - pycute's names
@@ -169,13 +169,13 @@ def _unpack(t: tuple[Any, ...], *, tiles: bool) -> tuple[Any, ...]:
 
 
 @operation
-def logical_product(block: AnyLayout, tiler: Tiler) -> AnyLayout:
-    """Reproduce a layout over another: ``(block, copies)``, the copies placed in what `block` leaves free.
+def logical_product(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
+    """Reproduce a layout over another: ``(block, copies)``, the copies placed in what `layoutA` leaves free.
 
     Parameters
     ----------
-    block : Layout or ComposedLayout
-    tiler : Layout, ComposedLayout, int, None or tuple
+    layoutA : Layout or ComposedLayout
+    layoutB : Layout, ComposedLayout, int, None or tuple
         Arranges the copies; as in `logical_divide`. A swizzled tiler gives a swizzled result.
 
     Examples
@@ -186,9 +186,9 @@ def logical_product(block: AnyLayout, tiler: Tiler) -> AnyLayout:
     Raises
     ------
     LayoutError
-        If `block` overlaps itself, or what it leaves free does not compose with `tiler`.
+        If `layoutA` overlaps itself, or what it leaves free does not compose with `layoutB`.
     """
-    return _product(block, tiler)
+    return _product(layoutA, layoutB)
 
 
 def _product(block: AnyLayout, tiler: Tiler) -> AnyLayout:
@@ -226,33 +226,33 @@ def _product_swizzled(block: Layout, tiler: ComposedLayout) -> AnyLayout:
 
 
 @operation
-def zipped_product(block: AnyLayout, tiler: Tiler) -> AnyLayout:
+def zipped_product(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
     """Multiply and gather: ``((blocks), (copies))``.
 
     >>> print(zipped_product(Layout((2, 5), (5, 1)), (3, 4)))
     ((2,5),(3,4)):((5,1),(1,5))
     """
-    return tile_unzip(_product(block, tiler), tiler)
+    return tile_unzip(_product(layoutA, layoutB), layoutB)
 
 
 @operation
-def tiled_product(block: AnyLayout, tiler: Tiler) -> AnyLayout:
+def tiled_product(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
     """Multiply and gather the blocks: ``((blocks), copies, copies, ...)``.
 
     >>> print(tiled_product(Layout((2, 2)), Layout((3, 4))))
     ((2,2),3,4):((1,2),4,12)
     """
-    return _spread(tile_unzip(_product(block, tiler), tiler), tiles=False)
+    return _spread(tile_unzip(_product(layoutA, layoutB), layoutB), tiles=False)
 
 
 @operation
-def flat_product(block: AnyLayout, tiler: Tiler) -> AnyLayout:
+def flat_product(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
     """Multiply into one flat list of modes: ``(block, block, ..., copies, copies, ...)``.
 
     >>> print(flat_product(Layout((2, 2)), Layout((3, 4))))
     (2,2,3,4):(1,2,4,12)
     """
-    return _spread(tile_unzip(_product(block, tiler), tiler), tiles=True)
+    return _spread(tile_unzip(_product(layoutA, layoutB), layoutB), tiles=True)
 
 
 @operation
