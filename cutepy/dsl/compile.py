@@ -60,7 +60,7 @@ class Compiled:
         return read_resources(self.cubin)
 
 
-def compile_sm90a(function: Callable[..., Any], *arguments: object, ptxas_options: str = "") -> Compiled:
+def compile_sm90a(function: Callable[..., Any], *arguments: object) -> Compiled:
     """Compile a `@cute.jit` function for SM90a; needs no GPU.
 
     Parameters
@@ -69,13 +69,9 @@ def compile_sm90a(function: Callable[..., Any], *arguments: object, ptxas_option
         A `@cute.jit` function, or an object whose `__call__` is one.
     *arguments
         Example arguments: symbolic matrices, DSL numbers, `symbolic_stream()`, None for what is absent.
-    ptxas_options : str, optional
-        Flags for the assembler, such as "--maxrregcount 32".
     """
     with tempfile.TemporaryDirectory(prefix="cutepy-") as folder:
         options = f"--gpu-arch={TARGET} --keep-ptx --keep-cubin --dump-dir={folder}"
-        if ptxas_options:
-            options += f" --ptxas-options='{ptxas_options}'"
         compiled = cute.compile(function, *arguments, options=options)
         artifacts = compiled.artifacts
         ptx = artifacts.PTX if isinstance(artifacts.PTX, str) else artifacts.PTX.decode()

@@ -18,8 +18,6 @@ _INSTRUCTION = re.compile(
 )
 _REGISTER = re.compile(r"%\w+")
 _INTEGER = re.compile(r"-?(0[xX][0-9a-fA-F]+|\d+)U?")
-_DESCRIPTOR_ADDRESS_MASK = 0xFFFF
-"""The half of a descriptor that varies: the start address. All else is constant over a kernel."""
 
 
 @dataclass(frozen=True)
@@ -36,20 +34,21 @@ class Wgmma:
         The tnspA and tnspB immediates: 1 says MN-major. (0, 0) where the instruction has none (8-bit types).
     accumulators : int
         Registers a thread holds of the accumulator.
-    descriptor_constants : (int, int)
-        Bits 16 to 63 of the descriptors of A and B: LBO, SBO, base offset and swizzle mode.
+    descriptors : (int, int)
+        The matrix descriptors of A and B in the first pipeline stage, were shared memory to start at address 0. All but
+        the address is the same in every thread.
     """
 
     shape_mnk: tuple[int, int, int]
     types: tuple[str, str, str]
     transpose: tuple[int, int]
     accumulators: int
-    descriptor_constants: tuple[int, int]
+    descriptors: tuple[int, int]
 
 
-def wgmmas(ptx: str) -> list[Wgmma]:
-    """List the shared-memory MMAs of a kernel, in order."""
-    evaluate = _Evaluator(_definitions(ptx)).value
+def wgmmas(ptx: str, *, thread: int = 0) -> list[Wgmma]:
+    """List the shared-memory MMAs of a kernel, in order, with the descriptors that thread `thread` of a CTA has."""
+    evaluate = _Evaluator(_definitions(ptx), thread).value
     found = []
     for match in _WGMMA.finditer(ptx):
         immediates = [part.strip() for part in match["rest"].split(",")]
@@ -60,10 +59,7 @@ def wgmmas(ptx: str) -> list[Wgmma]:
                 (match["c"], match["a"], match["b"]),
                 (transposes[0], transposes[1]),
                 match["registers"].count("%"),
-                (
-                    evaluate(match["desc_a"]) & ~_DESCRIPTOR_ADDRESS_MASK,
-                    evaluate(match["desc_b"]) & ~_DESCRIPTOR_ADDRESS_MASK,
-                ),
+                (evaluate(match["desc_a"]), evaluate(match["desc_b"])),
             )
         )
     return found
@@ -71,7 +67,7 @@ def wgmmas(ptx: str) -> list[Wgmma]:
 
 def mbarrier_counts(ptx: str) -> list[int]:
     """List the arrival counts of the `mbarrier.init` instructions, in order."""
-    evaluate = _Evaluator(_definitions(ptx)).value
+    evaluate = _Evaluator(_definitions(ptx), 0).value
     return [evaluate(match["count"]) for match in _MBARRIER_INIT.finditer(ptx)]
 
 
@@ -96,7 +92,7 @@ def _definitions(ptx: str) -> dict[str, list[tuple[str, str, str]]]:
 
 
 class _Evaluator:
-    """Compute registers as if shared memory started at address 0, in thread 0 and pipeline stage 0.
+    """Compute registers of one thread as if shared memory started at address 0, in pipeline stage 0.
 
     Whatever is no plain arithmetic on constants (special registers, loads, loop-carried values) counts as 0: what
     remains of a descriptor is its constant part.
@@ -113,11 +109,12 @@ class _Evaluator:
         "shl": operator.lshift,
         "shr": operator.rshift,
         "mul": operator.mul,
+        "mad": lambda a, b, c: a * b + c,
     }
 
-    def __init__(self, definitions: Mapping[str, list[tuple[str, str, str]]]) -> None:
+    def __init__(self, definitions: Mapping[str, list[tuple[str, str, str]]], thread: int) -> None:
         self._definitions = definitions
-        self._known: dict[str, int] = {}
+        self._known = {"%tid.x": thread}
 
     def value(self, operand: str) -> int:
         """Evaluate a register, an immediate or a `{low, high}` pair of 32-bit registers."""

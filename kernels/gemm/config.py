@@ -239,6 +239,15 @@ class GemmConfig:
         return self.epilogue_bytes + 16 * (stages + self.c_stages)
 
     @property
+    def name(self) -> str:
+        """Name of the kernel, as profilers show it."""
+        kind = self.signature
+        operands = f"{kind.a_dtype}_{kind.a_major}_{kind.b_dtype}_{kind.b_major}_{kind.out_dtype}_{kind.out_major}"
+        addend = f"_plus_{kind.c_dtype}_{kind.c_major}" if kind.c_dtype else ""
+        tile = f"{self.tile_m}x{self.tile_n}x{self.tile_k}x{self.stages}_cluster{self.cluster_m}x{self.cluster_n}"
+        return f"cutepy_gemm_{operands}{addend}_{tile}"
+
+    @property
     def threads(self) -> int:
         """Threads of a CTA: one producer warpgroup and the consumers."""
         return rules.WARPGROUP_THREADS * (PRODUCER_WARPGROUPS + self.warpgroups)

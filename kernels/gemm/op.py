@@ -81,8 +81,8 @@ def gemm(
         check_dtype("out_dtype", dtype, OUTPUT_DTYPES)
         check_new_out((m, n, k), dtype, out_major)
     else:
-        dtype = out.dtype
         check_out(out, out_dtype, (m, n), {"a": a, "b": b, "c": c})
+        dtype = out.dtype
     degenerate = m * n * k == 0  # nothing to multiply, so no demands on strides
     matrices = []
     if not degenerate:
@@ -134,7 +134,7 @@ def _kernel(config: GemmConfig, device: int) -> Compiled:
     return compile_gemm(config)
 
 
-def compile_gemm(config: GemmConfig, *, ptxas_options: str = "") -> Compiled:
+def compile_gemm(config: GemmConfig) -> Compiled:
     """Compile the kernel of a configuration; needs no GPU.
 
     The result is called with `MatrixArgument`s of A, B, C (or None) and D, the number of SMs to fill, and a stream.
@@ -154,7 +154,8 @@ def compile_gemm(config: GemmConfig, *, ptxas_options: str = "") -> Compiled:
         )
     ]
     with _COMPILING:
-        return compile_sm90a(Gemm(config), *matrices, Int32(1), symbolic_stream(), ptxas_options=ptxas_options)
+        Gemm.kernel.set_name_prefix(config.name, remove_cutlass_symbol=True, keep_mangled_name=False)
+        return compile_sm90a(Gemm(config), *matrices, Int32(1), symbolic_stream())
 
 
 @lru_cache(maxsize=256)

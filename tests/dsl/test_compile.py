@@ -1,0 +1,95 @@
+"""Compiling for Hopper with no GPU, the arguments of compiled functions, and what a cubin says."""
+
+import ctypes
+import struct
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+pytestmark = pytest.mark.dsl
+
+import cutlass  # noqa: E402
+import cutlass.cute as cute  # noqa: E402
+
+from cutepy.dsl.compile import MatrixArgument, compile_sm90a, symbolic_matrix, symbolic_stream  # noqa: E402
+from cutepy.dsl.cubin import read_resources  # noqa: E402
+
+
+@cute.jit
+def show(row_major: cute.Tensor, column_major: cute.Tensor, absent: cute.Tensor | None, number: cutlass.Int32):
+    cute.printf("{} {} {} {}", row_major.shape, row_major.stride, column_major.shape, column_major.stride)
+    cute.printf("{} {}", number, absent is None)
+
+
+def test_compiled_host_code_reads_matrix_arguments_as_we_write_them(capfd):
+    """The bytes of MatrixArgument are the DSL's own form: host code prints what went in."""
+    compiled = compile_sm90a(
+        show, symbolic_matrix("float16", 1), symbolic_matrix("float8_e4m3fn", 0), None, cutlass.Int32(0)
+    )
+    compiled(MatrixArgument(4096, 5, 6, 2**33), MatrixArgument(8192, 2**31 - 1, 3, 48), None, 7)
+    ctypes.CDLL(None).fflush(None)
+    printed = capfd.readouterr().out
+    assert printed.splitlines() == [f"(5,6) ({2**33},1) ({2**31 - 1},3) (1,48)", "7 1"]
+
+
+@cute.kernel
+def reverse_rows(source: cute.Tensor, target: cute.Tensor, dynamic: cutlass.Constexpr):
+    """Hold 96 values in registers, since stores to `target` may change what is left to load."""
+    thread, _, _ = cute.arch.thread_idx()
+    values = cute.make_rmem_tensor((96,), cutlass.Float32)
+    for i in cutlass.range(96, unroll_full=True):
+        values[i] = source[thread, i]
+    if cutlass.const_expr(dynamic):
+        # A register array that is indexed at run time can't stay in registers.
+        for i in cutlass.range(96, unroll=1):
+            target[thread, i] = values[(i * thread) % 96]
+    else:
+        for i in cutlass.range(96, unroll_full=True):
+            target[thread, i] = values[95 - i]
+
+
+@cute.jit
+def launch_reverse(
+    source: cute.Tensor, target: cute.Tensor, dynamic: cutlass.Constexpr, threads: cutlass.Constexpr, stream
+):
+    reverse_rows(source, target, dynamic).launch(grid=(1, 1, 1), block=(threads, 1, 1), stream=stream)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_local_memory_shows_as_a_stack_frame(dynamic):
+    matrix = symbolic_matrix("float32", 1)
+    compiled = compile_sm90a(launch_reverse, matrix, matrix, dynamic, 64, symbolic_stream())
+    (resources,) = compiled.resources
+    assert (resources.frame_bytes >= 384) if dynamic else (resources.frame_bytes == 0)
+    assert (".local" in compiled.ptx) == dynamic
+    assert "reverse_rows" in resources.name
+    assert 0 < resources.registers <= 255
+
+
+def test_too_few_registers_make_the_assembler_spill():
+    """A CTA of 1024 threads leaves 64 registers a thread, and the kernel holds 96 values."""
+    matrix = symbolic_matrix("float32", 1)
+    (roomy,) = compile_sm90a(launch_reverse, matrix, matrix, False, 64, symbolic_stream()).resources
+    crowded = compile_sm90a(launch_reverse, matrix, matrix, False, 1024, symbolic_stream())
+    (resources,) = crowded.resources
+    assert resources.registers <= 64 < roomy.registers
+    assert roomy.frame_bytes == 0 < resources.frame_bytes
+    assert ".local" not in crowded.ptx, "spills are the assembler's; PTX knows nothing of them"
+    assert ".target sm_90a" in crowded.ptx
+    assert crowded.cubin[:4] == b"\x7fELF"
+
+
+@pytest.mark.parametrize("data", [b"", b"/tmp/kernel.cubin", b"\x7fELF\x01\x01" + bytes(64)])
+def test_bytes_that_are_no_cubin_are_refused(data):
+    with pytest.raises(ValueError, match="64-bit little-endian ELF"):
+        read_resources(data)
+
+
+def test_an_elf_without_kernels_is_refused():
+    header = bytearray(64)
+    header[:6] = b"\x7fELF\x02\x01"
+    struct.pack_into("<Q", header, 40, 64)
+    struct.pack_into("<HHH", header, 58, 64, 1, 0)
+    with pytest.raises(ValueError, match="names no kernel"):
+        read_resources(bytes(header) + bytes(64) + b"\0")

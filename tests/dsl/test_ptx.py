@@ -1,0 +1,80 @@
+"""Reading PTX."""
+
+from collections import Counter
+
+from cutepy.dsl import ptx
+
+KERNEL = """
+.visible .entry k(.param .align 8 .b8 k_param_0[24])
+{
+	.reg .b64 	%rd<9>;
+	mov.u32 	%r1, global_smem;
+	mov.u32 	%r9, %tid.x;
+	shr.u32 	%r2, %r9, 7;
+	shl.b32 	%r3, %r2, 13;
+	add.s32 	%r4, %r1, %r3;
+	shr.u32 	%r5, %r4, 4;
+	and.b32 	%r6, %r5, 16320;
+	cvt.u64.u32 	%rd1, %r6;
+	or.b64 	%rd2, %rd1, 4611686293305360384;
+	mov.b64 	{%r7, %r8}, %rd2;
+	mov.b32 	%r40, 12;
+	mbarrier.init.shared.b64 	[%r1+64], 1;
+	mbarrier.init.shared::cta.b64 	[%r1+72], %r40;
+$L__BB0_1:
+	mad.lo.s32 	%r10, %r11, 1024, %r7;
+	add.s32 	%r12, %r10, 6;
+	mov.b64 	%rd3, {%r12, %r8};
+	mov.b32 	%r13, 1073741952;
+	mov.b64 	%rd4, {%r10, %r13};
+	selp.b32 	%r11, 0, %r14, %p1;
+	wgmma.fence.sync.aligned;
+	// begin inline asm
+	{
+.reg .pred p;
+setp.ne.b32 p, %r40, 0;
+wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%r20, %r21, %r22, %r23, %r24, %r25, %r26, %r27}, %rd3, %rd4, p, 1, 1, 0, 1;
+}
+	// end inline asm
+	wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e5m2 {%r20, %r21, %r22, %r23}, %rd4, %rd3, p, 1, 1;
+	@%p2 bra 	$L__BB0_1;
+	ret;
+}
+"""  # noqa: E501
+
+
+def test_mmas_and_their_descriptors():
+    first, second = ptx.wgmmas(KERNEL)
+    assert first.shape_mnk == (64, 16, 16)
+    assert first.types == ("f32", "bf16", "bf16")
+    assert first.transpose == (0, 1)
+    assert first.accumulators == 8
+    assert first.descriptors == (0x4000004000010006, 0x4000008000010000)
+    assert second.shape_mnk == (64, 8, 32)
+    assert second.types == ("f32", "e4m3", "e5m2")
+    assert second.transpose == (0, 0), "8-bit types have no transpose immediates"
+    assert second.descriptors == first.descriptors[1:] + first.descriptors[:1]
+
+
+def test_a_threads_own_offsets_are_in_its_descriptors():
+    """Warpgroup 1 starts 8192 bytes further on, which is 512 in a descriptor."""
+    assert [mma.descriptors[0] & 0xFFFF for mma in ptx.wgmmas(KERNEL, thread=128)] == [0x206, 0x200]
+
+
+def test_a_changed_constant_changes_the_descriptor():
+    changed = KERNEL.replace("4611686293305360384", str(4611686293305360384 + (1 << 32)))
+    assert ptx.wgmmas(changed)[0].descriptors[0] == 0x4000004100010006
+
+
+def test_barrier_counts():
+    assert ptx.mbarrier_counts(KERNEL) == [1, 12]
+
+
+def test_opcodes():
+    count = ptx.opcodes(KERNEL)
+    assert count["wgmma.fence.sync.aligned"] == 1
+    assert count["wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16"] == 1
+    assert count["bra"] == 1
+    assert count["mov.b64"] == 3
+    assert sum(count.values()) == 25
+    assert ptx.opcodes("") == Counter()

@@ -1,0 +1,119 @@
+"""What a GEMM configuration accepts, refuses and chooses; needs neither torch nor the DSL."""
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, strategies as st
+
+from cutepy.device import rules
+from cutepy.kernels.gemm import GemmConfig, GemmSignature, select_config
+
+HALF = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+SIGNATURES = [
+    HALF,
+    GemmSignature(a_dtype="bfloat16", b_dtype="bfloat16", out_dtype="float32", a_major="mn", b_major="mn"),
+    GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float32", c_dtype="float32", c_major="col"),
+    GemmSignature(a_dtype="float8_e4m3fn", b_dtype="float8_e5m2", out_dtype="bfloat16", out_major="col"),
+]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"a_dtype": "float32"}, ["a_dtype must be one of", "got float32"]),
+        ({"b_dtype": "bfloat16"}, ["one 16-bit dtype", "float16 and bfloat16"]),
+        ({"b_dtype": "float8_e4m3fn"}, ["one 16-bit dtype"]),
+        ({"out_dtype": "float8_e4m3fn"}, ["out_dtype must be one of float16, bfloat16, float32"]),
+        ({"a_major": "row"}, ["a_major must be one of k, mn, got row"]),
+        ({"out_major": "k"}, ["out_major must be one of row, col"]),
+        ({"c_dtype": "float16"}, ["c_major must be one of row, col, got None"]),
+        ({"c_major": "row"}, ["c_major must be one of None, got row"]),
+        ({"a_dtype": "float8_e5m2", "b_dtype": "float8_e4m3fn", "b_major": "mn"}, ["b must be K-major", "8-bit"]),
+    ],
+)
+def test_signatures_that_no_instruction_has_are_refused(changes, words):
+    with pytest.raises(ValueError, match="must") as caught:
+        GemmSignature(**({"a_dtype": "float16", "b_dtype": "float16", "out_dtype": "float16"} | changes))
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"warpgroups": 3}, ["warpgroups must be 1 or 2, got 3"]),
+        ({"tile_m": 64}, ["tile_m must be a positive multiple of 128, got 64"]),
+        ({"tile_n": 48}, ["tile_n must be a positive multiple of 32, got 48"]),
+        ({"tile_n": 288}, ["tile_n must be at most 256"]),
+        ({"tile_k": 24}, ["tile_k must be a positive multiple of 16, got 24", "32 bytes of K"]),
+        ({"epi_n": 8}, ["epi_n must be a positive multiple of 16"]),
+        ({"cluster_m": 3}, ["cluster_m must be 1, 2 or 4"]),
+        ({"cluster_m": 4, "cluster_n": 2}, ["at most 4 CTAs, got 4 x 2"]),
+        ({"tile_m": 256, "tile_n": 256}, ["256 registers a thread", "exceed the 232"]),
+        ({"stages": 5}, ["5 stages of 49152 bytes", "more than the 232448", "use 4 stages"]),
+        ({"stages": 1}, ["stages must be at least 2"]),
+        ({"tile_k": 512}, ["stages must be at least 2", "use a smaller tile"]),
+        ({"epi_stages": 1}, ["epi_stages must be at least 2"]),
+        ({"c_stages": 2}, ["c_stages must be 0 without C"]),
+        ({"band_rows": 0}, ["band_rows must be at least 1"]),
+    ],
+)
+def test_configurations_that_the_hardware_cannot_run_say_why(changes, words):
+    with pytest.raises(ValueError, match=r"must|exceed|more") as caught:
+        GemmConfig(**({"signature": HALF, "tile_m": 128, "tile_n": 256, "warpgroups": 2} | changes))
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_a_configuration_is_a_value():
+    config = GemmConfig(signature=HALF, tile_m=128, tile_n=256, warpgroups=2)
+    spelled_out = {"stages": 4, "tile_k": 64, "epi_stages": 4}
+    assert config == GemmConfig(signature=HALF, tile_m=128, tile_n=256, warpgroups=2, **spelled_out)
+    assert len({config, GemmConfig(signature=HALF, tile_m=128, tile_n=256, warpgroups=2)}) == 1
+    with pytest.raises(AttributeError):
+        config.tile_m = 64
+
+
+def test_the_layouts_are_the_tutorials_with_atoms_along_k_first():
+    config = GemmConfig(signature=HALF, tile_m=128, tile_n=128, warpgroups=2, stages=3)
+    assert str(config.a_layout) == "Sw<3,4,3> o smem_ptr[16b](unset) o ((8,16),(64,1),(1,3)):((64,512),(1,0),(0,8192))"
+    turned = GemmConfig(
+        signature=GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16", a_major="mn"),
+        tile_m=128,
+        tile_n=128,
+        warpgroups=2,
+        stages=3,
+    )
+    assert (
+        str(turned.a_layout) == "Sw<3,4,3> o smem_ptr[16b](unset) o ((64,2),(8,8),(1,3)):((1,4096),(64,512),(0,8192))"
+    )
+
+
+@given(
+    signature=st.sampled_from(SIGNATURES),
+    m=st.integers(1, 20_000),
+    n=st.integers(1, 20_000),
+    k=st.integers(1, 20_000),
+    sm_count=st.sampled_from([114, 132]),
+)
+def test_every_problem_gets_a_possible_configuration(signature, m, n, k, sm_count):
+    config = select_config(signature, m, n, k, sm_count)
+    assert config.smem_bytes <= rules.SMEM_CAPACITY_BYTES
+    assert config.stages >= 2
+    assert config.signature == signature
+    assert config.cluster_m == 1 or m > config.tile_m, "a cluster along M needs two rows of tiles"
+
+
+def test_large_problems_take_large_tiles_and_small_ones_spread():
+    large, small = select_config(HALF, 8192, 8192, 8192), select_config(HALF, 512, 512, 512)
+    assert (large.tile_m, large.tile_n) == (128, 256)
+    assert small.tile_m * small.tile_n <= 64 * 64
+    with pytest.raises(ValueError, match="must be positive"):
+        select_config(HALF, 0, 1, 1)
+
+
+def test_the_configuration_needs_neither_torch_nor_the_dsl():
+    code = "import sys, cutepy.kernels.gemm; print(sorted({'torch', 'cutlass', 'numpy'} & set(sys.modules)))"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert printed.stdout.strip() == "[]"

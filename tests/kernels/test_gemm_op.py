@@ -1,0 +1,155 @@
+"""What the public GEMM refuses, and how it says so: all before anything is compiled or launched."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+pytestmark = pytest.mark.dsl
+
+from cutepy.kernels.gemm import gemm, op  # noqa: E402
+from cutepy.kernels.gemm.operands import may_overlap  # noqa: E402
+from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiles(monkeypatch):
+    """Turn every attempt to compile into a failure."""
+
+    def refuse(*_arguments):
+        raise AssertionError("reached the compiler")
+
+    monkeypatch.setattr(op, "compile_gemm", refuse)
+
+
+def half(*shape):
+    return torch.zeros(shape, dtype=torch.float16)
+
+
+A, B = half(64, 32), half(48, 32)
+
+CASES = {
+    "a list": (lambda: gemm([[1.0]], B), TypeError, "a must be a torch.Tensor, got list"),
+    "b none": (lambda: gemm(A, None), TypeError, "b must be a torch.Tensor, got NoneType"),
+    "c number": (lambda: gemm(A, B, 1.0), TypeError, "c must be a torch.Tensor, got float"),
+    "a dtype": (lambda: gemm(A.float(), B), TypeError, "a must have dtype float16, .* got float32"),
+    "b dtype": (lambda: gemm(A, B.double()), TypeError, "b must have dtype float16, .* got float64"),
+    "mixed": (lambda: gemm(A, B.bfloat16()), TypeError, "b must have a's dtype float16"),
+    "mixed widths": (lambda: gemm(A.to(torch.float8_e4m3fn), B), TypeError, "b must have a's dtype float8_e4m3fn"),
+    "c dtype": (lambda: gemm(A, B, torch.zeros(64, 48).int()), TypeError, "c must have dtype float16, .* got int32"),
+    "a sparse": (lambda: gemm(A.to_sparse(), B), TypeError, r"a must be a dense .*to_dense"),
+    "a rank": (lambda: gemm(half(2, 64, 32), B), ValueError, "a must have 2 dimensions, got 3"),
+    "b rank": (lambda: gemm(A, half(32)), ValueError, "b must have 2 dimensions, got 1"),
+    "k": (lambda: gemm(A, half(32, 48)), ValueError, "b must be .* a's K = 32, got shape .32, 48.*transpose"),
+    "c shape": (lambda: gemm(A, B, half(48, 64)), ValueError, r"c must have shape .* \(64, 48\), got \(48, 64\)"),
+    "grad": (lambda: gemm(A.clone().requires_grad_(), B), ValueError, "a requires grad"),
+    "stride": (lambda: gemm(half(64, 64)[:, ::2], B), ValueError, "a must have stride 1 along one dimension"),
+    "expanded": (lambda: gemm(A, half(1, 32).expand(48, 32)), ValueError, "b must not overlap itself"),
+    "a alignment": (lambda: gemm(half(64, 33), half(48, 33)), ValueError, "a must have a leading stride .* 8 .* pad K"),
+    "b mn alignment": (
+        lambda: gemm(A, half(32, 49).t(), out_major="col"),
+        ValueError,
+        "b must have a leading stride .* 8 .* pad N",
+    ),
+    "a offset": (lambda: gemm(half(64 * 40 + 1)[1:].view(64, 40)[:, :32], B), ValueError, "a must start at a multiple"),
+    "8-bit major": (
+        lambda: gemm(half(32, 64).to(torch.float8_e4m3fn).t(), B.to(torch.float8_e4m3fn)),
+        ValueError,
+        "a must be K-major",
+    ),
+    "out_major": (lambda: gemm(A, B, out_major="k"), ValueError, 'out_major must be "row" or "col"'),
+    "out_dtype": (lambda: gemm(A, B, out_dtype=torch.int32), TypeError, "out_dtype must have dtype .* got int32"),
+    "new out": (lambda: gemm(A, half(41, 32)), ValueError, 'row-major with N = 41.*pad b.*out_major="col"'),
+    "new col": (lambda: gemm(half(7, 32), B, out_major="col"), ValueError, 'col-major with M = 7.*pad a.*"row"'),
+    "out kind": (lambda: gemm(A, B, out=1), TypeError, "out must be a torch.Tensor"),
+    "out type": (lambda: gemm(A, B, out=half(64, 48).double()), TypeError, "out must have dtype"),
+    "out clash": (
+        lambda: gemm(A, B, out=half(64, 48), out_dtype=torch.float32),
+        TypeError,
+        "out_dtype must be out's dtype float16 or be left out, got float32",
+    ),
+    "out shape": (lambda: gemm(A, B, out=half(48, 64)), ValueError, "out must have shape"),
+    "out stride": (lambda: gemm(A, B, out=half(64, 49)[:, :48]), ValueError, "out must have a leading stride"),
+    "out is a": (lambda: gemm(half(64, 64), half(64, 64), out=half(1)), ValueError, "out must have 2 dimensions"),
+    "cpu": (lambda: gemm(A, B), ValueError, r'a must be on a CUDA device, got cpu; move it with a.to\("cuda"\)'),
+    "cpu empty": (lambda: gemm(half(0, 13), half(7, 13)), ValueError, "a must be on a CUDA device"),
+    "meta": (lambda: gemm(A.to("meta"), B.to("meta")), ValueError, "a must be on a CUDA device, got meta"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_input_is_refused_with_an_error_that_names_the_argument(name):
+    call, error, message = CASES[name]
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_out_that_overlaps_an_input_is_refused():
+    shared = half(64, 64)
+    with pytest.raises(ValueError, match="out must share no memory with a"):
+        gemm(shared, half(64, 64), out=shared)
+    with pytest.raises(ValueError, match="out must share no memory with b"):
+        gemm(half(64, 64), shared, out=shared.t())
+    wide = half(64, 128)
+    with pytest.raises(ValueError, match=r"out must share no memory with c.*or c itself"):
+        gemm(half(64, 64), half(64, 64), wide[:, :64], out=wide[:, 32:96])
+    with pytest.raises(ValueError, match="a must be on a CUDA device"):
+        gemm(half(64, 64), half(64, 64), shared, out=shared)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_overlap_is_exact_for_blocks_of_one_matrix(turned):
+    def overlap(x, y):
+        return may_overlap(x.t(), y.t()) if turned else may_overlap(x, y)
+
+    whole = half(16, 64)
+    for first in range(0, 48, 8):
+        for second in range(0, 48, 8):
+            x, y = whole[2:9, first : first + 16], whole[3:8, second : second + 16]
+            assert overlap(x, y) == (abs(first - second) < 16)
+    assert not overlap(whole[:4], whole[4:])
+    assert overlap(whole[:5], whole[4:])
+    assert overlap(whole, whole[3:4, 5:6])
+    assert not overlap(whole[:0], whole)
+    assert overlap(whole, whole.view(32, 32))
+
+
+@pytest.mark.parametrize(
+    ("capability", "devices", "message"),
+    [
+        ((8, 0), {}, r"a must be on a Hopper GPU \(compute capability 9.0\), got cuda:0 with 8.0"),
+        ((10, 0), {}, "got cuda:0 with 10.0"),
+        ((9, 0), {"b": 1}, "b must be on a's device cuda:0, got cuda:1"),
+        ((9, 0), {"out": 1}, "out must be on a's device cuda:0, got cuda:1"),
+    ],
+)
+def test_other_gpus_are_refused(monkeypatch, capability, devices, message):
+    class Tensor:
+        """What the check reads of a tensor."""
+
+        def __init__(self, index):
+            self.device = torch.device("cuda", index)
+
+    from cutepy.kernels.gemm import operands
+
+    operands._capability.cache_clear()
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _index: capability)
+    with pytest.raises(ValueError, match=message):
+        operands.check_device(Tensor(0), **{name: Tensor(devices.get(name, 0)) for name in ("b", "out")})
+    operands._capability.cache_clear()
+
+
+def test_the_stride_of_an_extent_of_one_never_matters():
+    from cutepy.kernels.gemm.operands import matrix
+
+    row = torch.as_strided(half(64), (1, 33), (5, 1))
+    assert matrix("a", row, "KM").contiguous_mode == 1
+    column = torch.as_strided(half(64), (33, 1), (1, 5))
+    assert matrix("a", column, "KM").contiguous_mode == 0
+    assert matrix("a", torch.as_strided(half(64), (1, 1), (7, 9)), "KM").contiguous_mode == 1
+
+
+def test_the_reference_is_exact():
+    a, b = torch.randn(5, 7).half(), torch.randn(3, 7).half()
+    expected = [[sum(float(x) * float(y) for x, y in zip(row, column, strict=True)) for column in b] for row in a]
+    assert torch.allclose(gemm_reference(a, b), torch.tensor(expected, dtype=torch.float64), rtol=1e-15, atol=1e-15)
+    assert torch.equal(gemm_reference(a, b, torch.ones(5, 3)), gemm_reference(a, b) + 1)
