@@ -29,18 +29,19 @@ $(VENV)/.run: $(DEPENDENCIES)
 	PYTHON=$(PYTHON) .ci/environment $(VENV) dsl
 	touch $@
 
-$(VENV)/.dev: $(DEPENDENCIES)
+$(VENV)/.dev: $(DEPENDENCIES) constraints-no-deps.txt
 	PYTHON=$(PYTHON) .ci/environment $(VENV) dev
+	$(VENV)/bin/python -m pip install -q --no-deps -r constraints-no-deps.txt
 	touch $@ $(VENV)/.run
 
-# C++ CuTe's headers and CUDA's, for g++ on the host; beside the environment's packages, whose names they share.
+# Beside the environment's packages, not among them: a torch for CUDA brings packages of the same names.
 $(VENV)/.oracle: constraints-oracle.txt $(DEV)
 	$(PY) -m pip install -q --no-deps --upgrade --target $(VENV)/oracle -r constraints-oracle.txt
 	touch $@
 
 .PHONY: help
 help:  ## list the targets
-	@sed -nE 's/^([a-z-]+):.*## (.*)/\1 \2/p' $(MAKEFILE_LIST) | while read -r name text; do printf 'make %-11s %s\n' "$$name" "$$text"; done
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1 \2/p' $(MAKEFILE_LIST) | while read -r name text; do printf 'make %-13s %s\n' "$$name" "$$text"; done
 
 .PHONY: demo
 demo: $(RUN)  ## print the tutorial, then compile, check and (on a Hopper GPU) run the GEMM
@@ -61,6 +62,10 @@ oracle: $(DEV) $(ORACLE)  ## draw fresh random cases and compare with C++ CuTe (
 .PHONY: bench
 bench: $(RUN)  ## time the GEMM against cuBLAS on a Hopper GPU
 	$(PY) -m cutepy bench gemm $(ARGS)
+
+.PHONY: bench-layouts
+bench-layouts: $(DEV)  ## time the layout algebra against pycute
+	$(PY) -m tests.layouts.bench_pycute $(ARGS)
 
 .PHONY: check
 check: $(DEV)  ## lint, types, layers, doctests, documentation, wheel
