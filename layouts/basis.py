@@ -142,6 +142,7 @@ def basis_value(stride: Any) -> int:  # noqa: ANN401 - int or ScaledBasis
     return stride.value if isinstance(stride, ScaledBasis) else stride
 
 
+@operation
 def basis_get(stride: Any, t: Any) -> Any:  # noqa: ANN401 - IntTuples
     """Return the element of `t` at the path of the scaled basis `stride`; `t` itself for an integer stride."""
     if not isinstance(stride, ScaledBasis):

@@ -40,7 +40,7 @@ class SmemPtr:
 
     def __init__(self, bits: int, address: int | None = None) -> None:
         if isinstance(bits, bool) or not isinstance(bits, int) or bits <= 0:
-            raise LayoutError("SmemPtr", (bits,), f"bits must be a positive int, got {bits!r}")
+            raise LayoutError("SmemPtr", (bits, address), f"bits must be a positive int, got {bits!r}")
         if address is not None and (isinstance(address, bool) or not isinstance(address, int) or address < 0):
             raise LayoutError("SmemPtr", (bits, address), f"address must be an int >= 0 or None, got {address!r}")
         object.__setattr__(self, "bits", bits)
