@@ -1,0 +1,223 @@
+"""Strategies for layouts, swizzles and composed layouts."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from hypothesis import strategies as st
+
+from cutepy.layouts import ComposedLayout, IntTuple, Layout, LayoutBase, ScaledBasis, SmemPtr, Swizzle
+from cutepy.testing.strategies.shapes import fill, int_tuples, leaves_of, shapes
+
+
+@st.composite
+def layouts(
+    draw: st.DrawFn,
+    shape: IntTuple | st.SearchStrategy[IntTuple] | None = None,
+    *,
+    max_leaves: int = 4,
+    max_rank: int = 3,
+    max_depth: int = 2,
+    max_extent: int = 8,
+    max_size: int = 64,
+    max_stride: int = 64,
+    compact: bool = False,
+    injective: bool = False,
+    signed: bool = False,
+    zero_strides: bool | None = None,
+    size_one: bool = True,
+    powers_of_two: bool = False,
+) -> Layout:
+    """Draw a Layout.
+
+    Parameters
+    ----------
+    shape : IntTuple or SearchStrategy, optional
+        Shape of the layout; default: drawn with the limits below.
+    max_leaves, max_rank, max_depth, max_extent, max_size, size_one, powers_of_two
+        Limits of the shape; see `shapes`.
+    max_stride : int
+        Limit of the strides' magnitudes where neither `compact` nor `injective` determines them.
+    compact : bool
+        Draw bijections onto ``range(size)``: the modes in any order, no gaps.
+    injective : bool
+        Draw layouts whose modes, by stride, each begin at a multiple of what the smaller ones reach: no index occurs
+        twice, and `complement` fills the gaps exactly.
+    signed : bool
+        Let strides be negative too.
+    zero_strides : bool, optional
+        Whether strides of 0 occur; default: unless `compact` or `injective`. With those, the layout is what they say
+        but for the modes of stride 0.
+    size_one : bool
+        Whether modes of size 1 occur. Their strides are arbitrary.
+
+    Returns
+    -------
+    Layout
+
+    Examples
+    --------
+    >>> from hypothesis import find
+    >>> print(find(layouts(compact=True), lambda layout: layout(1) > 1))
+    (2,2):(2,1)
+    """
+    if shape is None:
+        shape = draw(
+            shapes(
+                max_leaves=max_leaves,
+                max_rank=max_rank,
+                max_depth=max_depth,
+                max_extent=max_extent,
+                max_size=max_size,
+                size_one=size_one,
+                powers_of_two=powers_of_two,
+            )
+        )
+    elif isinstance(shape, st.SearchStrategy):
+        shape = draw(shape)
+    extents = leaves_of(shape)
+    zeros = not (compact or injective) if zero_strides is None else zero_strides
+    if compact or injective or draw(st.booleans()):
+        strides = _draw_ordered_strides(draw, extents, gaps=not compact, powers_of_two=powers_of_two)
+        if zeros:
+            strides = [d * draw(st.integers(0, 1)) for d in strides]
+    else:
+        smallest = 0 if zeros else 1
+        strides = [draw(_exponential(smallest, max_stride, powers_of_two)) for _ in extents]
+    if signed:
+        strides = [draw(st.sampled_from((d, -d))) for d in strides]
+    return Layout(shape, fill(shape, iter(strides)))
+
+
+def _draw_ordered_strides(draw: st.DrawFn, extents: list[int], *, gaps: bool, powers_of_two: bool) -> list[int]:
+    """Strides in a random order of the modes, each a multiple of what the smaller ones reach."""
+    strides, reach = [0] * len(extents), 1
+    gap = st.sampled_from((1, 2, 4) if powers_of_two else (1, 2, 3))
+    for mode in draw(st.permutations(range(len(extents)))):
+        if gaps:
+            reach *= draw(gap)
+        strides[mode] = reach
+        reach *= extents[mode]
+    return strides
+
+
+@cache
+def _exponential(smallest: int, largest: int, powers_of_two: bool) -> st.SearchStrategy[int]:
+    """Integers that favour the small and the powers of two."""
+    powers = [n for n in (0, 1, 2, 4, 8, 16, 32, 64, 128, 256) if smallest <= n <= largest]
+    return st.sampled_from(powers) if powers_of_two else st.sampled_from(powers) | st.integers(smallest, largest)
+
+
+@st.composite
+def basis_layouts(draw: st.DrawFn, *, max_size: int = 64) -> Layout:
+    """Draw a layout whose strides are scaled bases, and so map coordinates to coordinates.
+
+    Parameters
+    ----------
+    max_size : int
+        Limit of the layout's size.
+
+    Returns
+    -------
+    Layout
+        Its codomain has the profile ``((0, 0), 0)`` or one with fewer modes.
+    """
+    shape = draw(shapes(max_size=max_size))
+    basis = st.builds(ScaledBasis, st.integers(1, 4), st.sampled_from(((1,), (0, 0), (0, 1))))
+    return Layout(shape, fill(shape, iter([draw(basis) for _ in leaves_of(shape)])))
+
+
+@st.composite
+def swizzles(
+    draw: st.DrawFn, *, max_bits: int = 3, max_base: int = 4, max_gap: int = 2, negative_shifts: bool = True
+) -> Swizzle:
+    """Draw a Swizzle.
+
+    Parameters
+    ----------
+    max_bits, max_base : int
+        Limits of the mask's width and of the number of constant low bits.
+    max_gap : int
+        Limit of ``abs(shift) - bits``, the bits between the two masks.
+    negative_shifts : bool
+        Whether the mask that is read may lie below the one that is changed.
+
+    Returns
+    -------
+    Swizzle
+    """
+    bits = draw(st.integers(0, max_bits))
+    shift = bits + draw(st.integers(0, max_gap))
+    if negative_shifts and draw(st.booleans()):
+        shift = -shift
+    return Swizzle(bits, draw(st.integers(0, max_base)), shift)
+
+
+@st.composite
+def composed_layouts(
+    draw: st.DrawFn,
+    inner: st.SearchStrategy[Layout] | None = None,
+    *,
+    max_offset: int = 32,
+    nested: bool = False,
+    pointers: bool = False,
+) -> ComposedLayout:
+    """Draw a ComposedLayout: a swizzle, an offset and a layout.
+
+    Parameters
+    ----------
+    inner : SearchStrategy, optional
+        The layouts that are applied first; default ``layouts()``.
+    max_offset : int
+        Limit of the offset; 0 for none.
+    nested : bool
+        Draw also composed layouts on either side, and plain layouts as the outer function.
+    pointers : bool
+        Draw also offsets that are shared-memory pointers, whose swizzles act on byte addresses.
+
+    Returns
+    -------
+    ComposedLayout
+    """
+    layout: Any = draw(layouts() if inner is None else inner)
+    offset: Any = draw(st.integers(0, max_offset))
+    outer: Any = draw(swizzles())
+    if pointers and draw(st.booleans()):
+        offset = SmemPtr(draw(st.sampled_from((8, 16, 32))), draw(st.none() | st.integers(0, 7).map(lambda i: i << 10)))
+        outer = draw(st.sampled_from((Swizzle(1, 4, 3), Swizzle(2, 4, 3), Swizzle(3, 4, 3))))
+    elif nested and draw(st.booleans()):
+        inside = ComposedLayout(draw(swizzles()), draw(st.integers(0, max_offset)), layout)
+        if draw(st.booleans()):
+            layout = inside
+        else:
+            outer = draw(layouts() | st.just(inside))
+    return ComposedLayout(outer, offset, layout)
+
+
+def any_layouts() -> st.SearchStrategy[LayoutBase]:
+    """Draw a Layout with any strides, scaled bases included, or a ComposedLayout of any kind.
+
+    Returns
+    -------
+    SearchStrategy of Layout or ComposedLayout
+    """
+    return st.one_of(layouts(signed=True), basis_layouts(), composed_layouts(nested=True, pointers=True))
+
+
+def values() -> st.SearchStrategy[Any]:
+    """Draw any value of the notation: what `to_text` writes and `parse` reads.
+
+    Returns
+    -------
+    SearchStrategy
+    """
+    basis = st.builds(ScaledBasis, st.integers(-4, 4), st.lists(st.integers(0, 3), min_size=1, max_size=3).map(tuple))
+    pointer = st.builds(SmemPtr, st.sampled_from((1, 4, 8, 16, 32)), st.none() | st.integers(0, 1 << 20))
+    element = st.one_of(st.none(), st.integers(-8, 8), layouts(signed=True), swizzles(), basis)
+    return st.one_of(
+        int_tuples(), int_tuples(element), any_layouts(), swizzles(), basis, pointer, st.none(), st.just(())
+    )
+
+
+__all__ = ["any_layouts", "basis_layouts", "composed_layouts", "layouts", "swizzles", "values"]

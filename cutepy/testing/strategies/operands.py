@@ -1,0 +1,173 @@
+"""Strategies for operands that fit one another: what composition, divides, products and tile_to_shape take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from hypothesis import strategies as st
+
+from cutepy.layouts import Layout, LayoutBase
+from cutepy.testing.strategies.layouts import layouts
+from cutepy.testing.strategies.shapes import leaf_limit, leaves_of, nested_layout
+
+Leaf = tuple[int, int]  # the extent and the stride of an integer mode
+
+
+def _draw_digits(draw: st.DrawFn, extents: Sequence[int]) -> list[int]:
+    """Factors of the extents, in order: the digits of a mixed radix in which the extents are groups of digits."""
+    digits = []
+    for extent in extents:
+        divisor = draw(st.sampled_from([n for n in range(1, extent + 1) if extent % n == 0]))
+        digits += [divisor, extent // divisor]
+    return [digit for digit in digits if digit != 1]
+
+
+def _draw_runs(draw: st.DrawFn, digits: Sequence[int], *, whole: bool) -> list[Leaf]:
+    """Modes that each step through a run of neighbouring digits, so that no carry leaves a run.
+
+    With `whole` false the last digit of a run may be cut short, and the topmost digit go on for ever.
+    """
+    runs: list[Leaf] = []
+    place, is_open = 1, False
+    for digit in digits:
+        choice = draw(st.sampled_from(("begin", "skip", "go on")))
+        if choice == "skip":
+            is_open = False
+        elif choice == "begin" or not is_open:
+            runs.append((digit, place))
+            is_open = True
+        else:
+            runs[-1] = (runs[-1][0] * digit, runs[-1][1])
+        if is_open and not whole and draw(st.integers(0, 7)) == 7:
+            extent, stride = runs[-1]
+            runs[-1] = (extent // digit * draw(st.integers(1, digit)), stride)
+            is_open = False
+        place *= digit
+    if not whole and draw(st.integers(0, 3)) == 3:
+        further = draw(st.integers(2, 3))
+        if is_open:
+            runs[-1] = (runs[-1][0] * further, runs[-1][1])
+        else:
+            runs.append((further, place))
+    return draw(st.permutations(runs)) if runs else [(1, 0)]
+
+
+@st.composite
+def composable_pairs(
+    draw: st.DrawFn, left: st.SearchStrategy[Layout] | None = None, *, max_rank: int = 3, max_depth: int = 2
+) -> tuple[Layout, Layout]:
+    """Draw layouts A and B for which ``composition(A, B)`` exists and is the composition of the functions.
+
+    CuTe requires that the strides and shapes of B divide those of A. Here each mode of B steps through a run of
+    neighbouring factors of A's shape, so they do, for every A. B may also repeat (stride 0), hold modes of size 1, and
+    run past the domain of A, whose last mode then goes on.
+
+    Parameters
+    ----------
+    left : SearchStrategy, optional
+        Strategy of A; default ``layouts()``.
+    max_rank, max_depth : int
+        Limits of B.
+
+    Returns
+    -------
+    tuple of Layout
+        (A, B)
+    """
+    a = draw(layouts() if left is None else left)
+    leaves = _draw_runs(draw, _draw_digits(draw, leaves_of(a.shape)), whole=False)
+    if draw(st.integers(0, 3)) == 3:
+        leaves.insert(draw(st.integers(0, len(leaves))), draw(st.sampled_from(((2, 0), (1, 0), (1, 1), (3, 0)))))
+    leaves = leaves[: leaf_limit(6, max_rank, max_depth)]
+    return a, nested_layout(draw, leaves, max_rank, max_depth)
+
+
+@st.composite
+def tiler_layouts(draw: st.DrawFn, layout: Layout) -> Layout:
+    """Draw a Layout tiler that divides `layout` evenly: an injective selection of its coordinates.
+
+    Parameters
+    ----------
+    layout : Layout
+
+    Returns
+    -------
+    Layout
+    """
+    runs = _draw_runs(draw, _draw_digits(draw, leaves_of(layout.shape)), whole=True)
+    return nested_layout(draw, runs[:6], 3, 2)
+
+
+@st.composite
+def tilers(draw: st.DrawFn, layout: Layout, *, keep: bool = True) -> Any:  # noqa: ANN401 - Layout, int, None or tuple
+    """Draw a tiler that divides `layout` evenly: a Layout, an int, or a tuple of them by mode.
+
+    Parameters
+    ----------
+    layout : Layout
+    keep : bool
+        Whether None, CuTe's ``_``, occurs in tuples: it leaves a mode whole.
+
+    Returns
+    -------
+    Layout, int or tuple
+    """
+    if isinstance(layout.shape, tuple) and draw(st.booleans()):
+        modes = draw(st.integers(1, len(layout.shape)))
+        none = st.none() if keep else st.nothing()
+        return tuple(draw(none | tilers(layout[i], keep=keep)) for i in range(modes))
+    if draw(st.booleans()):
+        return draw(tiler_layouts(layout))
+    digits = _draw_digits(draw, leaves_of(layout.shape))
+    return prod(digits[: draw(st.integers(0, len(digits)))])
+
+
+@st.composite
+def product_operands(draw: st.DrawFn) -> tuple[Layout, Layout]:
+    """Draw a block and a tiler for which the products exist: the tiler's copies fit the gaps that the block leaves.
+
+    Returns
+    -------
+    tuple of Layout
+        (block, tiler), both injective.
+    """
+    digits = draw(st.lists(st.integers(2, 4), min_size=2, max_size=5))
+    block, free, place = [], [], 1
+    for digit in digits:
+        if draw(st.booleans()):
+            block.append((digit, place))
+        else:
+            free.append(digit)
+        place *= digit
+    block = draw(st.permutations(block)) if block else [(1, 0)]
+    runs = [run for run in _draw_runs(draw, free, whole=False) if run[0] > 1]
+    return nested_layout(draw, block, 3, 2), nested_layout(draw, (runs or [(1, 0)])[:5], 3, 2)
+
+
+@st.composite
+def target_shapes(draw: st.DrawFn, block: LayoutBase, *, max_copies: int = 8) -> tuple[int, ...]:
+    """Draw a shape that `tile_to_shape` can fill with `block`: of its rank or more, each mode a multiple of its mode.
+
+    Parameters
+    ----------
+    block : Layout or ComposedLayout
+    max_copies : int
+        Limit of the number of blocks that fill it.
+
+    Returns
+    -------
+    tuple of int
+    """
+    modes = block.shape if isinstance(block.shape, tuple) else (block.shape,)
+    sizes = [prod(leaves_of(mode)) for mode in modes] + [1] * draw(st.integers(0, 1))
+    copies, target = max_copies, []
+    for size in sizes:
+        factor = draw(st.integers(1, max(1, min(4, copies))))
+        copies //= factor
+        target.append(size * factor)
+    return tuple(target)
+
+
+__all__ = ["composable_pairs", "product_operands", "target_shapes", "tiler_layouts", "tilers"]

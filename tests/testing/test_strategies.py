@@ -1,0 +1,169 @@
+"""The strategies draw what they promise, reach what matters, and shrink to what a person can read."""
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import Phase, find, given, settings, strategies as st
+
+import cutepy.testing
+from cutepy.layouts import ComposedLayout, Layout, LayoutError, SmemPtr, composition, evenly_divides, sm90, to_text
+from cutepy.testing import strategies as lst
+from tests.layouts import brute_force as bf
+
+
+def depth(t):
+    return 1 + max(map(depth, t)) if isinstance(t, tuple) else 0
+
+
+def rank(t):
+    return len(t) if isinstance(t, tuple) else 1
+
+
+LIMITS = st.fixed_dictionaries(
+    {
+        "max_rank": st.integers(1, 4),
+        "max_depth": st.integers(2, 3),
+        "max_leaves": st.integers(1, 5),
+        "max_extent": st.integers(2, 9),
+        "max_size": st.integers(2, 100),
+        "size_one": st.booleans(),
+        "powers_of_two": st.booleans(),
+    }
+)
+
+
+@given(st.data(), LIMITS)
+def test_shapes_keep_to_their_limits(data, limits):
+    shape = data.draw(lst.shapes(**limits))
+    extents = bf.leaves(shape)
+    assert rank(shape) <= limits["max_rank"]
+    assert depth(shape) <= limits["max_depth"]
+    assert len(extents) <= limits["max_leaves"]
+    assert max(extents) <= limits["max_extent"]
+    assert bf.size(shape) <= limits["max_size"]
+    assert min(extents) >= (1 if limits["size_one"] else 2)
+    assert all(n & (n - 1) == 0 for n in extents) or not limits["powers_of_two"]
+
+
+@given(st.data(), st.integers(1, 5), st.integers(1, 3), st.integers(0, 3))
+def test_int_tuples_keep_to_their_limits(data, max_leaves, max_rank, max_depth):
+    t = data.draw(lst.int_tuples(st.just(0), max_leaves=max_leaves, max_rank=max_rank, max_depth=max_depth))
+    assert len(bf.leaves(t)) <= max_leaves
+    assert rank(t) <= max_rank
+    assert depth(t) <= max_depth
+
+
+@given(lst.layouts(compact=True))
+def test_compact_layouts_are_bijections(layout):
+    assert sorted(bf.table(layout)) == list(range(layout.size()))
+
+
+@given(lst.layouts(injective=True))
+def test_injective_layouts_are_injective(layout):
+    assert len(set(bf.table(layout))) == layout.size()
+
+
+@given(st.data(), lst.shapes(), st.integers(1, 20))
+def test_layouts_take_a_shape_and_keep_to_their_strides(data, shape, max_stride):
+    layout = data.draw(lst.layouts(shape, max_stride=max_stride, zero_strides=False))
+    assert layout.shape == shape
+    assert all(d > 0 for d in bf.leaves(layout.stride))
+    assert data.draw(lst.layouts(st.just(shape))).shape == shape
+
+
+@pytest.mark.parametrize(
+    ("strategy", "condition"),
+    [
+        (lst.layouts(), lambda x: 0 in bf.leaves(x.stride) and x.size() > 1),
+        (lst.layouts(signed=True), lambda x: any(d < 0 for d in bf.leaves(x.stride))),
+        (lst.layouts(), lambda x: len(set(bf.table(x))) < x.size() and 0 not in bf.leaves(x.stride)),
+        (lst.layouts(), lambda x: any(type(s) is tuple for s in (x.shape if type(x.shape) is tuple else ()))),
+        (lst.layouts(), lambda x: 1 in bf.leaves(x.shape) and x.rank() == 3),
+        (lst.composable_pairs(), lambda x: max(bf.table(x[1])) >= x[0].size() > 3),
+        (lst.composable_pairs(), lambda x: depth(composition(*x).shape) > depth(x[1].shape)),
+        (lst.product_operands(), lambda x: x[0].size() > 2 < x[1].size() and x[1].rank() > 1),
+        (lst.swizzles(), lambda x: x.shift < 0 < x.bits),
+        (lst.composed_layouts(nested=True), lambda x: isinstance(x.layoutA, ComposedLayout)),
+        (lst.composed_layouts(nested=True), lambda x: isinstance(x.layoutB, ComposedLayout)),
+        (lst.composed_layouts(pointers=True), lambda x: isinstance(x.offset, SmemPtr) and x.offset.address),
+        (lst.values(), lambda x: type(x) is tuple and any(isinstance(e, Layout) for e in x)),
+        (lst.tilers(Layout((4, (2, 6)))), lambda x: type(x) is tuple and None in x),
+        (lst.slice_coordinates((4, (2, 6))), lambda x: type(x) is tuple and type(x[1]) is tuple and None in x[1]),
+    ],
+    ids=str,
+)
+def test_what_matters_is_drawn(strategy, condition):
+    find(strategy, condition, settings=settings(max_examples=2000, derandomize=True, phases=[Phase.generate]))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "condition", "simplest"),
+    [
+        (lst.shapes(), lambda x: bf.size(x) >= 4, "4"),
+        (lst.layouts(), lambda x: x.size() >= 4, "4:0"),
+        (lst.layouts(compact=True), lambda x: x(1) > 1, "(2,2):(2,1)"),
+        (lst.composable_pairs(), lambda x: composition(*x).size() > 1, None),
+        (lst.swizzles(), lambda x: x.bits > 0, "Sw<1,0,1>"),
+        (lst.composed_layouts(), lambda x: x(1) != x.layoutA(1), None),
+    ],
+)
+def test_what_is_found_shrinks(strategy, condition, simplest):
+    found = to_text(find(strategy, condition, settings=settings(max_examples=2000, derandomize=True)))
+    assert found == simplest if simplest else len(found) < 25
+
+
+@given(st.data(), lst.shapes())
+def test_coordinates_lie_in_their_shape(data, shape):
+    assert Layout(shape)(data.draw(lst.coordinates(shape))) in range(bf.size(shape))
+    crd = data.draw(lst.slice_coordinates(Layout(shape)))
+    assert Layout(shape)(crd).size() <= bf.size(shape)
+    assert crd is None or None in bf.leaves(crd)
+
+
+@given(st.data(), lst.layouts())
+def test_tilers_divide(data, layout):
+    tiler = data.draw(lst.tiler_layouts(layout))
+    assert evenly_divides(layout.shape, tiler)
+    assert len(set(bf.table(tiler))) == tiler.size()
+    assert set(bf.table(tiler)) <= set(range(layout.size()))
+
+
+@given(st.data(), lst.layouts(max_size=16))
+def test_target_shapes_are_multiples(data, block):
+    target = data.draw(lst.target_shapes(block, max_copies=5))
+    sizes = [mode.size() for mode in block] + [1] * (len(target) - block.rank())
+    assert all(n % size == 0 for n, size in zip(target, sizes, strict=True))
+    assert bf.size(target) <= 5 * block.size()
+
+
+@settings(max_examples=max(50, settings().max_examples // 4))
+@given(lst.smem_tiles(max_copies=2, max_stages=2))
+def test_smem_tiles_are_bijections(tile):
+    assert tile.rank() == 3
+    assert sorted(bf.table(tile)) == list(range(tile.size()))
+
+
+@given(lst.gmma_atoms(), lst.gmma_atoms(pointer_swizzle=True), lst.wgmma_atom_names())
+def test_hopper_strategies_draw_what_hopper_has(atom, in_bytes, name):
+    assert isinstance(atom, (Layout, ComposedLayout))
+    assert isinstance(in_bytes.offset, SmemPtr)
+    assert sm90.wgmma_traits(name).name == name
+
+
+@given(lst.layouts(), lst.layouts())
+def test_any_two_layouts_are_mostly_not_composable(a, b):
+    # This is why composable_pairs exists: what it draws never fails.
+    try:
+        composition(a, b)
+    except LayoutError as error:
+        assert error.operation == "composition"
+
+
+def test_the_package_needs_hypothesis_for_the_strategies_only():
+    code = "import sys; sys.modules['hypothesis'] = None; import cutepy.testing as t; print(sorted(t.__all__))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['numerics', 'strategies']"
+    assert set(cutepy.testing.__all__) <= set(dir(cutepy.testing))
+    with pytest.raises(AttributeError, match=r"module 'cutepy.testing' has no attribute 'nothing'"):
+        _ = cutepy.testing.nothing
