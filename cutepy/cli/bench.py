@@ -51,7 +51,22 @@ def gemm_problems(suites: list[str], dtypes: list[str]) -> Iterator[GemmProblem]
 
 
 def run_gemm(suites: list[str], dtypes: list[str], json_path: Path | None = None) -> int:
-    """Measure our GEMM against torch.mm (cuBLAS); returns the process's exit code, 1 where a result is wrong."""
+    """Measure our GEMM against torch.mm (cuBLAS).
+
+    Parameters
+    ----------
+    suites : list of str
+        Of `GEMM_SUITES`.
+    dtypes : list of str
+        Of the operands, by torch's names.
+    json_path : Path, optional
+        Where to write the figures.
+
+    Returns
+    -------
+    int
+        Exit status: 1 where a result is wrong, 2 where nothing could be measured.
+    """
     import torch
 
     if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):

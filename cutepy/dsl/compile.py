@@ -6,6 +6,7 @@ that the compiled host code reads.
 """
 
 import ctypes
+import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,6 +32,13 @@ ELEMENT_TYPES: dict[str, Any] = {
 
 _TMA_ALIGNMENT_BITS = 128
 
+# In the host code, as LLVM-dialect MLIR: the shared-memory field of the launch's configuration, and what is put there.
+_CONSTANT = re.compile(r"(%\w+) = llvm\.mlir\.constant\((\d+) : i64\)")
+_LAUNCH_SMEM = re.compile(
+    r"(%\w+) = llvm\.getelementptr %\w+\[0, 2\].*struct<\(array<3 x i32>, array<3 x i32>, i64, ptr, ptr, i32\)>"
+)
+_STORE = re.compile(r"llvm\.store (%\w+), (%\w+) : i64")
+
 
 @dataclass(frozen=True)
 class Compiled:
@@ -46,13 +54,36 @@ class Compiled:
         The ELF image that the driver loads.
     """
 
-    function: Callable[..., Any]
+    function: Any
     ptx: str = field(repr=False)
     cubin: bytes = field(repr=False)
 
     def __call__(self, *arguments: object) -> None:
         """Run the host function, which launches its kernels on the stream it is given."""
         self.function(*arguments)
+
+    @property
+    def dynamic_smem_bytes(self) -> int:
+        """Dynamic shared memory of the one launch in the host code.
+
+        Raises
+        ------
+        ValueError
+            If the host code does not launch just once with a constant size.
+        """
+        constants: dict[str, int] = {}
+        sizes: list[int | None] = []
+        field = ""
+        for line in str(self.function.ir_module).splitlines():
+            if constant := _CONSTANT.search(line):
+                constants[constant[1]] = int(constant[2])
+            elif config_field := _LAUNCH_SMEM.search(line):
+                field = config_field[1]
+            elif (store := _STORE.search(line)) and store[2] == field:
+                sizes.append(constants.get(store[1]))
+        if len(sizes) != 1 or sizes[0] is None:
+            raise ValueError(f"the host code must launch once, with a constant shared-memory size, found {sizes}")
+        return sizes[0]
 
     @cached_property
     def resources(self) -> tuple[KernelResources, ...]:

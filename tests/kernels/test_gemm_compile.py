@@ -1,6 +1,7 @@
 """The GEMM compiles for sm_90a with no GPU, and its PTX and cubin hold what was meant."""
 
 import dataclasses
+from functools import cache
 
 import pytest
 
@@ -8,12 +9,9 @@ pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
 
-from cutepy.device import rules  # noqa: E402
 from cutepy.dsl import ptx  # noqa: E402
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm  # noqa: E402
-from cutepy.layouts import sm90  # noqa: E402
-
-PTX_TYPES = {"float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
+from cutepy.kernels.gemm.inspection import facts  # noqa: E402
 
 
 def config(a="float16", b=None, out="float16", majors="k k row", c=None, **tile):
@@ -43,66 +41,60 @@ CONFIGS = {
 }
 
 
-@pytest.fixture(scope="module", params=CONFIGS)
+@cache
+def compiled(name):
+    """Compile each configuration once."""
+    return compile_gemm(CONFIGS[name])
+
+
+@pytest.fixture(params=CONFIGS)
 def kernel(request):
-    """Compile each configuration once: (config, compiled)."""
-    chosen = CONFIGS[request.param]
-    return chosen, compile_gemm(chosen)
+    """Give (config, compiled)."""
+    return CONFIGS[request.param], compiled(request.param)
 
 
-def test_the_mma_is_the_one_that_was_meant(kernel):
-    chosen, compiled = kernel
-    signature = chosen.signature
-    shape = (64, chosen.tile_n, 256 // signature.operand_bits)
-    types = ("f32", PTX_TYPES[signature.a_dtype], PTX_TYPES[signature.b_dtype])
-    transposes = tuple(int(major == "mn") for major in (signature.a_major, signature.b_major))
-    mmas = ptx.wgmmas(compiled.ptx)
-    assert {(mma.shape_mnk, mma.types, mma.transpose) for mma in mmas} == {(shape, types, transposes)}
-    rows = chosen.tile_m // (64 * chosen.warpgroups)
-    assert len(mmas) == 2 * rows * chosen.tile_k // shape[2], "one set for the first K tile, one for the others"
-    assert {mma.accumulators for mma in mmas} == {chosen.tile_n // 2}
+def test_the_compiled_code_is_what_the_configuration_means(kernel):
+    """Instruction, transposes, whole descriptors, barriers, shared and local memory."""
+    chosen, code = kernel
+    for fact in facts(chosen, code):
+        assert fact.found == fact.meant, fact.name
 
 
-def test_descriptors_equal_those_of_the_layouts(kernel):
-    """Every descriptor that the first consumer thread makes is, whole, what cutepy computes from its own layouts."""
-    chosen, compiled = kernel
-    bits = chosen.signature.operand_bits
-    instruction_k = 256 // bits
-    b_start = chosen.stages * chosen.tile_m * chosen.tile_k * bits // 8
-    a, b = (
-        sm90.GmmaDescriptorIterator(
-            layout, major=major.upper(), bits=bits, mma_shape=(extent, instruction_k), base_address=start
-        )
-        for layout, major, extent, start in (
-            (chosen.a_layout, chosen.signature.a_major, 64, 0),
-            (chosen.b_layout, chosen.signature.b_major, chosen.tile_n, b_start),
-        )
-    )
-    expected = {
-        (int(a[row * chosen.warpgroups, k_block, 0]), int(b[0, k_block, 0]))
-        for row in range(chosen.tile_m // (64 * chosen.warpgroups))
-        for k_block in range(chosen.tile_k // instruction_k)
+def test_the_facts_are_spelled_as_expected():
+    """What is meant is written down here once more by hand, for one kernel."""
+    assert {fact.name: fact.meant for fact in facts(CONFIGS["half"], compiled("half"))} == {
+        "wgmma": "m64n256k16.f32.f16.f16",
+        "transposes of A, B": "(0, 0)",
+        "descriptors of A": "0x4000004000010000, 0x4000004000010002, 0x4000004000010004, 0x4000004000010006",
+        "descriptors of B": "0x4000004000011000, 0x4000004000011002, 0x4000004000011004, 0x4000004000011006",
+        "MMAs in the text": "8",
+        "mbarrier arrivals": "[1, 16, 1, 16, 1, 16, 1, 16]",
+        "shared memory": "229440 bytes",
+        "stack frame": "0 bytes",
     }
-    assert {mma.descriptors for mma in ptx.wgmmas(compiled.ptx, thread=rules.WARPGROUP_THREADS)} == expected
 
 
-def test_barriers_count_every_stage_and_arrival(kernel):
-    chosen, compiled = kernel
-    consumer_warps = 4 * chosen.warpgroups
-    empty = consumer_warps * (chosen.cluster_m + chosen.cluster_n - 1)
-    expected = [1, empty] * chosen.stages + [1, consumer_warps] * chosen.c_stages
-    assert ptx.mbarrier_counts(compiled.ptx) == expected
-
-
-def test_shared_memory_is_what_the_configuration_counted(kernel):
-    chosen, compiled = kernel
-    launches = str(compiled.function.ir_module)
-    assert f"llvm.mlir.constant({chosen.smem_bytes} : i64)" in launches
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("wgmma", ("m64n256k16.f32.f16.f16", "m64n256k16.f32.bf16.bf16")),
+        ("transposes of A, B", (", p, 1,  1, 0, 0;", ", p, 1,  1, 1, 0;")),
+        ("descriptors of A", ("4611686293305360384", "4611686293305294848")),
+        ("mbarrier arrivals", ("mbarrier.init.shared.b64", "mbarrier.inval.shared.b64")),
+    ],
+)
+def test_a_fact_that_does_not_hold_is_seen(name, change):
+    kernel = compiled("half")
+    assert change[0] in kernel.ptx
+    changed = dataclasses.replace(kernel, ptx=kernel.ptx.replace(*change))
+    broken = [fact.name for fact in facts(CONFIGS["half"], changed) if not fact.holds]
+    assert name in broken
+    assert all(fact.holds for fact in facts(CONFIGS["half"], kernel))
 
 
 def test_the_protocol_is_there(kernel):
-    chosen, compiled = kernel
-    count = ptx.opcodes(compiled.ptx)
+    chosen, code = kernel
+    count = ptx.opcodes(code.ptx)
 
     def total(*parts):
         return sum(n for opcode, n in count.items() if all(part in opcode for part in parts))
@@ -125,11 +117,11 @@ def test_the_protocol_is_there(kernel):
 
 
 def test_nothing_spills_and_nothing_is_in_local_memory(kernel):
-    chosen, compiled = kernel
-    (resources,) = compiled.resources
+    chosen, code = kernel
+    (resources,) = code.resources
     assert resources.name.startswith(chosen.name)
     assert resources.frame_bytes == 0
-    assert ".local" not in compiled.ptx
+    assert ".local" not in code.ptx
     assert resources.registers * chosen.threads <= 64 * 1024
 
 

@@ -6,9 +6,13 @@ import random
 import pytest
 
 torch = pytest.importorskip("torch")
+pytest.importorskip("cutlass")
 pytestmark = pytest.mark.gpu
 
-from cutepy.kernels.gemm import gemm  # noqa: E402
+from cuda.bindings.driver import CUstream  # noqa: E402
+
+from cutepy.dsl.compile import MatrixArgument  # noqa: E402
+from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm, gemm  # noqa: E402
 from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
 from cutepy.testing.numerics import gemm_tolerance, relative_error  # noqa: E402
 
@@ -94,6 +98,41 @@ def test_every_pair_of_8_bit_floats(dtypes):
 @pytest.mark.parametrize(("c_dtype", "c_mode"), list(itertools.product((F16, BF16, F32), (0, 1))))
 def test_every_kind_of_c(c_dtype, c_mode, out_dtype, out_mode):
     check(matrix(264, 136, F16), matrix(328, 136, F16), matrix(264, 328, c_dtype, c_mode), out_dtype, out_mode)
+
+
+@pytest.mark.parametrize(("cluster_m", "cluster_n"), [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1)])
+@pytest.mark.parametrize(
+    ("tile_m", "tile_n", "stages"),
+    [(128, 256, 0), (128, 256, 2), (256, 128, 0), (128, 96, 3), (64, 256, 0), (64, 64, 8), (192 * 2, 64, 0)],
+)
+def test_every_kind_of_tile_and_cluster(tile_m, tile_n, stages, cluster_m, cluster_n):
+    """Ragged problems whose last clusters lie partly or wholly outside, with more tiles than SMs."""
+    signature = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16", a_major="mn")
+    config = GemmConfig(
+        signature=signature,
+        tile_m=tile_m,
+        tile_n=tile_n,
+        warpgroups=1 if tile_m == 64 else 2,
+        stages=stages,
+        cluster_m=cluster_m,
+        cluster_n=cluster_n,
+        band_rows=3,
+    )
+    kernel = compile_gemm(config)
+    stream = CUstream(torch.cuda.current_stream().cuda_stream)
+    for m, n, k in ((tile_m * 9 + 8, tile_n * 31 + 8, 8 * 41), (8, 8, 8), (2000, 24, 1000)):
+        a, b = matrix(m, k, F16, 0), matrix(n, k, F16)
+        out, buffer = poisoned(m, n, F16)
+        kernel(
+            MatrixArgument(a.data_ptr(), m, k, a.stride(1)),
+            MatrixArgument(b.data_ptr(), n, k, b.stride(0)),
+            None,
+            MatrixArgument(out.data_ptr(), m, n, out.stride(0)),
+            torch.cuda.get_device_properties(0).multi_processor_count,
+            stream,
+        )
+        assert relative_error(out, gemm_reference(a, b)) <= gemm_tolerance(k, 16, "float16"), (m, n, k)
+        assert int(buffer.isnan().sum()) == buffer.numel() - out.numel()
 
 
 @pytest.mark.parametrize("layer", LLAMA_3_8B)

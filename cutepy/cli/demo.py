@@ -1,0 +1,118 @@
+"""`cutepy demo`: the tutorial's layouts, then a GEMM made of them: compiled, checked, and run where there is a GPU."""
+
+import importlib.util
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from cutepy.kernels.gemm import GemmConfig
+
+_SIZES = ((4096, 4096, 4096), (1000, 2008, 1544))
+_FLUSH = 256 * 2**20
+
+
+def run(write: Callable[[str], None] = typer.echo) -> int:
+    """Print the tutorial, then compile the GEMM, check it, and run it on a Hopper GPU if there is one.
+
+    Parameters
+    ----------
+    write : callable
+        Takes a line of text.
+
+    Returns
+    -------
+    int
+        Exit status: 0 if all that could be checked here is right.
+    """
+    from cutepy.cli import tutorial
+
+    failed = tutorial.run(write) > 0
+    write("")
+    missing = [name for name in ("cutlass", "torch") if importlib.util.find_spec(name) is None]
+    if missing:
+        write(f"The GEMM needs {' and '.join(missing)}: pip install 'cutepy[dsl]'")
+        return 1
+    failed |= _compile(write) > 0
+    write("")
+    failed |= _run(write) > 0
+    return int(failed)
+
+
+def _compile(write: Callable[[str], None]) -> int:
+    """Compile the kernel of the first size and compare it with its configuration; gives the number of differences."""
+    from cutepy.kernels.gemm import GemmSignature, compile_gemm, select_config
+    from cutepy.kernels.gemm.inspection import facts
+
+    half = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+    config = select_config(half, *_SIZES[0])
+    _describe(config, write)
+    start = time.perf_counter()
+    compiled = compile_gemm(config)
+    write(f"Compiled for sm_90a in {time.perf_counter() - start:.1f} s. Meant, and read back from PTX and cubin:")
+    read_back = facts(config, compiled)
+    width = max(len(fact.name) for fact in read_back)
+    for fact in read_back:
+        write(f"  {fact.name:<{width}}  {fact.meant}")
+        write(f"  {'':<{width}}  {fact.found}  {'equal' if fact.holds else 'DIFFERS'}")
+    return sum(not fact.holds for fact in read_back)
+
+
+def _describe(config: "GemmConfig", write: Callable[[str], None]) -> None:
+    write(f"The GEMM D = A B^T, fp16, as configured for M x N x K = {' x '.join(map(str, _SIZES[0]))}:")
+    write(f"  output tile {config.tile_m} x {config.tile_n}, {config.stages} stages of K = {config.tile_k}")
+    write(f"  {config.warpgroups} consumer warpgroups, {config.accumulator_registers} accumulator registers a thread")
+    write(f"  clusters of {config.cluster_m} x {config.cluster_n} CTAs share tiles by multicast")
+    write(f"  sA  {config.a_layout}")
+    write(f"  sB  {config.b_layout}")
+
+
+def _run(write: Callable[[str], None]) -> int:
+    """Run the GEMM against float64 and beside cuBLAS; gives the number of wrong results."""
+    import torch
+
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
+        found = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+        write(f"Running it needs a Hopper GPU (compute capability 9.0), and here is {found}:")
+        write("the kernel above was compiled and checked, but not run.")
+        return 0
+    from cutepy.kernels.gemm import gemm
+    from cutepy.kernels.gemm.reference import gemm_reference
+    from cutepy.testing.numerics import gemm_tolerance, relative_error
+
+    write(f"On {torch.cuda.get_device_name()}:")
+    wrong = 0
+    for m, n, k in _SIZES:
+        a = torch.randn((m, k), device="cuda").half()
+        b = torch.randn((n, k), device="cuda").half()
+        out = torch.full((m, n), float("nan"), device="cuda", dtype=torch.float16)
+        gemm(a, b, out=out)
+        error, bound = relative_error(out, gemm_reference(a, b)), gemm_tolerance(k, 16, "float16")
+        verdict = "right" if error <= bound else "WRONG"
+        wrong += verdict == "WRONG"
+        write(f"  {m} x {n} x {k}: relative error {error:.1e} (bound {bound:.1e}), {verdict}")
+        ours, theirs = _time_us(partial(gemm, a, b, out=out)), _time_us(partial(torch.mm, a, b.t(), out=out))
+        teraflops = 2e-6 * m * n * k / ours
+        write(f"    {ours:.1f} us, {teraflops:.0f} TFLOP/s; cuBLAS {theirs:.1f} us")
+    write("For figures by the full protocol: python -m cutepy bench gemm")
+    return wrong
+
+
+def _time_us(launch: Callable[[], object], repeats: int = 20) -> float:
+    """Time single launches with a cold L2 cache; gives the median in microseconds."""
+    import torch
+
+    flush = torch.empty(_FLUSH, dtype=torch.int8, device="cuda")
+    times: list[float] = []
+    for _ in range(repeats + 2):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        flush.zero_()
+        start.record()
+        launch()
+        end.record()
+        end.synchronize()
+        times.append(float(start.elapsed_time(end)) * 1e3)
+    return sorted(times[2:])[repeats // 2]

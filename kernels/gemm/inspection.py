@@ -1,0 +1,96 @@
+"""Compare what the compiler made of a configuration with what it was meant to make; needs no GPU."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from cutepy.device import rules
+from cutepy.dsl import ptx
+from cutepy.dsl.compile import Compiled
+from cutepy.kernels.gemm.config import GemmConfig
+from cutepy.layouts import sm90
+
+_PTX_TYPES = {"float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One thing that can be read back from compiled code.
+
+    Attributes
+    ----------
+    name : str
+        What it is.
+    meant, found : str
+        As the configuration has it, and as the compiled code has it.
+    """
+
+    name: str
+    meant: str
+    found: str
+
+    @property
+    def holds(self) -> bool:
+        """Whether the two agree."""
+        return self.meant == self.found
+
+
+def facts(config: GemmConfig, compiled: Compiled) -> list[Fact]:
+    """Read back the MMA, its descriptors, the barriers, shared memory and local memory of a compiled kernel."""
+    return [
+        *_mma_facts(config, compiled.ptx),
+        _barrier_fact(config, compiled.ptx),
+        Fact("shared memory", f"{config.smem_bytes} bytes", f"{compiled.dynamic_smem_bytes} bytes"),
+        Fact("stack frame", "0 bytes", f"{compiled.resources[0].frame_bytes} bytes"),
+    ]
+
+
+def _mma_facts(config: GemmConfig, text: str) -> Iterator[Fact]:
+    signature = config.signature
+    mmas = ptx.wgmmas(text, thread=rules.WARPGROUP_THREADS)  # the first consumer thread
+    n, k = config.tile_n, 256 // signature.operand_bits
+    types = f"f32.{_PTX_TYPES[signature.a_dtype]}.{_PTX_TYPES[signature.b_dtype]}"
+    found = {f"m{m.shape_mnk[0]}n{m.shape_mnk[1]}k{m.shape_mnk[2]}.{'.'.join(m.types)}" for m in mmas}
+    yield Fact("wgmma", f"m64n{n}k{k}.{types}", _join(found))
+    meant = tuple(int(major == "mn") for major in (signature.a_major, signature.b_major))
+    yield Fact("transposes of A, B", str(meant), _join(str(m.transpose) for m in mmas))
+    descriptors = [(int(a), int(b)) for a, b in _descriptors(config)]
+    for operand, name in enumerate("AB"):
+        yield Fact(
+            f"descriptors of {name}",
+            _join(f"{pair[operand]:#018x}" for pair in descriptors),
+            _join(f"{m.descriptors[operand]:#018x}" for m in mmas),
+        )
+    # The first K tile overwrites the accumulators and the loop adds to them: the MMAs are there twice.
+    yield Fact("MMAs in the text", str(2 * len(descriptors)), str(len(mmas)))
+
+
+def _descriptors(config: GemmConfig) -> Iterator[tuple[sm90.GmmaDescriptor, sm90.GmmaDescriptor]]:
+    """Give the (A, B) descriptors of the first consumer thread's MMAs in stage 0, shared memory starting at 0."""
+    signature, bits = config.signature, config.signature.operand_bits
+    k = 256 // bits
+    b_address = config.stages * rules.tile_bytes(config.tile_m, config.tile_k, bits)
+    a = sm90.GmmaDescriptorIterator(
+        config.a_layout, major="K" if signature.a_major == "k" else "MN", bits=bits, mma_shape=(64, k), base_address=0
+    )
+    b = sm90.GmmaDescriptorIterator(
+        config.b_layout,
+        major="K" if signature.b_major == "k" else "MN",
+        bits=bits,
+        mma_shape=(config.tile_n, k),
+        base_address=b_address,
+    )
+    for k_block in range(config.tile_k // k):
+        for row in range(0, config.tile_m // 64, config.warpgroups):
+            yield a[row, k_block, 0], b[0, k_block, 0]
+
+
+def _barrier_fact(config: GemmConfig, text: str) -> Fact:
+    warps = config.warpgroups * rules.WARPGROUP_THREADS // rules.WARP_THREADS
+    released = rules.empty_barrier_arrivals(warps, (config.cluster_m, config.cluster_n))
+    meant = [1, released] * config.stages + [1, warps] * config.c_stages
+    return Fact("mbarrier arrivals", str(meant), str(ptx.mbarrier_counts(text)))
+
+
+def _join(values: Iterable[str]) -> str:
+    """List the distinct values, in the order in which they appear."""
+    return ", ".join(dict.fromkeys(values))
