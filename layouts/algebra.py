@@ -19,7 +19,7 @@ from .basis import ScaledBasis, basis_get, has_basis
 from .composed import ComposedLayout, compose
 from .coordinates import compact_col_major
 from .errors import LayoutError, operation
-from .int_tuple import IntTuple, ceil_div, flatten_to_tuple, product, shape_of, truncated_div, unwrap
+from .int_tuple import IntTuple, ceil_div, flatten_modes, flatten_to_tuple, product, shape_of, truncated_div, unwrap
 from .layout import Layout, LayoutBase, concat_layouts, raw_layout
 from .modes import coprofile, filter_zeros
 from .swizzle import Swizzle, make_swizzle
@@ -67,7 +67,7 @@ def coalesce(layout: AnyLayout, profile: IntTuple = None) -> AnyLayout:
     (2,6):(1,2)
     """
     if isinstance(layout, Layout):
-        if isinstance(profile, tuple):
+        if profile.__class__ is tuple:
             return by_mode("coalesce", coalesce, layout, profile, keep=True)
         return raw_layout(*_coalesce(layout._shape, layout._stride))
     if isinstance(layout, ComposedLayout):
@@ -86,7 +86,7 @@ Pair = tuple[IntTuple, IntTuple]
 def _coalesce(shape: IntTuple, stride: IntTuple) -> Pair:
     if shape.__class__ is not tuple:
         return (1, 0) if shape == 1 else (shape, stride)
-    return _merge(flatten_to_tuple(shape), flatten_to_tuple(stride))
+    return _merge(*flatten_modes(shape, stride))
 
 
 def _merge(shapes: Sequence[Any], strides: Sequence[Any]) -> Pair:
@@ -112,7 +112,7 @@ def _coalesce_unbounded(shape: IntTuple, stride: IntTuple) -> Pair:
     """Coalesce keeping the function also beyond the domain, where the last mode goes on."""
     if shape.__class__ is not tuple:
         return (shape, stride) if shape != 1 else (2, stride)
-    shapes, strides = flatten_to_tuple(shape), flatten_to_tuple(stride)
+    shapes, strides = flatten_modes(shape, stride)
     if shapes and shapes[-1] == 1:
         shapes = (*shapes[:-1], 2)  # any extent but 1, so that the last stride survives
     return _merge(shapes, strides)
@@ -143,8 +143,7 @@ def filter(layout: AnyLayout, profile: IntTuple = None) -> AnyLayout:
 def _filter(shape: IntTuple, stride: IntTuple) -> Pair:
     if shape.__class__ is not tuple:
         return (1, 0) if shape == 1 or stride == 0 else (shape, stride)
-    strides = flatten_to_tuple(stride)
-    shapes = flatten_to_tuple(shape)
+    shapes, strides = flatten_modes(shape, stride)
     if 0 in strides:
         shapes = tuple([s if d != 0 else 1 for s, d in zip(shapes, strides)])  # noqa: B905 - hot
     return _merge(shapes, strides)
@@ -171,7 +170,8 @@ def composition(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
     -------
     Layout or ComposedLayout
         Compatible with `layoutB`. A swizzle before a layout gives a composed layout; one after a layout moves to its
-        left, where its bits allow that.
+        left, where its masks become runs of bits again; as CuTe, this trusts the layout to keep each mask's bits in
+        order.
 
     Examples
     --------
@@ -230,15 +230,21 @@ def compose_layouts(a: Layout, b: Layout) -> Layout:
 
 def _compose_modes(a: Layout, shapes: IntTuple, strides: IntTuple, shape: IntTuple, stride: IntTuple) -> Pair:
     """Compose coalesced modes ``shapes:strides`` with each leaf of ``shape:stride``."""
-    if shape.__class__ is tuple:
-        if not shape:
-            raise LayoutError("composition", (a, raw_layout(shape, stride)), "the right operand must have a mode")
-        new_shapes, new_strides = [], []
-        for s, d in zip(shape, stride):  # noqa: B905 - hot; a layout is congruent
-            new_shape, new_stride = _compose_modes(a, shapes, strides, s, d)
-            new_shapes.append(new_shape)
-            new_strides.append(new_stride)
-        return tuple(new_shapes), tuple(new_strides)
+    if shape.__class__ is not tuple:
+        return _compose_leaf(a, shapes, strides, shape, stride)
+    if not shape:
+        raise LayoutError("composition", (a, raw_layout(shape, stride)), "the right operand must have a mode")
+    new_shapes, new_strides = [], []
+    for s, d in zip(shape, stride):  # noqa: B905 - hot; a layout is congruent
+        compose_mode = _compose_modes if s.__class__ is tuple else _compose_leaf
+        new_shape, new_stride = compose_mode(a, shapes, strides, s, d)
+        new_shapes.append(new_shape)
+        new_strides.append(new_stride)
+    return tuple(new_shapes), tuple(new_strides)
+
+
+def _compose_leaf(a: Layout, shapes: IntTuple, strides: IntTuple, shape: int, stride: Any) -> Pair:  # noqa: ANN401
+    """Walk the modes of the left operand with one integer mode: divide its stride out, then its shape."""
     if stride.__class__ is ScaledBasis:
         shapes, strides = basis_get(stride, shapes), basis_get(stride, strides)
         stride = stride.value
@@ -246,11 +252,6 @@ def _compose_modes(a: Layout, shapes: IntTuple, strides: IntTuple, shape: IntTup
         return shape, 0
     if shapes.__class__ is not tuple:
         return shape, stride * strides
-    return _compose_leaf(a, shapes, strides, shape, stride)
-
-
-def _compose_leaf(a: Layout, shapes: tuple[Any, ...], strides: tuple[Any, ...], shape: int, stride: int) -> Pair:
-    """Walk the modes of the left operand with one integer mode: divide its stride out, then its shape."""
     new_shapes: list[int] = []
     new_strides: list[Any] = []
     rest, step = shape, stride
@@ -368,7 +369,10 @@ def complement_layout(layout: Layout, cotarget: IntTuple | None) -> Layout:
         new_shapes.append(gap)
         new_strides.append(reached)
         reached = d * s
-    new_shapes.append(product(ceil_div(cotarget, reached)))
+    left = (
+        -(-cotarget // reached) if cotarget.__class__ is int and reached > 0 else product(ceil_div(cotarget, reached))
+    )
+    new_shapes.append(left)
     new_strides.append(reached)
     return raw_layout(*_merge(new_shapes, new_strides))
 

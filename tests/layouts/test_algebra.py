@@ -225,11 +225,19 @@ def test_composition_of_a_swizzle_and_a_layout(swizzle, layout):
     assert bf.table(composition(swizzle, layout)) == [bf.swizzle(swizzle, i) for i in bf.table(layout)]
 
 
+def fields(swizzle):
+    """The swizzle's domain as a shape: kept bits, a mask, the bits between, the other mask.
+
+    A layout that keeps each of them whole carries the swizzle over. One that reorders the bits within a mask does not,
+    and neither CuTe nor we notice.
+    """
+    mask = 1 << swizzle.bits
+    return 1 << swizzle.base, mask, 1 << abs(swizzle.shift) - swizzle.bits, mask
+
+
 @given(st.data(), lst.swizzles())
 def test_composition_of_a_layout_and_a_swizzle_moves_the_swizzle_left(data, swizzle):
-    field = 1 << swizzle.bits
-    fields = (1 << swizzle.base, field, 1 << abs(swizzle.shift) - swizzle.bits, field)
-    layout = data.draw(lst.layouts(fields, compact=True))
+    layout = data.draw(lst.layouts(fields(swizzle), compact=True))
     result = composition(layout, swizzle)
     assert bf.table(result) == [bf.extended(layout, bf.swizzle(swizzle, i)) for i in range(layout.size())]
 
@@ -369,18 +377,13 @@ def test_inverses_of_all_small_layouts():
                 assert [bf.extended(inverse, i) for i in values] == list(range(len(values)))
 
 
-@given(lst.layouts(compact=True, powers_of_two=True), lst.swizzles(max_base=2))
-def test_inverses_of_a_swizzled_bijection(layout, swizzle):
-    rows = max(1, swizzle.size() // layout.size())
-    whole = make_layout(layout, Layout(rows, layout.size()))
-    swizzled = composition(swizzle, whole)
+@given(st.data(), lst.swizzles(max_base=2))
+def test_inverses_of_a_swizzled_bijection(data, swizzle):
+    layout = data.draw(lst.layouts(fields(swizzle), compact=True))
+    swizzled = composition(swizzle, layout)
     for invert in (left_inverse, right_inverse):
-        try:
-            inverse = invert(swizzled)
-        except LayoutError as error:
-            assert "masks" in str(error)
-        else:
-            assert [bf.extended(inverse, i) for i in bf.table(swizzled)] == list(range(whole.size()))
+        inverse = invert(swizzled)
+        assert [bf.extended(inverse, i) for i in bf.table(swizzled)] == list(range(layout.size()))
 
 
 @given(lst.layouts(compact=True, powers_of_two=True), lst.swizzles(), st.integers(1, 32))
