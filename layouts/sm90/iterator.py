@@ -7,6 +7,7 @@ CuTe ``atom/mma_traits_sm90_gmma.hpp``, ``DescriptorIterator`` and ``MakeTensor<
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..algebra import AnyLayout
@@ -22,6 +23,7 @@ from .gmma import check_bits, check_major, split_swizzle
 from .thrfrg import partition_smem
 
 
+@dataclass(frozen=True)
 class GmmaDescriptorIterator:
     """The descriptors of an operand in shared memory: (MMA tile, block along MN, block along K, stage) -> descriptor.
 
@@ -55,35 +57,35 @@ class GmmaDescriptorIterator:
     '0x4000008000000140'
     """
 
-    def __init__(
-        self,
-        smem_layout: AnyLayout,
-        *,
-        major: Major,
-        bits: int,
-        mma_shape: tuple[int, int],
-        base_address: int = 0,
-    ) -> None:
-        operands = (smem_layout, mma_shape)
-        check_major("GmmaDescriptorIterator", operands, major)
+    smem_layout: AnyLayout
+    major: Major = field(kw_only=True)
+    bits: int = field(kw_only=True)
+    mma_shape: tuple[int, int] = field(kw_only=True)
+    base_address: int = field(default=0, kw_only=True)
+    partition: Layout = field(init=False, compare=False)
+    """The operand by MMAs, in elements: what CuTe's ``tCsA`` is."""
+    first: GmmaDescriptor = field(init=False, compare=False)
+    """The descriptor of the first MMA tile of the first stage."""
+    layout: Layout = field(init=False, compare=False)
+    """What each coordinate adds to the start address, in 16-byte units."""
+
+    def __post_init__(self) -> None:
+        smem, bits = self.smem_layout, self.bits
+        operands = (smem, self.mma_shape)
+        check_major("GmmaDescriptorIterator", operands, self.major)
         check_bits("GmmaDescriptorIterator", operands, bits)
-        parts = split_swizzle("GmmaDescriptorIterator", smem_layout, bits)
+        parts = split_swizzle("GmmaDescriptorIterator", smem, bits)
         if parts.offset_elems:
             raise LayoutError("GmmaDescriptorIterator", operands, "the layout must have offset 0", "pass base_address=")
         try:
-            partition = partition_smem(parts.tile, mma_shape)
+            partition = partition_smem(parts.tile, self.mma_shape)
         except LayoutError as error:
             raise error.within("GmmaDescriptorIterator", operands) from error
-        tile = partition[0]
-        swizzled = smem_layout if isinstance(smem_layout, Layout) else ComposedLayout(smem_layout.layoutB, 0, tile)
-        self.partition: Layout = partition
-        """The operand by MMAs, in elements: what CuTe's ``tCsA`` is."""
-        self.first: GmmaDescriptor = make_gmma_desc(
-            tile if isinstance(smem_layout, Layout) else swizzled, major=major, bits=bits, start_address=base_address
-        )
-        """The descriptor of the first MMA tile of the first stage."""
-        self.layout: Layout = replace(recast_layout(partition, bits, UNIT_BITS), 0, Layout(1, 0))
-        """What each coordinate adds to the start address, in 16-byte units."""
+        tile = partition[0] if isinstance(smem, Layout) else ComposedLayout(smem.layoutB, 0, partition[0])
+        first = make_gmma_desc(tile, major=self.major, bits=bits, start_address=self.base_address)
+        object.__setattr__(self, "partition", partition)
+        object.__setattr__(self, "first", first)
+        object.__setattr__(self, "layout", replace(recast_layout(partition, bits, UNIT_BITS), 0, Layout(1, 0)))
 
     def __getitem__(self, coordinate: tuple[Any, ...]) -> GmmaDescriptor:
         """Return the descriptor at (mn_block, k_block) or (mn_block, k_block, stage), each an index or a coordinate.
@@ -106,5 +108,5 @@ class GmmaDescriptorIterator:
                 )
         return self.first.advance(int(self.layout(0, *coordinate)) * UNIT_BYTES)
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return f"GmmaDescriptorIterator({hex(self.first)} o {self.layout})"

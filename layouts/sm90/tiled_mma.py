@@ -7,6 +7,8 @@ CuTe ``atom/mma_atom.hpp``, ``TiledMMA`` and ``ThrMMA``.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from ..algebra import AnyLayout, Tiler, complement, composition, right_inverse
@@ -14,6 +16,7 @@ from ..errors import LayoutError
 from ..int_tuple import IntTuple, product
 from ..layout import Layout, make_fragment_like, make_layout
 from ..modes import rank
+from ..notation import to_text
 from ..tiling import tiled_product
 from .arch import Major
 from .iterator import GmmaDescriptorIterator
@@ -25,7 +28,10 @@ Operand = Literal["A", "B", "C"]
 _MODES: dict[Operand, tuple[int, int]] = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}
 """Which of M, N, K an operand has."""
 
+_ONE_ATOM = Layout((1, 1, 1))
 
+
+@dataclass(frozen=True)
 class TiledMMA:
     """MMA atoms tiled over M, N and K: a map from (thread, value) to elements of A, B and C.
 
@@ -57,26 +63,24 @@ class TiledMMA:
     ((2, 2, 8), 1, 2)
     """
 
-    def __init__(
-        self,
-        traits: WgmmaTraits,
-        atom_layout_mnk: Layout | None = None,
-        permutation_mnk: tuple[Tiler, Tiler, Tiler] = (None, None, None),
-    ) -> None:
-        atoms = Layout((1, 1, 1)) if atom_layout_mnk is None else atom_layout_mnk
-        operands = (traits.name, atoms, permutation_mnk)
-        if not isinstance(atoms, Layout) or rank(atoms) != 3:
-            raise LayoutError("TiledMMA", operands, "atom_layout_mnk must be a layout of rank 3, (M, N, K)")
-        if not isinstance(permutation_mnk, tuple) or len(permutation_mnk) != 3:
-            raise LayoutError("TiledMMA", operands, "permutation_mnk must be a tuple of 3 tilers, for M, N and K")
-        self.traits = traits
-        self.atom_layout_mnk = atoms
-        self.permutation_mnk = permutation_mnk
-        self.thr_layout_vmnk: Layout = tiled_product(traits.thr_id, atoms)
-        """(thread in atom, m, n, k) -> thread."""
+    traits: WgmmaTraits
+    atom_layout_mnk: Layout = _ONE_ATOM
+    permutation_mnk: tuple[Tiler, Tiler, Tiler] = (None, None, None)
 
-    def __repr__(self) -> str:
-        return f"TiledMMA({self.traits.name}, {self.atom_layout_mnk}, {self.permutation_mnk})"
+    def __post_init__(self) -> None:
+        operands = (self.traits.name, self.atom_layout_mnk, self.permutation_mnk)
+        if not isinstance(self.atom_layout_mnk, Layout) or rank(self.atom_layout_mnk) != 3:
+            raise LayoutError("TiledMMA", operands, "atom_layout_mnk must be a layout of rank 3, (M, N, K)")
+        if not isinstance(self.permutation_mnk, tuple) or len(self.permutation_mnk) != 3:
+            raise LayoutError("TiledMMA", operands, "permutation_mnk must be a tuple of 3 tilers, for M, N and K")
+
+    def __str__(self) -> str:
+        return f"TiledMMA({self.traits.name}, {self.atom_layout_mnk}, {to_text(self.permutation_mnk)})"
+
+    @cached_property
+    def thr_layout_vmnk(self) -> Layout:
+        """(thread in atom, m, n, k) -> thread."""
+        return tiled_product(self.traits.thr_id, self.atom_layout_mnk)  # type: ignore[no-any-return]
 
     @property
     def thr_size(self) -> int:

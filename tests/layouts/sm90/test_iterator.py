@@ -12,7 +12,7 @@ def test_coordinates_are_indices_or_hierarchical():
     assert size(descriptors.layout, 2) == 4
     assert descriptors[1, 3, 2] == descriptors[1, (1, 1), 2]
     assert descriptors[0, 0, 0] == descriptors.first
-    assert repr(descriptors).startswith(f"GmmaDescriptorIterator({hex(descriptors.first)} o (1,2,(2,2),(1,3)):")
+    assert str(descriptors).startswith(f"GmmaDescriptorIterator({hex(descriptors.first)} o (1,2,(2,2),(1,3)):")
 
 
 def test_a_descriptor_is_that_of_its_tile():

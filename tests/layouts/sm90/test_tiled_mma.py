@@ -140,7 +140,7 @@ def test_the_hardwares_majors_are_enforced(name, operand, message):
     [
         ((Layout((2, 1)),), "atom_layout_mnk must be a layout of rank 3"),
         (((2, 1, 1),), "atom_layout_mnk must be a layout of rank 3"),
-        ((None, (None, None)), "permutation_mnk must be a tuple of 3 tilers"),
+        ((Layout((1, 1, 1)), (None, None)), "permutation_mnk must be a tuple of 3 tilers"),
     ],
 )
 def test_bad_tilings_are_errors(arguments, message):
@@ -155,4 +155,11 @@ def test_bad_partitions_are_errors():
     with pytest.raises(LayoutError, match="need rank >= 2, got 1"):
         mma.thrfrg_C(Layout(64))
     assert rank(mma.thrfrg_C(Layout((64, 16, 5)))) == 2
-    assert repr(mma) == f"TiledMMA({SS}, (1,1,1):(0,0,0), (None, None, None))"
+
+
+def test_a_tiling_is_a_value():
+    mma = sm90.TiledMMA(sm90.wgmma_traits(SS))
+    assert str(mma) == f"TiledMMA({SS}, (1,1,1):(0,0,0), <_,_,_>)"
+    assert mma == sm90.TiledMMA(sm90.wgmma_traits(SS), Layout((1, 1, 1)))
+    assert hash(mma) == hash(sm90.TiledMMA(sm90.wgmma_traits(SS)))
+    assert mma != sm90.TiledMMA(sm90.wgmma_traits(SS), Layout((2, 1, 1)))
