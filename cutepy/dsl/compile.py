@@ -130,6 +130,20 @@ def symbolic_stream() -> object:
     return make_fake_stream()
 
 
+class _Argument:
+    """An argument of a compiled function in the form it is read: bytes at an address that stays for its lifetime."""
+
+    __slots__ = ("_pointers", "_value")
+
+    def __init__(self, value: Any) -> None:  # noqa: ANN401 - any ctypes object
+        self._value = value
+        self._pointers = [ctypes.addressof(value)]
+
+    def __c_pointers__(self) -> list[int]:
+        """Give the address, as the DSL's launcher asks for it."""
+        return self._pointers
+
+
 class _Matrix(ctypes.Structure):
     """The bytes that compiled host code reads for a symbolic matrix: address, both extents, the dynamic stride."""
 
@@ -141,11 +155,11 @@ class _Matrix(ctypes.Structure):
     )
 
 
-class MatrixArgument:
-    """A matrix given by address, extents and leading stride, in the form compiled functions take.
+class MatrixArgument(_Argument):
+    """A matrix given by address, extents and leading stride, for a function compiled with a `symbolic_matrix`.
 
-    Building one costs well under a microsecond, where a DLPack exchange costs several; the caller keeps the
-    memory alive until the launch, and answers for what `symbolic_matrix` assumed.
+    Building one costs about a microsecond, where a DLPack exchange costs several; the caller keeps the memory alive
+    until the launch, and answers for what `symbolic_matrix` assumed.
 
     Parameters
     ----------
@@ -157,12 +171,36 @@ class MatrixArgument:
         Elements between neighbours along the mode that is not contiguous; a multiple of 16 bytes.
     """
 
-    __slots__ = ("_matrix", "_pointers")
+    __slots__ = ()
 
     def __init__(self, address: int, rows: int, columns: int, leading_stride: int) -> None:
-        self._matrix = _Matrix(address, rows, columns, leading_stride)
-        self._pointers = [ctypes.addressof(self._matrix)]
+        super().__init__(_Matrix(address, rows, columns, leading_stride))
+
+
+class Int32Argument(_Argument):
+    """A 32-bit number, for a function compiled with a `cutlass.Int32`."""
+
+    __slots__ = ()
+
+    def __init__(self, value: int) -> None:
+        super().__init__(ctypes.c_int32(value))
+
+
+class StreamArgument(_Argument):
+    """A CUDA stream given by its handle, for a function compiled with a `symbolic_stream`."""
+
+    __slots__ = ()
+
+    def __init__(self, handle: int) -> None:
+        super().__init__(ctypes.c_void_p(handle))
+
+
+class _Absent:
+    """The argument of a parameter that was compiled as None: nothing is read."""
 
     def __c_pointers__(self) -> list[int]:
-        """Give the address of the description, as the DSL's launcher asks for it."""
-        return self._pointers
+        return []
+
+
+ABSENT = _Absent()
+"""Passed to a compiled function for a parameter that was compiled as None."""

@@ -2,23 +2,37 @@
 
 import threading
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
 import torch
 
-from cutepy.dsl.compile import Compiled, compile_sm90a, symbolic_matrix, symbolic_stream
+from cutepy.dsl.compile import (
+    ABSENT,
+    Compiled,
+    Int32Argument,
+    MatrixArgument,
+    StreamArgument,
+    compile_sm90a,
+    symbolic_matrix,
+    symbolic_stream,
+)
 from cutepy.kernels.gemm.config import GemmConfig, GemmSignature, OperandMajor, OutputMajor, select_config
 from cutepy.kernels.gemm.operands import (
-    OUTPUT_DTYPES,
+    Description,
+    Matrix,
+    check_address,
     check_device,
-    check_dtype,
-    check_new_out,
     check_operands,
     check_out,
+    check_overlap,
+    describe,
+    describe_new_out,
     matrix,
 )
 
+_NAMES = ("a", "b", "c", "out")
 _COMPILING = threading.Lock()
 
 
@@ -39,16 +53,15 @@ def gemm(
     Parameters
     ----------
     a : Tensor, (M, K), float16, bfloat16, float8_e4m3fn or float8_e5m2, on a Hopper GPU
-        K-major (stride 1 along K) or, for 16-bit types, M-major. Its other stride and its address are multiples of
-        16 bytes.
+        K-major (stride 1 along K) or, for 16-bit types, M-major. Its contiguous extent, its other stride and its
+        address are multiples of 16 bytes.
     b : Tensor, (N, K), of a's dtype, or the other 8-bit float
         The same, with N for M.
     c : Tensor, (M, N), float16, bfloat16 or float32, optional
-        Added in fp32 before the result is rounded. Row- or column-major, other stride and address multiples of 16
-        bytes.
+        Added in fp32 before the result is rounded. Row- or column-major, aligned as the others.
     out : Tensor, (M, N), optional
-        Receives the result; its dtype and strides then decide those of D. It may be `c` itself, and must overlap
-        nothing else.
+        Receives the result; its dtype and strides then decide those of D, aligned as the others. It may be `c`
+        itself, and must overlap nothing else.
     out_dtype : float16, bfloat16 or float32, optional
         Of the result; a's dtype if not given, bfloat16 for 8-bit inputs.
     out_major : "row" or "col"
@@ -75,57 +88,96 @@ def gemm(
     ...
     TypeError: a must have dtype float16, bfloat16, float8_e4m3fn or float8_e5m2, got float32; convert it with a.to(torch.bfloat16)
     """  # noqa: E501
-    m, n, k = check_operands(a, b, c)
+    plan = _plan(
+        describe("a", a),
+        describe("b", b),
+        None if c is None else describe("c", c),
+        None if out is None else describe("out", out),
+        out_dtype,
+        out_major,
+    )
     if out is None:
-        dtype = out_dtype or (torch.bfloat16 if a.dtype.itemsize == 1 else a.dtype)
-        check_dtype("out_dtype", dtype, OUTPUT_DTYPES)
-        check_new_out((m, n, k), dtype, out_major)
+        rows, columns = plan.out.shape
+        out = torch.empty_strided((rows, columns), plan.out.stride, dtype=plan.out.dtype, device=plan.out.device)
     else:
-        check_out(out, out_dtype, (m, n), {"a": a, "b": b, "c": c})
-        dtype = out.dtype
-    degenerate = m * n * k == 0  # nothing to multiply, so no demands on strides
-    matrices = []
-    if not degenerate:
-        matrices = [matrix("a", a, "KM"), matrix("b", b, "KN"), None if c is None else matrix("c", c, "NM")]
-        if out is not None:
-            matrix("out", out, "NM")
-    check_device(a, b=b, c=c, out=out)
-    if out is None:
-        out = _empty(m, n, dtype, out_major, a.device)
-    if degenerate:
+        for name, tensor in zip(_NAMES, (a, b, c), strict=False):
+            if tensor is not None:
+                check_overlap(out, name, tensor)
+    if plan.kernel is None:
         return out.zero_() if c is None else out.copy_(c)
-    matrices.append(matrix("out", out, "NM"))
-    device = a.device.index
-    kernel, sm_count = _prepared(*(x and (x.dtype, x.contiguous_mode) for x in matrices), (m, n, k), device)
-    with _on_device(device):
-        kernel(*(x and x.argument for x in matrices), sm_count, _stream(torch.cuda.current_stream().cuda_stream))
+    arguments = [
+        ABSENT if form is None else _argument(name, tensor, form)
+        for name, tensor, form in zip(_NAMES, (a, b, c, out), plan.matrices, strict=True)
+    ]
+    with _on_device(out.device.index):
+        plan.kernel(*arguments, plan.sm_count, _stream(torch.cuda.current_stream().cuda_stream))
     return out
 
 
+def _argument(name: str, tensor: torch.Tensor | None, form: Matrix) -> MatrixArgument:
+    assert tensor is not None
+    rows, columns = tensor.shape
+    return MatrixArgument(check_address(name, tensor.data_ptr()), rows, columns, form.leading_stride)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is done for tensors of one description: the result's description, the matrices' forms, the kernel.
+
+    There is no kernel where there is nothing to multiply.
+    """
+
+    out: Description
+    matrices: tuple[Matrix | None, ...] = ()
+    kernel: Compiled | None = None
+    sm_count: Int32Argument | None = None
+
+
 @lru_cache(maxsize=4096)
-def _prepared(
-    a: tuple[str, int],
-    b: tuple[str, int],
-    c: tuple[str, int] | None,
-    d: tuple[str, int],
-    shape_mnk: tuple[int, int, int],
-    device: int,
-) -> tuple[Compiled, int]:
-    """Choose and compile the kernel for a problem; each of a, b, c, d is (dtype, contiguous mode)."""
+def _plan(
+    a: Description,
+    b: Description,
+    c: Description | None,
+    out: Description | None,
+    out_dtype: torch.dtype | None,
+    out_major: str,
+) -> _Plan:
+    """Check everything but addresses, and choose and compile the kernel."""
+    m, n, k = check_operands(a, b, c)
+    if out is None:
+        result = describe_new_out((m, n), out_dtype, out_major, a)
+    else:
+        check_out(out, out_dtype, (m, n))
+        result = out
+    if m * n * k == 0:  # nothing to multiply, so no demands on strides
+        check_device(a, b=b, c=c, out=out)
+        return _Plan(result)
+    matrices = (
+        matrix("a", a, "KM"),
+        matrix("b", b, "KN"),
+        None if c is None else matrix("c", c, "NM"),
+        matrix("out", result, "NM"),
+    )
+    check_device(a, b=b, c=c, out=out)
+    device = a.device.index
+    sm_count = torch.cuda.get_device_properties(device).multi_processor_count
+    kernel = _kernel(select_config(_signature(*matrices), m, n, k, sm_count), device)
+    return _Plan(result, matrices, kernel, Int32Argument(sm_count))
+
+
+def _signature(a: Matrix, b: Matrix, c: Matrix | None, d: Matrix) -> GemmSignature:
     operand_majors: tuple[OperandMajor, OperandMajor] = ("mn", "k")
     output_majors: tuple[OutputMajor, OutputMajor] = ("col", "row")
-    signature = GemmSignature(
-        a_dtype=a[0],
-        b_dtype=b[0],
-        out_dtype=d[0],
-        a_major=operand_majors[a[1]],
-        b_major=operand_majors[b[1]],
-        out_major=output_majors[d[1]],
-        c_dtype=c[0] if c else None,
-        c_major=output_majors[c[1]] if c else None,
+    return GemmSignature(
+        a_dtype=a.dtype,
+        b_dtype=b.dtype,
+        out_dtype=d.dtype,
+        a_major=operand_majors[a.contiguous_mode],
+        b_major=operand_majors[b.contiguous_mode],
+        out_major=output_majors[d.contiguous_mode],
+        c_dtype=c.dtype if c else None,
+        c_major=output_majors[c.contiguous_mode] if c else None,
     )
-    sm_count = torch.cuda.get_device_properties(device).multi_processor_count
-    return _kernel(select_config(signature, *shape_mnk, sm_count), device), sm_count
 
 
 @cache
@@ -137,7 +189,8 @@ def _kernel(config: GemmConfig, device: int) -> Compiled:
 def compile_gemm(config: GemmConfig) -> Compiled:
     """Compile the kernel of a configuration; needs no GPU.
 
-    The result is called with `MatrixArgument`s of A, B, C (or None) and D, the number of SMs to fill, and a stream.
+    The result is called with `MatrixArgument`s of A, B, C (or `ABSENT`) and D, an `Int32Argument` with the number of
+    SMs to fill, and a `StreamArgument`.
     """
     from cutlass import Int32
 
@@ -159,18 +212,10 @@ def compile_gemm(config: GemmConfig) -> Compiled:
 
 
 @lru_cache(maxsize=256)
-def _stream(handle: int) -> object:
-    from cuda.bindings.driver import CUstream
-
-    return CUstream(handle)
+def _stream(handle: int) -> StreamArgument:
+    return StreamArgument(handle)
 
 
 def _on_device(device: int) -> AbstractContextManager[Any]:
     """Make `device` current for a launch; costs nothing where it is already."""
     return nullcontext() if torch.cuda.current_device() == device else torch.cuda.device(device)
-
-
-def _empty(m: int, n: int, dtype: torch.dtype, out_major: str, device: torch.device) -> torch.Tensor:
-    if out_major == "row":
-        return torch.empty((m, n), dtype=dtype, device=device)
-    return torch.empty((n, m), dtype=dtype, device=device).t()

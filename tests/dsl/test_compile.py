@@ -12,7 +12,14 @@ pytestmark = pytest.mark.dsl
 import cutlass  # noqa: E402
 import cutlass.cute as cute  # noqa: E402
 
-from cutepy.dsl.compile import MatrixArgument, compile_sm90a, symbolic_matrix, symbolic_stream  # noqa: E402
+from cutepy.dsl.compile import (  # noqa: E402
+    ABSENT,
+    Int32Argument,
+    MatrixArgument,
+    compile_sm90a,
+    symbolic_matrix,
+    symbolic_stream,
+)
 from cutepy.dsl.cubin import read_resources  # noqa: E402
 
 
@@ -27,10 +34,13 @@ def test_compiled_host_code_reads_matrix_arguments_as_we_write_them(capfd):
     compiled = compile_sm90a(
         show, symbolic_matrix("float16", 1), symbolic_matrix("float8_e4m3fn", 0), None, cutlass.Int32(0)
     )
-    compiled(MatrixArgument(4096, 5, 6, 2**33), MatrixArgument(8192, 2**31 - 1, 3, 48), None, 7)
+    matrices = MatrixArgument(4096, 5, 6, 2**33), MatrixArgument(8192, 2**31 - 1, 3, 48)
+    compiled(*matrices, None, 7)
+    compiled(*matrices, ABSENT, Int32Argument(-8))
     ctypes.CDLL(None).fflush(None)
     printed = capfd.readouterr().out
-    assert printed.splitlines() == [f"(5,6) ({2**33},1) ({2**31 - 1},3) (1,48)", "7 1"]
+    shown = f"(5,6) ({2**33},1) ({2**31 - 1},3) (1,48)"
+    assert printed.splitlines() == [shown, "7 1", shown, "-8 1"]
 
 
 @cute.kernel

@@ -6,8 +6,19 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
 
-from cutepy.kernels.gemm import gemm, op  # noqa: E402
-from cutepy.kernels.gemm.operands import may_overlap  # noqa: E402
+from cutepy.kernels.gemm import (  # noqa: E402
+    gemm,
+    op,
+    operands,
+)
+from cutepy.kernels.gemm.operands import (
+    Description,
+    check_address,
+    check_device,
+    check_overlap,
+    matrix,
+    may_overlap,
+)
 from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
 
 
@@ -44,13 +55,16 @@ CASES = {
     "grad": (lambda: gemm(A.clone().requires_grad_(), B), ValueError, "a requires grad"),
     "stride": (lambda: gemm(half(64, 64)[:, ::2], B), ValueError, "a must have stride 1 along one dimension"),
     "expanded": (lambda: gemm(A, half(1, 32).expand(48, 32)), ValueError, "b must not overlap itself"),
-    "a alignment": (lambda: gemm(half(64, 33), half(48, 33)), ValueError, "a must have a leading stride .* 8 .* pad K"),
+    "a alignment": (
+        lambda: gemm(half(64, 33), half(48, 33)),
+        ValueError,
+        "a must have a contiguous extent .* 8 .* pad K",
+    ),
     "b mn alignment": (
         lambda: gemm(A, half(32, 49).t(), out_major="col"),
         ValueError,
-        "b must have a leading stride .* 8 .* pad N",
+        "b must have a contiguous extent .* 8 .* pad N",
     ),
-    "a offset": (lambda: gemm(half(64 * 40 + 1)[1:].view(64, 40)[:, :32], B), ValueError, "a must start at a multiple"),
     "8-bit major": (
         lambda: gemm(half(32, 64).to(torch.float8_e4m3fn).t(), B.to(torch.float8_e4m3fn)),
         ValueError,
@@ -58,8 +72,10 @@ CASES = {
     ),
     "out_major": (lambda: gemm(A, B, out_major="k"), ValueError, 'out_major must be "row" or "col"'),
     "out_dtype": (lambda: gemm(A, B, out_dtype=torch.int32), TypeError, "out_dtype must have dtype .* got int32"),
-    "new out": (lambda: gemm(A, half(41, 32)), ValueError, 'row-major with N = 41.*pad b.*out_major="col"'),
-    "new col": (lambda: gemm(half(7, 32), B, out_major="col"), ValueError, 'col-major with M = 7.*pad a.*"row"'),
+    "new out": (lambda: gemm(A, half(41, 32)), ValueError, "out must have a contiguous extent .*pad N"),
+    "new col": (lambda: gemm(half(7, 32), B, out_major="col"), ValueError, "out must have a contiguous .*pad M"),
+    "c": (lambda: gemm(A, half(41, 32), half(64, 41), out=half(64, 48)[:, :41]), ValueError, "c must have a con"),
+    "a pitch": (lambda: gemm(half(64, 36)[:, :32], B), ValueError, "a must have a leading stride .* 8 .* pad K"),
     "out kind": (lambda: gemm(A, B, out=1), TypeError, "out must be a torch.Tensor"),
     "out type": (lambda: gemm(A, B, out=half(64, 48).double()), TypeError, "out must have dtype"),
     "out clash": (
@@ -83,17 +99,22 @@ def test_bad_input_is_refused_with_an_error_that_names_the_argument(name):
         call()
 
 
+def test_an_address_within_a_16_byte_unit_is_refused():
+    assert check_address("a", 4096) == 4096
+    with pytest.raises(ValueError, match=r"a must start at a multiple of 16 bytes, got address 0x1002; call a.clone"):
+        check_address("a", 4098)
+
+
 def test_out_that_overlaps_an_input_is_refused():
-    shared = half(64, 64)
-    with pytest.raises(ValueError, match="out must share no memory with a"):
-        gemm(shared, half(64, 64), out=shared)
+    shared, wide = half(64, 64), half(64, 128)
+    check_overlap(shared, "a", half(64, 64))
+    check_overlap(shared, "c", shared)
+    with pytest.raises(ValueError, match="out must share no memory with a: .*pass a new tensor$"):
+        check_overlap(shared, "a", shared)
     with pytest.raises(ValueError, match="out must share no memory with b"):
-        gemm(half(64, 64), shared, out=shared.t())
-    wide = half(64, 128)
+        check_overlap(shared.t(), "b", shared)
     with pytest.raises(ValueError, match=r"out must share no memory with c.*or c itself"):
-        gemm(half(64, 64), half(64, 64), wide[:, :64], out=wide[:, 32:96])
-    with pytest.raises(ValueError, match="a must be on a CUDA device"):
-        gemm(half(64, 64), half(64, 64), shared, out=shared)
+        check_overlap(wide[:, 32:96], "c", wide[:, :64])
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -123,29 +144,32 @@ def test_overlap_is_exact_for_blocks_of_one_matrix(turned):
     ],
 )
 def test_other_gpus_are_refused(monkeypatch, capability, devices, message):
-    class Tensor:
-        """What the check reads of a tensor."""
-
-        def __init__(self, index):
-            self.device = torch.device("cuda", index)
-
-    from cutepy.kernels.gemm import operands
+    def description(index):
+        return Description((8, 8), (8, 1), torch.float16, torch.device("cuda", index))
 
     operands._capability.cache_clear()
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _index: capability)
     with pytest.raises(ValueError, match=message):
-        operands.check_device(Tensor(0), **{name: Tensor(devices.get(name, 0)) for name in ("b", "out")})
+        check_device(description(0), **{name: description(devices.get(name, 0)) for name in ("b", "out")})
     operands._capability.cache_clear()
 
 
-def test_the_stride_of_an_extent_of_one_never_matters():
-    from cutepy.kernels.gemm.operands import matrix
-
-    row = torch.as_strided(half(64), (1, 33), (5, 1))
-    assert matrix("a", row, "KM").contiguous_mode == 1
-    column = torch.as_strided(half(64), (33, 1), (1, 5))
-    assert matrix("a", column, "KM").contiguous_mode == 0
-    assert matrix("a", torch.as_strided(half(64), (1, 1), (7, 9)), "KM").contiguous_mode == 1
+@pytest.mark.parametrize(
+    ("shape", "stride", "mode", "pitch"),
+    [
+        ((16, 24), (24, 1), 1, 24),
+        ((16, 24), (1, 16), 0, 16),
+        ((16, 24), (1, 32), 0, 32),
+        ((1, 24), (5, 1), 1, 24),
+        ((24, 1), (1, 5), 0, 24),
+        ((24, 1), (1, 1), 0, 24),
+        ((8, 8), (8, 1), 1, 8),
+    ],
+)
+def test_majors_are_read_from_the_strides(shape, stride, mode, pitch):
+    """The stride of an extent of 1 never matters."""
+    form = matrix("a", Description(shape, stride, torch.float16, torch.device("cuda", 0)), "KM")
+    assert form == ("float16", mode, pitch)
 
 
 def test_the_reference_is_exact():
