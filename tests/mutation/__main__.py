@@ -1,0 +1,175 @@
+"""`python -m tests.mutation`: mutate `layouts/`, one change at a time, and list the mutants that no test notices.
+
+Results are kept in build/mutation, so a stopped run goes on; a module's results are dropped when its source changes.
+Survivors that are listed with a reason in survivors.md are explained; the exit status is 1 while any is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import hashlib
+import json
+import multiprocessing
+import os
+import re
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies  # noqa: F401 - loaded before forking, once for all mutants
+import pytest  # noqa: F401
+
+from tests.mutation.sites import Mutant, mutants
+from tests.mutation.tests_by_line import ROOT, Reached, load, measure
+from tests.mutation.trial import Verdict, attempt
+
+LAYOUTS = ROOT / "layouts"
+BUILD = ROOT / "build/mutation"
+SURVIVORS = Path(__file__).with_name("survivors.md")
+_EVERY_SM90 = 12  # the share of the larger files of vectors that each mutant meets before the tests
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Try every mutant that has no result yet; report the survivors."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
+    parser.add_argument("files", nargs="*", help="modules below layouts/ (default: all)")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--again", action="store_true", help="try the earlier survivors again: tests have changed")
+    parser.add_argument("--remeasure", action="store_true", help="find out again which tests reach which lines")
+    parser.add_argument("--report", action="store_true", help="only report what earlier runs found")
+    options = parser.parse_args(arguments)
+    files = [LAYOUTS / f for f in options.files] or sorted(LAYOUTS.rglob("*.py"))
+    if not options.report:
+        reached = (None if options.remeasure else load(BUILD)) or measure(BUILD)
+        workers = [
+            multiprocessing.Process(target=_work, args=(files, job, options.jobs, reached, options.again))
+            for job in range(options.jobs)
+        ]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    return _report(files)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Trying mutants
+
+
+def _work(files: list[Path], job: int, jobs: int, reached: Reached, again: bool) -> None:
+    """Try every `jobs`-th mutant of every file."""
+    rows = _vectors()
+    for file in files:
+        digest, known = _results(file)
+        path = _results_path(file, job)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tree = ast.parse(file.read_text(), str(file))
+        with path.open("a") as results:
+            for number, mutant in enumerate(mutants(_below(file), tree)):
+                done = known.get(mutant.name)
+                if number % jobs != job or (done is not None and not (again and done == Verdict.SURVIVED)):
+                    continue
+                started = time.monotonic()
+                verdict = _fork(file, tree, mutant, rows, _tests(file, mutant, reached))
+                row = {"digest": digest, "name": mutant.name, "line": mutant.line, "verdict": verdict}
+                results.write(json.dumps({**row, "seconds": round(time.monotonic() - started, 2)}) + "\n")
+                results.flush()
+
+
+def _fork(file: Path, tree: ast.Module, mutant: Mutant, rows: list[dict[str, Any]], tests: list[str]) -> Verdict:
+    """Change the tree, import and try it in a child: the parent's tree stays as it is."""
+    child = os.fork()
+    if child == 0:
+        verdict = Verdict.IMPORT
+        try:
+            mutant.apply()
+            module = "cutepy.layouts." + _below(file).removesuffix(".py").replace("/", ".").removesuffix("__init__")
+            verdict = attempt(module.rstrip("."), tree, str(file), rows, tests)
+        finally:
+            os._exit(verdict)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return Verdict.TIMEOUT
+    return Verdict(os.WEXITSTATUS(status))
+
+
+def _tests(file: Path, mutant: Mutant, reached: Reached) -> list[str]:
+    """The tests that reach the mutated line, the module's own first; those that replay the vectors last."""
+    lines = reached.get(_below(file), {})
+    found = lines.get(mutant.line) or lines.get(0, [])
+    own = f"test_{file.stem}"
+    return sorted(found, key=lambda test: ("golden" in test, own not in test, test))
+
+
+def _vectors() -> list[dict[str, Any]]:
+    """Reference vectors, the broad ones whole."""
+    folder = ROOT / "tests/golden"
+
+    def read(name: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+
+    refused = [
+        r for r in read("invalid") if "half_t" not in str(r["in"]) and "L<" not in str(r["in"]) and "(" not in r["op"]
+    ]
+    chosen = read("algebra") + read("extra") + [r for r in refused if r["op"] != "make_gmma_desc"] + read("gmma_atoms")
+    for name in ("tile_to_shape", "descriptors", "tv_layouts", "extra_sm90"):
+        chosen += read(name)[::_EVERY_SM90]
+    return chosen
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Results
+
+
+def _below(file: Path) -> str:
+    return str(file.relative_to(LAYOUTS))
+
+
+def _results_path(file: Path, job: int) -> Path:
+    return BUILD / f"{_below(file).replace('/', '_')}.{job}.jsonl"
+
+
+def _results(file: Path) -> tuple[str, dict[str, Verdict]]:
+    """The source's digest, and the verdicts that were reached on it."""
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+    known: dict[str, Verdict] = {}
+    for path in sorted(BUILD.glob(f"{_below(file).replace('/', '_')}.*.jsonl"), key=lambda p: p.stat().st_mtime):
+        for line in path.read_text().splitlines():
+            row = json.loads(line)
+            if row["digest"] == digest and known.get(row["name"], Verdict.SURVIVED) == Verdict.SURVIVED:
+                known[row["name"]] = Verdict(row["verdict"])
+    return digest, known
+
+
+def _explained() -> set[str]:
+    """The survivors that survivors.md lists: bullets of a mutant's name, two spaces and the reason."""
+    if not SURVIVORS.exists():
+        return set()
+    return set(re.findall(r"^- (\S+\.py: .*?) {2}", SURVIVORS.read_text(), re.MULTILINE))
+
+
+def _report(files: list[Path]) -> int:
+    explained, open_survivors, totals = _explained(), [], Counter[str]()
+    for file in files:
+        _, known = _results(file)
+        names = [(m.line, m.name) for m in mutants(_below(file), ast.parse(file.read_text()))]
+        verdicts = Counter(known[name].name if name in known else "UNTRIED" for _, name in names)
+        totals.update(verdicts)
+        survived = [(line, name) for line, name in names if known.get(name) == Verdict.SURVIVED]
+        totals["EXPLAINED"] += sum(name in explained for _, name in survived)
+        open_survivors += [(line, name) for line, name in survived if name not in explained]
+        print(f"{_below(file):28} {dict(verdicts)}")
+    for line, name in open_survivors:
+        print(f"survived, line {line}: {name}")
+    tried = sum(totals.values()) - totals["UNTRIED"] - totals["EXPLAINED"]
+    killed = tried - totals["SURVIVED"]
+    print(f"{dict(totals)}\n{killed} of {tried} killed; {totals['EXPLAINED']} survivors explained: ", end="")
+    print(f"{killed / max(1, tried - totals['EXPLAINED']):.2%} of the others killed")
+    return 1 if open_survivors or totals["UNTRIED"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
