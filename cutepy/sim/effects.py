@@ -1,0 +1,66 @@
+"""Which registers an instruction reads and writes.
+
+References
+----------
+PTX ISA, "Instruction Set": the syntax line of each instruction.
+"""
+
+from __future__ import annotations
+
+from cutepy.sim.ptx.model import Address, Instruction, Register, Vector, registers_in
+
+_NO_DESTINATION = frozenset(
+    """st red bar barrier fence cp prefetch prefetchu bra ret exit trap membar setmaxnreg stmatrix griddepcontrol
+    tensormap nanosleep discard applypriority brkpt pmevent createpolicy_ brx call multimem_red""".split()
+)
+_COLLECTIVE_MMA = "wgmma.mma_async"
+
+
+def is_wgmma(instruction: Instruction) -> bool:
+    """Tell whether an instruction is an asynchronous warpgroup MMA."""
+    return instruction.opcode.startswith(_COLLECTIVE_MMA)
+
+
+def accumulators(instruction: Instruction) -> tuple[Register, ...]:
+    """Return the accumulator registers of a wgmma, in order."""
+    vector = instruction.operands[0]
+    assert isinstance(vector, Vector)
+    return tuple(item for item in vector.items if isinstance(item, Register))
+
+
+def has_destination(instruction: Instruction) -> bool:
+    """Tell whether the first operand is written."""
+    if not instruction.operands or isinstance(instruction.operands[0], Address):
+        return False
+    parts = instruction.parts
+    if parts[0] == "barrier" and parts[1] == "red":
+        return True
+    if parts[0] == "bar" and "red" in parts:
+        return True
+    if parts[0] == "wgmma":
+        return False
+    return parts[0] not in _NO_DESTINATION
+
+
+def written(instruction: Instruction) -> tuple[Register, ...]:
+    """Return the registers that an instruction writes."""
+    if is_wgmma(instruction):
+        return accumulators(instruction)
+    if not has_destination(instruction):
+        return ()
+    return tuple(registers_in(instruction.operands[0]))
+
+
+def read(instruction: Instruction) -> tuple[Register, ...]:
+    """Return the registers that an instruction reads; a guarded one reads what it may leave as it was."""
+    found: list[Register] = []
+    operands = instruction.operands
+    if has_destination(instruction):
+        if instruction.predicate is not None:
+            found.extend(registers_in(operands[0]))
+        operands = operands[1:]
+    for operand in operands:
+        found.extend(registers_in(operand))
+    if instruction.predicate is not None:
+        found.append(instruction.predicate[0])
+    return tuple(found)

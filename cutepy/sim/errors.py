@@ -1,0 +1,76 @@
+"""What a simulated kernel can do wrong, said at the line of Python that did it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cutepy.sim.ptx.model import Instruction
+
+REPORT_HINT = "please report the kernel, or this line of PTX, at the project's issue tracker"
+
+
+class SimulationError(RuntimeError):
+    """A kernel did what the hardware would not let pass, or would let pass with wrong results.
+
+    Attributes
+    ----------
+    instruction : Instruction or None
+        The instruction that failed.
+    """
+
+    def __init__(self, message: str, instruction: Instruction | None = None, where: str = "") -> None:
+        self.instruction = instruction
+        lines = [message]
+        if where:
+            lines.append(f"  by {where}")
+        if instruction is not None:
+            if instruction.source is not None:
+                lines.append(f"  at {instruction.source}")
+            lines.append(f"  in `{instruction.text}`")
+        super().__init__("\n".join(lines))
+
+
+class UnknownInstructionError(SimulationError):
+    """An instruction, or a form of one, that the simulator does not know."""
+
+    def __init__(self, instruction: Instruction, reason: str = "") -> None:
+        super().__init__(
+            f"the simulator does not know {instruction.opcode}{': ' + reason if reason else ''}; {REPORT_HINT}",
+            instruction,
+        )
+
+
+class MemoryAccessError(SimulationError):
+    """An address outside of known memory, or misaligned."""
+
+
+class BarrierError(SimulationError):
+    """A barrier used against its protocol."""
+
+
+class DescriptorError(SimulationError):
+    """A TMA or matrix descriptor that the hardware would refuse or misread."""
+
+
+class TrapError(SimulationError):
+    """The kernel executed a trap: a failed device assertion."""
+
+
+class LaunchError(SimulationError):
+    """A launch beyond the limits of the hardware."""
+
+
+class DeadlockError(SimulationError):
+    """No thread can go on.
+
+    Attributes
+    ----------
+    waiting : sequence of str
+        Who waits, where and for what.
+    """
+
+    def __init__(self, waiting: Sequence[str]) -> None:
+        self.waiting = tuple(waiting)
+        super().__init__("deadlock: no thread can go on\n" + "\n".join(f"  {line}" for line in waiting))

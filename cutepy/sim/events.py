@@ -1,0 +1,130 @@
+"""Who did what, where: the one place that every memory access, barrier operation and asynchronous operation passes.
+
+An `Observer` sees them; a `CompletionPolicy` decides when asynchronous operations take effect. Without either, the
+machine keeps no record: operations complete as they are issued, in order, and the schedule is deterministic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from cutepy.sim.lanes import Array, Ctas, Threads
+
+if TYPE_CHECKING:
+    from cutepy.sim.capture import Launch
+    from cutepy.sim.ptx.model import Instruction
+
+Space = Literal["shared", "global", "local"]
+Proxy = Literal["generic", "async", "tensormap"]
+AsyncKind = Literal["tma_load", "tma_store", "bulk_load", "bulk_store", "bulk_peer", "wgmma", "cp_async", "st_async"]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A memory access by a group of lanes.
+
+    Attributes
+    ----------
+    operation : "read", "write" or "atomic"
+    space : "shared", "global" or "local"
+    proxy : "generic", "async" or "tensormap"
+    instruction : Instruction
+        With its line of Python in `instruction.source`.
+    ctas, threads : Ctas, Threads
+        Who: the lanes, a rectangle.
+    addresses : array, (CTAs, threads)
+        Where: bytes; an axis along which they are equal has extent 1. In shared memory, `slot * slot_bytes + offset`.
+    size_bytes : int
+        Bytes that each lane accesses.
+    """
+
+    operation: Literal["read", "write", "atomic"]
+    space: Space
+    proxy: Proxy
+    instruction: Instruction
+    ctas: Ctas
+    threads: Threads
+    addresses: Array = field(repr=False)
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierEvent:
+    """An operation on a barrier, after it took effect.
+
+    Attributes
+    ----------
+    operation : str
+        "init", "arrive", "expect_tx", "complete_tx", "wait", "sync", "fence", "cluster_arrive", "cluster_wait".
+    barrier : str
+        What it acted on, such as "mbarrier 0x400" or "bar 1".
+    instruction : Instruction
+    ctas, threads : Ctas, Threads
+        Who.
+    """
+
+    operation: str
+    barrier: str
+    instruction: Instruction
+    ctas: Ctas
+    threads: Threads
+
+
+@dataclass(slots=True, eq=False)
+class AsyncOperation:
+    """An operation that takes effect some time after it was issued.
+
+    Attributes
+    ----------
+    kind : str
+    instruction : Instruction
+        What issued it (for wgmma, the commit of its group).
+    ctas, threads : Ctas, Threads
+        Who issued it.
+    detail : str
+        What moves from where to where.
+    """
+
+    kind: AsyncKind
+    instruction: Instruction
+    ctas: Ctas
+    threads: Threads
+    detail: str
+    apply: Callable[[], None] = field(repr=False)
+    done: bool = False
+
+
+class Observer:
+    """See what a kernel does: override what interests you."""
+
+    def on_launch(self, launch: Launch) -> None:
+        """See a launch before it runs."""
+
+    def on_access(self, access: Access) -> None:
+        """See a memory access."""
+
+    def on_barrier(self, event: BarrierEvent) -> None:
+        """See an operation on a barrier."""
+
+    def on_issue(self, operation: AsyncOperation) -> None:
+        """See an asynchronous operation issued."""
+
+    def on_complete(self, operation: AsyncOperation) -> None:
+        """See an asynchronous operation complete."""
+
+
+class CompletionPolicy:
+    """Decide when asynchronous operations take effect; this one: at once.
+
+    A wait in the kernel (`wait_group`) completes what it waits for, whatever the policy says.
+    """
+
+    def completes_at_issue(self, operation: AsyncOperation) -> bool:
+        """Say whether an operation takes effect as it is issued."""
+        return True
+
+    def choose(self, pending: Sequence[AsyncOperation]) -> int:
+        """Pick the operation that completes next, when no thread can go on without one."""
+        return 0

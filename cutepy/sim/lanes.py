@@ -1,0 +1,227 @@
+"""Sets of CTAs and threads, and values over them.
+
+A group of lanes is always a rectangle: some CTAs times some threads. A register's value over it is an array of two
+axes, (CTAs, threads), in which an axis along which the value does not vary has extent 1: what is uniform is computed
+once.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Index = slice | NDArray[np.intp]
+WARP = 32
+WARPGROUP = 128
+
+
+def as_index(positions: NDArray[np.intp]) -> Index:
+    """Return an index of the same positions, a slice where they are evenly spaced: it copies nothing.
+
+    Examples
+    --------
+    >>> as_index(np.array([4, 6, 8])), as_index(np.array([0, 1, 5]))
+    (slice(4, 9, 2), array([0, 1, 5]))
+    """
+    if len(positions) == 1:
+        first = int(positions[0])
+        return slice(first, first + 1)
+    steps = np.diff(positions)
+    if steps[0] > 0 and (steps == steps[0]).all():
+        return slice(int(positions[0]), int(positions[-1]) + 1, int(steps[0]))
+    return positions
+
+
+def select(value: Array, rows: Index | None, columns: Index | None) -> Array:
+    """Restrict a value to some CTAs and threads."""
+    if rows is not None and value.shape[0] > 1:
+        value = value[rows]
+    if columns is not None and value.shape[1] > 1:
+        value = value[:, columns]
+    return value
+
+
+class Threads:
+    """Some threads of a CTA, by linear index, in order."""
+
+    def __init__(self, ids: NDArray[np.intp], block: tuple[int, int, int]) -> None:
+        self.ids = ids
+        self.block = block
+        self.count = len(ids)
+
+    @cached_property
+    def special(self) -> dict[str, Array]:
+        """The special registers that differ by thread."""
+        x, y, _ = self.block
+        ids = self.ids[None, :].astype(np.uint32)
+        lane = ids % WARP
+        one = np.uint32(1)
+        return {
+            "tid.x": ids % x,
+            "tid.y": ids // x % y,
+            "tid.z": ids // (x * y),
+            "laneid": lane,
+            "warpid": ids // WARP,
+            "lanemask_eq": one << lane,
+            "lanemask_lt": (one << lane) - one,
+            "lanemask_le": ((one << lane) - one) | (one << lane),
+            "lanemask_gt": ~(((one << lane) - one) | (one << lane)),
+            "lanemask_ge": ~((one << lane) - one),
+        }
+
+    @cached_property
+    def warps(self) -> NDArray[np.intp]:
+        """The warps with a thread here, in order."""
+        return np.unique(self.ids // WARP)
+
+    @cached_property
+    def full(self) -> bool:
+        """Whether all threads of each warp are here."""
+        return self.count == len(self.warps) * WARP
+
+    @cached_property
+    def position(self) -> NDArray[np.intp]:
+        """Each thread's position among the lanes of the warps here."""
+        return np.searchsorted(self.warps, self.ids // WARP) * WARP + self.ids % WARP
+
+    @cached_property
+    def present(self) -> Array:
+        """By warp and lane, whether the thread is here."""
+        mask = np.zeros(len(self.warps) * WARP, bool)
+        mask[self.position] = True
+        return mask.reshape(-1, WARP)
+
+    @cached_property
+    def masks(self) -> list[int]:
+        """By warp, the mask of the lanes that are here."""
+        weights = np.uint64(1) << np.arange(WARP, dtype=np.uint64)
+        return [int(x) for x in (self.present * weights).sum(axis=1)]
+
+    @cached_property
+    def leaders(self) -> Array:
+        """Whether each thread is the first of its warp here: the one that elect.sync picks."""
+        first = np.ones(self.count, bool)
+        first[1:] = np.diff(self.ids // WARP) != 0
+        return first[None, :]
+
+    @cached_property
+    def leader_lane(self) -> Array:
+        """The lane of each thread's leader."""
+        leaders = self.ids[self.leaders[0]] % WARP
+        return leaders[np.searchsorted(self.warps, self.ids // WARP)][None, :].astype(np.uint32)
+
+    @cached_property
+    def warpgroups(self) -> NDArray[np.intp] | None:
+        """The warpgroups here, in order, or None if one is here in part."""
+        groups = np.unique(self.ids // WARPGROUP)
+        return groups if self.count == len(groups) * WARPGROUP else None
+
+    def describe(self) -> str:
+        """Name the threads, as ranges.
+
+        Examples
+        --------
+        >>> Threads(np.array([0, 1, 2, 7]), (32, 1, 1)).describe()
+        'threads 0-2, 7'
+        """
+        breaks = np.flatnonzero(np.diff(self.ids) != 1) + 1
+        runs = np.split(self.ids, breaks)
+        texts = [f"{r[0]}-{r[-1]}" if len(r) > 1 else f"{r[0]}" for r in runs]
+        if len(texts) > 8:
+            texts = [*texts[:8], "..."]
+        return f"thread{'s' if self.count > 1 else ''} {', '.join(texts)}"
+
+
+class Ctas:
+    """Some resident CTAs, by slot, in order."""
+
+    def __init__(self, slots: NDArray[np.intp], residents: Residents) -> None:
+        self.slots = slots
+        self.count = len(slots)
+        self.residents = residents
+        self.index = as_index(slots)
+
+    @cached_property
+    def column(self) -> Array:
+        """The slots, as a value."""
+        return self.slots[:, None].astype(np.int64)
+
+    @cached_property
+    def special(self) -> dict[str, Array]:
+        """The special registers that differ by CTA."""
+        return {name: value[self.index] for name, value in self.residents.special.items()}
+
+    def describe(self) -> str:
+        """Name the CTAs by their coordinates in the grid.
+
+        Examples
+        --------
+        >>> residents = Residents((2, 2, 1), (1, 1, 1), np.array([1, 3]))
+        >>> Ctas(np.array([0, 1]), residents).describe()
+        'CTAs (1, 0, 0), (1, 1, 0)'
+        """
+        names = [str(self.residents.coordinate(int(s))) for s in self.slots[:4]]
+        more = f" and {self.count - 4} more" if self.count > 4 else ""
+        return f"CTA{'s' if self.count > 1 else ''} {', '.join(names)}{more}"
+
+
+class Residents:
+    """The CTAs that run together: slot -> linear index in the grid.
+
+    Parameters
+    ----------
+    grid, cluster : (int, int, int)
+    blocks : array of int
+        Linear index of the CTA in each slot; the CTAs of a cluster take neighbouring slots, in order of their ranks.
+    """
+
+    def __init__(self, grid: tuple[int, int, int], cluster: tuple[int, int, int], blocks: NDArray[np.intp]) -> None:
+        self.grid, self.cluster, self.blocks = grid, cluster, blocks
+        self.count = len(blocks)
+        self.cluster_size = cluster[0] * cluster[1] * cluster[2]
+
+    def coordinate(self, slot: int) -> tuple[int, int, int]:
+        """Return the coordinates of the CTA in a slot."""
+        x, y, _ = self.grid
+        block = int(self.blocks[slot])
+        return block % x, block // x % y, block // (x * y)
+
+    @cached_property
+    def special(self) -> dict[str, Array]:
+        """The special registers that differ by CTA."""
+        x, y, _ = self.grid
+        cx, cy, cz = self.cluster
+        b = self.blocks[:, None].astype(np.uint32)
+        at = (b % x, b // x % y, b // (x * y))
+        values = {}
+        for axis, coordinate, extent in zip("xyz", at, (cx, cy, cz), strict=True):
+            values[f"ctaid.{axis}"] = coordinate
+            values[f"clusterid.{axis}"] = coordinate // np.uint32(extent)
+            values[f"cluster_ctaid.{axis}"] = coordinate % np.uint32(extent)
+        c = values
+        rank = c["cluster_ctaid.x"] + cx * (c["cluster_ctaid.y"] + cy * c["cluster_ctaid.z"])
+        values["cluster_ctarank"] = rank.astype(np.uint32)
+        values["smid"] = (np.arange(self.count, dtype=np.uint32) % np.uint32(132))[:, None]
+        return values
+
+
+def cluster_order(grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> NDArray[np.intp]:
+    """Return the linear indices of a grid's CTAs, cluster by cluster, by rank within each.
+
+    Examples
+    --------
+    >>> cluster_order((4, 1, 1), (2, 1, 1))
+    array([0, 1, 2, 3])
+    >>> cluster_order((2, 2, 1), (1, 2, 1))
+    array([0, 2, 1, 3])
+    """
+    index = np.arange(grid[0] * grid[1] * grid[2]).reshape(grid[2], grid[1], grid[0])
+    if cluster == (1, 1, 1):
+        return index.reshape(-1)
+    cx, cy, cz = cluster
+    split = index.reshape(grid[2] // cz, cz, grid[1] // cy, cy, grid[0] // cx, cx)
+    return split.transpose(0, 2, 4, 1, 3, 5).reshape(-1)

@@ -1,0 +1,362 @@
+"""The machine: resident CTAs, groups of lanes, and the deterministic schedule that runs them.
+
+Groups take turns, each running until it has to wait. When none can go on, in this order: a pending asynchronous
+operation completes; lanes whose wait is over leave those whose is not; lanes that met where others are missing go
+ahead; more CTAs of the grid become resident; a try_wait times out; and if that changes nothing either, the kernel is
+deadlocked.
+
+References
+----------
+PTX ISA, "Programming Model", "PTX Machine Model".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutepy.sim.barriers import Barriers
+from cutepy.sim.bulk import BulkCopies
+from cutepy.sim.cluster import Cluster
+from cutepy.sim.control_flow import EXIT
+from cutepy.sim.copies import ThreadCopies
+from cutepy.sim.errors import DeadlockError, TrapError
+from cutepy.sim.events import AsyncOperation, BarrierEvent, CompletionPolicy, Observer
+from cutepy.sim.group import Group, Join, Part, merge, parts_of, split
+from cutepy.sim.lanes import Array, Ctas, Residents, Threads
+from cutepy.sim.matrix import MatrixAccess
+from cutepy.sim.mbarriers import Mbarriers
+from cutepy.sim.memory import GlobalMemory, Memory
+from cutepy.sim.tensormaps import TensorMaps
+from cutepy.sim.tma import TensorCopies
+from cutepy.sim.translate import Program
+from cutepy.sim.warp import Warp
+from cutepy.sim.wgmma import Wgmma
+
+if TYPE_CHECKING:
+    from cutepy.sim.capture import Launch
+    from cutepy.sim.ptx.model import Instruction
+
+PARKED = -2
+DIVERGED = -3
+_TURN_BLOCKS = 2000
+"""Blocks that a group runs before others get a turn: only a group that spins gets that far."""
+
+_SPINS = 200
+"""Rounds of turns in which groups ran and nothing changed, after which they are taken to spin for ever."""
+
+
+class Machine:
+    """One launch in execution.
+
+    Parameters
+    ----------
+    program : Program
+        The translated kernel.
+    launch : Launch
+    known : GlobalMemory
+    observers : sequence of Observer
+    policy : CompletionPolicy or None
+        None completes asynchronous operations as they are issued.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        launch: Launch,
+        known: GlobalMemory,
+        observers: Sequence[Observer] = (),
+        policy: CompletionPolicy | None = None,
+    ) -> None:
+        self.program = program
+        self.launch = launch
+        self.observers = tuple(observers)
+        self.policy = policy
+        self.changes = 0
+        self.pending: list[AsyncOperation] = []
+        self.stats = {"blocks": 0, "splits": 0, "wgmma": 0, "tma": 0}
+        self._numbers = 0
+        self._time = 0
+        self._thread_sets: dict[bytes, Threads] = {}
+        self._cta_sets: dict[bytes, Ctas] = {}
+        self._groups: list[Group] = []
+        self._joins: list[Join] = []
+        self.memory = Memory(self, known, launch.slot_bytes, launch.local_bytes)
+        self.barriers = Barriers(self)
+        self.mbarriers = Mbarriers(self)
+        self.cluster = Cluster(self)
+        self.warp = Warp(self)
+        self.matrix = MatrixAccess(self)
+        self.wgmma = Wgmma(self)
+        self.tensormaps = TensorMaps(self)
+        self.tma = TensorCopies(self)
+        self.bulk = BulkCopies(self)
+        self.copies = ThreadCopies(self)
+        self.uniform = _uniform_registers(launch)
+        self.symbols = {
+            name: np.array([[address]], np.uint64) for name, address in {**launch.symbols, **launch.parameter_addresses}.items()
+        }
+        self._parameters: dict[tuple[str, int, str], Array] = {}
+        self._zeros = [
+            np.zeros((1, 1), bool if kind == "pred" else kind) for kind in program.kinds
+        ]
+
+    # What translated code and mechanisms ask for.
+
+    def parameter(self, name: str, offset: int, kind: str) -> Array:
+        """Return the value of a kernel parameter."""
+        key = name, offset, kind
+        if key not in self._parameters:
+            data = self.launch.parameters[name]
+            self._parameters[key] = np.frombuffer(data, kind, 1, offset).reshape(1, 1)
+        return self._parameters[key]
+
+    def clock(self, name: str) -> Array:
+        """Return a clock that advances whenever it is read."""
+        self._time += 16
+        return np.array([[self._time]], np.uint64 if name in ("clock64", "globaltimer") else np.uint32)
+
+    def fence(self, g: Group, i: Instruction) -> None:
+        """Let observers see a fence; memory is sequentially consistent here."""
+        self.notify("fence", i.opcode, g, i)
+
+    def trap(self, g: Group, i: Instruction) -> None:
+        """Stop the launch."""
+        raise TrapError("the kernel executed a trap", i, g.describe())
+
+    def notify(self, operation: str, barrier: str, g: Group, i: Instruction) -> None:
+        """Tell observers of an operation on a barrier."""
+        if self.observers:
+            event = BarrierEvent(operation, barrier, i, g.ctas, g.threads)
+            for observer in self.observers:
+                observer.on_barrier(event)
+
+    def issue(self, operation: AsyncOperation) -> None:
+        """Take an asynchronous operation; it completes now or later, as the policy says."""
+        for observer in self.observers:
+            observer.on_issue(operation)
+        if self.policy is None or self.policy.completes_at_issue(operation):
+            self._complete(operation)
+        else:
+            self.pending.append(operation)
+
+    def complete(self, operation: AsyncOperation) -> None:
+        """Complete an operation if it has not been."""
+        if not operation.done:
+            self.pending.remove(operation)
+            self._complete(operation)
+
+    def _complete(self, operation: AsyncOperation) -> None:
+        operation.done = True
+        self.changes += 1
+        operation.apply()
+        for observer in self.observers:
+            observer.on_complete(operation)
+
+    def next_number(self) -> int:
+        """Number a new group."""
+        self._numbers += 1
+        return self._numbers
+
+    def threads(self, ids: NDArray[np.intp]) -> Threads:
+        """Return the set of these threads."""
+        key = ids.tobytes()
+        if key not in self._thread_sets:
+            self._thread_sets[key] = Threads(ids, self.launch.block)
+        return self._thread_sets[key]
+
+    def ctas(self, slots: NDArray[np.intp]) -> Ctas:
+        """Return the set of these slots."""
+        key = slots.tobytes()
+        if key not in self._cta_sets:
+            self._cta_sets[key] = Ctas(slots, self.residents)
+        return self._cta_sets[key]
+
+    def branch(self, g: Group, condition: Array, taken: int, other: int, join: int) -> int:
+        """Go where all lanes go, or part the group."""
+        if condition.all():
+            return taken
+        if not condition.any():
+            return other
+        self._part(g, parts_of(condition, (g.ctas.count, g.threads.count), taken, other), join)
+        return DIVERGED
+
+    def _part(self, g: Group, parts: list[Part], join_block: int) -> None:
+        self.stats["splits"] += 1
+        children = split(self, g, parts, join_block)
+        join = children[0].join
+        if join is not None and join not in self._joins:
+            self._joins.append(join)
+        at = self._groups.index(g)
+        self._groups[at : at + 1] = children
+
+    # The schedule.
+
+    def run(self, blocks: NDArray[np.intp]) -> None:
+        """Run CTAs, given by linear index, to their end.
+
+        Parameters
+        ----------
+        blocks : array of int
+            The CTAs that are resident together, the CTAs of a cluster next to each other.
+        """
+        self.residents = Residents(self.launch.grid, self.launch.cluster, blocks)
+        self._cta_sets.clear()
+        threads = self.launch.block[0] * self.launch.block[1] * self.launch.block[2]
+        self.memory.start(len(blocks), self.launch.smem_bytes, threads)
+        self.barriers.start(len(blocks))
+        self.mbarriers.start(len(blocks))
+        self.cluster.start(len(blocks), threads)
+        everything = self.ctas(np.arange(len(blocks)))
+        self._groups = [
+            Group(self.next_number(), 0, list(self._zeros), everything, self.threads(np.arange(threads)), None)
+        ]
+        with np.errstate(all="ignore"):
+            self._schedule()
+        for operation in list(self.pending):
+            self.complete(operation)
+
+    def _schedule(self) -> None:
+        idle_rounds, seen = 0, -1
+        while self._groups:
+            ran = False
+            for g in list(self._groups):
+                if g in self._groups and self._turn(g):
+                    ran = True
+            if not ran:
+                if not self._unblock():
+                    raise DeadlockError(self._waiting())
+            elif self.changes == seen:
+                idle_rounds += 1
+                if idle_rounds > _SPINS and not self._unblock():
+                    raise DeadlockError(self._waiting())
+            else:
+                idle_rounds, seen = 0, self.changes
+
+    def _turn(self, g: Group) -> bool:
+        """Run a group until it waits, parts, meets others or ends; tells whether it got anywhere."""
+        functions = self.program.blocks
+        join = g.join
+        stop = join.block if join is not None else EXIT
+        block = start = g.block
+        if block == stop and join is not None and g in join.arrived:
+            return False
+        for count in range(_TURN_BLOCKS):
+            if block == stop and join is not None:
+                g.block = block
+                self._arrive(g, join)
+                return True
+            g.block = block
+            block = functions[block](g, g.registers, self)
+            if block < 0:
+                if block == PARKED:
+                    return count > 0 or g.block != start
+                if block == EXIT:
+                    self._leave(g)
+                return True
+        g.block = block
+        return True
+
+    def _arrive(self, g: Group, join: Join) -> None:
+        """Let a group wait where it meets the others of its join, which go on if it was the last."""
+        join.arrived.append(g)
+        self._groups.remove(g)
+        if len(join.arrived) == join.expected:
+            self._meet(join)
+
+    def _meet(self, join: Join) -> None:
+        join.expected -= len(join.arrived)
+        if join.expected == 0 and join in self._joins:
+            self._joins.remove(join)
+        self._groups += merge(self, join)
+
+    def _leave(self, g: Group) -> None:
+        """End a group's lanes."""
+        self._groups.remove(g)
+        if g.issued or g.committed:
+            self.wgmma.drain(g)
+        self.barriers.leave(g)
+        self.changes += 1
+        self._drop(g.join)
+
+    def _drop(self, join: Join | None) -> None:
+        """Count one part less at a join, and at those around it if it was the last."""
+        if join is None:
+            return
+        join.expected -= 1
+        if join.expected == 0:
+            if join in self._joins:
+                self._joins.remove(join)
+            self._drop(join.parent.join)
+        elif len(join.arrived) == join.expected:
+            self._meet(join)
+
+    def _unblock(self) -> bool:
+        """Make something possible that is not yet; tells whether there was anything."""
+        if self.pending:
+            assert self.policy is not None
+            self.complete(self.pending[self.policy.choose(self.pending)])
+            return True
+        for g in list(self._groups):
+            if g.ready is not None and g.ready.any() and not g.ready.all():
+                ready, g.ready = g.ready, None
+                block = g.block
+                self._part(g, parts_of(ready, (g.ctas.count, g.threads.count), block, block), EXIT)
+                return True
+        for join in self._joins[::-1]:
+            if join.arrived:
+                for part in join.arrived:
+                    _complete_registers(self, part)
+                self._meet(join)
+                return True
+        for g in self._groups:
+            if g.ready is not None and g.timed_out not in (self.changes, ~self.changes):
+                g.timed_out = self.changes  # negated once it is used
+                return True
+        return False
+
+    def _waiting(self) -> list[str]:
+        lines = []
+        for g in self._groups:
+            instructions = self.program.flow.blocks[g.block].instructions
+            i = instructions[0] if instructions else None
+            where = f" at {i.source}" if i is not None and i.source is not None else ""
+            text = f" in `{i.text}`" if i is not None else ""
+            lines.append(f"{g.describe()}: wait for {g.waits_for() if g.waits_for else 'a condition in a loop'}{where}{text}")
+        return lines
+
+
+def _complete_registers(machine: Machine, part: Group) -> None:
+    """Give a part that goes ahead alone the registers it had left to its parent."""
+    from cutepy.sim.group import inherited
+
+    assert part.join is not None
+    for index in machine.program.flow.live_in[part.join.block]:
+        if part.registers[index] is None:
+            part.registers[index] = inherited(part, index)
+
+
+def _uniform_registers(launch: Launch) -> dict[str, Array]:
+    values: dict[str, int] = {}
+    cluster = launch.cluster
+    for n, axis in enumerate("xyz"):
+        values[f"ntid.{axis}"] = launch.block[n]
+        values[f"nctaid.{axis}"] = launch.grid[n]
+        values[f"nclusterid.{axis}"] = launch.grid[n] // cluster[n]
+        values[f"cluster_nctaid.{axis}"] = cluster[n]
+    threads = launch.block[0] * launch.block[1] * launch.block[2]
+    values |= {
+        "cluster_nctarank": cluster[0] * cluster[1] * cluster[2],
+        "is_explicit_cluster": int(cluster != (1, 1, 1)),
+        "nwarpid": -(-threads // 32),
+        "nsmid": 132,
+        "gridid": 0,
+        "dynamic_smem_size": launch.dynamic_smem_bytes,
+        "total_smem_size": launch.smem_bytes,
+        "aggr_smem_size": launch.smem_bytes,
+    }
+    return {name: np.array([[value]], np.uint32) for name, value in values.items()}
+

@@ -1,0 +1,199 @@
+"""mbarrier objects: pending arrivals, transaction bytes, phases.
+
+Their state is kept beside shared memory, by the object's address; the eight bytes there are opaque, as PTX says.
+
+References
+----------
+PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.errors import BarrierError
+from cutepy.sim.lanes import Array
+
+if TYPE_CHECKING:
+    from cutepy.sim.group import Group
+    from cutepy.sim.machine import Machine
+    from cutepy.sim.ptx.model import Instruction
+
+_TRUE = np.array([[True]])
+_TOKEN_PHASE_SHIFT = 32
+SIZE_BYTES = 8
+MAX_COUNT = (1 << 20) - 1
+
+
+class Mbarrier:
+    """The objects at one offset of all CTAs' shared memory, by slot."""
+
+    def __init__(self, slots: int) -> None:
+        self.valid = np.zeros(slots, bool)
+        self.count = np.zeros(slots, np.int64)
+        self.pending = np.zeros(slots, np.int64)
+        self.transactions = np.zeros(slots, np.int64)
+        self.phase = np.zeros(slots, np.int64)
+
+    def settle(self, rows: Array) -> None:
+        """Complete the phase where nothing is pending."""
+        done = rows[(self.pending[rows] == 0) & (self.transactions[rows] == 0)]
+        if len(done):
+            self.phase[done] += 1
+            self.pending[done] = self.count[done]
+
+
+class Mbarriers:
+    """The mbarrier objects of resident CTAs."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._objects: dict[int, Mbarrier] = {}
+
+    def start(self, slots: int) -> None:
+        """Forget all objects: new CTAs become resident."""
+        self._slots = slots
+        self._objects = {}
+
+    def _targets(self, g: Group, i: Instruction, address: Array, weight: Array | int) -> list[tuple[int, Array, Array]]:
+        """Return (offset, slots, total weight by slot) of the objects that lanes address."""
+        memory = self._machine.memory
+        if address.dtype == np.uint64:
+            _, address = memory.resolve("generic", address)
+        position = memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES)
+        lanes = g.threads.count if position.shape[1] == 1 else 1
+        shape = np.broadcast_shapes(position.shape, np.shape(weight)) if not isinstance(weight, int) else position.shape
+        if not isinstance(weight, int) and shape[1] > 1:
+            lanes = 1
+        flat = np.broadcast_to(position, shape).reshape(-1)
+        weights = np.broadcast_to(weight, shape).reshape(-1).astype(np.int64) * lanes
+        if len(flat) > 1 and not (address.size == 1 and shape[1] == 1):
+            flat, inverse = np.unique(flat, return_inverse=True)
+            weights = np.bincount(inverse.reshape(-1), weights).astype(np.int64)
+        offsets, slots = flat % memory.slot_bytes, flat // memory.slot_bytes
+        if len(offsets) == 1 or (offsets == offsets[0]).all():
+            return [(int(offsets[0]), slots, weights)]
+        return [(int(o), slots[offsets == o], weights[offsets == o]) for o in np.unique(offsets)]
+
+    def _object(self, g: Group, i: Instruction, offset: int, slots: Array) -> Mbarrier:
+        found = self._objects.get(offset)
+        if found is None or not found.valid[slots].all():
+            raise BarrierError(f"there is no initialised mbarrier at shared address {offset:#x}", i, g.describe())
+        return found
+
+    def init(self, g: Group, i: Instruction, address: Array, count: Array) -> None:
+        """Make an object that expects `count` arrivals in each phase."""
+        self._machine.changes += 1
+        if int(count.min()) < 1 or int(count.max()) > MAX_COUNT:
+            raise BarrierError(f"the count of an mbarrier must be 1 to {MAX_COUNT}, got {int(count.min())}", i, g.describe())
+        shape = np.broadcast_shapes(address.shape, count.shape)
+        lanes = g.threads.count if shape[1] == 1 else 1
+        for offset, slots, total in self._targets(g, i, address, count):
+            found = self._objects.setdefault(offset, Mbarrier(self._slots))
+            found.valid[slots] = True
+            found.count[slots] = found.pending[slots] = total // lanes
+            found.transactions[slots] = 0
+            found.phase[slots] = 0
+            self._machine.notify("init", f"mbarrier {offset:#x}", g, i)
+
+    def invalidate(self, g: Group, i: Instruction, address: Array) -> None:
+        """End an object."""
+        for offset, slots, _ in self._targets(g, i, address, 1):
+            self._object(g, i, offset, slots).valid[slots] = False
+
+    def arrive(
+        self, g: Group, i: Instruction, address: Array, count: Array | None, expects: bool, drop: bool
+    ) -> Array:
+        """Arrive, after expecting bytes if `expects`; returns the state, which names the phase."""
+        if expects:
+            assert count is not None
+            self.expect_tx(g, i, address, count)
+            count = None
+        self._machine.changes += 1
+        state = np.zeros((g.ctas.count, 1), np.uint64)
+        for offset, slots, total in self._targets(g, i, address, 1 if count is None else count):
+            found = self._object(g, i, offset, slots)
+            if len(slots) == len(state):
+                state = (found.phase[slots] << _TOKEN_PHASE_SHIFT | found.pending[slots])[:, None].astype(np.uint64)
+            if drop:
+                found.count[slots] -= total
+            found.pending[slots] -= total
+            if (found.pending[slots] < 0).any():
+                expected = int(found.count[slots[0]])
+                raise BarrierError(
+                    f"mbarrier {offset:#x} got {int(-found.pending[slots].min())} arrivals more than the {expected} that "
+                    "a phase expects: the next phase would complete early",
+                    i,
+                    g.describe(),
+                )
+            found.settle(slots)
+            self._machine.notify("arrive", f"mbarrier {offset:#x}", g, i)
+        return state
+
+    def expect_tx(self, g: Group, i: Instruction, address: Array, size: Array) -> None:
+        """Expect bytes in the current phase."""
+        self._machine.changes += 1
+        for offset, slots, total in self._targets(g, i, address, size):
+            self._object(g, i, offset, slots).transactions[slots] += total
+            self._machine.notify("expect_tx", f"mbarrier {offset:#x}", g, i)
+
+    def complete_tx(self, g: Group, i: Instruction, address: Array, size: Array) -> None:
+        """Count bytes as arrived."""
+        for offset, slots, total in self._targets(g, i, address, size):
+            self.deliver(g, i, offset, slots, total)
+
+    def deliver(self, g: Group, i: Instruction, offset: int, slots: Array, size: Array | int) -> None:
+        """Count bytes as arrived at the objects of some CTAs."""
+        self._machine.changes += 1
+        found = self._object(g, i, offset, slots)
+        found.transactions[slots] -= size
+        found.settle(slots)
+        self._machine.notify("complete_tx", f"mbarrier {offset:#x}", g, i)
+
+    def wait(
+        self, g: Group, i: Instruction, address: Array, state: Array, parity: bool, may_wait: bool
+    ) -> Array | None:
+        """Test whether a phase has completed; None says that the lanes had better wait."""
+        memory = self._machine.memory
+        if address.dtype == np.uint64:
+            _, address = memory.resolve("generic", address)
+        position = memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES)
+        if address.size == 1:
+            offset = int(address.flat[0]) & 0xFFFFFF
+            slots = position[:, 0] // memory.slot_bytes
+            phase = self._object(g, i, offset, slots).phase[slots][:, None]
+        else:
+            phase = np.empty(position.shape, np.int64)
+            for offset in np.unique(position % memory.slot_bytes):
+                here = position % memory.slot_bytes == offset
+                slots = position[here] // memory.slot_bytes
+                phase[here] = self._object(g, i, int(offset), slots).phase[slots]
+        done = (phase & 1) != state.astype(np.int64) if parity else phase != (state >> np.uint64(32)).astype(np.int64)
+        changes = self._machine.changes
+        if not may_wait or done.all() or g.timed_out == changes:
+            if g.timed_out == changes:
+                g.timed_out = ~changes
+            g.ready, g.waits_for = None, None
+            if self._machine.observers:
+                self._machine.notify("wait", f"mbarrier {int(position.flat[0] % memory.slot_bytes):#x}", g, i)
+            return _TRUE if done.all() else done
+        g.ready = done
+        g.waits_for = lambda: self._describe(position, state, parity)
+        return None
+
+    def pending_count(self, state: Array) -> Array:
+        """Return the pending count that a state held."""
+        return (state & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+
+    def _describe(self, position: Array, state: Array, parity: bool) -> str:
+        where = int(position.flat[0])
+        offset, slot = where % self._machine.memory.slot_bytes, where // self._machine.memory.slot_bytes
+        found = self._objects[offset]
+        value = int(state.flat[0])
+        wanted = f"the phase of parity {value}" if parity else f"phase {value >> _TOKEN_PHASE_SHIFT}"
+        return (
+            f"{wanted} of mbarrier {offset:#x}, which is in phase {int(found.phase[slot])} with {int(found.pending[slot])} of "
+            f"{int(found.count[slot])} arrivals and {int(found.transactions[slot])} bytes pending"
+        )

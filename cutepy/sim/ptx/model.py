@@ -1,0 +1,218 @@
+"""What a PTX module says: functions, parameters, registers, instructions and their operands.
+
+References
+----------
+PTX ISA, "Syntax", "State Spaces, Types, and Variables", "Instruction Operands".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+_WIDTHS = {"pred": 1}
+
+
+def type_bits(name: str) -> int:
+    """Return the width of a PTX type, such as 32 for "f32"; 1 for "pred".
+
+    Examples
+    --------
+    >>> type_bits("bf16x2"), type_bits("u8"), type_bits("pred")
+    (32, 8, 1)
+    """
+    if name in _WIDTHS:
+        return _WIDTHS[name]
+    packed, _, count = name.partition("x")
+    digits = "".join(c for c in packed.removeprefix("b").removeprefix("f").removeprefix("u").removeprefix("s") if c.isdigit())
+    if packed in ("e4m3", "e5m2"):
+        digits = "8"
+    if packed == "tf32":
+        digits = "32"
+    return int(digits) * (int(count) if count else 1)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line of Python: where an instruction came from."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A virtual register; `index` numbers the registers of its function, `type` is as declared ("pred", "b32")."""
+
+    name: str
+    type: str
+    index: int
+
+    @property
+    def bits(self) -> int:
+        """Width: 1 for a predicate."""
+        return type_bits(self.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Immediate:
+    """A constant: an int, or for a float its bit pattern with `float_bits` 32 or 64."""
+
+    value: int
+    float_bits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """A special register such as ``%tid.x``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """The name of a variable or parameter, standing for its address."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """The target of a branch: the index of the instruction it stands before."""
+
+    name: str
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """``[base + offset]``, or ``[base, {coordinates}]`` for a tensor."""
+
+    base: Register | Symbol | Immediate
+    offset: int = 0
+    coordinates: tuple[Operand, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """``{a, b, ...}``."""
+
+    items: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """``d|p``: two destinations."""
+
+    first: Operand
+    second: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """``_``: a destination that is not wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Negated:
+    """``!p``: a negated predicate operand."""
+
+    operand: Register
+
+
+Operand = Register | Immediate | Special | Symbol | Label | Address | Vector | Pair | Sink | Negated
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction.
+
+    Attributes
+    ----------
+    index : int
+        Position in its function.
+    opcode : str
+        The full spelling, such as "add.s32".
+    operands : tuple
+        As written.
+    predicate : (Register, bool) or None
+        The guard, and whether it is negated.
+    text : str
+        The instruction as written.
+    source : SourceLine or None
+        Where in Python it came from.
+    """
+
+    index: int
+    opcode: str
+    operands: tuple[Operand, ...]
+    predicate: tuple[Register, bool] | None = None
+    text: str = field(default="", compare=False)
+    source: SourceLine | None = field(default=None, compare=False)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The opcode, split at its dots."""
+        return tuple(self.opcode.split("."))
+
+
+def registers_in(operand: Operand | None) -> Iterator[Register]:
+    """Yield each register that an operand mentions."""
+    if isinstance(operand, Register):
+        yield operand
+    elif isinstance(operand, Vector):
+        for item in operand.items:
+            yield from registers_in(item)
+    elif isinstance(operand, Address):
+        yield from registers_in(operand.base)
+        for item in operand.coordinates or ():
+            yield from registers_in(item)
+    elif isinstance(operand, Pair):
+        yield from registers_in(operand.first)
+        yield from registers_in(operand.second)
+    elif isinstance(operand, Negated):
+        yield operand.operand
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A kernel parameter: `size_bytes` bytes at a multiple of `alignment`."""
+
+    name: str
+    size_bytes: int
+    alignment: int
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A module-scope or function-scope variable; `size_bytes` None for an extern array, the dynamic shared memory."""
+
+    name: str
+    space: str
+    size_bytes: int | None
+    alignment: int
+    initial: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Function:
+    """An entry function."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    registers: tuple[Register, ...] = field(repr=False)
+    instructions: tuple[Instruction, ...] = field(repr=False)
+    variables: tuple[Variable, ...] = ()
+    directives: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Module:
+    """A PTX module: its target, entry functions and variables."""
+
+    target: str
+    functions: dict[str, Function]
+    variables: tuple[Variable, ...]

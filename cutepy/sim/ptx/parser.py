@@ -1,0 +1,322 @@
+"""Parse PTX text into a `Module`.
+
+The text is cut into statements by one regular expression. Blocks in braces, as inline assembly writes them, scope
+their registers and labels; `.loc` lines give each instruction its line of Python.
+
+References
+----------
+PTX ISA, "Syntax", "Directives".
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass, field
+
+from cutepy.sim.ptx.model import (
+    Address,
+    Function,
+    Immediate,
+    Instruction,
+    Label,
+    Module,
+    Negated,
+    Operand,
+    Pair,
+    Parameter,
+    Register,
+    Sink,
+    SourceLine,
+    Special,
+    Symbol,
+    Variable,
+    Vector,
+    type_bits,
+)
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+_STATEMENT = re.compile(
+    r"""\s*(?:
+      (?P<loc>\.loc\s+(?P<file>\d+)\s+(?P<line>\d+)[^\n]*)
+    | (?P<open>\{) | (?P<close>\})
+    | (?P<label>[$%A-Za-z_][\w$]*)\s*:(?!:)
+    | (?P<directive>\.[a-z][^;\n{]*(?:\{[^}]*\})?[^;\n]*;?)
+    | (?:@(?P<negated>!?)\s*(?P<guard>[%\w$]+)\s+)?(?P<opcode>[a-z][\w.:]*)(?P<operands>[^;]*);
+    )""",
+    re.X,
+)
+_ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?\s*([^{]*)\{")
+_PARAMETER = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)\s*(?:\[(\d+)\])?")
+_VARIABLE = re.compile(
+    r"^(?:\.visible|\.extern|\.weak|\s)*\.(shared|global|const|local)\s+(?:\.align\s+(\d+)\s+)?(?:\.attribute\([^)]*\)\s+)?"
+    r"\.(\w+)\s+([\w$]+)\s*(\[\d*\])?\s*(?:=\s*(\{[^}]*\}|[^;]*))?\s*;",
+    re.M,
+)
+_REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.*?);?\s*$", re.S)
+_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.M)
+_FILE_REF = re.compile(r"\s*\.(reqntid|maxntid|minnctapersm|maxnctapersm|explicitcluster|reqnctapercluster|maxclusterrank)\s*([\d,\s]*)")
+_INTEGER = re.compile(r"[-+]?\s*(?:0[xX][0-9a-fA-F]+|\d+)U?$")
+_SPECIALS = frozenset(
+    """tid ntid laneid warpid nwarpid ctaid nctaid smid nsmid gridid clusterid nclusterid cluster_ctaid cluster_nctaid
+    cluster_ctarank cluster_nctarank is_explicit_cluster clock clock64 clock_hi globaltimer globaltimer_lo
+    globaltimer_hi lanemask_eq lanemask_le lanemask_lt lanemask_ge lanemask_gt dynamic_smem_size total_smem_size
+    aggr_smem_size envreg0 WARP_SZ""".split()
+)
+
+
+class PtxSyntaxError(ValueError):
+    """Text that is not the PTX this parser knows."""
+
+
+def parse_module(text: str) -> Module:
+    """Parse a PTX module.
+
+    Parameters
+    ----------
+    text : str
+        As the compiler wrote it.
+
+    Raises
+    ------
+    PtxSyntaxError
+        If a statement is not understood; the message shows it.
+
+    Examples
+    --------
+    >>> module = parse_module('''.target sm_90a
+    ... .visible .entry k(.param .u32 k_param_0) { .reg .b32 %r<3>; add.s32 %r1, %r2, 5; ret; }''')
+    >>> [i.opcode for i in module.functions["k"].instructions]
+    ['add.s32', 'ret']
+    """
+    text = _COMMENT.sub("", text)
+    files = {int(number): name for number, name in _FILE.findall(text)}
+    target = re.search(r"\.target\s+([\w]+)", text)
+    functions: dict[str, Function] = {}
+    outside = []
+    position = 0
+    for match in _ENTRY.finditer(text):
+        end = _closing_brace(text, match.end())
+        outside.append(text[position : match.start()])
+        position = end
+        functions[match[1]] = _Body(files).parse(
+            match[1], match[2] or "", match[3], text[match.end() : end - 1]
+        )
+    outside.append(text[position:])
+    variables = tuple(_variable(match) for match in _VARIABLE.finditer("\n".join(outside)))
+    return Module(target[1] if target else "", functions, variables)
+
+
+def _closing_brace(text: str, position: int) -> int:
+    depth = 1
+    for match in re.compile(r"[{}]").finditer(text, position):
+        depth += 1 if match[0] == "{" else -1
+        if depth == 0:
+            return match.end()
+    raise PtxSyntaxError("the body of a function does not end")
+
+
+def _variable(match: re.Match[str]) -> Variable:
+    space, alignment, kind, name, extent, initial = match.groups()
+    element = max(type_bits(kind), 8) // 8
+    size: int | None = element
+    if extent is not None:
+        size = int(extent[1:-1]) * element if extent != "[]" else None
+    data = None
+    if initial:
+        values = [int(v.strip(), 0) for v in initial.strip("{} \n").split(",") if v.strip()]
+        data = b"".join((v & (1 << 8 * element) - 1).to_bytes(element, "little") for v in values)
+    return Variable(name, space, size, int(alignment or element), data)
+
+
+@dataclass
+class _Scope:
+    parent: _Scope | None
+    registers: dict[str, Register] = field(default_factory=dict)
+    ranges: dict[str, tuple[int, str, dict[int, Register]]] = field(default_factory=dict)
+    labels: dict[str, int] = field(default_factory=dict)
+
+
+class _Body:
+    """The parser of one function body: its scopes, registers and instructions so far."""
+
+    def __init__(self, files: dict[int, str]) -> None:
+        self._files = files
+        self._registers: list[Register] = []
+        self._scope = _Scope(None)
+        self._source: SourceLine | None = None
+        self._pending: list[tuple[str, str, str | None, bool, _Scope, SourceLine | None]] = []
+        self._variables: list[Variable] = []
+        self._sources: dict[tuple[int, int], SourceLine] = {}
+
+    def parse(self, name: str, parameters: str, directives: str, body: str) -> Function:
+        position, end = 0, len(body)
+        match_at = _STATEMENT.match
+        while position < end:
+            match = match_at(body, position)
+            if match is None:
+                if body[position:].strip():
+                    raise PtxSyntaxError(f"cannot read {body[position:].strip()[:80]!r}")
+                break
+            position = match.end()
+            self._statement(match)
+        # Registers of a range come to be when an operand first names them.
+        instructions = tuple(self._instruction(i, *item) for i, item in enumerate(self._pending))
+        return Function(
+            name,
+            tuple(_parameter(m) for m in _PARAMETER.finditer(parameters)),
+            tuple(self._registers),
+            instructions,
+            tuple(self._variables),
+            {m[1]: tuple(int(x) for x in m[2].split(",") if x.strip()) for m in _FILE_REF.finditer(directives)},
+        )
+
+    def _statement(self, match: re.Match[str]) -> None:
+        kind = match.lastgroup
+        if match["opcode"] is not None:
+            guard = match["guard"]
+            operands = match["operands"]
+            self._pending.append((match["opcode"], operands, guard, bool(match["negated"]), self._scope, self._source))
+        elif match["loc"] is not None:
+            key = int(match["file"]), int(match["line"])
+            if key not in self._sources:
+                self._sources[key] = SourceLine(self._files.get(key[0], "?"), key[1])
+            self._source = self._sources[key]
+        elif kind == "open":
+            self._scope = _Scope(self._scope)
+        elif kind == "close":
+            assert self._scope.parent is not None
+            self._scope = self._scope.parent
+        elif match["label"] is not None:
+            self._scope.labels[match["label"]] = len(self._pending)
+        else:
+            self._directive(match["directive"])
+
+    def _directive(self, text: str) -> None:
+        declared = _REGISTERS.match(text)
+        if declared:
+            kind, names = declared.groups()
+            for item in names.split(","):
+                name = item.strip()
+                if "<" in name:
+                    stem, count = name.rstrip(">").split("<")
+                    self._scope.ranges[stem] = (int(count), kind, {})
+                else:
+                    self._scope.registers[name] = self._new(name, kind)
+        elif text.startswith((".shared", ".local")):
+            match = _VARIABLE.match(text)
+            if match:
+                self._variables.append(_variable(match))
+
+    def _new(self, name: str, kind: str) -> Register:
+        register = Register(name, kind, len(self._registers))
+        self._registers.append(register)
+        return register
+
+    def _find(self, name: str, scope: _Scope) -> Register | None:
+        inner: _Scope | None = scope
+        while inner is not None:
+            if name in inner.registers:
+                return inner.registers[name]
+            if inner.ranges:
+                stem = name.rstrip("0123456789")
+                if stem in inner.ranges and len(stem) < len(name):
+                    register = inner.registers[name] = self._new(name, inner.ranges[stem][1])
+                    return register
+            inner = inner.parent
+        return None
+
+    def _instruction(
+        self, index: int, opcode: str, text: str, guard: str | None, negated: bool, scope: _Scope, source: SourceLine | None
+    ) -> Instruction:
+        predicate = None
+        if guard is not None:
+            register = self._find(guard, scope)
+            if register is None:
+                raise PtxSyntaxError(f"unknown predicate {guard} of {opcode}{text}")
+            predicate = register, negated
+        operands = tuple(self._operand(part, scope, opcode) for part in _split(text))
+        prefix = f"@{'!' if negated else ''}{guard} " if guard else ""
+        return Instruction(index, opcode, operands, predicate, f"{prefix}{opcode} {' '.join(text.split())}", source)
+
+    def _operand(self, text: str, scope: _Scope, opcode: str) -> Operand:
+        first = text[0]
+        if first == "[":
+            return self._address(text[1:-1].strip(), scope, opcode)
+        if first == "{":
+            return Vector(tuple(self._operand(part, scope, opcode) for part in _split(text[1:-1])))
+        if "|" in text:
+            left, right = text.split("|")
+            return Pair(self._operand(left.strip(), scope, opcode), self._operand(right.strip(), scope, opcode))
+        if first == "!":
+            inner = self._operand(text[1:].strip(), scope, opcode)
+            assert isinstance(inner, Register)
+            return Negated(inner)
+        if text == "_":
+            return Sink()
+        if first.isdigit() or first in "-+":
+            return _immediate(text)
+        register = self._find(text, scope)
+        if register is not None:
+            return register
+        if first == "%":
+            if text[1:].split(".")[0] in _SPECIALS:
+                return Special(text[1:])
+            raise PtxSyntaxError(f"unknown register {text} in {opcode}")
+        if text == "WARP_SZ":
+            return Immediate(32)
+        inner_scope: _Scope | None = scope
+        while inner_scope is not None:
+            if text in inner_scope.labels:
+                return Label(text, inner_scope.labels[text])
+            inner_scope = inner_scope.parent
+        return Symbol(text)
+
+    def _address(self, text: str, scope: _Scope, opcode: str) -> Address:
+        parts = _split(text)
+        if len(parts) > 1:
+            base = self._address(parts[0], scope, opcode)
+            vector = self._operand(parts[1], scope, opcode)
+            items = vector.items if isinstance(vector, Vector) else (vector,)
+            return Address(base.base, base.offset, items)
+        name, sign, offset = text.partition("+")
+        base_operand = self._operand(name.strip(), scope, opcode)
+        assert isinstance(base_operand, Register | Symbol | Immediate)
+        return Address(base_operand, int(offset.strip(), 0) if sign else 0)
+
+
+def _parameter(match: re.Match[str]) -> Parameter:
+    alignment, kind, name, extent = match.groups()
+    element = max(type_bits(kind), 8) // 8
+    return Parameter(name, element * int(extent or 1), int(alignment or element))
+
+
+def _split(text: str) -> list[str]:
+    """Split operands at the commas that no bracket encloses."""
+    if "[" not in text and "{" not in text:
+        return [part for part in (p.strip() for p in text.split(",")) if part]
+    parts, depth, start = [], 0, 0
+    for match in re.finditer(r"[\[\]{},]", text):
+        mark = match[0]
+        if mark in "[{":
+            depth += 1
+        elif mark in "]}":
+            depth -= 1
+        elif depth == 0:
+            parts.append(text[start : match.start()].strip())
+            start = match.end()
+    parts.append(text[start:].strip())
+    return [part for part in parts if part]
+
+
+def _immediate(text: str) -> Immediate:
+    if text[:2] in ("0f", "0F") and len(text) == 10:
+        return Immediate(int(text[2:], 16), 32)
+    if text[:2] in ("0d", "0D") and len(text) == 18:
+        return Immediate(int(text[2:], 16), 64)
+    if _INTEGER.match(text):
+        return Immediate(int(text.rstrip("U"), 0))
+    try:
+        return Immediate(int.from_bytes(struct.pack("<d", float(text)), "little"), 64)
+    except ValueError:
+        raise PtxSyntaxError(f"cannot read the constant {text!r}") from None

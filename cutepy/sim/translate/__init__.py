@@ -1,0 +1,220 @@
+"""Translate a PTX function into Python functions over numpy arrays, one for each basic block.
+
+Translations are kept by content: the same PTX is translated once in a process.
+
+To add an instruction, write a function in the module of its family and register it with `@instruction("opcode")`: it
+reads operands as expressions, and writes the result's expression, or emits a call of a mechanism of the machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cutepy.sim import alu, minifloat
+from cutepy.sim.control_flow import EXIT, ControlFlow, analyse
+from cutepy.sim.effects import accumulators, is_wgmma, written
+from cutepy.sim.errors import SimulationError, UnknownInstructionError
+from cutepy.sim.ptx.model import Function, Instruction, Module
+from cutepy.sim.ptx.parser import parse_module
+from cutepy.sim.translate import (  # noqa: F401  each registers its instructions
+    asynchronous,
+    comparison,
+    conversion,
+    floating,
+    integer,
+    memory,
+    movement,
+)
+from cutepy.sim.translate.emitter import Emitter, canonical_bits, kind_of, translator_of
+
+SHARED_WINDOW = 1 << 56
+LOCAL_WINDOW = 1 << 57
+BlockFunction = Callable[[Any, list[Any], Any], int]
+
+_KEPT = 64
+_modules: OrderedDict[str, Module] = OrderedDict()
+_programs: OrderedDict[tuple[str, str], Program] = OrderedDict()
+
+_EFFECTS = frozenset(
+    """ld ldu st red atom bar barrier mbarrier cp wgmma fence membar stmatrix ldmatrix setmaxnreg trap tensormap call
+    griddepcontrol elect shfl vote match redux nanosleep brkpt""".split()
+)
+
+
+@dataclass
+class Program:
+    """A translated function.
+
+    Attributes
+    ----------
+    function : Function
+        What was translated.
+    flow : ControlFlow
+    blocks : list of callable
+        ``block(group, registers, machine)`` runs a block and returns the number of the next.
+    kinds : list of str
+        Canonical kind of each register.
+    accumulator_sets : list of tuple of int
+        The register tuples that wgmmas accumulate in.
+    set_of : dict
+        Instruction index of a wgmma -> its tuple.
+    sets_with : dict
+        Register -> the tuples it belongs to.
+    source : str
+        The Python that was generated.
+    """
+
+    function: Function
+    flow: ControlFlow
+    blocks: list[BlockFunction]
+    kinds: list[str]
+    accumulator_sets: list[tuple[int, ...]]
+    set_of: dict[int, int]
+    sets_with: dict[int, tuple[int, ...]]
+    source: str = field(repr=False)
+
+
+def may_wait(i: Instruction) -> bool:
+    """Tell whether an instruction can have to wait for others."""
+    parts = i.parts
+    if parts[0] == "mbarrier":
+        return parts[1] in ("try_wait", "test_wait")
+    if parts[0] in ("bar", "barrier"):
+        return "arrive" not in parts and "warp" not in parts
+    return False
+
+
+def _has_effects(i: Instruction) -> bool:
+    return i.parts[0] in _EFFECTS or translator_of(i.opcode) is None
+
+
+def load_module(text: str) -> Module:
+    """Parse a PTX module, once for the same text."""
+    key = hashlib.sha256(text.encode()).hexdigest()
+    if key not in _modules:
+        _modules[key] = parse_module(text)
+        while len(_modules) > _KEPT:
+            _modules.popitem(last=False)
+    return _modules[key]
+
+
+def translate(text: str, name: str) -> Program:
+    """Translate a function of a PTX module, once for the same text.
+
+    Parameters
+    ----------
+    text : str
+        The PTX module.
+    name : str
+        The entry function.
+    """
+    key = hashlib.sha256(text.encode()).hexdigest(), name
+    if key not in _programs:
+        module = load_module(text)
+        if name not in module.functions:
+            raise SimulationError(f"the PTX defines no entry {name}; it has {', '.join(module.functions)}")
+        _programs[key] = translate_function(module.functions[name])
+        while len(_programs) > _KEPT:
+            _programs.popitem(last=False)
+    return _programs[key]
+
+
+def translate_function(function: Function) -> Program:
+    """Translate a function, whether or not it was translated before."""
+    flow = analyse(function, may_wait, _has_effects)
+    sets: dict[tuple[int, ...], int] = {}
+    set_of: dict[int, int] = {}
+    for i in function.instructions:
+        if is_wgmma(i):
+            registers = tuple(r.index for r in accumulators(i))
+            set_of[i.index] = sets.setdefault(registers, len(sets))
+    sets_with: dict[int, tuple[int, ...]] = {}
+    for registers, number in sets.items():
+        for register in registers:
+            sets_with[register] = (*sets_with.get(register, ()), number)
+    kinds = _canonical_kinds(function)
+    constants: dict[str, Any] = {}
+    parts = [_block_source(n, flow, kinds, constants, sets_with) for n in range(len(flow.blocks))]
+    source = "\n".join(parts)
+    names = {**_runtime(), **constants, "I": function.instructions}
+    exec(compile(source, f"<{function.name}>", "exec"), names)
+    blocks = [names[f"block_{n}"] for n in range(len(flow.blocks))]
+    return Program(function, flow, blocks, kinds, list(sets), set_of, sets_with, source)
+
+
+def _runtime() -> dict[str, Any]:
+    names: dict[str, Any] = {f"{letter}{size}": np.dtype(f"{letter}{size}") for letter in "ui" for size in (1, 2, 4, 8)}
+    names |= {f"f{size}": np.dtype(f"f{size}") for size in (2, 4, 8)}
+    functions = "where maximum minimum isnan isinf isfinite copysign sqrt clip finfo".split()
+    names |= {name: getattr(np, name) for name in functions}
+    names |= {"abs_": np.abs, "alu": alu, "minifloat": minifloat}
+    for name, value in (("SHARED_WINDOW", SHARED_WINDOW), ("LOCAL_WINDOW", LOCAL_WINDOW)):
+        names[name] = np.array([[value]], np.uint64)
+    return names
+
+
+def _canonical_kinds(function: Function) -> list[str]:
+    """Choose float for the registers that only float operations write, and bits for the others."""
+    written_as: dict[int, set[str]] = {}
+    for i in function.instructions:
+        for register in written(i):
+            if register.type == "pred":
+                continue
+            kind = canonical_bits(register)
+            last = i.parts[-1]
+            if is_wgmma(i):
+                kind = "f4" if "f32" in i.parts else "u4"
+            elif i.parts[0] == "mov" and len(i.operands) == 2:
+                continue
+            elif last in ("f32", "f64") and i.parts[0] not in ("cvt", "ld", "atom", "set") and register.bits == int(last[1:]):
+                kind = kind_of(last)
+            elif i.parts[0] == "cvt" and i.parts[-2] in ("f32", "f64"):
+                kind = kind_of(i.parts[-2])
+            elif i.parts[0] == "ld" and last in ("f32", "f64"):
+                kind = kind_of(last)
+            written_as.setdefault(register.index, set()).add(kind)
+    kinds = []
+    for register in function.registers:
+        found = written_as.get(register.index, set())
+        kinds.append(found.pop() if len(found) == 1 else canonical_bits(register))
+    return kinds
+
+
+def _block_source(
+    number: int, flow: ControlFlow, kinds: list[str], constants: dict[str, Any], sets_with: dict[int, tuple[int, ...]]
+) -> str:
+    block = flow.blocks[number]
+    e = Emitter(kinds, constants, sets_with)
+    try:
+        for i in block.instructions:
+            e.instruction = i
+            translator = translator_of(i.opcode)
+            if translator is None:
+                raise UnknownInstructionError(i)
+            translator(e, i)
+    except UnknownInstructionError as error:
+        # Code that never runs may hold anything: the error is raised if it is reached.
+        e = Emitter(kinds, {}, sets_with)
+        constants[f"ERROR_{number}"] = error
+        e.emit(f"raise ERROR_{number}")
+        return f"def block_{number}(g, R, m):\n    " + "\n    ".join(e.lines) + "\n"
+    e.instruction = block.branch
+    condition = e.read(block.condition[0], "pred") if block.condition is not None else ""
+    live: set[int] = set()
+    for successor in block.successors:
+        if successor != EXIT:
+            live |= flow.live_in[successor]
+    e.write_back(live)
+    if block.condition is None:
+        e.emit(f"return {block.successors[0]}")
+    else:
+        taken, other = block.successors[::-1] if block.condition[1] else block.successors
+        e.emit(f"if {condition}.size == 1: return {taken} if {condition}.item() else {other}")
+        e.emit(f"return m.branch(g, {condition}, {taken}, {other}, {flow.join[number]})")
+    return f"def block_{number}(g, R, m):\n    " + "\n    ".join(e.lines) + "\n"

@@ -1,0 +1,252 @@
+"""Barriers, mbarriers, bulk copies, TMA, wgmma, clusters and the control of a thread.
+
+References
+----------
+PTX ISA, "Parallel Synchronization and Communication Instructions": bar, barrier.cluster, mbarrier, griddepcontrol,
+tensormap; "Asynchronous Copy"; "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions"; "Control Flow
+Instructions"; "Miscellaneous Instructions": setmaxnreg, nanosleep, trap.
+"""
+
+from __future__ import annotations
+
+from cutepy.sim.effects import accumulators
+from cutepy.sim.ptx.model import Address, Immediate, Instruction, Operand, Register, Sink, registers_in
+from cutepy.sim.translate.emitter import Emitter, instruction, kind_of
+
+PARK = "return -2"
+
+
+@instruction("bar", "barrier")
+def _bar(e: Emitter, i: Instruction) -> None:
+    operation = next(p for p in i.parts[1:] if p not in ("cta", "aligned"))
+    if operation == "warp":
+        e.emit(f"m.warp.sync(g, {e.site}, {e.read(i.operands[0], 'u4')})")
+        return
+    if operation not in ("sync", "arrive"):
+        raise e.unknown("bar.red")
+    identity = e.read(i.operands[0], "u4")
+    count = e.read(i.operands[1], "u4") if len(i.operands) > 1 else "None"
+    if operation == "arrive":
+        e.emit(f"m.barriers.arrive(g, {e.site}, {identity}, {count})")
+    else:
+        e.emit(f"if not m.barriers.sync(g, {e.site}, {identity}, {count}): {PARK}")
+
+
+@instruction("barrier.cluster")
+def _cluster_barrier(e: Emitter, i: Instruction) -> None:
+    if i.parts[2] == "arrive":
+        e.emit(f"m.cluster.arrive(g, {e.site})")
+    else:
+        e.emit(f"if not m.cluster.wait(g, {e.site}): {PARK}")
+
+
+@instruction("fence", "membar")
+def _fence(e: Emitter, i: Instruction) -> None:
+    e.emit(f"m.fence(g, {e.site})")
+
+
+@instruction("mbarrier")
+def _mbarrier(e: Emitter, i: Instruction) -> None:
+    operation = i.parts[1]
+    if operation in ("try_wait", "test_wait"):
+        _mbarrier_wait(e, i)
+    elif operation in ("arrive", "arrive_drop"):
+        _mbarrier_arrive(e, i)
+    elif operation == "init":
+        address, count = i.operands
+        e.emit(f"m.mbarriers.init(g, {e.site}, {e.address(address)}, {e.read(count, 'u4')})")
+    elif operation == "inval":
+        e.emit(f"m.mbarriers.invalidate(g, {e.site}, {e.address(i.operands[0])})")
+    elif operation in ("expect_tx", "complete_tx"):
+        address, count = i.operands
+        e.emit(f"m.mbarriers.{operation}(g, {e.site}, {e.address(address)}, {e.read(count, 'u4')})")
+    elif operation == "pending_count":
+        e.write(i.operands[0], f"m.mbarriers.pending_count({e.read(i.operands[1], 'u8')})", "u4")
+    else:
+        raise e.unknown()
+
+
+def _mbarrier_wait(e: Emitter, i: Instruction) -> None:
+    d, address, state = i.operands[:3]
+    parity = "parity" in i.parts
+    token = e.read(state, "u4" if parity else "u8")
+    may_wait = i.parts[1] == "try_wait"
+    # The result is None where the lanes had better wait and run this block again.
+    done = e.temporary(f"m.mbarriers.wait(g, {e.site}, {e.address(address)}, {token}, {parity}, {may_wait})")
+    e.emit(f"if {done} is None: {PARK}")
+    e.write(d, done, "pred")
+
+
+def _mbarrier_arrive(e: Emitter, i: Instruction) -> None:
+    operands = list(i.operands)
+    d: Operand = Sink() if isinstance(operands[0], Address) else operands.pop(0)
+    address, *count = operands
+    expects = "expect_tx" in i.parts
+    number = e.read(count[0], "u4") if count else "None"
+    drop = i.parts[1] == "arrive_drop"
+    call = f"m.mbarriers.arrive(g, {e.site}, {e.address(address)}, {number}, {expects}, {drop})"
+    if isinstance(d, Sink):
+        e.emit(call)
+    else:
+        e.write(d, call, "u8")
+
+
+@instruction("cp.async.bulk")
+def _bulk(e: Emitter, i: Instruction) -> None:
+    destination = i.parts[3]
+    if destination == "global":
+        to, source, size, *_ = i.operands
+        e.emit(
+            f"m.bulk.store(g, {e.site}, {e.address(to)}, {e.address(source)}, {e.read(size, 'u4')}, None, None)"
+        )
+        return
+    to, source, size, barrier, *more = i.operands
+    mask = "None"
+    if any(p.startswith("multicast") for p in i.parts):
+        mask = e.read_wide(more[0], "u2")
+    shared_source = i.parts[4].startswith("shared")
+    name = "to_peer" if shared_source else "load"
+    e.emit(
+        f"m.bulk.{name}(g, {e.site}, {e.address(to)}, {e.address(source)}, {e.read(size, 'u4')}, "
+        f"{e.address(barrier)}, {mask})"
+    )
+
+
+@instruction("cp.reduce.async.bulk")
+def _bulk_reduce(e: Emitter, i: Instruction) -> None:
+    if i.parts[4] != "global":
+        raise e.unknown("reduction into shared memory")
+    to, source, size, *_ = i.operands
+    name = i.parts[-1]
+    operation = next(p for p in i.parts if p in _REDUCTIONS)
+    e.emit(
+        f"m.bulk.store(g, {e.site}, {e.address(to)}, {e.address(source)}, {e.read(size, 'u4')}, {operation!r}, {name!r})"
+    )
+
+
+_REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
+
+
+def _coordinates(e: Emitter, address: Operand) -> tuple[str, str]:
+    if not isinstance(address, Address) or address.coordinates is None:
+        raise e.unknown("a tensor coordinate must be given")
+    bare = Address(address.base, address.offset)
+    return e.address(bare), "(" + ", ".join(e.read(c, "i4") for c in address.coordinates) + ",)"
+
+
+@instruction("cp.async.bulk.tensor")
+def _tensor(e: Emitter, i: Instruction) -> None:
+    if any(p.startswith("im2col") for p in i.parts):
+        raise e.unknown("im2col mode")
+    if i.parts[5] != "global":
+        _tensor_load(e, i)
+        return
+    tensor, source = i.operands[:2]
+    descriptor, coordinates = _coordinates(e, tensor)
+    e.emit(f"m.tma.store(g, {e.site}, {descriptor}, {coordinates}, {e.address(source)}, None)")
+
+
+def _tensor_load(e: Emitter, i: Instruction) -> None:
+    to, tensor, barrier, *more = i.operands
+    descriptor, coordinates = _coordinates(e, tensor)
+    mask = e.read_wide(more[0], "u2") if any(p.startswith("multicast") for p in i.parts) else "None"
+    e.emit(
+        f"m.tma.load(g, {e.site}, {e.address(to)}, {descriptor}, {coordinates}, {e.address(barrier)}, {mask})"
+    )
+
+
+@instruction("cp.reduce.async.bulk.tensor")
+def _tensor_reduce(e: Emitter, i: Instruction) -> None:
+    tensor, source = i.operands[:2]
+    descriptor, coordinates = _coordinates(e, tensor)
+    operation = next(p for p in i.parts if p in _REDUCTIONS)
+    e.emit(f"m.tma.store(g, {e.site}, {descriptor}, {coordinates}, {e.address(source)}, {operation!r})")
+
+
+@instruction("cp.async.bulk.prefetch")
+def _bulk_prefetch(e: Emitter, i: Instruction) -> None:
+    """Do nothing: there are no caches here."""
+
+
+@instruction("cp.async.bulk.commit_group")
+def _bulk_commit(e: Emitter, i: Instruction) -> None:
+    e.emit("m.bulk.commit(g)")
+
+
+@instruction("cp.async.bulk.wait_group")
+def _bulk_wait(e: Emitter, i: Instruction) -> None:
+    count = i.operands[0]
+    assert isinstance(count, Immediate)
+    e.emit(f"m.bulk.wait(g, {e.site}, {count.value}, {'read' in i.parts})")
+
+
+@instruction("tensormap.replace")
+def _tensormap_replace(e: Emitter, i: Instruction) -> None:
+    field = i.parts[3]
+    address, *values = i.operands
+    ordinal = 0
+    if len(values) == 2:
+        assert isinstance(values[0], Immediate)
+        ordinal = values[0].value
+    kind = kind_of(i.parts[-1])
+    e.emit(f"m.tensormaps.replace(g, {e.site}, {e.address(address)}, {field!r}, {ordinal}, {e.read(values[-1], kind)})")
+
+
+@instruction("tensormap.cp_fenceproxy")
+def _tensormap_copy(e: Emitter, i: Instruction) -> None:
+    to, source, _ = i.operands
+    e.emit(f"m.tensormaps.copy(g, {e.site}, {e.address(to)}, {e.address(source)})")
+
+
+@instruction("wgmma.fence")
+def _wgmma_fence(e: Emitter, i: Instruction) -> None:
+    e.emit(f"m.wgmma.fence(g, {e.site})")
+
+
+@instruction("wgmma.commit_group")
+def _wgmma_commit(e: Emitter, i: Instruction) -> None:
+    e.emit(f"m.wgmma.commit(g, {e.site})")
+
+
+@instruction("wgmma.wait_group")
+def _wgmma_wait(e: Emitter, i: Instruction) -> None:
+    count = i.operands[0]
+    assert isinstance(count, Immediate)
+    e.write_back(e.accumulator_registers)
+    e.emit(f"m.wgmma.wait(g, {e.site}, {count.value})")
+    e.forget(e.accumulator_registers)
+
+
+@instruction("wgmma.mma_async")
+def _wgmma(e: Emitter, i: Instruction) -> None:
+    if "sp" in i.parts:
+        raise e.unknown("sparse wgmma")
+    _, a, b, scale_d, *_ = i.operands
+    targets = [r.index for r in accumulators(i)]
+    sources = [e.read(item, "u4") for item in e.items(a)] if not isinstance(a, Register) else []
+    first = f"({', '.join(sources)},)" if sources else e.read(a, "u8")
+    second = e.read(b, "u8")
+    scale = e.read(scale_d, "pred")
+    e.write_back(targets)
+    e.emit(f"m.wgmma.issue(g, {e.site}, {first}, {second}, {scale})")
+    e.forget(targets)
+
+
+@instruction("setmaxnreg", "griddepcontrol", "nanosleep", "pmevent", "bra", "ret", "exit")
+def _nothing(e: Emitter, i: Instruction) -> None:
+    """Do nothing: registers are unbounded, and time is not modelled; branches end their blocks."""
+
+
+@instruction("trap", "brkpt")
+def _trap(e: Emitter, i: Instruction) -> None:
+    e.emit(f"m.trap(g, {e.site})")
+
+
+@instruction("call")
+def _call(e: Emitter, i: Instruction) -> None:
+    raise e.unknown("calls of device functions")
+
+
+def reads(operand: Operand) -> list[Register]:
+    """List the registers of an operand."""
+    return list(registers_in(operand))

@@ -1,0 +1,298 @@
+"""Write numpy source for the instructions of one basic block.
+
+A register is an array over (CTAs, threads) and lives in the list `R`; within a block it is a local variable. Its bits
+have one canonical kind, an unsigned integer or, where only float operations write it, a float; other readings are
+views. Kinds are numpy's type codes: "u4" is b32 and u32, "i4" s32, "f4" f32; "pred" a bool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from cutepy.sim.errors import UnknownInstructionError
+from cutepy.sim.ptx.model import (
+    Address,
+    Immediate,
+    Instruction,
+    Negated,
+    Operand,
+    Pair,
+    Register,
+    Sink,
+    Special,
+    Symbol,
+    Vector,
+    type_bits,
+)
+
+_LETTERS = {"b": "u", "u": "u", "s": "i", "f": "f"}
+UNIFORM_SPECIALS = frozenset(
+    """ntid.x ntid.y ntid.z nctaid.x nctaid.y nctaid.z nclusterid.x nclusterid.y nclusterid.z cluster_nctaid.x
+    cluster_nctaid.y cluster_nctaid.z cluster_nctarank is_explicit_cluster nwarpid nsmid gridid dynamic_smem_size
+    total_smem_size aggr_smem_size""".split()
+)
+_THREAD_SPECIALS = frozenset(
+    "tid.x tid.y tid.z laneid warpid lanemask_eq lanemask_lt lanemask_le lanemask_gt lanemask_ge".split()
+)
+_CLOCKS = frozenset("clock clock64 clock_hi globaltimer globaltimer_lo globaltimer_hi".split())
+
+
+def kind_of(ptx_type: str) -> str:
+    """Return the kind of a PTX type; packed and narrow float types are kinds of bits.
+
+    Examples
+    --------
+    >>> [kind_of(t) for t in ("f32", "s16", "b64", "bf16", "f16x2", "pred")]
+    ['f4', 'i2', 'u8', 'u2', 'u4', 'pred']
+    """
+    if ptx_type == "pred":
+        return "pred"
+    width = max(type_bits(ptx_type), 8) // 8
+    if "x" in ptx_type or ptx_type.startswith(("bf", "tf", "e")):
+        return f"u{width}"
+    return f"{_LETTERS[ptx_type[0]]}{width}"
+
+
+def canonical_bits(register: Register) -> str:
+    """Return the unsigned kind of a register's width."""
+    return "pred" if register.type == "pred" else f"u{register.bits // 8}"
+
+
+class Emitter:
+    """The source of one block, as it is written.
+
+    Parameters
+    ----------
+    kinds : list of str
+        Canonical kind of each register.
+    constants : dict
+        Names and values that the source refers to; grows.
+    accumulator_sets : dict
+        Register -> the accumulator tuples, by number, that it belongs to.
+    """
+
+    def __init__(
+        self, kinds: list[str], constants: dict[str, Any], accumulator_sets: dict[int, tuple[int, ...]]
+    ) -> None:
+        self.lines: list[str] = []
+        self._kinds = kinds
+        self._constants = constants
+        self._sets = accumulator_sets
+        self._local: set[int] = set()
+        self._forms: dict[tuple[int, str], str] = {}
+        self._flushed: set[int] = set()
+        self.dirty: set[int] = set()
+        self.instruction: Instruction | None = None
+        self._temporaries = 0
+
+    def emit(self, line: str) -> None:
+        """Append a line of source."""
+        self.lines.append(line)
+
+    def temporary(self, expression: str) -> str:
+        """Keep a value in a fresh local variable."""
+        name = f"t{self._temporaries}"
+        self._temporaries += 1
+        self.emit(f"{name} = {expression}")
+        return name
+
+    def unknown(self, reason: str = "") -> UnknownInstructionError:
+        """Make the error for an instruction, or a form of it, that has no translation."""
+        assert self.instruction is not None
+        return UnknownInstructionError(self.instruction, reason)
+
+    @property
+    def site(self) -> str:
+        """The current instruction, as the source names it."""
+        assert self.instruction is not None
+        return f"I[{self.instruction.index}]"
+
+    @property
+    def accumulator_registers(self) -> Iterable[int]:
+        """The registers that some wgmma accumulates in."""
+        return self._sets
+
+    # Operands.
+
+    def constant(self, value: object, name: str) -> str:
+        """Name a constant object."""
+        self._constants.setdefault(name, value)
+        return name
+
+    def immediate(self, value: int, kind: str, float_bits: int = 0) -> str:
+        """Name a constant of a kind."""
+        if kind == "pred":
+            array = np.array([[bool(value)]])
+        elif kind[0] == "f" and not float_bits:
+            array = np.array([[float(value)]], kind)
+        elif kind[0] == "f":
+            number = np.array([value], f"u{float_bits // 8}").view(f"f{float_bits // 8}")
+            array = number.astype(kind).reshape(1, 1)
+        else:
+            bits = 8 * int(kind[1:])
+            if float_bits and bits != float_bits:
+                value = int(np.array([value], "u8").view("f8").astype(f"f{bits // 8}").view(f"u{bits // 8}")[0])
+            array = np.array([[value & (1 << bits) - 1]], f"u{bits // 8}").view(kind)
+        array.flags.writeable = False
+        return self.constant(array, f"K_{kind}_{array.tobytes().hex()}")
+
+    def read(self, operand: Operand, kind: str) -> str:
+        """Return an expression of an operand's value, of the given kind."""
+        if isinstance(operand, Register):
+            return self._read_register(operand, kind)
+        if isinstance(operand, Immediate):
+            return self.immediate(operand.value, kind, operand.float_bits)
+        if isinstance(operand, Negated):
+            return f"~{self.read(operand.operand, kind)}"
+        if isinstance(operand, Special):
+            return self._special(operand.name, kind)
+        if isinstance(operand, Symbol):
+            return f"m.symbols[{operand.name!r}].astype({kind})"
+        raise self.unknown(f"operand {operand}")
+
+    def read_wide(self, operand: Operand, kind: str) -> str:
+        """Read the low bits of an operand that may be wider than the kind (ld, st, cvt)."""
+        if isinstance(operand, Register) and operand.type != "pred" and operand.bits > 8 * int(kind[1:]):
+            unsigned = self.read(operand, canonical_bits(operand))
+            low = f"{unsigned}.astype(u{kind[1:]})"
+            return low if kind[0] == "u" else f"{low}.view({kind})"
+        return self.read(operand, kind)
+
+    def _read_register(self, register: Register, kind: str) -> str:
+        index = register.index
+        if index not in self._local:
+            self.flush(index)
+            self.emit(f"v{index} = R[{index}]")
+            self._local.add(index)
+        canonical = self._kinds[index]
+        if canonical == kind:
+            return f"v{index}"
+        if canonical == "pred" or kind == "pred" or canonical[1:] != kind[1:]:
+            raise self.unknown(f"{register.name} of type {register.type} read as {kind}")
+        key = index, kind
+        if key not in self._forms:
+            self.emit(f"v{index}{kind} = v{index}.view({kind})")
+            self._forms[key] = f"v{index}{kind}"
+        return self._forms[key]
+
+    def flush(self, index: int) -> None:
+        """Bring accumulators that an MMA holds as a tile back into registers."""
+        for number in self._sets.get(index, ()):
+            if number not in self._flushed:
+                self._flushed.add(number)
+                self.emit(f"if g.tiles: m.wgmma.flush(g, {number})")
+
+    def _special(self, name: str, kind: str) -> str:
+        if name in _THREAD_SPECIALS:
+            source = f"g.threads.special[{name!r}]"
+        elif name in UNIFORM_SPECIALS:
+            source = f"m.uniform[{name!r}]"
+        elif name in _CLOCKS:
+            source = f"m.clock({name!r})"
+        else:
+            source = f"g.ctas.special[{name!r}]"
+        return source if kind == "u4" and name not in _CLOCKS else f"{source}.astype({kind})"
+
+    def address(self, operand: Operand) -> str:
+        """Return an expression of the address that an operand denotes, in its register's width."""
+        if not isinstance(operand, Address):
+            raise self.unknown(f"an address must be in brackets, got {operand}")
+        base = operand.base
+        if isinstance(base, Register):
+            kind = canonical_bits(base)
+            text = self.read(base, kind)
+        else:
+            kind = "u8"
+            text = self.read(base, kind)
+        if operand.offset:
+            text = f"({text} + {self.immediate(operand.offset, kind)})"
+        return text
+
+    # Results.
+
+    def write(self, operand: Operand, expression: str, kind: str) -> None:
+        """Assign a value of a kind to a destination; a narrower value is extended by its sign."""
+        if isinstance(operand, Sink):
+            self.emit(expression)
+            return
+        if not isinstance(operand, Register):
+            raise self.unknown(f"destination {operand}")
+        index, canonical = operand.index, self._kinds[operand.index]
+        assert self.instruction is not None
+        self.flush(index)
+        guard = self.instruction.predicate
+        if canonical != kind:
+            expression = self._converted(expression, kind, canonical, operand)
+        if guard is not None:
+            old = self._read_register(operand, canonical)
+            condition = self.read(guard[0], "pred")
+            order = f"{old}, {expression}" if guard[1] else f"{expression}, {old}"
+            expression = f"where({condition}, {order})"
+        for key in [key for key in self._forms if key[0] == index]:
+            del self._forms[key]
+        self.emit(f"v{index} = {expression}")
+        self._local.add(index)
+        self.dirty.add(index)
+
+    def _converted(self, expression: str, kind: str, canonical: str, register: Register) -> str:
+        if "pred" in (kind, canonical):
+            raise self.unknown(f"{register.name} of type {register.type} written as {kind}")
+        if kind[1:] == canonical[1:]:
+            return f"({expression}).view({canonical})"
+        if int(kind[1:]) > int(canonical[1:]):
+            raise self.unknown(f"{register.name} is too narrow for {kind}")
+        extended = f"({expression}).astype({kind[0]}{canonical[1:]})"
+        return extended if kind[0] == canonical[0] else f"{extended}.view({canonical})"
+
+    def items(self, operand: Operand) -> tuple[Operand, ...]:
+        """Return the members of a vector operand, or the operand itself."""
+        return operand.items if isinstance(operand, Vector) else (operand,)
+
+    def write_back(self, indices: Iterable[int]) -> None:
+        """Store locals that changed into the register list."""
+        for index in sorted(indices):
+            if index in self.dirty:
+                self.emit(f"R[{index}] = v{index}")
+                self.dirty.discard(index)
+
+    def forget(self, indices: Iterable[int]) -> None:
+        """Drop locals whose registers something else has written, and let their tiles be flushed again."""
+        for index in indices:
+            self._local.discard(index)
+            self.dirty.discard(index)
+            for key in [key for key in self._forms if key[0] == index]:
+                del self._forms[key]
+            self._flushed.difference_update(self._sets.get(index, ()))
+
+
+Translator = Callable[[Emitter, Instruction], None]
+_TRANSLATORS: dict[str, Translator] = {}
+
+
+def instruction(*names: str) -> Callable[[Translator], Translator]:
+    """Register the translation of instructions, by the first part of their opcode or by a longer prefix of it."""
+
+    def register(translator: Translator) -> Translator:
+        for name in names:
+            _TRANSLATORS[name] = translator
+        return translator
+
+    return register
+
+
+def translator_of(opcode: str) -> Translator | None:
+    """Find the translation of an opcode: that of the longest registered prefix."""
+    parts = opcode.split(".")
+    for length in range(len(parts), 0, -1):
+        found = _TRANSLATORS.get(".".join(parts[:length]))
+        if found is not None:
+            return found
+    return None
+
+
+def split_pair(operand: Operand) -> tuple[Operand, Operand | None]:
+    """Split ``d|p`` into its two destinations."""
+    return (operand.first, operand.second) if isinstance(operand, Pair) else (operand, None)

@@ -1,0 +1,160 @@
+"""Loads, stores and atomics, matrices of 8x8, and asynchronous copies by threads.
+
+References
+----------
+PTX ISA, "Data Movement and Conversion Instructions": ld, ldu, st, prefetch, cp.async, st.async, ldmatrix, stmatrix;
+"Parallel Synchronization and Communication Instructions": atom, red; "Memory Consistency Model".
+"""
+
+from __future__ import annotations
+
+from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, Sink, Symbol, Vector, type_bits
+from cutepy.sim.translate.emitter import Emitter, instruction, kind_of
+
+_SPACES = ("param", "shared", "global", "local", "const")
+
+
+def space_of(i: Instruction) -> str:
+    """Return the state space that an opcode names; "generic" if none."""
+    for part in i.parts[1:]:
+        name = part.partition("::")[0]
+        if name in _SPACES:
+            return "shared_cluster" if part == "shared::cluster" else name
+    return "generic"
+
+
+@instruction("ld", "ldu")
+def _ld(e: Emitter, i: Instruction) -> None:
+    d, address = i.operands
+    kind = kind_of(i.parts[-1])
+    space = space_of(i)
+    if space == "param" and isinstance(address, Address) and isinstance(address.base, Symbol):
+        _ld_param(e, i, kind)
+        return
+    items = e.items(d)
+    call = f"m.memory.load(g, {e.site}, {space!r}, {e.address(address)}, {kind}, {len(items)})"
+    if len(items) == 1:
+        e.write(items[0], call, kind)
+        return
+    values = e.temporary(call)
+    for position, item in enumerate(items):
+        if not isinstance(item, Sink):
+            e.write(item, f"{values}[{position}]", kind)
+
+
+def _ld_param(e: Emitter, i: Instruction, kind: str) -> None:
+    d, address = i.operands
+    assert isinstance(address, Address)
+    assert isinstance(address.base, Symbol)
+    size = int(kind[1:])
+    for position, item in enumerate(e.items(d)):
+        offset = address.offset + position * size
+        e.write(item, f"m.parameter({address.base.name!r}, {offset}, {kind!r})", kind)
+
+
+@instruction("st")
+def _st(e: Emitter, i: Instruction) -> None:
+    address, source = i.operands[:2]
+    kind = kind_of(i.parts[-1])
+    if i.parts[1] == "async":
+        _st_async(e, i, kind)
+        return
+    space = space_of(i)
+    values = ", ".join(e.read_wide(item, kind) for item in e.items(source))
+    if space == "param" and isinstance(address, Address) and isinstance(address.base, Symbol):
+        e.emit(f"g.call_arguments[{address.base.name!r}, {address.offset}] = ({values},)")
+        return
+    e.emit(f"m.memory.store(g, {e.site}, {space!r}, {e.address(address)}, ({values},))")
+
+
+def _st_async(e: Emitter, i: Instruction, kind: str) -> None:
+    address, source, barrier = i.operands
+    values = ", ".join(e.read_wide(item, kind) for item in e.items(source))
+    e.emit(f"m.cluster.store_async(g, {e.site}, {e.address(address)}, ({values},), {e.address(barrier)})")
+
+
+@instruction("atom", "red")
+def _atom(e: Emitter, i: Instruction) -> None:
+    returns = i.parts[0] == "atom"
+    operands = list(i.operands)
+    d = operands.pop(0) if returns else Sink()
+    address, *values = operands
+    operation = next(p for p in i.parts if p in _ATOMICS)
+    name = i.parts[-1] if i.parts[-1] != "noftz" else i.parts[-2]
+    if any(isinstance(v, Vector) for v in values):
+        raise e.unknown("vector atomics")
+    kind = kind_of(name)
+    arguments = ", ".join(e.read_wide(v, kind) for v in values)
+    call = (
+        f"m.memory.atomic(g, {e.site}, {space_of(i)!r}, {e.address(address)}, {operation!r}, {name!r}, ({arguments},))"
+    )
+    e.write(d, call, kind) if returns else e.emit(call)
+
+
+_ATOMICS = ("add", "and", "or", "xor", "exch", "cas", "inc", "dec", "min", "max")
+
+
+@instruction("prefetch", "prefetchu", "discard", "applypriority")
+def _prefetch(e: Emitter, i: Instruction) -> None:
+    """Do nothing: there are no caches here."""
+
+
+@instruction("createpolicy")
+def _createpolicy(e: Emitter, i: Instruction) -> None:
+    e.write(i.operands[0], e.immediate(0, "u8"), "u8")
+
+
+@instruction("ldmatrix")
+def _ldmatrix(e: Emitter, i: Instruction) -> None:
+    d, address = i.operands
+    if "m8n8" not in i.parts or i.parts[-1] != "b16":
+        raise e.unknown("only m8n8 of b16")
+    items = e.items(d)
+    call = f"m.matrix.load(g, {e.site}, {e.address(address)}, {len(items)}, {'trans' in i.parts})"
+    values = e.temporary(call)
+    for position, item in enumerate(items):
+        e.write(item, f"{values}[{position}]", "u4")
+
+
+@instruction("stmatrix")
+def _stmatrix(e: Emitter, i: Instruction) -> None:
+    address, source = i.operands
+    if "m8n8" not in i.parts or i.parts[-1] != "b16":
+        raise e.unknown("only m8n8 of b16")
+    values = ", ".join(e.read(item, "u4") for item in e.items(source))
+    e.emit(f"m.matrix.store(g, {e.site}, {e.address(address)}, ({values},), {'trans' in i.parts})")
+
+
+@instruction("cp.async")
+def _cp_async(e: Emitter, i: Instruction) -> None:
+    destination, source, size, *more = i.operands
+    assert isinstance(size, Immediate)
+    taken = "None"
+    if more and isinstance(more[0], Register) and more[0].type == "pred":
+        taken = f"where({e.read(more[0], 'pred')}, {e.immediate(0, 'u4')}, {e.immediate(size.value, 'u4')})"
+    elif more and not (isinstance(more[0], Register) and more[0].bits == 64):
+        taken = e.read(more[0], "u4")
+    e.emit(
+        f"m.copies.copy(g, {e.site}, {e.address(destination)}, {e.address(source)}, {size.value}, {taken})"
+    )
+
+
+@instruction("cp.async.commit_group")
+def _cp_async_commit(e: Emitter, i: Instruction) -> None:
+    e.emit("m.copies.commit(g)")
+
+
+@instruction("cp.async.wait_group", "cp.async.wait_all")
+def _cp_async_wait(e: Emitter, i: Instruction) -> None:
+    pending = i.operands[0].value if i.operands and isinstance(i.operands[0], Immediate) else 0
+    e.emit(f"m.copies.wait(g, {pending}, {i.parts[2] == 'wait_all'})")
+
+
+@instruction("cp.async.mbarrier")
+def _cp_async_arrive(e: Emitter, i: Instruction) -> None:
+    e.emit(f"m.copies.arrive(g, {e.site}, {e.address(i.operands[0])}, {'noinc' in i.parts})")
+
+
+def element_bits(name: str) -> int:
+    """Return the width of a PTX type."""
+    return type_bits(name)

@@ -1,0 +1,152 @@
+"""Moves between registers, address conversion, and registers of other lanes.
+
+References
+----------
+PTX ISA, "Data Movement and Conversion Instructions": mov, cvta, mapa, getctarank, isspacep, shfl.sync, vote.sync,
+match.sync, redux.sync, activemask, elect.sync.
+"""
+
+from __future__ import annotations
+
+from cutepy.sim.ptx.model import Immediate, Instruction, Register, Sink, Vector
+from cutepy.sim.translate.emitter import Emitter, canonical_bits, instruction, kind_of, split_pair
+
+
+@instruction("mov")
+def _mov(e: Emitter, i: Instruction) -> None:
+    d, s = i.operands
+    kind = kind_of(i.parts[-1])
+    if isinstance(s, Vector):
+        _pack(e, i, kind)
+    elif isinstance(d, Vector):
+        _unpack(e, i, kind)
+    elif isinstance(s, Register):
+        # The bits move as they are, in the source's own kind.
+        own = e._kinds[s.index]
+        e.write(d, e.read(s, own), own)
+    else:
+        e.write(d, e.read(s, kind), kind)
+
+
+def _pack(e: Emitter, i: Instruction, kind: str) -> None:
+    d, s = i.operands
+    assert isinstance(s, Vector)
+    bits = 8 * int(kind[1:]) // len(s.items)
+    part = f"u{bits // 8}"
+    texts = []
+    for position, item in enumerate(s.items):
+        text = f"{e.read(item, part)}.astype({kind})"
+        texts.append(f"({text} << {position * bits})" if position else text)
+    e.write(d, " | ".join(texts), kind)
+
+
+def _unpack(e: Emitter, i: Instruction, kind: str) -> None:
+    d, s = i.operands
+    assert isinstance(d, Vector)
+    bits = 8 * int(kind[1:]) // len(d.items)
+    whole = e.read(s, kind)
+    if isinstance(s, Register) and s in d.items:
+        whole = e.temporary(whole)
+    for position, item in enumerate(d.items):
+        if not isinstance(item, Sink):
+            shifted = f"({whole} >> {position * bits})" if position else whole
+            e.write(item, f"{shifted}.astype(u{bits // 8})", f"u{bits // 8}")
+
+
+@instruction("cvta")
+def _cvta(e: Emitter, i: Instruction) -> None:
+    kind = kind_of(i.parts[-1])
+    d, s = i.operands
+    text = e.read(s, kind)
+    space = i.parts[2] if i.parts[1] == "to" else i.parts[1]
+    if space.startswith("shared"):
+        text = f"{text} {'-' if i.parts[1] == 'to' else '+'} SHARED_WINDOW.astype({kind})"
+    elif space == "local":
+        text = f"{text} {'-' if i.parts[1] == 'to' else '+'} LOCAL_WINDOW.astype({kind})"
+    e.write(d, text, kind)
+
+
+@instruction("isspacep")
+def _isspacep(e: Emitter, i: Instruction) -> None:
+    e.write(i.operands[0], f"m.memory.in_space({e.read(i.operands[1], 'u8')}, {i.parts[1]!r})", "pred")
+
+
+@instruction("mapa")
+def _mapa(e: Emitter, i: Instruction) -> None:
+    kind = kind_of(i.parts[-1])
+    d, a, rank = i.operands
+    generic = "shared" not in i.opcode
+    e.write(d, f"m.cluster.map_address({e.read(a, kind)}, {e.read(rank, 'u4')}, {generic})", kind)
+
+
+@instruction("getctarank")
+def _getctarank(e: Emitter, i: Instruction) -> None:
+    e.write(i.operands[0], f"m.cluster.rank_of(g, {e.read(i.operands[1], kind_of(i.parts[-1]))})", "u4")
+
+
+@instruction("shfl")
+def _shfl(e: Emitter, i: Instruction) -> None:
+    if i.parts[1] != "sync":
+        raise e.unknown("shfl without .sync is not in sm_90")
+    d, p = split_pair(i.operands[0])
+    a, b, c, mask = i.operands[1:]
+    own = e._kinds[a.index] if isinstance(a, Register) else "u4"
+    arguments = f"g, {e.site}, {i.parts[2]!r}, {e.read(a, own)}, {e.read(b, 'u4')}, {e.read(c, 'u4')}, {e.read(mask, 'u4')}"
+    if p is None:
+        e.write(d, f"m.warp.shuffle({arguments})[0]", own)
+    else:
+        pair = e.temporary(f"m.warp.shuffle({arguments})")
+        e.write(d, f"{pair}[0]", own)
+        e.write(p, f"{pair}[1]", "pred")
+
+
+@instruction("vote")
+def _vote(e: Emitter, i: Instruction) -> None:
+    d, a, mask = i.operands
+    arguments = f"g, {e.site}, {e.read(a, 'pred')}, {e.read(mask, 'u4')}"
+    e.write(d, f"m.warp.vote_{i.parts[2]}({arguments})", kind_of(i.parts[-1]))
+
+
+@instruction("match")
+def _match(e: Emitter, i: Instruction) -> None:
+    d, p = split_pair(i.operands[0])
+    a, mask = i.operands[1:]
+    kind = kind_of(i.parts[-1])
+    pair = e.temporary(f"m.warp.match_{i.parts[1]}(g, {e.site}, {e.read(a, kind)}, {e.read(mask, 'u4')})")
+    e.write(d, f"{pair}[0]", "u4")
+    if p is not None:
+        e.write(p, f"{pair}[1]", "pred")
+
+
+@instruction("redux")
+def _redux(e: Emitter, i: Instruction) -> None:
+    d, a, mask = i.operands
+    kind = kind_of(i.parts[-1])
+    e.write(d, f"m.warp.reduce(g, {e.site}, {i.parts[2]!r}, {e.read(a, kind)}, {e.read(mask, 'u4')})", kind)
+
+
+@instruction("activemask")
+def _activemask(e: Emitter, i: Instruction) -> None:
+    e.write(i.operands[0], "m.warp.active(g)", "u4")
+
+
+@instruction("elect")
+def _elect(e: Emitter, i: Instruction) -> None:
+    d, p = split_pair(i.operands[0])
+    mask = i.operands[1]
+    all_lanes = isinstance(mask, Immediate) and mask.value & 0xFFFFFFFF == 0xFFFFFFFF
+    if not all_lanes:
+        pair = e.temporary(f"m.warp.elect(g, {e.site}, {e.read(mask, 'u4')})")
+        e.write(d, f"{pair}[0]", "u4")
+        if p is not None:
+            e.write(p, f"{pair}[1]", "pred")
+        return
+    if not isinstance(d, Sink):
+        e.write(d, "g.threads.leader_lane", "u4")
+    if p is not None:
+        e.write(p, "g.threads.leaders", "pred")
+
+
+def register_kind(register: Register) -> str:
+    """Return the unsigned kind of a register's width."""
+    return canonical_bits(register)

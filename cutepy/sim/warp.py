@@ -1,0 +1,158 @@
+"""What the lanes of a warp exchange: shuffles, votes, matches, reductions, elections.
+
+References
+----------
+PTX ISA, "shfl.sync", "vote.sync", "match.sync", "redux.sync", "activemask", "elect.sync", "bar.warp.sync".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.errors import SimulationError
+from cutepy.sim.lanes import WARP, Array, Threads
+
+if TYPE_CHECKING:
+    from cutepy.sim.group import Group
+    from cutepy.sim.machine import Machine
+    from cutepy.sim.ptx.model import Instruction
+
+
+class Warp:
+    """Collectives over the lanes of each warp."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._sources: dict[tuple[object, ...], tuple[Array, Array]] = {}
+
+    def sync(self, g: Group, i: Instruction, mask: Array) -> None:
+        """Synchronise a warp: its lanes here run in lockstep."""
+        self._machine.notify("sync", "bar.warp", g, i)
+
+    def shuffle(
+        self, g: Group, i: Instruction, mode: str, a: Array, b: Array, c: Array, mask: Array
+    ) -> tuple[Array, Array]:
+        """Return the value of another lane, and whether that lane is in range."""
+        if b.shape[0] > 1 or c.shape[0] > 1:
+            return self._shuffle_by_cta(g, mode, a, b, c)
+        key = (mode, b.tobytes(), b.shape, c.tobytes(), c.shape, id(g.threads))
+        if key not in self._sources:
+            lane, inside = _source_lane(mode, g.threads.special["laneid"].astype(np.int64), b.astype(np.int64), c.astype(np.int64))
+            self._sources[key] = _columns(g.threads, lane), inside
+        columns, inside = self._sources[key]
+        return (a if a.shape[1] == 1 else a[:, columns[0]]), inside
+
+    def _shuffle_by_cta(self, g: Group, mode: str, a: Array, b: Array, c: Array) -> tuple[Array, Array]:
+        lane, inside = _source_lane(mode, g.threads.special["laneid"].astype(np.int64), b.astype(np.int64), c.astype(np.int64))
+        columns = _columns(g.threads, lane)
+        if a.shape[1] == 1:
+            return a, inside
+        wide = np.broadcast_to(a, (columns.shape[0], a.shape[1]))
+        return np.take_along_axis(wide, columns, axis=1), inside
+
+    def _by_warp(self, g: Group, value: Array, fill: object) -> Array:
+        """Return a value by (CTA, warp, lane), with lanes that are not here filled."""
+        threads = g.threads
+        spread = np.full((value.shape[0], len(threads.warps) * WARP), fill, value.dtype)
+        spread[:, threads.position] = np.broadcast_to(value, (value.shape[0], threads.count))
+        return spread.reshape(value.shape[0], -1, WARP)
+
+    def _to_lanes(self, g: Group, by_warp: Array) -> Array:
+        """Return a value by (CTA, warp) as one by (CTA, thread)."""
+        return by_warp[:, g.threads.position // WARP]
+
+    def _members(self, g: Group, mask: Array) -> Array:
+        """Return which lanes take part, by (1 or CTA, thread)."""
+        lane = g.threads.special["laneid"]
+        return ((mask >> lane) & np.uint32(1)).astype(bool)
+
+    def vote_all(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
+        """Tell whether a predicate holds in all lanes."""
+        return self._to_lanes(g, self._by_warp(g, a | ~self._members(g, mask), True).all(axis=2))
+
+    def vote_any(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
+        """Tell whether a predicate holds in any lane."""
+        return self._to_lanes(g, self._by_warp(g, a & self._members(g, mask), False).any(axis=2))
+
+    def vote_uni(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
+        """Tell whether a predicate is the same in all lanes."""
+        return self.vote_all(g, i, a, mask) | ~self.vote_any(g, i, a, mask)
+
+    def vote_ballot(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
+        """Return the mask of lanes in which a predicate holds."""
+        bits = self._by_warp(g, a & self._members(g, mask), False).astype(np.uint64)
+        masks = (bits << np.arange(WARP, dtype=np.uint64)).sum(axis=2).astype(np.uint32)
+        return self._to_lanes(g, masks)
+
+    def match_any(self, g: Group, i: Instruction, a: Array, mask: Array) -> tuple[Array, None]:
+        """Return the mask of lanes with the same value."""
+        values = self._by_warp(g, a, 0)
+        present = self._by_warp(g, self._members(g, mask), False)
+        equal = (values[..., :, None] == values[..., None, :]) & present[..., None, :]
+        masks = (equal.astype(np.uint64) << np.arange(WARP, dtype=np.uint64)).sum(axis=3).astype(np.uint32)
+        return masks.reshape(masks.shape[0], -1)[:, g.threads.position], None
+
+    def match_all(self, g: Group, i: Instruction, a: Array, mask: Array) -> tuple[Array, Array]:
+        """Return the mask if all lanes have the same value, else 0; and whether they have."""
+        masks, _ = self.match_any(g, i, a, mask)
+        same = self.vote_all(g, i, masks == self.active(g) & mask, mask)
+        return np.where(same, masks, np.uint32(0)), same
+
+    def reduce(self, g: Group, i: Instruction, operation: str, a: Array, mask: Array) -> Array:
+        """Combine the values of all lanes."""
+        info = np.iinfo(a.dtype)
+        neutral = {"add": 0, "or": 0, "xor": 0, "and": -1, "min": info.max, "max": info.min}[operation]
+        neutral_value = np.array(neutral).astype(a.dtype)
+        values = self._by_warp(g, np.where(self._members(g, mask), a, neutral_value), neutral_value)
+        function = {
+            "add": np.add,
+            "or": np.bitwise_or,
+            "xor": np.bitwise_xor,
+            "and": np.bitwise_and,
+            "min": np.minimum,
+            "max": np.maximum,
+        }[operation]
+        return self._to_lanes(g, function.reduce(values, axis=2, dtype=a.dtype))
+
+    def active(self, g: Group) -> Array:
+        """Return the mask of the lanes that run here."""
+        masks = np.array(g.threads.masks, np.uint32)
+        return masks[g.threads.position // WARP][None, :]
+
+    def elect(self, g: Group, i: Instruction, mask: Array) -> tuple[Array, Array]:
+        """Pick the first lane of a mask; returns its lane and whether it is this one."""
+        members = self._members(g, mask)
+        lanes = self._by_warp(g, members, False).argmax(axis=2).astype(np.uint32)
+        leader = self._to_lanes(g, lanes)
+        if not members.any():
+            raise SimulationError("elect.sync by lanes outside of its mask", i, g.describe())
+        return leader, members & (g.threads.special["laneid"] == leader)
+
+
+def _source_lane(mode: str, lane: Array, b: Array, c: Array) -> tuple[Array, Array]:
+    """Return the lane that each lane reads, and whether it is in range (PTX's own formula)."""
+    clamp, segment, b = c & 31, c >> 8 & 31, b & 31
+    highest = (lane & segment) | (clamp & ~segment)
+    lowest = lane & segment
+    if mode == "up":
+        source = lane - b
+        inside = source >= highest
+    elif mode == "down":
+        source = lane + b
+        inside = source <= highest
+    elif mode == "bfly":
+        source = lane ^ b
+        inside = source <= highest
+    else:
+        source = lowest | (b & ~segment)
+        inside = source <= highest
+    return np.where(inside, source, lane), inside
+
+
+def _columns(threads: Threads, lane: Array) -> Array:
+    """Return the column of the lane of each thread's own warp; the thread's own where that lane is not here."""
+    wanted = threads.ids[None, :] // WARP * WARP + lane
+    found = np.searchsorted(threads.ids, wanted).clip(0, threads.count - 1)
+    return np.where(threads.ids[found] == wanted, found, np.arange(threads.count)[None, :])
