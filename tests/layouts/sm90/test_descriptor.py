@@ -57,6 +57,35 @@ def test_a_word_is_a_descriptor_or_an_error_that_names_the_bits(word):
             sm90.GmmaDescriptor.decode(word)
 
 
+FIELDS = {
+    **{bit: ("start_address", 16 << bit) for bit in range(14)},
+    **{16 + bit: ("leading_byte_offset", 16 << bit) for bit in range(14)},
+    **{32 + bit: ("stride_byte_offset", 16 << bit) for bit in range(14)},
+    **{49 + bit: ("base_offset", 1 << bit) for bit in range(3)},
+    **{62 + bit: ("layout_type", 1 << bit) for bit in range(2)},
+}
+"""CuTe ``arch/mma_sm90_desc.hpp``: what each bit of a descriptor adds to which field."""
+
+
+@pytest.mark.parametrize("bit", range(64))
+def test_each_bit_belongs_to_its_field_or_to_none(bit):
+    if bit not in FIELDS:
+        with pytest.raises(LayoutError, match=f"sets bits {bit}, which belong to no field"):
+            sm90.GmmaDescriptor.decode(1 << bit)
+        return
+    name, value = FIELDS[bit]
+    descriptor = sm90.GmmaDescriptor.decode(1 << bit)
+    assert getattr(descriptor, name) == value
+    assert descriptor == replace(sm90.GmmaDescriptor(0, 0, 0), **{name: value})
+
+
+def test_every_field_can_be_full():
+    full = sum(1 << bit for bit in FIELDS)
+    descriptor = sm90.GmmaDescriptor.decode(full)
+    assert int(descriptor) == full
+    assert (descriptor.start_address, descriptor.base_offset, descriptor.layout_type) == (2**18 - 16, 7, 3)
+
+
 @pytest.mark.parametrize("word", [-1, 2**64])
 def test_a_descriptor_has_64_bits(word):
     with pytest.raises(LayoutError, match="64 bits"):
@@ -204,7 +233,9 @@ def test_bad_arguments_are_errors(keywords, message):
         ((0, 8, 0), {}, "leading_byte_offset must be a multiple of 16"),
         ((0, 0, 1 << 18), {}, "stride_byte_offset must be a multiple of 16 in"),
         ((0, 0, 0), {"base_offset": 8}, "base_offset must be 0 to 7"),
+        ((0, 0, 0), {"base_offset": -1}, "base_offset must be 0 to 7"),
         ((0, 0, 0), {"layout_type": 4}, "layout_type must be 0 to 3"),
+        ((0, 0, 0), {"layout_type": -1}, "layout_type must be 0 to 3"),
     ],
 )
 def test_a_field_that_does_not_fit_is_an_error(arguments, keywords, message):
@@ -228,6 +259,16 @@ def test_context_is_not_part_of_the_value():
     assert known == sm90.GmmaDescriptor.decode(int(known))
     assert known.advance(32).shape_mn_k == (64, 16)
     assert (known.lbo, known.sbo, known.swizzle) == (16, 1024, "SW128")
+    assert repr(known) == (
+        "GmmaDescriptor(start_address=0, leading_byte_offset=16, stride_byte_offset=1024, base_offset=0, layout_type=1)"
+    )
+
+
+def test_what_has_a_default_is_named():
+    assert int(sm90.GmmaDescriptor(16, 32, 48)) == 3 << 32 | 2 << 16 | 1
+    for extra in ((0,), (0, 0), (0, 0, "K"), (0, 0, "K", 16), (0, 0, "K", 16, (64, 16))):
+        with pytest.raises(TypeError):
+            sm90.GmmaDescriptor(0, 0, 0, *extra)
 
 
 @pytest.mark.parametrize("mode", SWIZZLE_MODES)
