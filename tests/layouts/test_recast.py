@@ -58,6 +58,12 @@ def test_upcast_undoes_downcast_wherever_that_exists(layout, n):
             downcast(layout, n)
 
 
+def test_a_stride_of_minus_one_is_adjacent_too():
+    assert str(downcast(Layout((4, 2), (-1, 1)), 2)) == "(8,4):(-1,1)"
+    assert str(downcast(Layout((4, 2), (-2, 1)), 2)) == "(4,4):(-4,1)"
+    assert str(upcast(Layout((8, 4), (-1, 1)), 2)) == "(4,2):(-1,1)"
+
+
 @given(st.data(), POWERS)
 def test_upcast_covers_the_same_units(data, n):
     block = data.draw(adjacent(powers_of_two=True))

@@ -105,6 +105,17 @@ def test_max_alignment_is_the_widest_aligned_run_that_makes_up_the_indices(layou
     assert max_alignment(layout) == widest
 
 
+def test_max_alignment_of_all_small_injective_layouts():
+    checked = 0
+    for layout in bf.small_layouts(max_extent=4, strides=range(1, 9)):
+        indices = set(bf.table(layout))
+        if len(indices) == layout.size():
+            n = max_alignment(layout)
+            assert is_made_of_blocks(indices, n)
+            checked += 1
+    assert checked > 500
+
+
 @given(lst.layouts(injective=True, powers_of_two=True))
 def test_max_alignment_is_what_upcast_can_widen_by(layout):
     n = max_alignment(layout)
