@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import cutlass
-from cutlass import cute
-from cutlass.cute.runtime import make_fake_stream, make_fake_tensor
-
 from cutepy.dsl.cubin import KernelResources, read_resources
+from cutepy.dsl.version import require
+
+cutlass = require("cutlass", "Float16", "BFloat16", "Float32", "Float8E4M3FN", "Float8E5M2")
+cute = require("cutlass.cute", "compile", "sym_int", "sym_int64")
+runtime = require("cutlass.cute.runtime", "make_fake_stream", "make_fake_tensor")
 
 TARGET = "sm_90a"
 
@@ -122,12 +123,16 @@ def symbolic_matrix(dtype: str, contiguous_mode: int) -> object:
     element_type = ELEMENT_TYPES[dtype]
     leading = cute.sym_int64(divisibility=_TMA_ALIGNMENT_BITS // element_type.width)
     stride = (leading, 1) if contiguous_mode == 1 else (1, leading)
-    return make_fake_tensor(element_type, (cute.sym_int(), cute.sym_int()), stride, assumed_align=16)
+    stand_in: object = runtime.make_fake_tensor(
+        element_type, (cute.sym_int(), cute.sym_int()), stride, assumed_align=16
+    )
+    return stand_in
 
 
 def symbolic_stream() -> object:
     """Stand for a CUDA stream."""
-    return make_fake_stream()
+    stand_in: object = runtime.make_fake_stream()
+    return stand_in
 
 
 class _Argument:

@@ -27,9 +27,10 @@ def gemm_tolerance(k: int, operand_bits: int, out_dtype: str) -> float:
     """Bound the relative Frobenius error of D = A B^T (+ C) for independent zero-mean random A and B.
 
     Rounding D to its type errs by at most u |d| in each element, hence by u in the norm. The sum over K takes
-    ceil(K / step) steps, and step i errs by at most e times the partial sum S_i in each element. For independent
-    zero-mean entries ||S_i|| grows like sqrt(i), so it does not exceed ||S_K|| beyond chance, and the errors add up
-    to at most ceil(K / step) e ||S_K||, taking all to have one sign (they are truncations, so many do).
+    n = ceil(K / step) steps, and step i errs by at most e times the partial sum S_i in each element. For independent
+    zero-mean entries ||S_i|| is sqrt(i / n) ||S_n|| up to chance, and the sum of sqrt(i / n) over the steps is below
+    2/3 (n + 2). So the errors add up to at most 2/3 (n + 2) e ||S_n||, taking all to have one sign (they are
+    truncations, so many do).
 
     Parameters
     ----------
@@ -43,10 +44,10 @@ def gemm_tolerance(k: int, operand_bits: int, out_dtype: str) -> float:
     Examples
     --------
     >>> f"{gemm_tolerance(4096, 16, 'float16'):.1e}", f"{gemm_tolerance(4096, 16, 'float32'):.1e}"
-    ('5.5e-04', '6.1e-05')
+    ('5.3e-04', '4.1e-05')
     """
     steps = -(-k // _STEP_EXTENT[operand_bits])
-    return UNIT_ROUNDOFF[out_dtype] + steps * ACCUMULATION_ERROR[operand_bits]
+    return UNIT_ROUNDOFF[out_dtype] + 2 / 3 * (steps + 2) * ACCUMULATION_ERROR[operand_bits]
 
 
 def relative_error(result: "torch.Tensor", reference: "torch.Tensor") -> float:

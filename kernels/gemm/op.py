@@ -45,10 +45,11 @@ def gemm(
     out_dtype: torch.dtype | None = None,
     out_major: OutputMajor = "row",
 ) -> torch.Tensor:
-    """Compute D = A B^T (+ C) on a Hopper GPU, with fp32 accumulation.
+    """Compute D = A B^T (+ C) on a Hopper GPU, with fp32 accumulators.
 
     A function (M, K), (N, K), (M, N) -> (M, N). The launch is asynchronous on torch's current stream. The first call
     for each combination of types, majors and tile compiles for about a second; every later size reuses that kernel.
+    Of 8-bit products the tensor core keeps about 14 bits while it sums them (`cutepy.testing.numerics`).
 
     Parameters
     ----------
@@ -110,7 +111,7 @@ def gemm(
         for name, tensor, form in zip(_NAMES, (a, b, c, out), plan.matrices, strict=True)
     ]
     with _on_device(out.device.index):
-        plan.kernel(*arguments, plan.sm_count, _stream(torch.cuda.current_stream().cuda_stream))
+        plan.kernel(*arguments, plan.sm_count, _stream(torch._C._cuda_getCurrentRawStream(out.device.index)))
     return out
 
 

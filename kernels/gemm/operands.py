@@ -122,7 +122,7 @@ def check_device(a: Description, **others: Description | None) -> None:
 
 
 def matrix(name: str, tensor: Description, extents: str) -> Matrix:
-    """Read the major from the strides, and check what TMA needs: contiguous extent and other stride of whole 16 bytes.
+    """Read the major from the strides, and check that the contiguous extent and the other stride are whole 16 bytes.
 
     TMA stores whole 16-byte units, so a contiguous extent that ends within one would write beyond the matrix.
     `extents` names the second extent and the first, such as "KM". The stride of an extent of 1 is never used, so any

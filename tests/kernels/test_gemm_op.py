@@ -6,12 +6,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
 
-from cutepy.kernels.gemm import (  # noqa: E402
-    gemm,
-    op,
-    operands,
-)
-from cutepy.kernels.gemm.operands import (
+from cutepy.kernels.gemm import gemm, op, operands  # noqa: E402
+from cutepy.kernels.gemm.operands import (  # noqa: E402
     Description,
     check_address,
     check_device,
@@ -109,7 +105,7 @@ def test_out_that_overlaps_an_input_is_refused():
     shared, wide = half(64, 64), half(64, 128)
     check_overlap(shared, "a", half(64, 64))
     check_overlap(shared, "c", shared)
-    with pytest.raises(ValueError, match="out must share no memory with a: .*pass a new tensor$"):
+    with pytest.raises(ValueError, match=r"out must share no memory with a: .*pass a new tensor$"):
         check_overlap(shared, "a", shared)
     with pytest.raises(ValueError, match="out must share no memory with b"):
         check_overlap(shared.t(), "b", shared)
