@@ -10,12 +10,14 @@ CuTe ``stride.hpp`` (crd2idx, idx2crd, crd2crd, compact_major, compact_order) an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from .basis import E, add_coordinates, as_coordinate
 from .errors import LayoutError, operation
 from .int_tuple import (
     IntTuple,
+    flatten_modes,
     flatten_to_tuple,
     product,
     product_like,
@@ -73,26 +75,40 @@ def _crd2idx(crd: IntTuple, shape: IntTuple, stride: IntTuple) -> Any:  # noqa: 
         crd = _split(crd or 0, shape)
     elif len(crd) != len(shape):
         raise _MismatchError(f"the coordinate's rank must be the shape's, got {len(crd)} and {len(shape)}")
-    result = 0
+    index, coordinate = 0, None
     for c, s, d in zip(crd, shape, stride):  # noqa: B905 - hot; lengths are equal
         if c.__class__ is int and d.__class__ is int and s.__class__ is int:
-            term = c * d
+            index += c * d
+            continue
+        term = _crd2idx(c, s, d)
+        if term.__class__ is int:
+            index += term
         else:
-            term = _crd2idx(c, s, d)
-        result = result + term if result.__class__ is int and term.__class__ is int else add_coordinates(result, term)
-    return result
+            coordinate = term if coordinate is None else add_coordinates(coordinate, term)
+    return index if coordinate is None else add_coordinates(coordinate, index)
 
 
-def _flat_index(rest: int, shape: tuple[Any, ...], stride: tuple[Any, ...]) -> int | None:
-    """Map an integer coordinate where shape and stride are flat tuples of ints; None where they are not."""
-    result = last = 0
+def _flat_index(rest: int, shape: Sequence[Any], stride: Sequence[Any]) -> int | None:
+    """Map an integer coordinate >= 0 where shape and stride are flat tuples of ints; None where they are not."""
+    result = s = d = 0
     for s, d in zip(shape, stride):  # noqa: B905 - hot; lengths are equal
         if s.__class__ is not int or d.__class__ is not int or s <= 0:
             return None
-        last = s * d
         result += rest % s * d
         rest //= s
-    return result + rest * last  # what lies beyond goes on along the last mode
+    return result + rest * s * d if rest else result  # what lies beyond goes on along the last mode
+
+
+def index_of(crd: IntTuple, shape: IntTuple, stride: IntTuple) -> Any:  # noqa: ANN401 - int or coordinate
+    """`crd2idx` where shape and stride are known to be congruent: an integer needs no nesting to be split."""
+    if crd.__class__ is int and crd >= 0:
+        if stride.__class__ is int:
+            return crd * stride
+        if shape.__class__ is tuple:
+            result = _flat_index(crd, *flatten_modes(shape, stride))
+            if result is not None:
+                return result
+    return crd2idx(crd, shape, stride)
 
 
 def _split(index: int, shape: tuple[Any, ...]) -> list[int]:
@@ -173,11 +189,18 @@ def _split_colex(idx: IntTuple, shape: IntTuple) -> IntTuple:
         return tuple(map(_split_colex, idx, shape))
     if not isinstance(shape, tuple):
         return idx
-    parts = _split(idx, shape) if shape else []
-    return tuple([c if s.__class__ is int else _split_colex(c, s) for c, s in zip(parts, shape)])  # noqa: B905 - hot
+    parts = []
+    last = len(shape) - 1
+    for mode, s in enumerate(shape):
+        rest = idx
+        if mode != last:  # the last mode takes all that is left
+            extent = s if s.__class__ is int else product(s)
+            idx = rest // extent if rest >= 0 < extent else truncated_div(rest, extent)
+            rest -= idx * extent
+        parts.append(rest if s.__class__ is int else _split_colex(rest, s))
+    return tuple(parts)
 
 
-@operation
 def crd2crd(crd: IntTuple, dst_shape: IntTuple, src_shape: IntTuple = None) -> IntTuple:
     """Express a coordinate of `src_shape` as one of `dst_shape` with the same colexicographic index.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -88,31 +88,75 @@ class ParseError(LayoutError):
         return type(self), (self.text, self.position, self.condition)
 
 
+# inspect.CO_VARARGS | inspect.CO_VARKEYWORDS; importing inspect would take longer than this package.
+_VARIADIC = 0x04 | 0x08
+
+
 def operation(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a public function so that violations inside it are reported as its own.
 
     A division by zero (a shape or stride of zero where CuTe divides by it) is a violation too: the C++ compiler
     rejects the constant expression.
     """
-    name = function.__name__
+    code = function.__code__
+    operands = code.co_varnames[: code.co_argcount]
+    fixed = not code.co_flags & _VARIADIC and not code.co_kwonlyargcount
+    if fixed and len(operands) in (1, 2):
+        wrapper = _unary(function) if len(operands) == 1 else _binary(function)
+        # Operands may be given by their names.
+        inner = wrapper.__code__
+        wrapper.__code__ = inner.replace(co_varnames=operands + inner.co_varnames[len(operands) :])
+        wrapper.__defaults__ = function.__defaults__
+    else:
+        wrapper = _any_arity(function)
+    return functools.wraps(function)(wrapper)
 
-    @functools.wraps(function)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+
+def _any_arity(function: Callable[..., Any]) -> Any:  # noqa: ANN401 - a function
+    def wrapper(*args: object, **kwargs: object) -> object:
         try:
             return function(*args, **kwargs)
-        except ParseError:
+        except (LayoutError, ZeroDivisionError) as error:
+            _report(error, function.__name__, (*args, *kwargs.values()))
             raise
-        except LayoutError as error:
-            operands = (*args, *kwargs.values())
-            if error.operation == name and error.operands == operands:
-                raise
-            raise error.within(name, operands) from error
-        except ZeroDivisionError as error:
-            raise LayoutError(
-                name, (*args, *kwargs.values()), "division by zero: a shape or stride is 0 where one is divided by it"
-            ) from error
 
     return wrapper
+
+
+# Passing operands on as *args and **kwargs would double the time of small calls.
+
+
+def _unary(function: Callable[..., Any]) -> Any:  # noqa: ANN401 - a function
+    def wrapper(operand: object) -> object:
+        try:
+            return function(operand)
+        except (LayoutError, ZeroDivisionError) as error:
+            _report(error, function.__name__, (operand,))
+            raise
+
+    return wrapper
+
+
+def _binary(function: Callable[..., Any]) -> Any:  # noqa: ANN401 - a function
+    def wrapper(first: object, second: object) -> object:
+        try:
+            return function(first, second)
+        except (LayoutError, ZeroDivisionError) as error:
+            left_out = function.__defaults__ is not None and second is function.__defaults__[-1]
+            _report(error, function.__name__, (first,) if left_out else (first, second))
+            raise
+
+    return wrapper
+
+
+def _report(error: Exception, name: str, operands: tuple[object, ...]) -> None:
+    """Raise a violation as an error of the public call, unless it is one already."""
+    if isinstance(error, ZeroDivisionError):
+        condition = "division by zero: a shape or stride is 0 where one is divided by it"
+        raise LayoutError(name, operands, condition) from error
+    if isinstance(error, LayoutError) and not isinstance(error, ParseError):
+        if error.operation != name or error.operands != operands:
+            raise error.within(name, operands) from error
 
 
 def _one_line(text: str) -> str:

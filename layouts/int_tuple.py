@@ -11,7 +11,7 @@ CuTe ``int_tuple.hpp`` and ``algorithm/tuple_algorithms.hpp``; pycute ``int_tupl
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, TypeAlias
 
@@ -81,8 +81,30 @@ def flatten_to_tuple(t: IntTuple) -> tuple[Any, ...]:
         return (t,)
     for element in t:
         if element.__class__ is tuple:
-            return sum(map(flatten_to_tuple, t), ())
+            leaves: list[Any] = []
+            _collect(t, leaves)
+            return tuple(leaves)
     return t
+
+
+def flatten_modes(shape: tuple[Any, ...], stride: tuple[Any, ...]) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Return the leaves of a congruent shape and stride."""
+    for s in shape:
+        if s.__class__ is tuple:
+            shapes: list[Any] = []
+            strides: list[Any] = []
+            _collect(shape, shapes)
+            _collect(stride, strides)
+            return shapes, strides
+    return shape, stride
+
+
+def _collect(t: tuple[Any, ...], leaves: list[Any]) -> None:
+    for element in t:
+        if isinstance(element, tuple):
+            _collect(element, leaves)
+        else:
+            leaves.append(element)
 
 
 def unflatten(flat: IntTuple, profile: IntTuple) -> IntTuple:
@@ -316,7 +338,7 @@ def _shape_div(a: IntTuple, b: IntTuple) -> IntTuple:
         return _shape_div(a, product(b))
     if not a or not b or (a % b and b % a):
         raise LayoutError("shape_div", (a, b), f"divisibility: one of {a} and {b} must divide the other")
-    return ceil_div(a, b)
+    return -(-a // b) if a > 0 < b else ceil_div(a, b)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

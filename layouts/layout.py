@@ -13,6 +13,7 @@ from .coordinates import (
     compact_row_major,
     crd2idx,
     idx2crd,
+    index_of,
     make_basis_like,
     slice_tuple,
 )
@@ -120,10 +121,25 @@ class Layout(LayoutBase):
     _stride: IntTuple
 
     def __init__(self, shape: IntTuple, stride: IntTuple | None = None) -> None:
-        if not _is_plain(shape, stride):
-            shape, stride = _checked(shape, stride)
         self._shape = shape
         self._stride = stride
+        if shape.__class__ is int and stride.__class__ is int:
+            if shape >= 0:
+                return
+        elif shape.__class__ is tuple and stride.__class__ is tuple and len(shape) == len(stride):
+            # Two loops over flat tuples take less time than one over zip().
+            for s in shape:
+                if s.__class__ is not int or s < 0:
+                    break
+            else:
+                for d in stride:
+                    if d.__class__ is not int:
+                        break
+                else:
+                    return
+            if _is_plain(shape, stride):
+                return
+        self._shape, self._stride = _checked(shape, stride)
 
     @property
     def shape(self) -> IntTuple:
@@ -153,7 +169,7 @@ class Layout(LayoutBase):
         """Map a coordinate to its index; where it holds None, CuTe's ``_``, slice: keep those modes as a layout."""
         c = crd[0] if len(crd) == 1 else crd
         if c.__class__ is int or not has_none(c):
-            return crd2idx(c, self._shape, self._stride)
+            return index_of(c, self._shape, self._stride)
         return raw_layout(slice_tuple(c, self.shape), slice_tuple(c, self.stride))
 
     def __getitem__(self, i: int | slice) -> Layout:

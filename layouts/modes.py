@@ -29,7 +29,6 @@ from .int_tuple import (
     wrap,
 )
 from .layout import Layout, LayoutBase, raw_layout
-from .swizzle import Swizzle
 
 # What these functions take and give: an IntTuple, a Layout or a ComposedLayout.
 Modes = Any
@@ -91,11 +90,9 @@ def size(layout: Any, *path: int) -> int:  # noqa: ANN401 - IntTuple, layout or 
     >>> size((4, (2, 8))), size(Layout((4, 8)), 1)
     (64, 8)
     """
-    if layout.__class__ is Layout and not path:
-        return layout.size()
-    if isinstance(layout, Swizzle):
-        return layout.size()
-    return product(tuple_get(_shape(layout), *path))
+    if path:
+        return product(tuple_get(_shape(layout), *path))
+    return product(layout) if isinstance(layout, (int, tuple)) else layout.size()
 
 
 @operation
@@ -143,7 +140,11 @@ def flatten(t: Modes) -> Modes:
     >>> flatten((4, (2, 8))), flatten(4)
     ((4, 2, 8), 4)
     """
-    return _map(lambda e: flatten_to_tuple(e) if isinstance(e, tuple) else e, t)
+    if isinstance(t, int):
+        return t
+    if isinstance(t, tuple):
+        return flatten_to_tuple(t)
+    return _map(flatten, t)
 
 
 @operation
@@ -315,7 +316,8 @@ def slice_and_offset(crd: IntTuple, layout: Modes) -> tuple[Modes, Any]:
     """
     if isinstance(layout, ComposedLayout):
         return slice_composed(crd, layout)
-    return slice_(crd, layout), crd2idx(crd, layout.shape, layout.stride)
+    shape, stride = layout.shape, layout.stride
+    return raw_layout(slice_tuple(crd, shape), slice_tuple(crd, stride)), crd2idx(crd, shape, stride)
 
 
 @operation

@@ -79,7 +79,8 @@ class Swizzle:
 
     def __call__(self, index: int) -> int:
         """Permute an index."""
-        return index ^ shiftr(index & self.yyy_msk, self.shift)
+        bits, shift = index & self.yyy_msk, self.shift
+        return index ^ (bits >> shift if shift >= 0 else bits << -shift)
 
     def size(self) -> int:
         """Return the size of the domain on which the permutation closes: ``2**(bits + base + abs(shift))``."""
