@@ -67,6 +67,7 @@ def _work(files: list[Path], job: int, jobs: int, reached: Reached, again: bool)
         path = _results_path(file, job)
         path.parent.mkdir(parents=True, exist_ok=True)
         tree = ast.parse(file.read_text(), str(file))
+        _check_baseline(file, tree, rows, reached)
         with path.open("a") as results:
             for number, mutant in enumerate(mutants(_below(file), tree)):
                 done = known.get(mutant.name)
@@ -83,7 +84,7 @@ def _fork(file: Path, tree: ast.Module, mutant: Mutant, rows: list[dict[str, Any
     """Change the tree, import and try it in a child: the parent's tree stays as it is."""
     child = os.fork()
     if child == 0:
-        verdict = Verdict.IMPORT
+        verdict = Verdict.BROKEN
         try:
             mutant.apply()
             module = "cutepy.layouts." + _below(file).removesuffix(".py").replace("/", ".").removesuffix("__init__")
@@ -91,9 +92,17 @@ def _fork(file: Path, tree: ast.Module, mutant: Mutant, rows: list[dict[str, Any
         finally:
             os._exit(verdict)
     _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        return Verdict.TIMEOUT
-    return Verdict(os.WEXITSTATUS(status))
+    verdict = Verdict.TIMEOUT if os.WIFSIGNALED(status) else Verdict(os.WEXITSTATUS(status))
+    if verdict == Verdict.BROKEN:
+        raise RuntimeError(f"the trial itself failed on {mutant.name}")
+    return verdict
+
+
+def _check_baseline(file: Path, tree: ast.Module, rows: list[dict[str, Any]], reached: Reached) -> None:
+    """The module as it is must survive, or every verdict would be worthless."""
+    same = Mutant("nothing changed", 0, lambda: None)
+    if (verdict := _fork(file, tree, same, rows, _tests(file, same, reached))) != Verdict.SURVIVED:
+        raise RuntimeError(f"{_below(file)} fails unmutated: {verdict.name}; run the tests, then --remeasure")
 
 
 def _tests(file: Path, mutant: Mutant, reached: Reached) -> list[str]:

@@ -18,6 +18,7 @@ OPTIONS = (
     "tests.mutation.plugin",
     "-p",
     "no:cacheprovider",
+    "--assert=plain",
     "-q",
     "-m",
     "not deep and not dsl and not gpu and not multigpu",

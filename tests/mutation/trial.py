@@ -25,7 +25,7 @@ _SECONDS_QUICK, _SECONDS_TESTS = 30, 240
 
 
 class Verdict(IntEnum):
-    """What became of a mutant; the values are exit statuses of its process."""
+    """What became of a mutant, or what noticed it; the values are exit statuses of its process."""
 
     SURVIVED = 0
     IMPORT = 10
@@ -33,6 +33,7 @@ class Verdict(IntEnum):
     DOCTEST = 12
     TESTS = 13
     TIMEOUT = 14
+    BROKEN = 15
 
 
 class _MutatedModule(importlib.abc.MetaPathFinder):
