@@ -53,11 +53,15 @@ test: $(DEV)  ## run the tests; at least 200 examples a property
 
 .PHONY: test-deep
 test-deep: $(DEV)  ## run the properties with 20,000 examples each, and the slow tests
-	$(PY) -m pytest --hypothesis-profile=deep -m "hypothesis or deep" $(ARGS)
+	$(PY) -m pytest -n auto --hypothesis-profile=deep -m "hypothesis or deep" $(ARGS)
 
 .PHONY: oracle
 oracle: $(DEV) $(ORACLE)  ## draw fresh random cases and compare with C++ CuTe (needs g++)
 	PYTHONPATH=$(VENV)/oracle $(PY) -m tests.oracle $(ARGS)
+
+.PHONY: mutation
+mutation: $(DEV)  ## change layouts/ one operator or constant at a time, and list the changes no test notices
+	$(PY) -m tests.mutation $(ARGS)
 
 .PHONY: bench
 bench: $(RUN)  ## time the GEMM against cuBLAS on a Hopper GPU

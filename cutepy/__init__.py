@@ -16,7 +16,6 @@ from types import ModuleType
 __version__ = "0.1.0"
 
 _LINKS = ("layouts", "kernels")
-_ROOMS = ("benchmark", "cli", "device", "dsl", "kernels", "layouts", "testing")
 
 __all__ = ["__version__"]
 
@@ -39,13 +38,19 @@ def _check_links() -> None:
 _check_links()
 
 
+def _rooms() -> list[str]:
+    import pkgutil
+
+    return [module.name for module in pkgutil.iter_modules(__path__) if module.ispkg]
+
+
 def __getattr__(name: str) -> ModuleType:
     """Import a room of the package on first use (PEP 562)."""
-    if name in _ROOMS:
+    if not name.startswith("_") and name in _rooms():
         return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(_ROOMS)}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(_rooms())}")
 
 
 def __dir__() -> list[str]:
     """Name the rooms too, so that completion finds them before their first use."""
-    return sorted({*globals(), *_ROOMS})
+    return sorted({*globals(), *_rooms()})
