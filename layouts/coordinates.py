@@ -201,6 +201,7 @@ def _split_colex(idx: IntTuple, shape: IntTuple) -> IntTuple:
     return tuple(parts)
 
 
+@operation
 def crd2crd(crd: IntTuple, dst_shape: IntTuple, src_shape: IntTuple = None) -> IntTuple:
     """Express a coordinate of `src_shape` as one of `dst_shape` with the same colexicographic index.
 
@@ -225,7 +226,7 @@ def crd2crd(crd: IntTuple, dst_shape: IntTuple, src_shape: IntTuple = None) -> I
     if isinstance(crd, tuple):
         if src_shape is None:
             raise LayoutError("crd2crd", (crd, dst_shape), "a tuple coordinate needs src_shape to become an integer")
-        crd = crd2idx(crd, src_shape)
+        return idx2crd(crd2idx(crd, src_shape), dst_shape)
     return idx2crd(crd, dst_shape)
 
 
