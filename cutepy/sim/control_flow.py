@@ -55,6 +55,7 @@ class ControlFlow:
     live_in: list[frozenset[int]]
     _uses: list[frozenset[int]]
     _regions: dict[tuple[int, int], frozenset[int]] = field(default_factory=dict)
+    _touched: dict[tuple[int, int], frozenset[int]] = field(default_factory=dict)
 
     def blocks_between(self, start: int, end: int) -> set[int]:
         """Return the blocks that can run from `start` on before `end`."""
@@ -68,14 +69,25 @@ class ControlFlow:
             stack.extend(self.blocks[block].successors)
         return seen
 
+    def touched_between(self, start: int, end: int) -> frozenset[int]:
+        """Return the registers that may be read or written from `start` on before `end`."""
+        key = start, end
+        if key not in self._touched:
+            found: set[int] = set()
+            for block in self.blocks_between(start, end):
+                for instruction in self.blocks[block].instructions:
+                    found.update(r.index for r in (*read(instruction), *written(instruction)))
+            self._touched[key] = frozenset(found)
+        return self._touched[key]
+
     def used_between(self, start: int, end: int) -> frozenset[int]:
-        """Return the registers that may be read from `start` on before `end`."""
+        """Return the registers whose values at `start` may be read before `end`."""
         key = start, end
         if key not in self._regions:
             used: frozenset[int] = frozenset()
             for block in self.blocks_between(start, end):
                 used |= self._uses[block]
-            self._regions[key] = used & (self.live_in[start] | used)
+            self._regions[key] = used & self.live_in[start]
         return self._regions[key]
 
 

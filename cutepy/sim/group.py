@@ -231,15 +231,9 @@ def _release_accumulators(machine: Machine, g: Group, parts: list[Part], join_bl
     """Bring back to registers the accumulators that a part may touch, once their MMAs are complete."""
     if not (g.tiles or g.issued or g.committed):
         return
-    flow = machine.program.flow
-    touched: set[int] = set()
-    for _, _, block in parts:
-        if join_block < 0 or (g.join is not None and g.join.block == join_block):
-            used = flow.live_in[block]
-        else:
-            used = flow.used_between(block, join_block)
-        touched |= {number for index in used for number in machine.program.sets_with.get(index, ())}
-    if touched or join_block < 0 or (g.join is not None and g.join.block == join_block):
+    apart = join_block < 0 or (g.join is not None and g.join.block == join_block)
+    sets_with, flow = machine.program.sets_with, machine.program.flow
+    if apart or any(index in sets_with for _, _, b in parts for index in flow.touched_between(b, join_block)):
         machine.wgmma.drain(g)
         for number in list(g.tiles):
             machine.wgmma.flush(g, number)

@@ -16,7 +16,7 @@ from cutepy.layouts.sm90 import TensorMap
 from cutepy.layouts.sm90.arch import SWIZZLE_BITS
 from cutepy.sim import minifloat
 from cutepy.sim.errors import DescriptorError, MemoryAccessError
-from cutepy.sim.events import AsyncOperation
+from cutepy.sim.events import AsyncKind, AsyncOperation
 from cutepy.sim.lanes import Array
 
 if TYPE_CHECKING:
@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 _UNIT = 16
 _PERIOD = 1024
 _ALIGNMENT = 128
+_UNIT_KIND = np.dtype("c16")
+"""A type of 16 bytes that numpy moves fast; never computed with."""
 _KINDS = {"u8": "u1", "u16": "u2", "u32": "u4", "s32": "i4", "u64": "u8", "s64": "i8", "f16": "f2", "f32": "f4"}
+_NAN = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "tf32": 0x7FFFFFFF}
+Coordinates = tuple[int, ...]
 
 
 @cache
@@ -42,9 +46,32 @@ def swizzled_units(count: int, mask: int, start: int) -> Array | None:
     return (unit ^ (unit >> 3 & mask)) - start
 
 
-def _mask(tensor: TensorMap) -> int:
-    """Return the mask of the unit bits that a tensor map's swizzle changes."""
-    return (1 << SWIZZLE_BITS[tensor.swizzle]) - 1
+class Box:
+    """The box of a tensor map, with what every copy of it needs worked out once."""
+
+    def __init__(self, tensor: TensorMap) -> None:
+        self.tensor = tensor
+        self.dims, self.extents = tensor.dims, tensor.box
+        self.rank = len(tensor.dims)
+        self.element_bytes = tensor.bits // 8
+        self.size_bytes = tensor.box_bytes
+        self.units = self.size_bytes // _UNIT
+        self.steps = (self.element_bytes, *tensor.strides_bytes)
+        self.mask = (1 << SWIZZLE_BITS[tensor.swizzle]) - 1
+        self.kind = np.dtype(f"u{self.element_bytes}")
+        self.span_bytes = sum((e - 1) * s for e, s in zip(self.extents, self.steps, strict=True)) + self.element_bytes
+        row_units = self.extents[0] * self.element_bytes // _UNIT
+        self.unit_shape = (*self.extents[:0:-1], row_units)
+        self.unit_strides = (*self.steps[:0:-1], _UNIT)
+
+    def is_inside(self, at: Coordinates) -> bool:
+        """Tell whether the box at these coordinates lies inside of the tensor."""
+        return all(0 <= c and c + e <= d for c, e, d in zip(at, self.extents, self.dims, strict=True))
+
+
+@cache
+def _box(tensor: TensorMap) -> Box:
+    return Box(tensor)
 
 
 class TensorCopies:
@@ -65,75 +92,34 @@ class TensorCopies:
     ) -> None:
         """Copy a box to shared memory, of several CTAs if there is a mask, and count its bytes at an mbarrier."""
         machine, memory = self._machine, self._machine.memory
-        shape = (g.ctas.count, g.threads.count)
-        _, to = memory.resolve("shared" if to.dtype == np.uint32 else "generic", to)
+        boxes, targets = self._boxes(g, i, to, tensor, coordinates)
         _, barrier = memory.resolve("shared" if barrier.dtype == np.uint32 else "generic", barrier)
-        targets = np.broadcast_to(memory.locate(g, i, to, _ALIGNMENT, _ALIGNMENT), shape)
-        barriers = np.broadcast_to(memory.locate(g, i, barrier, 8, 8), shape)
-        maps = np.broadcast_to(tensor, shape)
-        origin = [np.broadcast_to(c, shape) for c in coordinates]
-        masks = None if mask is None else np.broadcast_to(mask, shape)
-        for row in range(shape[0]):
-            for column in range(shape[1]):
-                descriptor = machine.tensormaps.read(g, i, int(maps[row, column]))
-                at = tuple(int(c[row, column]) for c in origin)
-                self._check(g, i, descriptor, at, int(targets[row, column]) % memory.slot_bytes)
-                slots = self._slots(int(targets[row, column]) // memory.slot_bytes, masks, row, column)
-                self._load_one(g, i, descriptor, at, int(targets[row, column]), int(barriers[row, column]), slots)
-
-    def _slots(self, own: int, masks: Array | None, row: int, column: int) -> list[int] | None:
-        """Return the CTAs that a multicast reaches, or None for the addressed one alone."""
-        if masks is None:
-            return None
-        size = self._machine.residents.cluster_size
-        base = own - own % size
-        mask = int(masks[row, column])
-        return [base + rank for rank in range(size) if mask >> rank & 1]
-
-    def _check(self, g: Group, i: Instruction, tensor: TensorMap, at: tuple[int, ...], offset: int) -> None:
-        if len(at) != len(tensor.dims):
-            raise DescriptorError(
-                f"the tensor map has rank {len(tensor.dims)}, and the copy gives {len(at)} coordinates", i, g.describe()
-            )
-        if tensor.interleave != "none" or any(s != 1 for s in tensor.element_strides):
-            raise DescriptorError(
-                f"interleave {tensor.interleave} and element strides {tensor.element_strides} are not simulated",
-                i,
-                g.describe(),
-            )
-        if offset + tensor.box_bytes > self._machine.memory.used_bytes:
-            raise MemoryAccessError(
-                f"a box of {tensor.box_bytes} bytes at shared address {offset:#x} ends beyond the CTA's "
-                f"{self._machine.memory.used_bytes} bytes",
-                i,
-                g.describe(),
-            )
-
-    def _load_one(
-        self, g: Group, i: Instruction, tensor: TensorMap, at: tuple[int, ...], target: int, barrier: int, slots: list[int] | None
-    ) -> None:
-        machine, memory = self._machine, self._machine.memory
-        own, offset = divmod(target, memory.slot_bytes)
-        barrier_slot, barrier_offset = divmod(barrier, memory.slot_bytes)
-        reached = [own] if slots is None else slots
-        notified = np.array([barrier_slot] if slots is None else slots)
+        shape = (g.ctas.count, g.threads.count)
+        barriers = np.broadcast_to(memory.locate(g, i, barrier, 8, 8), shape).reshape(-1).tolist()
+        masks = None if mask is None else np.broadcast_to(mask, shape).reshape(-1).tolist()
+        copies, notices = [], []
+        for n, ((box, at), target) in enumerate(zip(boxes, targets, strict=True)):
+            if masks is None:
+                copies.append((box, at, [target]))
+                notices.append((barriers[n], box.size_bytes))
+            else:
+                slots = self._reached(target // memory.slot_bytes, masks[n])
+                offset, place = target % memory.slot_bytes, barriers[n] % memory.slot_bytes
+                copies.append((box, at, [slot * memory.slot_bytes + offset for slot in slots]))
+                notices += [(slot * memory.slot_bytes + place, box.size_bytes) for slot in slots]
 
         def apply() -> None:
-            data = self.read_box(g, i, tensor, at)
-            place = swizzled_units(len(data), _mask(tensor), offset % _PERIOD // _UNIT)
-            units = memory.shared_view(np.dtype("c16"), 1)
-            for slot in reached:
-                start = (slot * memory.slot_bytes + offset) // _UNIT
-                # Swizzling may step back below the start, but stays within the pattern's 1024 bytes.
-                units[slice(start, start + len(data)) if place is None else start + place] = data
-                if machine.observers:
-                    address = np.array([[slot * memory.slot_bytes + offset]])
-                    memory.observe(g, i, "write", "shared", "async", address, tensor.box_bytes)
-            machine.mbarriers.deliver(g, i, barrier_offset, notified, tensor.box_bytes)
+            for box, at, places in copies:
+                self._write_shared(g, i, box, places, self._read_box(g, i, box, at))
+            positions = np.array([position for position, _ in notices])
+            sizes = np.array([size for _, size in notices])
+            for offset in dict.fromkeys((positions % memory.slot_bytes).tolist()):
+                here = positions % memory.slot_bytes == offset
+                slots, inverse = np.unique(positions[here] // memory.slot_bytes, return_inverse=True)
+                total = np.bincount(inverse, sizes[here]).astype(np.int64)
+                machine.mbarriers.deliver(g, i, offset, slots, total)
 
-        machine.stats["tma"] += 1
-        detail = f"{tensor.box_bytes} bytes of the tensor at {tensor.global_address:#x}, {at}, to shared {offset:#x}"
-        machine.issue(AsyncOperation("tma_load", i, g.ctas, g.threads, detail, apply))
+        self._issue("tma_load", g, i, boxes, apply)
 
     def store(
         self,
@@ -145,114 +131,168 @@ class TensorCopies:
         reduction: str | None,
     ) -> None:
         """Copy a box from shared memory, or combine it with what is there."""
-        machine, memory = self._machine, self._machine.memory
-        shape = (g.ctas.count, g.threads.count)
-        _, source = memory.resolve("shared" if source.dtype == np.uint32 else "generic", source)
-        sources = np.broadcast_to(memory.locate(g, i, source, _ALIGNMENT, _ALIGNMENT), shape)
-        maps = np.broadcast_to(tensor, shape)
-        origin = [np.broadcast_to(c, shape) for c in coordinates]
-        # A warp that stores one box with several lanes stores the same bytes again and again: once will do.
-        uniform = reduction is None and all(x.shape[1] == 1 for x in (source, tensor, *coordinates))
-        for row in range(shape[0]):
-            for column in range(1 if uniform else shape[1]):
-                descriptor = machine.tensormaps.read(g, i, int(maps[row, column]))
-                at = tuple(int(c[row, column]) for c in origin)
-                self._check(g, i, descriptor, at, int(sources[row, column]) % memory.slot_bytes)
-                self._store_one(g, i, descriptor, at, int(sources[row, column]), reduction, (row, column))
-
-    def _store_one(
-        self, g: Group, i: Instruction, tensor: TensorMap, at: tuple[int, ...], source: int, reduction: str | None, lane: tuple[int, int]
-    ) -> None:
-        machine, memory = self._machine, self._machine.memory
+        boxes, sources = self._boxes(g, i, source, tensor, coordinates)
+        if reduction is None and all(x.shape[1] == 1 for x in (source, tensor, *coordinates)):
+            # A warp that stores one box with several lanes stores the same bytes again and again: once will do.
+            boxes, sources = boxes[:: g.threads.count], sources[:: g.threads.count]
 
         def apply() -> None:
-            units = memory.shared_view(np.dtype("c16"), 1)
-            count = tensor.box_bytes // _UNIT
-            place = swizzled_units(count, _mask(tensor), source % memory.slot_bytes % _PERIOD // _UNIT)
-            start = source // _UNIT
-            data = units[slice(start, start + count) if place is None else start + place]
-            if machine.observers:
-                memory.observe(g, i, "read", "shared", "async", np.array([[source]]), tensor.box_bytes)
-            self.write_box(g, i, tensor, at, data, reduction)
+            for (box, at), place in zip(boxes, sources, strict=True):
+                self._write_box(g, i, box, at, self._read_shared(g, i, box, place), reduction)
 
-        machine.stats["tma"] += 1
-        detail = f"{tensor.box_bytes} bytes of shared {source % memory.slot_bytes:#x} to the tensor at {tensor.global_address:#x}, {at}"
-        operation = AsyncOperation("tma_store", i, g.ctas, g.threads, detail, apply)
-        machine.issue(operation)
-        machine.bulk.track(g, lane, operation)
+        operation = self._issue("tma_store", g, i, boxes, apply)
+        for row in range(g.ctas.count if not operation.done else 0):
+            for column in range(g.threads.count):
+                self._machine.bulk.track(g, (row, column), operation)
 
-    # Boxes.
+    def _issue(self, kind: AsyncKind, g: Group, i: Instruction, boxes: list[Any], apply: Any) -> AsyncOperation:  # noqa: ANN401
+        self._machine.stats["tma"] += len(boxes)
+        box, at = boxes[0]
+        detail = f"{box.size_bytes} bytes at {at} of the tensor at {box.tensor.global_address:#x}"
+        operation = AsyncOperation(kind, i, g.ctas, g.threads, detail, apply)
+        self._machine.issue(operation)
+        return operation
 
-    def _inside(
-        self, g: Group, i: Instruction, tensor: TensorMap, at: tuple[int, ...], dtype: np.dtype[Any]
-    ) -> tuple[Array, tuple[slice, ...]] | None:
-        """Return the part of a box that is inside of the tensor: in global memory, and where in the box."""
-        lows = [max(0, -c) for c in at]
-        highs = [min(b, d - c) for b, d, c in zip(tensor.box, tensor.dims, at, strict=True)]
-        if any(low >= high for low, high in zip(lows, highs, strict=True)):
-            return None
-        steps = ((tensor.bits // 8), *tensor.strides_bytes)
-        start = tensor.global_address + sum((c + low) * s for c, low, s in zip(at, lows, steps, strict=True))
-        extents = [high - low for low, high in zip(lows, highs, strict=True)]
-        end = start + sum((e - 1) * s for e, s in zip(extents, steps, strict=True)) + (tensor.bits // 8)
+    def _boxes(
+        self, g: Group, i: Instruction, shared: Array, tensor: Array, coordinates: tuple[Array, ...]
+    ) -> tuple[list[tuple[Box, Coordinates]], list[int]]:
+        """Return each lane's box and coordinates, and its place in shared memory, checked."""
         memory = self._machine.memory
-        region = memory.known.find(start, end)
-        if region is None:
+        shape = (g.ctas.count, g.threads.count)
+        _, shared = memory.resolve("shared" if shared.dtype == np.uint32 else "generic", shared)
+        places = np.broadcast_to(memory.locate(g, i, shared, _ALIGNMENT, _ALIGNMENT), shape).reshape(-1).tolist()
+        known = {address: self._checked(g, i, address, len(coordinates)) for address in set(tensor.reshape(-1).tolist())}
+        maps = np.broadcast_to(tensor, shape).reshape(-1).tolist()
+        origins = zip(*(np.broadcast_to(c, shape).reshape(-1).tolist() for c in coordinates), strict=True)
+        boxes = [(known[address], at) for address, at in zip(maps, origins, strict=True)]
+        largest = max(box.size_bytes for box in known.values())
+        if int(max(places)) % memory.slot_bytes + largest > memory.used_bytes:
             raise MemoryAccessError(
-                f"the box at {at} of the tensor at {tensor.global_address:#x} covers {start:#x} to {end:#x}, which is "
-                f"{memory.known.nearest(start if memory.known.find(start, start + 1) is None else end)}",
+                f"a box of {largest} bytes at shared address {max(places) % memory.slot_bytes:#x} ends beyond the CTA's "
+                f"{memory.used_bytes} bytes",
                 i,
                 g.describe(),
             )
-        scale = dtype.itemsize // (tensor.bits // 8)
-        view = np.ndarray(
-            (*extents[:0:-1], extents[0] // scale), dtype, region.bytes, start - region.base, (*steps[:0:-1], dtype.itemsize)
-        )
+        return boxes, places
+
+    def _checked(self, g: Group, i: Instruction, address: int, rank: int) -> Box:
+        box = _box(self._machine.tensormaps.read(g, i, address))
+        if rank != box.rank:
+            raise DescriptorError(
+                f"the tensor map has rank {box.rank}, and the copy gives {rank} coordinates", i, g.describe()
+            )
+        tensor = box.tensor
+        if tensor.interleave != "none" or any(s != 1 for s in tensor.element_strides):
+            raise DescriptorError(
+                f"interleave {tensor.interleave} and element strides {tensor.element_strides} are not simulated",
+                i,
+                g.describe(),
+            )
+        return box
+
+    def _reached(self, own: int, mask: int) -> list[int]:
+        """Return the CTAs that a multicast reaches."""
+        size = self._machine.residents.cluster_size
+        base = own - own % size
+        return [base + rank for rank in range(size) if mask >> rank & 1]
+
+    # Shared memory.
+
+    def _write_shared(self, g: Group, i: Instruction, box: Box, places: list[int], data: Array) -> None:
+        memory = self._machine.memory
+        units = memory.shared_view(_UNIT_KIND, 1)
+        for place in places:
+            start = place // _UNIT
+            order = swizzled_units(box.units, box.mask, place % _PERIOD // _UNIT)
+            if order is None:
+                units[start : start + box.units] = data.reshape(-1)
+            else:
+                # Swizzling may step back below the start, but stays within the pattern's 1024 bytes.
+                units[start + order] = data.reshape(-1)
+            if self._machine.observers:
+                memory.observe(g, i, "write", "shared", "async", np.array([[place]]), box.size_bytes)
+
+    def _read_shared(self, g: Group, i: Instruction, box: Box, place: int) -> Array:
+        memory = self._machine.memory
+        units = memory.shared_view(_UNIT_KIND, 1)
+        start = place // _UNIT
+        order = swizzled_units(box.units, box.mask, place % _PERIOD // _UNIT)
+        if self._machine.observers:
+            memory.observe(g, i, "read", "shared", "async", np.array([[place]]), box.size_bytes)
+        return units[start : start + box.units] if order is None else units[start + order]
+
+    # Global memory.
+
+    def _units(self, g: Group, i: Instruction, box: Box, at: Coordinates) -> Array:
+        """Return a box that lies inside of its tensor, in global memory, as 16-byte units."""
+        start = box.tensor.global_address + sum(c * s for c, s in zip(at, box.steps, strict=True))
+        region = self._machine.memory.known.find(start, start + box.span_bytes)
+        if region is None:
+            self._fail(g, i, box, at, start, start + box.span_bytes)
+        assert region is not None
+        return np.ndarray(box.unit_shape, _UNIT_KIND, region.bytes, start - region.base, box.unit_strides)
+
+    def _part(self, g: Group, i: Instruction, box: Box, at: Coordinates) -> tuple[Array, tuple[slice, ...]] | None:
+        """Return the part of a box that is inside of the tensor, as elements, and where in the box it lies."""
+        lows = [max(0, -c) for c in at]
+        highs = [min(e, d - c) for e, d, c in zip(box.extents, box.dims, at, strict=True)]
+        if any(low >= high for low, high in zip(lows, highs, strict=True)):
+            return None
+        start = box.tensor.global_address + sum((c + low) * s for c, low, s in zip(at, lows, box.steps, strict=True))
+        extents = [high - low for low, high in zip(lows, highs, strict=True)]
+        end = start + sum((e - 1) * s for e, s in zip(extents, box.steps, strict=True)) + box.element_bytes
+        region = self._machine.memory.known.find(start, end)
+        if region is None:
+            self._fail(g, i, box, at, start, end)
+        assert region is not None
+        view = np.ndarray(extents[::-1], box.kind, region.bytes, start - region.base, box.steps[::-1])
         return view, tuple(slice(low, high) for low, high in zip(lows[::-1], highs[::-1], strict=True))
 
-    def read_box(self, g: Group, i: Instruction, tensor: TensorMap, at: tuple[int, ...]) -> Array:
-        """Return a box as 16-byte units, with what is outside of the tensor filled in."""
-        whole = all(0 <= c and c + b <= d for c, b, d in zip(at, tensor.box, tensor.dims, strict=True))
-        if whole:
-            found = self._inside(g, i, tensor, at, np.dtype("c16"))
-            assert found is not None
-            return found[0].reshape(-1)
-        kind = np.dtype(f"u{(tensor.bits // 8)}")
-        box = np.zeros(tensor.box[::-1], kind)
-        if tensor.oob_fill == "nan":
-            box[...] = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "tf32": 0x7FFFFFFF}.get(tensor.dtype, 0)
-        found = self._inside(g, i, tensor, at, kind)
-        if found is not None:
-            box[found[1]] = found[0]
-        return box.reshape(-1).view("c16")
+    def _fail(self, g: Group, i: Instruction, box: Box, at: Coordinates, start: int, end: int) -> None:
+        known = self._machine.memory.known
+        where = known.nearest(end if known.find(start, start + 1) else start)
+        raise MemoryAccessError(
+            f"the box at {at} of the tensor at {box.tensor.global_address:#x} covers global {start:#x} to {end:#x}: {where}",
+            i,
+            g.describe(),
+        )
 
-    def write_box(
-        self, g: Group, i: Instruction, tensor: TensorMap, at: tuple[int, ...], data: Array, reduction: str | None
+    def _read_box(self, g: Group, i: Instruction, box: Box, at: Coordinates) -> Array:
+        """Return a box as 16-byte units, with what is outside of the tensor filled in."""
+        if box.is_inside(at):
+            return self._units(g, i, box, at)
+        data = np.zeros(box.extents[::-1], box.kind)
+        if box.tensor.oob_fill == "nan":
+            data[...] = _NAN.get(box.tensor.dtype, 0)
+        found = self._part(g, i, box, at)
+        if found is not None:
+            data[found[1]] = found[0]
+        return data.reshape(-1).view(_UNIT_KIND)
+
+    def _write_box(
+        self, g: Group, i: Instruction, box: Box, at: Coordinates, data: Array, reduction: str | None
     ) -> None:
         """Write a box given as 16-byte units, without what is outside of the tensor."""
-        whole = all(0 <= c and c + b <= d for c, b, d in zip(at, tensor.box, tensor.dims, strict=True))
-        if whole and reduction is None:
-            found = self._inside(g, i, tensor, at, np.dtype("c16"))
-            assert found is not None
-            found[0][...] = data.reshape(found[0].shape)
+        if reduction is None and box.is_inside(at):
+            self._units(g, i, box, at)[...] = data.reshape(box.unit_shape)
             return
-        kind = np.dtype(f"u{(tensor.bits // 8)}")
-        found = self._inside(g, i, tensor, at, kind)
+        found = self._part(g, i, box, at)
         if found is None:
             return
-        box = np.ascontiguousarray(data).view(kind).reshape(tensor.box[::-1])[found[1]]
-        found[0][...] = box if reduction is None else combine(found[0], box, tensor.dtype, reduction)
+        values = np.ascontiguousarray(data).view(box.kind).reshape(box.extents[::-1])[found[1]]
+        found[0][...] = values if reduction is None else combine(found[0], values, box.tensor.dtype, reduction)
 
 
 def combine(old: Array, new: Array, element: str, operation: str) -> Array:
-    """Return the bits of old and new values combined (add, min, max, and, or, xor, inc, dec)."""
+    """Return the bits of old and new values combined (add, min, max, and, or, xor)."""
     bits = old.dtype
     if element == "bf16":
         a, b = minifloat.bf16_to_f32(np.ascontiguousarray(old)), minifloat.bf16_to_f32(np.ascontiguousarray(new))
         return minifloat.f32_to_bf16(_COMBINE[operation](a, b))
     kind = _KINDS.get(element, f"u{bits.itemsize}")
     a, b = np.ascontiguousarray(old).view(kind), np.ascontiguousarray(new).view(kind)
-    return np.ascontiguousarray(_COMBINE[operation](a, b)).view(bits)
+    result: Array = np.ascontiguousarray(_COMBINE[operation](a, b)).view(bits)
+    return result
 
 
 _COMBINE = {
