@@ -328,9 +328,14 @@ LARGEST = 4096
 
 
 def _composes(d: Disagreement) -> bool:
-    """Tell whether C++'s composition with a layout is the composition of the two functions."""
+    """Tell whether C++'s composition with a layout is that of the functions, where the tiler's steps fit the modes."""
     layout, tiler = d.operands
     if d.function != "composition" or not isinstance(tiler, Layout):
+        return True
+    ends = [
+        product(flatten_to_tuple(layout.shape)[:modes]) for modes in range(1, len(flatten_to_tuple(layout.shape)) + 1)
+    ]
+    if any(end % step and step % end for end in ends for step in _strides(tiler) if step):
         return True
     result = parse(d.cutepy)
     return all(result(i) == layout(tiler(i)) for i in range(min(tiler.size(), LARGEST)))
