@@ -1,6 +1,5 @@
 """`cutepy bench`: time the kernels against their peers and print what was measured."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,12 +41,10 @@ class GemmProblem:
         return float(width * (self.m + self.n) * self.k + 2 * self.m * self.n)
 
 
-def gemm_problems(suites: list[str], dtypes: list[str]) -> Iterator[GemmProblem]:
-    """List the problems of the named suites in each dtype."""
-    for dtype in dtypes:
-        for suite in suites:
-            for m, n, k in GEMM_SUITES[suite]:
-                yield GemmProblem(m, n, k, dtype)
+def gemm_problems(suites: list[str], dtypes: list[str]) -> list[GemmProblem]:
+    """List the problems of the named suites in each dtype, each once."""
+    every = (GemmProblem(*extents, dtype) for dtype in dtypes for suite in suites for extents in GEMM_SUITES[suite])
+    return list(dict.fromkeys(every))
 
 
 def run_gemm(suites: list[str], dtypes: list[str], json_path: Path | None = None) -> int:

@@ -123,9 +123,8 @@ def symbolic_matrix(dtype: str, contiguous_mode: int) -> object:
     element_type = ELEMENT_TYPES[dtype]
     leading = cute.sym_int64(divisibility=_TMA_ALIGNMENT_BITS // element_type.width)
     stride = (leading, 1) if contiguous_mode == 1 else (1, leading)
-    stand_in: object = runtime.make_fake_tensor(
-        element_type, (cute.sym_int(), cute.sym_int()), stride, assumed_align=16
-    )
+    shape = (cute.sym_int(), cute.sym_int())
+    stand_in: object = runtime.make_fake_tensor(element_type, shape, stride, assumed_align=16)
     return stand_in
 
 
