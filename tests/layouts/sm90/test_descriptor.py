@@ -182,6 +182,16 @@ def sw128(tile):
         ),
         (sw128(Layout(((8, 8), 16), ((1, 64), 512))), "MN", "units along MN must be 16 bytes apart, got 128 bytes"),
         (sw128(Layout(((64, 2), 16), ((1, 4096), 64))), "K", "K extent.*; this tile would fit MN-major SW128"),
+        (
+            sw128(Layout(((24, 4), 16), ((1, 1024), 64))),
+            "MN",
+            "does not divide into groups of 8 by 8 .*; tile one with tile_to_shape.gmma_layout_atom",
+        ),
+        (
+            sw128(Layout((64, (8, 4)), (64, (1, 16)))),
+            "K",
+            "two 16-byte units of a row must be 16 bytes apart, got 32 bytes",
+        ),
         (sw128(Layout((64, 16, 2), (64, 1, 1024))), "K", "rank 2, .MN, K., got 3"),
         (ComposedLayout(Swizzle(2, 4, 2), 0, Layout((64, 16), (64, 1))), "K", "unsupported swizzle Sw<2,4,2>"),
         (
@@ -247,6 +257,13 @@ def test_a_walk_needs_what_the_word_does_not_tell():
     word = sm90.GmmaDescriptor(0, 16, 1024, layout_type=1)
     with pytest.raises(LayoutError, match="do not tell the major and the element width"):
         word.address(0, 0)
+    for partly in ({"major": "K"}, {"bits": 16}):
+        with pytest.raises(LayoutError, match="do not tell the major and the element width"):
+            word.address(0, 0, **partly)
+    with pytest.raises(LayoutError, match="major must be"):
+        word.address(0, 0, major="M", bits=16)
+    with pytest.raises(LayoutError, match="bits must divide"):
+        word.address(0, 0, major="K", bits=12)
     with pytest.raises(LayoutError, match="shape of the tile is not known"):
         word.element_addresses(major="K", bits=16)
     with pytest.raises(LayoutError, match="base_offset 0 only"):

@@ -22,6 +22,16 @@ def test_a_descriptor_is_that_of_its_tile():
     assert descriptors[1, 2, 1] == sm90.make_gmma_desc(tile, major="K", bits=16, start_address=moved)
 
 
+def test_an_iterator_is_a_value():
+    arguments = {"major": "K", "bits": 16, "mma_shape": (64, 16)}
+    descriptors = sm90.GmmaDescriptorIterator(SMEM, **arguments)
+    assert descriptors == sm90.GmmaDescriptorIterator(SMEM, **arguments, base_address=0)
+    assert descriptors != sm90.GmmaDescriptorIterator(SMEM, **arguments, base_address=16)
+    assert hash(descriptors) == hash(sm90.GmmaDescriptorIterator(SMEM, **arguments))
+    with pytest.raises(TypeError):
+        sm90.GmmaDescriptorIterator(SMEM, "K", 16, (64, 16))
+
+
 def test_without_stages_there_are_two_coordinates():
     descriptors = sm90.GmmaDescriptorIterator(
         tile_to_shape(sm90.gmma_layout_atom("MN", "INTER", 16), (64, 32)), major="MN", bits=16, mma_shape=(64, 16)
@@ -43,8 +53,8 @@ def test_outside_of_the_operand_is_an_error(coordinate):
 @pytest.mark.parametrize(
     ("layout", "keywords", "message"),
     [
-        (SMEM, {"major": "M"}, "major must be"),
-        (SMEM, {"bits": 24}, "bits must divide"),
+        (SMEM, {"major": "M"}, "^GmmaDescriptorIterator.*major must be"),
+        (SMEM, {"bits": 24}, "^GmmaDescriptorIterator.*bits must divide"),
         (ComposedLayout(Swizzle(3, 3, 3), 8, Layout((64, 64), (64, 1))), {}, "must have offset 0; pass base_address="),
         (Layout(64), {}, "rank >= 2, got 1"),
         (
