@@ -8,7 +8,6 @@ from hypothesis import given, settings, strategies as st
 
 import cutepy.layouts as cl
 from cutepy.layouts import ComposedLayout, Layout, LayoutError, ParseError, Swizzle, composition, parse, to_text
-from cutepy.layouts.errors import operation
 from cutepy.testing import strategies as lst
 
 N = st.integers(-2, 8)
@@ -201,33 +200,28 @@ def test_an_error_inside_another_operation_tells_both():
     assert outer.within("zipped_divide", (1,)).origin == "composition(4:1, 3)"
 
 
-def test_the_decorator_reports_the_public_call():
-    @operation
-    def halve(n, by=2):
-        if n % by:
-            raise LayoutError("inner", (by,), "odd")
-        return n // by
-
-    assert halve(4) == 2
+def test_the_public_call_is_reported_and_the_inner_one_named():
     with pytest.raises(LayoutError) as caught:
-        halve(3, by=2)
-    assert str(caught.value) == "halve(3, 2): odd (in inner(2))"
-    with pytest.raises(LayoutError) as caught:
-        halve(3, 0)
-    assert str(caught.value).startswith("halve(3, 0): division by zero")
-    with pytest.raises(LayoutError, match="halve"):
-        halve(1, by=0)
+        cl.logical_divide(Layout((4, 3), (1, 5)), 6)
+    assert caught.value.operation == "logical_divide"
+    assert caught.value.operands == (Layout((4, 3), (1, 5)), 6)
+    assert caught.value.origin.startswith("composition((4,3):(1,5), ")
+    assert str(caught.value).startswith("logical_divide((4,3):(1,5), 6): shape divisibility")
 
 
-def test_an_error_of_the_call_itself_is_not_wrapped():
-    @operation
-    def refuse(n):
-        raise LayoutError("refuse", (n,), "never")
+def test_operands_given_by_name_are_shown_and_those_left_out_are_not():
+    overlapping = Layout((4, 4), (1, 2))
+    with pytest.raises(LayoutError, match=r"^complement\(\(4,4\):\(1,2\), 20\): "):
+        cl.complement(overlapping, cotarget=20)
+    with pytest.raises(LayoutError, match=r"^complement\(\(4,4\):\(1,2\)\): "):
+        cl.complement(overlapping)
 
-    with pytest.raises(LayoutError) as caught:
-        refuse(1)
-    assert caught.value.__cause__ is None
-    assert not caught.value.origin
+
+def test_a_division_by_zero_is_an_error_of_the_call():
+    with pytest.raises(LayoutError, match=r"^ceil_div\(4, 0\): division by zero"):
+        cl.ceil_div(4, 0)
+    with pytest.raises(LayoutError, match=r"^weakly_compatible\(0, 4\): division by zero"):
+        cl.weakly_compatible(0, 4)
 
 
 @pytest.mark.parametrize("call", [lambda: composition(Layout((8, 8), (8, 1)), Layout(4, 3)), lambda: parse("(1,")])
