@@ -335,10 +335,9 @@ def complement(layout: AnyLayout, max_idx: Any = None) -> Layout:  # noqa: ANN40
     """
     if isinstance(layout, ComposedLayout):
         return complement(layout.layoutA, layout.cosize() if max_idx is None else max_idx)
-    if isinstance(layout, int):
-        layout = Layout(layout)
-    require_layout("complement", layout)
-    return complement_layout(layout, None if max_idx is None else shape_of(max_idx))
+    block = Layout(layout) if isinstance(layout, int) else layout
+    require_layout("complement", block)
+    return complement_layout(block, None if max_idx is None else shape_of(max_idx))
 
 
 def complement_layout(layout: Layout, cotarget: IntTuple | None) -> Layout:
@@ -494,6 +493,7 @@ def _invert_composed(inverse: Any, layout: ComposedLayout) -> AnyLayout:  # noqa
 # ---------------------------------------------------------------------------------------------------------------------
 
 
+@operation
 def nullspace(layout: AnyLayout) -> Layout:
     """Return the layout of the coordinates that `layout` maps to 0 because their strides are 0.
 

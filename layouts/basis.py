@@ -125,11 +125,13 @@ def add_coordinates(a: Any, b: Any) -> Any:  # noqa: ANN401 - IntTuples
     >>> add_coordinates((1, 2), (10,))
     (11, 2)
     """
-    a, b = as_coordinate(a), as_coordinate(b)
+    return _add(as_coordinate(a), as_coordinate(b))
+
+
+def _add(a: Any, b: Any) -> Any:  # noqa: ANN401 - coordinates
     if isinstance(a, tuple) and isinstance(b, tuple):
         rank = max(len(a), len(b))
-        pairs = zip(a + (0,) * (rank - len(a)), b + (0,) * (rank - len(b)), strict=True)
-        return tuple(add_coordinates(x, y) for x, y in pairs)
+        return tuple(map(_add, a + (0,) * (rank - len(a)), b + (0,) * (rank - len(b))))
     if isinstance(a, tuple) or isinstance(b, tuple):
         if a == 0 or b == 0:
             return b if a == 0 else a
@@ -147,12 +149,13 @@ def basis_get(stride: Any, t: Any) -> Any:  # noqa: ANN401 - IntTuples
     """Return the element of `t` at the path of the scaled basis `stride`; `t` itself for an integer stride."""
     if not isinstance(stride, ScaledBasis):
         return t
+    element = t
     for mode in stride.modes:
-        if not isinstance(t, tuple):
+        if not isinstance(element, tuple):
             if mode:
                 raise LayoutError("basis_get", (stride, t), f"mode must be 0 for an integer, got {mode}")
-        elif mode < len(t):
-            t = t[mode]
+        elif mode < len(element):
+            element = element[mode]
         else:
-            raise LayoutError("basis_get", (stride, t), f"mode must be < rank {len(t)}, got {mode}")
-    return t
+            raise LayoutError("basis_get", (stride, t), f"mode must be < rank {len(element)}, got {mode}")
+    return element

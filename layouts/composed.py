@@ -183,11 +183,13 @@ def compose(outer: Any, offset: Any, inner: Any) -> Any:  # noqa: ANN401 - Layou
     return ComposedLayout(outer, offset, inner)
 
 
+@operation
 def make_composed_layout(outer: Any, offset: Any, inner: Any) -> ComposedLayout:  # noqa: ANN401 - layouts
     """Return ComposedLayout(outer, offset, inner); CuTe C++'s name."""
     return ComposedLayout(outer, offset, inner)
 
 
+@operation
 def get_swizzle_portion(layout: Any) -> Swizzle:  # noqa: ANN401 - Layout or ComposedLayout
     """Return the swizzle of a composed layout; of a plain Layout the identity ``Sw<0,4,3>``."""
     if isinstance(layout, Layout):
@@ -197,6 +199,7 @@ def get_swizzle_portion(layout: Any) -> Swizzle:  # noqa: ANN401 - Layout or Com
     raise LayoutError("get_swizzle_portion", (layout,), "the outer function must be a swizzle")
 
 
+@operation
 def get_nonswizzle_portion(layout: Any) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
     """Return the layout under the swizzle: `layoutA`; a plain Layout itself."""
     return layout.layoutA if isinstance(layout, ComposedLayout) else layout

@@ -26,6 +26,7 @@ from .int_tuple import (
 )
 
 
+@operation
 def crd2idx(crd: IntTuple, shape: Any, stride: IntTuple = None) -> Any:  # noqa: ANN401 - int or coordinate
     """Map a coordinate within (shape, stride) to an index: the inner product of coordinate and stride.
 
@@ -135,6 +136,7 @@ def _colex_index(crd: IntTuple, shape: IntTuple) -> int:
     return index
 
 
+@operation
 def idx2crd(idx: IntTuple, shape: Any, stride: IntTuple = None) -> IntTuple:  # noqa: ANN401 - IntTuple or layout
     """Split an index into a coordinate of (shape, stride): ``(idx / stride) % shape`` in every mode.
 
@@ -152,7 +154,7 @@ def idx2crd(idx: IntTuple, shape: Any, stride: IntTuple = None) -> IntTuple:  # 
         If ranks do not match, or a mode of size other than 1 has stride 0.
     """
     if not isinstance(shape, (int, tuple)):
-        shape, stride = shape.shape, shape.stride if stride is None else stride
+        return idx2crd(idx, shape.shape, shape.stride if stride is None else stride)
     try:
         return _split_colex(idx, shape) if stride is None else _idx2crd(idx, shape, stride)
     except _MismatchError as error:
@@ -286,10 +288,10 @@ def prefix_product(a: IntTuple, init: IntTuple = 1) -> IntTuple:
         return tuple(map(prefix_product, a, init))
     if not isinstance(a, tuple):
         return init
-    result = []
+    result, reached = [], init
     for mode in a:
-        result.append(prefix_product(mode, init))
-        init *= product(mode)
+        result.append(prefix_product(mode, reached))
+        reached *= product(mode)
     return tuple(result)
 
 
@@ -302,13 +304,14 @@ def suffix_product(a: IntTuple, init: IntTuple = 1) -> IntTuple:
         return tuple(map(suffix_product, a, init))
     if not isinstance(a, tuple):
         return init
-    result = []
+    result, reached = [], init
     for mode in reversed(a):
-        result.append(suffix_product(mode, init))
-        init *= product(mode)
+        result.append(suffix_product(mode, reached))
+        reached *= product(mode)
     return tuple(reversed(result))
 
 
+@operation
 def compact_col_major(shape: IntTuple, current: IntTuple = 1) -> IntTuple:
     """Return the compact strides of `shape`, leftmost mode fastest, starting at `current`.
 
@@ -322,10 +325,7 @@ def compact_col_major(shape: IntTuple, current: IntTuple = 1) -> IntTuple:
     if shape.__class__ is tuple and current.__class__ is int:
         strides, _ = _compact(shape, current)
         return strides
-    try:
-        return _compact_at(shape, current, reverse=False)
-    except LayoutError as error:
-        raise error.within("compact_col_major", (shape, current)) from None
+    return _compact_at(shape, current, reverse=False)
 
 
 @operation
@@ -392,6 +392,7 @@ def compact_order(shape: IntTuple, order: IntTuple) -> IntTuple:
     return strides(shape, order)
 
 
+@operation
 def make_basis_like(shape: IntTuple) -> IntTuple:
     """Return the unit scaled bases of the modes of `shape`: ``(8, (2, 2))`` gives ``(1@0, (1@0@1, 1@1@1))``."""
 

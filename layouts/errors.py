@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import functools
+import sys
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from types import CodeType, FrameType
+from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -16,7 +17,8 @@ class LayoutError(ValueError):
     Parameters
     ----------
     operation : str
-        Name of the public function that was called.
+        Name of the function whose condition it is. Where a public function called that one, the error is the public
+        function's, and this call becomes `origin`.
     operands : tuple
         Its operands; written in the message in the one notation.
     condition : str
@@ -40,11 +42,14 @@ takes at step 3
     def __init__(
         self, operation: str, operands: tuple[object, ...], condition: str, hint: str = "", origin: str = ""
     ) -> None:
-        self.operation = operation
-        self.operands = operands
+        self.operation, self.operands = operation, operands
         self.condition = condition
         self.hint = hint
         self.origin = origin
+        public = None if origin else _public_call(sys._getframe(1))
+        if public is not None and public != (operation, operands):
+            self.origin = origin = self.call
+            self.operation, self.operands = public
         message = f"{self.call}: {condition}"
         if origin and origin != self.call:
             message += f" (in {origin})"
@@ -81,82 +86,53 @@ class ParseError(LayoutError):
     def __init__(self, text: str, position: int, condition: str) -> None:
         self.text = text
         self.position = position
-        super().__init__("parse", (text,), condition)
+        super().__init__("parse", (text,), condition, origin="parse")
+        self.origin = ""
         self.args = (f"{condition} at character {position}:\n  {_one_line(text)}\n  {' ' * position}^",)
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.text, self.position, self.condition)
 
 
-# inspect.CO_VARARGS | inspect.CO_VARKEYWORDS; importing inspect would take longer than this package.
-_VARIADIC = 0x04 | 0x08
-
-
 def operation(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a public function so that violations inside it are reported as its own.
+    """Declare a public function: a violation anywhere below a call of it is reported as that call's.
 
-    A division by zero (a shape or stride of zero where CuTe divides by it) is a violation too: the C++ compiler
-    rejects the constant expression.
+    The function is returned as it is, so a call that succeeds costs nothing more. It must not rebind its parameters:
+    the report shows what they hold.
     """
-    code = function.__code__
-    operands = code.co_varnames[: code.co_argcount]
-    fixed = not code.co_flags & _VARIADIC and not code.co_kwonlyargcount
-    if fixed and len(operands) in (1, 2):
-        wrapper = _unary(function) if len(operands) == 1 else _binary(function)
-        # Operands may be given by their names.
-        inner = wrapper.__code__
-        wrapper.__code__ = inner.replace(co_varnames=operands + inner.co_varnames[len(operands) :])
-        wrapper.__defaults__ = function.__defaults__
-    else:
-        wrapper = _any_arity(function)
-    return functools.wraps(function)(wrapper)
+    _OPERATIONS[function.__code__] = function.__defaults__ or ()
+    return function
 
 
-def _any_arity(function: Callable[..., Any]) -> Any:  # noqa: ANN401 - a function
-    def wrapper(*args: object, **kwargs: object) -> object:
-        try:
-            return function(*args, **kwargs)
-        except (LayoutError, ZeroDivisionError) as error:
-            _report(error, function.__name__, (*args, *kwargs.values()))
-            raise
+_OPERATIONS: dict[CodeType, tuple[object, ...]] = {}
+"""The code of each public function and the defaults of its parameters."""
 
-    return wrapper
+_CO_VARARGS = 0x04  # inspect's; importing inspect would take longer than this package
 
 
-# Passing operands on as *args and **kwargs would double the time of small calls.
+def _public_call(frame: FrameType | None) -> tuple[str, tuple[object, ...]] | None:
+    """Return (name, operands) of the outermost public call among this package's frames, if there is one."""
+    public = None
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(__package__):
+        if frame.f_code in _OPERATIONS:
+            public = frame
+        frame = frame.f_back
+    return None if public is None else (public.f_code.co_name, _operands_of(public))
 
 
-def _unary(function: Callable[..., Any]) -> Any:  # noqa: ANN401 - a function
-    def wrapper(operand: object) -> object:
-        try:
-            return function(operand)
-        except (LayoutError, ZeroDivisionError) as error:
-            _report(error, function.__name__, (operand,))
-            raise
-
-    return wrapper
-
-
-def _binary(function: Callable[..., Any]) -> Any:  # noqa: ANN401 - a function
-    def wrapper(first: object, second: object) -> object:
-        try:
-            return function(first, second)
-        except (LayoutError, ZeroDivisionError) as error:
-            left_out = function.__defaults__ is not None and second is function.__defaults__[-1]
-            _report(error, function.__name__, (first,) if left_out else (first, second))
-            raise
-
-    return wrapper
-
-
-def _report(error: Exception, name: str, operands: tuple[object, ...]) -> None:
-    """Raise a violation as an error of the public call, unless it is one already."""
-    if isinstance(error, ZeroDivisionError):
-        condition = "division by zero: a shape or stride is 0 where one is divided by it"
-        raise LayoutError(name, operands, condition) from error
-    if isinstance(error, LayoutError) and not isinstance(error, ParseError):
-        if error.operation != name or error.operands != operands:
-            raise error.within(name, operands) from error
+def _operands_of(frame: FrameType) -> tuple[object, ...]:
+    """Return the arguments of a call: trailing ones that were left to their defaults are left out."""
+    code, values = frame.f_code, frame.f_locals
+    operands = [values[name] for name in code.co_varnames[: code.co_argcount]]
+    for default in reversed(_OPERATIONS[code]):
+        if operands[-1] is not default:
+            break
+        operands.pop()
+    rest = code.co_varnames[code.co_argcount :]
+    keywords = [values[name] for name in rest[: code.co_kwonlyargcount]]
+    if code.co_flags & _CO_VARARGS:
+        operands.extend(values[rest[code.co_kwonlyargcount]])
+    return (*operands, *(value for value in keywords if value is not None))
 
 
 def _one_line(text: str) -> str:

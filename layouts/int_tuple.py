@@ -53,7 +53,10 @@ def signum(a: int) -> int:
 
 
 def truncated_div(a: int, b: int) -> int:
-    """Divide as C++ does, towards zero: ``truncated_div(-7, 2) == -3``."""
+    """Divide as C++ does, towards zero: ``truncated_div(-7, 2) == -3``; by 0 it is an error, as to its compiler."""
+    if b == 0:
+        condition = "division by zero: a shape or stride is 0 where one is divided by it"
+        raise LayoutError("truncated_div", (a, b), condition)
     quotient = a // b
     return quotient + 1 if quotient < 0 and quotient * b != a else quotient
 
@@ -107,6 +110,7 @@ def _collect(t: tuple[Any, ...], leaves: list[Any]) -> None:
             leaves.append(element)
 
 
+@operation
 def unflatten(flat: IntTuple, profile: IntTuple) -> IntTuple:
     """Give the elements of the flat tuple `flat` the nesting of `profile`.
 
@@ -135,6 +139,7 @@ def repeat_like(t: IntTuple, x: IntTuple) -> IntTuple:
     return tuple(repeat_like(e, x) for e in t) if isinstance(t, tuple) else x
 
 
+@operation
 def transform_leaf(function: Callable[..., Any], t: IntTuple, *more: IntTuple) -> IntTuple:
     """Apply `function` to the leaves of `t` and what stands at the same places of the other tuples."""
     if not isinstance(t, tuple):
@@ -181,6 +186,7 @@ def replace_at(t: IntTuple, n: int, x: IntTuple) -> IntTuple:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
+@operation
 def product(a: IntTuple) -> int:
     """Return the product of all integers in `a`: the size of a shape.
 
@@ -197,6 +203,7 @@ def product(a: IntTuple) -> int:
     return result
 
 
+@operation
 def product_each(t: IntTuple) -> tuple[int, ...]:
     """Return the size of each mode: ``((2, 8), 4)`` gives ``(16, 4)``, ``4`` gives ``(4,)``."""
     return tuple(map(product, wrap(t)))
@@ -213,6 +220,7 @@ def tuple_sum(a: IntTuple) -> int:
     return sum(map(tuple_sum, a)) if isinstance(a, tuple) else a
 
 
+@operation
 def tuple_max(a: IntTuple) -> int:
     """Return the largest integer in `a`."""
     return max(map(tuple_max, a)) if isinstance(a, tuple) else a
@@ -280,13 +288,13 @@ def ceil_div(a: IntTuple, b: IntTuple) -> IntTuple:
                 raise LayoutError("ceil_div", (a, b), f"rank of the divisor must be <= {len(a)}, got {len(b)}")
             return tuple(map(ceil_div, a, b + (1,) * (len(a) - len(b))))
         if isinstance(b, int):
-            result = []
+            result, rest = [], b
             for mode in a:
-                result.append(ceil_div(mode, b))
-                b = ceil_div(b, mode)
+                result.append(ceil_div(mode, rest))
+                rest = ceil_div(rest, mode)
             return tuple(result)
     elif isinstance(b, tuple):
-        b = product(b)
+        return ceil_div(a, product(b))
     if isinstance(b, int):
         return -(-a // b) if a > 0 < b else truncated_div(a + b - 1, b)
     from .algebra import complement
@@ -357,6 +365,7 @@ def shape_of(t: Any) -> IntTuple:  # noqa: ANN401 - IntTuple or layout
     return t.shape
 
 
+@operation
 def congruent(a: Any, b: Any) -> bool:  # noqa: ANN401 - IntTuples or layouts
     """Tell whether `a` and `b` have the same profile.
 
@@ -368,14 +377,20 @@ def congruent(a: Any, b: Any) -> bool:  # noqa: ANN401 - IntTuples or layouts
     return bool(repeat_like(shape_of(a), 0) == repeat_like(shape_of(b), 0))
 
 
+@operation
 def weakly_congruent(a: Any, b: Any) -> bool:  # noqa: ANN401 - IntTuples or layouts
     """Tell whether `a` has the profile of `b` up to its own leaves: a partial order on profiles."""
-    a, b = shape_of(a), shape_of(b)
-    if isinstance(a, tuple):
-        return isinstance(b, tuple) and len(a) == len(b) and all(map(weakly_congruent, a, b))
+    shape_a, shape_b = shape_of(a), shape_of(b)
+    if isinstance(shape_a, tuple):
+        return _all_modes(weakly_congruent, shape_a, shape_b)
     return True
 
 
+def _all_modes(predicate: Callable[[Any, Any], bool], a: tuple[Any, ...], b: IntTuple) -> bool:
+    return isinstance(b, tuple) and len(a) == len(b) and all(map(predicate, a, b))
+
+
+@operation
 def compatible(a: Any, b: Any) -> bool:  # noqa: ANN401 - IntTuples or layouts
     """Tell whether every coordinate of shape `a` is one of shape `b`: equal sizes at each leaf of `a`.
 
@@ -384,19 +399,20 @@ def compatible(a: Any, b: Any) -> bool:  # noqa: ANN401 - IntTuples or layouts
     >>> compatible((2, 12), (2, (3, 4))), compatible(24, (2, (3, 4))), compatible((2, (3, 4)), 24)
     (True, True, False)
     """
-    a, b = shape_of(a), shape_of(b)
-    if isinstance(a, tuple):
-        return isinstance(b, tuple) and len(a) == len(b) and all(map(compatible, a, b))
-    return bool(a == product(b))
+    shape_a, shape_b = shape_of(a), shape_of(b)
+    if isinstance(shape_a, tuple):
+        return _all_modes(compatible, shape_a, shape_b)
+    return bool(shape_a == product(shape_b))
 
 
 @operation
 def weakly_compatible(a: Any, b: Any) -> bool:  # noqa: ANN401 - IntTuples or layouts
     """Tell whether the size of `b` at each leaf of `a` is a multiple of that leaf."""
-    a, b = shape_of(a), shape_of(b)
-    if isinstance(a, tuple):
-        return isinstance(b, tuple) and len(a) == len(b) and all(map(weakly_compatible, a, b))
-    return bool(product(b) % a == 0)
+    shape_a, shape_b = shape_of(a), shape_of(b)
+    if isinstance(shape_a, tuple):
+        return _all_modes(weakly_compatible, shape_a, shape_b)
+    size = product(shape_b)
+    return bool(size == truncated_div(size, shape_a) * shape_a)
 
 
 @operation
@@ -413,7 +429,7 @@ def evenly_divides(a: Any, tiler: Any) -> bool:  # noqa: ANN401 - IntTuples, lay
         modes = wrap(shape)
         return len(tiler) <= len(modes) and all(map(evenly_divides, modes, tiler))
     if tiler is None:
-        tiler = 0  # CuTe's _ is an Int<0>
+        return False  # CuTe's _ is an Int<0>
     tile = product(shape_of(tiler))
     return bool(tile) and bool(product(shape) == tile * product(ceil_div(shape, tiler)))
 

@@ -333,6 +333,7 @@ def concat_layouts(layouts: tuple[Any, ...]) -> Layout:
     return raw_layout(tuple([layout.shape for layout in layouts]), tuple([layout.stride for layout in layouts]))
 
 
+@operation
 def make_layout_left(shape: IntTuple) -> Layout:
     """Return the compact column-major layout of `shape`: the leftmost mode is the fastest.
 
@@ -342,6 +343,7 @@ def make_layout_left(shape: IntTuple) -> Layout:
     return Layout(shape)
 
 
+@operation
 def make_layout_right(shape: IntTuple) -> Layout:
     """Return the compact row-major layout of `shape`: the rightmost mode is the fastest.
 
@@ -370,6 +372,7 @@ def make_ordered_layout(shape: IntTuple, order: IntTuple) -> Layout:
     return Layout(shape, compact_order(shape, order))
 
 
+@operation
 def make_layout_like(layout: Layout) -> Layout:
     """Return the compact layout of the same shape whose modes are ordered as `layout`'s strides; 0 strides stay 0.
 
@@ -401,6 +404,7 @@ def make_fragment_like(layout: Any) -> Layout:  # noqa: ANN401 - Layout, Compose
     return tiled_product(head, make_ordered_layout(shape[1:], stride[1:]))  # type: ignore[no-any-return]
 
 
+@operation
 def make_identity_layout(shape: IntTuple) -> Layout:
     """Return the layout that maps every coordinate of `shape` to itself.
 

@@ -116,6 +116,7 @@ def cosize(layout: Modes, *path: int) -> int:
     return product(coshape(layout, *path))
 
 
+@operation
 def coprofile(x: Layout) -> IntTuple:
     """Return the profile of the codomain, as zeros: 0 for integer strides, a tuple for scaled bases."""
     if not has_basis(x.stride):
@@ -134,17 +135,16 @@ def get(x: Modes, *path: int) -> Modes:
     return _map(tuple_get, x, *path) if path else x
 
 
+@operation
 def flatten(t: Modes) -> Modes:
     """Remove all nesting; an integer, or a layout of integer shape, stays as it is.
 
     >>> flatten((4, (2, 8))), flatten(4)
     ((4, 2, 8), 4)
     """
-    if isinstance(t, int):
-        return t
-    if isinstance(t, tuple):
-        return flatten_to_tuple(t)
-    return _map(flatten, t)
+    if isinstance(t, LayoutBase):
+        return _map(flatten, t)
+    return flatten_to_tuple(t) if isinstance(t, tuple) else t
 
 
 @operation
@@ -165,11 +165,10 @@ def take(x: Modes, begin: int, end: int) -> Modes:
     (2, 8)
     """
     n = tuple_rank(_shape(x))
-    if end == -1 and not isinstance(x, LayoutBase):
-        end = n
-    if not 0 <= begin <= end <= n or (begin == end and isinstance(x, LayoutBase)):
+    stop = n if end == -1 and not isinstance(x, LayoutBase) else end
+    if not 0 <= begin <= stop <= n or (begin == stop and isinstance(x, LayoutBase)):
         raise LayoutError("take", (x, begin, end), f"need 0 <= begin < end <= rank {n}, got {begin} and {end}")
-    return _map(lambda t: wrap(t)[begin:end], x)
+    return _map(lambda t: wrap(t)[begin:stop], x)
 
 
 @operation

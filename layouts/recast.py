@@ -124,9 +124,8 @@ def recast_layout(layout: AnyLayout, old_bits: int, new_bits: int) -> AnyLayout:
         raise LayoutError("recast_layout", (layout, old_bits, new_bits), "widths must be positive")
     common = gcd(old_bits, new_bits)
     widen, narrow = new_bits // common, old_bits // common
-    if widen > 1:
-        layout = upcast(layout, widen)
-    return downcast(layout, narrow) if narrow > 1 else layout
+    widened = upcast(layout, widen) if widen > 1 else layout
+    return downcast(widened, narrow) if narrow > 1 else widened
 
 
 def _require_factor(name: str, layout: AnyLayout, n: int) -> None:

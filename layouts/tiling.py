@@ -115,6 +115,7 @@ def flat_divide(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
     return _spread(tile_unzip(_divide(layoutA, layoutB), layoutB), tiles=True)
 
 
+@operation
 def hier_unzip(splitter: Any, layoutA: Layout, layoutB: Tiler) -> Layout:  # noqa: ANN401 - pycute's names
     """Apply `splitter` (a logical divide or product) mode by mode and gather its two halves; pycute's function."""
     gathered: Layout = tile_unzip(splitter(layoutA, layoutB), layoutB)

@@ -30,7 +30,7 @@ def max_common_layout(a: AnyLayout, b: AnyLayout) -> Layout:
     8:4
     """
     if isinstance(b, ComposedLayout) and not isinstance(a, ComposedLayout):
-        a, b = b, a
+        return max_common_layout(b, a)
     if isinstance(a, ComposedLayout):
         vector = 1 << _swizzle(a, "max_common_layout").base
         common = max_common_layout(a.layoutA, b)
@@ -52,7 +52,7 @@ def max_common_vector(a: AnyLayout, b: AnyLayout) -> int:
     8
     """
     if isinstance(b, ComposedLayout) and not isinstance(a, ComposedLayout):
-        a, b = b, a
+        return max_common_vector(b, a)
     if isinstance(a, ComposedLayout):
         swizzled = [x for x in (a, b) if isinstance(x, ComposedLayout)]
         inner = max_common_vector(*(x.layoutA if isinstance(x, ComposedLayout) else x for x in (a, b)))
