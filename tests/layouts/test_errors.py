@@ -212,7 +212,7 @@ def test_the_public_call_is_reported_and_the_inner_one_named():
 def test_operands_given_by_name_are_shown_and_those_left_out_are_not():
     overlapping = Layout((4, 4), (1, 2))
     with pytest.raises(LayoutError, match=r"^complement\(\(4,4\):\(1,2\), 20\): "):
-        cl.complement(overlapping, cotarget=20)
+        cl.complement(overlapping, max_idx=20)
     with pytest.raises(LayoutError, match=r"^complement\(\(4,4\):\(1,2\)\): "):
         cl.complement(overlapping)
 
