@@ -7,8 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from cutepy.layouts import ComposedLayout, Layout, ScaledBasis, SmemPtr, Swizzle, left_inverse, parse, to_text
 from cutepy.layouts.errors import ParseError
