@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from cutepy.dsl.version import require
 
@@ -269,7 +269,7 @@ def _host_program(function: Any) -> _HostProgram:  # noqa: ANN401
 class _HostProgram:
     """The host code of one compiled function, in an engine whose CUDA calls are served here."""
 
-    _C_TYPES = {"ptr": ctypes.c_void_p, "i32": ctypes.c_int32, "i64": ctypes.c_int64}
+    _C_TYPES: ClassVar[dict[str, Any]] = {"ptr": ctypes.c_void_p, "i32": ctypes.c_int32, "i64": ctypes.c_int64}
 
     def __init__(self, module: Any, entry: str, ptx: str) -> None:  # noqa: ANN401
         self._ptx = ptx
@@ -336,47 +336,47 @@ class _HostProgram:
 
     # The functions of the DSL's runtime, by its names for them.
 
-    def _cudaLibraryLoadData(self, library: int, *_: object) -> int:  # noqa: N802
+    def _cudaLibraryLoadData(self, library: int, *_: object) -> int:
         ctypes.c_uint64.from_address(library).value = 1
         return 0
 
-    def _cudaLibraryGetKernel(self, kernel: int, library: int, name: int) -> int:  # noqa: N802
+    def _cudaLibraryGetKernel(self, kernel: int, library: int, name: int) -> int:
         handle = 0x1000 + 16 * len(self._names)
         self._names[handle] = ctypes.string_at(name).decode()
         ctypes.c_uint64.from_address(kernel).value = handle
         return 0
 
-    def _cudaDeviceGetAttribute(self, value: int, attribute: int, device: int) -> int:  # noqa: N802
+    def _cudaDeviceGetAttribute(self, value: int, attribute: int, device: int) -> int:
         if attribute not in _DEVICE_ATTRIBUTES:
             raise NotImplementedError(f"the host code asks for device attribute {attribute}, which is not served")
         ctypes.c_int32.from_address(value).value = _DEVICE_ATTRIBUTES[attribute]
         return 0
 
-    def _cudaGetDevice(self, device: int) -> int:  # noqa: N802
+    def _cudaGetDevice(self, device: int) -> int:
         ctypes.c_int32.from_address(device).value = 0
         return 0
 
-    def _cudaKernelSetAttributeForDevice(self, *_: object) -> int:  # noqa: N802
+    def _cudaKernelSetAttributeForDevice(self, *_: object) -> int:
         return 0
 
-    def _cuKernelGetAttribute(self, value: int, *_: object) -> int:  # noqa: N802
+    def _cuKernelGetAttribute(self, value: int, *_: object) -> int:
         # Asked for the static shared memory, to which the host code adds the dynamic; the simulator checks their sum.
         ctypes.c_int32.from_address(value).value = 0
         return 0
 
-    def _cudaFuncSetAttribute(self, *_: object) -> int:  # noqa: N802
+    def _cudaFuncSetAttribute(self, *_: object) -> int:
         return 0
 
-    def _cudaOccupancyMaxActiveBlocksPerMultiprocessor(self, blocks: int, *_: object) -> int:  # noqa: N802
+    def _cudaOccupancyMaxActiveBlocksPerMultiprocessor(self, blocks: int, *_: object) -> int:
         ctypes.c_int32.from_address(blocks).value = 1
         return 0
 
-    def _cudaLaunchKernel(  # noqa: N802
+    def _cudaLaunchKernel(
         self, kernel: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, params: int, smem: int, stream: int
     ) -> int:
         return self._launch(kernel, (gx, gy, gz), (bx, by, bz), smem, stream, {}, params)
 
-    def _cudaLaunchKernelEx(self, config: int, kernel: int, params: int) -> int:  # noqa: N802
+    def _cudaLaunchKernelEx(self, config: int, kernel: int, params: int) -> int:
         extents = (ctypes.c_int32 * 6).from_address(config)
         smem = ctypes.c_int64.from_address(config + 24).value
         stream = ctypes.c_uint64.from_address(config + 32).value

@@ -85,7 +85,9 @@ class Barriers:
         shape = (g.ctas.count, g.threads.count)
         values: Array = np.broadcast_to(np.where(here, count, 0), shape).max(axis=1).astype(np.int64)
         if (values % WARP).any():
-            raise BarrierError(f"the thread count of a barrier must be a multiple of {WARP}, got {values[0]}", i, g.describe())
+            raise BarrierError(
+                f"the thread count of a barrier must be a multiple of {WARP}, got {values[0]}", i, g.describe()
+            )
         return values
 
     def _release(self, rows: Array, number: int) -> None:

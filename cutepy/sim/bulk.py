@@ -37,7 +37,9 @@ class BulkCopies:
         shape = (g.ctas.count, g.threads.count)
         wide = [np.broadcast_to(v, shape) for v in values]
         return [
-            ((row, column), [int(v[row, column]) for v in wide]) for row in range(shape[0]) for column in range(shape[1])
+            ((row, column), [int(v[row, column]) for v in wide])
+            for row in range(shape[0])
+            for column in range(shape[1])
         ]
 
     def _global_bytes(self, g: Group, i: Instruction, address: int, size: int) -> Array:
@@ -45,8 +47,8 @@ class BulkCopies:
         region = memory.known.find(address, address + size)
         if region is None or address % _ALIGNMENT or size % _ALIGNMENT:
             raise MemoryAccessError(
-                f"a bulk copy of {size} bytes at global address {address:#x} must be a multiple of {_ALIGNMENT} bytes, aligned, "
-                f"in known memory: {memory.known.nearest(address)}",
+                f"a bulk copy of {size} bytes at global address {address:#x} must be a multiple of {_ALIGNMENT} bytes, "
+                f"aligned, in known memory: {memory.known.nearest(address)}",
                 i,
                 g.describe(),
             )
@@ -71,7 +73,11 @@ class BulkCopies:
             data = self._global_bytes(g, i, address, count)
 
             def apply(
-                data: Array = data, slots: list[int] = slots, offset: int = offset, at: int = at, notified: list[int] = notified
+                data: Array = data,
+                slots: list[int] = slots,
+                offset: int = offset,
+                at: int = at,
+                notified: list[int] = notified,
             ) -> None:
                 for slot in slots:
                     start = slot * memory.slot_bytes + offset
@@ -101,7 +107,14 @@ class BulkCopies:
             machine.issue(AsyncOperation("bulk_peer", i, g.ctas, g.threads, f"{count} bytes", apply))
 
     def store(
-        self, g: Group, i: Instruction, to: Array, source: Array, size: Array, operation: str | None, element: str | None
+        self,
+        g: Group,
+        i: Instruction,
+        to: Array,
+        source: Array,
+        size: Array,
+        operation: str | None,
+        element: str | None,
     ) -> None:
         """Copy from shared to global memory, or combine with what is there."""
         memory, machine = self._machine.memory, self._machine

@@ -169,16 +169,20 @@ def _check(launch: Launch, function: Function) -> None:
     required = function.directives.get("reqntid")
     name = launch.kernel
     if not 0 < threads <= MAX_THREADS or any(b > m for b, m in zip(launch.block, MAX_BLOCK, strict=True)):
-        raise LaunchError(f"{name}: a block must have 1 to {MAX_THREADS} threads within {MAX_BLOCK}, got {launch.block}")
+        raise LaunchError(
+            f"{name}: a block must have 1 to {MAX_THREADS} threads within {MAX_BLOCK}, got {launch.block}"
+        )
     if any(not 0 < g <= m for g, m in zip(launch.grid, MAX_GRID, strict=True)):
         raise LaunchError(f"{name}: the grid must be within {MAX_GRID} and not empty, got {launch.grid}")
     if required is not None and tuple(required) != launch.block[: len(required)]:
         raise LaunchError(f"{name} was compiled for blocks of {required}, got {launch.block}")
     if not 0 < cluster <= MAX_CLUSTER or any(g % c for g, c in zip(launch.grid, launch.cluster, strict=True)):
         raise LaunchError(
-            f"{name}: a cluster must have 1 to {MAX_CLUSTER} CTAs and divide the grid {launch.grid}, got {launch.cluster}"
+            f"{name}: a cluster must have 1 to {MAX_CLUSTER} CTAs and divide the grid {launch.grid}, "
+            f"got {launch.cluster}"
         )
     if launch.smem_bytes > SMEM_BYTES_PER_CTA:
         raise LaunchError(
-            f"{name}: a CTA has at most {SMEM_BYTES_PER_CTA} bytes of shared memory, got {launch.smem_bytes}; use fewer stages"
+            f"{name}: a CTA has at most {SMEM_BYTES_PER_CTA} bytes of shared memory, got {launch.smem_bytes}; "
+            "use fewer stages"
         )

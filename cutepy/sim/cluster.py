@@ -44,7 +44,8 @@ class Cluster:
         kind = address.dtype.type
         base = kind(SHARED_WINDOW) if generic else kind(0)
         offset = (address - base) & kind(_OFFSET_MASK)
-        return base + (offset | ((rank.astype(address.dtype) + kind(1)) << kind(RANK_SHIFT)))
+        result: Array = base + (offset | ((rank.astype(address.dtype) + kind(1)) << kind(RANK_SHIFT)))
+        return result
 
     def rank_of(self, g: Group, address: Array) -> Array:
         """Return the rank of the CTA that a shared address is in."""
@@ -78,9 +79,7 @@ class Cluster:
         g.waits_for = lambda: f"the cluster barrier: {arrived} of {self._expected} threads arrived"
         return False
 
-    def store_async(
-        self, g: Group, i: Instruction, address: Array, values: tuple[Array, ...], barrier: Array
-    ) -> None:
+    def store_async(self, g: Group, i: Instruction, address: Array, values: tuple[Array, ...], barrier: Array) -> None:
         """Store to a CTA of the cluster, and count the bytes at an mbarrier there."""
         memory = self._machine.memory
         kind, count = values[0].dtype, len(values)

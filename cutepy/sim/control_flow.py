@@ -7,6 +7,7 @@ branch.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -133,7 +134,7 @@ def _blocks(
         count += 2 if start in guarded else 1
     number[len(instructions)] = EXIT
     blocks: list[Block] = []
-    for start, end in zip(starts, starts[1:], strict=False):
+    for start, end in itertools.pairwise(starts):
         if start in guarded:
             i = instructions[start]
             assert i.predicate is not None

@@ -30,9 +30,7 @@ class ThreadCopies:
         self._open: dict[Lane, list[AsyncOperation]] = {}
         self._committed: dict[Lane, list[list[AsyncOperation]]] = {}
 
-    def copy(
-        self, g: Group, i: Instruction, to: Array, source: Array, size: int, taken: Array | None
-    ) -> None:
+    def copy(self, g: Group, i: Instruction, to: Array, source: Array, size: int, taken: Array | None) -> None:
         """Copy `size` bytes of each lane; where fewer are `taken`, the others are zero."""
         memory, machine = self._machine.memory, self._machine
         kind = np.dtype(f"u{min(size, 8)}")

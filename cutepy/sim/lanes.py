@@ -112,7 +112,8 @@ class Threads:
     def leader_lane(self) -> Array:
         """The lane of each thread's leader."""
         leaders = self.ids[self.leaders[0]] % WARP
-        return leaders[np.searchsorted(self.warps, self.ids // WARP)][None, :].astype(np.uint32)
+        result: Array = leaders[np.searchsorted(self.warps, self.ids // WARP)][None, :].astype(np.uint32)
+        return result
 
     @cached_property
     def warpgroups(self) -> NDArray[np.intp] | None:

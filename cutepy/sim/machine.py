@@ -97,12 +97,11 @@ class Machine:
         self.copies = ThreadCopies(self)
         self.uniform = _uniform_registers(launch)
         self.symbols = {
-            name: np.array([[address]], np.uint64) for name, address in {**launch.symbols, **launch.parameter_addresses}.items()
+            name: np.array([[address]], np.uint64)
+            for name, address in {**launch.symbols, **launch.parameter_addresses}.items()
         }
         self._parameters: dict[tuple[str, int, str], Array] = {}
-        self._zeros = [
-            np.zeros((1, 1), bool if kind == "pred" else kind) for kind in program.kinds
-        ]
+        self._zeros = [np.zeros((1, 1), bool if kind == "pred" else kind) for kind in program.kinds]
 
     # What translated code and mechanisms ask for.
 
@@ -157,7 +156,7 @@ class Machine:
             observer.on_complete(operation)
 
     def next_number(self) -> int:
-        """Number a new group."""
+        """Return the number of a new group."""
         self._numbers += 1
         return self._numbers
 
@@ -325,7 +324,9 @@ class Machine:
             i = instructions[0] if instructions else None
             where = f" at {i.source}" if i is not None and i.source is not None else ""
             text = f" in `{i.text}`" if i is not None else ""
-            lines.append(f"{g.describe()}: wait for {g.waits_for() if g.waits_for else 'a condition in a loop'}{where}{text}")
+            lines.append(
+                f"{g.describe()}: wait for {g.waits_for() if g.waits_for else 'a condition in a loop'}{where}{text}"
+            )
         return lines
 
 
@@ -359,4 +360,3 @@ def _uniform_registers(launch: Launch) -> dict[str, Array]:
         "aggr_smem_size": launch.smem_bytes,
     }
     return {name: np.array([[value]], np.uint32) for name, value in values.items()}
-

@@ -87,7 +87,9 @@ class Mbarriers:
         """Make an object that expects `count` arrivals in each phase."""
         self._machine.changes += 1
         if int(count.min()) < 1 or int(count.max()) > MAX_COUNT:
-            raise BarrierError(f"the count of an mbarrier must be 1 to {MAX_COUNT}, got {int(count.min())}", i, g.describe())
+            raise BarrierError(
+                f"the count of an mbarrier must be 1 to {MAX_COUNT}, got {int(count.min())}", i, g.describe()
+            )
         shape = np.broadcast_shapes(address.shape, count.shape)
         lanes = g.threads.count if shape[1] == 1 else 1
         for offset, slots, total in self._targets(g, i, address, count):
@@ -103,9 +105,7 @@ class Mbarriers:
         for offset, slots, _ in self._targets(g, i, address, 1):
             self._object(g, i, offset, slots).valid[slots] = False
 
-    def arrive(
-        self, g: Group, i: Instruction, address: Array, count: Array | None, expects: bool, drop: bool
-    ) -> Array:
+    def arrive(self, g: Group, i: Instruction, address: Array, count: Array | None, expects: bool, drop: bool) -> Array:
         """Arrive, after expecting bytes if `expects`; returns the state, which names the phase."""
         if expects:
             assert count is not None
@@ -123,8 +123,8 @@ class Mbarriers:
             if (found.pending[slots] < 0).any():
                 expected = int(found.count[slots[0]])
                 raise BarrierError(
-                    f"mbarrier {offset:#x} got {int(-found.pending[slots].min())} arrivals more than the {expected} that "
-                    "a phase expects: the next phase would complete early",
+                    f"mbarrier {offset:#x} got {int(-found.pending[slots].min())} arrivals more than the {expected} "
+                    "that a phase expects: the next phase would complete early",
                     i,
                     g.describe(),
                 )
@@ -194,6 +194,7 @@ class Mbarriers:
         value = int(state.flat[0])
         wanted = f"the phase of parity {value}" if parity else f"phase {value >> _TOKEN_PHASE_SHIFT}"
         return (
-            f"{wanted} of mbarrier {offset:#x}, which is in phase {int(found.phase[slot])} with {int(found.pending[slot])} of "
-            f"{int(found.count[slot])} arrivals and {int(found.transactions[slot])} bytes pending"
+            f"{wanted} of mbarrier {offset:#x}, which is in phase {int(found.phase[slot])} with "
+            f"{int(found.pending[slot])} of {int(found.count[slot])} arrivals and {int(found.transactions[slot])} "
+            "bytes pending"
         )

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import bisect
 import ctypes
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 
@@ -88,7 +89,7 @@ class Region:
         self.start, self.end, self.owners, self.name = start, end, owners, name
         self.base = start & -_ALIGN
         size = ((end + _ALIGN - 1) & -_ALIGN) - self.base
-        self.bytes: Array = np.frombuffer((ctypes.c_uint8 * size).from_address(self.base), np.uint8)
+        self.bytes: Array = np.frombuffer(memoryview((ctypes.c_uint8 * size).from_address(self.base)), np.uint8)
         self._views: dict[tuple[str, int], Array] = {}
 
     def view(self, kind: np.dtype[Any], count: int) -> Array:
@@ -175,7 +176,8 @@ class Memory:
             self._fail(g, i, "shared", address, outside, size, f"is beyond the CTA's {self.used_bytes} bytes")
         if alignment > 1 and (offset & (alignment - 1)).any():
             self._fail(g, i, "shared", address, (offset & (alignment - 1)) != 0, size, f"is no multiple of {alignment}")
-        return offset + slot * self.slot_bytes
+        result: Array = offset + slot * self.slot_bytes
+        return result
 
     def _locate_local(self, g: Group, i: Instruction, address: Array, size: int) -> Array:
         offset = address.astype(np.int64)
@@ -192,7 +194,9 @@ class Memory:
             self._fail(g, i, "global", address, bad, size, f"is no multiple of {alignment}")
         found = self.known.find(int(address.min()), int(address.max()) + size)
         if found is None:
-            bad = np.array([self.known.find(int(a), int(a) + size) is None for a in address.flat]).reshape(address.shape)
+            bad = np.array([self.known.find(int(a), int(a) + size) is None for a in address.flat]).reshape(
+                address.shape
+            )
             if bad.any():
                 first = int(address[bad].flat[0])
                 self._fail(g, i, "global", address, bad, size, f"is not in known memory: {self.known.nearest(first)}")
@@ -274,7 +278,14 @@ class Memory:
             region.bytes[int(a) - region.base : int(a) - region.base + size] = row
 
     def observe(
-        self, g: Group, i: Instruction, operation: Any, space: Space, proxy: Proxy, address: Array, size: int  # noqa: ANN401
+        self,
+        g: Group,
+        i: Instruction,
+        operation: Literal["read", "write", "atomic"],
+        space: Space,
+        proxy: Proxy,
+        address: Array,
+        size: int,
     ) -> None:
         """Tell the observers of an access."""
         access = Access(operation, space, proxy, i, g.ctas, g.threads, address, size)
@@ -307,7 +318,8 @@ class Memory:
         if len(np.unique(flat)) == len(flat):
             old = view[index]
             view[index] = _ATOMIC[operation](old, name, *operands)
-            return old
+            result: Array = old
+            return result
         old = np.empty(shape, kind)
         for n, position in enumerate(flat):
             row, column = divmod(n, shape[1])
@@ -321,14 +333,16 @@ def _add(old: Array, name: str, x: Array) -> Array:
     if name == "f16x2":
         return (old.view(np.float16) + np.ascontiguousarray(x).view(np.float16)).view(old.dtype)
     if name in ("bf16", "bf16x2"):
-        wide = minifloat.bf16_to_f32(old.view(np.uint16)) + minifloat.bf16_to_f32(np.ascontiguousarray(x).view(np.uint16))
+        wide = minifloat.bf16_to_f32(old.view(np.uint16)) + minifloat.bf16_to_f32(
+            np.ascontiguousarray(x).view(np.uint16)
+        )
         return minifloat.f32_to_bf16(wide).view(old.dtype)
     if name == "f16":
         return (old.view(np.float16) + x.view(np.float16)).view(old.dtype)
     return old + x
 
 
-_ATOMIC = {
+_ATOMIC: dict[str, Callable[..., Any]] = {
     "add": _add,
     "and": lambda old, _, x: old & x,
     "or": lambda old, _, x: old | x,

@@ -110,9 +110,7 @@ def _describe(tensor: Any) -> str:  # noqa: ANN401
 
 
 @contextmanager
-def simulate(
-    *, observers: Sequence[Observer] = (), policy: CompletionPolicy | None = None
-) -> Iterator[Run]:
+def simulate(*, observers: Sequence[Observer] = (), policy: CompletionPolicy | None = None) -> Iterator[Run]:
     """Run every compiled CuTe DSL function on the CPU while the context is active.
 
     Calls of `@cute.jit` functions, and of what `cute.compile` returns, run their real host code; kernels are

@@ -52,7 +52,9 @@ class TensorMaps:
         region = self._machine.memory.known.find(address, address + SIZE_BYTES)
         if region is None or address % 64:
             known = self._machine.memory.known.nearest(address)
-            raise DescriptorError(f"no tensor map can be at {address:#x}, which is misaligned or {known}", i, g.describe())
+            raise DescriptorError(
+                f"no tensor map can be at {address:#x}, which is misaligned or {known}", i, g.describe()
+            )
         start = address - region.base
         try:
             return decode(region.bytes[start : start + 8 * _USED_WORDS].tobytes())

@@ -161,15 +161,17 @@ class TensorCopies:
         shape = (g.ctas.count, g.threads.count)
         _, shared = memory.resolve("shared" if shared.dtype == np.uint32 else "generic", shared)
         places = np.broadcast_to(memory.locate(g, i, shared, _ALIGNMENT, _ALIGNMENT), shape).reshape(-1).tolist()
-        known = {address: self._checked(g, i, address, len(coordinates)) for address in set(tensor.reshape(-1).tolist())}
+        known = {
+            address: self._checked(g, i, address, len(coordinates)) for address in set(tensor.reshape(-1).tolist())
+        }
         maps = np.broadcast_to(tensor, shape).reshape(-1).tolist()
         origins = zip(*(np.broadcast_to(c, shape).reshape(-1).tolist() for c in coordinates), strict=True)
         boxes = [(known[address], at) for address, at in zip(maps, origins, strict=True)]
         largest = max(box.size_bytes for box in known.values())
         if int(max(places)) % memory.slot_bytes + largest > memory.used_bytes:
             raise MemoryAccessError(
-                f"a box of {largest} bytes at shared address {max(places) % memory.slot_bytes:#x} ends beyond the CTA's "
-                f"{memory.used_bytes} bytes",
+                f"a box of {largest} bytes at shared address {max(places) % memory.slot_bytes:#x} ends beyond the "
+                f"CTA's {memory.used_bytes} bytes",
                 i,
                 g.describe(),
             )
@@ -252,7 +254,8 @@ class TensorCopies:
         known = self._machine.memory.known
         where = known.nearest(end if known.find(start, start + 1) else start)
         raise MemoryAccessError(
-            f"the box at {at} of the tensor at {box.tensor.global_address:#x} covers global {start:#x} to {end:#x}: {where}",
+            f"the box at {at} of the tensor at {box.tensor.global_address:#x} covers global {start:#x} to "
+            f"{end:#x}: {where}",
             i,
             g.describe(),
         )

@@ -39,13 +39,17 @@ class Warp:
             return self._shuffle_by_cta(g, mode, a, b, c)
         key = (mode, b.tobytes(), b.shape, c.tobytes(), c.shape, id(g.threads))
         if key not in self._sources:
-            lane, inside = _source_lane(mode, g.threads.special["laneid"].astype(np.int64), b.astype(np.int64), c.astype(np.int64))
+            lane, inside = _source_lane(
+                mode, g.threads.special["laneid"].astype(np.int64), b.astype(np.int64), c.astype(np.int64)
+            )
             self._sources[key] = _columns(g.threads, lane), inside
         columns, inside = self._sources[key]
         return (a if a.shape[1] == 1 else a[:, columns[0]]), inside
 
     def _shuffle_by_cta(self, g: Group, mode: str, a: Array, b: Array, c: Array) -> tuple[Array, Array]:
-        lane, inside = _source_lane(mode, g.threads.special["laneid"].astype(np.int64), b.astype(np.int64), c.astype(np.int64))
+        lane, inside = _source_lane(
+            mode, g.threads.special["laneid"].astype(np.int64), b.astype(np.int64), c.astype(np.int64)
+        )
         columns = _columns(g.threads, lane)
         if a.shape[1] == 1:
             return a, inside
@@ -70,11 +74,11 @@ class Warp:
 
     def vote_all(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
         """Tell whether a predicate holds in all lanes."""
-        return self._to_lanes(g, self._by_warp(g, a | ~self._members(g, mask), True).all(axis=2))
+        return self._to_lanes(g, self._by_warp(g, a | ~self._members(g, mask), True).min(axis=2))
 
     def vote_any(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
         """Tell whether a predicate holds in any lane."""
-        return self._to_lanes(g, self._by_warp(g, a & self._members(g, mask), False).any(axis=2))
+        return self._to_lanes(g, self._by_warp(g, a & self._members(g, mask), False).max(axis=2))
 
     def vote_uni(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
         """Tell whether a predicate is the same in all lanes."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from cutepy.sim import minifloat
 from cutepy.sim.effects import accumulators
 from cutepy.sim.errors import DescriptorError, MemoryAccessError, SimulationError, UnknownInstructionError
 from cutepy.sim.events import AsyncOperation
-from cutepy.sim.lanes import WARPGROUP, Array
+from cutepy.sim.lanes import WARPGROUP, Array, Index
 from cutepy.sim.ptx.model import Immediate, Register
 
 if TYPE_CHECKING:
@@ -108,7 +108,8 @@ def accumulator_index(shape: Shape) -> Array:
     """Return (value, thread) -> position in a row-major (64, N) matrix."""
     layout = _traits(shape).c_layout
     colex = np.array([[layout(t, v) for t in range(WARPGROUP)] for v in range(shape.n // 2)])
-    return colex % M * shape.n + colex // M
+    result: Array = colex % M * shape.n + colex // M
+    return result
 
 
 @cache
@@ -117,7 +118,8 @@ def _operand_index(shape: Shape) -> Array:
     layout = _traits(shape).a_layout
     values = M * shape.k // WARPGROUP
     colex = np.array([[layout(t, v) for t in range(WARPGROUP)] for v in range(values)])
-    return colex % M * shape.k + colex // M
+    result: Array = colex % M * shape.k + colex // M
+    return result
 
 
 @cache
@@ -133,8 +135,9 @@ def tile_units(word: int, major: Major, extent: int, k: int, bits: int) -> Array
     address = linear + descriptor.start_address
     if descriptor.base_offset:
         raise LayoutError("wgmma", (descriptor,), "base_offset must be 0", "align the tile to its pattern")
-    swizzled: Array = byte_swizzle(descriptor.swizzle)(address) // _UNIT  # type: ignore[arg-type, call-overload]
-    return swizzled
+    swizzle: Any = byte_swizzle(descriptor.swizzle)  # bit operations, which arrays have too
+    result: Array = swizzle(address) // _UNIT
+    return result
 
 
 @cache
@@ -281,7 +284,7 @@ class Wgmma:
 
     # Computing.
 
-    def _execute(self, issued: list[Issued], rows: object, ctas: int, groups: int, g: Group) -> None:
+    def _execute(self, issued: list[Issued], rows: Index, ctas: int, groups: int, g: Group) -> None:
         """Compute MMAs in order, those that continue each other as one."""
         start = 0
         while start < len(issued):
@@ -295,13 +298,17 @@ class Wgmma:
             start = end
         self._machine.stats["wgmma"] += len(issued) * ctas * groups
 
-    def _product(self, run: list[Issued], rows: object, ctas: int, groups: int, g: Group) -> None:
+    def _product(self, run: list[Issued], rows: Index, ctas: int, groups: int, g: Group) -> None:
         shape, tile = run[0].shape, run[0].tile
         if shape.from_registers:
             a = np.concatenate([one.a for one in run], axis=-1) if len(run) > 1 else run[0].a
         else:
-            a = self._operand([one.a for one in run], shape.a_major, M, shape, shape.a, rows, ctas, run[0].instruction, g)
-        b = self._operand([one.b for one in run], shape.b_major, shape.n, shape, shape.b, rows, ctas, run[0].instruction, g)
+            a = self._operand(
+                [one.a for one in run], shape.a_major, M, shape, shape.a, rows, ctas, run[0].instruction, g
+            )
+        b = self._operand(
+            [one.b for one in run], shape.b_major, shape.n, shape, shape.b, rows, ctas, run[0].instruction, g
+        )
         if shape.d == "s32" and shape.k * len(run) * 128 * 255 >= _EXACT_F32:
             a, b = a.astype(np.float64), b.astype(np.float64)
         if b.shape[1] == 1:
@@ -326,7 +333,9 @@ class Wgmma:
                 return
             product = product + np.where(accumulate[..., None, None], tile.matrix, product.dtype.type(0))
         if shape.d == "s32":
-            product = np.clip(product, -(2**31), 2**31 - 1) if shape.saturate else product.astype(np.int32).astype(np.int64)
+            product = (
+                np.clip(product, -(2**31), 2**31 - 1) if shape.saturate else product.astype(np.int32).astype(np.int64)
+            )
         elif shape.d == "f16":
             product = product.astype(np.float16).astype(np.float32)
         tile.matrix = product
@@ -338,7 +347,7 @@ class Wgmma:
         extent: int,
         shape: Shape,
         kind: str,
-        rows: object,
+        rows: Index,
         ctas: int,
         i: Instruction,
         g: Group,
@@ -371,8 +380,8 @@ class Wgmma:
         limit = self._machine.memory.used_bytes
         if int(table.max()) * _UNIT + _UNIT > limit:
             raise MemoryAccessError(
-                f"the descriptor {words[0][0]:#018x} reaches shared address {int(table.max()) * _UNIT:#x}, beyond the CTA's "
-                f"{limit} bytes",
+                f"the descriptor {words[0][0]:#018x} reaches shared address {int(table.max()) * _UNIT:#x}, "
+                f"beyond the CTA's {limit} bytes",
                 i,
                 g.describe(),
             )

@@ -24,7 +24,9 @@ def type_bits(name: str) -> int:
     if name in _WIDTHS:
         return _WIDTHS[name]
     packed, _, count = name.partition("x")
-    digits = "".join(c for c in packed.removeprefix("b").removeprefix("f").removeprefix("u").removeprefix("s") if c.isdigit())
+    digits = "".join(
+        c for c in packed.removeprefix("b").removeprefix("f").removeprefix("u").removeprefix("s") if c.isdigit()
+    )
     if packed in ("e4m3", "e5m2"):
         digits = "8"
     if packed == "tf32":

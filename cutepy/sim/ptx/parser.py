@@ -55,7 +55,9 @@ _VARIABLE = re.compile(
 )
 _REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.*?);?\s*$", re.S)
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.M)
-_FILE_REF = re.compile(r"\s*\.(reqntid|maxntid|minnctapersm|maxnctapersm|explicitcluster|reqnctapercluster|maxclusterrank)\s*([\d,\s]*)")
+_FILE_REF = re.compile(
+    r"\s*\.(reqntid|maxntid|minnctapersm|maxnctapersm|explicitcluster|reqnctapercluster|maxclusterrank)\s*([\d,\s]*)"
+)
 _INTEGER = re.compile(r"[-+]?\s*(?:0[xX][0-9a-fA-F]+|\d+)U?$")
 _SPECIALS = frozenset(
     """tid ntid laneid warpid nwarpid ctaid nctaid smid nsmid gridid clusterid nclusterid cluster_ctaid cluster_nctaid
@@ -99,9 +101,7 @@ def parse_module(text: str) -> Module:
         end = _closing_brace(text, match.end())
         outside.append(text[position : match.start()])
         position = end
-        functions[match[1]] = _Body(files).parse(
-            match[1], match[2] or "", match[3], text[match.end() : end - 1]
-        )
+        functions[match[1]] = _Body(files).parse(match[1], match[2] or "", match[3], text[match.end() : end - 1])
     outside.append(text[position:])
     variables = tuple(_variable(match) for match in _VARIABLE.finditer("\n".join(outside)))
     return Module(target[1] if target else "", functions, variables)
@@ -227,7 +227,14 @@ class _Body:
         return None
 
     def _instruction(
-        self, index: int, opcode: str, text: str, guard: str | None, negated: bool, scope: _Scope, source: SourceLine | None
+        self,
+        index: int,
+        opcode: str,
+        text: str,
+        guard: str | None,
+        negated: bool,
+        scope: _Scope,
+        source: SourceLine | None,
     ) -> Instruction:
         predicate = None
         if guard is not None:
