@@ -82,6 +82,48 @@ def test_each_field_has_its_place():
     assert tensor_map.box_bytes == 64 * 32 * 2
 
 
+CODES = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f32.ftz", "f64", "bf16", "tf32", "tf32.ftz")
+"""PTX ISA, tensormap.replace: the values of .elemtype."""
+
+
+@pytest.mark.parametrize(("code", "dtype"), list(enumerate(CODES)))
+def test_element_types_have_ptxs_codes_and_widths(code, dtype):
+    bits = int("".join(c for c in dtype.removeprefix("tf").removeprefix("bf") if c.isdigit()))
+    tensor_map = make(dtype=dtype, box=(128 // bits, 1, 1))
+    assert tensor_map.bits == bits
+    assert tensor_map.encode()[1] >> 7 & 15 == code
+    assert tuple(TMA_DTYPES) == CODES
+
+
+@pytest.mark.parametrize(
+    ("dims", "strides_bytes", "global_bytes"),
+    [
+        ((1024, 64), (2048,), 131072),
+        ((1016, 64), (2032,), 130048),
+        ((64, 64), (2048,), 129152),
+        ((64, 65), (2048,), 131200),
+        ((1024, 32, 2), (2048, 65536), 131072),
+        ((65535,), (), 131070),
+        ((65536,), (), 131072),
+    ],
+)
+def test_a_bit_says_whether_the_tensor_reaches_128_kb(dims, strides_bytes, global_bytes):
+    tensor_map = sm90.TensorMap("f16", dims, strides_bytes, (8,) * len(dims))
+    assert tensor_map.global_bytes == global_bytes
+    assert tensor_map.encode()[1] >> 21 & 1 == (global_bytes >= 128 * 1024)
+
+
+def test_the_compilers_extra_bits_are_not_needed_to_decode():
+    words = list(make().encode())
+    for bits in (1 << 1, 1 << 21, 1 << 1 | 1 << 21):
+        assert sm90.TensorMap.decode([words[0], words[1] & ~bits, *words[2:]]) == make()
+
+
+def test_what_has_a_default_is_named():
+    with pytest.raises(TypeError):
+        sm90.TensorMap("f16", (64,), (), (64,), 0)
+
+
 def make(**changes):
     arguments = {"dtype": "f16", "dims": (512, 4096, 4), "strides_bytes": (1024, 4096 * 1024), "box": (64, 128, 1)}
     return sm90.TensorMap(**{**arguments, **changes})
@@ -163,6 +205,7 @@ def test_the_edges_of_the_rules_are_inside(changes):
     [
         ([0] * 7, "need eight words"),
         ([0] * 7 + [2**64], "need eight words of 64 bits"),
+        ([-1] + [0] * 7, "need eight words of 64 bits"),
         ([0, 5 << 4, *[0] * 6], "the kind 0x[0-9a-f]+ is not that of a tiled tensor map"),
         ([0, 15 << 7, *[0] * 6], "the kind 0x[0-9a-f]+ is not that of a tiled tensor map"),
         ([0, 3 << 11, *[0] * 6], "the kind 0x[0-9a-f]+ is not that of a tiled tensor map"),
