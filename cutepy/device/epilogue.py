@@ -84,14 +84,14 @@ class TileStore:
         rD.store(rC.load().to(self.tRS_sD.element_type))
         cute.copy(self.copy, rD, self.tRS_sD[(None, None, None, buffer)])
         # TMA reads through the async proxy: without this fence it may read bytes older than the stores above.
-        cute.arch.fence_proxy("async.shared", space="cta")
-        # And TMA must see every thread's part. This barrier also tells the threads that the next stage is free:
-        # the store warp waited for that (below) before it came here.
+        # TMA must send every thread's part, so all wait for all. The barrier also tells the threads that the next
+        # stage is free: the store warp waited for that (below) before it came here.
         cute.arch.barrier(barrier_id=_BARRIER, number_of_threads=self.threads)
         if self.warp == STORE_WARP:
             cute.copy(tma_d, tDsD[(None, buffer)], tDgD)
             cute.arch.cp_async_bulk_commit_group()
-            # At most stages - 2 older stores may still be reading, so the stage after next barrier's is free.
+            # At most stages - 2 stores may still be reading now, none of them from the stage that is filled after the
+            # next barrier, where this warp arrives only once it is through here.
             cute.arch.cp_async_bulk_wait_group(self.stages - 2, read=True)
 
     @cute.jit
@@ -137,6 +137,8 @@ class TileLoad:
         """Add stage `buffer` to the fp32 subtile `rC`."""
         addend = cute.make_rmem_tensor(rC.shape, self.tSR_sC.element_type)
         cute.copy(self.copy, self.tSR_sC[(None, None, None, buffer)], self.copy.get_slice(self.tidx).retile(addend))
+        # One lane releases the stage for the warp, so the others must have read their part before it goes on.
+        cute.arch.sync_warp()
         rC.store(rC.load() + addend.load().to(cutlass.Float32))
 
 

@@ -305,30 +305,32 @@ class GemmConfig:
 
 @dataclass(frozen=True)
 class _Tile:
-    """A tile to choose from, and what one of them costs an SM in microseconds: a constant, and for each K stage.
+    """A tile to choose from, and what one of them costs an SM in microseconds: a constant, and for 128 bytes of K.
 
-    The costs are least-squares fits to device times of 27 fp16 problems (K-major operands, row-major result) on an
-    H200, 2026-11-21, by the protocol of `docs/benchmarks.md`. With these nine, the choice by `select_config` was on
-    average 3% slower than the best of 23 measured tiles for the problem.
+    `cluster` CTAs share operands; `k_spans` times 128 bytes of K make a stage. The costs are least-squares fits to
+    device times of 27 fp16 problems (K-major operands, row-major result) on an H200, 2026-11-21, by the protocol of
+    `docs/benchmarks.md`. With these nine, the choice by `select_config` was on average 3% slower than the best of 23
+    measured tiles for the problem. Small tiles gain up to 15% from longer stages: TMA then reads longer rows.
     """
 
     tile_m: int
     tile_n: int
-    cluster_m: int
+    cluster: int
+    k_spans: int
     tile_us: float
-    stage_us: float
+    span_us: float
 
 
 _TILES = (
-    _Tile(128, 256, 2, 1.71, 0.687),
-    _Tile(128, 224, 2, 1.39, 0.614),
-    _Tile(128, 192, 2, 1.13, 0.540),
-    _Tile(128, 160, 1, 0.76, 0.476),
-    _Tile(128, 128, 2, 0.65, 0.391),
-    _Tile(128, 96, 1, 0.35, 0.347),
-    _Tile(64, 128, 2, 0.42, 0.239),
-    _Tile(64, 64, 2, 0.24, 0.178),
-    _Tile(64, 32, 1, 0.22, 0.158),
+    _Tile(128, 256, 2, 1, 1.71, 0.687),
+    _Tile(128, 224, 2, 1, 1.39, 0.614),
+    _Tile(128, 192, 2, 1, 1.13, 0.540),
+    _Tile(128, 160, 1, 1, 0.76, 0.476),
+    _Tile(128, 128, 2, 1, 0.65, 0.391),
+    _Tile(128, 96, 1, 1, 0.35, 0.347),
+    _Tile(64, 128, 2, 1, 0.42, 0.239),
+    _Tile(64, 64, 2, 2, 0.24, 0.160),
+    _Tile(64, 32, 1, 2, 0.22, 0.147),
 )
 
 
@@ -359,22 +361,28 @@ def select_config(signature: GemmSignature, m: int, n: int, k: int, sm_count: in
     """
     if min(m, n, k) < 1:
         raise ValueError(f"m, n and k must be positive, got {m}, {n}, {k}; an empty product needs no kernel")
-    stages = -(-k * signature.operand_bits // 1024)
+    spans = -(-k * signature.operand_bits // 1024)
 
-    def cluster_m(tile: _Tile) -> int:
-        return tile.cluster_m if m > tile.tile_m else 1
+    def cluster_mn(tile: _Tile) -> tuple[int, int]:
+        """Share B down two rows of tiles; where there is but one, share A along it."""
+        if m > tile.tile_m:
+            return tile.cluster, 1
+        return 1, tile.cluster if n > tile.tile_n else 1
 
     def expected_us(tile: _Tile) -> float:
-        cluster = cluster_m(tile)
-        clusters = -(-m // (tile.tile_m * cluster)) * -(-n // tile.tile_n)
-        waves = -(-clusters // (sm_count // cluster))
-        return waves * (tile.tile_us + stages * tile.stage_us)
+        cluster_m, cluster_n = cluster_mn(tile)
+        clusters = -(-m // (tile.tile_m * cluster_m)) * -(-n // (tile.tile_n * cluster_n))
+        waves = -(-clusters // (sm_count // (cluster_m * cluster_n)))
+        return waves * (tile.tile_us + spans * tile.span_us)
 
     best = min(_TILES, key=expected_us)
+    cluster_m, cluster_n = cluster_mn(best)
     return GemmConfig(
         signature=signature,
         tile_m=best.tile_m,
         tile_n=best.tile_n,
+        tile_k=best.k_spans * 1024 // signature.operand_bits,
         warpgroups=best.tile_m // 64,
-        cluster_m=cluster_m(best),
+        cluster_m=cluster_m,
+        cluster_n=cluster_n,
     )

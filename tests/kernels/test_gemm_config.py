@@ -103,6 +103,7 @@ def test_every_problem_gets_a_possible_configuration(signature, m, n, k, sm_coun
     assert config.stages >= 2
     assert config.signature == signature
     assert config.cluster_m == 1 or m > config.tile_m, "a cluster along M needs two rows of tiles"
+    assert config.cluster_n == 1 or n > config.tile_n, "a cluster along N needs two columns of tiles"
 
 
 def test_large_problems_take_large_tiles_and_small_ones_spread():
