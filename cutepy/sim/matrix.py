@@ -17,6 +17,7 @@ import numpy as np
 from cutepy.layouts import sm90
 from cutepy.sim.errors import SimulationError
 from cutepy.sim.lanes import WARP, Array
+from cutepy.sim.tables import by_value_and_thread
 
 if TYPE_CHECKING:
     from cutepy.sim.group import Group
@@ -30,7 +31,7 @@ _ROW_BYTES = 16
 def fragment(count: int, transpose: bool) -> Array:
     """Return (lane, 16-bit value) -> element, counted through the matrices row by row."""
     layout = sm90.ldmatrix_traits(count, transpose=transpose).in_elements(16).dst_layout
-    return np.array([[layout(lane, value) for value in range(2 * count)] for lane in range(WARP)])
+    return by_value_and_thread(layout).T
 
 
 class MatrixAccess:

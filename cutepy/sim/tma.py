@@ -131,10 +131,9 @@ class TensorCopies:
         reduction: str | None,
     ) -> None:
         """Copy a box from shared memory, or combine it with what is there."""
-        boxes, sources = self._boxes(g, i, source, tensor, coordinates)
-        if reduction is None and all(x.shape[1] == 1 for x in (source, tensor, *coordinates)):
-            # A warp that stores one box with several lanes stores the same bytes again and again: once will do.
-            boxes, sources = boxes[:: g.threads.count], sources[:: g.threads.count]
+        # A warp that stores one box with several lanes stores the same bytes again and again: once will do.
+        lanes = 1 if reduction is None and all(x.shape[1] == 1 for x in (source, tensor, *coordinates)) else None
+        boxes, sources = self._boxes(g, i, source, tensor, coordinates, lanes)
 
         def apply() -> None:
             for (box, at), place in zip(boxes, sources, strict=True):
@@ -154,11 +153,17 @@ class TensorCopies:
         return operation
 
     def _boxes(
-        self, g: Group, i: Instruction, shared: Array, tensor: Array, coordinates: tuple[Array, ...]
+        self,
+        g: Group,
+        i: Instruction,
+        shared: Array,
+        tensor: Array,
+        coordinates: tuple[Array, ...],
+        lanes: int | None = None,
     ) -> tuple[list[tuple[Box, Coordinates]], list[int]]:
         """Return each lane's box and coordinates, and its place in shared memory, checked."""
         memory = self._machine.memory
-        shape = (g.ctas.count, g.threads.count)
+        shape = (g.ctas.count, g.threads.count if lanes is None else lanes)
         _, shared = memory.resolve("shared" if shared.dtype == np.uint32 else "generic", shared)
         places = np.broadcast_to(memory.locate(g, i, shared, _ALIGNMENT, _ALIGNMENT), shape).reshape(-1).tolist()
         known = {

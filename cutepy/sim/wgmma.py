@@ -30,6 +30,7 @@ from cutepy.sim.errors import DescriptorError, MemoryAccessError, SimulationErro
 from cutepy.sim.events import AsyncOperation
 from cutepy.sim.lanes import WARPGROUP, Array, Index
 from cutepy.sim.ptx.model import Immediate, Register
+from cutepy.sim.tables import by_value_and_thread
 
 if TYPE_CHECKING:
     from cutepy.sim.group import Group
@@ -106,20 +107,17 @@ def _traits(shape: Shape) -> sm90.WgmmaTraits:
 @cache
 def accumulator_index(shape: Shape) -> Array:
     """Return (value, thread) -> position in a row-major (64, N) matrix."""
-    layout = _traits(shape).c_layout
-    colex = np.array([[layout(t, v) for t in range(WARPGROUP)] for v in range(shape.n // 2)])
-    result: Array = colex % M * shape.n + colex // M
-    return result
+    colex = by_value_and_thread(_traits(shape).c_layout)
+    position: Array = colex % M * shape.n + colex // M
+    return position
 
 
 @cache
 def _operand_index(shape: Shape) -> Array:
     """Return (value, thread) -> position in a row-major (64, K) matrix of A in registers."""
-    layout = _traits(shape).a_layout
-    values = M * shape.k // WARPGROUP
-    colex = np.array([[layout(t, v) for t in range(WARPGROUP)] for v in range(values)])
-    result: Array = colex % M * shape.k + colex // M
-    return result
+    colex = by_value_and_thread(_traits(shape).a_layout)
+    position: Array = colex % M * shape.k + colex // M
+    return position
 
 
 @cache
@@ -285,17 +283,20 @@ class Wgmma:
     # Computing.
 
     def _execute(self, issued: list[Issued], rows: Index, ctas: int, groups: int, g: Group) -> None:
-        """Compute MMAs in order, those that continue each other as one."""
-        start = 0
-        while start < len(issued):
-            end = start + 1
-            first = issued[start]
-            while end < len(issued) and issued[end].shape == first.shape and issued[end].accumulate.all():
-                end += 1
-            self._product(issued[start:end], rows, ctas, groups, g)
-            for one in issued[start:end]:
-                one.tile.in_flight -= 1
-            start = end
+        """Compute MMAs: those of one accumulator in order, as one product where they continue each other."""
+        by_tile: dict[int, list[Issued]] = {}
+        for one in issued:
+            by_tile.setdefault(id(one.tile), []).append(one)
+        for sequence in by_tile.values():
+            start = 0
+            while start < len(sequence):
+                end = start + 1
+                first = sequence[start]
+                while end < len(sequence) and sequence[end].shape == first.shape and sequence[end].accumulate.all():
+                    end += 1
+                self._product(sequence[start:end], rows, ctas, groups, g)
+                start = end
+            sequence[0].tile.in_flight -= len(sequence)
         self._machine.stats["wgmma"] += len(issued) * ctas * groups
 
     def _product(self, run: list[Issued], rows: Index, ctas: int, groups: int, g: Group) -> None:
