@@ -1,12 +1,9 @@
-"""Arithmetic that numpy lacks or does differently: PTX's rounding, saturation, division, and approximations.
-
-Approximate instructions are computed in float64 and rounded once, so their last bits can differ from the hardware's,
-within the error that the PTX ISA states.
+"""Integer arithmetic that numpy lacks or does differently: division, wide products, shifts, bit fields, permutations.
 
 References
 ----------
-PTX ISA, "Integer Arithmetic Instructions", "Floating Point Instructions", "Half Precision Floating Point
-Instructions", "Data Movement and Conversion Instructions: cvt, prmt".
+PTX ISA, "Integer Arithmetic Instructions", "Extended-Precision Integer Arithmetic Instructions", "Logic and Shift
+Instructions", "Data Movement and Conversion Instructions: prmt".
 """
 
 from __future__ import annotations
@@ -24,7 +21,6 @@ _WIDER = {
     np.dtype(np.uint32): np.uint64,
     np.dtype(np.int32): np.int64,
 }
-_TINY = np.float32(2.0**-126)
 
 
 def div(a: Array, b: Array) -> Array:
@@ -34,12 +30,11 @@ def div(a: Array, b: Array) -> Array:
     if a.dtype.kind == "u":
         quotient = a // safe
     else:
-        quotient = np.sign(a) * np.sign(safe) * (np.abs(a) // np.abs(safe))
-        overflow = (a == np.iinfo(a.dtype).min) & (safe == -1)
-        quotient = np.where(overflow, a, quotient) if overflow.any() else quotient
-        minimum = safe == np.iinfo(a.dtype).min
-        quotient = np.where(minimum, (a == safe).astype(a.dtype), quotient) if minimum.any() else quotient
-    return np.where(zero, ~a.dtype.type(0), quotient).astype(a.dtype)
+        unsigned = f"u{a.dtype.itemsize}"
+        # The magnitude of the least integer is one that only the unsigned type holds.
+        magnitude = np.abs(a).view(unsigned) // np.abs(safe).view(unsigned)
+        quotient = np.where((a < 0) != (safe < 0), -magnitude, magnitude).view(a.dtype)
+    return np.where(zero, ~a.dtype.type(0), quotient)
 
 
 def rem(a: Array, b: Array) -> Array:
@@ -53,7 +48,8 @@ def mul_hi(a: Array, b: Array) -> Array:
         return _mul_hi_64(a, b)
     wide = _WIDER[a.dtype]
     bits = wide(8 * a.dtype.itemsize)
-    return ((a.astype(wide) * b.astype(wide)) >> bits).astype(a.dtype)
+    result: Array = ((a.astype(wide) * b.astype(wide)) >> bits).astype(a.dtype)
+    return result
 
 
 def _mul_hi_64(a: Array, b: Array) -> Array:
@@ -65,25 +61,29 @@ def _mul_hi_64(a: Array, b: Array) -> Array:
     high = x1 * y1 + (middle >> half) + (carry >> half)
     if a.dtype.kind == "i":
         high = high - np.where(a < 0, y, np.uint64(0)) - np.where(b < 0, x, np.uint64(0))
-    return high.view(a.dtype)
+    result: Array = high.view(a.dtype)
+    return result
 
 
 def mul_wide(a: Array, b: Array) -> Array:
     """Return a product of twice the width."""
     wide = _WIDER[a.dtype]
-    return a.astype(wide) * b.astype(wide)
+    result: Array = a.astype(wide) * b.astype(wide)
+    return result
 
 
 def shift_left(a: Array, amount: Array) -> Array:
     """Shift left; by the width or more gives 0."""
     limit = np.uint32(8 * a.dtype.itemsize)
-    return a << np.minimum(amount, limit).astype(a.dtype)
+    result: Array = a << np.minimum(amount, limit).astype(a.dtype)
+    return result
 
 
 def shift_right(a: Array, amount: Array) -> Array:
     """Shift right, arithmetically if signed; by the width or more leaves the sign only."""
     limit = np.uint32(8 * a.dtype.itemsize)
-    return a >> np.minimum(amount, limit).astype(a.dtype)
+    result: Array = a >> np.minimum(amount, limit).astype(a.dtype)
+    return result
 
 
 def funnel(low: Array, high: Array, amount: Array, left: bool, clamp: bool) -> Array:
@@ -98,7 +98,8 @@ def funnel(low: Array, high: Array, amount: Array, left: bool, clamp: bool) -> A
 def add_saturated(a: Array, b: Array, subtract: bool) -> Array:
     """Add or subtract s32, clamped."""
     x, y = a.astype(np.int64), b.astype(np.int64)
-    return np.clip(x - y if subtract else x + y, -(2**31), 2**31 - 1).astype(np.int32)
+    result: Array = np.clip(x - y if subtract else x + y, -(2**31), 2**31 - 1).astype(np.int32)
+    return result
 
 
 def popc(a: Array) -> Array:
@@ -133,22 +134,20 @@ def bfind(a: Array, shift_amount: bool) -> Array:
 
 
 def bfe(a: Array, position: Array, length: Array) -> Array:
-    """Extract a bit field."""
+    """Extract a bit field; beyond the register, and where it is signed, its sign fills up."""
     bits = 8 * a.dtype.itemsize
     unsigned = np.dtype(f"u{a.dtype.itemsize}").type
     p = (position & np.uint32(0xFF)).astype(np.int64)
     n = (length & np.uint32(0xFF)).astype(np.int64)
-    x = shift_right(a.view(unsigned), p.astype(np.uint32))
-    n_in = np.clip(np.minimum(n, bits - p), 0, bits)
-    mask = np.where(n_in >= bits, ~unsigned(0), (unsigned(1) << np.minimum(n_in, bits - 1).astype(unsigned)) - unsigned(1))
-    field = x & mask
+    inside = np.clip(np.minimum(n, bits - p), 0, bits)
+    low = (unsigned(1) << np.minimum(inside, bits - 1).astype(unsigned)) - unsigned(1)
+    mask = np.where(inside >= bits, ~unsigned(0), low)
+    field: Array = shift_right(a.view(unsigned), p.astype(np.uint32)) & mask
     if a.dtype.kind == "i":
         top = np.clip(np.minimum(p + n, bits) - 1, 0, bits - 1).astype(unsigned)
-        sign = (a.view(unsigned) >> top) & unsigned(1)
-        field = np.where((n > 0) & (sign == 1), field | ~np.where(n >= bits, ~unsigned(0), mask), field)
-        field = np.where((n > 0) & (n_in == 0) & (sign == 1), ~unsigned(0), field)
-        return field.astype(unsigned).view(a.dtype)
-    return field.astype(a.dtype)
+        negative = (n > 0) & (a.view(unsigned) >> top & unsigned(1) == 1)
+        field = np.where(negative, field | ~mask, field)
+    return field.astype(unsigned).view(a.dtype)
 
 
 def bfi(a: Array, b: Array, position: Array, length: Array) -> Array:
@@ -196,116 +195,82 @@ def dot4(a: Array, b: Array, c: Array, a_signed: bool, b_signed: bool) -> Array:
     return total.astype(np.uint32)
 
 
-# Floating point.
-
-
-def flush(a: Array) -> Array:
-    """Replace float32 subnormals by zeros of their sign (ftz)."""
-    small = np.abs(a) < _TINY
-    return np.where(small, np.copysign(np.float32(0), a), a) if small.any() else a
-
-
-def fma(a: Array, b: Array, c: Array) -> Array:
-    """Multiply and add with one rounding.
-
-    The product of two float32 is exact in float64. Their sum with the third is rounded to odd there (Boldo and
-    Melquiond), so that rounding it to float32 rounds the exact value.
-    """
-    if a.dtype == np.float64:
-        return _fma_64(a, b, c)
-    product, addend = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
-    total = product + addend
-    back = total - product
-    error = (product - (total - back)) + (addend - back)
-    inexact = error != 0
-    if inexact.any():
-        total = np.ascontiguousarray(total)
-        bits = total.view(np.int64)
-        adjust = inexact & ((bits & 1) == 0) & np.isfinite(total)
-        step = np.where((error > 0) == (total > 0), 1, -1)
-        total = (bits + np.where(adjust, step, 0)).view(np.float64)
-    return total.astype(a.dtype)
-
-
-def _fma_64(a: Array, b: Array, c: Array) -> Array:
-    wide = np.longdouble
-    return (a.astype(wide) * b.astype(wide) + c.astype(wide)).astype(np.float64)
-
-
-def maximum(a: Array, b: Array) -> Array:
-    """Return the larger; a NaN loses, and +0 exceeds -0."""
-    return np.where((a == 0) & (b == 0) & np.signbit(a), b, np.fmax(a, b))
-
-
-def minimum(a: Array, b: Array) -> Array:
-    """Return the smaller; a NaN loses, and -0 is below +0."""
-    return np.where((a == 0) & (b == 0) & np.signbit(b), b, np.fmin(a, b))
-
-
-def ex2(a: Array) -> Array:
-    """2 to a power."""
-    return np.exp2(a.astype(np.float64)).astype(a.dtype)
-
-
-def lg2(a: Array) -> Array:
-    """Logarithm to base 2."""
-    return np.log2(a.astype(np.float64)).astype(a.dtype)
-
-
-def rcp(a: Array) -> Array:
-    """Reciprocal."""
-    return (1.0 / a.astype(np.float64)).astype(a.dtype)
-
-
-def rsqrt(a: Array) -> Array:
-    """Reciprocal square root."""
-    return (1.0 / np.sqrt(a.astype(np.float64))).astype(a.dtype)
-
-
-def tanh(a: Array) -> Array:
-    """Hyperbolic tangent."""
-    return np.tanh(a.astype(np.float64)).astype(a.dtype)
-
-
-def sine(a: Array) -> Array:
-    """Sine."""
-    return np.sin(a.astype(np.float64)).astype(a.dtype)
-
-
-def cosine(a: Array) -> Array:
-    """Cosine."""
-    return np.cos(a.astype(np.float64)).astype(a.dtype)
-
-
-def saturate(a: Array) -> Array:
-    """Clamp to [0, 1]; a NaN becomes 0 (.sat)."""
-    return np.where(np.isnan(a), a.dtype.type(0), np.clip(a, a.dtype.type(0), a.dtype.type(1)))
-
-
-def float_to_int(a: Array, kind: str, rounding: str) -> Array:
-    """Round to an integer and clamp to the type; a NaN becomes 0."""
-    wide = a.astype(np.float64)
-    rounded = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[rounding](wide)
-    info = np.iinfo(kind)
-    rounded = np.where(np.isnan(rounded), 0.0, rounded)
-    low, high = float(info.min), float(info.max)
-    inside = np.where((rounded > low) & (rounded < high), rounded, 0.0).astype(kind)
-    return np.where(rounded <= low, info.min, np.where(rounded >= high, info.max, inside)).astype(kind)
-
-
-def round_to_integral(a: Array, rounding: str) -> Array:
-    """Round to an integral value of the same type."""
-    return {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[rounding](a).astype(a.dtype)
-
-
 def clamp_int(a: Array, kind: str) -> Array:
     """Convert an integer, clamped to the type (.sat)."""
     info = np.iinfo(kind)
     if a.dtype.kind == "u":
-        return np.minimum(a, a.dtype.type(min(info.max, np.iinfo(a.dtype).max))).astype(kind)
+        result: Array = np.minimum(a, a.dtype.type(min(info.max, np.iinfo(a.dtype).max))).astype(kind)
+        return result
     return np.clip(a.astype(np.int64), max(info.min, -(2**63)), min(info.max, 2**63 - 1)).astype(kind)
 
 
-def truncate_float32(a: Array, bits: int) -> Array:
-    """Round float32 towards zero to `bits` fewer bits of mantissa, as bits."""
-    return np.ascontiguousarray(a).view(np.uint32) & np.uint32(0xFFFFFFFF << bits & 0xFFFFFFFF)
+def add_with_carry(a: Array, b: Array, carry: Array | None, subtract: bool) -> tuple[Array, Array]:
+    """Add, or subtract, unsigned numbers and what is carried, or borrowed; returns the result and the next carry."""
+    more = a.dtype.type(0) if carry is None else carry.astype(a.dtype)
+    if subtract:
+        first = a - b
+        result = first - more
+        return result, (a < b) | (first < more)
+    first = a + b
+    result = first + more
+    return result, (first < a) | (result < first)
+
+
+_PRMT_NIBBLES = {
+    "f4e": (0x3210, 0x4321, 0x5432, 0x6543),
+    "b4e": (0x5670, 0x6701, 0x7012, 0x0123),
+    "rc8": (0x0000, 0x1111, 0x2222, 0x3333),
+    "ecl": (0x3210, 0x3211, 0x3222, 0x3333),
+    "ecr": (0x0000, 0x1110, 0x2210, 0x3210),
+    "rc16": (0x1010, 0x3232, 0x1010, 0x3232),
+}
+
+
+def prmt_selector(mode: str, control: Array) -> Array:
+    """Return the selector that a mode of prmt stands for."""
+    result: Array = np.array(_PRMT_NIBBLES[mode], np.uint32)[control & np.uint32(3)]
+    return result
+
+
+def dot2(a: Array, b: Array, c: Array, a_signed: bool, b_signed: bool, high: bool) -> Array:
+    """Add to `c` the dot product of two halves of `a` and two bytes of `b` (dp2a)."""
+    total = c.astype(np.int64)
+    for index in range(2):
+        x = (a >> np.uint32(16 * index)).astype(np.uint16)
+        y = (b >> np.uint32(8 * index + (16 if high else 0))).astype(np.uint8)
+        total = total + (x.view(np.int16) if a_signed else x).astype(np.int64) * (
+            y.view(np.int8) if b_signed else y
+        ).astype(np.int64)
+    return total.astype(np.uint32)
+
+
+def szext(a: Array, width: Array, clamp: bool, signed: bool) -> Array:
+    """Extend the low bits of a number by their sign or by zeros."""
+    n = np.minimum(width, np.uint32(32)) if clamp else width & np.uint32(31)
+    shift = np.uint32(32) - n
+    left = shift_left(a, shift)
+    return shift_right(left.view(np.int32), shift).view(np.uint32) if signed else shift_right(left, shift)
+
+
+def bmsk(position: Array, width: Array, clamp: bool) -> Array:
+    """Make a mask of some bits from a position on."""
+    if not clamp:
+        position, width = position & np.uint32(31), width & np.uint32(31)
+    ones = shift_left(np.uint32(1) + np.zeros_like(width), width) - np.uint32(1)
+    return shift_left(ones, position)
+
+
+def fns(mask: Array, base: Array, offset: Array) -> Array:
+    """Find the n-th bit that is set, from a base, upwards or downwards."""
+    shape = np.broadcast_shapes(mask.shape, base.shape, offset.shape)
+    result = np.full(shape, 0xFFFFFFFF, np.uint32)
+    wide = [np.broadcast_to(x, shape) for x in (mask, base, offset)]
+    for at in np.ndindex(shape):
+        m, b, n = (int(x[at]) for x in wide)
+        places = range(b, 32) if n >= 0 else range(b, -1, -1)
+        found = [place for place in places if m >> place & 1]
+        if n == 0:
+            found = found[:1] if found and found[0] == b else []
+        if len(found) >= max(abs(n), 1):
+            result[at] = found[max(abs(n), 1) - 1]
+    return result

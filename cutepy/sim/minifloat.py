@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cutepy.sim.floats import round_to
+
 Array = NDArray[Any]
 
 
@@ -22,22 +24,54 @@ def bf16_to_f32(bits: Array) -> Array:
 
 
 def f32_to_bf16(value: Array, rounding: str = "rn") -> Array:
-    """Round to bf16, as uint16: to nearest even ("rn") or towards zero ("rz")."""
+    """Round to bf16, as uint16: to nearest even ("rn"), or as "rz", "rm", "rp" say; NaNs are canonical."""
     bits = np.ascontiguousarray(value).view(np.uint32)
-    if rounding == "rz":
+    if rounding == "rn":
+        rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    elif rounding == "rz":
         rounded = bits
     else:
-        rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+        away = np.signbit(value) == (rounding == "rm")
+        rounded = np.where(away, bits + np.uint32(0xFFFF), bits)
     result = (rounded >> np.uint32(16)).astype(np.uint16)
+    if not np.isfinite(value).all():
+        result = np.where(np.isinf(value), (bits >> np.uint32(16)).astype(np.uint16), result)
+        result = np.where(np.isnan(value), np.uint16(0x7FFF), result)
+    return result
+
+
+def to_bf16(value: Array, rounding: str = "rn") -> Array:
+    """Round float32 or float64 to bf16, as uint16, once."""
+    if value.dtype == np.float32:
+        return f32_to_bf16(value, rounding)
+    single = np.ascontiguousarray(value.astype(np.float32))
+    back = single.astype(np.float64)
+    bits = single.view(np.uint32)
+    # To odd: the last bit then says that there was more.
+    inexact = (back != value) & ~np.isnan(value)
+    step = np.where(np.abs(value) > np.abs(back), np.uint32(1), np.uint32(0xFFFFFFFF))
+    odd = np.where(inexact & ((bits & np.uint32(1)) == 0), bits + step, bits)
+    return f32_to_bf16(odd.view(np.float32), rounding)
+
+
+def to_f16(value: Array, rounding: str = "rn") -> Array:
+    """Round float32 or float64 to f16, as uint16, once; NaNs are canonical."""
+    bits: Array = round_to(value, np.float16, rounding).view(np.uint16)
     nan = np.isnan(value)
-    return np.where(nan, np.uint16(0x7FFF), result) if nan.any() else result
+    return np.where(nan, np.uint16(0x7FFF), bits) if nan.any() else bits
 
 
-def f32_to_tf32(value: Array) -> Array:
-    """Round to tf32, to nearest with ties away from zero (cvt.rna), as uint32."""
+def f32_to_tf32(value: Array, rounding: str = "rna") -> Array:
+    """Round to tf32, as uint32: to nearest with ties away from zero ("rna"), to even ("rn") or towards zero ("rz")."""
     bits = np.ascontiguousarray(value).view(np.uint32)
-    rounded = (bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
-    return np.where(np.isfinite(value), rounded, bits)
+    if rounding == "rna":
+        rounded = bits + np.uint32(0x1000)
+    elif rounding == "rn":
+        rounded = bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))
+    else:
+        rounded = bits
+    result = np.where(np.isinf(value), bits, rounded & np.uint32(0xFFFFE000))
+    return np.where(np.isnan(value), np.uint32(0x7FFFFFFF), result)
 
 
 @cache

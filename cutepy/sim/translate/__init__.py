@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cutepy.sim import alu, minifloat
+from cutepy.sim import alu, floats, minifloat
 from cutepy.sim.control_flow import EXIT, ControlFlow, analyse
 from cutepy.sim.effects import accumulators, is_wgmma, written
 from cutepy.sim.errors import SimulationError, UnknownInstructionError
@@ -31,7 +31,7 @@ from cutepy.sim.translate import (  # noqa: F401  each registers its instruction
     memory,
     movement,
 )
-from cutepy.sim.translate.emitter import Emitter, canonical_bits, kind_of, translator_of
+from cutepy.sim.translate.emitter import Emitter, canonical_bits, kind_of, refused_modifier, translator_of
 
 SHARED_WINDOW = 1 << 56
 LOCAL_WINDOW = 1 << 57
@@ -153,7 +153,7 @@ def _runtime() -> dict[str, Any]:
     names |= {f"f{size}": np.dtype(f"f{size}") for size in (2, 4, 8)}
     functions = "where maximum minimum isnan isinf isfinite copysign sqrt clip finfo".split()
     names |= {name: getattr(np, name) for name in functions}
-    names |= {"abs_": np.abs, "alu": alu, "minifloat": minifloat}
+    names |= {"abs_": np.abs, "alu": alu, "floats": floats, "minifloat": minifloat}
     for name, value in (("SHARED_WINDOW", SHARED_WINDOW), ("LOCAL_WINDOW", LOCAL_WINDOW)):
         names[name] = np.array([[value]], np.uint64)
     return names
@@ -172,7 +172,11 @@ def _canonical_kinds(function: Function) -> list[str]:
                 kind = "f4" if "f32" in i.parts else "u4"
             elif i.parts[0] == "mov" and len(i.operands) == 2:
                 continue
-            elif last in ("f32", "f64") and i.parts[0] not in ("cvt", "ld", "atom", "set") and register.bits == int(last[1:]):
+            elif (
+                last in ("f32", "f64")
+                and i.parts[0] not in ("cvt", "ld", "atom", "set")
+                and register.bits == int(last[1:])
+            ):
                 kind = kind_of(last)
             elif i.parts[0] == "cvt" and i.parts[-2] in ("f32", "f64"):
                 kind = kind_of(i.parts[-2])
@@ -186,6 +190,20 @@ def _canonical_kinds(function: Function) -> list[str]:
     return kinds
 
 
+def _translate_one(e: Emitter, i: Instruction) -> None:
+    translator = translator_of(i.opcode)
+    if translator is None:
+        refused = refused_modifier(i.opcode)
+        raise UnknownInstructionError(i, "" if refused == i.parts[0] else f"modifier .{refused}")
+    try:
+        translator(e, i)
+    except UnknownInstructionError:
+        raise
+    except (AssertionError, LookupError, StopIteration, TypeError, ValueError) as error:
+        # Operands of another form than those that the translation of this opcode takes apart.
+        raise UnknownInstructionError(i, "its operands are of a form that is not known") from error
+
+
 def _block_source(
     number: int, flow: ControlFlow, kinds: list[str], constants: dict[str, Any], sets_with: dict[int, tuple[int, ...]]
 ) -> str:
@@ -194,10 +212,7 @@ def _block_source(
     try:
         for i in block.instructions:
             e.instruction = i
-            translator = translator_of(i.opcode)
-            if translator is None:
-                raise UnknownInstructionError(i)
-            translator(e, i)
+            _translate_one(e, i)
     except UnknownInstructionError as error:
         # Code that never runs may hold anything: the error is raised if it is reached.
         e = Emitter(kinds, {}, sets_with)

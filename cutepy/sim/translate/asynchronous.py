@@ -16,7 +16,7 @@ from cutepy.sim.translate.emitter import Emitter, instruction, kind_of
 PARK = "return -2"
 
 
-@instruction("bar", "barrier")
+@instruction("bar", "barrier", accepts="cta warp aligned sync arrive red popc and or")
 def _bar(e: Emitter, i: Instruction) -> None:
     operation = next(p for p in i.parts[1:] if p not in ("cta", "aligned"))
     if operation == "warp":
@@ -32,7 +32,7 @@ def _bar(e: Emitter, i: Instruction) -> None:
         e.emit(f"if not m.barriers.sync(g, {e.site}, {identity}, {count}): {PARK}")
 
 
-@instruction("barrier.cluster")
+@instruction("barrier.cluster", accepts="arrive wait release relaxed acquire aligned")
 def _cluster_barrier(e: Emitter, i: Instruction) -> None:
     if i.parts[2] == "arrive":
         e.emit(f"m.cluster.arrive(g, {e.site})")
@@ -40,12 +40,20 @@ def _cluster_barrier(e: Emitter, i: Instruction) -> None:
         e.emit(f"if not m.cluster.wait(g, {e.site}): {PARK}")
 
 
-@instruction("fence", "membar")
+@instruction(
+    "fence",
+    "membar",
+    accepts="sc acq_rel acquire release cta cluster gpu sys gl proxy alias async* shared::cta shared::cluster global tensormap::generic mbarrier_init sync_restrict::*",
+)
 def _fence(e: Emitter, i: Instruction) -> None:
     e.emit(f"m.fence(g, {e.site})")
 
 
-@instruction("mbarrier")
+@instruction(
+    "mbarrier",
+    accepts="init inval arrive arrive_drop expect_tx complete_tx try_wait test_wait pending_count parity noComplete shared "
+    "shared::cta shared::cluster relaxed release acquire cta cluster",
+)
 def _mbarrier(e: Emitter, i: Instruction) -> None:
     operation = i.parts[1]
     if operation in ("try_wait", "test_wait"):
@@ -91,14 +99,15 @@ def _mbarrier_arrive(e: Emitter, i: Instruction) -> None:
         e.write(d, call, "u8")
 
 
-@instruction("cp.async.bulk")
+@instruction(
+    "cp.async.bulk",
+    accepts="shared::cluster shared::cta global mbarrier::complete_tx::bytes bulk_group multicast::cluster L2::cache_hint",
+)
 def _bulk(e: Emitter, i: Instruction) -> None:
     destination = i.parts[3]
     if destination == "global":
         to, source, size, *_ = i.operands
-        e.emit(
-            f"m.bulk.store(g, {e.site}, {e.address(to)}, {e.address(source)}, {e.read(size, 'u4')}, None, None)"
-        )
+        e.emit(f"m.bulk.store(g, {e.site}, {e.address(to)}, {e.address(source)}, {e.read(size, 'u4')}, None, None)")
         return
     to, source, size, barrier, *more = i.operands
     mask = "None"
@@ -112,7 +121,11 @@ def _bulk(e: Emitter, i: Instruction) -> None:
     )
 
 
-@instruction("cp.reduce.async.bulk")
+@instruction(
+    "cp.reduce.async.bulk",
+    accepts="shared::cluster shared::cta global mbarrier::complete_tx::bytes bulk_group L2::cache_hint noftz add min max inc "
+    "dec and or xor",
+)
 def _bulk_reduce(e: Emitter, i: Instruction) -> None:
     if i.parts[4] != "global":
         raise e.unknown("reduction into shared memory")
@@ -120,7 +133,8 @@ def _bulk_reduce(e: Emitter, i: Instruction) -> None:
     name = i.parts[-1]
     operation = next(p for p in i.parts if p in _REDUCTIONS)
     e.emit(
-        f"m.bulk.store(g, {e.site}, {e.address(to)}, {e.address(source)}, {e.read(size, 'u4')}, {operation!r}, {name!r})"
+        f"m.bulk.store(g, {e.site}, {e.address(to)}, {e.address(source)}, {e.read(size, 'u4')}, "
+        f"{operation!r}, {name!r})"
     )
 
 
@@ -134,7 +148,11 @@ def _coordinates(e: Emitter, address: Operand) -> tuple[str, str]:
     return e.address(bare), "(" + ", ".join(e.read(c, "i4") for c in address.coordinates) + ",)"
 
 
-@instruction("cp.async.bulk.tensor")
+@instruction(
+    "cp.async.bulk.tensor",
+    accepts="1d 2d 3d 4d 5d shared::cluster shared::cta global tile mbarrier::complete_tx::bytes bulk_group "
+    "multicast::cluster L2::cache_hint im2col im2col_no_offs",
+)
 def _tensor(e: Emitter, i: Instruction) -> None:
     if any(p.startswith("im2col") for p in i.parts):
         raise e.unknown("im2col mode")
@@ -150,12 +168,13 @@ def _tensor_load(e: Emitter, i: Instruction) -> None:
     to, tensor, barrier, *more = i.operands
     descriptor, coordinates = _coordinates(e, tensor)
     mask = e.read_wide(more[0], "u2") if any(p.startswith("multicast") for p in i.parts) else "None"
-    e.emit(
-        f"m.tma.load(g, {e.site}, {e.address(to)}, {descriptor}, {coordinates}, {e.address(barrier)}, {mask})"
-    )
+    e.emit(f"m.tma.load(g, {e.site}, {e.address(to)}, {descriptor}, {coordinates}, {e.address(barrier)}, {mask})")
 
 
-@instruction("cp.reduce.async.bulk.tensor")
+@instruction(
+    "cp.reduce.async.bulk.tensor",
+    accepts="1d 2d 3d 4d 5d shared::cta global tile bulk_group L2::cache_hint add min max inc dec and or xor im2col_no_offs",
+)
 def _tensor_reduce(e: Emitter, i: Instruction) -> None:
     tensor, source = i.operands[:2]
     descriptor, coordinates = _coordinates(e, tensor)
@@ -163,7 +182,10 @@ def _tensor_reduce(e: Emitter, i: Instruction) -> None:
     e.emit(f"m.tma.store(g, {e.site}, {descriptor}, {coordinates}, {e.address(source)}, {operation!r})")
 
 
-@instruction("cp.async.bulk.prefetch")
+@instruction(
+    "cp.async.bulk.prefetch",
+    accepts="tensor 1d 2d 3d 4d 5d L2 global tile im2col im2col_no_offs L2::cache_hint",
+)
 def _bulk_prefetch(e: Emitter, i: Instruction) -> None:
     """Do nothing: there are no caches here."""
 
@@ -173,14 +195,18 @@ def _bulk_commit(e: Emitter, i: Instruction) -> None:
     e.emit("m.bulk.commit(g)")
 
 
-@instruction("cp.async.bulk.wait_group")
+@instruction("cp.async.bulk.wait_group", accepts="read")
 def _bulk_wait(e: Emitter, i: Instruction) -> None:
     count = i.operands[0]
     assert isinstance(count, Immediate)
     e.emit(f"m.bulk.wait(g, {e.site}, {count.value}, {'read' in i.parts})")
 
 
-@instruction("tensormap.replace")
+@instruction(
+    "tensormap.replace.tile",
+    accepts="global_address rank box_dim global_dim global_stride element_stride elemtype interleave_layout swizzle_mode "
+    "fill_mode global shared::cta b1024",
+)
 def _tensormap_replace(e: Emitter, i: Instruction) -> None:
     field = i.parts[3]
     address, *values = i.operands
@@ -192,23 +218,26 @@ def _tensormap_replace(e: Emitter, i: Instruction) -> None:
     e.emit(f"m.tensormaps.replace(g, {e.site}, {e.address(address)}, {field!r}, {ordinal}, {e.read(values[-1], kind)})")
 
 
-@instruction("tensormap.cp_fenceproxy")
+@instruction(
+    "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic",
+    accepts="release acquire cta cluster gpu sys sync aligned",
+)
 def _tensormap_copy(e: Emitter, i: Instruction) -> None:
     to, source, _ = i.operands
     e.emit(f"m.tensormaps.copy(g, {e.site}, {e.address(to)}, {e.address(source)})")
 
 
-@instruction("wgmma.fence")
+@instruction("wgmma.fence.sync.aligned")
 def _wgmma_fence(e: Emitter, i: Instruction) -> None:
     e.emit(f"m.wgmma.fence(g, {e.site})")
 
 
-@instruction("wgmma.commit_group")
+@instruction("wgmma.commit_group.sync.aligned")
 def _wgmma_commit(e: Emitter, i: Instruction) -> None:
     e.emit(f"m.wgmma.commit(g, {e.site})")
 
 
-@instruction("wgmma.wait_group")
+@instruction("wgmma.wait_group.sync.aligned")
 def _wgmma_wait(e: Emitter, i: Instruction) -> None:
     count = i.operands[0]
     assert isinstance(count, Immediate)
@@ -217,7 +246,13 @@ def _wgmma_wait(e: Emitter, i: Instruction) -> None:
     e.forget(e.accumulator_registers)
 
 
-@instruction("wgmma.mma_async")
+@instruction(
+    "wgmma.mma_async.sync.aligned",
+    "wgmma.mma_async.sp.sync.aligned",
+    accepts=" ".join(
+        ["satfinite and popc", *(f"m64n{n}k{k}" for n in range(8, 257, 8) for k in (8, 16, 32, 64, 128, 256))]
+    ),
+)
 def _wgmma(e: Emitter, i: Instruction) -> None:
     if "sp" in i.parts:
         raise e.unknown("sparse wgmma")
@@ -232,7 +267,16 @@ def _wgmma(e: Emitter, i: Instruction) -> None:
     e.forget(targets)
 
 
-@instruction("setmaxnreg", "griddepcontrol", "nanosleep", "pmevent", "bra", "ret", "exit")
+@instruction(
+    "setmaxnreg",
+    "griddepcontrol",
+    "nanosleep",
+    "pmevent",
+    "bra",
+    "ret",
+    "exit",
+    accepts="inc dec sync aligned wait launch_dependents mask uni",
+)
 def _nothing(e: Emitter, i: Instruction) -> None:
     """Do nothing: registers are unbounded, and time is not modelled; branches end their blocks."""
 
@@ -242,7 +286,7 @@ def _trap(e: Emitter, i: Instruction) -> None:
     e.emit(f"m.trap(g, {e.site})")
 
 
-@instruction("call")
+@instruction("call", accepts="uni")
 def _call(e: Emitter, i: Instruction) -> None:
     raise e.unknown("calls of device functions")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from cutepy.sim.ptx.model import Instruction, Operand
 from cutepy.sim.translate.emitter import Emitter, instruction, kind_of, split_pair
-from cutepy.sim.translate.floating import widen_halves
+from cutepy.sim.translate.floating import widen_halves, write_halves
 
 _OPERATORS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
@@ -34,47 +34,57 @@ def compare(e: Emitter, operation: str, a: str, b: str, floating: bool) -> str:
     raise e.unknown(f"comparison {operation}")
 
 
-def _sides(e: Emitter, i: Instruction, a: Operand, b: Operand) -> tuple[str, str, bool]:
-    kind = i.parts[-1]
-    if kind in ("f16", "bf16"):
-        return widen_halves(e, a, kind)[0], widen_halves(e, b, kind)[0], True
-    if "ftz" in i.parts:
-        return f"alu.flush({e.read(a, 'f4')})", f"alu.flush({e.read(b, 'f4')})", True
-    return e.read(a, kind_of(kind)), e.read(b, kind_of(kind)), kind[0] == "f"
+def _sides(e: Emitter, i: Instruction, a: Operand, b: Operand) -> list[tuple[str, str]]:
+    """Return the values to compare: one pair of them, or two if they are packed."""
+    kind, flush = i.parts[-1], "ftz" in i.parts
+    if kind in ("f16", "bf16", "f16x2", "bf16x2"):
+        return list(zip(widen_halves(e, a, kind, flush), widen_halves(e, b, kind, flush), strict=True))
+    x, y = e.read(a, kind_of(kind)), e.read(b, kind_of(kind))
+    return [(f"floats.flush({x})", f"floats.flush({y})")] if flush else [(x, y)]
 
 
-@instruction("setp")
+def _comparisons(e: Emitter, i: Instruction) -> tuple[list[str], list[str]]:
+    """Return what a comparison gives, and its negation, each combined with a further predicate if there is one."""
+    _, a, b, *more = i.operands
+    floating = i.parts[-1].lstrip("b").startswith("f")
+    values = [f"({compare(e, i.parts[1], x, y, floating)})" for x, y in _sides(e, i, a, b)]
+    negations = [f"~{value}" for value in values]
+    if more:
+        combined = f" {_BOOLEANS[i.parts[2]]} {e.read(more[0], 'pred')}"
+        return [v + combined for v in values], [v + combined for v in negations]
+    return values, negations
+
+
+_COMPARISONS = "eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan"
+
+
+@instruction("setp", accepts=f"{_COMPARISONS} and or xor ftz")
 def _setp(e: Emitter, i: Instruction) -> None:
-    if i.parts[-1].endswith("x2"):
-        raise e.unknown("packed comparison")
-    destination, a, b, *more = i.operands
-    x, y, floating = _sides(e, i, a, b)
-    value = compare(e, i.parts[1], x, y, floating)
-    p, q = split_pair(destination)
-    negative = f"~({value})"
-    if more:
-        boolean, c = _BOOLEANS[i.parts[2]], e.read(more[0], "pred")
-        value, negative = f"({value}) {boolean} {c}", f"({negative}) {boolean} {c}"
-    if q is not None:
-        kept = e.temporary(negative)
-        e.write(p, value, "pred")
-        e.write(q, kept, "pred")
-    else:
-        e.write(p, value, "pred")
+    p, q = split_pair(i.operands[0])
+    values, negations = _comparisons(e, i)
+    if q is None:
+        e.write(p, values[0], "pred")
+        return
+    # The first result may be an operand of the second. Packed comparisons have two results of their own.
+    second = e.temporary(values[1] if len(values) == 2 else negations[0])
+    e.write(p, values[0], "pred")
+    e.write(q, second, "pred")
 
 
-@instruction("set")
+@instruction("set", accepts=f"{_COMPARISONS} and or xor ftz")
 def _set(e: Emitter, i: Instruction) -> None:
-    destination, a, b, *more = i.operands
-    if more:
-        raise e.unknown("set with a boolean operator")
-    x, y, floating = _sides(e, i, a, b)
-    value = compare(e, i.parts[1], x, y, floating)
-    kind = next(p for p in i.parts[2:] if p not in ("ftz",))
-    if kind == "f32":
-        e.write(destination, f"({value}).astype(f4)", "f4")
+    values, _ = _comparisons(e, i)
+    kind = i.parts[-2]
+    d = i.operands[0]
+    if kind in ("f16", "bf16", "f16x2", "bf16x2"):
+        one = "0x3C00" if kind.startswith("f") else "0x3F80"
+        write_halves(e, d, [f"({value}).astype(u2) * {one}" for value in values])
+    elif len(values) == 2:
+        write_halves(e, d, [f"({value}).astype(u2) * 0xFFFF" for value in values])
+    elif kind == "f32":
+        e.write(d, f"({values[0]}).astype(f4)", "f4")
     else:
-        e.write(destination, f"-(({value}).astype(i4))", "i4")
+        e.write(d, f"-(({values[0]}).astype(i{kind_of(kind)[1:]}))", f"i{kind_of(kind)[1:]}")
 
 
 @instruction("selp")
@@ -84,8 +94,11 @@ def _selp(e: Emitter, i: Instruction) -> None:
     e.write(d, f"where({e.read(p, 'pred')}, {e.read(a, kind)}, {e.read(b, kind)})", kind)
 
 
-@instruction("slct")
+@instruction("slct", accepts="ftz")
 def _slct(e: Emitter, i: Instruction) -> None:
     kind, sign = kind_of(i.parts[-2]), kind_of(i.parts[-1])
     d, a, b, c = i.operands
-    e.write(d, f"where({e.read(c, sign)} >= 0, {e.read(a, kind)}, {e.read(b, kind)})", kind)
+    condition = e.read(c, sign)
+    if "ftz" in i.parts:
+        condition = f"floats.flush({condition})"
+    e.write(d, f"where({condition} >= 0, {e.read(a, kind)}, {e.read(b, kind)})", kind)

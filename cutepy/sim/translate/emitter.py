@@ -7,7 +7,8 @@ views. Kinds are numpy's type codes: "u4" is b32 and u32, "i4" s32, "f4" f32; "p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,7 @@ class Emitter:
         self._flushed: set[int] = set()
         self.dirty: set[int] = set()
         self.instruction: Instruction | None = None
+        self.carry = ""
         self._temporaries = 0
 
     def emit(self, line: str) -> None:
@@ -194,6 +196,8 @@ class Emitter:
             source = f"m.clock({name!r})"
         else:
             source = f"g.ctas.special[{name!r}]"
+        if kind == "pred":
+            return f"({source} != 0)"
         return source if kind == "u4" and name not in _CLOCKS else f"{source}.astype({kind})"
 
     def address(self, operand: Operand) -> str:
@@ -270,26 +274,63 @@ class Emitter:
 
 Translator = Callable[[Emitter, Instruction], None]
 _TRANSLATORS: dict[str, Translator] = {}
+_ACCEPTED: dict[str, frozenset[str]] = {}
+_TYPES = frozenset(
+    """pred b1 b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f16 f32 f64 bf16 tf32 f16x2 bf16x2 e4m3 e5m2 e4m3x2 e5m2x2 u16x2
+    s16x2""".split()
+)
 
 
-def instruction(*names: str) -> Callable[[Translator], Translator]:
-    """Register the translation of instructions, by the first part of their opcode or by a longer prefix of it."""
+def instruction(*names: str, accepts: str = "") -> Callable[[Translator], Translator]:
+    """Register the translation of instructions, by the first part of their opcode or by a longer prefix of it.
+
+    Parameters
+    ----------
+    *names : str
+        Opcodes, or their beginnings.
+    accepts : str
+        The modifiers that may follow, beside types; one that ends in ``*`` stands for all that begin so. An
+        instruction with another modifier is unknown: ignoring it could give wrong results.
+    """
 
     def register(translator: Translator) -> Translator:
         for name in names:
             _TRANSLATORS[name] = translator
+            _ACCEPTED[name] = frozenset(accepts.split())
         return translator
 
     return register
 
 
-def translator_of(opcode: str) -> Translator | None:
-    """Find the translation of an opcode: that of the longest registered prefix."""
-    parts = opcode.split(".")
+def _registered(parts: Sequence[str]) -> tuple[str, int]:
+    """Return the longest registered prefix of an opcode, and its number of parts; empty if there is none."""
     for length in range(len(parts), 0, -1):
-        found = _TRANSLATORS.get(".".join(parts[:length]))
-        if found is not None:
-            return found
+        name = ".".join(parts[:length])
+        if name in _TRANSLATORS:
+            return name, length
+    return "", 0
+
+
+def translator_of(opcode: str) -> Translator | None:
+    """Find the translation of an opcode: that of the longest registered prefix, if it accepts the rest."""
+    return None if refused_modifier(opcode) is not None else _TRANSLATORS[_registered(opcode.split("."))[0]]
+
+
+@cache
+def refused_modifier(opcode: str) -> str | None:
+    """Return the part of an opcode that makes it unknown; None if it is known."""
+    parts = opcode.split(".")
+    name, length = _registered(parts)
+    if not name:
+        return parts[0]
+    accepted = _ACCEPTED[name]
+    for part in parts[length:]:
+        if (
+            part not in _TYPES
+            and part not in accepted
+            and not any(a[-1] == "*" and part.startswith(a[:-1]) for a in accepted)
+        ):
+            return part
     return None
 
 

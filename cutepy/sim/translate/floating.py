@@ -1,7 +1,7 @@
 """Floating point arithmetic, and the arithmetic instructions that integers share with it.
 
-float32 and float64 follow IEEE 754 as PTX does. f16 is computed in float32 and rounded once, which is exact rounding
-for one operation; bf16 likewise.
+float32 and float64 follow IEEE 754 as PTX does. f16 and bf16 are computed in a wider type such that one rounding at
+the end is exact (`floats.narrow_operation`).
 
 References
 ----------
@@ -10,16 +10,35 @@ PTX ISA, "Floating Point Instructions", "Half Precision Floating Point Instructi
 
 from __future__ import annotations
 
-from cutepy.sim.ptx.model import Instruction, Operand
+from cutepy.sim.ptx.model import Immediate, Instruction, Operand
 from cutepy.sim.translate.emitter import Emitter, instruction, kind_of
 from cutepy.sim.translate.integer import emit_integer
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
-_APPROXIMATE = {"ex2": "ex2", "lg2": "lg2", "rcp": "rcp", "rsqrt": "rsqrt", "tanh": "tanh", "sin": "sine", "cos": "cosine"}
-_DIRECTED = {"rz", "rm", "rp"}
+_APPROXIMATE = {
+    "ex2": "ex2",
+    "lg2": "lg2",
+    "rcp": "rcp",
+    "rsqrt": "rsqrt",
+    "tanh": "tanh",
+    "sin": "sine",
+    "cos": "cosine",
+}
+_ROUNDINGS = ("rn", "rz", "rm", "rp")
+_HALVES = ("f16", "bf16", "f16x2", "bf16x2")
 
 
-@instruction("add", "sub", "mul", "mad", "fma", "div", "rem", "min", "max", "neg", "abs")
+def rounding_of(i: Instruction) -> str:
+    """Return the rounding that an instruction names; to nearest even if none."""
+    return next((p for p in i.parts[1:] if p in _ROUNDINGS), "rn")
+
+
+@instruction("add", "sub", "mul", "mad", accepts="rn rz rm rp ftz sat lo hi wide cc")
+@instruction("fma", accepts="rn rz rm rp ftz sat relu")
+@instruction("div", accepts="rn rz rm rp ftz approx full")
+@instruction("rem")
+@instruction("min", "max", accepts="ftz NaN relu xorsign abs")
+@instruction("neg", "abs", accepts="ftz")
 def _arithmetic(e: Emitter, i: Instruction) -> None:
     if emit_integer(e, i):
         return
@@ -27,7 +46,9 @@ def _arithmetic(e: Emitter, i: Instruction) -> None:
     if kind in ("f32", "f64"):
         values = [e.read(s, kind_of(kind)) for s in i.operands[1:]]
         e.write(i.operands[0], _compute(e, i, values, kind), kind_of(kind))
-    elif kind in ("f16", "bf16", "f16x2", "bf16x2"):
+    elif kind in _HALVES and i.parts[0] in ("neg", "abs"):
+        _half_sign(e, i, kind)
+    elif kind in _HALVES:
         _half(e, i, kind)
     else:
         raise e.unknown()
@@ -37,45 +58,66 @@ def _compute(e: Emitter, i: Instruction, values: list[str], kind: str) -> str:
     """Return the expression of an operation on values of a float kind."""
     operation, modifiers = i.parts[0], set(i.parts[1:-1])
     flush = "ftz" in modifiers and kind == "f32"
-    if modifiers & _DIRECTED:
-        raise e.unknown("directed rounding is not implemented")
+    rounding = rounding_of(i)
     if flush:
-        values = [f"alu.flush({v})" for v in values]
-    if operation in _INFIX:
-        text = f"{values[0]} {_INFIX[operation]} {values[1]}"
+        values = [f"floats.flush({v})" for v in values]
+    if operation in ("min", "max"):
+        text = _extreme(e, operation, modifiers, values)
     elif operation in ("fma", "mad"):
-        text = f"alu.fma({', '.join(values)})"
+        name = "floats.fma(" if rounding == "rn" else f"floats.directed('fma', {rounding!r}, "
+        text = f"{name}{', '.join(values)})"
+    elif operation == "div" and "approx" in modifiers:
+        text = f"floats.div_approx({values[0]}, {values[1]})"
+    elif operation in _INFIX and rounding != "rn":
+        text = f"floats.directed({operation!r}, {rounding!r}, {values[0]}, {values[1]})"
+    elif operation in _INFIX:
+        text = f"{values[0]} {_INFIX[operation]} {values[1]}"
     elif operation == "neg":
         text = f"-{values[0]}"
     elif operation == "abs":
         text = f"abs_({values[0]})"
-    elif operation in ("min", "max"):
-        text = f"{operation}imum({values[0]}, {values[1]})" if "NaN" in modifiers else f"alu.{operation}imum({values[0]}, {values[1]})"
-        for extra in values[2:]:
-            text = f"alu.{operation}imum({text}, {extra})"
     else:
         raise e.unknown()
     if "sat" in modifiers:
-        text = f"alu.saturate({text})"
+        text = f"floats.saturate({text})"
     if "relu" in modifiers:
-        text = f"alu.maximum({text}, {e.immediate(0, 'f4')})"
-    return f"alu.flush({text})" if flush else text
+        text = f"floats.relu({text})"
+    return f"floats.flush({text})" if flush else text
 
 
-def widen_halves(e: Emitter, operand: Operand, kind: str) -> list[str]:
-    """Return the float32 values of an f16 or bf16 operand, or of both halves of a packed one."""
+def _extreme(e: Emitter, operation: str, modifiers: set[str], values: list[str]) -> str:
+    if len(values) != 2:
+        raise e.unknown(f"{operation} of three values is not in sm_90")
+    if "xorsign" in modifiers:
+        a, b = (e.temporary(v) for v in values)
+        values = [f"abs_({a})", f"abs_({b})"]
+    text = f"floats.{operation}imum{'_nan' if 'NaN' in modifiers else ''}({values[0]}, {values[1]})"
+    return f"floats.xor_sign({text}, {a}, {b})" if "xorsign" in modifiers else text
+
+
+def half_bits(e: Emitter, operand: Operand, kind: str) -> list[str]:
+    """Return the bits of an f16 or bf16 operand, or of both halves of a packed one."""
     name = kind.removesuffix("x2")
-    if kind.endswith("x2"):
+    if isinstance(operand, Immediate) and operand.float_bits:
+        raise e.unknown("a float constant of 16 bits")
+    if kind != name:
         bits = e.read(operand, "u4")
-        halves = [f"{bits}.astype(u2)", f"({bits} >> 16).astype(u2)"]
-    else:
-        halves = [e.read(operand, "u2")]
-    return [f"{h}.view(f2).astype(f4)" if name == "f16" else f"minifloat.bf16_to_f32({h})" for h in halves]
+        return [f"{bits}.astype(u2)", f"({bits} >> 16).astype(u2)"]
+    return [e.read(operand, "u2")]
 
 
-def narrow(expression: str, name: str) -> str:
-    """Return the bits of float32 rounded to f16 or bf16."""
-    return f"({expression}).astype(f2).view(u2)" if name == "f16" else f"minifloat.f32_to_bf16({expression})"
+def widen_halves(e: Emitter, operand: Operand, kind: str, flush: bool = False) -> list[str]:
+    """Return the float32 values of an f16 or bf16 operand, or of both halves of a packed one."""
+    halves = half_bits(e, operand, kind)
+    if kind.startswith("b"):
+        return [f"minifloat.bf16_to_f32({h})" for h in halves]
+    return [f"floats.flush({h}.view(f2)).astype(f4)" if flush else f"{h}.view(f2).astype(f4)" for h in halves]
+
+
+def narrow(expression: str, name: str, rounding: str = "rn", flush: bool = False) -> str:
+    """Return the bits of a float rounded to f16 or bf16."""
+    text = f"minifloat.to_{name}({expression}{'' if rounding == 'rn' else f', {rounding!r}'})"
+    return f"floats.flush({text}.view(f2)).view(u2)" if flush else text
 
 
 def pack(low: str, high: str) -> str:
@@ -83,29 +125,76 @@ def pack(low: str, high: str) -> str:
     return f"({low}).astype(u4) | (({high}).astype(u4) << 16)"
 
 
-def _half(e: Emitter, i: Instruction, kind: str) -> None:
-    name = kind.removesuffix("x2")
-    wide = [widen_halves(e, s, kind) for s in i.operands[1:]]
-    results = [narrow(_compute(e, i, [w[part] for w in wide], kind), name) for part in range(len(wide[0]))]
+def write_halves(e: Emitter, destination: Operand, results: list[str]) -> None:
+    """Write the bits of one value of 16 bits, or of two, packed."""
     if len(results) == 2:
-        e.write(i.operands[0], pack(*results), "u4")
+        e.write(destination, pack(*results), "u4")
     else:
-        e.write(i.operands[0], results[0], "u2")
+        e.write(destination, results[0], "u2")
 
 
-@instruction("ex2", "lg2", "rcp", "rsqrt", "tanh", "sin", "cos", "sqrt")
-def _function(e: Emitter, i: Instruction) -> None:
+def _half(e: Emitter, i: Instruction, kind: str) -> None:
+    name, modifiers = kind.removesuffix("x2"), set(i.parts[1:-1])
+    flush = "ftz" in modifiers
+    if rounding_of(i) != "rn":
+        raise e.unknown("16-bit floats are rounded to nearest only")
+    wide = [widen_halves(e, s, kind, flush) for s in i.operands[1:]]
+    results = []
+    for part in range(len(wide[0])):
+        values = [w[part] for w in wide]
+        if i.parts[0] in ("min", "max"):
+            text = _extreme(e, i.parts[0], modifiers, values)
+        else:
+            text = f"floats.narrow_operation({i.parts[0]!r}, {name!r}, {', '.join(values)})"
+        if "sat" in modifiers:
+            text = f"floats.saturate({text})"
+        if "relu" in modifiers:
+            text = f"floats.relu({text})"
+        results.append(narrow(text, name, flush=flush))
+    write_halves(e, i.operands[0], results)
+
+
+def _half_sign(e: Emitter, i: Instruction, kind: str) -> None:
+    """Negate or take the absolute value: a matter of one bit."""
+    change = "^ 0x8000" if i.parts[0] == "neg" else "& 0x7FFF"
+    results = [f"({bits}) {change}" for bits in half_bits(e, i.operands[1], kind)]
+    if "ftz" in i.parts:
+        results = [f"floats.flush(({bits}).view(f2)).view(u2)" for bits in results]
+    write_halves(e, i.operands[0], results)
+
+
+@instruction("rcp", "sqrt", accepts="rn rz rm rp ftz approx")
+def _root(e: Emitter, i: Instruction) -> None:
     operation, kind = i.parts[0], i.parts[-1]
+    value = e.read(i.operands[1], kind_of(kind))
+    flush = "ftz" in i.parts
+    if flush:
+        value = f"floats.flush({value})"
+    if rounding_of(i) != "rn":
+        text = f"floats.directed({operation!r}, {rounding_of(i)!r}, {value})"
+    else:
+        text = f"sqrt({value})" if operation == "sqrt" else f"floats.rcp({value})"
+    if flush:
+        text = f"floats.{'flush' if kind == 'f32' else 'high_word'}({text})"
+    e.write(i.operands[0], text, kind_of(kind))
+
+
+@instruction("ex2", "lg2", "rsqrt", "tanh", "sin", "cos", accepts="approx ftz")
+def _function(e: Emitter, i: Instruction) -> None:
+    function, kind = f"floats.{_APPROXIMATE[i.parts[0]]}", i.parts[-1]
+    flush = "ftz" in i.parts
     if kind in ("f32", "f64"):
         value = e.read(i.operands[1], kind_of(kind))
-        flush = "ftz" in i.parts
-        value = f"alu.flush({value})" if flush else value
-        text = f"sqrt({value})" if operation == "sqrt" else f"alu.{_APPROXIMATE[operation]}({value})"
-        e.write(i.operands[0], f"alu.flush({text})" if flush else text, kind_of(kind))
-        return
-    name = kind.removesuffix("x2")
-    results = [narrow(f"alu.{_APPROXIMATE[operation]}({w})", name) for w in widen_halves(e, i.operands[1], kind)]
-    e.write(i.operands[0], pack(*results) if len(results) == 2 else results[0], "u4" if len(results) == 2 else "u2")
+        text = f"{function}(floats.flush({value}))" if flush else f"{function}({value})"
+        if flush:
+            text = f"floats.{'flush' if kind == 'f32' else 'high_word'}({text})"
+        e.write(i.operands[0], text, kind_of(kind))
+    elif kind in _HALVES:
+        name = kind.removesuffix("x2")
+        results = [narrow(f"{function}({w})", name) for w in widen_halves(e, i.operands[1], kind)]
+        write_halves(e, i.operands[0], results)
+    else:
+        raise e.unknown()
 
 
 @instruction("copysign")
@@ -115,7 +204,7 @@ def _copysign(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], f"copysign({magnitude}, {sign})", kind)
 
 
-@instruction("testp")
+@instruction("testp", accepts="finite infinite number notanumber normal subnormal")
 def _testp(e: Emitter, i: Instruction) -> None:
     a = e.read(i.operands[1], kind_of(i.parts[-1]))
     tests = {

@@ -12,6 +12,9 @@ from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, Sink
 from cutepy.sim.translate.emitter import Emitter, instruction, kind_of
 
 _SPACES = ("param", "shared", "global", "local", "const")
+_STATE_SPACES = "param param::entry param::func shared shared::cta shared::cluster global local const"
+_ORDERS = "weak volatile relaxed acquire release acq_rel mmio cta cluster gpu sys"
+_CACHES = "L1::* L2::* ca cg cs lu cv wb wt nc"
 
 
 def space_of(i: Instruction) -> str:
@@ -23,7 +26,7 @@ def space_of(i: Instruction) -> str:
     return "generic"
 
 
-@instruction("ld", "ldu")
+@instruction("ld", "ldu", accepts=f"{_STATE_SPACES} {_ORDERS} {_CACHES} v2 v4 v8")
 def _ld(e: Emitter, i: Instruction) -> None:
     d, address = i.operands
     kind = kind_of(i.parts[-1])
@@ -52,13 +55,10 @@ def _ld_param(e: Emitter, i: Instruction, kind: str) -> None:
         e.write(item, f"m.parameter({address.base.name!r}, {offset}, {kind!r})", kind)
 
 
-@instruction("st")
+@instruction("st", accepts=f"{_STATE_SPACES} {_ORDERS} {_CACHES} v2 v4 v8")
 def _st(e: Emitter, i: Instruction) -> None:
     address, source = i.operands[:2]
     kind = kind_of(i.parts[-1])
-    if i.parts[1] == "async":
-        _st_async(e, i, kind)
-        return
     space = space_of(i)
     values = ", ".join(e.read_wide(item, kind) for item in e.items(source))
     if space == "param" and isinstance(address, Address) and isinstance(address.base, Symbol):
@@ -67,13 +67,18 @@ def _st(e: Emitter, i: Instruction) -> None:
     e.emit(f"m.memory.store(g, {e.site}, {space!r}, {e.address(address)}, ({values},))")
 
 
-def _st_async(e: Emitter, i: Instruction, kind: str) -> None:
+@instruction("st.async", accepts="weak shared::cluster mbarrier::complete_tx::bytes v2 v4")
+def _st_async(e: Emitter, i: Instruction) -> None:
+    kind = kind_of(i.parts[-1])
     address, source, barrier = i.operands
     values = ", ".join(e.read_wide(item, kind) for item in e.items(source))
     e.emit(f"m.cluster.store_async(g, {e.site}, {e.address(address)}, ({values},), {e.address(barrier)})")
 
 
-@instruction("atom", "red")
+_ATOMICS = ("add", "and", "or", "xor", "exch", "cas", "inc", "dec", "min", "max")
+
+
+@instruction("atom", "red", accepts=f"{_STATE_SPACES} {_ORDERS} L2::cache_hint noftz v2 v4 v8 {' '.join(_ATOMICS)}")
 def _atom(e: Emitter, i: Instruction) -> None:
     returns = i.parts[0] == "atom"
     operands = list(i.operands)
@@ -91,24 +96,23 @@ def _atom(e: Emitter, i: Instruction) -> None:
     e.write(d, call, kind) if returns else e.emit(call)
 
 
-_ATOMICS = ("add", "and", "or", "xor", "exch", "cas", "inc", "dec", "min", "max")
-
-
-@instruction("prefetch", "prefetchu", "discard", "applypriority")
+@instruction(
+    "prefetch", "prefetchu", "discard", "applypriority", accepts="global local const param tensormap L1 L2 L2::*"
+)
 def _prefetch(e: Emitter, i: Instruction) -> None:
     """Do nothing: there are no caches here."""
 
 
-@instruction("createpolicy")
+@instruction("createpolicy", accepts="fractional range cvt L2 global L2::*")
 def _createpolicy(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], e.immediate(0, "u8"), "u8")
 
 
-@instruction("ldmatrix")
+@instruction("ldmatrix.sync.aligned.m8n8", accepts="x1 x2 x4 trans shared shared::cta")
 def _ldmatrix(e: Emitter, i: Instruction) -> None:
     d, address = i.operands
-    if "m8n8" not in i.parts or i.parts[-1] != "b16":
-        raise e.unknown("only m8n8 of b16")
+    if i.parts[-1] != "b16":
+        raise e.unknown("only b16")
     items = e.items(d)
     call = f"m.matrix.load(g, {e.site}, {e.address(address)}, {len(items)}, {'trans' in i.parts})"
     values = e.temporary(call)
@@ -116,16 +120,16 @@ def _ldmatrix(e: Emitter, i: Instruction) -> None:
         e.write(item, f"{values}[{position}]", "u4")
 
 
-@instruction("stmatrix")
+@instruction("stmatrix.sync.aligned.m8n8", accepts="x1 x2 x4 trans shared shared::cta")
 def _stmatrix(e: Emitter, i: Instruction) -> None:
     address, source = i.operands
-    if "m8n8" not in i.parts or i.parts[-1] != "b16":
-        raise e.unknown("only m8n8 of b16")
+    if i.parts[-1] != "b16":
+        raise e.unknown("only b16")
     values = ", ".join(e.read(item, "u4") for item in e.items(source))
     e.emit(f"m.matrix.store(g, {e.site}, {e.address(address)}, ({values},), {'trans' in i.parts})")
 
 
-@instruction("cp.async")
+@instruction("cp.async.ca", "cp.async.cg", accepts="shared shared::cta global L2::*")
 def _cp_async(e: Emitter, i: Instruction) -> None:
     destination, source, size, *more = i.operands
     assert isinstance(size, Immediate)
@@ -134,9 +138,7 @@ def _cp_async(e: Emitter, i: Instruction) -> None:
         taken = f"where({e.read(more[0], 'pred')}, {e.immediate(0, 'u4')}, {e.immediate(size.value, 'u4')})"
     elif more and not (isinstance(more[0], Register) and more[0].bits == 64):
         taken = e.read(more[0], "u4")
-    e.emit(
-        f"m.copies.copy(g, {e.site}, {e.address(destination)}, {e.address(source)}, {size.value}, {taken})"
-    )
+    e.emit(f"m.copies.copy(g, {e.site}, {e.address(destination)}, {e.address(source)}, {size.value}, {taken})")
 
 
 @instruction("cp.async.commit_group")
@@ -150,7 +152,7 @@ def _cp_async_wait(e: Emitter, i: Instruction) -> None:
     e.emit(f"m.copies.wait(g, {pending}, {i.parts[2] == 'wait_all'})")
 
 
-@instruction("cp.async.mbarrier")
+@instruction("cp.async.mbarrier.arrive", accepts="noinc shared shared::cta")
 def _cp_async_arrive(e: Emitter, i: Instruction) -> None:
     e.emit(f"m.copies.arrive(g, {e.site}, {e.address(i.operands[0])}, {'noinc' in i.parts})")
 

@@ -12,6 +12,9 @@ from cutepy.sim.ptx.model import Immediate, Instruction, Register, Sink, Vector
 from cutepy.sim.translate.emitter import Emitter, canonical_bits, instruction, kind_of, split_pair
 
 
+_SPACES = "shared shared::cta shared::cluster global local const param param::entry param::func"
+
+
 @instruction("mov")
 def _mov(e: Emitter, i: Instruction) -> None:
     d, s = i.operands
@@ -53,7 +56,7 @@ def _unpack(e: Emitter, i: Instruction, kind: str) -> None:
             e.write(item, f"{shifted}.astype(u{bits // 8})", f"u{bits // 8}")
 
 
-@instruction("cvta")
+@instruction("cvta", accepts=f"to {_SPACES}")
 def _cvta(e: Emitter, i: Instruction) -> None:
     kind = kind_of(i.parts[-1])
     d, s = i.operands
@@ -66,12 +69,12 @@ def _cvta(e: Emitter, i: Instruction) -> None:
     e.write(d, text, kind)
 
 
-@instruction("isspacep")
+@instruction("isspacep", accepts=_SPACES)
 def _isspacep(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], f"m.memory.in_space({e.read(i.operands[1], 'u8')}, {i.parts[1]!r})", "pred")
 
 
-@instruction("mapa")
+@instruction("mapa", accepts="shared::cluster")
 def _mapa(e: Emitter, i: Instruction) -> None:
     kind = kind_of(i.parts[-1])
     d, a, rank = i.operands
@@ -79,19 +82,19 @@ def _mapa(e: Emitter, i: Instruction) -> None:
     e.write(d, f"m.cluster.map_address({e.read(a, kind)}, {e.read(rank, 'u4')}, {generic})", kind)
 
 
-@instruction("getctarank")
+@instruction("getctarank", accepts="shared::cluster")
 def _getctarank(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], f"m.cluster.rank_of(g, {e.read(i.operands[1], kind_of(i.parts[-1]))})", "u4")
 
 
-@instruction("shfl")
+@instruction("shfl.sync", accepts="up down bfly idx")
 def _shfl(e: Emitter, i: Instruction) -> None:
-    if i.parts[1] != "sync":
-        raise e.unknown("shfl without .sync is not in sm_90")
     d, p = split_pair(i.operands[0])
     a, b, c, mask = i.operands[1:]
     own = e._kinds[a.index] if isinstance(a, Register) else "u4"
-    arguments = f"g, {e.site}, {i.parts[2]!r}, {e.read(a, own)}, {e.read(b, 'u4')}, {e.read(c, 'u4')}, {e.read(mask, 'u4')}"
+    arguments = (
+        f"g, {e.site}, {i.parts[2]!r}, {e.read(a, own)}, {e.read(b, 'u4')}, {e.read(c, 'u4')}, {e.read(mask, 'u4')}"
+    )
     if p is None:
         e.write(d, f"m.warp.shuffle({arguments})[0]", own)
     else:
@@ -100,14 +103,14 @@ def _shfl(e: Emitter, i: Instruction) -> None:
         e.write(p, f"{pair}[1]", "pred")
 
 
-@instruction("vote")
+@instruction("vote.sync", accepts="all any uni ballot")
 def _vote(e: Emitter, i: Instruction) -> None:
     d, a, mask = i.operands
     arguments = f"g, {e.site}, {e.read(a, 'pred')}, {e.read(mask, 'u4')}"
     e.write(d, f"m.warp.vote_{i.parts[2]}({arguments})", kind_of(i.parts[-1]))
 
 
-@instruction("match")
+@instruction("match", accepts="any all sync")
 def _match(e: Emitter, i: Instruction) -> None:
     d, p = split_pair(i.operands[0])
     a, mask = i.operands[1:]
@@ -118,7 +121,7 @@ def _match(e: Emitter, i: Instruction) -> None:
         e.write(p, f"{pair}[1]", "pred")
 
 
-@instruction("redux")
+@instruction("redux.sync", accepts="add min max and or xor")
 def _redux(e: Emitter, i: Instruction) -> None:
     d, a, mask = i.operands
     kind = kind_of(i.parts[-1])
@@ -130,7 +133,7 @@ def _activemask(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], "m.warp.active(g)", "u4")
 
 
-@instruction("elect")
+@instruction("elect.sync")
 def _elect(e: Emitter, i: Instruction) -> None:
     d, p = split_pair(i.operands[0])
     mask = i.operands[1]

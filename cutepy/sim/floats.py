@@ -1,0 +1,421 @@
+"""Floating point arithmetic with PTX's rounding, flushing, saturation and NaN rules; approximations.
+
+A result that numpy cannot round as asked is first rounded to odd in float64 (Boldo and Melquiond: "Emulation of FMA
+and correctly rounded sums: proved algorithms using rounding to odd"), which a second rounding, in any direction and to
+any type of at most 51 bits, does not spoil. float64 itself is rounded in other directions lane by lane, with exact
+fractions.
+
+Approximate instructions are computed in float64 and rounded once, so their last bits can differ from the hardware's,
+within the error that the PTX ISA states. NaN results are canonical where PTX says so and the bits can be seen (min,
+max, conversions); elsewhere a NaN keeps the payload that numpy gives it.
+
+References
+----------
+PTX ISA, "Floating Point Instructions", "Half Precision Floating Point Instructions", "Rounding Modifiers".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+_TINY = {np.dtype(np.float32): 2.0**-126, np.dtype(np.float16): 2.0**-14, np.dtype(np.float64): 2.0**-1022}
+_CANONICAL_NAN = np.array([0x7FFFFFFF], np.uint32).view(np.float32)[0]
+_SPLITTER = float(2**27 + 1)
+_SAFE_EXPONENT = 400
+
+
+# What numpy computes in float64, rounded to odd.
+
+
+def _odd(total: Array, error: Array) -> Array:
+    """Return the float64 next to an exact value, rounded to odd; `error` has the sign of exact - total."""
+    inexact = (error != 0) & np.isfinite(total) & ~np.isnan(error)
+    if not inexact.any():
+        return total
+    total = np.ascontiguousarray(np.broadcast_to(total, inexact.shape))
+    bits = total.view(np.int64)
+    adjust = inexact & ((bits & 1) == 0)
+    # Away from zero is up in the bits. A zero total cannot be: it would be exact, or the inputs out of range.
+    step = np.where((error > 0) == (total > 0), 1, -1)
+    return (bits + np.where(adjust, step, 0)).view(np.float64)
+
+
+def _sum_error(a: Array, b: Array, total: Array) -> Array:
+    back = total - a
+    result: Array = (a - (total - back)) + (b - back)
+    return result
+
+
+def add_odd(a: Array, b: Array) -> Array:
+    """Add float64 values, rounded to odd."""
+    total = a + b
+    return _odd(total, _sum_error(a, b, total))
+
+
+def _halves(a: Array) -> tuple[Array, Array]:
+    scaled = _SPLITTER * a
+    high = scaled - (scaled - a)
+    return high, a - high
+
+
+def _product_error(a: Array, b: Array, product: Array) -> Array:
+    (a1, a0), (b1, b0) = _halves(a), _halves(b)
+    result: Array = ((a1 * b1 - product) + a1 * b0 + a0 * b1) + a0 * b0
+    return result
+
+
+def _wide(a: Array) -> Array:
+    return a.astype(np.float64)
+
+
+def _div_odd(a: Array, b: Array) -> Array:
+    quotient = a / b
+    product = quotient * b
+    remainder = (a - product) - _product_error(quotient, b, product)
+    # Subnormal float32 operands keep all of this far from float64's limits.
+    return _odd(quotient, np.where(b > 0, remainder, -remainder))
+
+
+def _sqrt_odd(a: Array) -> Array:
+    root = np.sqrt(a)
+    square = root * root
+    return _odd(root, (a - square) - _product_error(root, root, square))
+
+
+def _fma_odd(a: Array, b: Array, c: Array) -> Array:
+    return add_odd(a * b, c)
+
+
+_ODD: dict[str, Callable[..., Array]] = {
+    "add": add_odd,
+    "sub": lambda a, b: add_odd(a, -b),
+    "mul": lambda a, b: a * b,
+    "fma": _fma_odd,
+    "div": _div_odd,
+    "rcp": lambda a: _div_odd(np.ones_like(a), a),
+    "sqrt": _sqrt_odd,
+}
+"""Operations on float64 values that are float32 or narrower ones."""
+
+
+def round_to(value: Array, kind: Any, mode: str) -> Array:  # noqa: ANN401
+    """Round float64 to float32 or float16.
+
+    Parameters
+    ----------
+    value : array
+    kind : dtype
+    mode : "rn", "rz", "rm" or "rp"
+    """
+    nearest: Array = value.astype(kind)
+    if mode == "rn":
+        return nearest
+    back = nearest.astype(value.dtype)
+    zero, infinity = nearest.dtype.type(0), nearest.dtype.type(np.inf)
+    if mode == "rz":
+        return np.where(np.abs(back) > np.abs(value), np.nextafter(nearest, zero), nearest)
+    if mode == "rm":
+        return np.where(back > value, np.nextafter(nearest, -infinity), nearest)
+    return np.where(back < value, np.nextafter(nearest, infinity), nearest)
+
+
+def directed(operation: str, mode: str, *operands: Array) -> Array:
+    """Compute add, sub, mul, fma, div, rcp or sqrt of float32 or float64, rounded as asked."""
+    kind = operands[0].dtype
+    if kind == np.float64:
+        return _lane_by_lane(operation, mode, *operands)
+    result = round_to(_ODD[operation](*(_wide(x) for x in operands)), kind, mode)
+    return _signed_zero(operation, mode, result, operands)
+
+
+def _signed_zero(operation: str, mode: str, result: Array, operands: tuple[Array, ...]) -> Array:
+    """Make a zero sum of terms of different signs negative when rounding down."""
+    if mode != "rm" or operation not in ("add", "sub", "fma"):
+        return result
+    first, last = operands[0], operands[-1]
+    if operation == "fma":
+        first = np.copysign(first.dtype.type(1), operands[0]) * np.copysign(first.dtype.type(1), operands[1])
+        is_zero = (result == 0) & (_wide(operands[0]) * _wide(operands[1]) == -_wide(last))
+    else:
+        last = -last if operation == "sub" else last
+        is_zero = (result == 0) & (first == -last)
+    differ = np.signbit(first) != np.signbit(last)
+    return np.where(is_zero & differ, -result.dtype.type(0), result)
+
+
+def narrow_operation(operation: str, kind: Any, *operands: Array) -> Array:  # noqa: ANN401
+    """Compute an operation of f16 or bf16 values, given as float32, to be rounded once.
+
+    Returns float32 where that cannot spoil the last rounding, else float64, rounded to odd.
+    """
+    if operation == "add":
+        return operands[0] + operands[1]
+    if operation == "sub":
+        return operands[0] - operands[1]
+    if operation == "mul" and kind == "f16":
+        return operands[0] * operands[1]
+    return _ODD[operation](*(_wide(x) for x in operands))
+
+
+# float64, one lane at a time where need be.
+
+
+def _exact(operation: str, operands: tuple[Fraction, ...]) -> Fraction:
+    a, *rest = operands
+    if operation == "add":
+        return a + rest[0]
+    if operation == "sub":
+        return a - rest[0]
+    if operation == "mul":
+        return a * rest[0]
+    if operation == "div":
+        return a / rest[0]
+    if operation == "rcp":
+        return 1 / a
+    return a * rest[0] + rest[1]
+
+
+_NUMPY: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "rcp": np.reciprocal,
+    "sqrt": np.sqrt,
+    "fma": lambda a, b, c: a * b + c,
+}
+
+
+def _lane_by_lane(operation: str, mode: str, *operands: Array) -> Array:
+    wide = np.broadcast_arrays(*operands)
+    result = np.array(_NUMPY[operation](*wide), np.float64)
+    for position in np.ndindex(result.shape):
+        lane = tuple(float(x[position]) for x in wide)
+        if not all(np.isfinite(lane)) or (operation in ("div", "rcp") and lane[-1] == 0):
+            continue
+        if operation == "sqrt":
+            result[position] = _round_root(float(result[position]), lane[0], mode)
+            continue
+        exact = _exact(operation, tuple(map(Fraction, lane)))
+        if exact != 0:
+            result[position] = _round_fraction(exact, mode)
+    return _signed_zero(operation, mode, result, operands)
+
+
+def _round_fraction(exact: Fraction, mode: str) -> float:
+    try:
+        nearest = float(exact)
+    except OverflowError:
+        nearest = float("inf") if exact > 0 else float("-inf")
+    if nearest == 0 and exact < 0:
+        nearest = -0.0
+    return _step(nearest, (exact > nearest) - (exact < nearest), mode)
+
+
+def _round_root(nearest: float, of: float, mode: str) -> float:
+    if of <= 0:
+        return nearest
+    exact, square = Fraction(of), Fraction(nearest) ** 2
+    return _step(nearest, (exact > square) - (exact < square), mode)
+
+
+def _step(nearest: float, side: int, mode: str) -> float:
+    """Move to the neighbour that a mode asks for; `side` is the sign of exact - nearest."""
+    if side > 0 and (mode == "rp" or (mode == "rz" and nearest < 0)):
+        return float(np.nextafter(nearest, np.inf))
+    if side < 0 and (mode == "rm" or (mode == "rz" and nearest > 0)):
+        return float(np.nextafter(nearest, -np.inf))
+    return nearest
+
+
+def fma(a: Array, b: Array, c: Array) -> Array:
+    """Multiply and add with one rounding, to nearest."""
+    if a.dtype == np.float64:
+        return _fma_64(a, b, c)
+    # The product of two float32 is exact in float64.
+    return _fma_odd(_wide(a), _wide(b), _wide(c)).astype(a.dtype)
+
+
+def _fma_64(a: Array, b: Array, c: Array) -> Array:
+    a, b, c = np.broadcast_arrays(a, b, c)
+    product = a * b
+    error = _product_error(a, b, product)
+    t = c + error
+    t_error = _sum_error(c, error, t)
+    v = product + t
+    z = add_odd(t_error, _sum_error(product, t, v))
+    result = v + z
+    exponents = [np.abs(np.frexp(x)[1]) for x in (a, b, c)]
+    safe = (exponents[0] < _SAFE_EXPONENT) & (exponents[1] < _SAFE_EXPONENT) & (exponents[2] < _SAFE_EXPONENT)
+    safe &= np.isfinite(a) & np.isfinite(b) & np.isfinite(c) & (product != 0) & (c != 0) & (result != 0)
+    if not safe.all():
+        result = np.array(result)
+        result[~safe] = _lane_by_lane("fma", "rn", a[~safe], b[~safe], c[~safe])
+    kept_high: Array = result
+    return kept_high
+
+
+# Modifiers.
+
+
+def flush(a: Array) -> Array:
+    """Replace subnormals by zeros of their sign (ftz)."""
+    small = np.abs(a) < a.dtype.type(_TINY[a.dtype])
+    return np.where(small, np.copysign(a.dtype.type(0), a), a) if small.any() else a
+
+
+def saturate(a: Array) -> Array:
+    """Clamp to [0, 1]; a NaN becomes 0 (.sat)."""
+    zero, one = a.dtype.type(0), a.dtype.type(1)
+    result: Array = np.where(a > zero, np.minimum(a, one), zero)
+    return result
+
+
+def relu(a: Array) -> Array:
+    """Clamp to 0 from below; a NaN stays one, canonical (.relu)."""
+    return np.where(np.isnan(a), a.dtype.type(_CANONICAL_NAN), np.where(a > 0, a, a.dtype.type(0)))
+
+
+def maximum(a: Array, b: Array) -> Array:
+    """Return the larger; a NaN loses, two are canonical, and +0 exceeds -0."""
+    return _canonical(np.where((a == 0) & (b == 0) & np.signbit(a), b, np.fmax(a, b)))
+
+
+def minimum(a: Array, b: Array) -> Array:
+    """Return the smaller; a NaN loses, two are canonical, and -0 is below +0."""
+    return _canonical(np.where((a == 0) & (b == 0) & np.signbit(b), b, np.fmin(a, b)))
+
+
+def maximum_nan(a: Array, b: Array) -> Array:
+    """Return the larger; a NaN wins, canonical (.NaN)."""
+    return _canonical(np.where((a == 0) & (b == 0) & np.signbit(a), b, np.maximum(a, b)))
+
+
+def minimum_nan(a: Array, b: Array) -> Array:
+    """Return the smaller; a NaN wins, canonical (.NaN)."""
+    return _canonical(np.where((a == 0) & (b == 0) & np.signbit(b), b, np.minimum(a, b)))
+
+
+def _canonical(a: Array) -> Array:
+    nan = np.isnan(a)
+    return np.where(nan, a.dtype.type(_CANONICAL_NAN), a) if nan.any() else a
+
+
+def xor_sign(result: Array, a: Array, b: Array) -> Array:
+    """Give a result the exclusive or of two signs (.xorsign)."""
+    negative = np.signbit(a) != np.signbit(b)
+    return np.where(negative, -np.abs(result), np.abs(result))
+
+
+# Approximations.
+
+
+def div_approx(a: Array, b: Array) -> Array:
+    """Divide; a divisor above 2**126 gives 0, or NaN of an infinity (div.approx)."""
+    large = (np.abs(b) > np.float32(2.0**126)) & np.isfinite(b)
+    quotient = a / b
+    if not large.any():
+        return quotient
+    lost = np.where(np.isinf(a) | np.isnan(a), _CANONICAL_NAN, np.copysign(np.float32(0), quotient))
+    return np.where(large, lost, quotient)
+
+
+def ex2(a: Array) -> Array:
+    """2 to a power."""
+    return np.exp2(_wide(a)).astype(a.dtype)
+
+
+def lg2(a: Array) -> Array:
+    """Logarithm to base 2."""
+    return np.log2(_wide(a)).astype(a.dtype)
+
+
+def rcp(a: Array) -> Array:
+    """Reciprocal."""
+    return (1.0 / _wide(a)).astype(a.dtype)
+
+
+def rsqrt(a: Array) -> Array:
+    """Reciprocal square root."""
+    return (1.0 / np.sqrt(_wide(a))).astype(a.dtype)
+
+
+def high_word(a: Array) -> Array:
+    """Keep the upper 32 bits of float64, and flush subnormals (rcp.approx.ftz.f64, rsqrt.approx.ftz.f64)."""
+    kept = np.ascontiguousarray(flush(a)).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)
+    result: Array = kept.view(np.float64)
+    return np.where(np.isnan(a), a, result)
+
+
+def tanh(a: Array) -> Array:
+    """Hyperbolic tangent."""
+    return np.tanh(_wide(a)).astype(a.dtype)
+
+
+def sine(a: Array) -> Array:
+    """Sine."""
+    return np.sin(_wide(a)).astype(a.dtype)
+
+
+def cosine(a: Array) -> Array:
+    """Cosine."""
+    return np.cos(_wide(a)).astype(a.dtype)
+
+
+# Integers.
+
+
+def float_to_int(a: Array, kind: str, rounding: str) -> Array:
+    """Round to an integral value and clamp to the type.
+
+    A NaN becomes 0, or with float64 on either side or a 64-bit integer, the integer with only the top bit set.
+    """
+    rounded = round_to_integral(_wide(a), rounding)
+    info = np.iinfo(kind)
+    low, high = float(info.min), float(info.max)
+    nan = np.isnan(rounded)
+    inside = np.where((rounded > low) & (rounded < high), rounded, 0.0).astype(kind)
+    result = np.where(rounded <= low, info.min, np.where(rounded >= high, info.max, inside)).astype(kind)
+    if nan.any():
+        top = a.dtype == np.float64 or info.bits == 64
+        lost = np.array(1 << (info.bits - 1) if top else 0, f"u{info.bits // 8}").astype(kind)
+        result = np.where(nan, lost, result)
+    return result
+
+
+def round_to_integral(a: Array, rounding: str) -> Array:
+    """Round to an integral value of the same type."""
+    return {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[rounding](a).astype(a.dtype)
+
+
+def from_int(a: Array, kind: str, mode: str) -> Array:
+    """Convert an integer to float32 or float64, or to float64 rounded to odd for what is narrower ("odd")."""
+    if a.dtype.itemsize < 8:
+        exact = a.astype(np.float64)
+        return exact if kind in ("f8", "odd") else round_to(exact, kind, mode)
+    if mode == "rn" and kind != "odd":
+        return a.astype(kind)
+    if kind == "f8":
+        return _int_to_float64(a, mode)
+    negative = a < 0
+    magnitude = np.where(negative, -a.view(np.uint64), a.view(np.uint64)) if a.dtype.kind == "i" else a
+    # Eleven bits less leave what float64 holds; whether they were zero is kept in the last bit.
+    low = np.uint64(0x7FF)
+    sticky = np.where(magnitude & low, np.uint64(0x800), np.uint64(0))
+    kept = np.where(magnitude >> np.uint64(53), (magnitude & ~low) | sticky, magnitude).astype(np.float64)
+    odd = np.where(negative, -kept, kept)
+    return odd if kind == "odd" else round_to(odd, kind, mode)
+
+
+def _int_to_float64(a: Array, mode: str) -> Array:
+    result = np.empty(a.shape, np.float64)
+    for position in np.ndindex(a.shape):
+        result[position] = _round_fraction(Fraction(int(a[position])), mode)
+    return result
