@@ -69,7 +69,9 @@ def _in_block(node: ast.AST, scope: str) -> Iterator[tuple[int, str, Change]]:
 
 
 def _skipped(node: ast.AST, name: str) -> bool:
-    """Annotations and decorators say nothing about what a function computes."""
+    """Annotations and decorators say nothing about what a function computes; `strict=` checks our own invariants."""
+    if isinstance(node, ast.keyword) and node.arg == "strict":
+        return True
     return name in ("annotation", "returns", "decorator_list", "type_params", "bases", "keywords") and not isinstance(
         node, ast.Call
     )
