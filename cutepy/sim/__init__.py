@@ -20,6 +20,8 @@ from cutepy.sim.events import (
     BarrierEvent as BarrierEvent,
     CompletionPolicy as CompletionPolicy,
     Observer as Observer,
+    TmaEvent as TmaEvent,
+    WgmmaEvent as WgmmaEvent,
 )
 from cutepy.sim.run import Run as Run, simulate as simulate
 
@@ -37,7 +39,9 @@ __all__ = [
     "Observer",
     "Run",
     "SimulationError",
+    "TmaEvent",
     "TrapError",
     "UnknownInstructionError",
+    "WgmmaEvent",
     "simulate",
 ]

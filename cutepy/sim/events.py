@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from cutepy.layouts.sm90 import TensorMap
 from cutepy.sim.lanes import Array, Ctas, Threads
 
 if TYPE_CHECKING:
     from cutepy.sim.capture import Launch
     from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.wgmma import Shape
 
 Space = Literal["shared", "global", "local"]
 Proxy = Literal["generic", "async", "tensormap"]
@@ -96,6 +98,53 @@ class AsyncOperation:
     done: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class WgmmaEvent:
+    """An MMA as it is issued.
+
+    Attributes
+    ----------
+    shape : cutepy.sim.wgmma.Shape
+        Extents, types, majors.
+    a, b : array of uint64, (CTAs, warpgroups)
+        Descriptors; `a` is None where A comes from registers. An axis along which they are equal has extent 1.
+    instruction : Instruction
+    ctas, threads : Ctas, Threads
+    """
+
+    shape: Shape
+    a: Array | None
+    b: Array
+    instruction: Instruction
+    ctas: Ctas
+    threads: Threads
+
+
+@dataclass(frozen=True, slots=True)
+class TmaEvent:
+    """A tensor copy of one lane as it is issued.
+
+    Attributes
+    ----------
+    operation : "load", "store" or a reduction
+    tensor_map : cutepy.layouts.sm90.TensorMap
+    coordinates : tuple of int
+        Of the box, the contiguous mode first.
+    cta : (int, int, int)
+        The CTA whose shared memory is addressed.
+    shared_address : int
+        Its offset there.
+    instruction : Instruction
+    """
+
+    operation: str
+    tensor_map: TensorMap
+    coordinates: tuple[int, ...]
+    cta: tuple[int, int, int]
+    shared_address: int
+    instruction: Instruction
+
+
 class Observer:
     """See what a kernel does: override what interests you."""
 
@@ -107,6 +156,12 @@ class Observer:
 
     def on_barrier(self, event: BarrierEvent) -> None:
         """See an operation on a barrier."""
+
+    def on_wgmma(self, event: WgmmaEvent) -> None:
+        """See an MMA as it is issued."""
+
+    def on_tma(self, event: TmaEvent) -> None:
+        """See a tensor copy as it is issued."""
 
     def on_issue(self, operation: AsyncOperation) -> None:
         """See an asynchronous operation issued."""

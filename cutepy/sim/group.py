@@ -166,7 +166,9 @@ def split(machine: Machine, g: Group, parts: list[Part], join_block: int) -> lis
     for rows, columns, block in parts:
         row_index = as_index(rows) if len(rows) < g.ctas.count else None
         column_index = as_index(columns) if len(columns) < g.threads.count else None
-        if join is None or join.parent is not g:
+        if block < 0:
+            needed: frozenset[int] = frozenset()
+        elif join is None or join.parent is not g:
             needed = flow.live_in[block]
         else:
             needed = flow.used_between(block, join.block)

@@ -243,6 +243,9 @@ class Machine:
         block = start = g.block
         if block == stop and join is not None and g in join.arrived:
             return False
+        if block == EXIT:
+            self._leave(g)
+            return True
         for count in range(_TURN_BLOCKS):
             if block == stop and join is not None:
                 g.block = block

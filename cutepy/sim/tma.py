@@ -16,7 +16,7 @@ from cutepy.layouts.sm90 import TensorMap
 from cutepy.layouts.sm90.arch import SWIZZLE_BITS
 from cutepy.sim import minifloat
 from cutepy.sim.errors import DescriptorError, MemoryAccessError
-from cutepy.sim.events import AsyncKind, AsyncOperation
+from cutepy.sim.events import AsyncKind, AsyncOperation, TmaEvent
 from cutepy.sim.lanes import Array
 
 if TYPE_CHECKING:
@@ -108,6 +108,8 @@ class TensorCopies:
                 copies.append((box, at, [slot * memory.slot_bytes + offset for slot in slots]))
                 notices += [(slot * memory.slot_bytes + place, box.size_bytes) for slot in slots]
 
+        self._notify("load", i, boxes, targets)
+
         def apply() -> None:
             for box, at, places in copies:
                 self._write_shared(g, i, box, places, self._read_box(g, i, box, at))
@@ -135,6 +137,8 @@ class TensorCopies:
         lanes = 1 if reduction is None and all(x.shape[1] == 1 for x in (source, tensor, *coordinates)) else None
         boxes, sources = self._boxes(g, i, source, tensor, coordinates, lanes)
 
+        self._notify(reduction or "store", i, boxes, sources)
+
         def apply() -> None:
             for (box, at), place in zip(boxes, sources, strict=True):
                 self._write_box(g, i, box, at, self._read_shared(g, i, box, place), reduction)
@@ -151,6 +155,13 @@ class TensorCopies:
         operation = AsyncOperation(kind, i, g.ctas, g.threads, detail, apply)
         self._machine.issue(operation)
         return operation
+
+    def _notify(self, operation: str, i: Instruction, boxes: list[tuple[Box, Coordinates]], places: list[int]) -> None:
+        for (box, at), place in zip(boxes, places, strict=True) if self._machine.observers else ():
+            slot, offset = divmod(place, self._machine.memory.slot_bytes)
+            event = TmaEvent(operation, box.tensor, at, self._machine.residents.coordinate(slot), offset, i)
+            for observer in self._machine.observers:
+                observer.on_tma(event)
 
     def _boxes(
         self,

@@ -27,7 +27,7 @@ from cutepy.layouts.sm90.wgmma import DTYPE_BITS
 from cutepy.sim import minifloat
 from cutepy.sim.effects import accumulators
 from cutepy.sim.errors import DescriptorError, MemoryAccessError, SimulationError, UnknownInstructionError
-from cutepy.sim.events import AsyncOperation
+from cutepy.sim.events import AsyncOperation, WgmmaEvent
 from cutepy.sim.lanes import WARPGROUP, Array, Index
 from cutepy.sim.ptx.model import Immediate, Register
 from cutepy.sim.tables import by_value_and_thread
@@ -191,7 +191,10 @@ class Wgmma:
             tile = g.tiles[shape.registers] = Tile(shape, None if fresh else self._gather(g, shape))
         tile.in_flight += 1
         first = self._fragments(g, shape, a) if isinstance(a, tuple) else _by_warpgroup(a)
-        g.issued.append(Issued(shape, i, first, _by_warpgroup(b), accumulate, tile))
+        second = _by_warpgroup(b)
+        g.issued.append(Issued(shape, i, first, second, accumulate, tile))
+        for observer in self._machine.observers:
+            observer.on_wgmma(WgmmaEvent(shape, None if shape.from_registers else first, second, i, g.ctas, g.threads))
 
     def commit(self, g: Group, i: Instruction) -> None:
         """Close a group of MMAs."""
@@ -366,6 +369,10 @@ class Wgmma:
             gathered = np.take(units, tables[0], axis=1)
         else:
             gathered = np.stack([np.take(units[n], table, axis=0) for n, table in enumerate(tables)])
+        if self._machine.observers:
+            slots = np.arange(memory.shared.size // memory.slot_bytes)[rows]
+            places = np.stack([table.reshape(-1) for table in tables]) * _UNIT + slots[:, None] * memory.slot_bytes
+            memory.observe(g, i, "read", "shared", "async", places, _UNIT)
         bits = DTYPE_BITS[kind]
         values = _to_numbers(np.ascontiguousarray(gathered).view(f"u{bits // 8}"), kind)
         return values if major == "K" else values.swapaxes(2, 3)

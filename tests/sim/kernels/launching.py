@@ -1,0 +1,62 @@
+"""Launch PTX, and our GEMM, in the simulator."""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from cutepy.dsl.execution import LaunchRequest
+from cutepy.sim import CompletionPolicy, Observer, Run
+
+_REGISTERS = ".reg .pred %p<16>; .reg .b16 %h<16>; .reg .b32 %r<64>; .reg .b64 %rd<32>; .reg .f32 %f<32>;"
+
+
+def ptx_module(body: str, parameters: int) -> str:
+    """Wrap statements into an entry `k` whose 64-bit parameters are in %rd0, %rd1 ..."""
+    names = ", ".join(f".param .u64 p{n}" for n in range(parameters))
+    loads = "\n".join(f"ld.param.u64 %rd{n}, [p{n}];" for n in range(parameters))
+    return (
+        '.version 8.8\n.target sm_90a\n.address_size 64\n.file 1 "kernel.py"\n.extern .shared .align 1024 .b8 smem[];\n'
+        f".visible .entry k({names})\n{{\n{_REGISTERS}\n.loc 1 1 0\n{loads}\n{body}\nret;\n}}\n"
+    )
+
+
+def launch(
+    body: str,
+    arrays: Sequence[np.ndarray[Any, Any]] = (),
+    *,
+    block: tuple[int, int, int] = (32, 1, 1),
+    grid: tuple[int, int, int] = (1, 1, 1),
+    cluster: tuple[int, int, int] = (1, 1, 1),
+    smem: int = 0,
+    observers: Sequence[Observer] = (),
+    policy: CompletionPolicy | None = None,
+    known: bool = True,
+) -> Run:
+    """Launch statements once, with the addresses of arrays as parameters."""
+    run = Run(observers, policy)
+    for array in arrays if known else ():
+        run.register(array)
+    cells = [ctypes.c_uint64(array.ctypes.data) for array in arrays]
+    table = (ctypes.c_void_p * max(1, len(cells)))(*(ctypes.addressof(cell) for cell in cells))
+    text = ptx_module(body, len(cells))
+    run.launch(LaunchRequest("k", text, grid, block, cluster, smem, False, 0, ctypes.addressof(table)))
+    return run
+
+
+class EditedPtx:
+    """A backend that changes the PTX of each launch before another backend runs it."""
+
+    def __init__(self, run: Run, edit: Callable[[str], str]) -> None:
+        self._run = run
+        self._edit = edit
+
+    def launch(self, request: LaunchRequest) -> None:
+        edited = self._edit(request.ptx)
+        assert edited != request.ptx
+        self._run.launch(replace(request, ptx=edited))
+
+    def adopt(self, tensor: object) -> None:
+        self._run.adopt(tensor)

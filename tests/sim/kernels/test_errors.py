@@ -1,0 +1,126 @@
+"""What a kernel can do wrong is said, with the line of Python and who did it."""
+
+import numpy as np
+import pytest
+
+from cutepy.sim import (
+    BarrierError,
+    DeadlockError,
+    DescriptorError,
+    LaunchError,
+    MemoryAccessError,
+    SimulationError,
+    TrapError,
+    UnknownInstructionError,
+)
+
+from .launching import launch
+
+OUT = np.zeros(64, "u4")
+
+
+def fails(error, body, *parts, arrays=(OUT,), **options):
+    with pytest.raises(error) as caught:
+        launch(body, arrays, **options)
+    for part in parts:
+        assert part in str(caught.value)
+    return caught.value
+
+
+def test_global_out_of_bounds_names_lane_address_and_line():
+    body = "mov.u32 %r1, %tid.x; mad.wide.u32 %rd1, %r1, 16, %rd0;\n.loc 1 42 3\nst.global.u32 [%rd1], %r1;"
+    error = fails(
+        MemoryAccessError, body, "thread 16 (warp 0) of CTA (0, 0, 0)", "kernel.py:42", "0 bytes past the end"
+    )
+    assert error.instruction.opcode == "st.global.u32"
+
+
+def test_unknown_memory_is_never_touched():
+    fails(MemoryAccessError, "ld.global.u32 %r1, [%rd0];", "not in known memory", known=False)
+
+
+def test_misaligned_access():
+    fails(MemoryAccessError, "ld.global.u32 %r1, [%rd0+2];", "no multiple of 4")
+
+
+def test_shared_out_of_bounds():
+    body = "mov.u32 %r1, smem; st.shared.u32 [%r1+1024], %r1;"
+    fails(MemoryAccessError, body, "beyond the CTA's 1024 bytes", smem=1024)
+
+
+def test_unknown_instruction_only_if_it_is_reached():
+    body = ".loc 1 9 0\nfrobnicate.u32 %r1, %r2;"
+    fails(UnknownInstructionError, body, "frobnicate", "kernel.py:9", "report")
+    launch(f"bra OVER; {body} OVER:", [OUT])
+
+
+def test_trap():
+    fails(TrapError, ".loc 1 5 0\ntrap;", "kernel.py:5")
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"smem": 300_000}, "232448 bytes"),
+        ({"block": (2048, 1, 1)}, "1024 threads"),
+        ({"grid": (6, 1, 1), "cluster": (4, 1, 1)}, "divide the grid"),
+        ({"grid": (32, 1, 1), "cluster": (32, 1, 1)}, "1 to 16 CTAs"),
+        ({"grid": (1, 70000, 1)}, "the grid must be within"),
+    ],
+)
+def test_launch_limits(options, part):
+    fails(LaunchError, "", part, **options)
+
+
+def test_uninitialised_mbarrier():
+    body = "mov.u32 %r1, smem; mbarrier.arrive.shared.b64 _, [%r1];"
+    fails(BarrierError, body, "no initialised mbarrier", smem=64)
+
+
+def test_too_many_arrivals():
+    body = "mov.u32 %r1, smem; mbarrier.init.shared.b64 [%r1], 20; mbarrier.arrive.shared.b64 _, [%r1];"
+    fails(BarrierError, body, "12 arrivals more than the 20", smem=64)
+
+
+def test_deadlock_says_who_waits_for_what():
+    body = """mov.u32 %r1, smem; setp.eq.u32 %p0, %r0, 0; mbarrier.init.shared.b64 [%r1+8], 3;
+    .loc 1 77 0
+    WAIT: mbarrier.try_wait.parity.shared.b64 %p1, [%r1+8], 0;
+    @!%p1 bra WAIT;"""
+    fails(
+        DeadlockError, body, "threads 0-31 of CTA (0, 0, 0)", "mbarrier 0x8", "3 of 3 arrivals", "kernel.py:77", smem=64
+    )
+
+
+def test_deadlock_at_a_named_barrier():
+    body = "mov.u32 %r1, %tid.x; setp.lt.u32 %p0, %r1, 32; @%p0 bra END; bar.sync 1, 96; END:"
+    fails(DeadlockError, body, "barrier 1: 32 of 96 threads arrived", block=(64, 1, 1))
+
+
+def test_endless_loop_is_a_deadlock():
+    fails(
+        DeadlockError,
+        "SPIN: ld.global.u32 %r1, [%rd0]; setp.eq.u32 %p0, %r1, 0; @%p0 bra SPIN;",
+        "a condition in a loop",
+    )
+
+
+def test_wrong_tensor_map():
+    body = """mov.u32 %r1, smem; mbarrier.init.shared.b64 [%r1], 1; mov.u32 %r2, 0;
+    cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1+128], [%rd1, {%r2, %r2}], [%r1];"""
+    big = np.zeros(256, "u1")
+    start = -big.ctypes.data % 64
+    big[:] = 0xFF
+    fails(
+        DescriptorError,
+        f"add.u64 %rd1, %rd0, {start};" + body,
+        "no tensor map",
+        arrays=[big],
+        smem=1024,
+        block=(1, 1, 1),
+    )
+
+
+def test_errors_are_one_family():
+    for error in (BarrierError, DeadlockError, DescriptorError, LaunchError, MemoryAccessError, TrapError):
+        assert issubclass(error, SimulationError)

@@ -1,0 +1,197 @@
+"""Our GEMM in the simulator: right on every path, and wrong where a wait is missing and completion is late."""
+
+import itertools
+import re
+
+import pytest
+import torch
+
+from cutepy.layouts import ComposedLayout, Layout, Swizzle, composition, make_layout
+from cutepy.sim import AsyncOperation, CompletionPolicy, Observer, Run, simulate
+
+from .launching import EditedPtx
+
+pytestmark = pytest.mark.dsl
+
+cutlass = pytest.importorskip("cutlass")
+
+
+def configuration(**options):
+    from cutepy.kernels.gemm.config import GemmConfig, GemmSignature
+
+    names = ("a_dtype", "b_dtype", "out_dtype", "a_major", "b_major", "out_major")
+    signature = {"a_dtype": "float16", "b_dtype": "float16", "out_dtype": "float32"}
+    signature |= {name: options.pop(name) for name in names if name in options}
+    tile = {"tile_m": 128, "tile_n": 128, "warpgroups": 2} | options
+    return GemmConfig(signature=GemmSignature(**signature), **tile), signature
+
+
+def compiled(**options):
+    from cutepy.kernels.gemm.op import compile_gemm
+
+    config, signature = configuration(**options)
+    return compile_gemm(config), signature
+
+
+def matrix(rows, columns, dtype, last):
+    """Small integers: every sum is exact in float32."""
+    values = torch.randint(-3, 4, (rows, columns)).to(getattr(torch, dtype))
+    return values.contiguous() if last else values.t().contiguous().t()
+
+
+def multiply(function, signature, run, m, n, k, sms=132):
+    from cutepy.dsl.compile import ABSENT, Int32Argument, MatrixArgument, StreamArgument
+
+    torch.manual_seed(3)
+    a = matrix(m, k, signature["a_dtype"], signature.get("a_major", "k") == "k")
+    b = matrix(n, k, signature["b_dtype"], signature.get("b_major", "k") == "k")
+    d = matrix(m, n, signature["out_dtype"], signature.get("out_major", "row") == "row")
+
+    def argument(t):
+        run.register(t)
+        return MatrixArgument(t.data_ptr(), *t.shape, t.stride(0) if t.stride(1) == 1 else t.stride(1))
+
+    function(argument(a), argument(b), ABSENT, argument(d), Int32Argument(sms), StreamArgument(0))
+    return d, (a.float() @ b.float().t()).to(d.dtype)
+
+
+CASES = {
+    "tails": ((200, 136, 72), {}),
+    "bf16": ((128, 128, 128), {"a_dtype": "bfloat16", "b_dtype": "bfloat16"}),
+    "mn-major": ((136, 264, 128), {"a_major": "mn", "b_major": "mn", "out_major": "col"}),
+    "fp8": ((128, 128, 256), {"a_dtype": "float8_e4m3fn", "b_dtype": "float8_e5m2"}),
+    "multicast": ((256, 256, 128), {"cluster_m": 2, "cluster_n": 2}),
+    "persistent": ((300, 520, 64), {"sms": 3}),
+    "one warpgroup": ((256, 128, 128), {"warpgroups": 1}),
+}
+
+
+@pytest.mark.parametrize(("shape", "options"), CASES.values(), ids=CASES)
+def test_exact_sums(shape, options):
+    options = dict(options)
+    sms = options.pop("sms", 132)
+    with simulate() as run:
+        function, signature = compiled(**options)
+        got, expected = multiply(function, signature, run, *shape, sms=sms)
+    assert torch.equal(got, expected)
+    assert run.launches[0].stats["wgmma"] > 0
+
+
+class Late(CompletionPolicy):
+    """Complete nothing before somebody waits for it; then the youngest first."""
+
+    def completes_at_issue(self, operation: AsyncOperation) -> bool:
+        return False
+
+    def choose(self, pending):
+        return len(pending) - 1
+
+
+class Kinds(Observer):
+    """Count what an observer sees."""
+
+    def __init__(self):
+        self.issued, self.completed, self.accesses, self.barriers = [], [], [], []
+
+    def on_issue(self, operation):
+        self.issued.append(operation)
+
+    def on_complete(self, operation):
+        self.completed.append(operation)
+
+    def on_access(self, access):
+        self.accesses.append(access)
+
+    def on_barrier(self, event):
+        self.barriers.append(event)
+
+
+def test_late_completion_changes_nothing_in_a_correct_kernel():
+    with simulate(policy=Late()) as run:
+        function, signature = compiled()
+        got, expected = multiply(function, signature, run, 256, 256, 256)
+    assert torch.equal(got, expected)
+
+
+def without_waits(ptx: str) -> str:
+    return re.sub(r"wgmma\.wait_group\.sync\.aligned\s+\d+;", "", ptx)
+
+
+@pytest.mark.parametrize("policy", [None, Late()], ids=["at once", "late"])
+def test_a_gemm_without_wait_group_is_wrong_if_its_mmas_complete_late(policy):
+    from cutepy.dsl.execution import executing_on
+
+    observer = Kinds()
+    run = Run([observer], policy)
+    with executing_on(EditedPtx(run, without_waits)):
+        function, signature = compiled()
+        got, expected = multiply(function, signature, run, 128, 128, 256)
+    assert torch.equal(got, expected) == (policy is None)
+    assert {o.kind for o in observer.issued} == {"tma_load", "tma_store", "wgmma"}
+
+
+def test_an_observer_sees_who_did_what_where_and_at_which_line():
+    observer = Kinds()
+    with simulate(observers=[observer]) as run:
+        function, signature = compiled()
+        multiply(function, signature, run, 128, 128, 128)
+    assert len(observer.issued) == len(observer.completed) > 0
+    loads = [o for o in observer.issued if o.kind == "tma_load"]
+    assert {(o.ctas.count, o.threads.count) for o in loads} == {(1, 1)}
+    assert all(o.instruction.source.file.endswith(".py") for o in loads)
+    written = sum(
+        a.size_bytes * a.addresses.size for a in observer.accesses if a.proxy == "async" and a.operation == "write"
+    )
+    assert written == 2 * 128 * 128 * 2
+    assert {"init", "wait", "arrive", "complete_tx", "expect_tx"} <= {e.operation for e in observer.barriers}
+
+
+class Descriptors(Observer):
+    """Keep the descriptors of every MMA and the boxes of every copy."""
+
+    def __init__(self):
+        self.a, self.b, self.copies = set(), set(), []
+
+    def on_wgmma(self, event):
+        self.a.update(event.a.reshape(-1).tolist())
+        self.b.update(event.b.reshape(-1).tolist())
+
+    def on_tma(self, event):
+        self.copies.append(event)
+
+
+@pytest.mark.parametrize(("major", "option"), [("K", "k"), ("MN", "mn")])
+def test_every_descriptor_is_that_of_make_gmma_desc(major, option):
+    from cutepy.layouts.sm90 import make_gmma_desc
+
+    observer = Descriptors()
+    with simulate(observers=[observer]) as run:
+        function, signature = compiled(a_major=option, b_major=option, stages=2)
+        multiply(function, signature, run, 128, 128, 256)
+    config = configuration(a_major=option, b_major=option, stages=2)[0]
+    base = 0
+    for words, layout, extent in ((observer.a, config.a_layout, 64), (observer.b, config.b_layout, 128)):
+        expected = set()
+        for stage, block, k in itertools.product(range(2), range(128 // extent), range(0, 64, 16)):
+            tile, offset = mma_tile(layout, extent, block, k, stage)
+            expected.add(int(make_gmma_desc(tile, major=major, bits=16, start_address=base + offset)))
+        assert words == expected
+        base += 2 * 128 * 64 * 2
+
+
+def mma_tile(staged, extent, block, k, stage):
+    """Return the layout of one MMA's operand, and its offset in bytes, of a staged (128, 64, stages) layout."""
+    plain = staged.layoutA
+    rows = composition(plain[0], Layout(extent, 1))
+    columns = composition(plain[1], Layout(16, 1))
+    return ComposedLayout(Swizzle(3, 4, 3), 0, make_layout(rows, columns)), plain(block * extent, k, stage) * 2
+
+
+def test_an_observer_sees_each_box():
+    observer = Descriptors()
+    with simulate(observers=[observer]) as run:
+        function, signature = compiled()
+        multiply(function, signature, run, 128, 128, 128)
+    loads = [c for c in observer.copies if c.operation == "load"]
+    assert sorted(c.coordinates for c in loads) == [(0, 0), (0, 0), (64, 0), (64, 0)]
+    assert all(c.tensor_map.swizzle == "SW128" and c.tensor_map.box == (64, 128) for c in loads)
