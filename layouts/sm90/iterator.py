@@ -39,6 +39,9 @@ class GmmaDescriptorIterator:
         Extents of one MMA along MN and K: (64, 16) for A of ``SM90_64x128x16_...``, (128, 16) for its B.
     base_address : int
         Bytes at which the operand starts in shared memory.
+    partition : Layout, optional
+        The part of the operand to walk, by MMAs and in elements, CuTe's ``tCsA``: (MMA, blocks MN, blocks K, stage).
+        Default: all of it, as one warpgroup sees it.
 
     Raises
     ------
@@ -62,8 +65,7 @@ class GmmaDescriptorIterator:
     bits: int = field(kw_only=True)
     mma_shape: tuple[int, int] = field(kw_only=True)
     base_address: int = field(default=0, kw_only=True)
-    partition: Layout = field(init=False, compare=False)
-    """The operand by MMAs, in elements: what CuTe's ``tCsA`` is."""
+    partition: Layout = field(default=None, kw_only=True)  # type: ignore[assignment]  # set in __post_init__
     first: GmmaDescriptor = field(init=False, compare=False)
     """The descriptor of the first MMA tile of the first stage."""
     layout: Layout = field(init=False, compare=False)
@@ -78,7 +80,7 @@ class GmmaDescriptorIterator:
         if parts.offset_elems:
             raise LayoutError("GmmaDescriptorIterator", operands, "the layout must have offset 0", "pass base_address=")
         try:
-            partition = partition_smem(parts.tile, self.mma_shape)
+            partition = self.partition or partition_smem(parts.tile, self.mma_shape)
         except LayoutError as error:
             raise error.within("GmmaDescriptorIterator", operands) from error
         tile = partition[0] if isinstance(smem, Layout) else ComposedLayout(smem.layoutB, 0, partition[0])

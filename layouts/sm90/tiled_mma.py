@@ -19,6 +19,7 @@ from ..modes import rank
 from ..notation import to_text
 from ..tiling import tiled_product
 from .arch import Major
+from .gmma import split_swizzle
 from .iterator import GmmaDescriptorIterator
 from .thrfrg import on_tile, slice_thread, thrfrg
 from .wgmma import WgmmaTraits
@@ -152,9 +153,10 @@ class TiledMMA:
         smem_layout: AnyLayout,
         *,
         major: Major,
+        thread: int = 0,
         base_address: int = 0,
     ) -> GmmaDescriptorIterator:
-        """Return the descriptors of A in shared memory, (M, K, ...), for the first warpgroup: CuTe's ``tCrA``.
+        """Return the descriptors of A in shared memory, (M, K, ...), for the warpgroup of `thread`: CuTe's ``tCrA``.
 
         Raises
         ------
@@ -164,16 +166,17 @@ class TiledMMA:
         m, _, k = self.traits.shape_mnk
         if self.traits.a_source != "smem":
             raise LayoutError("descriptors_A", (self.traits.name,), "A comes from registers (RS)", "take fragment_A")
-        return self._descriptors("A", smem_layout, major, (m, k), base_address)
+        return self._descriptors("A", smem_layout, major, (m, k), thread, base_address)
 
     def descriptors_B(
         self,
         smem_layout: AnyLayout,
         *,
         major: Major,
+        thread: int = 0,
         base_address: int = 0,
     ) -> GmmaDescriptorIterator:
-        """Return the descriptors of B in shared memory, (N, K, ...), for the first warpgroup: CuTe's ``tCrB``.
+        """Return the descriptors of B in shared memory, (N, K, ...), for the warpgroup of `thread`: CuTe's ``tCrB``.
 
         Raises
         ------
@@ -181,7 +184,7 @@ class TiledMMA:
             If the atom does not take B of this major.
         """
         _, n, k = self.traits.shape_mnk
-        return self._descriptors("B", smem_layout, major, (n, k), base_address)
+        return self._descriptors("B", smem_layout, major, (n, k), thread, base_address)
 
     def get_layoutA_TV(self) -> Layout:
         """Return (thread, value) -> colexicographic index in the tile (M, K)."""
@@ -246,6 +249,7 @@ class TiledMMA:
         smem_layout: AnyLayout,
         major: Major,
         mma_shape: tuple[int, int],
+        thread: int,
         base_address: int,
     ) -> GmmaDescriptorIterator:
         traits = self.traits
@@ -257,8 +261,16 @@ class TiledMMA:
                 f"the hardware takes {operand} of {traits.name} {' or '.join(majors)}-major only, got {major}",
                 "only 16-bit operands may be MN-major",
             )
+        name = f"descriptors_{operand}"
+        tile = split_swizzle(name, smem_layout, bits).tile
+        partition, offset_elems = self._partition(operand, tile, thread)
         return GmmaDescriptorIterator(
-            smem_layout, major=major, bits=bits, mma_shape=mma_shape, base_address=base_address
+            smem_layout,
+            major=major,
+            bits=bits,
+            mma_shape=mma_shape,
+            base_address=base_address + offset_elems * bits // 8,
+            partition=partition,
         )
 
     def _layout_tv(self, operand: Operand, tiles: Tiler) -> Layout:

@@ -121,6 +121,18 @@ def test_descriptors_of_the_operands():
     assert mma.descriptors_A(smem, major="K", base_address=0x400)[0, 0, 0].start_address == 0x400
 
 
+@pytest.mark.parametrize("major", ["K", "MN"])
+def test_each_warpgroup_walks_the_descriptors_of_its_own_rows(major):
+    mma = sm90.TiledMMA(sm90.wgmma_traits("SM90_64x32x16_F32F16F16_SS"), Layout((2, 1, 1)))
+    smem = tile_to_shape(sm90.gmma_layout_atom(major, "SW128", 16), (256, 64, 2))
+    both = sm90.GmmaDescriptorIterator(smem, major=major, bits=16, mma_shape=(64, 16))
+    for warpgroup in (0, 1):
+        own = mma.descriptors_A(smem, major=major, thread=128 * warpgroup)
+        assert own.layout[1].size() == 2
+        assert all(own[i, k, 1] == both[2 * i + warpgroup, k, 1] for i in range(2) for k in range(4))
+        assert mma.descriptors_B(smem, major=major, thread=128 * warpgroup)[3, 1, 0].start_address < 2**18
+
+
 @pytest.mark.parametrize(
     ("name", "operand", "message"),
     [
