@@ -11,11 +11,16 @@ Examples
 
 import importlib
 import os
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cutepy.sim import simulate as simulate
 
 __version__ = "0.1.0"
 
 _LINKS = ("layouts", "kernels")
+_FUNCTIONS = {"simulate": "sim"}
+"""Public function -> the room it lives in."""
 
 __all__ = ["__version__"]
 
@@ -44,13 +49,15 @@ def _rooms() -> list[str]:
     return [module.name for module in pkgutil.iter_modules(__path__) if module.ispkg]
 
 
-def __getattr__(name: str) -> ModuleType:
-    """Import a room of the package on first use (PEP 562)."""
+def __getattr__(name: str) -> Any:  # noqa: ANN401
+    """Import a room of the package, or a function of one, on first use (PEP 562)."""
+    if name in _FUNCTIONS:
+        return getattr(importlib.import_module(f"{__name__}.{_FUNCTIONS[name]}"), name)
     if not name.startswith("_") and name in _rooms():
         return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(_rooms())}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join([*_FUNCTIONS, *_rooms()])}")
 
 
 def __dir__() -> list[str]:
-    """Name the rooms too, so that completion finds them before their first use."""
-    return sorted({*globals(), *_rooms()})
+    """Name the rooms and functions too, so that completion finds them before their first use."""
+    return sorted({*globals(), *_FUNCTIONS, *_rooms()})

@@ -7,6 +7,7 @@ CUDA C++ Programming Guide, "Compute Capabilities": limits of 9.0. PTX ISA, "Per
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -43,7 +44,10 @@ class Launch:
     stream : int
     ptx : str
     stats : dict
-        Counts of the run, once it has ended.
+        Counts of the run, once it has ended: MMAs of a warpgroup, tensor copies and their bytes, how often a group of
+        lanes had to wait, how often one parted.
+    instructions : Counter
+        Instructions that warps executed, by the first part of their opcode.
     """
 
     kernel: str
@@ -62,6 +66,7 @@ class Launch:
     variables: tuple[tuple[Variable, Array], ...] = field(default=(), repr=False)
     local_bytes: int = field(default=0, repr=False)
     stats: dict[str, int] = field(default_factory=dict)
+    instructions: Counter[str] = field(default_factory=Counter, repr=False)
 
     @property
     def slot_bytes(self) -> int:

@@ -12,6 +12,7 @@ PTX ISA, "Programming Model", "PTX Machine Model".
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -77,7 +78,8 @@ class Machine:
         self.policy = policy
         self.changes = 0
         self.pending: list[AsyncOperation] = []
-        self.stats = {"blocks": 0, "splits": 0, "wgmma": 0, "tma": 0}
+        self.stats = {"splits": 0, "wgmma": 0, "tma": 0, "tma_bytes": 0, "barrier_waits": 0}
+        self._executed = [0] * len(program.blocks)
         self._numbers = 0
         self._time = 0
         self._thread_sets: dict[bytes, Threads] = {}
@@ -154,6 +156,15 @@ class Machine:
         operation.apply()
         for observer in self.observers:
             observer.on_complete(operation)
+
+    def instructions(self) -> Counter[str]:
+        """Count the instructions that warps have executed, by the first part of their opcode."""
+        count: Counter[str] = Counter()
+        for times, block in zip(self._executed, self.program.flow.blocks, strict=True):
+            branches = [] if block.branch is None else [block.branch]
+            for i in (*block.instructions, *branches) if times else ():
+                count[i.parts[0]] += times
+        return count
 
     def next_number(self) -> int:
         """Return the number of a new group."""
@@ -238,6 +249,7 @@ class Machine:
     def _turn(self, g: Group) -> bool:
         """Run a group until it waits, parts, meets others or ends; tells whether it got anywhere."""
         functions = self.program.blocks
+        warps = g.ctas.count * len(g.threads.warps)
         join = g.join
         stop = join.block if join is not None else EXIT
         block = start = g.block
@@ -252,9 +264,12 @@ class Machine:
                 self._arrive(g, join)
                 return True
             g.block = block
+            self._executed[block] += warps
             block = functions[block](g, g.registers, self)
             if block < 0:
                 if block == PARKED:
+                    self._executed[g.block] -= warps
+                    self.stats["barrier_waits"] += 1
                     return count > 0 or g.block != start
                 if block == EXIT:
                     self._leave(g)

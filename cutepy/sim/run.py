@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -37,6 +38,11 @@ class Run:
         self._observers = tuple(observers)
         self._policy = policy
         self._memory = GlobalMemory()
+
+    @property
+    def instructions(self) -> Counter[str]:
+        """Instructions that warps executed, by the first part of their opcode, over all launches."""
+        return sum((launch.instructions for launch in self.launches), Counter())
 
     @property
     def stats(self) -> dict[str, int]:
@@ -79,6 +85,7 @@ class Run:
         for blocks in _waves(launch):
             machine.run(blocks)
         launch.stats = machine.stats
+        launch.instructions = machine.instructions()
 
 
 def _waves(launch: Launch) -> list[np.ndarray[Any, np.dtype[np.intp]]]:

@@ -150,6 +150,7 @@ class TensorCopies:
 
     def _issue(self, kind: AsyncKind, g: Group, i: Instruction, boxes: list[Any], apply: Any) -> AsyncOperation:  # noqa: ANN401
         self._machine.stats["tma"] += len(boxes)
+        self._machine.stats["tma_bytes"] += sum(box.size_bytes for box, _ in boxes)
         box, at = boxes[0]
         detail = f"{box.size_bytes} bytes at {at} of the tensor at {box.tensor.global_address:#x}"
         operation = AsyncOperation(kind, i, g.ctas, g.threads, detail, apply)
