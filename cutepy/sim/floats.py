@@ -198,6 +198,8 @@ def _lane_by_lane(operation: str, mode: str, *operands: Array) -> Array:
     result = np.array(_NUMPY[operation](*wide), np.float64)
     for position in np.ndindex(result.shape):
         lane = tuple(float(x[position]) for x in wide)
+        if operation == "fma" and np.isinf(lane[2]) and all(np.isfinite(lane[:2])):
+            result[position] = lane[2]
         if not all(np.isfinite(lane)) or (operation in ("div", "rcp") and lane[-1] == 0):
             continue
         if operation == "sqrt":
@@ -285,27 +287,30 @@ def relu(a: Array) -> Array:
 
 def maximum(a: Array, b: Array) -> Array:
     """Return the larger; a NaN loses, two are canonical, and +0 exceeds -0."""
-    return _canonical(np.where((a == 0) & (b == 0) & np.signbit(a), b, np.fmax(a, b)))
+    return _settled(np.fmax(a, b), a, b, True)
 
 
 def minimum(a: Array, b: Array) -> Array:
     """Return the smaller; a NaN loses, two are canonical, and -0 is below +0."""
-    return _canonical(np.where((a == 0) & (b == 0) & np.signbit(b), b, np.fmin(a, b)))
+    return _settled(np.fmin(a, b), a, b, False)
 
 
 def maximum_nan(a: Array, b: Array) -> Array:
     """Return the larger; a NaN wins, canonical (.NaN)."""
-    return _canonical(np.where((a == 0) & (b == 0) & np.signbit(a), b, np.maximum(a, b)))
+    return _settled(np.maximum(a, b), a, b, True)
 
 
 def minimum_nan(a: Array, b: Array) -> Array:
     """Return the smaller; a NaN wins, canonical (.NaN)."""
-    return _canonical(np.where((a == 0) & (b == 0) & np.signbit(b), b, np.minimum(a, b)))
+    return _settled(np.minimum(a, b), a, b, False)
 
 
-def _canonical(a: Array) -> Array:
-    nan = np.isnan(a)
-    return np.where(nan, a.dtype.type(_CANONICAL_NAN), a) if nan.any() else a
+def _settled(found: Array, a: Array, b: Array, larger: bool) -> Array:
+    """Settle which of two zeros it is, and make NaNs canonical."""
+    if not found.all():
+        found = np.where((a == 0) & (b == 0), np.where(np.signbit(a) == larger, b, a), found)
+    nan = np.isnan(found)
+    return np.where(nan, found.dtype.type(_CANONICAL_NAN), found) if nan.any() else found
 
 
 def xor_sign(result: Array, a: Array, b: Array) -> Array:

@@ -58,7 +58,7 @@ _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.M)
 _FILE_REF = re.compile(
     r"\s*\.(reqntid|maxntid|minnctapersm|maxnctapersm|explicitcluster|reqnctapercluster|maxclusterrank)\s*([\d,\s]*)"
 )
-_INTEGER = re.compile(r"[-+]?\s*(?:0[xX][0-9a-fA-F]+|\d+)U?$")
+_INTEGER = re.compile(r"([-+]?)\s*(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
 _SPECIALS = frozenset(
     """tid ntid laneid warpid nwarpid ctaid nctaid smid nsmid gridid clusterid nclusterid cluster_ctaid cluster_nctaid
     cluster_ctarank cluster_nctarank is_explicit_cluster clock clock64 clock_hi globaltimer globaltimer_lo
@@ -321,8 +321,11 @@ def _immediate(text: str) -> Immediate:
         return Immediate(int(text[2:], 16), 32)
     if text[:2] in ("0d", "0D") and len(text) == 18:
         return Immediate(int(text[2:], 16), 64)
-    if _INTEGER.match(text):
-        return Immediate(int(text.rstrip("U"), 0))
+    match = _INTEGER.match(text)
+    if match:
+        digits = match[2]
+        octal = digits[0] == "0" and digits.isdigit()
+        return Immediate(int(match[1] + digits, 8 if octal else 0))
     try:
         return Immediate(int.from_bytes(struct.pack("<d", float(text)), "little"), 64)
     except ValueError:
