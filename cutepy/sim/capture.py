@@ -43,6 +43,8 @@ class Launch:
         By PTX name, byte for byte.
     stream : int
     ptx : str
+    printf : str
+        What the kernel printed.
     stats : dict
         Counts of the run, once it has ended: MMAs of a warpgroup, tensor copies and their bytes, how often a group of
         lanes had to wait, how often one parted.
@@ -66,6 +68,7 @@ class Launch:
     variables: tuple[tuple[Variable, Array], ...] = field(default=(), repr=False)
     local_bytes: int = field(default=0, repr=False)
     stats: dict[str, int] = field(default_factory=dict)
+    printf: str = field(default="", repr=False)
     instructions: Counter[str] = field(default_factory=Counter, repr=False)
 
     @property

@@ -31,6 +31,7 @@ from cutepy.sim.lanes import Array, Ctas, Residents, Threads
 from cutepy.sim.matrix import MatrixAccess
 from cutepy.sim.mbarriers import Mbarriers
 from cutepy.sim.memory import GlobalMemory, Memory
+from cutepy.sim.printing import Printing
 from cutepy.sim.tensormaps import TensorMaps
 from cutepy.sim.tma import TensorCopies
 from cutepy.sim.translate import Program
@@ -97,6 +98,7 @@ class Machine:
         self.tma = TensorCopies(self)
         self.bulk = BulkCopies(self)
         self.copies = ThreadCopies(self)
+        self.printing = Printing(self)
         self.uniform = _uniform_registers(launch)
         self.symbols = {
             name: np.array([[address]], np.uint64)

@@ -40,6 +40,11 @@ class Run:
         self._memory = GlobalMemory()
 
     @property
+    def printf(self) -> str:
+        """What kernels have printed."""
+        return "".join(launch.printf for launch in self.launches)
+
+    @property
     def instructions(self) -> Counter[str]:
         """Instructions that warps executed, by the first part of their opcode, over all launches."""
         return sum((launch.instructions for launch in self.launches), Counter())
@@ -82,10 +87,13 @@ class Run:
         for observer in self._observers:
             observer.on_launch(launch)
         machine = Machine(program, launch, self._memory, self._observers, self._policy)
-        for blocks in _waves(launch):
-            machine.run(blocks)
-        launch.stats = machine.stats
-        launch.instructions = machine.instructions()
+        try:
+            for blocks in _waves(launch):
+                machine.run(blocks)
+        finally:
+            launch.stats = machine.stats
+            launch.instructions = machine.instructions()
+            launch.printf = "".join(machine.printing.text)
 
 
 def _waves(launch: Launch) -> list[np.ndarray[Any, np.dtype[np.intp]]]:

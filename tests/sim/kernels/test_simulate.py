@@ -89,10 +89,28 @@ def beyond(a: cute.Tensor):
 
 
 def test_an_error_names_the_line_of_python():
-    lines = open(__file__).read().splitlines()  # noqa: PTH123
+    lines = Path(__file__).read_text().splitlines()
     number = next(n for n, line in enumerate(lines, 1) if "the line that is named" in line)
     with cutepy.simulate(), pytest.raises(MemoryAccessError, match=rf"test_simulate\.py:{number}\b"):
         beyond(torch.zeros(100))
+
+
+@cute.kernel
+def print_kernel(a: cute.Tensor):
+    i = cute.arch.thread_idx()[0]
+    if i < 2:
+        cute.printf("%d is %f, 100%%\n", i, a[i])
+
+
+@cute.jit
+def print_two(a: cute.Tensor):
+    print_kernel(a).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+def test_printf():
+    with cutepy.simulate() as run:
+        print_two(torch.tensor([1.5, -2.0]))
+    assert run.printf.split() == "0 is 1.500000, 100% 1 is -2.000000, 100%".split()
 
 
 def test_what_was_wrapped_is_restored():
