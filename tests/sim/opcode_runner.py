@@ -214,4 +214,4 @@ def _assemble(text: str) -> None:
         command = [os.environ["CUTEPY_TEST_PTXAS"], "-arch=sm_90a", str(path), "-o", str(path.with_suffix(".cubin"))]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise AssertionError(f"ptxas: {done.stdout}{done.stderr}\n{text}")
+        raise AssertionError(f"ptxas: {(done.stdout + done.stderr).splitlines()[0]}")

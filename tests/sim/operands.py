@@ -11,7 +11,15 @@ import numpy as np
 KINDS = {"s16": "i2", "u16": "u2", "s32": "i4", "u32": "u4", "s64": "i8", "u64": "u8"}
 KINDS |= {"b16": "u2", "b32": "u4", "b64": "u8", "f16": "u2", "bf16": "u2", "f32": "u4", "f64": "u8"}
 KINDS |= {"f16x2": "u4", "bf16x2": "u4", "s8": "i1", "u8": "u1"}
-_FORMATS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52), "tf32": (8, 10), "e4m3": (4, 3), "e5m2": (5, 2)}
+_FORMATS = {
+    "f16": (5, 10),
+    "bf16": (8, 7),
+    "f32": (8, 23),
+    "f64": (11, 52),
+    "tf32": (8, 10),
+    "e4m3": (4, 3),
+    "e5m2": (5, 2),
+}
 
 
 def generator(name: str) -> np.random.Generator:
@@ -22,7 +30,23 @@ def generator(name: str) -> np.random.Generator:
 def integers(kind: str, count: int, name: str, seed: int = 0) -> np.ndarray[Any, Any]:
     """Return integers of a numpy kind: bounds, small ones, powers of two and their neighbours, then random bits."""
     bits = 8 * np.dtype(kind).itemsize
-    edges = [0, 1, 2, 3, 7, 31, 32, 33, 63, 64, 255, (1 << bits - 1) - 1, 1 << bits - 1, (1 << bits) - 1, (1 << bits) - 2]
+    edges = [
+        0,
+        1,
+        2,
+        3,
+        7,
+        31,
+        32,
+        33,
+        63,
+        64,
+        255,
+        (1 << bits - 1) - 1,
+        1 << bits - 1,
+        (1 << bits) - 1,
+        (1 << bits) - 2,
+    ]
     edges += [1 << bits // 2, (1 << bits // 2) - 1]
     rng = generator(f"{name}{kind}{seed}")
     masked = np.array([e & (1 << bits) - 1 for e in edges], f"u{bits // 8}")
@@ -36,7 +60,19 @@ def float_bits(kind: str, count: int, name: str, seed: int = 0) -> np.ndarray[An
     exponent, mantissa = _FORMATS[kind]
     one = (1 << exponent - 1) - 1 << mantissa
     top = ((1 << exponent) - 1) << mantissa
-    edges = [0, 1, 2, (1 << mantissa) - 1, 1 << mantissa, one, one + 1, one - 1, one + (1 << mantissa - 1), top - 1, top]
+    edges = [
+        0,
+        1,
+        2,
+        (1 << mantissa) - 1,
+        1 << mantissa,
+        one,
+        one + 1,
+        one - 1,
+        one + (1 << mantissa - 1),
+        top - 1,
+        top,
+    ]
     edges += [top | 1 << mantissa - 1, top - (1 << mantissa), one + (1 << mantissa)]
     sign = 1 << exponent + mantissa
     rng = generator(f"{name}{kind}{seed}")

@@ -106,8 +106,12 @@ def reference(name, kind, lane, mode="rn", ftz=False, sat=False, relu=False):
 
 ARITY = {"add": 2, "sub": 2, "mul": 2, "div": 2, "fma": 3, "mad": 3, "rcp": 1, "sqrt": 1}
 EXACT = [f"{op}.f32" for op in ("add", "sub", "mul")] + ["mad.rn.f32", "mad.rm.f64"]
-EXACT += [f"{op}.{m}.f32" for op in ("add", "sub", "mul", "div", "fma", "rcp", "sqrt") for m in ("rn", "rz", "rm", "rp")]
-EXACT += [f"{op}.{m}.f64" for op in ("add", "sub", "mul", "div", "fma", "rcp", "sqrt") for m in ("rn", "rz", "rm", "rp")]
+EXACT += [
+    f"{op}.{m}.f32" for op in ("add", "sub", "mul", "div", "fma", "rcp", "sqrt") for m in ("rn", "rz", "rm", "rp")
+]
+EXACT += [
+    f"{op}.{m}.f64" for op in ("add", "sub", "mul", "div", "fma", "rcp", "sqrt") for m in ("rn", "rz", "rm", "rp")
+]
 EXACT += [f"{op}.rn.ftz.f32" for op in ("add", "sub", "mul", "div", "fma", "rcp", "sqrt")]
 EXACT += [f"{op}.ftz.f32" for op in ("add", "sub", "mul")] + ["fma.rp.ftz.f32", "div.rz.ftz.f32"]
 EXACT += ["add.sat.f32", "sub.rz.sat.f32", "mul.ftz.sat.f32", "fma.rn.sat.f32", "fma.rm.ftz.sat.f32"]
@@ -155,7 +159,9 @@ def test_min_max(operation, kind, modifiers):
     count = 2 * COUNT if kind.endswith("x2") else COUNT
     a, b = (float_bits(name, count, spelling, n) for n in range(2))
     b[::9] = a[::9] ^ np.array(1 << 8 * a.itemsize - 1, a.dtype)
-    inputs = [x.view("u4") if kind.endswith("x2") else x.view(f"f{x.itemsize}") if x.itemsize > 2 else x for x in (a, b)]
+    inputs = [
+        x.view("u4") if kind.endswith("x2") else x.view(f"f{x.itemsize}") if x.itemsize > 2 else x for x in (a, b)
+    ]
     got = apply(f"{spelling} %d, %a, %b;", *inputs, out=inputs[0].dtype.str[1:]).view(a.dtype)
     sign = 1 << 8 * a.itemsize - 1
     expected = []
@@ -225,7 +231,9 @@ def angles(count):
 
 
 def positive(count):
-    return np.ldexp(np.random.default_rng(6).uniform(1, 2, count), np.random.default_rng(7).integers(-100, 100, count)).astype("f4")
+    return np.ldexp(
+        np.random.default_rng(6).uniform(1, 2, count), np.random.default_rng(7).integers(-100, 100, count)
+    ).astype("f4")
 
 
 # Errors by PTX ISA 8.7: relative, absolute or in units of the last place.
@@ -236,15 +244,35 @@ APPROXIMATE = {
     "rsqrt.approx.ftz.f32": (positive, lambda x: 1 / math.sqrt(x), "relative", 2.0**-22.9),
     "sqrt.approx.f32": (positive, math.sqrt, "relative", 2.0**-23),
     "sqrt.approx.ftz.f32": (positive, math.sqrt, "relative", 2.0**-23),
-    "lg2.approx.f32": (lambda n: np.random.default_rng(8).uniform(0.5, 2, n).astype("f4"), math.log2, "absolute", 2.0**-22),
+    "lg2.approx.f32": (
+        lambda n: np.random.default_rng(8).uniform(0.5, 2, n).astype("f4"),
+        math.log2,
+        "absolute",
+        2.0**-22,
+    ),
     "lg2.approx.ftz.f32": (positive, math.log2, "relative", 2.0**-22),
-    "ex2.approx.f32": (lambda n: np.random.default_rng(9).uniform(-120, 120, n).astype("f4"), lambda x: 2.0**x, "ulp", 2),
-    "ex2.approx.ftz.f32": (lambda n: np.random.default_rng(9).uniform(-120, 120, n).astype("f4"), lambda x: 2.0**x, "ulp", 2),
+    "ex2.approx.f32": (
+        lambda n: np.random.default_rng(9).uniform(-120, 120, n).astype("f4"),
+        lambda x: 2.0**x,
+        "ulp",
+        2,
+    ),
+    "ex2.approx.ftz.f32": (
+        lambda n: np.random.default_rng(9).uniform(-120, 120, n).astype("f4"),
+        lambda x: 2.0**x,
+        "ulp",
+        2,
+    ),
     "sin.approx.f32": (angles, math.sin, "absolute", 2.0**-20.5),
     "cos.approx.f32": (angles, math.cos, "absolute", 2.0**-20.5),
     "sin.approx.ftz.f32": (angles, math.sin, "absolute", 2.0**-20.5),
     "cos.approx.ftz.f32": (angles, math.cos, "absolute", 2.0**-20.5),
-    "tanh.approx.f32": (lambda n: np.random.default_rng(3).uniform(-9, 9, n).astype("f4"), math.tanh, "relative", 2.0**-11),
+    "tanh.approx.f32": (
+        lambda n: np.random.default_rng(3).uniform(-9, 9, n).astype("f4"),
+        math.tanh,
+        "relative",
+        2.0**-11,
+    ),
 }
 
 
@@ -255,13 +283,23 @@ def test_approximation(spelling):
     got = apply(f"{spelling} %d, %a;", a, out="f4").astype(np.float64)
     exact = np.array([function(x) for x in a.astype(np.float64).tolist()])
     error = np.abs(got - exact)
-    scale = {"absolute": 1.0, "relative": np.abs(exact), "ulp": np.spacing(exact.astype(np.float32)).astype(float)}[measure]
+    scale = {"absolute": 1.0, "relative": np.abs(exact), "ulp": np.spacing(exact.astype(np.float32)).astype(float)}[
+        measure
+    ]
     assert (error <= limit * np.abs(scale)).all()
 
 
 # By the ISA's tables of special values: argument, result; +0 and -0 differ.
 SPECIAL = {
-    "rcp.approx.ftz.f32": [(-INF, -0.0), (-1e-39, -INF), (-0.0, -INF), (0.0, INF), (1e-39, INF), (INF, 0.0), (NAN, NAN)],
+    "rcp.approx.ftz.f32": [
+        (-INF, -0.0),
+        (-1e-39, -INF),
+        (-0.0, -INF),
+        (0.0, INF),
+        (1e-39, INF),
+        (INF, 0.0),
+        (NAN, NAN),
+    ],
     "rsqrt.approx.ftz.f32": [(-INF, NAN), (-1.0, NAN), (-0.0, -INF), (1e-39, INF), (0.0, INF), (INF, 0.0), (NAN, NAN)],
     "sqrt.approx.ftz.f32": [(-INF, NAN), (-1.0, NAN), (-0.0, -0.0), (1e-39, 0.0), (0.0, 0.0), (INF, INF), (NAN, NAN)],
     "lg2.approx.ftz.f32": [(-INF, NAN), (-1.0, NAN), (-0.0, -INF), (1e-39, -INF), (0.0, -INF), (INF, INF), (NAN, NAN)],
@@ -283,7 +321,10 @@ def test_special_values(spelling):
 @pytest.mark.parametrize("spelling", ["div.approx.f32", "div.full.f32", "div.approx.ftz.f32", "div.full.ftz.f32"])
 def test_approximate_division(spelling):
     rng = np.random.default_rng(4)
-    a, b = (rng.uniform(0.5, 2, COUNT).astype("f4") * np.ldexp(np.float32(1), rng.integers(-20, 20, COUNT)) for _ in range(2))
+    a, b = (
+        rng.uniform(0.5, 2, COUNT).astype("f4") * np.ldexp(np.float32(1), rng.integers(-20, 20, COUNT))
+        for _ in range(2)
+    )
     got = apply(f"{spelling} %d, %a, %b;", a, b.astype("f4"), out="f4")
     exact = a.astype(np.float64) / b.astype(np.float64)
     assert (np.abs(got - exact) <= 2 * np.spacing(exact.astype(np.float32))).all()
@@ -311,10 +352,16 @@ def test_half_approximation(operation, kind):
     spelling = f"{operation}.approx.{'ftz.' if operation == 'ex2' and name == 'bf16' else ''}{kind}"
     x = np.random.default_rng(1).uniform(-3, 3, COUNT)
     bits = np.array([round_bits(Fraction(v), name) for v in x.tolist()], np.uint16)
-    got = apply(f"{spelling} %d, %a;", bits.view("u4") if kind.endswith("x2") else bits, out="u4" if kind.endswith("x2") else "u2")
+    got = apply(
+        f"{spelling} %d, %a;",
+        bits.view("u4") if kind.endswith("x2") else bits,
+        out="u4" if kind.endswith("x2") else "u2",
+    )
     exact_inputs = np.array([float(value_of(b, name)) for b in bits.tolist()])
     results = np.array([float(value_of(b, name)) for b in got.view(np.uint16).tolist()])
     exact = np.exp2(exact_inputs) if operation == "ex2" else np.tanh(exact_inputs)
-    limit = {"f16": {"ex2": 2.0**-9.9, "tanh": 2.0**-10.987}, "bf16": {"ex2": 2.0**-7, "tanh": 2.0**-8}}[name][operation]
+    limit = {"f16": {"ex2": 2.0**-9.9, "tanh": 2.0**-10.987}, "bf16": {"ex2": 2.0**-7, "tanh": 2.0**-8}}[name][
+        operation
+    ]
     scale = np.abs(exact) if operation == "ex2" or name == "bf16" else 1.0
     assert (np.abs(results - exact) <= limit * scale).all()

@@ -178,7 +178,12 @@ for t in ("b16", "b32", "b64"):
 for direction in "lr":
     for mode in ("clamp", "wrap"):
         CASES.append(
-            (f"shf.{direction}.{mode}.b32", ("u4", "u4", "u4"), "u4", lambda a, b, n, d=direction, m=mode: funnel(a, b, n, d, m))
+            (
+                f"shf.{direction}.{mode}.b32",
+                ("u4", "u4", "u4"),
+                "u4",
+                lambda a, b, n, d=direction, m=mode: funnel(a, b, n, d, m),
+            )
         )
 for mode in ("f4e", "b4e", "rc8", "ecl", "ecr", "rc16"):
     CASES.append((f"prmt.b32.{mode}", ("u4", "u4", "u4"), "u4", lambda a, b, c, m=mode: prmt_mode(m, a, b, c)))
@@ -300,6 +305,14 @@ def test_long_multiplication():
 
 def test_constants_of_every_form():
     a = integers("u4", COUNT, "constants")
-    for text, value in (("0x7fffffff", 0x7FFFFFFF), ("-1", -1), ("017", 15), ("0b101", 5), ("4294967295", 2**32 - 1), ("-2147483648", -(2**31)), ("12U", 12)):
+    forms = {
+        "0x7fffffff": 0x7FFFFFFF,
+        "-1": -1,
+        "017": 15,
+        "0b101": 5,
+        "4294967295": 2**32 - 1,
+        "-2147483648": -(2**31),
+    }
+    for text, value in forms.items():
         got = apply(f"add.s32 %d, %a, {text};", a)
         np.testing.assert_array_equal(got, (a.astype(np.int64) + value).astype(np.uint32), err_msg=text)
