@@ -121,7 +121,7 @@ def executing_on(backend: Backend) -> Iterator[None]:
     """
     executor = require("cutlass.base_dsl.jit_executor", "JitCompiledFunction", "JitExecutor")
     base = require("cutlass.base_dsl.dsl", "BaseDSL")
-    compiler = require("cutlass.base_dsl.compiler", "CompileOptions", "KeepPTX", "GenerateLineInfo")
+    compiler = require("cutlass.base_dsl.compiler", "CompileOptions", "KeepPTX", "GenerateLineInfo", "EnableTVMFFI")
     runtime = require("cutlass.cute.runtime", "_Tensor", "from_dlpack")
     dsl_class = require("cutlass.cutlass_dsl", "CuTeDSL").CuTeDSL
     require("cutlass._mlir.execution_engine", "ExecutionEngine")
@@ -163,9 +163,10 @@ def _keeping_ptx(compiler: Any, folder: str, stack: ExitStack) -> Callable[..., 
     def apply(original: Callable[..., None], options: Any, envar: Any, function_name: str) -> None:  # noqa: ANN401
         original(options, envar, function_name)
         keep, lines = options.options[compiler.KeepPTX], options.options[compiler.GenerateLineInfo]
-        for option, value in ((keep, keep.value), (lines, lines.value)):
-            stack.callback(setattr, option, "value", value)
-            option.value = True
+        # TVM-FFI is another way to pass arguments to the same host code; here they are passed in the DSL's own.
+        for option, value in ((keep, True), (lines, True), (options.options[compiler.EnableTVMFFI], False)):
+            stack.callback(setattr, option, "value", option.value)
+            option.value = value
         # File names are not unique across compilations, so each gets a folder.
         path = Path(folder) / str(next(count))
         path.mkdir()
@@ -219,6 +220,7 @@ def _in_global_memory(original: Callable[..., None], self: Any, tensor: Any, *ar
     if backend is not None and hasattr(tensor, "__dlpack__"):
         backend.adopt(tensor)
         tensor = _DeviceTensor(tensor)
+        kwargs.pop("enable_tvm_ffi", None)
     original(self, tensor, *args, **kwargs)
 
 
@@ -255,15 +257,32 @@ _programs: weakref.WeakKeyDictionary[Any, _HostProgram] = weakref.WeakKeyDiction
 def _host_program(function: Any) -> _HostProgram:  # noqa: ANN401
     program = _programs.get(function)
     if program is None:
-        ptx = function.artifacts.PTX if function.artifacts is not None else None
-        if not ptx:
+        text = _kept_ptx(function)
+        if text is None:
             raise NoPtxError(
                 f"{function.function_name} was compiled without keeping its PTX, which the simulator runs; compile it "
                 "inside `with cutepy.simulate()`, or with cute.compile(..., options='--keep-ptx --dump-dir=DIR')"
             )
-        text = ptx if isinstance(ptx, str) else ptx.decode()
-        program = _programs[function] = _HostProgram(function.ir_module, function.function_name, text.rstrip("\0"))
+        program = _programs[function] = _HostProgram(function.ir_module, function.function_name, text)
     return program
+
+
+def _kept_ptx(function: Any) -> str | None:  # noqa: ANN401
+    """Return the PTX that a compilation kept, or None.
+
+    The DSL replaces the file's name by its text, where it finds the file; some of its compilers choose another name
+    in the same folder.
+    """
+    kept = function.artifacts.PTX if function.artifacts is not None else None
+    if not kept:
+        return None
+    text = kept if isinstance(kept, str) else kept.decode()
+    if ".version" not in text:
+        found = sorted(Path(text).parent.glob("*.ptx"))
+        if len(found) != 1:
+            return None
+        text = found[0].read_text()
+    return text.rstrip("\0")
 
 
 class _HostProgram:
