@@ -222,6 +222,8 @@ class Machine:
         self.barriers.start(len(blocks))
         self.mbarriers.start(len(blocks))
         self.cluster.start(len(blocks), threads)
+        self.threads_per_cta = threads
+        self.ended = np.zeros((len(blocks), threads), bool)
         everything = self.ctas(np.arange(len(blocks)))
         self._groups = [
             Group(self.next_number(), 0, list(self._zeros), everything, self.threads(np.arange(threads)), None)
@@ -298,6 +300,7 @@ class Machine:
         if g.issued or g.committed:
             self.wgmma.drain(g)
         self.barriers.leave(g)
+        self.ended[g.ctas.slots[:, None], g.threads.ids[None, :]] = True
         self.changes += 1
         self._drop(g.join)
 

@@ -35,6 +35,7 @@ class Warp:
         self, g: Group, i: Instruction, mode: str, a: Array, b: Array, c: Array, mask: Array
     ) -> tuple[Array, Array]:
         """Return the value of another lane, and whether that lane is in range."""
+        self._require(g, i, mask)
         if b.shape[0] > 1 or c.shape[0] > 1:
             return self._shuffle_by_cta(g, mode, a, b, c)
         key = (mode, b.tobytes(), b.shape, c.tobytes(), c.shape, id(g.threads))
@@ -45,6 +46,27 @@ class Warp:
             self._sources[key] = _columns(g.threads, lane), inside
         columns, inside = self._sources[key]
         return (a if a.shape[1] == 1 else a[:, columns[0]]), inside
+
+    def _require(self, g: Group, i: Instruction, mask: Array) -> None:
+        """Stop where lanes that a mask names are elsewhere: the hardware would wait for them."""
+        threads = g.threads
+        if threads.full:
+            return
+        here = np.array(threads.masks, np.uint64)
+        named = np.broadcast_to(mask.astype(np.uint64).max(axis=0), threads.count)
+        last = self._machine.threads_per_cta
+        for warp, present in zip(threads.warps.tolist(), here.tolist(), strict=True):
+            wanted = int(named[threads.ids // WARP == warp].max())
+            exist = (1 << min(WARP, last - warp * WARP)) - 1
+            missing = wanted & exist & ~present
+            lanes = [warp * WARP + lane for lane in range(WARP) if missing >> lane & 1]
+            if lanes and not self._machine.ended[g.ctas.slots][:, lanes].all():
+                raise SimulationError(
+                    f"{i.opcode} waits for lanes {missing:#010x} of warp {warp}, which took another path; "
+                    "call it where all lanes of its mask come together",
+                    i,
+                    g.describe(),
+                )
 
     def _shuffle_by_cta(self, g: Group, mode: str, a: Array, b: Array, c: Array) -> tuple[Array, Array]:
         lane, inside = _source_lane(
@@ -74,10 +96,12 @@ class Warp:
 
     def vote_all(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
         """Tell whether a predicate holds in all lanes."""
+        self._require(g, i, mask)
         return self._to_lanes(g, self._by_warp(g, a | ~self._members(g, mask), True).min(axis=2))
 
     def vote_any(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
         """Tell whether a predicate holds in any lane."""
+        self._require(g, i, mask)
         return self._to_lanes(g, self._by_warp(g, a & self._members(g, mask), False).max(axis=2))
 
     def vote_uni(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
@@ -86,12 +110,14 @@ class Warp:
 
     def vote_ballot(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
         """Return the mask of lanes in which a predicate holds."""
+        self._require(g, i, mask)
         bits = self._by_warp(g, a & self._members(g, mask), False).astype(np.uint64)
         masks = (bits << np.arange(WARP, dtype=np.uint64)).sum(axis=2).astype(np.uint32)
         return self._to_lanes(g, masks)
 
     def match_any(self, g: Group, i: Instruction, a: Array, mask: Array) -> tuple[Array, None]:
         """Return the mask of lanes with the same value."""
+        self._require(g, i, mask)
         values = self._by_warp(g, a, 0)
         present = self._by_warp(g, self._members(g, mask), False)
         equal = (values[..., :, None] == values[..., None, :]) & present[..., None, :]
@@ -106,6 +132,7 @@ class Warp:
 
     def reduce(self, g: Group, i: Instruction, operation: str, a: Array, mask: Array) -> Array:
         """Combine the values of all lanes."""
+        self._require(g, i, mask)
         info = np.iinfo(a.dtype)
         neutral = {"add": 0, "or": 0, "xor": 0, "and": -1, "min": info.max, "max": info.min}[operation]
         neutral_value = np.array(neutral).astype(a.dtype)

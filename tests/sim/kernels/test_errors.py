@@ -121,6 +121,22 @@ def test_wrong_tensor_map():
     )
 
 
+_HALF = "mov.u32 %r1, %tid.x; setp.lt.u32 %p0, %r1, 16;"
+
+
+def test_a_collective_whose_lanes_took_another_path():
+    body = f"{_HALF} @%p0 bra END; .loc 1 8 0\nshfl.sync.bfly.b32 %r2, %r1, 1, 31, -1; END:"
+    fails(SimulationError, body, "0x0000ffff of warp 0, which took another path", "kernel.py:8")
+
+
+def test_a_collective_of_the_lanes_in_its_mask():
+    out = np.zeros(32, "u4")
+    body = f"""{_HALF} @%p0 bra END; shfl.sync.bfly.b32 %r2, %r1, 1, 31, 0xFFFF0000;
+    mad.wide.u32 %rd1, %r1, 4, %rd0; st.global.u32 [%rd1], %r2; END:"""
+    launch(body, [out])
+    np.testing.assert_array_equal(out, [0] * 16 + [lane ^ 1 for lane in range(16, 32)])
+
+
 def test_errors_are_one_family():
     for error in (BarrierError, DeadlockError, DescriptorError, LaunchError, MemoryAccessError, TrapError):
         assert issubclass(error, SimulationError)
