@@ -1,4 +1,4 @@
-"""The CTA's sixteen named barriers: bar.sync and bar.arrive.
+"""The CTA's sixteen named barriers: bar.sync, bar.arrive and bar.red.
 
 References
 ----------
@@ -33,6 +33,10 @@ class Barriers:
         self._arrived = np.zeros((slots, BARRIERS), np.int64)
         self._expected = np.zeros((slots, BARRIERS), np.int64)
         self._generation = np.zeros((slots, BARRIERS), np.int64)
+        self._true = np.zeros((slots, BARRIERS), np.int64)
+        # Of the phase that completed last: how many predicates held, and whether all did.
+        self._counted = np.zeros((slots, BARRIERS), np.int64)
+        self._unanimous = np.zeros((slots, BARRIERS), bool)
         self._ended = np.zeros(slots, np.int64)
         block = self._machine.launch.block
         self._threads = block[0] * block[1] * block[2]
@@ -45,6 +49,7 @@ class Barriers:
     def sync(self, g: Group, i: Instruction, identity: Array, count: Array | None) -> bool:
         """Arrive, and tell whether all that are expected have; called again until they have."""
         slots = g.ctas.slots[:, None]
+        self._check(g, i, identity)
         if g.token is None:
             before = self._generation[slots, identity]
             self._arrive(g, i, identity, count)
@@ -58,6 +63,28 @@ class Barriers:
         g.waits_for = lambda: self._describe(g, identity)
         return False
 
+    def reduce(
+        self, g: Group, i: Instruction, identity: Array, count: Array | None, operation: str, predicate: Array
+    ) -> Array | None:
+        """Synchronise, and combine the predicates of all threads (popc, and, or); None until all have arrived."""
+        slots = g.ctas.slots[:, None]
+        self._check(g, i, identity)
+        if g.token is None:
+            shape = (g.ctas.count, g.threads.count)
+            holds = np.broadcast_to(predicate, shape)
+            for number in np.unique(identity):
+                self._true[g.ctas.slots, number] += (holds & np.broadcast_to(identity == number, shape)).sum(axis=1)
+        if not self.sync(g, i, identity, count):
+            return None
+        if operation == "popc":
+            return self._counted[slots, identity].astype(np.uint32)
+        result: Array = self._unanimous[slots, identity] if operation == "and" else self._counted[slots, identity] > 0
+        return result
+
+    def _check(self, g: Group, i: Instruction, identity: Array) -> None:
+        if int(identity.max()) >= BARRIERS:
+            raise BarrierError(f"barrier {int(identity.max())} does not exist: there are {BARRIERS}", i, g.describe())
+
     def leave(self, g: Group) -> None:
         """Count threads that ended: barriers over all threads of a CTA no longer expect them."""
         self._ended[g.ctas.slots] += g.threads.count
@@ -69,8 +96,7 @@ class Barriers:
     def _arrive(self, g: Group, i: Instruction, identity: Array, count: Array | None) -> None:
         self._machine.changes += 1
         slots = g.ctas.slots
-        if int(identity.max()) >= BARRIERS:
-            raise BarrierError(f"barrier {int(identity.max())} does not exist: there are {BARRIERS}", i, g.describe())
+        self._check(g, i, identity)
         for number in np.unique(identity):
             here = identity == number
             columns = np.broadcast_to(here, (g.ctas.count, g.threads.count)).sum(axis=1)
@@ -95,6 +121,9 @@ class Barriers:
         expected = np.where(expected == -1, self._threads - self._ended[rows], expected)
         done = rows[(self._arrived[rows, number] >= expected) & (self._arrived[rows, number] > 0)]
         if len(done):
+            self._counted[done, number] = self._true[done, number]
+            self._unanimous[done, number] = self._true[done, number] == self._arrived[done, number]
+            self._true[done, number] = 0
             self._arrived[done, number] = 0
             self._generation[done, number] += 1
 

@@ -116,7 +116,7 @@ def _blocks(
     leaders = {0, *(op.target for i in instructions for op in i.operands if isinstance(op, Label))}
     guarded = set()
     for i in instructions:
-        if i.parts[0] in ("bra", "ret", "exit", "trap", "brx"):
+        if i.parts[0] in ("bra", "ret", "exit"):
             leaders.add(i.index + 1)
         elif i.predicate is not None and has_effects(i):
             guarded.add(i.index)

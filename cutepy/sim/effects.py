@@ -33,9 +33,7 @@ def has_destination(instruction: Instruction) -> bool:
     if not instruction.operands or isinstance(instruction.operands[0], Address):
         return False
     parts = instruction.parts
-    if parts[0] == "barrier" and parts[1] == "red":
-        return True
-    if parts[0] == "bar" and "red" in parts:
+    if parts[0] in ("bar", "barrier") and "red" in parts:
         return True
     if parts[0] == "wgmma":
         return False

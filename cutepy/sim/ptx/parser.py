@@ -135,6 +135,7 @@ class _Scope:
     registers: dict[str, Register] = field(default_factory=dict)
     ranges: dict[str, tuple[int, str, dict[int, Register]]] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, list[str]] = field(default_factory=dict)
 
 
 class _Body:
@@ -144,6 +145,7 @@ class _Body:
         self._files = files
         self._registers: list[Register] = []
         self._scope = _Scope(None)
+        self._label = ""
         self._source: SourceLine | None = None
         self._pending: list[tuple[str, str, str | None, bool, _Scope, SourceLine | None]] = []
         self._variables: list[Variable] = []
@@ -176,6 +178,9 @@ class _Body:
         if match["opcode"] is not None:
             guard = match["guard"]
             operands = match["operands"]
+            if match["opcode"].startswith("brx.idx") and guard is None:
+                self._branch_by_index(operands)
+                return
             self._pending.append((match["opcode"], operands, guard, bool(match["negated"]), self._scope, self._source))
         elif match["loc"] is not None:
             key = int(match["file"]), int(match["line"])
@@ -189,10 +194,32 @@ class _Body:
             self._scope = self._scope.parent
         elif match["label"] is not None:
             self._scope.labels[match["label"]] = len(self._pending)
+            self._label = match["label"]
         else:
             self._directive(match["directive"])
 
+    def _branch_by_index(self, operands: str) -> None:
+        """Write ``brx.idx index, table`` as comparisons and branches."""
+        index, table = _split(operands)
+        scope: _Scope | None = self._scope
+        while scope is not None and table not in scope.tables:
+            scope = scope.parent
+        if scope is None:
+            raise PtxSyntaxError(f"no .branchtargets {table} before brx.idx {operands}")
+        *targets, last = scope.tables[table]
+        predicate = f"%brx{len(self._pending)}"
+        self._scope.registers[predicate] = self._new(predicate, "pred")
+        for number, target in enumerate(targets):
+            comparison = f"{predicate}, {index}, {number}"
+            self._pending.append(("setp.eq.u32", comparison, None, False, self._scope, self._source))
+            self._pending.append(("bra", target, predicate, False, self._scope, self._source))
+        self._pending.append(("bra", last, None, False, self._scope, self._source))
+
     def _directive(self, text: str) -> None:
+        if text.startswith(".branchtargets"):
+            names = text.removeprefix(".branchtargets").strip(" ;\n\t")
+            self._scope.tables[self._label] = [name.strip() for name in names.split(",")]
+            return
         declared = _REGISTERS.match(text)
         if declared:
             kind, names = declared.groups()
@@ -250,7 +277,7 @@ class _Body:
         first = text[0]
         if first == "[":
             return self._address(text[1:-1].strip(), scope, opcode)
-        if first == "{":
+        if first in "{(":
             return Vector(tuple(self._operand(part, scope, opcode) for part in _split(text[1:-1])))
         if "|" in text:
             left, right = text.split("|")
@@ -300,14 +327,14 @@ def _parameter(match: re.Match[str]) -> Parameter:
 
 def _split(text: str) -> list[str]:
     """Split operands at the commas that no bracket encloses."""
-    if "[" not in text and "{" not in text:
+    if not any(mark in text for mark in "[{("):
         return [part for part in (p.strip() for p in text.split(",")) if part]
     parts, depth, start = [], 0, 0
-    for match in re.finditer(r"[\[\]{},]", text):
+    for match in re.finditer(r"[\[\]{}(),]", text):
         mark = match[0]
-        if mark in "[{":
+        if mark in "[{(":
             depth += 1
-        elif mark in "]}":
+        elif mark in "]})":
             depth -= 1
         elif depth == 0:
             parts.append(text[start : match.start()].strip())

@@ -22,14 +22,26 @@ def _bar(e: Emitter, i: Instruction) -> None:
     if operation == "warp":
         e.emit(f"m.warp.sync(g, {e.site}, {e.read(i.operands[0], 'u4')})")
         return
-    if operation not in ("sync", "arrive"):
-        raise e.unknown("bar.red")
-    identity = e.read(i.operands[0], "u4")
-    count = e.read(i.operands[1], "u4") if len(i.operands) > 1 else "None"
+    operands = list(i.operands)
+    if operation == "red":
+        _bar_red(e, i, operands.pop(0), operands.pop(), operands)
+        return
+    identity = e.read(operands[0], "u4")
+    count = e.read(operands[1], "u4") if len(operands) > 1 else "None"
     if operation == "arrive":
         e.emit(f"m.barriers.arrive(g, {e.site}, {identity}, {count})")
     else:
         e.emit(f"if not m.barriers.sync(g, {e.site}, {identity}, {count}): {PARK}")
+
+
+def _bar_red(e: Emitter, i: Instruction, d: Operand, predicate: Operand, operands: list[Operand]) -> None:
+    identity = e.read(operands[0], "u4")
+    count = e.read(operands[1], "u4") if len(operands) > 1 else "None"
+    operation, kind = i.parts[-2:]
+    held = e.read(predicate, "pred")
+    result = e.temporary(f"m.barriers.reduce(g, {e.site}, {identity}, {count}, {operation!r}, {held})")
+    e.emit(f"if {result} is None: {PARK}")
+    e.write(d, result, kind_of(kind))
 
 
 @instruction("barrier.cluster", accepts="arrive wait release relaxed acquire aligned")
@@ -268,17 +280,25 @@ def _wgmma(e: Emitter, i: Instruction) -> None:
 
 
 @instruction(
-    "setmaxnreg",
     "griddepcontrol",
     "nanosleep",
     "pmevent",
     "bra",
     "ret",
     "exit",
-    accepts="inc dec sync aligned wait launch_dependents mask uni",
+    accepts="wait launch_dependents mask uni",
 )
 def _nothing(e: Emitter, i: Instruction) -> None:
-    """Do nothing: registers are unbounded, and time is not modelled; branches end their blocks."""
+    """Do nothing: time is not modelled, and branches end their blocks."""
+
+
+@instruction("setmaxnreg", accepts="inc dec sync aligned")
+def _setmaxnreg(e: Emitter, i: Instruction) -> None:
+    """Check the count; registers are unbounded here."""
+    count = i.operands[0]
+    assert isinstance(count, Immediate)
+    if count.value % 8 or not 24 <= count.value <= 256:
+        raise e.unknown(f"the register count must be a multiple of 8 from 24 to 256, got {count.value}")
 
 
 @instruction("trap", "brkpt")
