@@ -31,6 +31,7 @@ from cutepy.sim.lanes import Array, Ctas, Residents, Threads
 from cutepy.sim.matrix import MatrixAccess
 from cutepy.sim.mbarriers import Mbarriers
 from cutepy.sim.memory import GlobalMemory, Memory
+from cutepy.sim.mma import WarpMma
 from cutepy.sim.printing import Printing
 from cutepy.sim.tensormaps import TensorMaps
 from cutepy.sim.tma import TensorCopies
@@ -93,6 +94,7 @@ class Machine:
         self.cluster = Cluster(self)
         self.warp = Warp(self)
         self.matrix = MatrixAccess(self)
+        self.mma = WarpMma(self)
         self.wgmma = Wgmma(self)
         self.tensormaps = TensorMaps(self)
         self.tma = TensorCopies(self)

@@ -281,7 +281,7 @@ class Wgmma:
         by_group = elements.reshape(g.ctas.count, groups, WARPGROUP, -1).transpose(0, 1, 3, 2)
         matrix = np.empty((g.ctas.count, groups, M * shape.k), elements.dtype)
         matrix[:, :, _operand_index(shape)] = by_group
-        return _to_numbers(matrix, shape.a).reshape(g.ctas.count, groups, M, shape.k)
+        return to_numbers(matrix, shape.a).reshape(g.ctas.count, groups, M, shape.k)
 
     # Computing.
 
@@ -374,7 +374,7 @@ class Wgmma:
             places = np.stack([table.reshape(-1) for table in tables]) * _UNIT + slots[:, None] * memory.slot_bytes
             memory.observe(g, i, "read", "shared", "async", places, _UNIT)
         bits = DTYPE_BITS[kind]
-        values = _to_numbers(np.ascontiguousarray(gathered).view(f"u{bits // 8}"), kind)
+        values = to_numbers(np.ascontiguousarray(gathered).view(f"u{bits // 8}"), kind)
         return values if major == "K" else values.swapaxes(2, 3)
 
     def _table(
@@ -409,7 +409,7 @@ def _by_warpgroup(value: Array) -> Array:
     return value if value.shape[1] == 1 else value[:, ::WARPGROUP]
 
 
-def _to_numbers(bits: Array, kind: str) -> Array:
+def to_numbers(bits: Array, kind: str) -> Array:
     """Return float32 values of elements given as bits."""
     if kind == "f16":
         return bits.view(np.float16).astype(np.float32)
