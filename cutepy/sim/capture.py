@@ -43,6 +43,8 @@ class Launch:
         By PTX name, byte for byte.
     stream : int
     ptx : str
+    seconds : float
+        Time that the kernel took in the simulator, without translation.
     printf : str
         What the kernel printed.
     stats : dict
@@ -67,6 +69,7 @@ class Launch:
     parameter_block: Array | None = field(default=None, repr=False)
     variables: tuple[tuple[Variable, Array], ...] = field(default=(), repr=False)
     local_bytes: int = field(default=0, repr=False)
+    seconds: float = field(default=0.0, repr=False)
     stats: dict[str, int] = field(default_factory=dict)
     printf: str = field(default="", repr=False)
     instructions: Counter[str] = field(default_factory=Counter, repr=False)

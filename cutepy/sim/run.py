@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -86,11 +87,13 @@ class Run:
             self._memory.register(data.ctypes.data, data.nbytes, data, variable.name)
         for observer in self._observers:
             observer.on_launch(launch)
+        start = time.perf_counter()
         machine = Machine(program, launch, self._memory, self._observers, self._policy)
         try:
             for blocks in _waves(launch):
                 machine.run(blocks)
         finally:
+            launch.seconds = time.perf_counter() - start
             launch.stats = machine.stats
             launch.instructions = machine.instructions()
             launch.printf = "".join(machine.printing.text)
