@@ -11,7 +11,7 @@ mode.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -44,6 +44,29 @@ def by_mode(name: str, function: Any, layout: Layout, tilers: tuple[Any, ...], *
     return concat_layouts(tuple(done + modes[len(tilers) :] if keep else done))
 
 
+@operation
+def transform_layout(function: Callable[..., Layout], t: Any, u: Any = None) -> Layout:  # noqa: ANN401 - layouts, tilers
+    """Make a layout of ``function(mode)``, or of ``function(mode of t, mode of u)`` and the modes that one has more.
+
+    Parameters
+    ----------
+    function : callable
+        Gives a Layout.
+    t, u : Layout or tuple
+        Taken mode by mode. What is left over must be layouts.
+
+    Examples
+    --------
+    >>> print(transform_layout(coalesce, Layout(((2, 3), (4, 5)))))
+    (6,20):(1,6)
+    """
+    if u is None:
+        return concat_layouts(tuple(map(function, t)))
+    first, second = tuple(t), tuple(u)
+    both = min(len(first), len(second))
+    return concat_layouts((*map(function, first[:both], second[:both]), *first[both:], *second[both:]))
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Coalesce and filter
 # ---------------------------------------------------------------------------------------------------------------------
@@ -69,7 +92,9 @@ def coalesce(layout: AnyLayout, profile: IntTuple = None) -> AnyLayout:
     if isinstance(layout, Layout):
         if profile.__class__ is tuple:
             return by_mode("coalesce", coalesce, layout, profile, keep=True)
-        return raw_layout(*_coalesce(layout._shape, layout._stride))
+        if layout._shape.__class__ is tuple:
+            return raw_layout(*_merge(*flatten_modes(layout._shape, layout._stride)))
+        return raw_layout(1, 0) if layout._shape == 1 else layout
     if isinstance(layout, ComposedLayout):
         return layout.on_domain(coalesce, profile)
     if isinstance(layout, (int, tuple)):

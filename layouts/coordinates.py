@@ -11,6 +11,7 @@ CuTe ``stride.hpp`` (crd2idx, idx2crd, crd2crd, compact_major, compact_order) an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index as as_index
 from typing import Any
 
 from .basis import E, add_coordinates, as_coordinate
@@ -64,7 +65,7 @@ def _crd2idx(crd: IntTuple, shape: IntTuple, stride: IntTuple) -> Any:  # noqa: 
             raise _MismatchError(
                 f"an integer mode takes an integer coordinate and stride, got {crd} and {stride} for {shape}"
             )
-        scaled = (crd or 0) * stride
+        scaled = (crd if crd.__class__ is int else _integer(crd)) * stride
         return scaled if scaled.__class__ is int else as_coordinate(scaled)
     if stride.__class__ is not tuple or len(stride) != len(shape):
         raise _MismatchError(f"the stride's rank must be the shape's, got {tuple_rank(stride)} and {len(shape)}")
@@ -73,7 +74,7 @@ def _crd2idx(crd: IntTuple, shape: IntTuple, stride: IntTuple) -> Any:  # noqa: 
             result = _flat_index(crd, shape, stride)
             if result is not None:
                 return result
-        crd = _split(crd or 0, shape)
+        crd = _split(_integer(crd), shape)
     elif len(crd) != len(shape):
         raise _MismatchError(f"the coordinate's rank must be the shape's, got {len(crd)} and {len(shape)}")
     index, coordinate = 0, None
@@ -87,6 +88,14 @@ def _crd2idx(crd: IntTuple, shape: IntTuple, stride: IntTuple) -> Any:  # noqa: 
         else:
             coordinate = term if coordinate is None else add_coordinates(coordinate, term)
     return index if coordinate is None else add_coordinates(coordinate, index)
+
+
+def _integer(crd: Any) -> int:  # noqa: ANN401 - unchecked input
+    if crd is None:
+        return 0
+    if hasattr(crd, "__index__"):
+        return as_index(crd)
+    raise TypeError(f"a coordinate is made of ints, None and tuples, got {crd!r} of type {type(crd).__name__}")
 
 
 def _flat_index(rest: int, shape: Sequence[Any], stride: Sequence[Any]) -> int | None:
@@ -127,7 +136,7 @@ def _split(index: int, shape: tuple[Any, ...]) -> list[int]:
 def _colex_index(crd: IntTuple, shape: IntTuple) -> int:
     """Horner's rule over the modes of `shape`: ``c0 + s0 * (c1 + s1 * (...))``."""
     if not isinstance(crd, tuple):
-        return crd or 0
+        return _integer(crd)
     if not isinstance(shape, tuple) or len(crd) != len(shape):
         raise _MismatchError(f"the coordinate's rank must be the shape's, got {len(crd)} and {tuple_rank(shape)}")
     index = 0
@@ -168,7 +177,15 @@ def _idx2crd(idx: IntTuple, shape: IntTuple, stride: IntTuple) -> IntTuple:
         if len(stride) != len(shape):
             raise _MismatchError(f"the stride's rank must be the shape's, got {len(stride)} and {len(shape)}")
         if idx.__class__ is not tuple:
-            return tuple([_idx2crd(idx, s, d) for s, d in zip(shape, stride)])  # noqa: B905 - hot
+            index = _integer(idx)
+            if index < 0:
+                return tuple([_idx2crd(index, s, d) for s, d in zip(shape, stride, strict=True)])
+            return tuple(
+                [
+                    index // d % s if s.__class__ is int and d.__class__ is int and s > 0 < d else _idx2crd(index, s, d)
+                    for s, d in zip(shape, stride)  # noqa: B905 - hot; lengths are equal
+                ]
+            )
         if len(idx) != len(shape):
             raise _MismatchError(f"the index's rank must be the shape's, got {len(idx)} and {len(shape)}")
         return tuple(map(_idx2crd, idx, shape, stride))
@@ -259,15 +276,17 @@ def dice_tuple(crd: IntTuple, trg: IntTuple) -> IntTuple:
 
 def _pick(crd: IntTuple, trg: IntTuple, *, keep_none: bool, name: str) -> tuple[Any, ...]:
     if not isinstance(crd, tuple):
+        _integer(crd)
         return (trg,) if (crd is None) == keep_none else ()
     if not isinstance(trg, tuple) or len(trg) != len(crd):
         raise LayoutError(name, (crd, trg), f"the coordinate's rank must be {tuple_rank(trg)}, got {len(crd)}")
     result: tuple[Any, ...] = ()
     for c, t in zip(crd, trg, strict=True):
-        if isinstance(c, tuple):
+        if c is None or c.__class__ is int:
+            if (c is None) == keep_none:
+                result += (t,)
+        else:
             result += _pick(c, t, keep_none=keep_none, name=name)
-        elif (c is None) == keep_none:
-            result += (t,)
     return result
 
 

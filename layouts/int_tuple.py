@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable, Sequence
 from functools import reduce
+from math import gcd
 from typing import Any, TypeAlias
 
 from .basis import ScaledBasis, add_coordinates
@@ -229,6 +230,15 @@ def tuple_max(a: IntTuple) -> int:
 def tuple_min(a: IntTuple) -> int:
     """Return the smallest integer in `a`."""
     return min(map(tuple_min, a)) if isinstance(a, tuple) else a
+
+
+def tuple_gcd(a: IntTuple) -> int:
+    """Return the greatest common divisor of all integers in `a`; CuTe's ``gcd``.
+
+    >>> tuple_gcd((12, (18, 30)))
+    6
+    """
+    return gcd(*map(tuple_gcd, a)) if isinstance(a, tuple) else abs(a)
 
 
 @operation
@@ -467,9 +477,45 @@ def lex_less(a: IntTuple, b: IntTuple) -> bool:
 
 
 @operation
+def lex_leq(a: IntTuple, b: IntTuple) -> bool:
+    """Return ``not lex_less(b, a)``."""
+    return not lex_less(b, a)
+
+
+@operation
+def lex_gtr(a: IntTuple, b: IntTuple) -> bool:
+    """Return ``lex_less(b, a)``."""
+    return lex_less(b, a)
+
+
+@operation
+def lex_geq(a: IntTuple, b: IntTuple) -> bool:
+    """Return ``not lex_less(a, b)``."""
+    return not lex_less(a, b)
+
+
+@operation
 def colex_less(a: IntTuple, b: IntTuple) -> bool:
     """Compare coordinates colexicographically: the order of a column-major walk."""
     return _walk_less("colex_less", a, b, reverse=True)
+
+
+@operation
+def colex_leq(a: IntTuple, b: IntTuple) -> bool:
+    """Return ``not colex_less(b, a)``."""
+    return not colex_less(b, a)
+
+
+@operation
+def colex_gtr(a: IntTuple, b: IntTuple) -> bool:
+    """Return ``colex_less(b, a)``."""
+    return colex_less(b, a)
+
+
+@operation
+def colex_geq(a: IntTuple, b: IntTuple) -> bool:
+    """Return ``not colex_less(a, b)``."""
+    return not colex_less(a, b)
 
 
 def _walk_less(name: str, a: IntTuple, b: IntTuple, *, reverse: bool) -> bool:

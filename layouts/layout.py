@@ -50,6 +50,10 @@ class LayoutBase:
         """Return the number of coordinates of the domain."""
         return product(self.shape)
 
+    def cosize(self) -> int:
+        """Return the size of the codomain."""
+        raise NotImplementedError
+
     def rank(self) -> int:
         """Return the number of modes."""
         return tuple_rank(self.shape)
@@ -116,6 +120,8 @@ class Layout(LayoutBase):
     CuTe ``layout.hpp``.
     """
 
+    # Written by the constructors only; the public names are read-only. (A guard in __setattr__, as the rarer classes
+    # have, would take a third of the time of the algebra.)
     __slots__ = ("_shape", "_stride")
     _shape: IntTuple
     _stride: IntTuple
@@ -174,11 +180,12 @@ class Layout(LayoutBase):
 
     def __getitem__(self, i: int | slice) -> Layout:
         """Return mode `i` as a layout, or a range of modes."""
-        if isinstance(self.shape, tuple):
-            return raw_layout(self.shape[i], self.stride[i])
-        if i == 0 or i == -1:
-            return self
-        raise IndexError(f"mode {i} of {self}: a layout of rank 1 has mode 0 only")
+        try:
+            if isinstance(self._shape, tuple):
+                return raw_layout(self._shape[i], self._stride[i])
+            return (self,)[i]  # an integer shape is its own mode 0
+        except IndexError:
+            raise IndexError(f"mode {i} of {self}: it has rank {len(self)}") from None
 
     def __iter__(self) -> Iterator[Layout]:
         if isinstance(self.shape, tuple):
@@ -379,6 +386,8 @@ def make_layout_like(layout: Layout) -> Layout:
     >>> print(make_layout_like(Layout((2, 3, 4), (0, 100, 7))))
     (2,3,4):(0,4,1)
     """
+    if not isinstance(layout, Layout):
+        raise TypeError(f"make_layout_like: a plain Layout is required, got {layout!r}")
     kept = transform_leaf(lambda d, s: repeat_like(s, 1) if d == 0 else s, layout.stride, layout.shape)
     return raw_layout(layout.shape, compact_order(kept, layout.stride))
 

@@ -29,6 +29,7 @@ from .int_tuple import (
     wrap,
 )
 from .layout import Layout, LayoutBase, raw_layout
+from .swizzle import Swizzle
 
 # What these functions take and give: an IntTuple, a Layout or a ComposedLayout.
 Modes = Any
@@ -92,7 +93,11 @@ def size(layout: Any, *path: int) -> int:  # noqa: ANN401 - IntTuple, layout or 
     """
     if path:
         return product(tuple_get(_shape(layout), *path))
-    return product(layout) if isinstance(layout, (int, tuple)) else layout.size()
+    if isinstance(layout, (int, tuple)):
+        return product(layout)
+    if isinstance(layout, (LayoutBase, Swizzle)):
+        return layout.size()
+    raise TypeError(f"size: a shape, a layout or a swizzle is required, got {layout!r}")
 
 
 @operation
@@ -111,9 +116,9 @@ def cosize(layout: Modes, *path: int) -> int:
     >>> cosize(Layout((8, 8, 2), (256, 4, 1)))
     1822
     """
-    if not path:
-        return layout.cosize()  # type: ignore[no-any-return]
-    return product(coshape(layout, *path))
+    if not isinstance(layout, (LayoutBase, Swizzle)):
+        raise TypeError(f"cosize: a layout or a swizzle is required, got {layout!r}")
+    return product(coshape(layout, *path)) if path else layout.cosize()
 
 
 @operation
@@ -142,9 +147,13 @@ def flatten(t: Modes) -> Modes:
     >>> flatten((4, (2, 8))), flatten(4)
     ((4, 2, 8), 4)
     """
-    if isinstance(t, LayoutBase):
-        return _map(flatten, t)
-    return flatten_to_tuple(t) if isinstance(t, tuple) else t
+    if t.__class__ is tuple:
+        return flatten_to_tuple(t)
+    if t.__class__ is Layout:
+        shape, stride = t._shape, t._stride
+        flat = flatten_to_tuple(shape) if shape.__class__ is tuple else shape
+        return t if flat is shape else raw_layout(flat, flatten_to_tuple(stride))
+    return _map(flatten, t) if isinstance(t, LayoutBase) else t
 
 
 @operation

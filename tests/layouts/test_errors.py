@@ -39,6 +39,9 @@ OPERANDS = {
     "blocked_product": (LAYOUT, TILER),
     "ceil_div": (SHAPE, SHAPE | N | lst.layouts()),
     "coalesce": (LAYOUT | SHAPE, PROFILE),
+    "colex_geq": (TUPLE, TUPLE),
+    "colex_gtr": (TUPLE, TUPLE),
+    "colex_leq": (TUPLE, TUPLE),
     "colex_less": (TUPLE, TUPLE),
     "compact_col_major": (SHAPE, INDEX),
     "compact_order": (SHAPE, INDEX),
@@ -83,6 +86,9 @@ OPERANDS = {
     "is_layout": (ANY,),
     "is_tuple": (ANY,),
     "left_inverse": (LAYOUT | N | SWIZZLE,),
+    "lex_geq": (TUPLE, TUPLE),
+    "lex_gtr": (TUPLE, TUPLE),
+    "lex_leq": (TUPLE, TUPLE),
     "lex_less": (TUPLE, TUPLE),
     "logical_divide": (LAYOUT, TILER),
     "logical_product": (LAYOUT, TILER),
@@ -130,7 +136,10 @@ OPERANDS = {
     "tiled_divide": (LAYOUT, TILER),
     "tiled_product": (LAYOUT, TILER),
     "to_text": (lst.values(),),
+    "tuple_gcd": (TUPLE,),
     "tuple_max": (TUPLE,),
+    "tuple_min": (TUPLE,),
+    "tuple_sum": (TUPLE,),
     "unflatten": (ANY, INDEX),
     "unwrap": (TUPLE,),
     "upcast": (LAYOUT | SWIZZLE | N, N),
@@ -142,7 +151,8 @@ OPERANDS = {
     "zipped_product": (LAYOUT, TILER),
 }
 # Not functions on layouts: classes to test against, errors, and functions that take a function.
-NO_OPERANDS = {"IntTuple", "Integer", "LayoutBase", "LayoutError", "ParseError", "hier_unzip", "transform_leaf"}
+TAKES_A_FUNCTION = {"hier_unzip", "transform_layout", "transform_leaf"}
+NO_OPERANDS = {"IntTuple", "Integer", "LayoutBase", "LayoutError", "ParseError", *TAKES_A_FUNCTION}
 CALLS = st.sampled_from(sorted(OPERANDS)).flatmap(lambda name: st.tuples(st.just(name), st.tuples(*OPERANDS[name])))
 
 

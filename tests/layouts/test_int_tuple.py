@@ -12,6 +12,9 @@ from cutepy.layouts import (
     LayoutError,
     ScaledBasis,
     ceil_div,
+    colex_geq,
+    colex_gtr,
+    colex_leq,
     colex_less,
     compatible,
     congruent,
@@ -27,6 +30,9 @@ from cutepy.layouts import (
     inner_product,
     is_int,
     is_tuple,
+    lex_geq,
+    lex_gtr,
+    lex_leq,
     lex_less,
     product,
     product_each,
@@ -36,7 +42,10 @@ from cutepy.layouts import (
     shape_div,
     signum,
     transform_leaf,
+    tuple_gcd,
     tuple_max,
+    tuple_min,
+    tuple_sum,
     unflatten,
     unwrap,
     weakly_compatible,
@@ -82,6 +91,9 @@ def test_products(t):
     assert product_like(t, repeat_like(t, 0)) == t
     assert product_like(t, 0) == product(t)
     assert tuple_max(t) == max(bf.leaves(t))
+    assert tuple_min(t) == min(bf.leaves(t))
+    assert tuple_sum(t) == sum(bf.leaves(t))
+    assert tuple_gcd(t) == math.gcd(*bf.leaves(t))
 
 
 @given(congruent_tuples())
@@ -234,6 +246,9 @@ def test_walking_orders_are_strict_total_orders(triple):
         assert less(a, b) + less(b, a) == (a != b)
         if less(a, b) and less(b, c):
             assert less(a, c)
+    for orders in ((lex_less, lex_gtr, lex_leq, lex_geq), (colex_less, colex_gtr, colex_leq, colex_geq)):
+        lt, gt, le, ge = (order(a, b) for order in orders)
+        assert (gt, le, ge) == (not lt and a != b, lt or a == b, not lt)
 
 
 @given(lst.shapes())

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 
 import pytest
 from hypothesis import given, strategies as st
@@ -13,13 +14,18 @@ from cutepy.layouts import (
     ScaledBasis,
     SmemPtr,
     Swizzle,
+    coalesce,
+    composition,
     coprofile,
     coshape,
     cosize,
+    crd2idx,
     depth,
+    flatten,
     get_1d_coord,
     get_flat_coord,
     get_hier_coord,
+    idx2crd,
     is_layout,
     make_fragment_like,
     make_identity_layout,
@@ -32,8 +38,10 @@ from cutepy.layouts import (
     rank,
     shape,
     size,
+    slice_,
     stride,
     to_text,
+    transform_layout,
 )
 from cutepy.testing import strategies as lst
 from tests.layouts import brute_force as bf
@@ -235,8 +243,6 @@ def test_operands_become_plain_integers_and_tuples():
         (lambda: make_layout(4, 1, 2), LayoutError, "a shape and a stride are required"),
         (lambda: make_layout(Layout(4), 3), TypeError, "every mode must be a Layout"),
         (lambda: make_ordered_layout((2, 3), (1, 2, 3)), LayoutError, "make_ordered_layout"),
-        (lambda: Layout(4)[1], IndexError, "has mode 0 only"),
-        (lambda: Layout((4, 2))[2], IndexError, "out of range"),
         (lambda: Layout((4, 2))(1, 2, 3), LayoutError, "the coordinate's rank must be the shape's, got 3 and 2"),
         (lambda: stride(ComposedLayout(Swizzle(1, 0, 1), 0, Layout(4))), LayoutError, "only a plain Layout has"),
     ],
@@ -244,6 +250,44 @@ def test_operands_become_plain_integers_and_tuples():
 def test_operands_that_do_not_fit(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Layout((4, 8))(1.5), "a coordinate is made of ints, None and tuples, got 1.5 of type float"),
+        (lambda: Layout((4, 8))(1, "x"), "a coordinate is made of ints, None and tuples, got 'x' of type str"),
+        (lambda: Layout(4)("x"), "a coordinate is made of ints, None and tuples, got 'x' of type str"),
+        (lambda: crd2idx("x", 4), "a coordinate is made of ints, None and tuples, got 'x'"),
+        (lambda: idx2crd(0.5, (4, 8), (1, 4)), "a coordinate is made of ints, None and tuples, got 0.5"),
+        (lambda: slice_("x", Layout(4)), "a coordinate is made of ints, None and tuples, got 'x'"),
+        (lambda: size("x"), "size: a shape, a layout or a swizzle is required, got 'x'"),
+        (lambda: cosize(4), "cosize: a layout or a swizzle is required, got 4"),
+        (lambda: make_layout_like(4), "make_layout_like: a plain Layout is required, got 4"),
+    ],
+)
+def test_operands_of_another_type_are_named(call, message):
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}"):
+        call()
+
+
+def test_a_mode_that_is_not_there_is_an_index_error():
+    with pytest.raises(IndexError, match=r"mode 2 of \(4,8\):\(1,4\): it has rank 2"):
+        Layout((4, 8))[2]
+    with pytest.raises(IndexError, match="mode 1 of 4:1: it has rank 1"):
+        Layout(4)[1]
+
+
+def test_flattening_a_flat_layout_gives_it_back():
+    layout = Layout((4, 8), (8, 1))
+    assert flatten(layout) is layout
+
+
+def test_transform_layout_maps_modes_and_keeps_what_is_left():
+    pairs = Layout(((2, 3), (4, 5)))
+    assert transform_layout(coalesce, pairs) == Layout((6, 20), (1, 6))
+    assert transform_layout(composition, pairs, (Layout(2),)) == Layout((2, (4, 5)), (1, (6, 24)))
+    assert transform_layout(composition, pairs[:1], (Layout(2), Layout(7, 3))) == Layout((2, 7), (1, 3))
 
 
 def test_make_layout_of_a_swizzle_and_by_keyword():

@@ -137,7 +137,6 @@ def test_target_shapes_are_multiples(data, block):
     assert bf.size(target) <= 5 * block.size()
 
 
-@settings(max_examples=max(50, settings().max_examples // 4))
 @given(lst.smem_tiles(max_copies=2, max_stages=2))
 def test_smem_tiles_are_bijections(tile):
     assert tile.rank() == 3
