@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.atomics import combine
 from cutepy.sim.errors import MemoryAccessError
 from cutepy.sim.events import AsyncOperation
 from cutepy.sim.lanes import Array
-from cutepy.sim.tma import combine
 
 if TYPE_CHECKING:
     from cutepy.sim.group import Group
@@ -90,9 +90,17 @@ class BulkCopies:
             machine.issue(AsyncOperation("bulk_load", i, g.ctas, g.threads, detail, apply))
 
     def to_peer(
-        self, g: Group, i: Instruction, to: Array, source: Array, size: Array, barrier: Array, mask: Array | None
+        self,
+        g: Group,
+        i: Instruction,
+        to: Array,
+        source: Array,
+        size: Array,
+        barrier: Array,
+        operation: str | None,
+        element: str | None,
     ) -> None:
-        """Copy to the shared memory of a CTA of the cluster, and count the bytes at an mbarrier there."""
+        """Copy to the shared memory of a CTA of the cluster, or combine, and count the bytes at an mbarrier there."""
         memory, machine = self._machine.memory, self._machine
         places = memory.locate(g, i, to, int(size.max()), _ALIGNMENT)
         sources = memory.locate(g, i, source, int(size.max()), _ALIGNMENT)
@@ -100,7 +108,15 @@ class BulkCopies:
         for _, (place, start, count, at) in self._lanes(g, places, sources, size, barriers):
 
             def apply(place: int = place, start: int = start, count: int = count, at: int = at) -> None:
-                memory.shared[place : place + count] = memory.shared[start : start + count]
+                data, target = memory.shared[start : start + count], memory.shared[place : place + count]
+                if machine.observers:
+                    memory.observe(g, i, "read", "shared", "async", np.array([[start]]), count)
+                    memory.observe(g, i, "write", "shared", "async", np.array([[place]]), count)
+                if operation is None or element is None:
+                    target[...] = data
+                else:
+                    kind = f"u{_element_bytes(element)}"
+                    target.view(kind)[...] = combine(operation, element, target.view(kind), data.view(kind))
                 slot, offset = divmod(at, memory.slot_bytes)
                 machine.mbarriers.deliver(g, i, offset, np.array([slot]), count)
 
@@ -131,7 +147,7 @@ class BulkCopies:
                     target[...] = data
                 else:
                     kind = f"u{_element_bytes(element)}"
-                    target.view(kind)[...] = combine(target.view(kind), data.view(kind), element, operation)
+                    target.view(kind)[...] = combine(operation, element, target.view(kind), data.view(kind))
 
             one = AsyncOperation("bulk_store", i, g.ctas, g.threads, f"{count} bytes to global {address:#x}", apply)
             machine.issue(one)

@@ -34,7 +34,7 @@ class Cluster:
         """Make the barriers of clusters that become resident."""
         size = self._machine.residents.cluster_size
         self._size = size
-        self._expected = size * threads
+        self._expected = np.full(slots // size, size * threads, np.int64)
         self._arrived = np.zeros(slots // size, np.int64)
         self._generation = np.zeros(slots // size, np.int64)
         self._seen = np.zeros((slots, threads), np.int64)
@@ -60,10 +60,21 @@ class Cluster:
         clusters = g.ctas.slots // self._size
         self._seen[g.ctas.slots[:, None], g.threads.ids[None, :]] = self._generation[clusters][:, None]
         np.add.at(self._arrived, clusters, g.threads.count)
-        full = np.unique(clusters[self._arrived[clusters] >= self._expected])
+        self._release(clusters)
+        self._machine.notify("cluster_arrive", "barrier.cluster", g, i)
+
+    def leave(self, g: Group) -> None:
+        """Count threads that ended: the barrier no longer expects them."""
+        clusters = g.ctas.slots // self._size
+        np.subtract.at(self._expected, clusters, g.threads.count)
+        self._release(clusters)
+
+    def _release(self, clusters: Array) -> None:
+        full = np.unique(
+            clusters[(self._arrived[clusters] >= self._expected[clusters]) & (self._arrived[clusters] > 0)]
+        )
         self._arrived[full] = 0
         self._generation[full] += 1
-        self._machine.notify("cluster_arrive", "barrier.cluster", g, i)
 
     def wait(self, g: Group, i: Instruction) -> bool:
         """Tell whether all threads of the cluster have arrived since these did."""
@@ -76,7 +87,8 @@ class Cluster:
             return True
         g.ready = done
         arrived = int(self._arrived[clusters[0]])
-        g.waits_for = lambda: f"the cluster barrier: {arrived} of {self._expected} threads arrived"
+        expected = int(self._expected[clusters[0]])
+        g.waits_for = lambda: f"the cluster barrier: {arrived} of {expected} threads arrived"
         return False
 
     def store_async(self, g: Group, i: Instruction, address: Array, values: tuple[Array, ...], barrier: Array) -> None:

@@ -95,9 +95,10 @@ class ThreadCopies:
 
     def arrive(self, g: Group, i: Instruction, barrier: Array, counted: bool) -> None:
         """Arrive at an mbarrier once the copies of the lanes are complete."""
-        for lane in self._lanes(g) if self._open else []:
-            for operation in self._open.pop(lane, []):
-                self._machine.complete(operation)
+        for lane in self._lanes(g) if self._open or self._committed else []:
+            for operations in (*self._committed.get(lane, []), self._open.pop(lane, [])):
+                for operation in operations:
+                    self._machine.complete(operation)
         # Without .noinc the arrival is first added to the pending count: no effect on balance.
         if counted:
             self._machine.mbarriers.arrive(g, i, barrier, None, False, False)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from cutepy.sim.atomics import Atomics
 from cutepy.sim.barriers import Barriers
 from cutepy.sim.bulk import BulkCopies
 from cutepy.sim.cluster import Cluster
@@ -89,6 +90,7 @@ class Machine:
         self._groups: list[Group] = []
         self._joins: list[Join] = []
         self.memory = Memory(self, known, launch.slot_bytes, launch.local_bytes)
+        self.atomics = Atomics(self)
         self.barriers = Barriers(self)
         self.mbarriers = Mbarriers(self)
         self.cluster = Cluster(self)
@@ -302,6 +304,7 @@ class Machine:
         if g.issued or g.committed:
             self.wgmma.drain(g)
         self.barriers.leave(g)
+        self.cluster.leave(g)
         self.ended[g.ctas.slots[:, None], g.threads.ids[None, :]] = True
         self.changes += 1
         self._drop(g.join)

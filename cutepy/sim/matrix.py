@@ -46,9 +46,11 @@ class MatrixAccess:
             raise SimulationError(f"{i.opcode} needs all lanes of each warp", i, g.describe())
         memory = self._machine.memory
         _, address = memory.resolve("shared" if address.dtype == np.uint32 else "generic", address)
-        position = memory.locate(g, i, address, _ROW_BYTES, _ROW_BYTES)
-        lanes = np.broadcast_to(position, (g.ctas.count, g.threads.count)).reshape(g.ctas.count, -1, WARP)
-        return lanes[:, :, : 8 * count]
+        lanes = np.broadcast_to(address, (g.ctas.count, g.threads.count)).reshape(g.ctas.count, -1, WARP)
+        # Lanes beyond those that address a row may hold anything.
+        used = np.where(np.arange(WARP) < 8 * count, lanes, lanes[:, :, :1])
+        position = memory.locate(g, i, used.reshape(g.ctas.count, -1), _ROW_BYTES, _ROW_BYTES)
+        return position.reshape(g.ctas.count, -1, WARP)[:, :, : 8 * count]
 
     def load(self, g: Group, i: Instruction, address: Array, count: int, transpose: bool) -> list[Array]:
         """Read matrices into registers."""

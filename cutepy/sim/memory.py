@@ -1,23 +1,21 @@
-"""Global, shared and local memory: known ranges, checked accesses, atomics.
+"""Global, shared and local memory: known ranges and checked accesses.
 
 Global memory is the host's: kernels get real addresses, and only ranges that were registered may be touched. The
 shared memory of all resident CTAs is one array, `slot_bytes` each.
 
 References
 ----------
-PTX ISA, "State Spaces", "Data Movement and Conversion Instructions: ld, st", "atom", "red"; "Generic Addressing".
+PTX ISA, "State Spaces", "Data Movement and Conversion Instructions: ld, st"; "Generic Addressing".
 """
 
 from __future__ import annotations
 
 import bisect
 import ctypes
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 
-from cutepy.sim import minifloat
 from cutepy.sim.errors import MemoryAccessError
 from cutepy.sim.events import Access, Proxy, Space
 from cutepy.sim.lanes import Array
@@ -142,7 +140,7 @@ class Memory:
             return "shared", address
         if space == "local":
             return "local", address
-        if space == "generic" or address.dtype == np.uint64:
+        if space == "generic":
             high = int(address.max())
             if high >= SHARED_WINDOW:
                 if high >= LOCAL_WINDOW:
@@ -150,10 +148,14 @@ class Memory:
                 return "shared", address - np.uint64(SHARED_WINDOW)
         return "global", address
 
-    def in_space(self, address: Array, space: str) -> Array:
+    def in_space(self, g: Group, address: Array, space: str) -> Array:
         """Tell whether generic addresses are in a space (isspacep)."""
         if space.startswith("shared"):
-            return (address >= SHARED_WINDOW) & (address < LOCAL_WINDOW)
+            inside: Array = (address >= SHARED_WINDOW) & (address < LOCAL_WINDOW)
+            if space == "shared::cluster":
+                return inside
+            own: Array = self._machine.cluster.rank_of(g, address) == g.ctas.special["cluster_ctarank"]
+            return np.logical_and(inside, own)
         if space == "local":
             return address >= LOCAL_WINDOW
         return address < SHARED_WINDOW
@@ -201,6 +203,12 @@ class Memory:
                 first = int(address[bad].flat[0])
                 self._fail(g, i, "global", address, bad, size, f"is not in known memory: {self.known.nearest(first)}")
         return found
+
+    def check_global(self, g: Group, i: Instruction, address: Array, size: int) -> None:
+        """Check addresses of global memory that are named and not accessed."""
+        place, address = self.resolve("generic", address)
+        if place == "global":
+            self.region(g, i, address, size, size)
 
     def _fail(
         self, g: Group, i: Instruction, space: str, address: Array, bad: Array, size: int, reason: str
@@ -291,66 +299,3 @@ class Memory:
         access = Access(operation, space, proxy, i, g.ctas, g.threads, address, size)
         for observer in self._machine.observers:
             observer.on_access(access)
-
-    # Atomics.
-
-    def atomic(
-        self, g: Group, i: Instruction, space: str, address: Array, operation: str, name: str, values: tuple[Array, ...]
-    ) -> Array:
-        """Apply an atomic operation of each lane, in the order of CTAs and threads; returns the old values."""
-        kind = values[0].dtype
-        place, address = self.resolve(space, address)
-        self._machine.changes += 1
-        shape = (g.ctas.count, g.threads.count)
-        if place == "shared":
-            address = np.broadcast_to(self.locate(g, i, address, kind.itemsize, kind.itemsize), shape)
-            view, index = self.shared_view(kind, 1), address // kind.itemsize
-        else:
-            address = np.broadcast_to(address, shape)
-            region = self.region(g, i, address, kind.itemsize, kind.itemsize)
-            if region is None:
-                raise MemoryAccessError("one atomic instruction on several tensors is not simulated", i)
-            view, index = region.view(kind, 1), (address - np.uint64(region.base)).astype(np.int64) // kind.itemsize
-        if self._machine.observers:
-            self.observe(g, i, "atomic", place, "generic", address, kind.itemsize)
-        operands = [np.broadcast_to(v, shape) for v in values]
-        flat = index.reshape(-1)
-        if len(np.unique(flat)) == len(flat):
-            old = view[index]
-            view[index] = _ATOMIC[operation](old, name, *operands)
-            result: Array = old
-            return result
-        old = np.empty(shape, kind)
-        for n, position in enumerate(flat):
-            row, column = divmod(n, shape[1])
-            before = view[position : position + 1].copy()
-            old[row, column] = before[0]
-            view[position] = _ATOMIC[operation](before, name, *(o[row, column : column + 1] for o in operands))[0]
-        return old
-
-
-def _add(old: Array, name: str, x: Array) -> Array:
-    if name == "f16x2":
-        return (old.view(np.float16) + np.ascontiguousarray(x).view(np.float16)).view(old.dtype)
-    if name in ("bf16", "bf16x2"):
-        wide = minifloat.bf16_to_f32(old.view(np.uint16)) + minifloat.bf16_to_f32(
-            np.ascontiguousarray(x).view(np.uint16)
-        )
-        return minifloat.f32_to_bf16(wide).view(old.dtype)
-    if name == "f16":
-        return (old.view(np.float16) + x.view(np.float16)).view(old.dtype)
-    return old + x
-
-
-_ATOMIC: dict[str, Callable[..., Any]] = {
-    "add": _add,
-    "and": lambda old, _, x: old & x,
-    "or": lambda old, _, x: old | x,
-    "xor": lambda old, _, x: old ^ x,
-    "exch": lambda old, _, x: x,
-    "cas": lambda old, _, x, y: np.where(old == x, y, old),
-    "inc": lambda old, _, x: np.where(old >= x, old.dtype.type(0), old + old.dtype.type(1)),
-    "dec": lambda old, _, x: np.where((old == 0) | (old > x), x, old - old.dtype.type(1)),
-    "min": lambda old, _, x: np.minimum(old, x),
-    "max": lambda old, _, x: np.maximum(old, x),
-}

@@ -61,6 +61,13 @@ class TensorMaps:
         except LayoutError as error:
             raise DescriptorError(f"what is at {address:#x} is no tensor map: {error}", i, g.describe()) from error
 
+    def prefetch(self, g: Group, i: Instruction, address: Array) -> None:
+        """Check that there can be a tensor map at an address; what is there may yet be written."""
+        for value in {int(x) for x in address.flat}:
+            if self._machine.memory.known.find(value, value + SIZE_BYTES) is None or value % 64:
+                known = self._machine.memory.known.nearest(value)
+                raise DescriptorError(f"no tensor map can be at {value:#x}, misaligned or {known}", i, g.describe())
+
     def _bytes(self, g: Group, i: Instruction, address: Array, row: int) -> Array:
         """Return the 128 bytes of the tensor map that the lanes of a CTA address, to be written."""
         memory = self._machine.memory

@@ -14,7 +14,7 @@ import numpy as np
 
 from cutepy.layouts.sm90 import TensorMap
 from cutepy.layouts.sm90.arch import SWIZZLE_BITS
-from cutepy.sim import minifloat
+from cutepy.sim.atomics import combine
 from cutepy.sim.errors import DescriptorError, MemoryAccessError
 from cutepy.sim.events import AsyncKind, AsyncOperation, TmaEvent
 from cutepy.sim.lanes import Array
@@ -29,7 +29,6 @@ _PERIOD = 1024
 _ALIGNMENT = 128
 _UNIT_KIND = np.dtype("c16")
 """A type of 16 bytes that numpy moves fast; never computed with."""
-_KINDS = {"u8": "u1", "u16": "u2", "u32": "u4", "s32": "i4", "u64": "u8", "s64": "i8", "f16": "f2", "f32": "f4"}
 _NAN = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "tf32": 0x7FFFFFFF}
 Coordinates = tuple[int, ...]
 
@@ -300,26 +299,9 @@ class TensorCopies:
         if found is None:
             return
         values = np.ascontiguousarray(data).view(box.kind).reshape(box.extents[::-1])[found[1]]
-        found[0][...] = values if reduction is None else combine(found[0], values, box.tensor.dtype, reduction)
+        found[0][...] = values if reduction is None else _combined(found[0], values, box.tensor.dtype, reduction)
 
 
-def combine(old: Array, new: Array, element: str, operation: str) -> Array:
-    """Return the bits of old and new values combined (add, min, max, and, or, xor)."""
-    bits = old.dtype
-    if element == "bf16":
-        a, b = minifloat.bf16_to_f32(np.ascontiguousarray(old)), minifloat.bf16_to_f32(np.ascontiguousarray(new))
-        return minifloat.f32_to_bf16(_COMBINE[operation](a, b))
-    kind = _KINDS.get(element, f"u{bits.itemsize}")
-    a, b = np.ascontiguousarray(old).view(kind), np.ascontiguousarray(new).view(kind)
-    result: Array = np.ascontiguousarray(_COMBINE[operation](a, b)).view(bits)
-    return result
-
-
-_COMBINE = {
-    "add": np.add,
-    "min": np.minimum,
-    "max": np.maximum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-}
+def _combined(old: Array, new: Array, element: str, operation: str) -> Array:
+    name, _, ftz = element.partition(".")
+    return combine(operation, "f32" if name == "tf32" else name, old, new, flush=bool(ftz))

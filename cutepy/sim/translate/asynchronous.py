@@ -55,7 +55,8 @@ def _cluster_barrier(e: Emitter, i: Instruction) -> None:
 @instruction(
     "fence",
     "membar",
-    accepts="sc acq_rel acquire release cta cluster gpu sys gl proxy alias async* shared::cta shared::cluster global tensormap::generic mbarrier_init sync_restrict::*",
+    accepts="sc acq_rel acquire release cta cluster gpu sys gl proxy alias async* shared::cta "
+    "shared::cluster global tensormap::generic mbarrier_init sync_restrict::*",
 )
 def _fence(e: Emitter, i: Instruction) -> None:
     e.emit(f"m.fence(g, {e.site})")
@@ -63,7 +64,8 @@ def _fence(e: Emitter, i: Instruction) -> None:
 
 @instruction(
     "mbarrier",
-    accepts="init inval arrive arrive_drop expect_tx complete_tx try_wait test_wait pending_count parity noComplete shared "
+    accepts="init inval arrive arrive_drop expect_tx complete_tx try_wait test_wait pending_count parity "
+    "noComplete shared"
     "shared::cta shared::cluster relaxed release acquire cta cluster",
 )
 def _mbarrier(e: Emitter, i: Instruction) -> None:
@@ -113,7 +115,8 @@ def _mbarrier_arrive(e: Emitter, i: Instruction) -> None:
 
 @instruction(
     "cp.async.bulk",
-    accepts="shared::cluster shared::cta global mbarrier::complete_tx::bytes bulk_group multicast::cluster L2::cache_hint",
+    accepts="shared::cluster shared::cta global mbarrier::complete_tx::bytes bulk_group multicast::cluster "
+    "L2::cache_hint",
 )
 def _bulk(e: Emitter, i: Instruction) -> None:
     destination = i.parts[3]
@@ -125,29 +128,28 @@ def _bulk(e: Emitter, i: Instruction) -> None:
     mask = "None"
     if any(p.startswith("multicast") for p in i.parts):
         mask = e.read_wide(more[0], "u2")
-    shared_source = i.parts[4].startswith("shared")
-    name = "to_peer" if shared_source else "load"
-    e.emit(
-        f"m.bulk.{name}(g, {e.site}, {e.address(to)}, {e.address(source)}, {e.read(size, 'u4')}, "
-        f"{e.address(barrier)}, {mask})"
-    )
+    arguments = f"{e.address(to)}, {e.address(source)}, {e.read(size, 'u4')}, {e.address(barrier)}"
+    if i.parts[4].startswith("shared"):
+        e.emit(f"m.bulk.to_peer(g, {e.site}, {arguments}, None, None)")
+    else:
+        e.emit(f"m.bulk.load(g, {e.site}, {arguments}, {mask})")
 
 
 @instruction(
     "cp.reduce.async.bulk",
-    accepts="shared::cluster shared::cta global mbarrier::complete_tx::bytes bulk_group L2::cache_hint noftz add min max inc "
+    accepts="shared::cluster shared::cta global mbarrier::complete_tx::bytes bulk_group L2::cache_hint noftz "
+    "add min max inc"
     "dec and or xor",
 )
 def _bulk_reduce(e: Emitter, i: Instruction) -> None:
-    if i.parts[4] != "global":
-        raise e.unknown("reduction into shared memory")
-    to, source, size, *_ = i.operands
+    to, source, size, *more = i.operands
     name = i.parts[-1]
     operation = next(p for p in i.parts if p in _REDUCTIONS)
-    e.emit(
-        f"m.bulk.store(g, {e.site}, {e.address(to)}, {e.address(source)}, {e.read(size, 'u4')}, "
-        f"{operation!r}, {name!r})"
-    )
+    arguments = f"{e.address(to)}, {e.address(source)}, {e.read(size, 'u4')}"
+    if i.parts[4] == "global":
+        e.emit(f"m.bulk.store(g, {e.site}, {arguments}, {operation!r}, {name!r})")
+    else:
+        e.emit(f"m.bulk.to_peer(g, {e.site}, {arguments}, {e.address(more[0])}, {operation!r}, {name!r})")
 
 
 _REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
@@ -185,7 +187,8 @@ def _tensor_load(e: Emitter, i: Instruction) -> None:
 
 @instruction(
     "cp.reduce.async.bulk.tensor",
-    accepts="1d 2d 3d 4d 5d shared::cta global tile bulk_group L2::cache_hint add min max inc dec and or xor im2col_no_offs",
+    accepts="1d 2d 3d 4d 5d shared::cta global tile bulk_group L2::cache_hint add min max inc dec and or xor "
+    "im2col_no_offs",
 )
 def _tensor_reduce(e: Emitter, i: Instruction) -> None:
     tensor, source = i.operands[:2]
@@ -216,7 +219,8 @@ def _bulk_wait(e: Emitter, i: Instruction) -> None:
 
 @instruction(
     "tensormap.replace.tile",
-    accepts="global_address rank box_dim global_dim global_stride element_stride elemtype interleave_layout swizzle_mode "
+    accepts="global_address rank box_dim global_dim global_stride element_stride elemtype interleave_layout "
+    "swizzle_mode"
     "fill_mode global shared::cta b1024",
 )
 def _tensormap_replace(e: Emitter, i: Instruction) -> None:

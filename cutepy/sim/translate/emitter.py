@@ -276,8 +276,8 @@ Translator = Callable[[Emitter, Instruction], None]
 _TRANSLATORS: dict[str, Translator] = {}
 _ACCEPTED: dict[str, frozenset[str]] = {}
 _TYPES = frozenset(
-    """pred b1 b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f16 f32 f64 bf16 tf32 f16x2 bf16x2 e4m3 e5m2 e4m3x2 e5m2x2 u16x2
-    s16x2""".split()
+    """pred b1 b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f16 f32 f64 bf16 tf32 f16x2 bf16x2 e4m3 e5m2 e4m3x2 e5m2x2
+    u16x2 s16x2""".split()
 )
 
 

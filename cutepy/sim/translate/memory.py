@@ -8,7 +8,7 @@ PTX ISA, "Data Movement and Conversion Instructions": ld, ldu, st, prefetch, cp.
 
 from __future__ import annotations
 
-from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, Sink, Symbol, Vector, type_bits
+from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, Sink, Symbol, Vector
 from cutepy.sim.translate.emitter import Emitter, instruction, kind_of
 
 _SPACES = ("param", "shared", "global", "local", "const")
@@ -26,9 +26,16 @@ def space_of(i: Instruction) -> str:
     return "generic"
 
 
+def _check_hint(e: Emitter, i: Instruction, operands: int) -> None:
+    """See that there is a further operand, a cache policy, where the opcode says so and only there."""
+    if len(i.operands) != operands + ("L2::cache_hint" in i.parts):
+        raise e.unknown(f"{len(i.operands)} operands")
+
+
 @instruction("ld", "ldu", accepts=f"{_STATE_SPACES} {_ORDERS} {_CACHES} v2 v4 v8")
 def _ld(e: Emitter, i: Instruction) -> None:
-    d, address = i.operands
+    d, address = i.operands[:2]
+    _check_hint(e, i, 2)
     kind = kind_of(i.parts[-1])
     space = space_of(i)
     if space == "param" and isinstance(address, Address) and isinstance(address.base, Symbol):
@@ -58,6 +65,7 @@ def _ld_param(e: Emitter, i: Instruction, kind: str) -> None:
 @instruction("st", accepts=f"{_STATE_SPACES} {_ORDERS} {_CACHES} v2 v4 v8")
 def _st(e: Emitter, i: Instruction) -> None:
     address, source = i.operands[:2]
+    _check_hint(e, i, 2)
     kind = kind_of(i.parts[-1])
     space = space_of(i)
     values = ", ".join(e.read_wide(item, kind) for item in e.items(source))
@@ -81,26 +89,50 @@ _ATOMICS = ("add", "and", "or", "xor", "exch", "cas", "inc", "dec", "min", "max"
 @instruction("atom", "red", accepts=f"{_STATE_SPACES} {_ORDERS} L2::cache_hint noftz v2 v4 v8 {' '.join(_ATOMICS)}")
 def _atom(e: Emitter, i: Instruction) -> None:
     returns = i.parts[0] == "atom"
-    operands = list(i.operands)
+    operation = next(p for p in i.parts if p in _ATOMICS)
+    _check_hint(e, i, 2 + returns + (operation == "cas"))
+    operands = list(i.operands[: 2 + returns + (operation == "cas")])
     d = operands.pop(0) if returns else Sink()
     address, *values = operands
-    operation = next(p for p in i.parts if p in _ATOMICS)
-    name = i.parts[-1] if i.parts[-1] != "noftz" else i.parts[-2]
-    if any(isinstance(v, Vector) for v in values):
-        raise e.unknown("vector atomics")
+    name = i.parts[-1]
     kind = kind_of(name)
+    start = f"g, {e.site}, {space_of(i)!r}, {e.address(address)}, {operation!r}, {name!r}"
+    if isinstance(values[0], Vector):
+        arguments = ", ".join(e.read(v, kind) for v in values[0].items)
+        found = e.temporary(f"m.atomics.vector({start}, ({arguments},))")
+        for position, item in enumerate(e.items(d) if returns else ()):
+            e.write(item, f"{found}[{position}]", kind)
+        return
     arguments = ", ".join(e.read_wide(v, kind) for v in values)
-    call = (
-        f"m.memory.atomic(g, {e.site}, {space_of(i)!r}, {e.address(address)}, {operation!r}, {name!r}, ({arguments},))"
-    )
+    call = f"m.atomics.apply({start}, ({arguments},))"
     e.write(d, call, kind) if returns else e.emit(call)
 
 
-@instruction(
-    "prefetch", "prefetchu", "discard", "applypriority", accepts="global local const param tensormap L1 L2 L2::*"
-)
+@instruction("red.async", accepts=f"relaxed cluster shared::cluster mbarrier::complete_tx::bytes {' '.join(_ATOMICS)}")
+def _red_async(e: Emitter, i: Instruction) -> None:
+    kind = kind_of(i.parts[-1])
+    address, value, barrier = i.operands
+    operation = next(p for p in i.parts if p in _ATOMICS)
+    e.emit(
+        f"m.atomics.reduce_async(g, {e.site}, {e.address(address)}, {operation!r}, {i.parts[-1]!r}, "
+        f"{e.read(value, kind)}, {e.address(barrier)})"
+    )
+
+
+@instruction("prefetch", "prefetchu", "applypriority", accepts="global local const param tensormap L1 L2 L2::*")
 def _prefetch(e: Emitter, i: Instruction) -> None:
-    """Do nothing: there are no caches here."""
+    """Do nothing: there are no caches here. Only the address of a tensor map is looked at."""
+    address = e.address(i.operands[0])
+    if "tensormap" in i.parts:
+        e.emit(f"m.tensormaps.prefetch(g, {e.site}, {address})")
+
+
+@instruction("discard", accepts="global L2")
+def _discard(e: Emitter, i: Instruction) -> None:
+    """Check the address: what is there becomes undefined, so to leave it is as good as anything."""
+    size = i.operands[1]
+    assert isinstance(size, Immediate)
+    e.emit(f"m.memory.check_global(g, {e.site}, {e.address(i.operands[0])}, {size.value})")
 
 
 @instruction("createpolicy", accepts="fractional range cvt L2 global L2::*")
@@ -155,8 +187,3 @@ def _cp_async_wait(e: Emitter, i: Instruction) -> None:
 @instruction("cp.async.mbarrier.arrive", accepts="noinc shared shared::cta")
 def _cp_async_arrive(e: Emitter, i: Instruction) -> None:
     e.emit(f"m.copies.arrive(g, {e.site}, {e.address(i.operands[0])}, {'noinc' in i.parts})")
-
-
-def element_bits(name: str) -> int:
-    """Return the width of a PTX type."""
-    return type_bits(name)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from cutepy.sim.ptx.model import Immediate, Instruction, Register, Sink, Vector
 from cutepy.sim.translate.emitter import Emitter, canonical_bits, instruction, kind_of, split_pair
 
-
 _SPACES = "shared shared::cta shared::cluster global local const param param::entry param::func"
 
 
@@ -71,7 +70,7 @@ def _cvta(e: Emitter, i: Instruction) -> None:
 
 @instruction("isspacep", accepts=_SPACES)
 def _isspacep(e: Emitter, i: Instruction) -> None:
-    e.write(i.operands[0], f"m.memory.in_space({e.read(i.operands[1], 'u8')}, {i.parts[1]!r})", "pred")
+    e.write(i.operands[0], f"m.memory.in_space(g, {e.read(i.operands[1], 'u8')}, {i.parts[1]!r})", "pred")
 
 
 @instruction("mapa", accepts="shared::cluster")
