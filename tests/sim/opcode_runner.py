@@ -209,7 +209,7 @@ def _assemble(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.ptx"
         # Lines of files that do not exist are of no use to the assembler.
-        lines = [line for line in text.splitlines() if not line.startswith((".loc", ".file"))]
+        lines = [line for line in text.splitlines() if not line.startswith((".loc ", ".file "))]
         path.write_text("\n".join(lines))
         command = [os.environ["CUTEPY_TEST_PTXAS"], "-arch=sm_90a", str(path), "-o", str(path.with_suffix(".cubin"))]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

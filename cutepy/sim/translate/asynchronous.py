@@ -65,7 +65,7 @@ def _fence(e: Emitter, i: Instruction) -> None:
 @instruction(
     "mbarrier",
     accepts="init inval arrive arrive_drop expect_tx complete_tx try_wait test_wait pending_count parity "
-    "noComplete shared"
+    "noComplete shared "
     "shared::cta shared::cluster relaxed release acquire cta cluster",
 )
 def _mbarrier(e: Emitter, i: Instruction) -> None:
@@ -138,7 +138,7 @@ def _bulk(e: Emitter, i: Instruction) -> None:
 @instruction(
     "cp.reduce.async.bulk",
     accepts="shared::cluster shared::cta global mbarrier::complete_tx::bytes bulk_group L2::cache_hint noftz "
-    "add min max inc"
+    "add min max inc "
     "dec and or xor",
 )
 def _bulk_reduce(e: Emitter, i: Instruction) -> None:
@@ -220,7 +220,7 @@ def _bulk_wait(e: Emitter, i: Instruction) -> None:
 @instruction(
     "tensormap.replace.tile",
     accepts="global_address rank box_dim global_dim global_stride element_stride elemtype interleave_layout "
-    "swizzle_mode"
+    "swizzle_mode "
     "fill_mode global shared::cta b1024",
 )
 def _tensormap_replace(e: Emitter, i: Instruction) -> None:
