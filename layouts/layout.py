@@ -86,6 +86,36 @@ class LayoutBase:
 
         return tiled_divide(self, tilers[0] if len(tilers) == 1 else tilers)
 
+    def flatten(self) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
+        """Return ``flatten(self)``: no nesting."""
+        return _modes().flatten(self)
+
+    def take(self, begin: int, end: int) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
+        """Return ``take(self, begin, end)``: a range of modes."""
+        return _modes().take(self, begin, end)
+
+    def select(self, *indices: int) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
+        """Return ``select(self, indices)``: the modes of these indices, in this order."""
+        return _modes().select(self, *indices)
+
+    def group(self, begin: int, end: int) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
+        """Return ``group(self, begin, end)``: a range of modes nested into one."""
+        return _modes().group(self, begin, end)
+
+    def append(self, *n_and_elem: Any) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
+        """Return ``append(self, elem)`` or ``append(self, n, elem)``: modes added at the end."""
+        return _modes().append(self, *n_and_elem)
+
+    def prepend(self, *n_and_elem: Any) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
+        """Return ``prepend(self, elem)`` or ``prepend(self, n, elem)``: modes added in front."""
+        return _modes().prepend(self, *n_and_elem)
+
+
+def _modes() -> Any:  # noqa: ANN401 - the module of operations on modes, which imports this one
+    from . import modes
+
+    return modes
+
 
 class Layout(LayoutBase):
     """A function from coordinates to indices: ``c -> inner_product(c, stride)``, domain ``shape``.

@@ -120,6 +120,8 @@ class Reader:
 
     def _unexpected(self, expected: str) -> ParseError:
         token = self.tokens[self.index]
+        if token.kind == "dynamic":
+            return ParseError(self.text, token.start, _dynamic_condition(token))
         found = repr(token.text) if token.text else "the end of the text"
         return ParseError(self.text, token.start, f"expected {expected}, got {found}")
 
@@ -321,8 +323,11 @@ class Reader:
 
     def _dynamic(self) -> Value:
         token = self._advance()
-        message = f"{token.text} is known only at run time; a layout here holds integers"
-        raise ParseError(self.text, token.start, message)
+        raise ParseError(self.text, token.start, _dynamic_condition(token))
+
+
+def _dynamic_condition(token: _Token) -> str:
+    return f"{token.text} is known only at run time; a layout here holds integers"
 
 
 _READERS: dict[str, Callable[[Reader], Value]] = {

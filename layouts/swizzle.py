@@ -7,6 +7,8 @@ CuTe ``swizzle.hpp``; pycute ``swizzle.py`` for names.
 
 from __future__ import annotations
 
+from operator import index as as_index
+
 from .errors import LayoutError, operation
 
 
@@ -55,18 +57,20 @@ class Swizzle:
     zzz_msk: int
 
     def __init__(self, bits: int, base: int, shift: int) -> None:
-        for name, value in (("bits", bits), ("base", base), ("shift", shift)):
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise TypeError(f"Swizzle: {name} must be an int, got {value!r}")
-        operands = (bits, base, shift)
+        if not (bits.__class__ is base.__class__ is shift.__class__ is int):
+            bits, base, shift = _plain_int("bits", bits), _plain_int("base", base), _plain_int("shift", shift)
         if bits < 0 or base < 0:
-            raise LayoutError("Swizzle", operands, f"bits and base must be >= 0, got {bits} and {base}")
+            raise LayoutError("Swizzle", (bits, base, shift), f"bits and base must be >= 0, got {bits} and {base}")
         if abs(shift) < bits:
-            raise LayoutError("Swizzle", operands, f"abs(shift) must be >= bits = {bits}, got {abs(shift)}")
-        mask = (1 << bits) - 1
-        values = (base, bits, shift, mask << (base + max(0, shift)), mask << (base - min(0, shift)))
-        for name, value in zip(self.__slots__, values, strict=True):
-            object.__setattr__(self, name, value)
+            condition = f"abs(shift) must be >= bits = {bits}, got {abs(shift)}"
+            raise LayoutError("Swizzle", (bits, base, shift), condition)
+        mask = ((1 << bits) - 1) << base
+        write = object.__setattr__
+        write(self, "bits", bits)
+        write(self, "base", base)
+        write(self, "shift", shift)
+        write(self, "yyy_msk", mask << shift if shift > 0 else mask)
+        write(self, "zzz_msk", mask if shift > 0 else mask << -shift)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"Swizzle is immutable; cannot set {name}: make a new Swizzle")
@@ -103,6 +107,12 @@ class Swizzle:
 
     def __str__(self) -> str:
         return f"Sw<{self.bits},{self.base},{self.shift}>"
+
+
+def _plain_int(name: str, value: object) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"Swizzle: {name} must be an int, got {value!r}")
+    return as_index(value)
 
 
 @operation

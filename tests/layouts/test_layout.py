@@ -14,6 +14,7 @@ from cutepy.layouts import (
     ScaledBasis,
     SmemPtr,
     Swizzle,
+    append,
     coalesce,
     composition,
     coprofile,
@@ -25,6 +26,7 @@ from cutepy.layouts import (
     get_1d_coord,
     get_flat_coord,
     get_hier_coord,
+    group,
     idx2crd,
     is_layout,
     make_fragment_like,
@@ -35,11 +37,14 @@ from cutepy.layouts import (
     make_layout_right,
     make_ordered_layout,
     parse,
+    prepend,
     rank,
+    select,
     shape,
     size,
     slice_,
     stride,
+    take,
     to_text,
     transform_layout,
 )
@@ -293,6 +298,19 @@ def test_transform_layout_maps_modes_and_keeps_what_is_left():
 def test_make_layout_of_a_swizzle_and_by_keyword():
     assert str(make_layout(Swizzle(1, 0, 1))) == "Sw<1,0,1> o 0 o 4:1"
     assert make_layout((4, 8), stride=(8, 1)) == Layout((4, 8), (8, 1))
+
+
+def test_methods_on_modes_are_the_functions():
+    layout = Layout((4, (2, 8), 3), (2, (1, 8), 64))
+    swizzled = ComposedLayout(Swizzle(2, 0, 3), 0, layout)
+    extra = Layout(5, 7)
+    for x in (layout, swizzled):
+        assert x.flatten() == flatten(x)
+        assert x.take(1, 3) == take(x, 1, 3)
+        assert x.select(2, 0) == select(x, (2, 0))
+        assert x.group(0, 2) == group(x, 0, 2)
+        assert (x.append(extra), x.append(5)) == (append(x, extra), append(x, 5))
+        assert (x.prepend(extra), x.prepend(5, extra)) == (prepend(x, extra), prepend(x, 5, extra))
 
 
 def test_methods_forward_to_the_algebra():
