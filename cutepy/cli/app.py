@@ -83,6 +83,21 @@ def desc(
     typer.echo(text)
 
 
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+def simulate(
+    context: typer.Context,
+    script: Annotated[Path, typer.Argument(metavar="FILE.py", help="The script; what follows are its arguments.")],
+) -> None:
+    """Run a GPU script on the CPU: device cuda is served from host memory, and every launch is simulated."""
+    from cutepy.cli.simulate import run
+
+    if not script.is_file():
+        _fail(f"there is no file {script}")
+    raise typer.Exit(run(script, context.args, lambda line: typer.echo(line, err=True)))
+
+
 bench = typer.Typer(help="Time kernels against their peers, by one protocol, on a Hopper GPU.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 

@@ -1,0 +1,99 @@
+"""The `cuda` device of torch and of cuda.bindings, served from host memory, so that GPU scripts run unmodified.
+
+Torch gets real `cuda` tensors whose memory is the host's (`storage`) and computes on them with the CPU's kernels
+(`operators`); kernels of the CuTe DSL are simulated on the same memory. Why not otherwise:
+
+- a Tensor subclass that claims to be on `cuda`: every path through C++ that makes a tensor of its own loses the claim
+  (operators of torch.library, DLPack exchange in C, tensors made in other threads);
+- a mode that intercepts factories: it is per thread, and custom operators with a kernel for CUDA find no such tensor;
+- torch's out-of-tree backend `privateuse1`: `torch.device("cuda")` never names it, and registering it is for good.
+
+What is not served raises NotServedError, by name. Random numbers are the CPU generator's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from cutepy.dsl.execution import LaunchRequest, executing_on
+from cutepy.dsl.version import require
+from cutepy.sim.events import CompletionPolicy, Observer
+from cutepy.sim.memory import GlobalMemory
+from cutepy.sim.run import Run
+from cutepy.sim.served.errors import NotServedError as NotServedError
+
+__all__ = ["NotServedError", "serve_cuda"]
+
+
+class _ServedRun(Run):
+    """A run whose kernels may touch what is allocated on the served device, as long as it is."""
+
+    def __init__(self, observers: Sequence[Observer], policy: CompletionPolicy | None) -> None:
+        super().__init__(observers, policy)
+        self._host_tensors: list[Any] = []
+
+    def adopt(self, tensor: object) -> None:
+        """Learn of a tensor that was passed to a compiled function: those of the device are known."""
+        if not getattr(tensor, "is_cuda", False):
+            self._host_tensors.append(tensor)
+
+    def launch(self, request: LaunchRequest) -> None:
+        """Run a kernel to its end, or count it where its stream is captured."""
+        from cutepy.sim.served import storage, streams
+
+        if streams.captures.take(request.stream):
+            return
+        self._memory = GlobalMemory()
+        for address, size in storage.allocations.ranges():
+            self._memory.register(address, size, None, "an allocation of the cuda device")
+        for tensor in self._host_tensors:
+            super().adopt(tensor)
+        super().launch(request)
+
+
+@contextmanager
+def serve_cuda(*, observers: Sequence[Observer] = (), policy: CompletionPolicy | None = None) -> Iterator[Run]:
+    """Serve device `cuda` from host memory, and simulate every launch, while the context is active.
+
+    Parameters
+    ----------
+    observers, policy
+        As for `simulate`.
+
+    Yields
+    ------
+    Run
+
+    Raises
+    ------
+    RuntimeError
+        If torch has a GPU: its device `cuda` is not to be replaced.
+    ImportError
+        If this torch or DSL is not one that this was written for.
+    """
+    import torch
+
+    if torch.version.cuda is not None and torch.cuda.is_available():
+        raise RuntimeError("this machine has a GPU that torch uses; hide it with CUDA_VISIBLE_DEVICES= to simulate one")
+    from cutepy.sim.served import bindings, device_guard, h200, operators, torch_cuda
+
+    device_guard.install()
+    hardware = require("cutlass.utils", "HardwareInfo").HardwareInfo
+    run = _ServedRun(observers, policy)
+    with ExitStack() as stack:
+
+        def put(owner: Any, name: str, value: Any) -> None:  # noqa: ANN401
+            if hasattr(owner, name):
+                stack.callback(setattr, owner, name, getattr(owner, name))
+            else:
+                stack.callback(delattr, owner, name)
+            setattr(owner, name, value)
+
+        torch_cuda.serve(put)
+        bindings.serve(put)
+        put(hardware, "get_max_active_clusters", lambda self, size, stream=None: h200.max_active_clusters(size))
+        stack.enter_context(operators.serving_operators())
+        stack.enter_context(executing_on(run))
+        yield run

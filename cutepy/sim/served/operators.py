@@ -1,0 +1,171 @@
+"""Torch's operators on device `cuda`, computed by the CPU's kernels.
+
+Tensors of the served device are real `cuda` tensors, so the dispatcher sends every operator that has no kernel of its
+own for CUDA, which in a CPU build of torch is nearly all, to a fallback: it computes on CPU tensors of the same memory.
+Composite operators, autograd, autocast, and custom operators with a kernel for CUDA work as on a GPU, in all threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+
+from cutepy.sim.served import storage
+
+# Operators whose indices may be on the CPU, as on a GPU.
+_TAKES_HOST_TENSORS = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")
+
+
+@cache
+def _is_view(operator: Any) -> bool:  # noqa: ANN401
+    """Tell whether an operator returns an alias of its argument and computes nothing."""
+    returns = operator._schema.returns
+    return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
+
+
+def _on_host(operator: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    """Compute an operator on the CPU tensors that share the memory of its arguments."""
+    if _is_view(operator):
+        return operator._op_dk(torch._C.DispatchKey.CPU, *args, **kwargs)
+    call = _Call(operator)
+    with torch._C._AutoDispatchBelowAutograd():
+        result = operator(*[call.down(a) for a in args], **{k: call.down(v) for k, v in kwargs.items()})
+        call.resize_outputs()
+        return call.up(result)
+
+
+class _Call:
+    """One call of an operator: which CPU tensor stands for which of the device's."""
+
+    def __init__(self, operator: Any) -> None:  # noqa: ANN401
+        self._operator = operator
+        self._pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._on_device = True
+
+    def down(self, value: Any) -> Any:  # noqa: ANN401
+        """Replace tensors and devices of `cuda` in an argument by the CPU's."""
+        if isinstance(value, torch.Tensor):
+            return self._down_tensor(value)
+        if isinstance(value, torch.device):
+            self._on_device = value.type == "cuda"
+            return torch.device("cpu") if self._on_device else value
+        if isinstance(value, (list, tuple)):
+            return type(value)([self.down(v) for v in value])
+        return value
+
+    def _down_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_cuda:
+            if tensor.dim() and tensor.device.type == "cpu" and self._operator._schema.name not in _TAKES_HOST_TENSORS:
+                raise RuntimeError(
+                    f"Expected all tensors to be on the same device, but {self._operator} got one of shape "
+                    f"{tuple(tensor.shape)} on cpu beside those on cuda:0"
+                )
+            return tensor
+        # An empty output is resized by the operator, which memory of a capsule can't be.
+        alias = storage.host(tensor) if tensor.numel() else torch.empty_strided(
+            tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu"
+        )  # fmt: skip
+        self._pairs.append((alias, tensor))
+        return alias
+
+    def resize_outputs(self) -> None:
+        """Give outputs that were empty, and that the operator resized, their memory."""
+        for alias, tensor in self._pairs:
+            if not tensor.numel() and alias.numel():
+                _take(tensor, storage.served(alias))
+
+    def up(self, result: Any) -> Any:  # noqa: ANN401
+        """Replace CPU tensors in a result by the device's."""
+        if isinstance(result, torch.Tensor):
+            for alias, tensor in self._pairs:
+                if result is alias:
+                    return tensor
+            return storage.served(result) if self._on_device and result.device.type == "cpu" else result
+        if isinstance(result, (list, tuple)):
+            return type(result)([self.up(r) for r in result])
+        return result
+
+
+def _take(tensor: torch.Tensor, source: torch.Tensor) -> None:
+    """Make a tensor one of the memory and the extents of another."""
+    kernel = torch.ops.aten.set_.source_Storage_storage_offset._op_dk
+    kernel(torch._C.DispatchKey.CPU, tensor, source.untyped_storage(), 0, list(source.shape), list(source.stride()))
+
+
+# Operators that move data between devices or allocate, and those whose general kernel insists on real CUDA.
+
+
+def _copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    to = storage.host(target) if target.is_cuda else target
+    to.copy_(storage.host(source) if source.is_cuda else source)
+    return target
+
+
+def _empty(
+    size: list[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> torch.Tensor:
+    like = torch.empty(size, dtype=dtype, layout=layout, device="meta", memory_format=memory_format)
+    return storage.empty(like.shape, like.stride(), like.dtype)
+
+
+def _empty_strided(
+    size: list[int],
+    stride: list[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> torch.Tensor:
+    return storage.empty(size, stride, dtype or torch.get_default_dtype())
+
+
+def _resize(tensor: torch.Tensor, size: list[int], *, memory_format: torch.memory_format | None = None) -> torch.Tensor:
+    grown = storage.served(torch.empty(size, dtype=tensor.dtype, device="cpu"))
+    kept = min(tensor.numel(), grown.numel())
+    if kept:
+        grown.view(-1)[:kept].copy_(tensor.reshape(-1)[:kept])
+    _take(tensor, grown)
+    return tensor
+
+
+def _set_storage(
+    tensor: torch.Tensor, source: torch.UntypedStorage, offset: int, size: list[int], stride: list[int]
+) -> torch.Tensor:
+    kernel = torch.ops.aten.set_.source_Storage_storage_offset._op_dk
+    kernel(torch._C.DispatchKey.CPU, tensor, source, offset, size, stride)
+    return tensor
+
+
+_OWN_KERNELS = {
+    "copy_": _copy,
+    "empty.memory_format": _empty,
+    "empty_strided": _empty_strided,
+    "resize_": _resize,
+    "set_.source_Storage_storage_offset": _set_storage,
+}
+
+
+@contextmanager
+def serving_operators() -> Iterator[None]:
+    """Compute operators on tensors of device `cuda` by the CPU's kernels while the context is active."""
+    fallback = torch.library.Library("_", "IMPL")
+    own = torch.library.Library("aten", "IMPL")
+    try:
+        fallback.fallback(_on_host, "CUDA")
+        for name, function in _OWN_KERNELS.items():
+            own.impl(name, function, "CUDA")
+        yield
+    finally:
+        own._destroy()
+        fallback._destroy()

@@ -1,0 +1,106 @@
+"""Tensors of device `cuda` whose memory is the host's.
+
+A DLPack capsule says which device its memory is on, and torch believes it: the capsule of a CPU tensor, relabelled,
+comes back as a tensor that is on `cuda` through and through (dispatch key, storage, `.device`, `.is_cuda`) and whose
+data pointer is the host's. Relabelled the other way, it is the CPU tensor that operators compute on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+_CPU, _CUDA = 1, 2
+_ALIGNMENT = 512
+"""What CUDA's allocator aligns to."""
+
+_get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+
+
+class Allocations:
+    """The live storages of the served device: what kernels may reach, and what torch reports as allocated."""
+
+    def __init__(self) -> None:
+        self._live: dict[int, tuple[int, StorageWeakRef]] = {}
+        self._lock = threading.Lock()
+        self._added = 0
+
+    def add(self, storage: torch.UntypedStorage) -> None:
+        """Note a storage, for as long as it lives."""
+        with self._lock:
+            self._live[storage.data_ptr()] = storage.nbytes(), StorageWeakRef(storage)
+            self._added += 1
+            if self._added % 1024 == 0:
+                self._sweep()
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """Return address and bytes of each live storage."""
+        with self._lock:
+            self._sweep()
+            return [(address, size) for address, (size, _) in self._live.items()]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all live storages."""
+        return sum(size for _, size in self.ranges())
+
+    def _sweep(self) -> None:
+        self._live = {a: entry for a, entry in self._live.items() if not entry[1].expired()}
+
+
+allocations = Allocations()
+
+
+def empty(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Allocate a tensor of device `cuda`; what is in it is arbitrary."""
+    last = sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if 0 not in size else 0
+    size_bytes = (last + 1) * dtype.itemsize
+    block = torch.empty(size_bytes + _ALIGNMENT, dtype=torch.uint8, device="cpu")
+    start = -block.data_ptr() % _ALIGNMENT
+    data = block[start : start + size_bytes].view(dtype).as_strided((last + 1,), (1,))
+    return _strided(_on_cuda(data), size, stride)
+
+
+def served(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a fresh CPU tensor, the result of an operator, as one of device `cuda`."""
+    if tensor.layout != torch.strided:
+        raise NotImplementedError(f"tensors of layout {tensor.layout} are not served on the simulated device")
+    if not tensor.numel():
+        return empty(tensor.shape, tensor.stride(), tensor.dtype)
+    result = _on_cuda(tensor)
+    return result if result.stride() == tensor.stride() else _strided(result, tensor.shape, tensor.stride())
+
+
+def host(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the CPU tensor that shares the memory of a tensor of device `cuda`."""
+    return _relabelled(tensor, _CPU)
+
+
+def _on_cuda(tensor: torch.Tensor) -> torch.Tensor:
+    result = _relabelled(tensor, _CUDA)
+    allocations.add(result.untyped_storage())
+    return result
+
+
+def _relabelled(tensor: torch.Tensor, device_type: int) -> torch.Tensor:
+    """Return the same memory as a tensor of a DLPack device type; each keeps the memory alive."""
+    capsule = torch._C._to_dlpack(tensor)
+    # A DLManagedTensor starts with the data pointer, then {int32 device type, int32 device id}.
+    address = _get_pointer(capsule, b"dltensor")
+    ctypes.c_int32.from_address(address + 8).value = device_type
+    ctypes.c_int32.from_address(address + 12).value = 0
+    result: torch.Tensor = torch._C._from_dlpack(capsule)
+    return result
+
+
+def _strided(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
+    # The CPU's kernel of as_strided touches no memory, and keeps the device of what it is given.
+    kernel = torch.ops.aten.as_strided.default._op_dk
+    result: torch.Tensor = kernel(torch._C.DispatchKey.CPU, tensor, list(size), list(stride), 0)
+    return result

@@ -1,0 +1,166 @@
+"""Streams and events of the simulated device: everything runs at once and in order, so there is nothing to wait for.
+
+Times between events are the host's: how long the simulation took, which says nothing about a GPU.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_handles = iter(range(0x5700_0000, 1 << 40, 16))
+
+
+class Stream:
+    """What `torch.cuda.Stream` makes."""
+
+    def __init__(self, device: object = None, priority: int = 0, *, handle: int | None = None, **_: object) -> None:
+        self.cuda_stream = next(_handles) if handle is None else handle
+        self.priority = priority
+
+    @property
+    def device(self) -> Any:  # noqa: ANN401
+        """The simulated device."""
+        import torch
+
+        return torch.device("cuda", 0)
+
+    @property
+    def device_index(self) -> int:
+        """The simulated device's index."""
+        return 0
+
+    @property
+    def stream_id(self) -> int:
+        """The stream's handle."""
+        return self.cuda_stream
+
+    def synchronize(self) -> None:
+        """Return: all work has ended."""
+
+    def wait_stream(self, stream: object) -> None:
+        """Return: all work has ended."""
+
+    def wait_event(self, event: object) -> None:
+        """Return: all work has ended."""
+
+    def query(self) -> bool:
+        """Tell that all work has ended."""
+        return True
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """Record an event."""
+        event = Event() if event is None else event
+        event.record(self)
+        return event
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.cuda_stream
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and other.cuda_stream == self.cuda_stream
+
+    def __hash__(self) -> int:
+        return hash(self.cuda_stream)
+
+    def __enter__(self) -> Stream:
+        _current.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _current.pop()
+
+
+class ExternalStream(Stream):
+    """What `torch.cuda.ExternalStream` makes: the stream of a handle."""
+
+    def __init__(self, stream_ptr: int, device: object = None, **_: object) -> None:
+        super().__init__(handle=stream_ptr)
+
+
+class Event:
+    """What `torch.cuda.Event` makes."""
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, **_: object) -> None:
+        self.cuda_event = next(_handles)
+        self.time_ns: int | None = None
+
+    def record(self, stream: object = None) -> None:
+        """Note the time."""
+        self.time_ns = time.perf_counter_ns()
+
+    def wait(self, stream: object = None) -> None:
+        """Return: all work has ended."""
+
+    def synchronize(self) -> None:
+        """Return: all work has ended."""
+
+    def query(self) -> bool:
+        """Tell that all work has ended."""
+        return True
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Return the milliseconds that the simulation took between two events."""
+        if self.time_ns is None or end_event.time_ns is None:
+            raise ValueError("Both events must be recorded before calculating elapsed time.")
+        return (end_event.time_ns - self.time_ns) / 1e6
+
+
+DEFAULT = Stream(handle=0)
+_current = [DEFAULT]
+
+
+def current_stream(device: object = None) -> Stream:
+    """Return the stream that work goes to."""
+    return _current[-1]
+
+
+def default_stream(device: object = None) -> Stream:
+    """Return the stream with handle 0."""
+    return DEFAULT
+
+
+def set_stream(stream: Stream) -> None:
+    """Send work to a stream."""
+    _current[-1] = stream
+
+
+@contextmanager
+def using(stream: Stream | None) -> Iterator[None]:
+    """Send work to a stream while the context is active."""
+    _current.append(_current[-1] if stream is None else stream)
+    try:
+        yield
+    finally:
+        _current.pop()
+
+
+class Capture:
+    """Counts launches on captured streams, which are then not run."""
+
+    def __init__(self) -> None:
+        self._launches: dict[int, int] = {}
+
+    def begin(self, stream: int) -> None:
+        """Start to count."""
+        self._launches[stream] = 0
+
+    def end(self, stream: int) -> int:
+        """Return the count."""
+        return self._launches.pop(stream)
+
+    def take(self, stream: int) -> bool:
+        """Tell whether a launch is of a captured stream, and count it."""
+        if stream not in self._launches:
+            return False
+        self._launches[stream] += 1
+        return True
+
+    def active(self, stream: int) -> bool:
+        """Tell whether a stream is captured."""
+        return stream in self._launches
+
+
+captures = Capture()
