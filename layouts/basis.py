@@ -93,7 +93,11 @@ class ScaledBasis:
 
 
 def E(*modes: int) -> ScaledBasis | int:
-    """Return the unit basis element of the mode at path `modes`; ``E()`` is 1, as in CuTe."""
+    """Return the unit basis element of the mode at path `modes`; ``E()`` is 1, as in CuTe.
+
+    >>> E(1, 0)
+    ScaledBasis(1,(1, 0))
+    """
     return ScaledBasis(1, modes) if modes else 1
 
 
@@ -140,13 +144,21 @@ def _add(a: Any, b: Any) -> Any:  # noqa: ANN401 - coordinates
 
 
 def basis_value(stride: Any) -> int:  # noqa: ANN401 - int or ScaledBasis
-    """Return the scale of a scaled basis, or the integer itself."""
+    """Return the scale of a scaled basis, or the integer itself.
+
+    >>> basis_value(ScaledBasis(2, (1,))), basis_value(3)
+    (2, 3)
+    """
     return stride.value if isinstance(stride, ScaledBasis) else stride
 
 
 @operation
 def basis_get(stride: Any, t: Any) -> Any:  # noqa: ANN401 - IntTuples
-    """Return the element of `t` at the path of the scaled basis `stride`; `t` itself for an integer stride."""
+    """Return the element of `t` at the path of the scaled basis `stride`; `t` itself for an integer stride.
+
+    >>> basis_get(ScaledBasis(2, (1,)), (4, 8))
+    8
+    """
     if not isinstance(stride, ScaledBasis):
         return t
     element = t

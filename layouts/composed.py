@@ -185,13 +185,21 @@ def compose(outer: Any, offset: Any, inner: Any) -> Any:  # noqa: ANN401 - Layou
 
 @operation
 def make_composed_layout(outer: Any, offset: Any, inner: Any) -> ComposedLayout:  # noqa: ANN401 - layouts
-    """Return ComposedLayout(outer, offset, inner); CuTe C++'s name."""
+    """Return ComposedLayout(outer, offset, inner); CuTe C++'s name.
+
+    >>> print(make_composed_layout(Swizzle(2, 0, 3), 0, Layout((8, 4))))
+    Sw<2,0,3> o 0 o (8,4):(1,8)
+    """
     return ComposedLayout(outer, offset, inner)
 
 
 @operation
 def get_swizzle_portion(layout: Any) -> Swizzle:  # noqa: ANN401 - Layout or ComposedLayout
-    """Return the swizzle of a composed layout; of a plain Layout the identity ``Sw<0,4,3>``."""
+    """Return the swizzle of a composed layout; of a plain Layout the identity ``Sw<0,4,3>``.
+
+    >>> print(get_swizzle_portion(ComposedLayout(Swizzle(3, 3, 3), 0, Layout((8, 64)))), get_swizzle_portion(Layout(4)))
+    Sw<3,3,3> Sw<0,4,3>
+    """
     if isinstance(layout, Layout):
         return Swizzle(0, 4, 3)
     if isinstance(layout, ComposedLayout) and isinstance(layout.layoutB, Swizzle):
@@ -201,7 +209,11 @@ def get_swizzle_portion(layout: Any) -> Swizzle:  # noqa: ANN401 - Layout or Com
 
 @operation
 def get_nonswizzle_portion(layout: Any) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
-    """Return the layout under the swizzle: `layoutA`; a plain Layout itself."""
+    """Return the layout under the swizzle: `layoutA`; a plain Layout itself.
+
+    >>> print(get_nonswizzle_portion(ComposedLayout(Swizzle(3, 3, 3), 0, Layout((8, 64)))))
+    (8,64):(1,8)
+    """
     return layout.layoutA if isinstance(layout, ComposedLayout) else layout
 
 
@@ -310,7 +322,11 @@ def _zero_none(crd: IntTuple) -> IntTuple:
 
 @operation
 def domain_offset(crd: IntTuple, layout: Any) -> tuple[Any, Any]:  # noqa: ANN401 - Layout or ComposedLayout
-    """Move the origin of `layout` to `crd`: (layout, offset); a composed layout takes the offset in itself."""
+    """Move the origin of `layout` to `crd`: (layout, offset); a composed layout takes the offset in itself.
+
+    >>> print(*domain_offset((1, 2), Layout((4, 8))))
+    (4,8):(1,4) 9
+    """
     if isinstance(layout, ComposedLayout):
         if isinstance(layout.offset, SmemPtr):
             raise LayoutError(

@@ -300,6 +300,9 @@ def prefix_product(a: IntTuple, init: IntTuple = 1) -> IntTuple:
     """Return the exclusive prefix products of `a`, congruent to it: ``(2, (3, 4))`` gives ``(1, (2, 6))``.
 
     pycute's function. CuTe's compact strides differ from it in giving modes of size 1 stride 0: `compact_col_major`.
+
+    >>> prefix_product((2, (3, 4)))
+    (1, (2, 6))
     """
     if isinstance(init, tuple):
         if not isinstance(a, tuple) or len(a) != len(init):
@@ -316,7 +319,11 @@ def prefix_product(a: IntTuple, init: IntTuple = 1) -> IntTuple:
 
 @operation
 def suffix_product(a: IntTuple, init: IntTuple = 1) -> IntTuple:
-    """Return the exclusive suffix products of `a`, congruent to it: ``(2, (3, 4))`` gives ``(12, (4, 1))``."""
+    """Return the exclusive suffix products of `a`, congruent to it: ``(2, (3, 4))`` gives ``(12, (4, 1))``.
+
+    >>> suffix_product((2, (3, 4)))
+    (12, (4, 1))
+    """
     if isinstance(init, tuple):
         if not isinstance(a, tuple) or len(a) != len(init):
             raise LayoutError("suffix_product", (a, init), f"ranks must match, got {tuple_rank(a)} and {len(init)}")
@@ -349,7 +356,11 @@ def compact_col_major(shape: IntTuple, current: IntTuple = 1) -> IntTuple:
 
 @operation
 def compact_row_major(shape: IntTuple, current: IntTuple = 1) -> IntTuple:
-    """Return the compact strides of `shape`, rightmost mode fastest: ``(4, (1, 2), 8)`` gives ``(16, (0, 8), 1)``."""
+    """Return the compact strides of `shape`, rightmost mode fastest: ``(4, (1, 2), 8)`` gives ``(16, (0, 8), 1)``.
+
+    >>> compact_row_major((4, (1, 2), 8))
+    (16, (0, 8), 1)
+    """
     return _compact_at(shape, current, reverse=True)
 
 
@@ -413,7 +424,11 @@ def compact_order(shape: IntTuple, order: IntTuple) -> IntTuple:
 
 @operation
 def make_basis_like(shape: IntTuple) -> IntTuple:
-    """Return the unit scaled bases of the modes of `shape`: ``(8, (2, 2))`` gives ``(1@0, (1@0@1, 1@1@1))``."""
+    """Return the unit scaled bases of the modes of `shape`: ``(8, (2, 2))`` gives ``(1@0, (1@0@1, 1@1@1))``.
+
+    >>> print(*make_basis_like((8, 4)))
+    1@0 1@1
+    """
 
     def bases(s: IntTuple, path: tuple[int, ...]) -> IntTuple:
         return tuple(bases(mode, (*path, i)) for i, mode in enumerate(s)) if isinstance(s, tuple) else E(*path)

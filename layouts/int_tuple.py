@@ -32,24 +32,40 @@ class Integer(ABC):  # noqa: B024 - for isinstance only
 
 
 def is_int(x: object) -> bool:
-    """Tell whether `x` is an integer (a bool is not)."""
+    """Tell whether `x` is an integer (a bool is not).
+
+    >>> is_int(4), is_int(True), is_int((4,))
+    (True, False, False)
+    """
     return isinstance(x, int) and not isinstance(x, bool)
 
 
 def is_tuple(x: object) -> bool:
-    """Tell whether `x` is a tuple."""
+    """Tell whether `x` is a tuple.
+
+    >>> is_tuple((4, 8)), is_tuple(4)
+    (True, False)
+    """
     return isinstance(x, tuple)
 
 
 def has_none(a: object) -> bool:
-    """Tell whether None, CuTe's ``_``, stands anywhere in `a`."""
+    """Tell whether None, CuTe's ``_``, stands anywhere in `a`.
+
+    >>> has_none((0, (None, 1))), has_none((0, 1))
+    (True, False)
+    """
     if isinstance(a, tuple):
         return any(map(has_none, a))
     return a is None
 
 
 def signum(a: int) -> int:
-    """Return the sign of `a`: -1, 0 or 1."""
+    """Return the sign of `a`: -1, 0 or 1.
+
+    >>> signum(-7), signum(0), signum(3)
+    (-1, 0, 1)
+    """
     return (a > 0) - (a < 0)
 
 
@@ -68,19 +84,31 @@ def truncated_div(a: int, b: int) -> int:
 
 
 def wrap(t: IntTuple) -> tuple[Any, ...]:
-    """Return a tuple unchanged and anything else as a rank-1 tuple."""
+    """Return a tuple unchanged and anything else as a rank-1 tuple.
+
+    >>> wrap(4), wrap((4, 8))
+    ((4,), (4, 8))
+    """
     return t if isinstance(t, tuple) else (t,)
 
 
 def unwrap(t: IntTuple) -> IntTuple:
-    """Take rank-1 tuples apart until an integer or a tuple of another rank is left."""
+    """Take rank-1 tuples apart until an integer or a tuple of another rank is left.
+
+    >>> unwrap(((4,),)), unwrap((4, 8))
+    (4, (4, 8))
+    """
     while isinstance(t, tuple) and len(t) == 1:
         t = t[0]
     return t
 
 
 def flatten_to_tuple(t: IntTuple) -> tuple[Any, ...]:
-    """Return the integers of `t`, left to right, as one flat tuple; ``4`` gives ``(4,)``."""
+    """Return the integers of `t`, left to right, as one flat tuple; ``4`` gives ``(4,)``.
+
+    >>> flatten_to_tuple((4, (2, 8))), flatten_to_tuple(4)
+    ((4, 2, 8), (4,))
+    """
     if not isinstance(t, tuple):
         return (t,)
     for element in t:
@@ -136,13 +164,21 @@ def unflatten(flat: IntTuple, profile: IntTuple) -> IntTuple:
 
 
 def repeat_like(t: IntTuple, x: IntTuple) -> IntTuple:
-    """Return `t` with every leaf replaced by `x`."""
+    """Return `t` with every leaf replaced by `x`.
+
+    >>> repeat_like((4, (2, 8)), 0)
+    (0, (0, 0))
+    """
     return tuple(repeat_like(e, x) for e in t) if isinstance(t, tuple) else x
 
 
 @operation
 def transform_leaf(function: Callable[..., Any], t: IntTuple, *more: IntTuple) -> IntTuple:
-    """Apply `function` to the leaves of `t` and what stands at the same places of the other tuples."""
+    """Apply `function` to the leaves of `t` and what stands at the same places of the other tuples.
+
+    >>> transform_leaf(lambda s, d: s * d, (4, (2, 8)), (1, (4, 8)))
+    (4, (8, 64))
+    """
     if not isinstance(t, tuple):
         return function(t, *more)
     for other in more:
@@ -206,29 +242,49 @@ def product(a: IntTuple) -> int:
 
 @operation
 def product_each(t: IntTuple) -> tuple[int, ...]:
-    """Return the size of each mode: ``((2, 8), 4)`` gives ``(16, 4)``, ``4`` gives ``(4,)``."""
+    """Return the size of each mode: ``((2, 8), 4)`` gives ``(16, 4)``, ``4`` gives ``(4,)``.
+
+    >>> product_each(((2, 8), 4)), product_each(4)
+    ((16, 4), (4,))
+    """
     return tuple(map(product, wrap(t)))
 
 
 @operation
 def product_like(t: IntTuple, guide: IntTuple) -> IntTuple:
-    """Return the sizes of `t` at the leaves of `guide`: ``product_like(((2, 3), 4), (0, 0))`` is ``(6, 4)``."""
+    """Return the sizes of `t` at the leaves of `guide`: ``product_like(((2, 3), 4), (0, 0))`` is ``(6, 4)``.
+
+    >>> product_like(((2, 3), 4), (0, 0))
+    (6, 4)
+    """
     return transform_leaf(lambda _, x: product(x), guide, t)
 
 
 def tuple_sum(a: IntTuple) -> int:
-    """Return the sum of all integers in `a`."""
+    """Return the sum of all integers in `a`.
+
+    >>> tuple_sum((4, (2, 8)))
+    14
+    """
     return sum(map(tuple_sum, a)) if isinstance(a, tuple) else a
 
 
 @operation
 def tuple_max(a: IntTuple) -> int:
-    """Return the largest integer in `a`."""
+    """Return the largest integer in `a`.
+
+    >>> tuple_max((4, (2, 8)))
+    8
+    """
     return max(map(tuple_max, a)) if isinstance(a, tuple) else a
 
 
 def tuple_min(a: IntTuple) -> int:
-    """Return the smallest integer in `a`."""
+    """Return the smallest integer in `a`.
+
+    >>> tuple_min((4, (2, 8)))
+    2
+    """
     return min(map(tuple_min, a)) if isinstance(a, tuple) else a
 
 
@@ -314,7 +370,11 @@ def ceil_div(a: IntTuple, b: IntTuple) -> IntTuple:
 
 @operation
 def round_up(a: IntTuple, b: IntTuple) -> IntTuple:
-    """Round each integer of `a` up to a multiple of its partner in `b`; missing partners count as 1."""
+    """Round each integer of `a` up to a multiple of its partner in `b`; missing partners count as 1.
+
+    >>> round_up((10, 4), (4, 4))
+    (12, 4)
+    """
     if isinstance(a, tuple) and isinstance(b, tuple):
         if len(a) < len(b):
             raise LayoutError("round_up", (a, b), f"rank of the divisor must be <= {len(a)}, got {len(b)}")
@@ -389,7 +449,11 @@ def congruent(a: Any, b: Any) -> bool:  # noqa: ANN401 - IntTuples or layouts
 
 @operation
 def weakly_congruent(a: Any, b: Any) -> bool:  # noqa: ANN401 - IntTuples or layouts
-    """Tell whether `a` has the profile of `b` up to its own leaves: a partial order on profiles."""
+    """Tell whether `a` has the profile of `b` up to its own leaves: a partial order on profiles.
+
+    >>> weakly_congruent((4, 3), (8, (3, 2))), weakly_congruent((4, 3), 24)
+    (True, False)
+    """
     shape_a, shape_b = shape_of(a), shape_of(b)
     if isinstance(shape_a, tuple):
         return _all_modes(weakly_congruent, shape_a, shape_b)
@@ -417,7 +481,11 @@ def compatible(a: Any, b: Any) -> bool:  # noqa: ANN401 - IntTuples or layouts
 
 @operation
 def weakly_compatible(a: Any, b: Any) -> bool:  # noqa: ANN401 - IntTuples or layouts
-    """Tell whether the size of `b` at each leaf of `a` is a multiple of that leaf."""
+    """Tell whether the size of `b` at each leaf of `a` is a multiple of that leaf.
+
+    >>> weakly_compatible((4, 3), (8, (3, 2)))
+    True
+    """
     shape_a, shape_b = shape_of(a), shape_of(b)
     if isinstance(shape_a, tuple):
         return _all_modes(weakly_compatible, shape_a, shape_b)
@@ -446,7 +514,11 @@ def evenly_divides(a: Any, tiler: Any) -> bool:  # noqa: ANN401 - IntTuples, lay
 
 @operation
 def elem_less(a: IntTuple, b: IntTuple) -> bool:
-    """Tell whether each integer of `a` is less than its partner in `b`: whether coordinate `a` lies in shape `b`."""
+    """Tell whether each integer of `a` is less than its partner in `b`: whether coordinate `a` lies in shape `b`.
+
+    >>> elem_less((3, 7), (4, 8)), elem_less((3, 8), (4, 8))
+    (True, False)
+    """
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) <= len(b) and all(elem_less(x, y) for x, y in zip(a, b, strict=False))
     return _ordered("elem_less", a, b)
@@ -454,67 +526,111 @@ def elem_less(a: IntTuple, b: IntTuple) -> bool:
 
 @operation
 def elem_leq(a: IntTuple, b: IntTuple) -> bool:
-    """Return ``not elem_less(b, a)``, as CuTe defines it."""
+    """Return ``not elem_less(b, a)``, as CuTe defines it.
+
+    >>> elem_leq((4, 8), (4, 8))
+    True
+    """
     return not elem_less(b, a)
 
 
 @operation
 def elem_gtr(a: IntTuple, b: IntTuple) -> bool:
-    """Return ``elem_less(b, a)``."""
+    """Return ``elem_less(b, a)``.
+
+    >>> elem_gtr((4, 8), (3, 7))
+    True
+    """
     return elem_less(b, a)
 
 
 @operation
 def elem_geq(a: IntTuple, b: IntTuple) -> bool:
-    """Return ``not elem_less(a, b)``."""
+    """Return ``not elem_less(a, b)``.
+
+    >>> elem_geq((3, 8), (4, 8))
+    True
+    """
     return not elem_less(a, b)
 
 
 @operation
 def lex_less(a: IntTuple, b: IntTuple) -> bool:
-    """Compare coordinates lexicographically: the order of a row-major walk."""
+    """Compare coordinates lexicographically: the order of a row-major walk.
+
+    >>> lex_less((0, 7), (1, 0))
+    True
+    """
     return _walk_less("lex_less", a, b, reverse=False)
 
 
 @operation
 def lex_leq(a: IntTuple, b: IntTuple) -> bool:
-    """Return ``not lex_less(b, a)``."""
+    """Return ``not lex_less(b, a)``.
+
+    >>> lex_leq((0, 7), (1, 0))
+    True
+    """
     return not lex_less(b, a)
 
 
 @operation
 def lex_gtr(a: IntTuple, b: IntTuple) -> bool:
-    """Return ``lex_less(b, a)``."""
+    """Return ``lex_less(b, a)``.
+
+    >>> lex_gtr((1, 0), (0, 7))
+    True
+    """
     return lex_less(b, a)
 
 
 @operation
 def lex_geq(a: IntTuple, b: IntTuple) -> bool:
-    """Return ``not lex_less(a, b)``."""
+    """Return ``not lex_less(a, b)``.
+
+    >>> lex_geq((0, 7), (1, 0))
+    False
+    """
     return not lex_less(a, b)
 
 
 @operation
 def colex_less(a: IntTuple, b: IntTuple) -> bool:
-    """Compare coordinates colexicographically: the order of a column-major walk."""
+    """Compare coordinates colexicographically: the order of a column-major walk.
+
+    >>> colex_less((1, 0), (0, 1)), lex_less((1, 0), (0, 1))
+    (True, False)
+    """
     return _walk_less("colex_less", a, b, reverse=True)
 
 
 @operation
 def colex_leq(a: IntTuple, b: IntTuple) -> bool:
-    """Return ``not colex_less(b, a)``."""
+    """Return ``not colex_less(b, a)``.
+
+    >>> colex_leq((1, 0), (0, 1))
+    True
+    """
     return not colex_less(b, a)
 
 
 @operation
 def colex_gtr(a: IntTuple, b: IntTuple) -> bool:
-    """Return ``colex_less(b, a)``."""
+    """Return ``colex_less(b, a)``.
+
+    >>> colex_gtr((0, 1), (1, 0))
+    True
+    """
     return colex_less(b, a)
 
 
 @operation
 def colex_geq(a: IntTuple, b: IntTuple) -> bool:
-    """Return ``not colex_less(a, b)``."""
+    """Return ``not colex_less(a, b)``.
+
+    >>> colex_geq((1, 0), (0, 1))
+    False
+    """
     return not colex_less(a, b)
 
 

@@ -314,7 +314,11 @@ def _integers(t: Any, what: str) -> IntTuple:  # noqa: ANN401 - unchecked input
 
 
 def is_layout(x: object) -> bool:
-    """Tell whether `x` is a Layout or a ComposedLayout."""
+    """Tell whether `x` is a Layout or a ComposedLayout.
+
+    >>> is_layout(Layout(4)), is_layout((4, 8))
+    (True, False)
+    """
     return isinstance(x, LayoutBase)
 
 
@@ -458,17 +462,29 @@ def make_identity_layout(shape: IntTuple) -> Layout:
 
 @operation
 def get_hier_coord(layout: Layout, idx: int) -> IntTuple:
-    """Return ``layout.get_hier_coord(idx)``."""
+    """Return ``layout.get_hier_coord(idx)``.
+
+    >>> get_hier_coord(Layout((4, (2, 4)), (8, (1, 2))), 11)
+    (1, (1, 1))
+    """
     return layout.get_hier_coord(idx)
 
 
 @operation
 def get_flat_coord(layout: Layout, idx: int) -> IntTuple:
-    """Return ``layout.get_flat_coord(idx)``."""
+    """Return ``layout.get_flat_coord(idx)``.
+
+    >>> get_flat_coord(Layout((4, (2, 4)), (8, (1, 2))), 11)
+    (1, 3)
+    """
     return layout.get_flat_coord(idx)
 
 
 @operation
 def get_1d_coord(layout: Layout, idx: int) -> int:
-    """Return ``layout.get_1d_coord(idx)``."""
+    """Return ``layout.get_1d_coord(idx)``.
+
+    >>> get_1d_coord(Layout((4, 8), (8, 1)), 9)
+    5
+    """
     return layout.get_1d_coord(idx)

@@ -72,13 +72,21 @@ def depth(x: Modes, *path: int) -> int:
 
 @operation
 def shape(x: Modes, *path: int) -> IntTuple:
-    """Return the shape of `x` (an IntTuple is its own), or of its mode at `path`."""
+    """Return the shape of `x` (an IntTuple is its own), or of its mode at `path`.
+
+    >>> shape(Layout((4, (2, 8))), 1)
+    (2, 8)
+    """
     return tuple_get(shape_of(x), *path)
 
 
 @operation
 def stride(x: Layout, *path: int) -> IntTuple:
-    """Return the stride of a Layout, or of its mode at `path`. A composed layout has none."""
+    """Return the stride of a Layout, or of its mode at `path`. A composed layout has none.
+
+    >>> stride(Layout((4, (2, 8)), (2, (1, 8))), 1)
+    (1, 8)
+    """
     if not isinstance(x, Layout):
         raise LayoutError("stride", (x, *path), "only a plain Layout has strides")
     return tuple_get(x.stride, *path)
@@ -102,7 +110,11 @@ def size(layout: Any, *path: int) -> int:  # noqa: ANN401 - IntTuple, layout or 
 
 @operation
 def coshape(x: Modes, *path: int) -> IntTuple:
-    """Return the extents of the codomain of a layout, or of its mode at `path`."""
+    """Return the extents of the codomain of a layout, or of its mode at `path`.
+
+    >>> coshape(Layout((4, 8), (8, 1)))
+    32
+    """
     inner = get(x, *path)
     while isinstance(inner, ComposedLayout):
         inner = inner.layoutA
@@ -123,7 +135,12 @@ def cosize(layout: Modes, *path: int) -> int:
 
 @operation
 def coprofile(x: Layout) -> IntTuple:
-    """Return the profile of the codomain, as zeros: 0 for integer strides, a tuple for scaled bases."""
+    """Return the profile of the codomain, as zeros: 0 for integer strides, a tuple for scaled bases.
+
+    >>> from cutepy.layouts import make_identity_layout
+    >>> coprofile(Layout((4, 8))), coprofile(make_identity_layout((4, 8)))
+    (0, (0, 0))
+    """
     if not has_basis(x.stride):
         return 0
     total = reduce(add_coordinates, map(abs, flatten_to_tuple(x.stride)))

@@ -13,12 +13,20 @@ from .errors import LayoutError, operation
 
 
 def shiftl(a: int, s: int) -> int:
-    """Shift `a` left by `s` bits; right for negative `s`."""
+    """Shift `a` left by `s` bits; right for negative `s`.
+
+    >>> shiftl(0b0110, 1), shiftl(0b0110, -1)
+    (12, 3)
+    """
     return a << s if s > 0 else a >> -s
 
 
 def shiftr(a: int, s: int) -> int:
-    """Shift `a` right by `s` bits; left for negative `s`."""
+    """Shift `a` right by `s` bits; left for negative `s`.
+
+    >>> shiftr(0b0110, 1), shiftr(0b0110, -1)
+    (3, 12)
+    """
     return a >> s if s > 0 else a << -s
 
 

@@ -117,7 +117,11 @@ def flat_divide(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
 
 @operation
 def hier_unzip(splitter: Any, layoutA: Layout, layoutB: Tiler) -> Layout:  # noqa: ANN401 - pycute's names
-    """Apply `splitter` (a logical divide or product) mode by mode and gather its two halves; pycute's function."""
+    """Apply `splitter` (a logical divide or product) mode by mode and gather its two halves; pycute's function.
+
+    >>> print(hier_unzip(logical_divide, Layout((8, 16)), (4, 2)))
+    ((4,2),(2,8)):((1,8),(4,16))
+    """
     gathered: Layout = tile_unzip(splitter(layoutA, layoutB), layoutB)
     return gathered
 
