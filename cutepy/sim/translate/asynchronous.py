@@ -187,8 +187,7 @@ def _tensor_load(e: Emitter, i: Instruction) -> None:
 
 @instruction(
     "cp.reduce.async.bulk.tensor",
-    accepts="1d 2d 3d 4d 5d shared::cta global tile bulk_group L2::cache_hint add min max inc dec and or xor "
-    "im2col_no_offs",
+    accepts="1d 2d 3d 4d 5d shared::cta global tile bulk_group L2::cache_hint add min max inc dec and or xor",
 )
 def _tensor_reduce(e: Emitter, i: Instruction) -> None:
     tensor, source = i.operands[:2]

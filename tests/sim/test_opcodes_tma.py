@@ -1,0 +1,380 @@
+"""TMA: tensor copies of rank 1 to 5, all swizzles, elements outside, multicast, reductions, tensor maps replaced."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from cutepy.layouts.sm90 import TensorMap
+from cutepy.sim import DescriptorError, MemoryAccessError, UnknownInstructionError
+from tests.sim.opcode_runner import launch
+
+START = """mov.u32 %r10, smem; mov.u32 %r1, %tid.x; setp.eq.u32 %p1, %r1, 0; mov.u32 %r9, %ctaid.x;
+mov.b64 %rd1, p0; cvta.param.u64 %rd1, %rd1; add.u32 %r11, %r10, 1024; mov.u32 %r2, %cluster_ctarank;
+createpolicy.fractional.L2::evict_last.b64 %rd8, 1.0; mov.u16 %rs1, 3;"""
+MASKS = {"INTER": 0, "SW32": 1, "SW64": 3, "SW128": 7}
+
+
+def tensor_map(array, box, **options):
+    """Encode the map of an array whose last axis is contiguous; `box` counts from that axis on."""
+    dtype = {"u1": "u8", "u2": "u16", "u4": "u32", "u8": "u64", "i4": "s32", "f2": "f16", "f4": "f32"}[
+        array.dtype.str[1:]
+    ]
+    dtype = options.pop("dtype", dtype)
+    tensor = TensorMap(
+        dtype, array.shape[::-1], array.strides[-2::-1], box, global_address=array.ctypes.data, **options
+    )
+    return np.array([*tensor.encode(), *[0] * 8], np.uint64).tobytes()
+
+
+def aligned(shape, kind, seed=0):
+    """Make an array at a multiple of 128 bytes whose rows are multiples of 16, with room behind them."""
+    rng = np.random.default_rng(seed)
+    size = np.dtype(kind).itemsize
+    width = -(-shape[-1] * size // 16) * 16 // size + 16 // size
+    raw = np.zeros(int(np.prod(shape[:-1])) * width * size + 256, np.uint8)
+    start = -raw.ctypes.data % 128
+    whole = raw[start : start + int(np.prod(shape[:-1])) * width * size].view(kind).reshape(*shape[:-1], width)
+    whole[...] = rng.integers(1, 120, whole.shape)
+    return whole[..., : shape[-1]]
+
+
+def swizzled(data, mode):
+    """Return where each byte of a box lies: bits 7 to 9 of its address flip bits 4 to 6."""
+    flat = np.ascontiguousarray(data).view(np.uint8).reshape(-1)
+    address = np.arange(len(flat))
+    result = np.zeros_like(flat)
+    result[address ^ (address >> 7 & MASKS[mode]) << 4] = flat
+    return result
+
+
+def box_of(array, at, box, fill=0):
+    """Cut a box out of an array, by coordinates from the last axis on; outside is `fill`."""
+    result = np.full(box[::-1], fill, array.dtype)
+    for position in itertools.product(*(range(e) for e in box[::-1])):
+        index = tuple(p + c for p, c in zip(position, at[::-1], strict=True))
+        if all(0 <= i < d for i, d in zip(index, array.shape, strict=True)):
+            result[position] = array[index]
+    return result
+
+
+def coordinates(at):
+    return ", ".join(f"%r{20 + n}" for n in range(len(at)))
+
+
+def set_coordinates(at):
+    return "".join(f"mov.u32 %r{20 + n}, {c};" for n, c in enumerate(at))
+
+
+def dump(words, offset=1024):
+    """Return PTX that copies shared memory to the array that p1 points at."""
+    return f"""bar.sync 0; ld.param.u64 %rd60, [p1]; mul.lo.u32 %r50, %r9, {4 * words}; cvt.u64.u32 %rd61, %r50;
+    add.u64 %rd60, %rd60, %rd61; mov.u32 %r50, %r1;
+    DUMP: mul.lo.u32 %r51, %r50, 4; add.u32 %r52, %r51, %r10; ld.shared.u32 %r53, [%r52+{offset}]; cvt.u64.u32 %rd61, %r51;
+    add.u64 %rd61, %rd60, %rd61; st.global.u32 [%rd61], %r53; add.u32 %r50, %r50, 32; setp.lt.u32 %p60, %r50, {words};
+    @%p60 bra DUMP;"""
+
+
+def fill(words):
+    """Return PTX that copies the array that p1 points at to shared memory."""
+    return f"""ld.param.u64 %rd60, [p1]; mov.u32 %r50, %r1;
+    FILL: mul.lo.u32 %r51, %r50, 4; add.u32 %r52, %r51, %r10; cvt.u64.u32 %rd61, %r51; add.u64 %rd61, %rd60, %rd61;
+    ld.global.u32 %r53, [%rd61]; st.shared.u32 [%r52+1024], %r53; add.u32 %r50, %r50, 32; setp.lt.u32 %p60, %r50, {words};
+    @%p60 bra FILL; fence.proxy.async.shared::cta; bar.sync 0;"""
+
+
+def load_body(opcode, at, size, more=""):
+    return f"""@%p1 mbarrier.init.shared.b64 [%r10], 1;
+    @%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r10], {size};
+    bar.sync 0;
+    @%p1 {opcode} [%r11], [%rd1, {{{coordinates(at)}}}], [%r10]{more};
+    WAIT: mbarrier.try_wait.parity.shared.b64 %p2, [%r10], 0;
+    @!%p2 bra WAIT;"""
+
+
+SHAPES = {1: ((400,), (128,)), 2: ((19, 72), (16, 8)), 3: ((5, 7, 40), (16, 4, 3)), 4: ((3, 4, 5, 24), (16, 2, 3, 2)), 5: ((2, 3, 4, 5, 24), (16, 2, 2, 3, 2))}  # fmt: skip
+LOADS = [
+    "shared::cluster.global.tile.mbarrier::complete_tx::bytes",
+    "shared::cluster.global.mbarrier::complete_tx::bytes",
+    "shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint",
+    "shared::cta.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint",
+]
+
+
+@pytest.mark.parametrize("rank", SHAPES)
+@pytest.mark.parametrize("where", ["inside", "low", "high", "outside"])
+def test_load(rank, where):
+    """A box of every rank; inside, over the lower or the upper edge of the tensor, or wholly outside."""
+    shape, box = SHAPES[rank]
+    array = aligned(shape, "u2", rank)
+    starts = {"inside": 1, "low": -1, "high": None, "outside": 500}
+    at = tuple(d - e + 1 if starts[where] is None else starts[where] for d, e in zip(shape[::-1], box, strict=True))
+    if where == "outside":
+        at = (0,) * (rank - 1) + (500,)
+    size = int(np.prod(box)) * 2
+    out = np.zeros(size // 4, np.uint32)
+    for n, load in enumerate(LOADS if where == "inside" else LOADS[:1]):
+        opcode = f"cp.async.bulk.tensor.{rank}d.{load}"
+        body = load_body(opcode, at, size, ", %rd8" if "hint" in load else "")
+        launch(body, tensor_map(array, box), out, before=START + set_coordinates(at), after=dump(len(out)), smem_bytes=8192, run=adopted(array), assembles="shared::cta" not in load)  # fmt: skip
+        np.testing.assert_array_equal(out.view("u2").reshape(box[::-1]), box_of(array, at, box), err_msg=str(n))
+
+
+def adopted(*arrays):
+    from cutepy.sim.run import Run
+
+    run = Run((), None)
+    for array in arrays:
+        run.register(array)
+    return run
+
+
+KINDS = ["u1", "u2", "u4", "u8", "i4", "f2", "f4"]
+
+
+@pytest.mark.parametrize("mode", MASKS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_swizzles(mode, kind):
+    """All swizzles, loads and stores, with rows as wide as the swizzle's pattern."""
+    size = np.dtype(kind).itemsize
+    row_bytes = {"INTER": 64, "SW32": 32, "SW64": 64, "SW128": 128}[mode]
+    box, at = (row_bytes // size, 24), (16 // size, 3)
+    array = aligned((40, 2 * box[0]), kind, 7)
+    bytes_ = 24 * row_bytes
+    out = np.zeros(bytes_ // 4, np.uint32)
+    mapped = tensor_map(array, box, swizzle=mode)
+    opcode = f"cp.async.bulk.tensor.2d.{LOADS[0]}"
+    launch(load_body(opcode, at, bytes_), mapped, out, before=START + set_coordinates(at), after=dump(len(out)), smem_bytes=8192, run=adopted(array))  # fmt: skip
+    expected = swizzled(box_of(array, at, box), mode)
+    np.testing.assert_array_equal(out.view(np.uint8), expected)
+    target = np.zeros_like(array.base if array.base is not None else array)
+    target = aligned(array.shape, kind, 8)
+    before = target.copy()
+    store = store_body("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group", at)
+    launch(store, tensor_map(target, box, swizzle=mode), out, before=START + set_coordinates(at) + fill(len(out)), smem_bytes=8192, run=adopted(target))  # fmt: skip
+    before[3:27, at[0] : at[0] + box[0]] = box_of(array, at, box)
+    np.testing.assert_array_equal(target, before)
+
+
+def store_body(opcode, at, more=""):
+    return f"""@%p1 {opcode} [%rd1, {{{coordinates(at)}}}], [%r11]{more};
+    @%p1 cp.async.bulk.commit_group;
+    @%p1 cp.async.bulk.wait_group.read 0;
+    @%p1 cp.async.bulk.wait_group 0;"""
+
+
+@pytest.mark.parametrize("rank", SHAPES)
+@pytest.mark.parametrize("where", ["inside", "low", "high"])
+@pytest.mark.parametrize("hint", ["", ".L2::cache_hint"])
+def test_store(rank, where, hint):
+    shape, box = SHAPES[rank]
+    array = aligned(shape, "u2", rank)
+    expected = array.copy()
+    whole = array.base
+    at = tuple({"inside": 1, "low": -1, "high": d - e + 1}[where] for d, e in zip(shape[::-1], box, strict=True))
+    words = int(np.prod(box)) // 2
+    data = np.random.default_rng(5).integers(0, 2**32, words).astype(np.uint32)
+    values = data.view("u2").reshape(box[::-1])
+    body = store_body(
+        f"cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group{hint}", at, ", %rd8" if hint else ""
+    )
+    launch(body, tensor_map(array, box), data, before=START + set_coordinates(at) + fill(words), smem_bytes=8192, run=adopted(array))  # fmt: skip
+    for position in itertools.product(*(range(e) for e in box[::-1])):
+        index = tuple(p + c for p, c in zip(position, at[::-1], strict=True))
+        if all(0 <= i < d for i, d in zip(index, array.shape, strict=True)):
+            expected[index] = values[position]
+    np.testing.assert_array_equal(array, expected)
+    assert whole is not None
+
+
+REDUCTIONS = [(op, k) for op in ("add", "min", "max") for k in ("u4", "i4", "f2")] + [(op, "u4") for op in ("inc", "dec", "and", "or", "xor")] + [("add", "f4"), ("add", "u8"), ("add", "bf16"), ("min", "bf16")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("operation", "kind"), REDUCTIONS)
+def test_reduction(operation, kind):
+    """A box combined with what is there; elements outside of the tensor are left out."""
+    bf16 = kind == "bf16"
+    box, at = (16, 4), (-2, 7)
+    storage = "u2" if bf16 else kind
+    target = aligned((10, 40), storage, 1)
+    data = np.random.default_rng(2).integers(-50 if kind in ("i4", "f2", "f4") else 1, 90, box[::-1]).astype(storage)
+    if bf16:
+        target[...] = (target.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        data = (data.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    widen = (lambda x: (x.astype(np.uint32) << 16).view(np.float32)) if bf16 else (lambda x: x)
+    x, y = widen(target.copy()[7:10, :14]), widen(data[:3, 2:])
+    rules = {
+        "add": lambda: x + y,
+        "min": lambda: np.minimum(x, y),
+        "max": lambda: np.maximum(x, y),
+        "and": lambda: x & y,
+        "or": lambda: x | y,
+        "xor": lambda: x ^ y,
+        "inc": lambda: np.where(x >= y, 0, x + 1),
+        "dec": lambda: np.where((x == 0) | (x > y), y, x - 1),
+    }
+    expected = target.copy()
+    result = rules[operation]()
+    expected[7:10, :14] = (result.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16) if bf16 else result
+    body = store_body(f"cp.reduce.async.bulk.tensor.2d.global.shared::cta.{operation}.tile.bulk_group", at)
+    options = {"dtype": "bf16"} if bf16 else {}
+    words = data.nbytes // 4
+    launch(body, tensor_map(target, box, **options), data, before=START + set_coordinates(at) + fill(words), smem_bytes=8192, run=adopted(target))  # fmt: skip
+    np.testing.assert_array_equal(target, expected)
+
+
+@pytest.mark.parametrize("hint", ["", ".L2::cache_hint"])
+def test_reduction_of_every_rank(hint):
+    for rank in (1, 3, 4, 5):
+        shape, box = SHAPES[rank]
+        target = aligned(shape, "u4", rank)
+        expected = target.copy()
+        data = np.random.default_rng(1).integers(0, 99, box[::-1]).astype(np.uint32)
+        expected[tuple(slice(0, e) for e in box[::-1])] += data
+        at = (0,) * rank
+        opcode = f"cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.add.tile.bulk_group{hint}"
+        launch(store_body(opcode, at, ", %rd8" if hint else ""), tensor_map(target, box), data, before=START + set_coordinates(at) + fill(data.size), smem_bytes=8192, run=adopted(target))  # fmt: skip
+        np.testing.assert_array_equal(target, expected)
+
+
+@pytest.mark.parametrize("kind", ["f2", "f4"])
+def test_nan_outside(kind):
+    array = aligned((8, 8), kind, 1)
+    box, at = (16, 4), (0, 6)
+    size = int(np.prod(box)) * array.itemsize
+    out = np.zeros(size // 4, np.uint32)
+    mapped = tensor_map(array, box, oob_fill="nan")
+    launch(load_body(f"cp.async.bulk.tensor.2d.{LOADS[0]}", at, size), mapped, out, before=START + set_coordinates(at), after=dump(len(out)), smem_bytes=4096, run=adopted(array))  # fmt: skip
+    found = out.view(kind).reshape(box[::-1])
+    np.testing.assert_array_equal(found[:2, :8], array[6:])
+    assert np.isnan(found[2:]).all()
+    assert np.isnan(found[:, 8:]).all()
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("hint", ["", ".L2::cache_hint"])
+def test_multicast(rank, hint):
+    """The second CTA of three loads for itself and the third: each of them counts the bytes."""
+    shape, box = SHAPES[rank]
+    array = aligned(shape, "u4", rank)
+    at = (1,) * rank
+    size = int(np.prod(box)) * 4
+    out = np.zeros(3 * size // 4, np.uint32)
+    opcode = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster{hint}"
+    more = ", %rs2, %rd8" if hint else ", %rs2"
+    body = f"""@%p1 mbarrier.init.shared.b64 [%r10], 1;
+    barrier.cluster.arrive;
+    barrier.cluster.wait;
+    setp.eq.u32 %p3, %r2, 0;
+    @%p3 bra END;
+    @%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r10], {size};
+    setp.eq.and.u32 %p5, %r2, 1, %p1;
+    @%p5 {opcode} [%r11], [%rd1, {{{coordinates(at)}}}], [%r10]{more};
+    WAIT: mbarrier.try_wait.parity.shared.b64 %p2, [%r10], 0;
+    @!%p2 bra WAIT;
+    END: barrier.cluster.arrive;
+    barrier.cluster.wait;"""
+    before = START + set_coordinates(at) + "mov.u16 %rs2, 6;"
+    launch(body, tensor_map(array, box), out, before=before, after=dump(size // 4), smem_bytes=8192, grid=3, cluster=3, run=adopted(array))  # fmt: skip
+    expected = box_of(array, at, box)
+    found = out.reshape(3, *box[::-1])
+    np.testing.assert_array_equal(found[0], 0)
+    np.testing.assert_array_equal(found[1], expected)
+    np.testing.assert_array_equal(found[2], expected)
+
+
+def test_prefetch_of_tensors():
+    array = aligned((19, 72), "u2")
+    body = """cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%rd1, {%r20, %r21}];
+    prefetch.tensormap [%rd1];"""
+    launch(body, tensor_map(array, (16, 8)), before=START + set_coordinates((0, 0)), run=adopted(array))
+
+
+# tensormap.replace.
+
+
+@pytest.mark.parametrize("space", ["global", "shared::cta"])
+def test_tensormap_replace(space):
+    """A map made for one tensor is made over for another, field by field, and then loads it."""
+    first, second = aligned((8, 32), "u2", 1), aligned((5, 6, 24), "u4", 2)
+    box, at = (16, 3, 2), (4, 2, 3)
+    raw = np.zeros(256, np.uint8)
+    work = raw[-raw.ctypes.data % 128 :][:128]
+    work[:] = np.frombuffer(tensor_map(first, (16, 8)), np.uint8)
+    size = int(np.prod(box)) * 4
+    out = np.zeros(size // 4, np.uint32)
+    shared = space != "global"
+    address = "%r30" if shared else "%rd1"
+    bits = ".shared::cta" if shared else ".global"
+    fields = [("global_address", "b64", "", "%rd3"), ("rank", "b32", "", "2"), ("elemtype", "b32", "", "2")]
+    fields += [("interleave_layout", "b32", "", "0"), ("swizzle_mode", "b32", "", "0"), ("fill_mode", "b32", "", "0")]
+    strides = second.strides[-2::-1]
+    for n in range(3):
+        fields.append(("global_dim", "b32", f"{n}, ", "%r40"))
+        fields.append(("box_dim", "b32", f"{n}, ", "%r41"))
+        fields.append(("element_stride", "b32", f"{n}, ", "%r42"))
+    lines = []
+    for name, width, ordinal, value in fields:
+        n = int(ordinal[0]) if ordinal else 0
+        if value == "%r40":
+            lines.append(f"mov.u32 %r40, {second.shape[::-1][n]};")
+        if value == "%r41":
+            lines.append(f"mov.u32 %r41, {box[n]};")
+        lines.append(f"@%p1 tensormap.replace.tile.{name}{bits}.b1024.{width} [{address}], {ordinal}{value};")
+    for n in range(2):
+        lines.append(f"mov.u64 %rd4, {strides[n]};")
+        lines.append(f"@%p1 tensormap.replace.tile.global_stride{bits}.b1024.b64 [{address}], {n}, %rd4;")
+    if shared:
+        lines.append("bar.sync 0;")
+        lines.append(
+            "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%rd1], [%r30], 128;"
+        )
+    lines.append("fence.proxy.tensormap::generic.acquire.gpu [%rd1], 128;")
+    before = START + set_coordinates(at)
+    before += "ld.param.u64 %rd1, [p0]; ld.param.u64 %rd3, [p2]; mov.u32 %r42, 1; add.u32 %r30, %r10, 4096;"
+    before += "".join(f"ld.global.u32 %r43, [%rd1+{n}]; st.shared.u32 [%r30+{n}], %r43;" for n in range(0, 128, 4))
+    body = "\n".join(lines) + "\n" + load_body(f"cp.async.bulk.tensor.3d.{LOADS[0]}", at, size)
+    launch(body, work, out, second, before=before, after=dump(len(out)), smem_bytes=8192)
+    np.testing.assert_array_equal(out.view("u4").reshape(box[::-1]), box_of(second, at, box))
+
+
+# Errors.
+
+
+def test_errors():
+    array = aligned((19, 72), "u2")
+    other = aligned((19, 72), "u2")
+    mapped = tensor_map(array, (16, 8))
+    before = START + set_coordinates((0, 0)) + "mov.u32 %r22, 0;"
+    init = "@%p1 mbarrier.init.shared.b64 [%r10], 1;\nbar.sync 0;\n"
+    load = f"cp.async.bulk.tensor.2d.{LOADS[0]}"
+    cases = [
+        (f"@%p1 {load} [%r11+64], [%rd1, {{%r20, %r21}}], [%r10];", mapped, MemoryAccessError, "multiple of 128"),
+        (f"@%p1 {load} [%r11+7168], [%rd1, {{%r20, %r21}}], [%r10];", mapped, MemoryAccessError, "beyond"),
+        (
+            f"@%p1 {load.replace('2d', '3d')} [%r11], [%rd1, {{%r20, %r21, %r22}}], [%r10];",
+            mapped,
+            DescriptorError,
+            "rank 2",
+        ),
+        (f"@%p1 {load} [%r11], [%rd1+8, {{%r20, %r21}}], [%r10];", mapped, DescriptorError, "no tensor map"),
+        (f"@%p1 {load} [%r11], [%rd1, {{%r20, %r21}}], [%r10];", bytes(128), DescriptorError, "no tensor map"),
+        (
+            f"@%p1 {load} [%r11], [%rd1, {{%r20, %r21}}], [%r10];",
+            tensor_map(other, (16, 8)),
+            MemoryAccessError,
+            "covers global",
+        ),
+    ]
+    for line, data, error, message in cases:
+        with pytest.raises(error, match=message) as caught:
+            launch(init + line, data, before=before, smem_bytes=8192, run=adopted(array), assembles=False)
+        assert "kernel.py:3" in str(caught.value)
+
+
+@pytest.mark.parametrize("line", ["cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%r11], [%rd1, {%r20, %r20, %r20, %r20}], [%r10], {%rs1, %rs1};", "cp.async.bulk.tensor.4d.global.shared::cta.im2col_no_offs.bulk_group [%rd1, {%r20, %r20, %r20, %r20}], [%r11];", "cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.im2col_no_offs.bulk_group [%rd1, {%r20, %r20, %r20, %r20}], [%r11];"])  # fmt: skip
+def test_im2col_is_refused(line):
+    with pytest.raises(UnknownInstructionError, match="im2col"):
+        launch(line, bytes(128), before=START + "mov.u32 %r20, 0;", smem_bytes=2048)
