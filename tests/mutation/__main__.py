@@ -2,6 +2,8 @@
 
 Results are kept in build/mutation, so a stopped run goes on; a module's results are dropped when its source changes.
 Survivors that are listed with a reason in survivors.md are explained; the exit status is 1 while any is not.
+With `--sample 0.3`, only the mutants whose name hashes into that share are tried and reported; a larger share holds
+every mutant of a smaller one, so a sample grows by another run.
 """
 
 from __future__ import annotations
@@ -40,41 +42,64 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--again", action="store_true", help="try the earlier survivors again: tests have changed")
     parser.add_argument("--remeasure", action="store_true", help="find out again which tests reach which lines")
     parser.add_argument("--report", action="store_true", help="only report what earlier runs found")
+    parser.add_argument("--sample", type=_share, default=1.0, metavar="SHARE", help="only this share of the mutants")
     options = parser.parse_args(arguments)
     files = [LAYOUTS / f for f in options.files] or sorted(LAYOUTS.rglob("*.py"))
     if not options.report:
         reached = (None if options.remeasure else load(BUILD)) or measure(BUILD)
         workers = [
-            multiprocessing.Process(target=_work, args=(files, job, options.jobs, reached, options.again))
-            for job in range(options.jobs)
+            multiprocessing.Process(target=_work, args=(files, job, reached, options)) for job in range(options.jobs)
         ]
         for worker in workers:
             worker.start()
         for worker in workers:
             worker.join()
-    return _report(files)
+        if any(worker.exitcode for worker in workers):
+            return 2
+    return _report(files, options.sample)
+
+
+def _share(text: str) -> float:
+    share = float(text)
+    if not 0 < share <= 1:
+        raise argparse.ArgumentTypeError(f"a share lies above 0 and up to 1, got {text}")
+    return share
 
 
 # --------------------------------------------------------------------------------------------------------------------
 # Trying mutants
 
 
-def _work(files: list[Path], job: int, jobs: int, reached: Reached, again: bool) -> None:
+def _chosen(file: Path, tree: ast.Module, share: float) -> list[Mutant]:
+    """The mutants of a file whose names hash into the share."""
+
+    def place(mutant: Mutant) -> float:
+        return int.from_bytes(hashlib.sha256(mutant.name.encode()).digest()[:4], "big") / 2**32
+
+    return [mutant for mutant in mutants(_below(file), tree) if place(mutant) < share]
+
+
+def _work(files: list[Path], job: int, reached: Reached, options: argparse.Namespace) -> None:
     """Try every `jobs`-th mutant of every file."""
     rows = _vectors()
-    for file in files:
+    for place, file in enumerate(files):
         digest, known = _results(file)
         path = _results_path(file, job)
         path.parent.mkdir(parents=True, exist_ok=True)
         tree = ast.parse(file.read_text(), str(file))
-        _check_baseline(file, tree, rows, reached)
+        chosen = _chosen(file, tree, options.sample)
+        undecided = {None, Verdict.SURVIVED} if options.again else {None}
+        if place % options.jobs == job and any(known.get(mutant.name) in undecided for mutant in chosen):
+            _check_baseline(file, tree, rows, reached, every=place < options.jobs)
         with path.open("a") as results:
-            for number, mutant in enumerate(mutants(_below(file), tree)):
-                done = known.get(mutant.name)
-                if number % jobs != job or (done is not None and not (again and done == Verdict.SURVIVED)):
+            for mutant in chosen[job :: options.jobs]:
+                if known.get(mutant.name) not in undecided:
                     continue
                 started = time.monotonic()
                 verdict = _fork(file, tree, mutant, rows, _tests(file, mutant, reached))
+                if verdict == Verdict.BROKEN:
+                    print(f"the trial itself failed, the mutant stays untried: {mutant.name}", file=sys.stderr)
+                    continue
                 row = {"digest": digest, "name": mutant.name, "line": mutant.line, "verdict": verdict}
                 results.write(json.dumps({**row, "seconds": round(time.monotonic() - started, 2)}) + "\n")
                 results.flush()
@@ -92,16 +117,16 @@ def _fork(file: Path, tree: ast.Module, mutant: Mutant, rows: list[dict[str, Any
         finally:
             os._exit(verdict)
     _, status = os.waitpid(child, 0)
-    verdict = Verdict.TIMEOUT if os.WIFSIGNALED(status) else Verdict(os.WEXITSTATUS(status))
-    if verdict == Verdict.BROKEN:
-        raise RuntimeError(f"the trial itself failed on {mutant.name}")
-    return verdict
+    return Verdict.TIMEOUT if os.WIFSIGNALED(status) else Verdict(os.WEXITSTATUS(status))
 
 
-def _check_baseline(file: Path, tree: ast.Module, rows: list[dict[str, Any]], reached: Reached) -> None:
-    """The module as it is must survive, or every verdict would be worthless."""
+def _check_baseline(file: Path, tree: ast.Module, rows: list[dict[str, Any]], reached: Reached, *, every: bool) -> None:
+    """The module as it is must survive, or every verdict would be worthless: all its tests, or only its own."""
     same = Mutant("nothing changed", 0, lambda: None)
-    if (verdict := _fork(file, tree, same, rows, _tests(file, same, reached))) != Verdict.SURVIVED:
+    tests = _tests(file, same, reached)
+    if not every:
+        tests = [test for test in tests if f"test_{file.stem}" in test]
+    if (verdict := _fork(file, tree, same, rows, tests)) != Verdict.SURVIVED:
         raise RuntimeError(f"{_below(file)} fails unmutated: {verdict.name}; run the tests, then --remeasure")
 
 
@@ -160,11 +185,11 @@ def _explained() -> set[str]:
     return set(re.findall(r"^- (\S+\.py: .*?) {2}", SURVIVORS.read_text(), re.MULTILINE))
 
 
-def _report(files: list[Path]) -> int:
+def _report(files: list[Path], share: float) -> int:
     explained, open_survivors, totals = _explained(), [], Counter[str]()
     for file in files:
         _, known = _results(file)
-        names = [(m.line, m.name) for m in mutants(_below(file), ast.parse(file.read_text()))]
+        names = [(m.line, m.name) for m in _chosen(file, ast.parse(file.read_text()), share)]
         verdicts = Counter(known[name].name if name in known else "UNTRIED" for _, name in names)
         totals.update(verdicts)
         survived = [(line, name) for line, name in names if known.get(name) == Verdict.SURVIVED]

@@ -75,7 +75,23 @@ def attempt(module: str, tree: ast.Module, file: str, rows: Sequence[dict[str, A
 
     from tests.mutation.tests_by_line import OPTIONS, PROFILE
 
-    return Verdict.SURVIVED if pytest.main(["-x", *OPTIONS, PROFILE, *tests]) == pytest.ExitCode.OK else Verdict.TESTS
+    noticed = _Failures()
+    status = pytest.main(["-x", *OPTIONS, PROFILE, *tests], plugins=[noticed])
+    if noticed.any:
+        return Verdict.TESTS
+    return Verdict.SURVIVED if status == pytest.ExitCode.OK else Verdict.BROKEN
+
+
+class _Failures:
+    """Whether a test or a test module failed: pytest's exit status alone would count its own troubles as well."""
+
+    any = False
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.any |= report.failed
+
+    def pytest_collectreport(self, report: Any) -> None:
+        self.any |= report.failed
 
 
 def _silence() -> None:
