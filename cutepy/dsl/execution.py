@@ -119,7 +119,7 @@ def executing_on(backend: Backend) -> Iterator[None]:
     ImportError
         If the DSL's internals are not those this was written for.
     """
-    executor = require("cutlass.base_dsl.jit_executor", "JitCompiledFunction", "JitExecutor")
+    executor = require("cutlass.base_dsl.jit_executor", "JitCompiledFunction", "JitExecutor", "ExecutionArgs")
     base = require("cutlass.base_dsl.dsl", "BaseDSL")
     compiler = require("cutlass.base_dsl.compiler", "CompileOptions", "KeepPTX", "GenerateLineInfo", "EnableTVMFFI")
     runtime = require("cutlass.cute.runtime", "_Tensor", "from_dlpack")
@@ -133,6 +133,8 @@ def executing_on(backend: Backend) -> Iterator[None]:
         _wrap(stack, compiler.CompileOptions, "apply_envar_settings", _keeping_ptx(compiler, folder, stack))
         _wrap(stack, executor.JitCompiledFunction, "run_compiled_program", _run)
         _wrap(stack, executor.JitCompiledFunction, "to", _to)
+        _wrap(stack, executor.ExecutionArgs, "record_arg_specs_from_compile_args", _recording_streams)
+        _wrap(stack, executor.ExecutionArgs, "generate_execution_args", _with_streams)
         _wrap(stack, base.BaseDSL, "_func_impl", _converting_tensors(runtime))
         _wrap(stack, runtime._Tensor, "__init__", _in_global_memory)
         _active.append(backend)
@@ -185,6 +187,34 @@ def _run(original: Callable[..., Any], function: Any, exe_args: Sequence[Any]) -
 def _to(original: Callable[..., Any], function: Any, device: object = None) -> Any:  # noqa: ANN401
     """Bind a compiled function to a device: there is one, so the function itself will do."""
     return function
+
+
+_implicit_streams: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
+"""Positions of the arguments that TVM-FFI takes from its environment, which callers leave out."""
+
+
+def _recording_streams(original: Callable[..., None], binder: Any, args: Any, kwargs: Any) -> None:  # noqa: ANN401
+    """Note which arguments of a function being compiled are streams of TVM-FFI's environment."""
+    original(binder, args, kwargs)
+    bound = enumerate(binder.bound_call_arguments(args, kwargs).values())
+    found = [n for n, value in bound if getattr(value, "use_tvm_ffi_env_stream", False)]
+    if found:
+        _implicit_streams[binder] = found
+
+
+def _with_streams(original: Callable[..., Any], binder: Any, args: Sequence[Any], kwargs: Any) -> Any:  # noqa: ANN401
+    """Give a compiled function the default stream where its caller leaves it to TVM-FFI's environment."""
+    positions = _implicit_streams.get(binder, [])
+    names = list(binder.signature.parameters)
+    if positions and len(args) + len(kwargs) <= len(names) - len(positions):
+        stream = require("cuda.bindings.driver", "CUstream").CUstream(0)
+        args, kwargs = list(args), dict(kwargs)
+        for n in positions:
+            if n <= len(args):
+                args.insert(n, stream)
+            else:
+                kwargs[names[n]] = stream
+    return original(binder, tuple(args), kwargs)
 
 
 _TENSOR_TYPES = ("torch.Tensor", "numpy.ndarray")

@@ -147,10 +147,24 @@ def _set_storage(
     return tensor
 
 
+def _layer_norm(
+    tensor: torch.Tensor,
+    normalized_shape: list[int],
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    eps: float,
+) -> tuple[torch.Tensor, ...]:
+    # CUDA's kernel computes 16-bit inputs in float32 throughout; the CPU's rounds on the way.
+    wide = [None if t is None else storage.host(t).float() for t in (tensor, weight, bias)]
+    normed, mean, rstd = torch.native_layer_norm(wide[0], normalized_shape, wide[1], wide[2], eps)
+    return storage.served(normed.to(tensor.dtype)), storage.served(mean), storage.served(rstd)
+
+
 _OWN_KERNELS = {
     "copy_": _copy,
     "empty.memory_format": _empty,
     "empty_strided": _empty_strided,
+    "native_layer_norm": _layer_norm,
     "resize_": _resize,
     "set_.source_Storage_storage_offset": _set_storage,
 }

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -18,40 +20,73 @@ _CPU, _CUDA = 1, 2
 _ALIGNMENT = 512
 """What CUDA's allocator aligns to."""
 
+_FREED_BYTES = 1 << 28
+"""Freed memory that stays mapped."""
+
 _get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
 
 
+@dataclass(frozen=True)
+class _Allocation:
+    """A storage of the device, and the host tensor that owns its memory."""
+
+    address: int
+    size_bytes: int
+    storage: StorageWeakRef
+    owner: torch.Tensor
+
+
 class Allocations:
-    """The live storages of the served device: what kernels may reach, and what torch reports as allocated."""
+    """What is allocated on the served device.
+
+    As CUDA's caching allocator does, what was freed stays mapped for a while: scripts that free a tensor before the
+    kernel that uses it work on a GPU, so they work here.
+    """
 
     def __init__(self) -> None:
-        self._live: dict[int, tuple[int, StorageWeakRef]] = {}
+        self._live: list[_Allocation] = []
+        self._freed: deque[_Allocation] = deque()
         self._lock = threading.Lock()
         self._added = 0
 
-    def add(self, storage: torch.UntypedStorage) -> None:
+    def add(self, storage: torch.UntypedStorage, owner: torch.Tensor) -> None:
         """Note a storage, for as long as it lives."""
+        allocation = _Allocation(storage.data_ptr(), storage.nbytes(), StorageWeakRef(storage), owner)
         with self._lock:
-            self._live[storage.data_ptr()] = storage.nbytes(), StorageWeakRef(storage)
+            self._live.append(allocation)
             self._added += 1
-            if self._added % 1024 == 0:
+            if self._added % 256 == 0:
                 self._sweep()
 
     def ranges(self) -> list[tuple[int, int]]:
-        """Return address and bytes of each live storage."""
+        """Return address and bytes of what kernels may reach: each live storage, and those freed of late."""
         with self._lock:
             self._sweep()
-            return [(address, size) for address, (size, _) in self._live.items()]
+            return [(a.address, a.size_bytes) for a in (*self._live, *self._freed)]
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all live storages."""
-        return sum(size for _, size in self.ranges())
+        with self._lock:
+            self._sweep()
+            return sum({a.address: a.size_bytes for a in self._live}.values())
+
+    def release_freed(self) -> None:
+        """Let go of what was freed."""
+        with self._lock:
+            self._sweep()
+            self._freed.clear()
 
     def _sweep(self) -> None:
-        self._live = {a: entry for a, entry in self._live.items() if not entry[1].expired()}
+        expired = [a for a in self._live if a.storage.expired()]
+        if expired:
+            self._live = [a for a in self._live if not a.storage.expired()]
+            self._freed.extend(expired)
+            kept = sum(a.size_bytes for a in self._freed)
+            while kept > _FREED_BYTES:
+                kept -= self._freed.popleft().size_bytes
 
 
 allocations = Allocations()
@@ -84,7 +119,7 @@ def host(tensor: torch.Tensor) -> torch.Tensor:
 
 def _on_cuda(tensor: torch.Tensor) -> torch.Tensor:
     result = _relabelled(tensor, _CUDA)
-    allocations.add(result.untyped_storage())
+    allocations.add(result.untyped_storage(), tensor)
     return result
 
 

@@ -89,7 +89,7 @@ _SERVED: dict[str, Any] = {
     "default_stream": streams.default_stream,
     "set_stream": streams.set_stream,
     "stream": streams.using,
-    "empty_cache": _nothing,
+    "empty_cache": allocations.release_freed,
     "ipc_collect": _nothing,
     "reset_peak_memory_stats": _nothing,
     "reset_max_memory_allocated": _nothing,
