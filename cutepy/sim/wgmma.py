@@ -5,7 +5,7 @@ gathered side by side, for all CTAs and warpgroups at once. Accumulators stay a 
 their registers. Operand tiles are found with `GmmaDescriptor`, fragments with the thread-value layouts of
 `wgmma_traits`.
 
-Products are summed in float32, in an order that is not the hardware's; f16 accumulators are rounded once a group.
+Products are summed in float32, in an order that is not the hardware's; f16 accumulators are rounded once an instruction.
 
 References
 ----------
@@ -295,7 +295,14 @@ class Wgmma:
             while start < len(sequence):
                 end = start + 1
                 first = sequence[start]
-                while end < len(sequence) and sequence[end].shape == first.shape and sequence[end].accumulate.all():
+                # f16 sums are rounded, and saturating ones clamped, by each instruction.
+                fuses = first.shape.d != "f16" and not first.shape.saturate
+                while (
+                    fuses
+                    and end < len(sequence)
+                    and sequence[end].shape == first.shape
+                    and sequence[end].accumulate.all()
+                ):
                     end += 1
                 self._product(sequence[start:end], rows, ctas, groups, g)
                 start = end
@@ -313,7 +320,7 @@ class Wgmma:
         b = self._operand(
             [one.b for one in run], shape.b_major, shape.n, shape, shape.b, rows, ctas, run[0].instruction, g
         )
-        if shape.d == "s32" and shape.k * len(run) * 128 * 255 >= _EXACT_F32:
+        if shape.d == "s32" and shape.k * len(run) * 255 * 255 >= _EXACT_F32:
             a, b = a.astype(np.float64), b.astype(np.float64)
         if b.shape[1] == 1:
             if a.shape[1] != groups:

@@ -113,7 +113,9 @@ def test_match(kind):
     np.testing.assert_array_equal(mask, np.where(same, 0xFFFFFFFF, 0))
 
 
-@pytest.mark.parametrize("spelling", ["add.u32", "add.s32", "min.u32", "min.s32", "max.u32", "max.s32", "and.b32", "or.b32", "xor.b32"])
+@pytest.mark.parametrize(
+    "spelling", ["add.u32", "add.s32", "min.u32", "min.s32", "max.u32", "max.s32", "and.b32", "or.b32", "xor.b32"]
+)
 def test_redux(spelling):
     operation, kind = spelling.split(".")
     a = integers("i4" if kind == "s32" else "u4", LANES, spelling)
