@@ -178,7 +178,7 @@ def _box_extents(operands: tuple[object, ...], tile: Layout) -> dict[int, int]:
 
     Walking shared memory from index 0, the run of each mode that starts at its element 0 and steps by 1.
     """
-    coordinates = make_identity_layout(product_each(tile.shape) if rank(tile) > 1 else size(tile))
+    coordinates = make_identity_layout(product_each(tile.shape))
     walk = coalesce(composition(coordinates, right_inverse(tile)))
     extents: dict[int, int] = {}
     for extent, stride in zip(flatten_to_tuple(walk.shape), flatten_to_tuple(walk.stride), strict=True):
@@ -198,7 +198,7 @@ def _boxes(
     alignment = SMEM_ALIGNMENT if mode == "INTER" else min(pattern_bytes(mode), max(SMEM_ALIGNMENT, tx_bytes))
     boxes = []
     for coordinate in product(*starts):
-        offset_bytes = tile(coordinate) * bits // 8
+        offset_bytes = tile(*coordinate) * bits // 8
         if offset_bytes % alignment:
             raise LayoutError(
                 _OPERATION,

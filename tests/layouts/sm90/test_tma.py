@@ -5,7 +5,17 @@ from itertools import product
 import pytest
 from hypothesis import given, strategies as st
 
-from cutepy.layouts import ComposedLayout, Layout, LayoutError, Swizzle, size, sm90, take, tile_to_shape
+from cutepy.layouts import (
+    ComposedLayout,
+    Layout,
+    LayoutError,
+    Swizzle,
+    make_ordered_layout,
+    size,
+    sm90,
+    take,
+    tile_to_shape,
+)
 from cutepy.layouts.sm90.arch import MAJORS, SWIZZLE_MODES, pattern_bytes
 from cutepy.layouts.sm90.gmma import byte_swizzle
 
@@ -25,6 +35,22 @@ def copies(draw):
     return smem, sm90.make_tma_copy(Layout((mn, k), stride), smem, dtype=dtype)
 
 
+@st.composite
+def copies_of_any_rank(draw):
+    """Draw a tile of 1 to 5 modes in any order, made of compact blocks, and the copy of it from a tensor as ordered."""
+    rank, dtype = draw(st.integers(1, 5)), draw(st.sampled_from(sorted(DTYPES)))
+    order = tuple(draw(st.permutations(range(rank))))
+    innermost = order.index(0)
+    extents = [draw(st.integers(1, 3)) for _ in range(rank)]
+    extents[innermost] = draw(st.integers(1, 2)) * 128 * 8 // DTYPES[dtype]
+    tile = [extent * draw(st.integers(1, 2)) for extent in extents]
+    smem = tile_to_shape(
+        make_ordered_layout(tuple(extents), order), tuple(tile), tuple(draw(st.permutations(range(rank))))
+    )
+    gmem = make_ordered_layout(tuple(extent * draw(st.integers(1, 3)) for extent in tile), order)
+    return smem, sm90.make_tma_copy(gmem, smem, dtype=dtype)
+
+
 def written_by(copy: sm90.TmaCopy) -> dict[tuple[int, ...], int]:
     """Do what the hardware does: fill each box in its order, dimension 0 first, and swizzle the byte address."""
     tensor_map, placed = copy.tensor_map, {}
@@ -40,7 +66,7 @@ def written_by(copy: sm90.TmaCopy) -> dict[tuple[int, ...], int]:
     return placed
 
 
-@given(copies())
+@given(st.one_of(copies(), copies_of_any_rank()))
 def test_the_boxes_write_the_tile(drawn):
     smem, copy = drawn
     placed = written_by(copy)
@@ -48,7 +74,7 @@ def test_the_boxes_write_the_tile(drawn):
     tile = smem.layoutA if isinstance(smem, ComposedLayout) else smem
     assert len(placed) == size(tile)
     for coordinate, address in placed.items():
-        assert address == swizzle(tile(coordinate) * copy.tensor_map.bits // 8)
+        assert address == swizzle(tile(*coordinate) * copy.tensor_map.bits // 8)
     assert copy.tx_bytes == size(tile) * copy.tensor_map.bits // 8
 
 
@@ -72,6 +98,25 @@ def test_how_many_instructions_a_tile_needs(major, mode, order, box, count):
     assert copy.tensor_map.strides_bytes == (8192,)
     assert copy.tensor_map.global_address == 0x100
     assert copy.smem_alignment == max(128, pattern_bytes(mode) if mode != "INTER" else 0)
+
+
+@pytest.mark.parametrize("rank", range(1, 6))
+def test_every_rank_has_its_copy(rank):
+    shape = (64, 2, 3, 2, 2)[:rank]
+    copy = sm90.make_tma_copy(Layout((128, 4, 6, 4, 4)[:rank]), Layout(shape), dtype="f16")
+    assert copy.modes == tuple(range(rank))
+    assert copy.tensor_map.box == shape
+    assert [(box.coordinate, box.smem_offset_bytes) for box in copy.boxes] == [((0,) * rank, 0)]
+
+
+@pytest.mark.parametrize("gmem", [Layout(4096), Layout((4096,))])
+@pytest.mark.parametrize("smem", [Layout(256), Layout((256,)), Layout(((2, 128),))])
+def test_a_vector_may_be_written_with_or_without_its_tuple(gmem, smem):
+    copy = sm90.make_tma_copy(gmem, smem, dtype="f16")
+    assert copy == sm90.make_tma_copy(Layout(4096), Layout(256), dtype="f16")
+    assert copy.boxes == (sm90.TmaBox((0,), 0, 512),)
+    swizzled = ComposedLayout(Swizzle(3, 4, 3), 0, Layout(64))
+    assert sm90.make_tma_copy(gmem, swizzled, dtype="f16").tensor_map.box == (64,)
 
 
 def test_modes_that_the_tile_has_one_of_follow_the_box():
