@@ -5,7 +5,8 @@ gathered side by side, for all CTAs and warpgroups at once. Accumulators stay a 
 their registers. Operand tiles are found with `GmmaDescriptor`, fragments with the thread-value layouts of
 `wgmma_traits`.
 
-Products are summed in float32, in an order that is not the hardware's; f16 accumulators are rounded once an instruction.
+Products are summed in float32, in an order that is not the hardware's; f16 accumulators are rounded by each
+instruction.
 
 References
 ----------

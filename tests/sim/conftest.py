@@ -22,7 +22,8 @@ def _ptx_coverage(request: pytest.FixtureRequest) -> Iterator[None]:
     if opcode_runner.executed != expected:
         pytest.fail(
             f"{name} executed {sorted(opcode_runner.executed - expected)}, not in tests/sim/coverage.txt, and not "
-            f"{sorted(expected - opcode_runner.executed)}, which is there; write the table anew: {coverage_table.COMMAND}"
+            f"{sorted(expected - opcode_runner.executed)}, which is there; write the table anew: "
+            f"{coverage_table.COMMAND}"
         )
 
 

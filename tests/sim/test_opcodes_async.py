@@ -127,7 +127,16 @@ def test_mbarrier_by_generic_address():
     assert states(body, 2) == [FIRST_DONE, PENDING]
 
 
-@pytest.mark.parametrize("wait", ["mbarrier.try_wait.parity.shared.b64 %p1, [%r10], 0;", "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %p1, [%r10], 0;", "mbarrier.try_wait.parity.shared.b64 %p1, [%r10], 0, 100;", "mbarrier.test_wait.parity.shared.b64 %p1, [%r10], 0;", "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p1, [%r10], 0;"])  # fmt: skip
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "mbarrier.try_wait.parity.shared.b64 %p1, [%r10], 0;",
+        "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %p1, [%r10], 0;",
+        "mbarrier.try_wait.parity.shared.b64 %p1, [%r10], 0, 100;",
+        "mbarrier.test_wait.parity.shared.b64 %p1, [%r10], 0;",
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p1, [%r10], 0;",
+    ],
+)
 def test_warps_wait_for_each_other(wait):
     """One warp waits in a loop until all threads of the other have arrived."""
     out = np.zeros(32, np.uint32)
@@ -180,7 +189,16 @@ CLUSTER = """mov.u32 %r10, smem; mov.u32 %r1, %tid.x; mov.u32 %r2, %cluster_ctar
 ld.param.u64 %rd60, [p0]; mov.u32 %r8, %ntid.x; mad.lo.u32 %r9, %r7, %r8, %r1; mad.wide.u32 %rd60, %r9, 4, %rd60;"""
 
 
-@pytest.mark.parametrize("arrive", ["barrier.cluster.arrive;", "barrier.cluster.arrive.aligned;", "barrier.cluster.arrive.release.aligned;", "barrier.cluster.arrive.relaxed;", "barrier.cluster.arrive.relaxed.aligned;"])  # fmt: skip
+@pytest.mark.parametrize(
+    "arrive",
+    [
+        "barrier.cluster.arrive;",
+        "barrier.cluster.arrive.aligned;",
+        "barrier.cluster.arrive.release.aligned;",
+        "barrier.cluster.arrive.relaxed;",
+        "barrier.cluster.arrive.relaxed.aligned;",
+    ],
+)
 @pytest.mark.parametrize(
     "wait", ["barrier.cluster.wait;", "barrier.cluster.wait.acquire.aligned;", "barrier.cluster.wait.aligned;"]
 )
@@ -274,7 +292,21 @@ def test_remote_arrival():
     np.testing.assert_array_equal(out, np.repeat([7, 0], 32))
 
 
-ASYNC = [("b32", 1), ("u32", 1), ("s32", 1), ("f32", 1), ("b64", 1), ("s64", 1), ("u64", 1), ("f64", 1), ("b32", 2), ("s32", 4), ("f32", 4), ("b32", 4), ("u64", 2)]  # fmt: skip
+ASYNC = [
+    ("b32", 1),
+    ("u32", 1),
+    ("s32", 1),
+    ("f32", 1),
+    ("b64", 1),
+    ("s64", 1),
+    ("u64", 1),
+    ("f64", 1),
+    ("b32", 2),
+    ("s32", 4),
+    ("f32", 4),
+    ("b32", 4),
+    ("u64", 2),
+]
 
 
 @pytest.mark.parametrize(("kind", "count"), ASYNC)
@@ -312,7 +344,23 @@ def test_st_async(kind, count):
     np.testing.assert_array_equal(out.reshape(2, -1), data.reshape(2, -1)[::-1])
 
 
-@pytest.mark.parametrize("spelling", ["add.u32", "add.s32", "add.u64", "inc.u32", "dec.u32", "min.u32", "min.s32", "max.u32", "max.s32", "and.b32", "or.b32", "xor.b32"])  # fmt: skip
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "add.u32",
+        "add.s32",
+        "add.u64",
+        "inc.u32",
+        "dec.u32",
+        "min.u32",
+        "min.s32",
+        "max.u32",
+        "max.s32",
+        "and.b32",
+        "or.b32",
+        "xor.b32",
+    ],
+)
 def test_red_async(spelling):
     operation, kind = spelling.split(".")
     size = int(kind[1:]) // 8
@@ -357,7 +405,15 @@ def test_red_async(spelling):
 # Bulk copies.
 
 
-@pytest.mark.parametrize("opcode", ["cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes", "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint", "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"])  # fmt: skip
+@pytest.mark.parametrize(
+    "opcode",
+    [
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes",
+        "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes",
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint",
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster",
+    ],
+)
 @pytest.mark.parametrize(
     "store",
     ["cp.async.bulk.global.shared::cta.bulk_group", "cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint"],
@@ -394,7 +450,27 @@ def test_bulk_copy(opcode, store):
     np.testing.assert_array_equal(out, expected)
 
 
-REDUCTIONS = ["add.u32", "add.s32", "add.u64", "min.s32", "min.u32", "max.s32", "max.u64", "min.s64", "inc.u32", "dec.u32", "and.b32", "or.b64", "xor.b32", "add.f32", "add.f64", "add.noftz.f16", "add.noftz.bf16", "min.f16", "max.bf16"]  # fmt: skip
+REDUCTIONS = [
+    "add.u32",
+    "add.s32",
+    "add.u64",
+    "min.s32",
+    "min.u32",
+    "max.s32",
+    "max.u64",
+    "min.s64",
+    "inc.u32",
+    "dec.u32",
+    "and.b32",
+    "or.b64",
+    "xor.b32",
+    "add.f32",
+    "add.f64",
+    "add.noftz.f16",
+    "add.noftz.bf16",
+    "min.f16",
+    "max.bf16",
+]
 
 
 @pytest.mark.parametrize("spelling", REDUCTIONS)
@@ -516,7 +592,8 @@ def test_printf():
     st.local.f64 [%rd1+8], %fd1;
     mov.u64 %rd3, text;
     cvta.global.u64 %rd4, %rd3;
-    { .param .b64 param0; st.param.b64 [param0], %rd4; .param .b64 param1; st.param.b64 [param1], %rd2; .param .b32 retval0;
+    { .param .b64 param0; st.param.b64 [param0], %rd4; .param .b64 param1; st.param.b64 [param1], %rd2;
+    .param .b32 retval0;
     call.uni (retval0), vprintf, (param0, param1); }"""
     launch(body, block=2, module=module, before=".local .align 8 .b8 buffer[16];", run=run)
     assert run.printf == "t 0: 1.50\nt 1: 1.50\n"

@@ -141,7 +141,11 @@ def test_narrower_float(pair, rounding):
         assert (got[nans] == 0x7FFF).all()
 
 
-@pytest.mark.parametrize("pair", [("f32", "f16"), ("f32", "bf16"), ("f64", "f16"), ("f64", "f32"), ("f64", "bf16")], ids="{0[0]}-{0[1]}".format)  # fmt: skip
+@pytest.mark.parametrize(
+    "pair",
+    [("f32", "f16"), ("f32", "bf16"), ("f64", "f16"), ("f64", "f32"), ("f64", "bf16")],
+    ids="{0[0]}-{0[1]}".format,
+)
 def test_wider_float(pair):
     to, source = pair
     a = float_bits(source, COUNT, f"{to}{source}")
@@ -150,7 +154,26 @@ def test_wider_float(pair):
     assert_same_bits(got.view(KINDS[to]), [round_bits(value_of(x, source), to) for x in a.tolist()], to, (a,))
 
 
-@pytest.mark.parametrize("spelling", ["cvt.rn.f32.f64", "cvt.rn.ftz.f32.f64", "cvt.ftz.f32.f16", "cvt.rn.ftz.f16.f32", "cvt.ftz.f64.f32", "cvt.sat.f32.f32", "cvt.ftz.sat.f32.f32", "cvt.rn.sat.f16.f32", "cvt.rn.sat.f32.f64", "cvt.rn.relu.f16.f32", "cvt.rn.relu.bf16.f32", "cvt.rz.relu.bf16.f32", "cvt.rn.satfinite.f16.f32", "cvt.rn.satfinite.bf16.f32", "cvt.rn.relu.satfinite.f16.f32"])  # fmt: skip
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "cvt.rn.f32.f64",
+        "cvt.rn.ftz.f32.f64",
+        "cvt.ftz.f32.f16",
+        "cvt.rn.ftz.f16.f32",
+        "cvt.ftz.f64.f32",
+        "cvt.sat.f32.f32",
+        "cvt.ftz.sat.f32.f32",
+        "cvt.rn.sat.f16.f32",
+        "cvt.rn.sat.f32.f64",
+        "cvt.rn.relu.f16.f32",
+        "cvt.rn.relu.bf16.f32",
+        "cvt.rz.relu.bf16.f32",
+        "cvt.rn.satfinite.f16.f32",
+        "cvt.rn.satfinite.bf16.f32",
+        "cvt.rn.relu.satfinite.f16.f32",
+    ],
+)
 def test_modifiers(spelling):
     to, source = spelling.split(".")[-2:]
     a = float_bits(source, COUNT, spelling)
@@ -387,7 +410,21 @@ def test_comparisons_flush():
     np.testing.assert_array_equal(apply("setp.eq.ftz.f16 %d, %a, %b;", half, none, out="pred"), [True, True])
 
 
-@pytest.mark.parametrize("spelling", ["set.lt.u32.s32", "set.gtu.s32.f32", "set.le.f32.u32", "set.ne.ftz.f32.f32", "set.eq.and.u32.s32", "set.ge.xor.f32.f32", "set.lt.u32.f16", "set.lt.f16.f16", "set.ge.bf16.bf16", "set.gt.u16.f16"])  # fmt: skip
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "set.lt.u32.s32",
+        "set.gtu.s32.f32",
+        "set.le.f32.u32",
+        "set.ne.ftz.f32.f32",
+        "set.eq.and.u32.s32",
+        "set.ge.xor.f32.f32",
+        "set.lt.u32.f16",
+        "set.lt.f16.f16",
+        "set.ge.bf16.bf16",
+        "set.gt.u16.f16",
+    ],
+)
 def test_set(spelling):
     _, operation, *_, to, kind = spelling.split(".")
     arrays, values = operands_of(kind, spelling)

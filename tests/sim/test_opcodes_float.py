@@ -24,7 +24,7 @@ def negative(x):
 
 
 def add(a, b, mode):
-    if isinstance(a, float) and not is_zero(a) or isinstance(b, float) and not is_zero(b):
+    if (isinstance(a, float) and not is_zero(a)) or (isinstance(b, float) and not is_zero(b)):
         return float(a if isinstance(a, float) and not is_zero(a) else 0) + float(
             b if isinstance(b, float) and not is_zero(b) else 0
         )
@@ -185,7 +185,27 @@ def test_min_max(operation, kind, modifiers):
     assert_same_bits(got, expected, name, (a, b))
 
 
-@pytest.mark.parametrize("spelling", ["abs.f32", "neg.f32", "abs.ftz.f32", "neg.ftz.f32", "abs.f64", "neg.f64", "abs.f16", "neg.f16", "abs.bf16", "neg.bf16", "abs.f16x2", "neg.f16x2", "abs.bf16x2", "neg.bf16x2", "abs.ftz.f16", "neg.ftz.f16x2"])  # fmt: skip
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "abs.f32",
+        "neg.f32",
+        "abs.ftz.f32",
+        "neg.ftz.f32",
+        "abs.f64",
+        "neg.f64",
+        "abs.f16",
+        "neg.f16",
+        "abs.bf16",
+        "neg.bf16",
+        "abs.f16x2",
+        "neg.f16x2",
+        "abs.bf16x2",
+        "neg.bf16x2",
+        "abs.ftz.f16",
+        "neg.ftz.f16x2",
+    ],
+)
 def test_sign(spelling):
     suffix = spelling.split(".")[-1]
     kind = suffix.removesuffix("x2")

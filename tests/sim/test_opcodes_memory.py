@@ -74,8 +74,38 @@ def test_load_extends(kind, bits):
     np.testing.assert_array_equal(out, data.astype(f"{kind[0].replace('s', 'i')}{bits // 8}").view(out.dtype))
 
 
-LOADS = ["ld.global.nc.b32", "ld.global.ca.b32", "ld.global.cg.u32", "ld.global.cs.b32", "ld.global.lu.b32", "ld.global.cv.b32", "ld.volatile.global.b32", "ld.relaxed.gpu.global.b32", "ld.acquire.gpu.global.b32", "ld.acquire.sys.global.u32", "ld.weak.global.b32", "ld.global.nc.L1::no_allocate.L2::128B.b32", "ld.global.L1::evict_last.b32", "ld.global.L2::256B.b32", "ldu.global.b32", "ld.acquire.cluster.b32", "ld.relaxed.cta.b32", "ld.volatile.b32"]  # fmt: skip
-STORES = ["st.global.wb.b32", "st.global.cg.b32", "st.global.cs.b32", "st.global.wt.b32", "st.volatile.global.b32", "st.relaxed.gpu.global.b32", "st.release.gpu.global.u32", "st.release.sys.b32", "st.weak.global.b32", "st.global.L1::no_allocate.b32"]  # fmt: skip
+LOADS = [
+    "ld.global.nc.b32",
+    "ld.global.ca.b32",
+    "ld.global.cg.u32",
+    "ld.global.cs.b32",
+    "ld.global.lu.b32",
+    "ld.global.cv.b32",
+    "ld.volatile.global.b32",
+    "ld.relaxed.gpu.global.b32",
+    "ld.acquire.gpu.global.b32",
+    "ld.acquire.sys.global.u32",
+    "ld.weak.global.b32",
+    "ld.global.nc.L1::no_allocate.L2::128B.b32",
+    "ld.global.L1::evict_last.b32",
+    "ld.global.L2::256B.b32",
+    "ldu.global.b32",
+    "ld.acquire.cluster.b32",
+    "ld.relaxed.cta.b32",
+    "ld.volatile.b32",
+]
+STORES = [
+    "st.global.wb.b32",
+    "st.global.cg.b32",
+    "st.global.cs.b32",
+    "st.global.wt.b32",
+    "st.volatile.global.b32",
+    "st.relaxed.gpu.global.b32",
+    "st.release.gpu.global.u32",
+    "st.release.sys.b32",
+    "st.weak.global.b32",
+    "st.global.L1::no_allocate.b32",
+]
 
 
 @pytest.mark.parametrize("spelling", [*LOADS, *STORES])
@@ -337,7 +367,25 @@ def test_atom(spelling, space, collide):
     assert after.any() == 0
 
 
-ORDERED = ["atom.relaxed.gpu.global.add.u32", "atom.acq_rel.cluster.global.cas.b32", "atom.acquire.sys.global.exch.b32", "atom.release.cta.global.max.s32", "atom.global.gpu.add.u32", "red.global.add.u32", "red.add.u32", "red.relaxed.gpu.global.add.s32", "red.release.sys.global.or.b32", "red.global.inc.u32", "red.global.dec.u32", "red.global.min.s32", "red.global.max.u32", "red.global.and.b32", "red.global.xor.b32", "red.release.gpu.global.add.u64", "atom.global.add.L2::cache_hint.u32"]  # fmt: skip
+ORDERED = [
+    "atom.relaxed.gpu.global.add.u32",
+    "atom.acq_rel.cluster.global.cas.b32",
+    "atom.acquire.sys.global.exch.b32",
+    "atom.release.cta.global.max.s32",
+    "atom.global.gpu.add.u32",
+    "red.global.add.u32",
+    "red.add.u32",
+    "red.relaxed.gpu.global.add.s32",
+    "red.release.sys.global.or.b32",
+    "red.global.inc.u32",
+    "red.global.dec.u32",
+    "red.global.min.s32",
+    "red.global.max.u32",
+    "red.global.and.b32",
+    "red.global.xor.b32",
+    "red.release.gpu.global.add.u64",
+    "atom.global.add.L2::cache_hint.u32",
+]
 
 
 @pytest.mark.parametrize("spelling", ORDERED)
@@ -350,7 +398,8 @@ def test_atomics_of_every_order(spelling):
     found = memory.copy()
     size = memory.itemsize
     before = f"""mov.u32 %r1, %tid.x; ld.param.u64 %rd1, [p0]; ld.param.u64 %rd2, [p1]; mov.b64 %rd8, 0;
-    mad.wide.u32 %rd1, %r1, {size}, %rd1; mad.wide.u32 %rd2, %r1, {size}, %rd2; ld.global.b{8 * size} {name}9, [%rd2];"""
+    mad.wide.u32 %rd1, %r1, {size}, %rd1; mad.wide.u32 %rd2, %r1, {size}, %rd2;
+    ld.global.b{8 * size} {name}9, [%rd2];"""
     d = f"{name}3, " if parts[0] == "atom" else ""
     more = f", {name}9" if operation == "cas" else ", %rd8" if "L2::cache_hint" in parts else ""
     if "L2::cache_hint" in parts:
@@ -373,7 +422,19 @@ def float_add(kind, a, b, flush):
     return flushed(result, kind) if flush else result
 
 
-@pytest.mark.parametrize("spelling", ["global.add.f32", "shared.add.f32", "global.add.f64", "global.add.noftz.f16", "global.add.noftz.bf16", "global.add.noftz.f16x2", "global.add.noftz.bf16x2", "shared.add.noftz.f16x2"])  # fmt: skip
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "global.add.f32",
+        "shared.add.f32",
+        "global.add.f64",
+        "global.add.noftz.f16",
+        "global.add.noftz.bf16",
+        "global.add.noftz.f16x2",
+        "global.add.noftz.bf16x2",
+        "shared.add.noftz.f16x2",
+    ],
+)
 @pytest.mark.parametrize("instruction", ["atom", "red"])
 def test_atomic_float_addition(spelling, instruction):
     suffix = spelling.split(".")[-1]
@@ -399,7 +460,19 @@ def test_atomic_float_addition(spelling, instruction):
     assert_same_bits(found[keep], [expected[n] for n in keep], kind, (memory[keep], a[keep]))
 
 
-@pytest.mark.parametrize("spelling", ["add.v2.f32", "add.v4.f32", "add.noftz.v2.f16", "add.noftz.v8.f16", "min.noftz.v4.f16", "max.noftz.v4.bf16", "add.noftz.v2.bf16x2", "add.noftz.v4.f16x2"])  # fmt: skip
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "add.v2.f32",
+        "add.v4.f32",
+        "add.noftz.v2.f16",
+        "add.noftz.v8.f16",
+        "min.noftz.v4.f16",
+        "max.noftz.v4.bf16",
+        "add.noftz.v2.bf16x2",
+        "add.noftz.v4.f16x2",
+    ],
+)
 @pytest.mark.parametrize("instruction", ["atom", "red"])
 def test_vector_atomics(spelling, instruction):
     operation, *_, vector, suffix = spelling.split(".")
@@ -468,11 +541,29 @@ def test_matrices(count, trans, instruction, space):
     where = "[%r53]" if space else "[%rd5]"
     if instruction == "ldmatrix":
         found = np.zeros_like(registers)
-        launch(f"{opcode} {names}, {where};", rows, addresses, found, block=64, before=before + copy + "bar.sync 0;", after=store, smem_bytes=256 * count)  # fmt: skip
+        launch(
+            f"{opcode} {names}, {where};",
+            rows,
+            addresses,
+            found,
+            block=64,
+            before=before + copy + "bar.sync 0;",
+            after=store,
+            smem_bytes=256 * count,
+        )
         np.testing.assert_array_equal(found, registers)
     else:
         found = np.zeros_like(rows)
-        launch(f"{opcode} {where}, {names};", found, addresses, registers, block=64, before=before + load, after="bar.sync 0;" + back, smem_bytes=256 * count)  # fmt: skip
+        launch(
+            f"{opcode} {where}, {names};",
+            found,
+            addresses,
+            registers,
+            block=64,
+            before=before + load,
+            after="bar.sync 0;" + back,
+            smem_bytes=256 * count,
+        )
         np.testing.assert_array_equal(found, rows)
 
 
@@ -487,9 +578,9 @@ def test_cp_async(size, cache, form):
         pytest.skip("cg copies 16 bytes")
     data = np.random.default_rng(3).integers(1, 256, 32 * size).astype(np.uint8)
     out = np.zeros_like(data)
-    tail = {
-        "plain": "", "source size": ", %r8", "ignored": ", %p1", "prefetch": "", "hint": ", %rd8", "short": ", 2"
-    }[form]  # fmt: skip
+    tail = {"plain": "", "source size": ", %r8", "ignored": ", %p1", "prefetch": "", "hint": ", %rd8", "short": ", 2"}[
+        form
+    ]
     extra = {"prefetch": ".L2::128B", "hint": ".L2::cache_hint"}.get(form, "")
     before = f"""mov.u32 %r1, %tid.x; ld.param.u64 %rd1, [p0]; ld.param.u64 %rd2, [p1];
     mad.wide.u32 %rd1, %r1, {size}, %rd1; mad.wide.u32 %rd2, %r1, {size}, %rd2; mov.u32 %r2, smem;

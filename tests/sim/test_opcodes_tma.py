@@ -14,6 +14,7 @@ from tests.sim.opcode_runner import launch
 START = """mov.u32 %r10, smem; mov.u32 %r1, %tid.x; setp.eq.u32 %p1, %r1, 0; mov.u32 %r9, %ctaid.x;
 mov.b64 %rd1, p0; cvta.param.u64 %rd1, %rd1; add.u32 %r11, %r10, 1024; mov.u32 %r2, %cluster_ctarank;
 createpolicy.fractional.L2::evict_last.b64 %rd8, 1.0; mov.u16 %rs1, 3;"""
+AT = "{%r20, %r20, %r20, %r20}"
 MASKS = {"INTER": 0, "SW32": 1, "SW64": 3, "SW128": 7}
 
 
@@ -72,7 +73,8 @@ def dump(words, offset=1024):
     """Return PTX that copies shared memory to the array that p1 points at."""
     return f"""bar.sync 0; ld.param.u64 %rd60, [p1]; mul.lo.u32 %r50, %r9, {4 * words}; cvt.u64.u32 %rd61, %r50;
     add.u64 %rd60, %rd60, %rd61; mov.u32 %r50, %r1;
-    DUMP: mul.lo.u32 %r51, %r50, 4; add.u32 %r52, %r51, %r10; ld.shared.u32 %r53, [%r52+{offset}]; cvt.u64.u32 %rd61, %r51;
+    DUMP: mul.lo.u32 %r51, %r50, 4; add.u32 %r52, %r51, %r10; ld.shared.u32 %r53, [%r52+{offset}];
+    cvt.u64.u32 %rd61, %r51;
     add.u64 %rd61, %rd60, %rd61; st.global.u32 [%rd61], %r53; add.u32 %r50, %r50, 32; setp.lt.u32 %p60, %r50, {words};
     @%p60 bra DUMP;"""
 
@@ -81,8 +83,8 @@ def fill(words):
     """Return PTX that copies the array that p1 points at to shared memory."""
     return f"""ld.param.u64 %rd60, [p1]; mov.u32 %r50, %r1;
     FILL: mul.lo.u32 %r51, %r50, 4; add.u32 %r52, %r51, %r10; cvt.u64.u32 %rd61, %r51; add.u64 %rd61, %rd60, %rd61;
-    ld.global.u32 %r53, [%rd61]; st.shared.u32 [%r52+1024], %r53; add.u32 %r50, %r50, 32; setp.lt.u32 %p60, %r50, {words};
-    @%p60 bra FILL; fence.proxy.async.shared::cta; bar.sync 0;"""
+    ld.global.u32 %r53, [%rd61]; st.shared.u32 [%r52+1024], %r53; add.u32 %r50, %r50, 32;
+    setp.lt.u32 %p60, %r50, {words}; @%p60 bra FILL; fence.proxy.async.shared::cta; bar.sync 0;"""
 
 
 def load_body(opcode, at, size, more=""):
@@ -94,7 +96,13 @@ def load_body(opcode, at, size, more=""):
     @!%p2 bra WAIT;"""
 
 
-SHAPES = {1: ((400,), (128,)), 2: ((19, 72), (16, 8)), 3: ((5, 7, 40), (16, 4, 3)), 4: ((3, 4, 5, 24), (16, 2, 3, 2)), 5: ((2, 3, 4, 5, 24), (16, 2, 2, 3, 2))}  # fmt: skip
+SHAPES = {
+    1: ((400,), (128,)),
+    2: ((19, 72), (16, 8)),
+    3: ((5, 7, 40), (16, 4, 3)),
+    4: ((3, 4, 5, 24), (16, 2, 3, 2)),
+    5: ((2, 3, 4, 5, 24), (16, 2, 2, 3, 2)),
+}
 LOADS = [
     "shared::cluster.global.tile.mbarrier::complete_tx::bytes",
     "shared::cluster.global.mbarrier::complete_tx::bytes",
@@ -118,7 +126,16 @@ def test_load(rank, where):
     for n, load in enumerate(LOADS if where == "inside" else LOADS[:1]):
         opcode = f"cp.async.bulk.tensor.{rank}d.{load}"
         body = load_body(opcode, at, size, ", %rd8" if "hint" in load else "")
-        launch(body, tensor_map(array, box), out, before=START + set_coordinates(at), after=dump(len(out)), smem_bytes=8192, run=adopted(array), assembles="shared::cta" not in load)  # fmt: skip
+        launch(
+            body,
+            tensor_map(array, box),
+            out,
+            before=START + set_coordinates(at),
+            after=dump(len(out)),
+            smem_bytes=8192,
+            run=adopted(array),
+            assembles="shared::cta" not in load,
+        )
         np.testing.assert_array_equal(out.view("u2").reshape(box[::-1]), box_of(array, at, box), err_msg=str(n))
 
 
@@ -146,14 +163,29 @@ def test_swizzles(mode, kind):
     out = np.zeros(bytes_ // 4, np.uint32)
     mapped = tensor_map(array, box, swizzle=mode)
     opcode = f"cp.async.bulk.tensor.2d.{LOADS[0]}"
-    launch(load_body(opcode, at, bytes_), mapped, out, before=START + set_coordinates(at), after=dump(len(out)), smem_bytes=8192, run=adopted(array))  # fmt: skip
+    launch(
+        load_body(opcode, at, bytes_),
+        mapped,
+        out,
+        before=START + set_coordinates(at),
+        after=dump(len(out)),
+        smem_bytes=8192,
+        run=adopted(array),
+    )
     expected = swizzled(box_of(array, at, box), mode)
     np.testing.assert_array_equal(out.view(np.uint8), expected)
     target = np.zeros_like(array.base if array.base is not None else array)
     target = aligned(array.shape, kind, 8)
     before = target.copy()
     store = store_body("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group", at)
-    launch(store, tensor_map(target, box, swizzle=mode), out, before=START + set_coordinates(at) + fill(len(out)), smem_bytes=8192, run=adopted(target))  # fmt: skip
+    launch(
+        store,
+        tensor_map(target, box, swizzle=mode),
+        out,
+        before=START + set_coordinates(at) + fill(len(out)),
+        smem_bytes=8192,
+        run=adopted(target),
+    )
     before[3:27, at[0] : at[0] + box[0]] = box_of(array, at, box)
     np.testing.assert_array_equal(target, before)
 
@@ -180,7 +212,14 @@ def test_store(rank, where, hint):
     body = store_body(
         f"cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group{hint}", at, ", %rd8" if hint else ""
     )
-    launch(body, tensor_map(array, box), data, before=START + set_coordinates(at) + fill(words), smem_bytes=8192, run=adopted(array))  # fmt: skip
+    launch(
+        body,
+        tensor_map(array, box),
+        data,
+        before=START + set_coordinates(at) + fill(words),
+        smem_bytes=8192,
+        run=adopted(array),
+    )
     for position in itertools.product(*(range(e) for e in box[::-1])):
         index = tuple(p + c for p, c in zip(position, at[::-1], strict=True))
         if all(0 <= i < d for i, d in zip(index, array.shape, strict=True)):
@@ -189,7 +228,11 @@ def test_store(rank, where, hint):
     assert whole is not None
 
 
-REDUCTIONS = [(op, k) for op in ("add", "min", "max") for k in ("u4", "i4", "f2")] + [(op, "u4") for op in ("inc", "dec", "and", "or", "xor")] + [("add", "f4"), ("add", "u8"), ("add", "bf16"), ("min", "bf16")]  # fmt: skip
+REDUCTIONS = (
+    [(op, k) for op in ("add", "min", "max") for k in ("u4", "i4", "f2")]
+    + [(op, "u4") for op in ("inc", "dec", "and", "or", "xor")]
+    + [("add", "f4"), ("add", "u8"), ("add", "bf16"), ("min", "bf16")]
+)
 
 
 @pytest.mark.parametrize(("operation", "kind"), REDUCTIONS)
@@ -221,7 +264,14 @@ def test_reduction(operation, kind):
     body = store_body(f"cp.reduce.async.bulk.tensor.2d.global.shared::cta.{operation}.tile.bulk_group", at)
     options = {"dtype": "bf16"} if bf16 else {}
     words = data.nbytes // 4
-    launch(body, tensor_map(target, box, **options), data, before=START + set_coordinates(at) + fill(words), smem_bytes=8192, run=adopted(target))  # fmt: skip
+    launch(
+        body,
+        tensor_map(target, box, **options),
+        data,
+        before=START + set_coordinates(at) + fill(words),
+        smem_bytes=8192,
+        run=adopted(target),
+    )
     np.testing.assert_array_equal(target, expected)
 
 
@@ -235,7 +285,14 @@ def test_reduction_of_every_rank(hint):
         expected[tuple(slice(0, e) for e in box[::-1])] += data
         at = (0,) * rank
         opcode = f"cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.add.tile.bulk_group{hint}"
-        launch(store_body(opcode, at, ", %rd8" if hint else ""), tensor_map(target, box), data, before=START + set_coordinates(at) + fill(data.size), smem_bytes=8192, run=adopted(target))  # fmt: skip
+        launch(
+            store_body(opcode, at, ", %rd8" if hint else ""),
+            tensor_map(target, box),
+            data,
+            before=START + set_coordinates(at) + fill(data.size),
+            smem_bytes=8192,
+            run=adopted(target),
+        )
         np.testing.assert_array_equal(target, expected)
 
 
@@ -246,7 +303,15 @@ def test_nan_outside(kind):
     size = int(np.prod(box)) * array.itemsize
     out = np.zeros(size // 4, np.uint32)
     mapped = tensor_map(array, box, oob_fill="nan")
-    launch(load_body(f"cp.async.bulk.tensor.2d.{LOADS[0]}", at, size), mapped, out, before=START + set_coordinates(at), after=dump(len(out)), smem_bytes=4096, run=adopted(array))  # fmt: skip
+    launch(
+        load_body(f"cp.async.bulk.tensor.2d.{LOADS[0]}", at, size),
+        mapped,
+        out,
+        before=START + set_coordinates(at),
+        after=dump(len(out)),
+        smem_bytes=4096,
+        run=adopted(array),
+    )
     found = out.view(kind).reshape(box[::-1])
     np.testing.assert_array_equal(found[:2, :8], array[6:])
     assert np.isnan(found[2:]).all()
@@ -262,7 +327,7 @@ def test_multicast(rank, hint):
     at = (1,) * rank
     size = int(np.prod(box)) * 4
     out = np.zeros(3 * size // 4, np.uint32)
-    opcode = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster{hint}"
+    opcode = f"cp.async.bulk.tensor.{rank}d.{LOADS[0]}.multicast::cluster{hint}"
     more = ", %rs2, %rd8" if hint else ", %rs2"
     body = f"""@%p1 mbarrier.init.shared.b64 [%r10], 1;
     barrier.cluster.arrive;
@@ -277,7 +342,17 @@ def test_multicast(rank, hint):
     END: barrier.cluster.arrive;
     barrier.cluster.wait;"""
     before = START + set_coordinates(at) + "mov.u16 %rs2, 6;"
-    launch(body, tensor_map(array, box), out, before=before, after=dump(size // 4), smem_bytes=8192, grid=3, cluster=3, run=adopted(array))  # fmt: skip
+    launch(
+        body,
+        tensor_map(array, box),
+        out,
+        before=before,
+        after=dump(size // 4),
+        smem_bytes=8192,
+        grid=3,
+        cluster=3,
+        run=adopted(array),
+    )
     expected = box_of(array, at, box)
     found = out.reshape(3, *box[::-1])
     np.testing.assert_array_equal(found[0], 0)
@@ -329,7 +404,8 @@ def test_tensormap_replace(space):
     if shared:
         lines.append("bar.sync 0;")
         lines.append(
-            "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%rd1], [%r30], 128;"
+            "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned "
+            "[%rd1], [%r30], 128;"
         )
     lines.append("fence.proxy.tensormap::generic.acquire.gpu [%rd1], 128;")
     before = START + set_coordinates(at)
@@ -374,7 +450,14 @@ def test_errors():
         assert "kernel.py:3" in str(caught.value)
 
 
-@pytest.mark.parametrize("line", ["cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%r11], [%rd1, {%r20, %r20, %r20, %r20}], [%r10], {%rs1, %rs1};", "cp.async.bulk.tensor.4d.global.shared::cta.im2col_no_offs.bulk_group [%rd1, {%r20, %r20, %r20, %r20}], [%r11];", "cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.im2col_no_offs.bulk_group [%rd1, {%r20, %r20, %r20, %r20}], [%r11];"])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"cp.async.bulk.tensor.4d.{LOADS[0].replace('tile', 'im2col')} [%r11], [%rd1, {AT}], [%r10], {{%rs1, %rs1}};",
+        f"cp.async.bulk.tensor.4d.global.shared::cta.im2col_no_offs.bulk_group [%rd1, {AT}], [%r11];",
+        f"cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.im2col_no_offs.bulk_group [%rd1, {AT}], [%r11];",
+    ],
+)
 def test_im2col_is_refused(line):
     with pytest.raises(UnknownInstructionError, match="im2col"):
         launch(line, bytes(128), before=START + "mov.u32 %r20, 0;", smem_bytes=2048)

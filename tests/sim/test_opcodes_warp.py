@@ -85,7 +85,7 @@ def test_vote(kind, negated):
 def test_vote_among_some_lanes():
     """Lanes that a branch left out take no part."""
     out = np.zeros(32, np.uint32)
-    body = f"""mov.u32 %r1, %laneid;
+    body = """mov.u32 %r1, %laneid;
     mov.b32 %r0, 0;
     setp.ge.u32 %p1, %r1, 8;
     @%p1 bra SKIP;
@@ -159,7 +159,18 @@ def test_bar_warp_sync():
 # Barriers of a CTA.
 
 
-@pytest.mark.parametrize("barrier", ["bar.sync 0;", "bar.sync 1, 128;", "barrier.sync 0;", "barrier.sync.aligned 2, 128;", "bar.cta.sync 3;", "barrier.cta.sync.aligned 4, 128;", "bar.sync %r5;"])  # fmt: skip
+@pytest.mark.parametrize(
+    "barrier",
+    [
+        "bar.sync 0;",
+        "bar.sync 1, 128;",
+        "barrier.sync 0;",
+        "barrier.sync.aligned 2, 128;",
+        "bar.cta.sync 3;",
+        "barrier.cta.sync.aligned 4, 128;",
+        "bar.sync %r5;",
+    ],
+)
 def test_bar_sync(barrier):
     """Warps reach the barrier at different times, and read what the others wrote before it."""
     out = np.zeros(256, np.uint32)
@@ -338,7 +349,37 @@ def test_setmaxnreg_counts():
 
 
 def test_special_registers():
-    names = ["tid.x", "tid.y", "tid.z", "ntid.x", "ntid.y", "ntid.z", "ctaid.x", "ctaid.y", "ctaid.z", "nctaid.x", "nctaid.y", "nctaid.z", "laneid", "lanemask_eq", "lanemask_lt", "lanemask_le", "lanemask_gt", "lanemask_ge", "cluster_ctaid.x", "cluster_ctaid.y", "cluster_ctarank", "cluster_nctarank", "cluster_nctaid.x", "cluster_nctaid.y", "clusterid.x", "clusterid.y", "nclusterid.x", "dynamic_smem_size", "nwarpid"]  # fmt: skip
+    names = [
+        "tid.x",
+        "tid.y",
+        "tid.z",
+        "ntid.x",
+        "ntid.y",
+        "ntid.z",
+        "ctaid.x",
+        "ctaid.y",
+        "ctaid.z",
+        "nctaid.x",
+        "nctaid.y",
+        "nctaid.z",
+        "laneid",
+        "lanemask_eq",
+        "lanemask_lt",
+        "lanemask_le",
+        "lanemask_gt",
+        "lanemask_ge",
+        "cluster_ctaid.x",
+        "cluster_ctaid.y",
+        "cluster_ctarank",
+        "cluster_nctarank",
+        "cluster_nctaid.x",
+        "cluster_nctaid.y",
+        "clusterid.x",
+        "clusterid.y",
+        "nclusterid.x",
+        "dynamic_smem_size",
+        "nwarpid",
+    ]
     block, grid, cluster = (8, 4, 2), (4, 2, 2), (2, 2, 1)
     threads, ctas = 64, 16
     out = np.zeros((len(names), ctas, threads), np.uint32)
@@ -354,14 +395,35 @@ def test_special_registers():
     tx, ty, tz, bx, by, bz = t % 8, t // 8 % 4, t // 32, b % 4, b // 4 % 2, b // 8
     lane = t % 32
     expected = {
-        "tid.x": tx, "tid.y": ty, "tid.z": tz, "ntid.x": 8, "ntid.y": 4, "ntid.z": 2,
-        "ctaid.x": bx, "ctaid.y": by, "ctaid.z": bz, "nctaid.x": 4, "nctaid.y": 2, "nctaid.z": 2,
-        "laneid": lane, "lanemask_eq": 1 << lane, "lanemask_lt": (1 << lane) - 1, "lanemask_le": (2 << lane) - 1,
-        "lanemask_gt": 2**32 - (2 << lane), "lanemask_ge": 2**32 - (1 << lane),
-        "cluster_ctaid.x": bx % 2, "cluster_ctaid.y": by % 2, "cluster_ctarank": bx % 2 + 2 * (by % 2), "cluster_nctarank": 4,
-        "cluster_nctaid.x": 2, "cluster_nctaid.y": 2, "clusterid.x": bx // 2, "clusterid.y": by // 2, "nclusterid.x": 2,
+        "tid.x": tx,
+        "tid.y": ty,
+        "tid.z": tz,
+        "ntid.x": 8,
+        "ntid.y": 4,
+        "ntid.z": 2,
+        "ctaid.x": bx,
+        "ctaid.y": by,
+        "ctaid.z": bz,
+        "nctaid.x": 4,
+        "nctaid.y": 2,
+        "nctaid.z": 2,
+        "laneid": lane,
+        "lanemask_eq": 1 << lane,
+        "lanemask_lt": (1 << lane) - 1,
+        "lanemask_le": (2 << lane) - 1,
+        "lanemask_gt": 2**32 - (2 << lane),
+        "lanemask_ge": 2**32 - (1 << lane),
+        "cluster_ctaid.x": bx % 2,
+        "cluster_ctaid.y": by % 2,
+        "cluster_ctarank": bx % 2 + 2 * (by % 2),
+        "cluster_nctarank": 4,
+        "cluster_nctaid.x": 2,
+        "cluster_nctaid.y": 2,
+        "clusterid.x": bx // 2,
+        "clusterid.y": by // 2,
+        "nclusterid.x": 2,
         "dynamic_smem_size": 512,
-    }  # fmt: skip
+    }
     for n, name in enumerate(names):
         if name in expected:
             np.testing.assert_array_equal(out[n], np.broadcast_to(expected[name], (ctas, threads)), err_msg=name)
@@ -400,7 +462,21 @@ def test_unknown_instruction():
     assert "issue tracker" in text
 
 
-@pytest.mark.parametrize("line", ["add.magic.f32 %f1, %f2, %f3;", "ld.global.mystery.b32 %r1, [%rd1];", "mov.b32 %r1, %r2, %r3;", "multimem.ld_reduce.global.add.f32 %f1, [%rd1];", "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r2, %r2, %r2}], [%r3], {%rs1};", "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd1, %rd2, %r1, 0, %p1, 1, 1, 0, 0;", "max.f32 %f1, %f2, %f3, %f4;", "call foo;"])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "add.magic.f32 %f1, %f2, %f3;",
+        "ld.global.mystery.b32 %r1, [%rd1];",
+        "mov.b32 %r1, %r2, %r3;",
+        "multimem.ld_reduce.global.add.f32 %f1, [%rd1];",
+        "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+        "[%r1], [%rd1, {%r2, %r2, %r2}], [%r3], {%rs1};",
+        "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 "
+        "{%f0, %f1, %f2, %f3}, %rd1, %rd2, %r1, 0, %p1, 1, 1, 0, 0;",
+        "max.f32 %f1, %f2, %f3, %f4;",
+        "call foo;",
+    ],
+)
 def test_unknown_forms(line):
     """An unknown modifier or operand is refused where it is reached, and only there."""
     with pytest.raises(UnknownInstructionError, match="does not know"):

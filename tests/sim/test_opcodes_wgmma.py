@@ -108,8 +108,18 @@ def matrix_of_d(values, n):
 
 
 def multiply(
-    d, a, b, n, source="SS", majors=("K", "K"), modes=("SW128", "SW128"), signs=(1, 1), start=None, satfinite=False, steps=0,
-):  # fmt: skip
+    d,
+    a,
+    b,
+    n,
+    source="SS",
+    majors=("K", "K"),
+    modes=("SW128", "SW128"),
+    signs=(1, 1),
+    start=None,
+    satfinite=False,
+    steps=0,
+):
     """Run D = A * B + start over as many K steps as the layouts hold; returns D and what it should be."""
     k_bytes = (
         min(WIDTHS[m] if m != "INTER" else 64 for m, j in zip(modes, majors, strict=True)) if "K" in majors else 64
@@ -180,7 +190,17 @@ def multiply(
     mad.wide.u32 %rd51, %r1, {4 * count}, %rd51; mad.wide.u32 %rd53, %r1, 16, %rd53;"""
     before += "".join(f"ld.global.b32 {name}, [%rd51+{4 * v}];" for v, name in enumerate(registers)) + "\n".join(loads)
     after = "".join(f"st.global.b32 [%rd51+{4 * v}], {name};" for v, name in enumerate(registers))
-    launch("\n".join(lines), smem, accumulators, fragments, block=128, before=before, after=after, smem_bytes=len(smem), directives=".maxntid 128, 1, 1")  # fmt: skip
+    launch(
+        "\n".join(lines),
+        smem,
+        accumulators,
+        fragments,
+        block=128,
+        before=before,
+        after=after,
+        smem_bytes=len(smem),
+        directives=".maxntid 128, 1, 1",
+    )
     found = accumulators
     if d == "f16":
         found = accumulators.view(np.float16)
@@ -296,7 +316,15 @@ def test_errors():
         launch(f"mov.b64 %rd1, 0x4002000000010000;\nmov.b64 %rd2, %rd1;\n{WGMMA}\n{FINISH}", block=128, smem_bytes=4096)
 
 
-@pytest.mark.parametrize("line", ["wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.and.popc {%r0, %r1, %r2, %r3}, %rd1, %rd2, %p1;", "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd1, %rd2, %r9, 0, %p1, 1, 1, 0, 0;", "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1}, %rd1, %rd2, %p1, 1, 1, 0, 0;"])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.and.popc {%r0, %r1, %r2, %r3}, %rd1, %rd2, %p1;",
+        "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 "
+        "{%f0, %f1, %f2, %f3}, %rd1, %rd2, %r9, 0, %p1, 1, 1, 0, 0;",
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1}, %rd1, %rd2, %p1, 1, 1, 0, 0;",
+    ],
+)
 def test_refused(line):
     with pytest.raises(UnknownInstructionError, match="does not know"):
         launch(line, block=128, assembles=False)
