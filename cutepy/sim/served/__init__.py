@@ -24,15 +24,20 @@ from cutepy.sim.memory import GlobalMemory
 from cutepy.sim.run import Run
 from cutepy.sim.served.errors import NotServedError as NotServedError
 
-__all__ = ["NotServedError", "serve_cuda"]
+__all__ = ["NotServedError", "ServedRun", "serve_cuda"]
 
 
-class _ServedRun(Run):
+class ServedRun(Run):
     """A run whose kernels may touch what is allocated on the served device, as long as it is."""
 
     def __init__(self, observers: Sequence[Observer], policy: CompletionPolicy | None) -> None:
         super().__init__(observers, policy)
         self._host_tensors: list[Any] = []
+
+    def restart(self) -> None:
+        """Forget the launches so far."""
+        self.launches.clear()
+        self._host_tensors.clear()
 
     def adopt(self, tensor: object) -> None:
         """Learn of a tensor that was passed to a compiled function: those of the device are known."""
@@ -54,7 +59,7 @@ class _ServedRun(Run):
 
 
 @contextmanager
-def serve_cuda(*, observers: Sequence[Observer] = (), policy: CompletionPolicy | None = None) -> Iterator[Run]:
+def serve_cuda(*, observers: Sequence[Observer] = (), policy: CompletionPolicy | None = None) -> Iterator[ServedRun]:
     """Serve device `cuda` from host memory, and simulate every launch, while the context is active.
 
     Parameters
@@ -64,7 +69,7 @@ def serve_cuda(*, observers: Sequence[Observer] = (), policy: CompletionPolicy |
 
     Yields
     ------
-    Run
+    ServedRun
 
     Raises
     ------
@@ -81,7 +86,7 @@ def serve_cuda(*, observers: Sequence[Observer] = (), policy: CompletionPolicy |
 
     device_guard.install()
     hardware = require("cutlass.utils", "HardwareInfo").HardwareInfo
-    run = _ServedRun(observers, policy)
+    run = ServedRun(observers, policy)
     with ExitStack() as stack:
 
         def put(owner: Any, name: str, value: Any) -> None:  # noqa: ANN401
@@ -93,7 +98,11 @@ def serve_cuda(*, observers: Sequence[Observer] = (), policy: CompletionPolicy |
 
         torch_cuda.serve(put)
         bindings.serve(put)
-        put(hardware, "get_max_active_clusters", lambda self, size, stream=None: h200.max_active_clusters(size))
+        put(
+            hardware,
+            "get_max_active_clusters",
+            lambda _, cluster_size, stream=None: h200.max_active_clusters(cluster_size),
+        )
         stack.enter_context(operators.serving_operators())
         stack.enter_context(executing_on(run))
         yield run

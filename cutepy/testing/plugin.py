@@ -1,0 +1,66 @@
+"""The pytest plugin: the `simulated` fixture, and `--simulate`, which runs tests for a GPU on a machine without one.
+
+pytest finds it by itself where cutepy is installed; importing it loads neither torch nor the DSL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from cutepy.sim.served import ServedRun
+
+_SESSION = pytest.StashKey["ServedRun"]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--simulate`."""
+    parser.getgroup("cutepy").addoption(
+        "--simulate",
+        action="store_true",
+        help="serve torch's cuda device from host memory, and simulate every CuTe DSL kernel on the CPU",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Serve device `cuda` from before collection, so that tests that ask for a GPU find one, to the end."""
+    if not config.getoption("--simulate"):
+        return
+    from cutepy.sim.served import serve_cuda
+
+    stack = ExitStack()
+    try:
+        config.stash[_SESSION] = stack.enter_context(serve_cuda())
+    except (RuntimeError, ImportError) as error:
+        raise pytest.UsageError(f"--simulate: {error}") from error
+    config.add_cleanup(stack.close)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Forget the launches of the tests before."""
+    run = item.config.stash.get(_SESSION, None)
+    if run is not None:
+        run.restart()
+
+
+@pytest.fixture
+def simulated(request: pytest.FixtureRequest) -> Iterator[ServedRun]:
+    """Serve device `cuda` from host memory, and simulate every launch of the test.
+
+    Yields
+    ------
+    ServedRun
+        Its `launches` and `stats` are those of the test.
+    """
+    run = request.config.stash.get(_SESSION, None)
+    if run is not None:
+        yield run
+        return
+    from cutepy.sim.served import serve_cuda
+
+    with serve_cuda() as run:
+        yield run

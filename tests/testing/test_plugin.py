@@ -1,0 +1,81 @@
+"""The pytest plugin, in processes of its own."""
+
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.dsl
+
+ROOT = Path(__file__).parents[2]
+
+FOR_A_GPU = """
+import cutlass
+import cutlass.cute as cute
+import pytest
+import torch
+from cutlass.cute.runtime import from_dlpack
+
+
+@cute.kernel
+def double(a: cute.Tensor):
+    a[cute.arch.thread_idx()[0]] = a[cute.arch.thread_idx()[0]] * cutlass.Float32(2.0)
+
+
+@cute.jit
+def launch(a: cute.Tensor):
+    double(a).launch(grid=[1, 1, 1], block=[32, 1, 1])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_that_needs_a_gpu():
+    x = torch.arange(32.0).cuda()
+    launch(from_dlpack(x))
+    assert x.cpu().tolist() == [2.0 * n for n in range(32)]
+"""
+
+WITH_FIXTURE = """
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_with_fixture(simulated, times):
+    x = torch.ones(32, device="cuda")
+    for _ in range(times):
+        launch(from_dlpack(x))
+    assert x.sum().item() == 32 * 2**times
+    assert len(simulated.launches) == times
+
+
+def test_nothing_is_left():
+    assert not torch.cuda.is_available() or LEFT
+"""
+
+
+def outcomes(pytester, monkeypatch, source, *options):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    pytester.makepyfile(source)
+    return pytester.runpytest_subprocess("-p", "cutepy.testing.plugin", "-p", "no:cacheprovider", *options)
+
+
+def test_without_the_flag_there_is_no_gpu(pytester, monkeypatch):
+    outcomes(pytester, monkeypatch, FOR_A_GPU).assert_outcomes(skipped=1)
+
+
+def test_simulate_runs_tests_for_a_gpu(pytester, monkeypatch):
+    source = FOR_A_GPU + WITH_FIXTURE.replace("LEFT", "True")
+    outcomes(pytester, monkeypatch, source, "--simulate").assert_outcomes(passed=4)
+
+
+def test_the_fixture_serves_its_test_only(pytester, monkeypatch):
+    source = FOR_A_GPU + WITH_FIXTURE.replace("LEFT", "False")
+    outcomes(pytester, monkeypatch, source).assert_outcomes(passed=3, skipped=1)
+
+
+def test_a_wrong_kernel_fails_under_simulate(pytester, monkeypatch):
+    outcomes(pytester, monkeypatch, FOR_A_GPU.replace("(2.0)", "(3.0)"), "--simulate").assert_outcomes(failed=1)
+
+
+def test_pytest_finds_the_plugin_where_cutepy_is_installed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["pytest11"] == {"cutepy": "cutepy.testing.plugin"}
