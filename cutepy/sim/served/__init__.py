@@ -13,6 +13,7 @@ What is not served raises NotServedError, by name. Random numbers are the CPU ge
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -25,6 +26,9 @@ from cutepy.sim.run import Run
 from cutepy.sim.served.errors import NotServedError as NotServedError
 
 __all__ = ["NotServedError", "ServedRun", "serve_cuda"]
+
+
+_serving = threading.Lock()
 
 
 class ServedRun(Run):
@@ -74,12 +78,14 @@ def serve_cuda(*, observers: Sequence[Observer] = (), policy: CompletionPolicy |
     Raises
     ------
     RuntimeError
-        If torch has a GPU: its device `cuda` is not to be replaced.
+        If torch has a GPU, whose device `cuda` is not to be replaced, or the device is already served.
     ImportError
         If this torch or DSL is not one that this was written for.
     """
     import torch
 
+    if _serving.locked():
+        raise RuntimeError("the cuda device is already served")
     if torch.version.cuda is not None and torch.cuda.is_available():
         raise RuntimeError("this machine has a GPU that torch uses; hide it with CUDA_VISIBLE_DEVICES= to simulate one")
     from cutepy.sim.served import bindings, device_guard, h200, operators, torch_cuda
@@ -87,7 +93,7 @@ def serve_cuda(*, observers: Sequence[Observer] = (), policy: CompletionPolicy |
     device_guard.install()
     hardware = require("cutlass.utils", "HardwareInfo").HardwareInfo
     run = ServedRun(observers, policy)
-    with ExitStack() as stack:
+    with _serving, ExitStack() as stack:
 
         def put(owner: Any, name: str, value: Any) -> None:  # noqa: ANN401
             if hasattr(owner, name):

@@ -1,0 +1,125 @@
+"""`cutepy simulate`: scripts for a GPU run unmodified, see their arguments, and end with their exit code."""
+
+import sys
+
+import cutlass.cute as cute
+import pytest
+import torch
+from cutlass.cute.runtime import from_dlpack
+from typer.testing import CliRunner
+
+from cutepy.cli.app import app
+from cutepy.sim import MemoryAccessError
+from cutepy.sim.served import serve_cuda
+
+pytestmark = pytest.mark.dsl
+
+SCRIPT = """
+import argparse
+import cuda.bindings.driver as cuda
+import cutlass
+import cutlass.cute as cute
+import torch
+from cutlass import testing
+from cutlass.cute.runtime import from_dlpack
+
+import beside
+
+
+@cute.kernel
+def add_pointed(table: cute.Tensor, out: cute.Tensor, n: cutlass.Int32):
+    i = cute.arch.block_idx()[0] * 128 + cute.arch.thread_idx()[0]
+    if i < n:
+        for k in range(2):
+            x = cute.make_tensor(cute.make_ptr(cutlass.Float32, table[k], cute.AddressSpace.gmem), cute.make_layout(n))
+            out[i] = out[i] + x[i]
+
+
+@cute.jit
+def launch(table: cute.Tensor, out: cute.Tensor, n: cutlass.Int32, stream: cuda.CUstream):
+    add_pointed(table, out, n).launch(grid=[cute.ceil_div(n, 128), 1, 1], block=[128, 1, 1], stream=stream)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--n", type=int, default=100)
+    parser.add_argument("--code", type=int, default=0)
+    options = parser.parse_args()
+    assert torch.cuda.is_available()
+    stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)
+    parts = [torch.randn(options.n).cuda() for _ in range(2)]
+    out = torch.zeros(options.n, device="cuda")
+    table = torch.tensor([p.data_ptr() for p in parts], device="cuda")
+    compiled = cute.compile(launch, from_dlpack(table), from_dlpack(out), options.n, stream)
+    compiled(from_dlpack(table), from_dlpack(out), options.n, stream)
+    torch.cuda.synchronize()
+    torch.testing.assert_close(out.cpu(), (parts[0] + parts[1]).cpu())
+    arguments = testing.JitArguments(from_dlpack(table), from_dlpack(out), options.n, stream)
+    assert testing.benchmark(compiled, kernel_arguments=arguments, iterations=2, warmup_iterations=1) > 0
+    print("passed", options.n, beside.NAME)
+    raise SystemExit(options.code)
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
+    yield path
+    sys.modules.pop("beside", None)
+
+
+def test_a_script_runs_with_its_arguments(script):
+    before = sys.argv, sys.path[:]
+    result = CliRunner().invoke(app, ["simulate", str(script), "--n", "300", "--code", "3"])
+    assert result.exit_code == 3, result.output
+    assert "passed 300 beside" in result.output
+    assert "4 launches of 1 kernels" in result.output
+    assert (sys.argv, sys.path) == before
+
+
+def test_help_after_the_script_is_the_scripts(script):
+    result = CliRunner().invoke(app, ["simulate", str(script), "--help"])
+    assert result.exit_code == 0
+    assert "--code CODE" in result.output
+
+
+def test_a_script_that_is_absent_is_said(tmp_path):
+    result = CliRunner().invoke(app, ["simulate", str(tmp_path / "none.py")])
+    assert result.exit_code == 2
+    assert "there is no file" in result.output
+
+
+def test_what_the_script_raises_passes_through(script):
+    script.write_text("raise KeyError('mine')")
+    result = CliRunner().invoke(app, ["simulate", str(script)])
+    assert isinstance(result.exception, KeyError)
+
+
+def test_dlpack_of_the_device_is_global_memory():
+    with serve_cuda():
+        assert from_dlpack(torch.zeros(16, device="cuda")).memspace == cute.AddressSpace.gmem
+
+
+@cute.kernel
+def past_the_end(a: cute.Tensor, offset: cute.Int32):
+    a[cute.arch.thread_idx()[0] + offset] = cute.Float32(1.0)
+
+
+@cute.jit
+def store(a: cute.Tensor, offset: cute.Int32):
+    past_the_end(a, offset).launch(grid=[1, 1, 1], block=[32, 1, 1])
+
+
+def test_freed_memory_stays_reachable_until_the_cache_is_emptied():
+    with serve_cuda() as run:
+        kept, freed = (torch.zeros(32, device="cuda") for _ in range(2))
+        offset = (freed.data_ptr() - kept.data_ptr()) // 4
+        argument = from_dlpack(kept).mark_layout_dynamic()
+        del freed
+        store(argument, offset)
+        torch.cuda.empty_cache()
+        with pytest.raises(MemoryAccessError):
+            store(argument, offset)
+        assert len(run.launches) == 2

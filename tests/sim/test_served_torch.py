@@ -1,0 +1,194 @@
+"""Torch's `cuda` device, served: tensors are on it, operators compute what the CPU's do, and it all ends."""
+
+import threading
+
+import pytest
+import torch
+
+from cutepy.sim.served import NotServedError, serve_cuda
+
+pytestmark = pytest.mark.dsl
+
+generator = torch.Generator().manual_seed(7)
+A = torch.randn(6, 8, generator=generator)
+B = torch.randn(8, 4, generator=generator)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def run():
+    with serve_cuda() as run:
+        yield run
+
+
+WAYS_TO_THE_DEVICE = {
+    "cuda": lambda t: t.cuda(),
+    "to string": lambda t: t.to("cuda"),
+    "to index": lambda t: t.to("cuda:0"),
+    "to device": lambda t: t.to(torch.device("cuda")),
+    "to dtype": lambda t: t.to("cuda", torch.float64).float(),
+    "tensor": lambda t: torch.tensor(t.tolist(), device="cuda"),
+    "as_tensor": lambda t: torch.as_tensor(t, device="cuda"),
+    "empty": lambda t: torch.empty(t.shape, device="cuda").copy_(t),
+    "empty_like": lambda t: torch.empty_like(t, device="cuda").copy_(t),
+    "zeros": lambda t: torch.zeros(t.shape, device="cuda") + t.cuda(),
+    "module": lambda t: torch.nn.ParameterList([t]).cuda()[0].detach(),
+    "default": lambda t: _by_default_device(t),
+}
+
+
+def _by_default_device(tensor):
+    with torch.device("cuda"):
+        return torch.tensor(tensor.tolist())
+
+
+@pytest.mark.parametrize("way", WAYS_TO_THE_DEVICE)
+def test_tensors_go_to_the_device_and_back(way):
+    x = WAYS_TO_THE_DEVICE[way](A)
+    assert (x.device, x.is_cuda, x.get_device()) == (torch.device("cuda", 0), True, 0)
+    assert x.__dlpack_device__() == (2, 0)
+    assert x.data_ptr() != A.data_ptr()
+    assert x.cpu().device.type == "cpu"
+    assert torch.equal(x.cpu(), A)
+
+
+OPERATORS = {
+    "matmul": lambda a, b: a @ b,
+    "einsum": lambda a, b: torch.einsum("mk,kn->nm", a, b),
+    "reduction": lambda a, b: (a.sum(0), a.mean(), a.amax(1)),
+    "tuple": lambda a, b: (*torch.topk(a, 2), *a.split(3)),
+    "mask": lambda a, b: (a[a > 0], torch.where(a > 0, a, 0.0), a.masked_fill(a > 0, 1.0), torch.where(a > 0)[0]),
+    "index": lambda a, b: (a[torch.tensor([0, 2])], a[:, 1::2], a[2], a[..., None]),
+    "out": lambda a, b: torch.mul(a, 2, out=torch.empty_like(a)),
+    "out resized": lambda a, b: torch.mul(a, 2, out=torch.empty(0, device=a.device)),
+    "in place": lambda a, b: a.clone().add_(1).mul_(a),
+    "view in place": lambda a, b: _with_row_doubled(a),
+    "types": lambda a, b: (a.half(), a.to(torch.float8_e4m3fn).float(), a.bool(), a.to(torch.bfloat16)),
+    "narrow types": lambda a, b: a.to(torch.float8_e5m2).view(torch.uint8),
+    "norms": lambda a, b: (torch.layer_norm(a, (8,)), torch.rms_norm(a, (8,)), torch.softmax(a, -1)),
+    "attention": lambda a, b: torch.nn.functional.scaled_dot_product_attention(a, a, a, is_causal=True),
+    "cat": lambda a, b: torch.cat([a, a.flip(0)]),
+    "layout": lambda a, b: (a.t().contiguous(), a.reshape(2, 24), a.expand(2, 6, 8), a.unfold(1, 2, 2)),
+    "shapes": lambda a, b: (a.unique(), a.nonzero(), a[:0], torch.arange(5, device=a.device)),
+    "scalar": lambda a, b: a * torch.tensor(2.0),
+    "resize": lambda a, b: a.clone().resize_(3, 4),
+}  # fmt: skip
+
+
+def _with_row_doubled(a):
+    a = a.clone()
+    a[1].mul_(2)
+    return a
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_compute_what_the_cpu_does(name):
+    def results(device):
+        found = OPERATORS[name](A.to(device), B.to(device))
+        return found if isinstance(found, tuple) else (found,)
+
+    for served, expected in zip(results("cuda"), results("cpu"), strict=True):
+        assert served.is_cuda
+        assert (served.dtype, served.shape, served.stride()) == (expected.dtype, expected.shape, expected.stride())
+        assert torch.equal(served.cpu(), expected)
+
+
+def test_views_share_memory():
+    a = A.cuda()
+    view = a[2:, 1]
+    assert view._base is not None
+    assert (view.storage_offset(), view.data_ptr()) == (17, a.data_ptr() + 4 * 17)
+    view.zero_()
+    assert a[2:, 1].abs().sum().item() == 0
+
+
+def test_layer_norm_of_16_bits_is_computed_in_32():
+    a = torch.randn(64, 1024, generator=generator).half()
+    weight, bias = torch.randn(1024).half(), torch.randn(1024).half()
+    got = torch.layer_norm(a.cuda(), (1024,), weight.cuda(), bias.cuda())
+    exact = torch.layer_norm(a.double(), (1024,), weight.double(), bias.double())
+    assert torch.equal(got.cpu(), torch.layer_norm(a.float(), (1024,), weight.float(), bias.float()).half())
+    torch.testing.assert_close(got.cpu().double(), exact, atol=1e-3, rtol=1e-3)
+
+
+def test_devices_do_not_mix():
+    with pytest.raises(RuntimeError, match="same device"):
+        A.cuda() + A
+    with pytest.raises(RuntimeError, match="same device"):
+        A.cuda() @ B
+    with pytest.raises(TypeError, match="numpy"):
+        A.cuda().numpy()
+
+
+def test_other_threads_find_the_device():
+    found = []
+    thread = threading.Thread(target=lambda: found.append(torch.ones(3, device="cuda").sum()))
+    thread.start()
+    thread.join()
+    assert found[0].is_cuda
+    assert found[0].item() == 3
+
+
+def test_custom_operators_run_their_kernel_for_cuda():
+    with torch.library._scoped_library("served_test", "FRAGMENT") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x * 2 if x.is_cuda else x, "CUDA")
+        assert torch.equal(torch.ops.served_test.twice(A.cuda()).cpu(), A * 2)
+
+
+def test_torch_describes_an_h200():
+    assert torch.cuda.is_available()
+    assert (torch.cuda.device_count(), torch.cuda.current_device()) == (1, 0)
+    assert torch.cuda.get_device_name() == "NVIDIA H200"
+    assert torch.cuda.get_device_capability() == (9, 0)
+    properties = torch.cuda.get_device_properties(0)
+    assert (properties.multi_processor_count, properties.shared_memory_per_block_optin) == (132, 232448)
+    with pytest.raises(RuntimeError, match="ordinal"):
+        torch.cuda.set_device(1)
+
+
+def test_memory_is_counted():
+    before = torch.cuda.memory_allocated()
+    a = torch.empty(1 << 20, device="cuda", dtype=torch.uint8)
+    assert torch.cuda.memory_allocated() - before == 1 << 20
+    del a
+    assert torch.cuda.memory_allocated() == before
+
+
+def test_streams_and_events():
+    stream, start, end = torch.cuda.Stream(), torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    assert torch.cuda.current_stream() == torch.cuda.default_stream()
+    assert torch.cuda.current_stream().cuda_stream == 0
+    with torch.cuda.stream(stream):
+        assert torch.cuda.current_stream().cuda_stream == stream.cuda_stream != 0
+        start.record()
+    end.record()
+    stream.wait_stream(torch.cuda.current_stream())
+    torch.cuda.synchronize()
+    assert start.elapsed_time(end) > 0
+    assert end.query()
+
+
+@pytest.mark.parametrize("name", ["CUDAGraph", "graph", "memory_snapshot", "list_gpu_processes"])
+def test_what_is_not_served_raises_by_name(name):
+    with pytest.raises(NotServedError, match=rf"torch\.cuda\.{name} is not served"):
+        _entered(getattr(torch.cuda, name)())
+
+
+def _entered(context):
+    with context:
+        pass
+
+
+def test_backward_raises_by_name():
+    x = A.cuda().requires_grad_()
+    with pytest.raises(NotServedError, match="backward"):
+        x.sum().backward()
+
+
+def test_it_ends(run):
+    # In a process of its own would be cleaner; a nested one shows the same.
+    names = ("is_available", "Stream", "synchronize")
+    served = [getattr(torch.cuda, name) for name in names]
+    with pytest.raises(RuntimeError, match="already served"), serve_cuda():
+        pass
+    assert [getattr(torch.cuda, name) for name in names] == served
