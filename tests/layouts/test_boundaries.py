@@ -6,6 +6,7 @@ from cutepy.layouts import (
     Layout,
     LayoutError,
     Swizzle,
+    complement,
     composition,
     downcast,
     make_identity_layout,
@@ -93,3 +94,19 @@ def test_composition_with_a_layout_of_one_element():
     """A left operand of size 1 still strides."""
     assert composition(Layout(1, 5), Layout(3, 2)) == Layout(3, 10)
     assert composition(Layout((1, 1), (5, 7)), Layout(3, 2)) == Layout(3, 14)
+
+
+def test_nothing_is_divided_by_an_extent_of_zero():
+    """The left operand walks over its modes by division, the complement by what smaller strides reach."""
+    for step in (3, 1, -3):
+        with pytest.raises(LayoutError, match="composition"):
+            composition(Layout((0, 4), (1, 5)), Layout(2, step))
+    for layout in (Layout(0, 1), Layout((0, 4), (1, 5))):
+        for cotarget in (24, (24, 5)):
+            with pytest.raises(LayoutError, match="complement"):
+                complement(layout, cotarget)
+
+
+def test_a_right_operand_without_modes_is_refused():
+    with pytest.raises(LayoutError, match="the right operand must have a mode"):
+        composition(Layout((4, 2)), Layout((), ()))

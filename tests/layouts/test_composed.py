@@ -157,3 +157,8 @@ def test_operands_that_do_not_fit(call, error, message):
 def test_a_basis_may_be_the_offset():
     layout = ComposedLayout(Layout((8, 8)), ScaledBasis(2, (1,)), make_identity_layout((4, 4)))
     assert layout(1, 1) == 1 + 3 * 8
+
+
+def test_a_layout_of_byte_addresses_may_keep_all_its_modes():
+    for crd in (None, (None, None)):
+        assert slice_and_offset(crd, POINTER) == (POINTER, 0)

@@ -175,3 +175,17 @@ def test_a_layout_in_place_of_shape_and_stride():
     layout = Layout((4, 8), (8, 1))
     assert crd2idx((1, 2), layout) == 10
     assert idx2crd(10, layout) == (1, 2)
+
+
+def test_negative_indices_split_as_cpp_divides():
+    """Towards zero, with the sign of the dividend."""
+    assert idx2crd(-5, (4, 8)) == idx2crd(-5, (4, 8), (1, 4)) == (-1, -1)
+    assert idx2crd(-9, (4, 8)) == idx2crd(-9, (4, 8), (1, 4)) == (-1, -2)
+    assert [idx2crd(i, 4, -1) for i in (0, 1, 5)] == [0, -1, -1]
+    assert [idx2crd(i, 4, 1) for i in (-1, -4, -5)] == [-1, 0, -1]
+
+
+def test_an_integer_mode_splits_integers_only():
+    for operands in (((1, 2), 4, 1), (3, 4, (1,)), ((1,), 4, (1,))):
+        with pytest.raises(LayoutError, match="an integer mode takes an integer index and stride"):
+            idx2crd(*operands)

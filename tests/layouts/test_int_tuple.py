@@ -18,6 +18,7 @@ from cutepy.layouts import (
     colex_less,
     compatible,
     congruent,
+    depth,
     elem_geq,
     elem_gtr,
     elem_leq,
@@ -26,6 +27,7 @@ from cutepy.layouts import (
     evenly_divides,
     flatten,
     flatten_to_tuple,
+    get,
     has_none,
     inner_product,
     is_int,
@@ -313,7 +315,7 @@ def test_predicates_refuse_what_has_no_shape():
 
 
 def test_evenly_divides_single_cases():
-    assert not evenly_divides((8, 4), None)
+    assert evenly_divides((8, 4), None) is False
     assert not evenly_divides(8, (4, 2))
     assert evenly_divides((8, 4), Layout(4, 2))
     assert evenly_divides(Layout((8, 4)), (4,))
@@ -321,3 +323,24 @@ def test_evenly_divides_single_cases():
 
 def test_inner_product_with_bases_is_a_coordinate():
     assert inner_product((2, 3), (ScaledBasis(1, (1,)), ScaledBasis(4, (0,)))) == (12, 2)
+
+
+def test_an_empty_tuple_is_one_level_deep():
+    assert [depth(t) for t in (4, (), (4,), (4, ()))] == [0, 1, 1, 2]
+
+
+def test_indices_count_from_either_end():
+    assert [get((4, 8), i) for i in (-2, -1, 0, 1)] == [4, 8, 4, 8]
+    for i in (-3, 2):
+        with pytest.raises(LayoutError, match="index must be < rank 2"):
+            get((4, 8), i)
+
+
+def test_walking_orders_at_their_limits():
+    for less in (lex_less, colex_less):
+        assert less((1, 2), (1, 2)) is False
+        assert less((), ()) is False
+        for operands in ((1, (1, 2)), ((1, 2), 1)):
+            with pytest.raises(LayoutError, match="an integer and a tuple have no order"):
+                less(*operands)
+    assert lex_less((1,), (1, 2)) is True

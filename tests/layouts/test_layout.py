@@ -237,10 +237,18 @@ def test_operands_become_plain_integers_and_tuples():
     [
         (lambda: Layout((4, 8), (1, (2, 3))), LayoutError, "shape and stride must have the same nesting"),
         (lambda: Layout((4, 8), 1), LayoutError, "shape and stride must have the same nesting"),
+        (lambda: Layout((4, 8), (1, (2,))), LayoutError, "shape and stride must have the same nesting"),
+        (lambda: Layout((4, (8,)), (1, 2)), LayoutError, "shape and stride must have the same nesting"),
+        (lambda: Layout((2, 2), ((1, 2), (3, 4))), LayoutError, "shape and stride must have the same nesting"),
+        (lambda: Layout((4, (2, 2)), (1, (1, 2, 3))), LayoutError, "shape and stride must have the same nesting"),
         (lambda: Layout((4, -8)), LayoutError, "extents must be >= 0"),
+        (lambda: Layout((4, -1), (1, 4)), LayoutError, "extents must be >= 0"),
+        (lambda: Layout((-1, 4), (1, 2)), LayoutError, "extents must be >= 0"),
+        (lambda: Layout((4, (2, -1)), (1, (1, 2))), LayoutError, "extents must be >= 0"),
         (lambda: Layout(-1, 2), LayoutError, r"Layout\(-1, 2\): extents must be >= 0"),
         (lambda: Layout(True), TypeError, "shape must be an int or a nested tuple of ints"),
         (lambda: Layout((4, None)), TypeError, "shape must be an int or a nested tuple of ints"),
+        (lambda: Layout((4,), (1.0,)), TypeError, "stride must be an int or a nested tuple of ints"),
         (lambda: Layout((4, 8), (1, 2.0)), TypeError, "stride must be an int or a nested tuple of ints"),
         (lambda: Layout(ScaledBasis(1, (0,))), TypeError, "shape must be an int"),
         (lambda: make_layout(), LayoutError, "a shape or at least one layout is required"),
@@ -311,6 +319,28 @@ def test_methods_on_modes_are_the_functions():
         assert x.group(0, 2) == group(x, 0, 2)
         assert (x.append(extra), x.append(5)) == (append(x, extra), append(x, 5))
         assert (x.prepend(extra), x.prepend(5, extra)) == (prepend(x, extra), prepend(x, 5, extra))
+
+
+def test_extents_may_be_zero_in_any_form():
+    for layout in (Layout(0), Layout(0, 3), Layout((0, 4)), Layout((4, 0), (1, 4)), Layout((4, (0, 2)), (1, (4, 8)))):
+        assert layout.size() == 0
+    assert Layout(()).shape == ()
+
+
+def test_the_codomain_counts_strides_by_magnitude():
+    assert [Layout((4, 2), d).cosize() for d in ((1, 4), (-1, 4), (1, -4), (-1, -4))] == [8] * 4
+    assert Layout((4, 2), (0, -1)).cosize() == 2
+
+
+def test_a_mode_of_stride_zero_beside_a_basis_adds_nothing_to_the_codomain():
+    layout = Layout((4, 2), (ScaledBasis(1, (0,)), 0))
+    assert (layout.coshape(), layout.cosize()) == ((4,), 4)
+
+
+def test_with_shape_takes_a_shape_or_its_modes():
+    layout = Layout((8, 2), (2, 1))
+    assert layout.with_shape(4) == composition(layout, Layout(4))
+    assert layout.with_shape((4, 4)) == layout.with_shape(4, 4) == composition(layout, Layout((4, 4)))
 
 
 def test_methods_forward_to_the_algebra():

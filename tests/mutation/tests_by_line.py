@@ -33,9 +33,7 @@ def measure(folder: Path) -> Reached:
     """Run the suite once under coverage and return what reaches what; kept in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     data, settings = folder / "coverage.data", folder / "coverage.ini"
-    settings.write_text(
-        f"[run]\ndynamic_context = test_function\nsource = {ROOT / 'cutepy/layouts'}\n  {ROOT / 'layouts'}\n"
-    )
+    settings.write_text(f"[run]\nsource = {ROOT / 'cutepy/layouts'}\n  {ROOT / 'layouts'}\n")
     command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", f"--data-file={data}", "-m", "pytest"]
     done = subprocess.run([*command, *OPTIONS, PROFILE, *_present()], cwd=ROOT, check=False)
     if done.returncode != 0:
@@ -65,16 +63,7 @@ def _read(data: Path) -> Reached:
         _, _, below = file.rpartition("/layouts/")
         lines = defaultdict(list)
         for line, contexts in measured.contexts_by_lineno(file).items():
-            lines[line] = sorted({node for context in contexts if (node := _node(context))})
+            lines[line] = sorted(set(contexts) - {""})
         lines[0] = sorted({test for tests in lines.values() for test in tests})
         reached[below] = dict(lines)
     return reached
-
-
-def _node(context: str) -> str | None:
-    """`tests.layouts.test_x.TestA.test_b` as pytest's node id; None for a function that only looks like a test."""
-    parts = context.split(".")
-    for cut, part in enumerate(parts):
-        if part.startswith("test_") and Path(ROOT, *parts[:cut], f"{part}.py").exists():
-            return "::".join(["/".join(parts[: cut + 1]) + ".py", *parts[cut + 1 :]])
-    return None
