@@ -1,13 +1,18 @@
-"""Read from a kernel's PTX what it was meant to hold: its MMAs, descriptor constants, barriers and copies."""
+"""Read from a kernel's PTX what it was meant to hold: its MMAs, descriptor constants, barriers and copies.
+
+Operands are evaluated as they are when their instruction first runs, in thread `thread` of the first CTA, with shared
+memory at address 0.
+"""
 
 import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 _WGMMA = re.compile(
+    r"(?:setp\.ne\.b32\s+p\s*,\s*(?P<scale_d>%?\w+)\s*,\s*0\s*;\s*)?"
     r"wgmma\.mma_async\.sync\.aligned\.m(?P<m>\d+)n(?P<n>\d+)k(?P<k>\d+)\.(?P<c>\w+)\.(?P<a>\w+)\.(?P<b>\w+)\s*"
     r"\{(?P<registers>[^}]*)\}\s*,\s*(?P<desc_a>%\w+)\s*,\s*(?P<desc_b>%\w+)\s*,(?P<rest>[^;]*);"
 )
@@ -16,6 +21,36 @@ _MBARRIER_INIT = re.compile(r"mbarrier\.init\.shared(?:::cta)?\.b64\s+\[[^\]]*\]
 _INSTRUCTION = re.compile(
     r"^\s*(?:\{\s*)?(?:@!?%?\w+\s+)?(?P<opcode>[a-z][a-z0-9_]*(?:[.:]+\w+)*)(?=[\s;])[^\n]*;", re.M
 )
+_STEP = re.compile(
+    r"^\s*(?:\{\s*)?(?:@!?%?\w+\s+)?(?P<opcode>[a-z][a-z0-9_]*(?:[.:]+\w+)*)[ \t]*(?P<operands>[^;]*);", re.M
+)
+_OPERAND = re.compile(r"\[[^\]]*\]|\{[^}]*\}|[^,\s]+")
+# The instructions of a pipeline's protocol, each with the positions of the operands that matter: of two that fit, the
+# first. A tensor copy's are its addresses and coordinates.
+_STEPS: dict[str, tuple[int, ...]] = {
+    "mbarrier.init": (0, 1),
+    "mbarrier.try_wait.parity": (1, 2),
+    "mbarrier.arrive.expect_tx": (1, 2),
+    "mbarrier.arrive": (1,),
+    "fence.mbarrier_init": (),
+    "fence.proxy.async": (),
+    "barrier.cluster.arrive": (),
+    "barrier.cluster.wait": (),
+    "bar.warp.sync": (),
+    "bar.sync": (0, 1),
+    "barrier.sync": (0, 1),
+    "setmaxnreg.dec": (0,),
+    "setmaxnreg.inc": (0,),
+    "wgmma.fence": (),
+    "wgmma.mma_async": (),
+    "wgmma.commit_group": (),
+    "wgmma.wait_group": (0,),
+    "cp.async.bulk.tensor.2d.global": (0, 1),
+    "cp.async.bulk.tensor.2d.shared": (0, 1, 2),
+    "cp.async.bulk.commit_group": (),
+    "cp.async.bulk.wait_group.read": (0,),
+    "cp.async.bulk.wait_group": (0,),
+}
 _REGISTER = re.compile(r"%\w+")
 _INTEGER = re.compile(r"-?(0[xX][0-9a-fA-F]+|\d+)U?")
 
@@ -35,8 +70,9 @@ class Wgmma:
     accumulators : int
         Registers a thread holds of the accumulator.
     descriptors : (int, int)
-        The matrix descriptors of A and B in the first pipeline stage, were shared memory to start at address 0. All but
-        the address is the same in every thread.
+        The matrix descriptors of A and B. All but the address is the same in every thread.
+    accumulate : bool
+        Whether the product is added to the accumulators (scale-d) or overwrites them.
     """
 
     shape_mnk: tuple[int, int, int]
@@ -44,6 +80,7 @@ class Wgmma:
     transpose: tuple[int, int]
     accumulators: int
     descriptors: tuple[int, int]
+    accumulate: bool
 
 
 def wgmmas(ptx: str, *, thread: int = 0) -> list[Wgmma]:
@@ -60,6 +97,7 @@ def wgmmas(ptx: str, *, thread: int = 0) -> list[Wgmma]:
                 (transposes[0], transposes[1]),
                 match["registers"].count("%"),
                 (evaluate(match["desc_a"]), evaluate(match["desc_b"])),
+                bool(evaluate(match["scale_d"] or "1")),
             )
         )
     return found
@@ -69,6 +107,47 @@ def mbarrier_counts(ptx: str) -> list[int]:
     """List the arrival counts of the `mbarrier.init` instructions, in order."""
     evaluate = _Evaluator(_definitions(ptx), 0).value
     return [evaluate(match["count"]) for match in _MBARRIER_INIT.finditer(ptx)]
+
+
+class Step(NamedTuple):
+    """One instruction of a pipeline's protocol.
+
+    Attributes
+    ----------
+    name : str
+        Its opcode without the modifiers, such as "mbarrier.arrive".
+    operands : tuple of int
+        The operands that matter: addresses of mbarriers, parities, counts, coordinates.
+    """
+
+    name: str
+    operands: tuple[int, ...] = ()
+
+
+def steps(ptx: str, *, thread: int = 0) -> list[Step]:
+    r"""List the waits, arrivals, fences, barriers, copies and groups of MMAs of a kernel, in the order of its text.
+
+    Examples
+    --------
+    >>> steps("mov.b32 %r1, 64; \n mbarrier.init.shared.b64 [%r1+8], 3;\n ret;\n wgmma.wait_group.sync.aligned 1;")
+    [Step(name='mbarrier.init', operands=(72, 3)), Step(name='wgmma.wait_group', operands=(1,))]
+    """
+    evaluate = _Evaluator(_definitions(ptx), thread).value
+    found = []
+    for match in _STEP.finditer(ptx):
+        name = next((name for name in _STEPS if match["opcode"].startswith(name)), None)
+        if name is not None:
+            written = _OPERAND.findall(match["operands"])
+            parts = [part for index in _STEPS[name] for part in _address_parts(written[index : index + 1])]
+            found.append(Step(name, tuple(sum(map(evaluate, part)) for part in parts)))
+    return found
+
+
+def _address_parts(operand: list[str]) -> list[list[str]]:
+    """Split an operand into sums: `[%r1+8]` into one, `[%rd1, {%r1, %r2}]` into its two coordinates."""
+    text = "".join(operand).strip("[]")
+    text = text[text.find("{") + 1 :].rstrip("} ")
+    return [part.strip().split("+") for part in text.split(",") if part]
 
 
 def opcodes(ptx: str) -> Counter[str]:
@@ -92,10 +171,10 @@ def _definitions(ptx: str) -> dict[str, list[tuple[str, str, str]]]:
 
 
 class _Evaluator:
-    """Compute registers of one thread as if shared memory started at address 0, in pipeline stage 0.
+    """Compute registers of one thread as they are first used, as if shared memory started at address 0.
 
-    Whatever is no plain arithmetic on constants (special registers, loads, loop-carried values) counts as 0: what
-    remains of a descriptor is its constant part.
+    Of several writes the first in the text counts: a loop-carried register has the value that it enters with. Whatever
+    is no plain arithmetic on constants (special registers, loads) counts as 0: what remains is the constant part.
     """
 
     _OPERATIONS: ClassVar[dict[str, Callable[..., int]]] = {
@@ -110,6 +189,10 @@ class _Evaluator:
         "shr": operator.rshift,
         "mul": operator.mul,
         "mad": lambda a, b, c: a * b + c,
+        "selp": lambda a, b, chosen: a if chosen else b,
+        "setp.eq": operator.eq,
+        "setp.ne": operator.ne,
+        "mapa": lambda address, _rank: address,  # the same place in a peer
     }
 
     def __init__(self, definitions: Mapping[str, list[tuple[str, str, str]]], thread: int) -> None:
@@ -124,16 +207,17 @@ class _Evaluator:
         if not operand.startswith("%"):
             return int(operand, 0) if _INTEGER.fullmatch(operand) else 0
         if operand not in self._known:
-            self._known[operand] = 0  # a loop-carried register that depends on itself starts at 0
+            self._known[operand] = 0  # a register that depends on itself starts at 0
             self._known[operand] = self._evaluate(operand)
         return self._known[operand]
 
     def _evaluate(self, register: str) -> int:
         writes = self._definitions.get(register, [])
-        if len(writes) != 1:
+        if not writes:
             return 0
         opcode, target, sources = writes[0]
-        operation = self._OPERATIONS.get(opcode.split(".")[0])
+        verb, *modifiers = opcode.split(".")
+        operation = self._OPERATIONS.get(f"setp.{modifiers[0]}" if verb == "setp" else verb)
         if operation is None:
             return 0
         operands = [self.value(part.strip()) for part in re.findall(r"\{[^}]*\}|[^,]+", sources)]

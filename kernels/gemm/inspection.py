@@ -38,7 +38,7 @@ def facts(config: GemmConfig, compiled: Compiled) -> list[Fact]:
     """Read back the MMA, its descriptors, the barriers, shared memory and local memory of a compiled kernel."""
     return [
         *_mma_facts(config, compiled.ptx),
-        _barrier_fact(config, compiled.ptx),
+        *_barrier_facts(config, compiled.ptx),
         Fact("shared memory", f"{config.smem_bytes} bytes", f"{compiled.dynamic_smem_bytes} bytes"),
         Fact("stack frame", "0 bytes", f"{compiled.resources[0].frame_bytes} bytes"),
     ]
@@ -60,12 +60,15 @@ def _mma_facts(config: GemmConfig, text: str) -> Iterator[Fact]:
             _join(f"{pair[operand]:#018x}" for pair in descriptors),
             _join(f"{m.descriptors[operand]:#018x}" for m in mmas),
         )
-    # The first K tile overwrites the accumulators and the loop adds to them: the MMAs are there twice.
-    yield Fact("MMAs in the text", str(2 * len(descriptors)), str(len(mmas)))
+    # The MMAs are there twice: for the first K tile, and in the loop over the others, which first runs in stage 1. Only
+    # the first of the first, one for each 64 rows of a warpgroup, overwrite the accumulators.
+    overwriting = config.tile_m // (64 * config.warpgroups)
+    accumulate = [False] * overwriting + [True] * (len(descriptors) - overwriting)
+    yield Fact("MMAs that accumulate", _digits(accumulate), _digits(m.accumulate for m in mmas))
 
 
 def _descriptors(config: GemmConfig) -> Iterator[tuple[sm90.GmmaDescriptor, sm90.GmmaDescriptor]]:
-    """Give the (A, B) descriptors of the first consumer thread's MMAs in stage 0, shared memory starting at 0."""
+    """Give the (A, B) descriptors of the first consumer thread's MMAs in stages 0 and 1, with shared memory at 0."""
     signature, bits = config.signature, config.signature.operand_bits
     k = 256 // bits
     b_address = config.stages * rules.tile_bytes(config.tile_m, config.tile_k, bits)
@@ -79,16 +82,25 @@ def _descriptors(config: GemmConfig) -> Iterator[tuple[sm90.GmmaDescriptor, sm90
         mma_shape=(config.tile_n, k),
         base_address=b_address,
     )
-    for k_block in range(config.tile_k // k):
-        for row in range(0, config.tile_m // 64, config.warpgroups):
-            yield a[row, k_block, 0], b[0, k_block, 0]
+    for stage in (0, 1):
+        for k_block in range(config.tile_k // k):
+            for row in range(0, config.tile_m // 64, config.warpgroups):
+                yield a[row, k_block, stage], b[0, k_block, stage]
 
 
-def _barrier_fact(config: GemmConfig, text: str) -> Fact:
+def _barrier_facts(config: GemmConfig, text: str) -> Iterator[Fact]:
     warps = config.warpgroups * rules.WARPGROUP_THREADS // rules.WARP_THREADS
     released = rules.empty_barrier_arrivals(warps, (config.cluster_m, config.cluster_n))
     meant = [1, released] * config.stages + [1, warps] * config.c_stages
-    return Fact("mbarrier arrivals", str(meant), str(ptx.mbarrier_counts(text)))
+    yield Fact("mbarrier arrivals", str(meant), str(ptx.mbarrier_counts(text)))
+    c_bytes = rules.tile_bytes(*config.epi_tile, config.signature.c_bits)
+    meant = [config.stage_bytes] + [c_bytes] * (config.subtiles if config.c_stages else 0)
+    found = [step.operands[1] for step in ptx.steps(text) if step.name == "mbarrier.arrive.expect_tx"]
+    yield Fact("bytes of a stage", str(meant), str(found))
+
+
+def _digits(values: Iterable[bool]) -> str:
+    return "".join(str(int(value)) for value in values)
 
 
 def _join(values: Iterable[str]) -> str:

@@ -22,7 +22,7 @@ def test_without_a_gpu_the_kernel_is_compiled_checked_and_not_run(lines, monkeyp
     text = "\n".join(lines)
     assert lines[0] == "tutorial"
     assert "Compiled for sm_90a" in text
-    assert text.count("  equal") == 8
+    assert text.count("  equal") == 9
     assert "DIFFERS" not in text
     assert "Running it needs a Hopper GPU (compute capability 9.0), and here is no GPU:" in text
     assert "compiled and checked, but not run" in text

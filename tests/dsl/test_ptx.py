@@ -78,3 +78,61 @@ def test_opcodes():
     assert count["mov.b64"] == 3
     assert sum(count.values()) == 25
     assert ptx.opcodes("") == Counter()
+
+
+STEPS = """
+	mov.u32 	%r1, global_smem;
+	mov.b32 	%r2, 0;
+	mov.b32 	%r3, 1;
+	mbarrier.init.shared.b64 	[%r1+64], 12;
+	fence.mbarrier_init.release.cluster;
+	bar.sync 	0;
+$L__BB0_1:
+	shl.b32 	%r4, %r2, 3;
+	add.s32 	%r5, %r1, %r4;
+	{
+	LAB_WAIT:
+	mbarrier.try_wait.parity.shared.b64 P1, [%r5+64], %r3, 10000000;
+	@P1 bra.uni DONE;
+	}
+	@%p9 mbarrier.arrive.expect_tx.shared.b64 %rd46, [%r5], 256;
+	cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r5+1024], [%rd1, {%r2, %r3}], [%r5];
+	add.s32 	%r6, %r2, 1;
+	setp.eq.b32 	%p1, %r6, 4;
+	selp.b32 	%r2, 0, %r6, %p1;
+	selp.b32 	%r7, 1, 0, %p1;
+	xor.b32 	%r3, %r3, %r7;
+	@%p2 bra 	$L__BB0_1;
+	mapa.shared::cluster.u32 	%r8, %r5, %r9;
+	mbarrier.arrive.shared::cluster.b64 _, [%r8+8], %r3;
+	bar.sync 	1, 256;
+	cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd2, {%r6, %r3}], [%r1+512], %rd4;
+	cp.async.bulk.wait_group.read 	2;
+"""
+
+
+def test_steps_are_read_as_they_first_run():
+    assert [(name, *operands) for name, operands in ptx.steps(STEPS)] == [
+        ("mbarrier.init", 64, 12),
+        ("fence.mbarrier_init",),
+        ("bar.sync", 0),
+        ("mbarrier.try_wait.parity", 64, 1),
+        ("mbarrier.arrive.expect_tx", 0, 256),
+        ("cp.async.bulk.tensor.2d.shared", 1024, 0, 1, 0),
+        ("mbarrier.arrive", 8),
+        ("bar.sync", 1, 256),
+        ("cp.async.bulk.tensor.2d.global", 1, 1, 512),
+        ("cp.async.bulk.wait_group.read", 2),
+    ]
+
+
+def test_a_comparison_chooses():
+    changed = STEPS.replace("%r6, 4;", "%r6, 1;")
+    assert ptx.steps(changed + "bar.sync %r7, %r6;")[-1] == ("bar.sync", (1, 1))
+    assert ptx.steps(STEPS + "bar.sync %r7, %r6;")[-1] == ("bar.sync", (0, 1))
+
+
+def test_scale_d_says_whether_an_mma_accumulates():
+    assert [mma.accumulate for mma in ptx.wgmmas(KERNEL)] == [True, True]
+    overwriting = ptx.wgmmas(KERNEL.replace("mov.b32 	%r40, 12;", "mov.b32 	%r40, 0;"))
+    assert [mma.accumulate for mma in overwriting] == [False, True]

@@ -10,6 +10,8 @@ pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
 
 from cutepy.dsl import ptx  # noqa: E402
+from cutepy.dsl.compile import ABSENT, Int32Argument, MatrixArgument, StreamArgument  # noqa: E402
+from cutepy.dsl.execution import executing_on  # noqa: E402
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm  # noqa: E402
 from cutepy.kernels.gemm.inspection import facts  # noqa: E402
 
@@ -65,10 +67,13 @@ def test_the_facts_are_spelled_as_expected():
     assert {fact.name: fact.meant for fact in facts(CONFIGS["half"], compiled("half"))} == {
         "wgmma": "m64n256k16.f32.f16.f16",
         "transposes of A, B": "(0, 0)",
-        "descriptors of A": "0x4000004000010000, 0x4000004000010002, 0x4000004000010004, 0x4000004000010006",
-        "descriptors of B": "0x4000004000011000, 0x4000004000011002, 0x4000004000011004, 0x4000004000011006",
-        "MMAs in the text": "8",
+        "descriptors of A": "0x4000004000010000, 0x4000004000010002, 0x4000004000010004, 0x4000004000010006, "
+        "0x4000004000010400, 0x4000004000010402, 0x4000004000010404, 0x4000004000010406",
+        "descriptors of B": "0x4000004000011000, 0x4000004000011002, 0x4000004000011004, 0x4000004000011006, "
+        "0x4000004000011800, 0x4000004000011802, 0x4000004000011804, 0x4000004000011806",
+        "MMAs that accumulate": "01111111",
         "mbarrier arrivals": "[1, 16, 1, 16, 1, 16, 1, 16]",
+        "bytes of a stage": "[49152]",
         "shared memory": "229440 bytes",
         "stack frame": "0 bytes",
     }
@@ -81,6 +86,8 @@ def test_the_facts_are_spelled_as_expected():
         ("transposes of A, B", (", p, 1,  1, 0, 0;", ", p, 1,  1, 1, 0;")),
         ("descriptors of A", ("4611686293305360384", "4611686293305294848")),
         ("mbarrier arrivals", ("mbarrier.init.shared.b64", "mbarrier.inval.shared.b64")),
+        ("bytes of a stage", ("49152", "24576")),
+        ("MMAs that accumulate", ("setp.ne.b32 p", "setp.eq.b32 p")),
     ],
 )
 def test_a_fact_that_does_not_hold_is_seen(name, change):
@@ -92,23 +99,121 @@ def test_a_fact_that_does_not_hold_is_seen(name, change):
     assert all(fact.holds for fact in facts(CONFIGS["half"], kernel))
 
 
-def test_the_protocol_is_there(kernel):
+def meant_steps(chosen):
+    """Write down the protocol of a kernel in the order of its text, each loop once, as it first runs."""
+    ring, c_ring = ring_addresses(chosen)
+    single = chosen.cluster_m * chosen.cluster_n == 1
+    yield [("mbarrier.init",)] * 2 * (chosen.stages + chosen.c_stages)
+    yield [("fence.mbarrier_init",)]
+    yield [("bar.sync", 0)] if single else [("barrier.cluster.arrive",), ("barrier.cluster.wait",)]
+    yield [("setmaxnreg.dec", 40)] * (chosen.warpgroups > 1)
+    yield from meant_load(ring, chosen.stage_bytes, 1)
+    yield from meant_load(c_ring, c_bytes(chosen), chosen.subtiles)
+    yield [("setmaxnreg.inc", 232)] * (chosen.warpgroups > 1)
+    mmas = chosen.tile_m // (64 * chosen.warpgroups) * chosen.tile_k * chosen.signature.operand_bits // 256
+    for (full, _), first in zip(ring[:2], (True, False), strict=True):
+        yield [("mbarrier.try_wait.parity", full, 0), ("wgmma.fence",)]
+        yield [("wgmma.mma_async",)] * mmas
+        yield [("wgmma.commit_group",)]
+        # In the loop all but the youngest group have finished, so the stage of the first is given back.
+        yield [] if first else [("wgmma.wait_group", 1), ("mbarrier.arrive", ring[0][1])]
+    yield [("wgmma.wait_group", 0), ("mbarrier.arrive", ring[0][1])]
+    for index in range(chosen.subtiles):
+        if c_ring:
+            full, empty = c_ring[index % chosen.c_stages]
+            yield [("mbarrier.try_wait.parity", full, index // chosen.c_stages % 2)]
+            yield [("bar.warp.sync",), ("mbarrier.arrive", empty)]
+        yield [("fence.proxy.async",), ("bar.sync", 1, 128 * chosen.warpgroups)]
+        yield [("cp.async.bulk.tensor.2d.global", *corner) for corner in meant_boxes(chosen, index)]
+        yield [("cp.async.bulk.commit_group",), ("cp.async.bulk.wait_group.read", chosen.epi_stages - 2)]
+    yield [("cp.async.bulk.wait_group.read", 0)]
+
+
+def meant_load(ring, stage_bytes, loads):
+    """Fill the stages of a ring, then wait for all to be given back."""
+    for index in range(loads if ring else 0):
+        full, empty = ring[index % len(ring)]
+        # The first round waits for the phase before the first, which is over: parity 1.
+        yield [("mbarrier.try_wait.parity", empty, 1 - index // len(ring) % 2)]
+        yield [("mbarrier.arrive.expect_tx", full, stage_bytes), ("cp.async.bulk.tensor.2d.shared", full)]
+    yield [("mbarrier.try_wait.parity", empty, 1) for _, empty in ring]
+
+
+def meant_boxes(chosen, index):
+    """Give the corners in global memory of the boxes of a subtile; one is at most a swizzle span wide."""
+    rows, columns = chosen.epi_tile
+    down, across = divmod(index, chosen.tile_n // columns)
+    corner, extents = (down * rows, across * columns), (rows, columns)
+    mode = 1 if chosen.signature.out_major == "row" else 0
+    box = min(extents[mode], 1024 // chosen.signature.out_bits)
+    return [(corner[mode] + start, corner[1 - mode]) for start in range(0, extents[mode], box)]
+
+
+def c_bytes(chosen):
+    return chosen.epi_tile[0] * chosen.epi_tile[1] * chosen.signature.c_bits // 8
+
+
+def ring_addresses(chosen):
+    """Give the addresses of each stage's (full, empty) barriers, for the operands and for C."""
+    start = chosen.smem_bytes - 16 * (chosen.stages + chosen.c_stages)
+    rings = []
+    for stages in (chosen.stages, chosen.c_stages):
+        rings.append([(start + 8 * stage, start + 8 * (stages + stage)) for stage in range(stages)])
+        start += 16 * stages
+    return rings
+
+
+def found_steps(code):
+    """Shorten the steps: an init without its operands, a store without its source, boxes of one load as one."""
+    steps = []
+    for name, operands in ptx.steps(code.ptx, thread=128):
+        if name == "mbarrier.init":
+            operands = ()
+        elif name == "cp.async.bulk.tensor.2d.global":
+            operands = operands[:2]
+        elif name == "cp.async.bulk.tensor.2d.shared":
+            operands = operands[3:]
+            if steps[-1] == (name, *operands):
+                continue
+        steps.append((name, *operands))
+    return steps
+
+
+def test_every_step_of_the_protocol_is_there_in_order(kernel):
+    """Waits with their barriers and parities, arrivals, fences, counts of groups left open, corners of the stores."""
+    chosen, code = kernel
+    assert found_steps(code) == [step for steps in meant_steps(chosen) for step in steps]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("wgmma.wait_group.sync.aligned \t1;", "wgmma.wait_group.sync.aligned \t2;"),
+        ("cp.async.bulk.wait_group.read \t2;", "cp.async.bulk.wait_group.read \t3;"),
+        ("cp.async.bulk.wait_group.read \t2;", "cp.async.bulk.wait_group \t2;"),
+        ("bar.sync \t1, 256;", ""),
+        ("bar.sync \t1, 256;", "bar.sync \t1, 128;"),
+        ("barrier.cluster.wait;", "bar.sync \t0;"),
+        ("mbarrier.try_wait", "mbarrier.test_wait"),
+        ("fence.proxy.async", "fence.proxy.tensormap"),
+    ],
+)
+def test_a_step_that_differs_is_seen(change):
+    kernel = compiled("half")
+    assert change[0] in kernel.ptx
+    changed = dataclasses.replace(kernel, ptx=kernel.ptx.replace(*change))
+    assert found_steps(changed) != found_steps(kernel)
+
+
+def test_the_copies_and_matrices_are_of_the_kinds_meant(kernel):
     chosen, code = kernel
     count = ptx.opcodes(code.ptx)
 
     def total(*parts):
         return sum(n for opcode, n in count.items() if all(part in opcode for part in parts))
 
-    assert total("wgmma.fence") == total("wgmma.commit_group") == 2, "the first K tile's group, and the loop's"
-    assert total("wgmma.wait_group") == 2
-    assert total("fence.mbarrier_init") == 1
-    assert total("fence.proxy.async") == chosen.subtiles
-    contiguous = chosen.epi_tile[1 if chosen.signature.out_major == "row" else 0] * chosen.signature.out_bits // 8
-    boxes = max(1, contiguous // 128)  # a box is at most one swizzle span wide
-    assert total("cp.async.bulk.tensor", ".global.shared") == chosen.subtiles * boxes
     multicasts = (chosen.cluster_n > 1) + (chosen.cluster_m > 1)
     assert (total(".multicast::cluster") > 0) == (multicasts > 0)
-    assert total("setmaxnreg") == (2 if chosen.warpgroups == 2 else 0)
     stores = total("stmatrix")
     assert (stores > 0) == (chosen.signature.out_bits == 16)
     assert total("stmatrix", ".trans") == (stores if chosen.signature.out_major == "col" else 0)
@@ -161,3 +266,32 @@ def test_the_dsl_lays_out_shared_memory_as_cutepy_does(kernel):
     ours = [str(layout) for layout in (chosen.a_layout, chosen.b_layout)]
     swizzled = f" o smem_ptr[{signature.operand_bits}b](unset) o "
     assert [text.replace("S<", "Sw<").replace(" o 0 o ", swizzled) for text in printed] == ours
+
+
+@pytest.mark.parametrize(
+    ("name", "extents", "sm_count", "grid"),
+    [
+        ("half", (8192, 8192), 132, (132, 1, 1)),
+        ("half", (8192, 8192), 131, (130, 1, 1)),
+        ("half", (300, 500), 132, (8, 1, 1)),
+        ("one warpgroup", (8192, 8192), 132, (66, 2, 1)),
+        ("8-bit", (8192, 8192), 132, (66, 2, 1)),
+        ("mn-major", (8192, 8192), 132, (132, 1, 1)),
+        ("mn-major", (129, 257), 132, (4, 1, 1)),
+    ],
+)
+def test_the_grid_has_a_cta_for_each_sm_or_for_each_tile(name, extents, sm_count, grid):
+    """A grid of more CTAs than SMs would wait for the persistent ones before it."""
+    launched = []
+
+    class Recorder:
+        def launch(self, request):
+            launched.append((request.grid, request.cluster, request.block, request.dynamic_smem_bytes))
+
+    chosen = CONFIGS[name]
+    with executing_on(Recorder()):
+        code = compile_gemm(chosen)
+        m, n = extents
+        arguments = [MatrixArgument(4096, *shape, 8192) for shape in ((m, 512), (n, 512), (m, n))]
+        code(*arguments[:2], ABSENT, arguments[2], Int32Argument(sm_count), StreamArgument(0))
+    assert launched == [(grid, (chosen.cluster_m, chosen.cluster_n, 1), (chosen.threads, 1, 1), chosen.smem_bytes)]
