@@ -3,6 +3,7 @@
 `simulate` is the way in. There is no model of time, and no architecture but sm_90a.
 """
 
+from cutepy.sim.banks import AccessSite as AccessSite, WaitSite as WaitSite
 from cutepy.sim.capture import Launch as Launch
 from cutepy.sim.errors import (
     BarrierError as BarrierError,
@@ -24,12 +25,15 @@ from cutepy.sim.events import (
     WgmmaEvent as WgmmaEvent,
 )
 from cutepy.sim.run import Run as Run, simulate as simulate
+from cutepy.sim.stepping import Breakpoint as Breakpoint, Step as Step
 
 __all__ = [
     "Access",
+    "AccessSite",
     "AsyncOperation",
     "BarrierError",
     "BarrierEvent",
+    "Breakpoint",
     "CompletionPolicy",
     "DeadlockError",
     "DescriptorError",
@@ -39,9 +43,11 @@ __all__ = [
     "Observer",
     "Run",
     "SimulationError",
+    "Step",
     "TmaEvent",
     "TrapError",
     "UnknownInstructionError",
+    "WaitSite",
     "WgmmaEvent",
     "simulate",
 ]

@@ -101,7 +101,7 @@ def analyse(
     ----------
     function : Function
     waits : callable
-        Whether an instruction may have to wait.
+        Whether an instruction may have to wait, or must start a block for another reason.
     has_effects : callable
         Whether an instruction does more than write registers.
     """
@@ -116,13 +116,13 @@ def _blocks(
     leaders = {0, *(op.target for i in instructions for op in i.operands if isinstance(op, Label))}
     guarded = set()
     for i in instructions:
+        if waits(i):
+            leaders.add(i.index)
         if i.parts[0] in ("bra", "ret", "exit"):
             leaders.add(i.index + 1)
         elif i.predicate is not None and has_effects(i):
             guarded.add(i.index)
             leaders.update((i.index, i.index + 1))
-        elif waits(i):
-            leaders.add(i.index)
     starts = sorted(x for x in leaders if x <= len(instructions))
     if starts[-1] != len(instructions):
         starts.append(len(instructions))

@@ -16,6 +16,7 @@ from cutepy.sim.lanes import Array, Ctas, Threads
 if TYPE_CHECKING:
     from cutepy.sim.capture import Launch
     from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.stepping import Step
     from cutepy.sim.wgmma import Shape
 
 Space = Literal["shared", "global", "local"]
@@ -157,6 +158,9 @@ class Observer:
     def on_barrier(self, event: BarrierEvent) -> None:
         """See an operation on a barrier."""
 
+    def on_wait(self, event: BarrierEvent) -> None:
+        """See lanes that have to wait at a barrier; `on_barrier` is called when they go on."""
+
     def on_wgmma(self, event: WgmmaEvent) -> None:
         """See an MMA as it is issued."""
 
@@ -168,6 +172,13 @@ class Observer:
 
     def on_complete(self, operation: AsyncOperation) -> None:
         """See an asynchronous operation complete."""
+
+    def on_instruction(self, step: Step) -> None:
+        """See lanes about to execute an instruction: each, or those that `stops_at` picks. This is slow."""
+
+    def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
+        """Say whether to call `on_instruction` for an instruction, given the one written before it."""
+        return type(self).on_instruction is not Observer.on_instruction
 
 
 class CompletionPolicy:

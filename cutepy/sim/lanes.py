@@ -7,6 +7,7 @@ once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -190,6 +191,19 @@ class Residents:
         x, y, _ = self.grid
         block = int(self.blocks[slot])
         return block % x, block // x % y, block // (x * y)
+
+    def slot_of(self, coordinate: Sequence[int]) -> int | None:
+        """Return the slot of the CTA with these coordinates, or None if it is not resident.
+
+        Examples
+        --------
+        >>> residents = Residents((2, 2, 1), (1, 1, 1), np.array([1, 3]))
+        >>> residents.slot_of((1, 1, 0)), residents.slot_of((0, 0, 0))
+        (1, None)
+        """
+        (x, y, z), (grid_x, grid_y, _) = coordinate, self.grid
+        found = np.flatnonzero(self.blocks == x + grid_x * (y + grid_y * z))
+        return int(found[0]) if len(found) else None
 
     @cached_property
     def special(self) -> dict[str, Array]:

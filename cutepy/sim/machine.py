@@ -13,7 +13,8 @@ PTX ISA, "Programming Model", "PTX Machine Model".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +35,7 @@ from cutepy.sim.mbarriers import Mbarriers
 from cutepy.sim.memory import GlobalMemory, Memory
 from cutepy.sim.mma import WarpMma
 from cutepy.sim.printing import Printing
+from cutepy.sim.stepping import Step
 from cutepy.sim.tensormaps import TensorMaps
 from cutepy.sim.tma import TensorCopies
 from cutepy.sim.translate import Program
@@ -65,6 +67,8 @@ class Machine:
     observers : sequence of Observer
     policy : CompletionPolicy or None
         None completes asynchronous operations as they are issued.
+    stops : mapping of int to observers
+        Who sees lanes before an instruction; those that the program was translated with.
     """
 
     def __init__(
@@ -74,8 +78,11 @@ class Machine:
         known: GlobalMemory,
         observers: Sequence[Observer] = (),
         policy: CompletionPolicy | None = None,
+        stops: Mapping[int, Sequence[Observer]] = MappingProxyType({}),
     ) -> None:
         self.program = program
+        self._stops = stops
+        self._told: set[int] = set()
         self.launch = launch
         self.observers = tuple(observers)
         self.policy = policy
@@ -140,6 +147,13 @@ class Machine:
             event = BarrierEvent(operation, barrier, i, g.ctas, g.threads)
             for observer in self.observers:
                 observer.on_barrier(event)
+
+    def stop(self, g: Group, i: Instruction) -> None:
+        """Let observers look at lanes before an instruction, once if it has to wait."""
+        if g.waits_for is None:
+            step = Step(self, g, i)
+            for observer in self._stops[i.index]:
+                observer.on_instruction(step)
 
     def issue(self, operation: AsyncOperation) -> None:
         """Take an asynchronous operation; it completes now or later, as the policy says."""
@@ -278,12 +292,22 @@ class Machine:
                 if block == PARKED:
                     self._executed[g.block] -= warps
                     self.stats["barrier_waits"] += 1
+                    if self.observers and (count > 0 or g.number not in self._told):
+                        self._tell_waiting(g)
                     return count > 0 or g.block != start
                 if block == EXIT:
                     self._leave(g)
                 return True
         g.block = block
         return True
+
+    def _tell_waiting(self, g: Group) -> None:
+        """Tell observers of lanes that begin to wait."""
+        self._told.add(g.number)
+        i = self.program.flow.blocks[g.block].instructions[0]
+        event = BarrierEvent("wait", g.waits_for() if g.waits_for else "a barrier", i, g.ctas, g.threads)
+        for observer in self.observers:
+            observer.on_wait(event)
 
     def _arrive(self, g: Group, join: Join) -> None:
         """Let a group wait where it meets the others of its join, which go on if it was the last."""

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cutepy.dsl.execution import LaunchRequest, executing_on
+from cutepy.sim.banks import AccessSite, Sites, WaitSite
 from cutepy.sim.capture import Launch, capture
 from cutepy.sim.events import CompletionPolicy, Observer
-from cutepy.sim.lanes import cluster_order
+from cutepy.sim.lanes import Array, cluster_order
 from cutepy.sim.machine import Machine
 from cutepy.sim.memory import GlobalMemory
+from cutepy.sim.shared import SharedMemory, view
+from cutepy.sim.stepping import Breakpoint, Step, stops
+from cutepy.sim.tracing import Recorder
 from cutepy.sim.translate import load_module, translate
+
+if TYPE_CHECKING:
+    from cutepy.layouts import ComposedLayout, Layout
 
 _RESIDENT_CTAS = 32
 """CTAs that run in lockstep: enough to spread the cost of dispatch, few enough for their tiles to stay in cache."""
@@ -34,11 +41,17 @@ class Run:
         In order; each with its parameters and statistics.
     """
 
-    def __init__(self, observers: Sequence[Observer], policy: CompletionPolicy | None) -> None:
+    def __init__(
+        self, observers: Sequence[Observer], policy: CompletionPolicy | None, *, inspect: bool = False
+    ) -> None:
         self.launches: list[Launch] = []
-        self._observers = tuple(observers)
+        self._recorder, self._sites = Recorder(), Sites()
+        self._inspect = inspect
+        self._observers = (*observers, *((self._recorder, self._sites) if inspect else ()))
         self._policy = policy
         self._memory = GlobalMemory()
+        self._machine: Machine | None = None
+        self._shared: list[SharedMemory] = []
 
     @property
     def printf(self) -> str:
@@ -59,6 +72,118 @@ class Run:
                 total[name] = total.get(name, 0) + value
         return total
 
+    def trace(self, cta: Sequence[int] = (0, 0, 0), launch: int = -1) -> dict[str, Any]:
+        """Return what a CTA did as a Chrome trace: `json.dump` it, and open it in Perfetto.
+
+        Each warp is a track with its barriers (as long as it waits), stores and MMAs, and what it issues; asynchronous
+        operations are spans from issue to completion. Time is a counter of steps: an order, and not a timing.
+
+        Parameters
+        ----------
+        cta : (int, int, int)
+        launch : int
+            Index into `launches`.
+
+        Raises
+        ------
+        RuntimeError
+            If the run was not made with ``simulate(inspect=True)``.
+        """
+        self._need_inspect("trace")
+        return self._recorder.trace(launch, self._checked_cta(cta, launch))
+
+    def conflicts(self) -> list[AccessSite]:
+        """Return the instructions that access shared memory, those with the most bank conflicts first.
+
+        Raises
+        ------
+        RuntimeError
+            If the run was not made with ``simulate(inspect=True)``.
+        """
+        self._need_inspect("conflicts")
+        return sorted(self._sites.accesses.values(), key=lambda site: -site.conflicts)
+
+    def waits(self) -> list[WaitSite]:
+        """Return the instructions that wait at barriers, those where most warps had to first.
+
+        Raises
+        ------
+        RuntimeError
+            If the run was not made with ``simulate(inspect=True)``.
+        """
+        self._need_inspect("waits")
+        return sorted(self._sites.waits.values(), key=lambda site: -site.waited)
+
+    def smem(
+        self,
+        cta: Sequence[int] = (0, 0, 0),
+        layout: Layout | ComposedLayout | str | None = None,
+        dtype: object = "uint8",
+        offset: int = 0,
+        launch: int = -1,
+    ) -> Array:
+        """Return the shared memory of a CTA as a kernel left it, or has it now if an observer asks.
+
+        The CTAs that were resident last are kept; with ``simulate(inspect=True)``, all of all launches.
+
+        Parameters
+        ----------
+        cta : (int, int, int)
+        layout : Layout, ComposedLayout or str, optional
+            (coordinates) -> offset in elements, with its swizzle. Without one, all elements in order.
+        dtype : str, numpy or torch dtype
+            Of an element. bfloat16, float8_e4m3fn and float8_e5m2 are widened to float32.
+        offset : int
+            Byte address where the tile starts.
+        launch : int
+            Index into `launches`.
+
+        Returns
+        -------
+        array
+            A copy, with one axis for each mode of the layout: a swizzled tile as the matrix that it is.
+        """
+        coordinate = self._checked_cta(cta, launch)
+        number = range(len(self.launches))[launch]
+        running = [] if self._machine is None else [SharedMemory.of(self._machine, len(self.launches) - 1)]
+        for shared in (*running, *self._shared[::-1]):
+            data = shared.find(coordinate) if shared.launch == number else None
+            if data is not None:
+                return view(data, layout, dtype, offset)
+        raise LookupError(f"the shared memory of CTA {coordinate} was not kept; use simulate(inspect=True)")
+
+    def breakpoint(self, where: str, action: Callable[[Step], None]) -> Breakpoint:
+        """Stop the launches that follow at a line of Python, and call a function with the `Step`.
+
+        Parameters
+        ----------
+        where : str
+            File and line, as "gemm.py:120"; of the file's path any trailing part.
+        action : callable
+            Looks at registers, accumulators and shared memory; may call Python's `breakpoint()`, or raise to stop.
+
+        Returns
+        -------
+        Breakpoint
+            Counts its `hits`. Compiled code is reordered: a line may be hit in several places, or in none.
+        """
+        point = Breakpoint(where, action)
+        self._observers = (*self._observers, point)
+        return point
+
+    def _need_inspect(self, name: str) -> None:
+        if not self._inspect:
+            raise RuntimeError(f"run.{name}() needs a record of the run: use simulate(inspect=True)")
+
+    def _checked_cta(self, cta: Sequence[int], launch: int) -> tuple[int, int, int]:
+        if not -len(self.launches) <= launch < len(self.launches):
+            raise IndexError(f"there is no launch {launch}: there were {len(self.launches)}")
+        x, y, z = (*cta, 0, 0)[:3]
+        grid = self.launches[launch].grid
+        if any(not 0 <= c < extent for c, extent in zip((x, y, z), grid, strict=True)):
+            raise IndexError(f"CTA {(x, y, z)} is not in the grid {grid}")
+        return x, y, z
+
     def register(self, tensor: Any) -> None:  # noqa: ANN401
         """Let kernels access a tensor or array that they reach by a raw pointer.
 
@@ -78,7 +203,8 @@ class Run:
         """Run a kernel to its end."""
         module = load_module(request.ptx)
         launch = capture(request, module)
-        program = translate(request.ptx, request.kernel)
+        stopping = stops(module.functions[request.kernel], self._observers)
+        program = translate(request.ptx, request.kernel, frozenset(stopping))
         self.launches.append(launch)
         assert launch.parameter_block is not None
         block = launch.parameter_block
@@ -88,15 +214,24 @@ class Run:
         for observer in self._observers:
             observer.on_launch(launch)
         start = time.perf_counter()
-        machine = Machine(program, launch, self._memory, self._observers, self._policy)
+        machine = Machine(program, launch, self._memory, self._observers, self._policy, stopping)
         try:
             for blocks in _waves(launch):
+                self._machine = machine
                 machine.run(blocks)
+                self._keep(machine)
         finally:
+            self._machine = None
             launch.seconds = time.perf_counter() - start
             launch.stats = machine.stats
             launch.instructions = machine.instructions()
             launch.printf = "".join(machine.printing.text)
+
+    def _keep(self, machine: Machine) -> None:
+        """Keep the shared memory of CTAs that have ended."""
+        if not self._inspect:
+            self._shared.clear()
+        self._shared.append(SharedMemory.of(machine, len(self.launches) - 1))
 
 
 def _waves(launch: Launch) -> list[np.ndarray[Any, np.dtype[np.intp]]]:
@@ -128,7 +263,9 @@ def _describe(tensor: Any) -> str:  # noqa: ANN401
 
 
 @contextmanager
-def simulate(*, observers: Sequence[Observer] = (), policy: CompletionPolicy | None = None) -> Iterator[Run]:
+def simulate(
+    *, observers: Sequence[Observer] = (), policy: CompletionPolicy | None = None, inspect: bool = False
+) -> Iterator[Run]:
     """Run every compiled CuTe DSL function on the CPU while the context is active.
 
     Calls of `@cute.jit` functions, and of what `cute.compile` returns, run their real host code; kernels are
@@ -140,6 +277,8 @@ def simulate(*, observers: Sequence[Observer] = (), policy: CompletionPolicy | N
         See every memory access, barrier and asynchronous operation.
     policy : CompletionPolicy, optional
         Decides when asynchronous operations take effect. Default: as they are issued.
+    inspect : bool
+        Keep what `Run.trace`, `Run.conflicts`, `Run.waits` and `Run.smem` of any CTA need. Slower, and takes memory.
 
     Yields
     ------
@@ -150,6 +289,6 @@ def simulate(*, observers: Sequence[Observer] = (), policy: CompletionPolicy | N
     SimulationError
         From the call that launched the kernel, if that does what the hardware would not.
     """
-    run = Run(observers, policy)
+    run = Run(observers, policy, inspect=inspect)
     with executing_on(run):
         yield run

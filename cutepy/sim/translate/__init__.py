@@ -39,7 +39,7 @@ BlockFunction = Callable[[Any, list[Any], Any], int]
 
 _KEPT = 64
 _modules: OrderedDict[str, Module] = OrderedDict()
-_programs: OrderedDict[tuple[str, str], Program] = OrderedDict()
+_programs: OrderedDict[tuple[str, str, frozenset[int]], Program] = OrderedDict()
 
 _EFFECTS = frozenset(
     """ld ldu st red atom bar barrier mbarrier cp wgmma fence membar stmatrix ldmatrix setmaxnreg trap tensormap call
@@ -104,7 +104,7 @@ def load_module(text: str) -> Module:
     return _modules[key]
 
 
-def translate(text: str, name: str) -> Program:
+def translate(text: str, name: str, stops: frozenset[int] = frozenset()) -> Program:
     """Translate a function of a PTX module, once for the same text.
 
     Parameters
@@ -113,21 +113,23 @@ def translate(text: str, name: str) -> Program:
         The PTX module.
     name : str
         The entry function.
+    stops : frozenset of int
+        Instructions, by index, before which the machine's `stop` is called.
     """
-    key = hashlib.sha256(text.encode()).hexdigest(), name
+    key = hashlib.sha256(text.encode()).hexdigest(), name, stops
     if key not in _programs:
         module = load_module(text)
         if name not in module.functions:
             raise SimulationError(f"the PTX defines no entry {name}; it has {', '.join(module.functions)}")
-        _programs[key] = translate_function(module.functions[name])
+        _programs[key] = translate_function(module.functions[name], stops)
         while len(_programs) > _KEPT:
             _programs.popitem(last=False)
     return _programs[key]
 
 
-def translate_function(function: Function) -> Program:
+def translate_function(function: Function, stops: frozenset[int] = frozenset()) -> Program:
     """Translate a function, whether or not it was translated before."""
-    flow = analyse(function, may_wait, _has_effects)
+    flow = analyse(function, lambda i: may_wait(i) or i.index in stops, _has_effects)
     sets: dict[tuple[int, ...], int] = {}
     set_of: dict[int, int] = {}
     for i in function.instructions:
@@ -140,7 +142,7 @@ def translate_function(function: Function) -> Program:
             sets_with[register] = (*sets_with.get(register, ()), number)
     kinds = _canonical_kinds(function)
     constants: dict[str, Any] = {}
-    parts = [_block_source(n, flow, kinds, constants, sets_with) for n in range(len(flow.blocks))]
+    parts = [_block_source(n, flow, kinds, constants, sets_with, stops) for n in range(len(flow.blocks))]
     source = "\n".join(parts)
     names = {**_runtime(), **constants, "I": function.instructions}
     exec(compile(source, f"<{function.name}>", "exec"), names)
@@ -205,10 +207,19 @@ def _translate_one(e: Emitter, i: Instruction) -> None:
 
 
 def _block_source(
-    number: int, flow: ControlFlow, kinds: list[str], constants: dict[str, Any], sets_with: dict[int, tuple[int, ...]]
+    number: int,
+    flow: ControlFlow,
+    kinds: list[str],
+    constants: dict[str, Any],
+    sets_with: dict[int, tuple[int, ...]],
+    stops: frozenset[int],
 ) -> str:
     block = flow.blocks[number]
     e = Emitter(kinds, constants, sets_with)
+    # The branch around a guarded instruction is no instruction of its own: the stop is behind it.
+    first = block.instructions[0] if block.instructions else block.branch
+    if first is not None and first.index in stops and (block.instructions or first.parts[0] in ("bra", "ret", "exit")):
+        e.emit(f"m.stop(g, I[{first.index}])")
     try:
         for i in block.instructions:
             e.instruction = i

@@ -34,9 +34,10 @@ def launch(
     observers: Sequence[Observer] = (),
     policy: CompletionPolicy | None = None,
     known: bool = True,
+    inspect: bool = False,
 ) -> Run:
     """Launch statements once, with the addresses of arrays as parameters."""
-    run = Run(observers, policy)
+    run = Run(observers, policy, inspect=inspect)
     for array in arrays if known else ():
         run.register(array)
     cells = [ctypes.c_uint64(array.ctypes.data) for array in arrays]
