@@ -181,6 +181,7 @@ def test_negative_indices_split_as_cpp_divides():
     """Towards zero, with the sign of the dividend."""
     assert idx2crd(-5, (4, 8)) == idx2crd(-5, (4, 8), (1, 4)) == (-1, -1)
     assert idx2crd(-9, (4, 8)) == idx2crd(-9, (4, 8), (1, 4)) == (-1, -2)
+    assert idx2crd(-1, (4, 8)) == idx2crd(-1, (4, 8), (1, 4)) == (-1, 0)
     assert [idx2crd(i, 4, -1) for i in (0, 1, 5)] == [0, -1, -1]
     assert [idx2crd(i, 4, 1) for i in (-1, -4, -5)] == [-1, 0, -1]
 
@@ -189,3 +190,27 @@ def test_an_integer_mode_splits_integers_only():
     for operands in (((1, 2), 4, 1), (3, 4, (1,)), ((1,), 4, (1,))):
         with pytest.raises(LayoutError, match="an integer mode takes an integer index and stride"):
             idx2crd(*operands)
+
+
+def test_negative_coordinates_split_as_cpp_divides():
+    assert [crd2idx(i, (4, 8), (8, 1)) for i in (-1, -4, -5)] == [-8, -1, -9]
+    assert [crd2idx(i, ((2, 2), 8), ((8, 16), 1)) for i in (-1, -4, -5)] == [-8, -1, -9]
+
+
+def test_a_nested_mode_with_one_stride_counts_on_from_it():
+    assert idx2crd(3, ((2, 2), 2), (1, 4)) == ((1, 1), 0)
+    assert idx2crd(6, ((2, 2), 2), (1, 4)) == ((0, 1), 1)
+    with pytest.raises(LayoutError, match="takes an integer"):
+        crd2idx((1, 1), (2, 2), ((1, 2), 4))
+    with pytest.raises(LayoutError, match="the stride's rank must be the shape's"):
+        crd2idx((1, 1), ((2, 2), 2), (1, 4))
+
+
+def test_nothing_is_divided_by_an_extent_of_zero():
+    for shape, stride in (((0, 2), (1, 2)), (((0, 2), 2), ((1, 2), 4)), (((2, 0), 2), ((1, 2), 4))):
+        with pytest.raises(LayoutError, match=r"crd2idx.*division by zero"):
+            crd2idx(3, shape, stride)
+        with pytest.raises(LayoutError, match=r"idx2crd.*by zero"):
+            idx2crd(3, shape)
+    with pytest.raises(LayoutError, match=r"idx2crd.*by zero"):
+        idx2crd(3, (0, 4), (1, 1))

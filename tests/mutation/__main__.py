@@ -3,7 +3,8 @@
 Results are kept in build/mutation, so a stopped run goes on; a module's results are dropped when its source changes.
 Survivors that are listed with a reason in survivors.md are explained; the exit status is 1 while any is not.
 With `--sample 0.3`, only the mutants whose name hashes into that share are tried and reported; a larger share holds
-every mutant of a smaller one, so a sample grows by another run.
+every mutant of a smaller one, so a sample grows by another run. With `--tests 100`, what the first 100 test functions
+that reach a mutant miss is a survivor, so the share killed is a lower bound.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
     parser.add_argument("files", nargs="*", help="modules below layouts/ (default: all)")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--again", action="store_true", help="try the earlier survivors again: tests have changed")
+    parser.add_argument("--again", action="store_true", help="try unexplained survivors again: tests have changed")
     parser.add_argument("--remeasure", action="store_true", help="find out again which tests reach which lines")
     parser.add_argument("--report", action="store_true", help="only report what earlier runs found")
     parser.add_argument("--sample", type=_share, default=1.0, metavar="SHARE", help="only this share of the mutants")
+    parser.add_argument("--tests", type=int, metavar="N", help="at most N test functions for a mutant")
     options = parser.parse_args(arguments)
     files = [LAYOUTS / f for f in options.files] or sorted(LAYOUTS.rglob("*.py"))
     if not options.report:
@@ -81,7 +83,7 @@ def _chosen(file: Path, tree: ast.Module, share: float) -> list[Mutant]:
 
 def _work(files: list[Path], job: int, reached: Reached, options: argparse.Namespace) -> None:
     """Try every `jobs`-th mutant of every file."""
-    rows = _vectors()
+    rows, explained = _vectors(), _explained()
     for place, file in enumerate(files):
         digest, known = _results(file)
         path = _results_path(file, job)
@@ -93,10 +95,11 @@ def _work(files: list[Path], job: int, reached: Reached, options: argparse.Names
             _check_baseline(file, tree, rows, reached, every=place < options.jobs)
         with path.open("a") as results:
             for mutant in chosen[job :: options.jobs]:
-                if known.get(mutant.name) not in undecided:
+                done = known.get(mutant.name)
+                if done not in undecided or (done is not None and mutant.name in explained):
                     continue
                 started = time.monotonic()
-                verdict = _fork(file, tree, mutant, rows, _tests(file, mutant, reached))
+                verdict = _fork(file, tree, mutant, rows, _tests(file, mutant, reached)[: options.tests])
                 if verdict == Verdict.BROKEN:
                     print(f"the trial itself failed, the mutant stays untried: {mutant.name}", file=sys.stderr)
                     continue
