@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cutepy.layouts import E, LayoutError, ScaledBasis, add_coordinates, basis_get, basis_value, crd2idx, parse
-from cutepy.layouts.basis import as_coordinate
+from cutepy.layouts.basis import as_coordinate, has_basis
 from cutepy.testing import strategies as lst
 from tests.layouts import brute_force as bf
 
@@ -102,3 +102,8 @@ def test_unit_bases():
 def test_operands_that_do_not_fit(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_a_basis_is_found_at_any_depth():
+    assert [has_basis(d) for d in (1, (), (1, 2), ((1, 2), 3), (1, (2, (3,))))] == [False] * 5
+    assert all(map(has_basis, (E(0), (1, E(0)), ((1, E(1)), 3), (1, (2, (E(0),))))))

@@ -244,6 +244,8 @@ def test_operands_become_plain_integers_and_tuples():
         (lambda: Layout((4, -8)), LayoutError, "extents must be >= 0"),
         (lambda: Layout((4, -1), (1, 4)), LayoutError, "extents must be >= 0"),
         (lambda: Layout((-1, 4), (1, 2)), LayoutError, "extents must be >= 0"),
+        (lambda: Layout((-1,), (1,)), LayoutError, "extents must be >= 0"),
+        (lambda: Layout((-1, -2), (1, 1)), LayoutError, "extents must be >= 0"),
         (lambda: Layout((4, (2, -1)), (1, (1, 2))), LayoutError, "extents must be >= 0"),
         (lambda: Layout(-1, 2), LayoutError, r"Layout\(-1, 2\): extents must be >= 0"),
         (lambda: Layout(True), TypeError, "shape must be an int or a nested tuple of ints"),

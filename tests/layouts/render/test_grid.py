@@ -51,3 +51,11 @@ def test_notes_stand_beside_rows_and_under_columns():
 def test_labels_must_match_the_cells(arguments, keywords, message):
     with pytest.raises(ValueError, match=message):
         Grid(*arguments, **keywords)
+
+
+def test_corner_and_notes_are_given_by_keyword():
+    cells, labels = (("a",),), ("0",)
+    assert Grid(cells, labels, labels, corner="m", row_notes=labels, column_notes=labels).corner == "m"
+    for extra in ((labels,), (labels, labels), ("m",)):
+        with pytest.raises(TypeError, match="positional"):
+            Grid(cells, labels, labels, *extra)
