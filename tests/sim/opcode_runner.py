@@ -185,9 +185,9 @@ def _extents(value: int | tuple[int, int, int]) -> tuple[int, int, int]:
     return (value, 1, 1) if isinstance(value, int) else value
 
 
-def _recording(text: str, name: str) -> translate.Program:
+def _recording(text: str, name: str, *options: Any) -> translate.Program:
     """Translate, and record what runs."""
-    program = translate.translate(text, name)
+    program = translate.translate(text, name, *options)
 
     def recorder(number: int) -> translate.BlockFunction:
         block, function = program.flow.blocks[number], program.blocks[number]
