@@ -133,8 +133,8 @@ def executing_on(backend: Backend) -> Iterator[None]:
         _wrap(stack, compiler.CompileOptions, "apply_envar_settings", _keeping_ptx(compiler, folder, stack))
         _wrap(stack, executor.JitCompiledFunction, "run_compiled_program", _run)
         _wrap(stack, executor.JitCompiledFunction, "to", _to)
-        _wrap(stack, executor.ExecutionArgs, "record_arg_specs_from_compile_args", _recording_streams)
-        _wrap(stack, executor.ExecutionArgs, "generate_execution_args", _with_streams)
+        _wrap(stack, executor.ExecutionArgs, "record_arg_specs_from_compile_args", _recording_signature)
+        _wrap(stack, executor.ExecutionArgs, "generate_execution_args", _as_compiled)
         _wrap(stack, base.BaseDSL, "_func_impl", _converting_tensors(runtime))
         _wrap(stack, runtime._Tensor, "__init__", _in_global_memory)
         _active.append(backend)
@@ -189,31 +189,63 @@ def _to(original: Callable[..., Any], function: Any, device: object = None) -> A
     return function
 
 
-_implicit_streams: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
-"""Positions of the arguments that TVM-FFI takes from its environment, which callers leave out."""
+@dataclass(frozen=True)
+class _Signature:
+    """What a function was compiled for, where TVM-FFI would know it and the DSL's own way of passing arguments does not.
+
+    Attributes
+    ----------
+    streams : list of int
+        Positions of the arguments that TVM-FFI takes from its environment, which callers leave out.
+    types : list
+        Of each argument: a numeric type, a tuple of these for a tuple, or None.
+    """
+
+    streams: list[int]
+    types: list[Any]
 
 
-def _recording_streams(original: Callable[..., None], binder: Any, args: Any, kwargs: Any) -> None:  # noqa: ANN401
-    """Note which arguments of a function being compiled are streams of TVM-FFI's environment."""
+_signatures: weakref.WeakKeyDictionary[Any, _Signature] = weakref.WeakKeyDictionary()
+
+
+def _recording_signature(original: Callable[..., None], binder: Any, args: Any, kwargs: Any) -> None:  # noqa: ANN401
+    """Note what a function is being compiled for."""
     original(binder, args, kwargs)
-    bound = enumerate(binder.bound_call_arguments(args, kwargs).values())
-    found = [n for n, value in bound if getattr(value, "use_tvm_ffi_env_stream", False)]
-    if found:
-        _implicit_streams[binder] = found
+    numeric = require("cutlass.base_dsl.typing", "Numeric").Numeric
+    values = list(binder.bound_call_arguments(args, kwargs).values())
+    streams = [n for n, value in enumerate(values) if getattr(value, "use_tvm_ffi_env_stream", False)]
+    _signatures[binder] = _Signature(streams, [_numeric_types(value, numeric) for value in values])
 
 
-def _with_streams(original: Callable[..., Any], binder: Any, args: Sequence[Any], kwargs: Any) -> Any:  # noqa: ANN401
-    """Give a compiled function the default stream where its caller leaves it to TVM-FFI's environment."""
-    positions = _implicit_streams.get(binder, [])
+def _numeric_types(value: Any, numeric: type) -> Any:  # noqa: ANN401
+    if isinstance(value, (tuple, list)):
+        return tuple(_numeric_types(item, numeric) for item in value)
+    return type(value) if isinstance(value, numeric) else None
+
+
+def _with_numeric_types(value: Any, types: Any) -> Any:  # noqa: ANN401
+    """Give Python's numbers, within tuples too, the types that they were compiled for."""
+    if isinstance(types, tuple) and isinstance(value, (tuple, list)) and len(types) == len(value):
+        items = [_with_numeric_types(item, kind) for item, kind in zip(value, types, strict=True)]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return types(value) if isinstance(types, type) and isinstance(value, (bool, int, float)) else value
+
+
+def _as_compiled(original: Callable[..., Any], binder: Any, args: Sequence[Any], kwargs: Any) -> Any:  # noqa: ANN401
+    """Pass arguments as TVM-FFI would: with the stream of its environment, and numbers of the types compiled for."""
+    signature = _signatures.get(binder)
+    if signature is None:
+        return original(binder, args, kwargs)
+    args, kwargs = list(args), dict(kwargs)
     names = list(binder.signature.parameters)
-    if positions and len(args) + len(kwargs) <= len(names) - len(positions):
+    if signature.streams and len(args) + len(kwargs) <= len(names) - len(signature.streams):
         stream = require("cuda.bindings.driver", "CUstream").CUstream(0)
-        args, kwargs = list(args), dict(kwargs)
-        for n in positions:
+        for n in signature.streams:
             if n <= len(args):
                 args.insert(n, stream)
             else:
                 kwargs[names[n]] = stream
+    args[: len(names)] = [_with_numeric_types(a, t) for a, t in zip(args, signature.types, strict=False)]
     return original(binder, tuple(args), kwargs)
 
 
@@ -337,6 +369,7 @@ class _HostProgram:
         self._library = ctypes.c_void_p()
         self._load(engine)
         self._entry = engine.lookup(entry)
+        self._arity = _arity(module, entry)
 
     def _load(self, engine: Any) -> None:  # noqa: ANN401
         """Let the host code load its library and look up its kernels."""
@@ -355,6 +388,11 @@ class _HostProgram:
         """Call the host function with the DSL's own packed arguments."""
         result = ctypes.c_int32(0)
         addresses = [a if isinstance(a, int) else ctypes.c_void_p(a).value for a in map(_address, exe_args)]
+        if self._arity is not None and len(addresses) != self._arity:
+            raise TypeError(
+                f"a compiled function that takes {self._arity} values at run time got {len(addresses)}; "
+                "pass what it was compiled for: None stays None, and constants stay constants"
+            )
         packed = (ctypes.c_void_p * (len(addresses) + 1))(*addresses, ctypes.addressof(result))
         self._backend = backend
         try:
@@ -457,6 +495,14 @@ class _HostProgram:
             LaunchRequest(name, self._ptx, grid, block, (cx, cy, cz), smem, cooperative, stream or 0, params or 0)
         )
         return 0
+
+
+def _arity(module: Any, entry: str) -> int | None:  # noqa: ANN401
+    """Count the arguments of a host function."""
+    for operation in module.body.operations:
+        if operation.name == "llvm.func" and operation.attributes["sym_name"].value == entry:
+            return len(operation.regions[0].blocks[0].arguments)
+    return None
 
 
 def _address(argument: Any) -> Any:  # noqa: ANN401

@@ -53,7 +53,7 @@ _VARIABLE = re.compile(
     r"\.(\w+)\s+([\w$]+)\s*(\[\d*\])?\s*(?:=\s*(\{[^}]*\}|[^;]*))?\s*;",
     re.M,
 )
-_REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.*?);?\s*$", re.S)
+_REGISTERS = re.compile(r"\.reg\s+(?:\.v([24])\s+)?\.(\w+)\s+(.*?);?\s*$", re.S)
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.M)
 _FILE_REF = re.compile(
     r"\s*\.(reqntid|maxntid|minnctapersm|maxnctapersm|explicitcluster|reqnctapercluster|maxclusterrank)\s*([\d,\s]*)"
@@ -134,6 +134,7 @@ class _Scope:
     parent: _Scope | None
     registers: dict[str, Register] = field(default_factory=dict)
     ranges: dict[str, tuple[int, str, dict[int, Register]]] = field(default_factory=dict)
+    vectors: dict[str, Vector] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
     tables: dict[str, list[str]] = field(default_factory=dict)
 
@@ -222,10 +223,12 @@ class _Body:
             return
         declared = _REGISTERS.match(text)
         if declared:
-            kind, names = declared.groups()
+            elements, kind, names = declared.groups()
             for item in names.split(","):
                 name = item.strip()
-                if "<" in name:
+                if elements:
+                    self._new_vector(name, kind, int(elements))
+                elif "<" in name:
                     stem, count = name.rstrip(">").split("<")
                     self._scope.ranges[stem] = (int(count), kind, {})
                 else:
@@ -239,6 +242,13 @@ class _Body:
         register = Register(name, kind, len(self._registers))
         self._registers.append(register)
         return register
+
+    def _new_vector(self, name: str, kind: str, elements: int) -> None:
+        """Declare a vector, whose elements are registers by two names each."""
+        items = [self._new(f"{name}.{letter}", kind) for letter in "xyzw"[:elements]]
+        self._scope.vectors[name] = Vector(tuple(items))
+        for letters in ("xyzw", "rgba"):
+            self._scope.registers |= {f"{name}.{x}": item for x, item in zip(letters, items, strict=False)}
 
     def _find(self, name: str, scope: _Scope) -> Register | None:
         inner: _Scope | None = scope
@@ -303,6 +313,8 @@ class _Body:
         while inner_scope is not None:
             if text in inner_scope.labels:
                 return Label(text, inner_scope.labels[text])
+            if text in inner_scope.vectors:
+                return inner_scope.vectors[text]
             inner_scope = inner_scope.parent
         return Symbol(text)
 

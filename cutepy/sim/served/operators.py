@@ -155,8 +155,8 @@ def _layer_norm(
     eps: float,
 ) -> tuple[torch.Tensor, ...]:
     # CUDA's kernel computes 16-bit inputs in float32 throughout; the CPU's rounds on the way.
-    wide = [None if t is None else storage.host(t).float() for t in (tensor, weight, bias)]
-    normed, mean, rstd = torch.native_layer_norm(wide[0], normalized_shape, wide[1], wide[2], eps)
+    scale, shift = (None if t is None else storage.host(t).float() for t in (weight, bias))
+    normed, mean, rstd = torch.native_layer_norm(storage.host(tensor).float(), normalized_shape, scale, shift, eps)
     return storage.served(normed.to(tensor.dtype)), storage.served(mean), storage.served(rstd)
 
 
