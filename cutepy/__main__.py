@@ -1,6 +1,26 @@
-"""Run the command line: `python -m cutepy`."""
+"""Run the command line: `python -m cutepy`. A GPU host need not have typer for `tutorial` and `demo`."""
 
-from cutepy.cli.app import main
+import sys
+from importlib.util import find_spec
+
+
+def main() -> None:
+    """Run the command line on `sys.argv`; the process ends with the command's exit code."""
+    if find_spec("typer") is not None:
+        from cutepy.cli.app import main as run_command
+
+        run_command()
+    elif sys.argv[1:] == ["tutorial"]:
+        from cutepy.cli import tutorial
+
+        sys.exit(tutorial.run())
+    elif sys.argv[1:] == ["demo"]:
+        from cutepy.cli import demo
+
+        sys.exit(demo.run())
+    else:
+        sys.exit("cutepy's command line needs typer: pip install typer; without it there are `tutorial` and `demo`")
+
 
 if __name__ == "__main__":
     main()

@@ -23,6 +23,26 @@ def test_module_is_the_command():
     assert (done.returncode, done.stdout, done.stderr) == (0, "4\nint\n", "")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "returned", "out", "err"),
+    [
+        (["tutorial"], 0, "505 of 505 tensors and descriptors equal C++ CuTe's.\n", ""),
+        (["demo"], 1, "The GEMM needs cutlass: pip install 'cutepy[dsl]'\n", ""),
+        (["parse", "_4"], 1, "", "cutepy's command line needs typer: pip install typer"),
+        ([], 1, "", "without it there are `tutorial` and `demo`\n"),
+    ],
+)
+def test_the_tutorial_and_the_demo_need_no_typer(arguments, returned, out, err):
+    code = (
+        "import runpy, sys\nsys.modules |= {'typer': None, 'cutlass': None}\n"
+        f"sys.argv[1:] = {arguments}\nrunpy.run_module('cutepy', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == returned
+    assert done.stdout.endswith(out) if out else not done.stdout
+    assert err in done.stderr if err else not done.stderr
+
+
 def test_help_loads_no_tensor_library():
     code = (
         "import sys\nfrom typer.testing import CliRunner\nfrom cutepy.cli.app import app\n"
