@@ -214,3 +214,15 @@ def test_nothing_is_divided_by_an_extent_of_zero():
             idx2crd(3, shape)
     with pytest.raises(LayoutError, match=r"idx2crd.*by zero"):
         idx2crd(3, (0, 4), (1, 1))
+
+
+def test_products_and_compact_strides_start_at_each_modes_own_stride():
+    assert prefix_product((2, (3, 4)), (5, 7)) == (5, (7, 21))
+    assert suffix_product((2, (3, 4)), (5, 7)) == (5, (28, 7))
+    assert compact_col_major((2, (3, 4)), (5, 7)) == (5, (7, 21))
+    assert compact_row_major((2, (3, 4)), (5, 7)) == (5, (28, 7))
+    for function in (prefix_product, suffix_product, compact_col_major, compact_row_major):
+        for operands in ((4, (1, 2)), ((2, 3), (1, 2, 3)), ((2, 3), (1,))):
+            with pytest.raises(LayoutError, match=rf"^{function.__name__}\(.*ranks must match") as caught:
+                function(*operands)
+            assert not caught.value.origin

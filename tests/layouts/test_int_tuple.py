@@ -344,3 +344,9 @@ def test_walking_orders_at_their_limits():
             with pytest.raises(LayoutError, match="an integer and a tuple have no order"):
                 less(*operands)
     assert lex_less((1,), (1, 2)) is True
+
+
+def test_quotients_round_as_cpp_rounds_negative_numbers():
+    """``(a + b - 1) / b``, towards zero."""
+    assert [ceil_div(a, 3) for a in (-6, -3, -1, 0, 1, 3, 4)] == [-1, 0, 0, 0, 1, 1, 2]
+    assert [shape_div(a, 3) for a in (-6, -3, 3, 6)] == [-1, 0, 1, 2]

@@ -303,3 +303,9 @@ def test_swizzles_and_bases():
     assert list(SWIZZLED)[1] == SWIZZLED[1] == get(SWIZZLED, 1)
     assert zip_modes(()) == ()
     assert zip_modes((1, 2)) == ((1, 2),)
+
+
+@pytest.mark.parametrize("extend", [append, prepend])
+def test_an_element_to_add_is_required(extend):
+    with pytest.raises(LayoutError, match=rf"^{extend.__name__}\(\(4,8\)\): an element to add is required$"):
+        extend((4, 8))
