@@ -41,7 +41,7 @@ def tutorial() -> None:
 
 @app.command()
 def demo() -> None:
-    """Print the tutorial, then compile the GEMM, check its PTX, and run it where there is a Hopper GPU."""
+    """Print the tutorial, then compile the GEMM, check its PTX, and run it: on a Hopper GPU or simulated."""
     from cutepy.cli.demo import run
 
     raise typer.Exit(run())

@@ -1,4 +1,4 @@
-"""`cutepy demo`: the tutorial's layouts, then a GEMM made of them: compiled, checked, and run where there is a GPU."""
+"""`cutepy demo`: the tutorial's layouts, then a GEMM made of them: compiled, checked, run on a GPU or simulated."""
 
 import importlib.util
 import time
@@ -10,11 +10,12 @@ if TYPE_CHECKING:
     from cutepy.kernels.gemm import GemmConfig
 
 _SIZES = ((4096, 4096, 4096), (1000, 2008, 1544))
+_SIMULATED = (264, 520, 512)
 _FLUSH = 256 * 2**20
 
 
 def run(write: Callable[[str], None] = print) -> int:
-    """Print the tutorial, then compile the GEMM, check it, and run it on a Hopper GPU if there is one.
+    """Print the tutorial, then compile the GEMM, check it, and run it: on a Hopper GPU, or in the simulator.
 
     Parameters
     ----------
@@ -69,14 +70,13 @@ def _describe(config: "GemmConfig", write: Callable[[str], None]) -> None:
 
 
 def _run(write: Callable[[str], None]) -> int:
-    """Run the GEMM against float64 and beside cuBLAS; gives the number of wrong results."""
+    """Run the GEMM against float64, on a GPU beside cuBLAS; gives the number of wrong results."""
     import torch
 
     if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
         found = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
-        write(f"Running it needs a Hopper GPU (compute capability 9.0), and here is {found}:")
-        write("the kernel above was compiled and checked, but not run.")
-        return 0
+        write(f"It runs on Hopper GPUs (compute capability 9.0), and here is {found}: to the simulator, on the CPU.")
+        return _simulate(write)
     from cutepy.kernels.gemm import gemm
     from cutepy.kernels.gemm.reference import gemm_reference
     from cutepy.testing.numerics import gemm_tolerance, relative_error
@@ -97,6 +97,38 @@ def _run(write: Callable[[str], None]) -> int:
         write(f"    {ours:.1f} us, {teraflops:.0f} TFLOP/s; cuBLAS {theirs:.1f} us")
     write("For figures by the full protocol: python -m cutepy bench gemm")
     return wrong
+
+
+def _simulate(write: Callable[[str], None]) -> int:
+    """Run the GEMM of a small size in the simulator, against float64; gives the number of wrong results."""
+    import torch
+
+    from cutepy.dsl.compile import ABSENT, Int32Argument, MatrixArgument, StreamArgument
+    from cutepy.kernels.gemm import GemmSignature, compile_gemm, select_config
+    from cutepy.kernels.gemm.reference import gemm_reference
+    from cutepy.sim import simulate
+    from cutepy.testing.numerics import gemm_tolerance, relative_error
+
+    m, n, k = _SIMULATED
+    a, b = torch.randn((m, k)).half(), torch.randn((n, k)).half()
+    out = torch.full((m, n), float("nan"), dtype=torch.float16)
+    start = time.perf_counter()
+    with simulate() as run:
+        half = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+        kernel = compile_gemm(select_config(half, m, n, k))
+        for tensor in (a, b, out):
+            run.register(tensor)
+        left, right, result = (MatrixArgument(t.data_ptr(), t.shape[0], t.shape[1], t.stride(0)) for t in (a, b, out))
+        kernel(left, right, ABSENT, result, Int32Argument(132), StreamArgument(0))
+    error, bound = relative_error(out, gemm_reference(a, b)), gemm_tolerance(k, 16, "float16")
+    verdict = "right" if error <= bound else "WRONG"
+    write(f"  {m} x {n} x {k}: relative error {error:.1e} (bound {bound:.1e}), {verdict}")
+    instructions, counts = sum(run.instructions.values()), run.stats
+    write(f"    {run.launches[0].ctas} CTAs: {instructions} instructions of warps, {counts['wgmma']} MMAs")
+    write(
+        f"    compiled and interpreted from PTX in {time.perf_counter() - start:.1f} s; there is no model of GPU time"
+    )
+    return int(verdict == "WRONG")
 
 
 def _time_us(launch: Callable[[], object], repeats: int = 20) -> float:

@@ -1,6 +1,7 @@
 """The demo, on a machine that has the DSL and no GPU, and on ones that lack more."""
 
 import importlib.util
+import re
 
 import pytest
 
@@ -15,7 +16,7 @@ def lines(monkeypatch):
 
 
 @pytest.mark.dsl
-def test_without_a_gpu_the_kernel_is_compiled_checked_and_not_run(lines, monkeypatch):
+def test_without_a_gpu_the_kernel_is_compiled_checked_and_simulated(lines, monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert demo.run(lines.append) == 0
@@ -24,8 +25,21 @@ def test_without_a_gpu_the_kernel_is_compiled_checked_and_not_run(lines, monkeyp
     assert "Compiled for sm_90a" in text
     assert text.count("  equal") == 9
     assert "DIFFERS" not in text
-    assert "Running it needs a Hopper GPU (compute capability 9.0), and here is no GPU:" in text
-    assert "compiled and checked, but not run" in text
+    assert "here is no GPU: to the simulator, on the CPU" in text
+    assert re.search(r"264 x 520 x 512: relative error \S+ \(bound \S+\), right", text)
+
+
+@pytest.mark.dsl
+def test_a_wrong_result_in_the_simulator_fails_the_demo(lines, monkeypatch):
+    torch = pytest.importorskip("torch")
+    from cutepy.kernels.gemm import reference
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    exact = reference.gemm_reference
+    monkeypatch.setattr(reference, "gemm_reference", lambda a, b: exact(a, b) + 1)
+    monkeypatch.setattr(demo, "_compile", lambda _write: 0)
+    assert demo.run(lines.append) == 1
+    assert any("WRONG" in line for line in lines)
 
 
 @pytest.mark.dsl
