@@ -309,3 +309,8 @@ def test_swizzles_and_bases():
 def test_an_element_to_add_is_required(extend):
     with pytest.raises(LayoutError, match=rf"^{extend.__name__}\(\(4,8\)\): an element to add is required$"):
         extend((4, 8))
+
+
+def test_two_operands_are_zipped_as_a_pair():
+    assert zip_modes((1, 2), (3, 4)) == zip_modes(((1, 2), (3, 4))) == ((1, 3), (2, 4))
+    assert zip_modes(Layout((4, 2)), Layout((3, 5))) == Layout(((4, 3), (2, 5)), ((1, 1), (4, 3)))
