@@ -15,6 +15,7 @@ import numpy as np
 
 from cutepy.sim.errors import BarrierError
 from cutepy.sim.lanes import Array
+from cutepy.sim.memory import RANK_SHIFT
 
 if TYPE_CHECKING:
     from cutepy.sim.group import Group
@@ -69,7 +70,9 @@ class Mbarriers:
             lanes = 1
         flat = np.broadcast_to(position, shape).reshape(-1)
         weights = np.broadcast_to(weight, shape).reshape(-1).astype(np.int64) * lanes
-        if len(flat) > 1 and not (address.size == 1 and shape[1] == 1):
+        # One address for all is an object of each CTA, or of each cluster if it names one of its CTAs.
+        apart = address.size == 1 and shape[1] == 1 and int(address.flat[0]) < 1 << RANK_SHIFT
+        if len(flat) > 1 and not apart:
             flat, inverse = np.unique(flat, return_inverse=True)
             weights = np.bincount(inverse.reshape(-1), weights).astype(np.int64)
         offsets, slots = flat % memory.slot_bytes, flat // memory.slot_bytes
