@@ -191,7 +191,7 @@ def _to(original: Callable[..., Any], function: Any, device: object = None) -> A
 
 @dataclass(frozen=True)
 class _Signature:
-    """What a function was compiled for, where TVM-FFI would know it and the DSL's own way of passing arguments does not.
+    """What a function was compiled for, which TVM-FFI keeps and the DSL's own way of passing arguments does not.
 
     Attributes
     ----------
