@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from tests.sim.opcode_runner import launch
 
 ARRIVALS = {
