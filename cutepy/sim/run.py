@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +30,7 @@ _RESIDENT_CTAS = 32
 """CTAs that run in lockstep: enough to spread the cost of dispatch, few enough for their tiles to stay in cache."""
 
 _DEVICE_CTAS = 132
-_SHARES_GLOBAL = ("atom.", "red.", "ld.acquire", "ld.volatile", "ld.relaxed")
+_SHARES_GLOBAL = re.compile(r"(?<![\w.])(?:atom\.|red\.|ld\.(?:acquire|volatile|relaxed))")  # not: st.shared.u32
 
 
 class Run:
@@ -239,7 +240,7 @@ def _waves(launch: Launch) -> list[np.ndarray[Any, np.dtype[np.intp]]]:
     order = cluster_order(launch.grid, launch.cluster)
     cluster = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
     # CTAs that wait for each other through global memory must all be resident, as far as the hardware can.
-    together = launch.cooperative or any(text in launch.ptx for text in _SHARES_GLOBAL)
+    together = launch.cooperative or _SHARES_GLOBAL.search(launch.ptx) is not None
     size = max(_DEVICE_CTAS if together else _RESIDENT_CTAS, cluster) // cluster * cluster
     return [order[start : start + size] for start in range(0, len(order), size)]
 
