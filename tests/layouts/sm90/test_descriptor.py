@@ -181,7 +181,26 @@ def sw128(tile):
             "consecutive k must be 128 bytes apart, the span of SW128, got 64 bytes",
         ),
         (sw128(Layout(((8, 8), 16), ((1, 64), 512))), "MN", "units along MN must be 16 bytes apart, got 128 bytes"),
-        (sw128(Layout(((64, 2), 16), ((1, 4096), 64))), "K", "K extent.*; this tile would fit MN-major SW128"),
+        (
+            sw128(Layout(((64, 2), 16), ((1, 4096), 64))),
+            "K",
+            "SW128 layout: K must be the contiguous mode, of stride 1, here MN is; this tile would fit MN-major SW128",
+        ),
+        (
+            sw128(Layout((64, 16), (64, 1))),
+            "MN",
+            "SW128 layout: MN must be the contiguous mode, of stride 1, here K is; this tile would fit K-major SW128",
+        ),
+        (sw128(Layout((64, 16), (1, 64))), "K", "K must be the contiguous mode, of stride 1, here MN is; .*MN-major"),
+        (
+            sw128(Layout((64, 16), (64, 8))),
+            "K",
+            "K must be the contiguous mode, of stride 1, here neither is; tile one",
+        ),
+        (sw128(Layout((64, 4), (4, 1))), "K", "the K extent must be 32 bytes .64 in sparse MMAs., got 8 bytes"),
+        (sw128(Layout((60, 16), (1, 64))), "MN", "the MN extent must be a multiple of 8 elements .16 bytes., got 60"),
+        (sw128(Layout((64, (4, 4)), (64, (1, 16)))), "K", "16-byte runs along K, the tile is .64,.4,4..:.64,.1,16.."),
+        (sw128(Layout((64, 16), (1, 4))), "MN", "steps along K must be whole 16 bytes, the tile is .64,16.:.1,4."),
         (
             sw128(Layout(((24, 4), 16), ((1, 1024), 64))),
             "MN",

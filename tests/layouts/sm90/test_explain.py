@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from cutepy.layouts import size, sm90, tile_to_shape
 from cutepy.layouts.sm90.arch import MAJORS, SWIZZLE_MODES
-from cutepy.layouts.sm90.explain import core_matrix_grid
+from cutepy.layouts.sm90.explain import _shown, core_matrix_grid
 
 
 def describe(major, mode, mn=128, bits=16):
@@ -86,3 +86,11 @@ def test_without_a_defined_walk_there_is_no_drawing():
     text = replace(describe("K", "SW128"), base_offset=3).explain()
     assert "base offset          3" in text
     assert "No drawing" in text
+
+
+@pytest.mark.parametrize(
+    ("rows", "units", "shown"),
+    [(10, 8, [*range(10)]), (11, 8, [0, 1, 8, 9, 10]), (33, 8, [0, 1, 8, 9, 32]), (64, 64, [0, 1, 63, 64, 65])],
+)
+def test_of_many_rows_those_at_both_ends_of_a_span_and_the_last_are_drawn(rows, units, shown):
+    assert _shown(rows, units) == shown

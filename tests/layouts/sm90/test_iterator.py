@@ -68,3 +68,10 @@ def test_outside_of_the_operand_is_an_error(coordinate):
 def test_bad_operands_are_errors(layout, keywords, message):
     with pytest.raises(LayoutError, match=message):
         sm90.GmmaDescriptorIterator(layout, **{"major": "K", "bits": 16, "mma_shape": (64, 16), **keywords})
+
+
+def test_all_but_the_layout_is_given_by_keyword():
+    smem = tile_to_shape(sm90.gmma_layout_atom("MN", "SW128", 16), (128, 64))
+    for extra in ("MN", 16, (64, 16), 0, None):
+        with pytest.raises(TypeError, match="positional"):
+            sm90.GmmaDescriptorIterator(smem, extra, major="MN", bits=16, mma_shape=(64, 16))

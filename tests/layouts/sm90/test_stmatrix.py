@@ -68,3 +68,7 @@ def test_the_names_are_cutes():
 def test_other_numbers_of_matrices_are_errors(function, num):
     with pytest.raises(LayoutError, match=f"1, 2 or 4 matrices a time, got {num}"):
         function(num)
+
+
+def test_rows_of_the_accumulator_are_those_of_the_matrices():
+    assert [sm90.accumulator_row_layout(n).shape for n in (1, 2, 4)] == [(8, 1, 1), (8, 2, 1), (8, 2, 2)]

@@ -220,3 +220,16 @@ def test_words_of_no_tensor_map_are_errors(words, message):
 def test_eight_bit_floats_are_bytes():
     assert make(dtype="e4m3").dtype == "u8"
     assert make(dtype="e5m2") == make(dtype="u8")
+
+
+def test_words_after_the_eighth_are_not_looked_at():
+    tensor_map = sm90.TensorMap("bf16", (64, 32), (128,), (64, 32))
+    assert sm90.TensorMap.decode((*tensor_map.encode(), -1)) == tensor_map
+    with pytest.raises(LayoutError, match="need eight words of 64 bits"):
+        sm90.TensorMap.decode(tensor_map.encode()[:7])
+
+
+def test_options_are_given_by_keyword():
+    for option in (0, (1, 1), "INTER", "none", "128B", "zero"):
+        with pytest.raises(TypeError, match="positional"):
+            sm90.TensorMap("bf16", (64, 32), (128,), (64, 32), option)

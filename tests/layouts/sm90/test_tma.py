@@ -224,3 +224,13 @@ def test_the_address_in_shared_memory_is_checked():
 def test_one_stage_of_a_staged_layout():
     staged = tile_to_shape(sm90.gmma_layout_atom("K", "SW128", 16), (128, 64, 3))
     assert sm90.make_tma_copy(Layout((512, 512), (512, 1)), take(staged, 0, 2), dtype="f16").tensor_map.box == (64, 128)
+
+
+def test_a_contiguous_mode_of_one_element_may_have_any_stride():
+    copy = sm90.make_tma_copy(Layout((1, 64), (64, 8)), Layout((8, 64), (1, 8)), dtype="f16")
+    assert (copy.tensor_map.dims, copy.tensor_map.strides_bytes, copy.tensor_map.box) == ((1, 64), (16,), (8, 64))
+
+
+def test_the_stride_of_two_rows_is_taken():
+    copy = sm90.make_tma_copy(Layout((2, 64), (128, 1)), Layout((2, 64), (64, 1)), dtype="f16")
+    assert (copy.tensor_map.dims, copy.tensor_map.strides_bytes) == ((64, 2), (256,))
