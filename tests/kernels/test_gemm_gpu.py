@@ -1,4 +1,4 @@
-"""The GEMM on a Hopper GPU, against float64."""
+"""The GEMM on a Hopper GPU, against float64: within the tolerance for normal values, bit for bit for small integers."""
 
 import itertools
 import random
@@ -21,11 +21,36 @@ E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 LLAMA_3_8B = {"qkv": (6144, 4096), "out": (4096, 4096), "gate_up": (28672, 4096), "down": (4096, 14336)}
 
 
-def matrix(rows, columns, dtype, contiguous_mode=1):
-    """Draw a normal matrix."""
+def normal(rows, columns, dtype, contiguous_mode=1):
+    """Draw normal values."""
     shape = (rows, columns) if contiguous_mode == 1 else (columns, rows)
     values = torch.randn(shape, device="cuda").to(dtype)
     return values if contiguous_mode == 1 else values.t()
+
+
+def integers(rows, columns, dtype, contiguous_mode=1):
+    """Draw from -2 to 2: sums of up to 65536 products stay below 2**12, so that even 14 bits hold them exactly."""
+    shape = (rows, columns) if contiguous_mode == 1 else (columns, rows)
+    values = torch.randint(-2, 3, shape, device="cuda").to(dtype)
+    return values if contiguous_mode == 1 else values.t()
+
+
+@pytest.fixture(params=[normal, integers], ids=["normal", "integers"])
+def matrix(request):
+    """Draw matrices of one kind."""
+    torch.manual_seed(20261121)
+    return request.param
+
+
+def assert_right(result, a, b, c=None, *, exact):
+    """Compare with float64: exact sums leave one rounding, that of the result, which must be right in every bit."""
+    reference = gemm_reference(a, b, c)
+    name = str(result.dtype).removeprefix("torch.")
+    if exact:
+        assert torch.equal(result, reference.to(result.dtype)), (a.shape, b.shape, a.dtype)
+    else:
+        error = relative_error(result, reference)
+        assert error <= gemm_tolerance(a.shape[1], 8 * a.dtype.itemsize, name), (error, a.shape, b.shape, a.dtype)
 
 
 def poisoned(rows, columns, dtype, contiguous_mode=1):
@@ -38,17 +63,14 @@ def poisoned(rows, columns, dtype, contiguous_mode=1):
     return (out if contiguous_mode == 1 else out.t()), buffer
 
 
-def check(a, b, c=None, out_dtype=None, out_mode=1):
+def check(a, b, c=None, out_dtype=None, out_mode=1, *, exact):
     """Run into poisoned memory; compare, and see that nothing around the output changed."""
     dtype = out_dtype or (BF16 if a.dtype.itemsize == 1 else a.dtype)
     out, buffer = poisoned(a.shape[0], b.shape[0], dtype, out_mode)
     returned = gemm(a, b, c, out=out)
     assert returned is out
-    error = relative_error(out, gemm_reference(a, b, c))
-    name = str(dtype).removeprefix("torch.")
-    assert error <= gemm_tolerance(a.shape[1], 8 * a.dtype.itemsize, name), (error, a.shape, b.shape, a.dtype)
+    assert_right(out, a, b, c, exact=exact)
     assert int(buffer.isnan().sum()) == buffer.numel() - out.numel()
-    return error
 
 
 def aligned(extent, dtype):
@@ -90,28 +112,35 @@ def random_cases(count, seed):
     ("m", "n", "k", "a_dtype", "b_dtype", "a_mode", "b_mode", "out_dtype", "out_mode", "c"),
     list(random_cases(40, seed=20261121)),
 )
-def test_random_problems(m, n, k, a_dtype, b_dtype, a_mode, b_mode, out_dtype, out_mode, c):
-    torch.manual_seed(m * n + k)
+def test_random_problems(matrix, m, n, k, a_dtype, b_dtype, a_mode, b_mode, out_dtype, out_mode, c):
     addend = matrix(m, n, *c) if c else None
-    check(matrix(m, k, a_dtype, a_mode), matrix(n, k, b_dtype, b_mode), addend, out_dtype, out_mode)
+    check(
+        matrix(m, k, a_dtype, a_mode),
+        matrix(n, k, b_dtype, b_mode),
+        addend,
+        out_dtype,
+        out_mode,
+        exact=matrix is integers,
+    )
 
 
 @pytest.mark.parametrize(("a_mode", "b_mode", "out_mode"), list(itertools.product((0, 1), repeat=3)))
 @pytest.mark.parametrize("dtype", [F16, BF16])
-def test_every_combination_of_majors(dtype, a_mode, b_mode, out_mode):
-    check(matrix(392, 264, dtype, a_mode), matrix(520, 264, dtype, b_mode), out_mode=out_mode)
+def test_every_combination_of_majors(matrix, dtype, a_mode, b_mode, out_mode):
+    check(matrix(392, 264, dtype, a_mode), matrix(520, 264, dtype, b_mode), out_mode=out_mode, exact=matrix is integers)
 
 
 @pytest.mark.parametrize("dtypes", list(itertools.product((E4M3, E5M2), repeat=2)))
-def test_every_pair_of_8_bit_floats(dtypes):
-    check(matrix(200, 1040, dtypes[0]), matrix(400, 1040, dtypes[1]))
+def test_every_pair_of_8_bit_floats(matrix, dtypes):
+    check(matrix(200, 1040, dtypes[0]), matrix(400, 1040, dtypes[1]), exact=matrix is integers)
 
 
 @pytest.mark.parametrize("out_mode", [0, 1])
 @pytest.mark.parametrize("out_dtype", [F16, BF16, F32])
 @pytest.mark.parametrize(("c_dtype", "c_mode"), list(itertools.product((F16, BF16, F32), (0, 1))))
-def test_every_kind_of_c(c_dtype, c_mode, out_dtype, out_mode):
-    check(matrix(264, 136, F16), matrix(328, 136, F16), matrix(264, 328, c_dtype, c_mode), out_dtype, out_mode)
+def test_every_kind_of_c(matrix, c_dtype, c_mode, out_dtype, out_mode):
+    a, b, c = matrix(264, 136, F16), matrix(328, 136, F16), matrix(264, 328, c_dtype, c_mode)
+    check(a, b, c, out_dtype, out_mode, exact=matrix is integers)
 
 
 @pytest.mark.parametrize(("cluster_m", "cluster_n"), [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1)])
@@ -134,7 +163,8 @@ def test_every_kind_of_tile_and_cluster(tile_m, tile_n, stages, cluster_m, clust
     )
     kernel = compile_gemm(config)
     stream = CUstream(torch.cuda.current_stream().cuda_stream)
-    for m, n, k in ((tile_m * 9 + 8, tile_n * 31 + 8, 8 * 41), (8, 8, 8), (2000, 24, 1000)):
+    extents = ((tile_m * 9 + 8, tile_n * 31 + 8, 8 * 41), (8, 8, 8), (2000, 24, 1000))
+    for (m, n, k), matrix in itertools.product(extents, (normal, integers)):
         a, b = matrix(m, k, F16, 0), matrix(n, k, F16)
         out, buffer = poisoned(m, n, F16)
         kernel(
@@ -145,51 +175,58 @@ def test_every_kind_of_tile_and_cluster(tile_m, tile_n, stages, cluster_m, clust
             torch.cuda.get_device_properties(0).multi_processor_count,
             stream,
         )
-        assert relative_error(out, gemm_reference(a, b)) <= gemm_tolerance(k, 16, "float16"), (m, n, k)
+        assert_right(out, a, b, exact=matrix is integers)
         assert int(buffer.isnan().sum()) == buffer.numel() - out.numel()
+
+
+@pytest.mark.parametrize("k", [14336, 65536])
+@pytest.mark.parametrize(("a_dtype", "b_dtype"), [(F16, F16), (BF16, BF16), (E4M3, E4M3), (E5M2, E4M3)])
+def test_long_sums(matrix, a_dtype, b_dtype, k):
+    """With integers, one lost term changes most elements."""
+    check(matrix(264, k, a_dtype), matrix(520, k, b_dtype), out_dtype=F32, exact=matrix is integers)
 
 
 @pytest.mark.parametrize("layer", LLAMA_3_8B)
 @pytest.mark.parametrize("dtype", [F16, BF16, E4M3])
-def test_llama_3_8b_layers(layer, dtype):
+def test_llama_3_8b_layers(matrix, layer, dtype):
     n, k = LLAMA_3_8B[layer]
-    check(matrix(4096, k, dtype), matrix(n, k, dtype))
+    check(matrix(4096, k, dtype), matrix(n, k, dtype), exact=matrix is integers)
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (8, 1, 8), (1, 4096, 4096), (4096, 1, 4096), (129, 8, 16), (7, 16, 1024)])
-def test_thin_extents(shape):
+def test_thin_extents(matrix, shape):
     m, n, k = shape
     a, b = matrix(m, k, F16), matrix(n, k, F16)
     result = gemm(a, b)
     assert result.shape == (m, n)
-    assert relative_error(result, gemm_reference(a, b)) <= gemm_tolerance(k, 16, "float16")
+    assert_right(result, a, b, exact=matrix is integers)
 
 
-def test_k_of_any_size_when_both_are_mn_major():
+def test_k_of_any_size_when_both_are_mn_major(matrix):
     for k in (1, 2, 63, 65):
-        check(matrix(72, k, BF16, 0), matrix(80, k, BF16, 0))
+        check(matrix(72, k, BF16, 0), matrix(80, k, BF16, 0), exact=matrix is integers)
 
 
-def test_strides_may_be_padded():
+def test_strides_may_be_padded(matrix):
     wide = torch.full((100, 96), float("nan"), dtype=F16, device="cuda")
     wide[:, :40] = matrix(100, 40, F16)
-    check(wide[:, :40], wide[:56, :40])
-    check(wide[:96, :40].t().contiguous().t(), wide[:56, :40])
+    check(wide[:, :40], wide[:56, :40], exact=matrix is integers)
+    check(wide[:96, :40].t().contiguous().t(), wide[:56, :40], exact=matrix is integers)
 
 
-def test_c_may_be_overwritten_by_the_result():
+def test_c_may_be_overwritten_by_the_result(matrix):
     a, b, c = matrix(512, 256, BF16), matrix(768, 256, BF16), matrix(512, 768, BF16)
-    expected = gemm_reference(a, b, c)
+    addend = c.clone()
     assert gemm(a, b, c, out=c) is c
-    assert relative_error(c, expected) <= gemm_tolerance(256, 16, "bfloat16")
+    assert_right(c, a, b, addend, exact=matrix is integers)
 
 
 @pytest.mark.parametrize("shape", [(0, 16, 16), (16, 0, 16), (0, 0, 0), (16, 24, 0), (5, 7, 0), (0, 7, 13)])
 @pytest.mark.parametrize("with_c", [False, True])
 def test_empty_extents_give_what_torch_gives(shape, with_c):
     m, n, k = shape
-    a, b = matrix(m, k, F16), matrix(n, k, F16)
-    c = matrix(m, n, F16) if with_c else None
+    a, b = normal(m, k, F16), normal(n, k, F16)
+    c = normal(m, n, F16) if with_c else None
     expected = torch.mm(a, b.t()) if c is None else torch.addmm(c, a, b.t())
     result = gemm(a, b, c)
     assert result.shape == expected.shape
@@ -198,7 +235,7 @@ def test_empty_extents_give_what_torch_gives(shape, with_c):
 
 
 def test_defaults_of_the_result():
-    a = matrix(16, 32, F16)
+    a = normal(16, 32, F16)
     result = gemm(a, a)
     assert (result.dtype, result.stride(), result.device) == (F16, (16, 1), a.device)
     assert gemm(a, a, out_major="col").stride() == (1, 16)
@@ -207,7 +244,7 @@ def test_defaults_of_the_result():
 
 
 def test_runs_on_the_current_stream_and_in_a_graph():
-    a, b = matrix(1024, 512, F16), matrix(1024, 512, F16)
+    a, b = normal(1024, 512, F16), normal(1024, 512, F16)
     expected = gemm(a, b)
     out = torch.zeros_like(expected)
     stream = torch.cuda.Stream()
@@ -227,7 +264,7 @@ def test_runs_on_the_current_stream_and_in_a_graph():
 
 
 def test_the_same_inputs_give_the_same_bits():
-    a, b = matrix(2000, 1000, BF16), matrix(3000, 1000, BF16)
+    a, b = normal(2000, 1000, BF16), normal(3000, 1000, BF16)
     first = gemm(a, b)
     for _ in range(20):
         assert torch.equal(gemm(a, b), first)
@@ -242,11 +279,11 @@ def test_neighbouring_blocks_of_one_matrix_may_be_input_and_output():
 
 
 def test_wrong_gpu_memory_is_refused_before_anything_launches():
-    a = matrix(64, 64, F16)
+    a = normal(64, 64, F16)
     with pytest.raises(ValueError, match="b must be on a's device"):
         gemm(a, a.cpu())
     with pytest.raises(ValueError, match="out must share no memory with a"):
         gemm(a, a, out=a)
-    c = matrix(64, 128, F16)
+    c = normal(64, 128, F16)
     with pytest.raises(ValueError, match="out must share no memory with c"):
         gemm(a, a, c[:, :64], out=c[:, 32:96])
