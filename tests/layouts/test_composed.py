@@ -162,3 +162,11 @@ def test_a_basis_may_be_the_offset():
 def test_a_layout_of_byte_addresses_may_keep_all_its_modes():
     for crd in (None, (None, None)):
         assert slice_and_offset(crd, POINTER) == (POINTER, 0)
+
+
+def test_a_slice_that_keeps_both_bits_of_a_swizzle_stays_under_it():
+    """The lowest kept bit counts too."""
+    layout = ComposedLayout(Swizzle(1, 0, 1), 0, Layout((2, 2, 2), (1, 2, 4)))
+    kept, offset = slice_and_offset((None, None, 0), layout)
+    assert (kept, offset) == (ComposedLayout(Swizzle(1, 0, 1), 0, Layout((2, 2), (1, 2))), 0)
+    assert [kept(i) for i in range(4)] == [0, 1, 3, 2]

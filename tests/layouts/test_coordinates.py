@@ -226,3 +226,11 @@ def test_products_and_compact_strides_start_at_each_modes_own_stride():
             with pytest.raises(LayoutError, match=rf"^{function.__name__}\(.*ranks must match") as caught:
                 function(*operands)
             assert not caught.value.origin
+
+
+def test_tuples_of_one_rank_are_expressed_mode_by_mode():
+    assert crd2crd((3, 5), ((2, 2), 8), (4, 8)) == ((1, 1), 5)
+    assert crd2crd((3, 5), (4, 8)) == (3, 5)
+    for operands in (((1, 2), (4,)), ((1, 2), (4, 8), (4,)), ((1,), (4, 8))):
+        with pytest.raises(LayoutError, match="ranks must match"):
+            crd2crd(*operands)

@@ -314,3 +314,16 @@ def test_an_element_to_add_is_required(extend):
 def test_two_operands_are_zipped_as_a_pair():
     assert zip_modes((1, 2), (3, 4)) == zip_modes(((1, 2), (3, 4))) == ((1, 3), (2, 4))
     assert zip_modes(Layout((4, 2)), Layout((3, 5))) == Layout(((4, 3), (2, 5)), ((1, 1), (4, 3)))
+
+
+def test_ranges_of_modes_at_their_limits():
+    layout = Layout((4, 2, 8))
+    assert [take((4, 2, 8), 0, end) for end in (1, 2, 3, -1)] == [(4,), (4, 2), (4, 2, 8), (4, 2, 8)]
+    assert take(layout, 0, 2) == Layout((4, 2))
+    for x, begin, end in ((layout, 0, -1), (layout, 1, 1), (layout, 0, 4), ((4, 2), -1, 1), ((4, 2), 0, 3)):
+        with pytest.raises(LayoutError, match="take"):
+            take(x, begin, end)
+    for begin, end in ((-1, 1), (2, 1), (0, 4)):
+        with pytest.raises(LayoutError, match="group"):
+            group(layout, begin, end)
+    assert group((4, 2, 8), 0, -1) == ((4, 2, 8),)

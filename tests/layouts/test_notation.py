@@ -352,3 +352,9 @@ def test_every_prefix_of_the_forms_above() -> None:
     for text in itertools.chain((text for _, text in PAIRS), (foreign for foreign, _ in FOREIGN)):
         for end in range(len(text)):
             parses_or_says_why(text[:end])
+
+
+@pytest.mark.parametrize(("text", "position"), [("1@-1", 2), ("1@-1@0", 2), ("1@0@-1", 4)])
+def test_the_modes_of_a_basis_are_not_negative(text, position):
+    with pytest.raises(ParseError, match=f"expected a mode >= 0, got -1 at character {position}"):
+        parse(text)

@@ -134,11 +134,17 @@ def _check_baseline(file: Path, tree: ast.Module, rows: list[dict[str, Any]], re
 
 
 def _tests(file: Path, mutant: Mutant, reached: Reached) -> list[str]:
-    """The tests that reach the mutated line, the module's own first; those that replay the vectors last."""
-    lines = reached.get(_below(file), {})
-    found = lines.get(mutant.line) or lines.get(0, [])
+    """The tests that reach the mutated line, the module's own first; those that replay the vectors last.
+
+    Of what runs at import, say a constant, the users are not known: all tests of the modules in its folder.
+    """
+    folder = _below(file.parent)
+    found = reached.get(_below(file), {}).get(mutant.line)
+    if not found:
+        beside = (lines for module, lines in reached.items() if folder in map(str, Path(module).parents))
+        found = [test for lines in beside for test in lines.get(0, [])]
     own = f"test_{file.stem}"
-    return sorted(found, key=lambda test: ("golden" in test, own not in test, test))
+    return sorted(set(found), key=lambda test: ("golden" in test, own not in test, test))
 
 
 def _vectors() -> list[dict[str, Any]]:
