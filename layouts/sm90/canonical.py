@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ..algebra import AnyLayout
 from ..errors import LayoutError
-from ..int_tuple import congruent
+from ..int_tuple import congruent, flatten_to_tuple
 from ..layout import Layout
 from ..modes import rank, size, stride
 from ..recast import recast_layout
@@ -29,6 +29,9 @@ from .descriptor import GmmaDescriptor
 from .gmma import check_bits, check_major, split_swizzle
 
 _OPERATION = "make_gmma_desc"
+
+_EXTENTS = "the extents are not those of an MMA"
+"""Where the units have other extents than an MMA: `_misread` says which, and why."""
 
 
 class _NotCanonicalError(Exception):
@@ -94,15 +97,11 @@ def make_gmma_desc(
         )
     start = _start(layout, start_address, pointer) + _offset_bytes(layout, offset_elems, bits)
     try:
-        units = recast_layout(tile, bits, UNIT_BITS)
-    except LayoutError as error:
-        condition = f"{major}-major needs 16-byte runs along {major}: {error.condition}"
-        raise LayoutError(_OPERATION, (layout,), condition, _hint(tile, bits, major)) from error
-    try:
-        lbo, sbo = _offsets(units, major, mode, bits)
-    except _NotCanonicalError as error:
+        lbo, sbo = _offsets(tile, major, mode, bits)
+    except (_NotCanonicalError, LayoutError) as error:
+        condition = _misread(tile, major, bits) or (error.condition if isinstance(error, LayoutError) else str(error))
         raise LayoutError(
-            _OPERATION, (layout,), f"not a canonical {major}-major {mode} layout: {error}", _hint(tile, bits, major)
+            _OPERATION, (layout,), f"not a canonical {major}-major {mode} layout: {condition}", _hint(tile, bits, major)
         ) from error
     return GmmaDescriptor(
         start,
@@ -137,18 +136,58 @@ def _offset_bytes(layout: AnyLayout, offset_elems: int, bits: int) -> int:
     return offset_elems * bits // 8
 
 
-def _offsets(units: Layout, major: Major, mode: SwizzleMode, bits: int) -> tuple[int, int]:
-    """Return (LBO, SBO) in 16-byte units of a tile in 16-byte units."""
+def _misread(tile: Layout, major: Major, bits: int) -> str:
+    """Say, in elements of the tile, what keeps it from being rows of whole 16-byte units along the major; else "".
+
+    `_offsets` looks at the units alone, as CuTe does: a tile that is contiguous along the other mode has other units.
+    """
+    own, other = (0, 1) if major == "MN" else (1, 0)
+    names = ("MN", "K")
+    per_unit = UNIT_BITS // bits
+    if per_unit > 1 and not _has_run(tile[own]):
+        found = f"{names[other]} is" if _has_run(tile[other]) else "neither is"
+        return f"{names[own]} must be the contiguous mode, of stride 1, here {found}"
+    extent_k = size(tile, 1)
+    if major == "MN" and extent_k not in _k_extents(bits):
+        one, *sparse = _k_extents(bits)
+        return (
+            f"the K extent must be {one} elements, that of an MMA"
+            f" ({' or '.join(map(str, sparse))} in sparse ones), got {extent_k}"
+        )
+    if major == "K" and extent_k * bits not in (2 * UNIT_BITS, 4 * UNIT_BITS):
+        return f"the K extent must be 32 bytes (64 in sparse MMAs), got {extent_k * bits / 8:g} bytes"
+    if major == "K" and size(tile, 0) % CORE_MATRIX_ROWS:
+        return f"the MN extent must be a multiple of {CORE_MATRIX_ROWS}, got {size(tile, 0)}"
+    try:
+        units = recast_layout(tile, bits, UNIT_BITS)
+    except LayoutError:
+        return ""
+    if size(units, own) != -(-size(tile, own) // per_unit):
+        return f"need 16-byte runs along {names[own]}, the tile is {tile}"
+    if size(units, other) != size(tile, other):
+        return f"steps along {names[other]} must be whole 16 bytes, the tile is {tile}"
+    return ""
+
+
+def _has_run(mode: Layout) -> bool:
+    leaves = zip(flatten_to_tuple(mode.shape), flatten_to_tuple(mode.stride), strict=True)
+    return any(extent > 1 and step == 1 for extent, step in leaves)
+
+
+def _k_extents(bits: int) -> tuple[int, int, int]:
+    """Return K of an MMA of an MN-major operand, and K of two kinds of sparse ones."""
+    return 256 // bits, 128 // bits, 512 // bits
+
+
+def _offsets(tile: Layout, major: Major, mode: SwizzleMode, bits: int) -> tuple[int, int]:
+    """Return (LBO, SBO) in 16-byte units of a tile in elements."""
+    units = recast_layout(tile, bits, UNIT_BITS)
     return _offsets_mn(units, mode, bits) if major == "MN" else _offsets_k(units, mode)
 
 
 def _offsets_mn(units: Layout, mode: SwizzleMode, bits: int) -> tuple[int, int]:
-    k_extents = [256 // bits, 128 // bits, 512 // bits]
-    if size(units, 1) not in k_extents:
-        raise _NotCanonicalError(
-            f"the K extent must be {k_extents[0]} elements, that of an MMA"
-            f" ({k_extents[1]} or {k_extents[2]} in sparse ones), got {size(units, 1)}"
-        )
+    if size(units, 1) not in _k_extents(bits):
+        raise _NotCanonicalError(_EXTENTS)
     width = 1 << SWIZZLE_BITS[mode]
     canonical = _divide(units, width, CORE_MATRIX_ROWS)
     inner, outer = stride(canonical, 0, 0), stride(canonical, 0, 1)
@@ -161,10 +200,8 @@ def _offsets_mn(units: Layout, mode: SwizzleMode, bits: int) -> tuple[int, int]:
 
 
 def _offsets_k(units: Layout, mode: SwizzleMode) -> tuple[int, int]:
-    if size(units, 0) % CORE_MATRIX_ROWS:
-        raise _NotCanonicalError(f"the MN extent must be a multiple of {CORE_MATRIX_ROWS}, got {size(units, 0)}")
-    if size(units, 1) not in (2, 4):
-        raise _NotCanonicalError(f"the K extent must be 32 bytes (64 in sparse MMAs), got {_bytes(size(units, 1))}")
+    if size(units, 0) % CORE_MATRIX_ROWS or size(units, 1) not in (2, 4):
+        raise _NotCanonicalError(_EXTENTS)
     width = 1 << SWIZZLE_BITS[mode]
     canonical = _divide(units, CORE_MATRIX_ROWS, 2)
     row, group, unit = stride(canonical, 0, 0), stride(canonical, 0, 1), stride(canonical, 1, 0)
@@ -199,10 +236,11 @@ def _hint(tile: Layout, bits: int, major: Major) -> str:
     for other in MAJORS:
         for mode in SWIZZLE_MODES:
             try:
-                _offsets(recast_layout(tile, bits, UNIT_BITS), other, mode, bits)
+                _offsets(tile, other, mode, bits)
             except (_NotCanonicalError, LayoutError):
                 continue
-            fits.append(f"{other}-major {mode}")
+            if not _misread(tile, other, bits):
+                fits.append(f"{other}-major {mode}")
     if fits:
         return f"this tile would fit {', '.join(fits)}"
     return f'tile one with tile_to_shape(gmma_layout_atom("{major}", "SW128", {bits}), shape)'

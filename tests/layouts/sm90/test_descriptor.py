@@ -1,5 +1,6 @@
 """Matrix descriptors: bits, canonical forms, and the hardware's walk against the layout's own addresses."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -161,7 +162,7 @@ def sw128(tile):
             "K",
             "rows must be 128 bytes apart, the span of SW128, got 64 bytes.*fit K-major SW64",
         ),
-        (sw128(Layout((64, 16), (64, 3))), "K", "K-major needs 16-byte runs along K"),
+        (sw128(Layout((64, 16), (64, 3))), "K", "K must be the contiguous mode, of stride 1, here neither is"),
         (
             sw128(Layout((64, (8, 2)), (64, (1, 4096)))),
             "K",
@@ -198,7 +199,8 @@ def sw128(tile):
             "K must be the contiguous mode, of stride 1, here neither is; tile one",
         ),
         (sw128(Layout((64, 4), (4, 1))), "K", "the K extent must be 32 bytes .64 in sparse MMAs., got 8 bytes"),
-        (sw128(Layout((60, 16), (1, 64))), "MN", "the MN extent must be a multiple of 8 elements .16 bytes., got 60"),
+        (sw128(Layout((64, 16), (1, 60))), "K", "K must be the contiguous mode, of stride 1, here MN is"),
+        (sw128(Layout((64, 16), (1, 60))), "MN", "MN-major SW128 layout: divisibility: one of 60 and 8"),
         (sw128(Layout((64, (4, 4)), (64, (1, 16)))), "K", "16-byte runs along K, the tile is .64,.4,4..:.64,.1,16.."),
         (sw128(Layout((64, 16), (1, 4))), "MN", "steps along K must be whole 16 bytes, the tile is .64,16.:.1,4."),
         (
@@ -223,6 +225,36 @@ def sw128(tile):
 def test_a_tile_that_is_not_canonical_is_an_error_that_says_why(layout, major, message):
     with pytest.raises(LayoutError, match=message):
         sm90.make_gmma_desc(layout, major=major, bits=16, start_address=0)
+
+
+@st.composite
+def tiles(draw):
+    """Draw a tile, most of them far from canonical."""
+    shape = draw(st.sampled_from((4, 8, 12, 60, 64, (8, 8), (4, 16)))), draw(st.sampled_from((4, 8, 16, 32, (8, 2))))
+    step = st.sampled_from((0, 1, 3, 4, 8, 16, 32, 64, 128, 512))
+    return Layout(shape, tuple(draw(st.tuples(step, step) if isinstance(s, tuple) else step) for s in shape))
+
+
+@given(tiles(), st.sampled_from(MAJORS), st.sampled_from(SWIZZLE_MODES), st.sampled_from((8, 16, 32)))
+def test_what_a_refusal_says_of_the_tile_is_true(tile, major, mode, bits):
+    try:
+        sm90.make_gmma_desc(ComposedLayout(byte_swizzle(mode), 0, tile), major=major, bits=bits, start_address=0)
+    except LayoutError as error:
+        said = error.condition
+    else:
+        return
+    extents = {"K extent": size(tile, 1), "MN extent": size(tile, 0)}
+    for name, extent in extents.items():
+        if got := re.search(rf"the {name} must be .*, got ([0-9.]+)( bytes)?$", said):
+            assert float(got[1]) == (extent * bits / 8 if got[2] else extent)
+            assert not re.search(rf"must be {got[1]} |[( ]{got[1]} (or|in) ", said)
+    if got := re.search("(MN|K) must be the contiguous mode, of stride 1, here (MN|K|neither) is", said):
+        assert got[1] == major
+        assert got[2] != major
+        if got[2] != "neither":
+            mode = tile[("MN", "K").index(got[2])]
+            indices = {mode(i) for i in range(size(mode))}
+            assert any(index + 1 in indices for index in indices)
 
 
 @pytest.mark.parametrize(("major", "k"), [("MN", 8), ("MN", 32), ("K", 32)])
