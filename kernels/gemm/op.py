@@ -25,6 +25,7 @@ from cutepy.kernels.gemm.operands import (
     check_address,
     check_device,
     check_operands,
+    check_options,
     check_out,
     check_overlap,
     describe,
@@ -89,6 +90,7 @@ def gemm(
     ...
     TypeError: a must have dtype float16, bfloat16, float8_e4m3fn or float8_e5m2, got float32; convert it with a.to(torch.bfloat16)
     """  # noqa: E501
+    check_options(out_dtype, out_major)
     plan = _plan(
         describe("a", a),
         describe("b", b),

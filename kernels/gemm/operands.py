@@ -48,6 +48,8 @@ def describe(name: str, tensor: object) -> Description:
     """Describe an argument, refusing what is no dense tensor or what autograd follows."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
+    if tensor.is_nested:
+        raise TypeError(f"{name} must be a dense tensor, got a nested one; multiply its parts one by one")
     if tensor.layout != torch.strided:
         raise TypeError(f"{name} must be a dense (strided) tensor, got {tensor.layout}; call {name}.to_dense()")
     if tensor.requires_grad and torch.is_grad_enabled():
@@ -94,12 +96,18 @@ def check_out(out: Description, out_dtype: torch.dtype | None, shape: tuple[int,
         raise ValueError(f"out must have shape (M, N) = {shape}, got {tuple(out.shape)}")
 
 
+def check_options(out_dtype: object, out_major: object) -> None:
+    """Check what says how the result is to be, before it becomes part of a key."""
+    if not (out_dtype is None or isinstance(out_dtype, torch.dtype)):
+        raise TypeError(f"out_dtype must be a torch.dtype such as torch.float16, got {out_dtype!r}")
+    if not (isinstance(out_major, str) and out_major in ("row", "col")):
+        raise ValueError(f'out_major must be "row" or "col", got {out_major!r}')
+
+
 def describe_new_out(
     shape: tuple[int, int], out_dtype: torch.dtype | None, out_major: str, a: Description
 ) -> Description:
     """Describe the contiguous result that we would allocate."""
-    if out_major not in ("row", "col"):
-        raise ValueError(f'out_major must be "row" or "col", got {out_major!r}')
     dtype = out_dtype or (torch.bfloat16 if a.dtype.itemsize == 1 else a.dtype)
     _check_dtype("out_dtype", dtype, OUTPUT_DTYPES)
     stride = (max(shape[1], 1), 1) if out_major == "row" else (1, max(shape[0], 1))

@@ -32,6 +32,7 @@ def half(*shape):
     return torch.zeros(shape, dtype=torch.float16)
 
 
+F16 = torch.float16
 A, B = half(64, 32), half(48, 32)
 
 CASES = {
@@ -67,6 +68,9 @@ CASES = {
         "a must be K-major",
     ),
     "out_major": (lambda: gemm(A, B, out_major="k"), ValueError, 'out_major must be "row" or "col"'),
+    "out_major list": (lambda: gemm(A, B, out_major=["row"]), ValueError, "out_major must be .* got .'row'."),
+    "out_dtype list": (lambda: gemm(A, B, out_dtype=[F16]), TypeError, "out_dtype must be a torch.dtype .* got .torch"),
+    "out_dtype name": (lambda: gemm(A, B, out_dtype="float16"), TypeError, "a torch.dtype .* got 'float16'"),
     "out_dtype": (lambda: gemm(A, B, out_dtype=torch.int32), TypeError, "out_dtype must have dtype .* got int32"),
     "new out": (lambda: gemm(A, half(41, 32)), ValueError, "out must have a contiguous extent .*pad N"),
     "new col": (lambda: gemm(half(7, 32), B, out_major="col"), ValueError, "out must have a contiguous .*pad M"),
@@ -93,6 +97,13 @@ def test_bad_input_is_refused_with_an_error_that_names_the_argument(name):
     call, error, message = CASES[name]
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_a_nested_tensor_is_refused(layout):
+    with pytest.raises(TypeError, match="a must be a dense tensor, got a nested one"):
+        gemm(torch.nested.nested_tensor([A, A], layout=layout), B)
 
 
 def test_an_address_within_a_16_byte_unit_is_refused():
