@@ -5,26 +5,13 @@ pipeline stage holds, how many threads arrive on a barrier, how many registers a
 configurations are validated with these rules and the traced code is built from the same ones.
 """
 
-from typing import Literal
+from cutepy.layouts.sm90 import arch
 
-SMEM_CAPACITY_BYTES = 227 * 1024
-"""Shared memory that one block may use on SM90 (228 KiB less 1 KiB that the system keeps)."""
-
-REGISTERS_PER_SM = 64 * 1024
-"""32-bit registers in an SM90 register file."""
-
-SWIZZLE_ALIGNMENT_BYTES = 1024
+SWIZZLE_ALIGNMENT_BYTES = arch.pattern_bytes("SW128")
 """The 128-byte swizzle repeats every 8 rows of 128 bytes; a tile that starts on this boundary sees base offset 0."""
 
-WARPGROUP_THREADS = 128
-WARP_THREADS = 32
 
-Swizzle = Literal["SW128", "SW64", "SW32", "INTER"]
-
-_SWIZZLE_SPANS_BYTES: dict[Swizzle, int] = {"SW128": 128, "SW64": 64, "SW32": 32, "INTER": 16}
-
-
-def widest_swizzle(contiguous_elems: int, bits: int) -> Swizzle:
+def widest_swizzle(contiguous_elems: int, bits: int) -> arch.SwizzleMode:
     """Choose the widest swizzle whose span divides the contiguous extent of a shared-memory tile.
 
     A function (contiguous extent in elements, element width in bits) -> "SW128" | "SW64" | "SW32" | "INTER".
@@ -41,9 +28,9 @@ def widest_swizzle(contiguous_elems: int, bits: int) -> Swizzle:
     ('SW128', 'SW64', 'INTER')
     """
     extent_bytes = contiguous_elems * bits // 8
-    for name, span_bytes in _SWIZZLE_SPANS_BYTES.items():
-        if extent_bytes % span_bytes == 0 and extent_bytes > 0:
-            return name
+    for mode in sorted(arch.SWIZZLE_MODES, key=arch.span_bytes, reverse=True):
+        if extent_bytes % arch.span_bytes(mode) == 0 and extent_bytes > 0:
+            return mode
     raise ValueError(
         f"the contiguous extent of a shared-memory tile must be a multiple of 16 bytes, got {contiguous_elems} "
         f"elements of {bits} bits; widen the tile to {-(-extent_bytes // 16) * 128 // bits} elements"
@@ -69,7 +56,7 @@ def accumulator_registers(tile_m: int, tile_n: int, warpgroups: int) -> int:
     >>> accumulator_registers(128, 256, 2)
     128
     """
-    return tile_m * tile_n // (warpgroups * WARPGROUP_THREADS)
+    return tile_m * tile_n // (warpgroups * arch.WARPGROUP_THREADS)
 
 
 def empty_barrier_arrivals(consumer_warps: int, cluster_mn: tuple[int, int]) -> int:

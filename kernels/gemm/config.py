@@ -5,12 +5,13 @@ and cluster, and making one that the hardware cannot run raises, saying which re
 `select_config` picks one for a problem.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Literal
 
 from cutepy.device import rules
 from cutepy.layouts import ComposedLayout, sm90, tile_to_shape
+from cutepy.layouts.sm90 import arch
 
 OperandMajor = Literal["k", "mn"]
 OutputMajor = Literal["row", "col"]
@@ -159,6 +160,10 @@ class GemmConfig:
 
     def __post_init__(self) -> None:
         """Fill in the extents left to us, then refuse what the hardware cannot run."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name != "signature" and type(value) is not int:
+                raise TypeError(f"{field.name} must be an int, got {value!r}")
         if not self.tile_k:
             object.__setattr__(self, "tile_k", 1024 // self.signature.operand_bits)
         if self.signature.c_dtype and not self.c_stages:
@@ -167,9 +172,9 @@ class GemmConfig:
             object.__setattr__(self, "epi_stages", 2 if self.c_stages or self.signature.out_bits == 32 else 4)
         self._check_shape()
         self._check_registers()
+        self._check_smem()
         if not self.stages:
             object.__setattr__(self, "stages", self._stages_that_fit())
-        self._check_smem()
 
     def _check_shape(self) -> None:
         if self.warpgroups not in (1, 2):
@@ -178,10 +183,10 @@ class GemmConfig:
         instruction_k = 256 // self.signature.operand_bits
         for name, value, unit, why in (
             ("tile_m", self.tile_m, rows, "each consumer warpgroup multiplies 64 rows at a time"),
+            ("epi_n", self.epi_n, 16, "a four-matrix stmatrix writes 16 columns"),
             ("tile_n", self.tile_n, self.epi_n, "the epilogue writes whole subtiles of epi_n columns"),
             ("tile_n", self.tile_n, 8, "wgmma's N is a multiple of 8"),
             ("tile_k", self.tile_k, instruction_k, "one wgmma takes 32 bytes of K"),
-            ("epi_n", self.epi_n, 16, "a four-matrix stmatrix writes 16 columns"),
         ):
             if value <= 0 or value % unit:
                 raise ValueError(f"{name} must be a positive multiple of {unit}, got {value}: {why}")
@@ -218,20 +223,25 @@ class GemmConfig:
             )
 
     def _stages_that_fit(self) -> int:
-        return min(8, (rules.SMEM_CAPACITY_BYTES - self._overhead_bytes(8)) // self.stage_bytes)
+        return min(8, (arch.SMEM_BYTES_PER_CTA - self._overhead_bytes(8)) // self.stage_bytes)
 
     def _check_smem(self) -> None:
-        if self.stages < 2:
+        if self.stages and self.stages < 2:
+            raise ValueError(f"stages must be at least 2, one to load while one is multiplied, got {self.stages}")
+        fitting = self._stages_that_fit()
+        if fitting < 2:
+            shorten = "fewer epi_stages or c_stages" if self.epilogue_bytes > 2 * self.stage_bytes else "a smaller tile"
             raise ValueError(
-                f"stages must be at least 2, one to load while one is multiplied, got {self.stages}: a stage of A and "
-                f"B takes {self.stage_bytes} bytes and the epilogue {self.epilogue_bytes} of the "
-                f"{rules.SMEM_CAPACITY_BYTES} bytes of shared memory; use a smaller tile"
+                f"stages must be at least 2, one to load while one is multiplied, and there is room for "
+                f"{max(fitting, 0)}: a stage of A and B takes {self.stage_bytes} bytes and the epilogue's "
+                f"{self.epi_stages} + {self.c_stages} stages {self.epilogue_bytes} of the {arch.SMEM_BYTES_PER_CTA} "
+                f"bytes of shared memory; use {shorten}"
             )
-        if self.smem_bytes > rules.SMEM_CAPACITY_BYTES:
+        if self.stages and self.smem_bytes > arch.SMEM_BYTES_PER_CTA:
             raise ValueError(
                 f"{self.stages} stages of {self.stage_bytes} bytes and {self.epilogue_bytes} bytes for the epilogue "
-                f"take {self.smem_bytes} bytes of shared memory, {self.smem_bytes - rules.SMEM_CAPACITY_BYTES} more "
-                f"than the {rules.SMEM_CAPACITY_BYTES} of a block; use {self._stages_that_fit()} stages"
+                f"take {self.smem_bytes} bytes of shared memory, {self.smem_bytes - arch.SMEM_BYTES_PER_CTA} more "
+                f"than the {arch.SMEM_BYTES_PER_CTA} of a block; use {fitting} stages"
             )
 
     def _overhead_bytes(self, stages: int) -> int:
@@ -250,7 +260,7 @@ class GemmConfig:
     @property
     def threads(self) -> int:
         """Threads of a CTA: one producer warpgroup and the consumers."""
-        return rules.WARPGROUP_THREADS * (PRODUCER_WARPGROUPS + self.warpgroups)
+        return arch.WARPGROUP_THREADS * (PRODUCER_WARPGROUPS + self.warpgroups)
 
     @property
     def epi_tile(self) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from cutepy.dsl import ptx
 from cutepy.dsl.compile import Compiled
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.layouts import sm90
+from cutepy.layouts.sm90 import arch
 
 _PTX_TYPES = {"float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 
@@ -46,7 +47,7 @@ def facts(config: GemmConfig, compiled: Compiled) -> list[Fact]:
 
 def _mma_facts(config: GemmConfig, text: str) -> Iterator[Fact]:
     signature = config.signature
-    mmas = ptx.wgmmas(text, thread=rules.WARPGROUP_THREADS)  # the first consumer thread
+    mmas = ptx.wgmmas(text, thread=arch.WARPGROUP_THREADS)  # the first consumer thread
     n, k = config.tile_n, 256 // signature.operand_bits
     types = f"f32.{_PTX_TYPES[signature.a_dtype]}.{_PTX_TYPES[signature.b_dtype]}"
     found = {f"m{m.shape_mnk[0]}n{m.shape_mnk[1]}k{m.shape_mnk[2]}.{'.'.join(m.types)}" for m in mmas}
@@ -89,7 +90,7 @@ def _descriptors(config: GemmConfig) -> Iterator[tuple[sm90.GmmaDescriptor, sm90
 
 
 def _barrier_facts(config: GemmConfig, text: str) -> Iterator[Fact]:
-    warps = config.warpgroups * rules.WARPGROUP_THREADS // rules.WARP_THREADS
+    warps = config.warpgroups * arch.WARPGROUP_THREADS // arch.WARP_THREADS
     released = rules.empty_barrier_arrivals(warps, (config.cluster_m, config.cluster_n))
     meant = [1, released] * config.stages + [1, warps] * config.c_stages
     yield Fact("mbarrier arrivals", str(meant), str(ptx.mbarrier_counts(text)))

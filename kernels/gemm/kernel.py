@@ -21,6 +21,7 @@ from cutepy.device.pipeline import TmaRing
 from cutepy.device.rasterise import tile_of
 from cutepy.dsl.compile import ELEMENT_TYPES
 from cutepy.kernels.gemm.config import CONSUMER_REGISTERS, PRODUCER_REGISTERS, GemmConfig
+from cutepy.layouts.sm90 import arch
 
 LOAD_WARP = 0
 C_LOAD_WARP = 1
@@ -38,8 +39,8 @@ class Gemm:
         self.a_mode, self.b_mode = int(signature.a_major == "k"), int(signature.b_major == "k")
         self.d_mode, self.c_mode = int(signature.out_major == "row"), int(signature.c_major == "row")
         self.cluster_mn = (config.cluster_m, config.cluster_n)
-        self.consumer_threads = rules.WARPGROUP_THREADS * config.warpgroups
-        self.consumer_warps = self.consumer_threads // rules.WARP_THREADS
+        self.consumer_threads = arch.WARPGROUP_THREADS * config.warpgroups
+        self.consumer_warps = self.consumer_threads // arch.WARP_THREADS
         self.producer_threads = config.threads - self.consumer_threads
 
     @cute.jit
@@ -134,7 +135,7 @@ class Gemm:
         gA = cute.local_tile(mA, (config.tile_m, config.tile_k), (None, None))  # (tile_m, tile_k, rows, k_tiles)
         gB = cute.local_tile(mB, (config.tile_n, config.tile_k), (None, None))
         gD = cute.local_tile(mD, (config.tile_m, config.tile_n), (None, None))  # (tile_m, tile_n, rows, columns)
-        if warp < self.producer_threads // rules.WARP_THREADS:
+        if warp < self.producer_threads // arch.WARP_THREADS:
             # Registers are dealt out by warpgroup: the producer's go to the consumers, which hold accumulators.
             if cutlass.const_expr(config.warpgroups > 1):
                 cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)

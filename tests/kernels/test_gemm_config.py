@@ -6,8 +6,8 @@ import sys
 import pytest
 from hypothesis import given, strategies as st
 
-from cutepy.device import rules
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, select_config
+from cutepy.layouts.sm90 import arch
 
 HALF = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
 SIGNATURES = [
@@ -57,6 +57,11 @@ def test_signatures_that_no_instruction_has_are_refused(changes, words):
         ({"epi_stages": 1}, ["epi_stages must be at least 2"]),
         ({"c_stages": 2}, ["c_stages must be 0 without C"]),
         ({"band_rows": 0}, ["band_rows must be at least 1"]),
+        ({"epi_n": 0}, ["epi_n must be a positive multiple of 16, got 0"]),
+        ({"epi_stages": 100}, ["room for 0", "100 + 0 stages", "use fewer epi_stages"]),
+        ({"epi_stages": 100, "stages": 4}, ["room for 0", "use fewer epi_stages"]),
+        ({"stages": -8}, ["stages must be at least 2", "got -8"]),
+        ({"epi_stages": -1}, ["epi_stages must be at least 2, got -1"]),
     ],
 )
 def test_configurations_that_the_hardware_cannot_run_say_why(changes, words):
@@ -64,6 +69,14 @@ def test_configurations_that_the_hardware_cannot_run_say_why(changes, words):
         GemmConfig(**({"signature": HALF, "tile_m": 128, "tile_n": 256, "warpgroups": 2} | changes))
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("tile_m", 128.0), ("stages", 2.5), ("tile_n", "a"), ("band_rows", 1.5), ("cluster_m", True)]
+)
+def test_extents_are_ints(name, value):
+    with pytest.raises(TypeError, match=f"{name} must be an int, got {value!r}"):
+        GemmConfig(**({"signature": HALF, "tile_m": 128, "tile_n": 256, "warpgroups": 2} | {name: value}))
 
 
 def test_a_configuration_is_a_value():
@@ -99,7 +112,7 @@ def test_the_layouts_are_the_tutorials_with_atoms_along_k_first():
 )
 def test_every_problem_gets_a_possible_configuration(signature, m, n, k, sm_count):
     config = select_config(signature, m, n, k, sm_count)
-    assert config.smem_bytes <= rules.SMEM_CAPACITY_BYTES
+    assert config.smem_bytes <= arch.SMEM_BYTES_PER_CTA
     assert config.stages >= 2
     assert config.signature == signature
     assert config.cluster_m == 1 or m > config.tile_m, "a cluster along M needs two rows of tiles"
