@@ -16,6 +16,7 @@ from typing import Literal
 
 from ..errors import LayoutError
 from .arch import SMEM_BYTES_PER_CTA, SWIZZLE_MODES, TMA_SWIZZLE, UNIT_BYTES, SwizzleMode, span_bytes
+from .arguments import integer, integers, text
 
 MAX_RANK = 5
 MAX_BOX = 256
@@ -68,7 +69,7 @@ class TensorMap:
     global_address : int
         Bytes, a multiple of 16 (of 32 with interleave 32B).
     element_strides : tuple of int
-        Every which element is taken, 1 to 8 each. Default: all.
+        Every which element is taken, 1 to 8 each; dimension 0 only with interleave. Default: all.
     swizzle : "INTER", "SW32", "SW64" or "SW128"
         INTER is none.
     interleave : "none", "16B" or "32B"
@@ -82,6 +83,8 @@ class TensorMap:
     ------
     LayoutError
         If a rule above does not hold.
+    TypeError
+        If an argument is of another type.
 
     Examples
     --------
@@ -108,8 +111,12 @@ class TensorMap:
     oob_fill: OobFill = field(default="zero", kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", DTYPE_ALIASES.get(self.dtype, self.dtype))
-        object.__setattr__(self, "element_strides", tuple(self.element_strides) or (1,) * len(self.dims))
+        dtype = text("TensorMap", "dtype", self.dtype)
+        object.__setattr__(self, "dtype", DTYPE_ALIASES.get(dtype, dtype))
+        for name in ("dims", "strides_bytes", "box", "element_strides"):
+            object.__setattr__(self, name, integers("TensorMap", name, getattr(self, name)))
+        object.__setattr__(self, "element_strides", self.element_strides or (1,) * self.rank)
+        object.__setattr__(self, "global_address", integer("TensorMap", "global_address", self.global_address))
         self._check_kinds()
         self._check_ranks()
         self._check_tensor()
@@ -180,8 +187,9 @@ class TensorMap:
         LayoutError
             If the words are not those of a tiled tensor map.
         """
+        words = integers("TensorMap.decode", "words", words)
         if len(words) < 8 or not all(0 <= word <= _WORD for word in words[:8]):
-            raise LayoutError("TensorMap.decode", tuple(words), "need eight words of 64 bits")
+            raise LayoutError("TensorMap.decode", words, "need eight words of 64 bits")
         address, *rest = words[:8]
         halves = [half for word in rest[:6] for half in (word & 0xFFFFFFFF, word >> 32)]
         kind, strides, high, dims, steps = halves[0], halves[1:5], halves[5], halves[6:11], halves[11]
@@ -190,9 +198,7 @@ class TensorMap:
         code = kind >> 7 & 15
         box = rest[5] >> 56 | rest[6] << 8
         if rank > MAX_RANK or code not in codes or kind >> 11 & 3 == 3:
-            raise LayoutError(
-                "TensorMap.decode", tuple(words[:8]), f"the kind {kind:#x} is not that of a tiled tensor map"
-            )
+            raise LayoutError("TensorMap.decode", words[:8], f"the kind {kind:#x} is not that of a tiled tensor map")
         tensor_map = cls(
             codes[code],
             tuple(extent + 1 for extent in dims[:rank]),
@@ -207,9 +213,7 @@ class TensorMap:
         )
         _, kind_word, *others = tensor_map.encode()
         if (kind_word ^ rest[0]) & ~(_TILED | _LARGE) or others != rest[1:]:
-            raise LayoutError(
-                "TensorMap.decode", tuple(words[:8]), "bits are set that no field of a tiled tensor map owns"
-            )
+            raise LayoutError("TensorMap.decode", words[:8], "bits are set that no field of a tiled tensor map owns")
         return tensor_map
 
     def _check_kinds(self) -> None:
@@ -267,6 +271,11 @@ class TensorMap:
         for i, step in enumerate(self.element_strides):
             if not 1 <= step <= MAX_ELEMENT_STRIDE:
                 raise self._error(f"element stride {i} must be 1 to {MAX_ELEMENT_STRIDE}, got {step}")
+        if self.interleave == "none" and self.element_strides[0] != 1:
+            raise self._error(
+                f"element stride 0 must be 1 with interleave none, got {self.element_strides[0]}",
+                "the hardware ignores it there and moves the whole inner extent: more bytes than box_bytes counted",
+            )
         inner = self.box[0] * self.bits // 8
         if self.interleave == "none":
             if self.box[0] * self.bits % (8 * UNIT_BYTES):

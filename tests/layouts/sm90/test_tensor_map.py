@@ -27,7 +27,7 @@ def tensor_maps(draw):
         tuple(unit * draw(st.integers(0, (2**40 - 1) // unit)) for _ in range(rank - 1)),
         tuple(box),
         global_address=unit * draw(st.integers(0, 2**57 - 1)),
-        element_strides=tuple(draw(st.integers(1, 8)) for _ in range(rank)),
+        element_strides=tuple(draw(st.integers(1, 8 if i or interleave != "none" else 1)) for i in range(rank)),
         swizzle=swizzle,
         interleave=interleave,
         l2_promotion=draw(st.sampled_from(("none", "64B", "128B", "256B"))),
@@ -168,6 +168,10 @@ def make(**changes):
         ({"box": (0, 1, 1)}, "box extent 0 must be 1 to 256, got 0"),
         ({"element_strides": (1, 9, 1)}, "element stride 1 must be 1 to 8, got 9"),
         ({"element_strides": (1, 0, 1)}, "element stride 1 must be 1 to 8, got 0"),
+        (
+            {"element_strides": (2, 1, 1)},
+            "element stride 0 must be 1 with interleave none, got 2; the hardware ignores it there and moves the whole",
+        ),
         ({"box": (12, 128, 1)}, "inner extent must be a multiple of 16 bytes, got 24"),
         (
             {"box": (128, 16, 1), "swizzle": "SW128"},
@@ -190,7 +194,8 @@ def test_each_rule_of_the_hardware_is_checked(changes, message):
         {"box": (256, 256, 1)},
         {"box": (64, 256, 1), "swizzle": "SW128"},
         {"box": (16, 1, 1), "swizzle": "SW32"},
-        {"element_strides": (8, 8, 8)},
+        {"element_strides": (1, 8, 8)},
+        {"element_strides": (8, 8, 8), "interleave": "16B"},
         {"global_address": 2**64 - 16},
         {"box": (4, 8, 1), "interleave": "16B"},
     ],
@@ -233,3 +238,35 @@ def test_options_are_given_by_keyword():
     for option in (0, (1, 1), "INTER", "none", "128B", "zero"):
         with pytest.raises(TypeError, match="positional"):
             sm90.TensorMap("bf16", (64, 32), (128,), (64, 32), option)
+
+
+def test_what_is_given_as_lists_is_kept_as_tuples():
+    listed = make(dims=[512, 4096, 4], strides_bytes=[1024, 4096 * 1024], box=[64, 128, 1], element_strides=[1, 1, 1])
+    assert listed == make()
+    assert hash(listed) == hash(make())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dtype": ["f16"]}, r"^TensorMap: dtype must be a str, got \['f16'\] of type list"),
+        ({"dtype": None}, "^TensorMap: dtype must be a str, got None"),
+        ({"dims": (512.0, 4096, 4)}, r"^TensorMap: dims\[0\] must be an int, got 512.0 of type float"),
+        ({"dims": 512}, "^TensorMap: dims must be a tuple of ints, got 512"),
+        ({"strides_bytes": ("1024", 4096)}, r"^TensorMap: strides_bytes\[0\] must be an int"),
+        ({"box": (64, 128, True)}, r"^TensorMap: box\[2\] must be an int, got True"),
+        ({"box": "abc"}, "^TensorMap: box must be a tuple of ints, got 'abc'"),
+        ({"element_strides": (1, 1, 1.0)}, r"^TensorMap: element_strides\[2\] must be an int"),
+        ({"element_strides": None}, "^TensorMap: element_strides must be a tuple of ints"),
+        ({"global_address": 16.0}, "^TensorMap: global_address must be an int, got 16.0"),
+    ],
+)
+def test_other_types_are_errors_that_name_the_parameter(changes, message):
+    with pytest.raises(TypeError, match=message):
+        make(**changes)
+
+
+@pytest.mark.parametrize("words", [5, None, "01234567", [0.0] * 8, [None] * 8])
+def test_words_are_ints(words):
+    with pytest.raises(TypeError, match=r"^TensorMap.decode: words(\[0\])? must be an? "):
+        sm90.TensorMap.decode(words)

@@ -1,0 +1,61 @@
+"""The types of arguments: what is no integer, text or layout is a TypeError that names the parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import index
+from typing import Any
+
+from ..composed import ComposedLayout
+from ..layout import Layout
+
+
+def integer(operation: str, name: str, value: Any) -> int:  # noqa: ANN401 - unchecked input
+    """Return an integer of any integer type as an int.
+
+    Examples
+    --------
+    >>> integer("example", "bits", 16)
+    16
+    >>> integer("example", "bits", 16.0)
+    Traceback (most recent call last):
+        ...
+    TypeError: example: bits must be an int, got 16.0 of type float
+    """
+    if value.__class__ is int:
+        return value  # type: ignore[no-any-return]
+    if not hasattr(value, "__index__") or isinstance(value, bool):
+        raise wrong_type(operation, name, "an int", value)
+    return index(value)
+
+
+def integers(operation: str, name: str, values: Any) -> tuple[int, ...]:  # noqa: ANN401 - unchecked input
+    """Return an iterable of integers as a tuple of ints.
+
+    Examples
+    --------
+    >>> integers("example", "box", [64, 128])
+    (64, 128)
+    """
+    if not isinstance(values, Iterable) or isinstance(values, str):
+        raise wrong_type(operation, name, "a tuple of ints", values)
+    return tuple(integer(operation, f"{name}[{i}]", value) for i, value in enumerate(values))
+
+
+def text(operation: str, name: str, value: Any) -> str:  # noqa: ANN401 - unchecked input
+    """Return a str as it is."""
+    if not isinstance(value, str):
+        raise wrong_type(operation, name, "a str", value)
+    return value
+
+
+def layout(operation: str, name: str, value: Any) -> Layout | ComposedLayout:  # noqa: ANN401 - unchecked input
+    """Return a layout as it is."""
+    if not isinstance(value, Layout | ComposedLayout):
+        raise wrong_type(operation, name, "a Layout or a ComposedLayout", value)
+    return value
+
+
+def wrong_type(operation: str, name: str, required: str, value: object) -> TypeError:
+    """Return the error of an argument of another type than the required."""
+    return TypeError(f"{operation}: {name} must be {required}, got {value!r} of type {type(value).__name__}")
