@@ -72,3 +72,8 @@ def test_other_numbers_of_matrices_are_errors(function, num):
 
 def test_rows_of_the_accumulator_are_those_of_the_matrices():
     assert [sm90.accumulator_row_layout(n).shape for n in (1, 2, 4)] == [(8, 1, 1), (8, 2, 1), (8, 2, 2)]
+
+
+def test_matrices_are_stored_as_they_are_unless_asked():
+    for traits in (sm90.stmatrix_traits, sm90.accumulator_row_layout):
+        assert traits(4) == traits(4, transpose=False) != traits(4, transpose=True)

@@ -234,3 +234,9 @@ def test_a_contiguous_mode_of_one_element_may_have_any_stride():
 def test_the_stride_of_two_rows_is_taken():
     copy = sm90.make_tma_copy(Layout((2, 64), (128, 1)), Layout((2, 64), (64, 1)), dtype="f16")
     assert (copy.tensor_map.dims, copy.tensor_map.strides_bytes) == ((64, 2), (256,))
+
+
+def test_more_ctas_than_rows_divide_the_columns_too():
+    gmem, smem = Layout((2, 64), (128, 1)), Layout((2, 64), (64, 1))
+    boxes = [sm90.make_tma_copy(gmem, smem, dtype="f16", multicast=n).tensor_map.box for n in (1, 2, 4)]
+    assert boxes == [(64, 2), (64, 1), (32, 1)]
