@@ -223,12 +223,21 @@ def _numeric_types(value: Any, numeric: type) -> Any:  # noqa: ANN401
     return type(value) if isinstance(value, numeric) else None
 
 
-def _with_numeric_types(value: Any, types: Any) -> Any:  # noqa: ANN401
-    """Give Python's numbers, within tuples too, the types that they were compiled for."""
+def _as_typed(value: Any, types: Any) -> Any:  # noqa: ANN401
+    """Give Python's numbers the types that they were compiled for, and make tensors within tuples the DSL's."""
     if isinstance(types, tuple) and isinstance(value, (tuple, list)) and len(types) == len(value):
-        items = [_with_numeric_types(item, kind) for item, kind in zip(value, types, strict=True)]
+        items = [_as_typed(_adapted(item), kind) for item, kind in zip(value, types, strict=True)]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return types(value) if isinstance(types, type) and isinstance(value, (bool, int, float)) else value
+
+
+def _adapted(value: Any) -> Any:  # noqa: ANN401
+    """Make a torch tensor what the DSL makes of it as an argument of its own."""
+    if not _is_tensor(value):
+        return value
+    registry = require("cutlass.base_dsl.runtime.jit_arg_adapters", "JitArgAdapterRegistry").JitArgAdapterRegistry
+    adapter = registry.get_registered_adapter(value)
+    return value if adapter is None else adapter(value)
 
 
 def _as_compiled(original: Callable[..., Any], binder: Any, args: Sequence[Any], kwargs: Any) -> Any:  # noqa: ANN401
@@ -245,8 +254,9 @@ def _as_compiled(original: Callable[..., Any], binder: Any, args: Sequence[Any],
                 args.insert(n, stream)
             else:
                 kwargs[names[n]] = stream
-    args[: len(names)] = [_with_numeric_types(a, t) for a, t in zip(args, signature.types, strict=False)]
-    return original(binder, tuple(args), kwargs)
+    args[: len(names)] = [_as_typed(a, t) for a, t in zip(args, signature.types, strict=False)]
+    pointers, adapted = original(binder, tuple(args), kwargs)
+    return pointers, [*adapted, args, kwargs]  # the pointers point into these
 
 
 _TENSOR_TYPES = ("torch.Tensor", "numpy.ndarray")

@@ -1,10 +1,13 @@
 """`cutepy simulate`: scripts for a GPU run unmodified, see their arguments, and end with their exit code."""
 
 import sys
+from typing import NamedTuple
 
+import cutlass
 import cutlass.cute as cute
 import pytest
 import torch
+from cuda.bindings import driver
 from cutlass.cute.runtime import from_dlpack
 from typer.testing import CliRunner
 
@@ -100,6 +103,36 @@ def test_what_the_script_raises_passes_through(script):
 def test_dlpack_of_the_device_is_global_memory():
     with serve_cuda():
         assert from_dlpack(torch.zeros(16, device="cuda")).memspace == cute.AddressSpace.gmem
+
+
+class Options(NamedTuple):
+    scale: cutlass.Int32
+    bias: cute.Tensor | None
+    absent: cute.Tensor | None
+
+
+@cute.kernel
+def scaled(a: cute.Tensor, options: Options):
+    i = cute.arch.thread_idx()[0]
+    a[i] = a[i] * options.scale.to(cutlass.Float32) + options.bias[i]
+
+
+@cute.jit
+def scale(a: cute.Tensor, options: Options, stream: driver.CUstream, last: cute.Tensor | None):
+    scaled(a, options).launch(grid=[1, 1, 1], block=[32, 1, 1], stream=stream)
+
+
+def test_calls_in_the_way_of_tvm_ffi():
+    """The stream is left out; tuples hold Python's numbers and torch's tensors."""
+    with serve_cuda():
+        a, bias = torch.ones(32, device="cuda"), torch.arange(32.0, device="cuda")
+        stream = cute.runtime.make_fake_stream(use_tvm_ffi_env_stream=True)
+        options = Options(cutlass.Int32(1), from_dlpack(bias).mark_layout_dynamic(), None)
+        compiled = cute.compile(scale, from_dlpack(a).mark_layout_dynamic(), options, stream, None)
+        compiled(a, Options(3, bias, None), None)
+        assert a.tolist() == [3.0 + n for n in range(32)]
+        with pytest.raises(TypeError, match=r"takes \d+ values at run time"):
+            compiled(a, Options(3, None, None), None)
 
 
 @cute.kernel
