@@ -94,3 +94,11 @@ def test_without_a_defined_walk_there_is_no_drawing():
 )
 def test_of_many_rows_those_at_both_ends_of_a_span_and_the_last_are_drawn(rows, units, shown):
     assert _shown(rows, units) == shown
+
+
+def test_extents_of_an_unknown_element_are_labelled_in_bytes():
+    descriptor = sm90.GmmaDescriptor.decode(0x4000004000000040)
+    for major in MAJORS:
+        grid = core_matrix_grid(descriptor, major)
+        assert all(label.endswith(" B") == (major == "MN") for label in grid.row_labels if label != "...")
+        assert all(label.endswith(" B") == (major == "K") for label in grid.column_labels)

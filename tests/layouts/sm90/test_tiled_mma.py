@@ -175,3 +175,9 @@ def test_a_tiling_is_a_value():
     assert mma == sm90.TiledMMA(sm90.wgmma_traits(SS), Layout((1, 1, 1)))
     assert hash(mma) == hash(sm90.TiledMMA(sm90.wgmma_traits(SS)))
     assert mma != sm90.TiledMMA(sm90.wgmma_traits(SS), Layout((2, 1, 1)))
+
+
+def test_b_may_be_mn_major_where_a_comes_from_registers():
+    mma = sm90.TiledMMA(sm90.wgmma_traits("SM90_64x64x16_F32F16F16_RS"))
+    smem = tile_to_shape(sm90.gmma_layout_atom("MN", "SW128", 16), (64, 64))
+    assert mma.descriptors_B(smem, major="MN").major == "MN"
