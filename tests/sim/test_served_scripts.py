@@ -105,6 +105,16 @@ def test_dlpack_of_the_device_is_global_memory():
         assert from_dlpack(torch.zeros(16, device="cuda")).memspace == cute.AddressSpace.gmem
 
 
+def test_the_device_ends_with_the_context():
+    before = torch.cuda.is_available, torch.cuda.Stream, driver.cuInit, torch.compile
+    with serve_cuda():
+        left = torch.ones(3, device="cuda")
+        assert torch.cuda.is_available is not before[0]
+    assert (torch.cuda.is_available, torch.cuda.Stream, driver.cuInit, torch.compile) == before
+    with pytest.raises(NotImplementedError, match="CUDA"):
+        left + 1
+
+
 class Options(NamedTuple):
     scale: cutlass.Int32
     bias: cute.Tensor | None

@@ -185,8 +185,14 @@ def test_backward_raises_by_name():
         x.sum().backward()
 
 
-def test_it_ends(run):
-    # In a process of its own would be cleaner; a nested one shows the same.
+def test_builds_for_cuda_are_refused(monkeypatch):
+    monkeypatch.setattr("cutepy.sim.served._serving", threading.Lock())
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    with pytest.raises(RuntimeError, match="build for the CPU"), serve_cuda():
+        pass
+
+
+def test_it_is_served_once(run):
     names = ("is_available", "Stream", "synchronize")
     served = [getattr(torch.cuda, name) for name in names]
     with pytest.raises(RuntimeError, match="already served"), serve_cuda():

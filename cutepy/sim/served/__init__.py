@@ -78,7 +78,7 @@ def serve_cuda(*, observers: Sequence[Observer] = (), policy: CompletionPolicy |
     Raises
     ------
     RuntimeError
-        If torch has a GPU, whose device `cuda` is not to be replaced, or the device is already served.
+        If torch is not built for the CPU, or the device is already served.
     ImportError
         If this torch or DSL is not one that this was written for.
     """
@@ -86,8 +86,11 @@ def serve_cuda(*, observers: Sequence[Observer] = (), policy: CompletionPolicy |
 
     if _serving.locked():
         raise RuntimeError("the cuda device is already served")
-    if torch.version.cuda is not None and torch.cuda.is_available():
-        raise RuntimeError("this machine has a GPU that torch uses; hide it with CUDA_VISIBLE_DEVICES= to simulate one")
+    if torch.version.cuda is not None or torch.version.hip is not None:
+        raise RuntimeError(
+            f"serving the cuda device needs torch's build for the CPU, got {torch.__version__}, whose kernels for CUDA "
+            "would be called; install the CPU build in another environment"
+        )
     from cutepy.sim.served import bindings, device_guard, h200, operators, torch_cuda
 
     device_guard.install()
