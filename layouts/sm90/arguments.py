@@ -7,6 +7,7 @@ from operator import index
 from typing import Any
 
 from ..composed import ComposedLayout
+from ..errors import LayoutError
 from ..layout import Layout
 
 
@@ -23,7 +24,7 @@ def integer(operation: str, name: str, value: Any) -> int:  # noqa: ANN401 - unc
     TypeError: example: bits must be an int, got 16.0 of type float
     """
     if value.__class__ is int:
-        return value  # type: ignore[no-any-return]
+        return value
     if not hasattr(value, "__index__") or isinstance(value, bool):
         raise wrong_type(operation, name, "an int", value)
     return index(value)
@@ -42,6 +43,22 @@ def integers(operation: str, name: str, values: Any) -> tuple[int, ...]:  # noqa
     return tuple(integer(operation, f"{name}[{i}]", value) for i, value in enumerate(values))
 
 
+def extents(operation: str, name: str, values: Any) -> tuple[int, int]:  # noqa: ANN401 - unchecked input
+    """Return the extents of a tile along M or N and along K.
+
+    Examples
+    --------
+    >>> extents("example", "mma_shape", (64, 0))
+    Traceback (most recent call last):
+        ...
+    cutepy.layouts.errors.LayoutError: example((64,0)): mma_shape must be two extents >= 1, MN and K, got (64, 0)
+    """
+    found = integers(operation, name, values)
+    if len(found) != 2 or min(found) < 1:
+        raise LayoutError(operation, (found,), f"{name} must be two extents >= 1, MN and K, got {found}")
+    return found
+
+
 def text(operation: str, name: str, value: Any) -> str:  # noqa: ANN401 - unchecked input
     """Return a str as it is."""
     if not isinstance(value, str):
@@ -49,11 +66,10 @@ def text(operation: str, name: str, value: Any) -> str:  # noqa: ANN401 - unchec
     return value
 
 
-def layout(operation: str, name: str, value: Any) -> Layout | ComposedLayout:  # noqa: ANN401 - unchecked input
-    """Return a layout as it is."""
+def check_layout(operation: str, name: str, value: object) -> None:
+    """Raise TypeError unless the value is a layout."""
     if not isinstance(value, Layout | ComposedLayout):
         raise wrong_type(operation, name, "a Layout or a ComposedLayout", value)
-    return value
 
 
 def wrong_type(operation: str, name: str, required: str, value: object) -> TypeError:

@@ -25,6 +25,7 @@ from .arch import (
     Major,
     SwizzleMode,
 )
+from .arguments import integer
 from .descriptor import GmmaDescriptor
 from .gmma import check_bits, check_major, split_swizzle
 
@@ -119,6 +120,7 @@ def _start(layout: AnyLayout, start_address: int | None, pointer: int | None) ->
         if pointer is None:
             raise LayoutError(_OPERATION, (layout,), "the layout has no address", "pass start_address=, in bytes")
         return pointer
+    start_address = integer(_OPERATION, "start_address", start_address)
     if pointer is not None and pointer != start_address:
         raise LayoutError(
             _OPERATION, (layout,), f"start_address {start_address:#x} differs from the layout's pointer {pointer:#x}"

@@ -21,6 +21,7 @@ from .arch import (
     Major,
     SwizzleMode,
 )
+from .arguments import extents, integer
 from .gmma import byte_swizzle, check_bits, check_major
 
 FIELD_BITS = 14
@@ -68,6 +69,8 @@ class GmmaDescriptor:
     ------
     LayoutError
         If a value does not fit its bit field.
+    TypeError
+        If an argument is of another type.
 
     Examples
     --------
@@ -93,26 +96,30 @@ class GmmaDescriptor:
 
     def __post_init__(self) -> None:
         for name in ("start_address", "leading_byte_offset", "stride_byte_offset"):
-            value = getattr(self, name)
+            value = integer("GmmaDescriptor", name, getattr(self, name))
+            object.__setattr__(self, name, value)
             if value % UNIT_BYTES or not 0 <= value >> 4 <= _FIELD_MASK:
                 raise self._error(
                     f"{name} must be a multiple of {UNIT_BYTES} in [0, 2**18), got {value}",
                     f"the descriptor keeps it in units of {UNIT_BYTES} bytes in {FIELD_BITS} bits",
                 )
-        if not 0 <= self.base_offset < 8:
-            raise self._error(f"base_offset must be 0 to 7, got {self.base_offset}")
-        if not 0 <= self.layout_type < 4:
-            raise self._error(f"layout_type must be 0 to 3, got {self.layout_type}")
+        for name, last in (("base_offset", 7), ("layout_type", 3)):
+            value = integer("GmmaDescriptor", name, getattr(self, name))
+            object.__setattr__(self, name, value)
+            if not 0 <= value <= last:
+                raise self._error(f"{name} must be 0 to {last}, got {value}")
+        if self.major is not None:
+            check_major("GmmaDescriptor", self._operands(), self.major)
+        if self.bits is not None:
+            check_bits("GmmaDescriptor", self._operands(), self.bits)
+        if self.shape_mn_k is not None:
+            object.__setattr__(self, "shape_mn_k", extents("GmmaDescriptor", "shape_mn_k", self.shape_mn_k))
+
+    def _operands(self) -> tuple[int, ...]:
+        return self.start_address, self.lbo, self.sbo, self.base_offset, self.layout_type
 
     def _error(self, condition: str, hint: str = "") -> LayoutError:
-        operands = (
-            self.start_address,
-            self.leading_byte_offset,
-            self.stride_byte_offset,
-            self.base_offset,
-            self.layout_type,
-        )
-        return LayoutError("GmmaDescriptor", operands, condition, hint)
+        return LayoutError("GmmaDescriptor", self._operands(), condition, hint)
 
     @classmethod
     def decode(
@@ -135,14 +142,16 @@ class GmmaDescriptor:
         >>> GmmaDescriptor.decode(0x4000004000000040).stride_byte_offset
         1024
         """
+        word = integer("GmmaDescriptor.decode", "word", word)
         if not 0 <= word < 1 << 64:
             raise LayoutError("GmmaDescriptor.decode", (word,), "a descriptor has 64 bits: need 0 <= word < 2**64")
         stray = [bit for bit in range(64) if word & ~_USED_BITS & 1 << bit]
         if stray:
+            which = f"bit {stray[0]}, which belongs" if len(stray) == 1 else f"bits {str(stray)[1:-1]}, which belong"
             raise LayoutError(
                 "GmmaDescriptor.decode",
                 (word,),
-                f"{word:#018x} sets bits {', '.join(map(str, stray))}, which belong to no field",
+                f"{word:#018x} sets {which} to no field",
                 "an offset that overflowed its 14 bits, or not a wgmma descriptor",
             )
         return cls(
@@ -190,7 +199,7 @@ class GmmaDescriptor:
         >>> hex(GmmaDescriptor(0x400, 16, 1024, layout_type=1).advance(32))
         '0x4000004000010042'
         """
-        return replace(self, start_address=self.start_address + offset_bytes)
+        return replace(self, start_address=self.start_address + integer("advance", "offset_bytes", offset_bytes))
 
     def address(self, mn: int, k: int, *, major: Major | None = None, bits: int | None = None) -> int:
         """Return the byte address at which the hardware reads the first byte of element (mn, k).
@@ -209,6 +218,7 @@ class GmmaDescriptor:
         >>> [d.address(row, 0, major="K", bits=16) for row in (0, 1, 2, 8, 9)]
         [0, 144, 288, 1024, 1168]
         """
+        mn, k = integer("address", "mn", mn), integer("address", "k", k)
         major, bits = self._context(major, bits)
         per_unit = UNIT_BITS // bits
         along, across = (mn, k) if major == "MN" else (k, mn)
@@ -222,6 +232,7 @@ class GmmaDescriptor:
         A core matrix is 8 rows of M or N by 16 bytes of K in a K-major operand, 16 bytes of M or N by 8 of K in an
         MN-major one.
         """
+        i, j = integer("core_matrix_address", "i", i), integer("core_matrix_address", "j", j)
         major, bits = self._context(major, bits)
         per_unit = UNIT_BITS // bits
         rows, columns = (CORE_MATRIX_ROWS, per_unit) if major == "K" else (per_unit, CORE_MATRIX_ROWS)
@@ -237,7 +248,9 @@ class GmmaDescriptor:
         LayoutError
             As `address`, or if the shape is not known.
         """
-        shape = shape_mn_k or self.shape_mn_k
+        shape = self.shape_mn_k
+        if shape_mn_k is not None:
+            shape = extents("element_addresses", "shape_mn_k", shape_mn_k)
         if shape is None:
             raise self._error("the shape of the tile is not known", "pass shape_mn_k=")
         return [[self.address(mn, k, major=major, bits=bits) for k in range(shape[1])] for mn in range(shape[0])]
@@ -252,7 +265,7 @@ class GmmaDescriptor:
         return explain_descriptor(self)
 
     def _context(self, major: Major | None, bits: int | None) -> tuple[Major, int]:
-        major, bits = major or self.major, bits or self.bits
+        major, bits = self.major if major is None else major, self.bits if bits is None else bits
         if major is None or bits is None:
             raise self._error("the 64 bits do not tell the major and the element width", "pass major= and bits=")
         check_major("GmmaDescriptor.address", (self,), major)

@@ -13,10 +13,13 @@ from typing import Any
 from ..algebra import AnyLayout
 from ..composed import ComposedLayout
 from ..errors import LayoutError
+from ..int_tuple import product
 from ..layout import Layout
 from ..modes import rank, replace
+from ..notation import to_text
 from ..recast import recast_layout
 from .arch import UNIT_BITS, UNIT_BYTES, Major
+from .arguments import extents, integer, wrong_type
 from .canonical import make_gmma_desc
 from .descriptor import GmmaDescriptor
 from .gmma import check_bits, check_major, split_swizzle
@@ -72,17 +75,26 @@ class GmmaDescriptorIterator:
     """What each coordinate adds to the start address, in 16-byte units."""
 
     def __post_init__(self) -> None:
-        smem, bits = self.smem_layout, self.bits
+        smem, bits, name = self.smem_layout, self.bits, "GmmaDescriptorIterator"
+        object.__setattr__(self, "mma_shape", extents(name, "mma_shape", self.mma_shape))
+        object.__setattr__(self, "base_address", integer(name, "base_address", self.base_address))
         operands = (smem, self.mma_shape)
-        check_major("GmmaDescriptorIterator", operands, self.major)
-        check_bits("GmmaDescriptorIterator", operands, bits)
-        parts = split_swizzle("GmmaDescriptorIterator", smem, bits)
+        check_major(name, operands, self.major)
+        check_bits(name, operands, bits)
+        parts = split_swizzle(name, smem, bits)
         if parts.offset_elems:
-            raise LayoutError("GmmaDescriptorIterator", operands, "the layout must have offset 0", "pass base_address=")
-        try:
-            partition = self.partition or partition_smem(parts.tile, self.mma_shape)
-        except LayoutError as error:
-            raise error.within("GmmaDescriptorIterator", operands) from error
+            raise LayoutError(name, operands, "the layout must have offset 0", "pass base_address=")
+        partition = self.partition
+        if partition is None:
+            try:
+                partition = partition_smem(parts.tile, self.mma_shape)
+            except LayoutError as error:
+                raise error.within(name, operands) from error
+        elif not isinstance(partition, Layout):
+            raise wrong_type(name, "partition", "a Layout", partition)
+        elif rank(partition) != rank(parts.tile) + 1:
+            condition = f"partition must have a mode of MMA tiles and one for each mode of the operand, got {partition}"
+            raise LayoutError(name, operands, condition)
         tile = partition[0] if isinstance(smem, Layout) else ComposedLayout(smem.layoutB, 0, partition[0])
         first = make_gmma_desc(tile, major=self.major, bits=bits, start_address=self.base_address)
         object.__setattr__(self, "partition", partition)
@@ -96,6 +108,8 @@ class GmmaDescriptorIterator:
         ------
         IndexError
             If the coordinate does not match the modes, or lies outside of them.
+        TypeError
+            If an index is no integer.
         """
         modes = rank(self.layout) - 1
         if not isinstance(coordinate, tuple) or len(coordinate) != modes:
@@ -103,12 +117,19 @@ class GmmaDescriptorIterator:
                 f"need a coordinate for each of the {modes} modes after the MMA tile of {self.layout}, got {coordinate}"
             )
         for mode, index in enumerate(coordinate, start=1):
-            extent = self.layout[mode].size()
-            if isinstance(index, int) and not 0 <= index < extent:
+            if not self._lies_within(index, self.layout[mode].shape):
                 raise IndexError(
-                    f"coordinate {index} lies outside of mode {mode} of {self.layout}, which has extent {extent}"
+                    f"coordinate {index} lies outside of mode {mode} of {self.layout},"
+                    f" which has shape {to_text(self.layout[mode].shape)}"
                 )
         return self.first.advance(int(self.layout(0, *coordinate)) * UNIT_BYTES)
+
+    def _lies_within(self, index: Any, shape: Any) -> bool:  # noqa: ANN401 - a coordinate and an IntTuple
+        if not isinstance(index, tuple):
+            return 0 <= integer("GmmaDescriptorIterator", "an index", index) < product(shape)
+        if not isinstance(shape, tuple) or len(index) != len(shape):
+            return False
+        return all(map(self._lies_within, index, shape))
 
     def __str__(self) -> str:
         return f"GmmaDescriptorIterator({hex(self.first)} o {self.layout})"

@@ -15,6 +15,7 @@ from ..errors import LayoutError
 from ..layout import Layout
 from ..recast import upcast
 from .arch import WARP_THREADS
+from .arguments import integer
 
 MATRIX_BITS = 8 * 8 * 16
 """An 8x8 matrix of 16-bit elements."""
@@ -169,5 +170,6 @@ def _sides(operation: str, num_matrices: int, transpose: bool) -> tuple[Layout, 
 
 
 def _check(operation: str, num_matrices: int, transpose: bool) -> None:
+    num_matrices = integer(operation, "num_matrices", num_matrices)
     if num_matrices not in (1, 2, 4):
         raise LayoutError(operation, (num_matrices, transpose), f"1, 2 or 4 matrices a time, got {num_matrices}")

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from ..algebra import AnyLayout, Tiler, complement, composition, right_inverse
+from ..composed import ComposedLayout
 from ..errors import LayoutError
 from ..int_tuple import IntTuple, product
 from ..layout import Layout, make_fragment_like, make_layout
@@ -19,6 +20,7 @@ from ..modes import rank
 from ..notation import to_text
 from ..tiling import tiled_product
 from .arch import Major
+from .arguments import check_layout, integer, wrong_type
 from .gmma import split_swizzle
 from .iterator import GmmaDescriptorIterator
 from .thrfrg import on_tile, slice_thread, thrfrg
@@ -69,11 +71,18 @@ class TiledMMA:
     permutation_mnk: tuple[Tiler, Tiler, Tiler] = (None, None, None)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.traits, WgmmaTraits):
+            required = "a WgmmaTraits"
+            raise TypeError(f"{wrong_type('TiledMMA', 'traits', required, self.traits)}; take them from wgmma_traits")
         operands = (self.traits.name, self.atom_layout_mnk, self.permutation_mnk)
         if not isinstance(self.atom_layout_mnk, Layout) or rank(self.atom_layout_mnk) != 3:
             raise LayoutError("TiledMMA", operands, "atom_layout_mnk must be a layout of rank 3, (M, N, K)")
         if not isinstance(self.permutation_mnk, tuple) or len(self.permutation_mnk) != 3:
             raise LayoutError("TiledMMA", operands, "permutation_mnk must be a tuple of 3 tilers, for M, N and K")
+        for i, tiler in enumerate(self.permutation_mnk):
+            if not _is_tiler(tiler):
+                required = "an int, a shape, a Layout or None"
+                raise wrong_type("TiledMMA", f"permutation_mnk[{i}]", required, tiler)
 
     def __str__(self) -> str:
         return f"TiledMMA({self.traits.name}, {self.atom_layout_mnk}, {to_text(self.permutation_mnk)})"
@@ -216,6 +225,7 @@ class TiledMMA:
 
     def _thrfrg(self, operand: Operand, layout: AnyLayout) -> AnyLayout:
         x, y = _MODES[operand]
+        check_layout(f"thrfrg_{operand}", "layout", layout)
         if rank(layout) < 2:
             raise LayoutError(f"thrfrg_{operand}", (layout,), f"need rank >= 2, got {rank(layout)}")
         traits = self.traits
@@ -232,6 +242,8 @@ class TiledMMA:
         )
 
     def _partition(self, operand: Operand, layout: AnyLayout, thread: int) -> tuple[AnyLayout, Any]:
+        check_layout(f"partition_{operand}", "layout", layout)
+        thread = integer(f"partition_{operand}", "thread", thread)
         if not 0 <= thread < self.thr_size:
             raise LayoutError(f"partition_{operand}", (layout, thread), f"thread must be in [0, {self.thr_size})")
         x, y = _MODES[operand]
@@ -239,6 +251,8 @@ class TiledMMA:
         return slice_thread(self._thrfrg(operand, layout), (coordinate[0], (coordinate[x + 1], coordinate[y + 1])))
 
     def _partition_shape(self, operand: Operand, layout: AnyLayout) -> IntTuple:
+        if not isinstance(layout, (int, tuple, Layout, ComposedLayout)):
+            raise wrong_type(f"partition_shape_{operand}", "layout", "a layout or a shape", layout)
         shape = layout if isinstance(layout, (int, tuple)) else layout.shape
         part, _ = slice_thread(self._thrfrg(operand, Layout(shape)), (0, (0, 0)))
         return part.shape
@@ -262,6 +276,8 @@ class TiledMMA:
                 "only 16-bit operands may be MN-major",
             )
         name = f"descriptors_{operand}"
+        thread = integer(name, "thread", thread)
+        base_address = integer(name, "base_address", base_address)
         tile = split_swizzle(name, smem_layout, bits).tile
         partition, offset_elems = self._partition(operand, tile, thread)
         return GmmaDescriptorIterator(
@@ -283,3 +299,9 @@ class TiledMMA:
         to_coordinate = right_inverse(make_layout(threads, complement(threads)))
         to_coordinate = composition(Layout((threads.size(), 1), (1, 0)), to_coordinate)
         return composition(result, (to_coordinate, None))  # type: ignore[no-any-return]
+
+
+def _is_tiler(tiler: object) -> bool:
+    if isinstance(tiler, tuple):
+        return all(map(_is_tiler, tiler))
+    return tiler is None or isinstance(tiler, (int, Layout))

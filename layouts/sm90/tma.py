@@ -19,6 +19,7 @@ from ..int_tuple import flatten_to_tuple, product_each, wrap
 from ..layout import Layout, make_identity_layout
 from ..modes import depth, rank, size
 from .arch import UNIT_BYTES, SwizzleMode, pattern_bytes
+from .arguments import integer, text
 from .gmma import split_swizzle
 from .tensor_map import DTYPE_ALIASES, SMEM_ALIGNMENT, TMA_DTYPES, TensorMap
 
@@ -88,6 +89,7 @@ class TmaCopy:
         cutepy.layouts.errors.LayoutError: check_smem_address(64): the tile must start at a multiple of 128 bytes, \
 got 0x40; TMA would fault or swizzle with another phase: wrong bytes
         """
+        address = integer("check_smem_address", "address", address)
         if address % self.smem_alignment:
             raise LayoutError(
                 "check_smem_address",
@@ -138,7 +140,9 @@ def make_tma_copy(
     [((0, 0), 0), ((0, 64), 16384)]
     """
     operands = (gmem_layout, smem_layout)
-    bits = _bits(operands, dtype)
+    bits = _bits(operands, text(_OPERATION, "dtype", dtype))
+    global_address = integer(_OPERATION, "global_address", global_address)
+    multicast = integer(_OPERATION, "multicast", multicast)
     _check_gmem(operands, gmem_layout)
     parts = split_swizzle(_OPERATION, smem_layout, bits)
     tile: Layout = parts.tile

@@ -16,6 +16,7 @@ from typing import Literal, NoReturn
 from ..errors import LayoutError
 from ..layout import Layout
 from .arch import WARPGROUP_THREADS, WGMMA_M, Major
+from .arguments import integer, text
 
 DTYPE_BITS: dict[str, int] = {
     "f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "f32": 32, "s32": 32,
@@ -138,7 +139,7 @@ def wgmma_traits(name: str) -> WgmmaTraits:
     >>> traits.b_majors
     ('K',)
     """
-    parts = _NAME.fullmatch(name)
+    parts = _NAME.fullmatch(text("wgmma_traits", "name", name))
     if parts is None:
         _reject(name, "not of the form SM90_64xNxK_DAB_SS, with _RS for A in registers", _nearest_name(name))
     dtypes = parts["dtypes"]
@@ -216,11 +217,19 @@ def accumulator_layout(n: int) -> Layout:
     A warp owns 16 rows; a thread a pair of neighbours in each 8x8 block: its row is ``lane // 4``, its columns are
     ``2 * (lane % 4)`` and the next.
 
+    Raises
+    ------
+    LayoutError
+        If n is not a multiple of 8 from 8 to 256.
+
     Examples
     --------
     >>> print(accumulator_layout(128))
     ((4,8,4),(2,2,16)):((128,1,16),(64,8,512))
     """
+    n = integer("accumulator_layout", "n", n)
+    if n not in _N:
+        raise LayoutError("accumulator_layout", (n,), f"n must be a multiple of 8 from 8 to 256, got {n}")
     return Layout(((4, 8, 4), (2, 2, n // 8)), ((2 * WGMMA_M, 1, 16), (WGMMA_M, 8, 8 * WGMMA_M)))
 
 

@@ -43,10 +43,31 @@ def test_without_stages_there_are_two_coordinates():
         descriptors[0]
 
 
-@pytest.mark.parametrize("coordinate", [(2, 0, 0), (0, 4, 0), (0, 0, 3), (-1, 0, 0)])
+@pytest.mark.parametrize(
+    "coordinate",
+    [
+        (2, 0, 0),
+        (0, 4, 0),
+        (0, 0, 3),
+        (-1, 0, 0),
+        (0, 0, (0, 5)),
+        (0, 0, (0, -1)),
+        (0, (2, 0), 0),
+        (0, 0, (0, 2, 0)),
+        (0, 0, ((0,), 2)),
+        ((0,), 0, 0),
+    ],
+)
 def test_outside_of_the_operand_is_an_error(coordinate):
     descriptors = sm90.GmmaDescriptorIterator(SMEM, major="K", bits=16, mma_shape=(64, 16))
     with pytest.raises(IndexError, match="lies outside of mode"):
+        descriptors[coordinate]
+
+
+@pytest.mark.parametrize("coordinate", [(0.5, 0, 0), (None, 0, 0), (0, 0, "1"), (0, 0, (0, None))])
+def test_an_index_is_an_int(coordinate):
+    descriptors = sm90.GmmaDescriptorIterator(SMEM, major="K", bits=16, mma_shape=(64, 16))
+    with pytest.raises(TypeError, match=r"^GmmaDescriptorIterator: an index must be an int, got "):
         descriptors[coordinate]
 
 
