@@ -42,7 +42,7 @@ _N_INTEGER = tuple(n for n in _N if n <= 32 or n % 16 == 0)
 """PTX: n of the integer wgmma is 8, 24, or a multiple of 16."""
 
 _NAME = re.compile(
-    r"SM90_(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)_(?P<dtypes>[A-Z0-9]+)_(?P<source>[A-Z]+)(?P<tn>_TN)?(?P<saturate>_SATURATE)?"
+    r"SM90_(?P<m>0|[1-9][0-9]*)x(?P<n>0|[1-9][0-9]*)x(?P<k>0|[1-9][0-9]*)_(?P<dtypes>[A-Z0-9]+)_(?P<source>[A-Z]+)(?P<tn>_TN)?(?P<saturate>_SATURATE)?"
 )
 
 

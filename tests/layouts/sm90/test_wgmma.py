@@ -109,6 +109,11 @@ def test_types_are_named_as_in_ptx():
         ("SM90_64x64x32_F32E4M3E4M3_SS", "E4M3 operands are K-major only: the name ends in _TN"),
         ("SM90_64x64x32_F32E4M3E4M3_SS_TN_SATURATE", "_SATURATE is for integer accumulators only"),
         ("SM80_16x8x16_F32F16F16F32_TN", "not of the form SM90_64xNxK_DAB_SS"),
+        ("SM90_64x064x16_F32F16F16_SS", "not of the form .*; nearest is SM90_64x64x16_F32F16F16_SS"),
+        ("SM90_064x64x16_F32F16F16_SS", "not of the form .*; nearest is SM90_64x64x16_F32F16F16_SS"),
+        ("SM90_64x64x016_F32F16F16_SS", "not of the form .*; nearest is SM90_64x64x16_F32F16F16_SS"),
+        ("SM90_64x\u0666\u0664x16_F32F16F16_SS", "not of the form SM90_64xNxK_DAB_SS"),
+        ("SM90_64x64x16_F32F16F16_SS\n", "not of the form SM90_64xNxK_DAB_SS"),
         ("SM90_64x64x16_F32F16F16", "not of the form .*; nearest is SM90_64x64x16_F32F16F16_SS"),
     ],
 )
