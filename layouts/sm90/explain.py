@@ -138,9 +138,15 @@ def _swizzle_words(descriptor: GmmaDescriptor) -> list[str]:
     target, source = f"bits {low}..{low + last}", f"bits {high}..{high + last}"
     if last == 0:
         target, source = f"bit {low}", f"bit {high}"
+    into = descriptor.start_address % pattern_bytes(mode)
     return [
         f"The swizzle then exchanges 16-byte units within each {span_bytes(mode)} bytes:",
         f"{target} of the address ^= {source}, a pattern that repeats every {pattern_bytes(mode)} bytes.",
+        *(
+            [f"The start lies {into:#x} into the pattern: steps are before the swizzle, addresses after it."]
+            if into
+            else []
+        ),
     ]
 
 

@@ -144,7 +144,10 @@ def make_tma_copy(
     global_address = integer(_OPERATION, "global_address", global_address)
     multicast = integer(_OPERATION, "multicast", multicast)
     _check_gmem(operands, gmem_layout)
-    parts = split_swizzle(_OPERATION, smem_layout, bits)
+    try:
+        parts = split_swizzle(_OPERATION, smem_layout, bits)
+    except LayoutError as error:
+        raise LayoutError(_OPERATION, operands, error.condition, error.hint) from error
     tile: Layout = parts.tile
     if rank(tile) != rank(gmem_layout):
         raise LayoutError(
@@ -217,11 +220,16 @@ def _boxes(
 
 def _divide_among(operands: tuple[object, ...], box: list[int], multicast: int) -> tuple[int, ...]:
     """Divide a box among the CTAs of a multicast, outermost dimension first."""
-    left = multicast
+    if multicast < 1:
+        raise LayoutError(_OPERATION, operands, f"multicast must be at least 1, got {multicast}")
+    whole, left = tuple(box), multicast
     for i in reversed(range(len(box))):
-        if left < 1 or (box[i] % left and left % box[i]):
+        if box[i] % left and left % box[i]:
             raise LayoutError(
-                _OPERATION, operands, f"{multicast} CTAs do not divide the box evenly: {left} the {box[i]}"
+                _OPERATION,
+                operands,
+                f"{multicast} CTAs do not divide the box {whole} evenly:"
+                f" {left} of them would share an extent of {box[i]}",
             )
         box[i], left = max(1, box[i] // left), -(-left // box[i])
     if left > 1:

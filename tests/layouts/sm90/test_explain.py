@@ -82,6 +82,21 @@ def test_a_word_alone_is_explained_for_both_majors():
     assert "0..15 B" in text
 
 
+@pytest.mark.parametrize(
+    ("start", "mode", "into"), [(0x90, "SW128", 0x90), (0x490, "SW64", 0x90), (0x10, "SW32", 0x10)]
+)
+def test_a_start_within_the_pattern_is_told_of(start, mode, into):
+    descriptor = replace(describe("K", mode), start_address=start)
+    text = descriptor.explain()
+    assert f"The start lies {into:#x} into the pattern: steps are before the swizzle, addresses after it." in text
+
+
+@pytest.mark.parametrize("mode", SWIZZLE_MODES)
+def test_a_start_on_the_pattern_is_nothing_to_tell_of(mode):
+    assert "into the pattern" not in describe("K", mode).explain()
+    assert "into the pattern" not in replace(describe("K", "INTER"), start_address=0x410).explain()
+
+
 def test_without_a_defined_walk_there_is_no_drawing():
     text = replace(describe("K", "SW128"), base_offset=3).explain()
     assert "base offset          3" in text

@@ -145,10 +145,14 @@ def test_a_multicast_divides_the_box():
     copies_by_count = {n: sm90.make_tma_copy(gmem, smem, dtype="f16", multicast=n) for n in (1, 2, 4)}
     assert [copy.tensor_map.box for copy in copies_by_count.values()] == [(64, 128), (64, 64), (64, 32)]
     assert {copy.tx_bytes for copy in copies_by_count.values()} == {128 * 64 * 2}
-    with pytest.raises(LayoutError, match="3 CTAs do not divide the box evenly: 3 the 128"):
+    with pytest.raises(
+        LayoutError, match=r"3 CTAs do not divide the box \(64, 128\) evenly: 3 of them would share an extent of 128"
+    ):
         sm90.make_tma_copy(gmem, smem, dtype="f16", multicast=3)
-    with pytest.raises(LayoutError, match="0 CTAs do not divide the box evenly"):
+    with pytest.raises(LayoutError, match="multicast must be at least 1, got 0"):
         sm90.make_tma_copy(gmem, smem, dtype="f16", multicast=0)
+    with pytest.raises(LayoutError, match=r"384 CTAs .* evenly: 3 of them would share an extent of 64"):
+        sm90.make_tma_copy(gmem, smem, dtype="f16", multicast=3 * 128)
     with pytest.raises(LayoutError, match="16384 CTAs are more than the box has elements"):
         sm90.make_tma_copy(gmem, smem, dtype="f16", multicast=2 * 128 * 64)
 
@@ -193,6 +197,12 @@ SMEM = tile_to_shape(sm90.gmma_layout_atom("K", "SW128", 16), (128, 64))
             ComposedLayout(Swizzle(3, 4, 3), 0, Layout((8, 128), (128, 1))),
             {},
             "must not exceed the 128 bytes of SW128",
+        ),
+        (
+            Layout((512, 512), (512, 1)),
+            ComposedLayout(Swizzle(3, 4, 4), 0, Layout((8, 64), (64, 1))),
+            {},
+            r"^make_tma_copy\(\(512,512\):\(512,1\), Sw<3,4,4> o .*\): unsupported swizzle .*; take the layout from",
         ),
         (Layout((512, 512), (512, 1)), Layout((8, 64), (128, 2)), {}, "no run of the tile's elements is contiguous"),
         (
