@@ -2,6 +2,7 @@
 
 import os
 import tomllib
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,9 @@ def test_nothing_is_left():
 def outcomes(pytester, monkeypatch, source, *options):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     pytester.makepyfile(source)
-    return pytester.runpytest_subprocess("-p", "cutepy.testing.plugin", "-p", "no:cacheprovider", *options)
+    installed = any(point.value == "cutepy.testing.plugin" for point in entry_points(group="pytest11"))
+    load = () if installed else ("-p", "cutepy.testing.plugin")  # an installed package is loaded by its entry point
+    return pytester.runpytest_subprocess(*load, "-p", "no:cacheprovider", *options)
 
 
 def test_without_the_flag_there_is_no_gpu(pytester, monkeypatch):
