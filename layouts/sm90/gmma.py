@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, cast
 
+from ..basis import has_basis
 from ..composed import ComposedLayout, SmemPtr
 from ..errors import LayoutError
 from ..layout import Layout
+from ..notation import to_text
 from ..recast import upcast
 from ..swizzle import Swizzle
 from .arch import (
@@ -150,6 +152,10 @@ def split_swizzle(operation: str, layout: Layout | ComposedLayout, bits: int) ->
     >>> split_swizzle("example", atom, 16).mode
     'SW128'
     """
+    tile = layout.layoutA if isinstance(layout, ComposedLayout) else layout
+    if isinstance(tile, Layout) and has_basis(tile.stride):
+        strides = to_text(tile.stride)
+        raise LayoutError(operation, (layout,), f"a layout in shared memory must have integer strides, got {strides}")
     if isinstance(layout, Layout):
         return SwizzledTile("INTER", layout, 0, None)
     if not isinstance(layout, ComposedLayout):

@@ -16,6 +16,7 @@ from ..layout import Layout
 from ..recast import upcast
 from .arch import WARP_THREADS
 from .arguments import integer
+from .gmma import check_bits
 
 MATRIX_BITS = 8 * 8 * 16
 """An 8x8 matrix of 16-bit elements."""
@@ -64,6 +65,7 @@ class MatrixCopyTraits:
         >>> print(ldmatrix_traits(4).in_elements(16).dst_layout)
         (32,(2,4)):(2,(1,64))
         """
+        check_bits("in_elements", (bits,), bits)
         layouts = (cast(Layout, upcast(layout, bits)) for layout in (self.src_layout, self.dst_layout, self.ref_layout))
         return MatrixCopyTraits(self.name, self.num_matrices, self.transpose, self.thr_id, *layouts)
 

@@ -303,5 +303,5 @@ class TiledMMA:
 
 def _is_tiler(tiler: object) -> bool:
     if isinstance(tiler, tuple):
-        return all(map(_is_tiler, tiler))
+        return all(isinstance(part, (int, tuple)) and _is_tiler(part) for part in tiler)
     return tiler is None or isinstance(tiler, (int, Layout))

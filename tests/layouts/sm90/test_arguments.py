@@ -57,6 +57,9 @@ CASES = {
     ),
     r"TiledMMA: permutation_mnk\[2\] must be": lambda: sm90.TiledMMA(TRAITS, permutation_mnk=(None, None, [16])),
     r"TiledMMA: permutation_mnk\[0\] must be": lambda: sm90.TiledMMA(TRAITS, permutation_mnk=(64.0, None, None)),
+    r"TiledMMA: permutation_mnk\[0\] must be an int, a shape": lambda: sm90.TiledMMA(
+        TRAITS, permutation_mnk=((None, 64), None, None)
+    ),
     r"thrfrg_A: layout must be a Layout or a ComposedLayout, got 'x'": lambda: MMA.thrfrg_A("x"),
     r"thrfrg_C: layout must be a Layout or a ComposedLayout, got \(64, 64\)": lambda: MMA.thrfrg_C((64, 64)),
     r"partition_B: layout must be a Layout or a ComposedLayout": lambda: MMA.partition_B(64, 0),
@@ -106,12 +109,17 @@ def test_integers_of_other_types_are_ints():
             r"shape_mn_k must be two extents >= 1, MN and K, got \(64,\)",
         ),
         (lambda: sm90.GmmaDescriptor(0, 0, 0, shape_mn_k=(64, 0)), r"shape_mn_k must be two extents >= 1"),
+        (
+            lambda: MMA.descriptors_A(make_identity_layout((64, 64)), major="K"),
+            r"descriptors_A\(.*\): a layout in shared memory must have integer strides, got \(1@0,1@1\)",
+        ),
+        (lambda: sm90.ldmatrix_traits(4).in_elements(12), r"in_elements\(12\): bits must divide the 128 bits"),
         (lambda: DESCRIPTOR.address(0, 0, bits=0), "bits must divide"),
         (lambda: DESCRIPTOR.address(0, 0, major=""), "major must be 'MN' or 'K', got ''"),
         (lambda: DESCRIPTOR.element_addresses((8,)), "shape_mn_k must be two extents >= 1"),
         (
             lambda: sm90.make_gmma_desc(make_identity_layout((64, 16)), major="K", bits=16, start_address=0),
-            "K must be the contiguous mode",
+            "must have integer strides",
         ),
     ],
 )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cutepy.layouts import ComposedLayout, Layout, LayoutError, SmemPtr, Swizzle, size, sm90
+from cutepy.layouts import ComposedLayout, E, Layout, LayoutError, SmemPtr, Swizzle, size, sm90
 from cutepy.layouts.sm90.arch import MAJORS, SWIZZLE_MODES, pattern_bytes, span_bytes
 from cutepy.layouts.sm90.gmma import byte_swizzle, element_swizzle, split_swizzle
 
@@ -83,6 +83,8 @@ def test_a_layout_comes_apart(layout, mode, offset, address):
         (ComposedLayout(Swizzle(3, 4, 3), SmemPtr(8), TILE), "to 8-bit elements, not 16-bit"),
         (ComposedLayout(Swizzle(3, 4, 3), (0, 0), TILE), "offset must be an int or a smem pointer"),
         (ComposedLayout(Layout(8), 0, TILE), "one swizzle over one plain layout"),
+        (Layout((8, 64), (E(0), E(1))), r"must have integer strides, got \(1@0,1@1\)"),
+        (ComposedLayout(Swizzle(3, 4, 3), 0, Layout((8, 64), (1, E(1)))), "must have integer strides"),
         (7, "need a Layout or ComposedLayout, got int"),
     ],
 )
