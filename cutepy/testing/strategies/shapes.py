@@ -38,10 +38,12 @@ def _depth(t: IntTuple) -> int:
 
 
 def fill(profile: IntTuple, leaves: Iterator[Any]) -> IntTuple:
+    """Put `leaves` at the leaves of `profile`, left to right."""
     return tuple(fill(mode, leaves) for mode in profile) if isinstance(profile, tuple) else next(leaves)
 
 
 def leaves_of(t: IntTuple) -> list[Any]:
+    """Return the leaves of `t`, by itself: what draws operands of the algebra does not call it."""
     return [leaf for mode in t for leaf in leaves_of(mode)] if isinstance(t, tuple) else [t]
 
 
@@ -53,6 +55,7 @@ def _nestings(leaves: int, max_rank: int, max_depth: int) -> st.SearchStrategy[I
 
 
 def nested_layout(draw: st.DrawFn, leaves: Sequence[tuple[int, Any]], max_rank: int, max_depth: int) -> Layout:
+    """Draw a nesting for (extent, stride) leaves."""
     profile = draw(_nestings(len(leaves), max_rank, max_depth))
     return Layout(fill(profile, iter([s for s, _ in leaves])), fill(profile, iter([d for _, d in leaves])))
 
