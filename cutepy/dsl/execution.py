@@ -10,87 +10,18 @@ While `executing_on` is active, a few methods of the DSL are wrapped; they are r
 from __future__ import annotations
 
 import ctypes
-import re
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
+from cutepy.dsl.host_calls import Backend as Backend, HostCalls, LaunchRequest as LaunchRequest
 from cutepy.dsl.version import require
 
 _ARCHITECTURE = "sm_90a"
-_CLUSTER, _COOPERATIVE, _PROGRAMMATIC = 4, 2, 6
-_ATTRIBUTE_BYTES = 72
-_LAUNCH_FAILED = 719
-_NOT_SUPPORTED = 801
-
-# cudaDeviceAttr -> what an H200 answers: threads, shared memory (default, reserved, opt-in, per SM), SMs, capability.
-_DEVICE_ATTRIBUTES = {
-    1: 1024,
-    8: 49152,
-    10: 32,
-    16: 132,
-    39: 2048,
-    75: 9,
-    76: 0,
-    81: 233472,
-    95: 1,
-    97: 232448,
-    106: 32,
-    111: 1024,
-    120: 1,
-}
-
-
-@dataclass(frozen=True)
-class LaunchRequest:
-    """One kernel launch, as the host code asked for it.
-
-    Attributes
-    ----------
-    kernel : str
-        Name of the entry function.
-    ptx : str
-        The module that defines it.
-    grid, block, cluster : (int, int, int)
-        Extents; a cluster of (1, 1, 1) where the launch has no such attribute.
-    dynamic_smem_bytes : int
-        Dynamic shared memory.
-    cooperative : bool
-        Whether all CTAs must be resident at once.
-    stream : int
-        Handle of the stream.
-    parameters : int
-        Address of the array of pointers to parameters; valid during the call only.
-    """
-
-    kernel: str
-    ptx: str = field(repr=False)
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    cluster: tuple[int, int, int]
-    dynamic_smem_bytes: int
-    cooperative: bool
-    stream: int
-    parameters: int = field(repr=False)
-
-    def parameter(self, index: int, size_bytes: int) -> bytes:
-        """Copy the bytes of a parameter."""
-        pointer = ctypes.c_void_p.from_address(self.parameters + 8 * index).value
-        return ctypes.string_at(pointer or 0, size_bytes)
-
-
-class Backend(Protocol):
-    """What takes the place of the GPU."""
-
-    def launch(self, request: LaunchRequest) -> None:
-        """Run a kernel; what it raises ends the host function and reaches the caller."""
-
-    def adopt(self, tensor: object) -> None:
-        """Learn of a tensor that was passed to a compiled function."""
 
 
 class NoPtxError(RuntimeError):
@@ -360,21 +291,12 @@ def _kept_ptx(function: Any) -> str | None:  # noqa: ANN401
 class _HostProgram:
     """The host code of one compiled function, in an engine whose CUDA calls are served here."""
 
-    _C_TYPES: ClassVar[dict[str, Any]] = {"ptr": ctypes.c_void_p, "i32": ctypes.c_int32, "i64": ctypes.c_int64}
-
     def __init__(self, module: Any, entry: str, ptx: str) -> None:  # noqa: ANN401
-        self._ptx = ptx
-        self._backend: Backend | None = None
-        self._failure: BaseException | None = None
-        self._names: dict[int, str] = {}
+        self._calls = HostCalls(ptx)
         engine = require("cutlass._mlir.execution_engine").ExecutionEngine(module, opt_level=2, shared_libs=[])
         self._engine = engine
-        self._callbacks = []
-        for name, signature in _undefined_functions(module):
-            handler = getattr(self, name, None)
-            types = [self._C_TYPES[t] for t in signature]
-            callback = ctypes.CFUNCTYPE(ctypes.c_int32, *types)(self._guard(name, handler))
-            self._callbacks.append(callback)
+        self._callbacks = self._calls.callbacks(_undefined_functions(module))
+        for name, callback in self._callbacks.items():
             engine.raw_register_runtime(name, ctypes.cast(callback, ctypes.c_void_p))
         self._library = ctypes.c_void_p()
         self._load(engine)
@@ -392,7 +314,7 @@ class _HostProgram:
             if address:
                 packed = (ctypes.c_void_p * len(arguments))(*arguments)
                 ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)(ctypes.cast(packed, ctypes.c_void_p))
-                self._check(error.value)
+                self._calls.check(error.value)
 
     def run(self, exe_args: Sequence[Any], backend: Backend) -> int:
         """Call the host function with the DSL's own packed arguments."""
@@ -404,106 +326,9 @@ class _HostProgram:
                 "pass what it was compiled for: None stays None, and constants stay constants"
             )
         packed = (ctypes.c_void_p * (len(addresses) + 1))(*addresses, ctypes.addressof(result))
-        self._backend = backend
-        try:
+        with self._calls.launching_on(backend):
             self._entry(packed)
-        finally:
-            self._backend = None
-        self._check(result.value)
-        return 0
-
-    def _check(self, code: int) -> None:
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
-        if code:
-            raise RuntimeError(f"the host code of a compiled function returned CUDA error {code}")
-
-    def _guard(self, name: str, handler: Callable[..., int] | None) -> Callable[..., int]:
-        def serve(*args: Any) -> int:  # noqa: ANN401
-            try:
-                if handler is None:
-                    raise NotImplementedError(f"the host code calls {name}, which the simulator does not serve")
-                return handler(*args)
-            except BaseException as error:  # crosses C frames, so it is kept and raised again by _check
-                self._failure = self._failure or error
-                return _LAUNCH_FAILED
-
-        return serve
-
-    # The functions of the DSL's runtime, by its names for them.
-
-    def _cudaLibraryLoadData(self, library: int, *_: object) -> int:
-        ctypes.c_uint64.from_address(library).value = 1
-        return 0
-
-    def _cudaLibraryGetKernel(self, kernel: int, library: int, name: int) -> int:
-        handle = 0x1000 + 16 * len(self._names)
-        self._names[handle] = ctypes.string_at(name).decode()
-        ctypes.c_uint64.from_address(kernel).value = handle
-        return 0
-
-    def _cudaDeviceGetAttribute(self, value: int, attribute: int, device: int) -> int:
-        if attribute not in _DEVICE_ATTRIBUTES:
-            raise NotImplementedError(f"the host code asks for device attribute {attribute}, which is not served")
-        ctypes.c_int32.from_address(value).value = _DEVICE_ATTRIBUTES[attribute]
-        return 0
-
-    def _cudaGetDevice(self, device: int) -> int:
-        ctypes.c_int32.from_address(device).value = 0
-        return 0
-
-    def _cudaKernelSetAttributeForDevice(self, *_: object) -> int:
-        return 0
-
-    def _cuKernelGetAttribute(self, value: int, *_: object) -> int:
-        # Asked for the static shared memory, to which the host code adds the dynamic; the simulator checks their sum.
-        ctypes.c_int32.from_address(value).value = 0
-        return 0
-
-    def _cudaFuncSetAttribute(self, *_: object) -> int:
-        return 0
-
-    def _cudaOccupancyMaxActiveBlocksPerMultiprocessor(self, blocks: int, *_: object) -> int:
-        ctypes.c_int32.from_address(blocks).value = 1
-        return 0
-
-    def _cudaLaunchKernel(
-        self, kernel: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, params: int, smem: int, stream: int
-    ) -> int:
-        return self._launch(kernel, (gx, gy, gz), (bx, by, bz), smem, stream, {}, params)
-
-    def _cudaLaunchKernelEx(self, config: int, kernel: int, params: int) -> int:
-        extents = (ctypes.c_int32 * 6).from_address(config)
-        smem = ctypes.c_int64.from_address(config + 24).value
-        stream = ctypes.c_uint64.from_address(config + 32).value
-        attributes = ctypes.c_uint64.from_address(config + 40).value
-        count = ctypes.c_int32.from_address(config + 48).value
-        values = {}
-        for index in range(count):
-            address = attributes + _ATTRIBUTE_BYTES * index
-            identity = ctypes.c_int32.from_address(address).value
-            values[identity] = tuple((ctypes.c_int32 * 3).from_address(address + 8))
-        x = tuple(extents)
-        return self._launch(kernel, (x[0], x[1], x[2]), (x[3], x[4], x[5]), smem, stream, values, params)
-
-    def _launch(
-        self,
-        kernel: int,
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
-        smem: int,
-        stream: int | None,
-        attributes: dict[int, tuple[int, ...]],
-        params: int,
-    ) -> int:
-        assert self._backend is not None
-        cx, cy, cz = attributes.get(_CLUSTER, (1, 1, 1))
-        cooperative = bool(attributes.get(_COOPERATIVE, (0,))[0])
-        name = self._names[kernel]
-        self._backend.launch(
-            LaunchRequest(name, self._ptx, grid, block, (cx, cy, cz), smem, cooperative, stream or 0, params or 0)
-        )
+        self._calls.check(result.value)
         return 0
 
 
@@ -519,15 +344,10 @@ def _address(argument: Any) -> Any:  # noqa: ANN401
     return argument.value if isinstance(argument, ctypes.c_void_p) else argument
 
 
-def _undefined_functions(module: Any) -> list[tuple[str, list[str]]]:  # noqa: ANN401
-    """List the functions without a body, with their argument types; C's variadic printf is the process's own."""
-    found = []
+def _undefined_functions(module: Any) -> list[str]:  # noqa: ANN401
+    """List the functions of the DSL's runtime that are declared; C's own, such as printf, are the process's."""
+    declared = []
     for operation in module.body.operations:
-        if operation.name != "llvm.func" or len(operation.regions[0].blocks):
-            continue
-        name = operation.attributes["sym_name"].value
-        signature = str(operation.attributes["function_type"])
-        match = re.search(r"i32 \(([^.]*)\)>", signature)
-        if name.startswith("_cu") and match:
-            found.append((name, [part.strip() for part in match[1].split(",") if part.strip()]))
-    return found
+        if operation.name == "llvm.func" and not len(operation.regions[0].blocks):
+            declared.append(operation.attributes["sym_name"].value)
+    return [name for name in declared if name.startswith("_cu")]

@@ -1,0 +1,242 @@
+"""CUDA as compiled host code calls it, served in Python: a launch goes to a backend, the rest is answered.
+
+The DSL compiles a `@cute.jit` function's host code against a small runtime whose functions are CUDA's under a name with
+an underscore. Here each is answered as an H200 would, so that the real host code runs where no driver is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from cutepy.dsl.interrupts import Interrupts, interrupts_kept
+
+_CLUSTER, _COOPERATIVE = 4, 2
+_ATTRIBUTE_BYTES = 72
+_LAUNCH_FAILED = 719
+
+_P, _I, _L = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
+
+SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "_cudaLibraryLoadData": (_P, _P, _P, _P, _I, _P, _P, _I),
+    "_cudaLibraryGetKernel": (_P, _P, _P),
+    "_cudaDeviceGetAttribute": (_P, _I, _I),
+    "_cudaGetDevice": (_P,),
+    "_cudaSetDevice": (_I,),
+    "_cudaKernelSetAttributeForDevice": (_P, _I, _I, _I),
+    "_cuKernelGetAttribute": (_P, _I, _P, _I),
+    "_cudaFuncSetAttribute": (_P, _I, _I),
+    "_cudaOccupancyMaxActiveBlocksPerMultiprocessor": (_P, _P, _I, _L),
+    "_cudaLaunchKernel": (_P, _I, _I, _I, _I, _I, _I, _P, _L, _P),
+    "_cudaLaunchKernelEx": (_P, _P, _P),
+}
+"""The functions of the DSL's runtime that are served, with the types of their arguments; all return an int32."""
+
+# cudaDeviceAttr -> what an H200 answers: threads, shared memory (default, reserved, opt-in, per SM), SMs, capability.
+_DEVICE_ATTRIBUTES = {
+    1: 1024,
+    8: 49152,
+    10: 32,
+    16: 132,
+    39: 2048,
+    75: 9,
+    76: 0,
+    81: 233472,
+    95: 1,
+    97: 232448,
+    106: 32,
+    111: 1024,
+    120: 1,
+}
+
+
+@dataclass(frozen=True)
+class LaunchRequest:
+    """One kernel launch, as the host code asked for it.
+
+    Attributes
+    ----------
+    kernel : str
+        Name of the entry function.
+    ptx : str
+        The module that defines it.
+    grid, block, cluster : (int, int, int)
+        Extents; a cluster of (1, 1, 1) where the launch has no such attribute.
+    dynamic_smem_bytes : int
+        Dynamic shared memory.
+    cooperative : bool
+        Whether all CTAs must be resident at once.
+    stream : int
+        Handle of the stream.
+    parameters : int
+        Address of the array of pointers to parameters; valid during the call only.
+    """
+
+    kernel: str
+    ptx: str = field(repr=False)
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    dynamic_smem_bytes: int
+    cooperative: bool
+    stream: int
+    parameters: int = field(repr=False)
+
+    def parameter(self, index: int, size_bytes: int) -> bytes:
+        """Copy the bytes of a parameter."""
+        pointer = ctypes.c_void_p.from_address(self.parameters + 8 * index).value
+        return ctypes.string_at(pointer or 0, size_bytes)
+
+
+class Backend(Protocol):
+    """What takes the place of the GPU."""
+
+    def launch(self, request: LaunchRequest) -> None:
+        """Run a kernel; what it raises ends the host function and reaches the caller."""
+
+    def adopt(self, tensor: object) -> None:
+        """Learn of a tensor that was passed to a compiled function."""
+
+
+def serve(calls: HostCalls, name: str, handler: Callable[..., int] | None, *arguments: Any) -> int:  # noqa: ANN401
+    """Serve a call of the host code: what it raises crosses C frames, so it is kept, and raised again by `check`."""
+    try:
+        return calls.answer(name, handler, arguments)
+    except BaseException as error:
+        calls.note(error)
+        return _LAUNCH_FAILED
+
+
+class HostCalls:
+    """The runtime of one compiled function, whose kernels are those of `ptx`.
+
+    An exception can't cross the host code's C frames: a served function notes it and returns an error, which the host
+    code hands on, and `check` raises it again.
+    """
+
+    def __init__(self, ptx: str) -> None:
+        self._ptx = ptx
+        self._backend: Backend | None = None
+        self._failure: BaseException | None = None
+        self._interrupts = Interrupts(lambda number, frame: None)
+        self._names: dict[int, str] = {}
+
+    def callbacks(self, names: Iterable[str]) -> dict[str, Any]:
+        """Make a C function for each name; one that is not served fails by name when it is called."""
+        made = {}
+        for name in names:
+            prototype = ctypes.CFUNCTYPE(ctypes.c_int32, *SIGNATURES.get(name, ()))
+            handler = getattr(self, name) if name in SIGNATURES else None
+            made[name] = prototype(partial(serve, self, name, handler))
+        return made
+
+    @contextmanager
+    def launching_on(self, backend: Backend) -> Iterator[None]:
+        """Send the launches to a backend meanwhile."""
+        previous, self._backend = self._backend, backend
+        try:
+            with interrupts_kept(serve.__code__) as self._interrupts:
+                yield
+        finally:
+            self._backend = previous
+
+    def check(self, code: int) -> None:
+        """Raise what a served function raised, or what an error code says."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        if code:
+            raise RuntimeError(f"the host code of a compiled function returned CUDA error {code}")
+
+    def answer(self, name: str, handler: Callable[..., int] | None, arguments: tuple[Any, ...]) -> int:
+        """Serve one call; raises what its handler raises, and an interrupt that came since the last."""
+        self._interrupts.deliver()
+        if handler is None:
+            raise NotImplementedError(f"the host code calls {name}, which the simulator does not serve")
+        return handler(*arguments)
+
+    def note(self, failure: BaseException) -> None:
+        """Keep the first failure of a call of the host code, for `check`."""
+        self._failure = self._failure or failure
+
+    # The functions of the DSL's runtime, by its names for them.
+
+    def _cudaLibraryLoadData(self, library: int, *_: object) -> int:
+        ctypes.c_uint64.from_address(library).value = 1
+        return 0
+
+    def _cudaLibraryGetKernel(self, kernel: int, library: int, name: int) -> int:
+        handle = 0x1000 + 16 * len(self._names)
+        self._names[handle] = ctypes.string_at(name).decode()
+        ctypes.c_uint64.from_address(kernel).value = handle
+        return 0
+
+    def _cudaDeviceGetAttribute(self, value: int, attribute: int, device: int) -> int:
+        if attribute not in _DEVICE_ATTRIBUTES:
+            raise NotImplementedError(f"the host code asks for device attribute {attribute}, which is not served")
+        ctypes.c_int32.from_address(value).value = _DEVICE_ATTRIBUTES[attribute]
+        return 0
+
+    def _cudaGetDevice(self, device: int) -> int:
+        ctypes.c_int32.from_address(device).value = 0
+        return 0
+
+    def _cudaSetDevice(self, device: int) -> int:
+        return 0
+
+    def _cudaKernelSetAttributeForDevice(self, *_: object) -> int:
+        return 0
+
+    def _cuKernelGetAttribute(self, value: int, *_: object) -> int:
+        # Asked for the static shared memory, to which the host code adds the dynamic; the simulator checks their sum.
+        ctypes.c_int32.from_address(value).value = 0
+        return 0
+
+    def _cudaFuncSetAttribute(self, *_: object) -> int:
+        return 0
+
+    def _cudaOccupancyMaxActiveBlocksPerMultiprocessor(self, blocks: int, *_: object) -> int:
+        ctypes.c_int32.from_address(blocks).value = 1
+        return 0
+
+    def _cudaLaunchKernel(
+        self, kernel: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, params: int, smem: int, stream: int
+    ) -> int:
+        return self._launch(kernel, (gx, gy, gz), (bx, by, bz), smem, stream, {}, params)
+
+    def _cudaLaunchKernelEx(self, config: int, kernel: int, params: int) -> int:
+        extents = (ctypes.c_int32 * 6).from_address(config)
+        smem = ctypes.c_int64.from_address(config + 24).value
+        stream = ctypes.c_uint64.from_address(config + 32).value
+        attributes = ctypes.c_uint64.from_address(config + 40).value
+        count = ctypes.c_int32.from_address(config + 48).value
+        values = {}
+        for index in range(count):
+            address = attributes + _ATTRIBUTE_BYTES * index
+            identity = ctypes.c_int32.from_address(address).value
+            values[identity] = tuple((ctypes.c_int32 * 3).from_address(address + 8))
+        x = tuple(extents)
+        return self._launch(kernel, (x[0], x[1], x[2]), (x[3], x[4], x[5]), smem, stream, values, params)
+
+    def _launch(
+        self,
+        kernel: int,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        smem: int,
+        stream: int | None,
+        attributes: dict[int, tuple[int, ...]],
+        params: int,
+    ) -> int:
+        assert self._backend is not None
+        cx, cy, cz = attributes.get(_CLUSTER, (1, 1, 1))
+        cooperative = bool(attributes.get(_COOPERATIVE, (0,))[0])
+        name = self._names[kernel]
+        self._backend.launch(
+            LaunchRequest(name, self._ptx, grid, block, (cx, cy, cz), smem, cooperative, stream or 0, params or 0)
+        )
+        return 0
