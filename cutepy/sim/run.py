@@ -219,8 +219,10 @@ class Run:
         try:
             for blocks in _waves(launch):
                 self._machine = machine
-                machine.run(blocks)
-                self._keep(machine)
+                try:
+                    machine.run(blocks)
+                finally:
+                    self._keep(machine)
         finally:
             self._machine = None
             launch.seconds = time.perf_counter() - start
@@ -229,7 +231,7 @@ class Run:
             launch.printf = "".join(machine.printing.text)
 
     def _keep(self, machine: Machine) -> None:
-        """Keep the shared memory of CTAs that have ended."""
+        """Keep the shared memory of CTAs that have ended, or were stopped."""
         if not self._inspect:
             self._shared.clear()
         self._shared.append(SharedMemory.of(machine, len(self.launches) - 1))

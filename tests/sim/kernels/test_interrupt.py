@@ -1,0 +1,145 @@
+"""Ctrl-C stops a simulated launch, wherever it comes, and leaves everything usable."""
+
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import cutlass
+import cutlass.cute as cute
+import cutlass.memory
+import numpy as np
+import pytest
+
+import cutepy
+from cutepy.dsl import execution, host_calls
+from cutepy.sim import Observer
+
+pytestmark = pytest.mark.dsl
+
+
+@cute.kernel
+def count_device(a: cute.Tensor, times: cutlass.Int32):
+    smem = cutlass.memory.SmemAllocator().allocate_tensor(cutlass.Int32, cute.make_layout(32), 16)
+    tid = cute.arch.thread_idx()[0]
+    smem[tid] = tid + 7
+    for _ in range(times):
+        a[tid] = a[tid] + 1
+        cute.arch.sync_threads()  # so that each step loads and stores
+
+
+@cute.jit
+def count(a: cute.Tensor, times: cutlass.Int32):
+    count_device(a, times).launch(grid=(1, 1, 1), block=(32, 1, 1))
+    count_device(a, times).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+class Interrupting(Observer):
+    """Press Ctrl-C at the nth access to global memory."""
+
+    def __init__(self, at):
+        self.accesses, self._at = 0, at
+
+    def on_access(self, access):
+        if access.space == "global":
+            self.accesses += 1
+            if self.accesses == self._at:
+                signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_ends_the_call_and_what_ran_can_be_seen():
+    a = np.zeros(32, np.int32)
+    before = signal.getsignal(signal.SIGINT)
+    observer = Interrupting(11)
+    with cutepy.simulate(observers=[observer]) as run:
+        with pytest.raises(KeyboardInterrupt):
+            count(a, 100)
+        assert signal.getsignal(signal.SIGINT) is before
+        (launch,) = run.launches  # the second was not begun
+        assert observer.accesses == 11
+        np.testing.assert_array_equal(a, 5)
+        np.testing.assert_array_equal(run.smem(dtype="int32")[:32], np.arange(32) + 7)
+        assert launch.seconds > 0
+        assert launch.instructions["ld"] >= 5
+        assert run.instructions == launch.instructions
+        count(a, 1)
+        assert len(run.launches) == 3
+    assert execution.active_backend() is None
+    with cutepy.simulate() as run:
+        count(a, 1)
+    np.testing.assert_array_equal(a, 9)
+
+
+def test_ctrl_c_between_two_launches_of_a_host_function(monkeypatch):
+    """It comes in the frame that C code calls, where raising it would lose it."""
+    a = np.zeros(32, np.int32)
+    with cutepy.simulate() as run:
+        count(a, 1)
+        serve = host_calls.serve
+        calls = []
+
+        def interrupted(*args):
+            answer = serve(*args)
+            calls.append(args[1])
+            if calls.count("_cudaLaunchKernelEx") == 1 and calls[-1] == "_cudaLaunchKernelEx":
+                signal.raise_signal(signal.SIGINT)
+            return answer
+
+        monkeypatch.setattr(host_calls, "serve", interrupted)
+        execution._programs.clear()
+        with pytest.raises(KeyboardInterrupt):
+            count(a, 1)
+        assert len(run.launches) == 3
+
+
+SCRIPT = """
+import sys
+import cutlass, cutlass.cute as cute, numpy as np
+import cutepy
+from cutepy.dsl.execution import active_backend
+
+
+@cute.kernel
+def forever(a: cute.Tensor):
+    while a[0] >= 0:
+        a[0] = a[0] + 1
+        cute.arch.sync_threads()
+
+
+@cute.jit
+def host(a: cute.Tensor, once: cutlass.Constexpr):
+    forever(a).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+a = np.zeros(1, np.int64)
+try:
+    with cutepy.simulate() as run:
+        print("ready", flush=True)
+        host(a, False)
+except KeyboardInterrupt:
+    assert active_backend() is None
+    (launch,) = run.launches
+    print("stopped", int(a[0]) > 0, launch.instructions["st"] > 0, flush=True)
+with cutepy.simulate() as run:
+    a[0] = -1
+    host(a, False)
+print("again", len(run.launches), flush=True)
+"""
+
+
+def test_a_real_signal_stops_a_kernel_that_runs_for_ever(tmp_path):
+    (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPT))
+    process = subprocess.Popen(
+        [sys.executable, str(tmp_path / "script.py")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(4)  # compiling takes part of it; wherever it is, it stops
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert output.split("\n")[:2] == ["stopped True True", "again 1"], errors
+    assert errors == ""
