@@ -1,0 +1,143 @@
+"""TVM-FFI's packed calling convention, by which compiled host code takes its arguments.
+
+Every argument is a 16-byte tagged value; a tensor is a pointer to a `DLTensor`. The compiled code checks types, extents,
+strides, alignment and devices itself, reads what it needs, and launches. On a GPU the package `tvm_ffi` makes the
+values, in C; here they are made in Python, for the simulator and for tests.
+
+References: tvm-ffi's `c_api.h` (`TVMFFIAny`, `TVMFFISafeCallType`) and DLPack's `dlpack.h`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+_NONE, _INT, _BOOL, _FLOAT, _TENSOR = 0, 1, 2, 3, 7
+CUDA = 2
+"""The device type of CUDA in DLPack."""
+
+
+class _Any(ctypes.Structure):
+    _fields_ = (("kind", ctypes.c_int32), ("padding", ctypes.c_uint32), ("value", ctypes.c_uint64))
+
+
+class _Device(ctypes.Structure):
+    _fields_ = (("kind", ctypes.c_int32), ("index", ctypes.c_int32))
+
+
+class _DataType(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device", _Device),
+        ("rank", ctypes.c_int32),
+        ("dtype", _DataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5, "bool": 6}
+_FLOAT8 = {
+    "float8_e4m3fn": (10, 8),
+    "float8_e4m3fnuz": (11, 8),
+    "float8_e5m2": (12, 8),
+    "float8_e5m2fnuz": (13, 8),
+    "float8_e8m0fnu": (14, 8),
+    "float4_e2m1fn_x2": (17, 4),
+}
+
+
+def dlpack_type(dtype: str) -> tuple[int, int]:
+    """Give DLPack's (code, bits) of an element type, by torch's or numpy's name for it.
+
+    Examples
+    --------
+    >>> dlpack_type("bfloat16"), dlpack_type("float8_e4m3fn"), dlpack_type("bool")
+    ((4, 16), (10, 8), (6, 8))
+    """
+    if dtype in _FLOAT8:
+        return _FLOAT8[dtype]
+    if dtype == "bool":
+        return _CODES["bool"], 8
+    name = dtype.rstrip("0123456789")
+    if name not in _CODES or name == dtype:
+        raise ValueError(f"dtype must be one that DLPack knows, such as float16 or int32, got {dtype!r}")
+    return _CODES[name], int(dtype[len(name) :])
+
+
+class TensorLike(Protocol):
+    """What is read of a tensor: torch's attributes, which numpy's arrays mostly have."""
+
+    @property
+    def shape(self) -> Sequence[int]: ...  # noqa: D102
+    @property
+    def dtype(self) -> Any: ...  # noqa: ANN401, D102
+
+
+class PackedArguments:
+    """Arguments in the packed form, alive as long as this object.
+
+    Parameters
+    ----------
+    arguments : sequence
+        None, bool, int, float, torch tensors and numpy arrays. A tensor is described as one on CUDA device 0, wherever
+        it is, so that host code compiled for a GPU takes it.
+
+    Raises
+    ------
+    TypeError
+        If an argument is none of these.
+    """
+
+    def __init__(self, arguments: Sequence[object]) -> None:
+        self._tensors: list[_Tensor] = []
+        self._keep: list[object] = []
+        self.count = len(arguments)
+        self.values = (_Any * max(self.count, 1))(*map(self._packed, arguments))
+
+    def _packed(self, argument: object) -> _Any:
+        if argument is None:
+            return _Any(_NONE, 0, 0)
+        if isinstance(argument, bool):
+            return _Any(_BOOL, 0, int(argument))
+        if isinstance(argument, int):
+            return _Any(_INT, 0, argument & 0xFFFFFFFFFFFFFFFF)
+        if isinstance(argument, float):
+            return _Any(_FLOAT, 0, ctypes.c_uint64.from_buffer(ctypes.c_double(argument)).value)
+        if hasattr(argument, "shape") and hasattr(argument, "dtype"):
+            return _Any(_TENSOR, 0, ctypes.addressof(self._described(argument)))
+        raise TypeError(
+            f"an argument must be a tensor, an array, a number or None, got {type(argument).__name__}; "
+            "tuples of tensors are not simulated from compiled functions: call the @cute.jit function itself"
+        )
+
+    def _described(self, tensor: Any) -> _Tensor:  # noqa: ANN401
+        code, bits = dlpack_type(str(tensor.dtype).removeprefix("torch."))
+        shape = tuple(tensor.shape)
+        if hasattr(tensor, "data_ptr"):
+            address, strides = tensor.data_ptr(), tensor.stride()
+        else:
+            address = tensor.__array_interface__["data"][0]
+            strides = tuple(stride // tensor.itemsize for stride in tensor.strides)
+        extents = (ctypes.c_int64 * max(len(shape), 1))(*shape)
+        steps = (ctypes.c_int64 * max(len(shape), 1))(*strides)
+        made = _Tensor(address, _Device(CUDA, 0), len(shape), _DataType(code, bits, 1), extents, steps, 0)
+        self._tensors.append(made)
+        self._keep += [extents, steps, tensor]
+        return made
+
+
+ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)
+"""A compiled entry: (handle, arguments, count, result) -> 0, or not 0 after it has set an error."""
+
+
+def call(address: int, arguments: PackedArguments) -> int:
+    """Call a compiled entry; gives what it returns."""
+    result = _Any()
+    return int(ENTRY(address)(None, ctypes.addressof(arguments.values), arguments.count, ctypes.addressof(result)))

@@ -1,0 +1,234 @@
+"""Compiled programs: all that is left of a `@cute.jit` function once it is compiled, and needs nothing of the DSL.
+
+A program is host code as a relocatable object with one symbol, its entry, and the PTX of its kernels, whose ELF image
+the object holds. The host code is for any x86-64, whatever machine compiled it. What a program is called with, on a GPU
+or in the simulator, is TVM-FFI's packed convention (`packed`); what it calls, the loader serves (`objects`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cutepy.dsl.host_calls import Backend, HostCalls
+from cutepy.dsl.objects import LoadedObject, undefined_symbols
+from cutepy.dsl.packed import PackedArguments, call
+from cutepy.dsl.version import require
+
+ARCH = "sm_90a"
+ENTRY_SYMBOL = "cutepy_entry"
+
+# In the text of the errors that the compiled checks raise: the name and parameters of the function.
+_SIGNATURE = re.compile(r"when calling: `\w*\((.*?)\)`")
+
+
+class CompilationError(RuntimeError):
+    """What the DSL compiled is not what was asked for."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled `@cute.jit` function.
+
+    Attributes
+    ----------
+    object : bytes
+        Relocatable ELF object for x86-64; it defines `entry` and nothing else.
+    entry : str
+        Symbol of the host function, in TVM-FFI's packed convention.
+    parameters : tuple of str
+        Names of what the entry takes, in order: constexpr parameters and streams are not among them.
+    ptx : str
+        The PTX of its kernels, with line information.
+    cubin : bytes
+        The kernels' ELF image, which `object` also holds.
+    seconds : mapping of str to float
+        What compilation spent: "compile" (trace to cubin) and "host" (host code to object).
+    """
+
+    object: bytes = field(repr=False)
+    entry: str
+    parameters: tuple[str, ...]
+    ptx: str = field(repr=False)
+    cubin: bytes = field(repr=False)
+    seconds: Mapping[str, float]
+
+
+def compile_program(
+    function: Callable[..., Any], arguments: Sequence[object], *, options: str = "", symbol: str = ENTRY_SYMBOL
+) -> Program:
+    """Compile a `@cute.jit` function for SM90a; needs no GPU.
+
+    Parameters
+    ----------
+    function : callable
+        A `@cute.jit` function, or an object whose `__call__` is one.
+    arguments : sequence
+        Example arguments as the DSL takes them: fake tensors, numbers, constexpr values, None, fake streams that use
+        TVM-FFI's environment.
+    options : str
+        More options for the DSL's compiler, such as "--opt-level 3".
+    symbol : str
+        What to call the entry, a C identifier.
+
+    Raises
+    ------
+    CompilationError
+        If the result can't be called in the packed convention.
+    """
+    cute = require("cutlass.cute", "compile")
+    require("tvm_ffi")
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="cutepy-") as folder:
+        kept = f"--keep-ptx --keep-cubin --generate-line-info --dump-dir={folder}"
+        compiled = cute.compile(function, *arguments, options=f"--gpu-arch={ARCH} --enable-tvm-ffi {kept} {options}")
+        ptx, cubin = _artifact(compiled.artifacts.PTX, folder, "ptx"), compiled.artifacts.CUBIN
+    traced = time.perf_counter()
+    module = compiled.ir_module
+    signature = _SIGNATURE.search(str(module))
+    if signature is None or not ptx:
+        raise CompilationError(
+            f"{function!r} was compiled to host code without a packed entry or without kernels; "
+            "a function to compile launches at least one kernel"
+        )
+    image = _host_object(module, f"__tvm_ffi_{compiled.function_name}", symbol)
+    spent = {"compile": traced - start, "host": time.perf_counter() - traced}
+    return Program(image, symbol, _parameter_names(signature[1]), ptx, cubin, spent)
+
+
+def _artifact(kept: Any, folder: str, suffix: str) -> str:  # noqa: ANN401
+    """Read a text that the compiler kept; some of its stages leave the file's name instead."""
+    text = kept.decode() if isinstance(kept, bytes) else str(kept or "")
+    if ".version" not in text:
+        files = sorted(Path(folder).rglob(f"*.{suffix}"))
+        text = "".join(file.read_text() for file in files)
+    return text.rstrip("\0")
+
+
+def _parameter_names(signature: str) -> tuple[str, ...]:
+    """Split "a: Tensor([n0, n1], float16), c: None" into names, at commas outside of brackets."""
+    names, depth, start = [], 0, 0
+    for n, letter in enumerate(signature + ","):
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == "," and depth == 0:
+            part = signature[start:n]
+            if part.strip():
+                names.append(part.partition(":")[0].strip())
+            start = n + 1
+    return tuple(names)
+
+
+def _host_object(module: Any, entry: str, symbol: str) -> bytes:  # noqa: ANN401
+    """Emit host code as an object with one symbol, for a CPU without extensions.
+
+    The compiler's default is the CPU it runs on: with AVX-512 there, a cached or shipped object would be an illegal
+    instruction elsewhere. Internal linkage lets any number of objects be linked into one library.
+    """
+    ir = require("cutlass._mlir.ir", "StringAttr", "Attribute")
+    export = require("cutlass._mlir._mlir_libs._cutlass_ir", "_aot_support")._aot_support.export_module_to_bytes
+    with module.context:
+        internal = ir.Attribute.parse("#llvm.linkage<internal>")
+        features = ir.Attribute.parse('#llvm.target_features<["+sse2"]>')
+        for operation in module.body.operations:
+            if operation.name != "llvm.func" or not len(operation.regions[0].blocks):
+                continue
+            operation.attributes["target_cpu"] = ir.StringAttr.get("x86-64")
+            operation.attributes["target_features"] = features
+            if operation.attributes["sym_name"].value == entry:
+                operation.attributes["sym_name"] = ir.StringAttr.get(symbol)
+            else:
+                operation.attributes["linkage"] = internal
+    image: bytes = export(module, format="o", opt_level=3, enable_pic=True)
+    return image
+
+
+class ServedProgram:
+    """A program loaded for a backend: its CUDA calls are answered here, and its launches sent on.
+
+    Parameters
+    ----------
+    program : Program
+        What to load.
+
+    Examples
+    --------
+    `ServedProgram(program)(backend, tensor, 3)` runs the host code with these arguments.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._calls = HostCalls(program.ptx)
+        self._error: tuple[str, str] = ("", "")
+        self._loaded = False
+        names = [name for name in undefined_symbols(program.object) if name.startswith("_cu")]
+        self._functions: dict[str, Any] = {**self._calls.callbacks(names), **self._environment()}
+        addresses = {name: ctypes.cast(f, ctypes.c_void_p).value or 0 for name, f in self._functions.items()}
+        self._object = LoadedObject(program.object, {**c_library(program.object), **addresses})
+        self._entry = self._object.addresses[program.entry]
+
+    def __call__(self, backend: Backend, *arguments: object) -> None:
+        """Run the host function; its launches go to the backend.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the compiled checks refuse an argument, in their words.
+        """
+        for argument in arguments:
+            if hasattr(argument, "__dlpack__"):
+                backend.adopt(argument)
+        with self._calls.launching_on(backend):
+            code = call(self._entry, PackedArguments(arguments))
+        self._calls.check(0)
+        kind, message = self._error
+        if code:
+            self._error = ("", "")
+            raise {"TypeError": TypeError, "ValueError": ValueError}.get(kind, RuntimeError)(message)
+
+    def _environment(self) -> dict[str, Any]:
+        """Serve TVM-FFI's and the DSL's own functions: errors, the stream, and loading the kernels once."""
+        pointer, integer = ctypes.c_void_p, ctypes.c_int32
+        load = ctypes.CFUNCTYPE(integer, pointer)
+        load_to_device = ctypes.CFUNCTYPE(integer, pointer, integer)
+
+        def raise_parts(kind: int, parts: int, count: int) -> None:
+            texts = (ctypes.c_char_p * count).from_address(parts)
+            self._error = (ctypes.string_at(kind).decode(), "".join(text.decode() for text in texts if text))
+
+        def raise_text(kind: int, text: int) -> None:
+            self._error = (ctypes.string_at(kind).decode(), ctypes.string_at(text).decode())
+
+        def raise_cuda(_: int, code: int) -> None:
+            self._error = ("RuntimeError", f"the host code of a compiled function returned CUDA error {code}")
+
+        def initialise(state: int, init: int, to_device: int, _: int) -> int:
+            if self._loaded:
+                return 0
+            code = load(init)(state) or load_to_device(to_device)(state, 0)
+            self._loaded = code == 0
+            return code
+
+        return {
+            "TVMFFIErrorSetRaisedFromCStr": ctypes.CFUNCTYPE(None, pointer, pointer)(raise_text),
+            "TVMFFIErrorSetRaisedFromCStrParts": ctypes.CFUNCTYPE(None, pointer, pointer, integer)(raise_parts),
+            "TVMFFIEnvGetStream": ctypes.CFUNCTYPE(pointer, integer, integer)(lambda kind, index: 0),
+            "CuteDSLRT_TVMFFISetRaisedCudaError": ctypes.CFUNCTYPE(None, pointer, integer)(raise_cuda),
+            "CuteDSLRT_TVMFFISetRaisedCudaLaunchError": ctypes.CFUNCTYPE(None, pointer, integer)(raise_cuda),
+            "cuda_dialect_init_library_once": ctypes.CFUNCTYPE(integer, *[pointer] * 4)(initialise),
+            "cuda_dialect_unload_library_once": ctypes.CFUNCTYPE(None, pointer)(lambda state: None),
+        }
+
+
+def c_library(image: bytes) -> dict[str, int]:
+    """Find the functions of the C library that an object uses, such as printf and memset, in this process."""
+    process = ctypes.CDLL(None)
+    found = {}
+    for name in undefined_symbols(image):
+        if not name.startswith(("_cu", "cu", "TVMFFI", "Cute")) and hasattr(process, name):
+            found[name] = ctypes.cast(getattr(process, name), ctypes.c_void_p).value or 0
+    return found
