@@ -36,6 +36,11 @@ def active_backend() -> Backend | None:
     return _active[-1] if _active else None
 
 
+def backends() -> list[Backend]:
+    """Give the list, always the same, whose last item is the active backend; empty for the GPU."""
+    return _active
+
+
 @contextmanager
 def executing_on(backend: Backend) -> Iterator[None]:
     """Send the launches of every compiled function to `backend`, and keep the PTX of what is compiled meanwhile.

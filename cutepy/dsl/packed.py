@@ -1,8 +1,8 @@
 """TVM-FFI's packed calling convention, by which compiled host code takes its arguments.
 
-Every argument is a 16-byte tagged value; a tensor is a pointer to a `DLTensor`. The compiled code checks types, extents,
-strides, alignment and devices itself, reads what it needs, and launches. On a GPU the package `tvm_ffi` makes the
-values, in C; here they are made in Python, for the simulator and for tests.
+Every argument is a 16-byte tagged value; a tensor is a pointer to a `DLTensor`. The compiled code checks types,
+extents, strides, alignment and devices itself, reads what it needs, and launches. On a GPU the package `tvm_ffi`
+makes the values, in C; here they are made in Python, for the simulator and for tests.
 
 References: tvm-ffi's `c_api.h` (`TVMFFIAny`, `TVMFFISafeCallType`) and DLPack's `dlpack.h`.
 """

@@ -61,7 +61,12 @@ class Program:
 
 
 def compile_program(
-    function: Callable[..., Any], arguments: Sequence[object], *, options: str = "", symbol: str = ENTRY_SYMBOL
+    function: Callable[..., Any],
+    arguments: Sequence[object],
+    named: Mapping[str, object] | None = None,
+    *,
+    options: str = "",
+    symbol: str = ENTRY_SYMBOL,
 ) -> Program:
     """Compile a `@cute.jit` function for SM90a; needs no GPU.
 
@@ -72,6 +77,8 @@ def compile_program(
     arguments : sequence
         Example arguments as the DSL takes them: fake tensors, numbers, constexpr values, None, fake streams that use
         TVM-FFI's environment.
+    named : mapping, optional
+        Arguments by name.
     options : str
         More options for the DSL's compiler, such as "--opt-level 3".
     symbol : str
@@ -87,7 +94,8 @@ def compile_program(
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="cutepy-") as folder:
         kept = f"--keep-ptx --keep-cubin --generate-line-info --dump-dir={folder}"
-        compiled = cute.compile(function, *arguments, options=f"--gpu-arch={ARCH} --enable-tvm-ffi {kept} {options}")
+        options = f"--gpu-arch={ARCH} --enable-tvm-ffi {kept} {options}"
+        compiled = cute.compile(function, *arguments, **(named or {}), options=options)
         ptx, cubin = _artifact(compiled.artifacts.PTX, folder, "ptx"), compiled.artifacts.CUBIN
     traced = time.perf_counter()
     module = compiled.ir_module
@@ -209,7 +217,7 @@ class ServedProgram:
         def initialise(state: int, init: int, to_device: int, _: int) -> int:
             if self._loaded:
                 return 0
-            code = load(init)(state) or load_to_device(to_device)(state, 0)
+            code = int(load(init)(state) or load_to_device(to_device)(state, 0))
             self._loaded = code == 0
             return code
 

@@ -1,0 +1,148 @@
+"""The parameters of a compiled function, and what is wrong with arguments that it refused.
+
+The compiled host code checks every call, in nanoseconds. The checks here run when it has refused one, and say so in
+terms of the caller: which argument, which dimension, and what it had to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cutepy.host.specs import TensorSpec, dtype_name, element_strides
+
+
+class ArgumentError(ValueError):
+    """An argument that a compiled function does not take."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What a compiled function takes in one place.
+
+    Attributes
+    ----------
+    name : str
+        As in the `@cute.jit` function.
+    kind : str
+        "tensor", "scalar", "none", or "tuple".
+    spec : TensorSpec or None
+        Of a tensor.
+    items : tuple of Parameter
+        Of a tuple.
+    """
+
+    name: str
+    kind: str
+    spec: TensorSpec | None = None
+    items: tuple[Parameter, ...] = ()
+
+    def __str__(self) -> str:
+        if self.kind == "tuple":
+            return f"{self.name}: ({', '.join(map(str, self.items))})"
+        return f"{self.name}: {self.spec if self.spec is not None else self.kind}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the parameter in JSON's types."""
+        items = [item.to_json() for item in self.items]
+        return {"name": self.name, "kind": self.kind, "spec": asdict(self.spec) if self.spec else None, "items": items}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Parameter:
+        """Read what `to_json` wrote."""
+        spec = TensorSpec(**data["spec"]) if data["spec"] else None
+        return cls(data["name"], data["kind"], spec, tuple(cls.from_json(item) for item in data["items"]))
+
+
+def check_arguments(function: str, parameters: Sequence[Parameter], arguments: Sequence[object]) -> None:
+    """Raise for the first argument that the parameters do not admit.
+
+    Raises
+    ------
+    TypeError
+        If there are too few or too many, or one is of another kind.
+    ArgumentError
+        If a tensor has another dtype, rank, extent, stride or alignment, or two disagree about a name.
+    """
+    if len(arguments) != len(parameters):
+        expected = ", ".join(map(str, parameters))
+        raise TypeError(f"{function} takes {len(parameters)} arguments ({expected}), got {len(arguments)}")
+    bound: dict[str, tuple[int, str]] = {}
+    device: tuple[str, object] | None = None
+    for name, parameter, argument in _flattened(parameters, arguments):
+        if parameter.kind == "none" and argument is not None:
+            raise TypeError(f"argument {name} must be None, as it was when compiled, got {type(argument).__name__}")
+        if parameter.kind == "scalar" and not isinstance(argument, (bool, int, float)):
+            raise TypeError(f"argument {name} must be a number, got {type(argument).__name__}")
+        if parameter.spec is not None:
+            _check_tensor(name, parameter.spec, argument, bound)
+            if hasattr(argument, "device"):
+                device = device or (name, argument.device)
+                if argument.device != device[1]:
+                    raise ArgumentError(
+                        f"argument {name}: must be on {device[1]} as argument {device[0]} is, got {argument.device}"
+                    )
+
+
+def _flattened(
+    parameters: Sequence[Parameter], arguments: Sequence[object], prefix: str = ""
+) -> Iterator[tuple[str, Parameter, object]]:
+    for parameter, argument in zip(parameters, arguments, strict=True):
+        name = prefix + parameter.name
+        if parameter.kind != "tuple":
+            yield name, parameter, argument
+            continue
+        if not isinstance(argument, (tuple, list)) or len(argument) != len(parameter.items):
+            raise TypeError(f"argument {name} must be a tuple of {len(parameter.items)}, got {argument!r}")
+        yield from _flattened(parameter.items, argument, name)
+
+
+def _check_tensor(name: str, spec: TensorSpec, tensor: Any, bound: dict[str, tuple[int, str]]) -> None:  # noqa: ANN401
+    if not hasattr(tensor, "shape") or not hasattr(tensor, "dtype"):
+        raise TypeError(f"argument {name} must be a tensor, {spec}, got {type(tensor).__name__}")
+    if dtype_name(tensor.dtype) != spec.dtype:
+        raise ArgumentError(f"argument {name}: dtype must be {spec.dtype}, got {dtype_name(tensor.dtype)}")
+    shape, strides = tuple(tensor.shape), element_strides(tensor)
+    if len(shape) != len(spec.shape):
+        raise ArgumentError(f"argument {name}: must have {len(spec.shape)} dimensions, {spec}, got shape {shape}")
+    for dimension, (extent, expected) in enumerate(zip(shape, spec.shape, strict=True)):
+        _check_value(name, f"dim {dimension}", extent, expected, spec, bound)
+    for dimension, (stride, wanted) in enumerate(zip(strides, _wanted_strides(spec, shape), strict=True)):
+        if shape[dimension] > 1:  # the stride of an extent of 1 is never used
+            _check_value(name, f"stride {dimension}", stride, wanted, spec, bound)
+    address = tensor.data_ptr() if hasattr(tensor, "data_ptr") else tensor.__array_interface__["data"][0]
+    if address % spec.align:
+        raise ArgumentError(
+            f"argument {name}: must start at a multiple of {spec.align} bytes, got address 0x{address:x}; "
+            "pass a copy, or compile for less with TensorSpec(..., align=)"
+        )
+
+
+def _wanted_strides(spec: TensorSpec, shape: Sequence[int]) -> Sequence[int | str]:
+    if spec.strides is not None:
+        return spec.strides
+    order = spec.stride_order or tuple(reversed(range(len(shape))))
+    strides, step = [0] * len(shape), 1
+    for place in range(len(shape)):
+        dimension = order.index(place)
+        strides[dimension] = step
+        step *= shape[dimension]
+    return strides
+
+
+def _check_value(
+    name: str, where: str, value: int, expected: int | str, spec: TensorSpec, bound: dict[str, tuple[int, str]]
+) -> None:
+    if isinstance(expected, int):
+        if value != expected:
+            raise ArgumentError(f"argument {name}: {where} is {value}, must be {expected}")
+        return
+    known, where_known = bound.setdefault(expected, (value, f"argument {name}, {where}"))
+    if known != value:
+        raise ArgumentError(f"argument {name}: {where} is {value}, must equal {expected} = {known} ({where_known})")
+    divisor = spec.divisibility.get(expected, 1)
+    if value % divisor:
+        raise ArgumentError(f"argument {name}: {where} is {value}, must be a multiple of {divisor} ({expected})")
+    if where.startswith("dim") and value >= 2**31:
+        raise ArgumentError(f"argument {name}: {where} is {value}, must be below 2**31, which 32-bit extents hold")

@@ -1,0 +1,173 @@
+"""`cutepy.compile`: from a `@cute.jit` function and examples of its arguments to a function that launches.
+
+What was compiled once is found again on disk, in later processes too, as long as nothing that went into it has changed:
+the function and all that it reaches (`fingerprint`), the descriptions of its arguments, the DSL, its options and its
+environment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cutepy.dsl.program import ARCH, Program, compile_program
+from cutepy.host import environment
+from cutepy.host.arguments import Parameter
+from cutepy.host.examples import Example, bind, constants, parameters, to_dsl
+from cutepy.host.fingerprint import Fingerprint, dsl_version, fingerprint
+from cutepy.host.function import Function
+from cutepy.host.store import Entry, default_store
+
+_FORMAT = 1
+"""Counts the changes of what an entry holds, and of how its key is made."""
+
+
+class WrongEntryError(RuntimeError):
+    """An entry of the cache is not for this machine's kind of GPU."""
+
+
+def compile(
+    function: Callable[..., Any],
+    *arguments: object,
+    options: str = "",
+    cache: bool | None = None,
+    **named: object,
+) -> Function:
+    """Compile a `@cute.jit` function for SM90a, or find it compiled; needs no GPU.
+
+    Parameters
+    ----------
+    function : callable
+        A `@cute.jit` function, or an object whose `__call__` is one.
+    *arguments, **named
+        An example of each argument: a `TensorSpec`; a tensor or array, which stands for its exact shape and strides; a
+        number, for a parameter that takes one at each call; None, for one that stays None; tuples of these; and the
+        values of `cutlass.Constexpr` parameters. A parameter for a stream needs none: launches go to the stream that
+        is current when they are made. (A host function without one launches on the default stream.)
+    options : str
+        Options for the DSL's compiler, such as "--opt-level 2".
+    cache : bool, optional
+        Whether to look on disk and keep the result there; as `CUTEPY_CACHE` says if not given.
+
+    Returns
+    -------
+    Function
+        Takes what is no constexpr value and no stream, in the order of the parameters.
+
+    Raises
+    ------
+    NotCacheable
+        If what the function is compiled from can't be told for sure: it reads the environment or a file, or captures a
+        value that has no content to compare. With `cache=False` it is compiled all the same.
+    TypeError
+        If the examples don't fit the function's parameters.
+
+    Examples
+    --------
+    >>> import cutepy
+    >>> matrix = cutepy.TensorSpec("float16", ("m", "k"), divisibility={"k": 8})
+    >>> f = cutepy.compile(my_function, matrix, matrix)  # doctest: +SKIP
+    >>> f(a, b)  # doctest: +SKIP
+    """
+    start = time.perf_counter()
+    examples = bind(function, arguments, named)
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    if not (environment.cache_enabled() if cache is None else cache):
+        entry = _build(function, name, examples, options, None)
+        return open_entry(entry, {"total": time.perf_counter() - start})
+    found = fingerprint(function, *constants(examples))
+    keyed = time.perf_counter()
+    key = entry_key(found.digest, parameters(examples.values()), options)
+    entry, built = default_store().get_or_build(key, lambda: _build(function, name, examples, options, found))
+    spent = {"fingerprint": keyed - start, "total": time.perf_counter() - start}
+    return open_entry(entry, spent if built else {**spent, "load": spent["total"] - spent["fingerprint"]})
+
+
+def entry_key(content: str, described: tuple[Parameter, ...], options: str) -> str:
+    """Make the name of an entry from all that decides what is compiled.
+
+    Parameters
+    ----------
+    content : str
+        Digest of the function and of all it reaches.
+    described : tuple of Parameter
+        What it is compiled for.
+    options : str
+        The compiler's options.
+    """
+    parts = {
+        "format": _FORMAT,
+        "content": content,
+        "parameters": [parameter.to_json() for parameter in described],
+        "options": options,
+        "arch": ARCH,
+        "dsl": dsl_version(),
+        "environment": environment.dsl_variables(),
+        "machine": platform.machine(),
+        "python": sys.version_info[:2],
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _build(
+    function: Callable[..., Any], name: str, examples: Mapping[str, Example], options: str, found: Fingerprint | None
+) -> Entry:
+    positional, by_name = to_dsl(examples)
+    program = compile_program(function, positional, by_name, options=options)
+    described = parameters(examples.values())
+    if program.parameters != tuple(parameter.name for parameter in described):
+        raise TypeError(
+            f"{name} was compiled to take ({', '.join(program.parameters)}) at each call, where the examples say "
+            f"({', '.join(parameter.name for parameter in described)}); annotate what is constant as cutlass.Constexpr"
+        )
+    return to_entry(name, program, described, options, found)
+
+
+def to_entry(
+    name: str, program: Program, described: tuple[Parameter, ...], options: str, found: Fingerprint | None
+) -> Entry:
+    """Put a program in the form in which it is kept."""
+    metadata = {
+        "function": name,
+        "arch": ARCH,
+        "dsl": dsl_version(),
+        "options": options,
+        "entry": program.entry,
+        "parameters": [parameter.to_json() for parameter in described],
+        "fingerprint": [list(part) for part in found.parts] if found else [],
+        "seconds": dict(program.seconds),
+        "created": time.time(),
+    }
+    return Entry(metadata, {"object": program.object, "ptx": program.ptx.encode(), "cubin": program.cubin})
+
+
+def open_entry(entry: Entry, spent: Mapping[str, float]) -> Function:
+    """Make a function of what was kept.
+
+    Raises
+    ------
+    WrongEntryError
+        If it was compiled for another architecture.
+    """
+    known = entry.metadata
+    if known["arch"] != ARCH:
+        raise WrongEntryError(
+            f"{known['function']} was compiled for {known['arch']}, and this version of cutepy runs {ARCH}; "
+            "remove the entry with `cutepy cache clear`"
+        )
+    described = tuple(map(Parameter.from_json, known["parameters"]))
+    names = tuple(parameter.name for parameter in described)
+    program = Program(
+        entry.sections["object"],
+        known["entry"],
+        names,
+        entry.sections["ptx"].decode(),
+        entry.sections["cubin"],
+        known["seconds"],
+    )
+    return Function(known["function"], program, described, {**known, "spent": dict(spent)})

@@ -1,0 +1,182 @@
+"""Programs on the GPU: CUDA under the names by which compiled host code calls it, and the kernels loaded.
+
+Launches go to the driver with no code of ours in between but four instructions; what happens once, such as loading the
+kernels and raising their limit of shared memory, is Python.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import mmap
+from functools import cache
+from typing import Any
+
+from cutepy.dsl.objects import LoadedObject, undefined_symbols
+from cutepy.dsl.program import Program, c_library
+
+_READ_EXECUTE = 1 | 4
+
+# x86-64 code. The driver's cuLaunchKernelEx has a fourth argument, `extra`, which must be null, and the host code gives
+# three: xor ecx, ecx; movabs rax, cuLaunchKernelEx; jmp rax. Kernels are loaded before the first call, so the check
+# that each call makes is answered at once: xor eax, eax; ret.
+_LAUNCH = b"\x31\xc9\x48\xb8%s\xff\xe0"
+_RETURN_0 = b"\x31\xc0\xc3"
+
+
+class CudaError(RuntimeError):
+    """A call of CUDA failed."""
+
+
+@cache
+def driver() -> ctypes.CDLL:
+    """Open CUDA's driver.
+
+    Raises
+    ------
+    CudaError
+        If this machine has none.
+    """
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise CudaError(
+            "a compiled function needs a GPU and its driver (libcuda.so.1), which this machine lacks; "
+            "run it on the CPU within `with cutepy.simulate():`"
+        ) from error
+
+
+@cache
+def runtime() -> ctypes.CDLL:
+    """Open CUDA's runtime: the one that torch has loaded, since a device is current in one runtime only."""
+    with open("/proc/self/maps") as maps:  # noqa: PTH123
+        loaded = {line.split(None, 5)[-1].strip() for line in maps if "libcudart" in line}
+    for path in [*sorted(loaded), "libcudart.so.13", "libcudart.so.12"]:
+        try:
+            return ctypes.CDLL(path)
+        except OSError:
+            continue
+    raise CudaError("CUDA's runtime (libcudart.so) must be loaded, and was not found; import torch first")
+
+
+def check(code: int, what: str) -> None:
+    """Raise if a call of the driver failed."""
+    if code:
+        raise CudaError(f"{what} failed with CUDA error {code} ({error_name(code)})")
+
+
+def error_name(code: int) -> str:
+    """Give CUDA's name of an error, and what it says of it."""
+    texts = []
+    for function in ("cuGetErrorName", "cuGetErrorString"):
+        text = ctypes.c_char_p()
+        getattr(driver(), function)(code, ctypes.byref(text))
+        texts.append(text.value.decode() if text.value else "unknown")
+    return ": ".join(texts)
+
+
+@cache
+def _code() -> mmap.mmap:
+    return mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+@cache
+def _stubs() -> dict[str, int]:
+    """Write the machine code above to memory; gives the address of each piece."""
+    launch = ctypes.cast(driver().cuLaunchKernelEx, ctypes.c_void_p).value or 0
+    pieces = {"launch": _LAUNCH % launch.to_bytes(8, "little"), "return 0": _RETURN_0}
+    memory, addresses, cursor = _code(), {}, 0
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    for name, piece in pieces.items():
+        memory[cursor : cursor + len(piece)] = piece
+        addresses[name] = base + cursor
+        cursor += 16 * (1 + len(piece) // 16)
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    if libc.mprotect(base, mmap.PAGESIZE, _READ_EXECUTE):
+        raise OSError(ctypes.get_errno(), "the system refused to make memory executable")
+    return addresses
+
+
+_P, _I = ctypes.c_void_p, ctypes.c_int32
+
+
+@cache
+def _callbacks() -> dict[str, Any]:
+    """Make the functions that are called seldom: setting limits, and raising errors."""
+
+    def set_attribute(kernel: int, attribute: int, value: int, device: int) -> int:
+        return int(driver().cuKernelSetAttribute(attribute, value, ctypes.c_void_p(kernel), device))
+
+    def raise_cuda(setter: int, code: int) -> None:
+        raise_parts = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, _I)(setter)
+        text = ctypes.c_char_p(f"CUDA error {code} ({error_name(code)})".encode())
+        raise_parts(b"RuntimeError", ctypes.addressof(text), 1)
+
+    def unload(_: int) -> None:
+        """Leave the kernels loaded: they may be running when the process ends."""
+
+    return {
+        "_cudaKernelSetAttributeForDevice": ctypes.CFUNCTYPE(_I, _P, _I, _I, _I)(set_attribute),
+        "CuteDSLRT_TVMFFISetRaisedCudaError": ctypes.CFUNCTYPE(None, _P, _I)(raise_cuda),
+        "CuteDSLRT_TVMFFISetRaisedCudaLaunchError": ctypes.CFUNCTYPE(None, _P, _I)(raise_cuda),
+        "cuda_dialect_unload_library_once": ctypes.CFUNCTYPE(None, _P)(unload),
+    }
+
+
+def _address(function: Any) -> int:  # noqa: ANN401
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def _symbol(name: str) -> int:
+    """Find what the host code calls by a name."""
+    if name in ("_cudaLaunchKernelEx", "_cudaLaunchKernelExC"):
+        return _stubs()["launch"]
+    if name == "cuda_dialect_init_library_once":
+        return _stubs()["return 0"]
+    if name in _callbacks():
+        return _address(_callbacks()[name])
+    if name.startswith("TVMFFI"):
+        return _address(getattr(_tvm_ffi(), name))
+    library, real = (runtime(), name[1:]) if name.startswith("_cuda") else (driver(), name[1:])
+    if name == "_cudaLibraryLoadData" or name == "_cudaLibraryGetKernel":
+        library, real = driver(), name.replace("_cuda", "cu")
+    if not hasattr(library, real):
+        raise CudaError(f"the host code calls {name}, and this machine's CUDA has no {real}")
+    return _address(getattr(library, real))
+
+
+@cache
+def _tvm_ffi() -> ctypes.CDLL:
+    import tvm_ffi.libinfo
+
+    return ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi())
+
+
+class CudaProgram:
+    """A program loaded for this process's GPUs.
+
+    Attributes
+    ----------
+    function : tvm_ffi.Function
+        Calls the program's entry: torch tensors on a GPU, numbers and None; launches on torch's current stream.
+    """
+
+    def __init__(self, program: Program, device: int) -> None:
+        import tvm_ffi
+
+        names = [n for n in undefined_symbols(program.object) if n.startswith(("_cu", "cu", "TVMFFI", "Cute"))]
+        self._object = LoadedObject(program.object, {**c_library(program.object), **{n: _symbol(n) for n in names}})
+        self._library = ctypes.c_void_p()
+        init = ctypes.CFUNCTYPE(_I, _P)(self._object.addresses["cuda_init"])
+        check(init(ctypes.addressof(self._library)), "loading the kernels")
+        self.devices: set[int] = set()
+        self.load(device)
+        entry = self._object.addresses[program.entry]
+        self.function = tvm_ffi.Function.__from_extern_c__(entry, keep_alive_object=self)
+
+    def load(self, device: int) -> None:
+        """Make the kernels ready on a device: their limits of shared memory and cluster size."""
+        load = ctypes.CFUNCTYPE(_I, _P, _I)(self._object.addresses["cuda_load_to_device"])
+        check(load(ctypes.addressof(self._library), device), f"loading the kernels on device {device}")
+        self.devices.add(device)

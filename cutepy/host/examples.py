@@ -1,0 +1,178 @@
+"""Examples of a function's arguments, as people give them: what each stands for, to us and to the DSL."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cutepy.host.arguments import Parameter
+from cutepy.host.specs import TensorSpec
+
+
+@dataclass(frozen=True)
+class Example:
+    """What one parameter of a function is compiled for.
+
+    Attributes
+    ----------
+    parameter : Parameter or None
+        What callers pass; None for streams and constexpr values, which they don't.
+    constant : tuple
+        The constexpr value, in a tuple of one; empty where there is none.
+    number : object
+        The example of a number.
+    keyword_only : bool
+        Whether the function takes it by name only.
+    """
+
+    parameter: Parameter | None
+    constant: tuple[object, ...] = ()
+    number: object = None
+    keyword_only: bool = False
+
+
+def bind(function: Callable[..., Any], arguments: Sequence[object], named: Mapping[str, object]) -> dict[str, Example]:
+    """Give each parameter of a function its example; one for a stream needs none.
+
+    Raises
+    ------
+    TypeError
+        If an example is missing, superfluous, or nothing that can be compiled for.
+    """
+    signature = inspect.signature(function)
+    streams = [name for name, p in signature.parameters.items() if _is_stream(p.annotation)]
+    # Streams may be left out wherever they stand, so what comes after one may have to move up.
+    positional = [name for name, p in signature.parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    if len(arguments) <= len(positional) - len([name for name in streams if name in positional]):
+        positional = [name for name in positional if name not in streams]
+    if len(arguments) > len(positional) and not any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()):
+        raise TypeError(f"{_name(function)} takes {len(positional)} examples by position, got {len(arguments)}")
+    given = {**dict(zip(positional, arguments, strict=False)), **named}
+    if unknown := given.keys() - signature.parameters.keys():
+        raise TypeError(f"{_name(function)} has no parameter {', '.join(sorted(unknown))}")
+    examples = {}
+    for name, parameter in signature.parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise TypeError(f"{_name(function)} must name its parameters to be compiled, got *{name}")
+        if name not in given and name not in streams and parameter.default is parameter.empty:
+            raise TypeError(f"{_name(function)} needs an example of {name}: a TensorSpec, a tensor, a number or None")
+        value = given.get(name, None if name in streams else parameter.default)
+        only = parameter.kind is parameter.KEYWORD_ONLY
+        examples[name] = _example(name, value, parameter.annotation, stream=name in streams, keyword_only=only)
+    return examples
+
+
+def parameters(examples: Iterable[Example]) -> tuple[Parameter, ...]:
+    """List what callers pass."""
+    return tuple(example.parameter for example in examples if example.parameter is not None)
+
+
+def constants(examples: Mapping[str, Example]) -> list[tuple[str, object]]:
+    """List the constexpr values, which are part of what is compiled, by name."""
+    return [(name, example.constant[0]) for name, example in examples.items() if example.constant]
+
+
+def to_dsl(examples: Mapping[str, Example]) -> tuple[list[Any], dict[str, Any]]:
+    """Make the DSL's examples of ours: positional, and by name."""
+    from cutepy.dsl.fakes import Symbols, fake_stream
+
+    symbols = Symbols(_divisibility(parameters(examples.values())))
+    positional, named = [], {}
+    for name, example in examples.items():
+        if example.constant:
+            value = example.constant[0]
+        elif example.parameter is None:
+            value = fake_stream()
+        else:
+            value = _stand_in(example.parameter, example.number, symbols)
+        if example.keyword_only:
+            named[name] = value
+        else:
+            positional.append(value)
+    return positional, named
+
+
+def _example(name: str, value: object, annotation: object, *, stream: bool, keyword_only: bool) -> Example:
+    if stream:
+        return Example(None, keyword_only=keyword_only)
+    if "Constexpr" in str(annotation):
+        return Example(None, (value,), keyword_only=keyword_only)
+    parameter = _parameter(name, value)
+    if parameter is None:
+        return Example(None, (value,), keyword_only=keyword_only)
+    return Example(parameter, number=value, keyword_only=keyword_only)
+
+
+def _parameter(name: str, value: Any) -> Parameter | None:  # noqa: ANN401
+    """Tell what callers pass for an example; None if it is a constant."""
+    if value is None:
+        return Parameter(name, "none")
+    if isinstance(value, TensorSpec):
+        return Parameter(name, "tensor", value)
+    if _is_dsl_value(value):
+        if "Numeric" in {base.__name__ for base in type(value).__mro__}:
+            return Parameter(name, "scalar")
+        raise TypeError(
+            f"the example of {name} must be a TensorSpec, a tensor, a number, None or a constexpr value, "
+            f"got the DSL's {type(value).__name__}; say TensorSpec(dtype, shape), with names for what varies"
+        )
+    if hasattr(value, "dtype") and hasattr(value, "shape") and not isinstance(value, type):
+        return Parameter(name, "tensor", TensorSpec.like(value))
+    if isinstance(value, (bool, int, float)):
+        return Parameter(name, "scalar")
+    if type(value) in (tuple, list):
+        items = [_parameter(f"[{n}]", item) for n, item in enumerate(value)]
+        if any(item is not None and item.kind == "tensor" for item in items):
+            if None in items:
+                raise TypeError(f"the example of {name} mixes tensors and constants; pass them as parameters apart")
+            return Parameter(name, "tuple", items=tuple(item for item in items if item is not None))
+    return None
+
+
+def _stand_in(parameter: Parameter, example: Any, symbols: Any) -> Any:  # noqa: ANN401
+    from cutepy.dsl.fakes import fake_tensor
+
+    if parameter.spec is not None:
+        spec = parameter.spec
+        return fake_tensor(
+            spec.dtype,
+            spec.shape,
+            symbols,
+            strides=spec.strides,
+            stride_order=spec.stride_order,
+            align_bytes=spec.align,
+        )
+    if parameter.kind == "tuple":
+        return tuple(_stand_in(p, e, symbols) for p, e in zip(parameter.items, example, strict=True))
+    return example
+
+
+def _divisibility(parameters: Iterable[Parameter]) -> dict[str, int]:
+    """Combine what all tensors say of a name."""
+    combined: dict[str, int] = {}
+    for spec in _specs(parameters):
+        for name, divisor in spec.divisibility.items():
+            combined[name] = math.lcm(combined.get(name, 1), divisor)
+    return combined
+
+
+def _specs(parameters: Iterable[Parameter]) -> Iterator[TensorSpec]:
+    for parameter in parameters:
+        if parameter.spec is not None:
+            yield parameter.spec
+        yield from _specs(parameter.items)
+
+
+def _is_stream(annotation: object) -> bool:
+    return (annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")).endswith("CUstream")
+
+
+def _is_dsl_value(value: object) -> bool:
+    return not isinstance(value, type) and type(value).__module__.partition(".")[0] == "cutlass"
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", type(function).__qualname__)

@@ -1,0 +1,168 @@
+"""Compiled functions, ready to be called: on the GPU at the cost of the launch, or in the simulator."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cutepy.dsl import execution
+from cutepy.dsl.program import Program, ServedProgram
+from cutepy.host.arguments import ArgumentError, Parameter, check_arguments
+from cutepy.host.cuda import CudaProgram
+
+
+class Function:
+    """A compiled function: call it with tensors of the types that it was compiled for.
+
+    On a GPU it launches on torch's current stream of the tensors' device, checks its arguments, and allocates nothing.
+    Within `cutepy.simulate()` it runs on the CPU. It may be called from several threads, on several streams and
+    devices, and while a CUDA graph is captured.
+
+    Parameters
+    ----------
+    name : str
+        What errors call it.
+    program : Program
+        What was compiled.
+    parameters : sequence of Parameter
+        What the program takes, in order.
+    metadata : mapping
+        What is known of its compilation.
+    """
+
+    def __init__(
+        self, name: str, program: Program, parameters: Sequence[Parameter], metadata: Mapping[str, Any]
+    ) -> None:
+        self.__name__ = name
+        self.program = program
+        self.parameters = tuple(parameters)
+        self.metadata = metadata
+        self._lock = threading.Lock()
+        self._cuda: CudaProgram | None = None
+        self._served: ServedProgram | None = None
+        self._backends = execution.backends()
+        self._launch: Any = self._prepare_and_launch
+
+    def __repr__(self) -> str:
+        return f"<compiled {self.__name__}({', '.join(map(str, self.parameters))})>"
+
+    def __call__(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401
+        """Launch.
+
+        Parameters
+        ----------
+        *arguments, **named
+            For each of `parameters`: a torch tensor on a GPU, a number, or None. NumPy arrays and what has
+            `__dlpack__` are taken too, more slowly: arrays in host memory are copied to the GPU and back.
+
+        Raises
+        ------
+        ArgumentError, TypeError
+            If an argument is not what the function was compiled for.
+        CudaError
+            If CUDA refuses, or there is no GPU.
+        """
+        if named:
+            arguments = self._positional(arguments, named)
+        if self._backends:
+            self._simulate(arguments)
+            return
+        try:
+            self._launch(*arguments)
+        except Exception as error:
+            self._recover(error, arguments)
+
+    @property
+    def ptx(self) -> str:
+        """The PTX of its kernels, with line information."""
+        return self.program.ptx
+
+    @property
+    def cubin(self) -> bytes:
+        """The ELF image of its kernels."""
+        return self.program.cubin
+
+    def prepare(self, device: int | None = None) -> Function:
+        """Load the kernels on a GPU now, rather than at the first call; gives the function itself.
+
+        Parameters
+        ----------
+        device : int, optional
+            Index of the GPU; torch's current one if not given.
+        """
+        import torch
+
+        with self._lock:
+            index = torch.cuda.current_device() if device is None else device
+            if self._cuda is None:
+                self._cuda = CudaProgram(self.program, index)
+                self._launch = self._cuda.function
+            elif index not in self._cuda.devices:
+                self._cuda.load(index)
+        return self
+
+    def _prepare_and_launch(self, *arguments: Any) -> None:  # noqa: ANN401
+        check_arguments(self.__name__, self.parameters, arguments)
+        self.prepare(next((a.device.index for a in arguments if getattr(a, "is_cuda", False)), None))
+        self._launch(*arguments)
+
+    def _simulate(self, arguments: tuple[Any, ...]) -> None:
+        with self._lock:
+            if self._served is None:
+                self._served = ServedProgram(self.program)
+        try:
+            self._served(self._backends[-1], *arguments)
+        except (TypeError, ValueError):
+            check_arguments(self.__name__, self.parameters, arguments)
+            raise
+
+    def _positional(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Put named arguments in their places."""
+        names = [parameter.name for parameter in self.parameters]
+        missing = [name for name in names[len(arguments) :] if name not in named]
+        unknown = [name for name in named if name not in names[len(arguments) :]]
+        if missing or unknown:
+            raise TypeError(
+                f"{self.__name__} takes ({', '.join(names)}), each once; "
+                f"missing {', '.join(missing) or 'none'}, not expected {', '.join(unknown) or 'none'}"
+            )
+        return (*arguments, *(named[name] for name in names[len(arguments) :]))
+
+    def _recover(self, error: Exception, arguments: tuple[Any, ...]) -> None:
+        """Find out why a launch failed: arrays of the host, kernels not yet loaded on a device, or wrong arguments."""
+        if any(_is_host_array(argument) for argument in arguments):
+            self._launch_on_copies(arguments)
+            return
+        check_arguments(self.__name__, self.parameters, arguments)
+        for parameter, argument in zip(self.parameters, arguments, strict=True):
+            if getattr(argument, "is_cuda", True) is False:
+                raise ArgumentError(
+                    f"argument {parameter.name}: must be on a GPU, got {argument.device}; "
+                    "on the CPU, call within `with cutepy.simulate():`"
+                ) from None
+        device = next((a.device.index for a in arguments if getattr(a, "is_cuda", False)), None)
+        if self._cuda is not None and device is not None and device not in self._cuda.devices:
+            self.prepare(device)
+            self._launch(*arguments)
+            return
+        raise error
+
+    def _launch_on_copies(self, arguments: tuple[Any, ...]) -> None:
+        """Copy arrays in host memory to the GPU, launch, and copy them back."""
+        import torch
+
+        check_arguments(self.__name__, self.parameters, arguments)
+        hosts = [torch.from_dlpack(a) if _is_host_array(a) else None for a in arguments]
+        copies = [a if h is None else h.to("cuda") for a, h in zip(arguments, hosts, strict=True)]
+        self(*copies)
+        for host, copy in zip(hosts, copies, strict=True):
+            if host is not None:
+                host.copy_(copy)
+
+
+def _is_host_array(argument: object) -> bool:
+    """Tell whether an argument is an array in host memory, other than a torch tensor, whose place is the caller's."""
+    if hasattr(argument, "is_cuda") or not hasattr(argument, "__dlpack_device__"):
+        return False
+    return bool(argument.__dlpack_device__()[0] == 1)

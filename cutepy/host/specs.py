@@ -1,0 +1,243 @@
+"""What a compiled function takes: descriptions of its tensors, with names for the extents that vary."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """The tensors that a compiled function takes in one place: their type, extents, strides and alignment.
+
+    Parameters
+    ----------
+    dtype : torch.dtype, numpy.dtype or str
+        Element type, kept as torch's name of it, such as "float16".
+    shape : sequence of int or str
+        Extents: a number is part of what is compiled, a name may vary from call to call. A name that appears in
+        several tensors of a function must have one value in all of them.
+    stride_order : sequence of int, optional
+        For a compact tensor: the place of each dimension when they are sorted by stride, 0 for that of stride 1.
+        By default the last dimension is contiguous.
+    strides : sequence of int or str, optional
+        Instead of `stride_order`: strides in elements, numbers or names (other than the extents').
+    divisibility : mapping of str to int, optional
+        What the values of names are multiples of.
+    align : int
+        What the address is a multiple of, in bytes: a power of two.
+
+    Raises
+    ------
+    ValueError
+        If shape, strides, order, divisibility or alignment make no sense.
+
+    Examples
+    --------
+    >>> TensorSpec("float16", ("m", "k"), strides=("lda", 1), divisibility={"k": 8, "lda": 8})
+    TensorSpec(float16 (m, k % 8):(lda % 8, 1), align 16)
+    >>> TensorSpec("float32", ("n", 64), stride_order=(0, 1))
+    TensorSpec(float32 (n, 64) order (0, 1), align 16)
+    """
+
+    dtype: str
+    shape: tuple[int | str, ...]
+    stride_order: tuple[int, ...] | None = field(default=None, kw_only=True)
+    strides: tuple[int | str, ...] | None = field(default=None, kw_only=True)
+    divisibility: Mapping[str, int] = field(default_factory=dict, kw_only=True)
+    align: int = field(default=16, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", dtype_name(self.dtype))
+        object.__setattr__(self, "shape", tuple(self.shape))
+        object.__setattr__(self, "divisibility", dict(self.divisibility))
+        for name in ("stride_order", "strides"):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, tuple(value))
+        self._check_extents()
+        self._check_strides()
+        unknown = self.divisibility.keys() - {*self.names, *self.stride_names}
+        if unknown:
+            raise ValueError(f"divisibility must be of names in the shape or strides, got {', '.join(sorted(unknown))}")
+        for name, divisor in self.divisibility.items():
+            if not isinstance(divisor, int) or divisor < 1:
+                raise ValueError(f"divisibility of {name} must be a positive integer, got {divisor!r}")
+        if self.align < 1 or self.align & (self.align - 1):
+            raise ValueError(f"align must be a power of two in bytes, got {self.align}")
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __repr__(self) -> str:
+        def named(value: int | str) -> str:
+            divisor = self.divisibility.get(value, 1) if isinstance(value, str) else 1
+            return f"{value} % {divisor}" if divisor > 1 else str(value)
+
+        def listed(values: Sequence[int | str]) -> str:
+            return f"({', '.join(map(named, values))}{',' if len(values) == 1 else ''})"
+
+        layout = listed(self.shape)
+        if self.strides is not None:
+            layout += f":{listed(self.strides)}"
+        if self.stride_order is not None:
+            layout += f" order {self.stride_order}"
+        return f"TensorSpec({self.dtype} {layout}, align {self.align})"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names among the extents, each once."""
+        return tuple(dict.fromkeys(extent for extent in self.shape if isinstance(extent, str)))
+
+    @property
+    def stride_names(self) -> tuple[str, ...]:
+        """The names among the strides, each once."""
+        return tuple(dict.fromkeys(stride for stride in self.strides or () if isinstance(stride, str)))
+
+    @property
+    def expected_strides(self) -> tuple[int | str | None, ...]:
+        """What the strides must be: numbers, names, and None where a named extent decides.
+
+        Examples
+        --------
+        >>> TensorSpec("float32", ("n", 4, 8)).expected_strides
+        (32, 8, 1)
+        >>> TensorSpec("float32", (4, "n")).expected_strides
+        (None, 1)
+        """
+        if self.strides is not None:
+            return self.strides
+        order = self.stride_order or tuple(reversed(range(len(self.shape))))
+        strides: list[int | str | None] = [None] * len(order)
+        step: int | None = 1
+        for place in range(len(order)):
+            dimension = order.index(place)
+            strides[dimension] = step
+            extent = self.shape[dimension]
+            step = step * extent if isinstance(extent, int) and step is not None else None
+        return tuple(strides)
+
+    @classmethod
+    def like(
+        cls,
+        tensor: Any,  # noqa: ANN401 - a torch tensor or numpy array
+        shape: Sequence[int | str | None] | None = None,
+        *,
+        divisibility: Mapping[str, int] | None = None,
+        align: int | None = None,
+    ) -> TensorSpec:
+        """Describe a tensor, with names for the dimensions that may vary.
+
+        Parameters
+        ----------
+        tensor : torch.Tensor or numpy.ndarray
+            The example: its dtype, extents and order of dimensions are taken; a fake or meta tensor will do.
+        shape : sequence, optional
+            A name, or None or the extent itself for a dimension that stays as it is.
+        divisibility, align
+            As for `TensorSpec`; by default the alignment is 16 bytes, or what the tensor's address has if that is less.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> TensorSpec.like(np.zeros((128, 64), "float16"), ("m", None), align=16)
+        TensorSpec(float16 (m, 64), align 16)
+        """
+        extents, strides = tuple(map(int, tensor.shape)), element_strides(tensor)
+        names = extents if shape is None else tuple(shape)
+        if len(names) != len(extents):
+            raise ValueError(f"shape must name the {len(extents)} dimensions of {extents}, got {names}")
+        mixed = tuple(extent if name is None else name for extent, name in zip(extents, names, strict=True))
+        for extent, name in zip(extents, mixed, strict=True):
+            if isinstance(name, int) and name != extent:
+                raise ValueError(f"shape must repeat the tensor's extents {extents} or name them, got {mixed}")
+        order = _compact_order(extents, strides)
+        if order is None and mixed != extents:
+            raise ValueError(
+                f"the tensor must be compact where dimensions are named, got strides {strides} for {extents}; "
+                "say what its strides are with TensorSpec(..., strides=...)"
+            )
+        return cls(
+            dtype_name(tensor.dtype),
+            mixed,
+            stride_order=None if order == tuple(reversed(range(len(extents)))) else order,
+            strides=strides if order is None else None,
+            divisibility=divisibility or {},
+            align=_alignment(tensor) if align is None else align,
+        )
+
+    def _check_extents(self) -> None:
+        for extent in self.shape:
+            named = isinstance(extent, str) and _NAME.fullmatch(extent)
+            if not named and not (isinstance(extent, int) and extent > 0):
+                raise ValueError(f"shape must hold positive integers and names, got {extent!r} in {self.shape}")
+
+    def _check_strides(self) -> None:
+        rank = len(self.shape)
+        if self.strides is not None and self.stride_order is not None:
+            raise ValueError("strides and stride_order say the same in two ways; give one of them")
+        if self.stride_order is not None and sorted(self.stride_order) != list(range(rank)):
+            raise ValueError(f"stride_order must be a permutation of 0 to {rank - 1}, got {self.stride_order}")
+        if self.strides is None:
+            return
+        if len(self.strides) != rank:
+            raise ValueError(f"strides must be {rank}, one for each dimension of {self.shape}, got {self.strides}")
+        for stride in self.strides:
+            named = isinstance(stride, str) and _NAME.fullmatch(stride)
+            if not named and not (isinstance(stride, int) and stride >= 0):
+                raise ValueError(f"strides must be integers from 0 and names, got {stride!r} in {self.strides}")
+        if shared := set(self.names) & set(self.stride_names):
+            raise ValueError(f"names of strides must not be names of extents, got {', '.join(sorted(shared))}")
+
+
+def dtype_name(dtype: Any) -> str:  # noqa: ANN401
+    """Give torch's name of an element type that torch, numpy or the caller names.
+
+    Examples
+    --------
+    >>> dtype_name("torch.float16"), dtype_name("float8_e4m3fn")
+    ('float16', 'float8_e4m3fn')
+    """
+    if isinstance(dtype, type):
+        return dtype.__name__
+    return str(getattr(dtype, "name", dtype)).removeprefix("torch.")
+
+
+def element_strides(tensor: Any) -> tuple[int, ...]:  # noqa: ANN401
+    """Give the strides of a torch tensor or numpy array in elements."""
+    if callable(getattr(tensor, "stride", None)):
+        return tuple(map(int, tensor.stride()))
+    return tuple(stride // tensor.itemsize for stride in tensor.strides)
+
+
+def _alignment(tensor: Any) -> int:  # noqa: ANN401
+    try:
+        address = tensor.data_ptr() if hasattr(tensor, "data_ptr") else tensor.__array_interface__["data"][0]
+    except RuntimeError:  # a fake tensor has no memory, and so no bad address
+        address = 0
+    return 16 if address % 16 == 0 else int(address & -address)
+
+
+def _compact_order(extents: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
+    """Give the place of each dimension in the order in which a tensor is compact, or None if it is in none."""
+    ranked = sorted(range(len(extents)), key=lambda d: (extents[d] != 1, strides[d], -d))
+    step, order = 1, [0] * len(extents)
+    if all(strides[d] == s for d, s in enumerate(_row_major(extents)) if extents[d] != 1):
+        return tuple(reversed(range(len(extents))))
+    for place, dimension in enumerate(ranked):
+        if extents[dimension] != 1 and strides[dimension] != step:
+            return None
+        step *= extents[dimension]
+        order[dimension] = place
+    return tuple(order)
+
+
+def _row_major(extents: Sequence[int]) -> list[int]:
+    strides, step = [], 1
+    for extent in reversed(extents):
+        strides.append(step)
+        step *= extent
+    return strides[::-1]
