@@ -8,6 +8,7 @@ or in the simulator, is TVM-FFI's packed convention (`packed`); what it calls, t
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import re
 import tempfile
 import time
@@ -45,7 +46,7 @@ class Program:
     parameters : tuple of str
         Names of what the entry takes, in order: constexpr parameters and streams are not among them.
     ptx : str
-        The PTX of its kernels, with line information.
+        The PTX of its kernels; with line information, unless it was compiled without.
     cubin : bytes
         The kernels' ELF image, which `object` also holds.
     seconds : mapping of str to float
@@ -83,6 +84,9 @@ def compile_program(
         More options for the DSL's compiler, such as "--opt-level 3".
     symbol : str
         What to call the entry, a C identifier.
+    line_info : bool
+        Whether PTX and cubin say which line of which file each instruction comes from. What is shipped to others
+        should not: the paths are those of this machine.
 
     Raises
     ------
@@ -90,10 +94,11 @@ def compile_program(
         If the result can't be called in the packed convention.
     """
     cute = require("cutlass.cute", "compile")
-    require("tvm_ffi")
+    if importlib.util.find_spec("tvm_ffi") is None:
+        raise ImportError("compiling needs the package apache-tvm-ffi: pip install 'cutepy[dsl]'", name="tvm_ffi")
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="cutepy-") as folder:
-        kept = f"--keep-ptx --keep-cubin --generate-line-info --dump-dir={folder}"
+        kept = f"--keep-ptx --keep-cubin --dump-dir={folder}{' --generate-line-info' if line_info else ''}"
         options = f"--gpu-arch={ARCH} --enable-tvm-ffi {kept} {options}"
         compiled = cute.compile(function, *arguments, **(named or {}), options=options)
         ptx, cubin = _artifact(compiled.artifacts.PTX, folder, "ptx"), compiled.artifacts.CUBIN

@@ -170,13 +170,25 @@ class CudaProgram:
         self._library = ctypes.c_void_p()
         init = ctypes.CFUNCTYPE(_I, _P)(self._object.addresses["cuda_init"])
         check(init(ctypes.addressof(self._library)), "loading the kernels")
-        self.devices: set[int] = set()
-        self.load(device)
+        self._devices: set[int] = set()
+        self.make_ready(device)
         entry = self._object.addresses[program.entry]
         self.function = tvm_ffi.Function.__from_extern_c__(entry, keep_alive_object=self)
 
-    def load(self, device: int) -> None:
-        """Make the kernels ready on a device: their limits of shared memory and cluster size."""
-        load = ctypes.CFUNCTYPE(_I, _P, _I)(self._object.addresses["cuda_load_to_device"])
-        check(load(ctypes.addressof(self._library), device), f"loading the kernels on device {device}")
-        self.devices.add(device)
+    def make_ready(self, device: int) -> bool:
+        """Do what launches on a device from this thread need, and may lack; tells whether there was anything to do.
+
+        The kernels' limits of shared memory and cluster size are raised once for each device. A thread that has not
+        called CUDA's runtime yet has no current context, which the driver asks for.
+        """
+        context = ctypes.c_void_p()
+        check(driver().cuCtxGetCurrent(ctypes.byref(context)), "asking for the context")
+        lacking = context.value is None
+        if lacking:
+            check(runtime().cudaSetDevice(device), f"making device {device} current")
+        if device not in self._devices:
+            load = ctypes.CFUNCTYPE(_I, _P, _I)(self._object.addresses["cuda_load_to_device"])
+            check(load(ctypes.addressof(self._library), device), f"loading the kernels on device {device}")
+            self._devices.add(device)
+            lacking = True
+        return lacking

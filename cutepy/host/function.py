@@ -98,8 +98,8 @@ class Function:
             if self._cuda is None:
                 self._cuda = CudaProgram(self.program, index)
                 self._launch = self._cuda.function
-            elif index not in self._cuda.devices:
-                self._cuda.load(index)
+            else:
+                self._cuda.make_ready(index)
         return self
 
     def _prepare_and_launch(self, *arguments: Any) -> None:  # noqa: ANN401
@@ -130,7 +130,7 @@ class Function:
         return (*arguments, *(named[name] for name in names[len(arguments) :]))
 
     def _recover(self, error: Exception, arguments: tuple[Any, ...]) -> None:
-        """Find out why a launch failed: arrays of the host, kernels not yet loaded on a device, or wrong arguments."""
+        """Find out why a launch failed: host arrays, wrong arguments, or a device not yet ready in this thread."""
         if any(_is_host_array(argument) for argument in arguments):
             self._launch_on_copies(arguments)
             return
@@ -142,11 +142,9 @@ class Function:
                     "on the CPU, call within `with cutepy.simulate():`"
                 ) from None
         device = next((a.device.index for a in arguments if getattr(a, "is_cuda", False)), None)
-        if self._cuda is not None and device is not None and device not in self._cuda.devices:
-            self.prepare(device)
-            self._launch(*arguments)
-            return
-        raise error
+        if self._cuda is None or device is None or not self._cuda.make_ready(device):
+            raise error
+        self._launch(*arguments)
 
     def _launch_on_copies(self, arguments: tuple[Any, ...]) -> None:
         """Copy arrays in host memory to the GPU, launch, and copy them back."""
