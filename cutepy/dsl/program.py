@@ -68,6 +68,7 @@ def compile_program(
     *,
     options: str = "",
     symbol: str = ENTRY_SYMBOL,
+    line_info: bool = True,
 ) -> Program:
     """Compile a `@cute.jit` function for SM90a; needs no GPU.
 
