@@ -11,6 +11,8 @@ ROOT = Path(__file__).parents[2]
 HEAVY = {"cuda", "cutlass", "hypothesis", "numpy", "pytest", "rich", "torch", "typer"}
 # `-X importtime` of cutepy.layouts and all that it loads, best of five.
 IMPORT_LIMIT_US = 50_000
+# A compiled program is found on the disk before anything heavy is imported.
+STORE_IMPORT_LIMIT_US = 15_000
 
 
 def python(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -25,7 +27,7 @@ def test_layouts_loads_only_the_standard_library():
     assert not loaded & HEAVY
 
 
-@pytest.mark.parametrize("module", ["cutepy", "cutepy.kernels"])
+@pytest.mark.parametrize("module", ["cutepy", "cutepy.kernels", "cutepy.host.store"])
 def test_light_packages_load_no_tensor_library(module):
     done = python("-c", f"import sys, {module}; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))")
     assert done.returncode == 0, done.stderr
@@ -53,6 +55,11 @@ def import_time_us(module: str, bytecode: Path) -> int:
 def test_layouts_imports_within_its_limit(tmp_path):
     best = min(import_time_us("cutepy.layouts", tmp_path) for _ in range(5))
     assert best < IMPORT_LIMIT_US
+
+
+def test_the_store_imports_within_its_limit(tmp_path):
+    best = min(import_time_us("cutepy.host.store", tmp_path) for _ in range(5))
+    assert best < STORE_IMPORT_LIMIT_US
 
 
 def test_import_time_counts_what_a_module_loads(tmp_path, monkeypatch):

@@ -1,0 +1,104 @@
+"""The environment variables of cutepy: the one module that reads them, and only when asked.
+
+An empty variable is an unset one.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_SIZE = re.compile(r"(\d+)([KMGT]?)", re.IGNORECASE)
+
+
+class Variable(NamedTuple):
+    """An environment variable: its name, the value that it has when unset, and what it decides."""
+
+    name: str
+    default: str
+    meaning: str
+
+    def read(self) -> str:
+        """Read the variable now; its default where it is unset or empty."""
+        return os.environ.get(self.name) or self.default
+
+
+CACHE = Variable("CUTEPY_CACHE", "on", "`off`: compiled programs are neither read from the disk nor kept there.")
+CACHE_DIR = Variable(
+    "CUTEPY_CACHE_DIR",
+    "",
+    "The folder to keep compiled programs in. By default the platform's cache folder, on Linux `~/.cache/cutepy`.",
+)
+CACHE_LIMIT = Variable(
+    "CUTEPY_CACHE_LIMIT",
+    "4G",
+    "How much to keep: bytes, or with K, M, G or T a multiple of 1024 bytes to its power. "
+    "Beyond it, the least recently used programs are removed.",
+)
+
+VARIABLES = (CACHE, CACHE_DIR, CACHE_LIMIT)
+"""All that cutepy reads."""
+
+
+def cache_enabled() -> bool:
+    """Tell whether compiled programs are kept on the disk (`CUTEPY_CACHE`).
+
+    Raises
+    ------
+    ValueError
+        If the variable is neither `on` nor `off`.
+    """
+    value = CACHE.read()
+    if value not in ("on", "off"):
+        raise ValueError(f"{CACHE.name} must be on or off, got {value!r}; unset it for {CACHE.default}")
+    return value == "on"
+
+
+def cache_dir() -> Path:
+    """Find the folder of cutepy's caches (`CUTEPY_CACHE_DIR`); it need not exist.
+
+    Returns
+    -------
+    Path
+        Absolute.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If the variable is unset and platformdirs, which knows the platform's folder, is not installed.
+    """
+    if value := CACHE_DIR.read():
+        return Path(value).expanduser().absolute()
+    try:
+        import platformdirs
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"the platform's cache folder is found by platformdirs: pip install 'cutepy[dsl]', or set {CACHE_DIR.name}",
+            name=error.name,
+        ) from error
+    return platformdirs.user_cache_path("cutepy")
+
+
+def cache_limit_bytes() -> int:
+    """Read how many bytes of compiled programs to keep (`CUTEPY_CACHE_LIMIT`).
+
+    Raises
+    ------
+    ValueError
+        If the variable is not a positive number of bytes, K, M, G or T.
+    """
+    value = CACHE_LIMIT.read()
+    match = _SIZE.fullmatch(value)
+    limit = int(match[1]) * _UNITS[match[2].upper()] if match else 0
+    if limit == 0:
+        raise ValueError(
+            f"{CACHE_LIMIT.name} must be a positive number of bytes, or one with K, M, G or T, such as "
+            f"{CACHE_LIMIT.default}; got {value!r}. To keep nothing, set {CACHE.name}=off"
+        )
+    return limit
+
+
+def dsl_variables() -> dict[str, str]:
+    """Read the variables of the DSL, all of which may change what it compiles (`CUTE_DSL_*`)."""
+    return {name: value for name, value in sorted(os.environ.items()) if name.startswith("CUTE_DSL_")}

@@ -1,0 +1,199 @@
+"""The files of the disk cache: where they lie, who may write there, and how they appear and go as a whole.
+
+For each key there is `KEY.program`, an entry that never changes, and `KEY.uses`, which grows by a byte with each use:
+its size counts them, and its time is that of the last, whatever `noatime` says. `KEY.lock` exists while a program is
+built, `*.partial` while one is written.
+"""
+
+import contextlib
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from cutepy.host import environment
+
+PROGRAM, USES, LOCK, PARTIAL = ".program", ".uses", ".lock", ".partial"
+
+_KEY = re.compile(r"[0-9A-Za-z_-]{1,128}")
+# A file that is being written is seconds old. What has no program after an hour was left behind by a dead process.
+_ORPHAN_AGE_S = 3600.0
+
+
+class CacheFolderError(RuntimeError):
+    """A cache folder that others can write to: what it holds is executed."""
+
+
+class ProgramFile(NamedTuple):
+    """An entry's file, as seen from outside.
+
+    Parameters
+    ----------
+    key : str
+    size_bytes : int
+    created, last_used : float
+        Seconds since the epoch.
+    uses : int
+        How often it was loaded.
+    """
+
+    key: str
+    size_bytes: int
+    created: float
+    last_used: float
+    uses: int
+
+
+class Folder:
+    """A folder of entries that only its owner can write to.
+
+    Parameters
+    ----------
+    path : Path
+        It need not exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._trusted = False
+
+    def file(self, key: str, suffix: str) -> Path:
+        """Return the path of one of a key's files.
+
+        Raises
+        ------
+        ValueError
+            If `key` is not 1 to 128 letters, digits, `_` or `-`.
+        """
+        if not _KEY.fullmatch(key):
+            raise ValueError(f"a key must be 1 to 128 letters, digits, _ or -, got {key!r}")
+        return self.path / (key + suffix)
+
+    def make(self) -> None:
+        """Make the folder, for its owner alone, and its parents, as any program makes them.
+
+        Raises
+        ------
+        OSError
+            If it cannot be made.
+        CacheFolderError
+            As `check`.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(mode=0o700, exist_ok=True)
+        self.check()
+
+    def check(self) -> None:
+        """Refuse a folder in which somebody else could put code for this user to run.
+
+        Raises
+        ------
+        CacheFolderError
+            If the folder belongs to another user, or any user may write to it.
+        """
+        if self._trusted:
+            return
+        try:
+            status = self.path.stat()
+        except OSError:  # absent, or out of reach: then nothing is read from it
+            return
+        # Root could replace any program anyhow, and fills the caches that come with an image.
+        if status.st_uid not in (os.geteuid(), 0):
+            found, remedy = f"user {status.st_uid} owns", f"chown it, or set {environment.CACHE_DIR.name} to another"
+        elif status.st_mode & stat.S_IWOTH:
+            found, remedy = "any user may write to", f"chmod o-w '{self.path}'"
+        else:
+            self._trusted = True
+            return
+        raise CacheFolderError(
+            f"the cache folder must be user {os.geteuid()}'s, and not writable for everyone, since programs are run "
+            f"from it; {found} {self.path}: {remedy}"
+        )
+
+    def write(self, key: str, data: bytes) -> None:
+        """Put a program in its place: whoever reads sees what was there before, or all of the new.
+
+        Raises
+        ------
+        OSError
+            If the folder cannot be written, or is full.
+        """
+        partial = self.file(key, f".{os.urandom(8).hex()}{PARTIAL}")
+        try:
+            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                _stamp(descriptor)
+                os.fsync(file.fileno())
+            partial.replace(self.file(key, PROGRAM))
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+
+    def count_use(self, key: str) -> None:
+        """Note that a program was used now; in a folder that cannot be written this does nothing."""
+        with contextlib.suppress(OSError):
+            descriptor = os.open(
+                self.file(key, USES), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+            )
+            try:
+                os.write(descriptor, b".")
+                _stamp(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def remove(self, key: str) -> bool:
+        """Remove a program; tells whether there was one. A process that has it open reads on.
+
+        Raises
+        ------
+        OSError
+            If it cannot be removed.
+        """
+        self.file(key, USES).unlink(missing_ok=True)
+        try:
+            self.file(key, PROGRAM).unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def programs(self) -> list[ProgramFile]:
+        """List the programs, the least recently used first; of a folder that does not exist, none."""
+        files = dict(self._files())
+        found = []
+        for (key, suffix), status in files.items():
+            if suffix == PROGRAM:
+                created, used = status.st_mtime, files.get((key, USES))
+                last_used, uses = (used.st_mtime, used.st_size) if used else (created, 0)
+                found.append(ProgramFile(key, status.st_size, created, max(created, last_used), uses))
+        return sorted(found, key=lambda program: program.last_used)
+
+    def sweep(self) -> None:
+        """Remove what processes that were killed have left behind."""
+        files = dict(self._files())
+        for (key, suffix), status in files.items():
+            orphan = suffix == PARTIAL or (suffix == USES and (key, PROGRAM) not in files)
+            if orphan and time.time() - status.st_mtime > _ORPHAN_AGE_S:
+                (self.path / (key + suffix)).unlink(missing_ok=True)
+
+    def _files(self) -> Iterator[tuple[tuple[str, str], os.stat_result]]:
+        """Yield ((key, suffix), status) of every file of the cache; a partial file's key holds its random part too."""
+        try:
+            with os.scandir(self.path) as items:
+                for item in items:
+                    key, suffix = os.path.splitext(item.name)  # noqa: PTH122  a Path for each would double the time
+                    if suffix == PARTIAL or (suffix in (PROGRAM, USES) and _KEY.fullmatch(key)):
+                        with contextlib.suppress(FileNotFoundError):
+                            yield (key, suffix), item.stat(follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+
+
+def _stamp(descriptor: int) -> None:
+    """Set a file's time to now; the kernel's own is that of its last tick, too coarse to tell the order of uses."""
+    now = time.time_ns()
+    os.utime(descriptor, ns=(now, now))

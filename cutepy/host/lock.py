@@ -1,0 +1,78 @@
+"""A lock on a file, which one thread of one process holds at a time, and which the kernel frees when the holder dies.
+
+It is `flock`, on a descriptor of its own for each holder, so threads of one process exclude each other as well. Waiters
+sleep in the kernel. The package filelock is not used: it polls, costs 24 ms to import, and where `flock` is missing it
+falls back to marker files, which outlive a holder that was killed.
+
+On NFS, Linux turns `flock` into a lock of the server's. Mounted with `local_lock` it excludes only within one host.
+"""
+
+import contextlib
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+_held: dict[int, tuple[Path, int]] = {}
+"""Descriptor of a lock that this process holds or waits for -> its file, and the thread."""
+
+
+@contextlib.contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold the lock named by `path` for the body of a `with`, after waiting for it as long as it takes.
+
+    The file is made, and removed again while the lock is still held, so that keys leave nothing behind.
+
+    Parameters
+    ----------
+    path : Path
+        In a folder that exists.
+
+    Raises
+    ------
+    RuntimeError
+        If this thread holds it already: it would wait for itself.
+    OSError
+        If the file cannot be made, or the file system knows no locks.
+    """
+    owner = (path, threading.get_ident())
+    if owner in list(_held.values()):  # a copy: other threads change it
+        raise RuntimeError(f"the lock {path} is held by this thread already, which would wait for itself")
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        _held[descriptor] = owner
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            # The holder before may have removed the file while this one waited; others lock its successor by now.
+            if not _is_named(path, descriptor):
+                continue
+            try:
+                yield
+            finally:
+                if _held.get(descriptor) is owner:
+                    path.unlink(missing_ok=True)
+            return
+        finally:
+            # In a process forked meanwhile the lock is not held, and the descriptor may be another's.
+            if _held.get(descriptor) is owner:
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # a copy that another process inherits holds nothing
+                del _held[descriptor]
+                os.close(descriptor)
+
+
+def _is_named(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _let_go() -> None:
+    """Close a forked process's copies of the descriptors: else it would keep a lock whose holder is long dead."""
+    for descriptor in list(_held):
+        os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)

@@ -1,0 +1,269 @@
+"""Compiled programs on the disk, shared by all processes of a user: each is built once, and read from then on."""
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cutepy.host import environment
+from cutepy.host.entry import DamagedEntryError, Entry as Entry, decode, encode, read_metadata
+from cutepy.host.folder import LOCK, PROGRAM, Folder
+from cutepy.host.lock import exclusive
+
+
+class CacheWarning(UserWarning):
+    """The disk cache does not do its work; compiling goes on without it.
+
+    A warning rather than a log record: it is shown by default, once for each place, and a test run or a deployment can
+    turn it into an error or silence it by its name.
+    """
+
+
+class EntryInfo(NamedTuple):
+    """What a store knows of an entry without reading its sections.
+
+    Parameters
+    ----------
+    key : str
+    size_bytes : int
+        Of its file.
+    created, last_used : float
+        Seconds since the epoch.
+    uses : int
+        How often it was loaded.
+    metadata : mapping of str to JSON values
+        As saved; not checked against damage.
+    """
+
+    key: str
+    size_bytes: int
+    created: float
+    last_used: float
+    uses: int
+    metadata: Mapping[str, Any]
+
+
+class Store:
+    """Entries by key in a folder: key -> entry, built by one process while others wait.
+
+    Threads and processes may use one folder at the same time, in as many stores as they like.
+
+    A folder that cannot be written, is full or knows no locks costs compiling anew and one `CacheWarning` for each
+    store. Where locks do not reach (see `cutepy.host.lock` on NFS), two hosts may build the same entry, and either is
+    kept: an entry is always whole.
+
+    Parameters
+    ----------
+    folder : Path
+        Made when something is saved, for its owner alone.
+    limit_bytes : int
+        Size of all entries that is kept to by removing the least recently used, except the one just saved.
+
+    Attributes
+    ----------
+    folder, limit_bytes
+        As given.
+    """
+
+    def __init__(self, folder: Path, limit_bytes: int) -> None:
+        self.folder = folder
+        self.limit_bytes = limit_bytes
+        self._files = Folder(folder)
+        self._warned = False
+
+    def load(self, key: str) -> Entry | None:
+        """Read an entry, which counts as a use.
+
+        Parameters
+        ----------
+        key : str
+            Of letters, digits, `_` and `-`; at most 128.
+
+        Returns
+        -------
+        Entry or None
+            None if there is none, or what there was is damaged; then it is removed, with a `CacheWarning`.
+
+        Raises
+        ------
+        ValueError
+            If `key` is none.
+        CacheFolderError
+            If the folder belongs to another user, or any user may write to it.
+        """
+        try:
+            return self._read(key)
+        except DamagedEntryError:
+            # Under the lock, so that what is removed is not what another process has put in its place.
+            with self._locked(key):
+                return self._read_or_remove(key)
+
+    def save(self, key: str, entry: Entry) -> None:
+        """Put an entry in its place, whole or not at all, and remove the least recently used over the limit.
+
+        Parameters
+        ----------
+        key : str
+        entry : Entry
+
+        Raises
+        ------
+        ValueError
+            If `key` is none.
+        TypeError
+            If the metadata would come back from JSON as something else.
+        CacheFolderError
+            If the folder belongs to another user, or any user may write to it.
+        """
+        data = encode(key, entry)
+        try:
+            self._files.make()
+            self._files.write(key, data)
+            self._shrink(spared=key)
+        except OSError as error:
+            self._warn_once(error)
+
+    def get_or_build(self, key: str, build: Callable[[], Entry]) -> tuple[Entry, bool]:
+        """Load an entry, or build and save it; of all who ask for one key at a time, one builds and the others wait.
+
+        Parameters
+        ----------
+        key : str
+        build : callable
+            Makes the entry. What it raises passes through, and who waits builds in its turn.
+
+        Returns
+        -------
+        entry : Entry
+        built : bool
+            Whether `build` made it.
+
+        Raises
+        ------
+        ValueError, TypeError, CacheFolderError
+            As `load` and `save`.
+        RuntimeError
+            If `build` asks for the same key, and so waits for itself.
+        """
+        with contextlib.suppress(DamagedEntryError):
+            if entry := self._read(key):
+                return entry, False
+        with self._locked(key):
+            if entry := self._read_or_remove(key):
+                return entry, False
+            entry = build()
+            self.save(key, entry)
+            return entry, True
+
+    def peek(self, key: str) -> Entry | None:
+        """Read an entry as `load` does, but it is no use of it, and what is damaged stays.
+
+        Raises
+        ------
+        DamagedEntryError
+            If the entry is damaged.
+        """
+        return self._read(key, counted=False)
+
+    def entries(self) -> list[EntryInfo]:
+        """List the entries, the least recently used first; those that cannot be read are left out."""
+        self._files.check()
+        found = []
+        for program in self._files.programs():
+            with contextlib.suppress(OSError, DamagedEntryError):
+                with self._files.file(program.key, PROGRAM).open("rb") as file:
+                    found.append(EntryInfo(*program, metadata=read_metadata(file)))
+        return found
+
+    def remove(self, key: str) -> bool:
+        """Remove an entry; tells whether there was one.
+
+        Raises
+        ------
+        OSError
+            If it cannot be removed.
+        """
+        return self._files.remove(key)
+
+    def clear(self) -> int:
+        """Remove all entries, readable or not; returns how many there were.
+
+        Raises
+        ------
+        OSError
+            If one cannot be removed.
+        """
+        return sum(self.remove(program.key) for program in self._files.programs())
+
+    def _read(self, key: str, *, counted: bool = True) -> Entry | None:
+        file = self._files.file(key, PROGRAM)
+        self._files.check()
+        try:
+            data = file.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            self._warn_once(error)
+            return None
+        entry = decode(key, data)
+        if counted:
+            self._files.count_use(key)
+        return entry
+
+    def _read_or_remove(self, key: str) -> Entry | None:
+        try:
+            return self._read(key)
+        except DamagedEntryError as error:
+            file = self._files.file(key, PROGRAM)
+            with contextlib.suppress(OSError):  # then the next to save replaces it
+                file.unlink(missing_ok=True)
+            warnings.warn(f"{file} is damaged and not used: {error}", CacheWarning, stacklevel=3)
+            return None
+
+    @contextlib.contextmanager
+    def _locked(self, key: str) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            try:
+                self._files.make()
+                stack.enter_context(exclusive(self._files.file(key, LOCK)))
+            except OSError as error:
+                self._warn_once(error)
+            yield
+
+    def _shrink(self, spared: str) -> None:
+        programs = self._files.programs()
+        excess = sum(program.size_bytes for program in programs) - self.limit_bytes
+        for program in programs:
+            if excess > 0 and program.key != spared:
+                self._files.remove(program.key)
+                excess -= program.size_bytes
+        self._files.sweep()
+
+    def _warn_once(self, error: OSError) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"compiled programs cannot be kept in {self.folder}: {error}; set {environment.CACHE_DIR.name} to a "
+                f"folder that can be written, or {environment.CACHE.name}=off",
+                CacheWarning,
+                stacklevel=4,
+            )
+
+
+def default_store() -> Store:
+    """Open the store of the folder and the limit that the environment names, be `CUTEPY_CACHE` on or off.
+
+    Raises
+    ------
+    ValueError
+        If an environment variable makes no sense.
+    """
+    return _open(environment.cache_dir() / "programs", environment.cache_limit_bytes())
+
+
+@lru_cache(maxsize=16)
+def _open(folder: Path, limit_bytes: int) -> Store:
+    """Keep one store for a folder, so that each process warns of it once."""
+    return Store(folder, limit_bytes)

@@ -1,0 +1,105 @@
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+from cutepy.host import environment, store
+
+ROOT = Path(__file__).parents[2]
+READERS = {"environ", "environb", "getenv", "getenvb"}
+
+
+def reads(source: str) -> list[str]:
+    """Name what in `source` reads environment variables."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and node.attr in READERS:
+            found.append(f"line {node.lineno}: .{node.attr}")
+        if isinstance(node, ast.ImportFrom) and node.module in ("os", "posix"):
+            found += [f"line {node.lineno}: import {name.name}" for name in node.names if name.name in {*READERS, "*"}]
+    return found
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["import os\nos.environ['A']", "from os import environ as e", "import os as o\no.getenv('A')", "from os import *"],
+)
+def test_reads_of_the_environment_are_found(source):
+    assert reads(source)
+
+
+def test_one_module_reads_the_environment():
+    sources = [path for room in ("cutepy", "layouts", "kernels") for path in (ROOT / room).rglob("*.py")]
+    assert len(sources) > 100
+    readers = {path.relative_to(ROOT).as_posix() for path in sources if reads(path.read_text())}
+    assert readers == {"cutepy/host/environment.py"}
+
+
+def test_the_page_lists_every_variable():
+    lines = (ROOT / "docs" / "environment.md").read_text().splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| `CUTEPY")]
+    assert rows == [
+        [f"`{variable.name}`", f"`{variable.default}`" if variable.default else "", variable.meaning]
+        for variable in environment.VARIABLES
+    ]
+
+
+def test_every_variable_of_the_module_is_listed():
+    defined = {value for value in vars(environment).values() if isinstance(value, environment.Variable)}
+    assert defined == set(environment.VARIABLES)
+    assert [variable.name for variable in environment.VARIABLES] == sorted(v.name for v in environment.VARIABLES)
+
+
+@pytest.mark.parametrize(("value", "enabled"), [(None, True), ("", True), ("on", True), ("off", False)])
+def test_cache_is_on_unless_switched_off(monkeypatch, value, enabled):
+    monkeypatch.delenv("CUTEPY_CACHE", raising=False)
+    if value is not None:
+        monkeypatch.setenv("CUTEPY_CACHE", value)
+    assert environment.cache_enabled() is enabled
+
+
+def test_cache_is_on_or_off(monkeypatch):
+    monkeypatch.setenv("CUTEPY_CACHE", "0")
+    with pytest.raises(ValueError, match="CUTEPY_CACHE must be on or off, got '0'; unset it for on"):
+        environment.cache_enabled()
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [("", 4 * 2**30), ("1", 1), ("1000", 1000), ("16k", 2**14), ("3M", 3 * 2**20), ("4G", 2**32), ("1T", 2**40)],
+)
+def test_limit_is_a_size(monkeypatch, text, size_bytes):
+    monkeypatch.setenv("CUTEPY_CACHE_LIMIT", text)
+    assert environment.cache_limit_bytes() == size_bytes
+    assert store.default_store().limit_bytes == size_bytes
+
+
+@pytest.mark.parametrize("text", ["0", "0G", "-1", "4 G", "4GiB", "G", "1.5G", "lots"])
+def test_limit_that_is_no_size_is_refused(monkeypatch, text):
+    monkeypatch.setenv("CUTEPY_CACHE_LIMIT", text)
+    with pytest.raises(ValueError, match=f"CUTEPY_CACHE_LIMIT must be a positive number of bytes.*got '{text}'"):
+        environment.cache_limit_bytes()
+
+
+def test_folder_is_the_one_named(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/somebody")
+    for value, folder in [("/a/b", Path("/a/b")), ("~/c", Path("/home/somebody/c")), ("d", tmp_path / "d")]:
+        monkeypatch.setenv("CUTEPY_CACHE_DIR", value)
+        assert environment.cache_dir() == folder
+        assert store.default_store().folder == folder / "programs"
+
+
+def test_folder_is_the_platforms_by_default(monkeypatch, tmp_path):
+    platformdirs = pytest.importorskip("platformdirs")
+    monkeypatch.delenv("CUTEPY_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert environment.cache_dir() == Path(platformdirs.user_cache_dir("cutepy"))
+
+
+def test_without_platformdirs_the_remedy_is_told(monkeypatch):
+    monkeypatch.delenv("CUTEPY_CACHE_DIR", raising=False)
+    monkeypatch.setitem(sys.modules, "platformdirs", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'cutepy\[dsl\]', or set CUTEPY_CACHE_DIR"):
+        environment.cache_dir()
