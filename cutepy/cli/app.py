@@ -1,9 +1,12 @@
 """The commands of `cutepy`, each a thin door to the module that does the work."""
 
 from pathlib import Path
-from typing import Annotated, NoReturn, cast
+from typing import Annotated, cast
 
 import typer
+
+from cutepy.cli import cache
+from cutepy.cli.failure import fail
 
 app = typer.Typer(
     name="cutepy",
@@ -58,7 +61,7 @@ def parse(
     try:
         typer.echo(describe(text))
     except LayoutError as error:
-        _fail(str(error))
+        fail(str(error))
 
 
 @app.command()
@@ -71,15 +74,15 @@ def desc(
     from cutepy.layouts import sm90
 
     if major not in (None, "MN", "K"):
-        _fail(f"--major must be MN or K, got {major!r}")
+        fail(f"--major must be MN or K, got {major!r}")
     try:
         word = int(value, 0)
     except ValueError:
-        _fail(f"the descriptor must be a decimal or 0x-hexadecimal number, got {value!r}")
+        fail(f"the descriptor must be a decimal or 0x-hexadecimal number, got {value!r}")
     try:
         text = sm90.GmmaDescriptor.decode(word, major=cast("sm90.Major | None", major), bits=bits).explain()
     except ValueError as error:
-        _fail(str(error))
+        fail(str(error))
     typer.echo(text)
 
 
@@ -94,7 +97,7 @@ def simulate(
     from cutepy.cli.simulate import run
 
     if not script.is_file():
-        _fail(f"there is no file {script}")
+        fail(f"there is no file {script}")
     raise typer.Exit(run(script, context.args, lambda line: typer.echo(line, err=True)))
 
 
@@ -122,13 +125,11 @@ def bench_gemm(
     for chosen, known, option in ((suite, GEMM_SUITES, "--suite"), (dtype, BENCH_DTYPES, "--dtype")):
         for name in chosen:
             if name not in known:
-                _fail(f"{option} must be one of {', '.join(known)}, got {name!r}")
+                fail(f"{option} must be one of {', '.join(known)}, got {name!r}")
     raise typer.Exit(run_gemm(suite, dtype, json))
 
 
-def _fail(message: str) -> NoReturn:
-    typer.echo(f"error: {message}", err=True)
-    raise typer.Exit(2)
+app.add_typer(cache.app, name="cache")
 
 
 def main() -> None:

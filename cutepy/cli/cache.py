@@ -1,0 +1,263 @@
+"""`cutepy cache`: look at the programs that are kept on the disk, remove them, and make them ahead of time."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cutepy.cli.failure import fail
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from cutepy.host.store import Entry, EntryInfo, Store
+
+app = typer.Typer(help="List, show, remove and make the compiled programs kept on the disk.", no_args_is_help=True)
+
+# Enough of a key to tell it from thousands.
+_SHORT = 12
+
+
+@app.command("list")
+def list_programs() -> None:
+    """List the programs, the last used first."""
+    from rich.table import Table
+    from rich.text import Text
+
+    with _told():
+        store = _store()
+        programs = store.entries()[::-1]
+        limit_bytes = store.limit_bytes
+    table = Table("key", "function", "arch", box=None, pad_edge=False, header_style="bold")
+    table.columns[1].overflow = "fold"
+    for column in ("size", "age", "uses"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for program in programs:
+        known = (str(program.metadata.get(name, "")) for name in ("function", "arch"))
+        measured = (_size(program.size_bytes), _duration(time.time() - program.created), str(program.uses))
+        table.add_row(program.key[:_SHORT], *map(Text, known), *measured)
+    if programs:
+        _print(table)
+    total = sum(program.size_bytes for program in programs)
+    typer.echo(f"{_count(len(programs))}, {_size(total)} of {_size(limit_bytes)}, in {store.folder}")
+
+
+@app.command()
+def show(
+    key: Annotated[str, typer.Argument(help="A program's key, or how it begins.")],
+    ptx: Annotated[bool, typer.Option("--ptx", help="Print the program's PTX, and nothing else.")] = False,
+) -> None:
+    """Show what a program was compiled from and with, and what is kept of it."""
+    from cutepy.host.entry import DamagedEntryError
+
+    with _told():
+        store = _store()
+        program = _find(store, key)
+        try:
+            entry = store.peek(program.key)
+        except DamagedEntryError as error:
+            fail(f"{store.folder / program.key}.program is damaged: {error}")
+        if entry is None:
+            fail(f"{program.key} was removed just now")
+        if ptx and "ptx" not in entry.sections:
+            fail(f"no PTX is kept of {program.key}; its sections are {', '.join(entry.sections) or 'none'}")
+    if ptx:
+        typer.echo(entry.sections["ptx"].decode(), nl=False)
+    else:
+        _print_entry(store, program, entry)
+
+
+@app.command()
+def clear(
+    keys: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY...]", help="Keys, or how they begin. Default: all.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Remove programs; they are compiled anew when they are needed."""
+    with _told():
+        store = _store()
+        chosen = [_find(store, key) for key in dict.fromkeys(keys)] if keys else store.entries()
+        total = _size(sum(program.size_bytes for program in chosen))
+        if not yes:
+            typer.confirm(
+                f"Remove {'' if keys else 'all of '}{_count(len(chosen))} ({total}) from {store.folder}?", abort=True
+            )
+        removed = sum(store.remove(program.key) for program in chosen) if keys else store.clear()
+    typer.echo(f"removed {_count(removed)}")
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+def warm(
+    context: typer.Context,
+    target: Annotated[
+        str, typer.Argument(metavar="FILE.py|MODULE", help="A script, with the arguments that follow, or a module.")
+    ],
+) -> None:
+    """Run a script, or import a module, that compiles: so that its programs are there when they are needed."""
+    from cutepy.host import environment
+
+    with _told():
+        if not environment.cache_enabled():
+            fail(f"{environment.CACHE.name} is off, and so nothing would be kept; unset it")
+        store = _store()
+        before = {program.key: program for program in store.entries()}
+    code = _run(target, context.args)
+    # Told by the folder, not by this process: a script may compile in processes of its own.
+    built = used = 0
+    for program in store.entries():
+        earlier = before.get(program.key)
+        if earlier is None or earlier.created != program.created:
+            built += 1
+        elif program.uses > earlier.uses:
+            used += 1
+    typer.echo(f"{_count(built)} built, {used} already there, in {store.folder}")
+    raise typer.Exit(code)
+
+
+def _run(target: str, arguments: list[str]) -> int:
+    """Run a script as `__main__`, or import a module under its name; gives the exit code."""
+    import importlib
+    import runpy
+    import sys
+
+    file = Path(target)
+    argv, path = sys.argv, sys.path[:]
+    try:
+        if file.is_file():
+            sys.argv = [target, *arguments]
+            sys.path[0] = str(file.resolve().parent)
+            runpy.run_path(target, run_name="__main__")
+        else:
+            sys.path.insert(0, str(Path.cwd()))
+            if file.suffix == ".py" or not _is_module(target):
+                fail(f"there is no file {target}, and no module of that name")
+            if arguments:
+                fail(f"a module takes no arguments, got {' '.join(arguments)}; give the path of a script instead")
+            importlib.import_module(target)
+    except SystemExit as leaving:
+        if leaving.code is None or isinstance(leaving.code, int):
+            return leaving.code or 0
+        typer.echo(str(leaving.code), err=True)
+        return 1
+    finally:
+        sys.argv, sys.path[:] = argv, path
+    return 0
+
+
+def _is_module(name: str) -> bool:
+    import importlib.util
+
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ModuleNotFoundError, ValueError):
+        return False
+
+
+def _store() -> Store:
+    from cutepy.host.store import default_store
+
+    return default_store()
+
+
+def _find(store: Store, key: str) -> EntryInfo:
+    """Return the one program whose key is `key`, or begins with it."""
+    found = [program for program in store.entries() if program.key.startswith(key)]
+    exact = [program for program in found if program.key == key]
+    if len(found) > 1 and not exact:
+        fail(f"{len(found)} keys begin with {key!r}: {', '.join(program.key for program in found)}")
+    if not found:
+        fail(f"no program's key begins with {key!r} in {store.folder}; `cutepy cache list` names them")
+    return (exact or found)[0]
+
+
+def _print_entry(store: Store, program: EntryInfo, entry: Entry) -> None:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    def table(rows: list[tuple[str, str]]) -> Table:
+        grid = Table.grid(padding=(0, 2))
+        for name, value in rows:
+            grid.add_row(Text(name, style="bold"), Text(value, overflow="fold"))
+        return grid
+
+    metadata = dict(entry.metadata)
+    fingerprint = metadata.pop("fingerprint", [])
+    metadata.pop("created", None)  # the file's own time is told
+    facts = [
+        ("key", program.key),
+        ("folder", str(store.folder)),
+        ("size", _size(program.size_bytes)),
+        ("created", _moment(program.created)),
+        ("last used", _moment(program.last_used)),
+        ("uses", str(program.uses)),
+    ]
+    facts += [(name, value if isinstance(value, str) else json.dumps(value)) for name, value in metadata.items()]
+    parts: list[tuple[str, RenderableType]] = [("program", table(facts))]
+    if fingerprint:
+        parts.append(("fingerprint", table([_part(part) for part in fingerprint])))
+    sections = [(name, f"{len(section)} bytes") for name, section in entry.sections.items()]
+    parts.append(("sections", table(sections)))
+    for title, part in parts:
+        _print(Group(Text(title, style="bold underline"), part))
+
+
+def _part(part: Any) -> tuple[str, str]:  # noqa: ANN401
+    """Return name and digest of a part of a fingerprint; one of another form as JSON."""
+    if isinstance(part, list) and len(part) == 2:
+        name, digest = part
+        return str(name), digest if isinstance(digest, str) else json.dumps(digest)
+    return "", json.dumps(part)
+
+
+def _print(what: RenderableType) -> None:
+    import sys
+
+    from rich.console import Console
+
+    # A pipe has no width: what reads from one gets each row in one line.
+    Console(highlight=False, width=None if sys.stdout.isatty() else 10_000).print(what)
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Turn what a user can put right into a line on standard error."""
+    from cutepy.host.folder import CacheFolderError
+
+    try:
+        yield
+    except (CacheFolderError, ModuleNotFoundError, OSError, ValueError) as error:
+        fail(str(error))
+
+
+def _count(number: int) -> str:
+    return f"{number} program{'' if number == 1 else 's'}"
+
+
+def _size(size_bytes: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if size_bytes < 1024:
+            return f"{size_bytes:.0f} B" if unit == "B" else f"{size_bytes:.1f} {unit}"
+        size_bytes /= 1024
+    return f"{size_bytes:.1f} GiB"
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(" ", "seconds")
