@@ -14,13 +14,15 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cutepy.host.compilation import compile as compile
+    from cutepy.host.specs import TensorSpec as TensorSpec
     from cutepy.sim import simulate as simulate
 
 __version__ = "0.1.0"
 
 _LINKS = ("layouts", "kernels")
-_FUNCTIONS = {"simulate": "sim"}
-"""Public function -> the room it lives in."""
+_FUNCTIONS = {"TensorSpec": "host.specs", "compile": "host.compilation", "simulate": "sim"}
+"""Public function or class -> the module it lives in."""
 
 __all__ = ["__version__"]
 

@@ -14,6 +14,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,22 @@ class NoPtxError(RuntimeError):
 
 
 _active: list[Backend] = []
+_for_gpu: ContextVar[bool] = ContextVar("for_gpu", default=False)
 
 
 def active_backend() -> Backend | None:
     """Return the backend that compiled functions execute on, or None for the GPU."""
     return _active[-1] if _active else None
+
+
+@contextmanager
+def compiling_for_gpu() -> Iterator[None]:
+    """Leave what is compiled meanwhile as it would be for a GPU, also where a backend is active."""
+    token = _for_gpu.set(True)
+    try:
+        yield
+    finally:
+        _for_gpu.reset(token)
 
 
 def backends() -> list[Backend]:
@@ -100,6 +112,8 @@ def _keeping_ptx(compiler: Any, folder: str, stack: ExitStack) -> Callable[..., 
 
     def apply(original: Callable[..., None], options: Any, envar: Any, function_name: str) -> None:  # noqa: ANN401
         original(options, envar, function_name)
+        if _for_gpu.get():
+            return
         keep, lines = options.options[compiler.KeepPTX], options.options[compiler.GenerateLineInfo]
         # TVM-FFI is another way to pass arguments to the same host code; here they are passed in the DSL's own.
         for option, value in ((keep, True), (lines, True), (options.options[compiler.EnableTVMFFI], False)):

@@ -28,6 +28,7 @@ _PC64 = 24  # S + A - P
 _GOTOFF64 = 25  # S + A - GOT
 _GOT64 = 27  # G + A
 _GOTPC64 = 29  # GOT + A - P
+_PLTOFF64 = 31  # S + A - GOT, as nothing is so far that a call needs a stub
 
 _GOT_SYMBOL = "_GLOBAL_OFFSET_TABLE_"
 
@@ -148,14 +149,14 @@ class LoadedObject:
             return symbol
         if kind == _PC64:
             return symbol - place
-        if kind == _GOTOFF64:
+        if kind in (_GOTOFF64, _PLTOFF64):
             return symbol - self._table
         if kind == _GOT64:
             return 8 * index
         if kind == _GOTPC64:
             return self._table - place
         raise ObjectError(
-            f"relocation of type {kind} is none of the large code model's (1, 24, 25, 27, 29); "
+            f"relocation of type {kind} is none of the large code model's (1, 24, 25, 27, 29, 31); "
             "the DSL's compiler emits host code in a way that is not known here"
         )
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cutepy.dsl.execution import compiling_for_gpu
 from cutepy.dsl.host_calls import Backend, HostCalls
 from cutepy.dsl.objects import LoadedObject, undefined_symbols
 from cutepy.dsl.packed import PackedArguments, call
@@ -98,7 +99,7 @@ def compile_program(
     if importlib.util.find_spec("tvm_ffi") is None:
         raise ImportError("compiling needs the package apache-tvm-ffi: pip install 'cutepy[dsl]'", name="tvm_ffi")
     start = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="cutepy-") as folder:
+    with tempfile.TemporaryDirectory(prefix="cutepy-") as folder, compiling_for_gpu():
         kept = f"--keep-ptx --keep-cubin --dump-dir={folder}{' --generate-line-info' if line_info else ''}"
         options = f"--gpu-arch={ARCH} --enable-tvm-ffi {kept} {options}"
         compiled = cute.compile(function, *arguments, **(named or {}), options=options)

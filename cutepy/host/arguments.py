@@ -45,14 +45,19 @@ class Parameter:
 
     def to_json(self) -> dict[str, Any]:
         """Describe the parameter in JSON's types."""
-        items = [item.to_json() for item in self.items]
-        return {"name": self.name, "kind": self.kind, "spec": asdict(self.spec) if self.spec else None, "items": items}
+        spec = {name: _listed(value) for name, value in asdict(self.spec).items()} if self.spec else None
+        return {"name": self.name, "kind": self.kind, "spec": spec, "items": [item.to_json() for item in self.items]}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Parameter:
         """Read what `to_json` wrote."""
         spec = TensorSpec(**data["spec"]) if data["spec"] else None
         return cls(data["name"], data["kind"], spec, tuple(cls.from_json(item) for item in data["items"]))
+
+
+def _listed(value: object) -> object:
+    """Make a tuple a list, as JSON has it."""
+    return list(value) if isinstance(value, tuple) else value
 
 
 def check_arguments(function: str, parameters: Sequence[Parameter], arguments: Sequence[object]) -> None:

@@ -78,12 +78,12 @@ def compile(
     examples = bind(function, arguments, named)
     name = getattr(function, "__qualname__", type(function).__qualname__)
     if not (environment.cache_enabled() if cache is None else cache):
-        entry = _build(function, name, examples, options, None)
+        entry = build(function, name, examples, options, None)
         return open_entry(entry, {"total": time.perf_counter() - start})
     found = fingerprint(function, *constants(examples))
     keyed = time.perf_counter()
     key = entry_key(found.digest, parameters(examples.values()), options)
-    entry, built = default_store().get_or_build(key, lambda: _build(function, name, examples, options, found))
+    entry, built = default_store().get_or_build(key, lambda: build(function, name, examples, options, found))
     spent = {"fingerprint": keyed - start, "total": time.perf_counter() - start}
     return open_entry(entry, spent if built else {**spent, "load": spent["total"] - spent["fingerprint"]})
 
@@ -114,9 +114,16 @@ def entry_key(content: str, described: tuple[Parameter, ...], options: str) -> s
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def _build(
+def build(
     function: Callable[..., Any], name: str, examples: Mapping[str, Example], options: str, found: Fingerprint | None
 ) -> Entry:
+    """Compile a function that has been bound to its examples, looking nowhere else.
+
+    Raises
+    ------
+    TypeError
+        If what it was compiled to take is not what the examples say.
+    """
     positional, by_name = to_dsl(examples)
     program = compile_program(function, positional, by_name, options=options)
     described = parameters(examples.values())

@@ -97,6 +97,8 @@ def to_dsl(examples: Mapping[str, Example]) -> tuple[list[Any], dict[str, Any]]:
 
 def _example(name: str, value: object, annotation: object, *, stream: bool, keyword_only: bool) -> Example:
     if stream:
+        if value is not None and "stream" not in type(value).__name__.lower():
+            raise TypeError(f"{name} is a stream, the one that is current at each call; got an example {value!r}")
         return Example(None, keyword_only=keyword_only)
     if "Constexpr" in str(annotation):
         return Example(None, (value,), keyword_only=keyword_only)

@@ -214,10 +214,9 @@ def element_strides(tensor: Any) -> tuple[int, ...]:  # noqa: ANN401
 
 
 def _alignment(tensor: Any) -> int:  # noqa: ANN401
-    try:
-        address = tensor.data_ptr() if hasattr(tensor, "data_ptr") else tensor.__array_interface__["data"][0]
-    except RuntimeError:  # a fake tensor has no memory, and so no bad address
-        address = 0
+    if getattr(tensor, "is_meta", False) or hasattr(tensor, "fake_mode"):
+        return 16  # no memory, and so no bad address
+    address = tensor.data_ptr() if hasattr(tensor, "data_ptr") else tensor.__array_interface__["data"][0]
     return 16 if address % 16 == 0 else int(address & -address)
 
 

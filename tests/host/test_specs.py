@@ -1,0 +1,68 @@
+"""Descriptions of tensors: what they refuse, and what they read off an example."""
+
+import numpy as np
+import pytest
+import torch
+
+from cutepy.host.arguments import Parameter
+from cutepy.host.specs import TensorSpec, dtype_name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named", "message"),
+    [
+        (("float16", ("m", 0)), {}, "positive integers and names, got 0"),
+        (("float16", ("m", "2k")), {}, "got '2k'"),
+        (("float16", ("m", "k")), {"strides": ("m", 1)}, "names of strides must not be names of extents, got m"),
+        (("float16", ("m", "k")), {"strides": (1,)}, "strides must be 2"),
+        (("float16", ("m", "k")), {"strides": ("ld", -1)}, "integers from 0 and names, got -1"),
+        (("float16", ("m", "k")), {"stride_order": (0, 2)}, "permutation of 0 to 1"),
+        (("float16", ("m", "k")), {"stride_order": (0, 1), "strides": ("ld", 1)}, "two ways"),
+        (("float16", ("m", "k")), {"divisibility": {"n": 8}}, "names in the shape or strides, got n"),
+        (("float16", ("m", "k")), {"divisibility": {"m": 0}}, "positive integer, got 0"),
+        (("float16", ("m", "k")), {"align": 12}, "power of two in bytes, got 12"),
+    ],
+)
+def test_nonsense_is_refused(arguments, named, message):
+    with pytest.raises(ValueError, match=message):
+        TensorSpec(*arguments, **named)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "shape", "text"),
+    [
+        (torch.empty(4, 6), None, "TensorSpec(float32 (4, 6), align 16)"),
+        (torch.empty(4, 6), ("m", None), "TensorSpec(float32 (m, 6), align 16)"),
+        (torch.empty(4, 6).T, ("m", "n"), "TensorSpec(float32 (m, n) order (0, 1), align 16)"),
+        (torch.empty(4, 6)[:, :3], None, "TensorSpec(float32 (4, 3):(6, 1), align 16)"),
+        (torch.empty(8, 6)[1:, :1], None, "TensorSpec(float32 (7, 1):(6, 1), align 8)"),
+        (torch.empty(2, 3, 4).permute(1, 0, 2), None, "TensorSpec(float32 (3, 2, 4) order (1, 2, 0), align 16)"),
+        (torch.empty(4, 1), None, "TensorSpec(float32 (4, 1), align 16)"),
+        (torch.empty(4, dtype=torch.bfloat16, device="meta"), ("n",), "TensorSpec(bfloat16 (n,), align 16)"),
+        (torch.empty(2, 2).expand(3, 2, 2), None, "TensorSpec(float32 (3, 2, 2):(0, 2, 1), align 16)"),
+    ],
+)
+def test_an_example_is_described(tensor, shape, text):
+    assert str(TensorSpec.like(tensor, shape)) == text
+
+
+def test_an_example_that_is_not_compact_cannot_be_named():
+    with pytest.raises(ValueError, match="must be compact where dimensions are named"):
+        TensorSpec.like(torch.empty(4, 6)[:, :3], ("m", None))
+    with pytest.raises(ValueError, match="must repeat the tensor's extents"):
+        TensorSpec.like(torch.empty(4, 6), (4, 7))
+    with pytest.raises(ValueError, match="must name the 2 dimensions"):
+        TensorSpec.like(torch.empty(4, 6), ("m",))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, np.dtype("float16"), np.float16, "float16", "torch.float16"])
+def test_dtypes_have_torchs_names(dtype):
+    assert dtype_name(dtype) == "float16"
+    assert TensorSpec(dtype, (4,)).dtype == "float16"
+
+
+def test_a_parameter_survives_json():
+    spec = TensorSpec("float16", ("m", 4), strides=("ld", 1), divisibility={"m": 8}, align=32)
+    tuple_ = Parameter("t", "tuple", items=(Parameter("[0]", "tensor", spec), Parameter("[1]", "scalar")))
+    for parameter in (Parameter("a", "tensor", spec), Parameter("n", "none"), tuple_):
+        assert Parameter.from_json(parameter.to_json()) == parameter
