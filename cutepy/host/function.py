@@ -151,7 +151,7 @@ class Function:
         import torch
 
         check_arguments(self.__name__, self.parameters, arguments)
-        hosts = [torch.from_dlpack(a) if _is_host_array(a) else None for a in arguments]
+        hosts = [torch.utils.dlpack.from_dlpack(a) if _is_host_array(a) else None for a in arguments]
         copies = [a if h is None else h.to("cuda") for a, h in zip(arguments, hosts, strict=True)]
         self(*copies)
         for host, copy in zip(hosts, copies, strict=True):
