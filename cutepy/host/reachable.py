@@ -1,0 +1,469 @@
+"""Walk over everything that a function can reach while it is traced, and digest it part by part.
+
+Functions, classes and the globals they read become parts of their own, which refer to each other by label, so that
+cycles are no trouble; values are digested by content (`Encoder`). What runs while the program is traced must be
+digestible to the last value. What merely belongs to a class, such as a method that nothing calls, is digested too,
+but may hold a lock or read the environment.
+"""
+
+import enum
+import functools
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    ModuleType,
+)
+from typing import Any
+
+from cutepy.host import sources
+from cutepy.host.bytecode import Chain, Import, line_of, read
+from cutepy.host.encoding import frame, text
+from cutepy.host.values import Encoder
+from cutepy.host.world import READING_METHODS, reads_world
+
+_MISSING = object()
+_UNKNOWN = object()
+# With these, a function reads whatever its module holds.
+_WHOLE_MODULES = frozenset({"eval", "exec", "globals", "modules", "vars"})
+_ANNOTATIONS = frozenset({"__annotations__", "__dataclass_fields__", "__orig_bases__", "__parameters__"})
+_MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class that was made while the process runs
+# What the DSL writes on functions while it traces them, by the beginning of its name.
+_TRACING_STATE = (*("__pyir_", "_decorator_location", "_dsl_", "_original_code", "_preprocessed", "set_name_prefix"),)
+# Methods that run only where an object is made.
+_CONSTRUCTORS = frozenset(
+    {"__init__", "__new__", "__post_init__", "__init_subclass__", "__class_getitem__", "__set_name__"}
+)
+# Attributes of classes that hold no content of their own, or that of other attributes (as do dataclasses' docstrings,
+# in which sets are written in the order of one process).
+_DERIVED = frozenset({"__dict__", "__doc__", "__weakref__", "__abstractmethods__", "_abc_impl", "__subclasshook__"})
+_DERIVED_OF_ENUMS = frozenset(
+    {"_value2member_map_", "_hashable_values_", "_unhashable_values_", "_unhashable_values_map_"}
+)
+
+
+def code_of(function: FunctionType) -> CodeType:
+    """Return a function's code as it was written: tracing replaces it by a rewritten one."""
+    original = function.__dict__.get("_original_code")
+    return original if isinstance(original, CodeType) else function.__code__
+
+
+def label_of(thing: Any) -> str:  # noqa: ANN401
+    """Name a function or class for people: `package.module:Class.method`.
+
+    A decorator's wrapper is named after the decorator that made it, whatever it says.
+    """
+    if isinstance(thing, FunctionType):
+        code = code_of(thing)
+        name = thing.__qualname__ if code.co_filename.startswith("<") else code.co_qualname
+        return f"{thing.__globals__.get('__name__', '<generated>')}:{name}"
+    return f"{thing.__module__}:{thing.__qualname__}"
+
+
+def is_pinned(thing: Any) -> bool:  # noqa: ANN401
+    """Tell whether a function or class is what a pinned package has under its name, so that a version tells all."""
+    module = getattr(thing, "__module__", None)
+    name = getattr(thing, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str) or not sources.pinned_package(module):
+        return False
+    if isinstance(thing, type) and not thing.__flags__ & _MADE_BY_PYTHON:
+        return True  # such as NoneType, which has no name in its module
+    found: object = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found is thing
+
+
+class Walk(Encoder):
+    """One walk; `parts` holds its result.
+
+    Attributes
+    ----------
+    parts : dict of name to digest
+    modules : dict of str to None
+        Modules that something came from, in order.
+    files : dict of str to None
+        Files that code says it came from.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: dict[str, bytes] = {}
+        self.modules: dict[str, None] = {}
+        self.files: dict[str, None] = {}
+        self._globals: dict[tuple[int, tuple[str, ...]], bytes] = {}
+        self._labels: dict[int, str] = {}
+        self._label_counts: dict[str, int] = {}
+        self._waiting: list[Callable[[], None]] = []
+        # Methods and such that nothing is known to use: (name, part, value, class, or None if it may run in any case).
+        self._members: list[tuple[str, str, object, type | None]] = []
+        self._called: set[int] = set()  # ids of classes that objects are made of
+        self._contents: list[ModuleType] = []
+        self._used: set[str] = set()
+        self._computed = self._constructs = False
+
+    def run(self, function: object, values: tuple[object, ...]) -> None:
+        """Walk from a function that is called, and values that it is given."""
+        self.enter("`{}`", _name_root(function))
+        self._root(function)
+        self.leave()
+        self.enter("constexpr values")
+        self.parts["values"] = self.encode(values)
+        self.leave()
+        self._finish()
+        self.lenient = True
+        for module in self._contents:  # grows
+            for key, value in list(vars(module).items()):
+                if not _is_dunder(key) and not isinstance(value, ModuleType):
+                    self.parts[f"{key} of module {module.__name__}"] = self.encode(value)
+        self._finish()
+
+    def _finish(self) -> None:
+        """Visit what waits, and the members of classes that turn out to be used, until nothing is left."""
+        while True:
+            while self._waiting:
+                self._waiting.pop(0)()
+            members, self._members = self._members, []
+            for member in members:
+                name, part, value, cls = member
+                if self.lenient or cls is None or self._runs(name, cls):
+                    self.parts[part] = frame("with", self.parts[part], text(name), self.encode(value))
+                else:
+                    self._members.append(member)
+            if not self._waiting:
+                return
+
+    def _runs(self, name: str, cls: type) -> bool:
+        if name in _CONSTRUCTORS:
+            return self._constructs or id(cls) in self._called
+        return self._computed or name in self._used or _is_dunder(name)
+
+    def _label(self, thing: object, name: str) -> str:
+        """Name a node once: things of one name are numbered in the order of the walk."""
+        self.keep(thing)
+        count = self._label_counts[name] = self._label_counts.get(name, 0) + 1
+        label = self._labels[id(thing)] = name if count == 1 else f"{name}#{count}"
+        return label
+
+    def pinned(self, module: str, name: str) -> bytes:
+        """Encode something that a version pins, by its name; refuse what reads the world."""
+        if reads_world(module, name):
+            self.refuse_world(f"{module}.{name}")
+        package = sources.pinned_package(module) or "python"
+        self.parts[f"version of {package}"] = text(sources.version_of(package))
+        return frame("pinned", text(module), text(name))
+
+    def refuse_world(self, what: str) -> None:
+        """Refuse a program that reads what no digest tells."""
+        self.refuse(f"reads {what} while it is traced", "read it before, and pass what it gives as an argument")
+
+    # --- functions
+
+    def _root(self, function: object) -> None:
+        """Encode what is called; the attributes of an object are parts of their own."""
+        self._used.add("__call__")
+        own = getattr(function, "__dict__", {})
+        if not isinstance(function, FunctionType | type) and isinstance(own, dict):
+            for name, value in own.items():
+                self.enter("attribute `{}`", name)
+                self.parts[f"attribute {name}"] = self.encode(value)
+                self.leave()
+        self.parts["called"] = self.encode(function, called=True)
+
+    def encode_function(self, function: FunctionType) -> bytes:
+        """Refer to a function, which becomes a part, by its label."""
+        if is_pinned(function):
+            return self.pinned(function.__module__, function.__qualname__)
+        code = code_of(function)
+        if sources.is_pinned_file(code.co_filename):
+            return self._made_by_pinned(function, code)
+        label = self._labels.get(id(function))
+        if label is None:
+            label = self._label(function, label_of(function))
+            self._waiting.append(lambda: self._visit_function(function, code, label))
+        return frame("function", text(label))
+
+    def _made_by_pinned(self, function: FunctionType, code: CodeType) -> bytes:
+        """Encode a function made by a pinned package, such as a decorator's wrapper, by its name and what it holds."""
+        module = str(function.__globals__.get("__name__"))
+        held = {name: cell for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True)}
+        for cache in ("cache_token", "dispatch_cache") if module == "functools" else ():  # of singledispatch
+            held.pop(cache, None)
+        return frame(
+            "made by",
+            self.pinned(module, code.co_qualname),
+            *(frame("cell", text(name), self._cell(function, name, cell)) for name, cell in held.items()),
+            *(() if held else (self.encode(function.__defaults__), self.encode(function.__kwdefaults__))),
+            self._extras(function, ("__wrapped__", "register", "dispatch", "registry", "_clear_cache")),
+        )
+
+    def _cell(self, function: FunctionType, name: str, cell: CellType) -> bytes:
+        try:
+            content = cell.cell_contents
+        except ValueError:
+            return frame("empty cell")
+        self.enter("closure variable `{}` of `{}`", name, label_of(function))
+        encoded = self.encode(content)
+        self.leave()
+        return encoded
+
+    def _extras(self, function: FunctionType, besides: tuple[str, ...] = ()) -> bytes:
+        """Encode the attributes that were set on a function, but for the DSL's notes on its work."""
+        state = function.__dict__
+        dsl = state.get("_dsl_cls") or type(state.get("_dsl_object"))
+        extras = {
+            key: value for key, value in state.items() if key not in besides and not key.startswith(_TRACING_STATE)
+        }
+        if state.get("_preprocess_enabled") is not None:
+            extras["_dsl"] = f"{dsl.__module__}:{dsl.__qualname__}"
+        if not extras:
+            return b""
+        self.enter("attributes of `{}`", label_of(function))
+        encoded = self.encode(extras)
+        self.leave()
+        return encoded
+
+    def _visit_function(self, function: FunctionType, code: CodeType, label: str) -> None:
+        content = read(code)
+        if module := function.__globals__.get("__name__"):
+            self.modules[module] = None
+        self.files[code.co_filename] = None
+        if not self.lenient:
+            self._used |= content.names
+            self._computed |= content.computed
+            self._constructs |= content.constructs
+            if reading := READING_METHODS & content.names:
+                self.enter("`{}` ({}:{})", label, code.co_filename, line_of(code, min(reading)))
+                self.refuse_world(f"a file, by {min(reading)},")
+        pieces = [content.digest]
+        if annotations := function.__annotations__:
+            with self.leniently():
+                pieces.append(self.encode(annotations))
+        if function.__defaults__ or function.__kwdefaults__:
+            self.enter("defaults of `{}`", label)
+            pieces += [frame("defaults"), self.encode(function.__defaults__), self.encode(function.__kwdefaults__)]
+            self.leave()
+        pieces += [frame("attributes"), self._extras(function)]
+        imported: dict[str, object] = {}
+        for statement in () if self.lenient else content.imports:
+            imported.update(self._import(function, statement, label))
+        pieces += [self._chain(function, chain, imported, label) for chain in content.chains]
+        self.parts[f"function {label}"] = frame("function", *pieces)
+        home = sys.modules.get(module) if module else None
+        if content.names & _WHOLE_MODULES and isinstance(home, ModuleType):
+            self.encode_module(home)
+
+    def _import(self, function: FunctionType, statement: Import, label: str) -> Iterator[tuple[str, object]]:
+        """Execute an import of a function's body, as tracing is about to, and give its variables."""
+        name = statement.module
+        if statement.level:
+            package = function.__globals__.get("__package__") or function.__module__.rpartition(".")[0]
+            name = importlib.util.resolve_name("." * statement.level + name, package)
+        code = code_of(function)
+        self.enter("`{}` ({}:{})", label, code.co_filename, code.co_firstlineno)
+        module = self._imported(name)
+        for attribute, variable in statement.bindings:
+            if attribute == ".":
+                yield variable, sys.modules.get(name.partition(".")[0], _MISSING)
+            elif not attribute:
+                yield variable, module
+            else:
+                value = getattr(module, attribute, _MISSING)
+                if value is _MISSING and hasattr(module, "__path__"):
+                    value = self._imported(f"{name}.{attribute}")
+                yield variable, value
+        self.leave()
+
+    def _imported(self, name: str) -> object:
+        self.modules[name] = None
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            return _MISSING  # tracing fails there too, or never gets there
+        except Exception as error:
+            self.refuse(f"imports {name}, which fails with {type(error).__name__}: {error}", "make that import work")
+            return _MISSING
+
+    def _chain(self, function: FunctionType, chain: Chain, imported: dict[str, object], label: str) -> bytes:
+        """Resolve a name and the attributes read from it as far as it leads through modules; encode what is there."""
+        first = chain.names[0]
+        if chain.scope == "global":
+            key = (id(function.__globals__), chain.names)
+            if key not in self._globals:
+                value = function.__globals__.get(first, _MISSING)
+                if value is _MISSING:
+                    value = function.__builtins__.get(first, _MISSING)  # type: ignore[attr-defined]
+                encoded = self._resolved("global", value, chain, function, label)
+                if self.lenient:
+                    return encoded
+                self._globals[key] = encoded
+            return self._globals[key]
+        if first in imported:
+            return self._resolved("import", imported[first], chain, function, label)
+        value = _closed_over(function, first)
+        return b"" if value is _UNKNOWN else self._resolved("closure variable", value, chain, function, label)
+
+    def _resolved(self, kind: str, value: object, chain: Chain, function: FunctionType, label: str) -> bytes:
+        """Follow the attributes of a chain from its first value; what is plain data there becomes a part."""
+        count, module = 1, None
+        while count < len(chain.names) and isinstance(value, ModuleType):
+            module = value
+            value = getattr(module, chain.names[count], _MISSING)
+            count += 1
+        dotted = ".".join(chain.names[:count])
+        if value is _MISSING:
+            return frame("missing", text(dotted))
+        relation = "read by" if kind == "global" else "of"
+        self.enter("{0} `{1}` {2} `{3}` ({4.lines})", kind, dotted, relation, label, _Where(function, chain.names[0]))
+        encoded = self._found(module, chain.names[count - 1], value, chain.names[count:])
+        self.leave()
+        if not isinstance(value, FunctionType | type | ModuleType | BuiltinFunctionType):
+            owner = function.__globals__.get("__name__") if kind == "global" else label
+            part = f"{kind} {dotted} of {owner}"
+            if self.parts.setdefault(part, encoded) != encoded:
+                self.parts[part] = frame("also", self.parts[part], encoded)
+        return frame("reads", text(dotted), encoded)
+
+    def _found(self, module: ModuleType | None, name: str, value: object, attributes: tuple[str, ...]) -> bytes:
+        """Encode a value that was found in `module`, if in one, and from which `attributes` are read."""
+        package = sources.pinned_package(module.__name__) if module else None
+        if module is None or package is None:
+            if isinstance(value, type) and is_pinned(value) and attributes and not self.lenient:
+                dotted = f"{value.__qualname__}.{attributes[0]}"
+                if reads_world(value.__module__, dotted):
+                    self.refuse_world(f"{value.__module__}.{dotted}")
+            return self.encode(value, called=True)
+        for dotted in (name, f"{name}.{attributes[0]}") if attributes else (name,):
+            if not self.lenient and reads_world(module.__name__, dotted):
+                self.refuse_world(f"{module.__name__}.{dotted}")
+        kind = type(value)
+        if isinstance(value, FunctionType | type | ModuleType) or not sources.pinned_package(kind.__module__):
+            return self.encode(value, called=True)
+        scalar = self.plain(value)
+        return frame("of", self.pinned(module.__name__, name), scalar or text(f"{kind.__module__}.{kind.__qualname__}"))
+
+    def encode_compiled(self, module: str) -> bytes:
+        """Refer to a compiled extension, whose file counts."""
+        self.modules[module] = None
+        return text(module)
+
+    def fresh(self) -> "Walk":
+        """Make a walk that has seen nothing."""
+        return Walk()
+
+    def digest_alone(self, item: object, lenient: bool) -> bytes:
+        """Digest one value and all it leads to."""
+        self.lenient = lenient
+        self.run(None, (item,))
+        return frame("parts", *(piece for name, part in self.parts.items() for piece in (text(name), part)))
+
+    # --- modules
+
+    def encode_module(self, module: ModuleType) -> bytes:
+        """Refer to a module that is handed about as a value: whatever is in it may be read."""
+        name = module.__name__
+        if sources.pinned_package(name):
+            return self.pinned(name, "")
+        self.modules[name] = None
+        if all(module is not known for known in self._contents):
+            self._contents.append(module)
+        return frame("module", text(name))
+
+    # --- classes
+
+    def encode_class(self, cls: type, called: bool) -> bytes:
+        """Refer to a class, which becomes a part, by its label; `called` says that objects may be made of it."""
+        if is_pinned(cls):
+            if called and reads_world(cls.__module__, cls.__qualname__):
+                self.refuse_world(f"{cls.__module__}.{cls.__qualname__}")
+            return self.pinned(cls.__module__, cls.__qualname__) if called else self._named_class(cls)
+        label = self._labels.get(id(cls))
+        if label is None:
+            label = self._label(cls, label_of(cls))
+            self._waiting.append(lambda: self._visit_class(cls, label))
+        if called:
+            self._called.update(map(id, cls.__mro__))
+        return frame("class", text(label))
+
+    def _named_class(self, cls: type) -> bytes:
+        package = sources.pinned_package(cls.__module__) or "python"
+        self.parts[f"version of {package}"] = text(sources.version_of(package))
+        return frame("pinned", text(cls.__module__), text(cls.__qualname__))
+
+    def _visit_class(self, cls: type, label: str) -> None:
+        self.modules[cls.__module__] = None
+        is_enum = isinstance(cls, enum.EnumMeta)
+        hooks = [base for base in cls.__mro__[1:] if base is not object and is_pinned(base)]
+        pieces = [self.encode(type(cls)), frame("bases", *map(self.encode, cls.__bases__))]
+        for name, value in list(vars(cls).items()):
+            if name in _DERIVED or (is_enum and name in _DERIVED_OF_ENUMS):
+                continue
+            pieces.append(text(name))
+            functions = list(_functions_of(value))
+            if functions:
+                pieces += [read(code_of(function)).digest for function in functions]
+                hooked = any(hasattr(base, name) for base in hooks)  # so that the base's own code may call it
+                self._members.append((name, f"class {label}", value, None if hooked else cls))
+            elif type(value) not in (GetSetDescriptorType, MemberDescriptorType):
+                self.enter("class attribute `{}` of `{}`", name, label)
+                with self.leniently(name in _ANNOTATIONS):
+                    encoded = self.encode(value)
+                self.leave()
+                if _is_dunder(name):
+                    pieces.append(encoded)
+                else:
+                    self.parts[f"class attribute {name} of {label}"] = encoded
+        self.parts[f"class {label}"] = frame("class", *pieces)
+
+
+def _name_root(function: object) -> str:
+    named = function if isinstance(function, FunctionType | type) else type(function)
+    return label_of(named)
+
+
+def _is_dunder(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
+
+
+def _functions_of(value: object) -> Iterator[FunctionType]:
+    """Give the functions of a class's attribute that are not a pinned package's own."""
+    if isinstance(value, property):
+        for function in (value.fget, value.fset, value.fdel):
+            yield from _functions_of(function)
+    elif isinstance(value, staticmethod | classmethod):
+        yield from _functions_of(value.__func__)
+    elif isinstance(value, functools.cached_property):
+        yield from _functions_of(value.func)
+    elif type(value) is FunctionType and not is_pinned(value):
+        wrapped = value.__dict__.get("__wrapped__")
+        yield from _functions_of(wrapped) if type(wrapped) is FunctionType else (value,)
+
+
+def _closed_over(function: FunctionType, name: str) -> object:
+    names = code_of(function).co_freevars
+    if name not in names or function.__closure__ is None:
+        return _UNKNOWN  # a variable of its own, which nested code reads
+    try:
+        return function.__closure__[names.index(name)].cell_contents
+    except ValueError:
+        return _MISSING
+
+
+class _Where:
+    """Where a function uses a name; looked up only for a message."""
+
+    def __init__(self, function: FunctionType, name: str) -> None:
+        self._code = code_of(function)
+        self._name = name
+
+    @property
+    def lines(self) -> str:
+        """File and line."""
+        return f"{self._code.co_filename}:{line_of(self._code, self._name)}"

@@ -1,0 +1,267 @@
+"""Source files: which modules are pinned by a version, which files stand behind the others, and what is in them."""
+
+import hashlib
+import importlib.machinery
+import importlib.metadata
+import linecache
+import os
+import re
+import sys
+import sysconfig
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+from cutepy.host.encoding import frame, text
+
+PINNED = {
+    "_pytest": "pytest",  # whose calls it writes into the asserts of modules under test
+    "cuda": "cuda-bindings",
+    "cutlass": "nvidia-cutlass-dsl",
+    "numpy": "numpy",
+    "torch": "torch",
+    "tvm_ffi": "apache-tvm-ffi",
+}
+"""Packages whose content their distribution's version tells, as Python's tells that of the standard library."""
+
+_STDLIB = sys.stdlib_module_names
+# A file as old as this can't be written again within one tick of its time stamp, so the stamp tells its content.
+_SETTLED_NS = 2_000_000_000
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file's content, and the modules it names in import statements.
+
+    Attributes
+    ----------
+    digest : bytes
+    imports : tuple of (level, module, names)
+        Leading dots, the dotted name, and what is taken from there.
+    """
+
+    digest: bytes
+    imports: tuple[tuple[int, str, tuple[str, ...]], ...]
+
+
+@cache
+def version_of(package: str) -> str:
+    """Return the version of a pinned package, or of Python."""
+    if package not in PINNED:
+        return f"{sys.implementation.name} {sys.version_info.major}.{sys.version_info.minor}"
+    try:
+        return importlib.metadata.version(PINNED[package])
+    except importlib.metadata.PackageNotFoundError:
+        return str(getattr(sys.modules.get(package), "__version__", "unknown"))
+
+
+@cache
+def _standard_roots() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    return tuple({str(Path(paths[key]) / "_")[:-1] for key in ("stdlib", "platstdlib")})
+
+
+@cache
+def _pinned_roots() -> tuple[str, ...]:
+    """List the folders of the pinned packages, found without importing them."""
+    found = [spec for package in PINNED if (spec := _find(package, None))]
+    return tuple(str(Path(folder) / "_")[:-1] for spec in found for folder in spec.submodule_search_locations or ())
+
+
+@cache
+def is_installed(path: str) -> bool:
+    """Tell whether a file lies in a folder that package managers fill."""
+    return "site-packages" in (parts := Path(path).parts) or "dist-packages" in parts
+
+
+@cache
+def is_pinned_file(path: str) -> bool:
+    """Tell whether a file belongs to the standard library or a pinned package."""
+    if path.startswith("<frozen "):
+        return True
+    if path.startswith(_pinned_roots()):
+        return True
+    return path.startswith(_standard_roots()) and not is_installed(path)
+
+
+def pinned_package(module: str) -> str | None:
+    """Return the package that pins a module of this name, "python" for the standard library's, or None."""
+    top = module.partition(".")[0]
+    if top not in PINNED and top not in _STDLIB:
+        return None
+    loaded = sys.modules.get(module) or sys.modules.get(top)
+    file = getattr(loaded, "__file__", None)
+    if file is not None and not is_pinned_file(file):
+        return None  # a user's module that only bears the name
+    return top if top in PINNED else "python"
+
+
+_read: dict[str, tuple[tuple[int, int, int], Source]] = {}
+
+
+def read_source(path: str) -> Source:
+    """Digest a file and find its imports; again only if its time stamp, size or inode changed.
+
+    A compiled extension counts by size and time stamp: it is large, and nobody edits it.
+
+    Raises
+    ------
+    OSError
+        If the file can't be read.
+    """
+    status = os.stat(path)  # noqa: PTH116 - faster by far
+    stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+    known = _read.get(path)
+    if known is not None and known[0] == stamp:
+        return known[1]
+    if not path.endswith((".py", ".pyi", ".pyw")) and path.endswith((".so", ".pyd", ".dylib")):
+        source = Source(frame("extension", b"%d %d" % stamp[:2]), ())
+    else:
+        with open(path, "rb") as file:  # noqa: PTH123
+            content = file.read()
+        source = Source(hashlib.sha256(content).digest(), tuple(_imports(content.decode("utf-8", "replace"))))
+    if time.time_ns() - status.st_mtime_ns > _SETTLED_NS:
+        _read[path] = (stamp, source)
+    return source
+
+
+_TYPE_CHECKING = re.compile(r"^([ \t]*)if (?:typing\.|t\.)?TYPE_CHECKING:[^\n]*\n(?:\1[ \t]+[^\n]*\n|[ \t]*\n)*", re.M)
+_IMPORT = re.compile(
+    r"(?:^|[;:])[ \t]*(?:from[ \t]+(\.*)[ \t]*([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\n;]*)"
+    r"|import[ \t]+([^\n;]*))",
+    re.M,
+)
+_COMMENT = re.compile(r"#[^\n]*")
+_WORD = re.compile(r"[\w.]+")
+
+
+def _imports(content: str) -> Iterator[tuple[int, str, tuple[str, ...]]]:
+    """Find import statements by their looks: one too many, as in a docstring, costs a file more to watch."""
+    if "TYPE_CHECKING" in content:
+        content = _TYPE_CHECKING.sub("", content)
+    for dots, module, names, modules in _IMPORT.findall(content.replace("\\\n", " ")):
+        for clause in _COMMENT.sub("", modules).split(","):
+            if word := _WORD.match(clause.strip()):
+                yield 0, word[0], ()
+        if dots or module:
+            clauses = _COMMENT.sub("", names).strip("()").split(",")
+            yield len(dots), module, tuple(word[0] for clause in clauses if (word := _WORD.match(clause.strip())))
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a module lies: its file, if it has one, and the folders of its submodules, if it is a package."""
+
+    file: str | None
+    folders: tuple[str, ...] | None
+
+
+def _find(module: str, folders: Iterable[str] | None) -> importlib.machinery.ModuleSpec | None:
+    """Find a module that may not be loaded, importing nothing."""
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)
+        spec = find(module, folders) if find else None
+        if spec is not None:
+            return spec  # type: ignore[no-any-return]
+    return None
+
+
+def place(module: str) -> _Place | None:
+    """Locate a module by its dotted name, whether it is loaded or not; None where there is none.
+
+    Nothing is imported.
+    """
+    loaded = sys.modules.get(module)
+    if isinstance(loaded, ModuleType):
+        folders = getattr(loaded, "__path__", None)
+        return _Place(getattr(loaded, "__file__", None), None if folders is None else tuple(folders))
+    parent, _, _ = module.rpartition(".")
+    folders = None
+    if parent:
+        above = place(parent)
+        if above is None or above.folders is None:
+            return None
+        folders = above.folders
+    spec = _find(module, folders)
+    if spec is None:
+        return None
+    found = spec.submodule_search_locations
+    return _Place(spec.origin if spec.has_location else None, None if found is None else tuple(found))
+
+
+def files_behind(modules: Iterable[str], files: Iterable[str]) -> dict[str, bytes]:
+    """Digest the files of these modules, of all that they import in turn, and these further files.
+
+    Imports are followed whether they have been executed or not, so that the answer depends on files alone. They are
+    not followed into the standard library and the pinned packages, nor, beyond the first file, into installed
+    packages from which none of the given modules comes.
+
+    Returns
+    -------
+    dict of path to digest
+    """
+    found: dict[str, bytes] = {}
+    waiting = list(modules)
+    own = {module.partition(".")[0] for module in waiting}
+    seen = set(waiting)
+    while waiting:
+        module = waiting.pop()
+        where = None if pinned_package(module) else place(module)
+        if where is None:
+            continue
+        for above in _parents(module):
+            if above not in seen:
+                seen.add(above)
+                waiting.append(above)
+        if where.file is None or where.file in found:
+            continue
+        try:
+            source = read_source(where.file)
+        except OSError:
+            found[where.file] = frame("unreadable")
+            continue
+        found[where.file] = source.digest
+        if module.partition(".")[0] in own or not is_installed(where.file):
+            for name in _named(module, where.folders is not None, source):
+                if name not in seen:
+                    seen.add(name)
+                    waiting.append(name)
+    for path in files:
+        if path not in found:
+            found[path] = _text_behind(path)
+    return found
+
+
+def _text_behind(path: str) -> bytes:
+    """Digest a file, or what stands for it where code was typed in: the DSL reads functions by their source."""
+    try:
+        return read_source(path).digest
+    except OSError:
+        return frame("typed in", *map(text, linecache.getlines(path)))
+
+
+def _parents(module: str) -> Iterator[str]:
+    while module := module.rpartition(".")[0]:
+        yield module
+
+
+def _named(module: str, is_package: bool, source: Source) -> Iterator[str]:
+    """Give the modules that the imports of one module may mean."""
+    for level, name, attributes in source.imports:
+        base = name
+        if level:
+            loaded = sys.modules.get(module)
+            package = getattr(loaded, "__package__", None) or (module if is_package else module.rpartition(".")[0])
+            above = package.rsplit(".", level - 1)[0] if level > 1 else package
+            base = f"{above}.{name}" if name else above
+        if not base or pinned_package(base):
+            continue
+        yield base
+        loaded_base = sys.modules.get(base)
+        for attribute in attributes:
+            # What is there, and is no module, was not imported as one.
+            if isinstance(vars(loaded_base).get(attribute), ModuleType | None) if loaded_base else True:
+                yield f"{base}.{attribute}"
