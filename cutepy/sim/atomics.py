@@ -16,7 +16,7 @@ import numpy as np
 
 from cutepy.sim import floats, minifloat
 from cutepy.sim.errors import MemoryAccessError
-from cutepy.sim.events import AsyncOperation
+from cutepy.sim.events import AsyncOperation, Space
 from cutepy.sim.lanes import Array
 
 if TYPE_CHECKING:
@@ -91,8 +91,22 @@ class Atomics:
         self, g: Group, i: Instruction, space: str, address: Array, operation: str, name: str, values: tuple[Array, ...]
     ) -> Array:
         """Apply an operation of each lane; returns the old values."""
+        place, address = self._machine.memory.resolve(space, address)
+        if place == "global":
+            self._machine.traffic.access("atomic", g, address, values[0].itemsize)
+        return self._apply(g, i, place, address, operation, name, values)
+
+    def _apply(
+        self,
+        g: Group,
+        i: Instruction,
+        place: Space,
+        address: Array,
+        operation: str,
+        name: str,
+        values: tuple[Array, ...],
+    ) -> Array:
         memory, kind = self._machine.memory, values[0].dtype
-        place, address = memory.resolve(space, address)
         self._machine.changes += 1
         shape = (g.ctas.count, g.threads.count)
         size = kind.itemsize
@@ -119,10 +133,12 @@ class Atomics:
         """Apply an operation to neighbouring elements, each atomically; returns the old values."""
         size = values[0].dtype.itemsize
         whole = size * len(values)
+        place, address = self._machine.memory.resolve(space, address)
         self._machine.memory.region(g, i, address, whole, whole)
+        self._machine.traffic.access("atomic", g, address, whole)
         step = address.dtype.type(size)
         return [
-            self.apply(g, i, space, address + address.dtype.type(n) * step, operation, name, (value,))
+            self._apply(g, i, place, address + address.dtype.type(n) * step, operation, name, (value,))
             for n, value in enumerate(values)
         ]
 

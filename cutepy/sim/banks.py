@@ -127,6 +127,15 @@ class Sites(Observer):
         self.waits: dict[tuple[int, int], WaitSite] = {}
         self._launch = -1
 
+    def totals(self) -> dict[str, int]:
+        """Return the sums over the sites of accesses."""
+        sites = self.accesses.values()
+        return {
+            "shared_accesses": sum(site.warps for site in sites),
+            "shared_wavefronts": sum(site.wavefronts for site in sites),
+            "bank_conflicts": sum(site.conflicts for site in sites),
+        }
+
     def on_launch(self, launch: Launch) -> None:
         """Begin another launch."""
         self._launch += 1

@@ -15,6 +15,7 @@ from cutepy.sim.atomics import combine
 from cutepy.sim.errors import MemoryAccessError
 from cutepy.sim.events import AsyncOperation
 from cutepy.sim.lanes import Array
+from cutepy.sim.traffic import Kind
 
 if TYPE_CHECKING:
     from cutepy.sim.group import Group
@@ -54,6 +55,11 @@ class BulkCopies:
             )
         return region.bytes[address - region.base : address - region.base + size]
 
+    def _count(self, kind: Kind, address: int, size: int) -> None:
+        self._machine.stats["bulk"] += 1
+        self._machine.stats["bulk_bytes"] += size
+        self._machine.traffic.run(kind, address, size)
+
     def load(
         self, g: Group, i: Instruction, to: Array, source: Array, size: Array, barrier: Array, mask: Array | None
     ) -> None:
@@ -71,6 +77,7 @@ class BulkCopies:
             slots = [own] if mask is None else [base + r for r in range(cluster) if reach >> r & 1]
             notified = [at // memory.slot_bytes] if mask is None else slots
             data = self._global_bytes(g, i, address, count)
+            self._count("load", address, count)
 
             def apply(
                 data: Array = data,
@@ -138,6 +145,7 @@ class BulkCopies:
         places = memory.locate(g, i, source, int(size.max()), _ALIGNMENT)
         for (row, column), (address, place, count) in self._lanes(g, to, places, size):
             target = self._global_bytes(g, i, address, count)
+            self._count("store" if operation is None else "atomic", address, count)
 
             def apply(target: Array = target, place: int = place, count: int = count) -> None:
                 data = memory.shared[place : place + count]

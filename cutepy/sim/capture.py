@@ -48,8 +48,16 @@ class Launch:
     printf : str
         What the kernel printed.
     stats : dict
-        Counts of the run, once it has ended: MMAs of a warpgroup, tensor copies and their bytes, how often a group of
-        lanes had to wait, how often one parted.
+        Counts of the run so far, once it has ended or was stopped.
+
+        - instructions, instructions_*: that warps executed, all and of each class.
+        - wgmma, wgmma_flops, wgmma_bytes: MMAs of a warpgroup, and the bytes that they read from shared memory.
+        - tma, tma_bytes: tensor copies and the bytes of their boxes, once where several CTAs get them; bulk,
+          bulk_bytes: copies of plain bytes from and to global memory.
+        - l2_load_sectors, l2_load_bytes, and so for store and atomic: what the L2 cache is asked for, in sectors of 32
+          bytes (`cutepy.sim.traffic` says what is counted).
+        - barrier_waits: how often a warp had to wait, in the simulator's schedule; `Run.waits` has the sites.
+        - splits: how often lanes in lockstep parted.
     instructions : Counter
         Instructions that warps executed, by the first part of their opcode.
     """

@@ -49,6 +49,7 @@ class ThreadCopies:
                 value = memory.load(g, i, "global", where, kind, count)
                 data = value if count == 1 else np.stack(value, axis=-1)
             else:
+                machine.traffic.partial("load", g, where, used)
                 data = self._partial(where, used, size).view(kind).reshape(*shape, count)
                 data = data[..., 0] if count == 1 else data
             memory.shared_view(kind, count)[np.broadcast_to(place // size, shape)] = data

@@ -29,6 +29,7 @@ from cutepy.sim.copies import ThreadCopies
 from cutepy.sim.errors import DeadlockError, TrapError
 from cutepy.sim.events import AsyncOperation, BarrierEvent, CompletionPolicy, Observer
 from cutepy.sim.group import Group, Join, Part, merge, parts_of, split
+from cutepy.sim.instruction_classes import CLASSES, class_of
 from cutepy.sim.lanes import Array, Ctas, Residents, Threads
 from cutepy.sim.matrix import MatrixAccess
 from cutepy.sim.mbarriers import Mbarriers
@@ -38,6 +39,7 @@ from cutepy.sim.printing import Printing
 from cutepy.sim.stepping import Step
 from cutepy.sim.tensormaps import TensorMaps
 from cutepy.sim.tma import TensorCopies
+from cutepy.sim.traffic import Traffic
 from cutepy.sim.translate import Program
 from cutepy.sim.warp import Warp
 from cutepy.sim.wgmma import Wgmma
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 
 PARKED = -2
 DIVERGED = -3
+_COUNTS = "wgmma wgmma_flops wgmma_bytes tma tma_bytes bulk bulk_bytes barrier_waits splits".split()
 _TURN_BLOCKS = 2000
 """Blocks that a group runs before others get a turn: only a group that spins gets that far."""
 
@@ -88,7 +91,8 @@ class Machine:
         self.policy = policy
         self.changes = 0
         self.pending: list[AsyncOperation] = []
-        self.stats = {"splits": 0, "wgmma": 0, "tma": 0, "tma_bytes": 0, "barrier_waits": 0}
+        self.stats = dict.fromkeys(_COUNTS, 0)
+        self.traffic = Traffic(self.stats)
         self._executed = [0] * len(program.blocks)
         self._numbers = 0
         self._time = 0
@@ -185,6 +189,16 @@ class Machine:
             for i in (*block.instructions, *branches) if times else ():
                 count[i.parts[0]] += times
         return count
+
+    def counts(self) -> dict[str, int]:
+        """Return the counts so far, with the instructions that warps have executed by class: see `Launch.stats`."""
+        by_class = dict.fromkeys(CLASSES, 0)
+        for times, block in zip(self._executed, self.program.flow.blocks, strict=True):
+            branches = [] if block.branch is None else [block.branch]
+            for i in (*block.instructions, *branches) if times else ():
+                by_class[class_of(i)] += times
+        named = {f"instructions_{name}": count for name, count in by_class.items()}
+        return {"instructions": sum(by_class.values()), **named, **self.stats}
 
     def next_number(self) -> int:
         """Return the number of a new group."""
@@ -291,9 +305,11 @@ class Machine:
             if block < 0:
                 if block == PARKED:
                     self._executed[g.block] -= warps
-                    self.stats["barrier_waits"] += 1
-                    if self.observers and (count > 0 or g.number not in self._told):
-                        self._tell_waiting(g)
+                    if count > 0 or g.number not in self._told:
+                        self.stats["barrier_waits"] += warps
+                        self._told.add(g.number)
+                        if self.observers:
+                            self._tell_waiting(g)
                     return count > 0 or g.block != start
                 if block == EXIT:
                     self._leave(g)
@@ -303,7 +319,6 @@ class Machine:
 
     def _tell_waiting(self, g: Group) -> None:
         """Tell observers of lanes that begin to wait."""
-        self._told.add(g.number)
         i = self.program.flow.blocks[g.block].instructions[0]
         event = BarrierEvent("wait", g.waits_for() if g.waits_for else "a barrier", i, g.ctas, g.threads)
         for observer in self.observers:

@@ -225,6 +225,8 @@ class Memory:
         place, address = self.resolve(space, address)
         if place == "global":
             region = self.region(g, i, address, size, size)
+            if space not in ("const", "param"):
+                self._machine.traffic.access("load", g, address, size)
             if region is None:
                 value = self._gather(address, kind, count)
             else:
@@ -262,6 +264,7 @@ class Memory:
         value = values[0] if count == 1 else np.stack([np.broadcast_to(v, shape) for v in values], axis=-1)
         if place == "global":
             region = self.region(g, i, address, size, size)
+            self._machine.traffic.access("store", g, address, size)
             if region is None:
                 self._scatter(address, value, shape, size)
             else:

@@ -66,12 +66,16 @@ class Run:
 
     @property
     def stats(self) -> dict[str, int]:
-        """Counts summed over all launches."""
+        """Counts of `Launch.stats`, summed over all launches.
+
+        With ``simulate(inspect=True)`` also shared_accesses, shared_wavefronts and bank_conflicts: of the loads and
+        stores of warps; `conflicts` has the sites.
+        """
         total: dict[str, int] = {}
         for launch in self.launches:
             for name, value in launch.stats.items():
                 total[name] = total.get(name, 0) + value
-        return total
+        return {**total, **self._sites.totals()} if self._inspect else total
 
     def trace(self, cta: Sequence[int] = (0, 0, 0), launch: int = -1) -> dict[str, Any]:
         """Return what a CTA did as a Chrome trace: `json.dump` it, and open it in Perfetto.
@@ -226,7 +230,7 @@ class Run:
         finally:
             self._machine = None
             launch.seconds = time.perf_counter() - start
-            launch.stats = machine.stats
+            launch.stats = machine.counts()
             launch.instructions = machine.instructions()
             launch.printf = "".join(machine.printing.text)
 

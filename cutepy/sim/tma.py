@@ -18,6 +18,7 @@ from cutepy.sim.atomics import combine
 from cutepy.sim.errors import DescriptorError, MemoryAccessError
 from cutepy.sim.events import AsyncKind, AsyncOperation, TmaEvent
 from cutepy.sim.lanes import Array
+from cutepy.sim.traffic import Kind
 
 if TYPE_CHECKING:
     from cutepy.sim.group import Group
@@ -241,16 +242,19 @@ class TensorCopies:
 
     # Global memory.
 
-    def _units(self, g: Group, i: Instruction, box: Box, at: Coordinates) -> Array:
-        """Return a box that lies inside of its tensor, in global memory, as 16-byte units."""
+    def _units(self, g: Group, i: Instruction, box: Box, at: Coordinates, kind: Kind) -> Array:
+        """Return a box that lies inside of its tensor, in global memory, as 16-byte units, to load or store."""
         start = box.tensor.global_address + sum(c * s for c, s in zip(at, box.steps, strict=True))
         region = self._machine.memory.known.find(start, start + box.span_bytes)
         if region is None:
             self._fail(g, i, box, at, start, start + box.span_bytes)
         assert region is not None
+        self._machine.traffic.box(kind, start, box.extents, box.steps, box.element_bytes)
         return np.ndarray(box.unit_shape, _UNIT_KIND, region.bytes, start - region.base, box.unit_strides)
 
-    def _part(self, g: Group, i: Instruction, box: Box, at: Coordinates) -> tuple[Array, tuple[slice, ...]] | None:
+    def _part(
+        self, g: Group, i: Instruction, box: Box, at: Coordinates, kind: Kind
+    ) -> tuple[Array, tuple[slice, ...]] | None:
         """Return the part of a box that is inside of the tensor, as elements, and where in the box it lies."""
         lows = [max(0, -c) for c in at]
         highs = [min(e, d - c) for e, d, c in zip(box.extents, box.dims, at, strict=True)]
@@ -263,6 +267,7 @@ class TensorCopies:
         if region is None:
             self._fail(g, i, box, at, start, end)
         assert region is not None
+        self._machine.traffic.box(kind, start, tuple(extents), box.steps, box.element_bytes)
         view = np.ndarray(extents[::-1], box.kind, region.bytes, start - region.base, box.steps[::-1])
         return view, tuple(slice(low, high) for low, high in zip(lows[::-1], highs[::-1], strict=True))
 
@@ -279,11 +284,11 @@ class TensorCopies:
     def _read_box(self, g: Group, i: Instruction, box: Box, at: Coordinates) -> Array:
         """Return a box as 16-byte units, with what is outside of the tensor filled in."""
         if box.is_inside(at):
-            return self._units(g, i, box, at)
+            return self._units(g, i, box, at, "load")
         data = np.zeros(box.extents[::-1], box.kind)
         if box.tensor.oob_fill == "nan":
             data[...] = _NAN.get(box.tensor.dtype, 0)
-        found = self._part(g, i, box, at)
+        found = self._part(g, i, box, at, "load")
         if found is not None:
             data[found[1]] = found[0]
         return data.reshape(-1).view(_UNIT_KIND)
@@ -293,9 +298,9 @@ class TensorCopies:
     ) -> None:
         """Write a box given as 16-byte units, without what is outside of the tensor."""
         if reduction is None and box.is_inside(at):
-            self._units(g, i, box, at)[...] = data.reshape(box.unit_shape)
+            self._units(g, i, box, at, "store")[...] = data.reshape(box.unit_shape)
             return
-        found = self._part(g, i, box, at)
+        found = self._part(g, i, box, at, "store" if reduction is None else "atomic")
         if found is None:
             return
         values = np.ascontiguousarray(data).view(box.kind).reshape(box.extents[::-1])[found[1]]

@@ -75,6 +75,17 @@ class Shape:
     saturate: bool
     registers: int
 
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions."""
+        return 2 * M * self.n * self.k
+
+    @property
+    def smem_bytes(self) -> int:
+        """Bytes of the operands that come from shared memory."""
+        a_bits = 0 if self.from_registers else M * self.k * DTYPE_BITS[self.a]
+        return (a_bits + self.n * self.k * DTYPE_BITS[self.b]) // 8
+
 
 @dataclass
 class Issued:
@@ -308,7 +319,10 @@ class Wgmma:
                 self._product(sequence[start:end], rows, ctas, groups, g)
                 start = end
             sequence[0].tile.in_flight -= len(sequence)
-        self._machine.stats["wgmma"] += len(issued) * ctas * groups
+        count, stats = ctas * groups, self._machine.stats
+        stats["wgmma"] += len(issued) * count
+        stats["wgmma_flops"] += sum(one.shape.flops for one in issued) * count
+        stats["wgmma_bytes"] += sum(one.shape.smem_bytes for one in issued) * count
 
     def _product(self, run: list[Issued], rows: Index, ctas: int, groups: int, g: Group) -> None:
         shape, tile = run[0].shape, run[0].tile
