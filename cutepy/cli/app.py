@@ -92,16 +92,19 @@ def desc(
 def simulate(
     context: typer.Context,
     script: Annotated[Path, typer.Argument(metavar="FILE.py", help="The script; what follows are its arguments.")],
+    inspect: Annotated[
+        bool, typer.Option("--inspect", help="Print counts, and bank conflicts and waits by line of Python.")
+    ] = False,
 ) -> None:
     """Run a GPU script on the CPU: device cuda is served from host memory, and every launch is simulated."""
     from cutepy.cli.simulate import run
 
     if not script.is_file():
         fail(f"there is no file {script}")
-    raise typer.Exit(run(script, context.args, lambda line: typer.echo(line, err=True)))
+    raise typer.Exit(run(script, context.args, lambda line: typer.echo(line, err=True), inspect=inspect))
 
 
-bench = typer.Typer(help="Time kernels against their peers, by one protocol, on a Hopper GPU.", no_args_is_help=True)
+bench = typer.Typer(help="Time kernels on a Hopper GPU, and the simulator, against their peers.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 
 BENCH_DTYPES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
@@ -127,6 +130,25 @@ def bench_gemm(
             if name not in known:
                 fail(f"{option} must be one of {', '.join(known)}, got {name!r}")
     raise typer.Exit(run_gemm(suite, dtype, json))
+
+
+@bench.command("sim")
+def bench_sim(
+    large: Annotated[bool, typer.Option(help="Also a product of 4096x4096x4096, on all cores.")] = True,
+    json: Annotated[Path | None, typer.Option(help="Save the measurements here.")] = None,
+) -> None:
+    """Time a GEMM in the simulator against numpy and Triton's interpreter, and check every result."""
+    from cutepy.cli import bench_sim
+
+    raise typer.Exit(bench_sim.run_sim(large=bench_sim.LARGE if large else None, json_path=json))
+
+
+@bench.command("launch")
+def bench_launch(json: Annotated[Path | None, typer.Option(help="Save the measurements here.")] = None) -> None:
+    """Time what a call of a compiled function costs the host, against the DSL's own and torch's."""
+    from cutepy.cli.bench_launch import run_launch
+
+    raise typer.Exit(run_launch(json))
 
 
 app.add_typer(cache.app, name="cache")
