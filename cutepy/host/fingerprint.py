@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cutepy.dsl.version import installed
 from cutepy.host import sources
 from cutepy.host.encoding import text
 from cutepy.host.reachable import Walk
@@ -161,8 +160,7 @@ def _walk(folder: str, relative: str, above: frozenset[str]) -> Iterator[tuple[s
 
 @functools.cache
 def dsl_version() -> str | None:
-    """Return the installed version of the CuTe DSL, importing nothing of it; None where there is none.
+    """Return the installed version of the CuTe DSL, importing nothing of it; None where there is none."""
+    from cutepy.dsl.version import installed
 
-    It joins the versions of the distributions that it is made of.
-    """
     return installed()

@@ -175,13 +175,15 @@ class Walk(Encoder):
                 self.enter("attribute `{}`", name)
                 self.parts[f"attribute {name}"] = self.encode(value)
                 self.leave()
-        self.parts["called"] = self.encode(function, called=True)
+        self.parts["called"] = self.encode(function)
 
     def encode_function(self, function: FunctionType) -> bytes:
         """Refer to a function, which becomes a part, by its label."""
         if is_pinned(function):
             return self.pinned(function.__module__, function.__qualname__)
         code = code_of(function)
+        if _is_ours(str(function.__globals__.get("__name__"))):
+            return self._by_file(function)
         if sources.is_pinned_file(code.co_filename):
             return self._made_by_pinned(function, code)
         label = self._labels.get(id(function))
@@ -189,6 +191,10 @@ class Walk(Encoder):
             label = self._label(function, label_of(function))
             self._waiting.append(lambda: self._visit_function(function, code, label))
         return frame("function", text(label))
+
+    def _by_file(self, thing: Any) -> bytes:  # noqa: ANN401
+        self.modules[thing.__module__] = None
+        return frame("by file", text(label_of(thing)))
 
     def _made_by_pinned(self, function: FunctionType, code: CodeType) -> bytes:
         """Encode a function made by a pinned package, such as a decorator's wrapper, by its name and what it holds."""
@@ -242,7 +248,7 @@ class Walk(Encoder):
             if reading := READING_METHODS & content.names:
                 self.enter("`{}` ({}:{})", label, code.co_filename, line_of(code, min(reading)))
                 self.refuse_world(f"a file, by {min(reading)},")
-        pieces = [content.digest]
+        pieces = [content.digest, text(function.__name__), text(function.__qualname__)]  # kernels bear these names
         if annotations := function.__annotations__:
             with self.leniently():
                 pieces.append(self.encode(annotations))
@@ -339,13 +345,13 @@ class Walk(Encoder):
                 dotted = f"{value.__qualname__}.{attributes[0]}"
                 if reads_world(value.__module__, dotted):
                     self.refuse_world(f"{value.__module__}.{dotted}")
-            return self.encode(value, called=True)
+            return self.encode(value)
         for dotted in (name, f"{name}.{attributes[0]}") if attributes else (name,):
             if not self.lenient and reads_world(module.__name__, dotted):
                 self.refuse_world(f"{module.__name__}.{dotted}")
         kind = type(value)
         if isinstance(value, FunctionType | type | ModuleType) or not sources.pinned_package(kind.__module__):
-            return self.encode(value, called=True)
+            return self.encode(value)
         scalar = self.plain(value)
         return frame("of", self.pinned(module.__name__, name), scalar or text(f"{kind.__module__}.{kind.__qualname__}"))
 
@@ -383,12 +389,14 @@ class Walk(Encoder):
         if is_pinned(cls):
             if called and reads_world(cls.__module__, cls.__qualname__):
                 self.refuse_world(f"{cls.__module__}.{cls.__qualname__}")
-            return self.pinned(cls.__module__, cls.__qualname__) if called else self._named_class(cls)
+            return self._named_class(cls)
+        if _is_ours(cls.__module__):
+            return self._by_file(cls)
         label = self._labels.get(id(cls))
         if label is None:
             label = self._label(cls, label_of(cls))
             self._waiting.append(lambda: self._visit_class(cls, label))
-        if called:
+        if called and not self.lenient:
             self._called.update(map(id, cls.__mro__))
         return frame("class", text(label))
 
@@ -401,7 +409,7 @@ class Walk(Encoder):
         self.modules[cls.__module__] = None
         is_enum = isinstance(cls, enum.EnumMeta)
         hooks = [base for base in cls.__mro__[1:] if base is not object and is_pinned(base)]
-        pieces = [self.encode(type(cls)), frame("bases", *map(self.encode, cls.__bases__))]
+        pieces = [text(cls.__name__), *(self.encode(base, called=False) for base in (type(cls), *cls.__bases__))]
         for name, value in list(vars(cls).items()):
             if name in _DERIVED or (is_enum and name in _DERIVED_OF_ENUMS):
                 continue
@@ -426,6 +434,11 @@ class Walk(Encoder):
 def _name_root(function: object) -> str:
     named = function if isinstance(function, FunctionType | type) else type(function)
     return label_of(named)
+
+
+def _is_ours(module: str) -> bool:
+    """Tell whether a module runs around tracing, never within: its state changes with every compilation."""
+    return module == "cutepy.host" or module.startswith("cutepy.host.")
 
 
 def _is_dunder(name: str) -> bool:

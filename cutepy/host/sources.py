@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib.machinery
-import importlib.metadata
 import linecache
 import os
 import re
@@ -32,19 +31,32 @@ _STDLIB = sys.stdlib_module_names
 _SETTLED_NS = 2_000_000_000
 
 
-@dataclass(frozen=True)
+Statement = tuple[int, str, tuple[str, ...]]
+"""An import: leading dots, the dotted name, and what is taken from there."""
+
+
+@dataclass
 class Source:
     """A file's content, and the modules it names in import statements.
 
     Attributes
     ----------
     digest : bytes
-    imports : tuple of (level, module, names)
-        Leading dots, the dotted name, and what is taken from there.
+    content : bytes
+        Of a Python file, until its imports are asked for.
     """
 
     digest: bytes
-    imports: tuple[tuple[int, str, tuple[str, ...]], ...]
+    content: bytes = b""
+    _statements: tuple[Statement, ...] | None = None
+
+    @property
+    def imports(self) -> tuple[Statement, ...]:
+        """The import statements."""
+        if self._statements is None:
+            self._statements = tuple(_imports(self.content.decode("utf-8", "replace")))
+            self.content = b""
+        return self._statements
 
 
 @cache
@@ -52,6 +64,8 @@ def version_of(package: str) -> str:
     """Return the version of a pinned package, or of Python."""
     if package not in PINNED:
         return f"{sys.implementation.name} {sys.version_info.major}.{sys.version_info.minor}"
+    import importlib.metadata  # slow to load, and loaded by torch in any case
+
     try:
         return importlib.metadata.version(PINNED[package])
     except importlib.metadata.PackageNotFoundError:
@@ -118,11 +132,11 @@ def read_source(path: str) -> Source:
     if known is not None and known[0] == stamp:
         return known[1]
     if not path.endswith((".py", ".pyi", ".pyw")) and path.endswith((".so", ".pyd", ".dylib")):
-        source = Source(frame("extension", b"%d %d" % stamp[:2]), ())
+        source = Source(frame("extension", b"%d %d" % stamp[:2]))
     else:
         with open(path, "rb") as file:  # noqa: PTH123
             content = file.read()
-        source = Source(hashlib.sha256(content).digest(), tuple(_imports(content.decode("utf-8", "replace"))))
+        source = Source(hashlib.sha256(content).digest(), content)
     if time.time_ns() - status.st_mtime_ns > _SETTLED_NS:
         _read[path] = (stamp, source)
     return source
@@ -230,17 +244,21 @@ def files_behind(modules: Iterable[str], files: Iterable[str]) -> dict[str, byte
                     seen.add(name)
                     waiting.append(name)
     for path in files:
-        if path not in found:
-            found[path] = _text_behind(path)
+        if path not in found and (digest := _text_behind(path)):
+            found[path] = digest
     return found
 
 
-def _text_behind(path: str) -> bytes:
-    """Digest a file, or what stands for it where code was typed in: the DSL reads functions by their source."""
+def _text_behind(path: str) -> bytes | None:
+    """Digest a file, or what stands for it where code was typed in: the DSL reads functions by their source.
+
+    Generated code has no source, and its instructions tell all.
+    """
     try:
         return read_source(path).digest
     except OSError:
-        return frame("typed in", *map(text, linecache.getlines(path)))
+        lines = linecache.getlines(path)
+        return frame("typed in", *map(text, lines)) if lines else None
 
 
 def _parents(module: str) -> Iterator[str]:

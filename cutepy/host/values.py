@@ -112,7 +112,7 @@ class Encoder:
 
     # --- values
 
-    def encode(self, value: Any, called: bool = False) -> bytes:  # noqa: ANN401
+    def encode(self, value: Any, called: bool = True) -> bytes:  # noqa: ANN401
         """Encode any value: same bytes for the same type and content."""
         scalar = encode_scalar(value)
         if scalar is not None:
@@ -160,21 +160,25 @@ class Encoder:
         if isinstance(value, ModuleType):
             return self.encode_module(value)
         if isinstance(value, _DESCRIPTORS):
-            return frame("descriptor", self.encode(value.__objclass__), text(value.__name__))
+            return frame("descriptor", self.encode(value.__objclass__, called=False), text(value.__name__))
         if isinstance(value, _ANNOTATION_FORMS):
             origin = typing.get_origin(value) or type(value)
             return frame("annotation", self.encode(origin), self.encode(list(typing.get_args(value))))
         if isinstance(value, enum.Enum):
-            return frame("enum", self.encode(kind), text(str(value._name_)), self.encode(value._value_))
+            return frame("enum", self.encode(kind, called=False), text(str(value._name_)), self.encode(value._value_))
+        if self.lenient and kind.__module__.startswith("cutepy.host."):  # a compiled function, a cache
+            return frame("of", self.encode(kind, called=False))
         self._refuse_known(value, kind)
         for base, content in _CONTENT.items():
             if isinstance(value, base):
-                return frame("of", self.encode(kind), self.encode(content(value)), self._state(value, kind))
+                return frame(
+                    "of", self.encode(kind, called=False), self.encode(content(value)), self._state(value, kind)
+                )
         if pinned_package(kind.__module__):
             return self._pinned_instance(value, kind)
         if _hides_state(kind):
             return self._opaque(kind)
-        return frame("instance", self.encode(kind), self._state(value, kind))
+        return frame("instance", self.encode(kind, called=False), self._state(value, kind))
 
     def _refuse_known(self, value: Any, kind: type) -> None:  # noqa: ANN401
         """Refuse what has content that no digest can tell, with advice where there is some."""
@@ -203,16 +207,16 @@ class Encoder:
         registered = copyreg.dispatch_table.get(kind)
         own = any({"__reduce__", "__reduce_ex__"} & vars(cls).keys() for cls in kind.__mro__[:-1])
         if registered is None and not own and not _hides_state(kind):
-            return frame("instance", self.encode(kind), self._state(value, kind))
+            return frame("instance", self.encode(kind, called=False), self._state(value, kind))
         try:
             reduced = registered(value) if registered else value.__reduce_ex__(4)
         except Exception:  # each type refuses in its own way
             return self._opaque(kind)
         if isinstance(reduced, str):
-            return frame("named", self.encode(kind), text(reduced))
+            return frame("named", self.encode(kind, called=False), text(reduced))
         make, arguments, *rest = reduced
         pieces = [make, arguments, *(list(piece) if isinstance(piece, Iterator) else piece for piece in rest)]
-        return frame("reduced", self.encode(kind), *(self.encode(piece) for piece in pieces))
+        return frame("reduced", self.encode(kind, called=False), *(self.encode(piece) for piece in pieces))
 
     def _opaque(self, kind: type) -> bytes:
         name = f"{kind.__module__}.{kind.__qualname__}"
@@ -225,7 +229,9 @@ class Encoder:
             self.refuse(f"is an array of {size}; arrays of numbers up to {_LARGEST_ARRAY_BYTES} bytes are digested")
             return frame("opaque array")
         shape = self.encode(tuple(array.shape))
-        return frame("array", self.encode(type(array)), text(array.dtype.descr.__repr__()), shape, array.tobytes())
+        return frame(
+            "array", self.encode(type(array), called=False), text(array.dtype.descr.__repr__()), shape, array.tobytes()
+        )
 
     def _state(self, value: object, kind: type) -> bytes:
         """Encode the attributes of an object, by name."""
@@ -283,7 +289,7 @@ class Encoder:
     def _builtin(self, function: BuiltinFunctionType) -> bytes:
         owner = function.__self__
         if owner is not None and not isinstance(owner, ModuleType):
-            return frame("bound", text(function.__name__), self.encode(owner, called=True))
+            return frame("bound", text(function.__name__), self.encode(owner))
         module = function.__module__ or (owner.__name__ if owner else "builtins")
         if pinned_package(module):
             return self.pinned(module, function.__qualname__)
@@ -297,13 +303,13 @@ class Encoder:
         return frame("lru_cache", self.encode(function.__wrapped__))
 
     def _method(self, method: MethodType) -> bytes:
-        return frame("method", self.encode(method.__self__, called=True), self.encode(method.__func__))
+        return frame("method", self.encode(method.__self__), self.encode(method.__func__))
 
     def _method_wrapper(self, wrapper: Any) -> bytes:  # noqa: ANN401
-        return frame("method wrapper", self.encode(wrapper.__self__, called=True), text(wrapper.__name__))
+        return frame("method wrapper", self.encode(wrapper.__self__), text(wrapper.__name__))
 
     def _partial(self, value: functools.partial[Any]) -> bytes:
-        function = self.encode(value.func, called=True)
+        function = self.encode(value.func)
         self.enter("arguments bound by a partial")
         bound = [self.encode(held) for held in (value.args, value.keywords, value.__dict__)]
         self.leave()
