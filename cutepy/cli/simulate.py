@@ -7,9 +7,16 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cutepy.sim.run import Run
+
+_SITES = 10
+"""Lines of conflicts, and of waits, that are printed."""
 
 
-def run(script: Path, arguments: Sequence[str], echo: Callable[[str], None]) -> int:
+def run(script: Path, arguments: Sequence[str], echo: Callable[[str], None], *, inspect: bool = False) -> int:
     """Run a script as `__main__`, with device `cuda` served from host memory and every launch simulated.
 
     Parameters
@@ -19,6 +26,8 @@ def run(script: Path, arguments: Sequence[str], echo: Callable[[str], None]) -> 
         Its `sys.argv[1:]`.
     echo : callable
         Prints a line of the summary.
+    inspect : bool
+        Whether to count bank conflicts and waits by line, and to print them with all other counts.
 
     Returns
     -------
@@ -32,17 +41,33 @@ def run(script: Path, arguments: Sequence[str], echo: Callable[[str], None]) -> 
     sys.path[0] = str(script.resolve().parent)
     code: object = 0
     try:
-        with serve_cuda() as simulation:
+        with serve_cuda(inspect=inspect) as simulation:
             try:
                 runpy.run_path(str(script), run_name="__main__")
             except SystemExit as leaving:
                 code = leaving.code
-            kernels = Counter(launch.kernel for launch in simulation.launches)
+            finally:
+                _summarise(simulation, echo, inspect)
     finally:
         sys.argv, sys.path[:] = argv, path
-    launches = sum(kernels.values())
-    echo(f"cutepy: simulated {launches} launches of {len(kernels)} kernels on the CPU; times are not a GPU's")
     if code is None or isinstance(code, int):
         return code or 0
     echo(str(code))
     return 1
+
+
+def _summarise(simulation: Run, echo: Callable[[str], None], inspect: bool) -> None:
+    kernels = Counter(launch.kernel for launch in simulation.launches)
+    launches = sum(kernels.values())
+    echo(f"cutepy: simulated {launches} launches of {len(kernels)} kernels on the CPU; times are not a GPU's")
+    if not inspect:
+        return
+    for name, count in simulation.stats.items():
+        if count:
+            echo(f"  {name} {count}")
+    conflicting = [site for site in simulation.conflicts() if site.conflicts]
+    waited = [site for site in simulation.waits() if site.waited]
+    for title, sites in (("bank conflicts", conflicting), ("waits at barriers", waited)):
+        echo(f"cutepy: {title}{', those with the most first:' if sites else ': none'}")
+        for site in sites[:_SITES]:
+            echo(f"  {site}")

@@ -136,6 +136,12 @@ class Sites(Observer):
             "bank_conflicts": sum(site.conflicts for site in sites),
         }
 
+    def clear(self) -> None:
+        """Forget all launches."""
+        self.accesses.clear()
+        self.waits.clear()
+        self._launch = -1
+
     def on_launch(self, launch: Launch) -> None:
         """Begin another launch."""
         self._launch += 1

@@ -45,6 +45,11 @@ class Recorder(Observer):
         self._operations: dict[int, int] = {}
         self._issued = 0
 
+    def clear(self) -> None:
+        """Forget all launches."""
+        self.launches.clear()
+        self._events.clear()
+
     def on_launch(self, launch: Launch) -> None:
         """Begin the record of another launch."""
         self.launches.append(launch)

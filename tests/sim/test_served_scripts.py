@@ -82,6 +82,14 @@ def test_a_script_runs_with_its_arguments(script):
     assert (sys.argv, sys.path) == before
 
 
+def test_inspect_prints_counts_and_lines(script):
+    result = CliRunner().invoke(app, ["simulate", "--inspect", str(script), "--n", "100"])
+    assert result.exit_code == 0, result.output
+    assert "passed 100 beside" in result.output
+    assert "  l2_store_bytes " in result.output
+    assert "bank conflicts: none" in result.output
+
+
 def test_help_after_the_script_is_the_scripts(script):
     result = CliRunner().invoke(app, ["simulate", str(script), "--help"])
     assert result.exit_code == 0

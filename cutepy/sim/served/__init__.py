@@ -34,13 +34,17 @@ _serving = threading.Lock()
 class ServedRun(Run):
     """A run whose kernels may touch what is allocated on the served device, as long as it is."""
 
-    def __init__(self, observers: Sequence[Observer], policy: CompletionPolicy | None) -> None:
-        super().__init__(observers, policy)
+    def __init__(
+        self, observers: Sequence[Observer], policy: CompletionPolicy | None, *, inspect: bool = False
+    ) -> None:
+        super().__init__(observers, policy, inspect=inspect)
         self._host_tensors: list[Any] = []
 
     def restart(self) -> None:
         """Forget the launches so far."""
         self.launches.clear()
+        self._recorder.clear()
+        self._sites.clear()
         self._host_tensors.clear()
 
     def adopt(self, tensor: object) -> None:
@@ -63,12 +67,14 @@ class ServedRun(Run):
 
 
 @contextmanager
-def serve_cuda(*, observers: Sequence[Observer] = (), policy: CompletionPolicy | None = None) -> Iterator[ServedRun]:
+def serve_cuda(
+    *, observers: Sequence[Observer] = (), policy: CompletionPolicy | None = None, inspect: bool = False
+) -> Iterator[ServedRun]:
     """Serve device `cuda` from host memory, and simulate every launch, while the context is active.
 
     Parameters
     ----------
-    observers, policy
+    observers, policy, inspect
         As for `simulate`.
 
     Yields
@@ -95,7 +101,7 @@ def serve_cuda(*, observers: Sequence[Observer] = (), policy: CompletionPolicy |
 
     device_guard.install()
     hardware = require("cutlass.utils", "HardwareInfo").HardwareInfo
-    run = ServedRun(observers, policy)
+    run = ServedRun(observers, policy, inspect=inspect)
     with _serving, ExitStack() as stack:
 
         def put(owner: Any, name: str, value: Any) -> None:  # noqa: ANN401
