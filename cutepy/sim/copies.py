@@ -95,11 +95,20 @@ class ThreadCopies:
                     self._machine.complete(operation)
 
     def arrive(self, g: Group, i: Instruction, barrier: Array, counted: bool) -> None:
-        """Arrive at an mbarrier once the copies of the lanes are complete."""
-        for lane in self._lanes(g) if self._open or self._committed else []:
-            for operations in (*self._committed.get(lane, []), self._open.pop(lane, [])):
-                for operation in operations:
-                    self._machine.complete(operation)
-        # Without .noinc the arrival is first added to the pending count: no effect on balance.
-        if counted:
-            self._machine.mbarriers.arrive(g, i, barrier, None, False, False)
+        """Arrive at an mbarrier some time after the copies that the lanes have issued are complete.
+
+        `counted` says that the barrier's count includes these arrivals (.noinc); if not, its phase expects them too.
+        """
+        machine = self._machine
+        if not counted:
+            machine.mbarriers.expect_arrivals(g, i, barrier)
+        lanes = self._lanes(g) if self._open or self._committed else []
+        groups = [group for lane in lanes for group in (*self._committed.get(lane, []), self._open.get(lane, []))]
+        earlier = list({id(one): one for group in groups for one in group}.values())
+
+        def apply() -> None:
+            for operation in earlier:
+                machine.complete(operation)
+            machine.mbarriers.arrive(g, i, barrier, None, False, False)
+
+        machine.issue(AsyncOperation("cp_async", i, g.ctas, g.threads, "the arrival at an mbarrier", apply))

@@ -135,6 +135,12 @@ class Mbarriers:
             self._machine.notify("arrive", f"mbarrier {offset:#x}", g, i)
         return state
 
+    def expect_arrivals(self, g: Group, i: Instruction, address: Array) -> None:
+        """Expect an arrival of each lane in the current phase, beside those of the count."""
+        self._machine.changes += 1
+        for offset, slots, total in self._targets(g, i, address, 1):
+            self._object(g, i, offset, slots).pending[slots] += total
+
     def expect_tx(self, g: Group, i: Instruction, address: Array, size: Array) -> None:
         """Expect bytes in the current phase."""
         self._machine.changes += 1
