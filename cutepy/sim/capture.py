@@ -45,6 +45,8 @@ class Launch:
     ptx : str
     seconds : float
         Time that the kernel took in the simulator, without translation.
+    processes : int
+        How many ran its CTAs.
     printf : str
         What the kernel printed.
     stats : dict
@@ -78,6 +80,7 @@ class Launch:
     variables: tuple[tuple[Variable, Array], ...] = field(default=(), repr=False)
     local_bytes: int = field(default=0, repr=False)
     seconds: float = field(default=0.0, repr=False)
+    processes: int = field(default=1, repr=False)
     stats: dict[str, int] = field(default_factory=dict)
     printf: str = field(default="", repr=False)
     instructions: Counter[str] = field(default_factory=Counter, repr=False)

@@ -13,7 +13,7 @@ PTX ISA, "Programming Model", "PTX Machine Model".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -72,6 +72,11 @@ class Machine:
         None completes asynchronous operations as they are issued.
     stops : mapping of int to observers
         Who sees lanes before an instruction; those that the program was translated with.
+
+    Attributes
+    ----------
+    each_round : callable or None
+        Called before each round of turns.
     """
 
     def __init__(
@@ -91,6 +96,7 @@ class Machine:
         self.policy = policy
         self.changes = 0
         self.pending: list[AsyncOperation] = []
+        self.each_round: Callable[[], None] | None = None
         self.stats = dict.fromkeys(_COUNTS, 0)
         self.traffic = Traffic(self.stats)
         self._executed = [0] * len(program.blocks)
@@ -200,6 +206,18 @@ class Machine:
         named = {f"instructions_{name}": count for name, count in by_class.items()}
         return {"instructions": sum(by_class.values()), **named, **self.stats}
 
+    @property
+    def executed(self) -> list[int]:
+        """How many warps have executed each block."""
+        return self._executed
+
+    def absorb(self, executed: Sequence[int], stats: Mapping[str, int], text: Sequence[str]) -> None:
+        """Add what another machine counted and printed for other CTAs of the launch."""
+        self._executed = [mine + theirs for mine, theirs in zip(self._executed, executed, strict=True)]
+        for name, count in stats.items():
+            self.stats[name] += count
+        self.printing.text += text
+
     def next_number(self) -> int:
         """Return the number of a new group."""
         self._numbers += 1
@@ -268,6 +286,8 @@ class Machine:
     def _schedule(self) -> None:
         idle_rounds, seen = 0, -1
         while self._groups:
+            if self.each_round is not None:
+                self.each_round()
             ran = False
             for g in list(self._groups):
                 if g in self._groups and self._turn(g):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -13,24 +12,21 @@ import numpy as np
 
 from cutepy.dsl.execution import LaunchRequest, executing_on
 from cutepy.sim.banks import AccessSite, Sites, WaitSite
+from cutepy.sim.blas import one_thread
 from cutepy.sim.capture import Launch, capture
 from cutepy.sim.events import CompletionPolicy, Observer
-from cutepy.sim.lanes import Array, cluster_order
+from cutepy.sim.lanes import Array
 from cutepy.sim.machine import Machine
 from cutepy.sim.memory import GlobalMemory
 from cutepy.sim.shared import SharedMemory, view
 from cutepy.sim.stepping import Breakpoint, Step, stops
 from cutepy.sim.tracing import Recorder
 from cutepy.sim.translate import load_module, translate
+from cutepy.sim.waves import deal, may_run_in_any_order
+from cutepy.sim.workers import Team, default_processes
 
 if TYPE_CHECKING:
     from cutepy.layouts import ComposedLayout, Layout
-
-_RESIDENT_CTAS = 32
-"""CTAs that run in lockstep: enough to spread the cost of dispatch, few enough for their tiles to stay in cache."""
-
-_DEVICE_CTAS = 132
-_SHARES_GLOBAL = re.compile(r"(?<![\w.])(?:atom\.|red\.|ld\.(?:acquire|volatile|relaxed))")  # not: st.shared.u32
 
 
 class Run:
@@ -43,13 +39,21 @@ class Run:
     """
 
     def __init__(
-        self, observers: Sequence[Observer], policy: CompletionPolicy | None, *, inspect: bool = False
+        self,
+        observers: Sequence[Observer],
+        policy: CompletionPolicy | None,
+        *,
+        inspect: bool = False,
+        processes: int | None = None,
     ) -> None:
+        if processes is not None and processes < 1:
+            raise ValueError(f"processes must be at least 1, or None for one a core, got {processes}")
         self.launches: list[Launch] = []
         self._recorder, self._sites = Recorder(), Sites()
         self._inspect = inspect
         self._observers = (*observers, *((self._recorder, self._sites) if inspect else ()))
         self._policy = policy
+        self._processes = default_processes() if processes is None else processes
         self._memory = GlobalMemory()
         self._machine: Machine | None = None
         self._shared: list[SharedMemory] = []
@@ -219,16 +223,19 @@ class Run:
         for observer in self._observers:
             observer.on_launch(launch)
         start = time.perf_counter()
-        machine = Machine(program, launch, self._memory, self._observers, self._policy, stopping)
+
+        def make_machine() -> Machine:
+            return Machine(program, launch, self._memory, self._observers, self._policy, stopping)
+
+        alone = self._observers or self._policy is not None or not may_run_in_any_order(launch)
+        team = Team(make_machine, deal(launch), 1 if alone else self._processes, self._keep)
+        self._machine = machine = team.machine
         try:
-            for blocks in _waves(launch):
-                self._machine = machine
-                try:
-                    machine.run(blocks)
-                finally:
-                    self._keep(machine)
+            with one_thread():
+                team.run()
         finally:
             self._machine = None
+            launch.processes = team.used
             launch.seconds = time.perf_counter() - start
             launch.stats = machine.counts()
             launch.instructions = machine.instructions()
@@ -239,16 +246,6 @@ class Run:
         if not self._inspect:
             self._shared.clear()
         self._shared.append(SharedMemory.of(machine, len(self.launches) - 1))
-
-
-def _waves(launch: Launch) -> list[np.ndarray[Any, np.dtype[np.intp]]]:
-    """Deal the grid out to waves of CTAs that are resident together."""
-    order = cluster_order(launch.grid, launch.cluster)
-    cluster = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
-    # CTAs that wait for each other through global memory must all be resident, as far as the hardware can.
-    together = launch.cooperative or _SHARES_GLOBAL.search(launch.ptx) is not None
-    size = max(_DEVICE_CTAS if together else _RESIDENT_CTAS, cluster) // cluster * cluster
-    return [order[start : start + size] for start in range(0, len(order), size)]
 
 
 def _storage(tensor: Any) -> tuple[int, int]:  # noqa: ANN401
@@ -271,7 +268,11 @@ def _describe(tensor: Any) -> str:  # noqa: ANN401
 
 @contextmanager
 def simulate(
-    *, observers: Sequence[Observer] = (), policy: CompletionPolicy | None = None, inspect: bool = False
+    *,
+    observers: Sequence[Observer] = (),
+    policy: CompletionPolicy | None = None,
+    inspect: bool = False,
+    processes: int | None = None,
 ) -> Iterator[Run]:
     """Run every compiled CuTe DSL function on the CPU while the context is active.
 
@@ -286,6 +287,9 @@ def simulate(
         Decides when asynchronous operations take effect. Default: as they are issued.
     inspect : bool
         Keep what `Run.trace`, `Run.conflicts`, `Run.waits` and `Run.smem` of any CTA need. Slower, and takes memory.
+    processes : int, optional
+        How many a long launch may be spread over, with the same results; 1: none but this one. Default: one for each
+        core, on Linux. Launches that something watches, or whose CTAs may depend on each other's order, use one.
 
     Yields
     ------
@@ -296,6 +300,6 @@ def simulate(
     SimulationError
         From the call that launched the kernel, if that does what the hardware would not.
     """
-    run = Run(observers, policy, inspect=inspect)
+    run = Run(observers, policy, inspect=inspect, processes=processes)
     with executing_on(run):
         yield run

@@ -35,9 +35,10 @@ def launch(
     policy: CompletionPolicy | None = None,
     known: bool = True,
     inspect: bool = False,
+    processes: int | None = None,
 ) -> Run:
     """Launch statements once, with the addresses of arrays as parameters."""
-    run = Run(observers, policy, inspect=inspect)
+    run = Run(observers, policy, inspect=inspect, processes=processes)
     for array in arrays if known else ():
         run.register(array)
     cells = [ctypes.c_uint64(array.ctypes.data) for array in arrays]

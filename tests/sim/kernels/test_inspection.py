@@ -70,12 +70,12 @@ def test_what_cannot_be_seen_is_said():
 
 def test_shared_memory_of_ctas_that_are_no_longer_resident():
     body = "mov.u32 %r0, smem; mov.u32 %r1, %ctaid.x; st.shared.u32 [%r0], %r1;"
-    run = launch(body, grid=(40, 1, 1), smem=4)
-    assert run.smem((39, 0, 0), dtype="uint32") == 39
+    run = launch(body, grid=(64, 1, 1), smem=4)
+    assert run.smem((63, 0, 0), dtype="uint32") == 63
     with pytest.raises(LookupError, match="inspect=True"):
         run.smem((0, 0, 0))
-    run = launch(body, grid=(40, 1, 1), smem=4, inspect=True)
-    assert [run.smem((n, 0, 0), dtype="uint32")[0] for n in (0, 31, 32, 39)] == [0, 31, 32, 39]
+    run = launch(body, grid=(64, 1, 1), smem=4, inspect=True)
+    assert [run.smem((n, 0, 0), dtype="uint32")[0] for n in (0, 31, 32, 63)] == [0, 31, 32, 63]
 
 
 @pytest.mark.parametrize(("shift", "wavefronts"), [(2, 2), (3, 4), (4, 8), (7, 64)])

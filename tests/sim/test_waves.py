@@ -1,0 +1,53 @@
+"""How grids are dealt out to waves."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from cutepy.sim.waves import deal, may_run_in_any_order
+
+
+def launch(ctas, cluster=1, ptx="", cooperative=False):
+    return SimpleNamespace(grid=(ctas, 1, 1), cluster=(cluster, 1, 1), ptx=ptx, cooperative=cooperative)
+
+
+@pytest.mark.parametrize(
+    ("ctas", "cluster", "sizes"),
+    [
+        (1, 1, [1]),
+        (47, 1, [47]),
+        (48, 1, [24, 24]),
+        (132, 1, [33] * 4),
+        (132, 2, [34, 34, 34, 30]),
+        (64, 16, [32, 32]),
+    ],
+)
+def test_waves_are_of_about_equal_size_and_keep_clusters_together(ctas, cluster, sizes):
+    waves = deal(launch(ctas, cluster))
+    assert [len(wave) for wave in waves] == sizes
+    np.testing.assert_array_equal(np.concatenate(waves), np.arange(ctas))
+
+
+@pytest.mark.parametrize("options", [{"cooperative": True}, {"ptx": "red.global.add.u32 [%rd0], 1;"}])
+def test_ctas_that_may_wait_for_each_other_are_resident_together(options):
+    assert [len(wave) for wave in deal(launch(200, **options))] == [132, 68]
+    assert not may_run_in_any_order(launch(200, **options))
+
+
+@pytest.mark.parametrize(
+    ("ptx", "expected"),
+    [
+        ("st.shared.u32 [%r0], %r1; ld.global.nc.u32 %r1, [%rd0];", True),
+        ("prefetch.tensormap [%rd0];", True),
+        ("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd0, {%r0, %r1}], [%r2];", True),
+        ("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%rd0], [%r0], 16;", False),
+        ("tensormap.replace.tile.global_address.global.b1024.b64 [%rd0], %rd1;", False),
+        ("fence.proxy.tensormap::generic.acquire.gpu [%rd0], 128;", False),
+        ("mov.u64 %rd0, %globaltimer;", False),
+        ("mov.u32 %r0, %clock;", False),
+        ("ld.volatile.global.u32 %r0, [%rd0];", False),
+    ],
+)
+def test_what_shows_the_order_of_ctas(ptx, expected):
+    assert may_run_in_any_order(launch(1, ptx=ptx)) == expected
