@@ -19,6 +19,7 @@ from typing import Any
 
 from cutepy.dsl.execution import compiling_for_gpu
 from cutepy.dsl.host_calls import Backend, HostCalls
+from cutepy.dsl.launches import LaunchFacts, read_launches
 from cutepy.dsl.objects import LoadedObject, undefined_symbols
 from cutepy.dsl.packed import PackedArguments, call
 from cutepy.dsl.version import require
@@ -51,7 +52,10 @@ class Program:
     cubin : bytes
         The kernels' ELF image, which `object` also holds.
     seconds : mapping of str to float
-        What compilation spent: "compile" (trace to cubin) and "host" (host code to object).
+        What compilation spent: "trace" (Python to MLIR), "lower" (MLIR to PTX), "assemble" (PTX to cubin) and "host"
+        (host code to object). What can't be told from the stage after it is part of that one.
+    launches : tuple of LaunchFacts
+        What the host code says of its launches.
     """
 
     object: bytes = field(repr=False)
@@ -60,6 +64,7 @@ class Program:
     ptx: str = field(repr=False)
     cubin: bytes = field(repr=False)
     seconds: Mapping[str, float]
+    launches: tuple[LaunchFacts, ...] = ()
 
 
 def compile_program(
@@ -98,13 +103,20 @@ def compile_program(
     cute = require("cutlass.cute", "compile")
     if importlib.util.find_spec("tvm_ffi") is None:
         raise ImportError("compiling needs the package apache-tvm-ffi: pip install 'cutepy[dsl]'", name="tvm_ffi")
-    start = time.perf_counter()
+    marks = {"start": time.time()}
+
+    def traced(*_: object) -> None:
+        marks["trace"] = time.time()
+
     with tempfile.TemporaryDirectory(prefix="cutepy-") as folder, compiling_for_gpu():
         kept = f"--keep-ptx --keep-cubin --dump-dir={folder}{' --generate-line-info' if line_info else ''}"
         options = f"--gpu-arch={ARCH} --enable-tvm-ffi {kept} {options}"
-        compiled = cute.compile(function, *arguments, **(named or {}), options=options)
+        compiled = cute.compile(function, *arguments, **(named or {}), options=options, trace_finalize_hooks=traced)
         ptx, cubin = _artifact(compiled.artifacts.PTX, folder, "ptx"), compiled.artifacts.CUBIN
-    traced = time.perf_counter()
+        # One call of the compiler goes from MLIR to the cubin: what it wrote when tells its stages apart.
+        for stage, suffix in {"lower": "ptx", "assemble": "cubin"}.items():
+            if times := [file.stat().st_mtime for file in Path(folder).rglob(f"*.{suffix}")]:
+                marks[stage] = max(times)
     module = compiled.ir_module
     signature = _SIGNATURE.search(str(module))
     if signature is None or not ptx:
@@ -112,9 +124,20 @@ def compile_program(
             f"{function!r} was compiled to host code without a packed entry or without kernels; "
             "a function to compile launches at least one kernel"
         )
+    launches = read_launches(module)
     image = _host_object(module, f"__tvm_ffi_{compiled.function_name}", symbol)
-    spent = {"compile": traced - start, "host": time.perf_counter() - traced}
-    return Program(image, symbol, _parameter_names(signature[1]), ptx, cubin, spent)
+    marks["host"] = time.time()
+    return Program(image, symbol, _parameter_names(signature[1]), ptx, cubin, _differences(marks), launches)
+
+
+def _differences(marks: Mapping[str, float]) -> dict[str, float]:
+    """Turn the times at which stages ended into what each took; files bear times that may be some ms early."""
+    (_, previous), *stages = marks.items()
+    spent = {}
+    for stage, mark in stages:
+        spent[stage] = max(mark - previous, 0.0)
+        previous = max(mark, previous)
+    return spent
 
 
 def _artifact(kept: Any, folder: str, suffix: str) -> str:  # noqa: ANN401
