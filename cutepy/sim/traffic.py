@@ -13,6 +13,7 @@ CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory".
 from __future__ import annotations
 
 from functools import cache
+from math import prod
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -78,7 +79,7 @@ class Traffic:
     ) -> None:
         """Count a box that starts at an address, given by extents and byte strides, the contiguous mode first."""
         sectors = _box_sectors(address % SECTOR_BYTES, extents, steps, element_bytes)
-        self.add(kind, sectors, int(np.prod(extents)) * element_bytes)
+        self.add(kind, sectors, prod(extents) * element_bytes)
 
 
 def _steps(values: Array) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,9 @@ _RESIDENT_CTAS = 32
 """CTAs that run in lockstep: enough to spread the cost of dispatch, few enough for their tiles to stay in cache."""
 
 _DEVICE_CTAS = 132
-_WAITS_FOR_OTHERS = re.compile(r"(?<![\w.])(?:atom\.|red\.|ld\.(?:acquire|volatile|relaxed))")  # not: st.shared.u32
+_WAITS_FOR_OTHERS = re.compile(r"(?<![\w.])(?:(?:atom|red)(?=\.)|ld\.(?:acquire|volatile|relaxed))(?![\w.:]*\.shared)")
+"""What waits for other CTAs, or might: they can reach each other's shared memory in clusters only."""
+
 _NEEDS_ORDER = re.compile(
     r"cp\.reduce\.|(?<![\w.])tensormap\.|fence\.proxy\.tensormap|%(?:clock|globaltimer)",
 )
@@ -45,9 +48,14 @@ def deal(launch: Launch) -> list[NDArray[np.intp]]:
 
 def may_run_in_any_order(launch: Launch) -> bool:
     """Tell whether CTAs can know of each other only by plain loads of what others have stored."""
-    return not _waits_for_others(launch) and _NEEDS_ORDER.search(launch.ptx) is None
+    return not _waits_for_others(launch) and not _found(_NEEDS_ORDER, launch.ptx)
 
 
 def _waits_for_others(launch: Launch) -> bool:
     """Tell whether CTAs may wait for each other through global memory."""
-    return launch.cooperative or _WAITS_FOR_OTHERS.search(launch.ptx) is not None
+    return launch.cooperative or _found(_WAITS_FOR_OTHERS, launch.ptx)
+
+
+@lru_cache(maxsize=128)
+def _found(pattern: re.Pattern[str], ptx: str) -> bool:
+    return pattern.search(ptx) is not None

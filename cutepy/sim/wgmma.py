@@ -434,7 +434,7 @@ def _by_warpgroup(value: Array) -> Array:
 def to_numbers(bits: Array, kind: str) -> Array:
     """Return float32 values of elements given as bits."""
     if kind == "f16":
-        return bits.view(np.float16).astype(np.float32)
+        return minifloat.f16_to_f32(bits)
     if kind == "bf16":
         return minifloat.bf16_to_f32(bits)
     if kind == "tf32":

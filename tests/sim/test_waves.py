@@ -46,6 +46,11 @@ def test_ctas_that_may_wait_for_each_other_are_resident_together(options):
         ("fence.proxy.tensormap::generic.acquire.gpu [%rd0], 128;", False),
         ("mov.u64 %rd0, %globaltimer;", False),
         ("mov.u32 %r0, %clock;", False),
+        ("atom.global.add.u32 %r0, [%rd0], 1;", False),
+        ("red.release.gpu.add.u32 [%rd0], 1;", False),
+        ("atom.shared.add.u32 %r0, [%r1], 1;", True),
+        ("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r0], 1, [%r1];", True),
+        ("ld.volatile.shared.u32 %r0, [%r1];", True),
         ("ld.volatile.global.u32 %r0, [%rd0];", False),
     ],
 )
