@@ -223,6 +223,8 @@ class Walk(Encoder):
     def _extras(self, function: FunctionType, besides: tuple[str, ...] = ()) -> bytes:
         """Encode the attributes that were set on a function, but for the DSL's notes on its work."""
         state = function.__dict__
+        if not state:
+            return b""
         dsl = state.get("_dsl_cls") or type(state.get("_dsl_object"))
         extras = {
             key: value for key, value in state.items() if key not in besides and not key.startswith(_TRACING_STATE)
@@ -251,7 +253,8 @@ class Walk(Encoder):
         pieces = [content.digest, text(function.__name__), text(function.__qualname__)]  # kernels bear these names
         if annotations := function.__annotations__:
             with self.leniently():
-                pieces.append(self.encode(annotations))
+                for name, annotation in annotations.items():
+                    pieces += [text(name), self.encode(annotation)]
         if function.__defaults__ or function.__kwdefaults__:
             self.enter("defaults of `{}`", label)
             pieces += [frame("defaults"), self.encode(function.__defaults__), self.encode(function.__kwdefaults__)]

@@ -267,7 +267,7 @@ class Encoder:
     def _mapping(self, mapping: Any) -> bytes:  # noqa: ANN401
         pieces = []
         for key, item in list(mapping.items()):  # in their order, which a loop would follow
-            self.enter("item {!r:.40}", key) if isinstance(key, str | int) else self.enter("an item")
+            self.enter("item {!r:.40}" if isinstance(key, str | int) else "an item", key)
             pieces += [self.encode(key), self.encode(item)]
             self.leave()
         return frame("dict", *pieces)

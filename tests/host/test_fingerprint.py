@@ -89,7 +89,7 @@ class Kernel(Base):
             x = later.value()
         x = self.method(x) + self.inherited() + SCALE + sum(LEVELS) + TABLE["a"]
         x = lib.tools.clamp(x, 0, 1) + compute(x) + closed(x) + scaled(x) + generated(x) + partial(x)
-        x = x + getattr(table, CHOICE)(x) + getattr(self, "dispatched_" + "one")()
+        x = x + getattr(table, CHOICE)(x) + getattr(self, "dispatched_" + NUMBER)()
         squares = [i * knobs.STEP for i in range(4)]
         print(f"got {x} at last")
 
@@ -99,6 +99,7 @@ class Kernel(Base):
 
 
 ONLY_DISPATCHED = 12
+NUMBER = "one"
 
 
 @twice

@@ -19,6 +19,7 @@ import pytest
 from cutepy.host.fingerprint import NotCacheable, fingerprint
 
 FAR = 1
+LAST = "R"
 ME = sys.modules[__name__]
 
 
@@ -198,7 +199,7 @@ WAYS = {
     "vars": lambda: vars(ME)["FAR"],
     "eval": lambda: eval("FAR"),
     "sys.modules": lambda: sys.modules[__name__].FAR,
-    "getattr of a module": lambda: getattr(ME, "FA" + "R"),
+    "getattr of a module": lambda: getattr(ME, "FA" + LAST),
     "getattr with a constant": lambda: getattr(ME, "FAR"),  # noqa: B009
     "attribute of a module": lambda: ME.FAR,
     "function of a module": lambda: ME.far(),

@@ -26,6 +26,7 @@ LOCK = threading.Lock()
 HELD = {"inner": [LOCK]}
 PATH = pathlib.Path("x")
 COUNTER = itertools.count()
+MARK = "mark"
 
 
 class Settings:
@@ -318,7 +319,7 @@ def test_what_does_run_may_not():
 
     class Dispatched(Kernel):
         def scaled(self, x):
-            return getattr(self, "bench" + "mark")
+            return getattr(self, "bench" + MARK)
 
     class Named(Kernel):
         def scaled(self, x):
