@@ -194,6 +194,6 @@ class Folder:
 
 
 def _stamp(descriptor: int) -> None:
-    """Set a file's time to now; the kernel's own is that of its last tick, too coarse to tell the order of uses."""
+    """Set a file's time to now; Linux before 6.13 takes that of its last tick, too coarse to tell the order of uses."""
     now = time.time_ns()
     os.utime(descriptor, ns=(now, now))

@@ -163,6 +163,22 @@ def test_entries_are_listed_in_the_order_of_their_use(store):
         assert entry.size_bytes == (store.folder / f"{entry.key}.program").stat().st_size
 
 
+def test_a_save_right_after_a_use_is_the_later(store):
+    store.save("a", ENTRY)
+    for number in range(20):
+        store.load("a")
+        store.save(f"b{number}", ENTRY)
+        assert [entry.key for entry in store.entries()[-2:]] == ["a", f"b{number}"]
+
+
+def test_an_entry_saved_anew_is_the_last_used(store):
+    for key in ("a", "b"):
+        store.save(key, ENTRY)
+        store.load(key)
+    store.save("a", ENTRY)
+    assert [entry.key for entry in store.entries()] == ["b", "a"]
+
+
 def test_unreadable_files_are_not_listed_and_yet_cleared(store, folder):
     store.save(KEY, ENTRY)
     (folder / "broken.program").write_bytes(b"CUTEPY")
@@ -264,6 +280,14 @@ def test_a_folder_that_cannot_be_written_is_read_and_warned_of_once(read_only, a
     (warning,) = caught
     assert str(read_only) in str(warning.message)
     assert "set CUTEPY_CACHE_DIR to a folder that can be written, or CUTEPY_CACHE=off" in str(warning.message)
+
+
+def test_an_entry_that_cannot_be_read_is_built(store, folder):
+    (folder / f"{KEY}.program").mkdir(parents=True)
+    folder.chmod(0o700)
+    with pytest.warns(CacheWarning, match=f"cannot be kept in {folder}: .*Is a directory"):
+        assert store.load(KEY) is None
+    assert store.get_or_build(KEY, build) == (ENTRY, True)
 
 
 def test_a_folder_that_cannot_be_made_is_warned_of_once(tmp_path):
