@@ -58,7 +58,7 @@ class Encoder:
         self._open: dict[int, int] = {}  # values being encoded -> how deep they stand
         self._lowest = sys.maxsize  # the outermost open value that a cycle led back to
         self._known: dict[int, bytes] = {}
-        self._named: dict[tuple[int, bool], bytes] = {}  # likewise of functions and classes
+        self._named: dict[tuple[int, bool, bool], bytes] = {}  # likewise of functions and classes
         self._kept: list[object] = []  # so that ids stay theirs
 
     # --- what a subclass says
@@ -118,28 +118,28 @@ class Encoder:
         if scalar is not None:
             return scalar
         if isinstance(value, type) or type(value) is FunctionType:
-            known = self._named.get((id(value), called))
+            key = (id(value), called, self.lenient)  # leniently, what must be refused elsewhere is let pass
+            known = self._named.get(key)
             if known is None:
                 known = self.encode_class(value, called) if isinstance(value, type) else self.encode_function(value)
-                if not self.lenient:  # leniently, what must be refused elsewhere is let pass
-                    self._named[id(value), called] = known
-                    self._kept.append(value)
+                self._named[key] = known
+                self._kept.append(value)
             return known
-        key = id(value)
-        if key in self._known:
-            return self._known[key]
+        at = id(value)
+        if at in self._known:
+            return self._known[at]
         depth = len(self._open)
-        if key in self._open:
-            self._lowest = min(self._lowest, self._open[key])
-            return frame("cycle", b"%d" % (depth - self._open[key]))
+        if at in self._open:
+            self._lowest = min(self._lowest, self._open[at])
+            return frame("cycle", b"%d" % (depth - self._open[at]))
         outer, self._lowest = self._lowest, sys.maxsize
-        self._open[key] = depth
+        self._open[at] = depth
         encoded = self._compound(value)
-        del self._open[key]
+        del self._open[at]
         # Kept only if it means the same anywhere: it leads back to nothing outside, and held nothing against the rules.
         if self._lowest >= depth:
             if not self.lenient:
-                self._known[key] = encoded
+                self._known[at] = encoded
                 self.keep(value)
             self._lowest = sys.maxsize
         self._lowest = min(self._lowest, outer)

@@ -149,6 +149,18 @@ def test_cycles():
     assert digest([a_list, (a_list,)]) == digest([[], ([],)])
 
 
+def test_cycles_count_by_where_they_lead():
+    a, c, to_itself, to_outer = [], [], [], []
+    b = [a]
+    a.append(b)
+    c.append(c)
+    to_itself.append(to_itself)
+    outer = [to_outer]
+    to_outer.append(outer)
+    assert digest([a, b]) != digest([a, c])
+    assert digest([to_itself]) != digest(outer)
+
+
 def test_shared_containers_take_no_exponential_time():
     value = []
     for _ in range(200):
