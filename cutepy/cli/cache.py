@@ -202,7 +202,7 @@ def _print_entry(store: Store, program: EntryInfo, entry: Entry) -> None:
         ("last used", _moment(program.last_used)),
         ("uses", str(program.uses)),
     ]
-    facts += [(name, value if isinstance(value, str) else json.dumps(value)) for name, value in metadata.items()]
+    facts += [(name, _text(value)) for name, value in metadata.items()]
     parts: list[tuple[str, RenderableType]] = [("program", table(facts))]
     if fingerprint:
         parts.append(("fingerprint", table([_part(part) for part in fingerprint])))
@@ -210,6 +210,13 @@ def _print_entry(store: Store, program: EntryInfo, entry: Entry) -> None:
     parts.append(("sections", table(sections)))
     for title, part in parts:
         _print(Group(Text(title, style="bold underline"), part))
+
+
+def _text(value: Any) -> str:  # noqa: ANN401
+    """Write a value of the metadata: texts as they are, others as JSON, a list in as many lines as it has items."""
+    if isinstance(value, list) and value:
+        return "\n".join(map(_text, value))
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _part(part: Any) -> tuple[str, str]:  # noqa: ANN401
@@ -225,8 +232,11 @@ def _print(what: RenderableType) -> None:
 
     from rich.console import Console
 
-    # A pipe has no width: what reads from one gets each row in one line.
-    Console(highlight=False, width=None if sys.stdout.isatty() else 10_000).print(what)
+    # A pipe has no width: what reads from one gets each row in one line, without the blanks that fill a column.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 10_000)
+    with console.capture() as captured:
+        console.print(what)
+    typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 @contextlib.contextmanager

@@ -86,12 +86,27 @@ def test_show_tells_what_is_known(three, folder, key):
 
 
 def test_show_takes_any_metadata():
-    metadata = {"fingerprint": ["plain", ["a", ["b"]], {"c": 1}], "parameters": [{"name": "a"}], "note": None}
+    metadata = {
+        "fingerprint": ["plain", ["a", ["b"]], {"c": 1}],
+        "parameters": [{"name": "a"}, "b"],
+        "note": None,
+        "no": [],
+    }
     default_store().save("k", Entry(metadata, {}))
     result = cache("show", "k")
     assert result.exit_code == 0
-    for text in ('"plain"', '["b"]', '{"c": 1}', '[{"name": "a"}]', "null"):
-        assert text in result.output
+    lines = [line.strip() for line in result.output.splitlines()]
+    for line in (
+        '"plain"',
+        'a  ["b"]',
+        '{"c": 1}',
+        'parameters  {"name": "a"}',
+        "b",
+        "note        null",
+        "no          []",
+    ):
+        assert line in lines
+    assert all(line == line.rstrip() for line in result.output.splitlines())
 
 
 def test_show_prints_ptx_as_it_is(three):

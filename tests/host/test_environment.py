@@ -11,10 +11,12 @@ READERS = {"environ", "environb", "getenv", "getenvb"}
 
 
 def reads(source: str) -> list[str]:
-    """Name what in `source` reads environment variables."""
+    """Name what in `source` reads environment variables; to set one for another library is no reading."""
+    nodes = list(ast.walk(ast.parse(source)))
+    set_there = [node.value for node in nodes if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)]
     found = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Attribute) and node.attr in READERS:
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and node.attr in READERS and node not in set_there:
             found.append(f"line {node.lineno}: .{node.attr}")
         if isinstance(node, ast.ImportFrom) and node.module in ("os", "posix"):
             found += [f"line {node.lineno}: import {name.name}" for name in node.names if name.name in {*READERS, "*"}]
@@ -27,6 +29,11 @@ def reads(source: str) -> list[str]:
 )
 def test_reads_of_the_environment_are_found(source):
     assert reads(source)
+
+
+def test_a_variable_may_be_set():
+    assert reads("import os\nos.environ['A'] = '1'") == []
+    assert reads("import os\nos.environ['A'] = os.environ['B']") == ["line 2: .environ"]
 
 
 def test_one_module_reads_the_environment():
