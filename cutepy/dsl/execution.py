@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from cutepy.dsl.host_calls import Backend as Backend, HostCalls, LaunchRequest as LaunchRequest
+from cutepy.dsl.callers import with_callers
 from cutepy.dsl.version import require
 
 _ARCHITECTURE = "sm_90a"
@@ -72,6 +73,7 @@ def executing_on(backend: Backend) -> Iterator[None]:
     compiler = require("cutlass.base_dsl.compiler", "CompileOptions", "KeepPTX", "GenerateLineInfo", "EnableTVMFFI")
     runtime = require("cutlass.cute.runtime", "_Tensor", "from_dlpack")
     dsl_class = require("cutlass.cutlass_dsl", "CuTeDSL").CuTeDSL
+    operations = require("cutlass._mlir_helpers.op", "_get_location_from_frame_info", "_is_framework_stack_frame")
     require("cutlass._mlir.execution_engine", "ExecutionEngine")
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="cutepy-sim-"))
@@ -85,6 +87,7 @@ def executing_on(backend: Backend) -> Iterator[None]:
         _wrap(stack, executor.ExecutionArgs, "generate_execution_args", _as_compiled)
         _wrap(stack, base.BaseDSL, "_func_impl", _converting_tensors(runtime))
         _wrap(stack, runtime._Tensor, "__init__", _in_global_memory)
+        _wrap(stack, operations, "_get_location_from_frame_info", _with_callers)
         _active.append(backend)
         stack.callback(_active.pop)
         yield
@@ -125,6 +128,10 @@ def _keeping_ptx(compiler: Any, folder: str, stack: ExitStack) -> Callable[..., 
         options._set_artifact_dump_paths(keep, str(path), "kernel", _ARCHITECTURE, "ptx", "full_ptx_path")
 
     return apply
+
+
+def _with_callers(original: Callable[[Any], Any], info: Any) -> Any:  # noqa: ANN401
+    return original(info) if _for_gpu.get() else with_callers(original, info)
 
 
 def _run(original: Callable[..., Any], function: Any, exe_args: Sequence[Any]) -> int:  # noqa: ANN401

@@ -27,7 +27,8 @@ class SimulationError(RuntimeError):
             lines.append(f"  by {where}")
         if instruction is not None:
             if instruction.source is not None:
-                lines.append(f"  at {instruction.source}")
+                line, *callers = instruction.source.chain()
+                lines += [f"  at {line}", *(f"  called at {caller}" for caller in callers)]
             lines.append(f"  in `{instruction.text}`")
         super().__init__("\n".join(lines))
 

@@ -90,7 +90,7 @@ class Step:
 
 
 class Breakpoint(Observer):
-    """Call an action wherever the code of a line of Python begins.
+    """Call an action wherever the code of a line of Python begins, or that of what the line calls.
 
     Parameters
     ----------
@@ -112,11 +112,9 @@ class Breakpoint(Observer):
         return self._is_here(instruction) and (before is None or not self._is_here(before))
 
     def _is_here(self, i: Instruction) -> bool:
-        source = i.source
-        return (
-            source is not None
-            and source.line == self._line
-            and PurePath(source.file).parts[-len(self._parts) :] == self._parts
+        lines = () if i.source is None else i.source.chain()
+        return any(
+            line.line == self._line and PurePath(line.file).parts[-len(self._parts) :] == self._parts for line in lines
         )
 
     def on_instruction(self, step: Step) -> None:

@@ -36,10 +36,26 @@ def type_bits(name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """A line of Python: where an instruction came from."""
+    """A line of Python: where an instruction came from.
+
+    Attributes
+    ----------
+    file : str
+    line : int
+    caller : SourceLine or None
+        The line that called the function which this line is in, where that was inlined.
+    """
 
     file: str
     line: int
+    caller: SourceLine | None = None
+
+    def chain(self) -> Iterator[SourceLine]:
+        """Yield the line and its callers, innermost first."""
+        line: SourceLine | None = self
+        while line is not None:
+            yield line
+            line = line.caller
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"

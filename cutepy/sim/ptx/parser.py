@@ -38,7 +38,7 @@ from cutepy.sim.ptx.model import (
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 _STATEMENT = re.compile(
     r"""\s*(?:
-      (?P<loc>\.loc\s+(?P<file>\d+)\s+(?P<line>\d+)[^\n]*)
+      (?P<loc>\.loc\s+(?P<file>\d+)\s+(?P<line>\d+)(?:\s+(?P<column>\d+))?(?P<inlined>[^\n]*))
     | (?P<open>\{) | (?P<close>\})
     | (?P<label>[$%A-Za-z_][\w$]*)\s*:(?!:)
     | (?P<directive>\.[a-z][^;\n{]*(?:\{[^}]*\})?[^;\n]*;?)
@@ -53,6 +53,7 @@ _VARIABLE = re.compile(
     r"\.(\w+)\s+([\w$]+)\s*(\[\d*\])?\s*(?:=\s*(\{[^}]*\}|[^;]*))?\s*;",
     re.M,
 )
+_INLINED_AT = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
 _REGISTERS = re.compile(r"\.reg\s+(?:\.v([24])\s+)?\.(\w+)\s+(.*?);?\s*$", re.S)
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.M)
 _FILE_REF = re.compile(
@@ -150,7 +151,8 @@ class _Body:
         self._source: SourceLine | None = None
         self._pending: list[tuple[str, str, str | None, bool, _Scope, SourceLine | None]] = []
         self._variables: list[Variable] = []
-        self._sources: dict[tuple[int, int], SourceLine] = {}
+        self._sources: dict[SourceLine, SourceLine] = {}
+        self._places: dict[tuple[int, int, int], SourceLine] = {}
 
     def parse(self, name: str, parameters: str, directives: str, body: str) -> Function:
         position, end = 0, len(body)
@@ -184,10 +186,7 @@ class _Body:
                 return
             self._pending.append((match["opcode"], operands, guard, bool(match["negated"]), self._scope, self._source))
         elif match["loc"] is not None:
-            key = int(match["file"]), int(match["line"])
-            if key not in self._sources:
-                self._sources[key] = SourceLine(self._files.get(key[0], "?"), key[1])
-            self._source = self._sources[key]
+            self._locate(match)
         elif kind == "open":
             self._scope = _Scope(self._scope)
         elif kind == "close":
@@ -198,6 +197,18 @@ class _Body:
             self._label = match["label"]
         else:
             self._directive(match["directive"])
+
+    def _locate(self, match: re.Match[str]) -> None:
+        """Note the line of what follows; `inlined_at` names the place of its caller, which a .loc before it gave."""
+        inlined = _INLINED_AT.search(match["inlined"])
+        caller = None
+        if inlined:
+            at = int(inlined[1]), int(inlined[2]), int(inlined[3])
+            caller = self._places.get(at) or SourceLine(self._files.get(at[0], "?"), at[1])
+        file, line = int(match["file"]), int(match["line"])
+        place = SourceLine(self._files.get(file, "?"), line, caller)
+        self._source = self._sources.setdefault(place, place)
+        self._places[file, line, int(match["column"] or 0)] = self._source
 
     def _branch_by_index(self, operands: str) -> None:
         """Write ``brx.idx index, table`` as comparisons and branches."""
