@@ -84,7 +84,10 @@ def clear(
     """Remove programs; they are compiled anew when they are needed."""
     with _told():
         store = _store()
-        chosen = [_find(store, key) for key in dict.fromkeys(keys)] if keys else store.entries()
+        chosen = store.entries()
+        if keys:
+            named = {_find(store, key).key for key in keys}
+            chosen = [program for program in chosen if program.key in named]
         total = _size(sum(program.size_bytes for program in chosen))
         if not yes:
             typer.confirm(

@@ -160,7 +160,7 @@ def test_a_damaged_program_is_told_and_stays(three, folder):
         ((), "n", [*KEYS]),
         (("--yes",), "", []),
         (("-y", "cd"), "", [KEYS[0], KEYS[1]]),
-        (("cd", "ab", "cd"), "y", [KEYS[1]]),
+        (("cd", "ab", "cdc"), "y", [KEYS[1]]),
         (("cd",), "n", [*KEYS]),
     ],
 )
@@ -171,7 +171,7 @@ def test_clear_removes_what_is_named(three, arguments, answer, left):
     if answer != "n":
         assert result.output.endswith(f"removed {3 - len(left)} program{'s' * (len(left) != 2)}\n")
     if answer:
-        count = len(set(arguments)) or 3
+        count = len({argument[:2] for argument in arguments}) or 3
         assert f"Remove {'' if arguments else 'all of '}{count} program{'s' * (count != 1)} (" in result.output
 
 
@@ -218,7 +218,9 @@ def test_warm_tells_what_a_script_and_its_processes_built(script, folder):
 
 def test_warm_counts_what_was_damaged_as_built(script, folder):
     cache("warm", str(script), "a")
-    (folder / "a.program").write_bytes(b"")
+    damaged = bytearray((folder / "a.program").read_bytes())
+    damaged[10] ^= 1  # of the checksum: what is listed is as before
+    (folder / "a.program").write_bytes(damaged)
     with pytest.warns(UserWarning, match="is damaged and not used"):
         result = cache("warm", str(script), "a")
     assert result.output == f"1 program built, 0 already there, in {folder}\n"

@@ -343,8 +343,13 @@ def test_a_folder_of_another_user_is_refused(folder, monkeypatch):
         Store(folder, 2**30).get_or_build(KEY, fail)
 
 
-def test_threads_build_once_in_two_stores(folder):
+@pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.filterwarnings("ignore::cutepy.host.store.CacheWarning")
+def test_threads_build_once_in_two_stores(folder, damaged):
     stores = [Store(folder, 2**30), Store(folder, 2**30)]
+    if damaged:
+        stores[0].save(KEY, ENTRY)
+        (folder / f"{KEY}.program").write_bytes(b"")
     builds = []
 
     def slow():
