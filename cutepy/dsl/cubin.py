@@ -1,23 +1,32 @@
-"""Read what a kernel costs from its cubin, a 64-bit ELF file: registers, stack frame, shared memory.
+"""Read what a kernel costs from its cubin, a 64-bit ELF file: registers, stack frame, spills, shared memory.
 
 Pure Python, no CUDA tools: the assembler records these facts as `.nv.info` attributes. A kernel that spills
 registers or indexes them dynamically has a stack frame in local memory, so a frame of 0 bytes proves that it does
-neither.
+neither. Which instructions spill, and which fill, it notes too.
 
 References
 ----------
-The ELF-64 object file format; the `.nv.info` attribute numbers are those that `cuobjdump --dump-elf` names.
+The ELF-64 object file format; the `.nv.info` attribute numbers are those that `nvdisasm` and `cuobjdump --dump-elf`
+name; where an instruction holds its opcode and width is seen from their listings with encodings (`nvdisasm -hex`).
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 _EI_CUDA_INFO = 0x70000000
 _FORMAT_SIZED_VALUE = 0x04
 _REGISTER_COUNT = 0x2F
 _FRAME_SIZE = 0x11
+_REQUIRED_THREADS = 0x10
+_ANNOTATIONS = 0x55
+_SPILL = 1
 _SYMBOL_TABLE = 2
+
+_STORE_LOCAL, _LOAD_LOCAL = 0x387, 0x983
+_OPCODE_MASK = 0xFFF
+# Bits 73 to 75 of a load or store -> bytes: 8, 16, 32, 64 and 128 bits, the first two also signed.
+_WIDTHS = (1, 1, 2, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
@@ -34,12 +43,20 @@ class KernelResources:
         Local memory a thread: spills, and arrays that are indexed at run time. 0 is what a GEMM wants.
     static_smem_bytes : int
         Shared memory known at compile time; dynamic shared memory comes with the launch.
+    spill_store_bytes, spill_load_bytes : int
+        Bytes that a thread writes to local memory for want of registers, and reads back, if each instruction that does
+        runs once: what `ptxas -v` calls spill stores and spill loads.
+    required_threads : (int, int, int) or None
+        Extents that a CTA must be launched with (PTX's `.reqntid`).
     """
 
     name: str
     registers: int
     frame_bytes: int
     static_smem_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    required_threads: tuple[int, int, int] | None
 
 
 @dataclass(frozen=True)
@@ -73,20 +90,41 @@ def read_resources(cubin: bytes) -> tuple[KernelResources, ...]:
                 if attribute in (_REGISTER_COUNT, _FRAME_SIZE):
                     symbol, value = struct.unpack("<II", payload)
                     facts.setdefault(symbol, {})[attribute] = value
-    shared = {s.name.removeprefix(".nv.shared."): s.size for s in sections if s.name.startswith(".nv.shared.")}
+    by_name = {section.name: section for section in sections}
     kernels = tuple(
-        KernelResources(
-            symbols[symbol],
-            found[_REGISTER_COUNT],
-            found[_FRAME_SIZE],
-            shared.get(symbols[symbol], 0),
-        )
+        _kernel(symbols[symbol], found[_REGISTER_COUNT], found[_FRAME_SIZE], by_name)
         for symbol, found in sorted(facts.items())
         if found.keys() >= {_REGISTER_COUNT, _FRAME_SIZE}
     )
     if not kernels:
         raise ValueError("the cubin names no kernel with a register count; was it stripped of .nv.info?")
     return kernels
+
+
+def _kernel(name: str, registers: int, frame_bytes: int, sections: Mapping[str, _Section]) -> KernelResources:
+    shared = sections.get(f".nv.shared.{name}")
+    info = sections.get(f".nv.info.{name}")
+    attributes = dict(_attributes(info.data)) if info else {}
+    spilled = {_STORE_LOCAL: 0, _LOAD_LOCAL: 0}
+    code = sections[f".text.{name}"].data
+    notes = attributes.get(_ANNOTATIONS, b"")
+    for at in range(0, len(notes) - 7, 8):
+        kind, offset = struct.unpack_from("<II", notes, at)
+        if kind == _SPILL and offset + 16 <= len(code):
+            low, high = struct.unpack_from("<QQ", code, offset)
+            if low & _OPCODE_MASK in spilled:
+                spilled[low & _OPCODE_MASK] += _WIDTHS[high >> 9 & 7]
+    required = attributes.get(_REQUIRED_THREADS)
+    x, y, z = struct.unpack("<III", required) if required else (0, 0, 0)
+    return KernelResources(
+        name,
+        registers,
+        frame_bytes,
+        shared.size if shared else 0,
+        spilled[_STORE_LOCAL],
+        spilled[_LOAD_LOCAL],
+        (x, y, z) if required else None,
+    )
 
 
 def _sections(cubin: bytes) -> Iterator[_Section]:

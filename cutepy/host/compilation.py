@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from cutepy.dsl.launches import LaunchFacts
 from cutepy.dsl.program import ARCH, Program, compile_program
 from cutepy.host import environment
 from cutepy.host.arguments import Parameter
@@ -23,7 +24,7 @@ from cutepy.host.fingerprint import Fingerprint, dsl_version, fingerprint
 from cutepy.host.function import Function
 from cutepy.host.store import Entry, default_store
 
-_FORMAT = 1
+_FORMAT = 2
 """Counts the changes of what an entry holds, and of how its key is made."""
 
 
@@ -79,13 +80,23 @@ def compile(
     name = getattr(function, "__qualname__", type(function).__qualname__)
     if not (environment.cache_enabled() if cache is None else cache):
         entry = build(function, name, examples, options, None)
-        return open_entry(entry, {"total": time.perf_counter() - start})
+        return open_entry(entry, entry.metadata["seconds"])
     found = fingerprint(function, *constants(examples))
     keyed = time.perf_counter()
     key = entry_key(found.digest, parameters(examples.values()), options)
     entry, built = default_store().get_or_build(key, lambda: build(function, name, examples, options, found))
-    spent = {"fingerprint": keyed - start, "total": time.perf_counter() - start}
-    return open_entry(entry, spent if built else {**spent, "load": spent["total"] - spent["fingerprint"]})
+    return open_entry(entry, {"fingerprint": keyed - start, **stages(entry, time.perf_counter() - keyed, built=built)})
+
+
+def stages(entry: Entry, seconds: float, *, built: bool) -> dict[str, float]:
+    """Tell what it took to get an entry from a store, by stage: whole time -> stages that add up to it.
+
+    That is "load", or what its compilation spent and then "store": the keeping of it, and waiting for the lock.
+    """
+    if not built:
+        return {"load": seconds}
+    compiled = entry.metadata["seconds"]
+    return {**compiled, "store": max(seconds - sum(compiled.values()), 0.0)}
 
 
 def entry_key(content: str, described: tuple[Parameter, ...], options: str) -> str:
@@ -115,7 +126,11 @@ def entry_key(content: str, described: tuple[Parameter, ...], options: str) -> s
 
 
 def build(
-    function: Callable[..., Any], name: str, examples: Mapping[str, Example], options: str, found: Fingerprint | None
+    function: Callable[..., Any],
+    name: str,
+    examples: Mapping[str, Example],
+    options: str,
+    found: Fingerprint | None = None,
 ) -> Entry:
     """Compile a function that has been bound to its examples, looking nowhere else.
 
@@ -148,13 +163,14 @@ def to_entry(
         "parameters": [parameter.to_json() for parameter in described],
         "fingerprint": [list(part) for part in found.parts] if found else [],
         "seconds": dict(program.seconds),
+        "launches": [launch.to_json() for launch in program.launches],
         "created": time.time(),
     }
     return Entry(metadata, {"object": program.object, "ptx": program.ptx.encode(), "cubin": program.cubin})
 
 
 def open_entry(entry: Entry, spent: Mapping[str, float]) -> Function:
-    """Make a function of what was kept.
+    """Make a function of what was kept, or just compiled; `spent` says by stage what that took this process.
 
     Raises
     ------
@@ -176,5 +192,6 @@ def open_entry(entry: Entry, spent: Mapping[str, float]) -> Function:
         entry.sections["ptx"].decode(),
         entry.sections["cubin"],
         known["seconds"],
+        tuple(map(LaunchFacts.from_json, known["launches"])),
     )
     return Function(known["function"], program, described, {**known, "spent": dict(spent)})

@@ -1,6 +1,7 @@
 """Compiling for Hopper with no GPU, the arguments of compiled functions, and what a cubin says."""
 
 import ctypes
+import re
 import struct
 
 import pytest
@@ -73,6 +74,7 @@ def test_local_memory_shows_as_a_stack_frame(dynamic):
     (resources,) = compiled.resources
     assert (resources.frame_bytes >= 384) if dynamic else (resources.frame_bytes == 0)
     assert (".local" in compiled.ptx) == dynamic
+    assert resources.spill_store_bytes == resources.spill_load_bytes == 0
     assert "reverse_rows" in resources.name
     assert 0 < resources.registers <= 255
 
@@ -88,6 +90,40 @@ def test_too_few_registers_make_the_assembler_spill():
     assert ".local" not in crowded.ptx, "spills are the assembler's; PTX knows nothing of them"
     assert ".target sm_90a" in crowded.ptx
     assert crowded.cubin[:4] == b"\x7fELF"
+
+
+@cute.kernel
+def spill_doubles(source: cute.Tensor, target: cute.Tensor, n: cutlass.Int32):
+    """Hold 160 doubles, whose spills are of several widths, beside an array in local memory."""
+    thread, _, _ = cute.arch.thread_idx()
+    values = cute.make_rmem_tensor((160,), cutlass.Float64)
+    local = cute.make_rmem_tensor((64,), cutlass.Float32)
+    for i in cutlass.range(64, unroll=1):
+        local[(i * n) % 64] = cutlass.Float32(i)
+    for i in cutlass.range(160, unroll_full=True):
+        values[i] = source[thread, i]
+    cute.arch.sync_threads()
+    for i in cutlass.range(160, unroll_full=True):
+        target[thread, i] = values[i] * values[(7 * i + 1) % 160] + local[(i + n) % 64].to(cutlass.Float64)
+
+
+@cute.jit
+def launch_doubles(source: cute.Tensor, target: cute.Tensor, n: cutlass.Int32, threads: cutlass.Constexpr):
+    spill_doubles(source, target, n).launch(grid=(1, 1, 1), block=(threads, 1, 1))
+
+
+@pytest.mark.parametrize("threads", [32, 512])
+def test_spills_are_what_the_assembler_says(threads, capfd, tmp_path):
+    """Spills are told from other local memory, and counted as ptxas -v counts them."""
+    matrix = cute.runtime.make_fake_compact_tensor(cutlass.Float64, (threads, 160))
+    options = f"--gpu-arch=sm_90a --keep-cubin --dump-dir={tmp_path} --ptxas-options '-v' remarks{{ptx}}"
+    compiled = cute.compile(launch_doubles, matrix, matrix, cutlass.Int32(3), threads, options=options)
+    (resources,) = read_resources(compiled.artifacts.CUBIN)
+    said = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill", capfd.readouterr().err)
+    assert said, "160 doubles do not fit into 255 registers"
+    found = resources.frame_bytes, resources.spill_store_bytes, resources.spill_load_bytes
+    assert found == tuple(map(int, said.groups()))
+    assert resources.required_threads == (threads, 1, 1)
 
 
 @pytest.mark.parametrize("data", [b"", b"/tmp/kernel.cubin", b"\x7fELF\x01\x01" + bytes(64)])
