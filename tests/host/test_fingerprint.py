@@ -123,6 +123,12 @@ def program():
 from lib.deep import deep
 
 
+def elsewhere(name):
+    from lib import silent
+
+    return getattr(silent, name)
+
+
 def clamp(x, low, high):
     return deep(min(max(x, low), high)) + patched(x)
 
@@ -134,6 +140,7 @@ def patched(x):
 def replacement(x):
     return x + 6
 """,
+    "lib/silent.py": "def unseen():\n    return 1\n",
     "lib/deep.py": "def deep(x):\n    return x - 1\n",
     "lib/table.py": "def picked(x):\n    return x + 11\n\n\ndef other(x):\n    return x\n",
     "lib/late.py": "from lib.latest import LATEST\n\n\ndef compute(x):\n    return x + LATEST + 21\n",
@@ -331,6 +338,17 @@ def test_the_order_of_imports_does_not_matter(imports, project):
     again, again_parts = take(folder, imports=imports)
     assert difference(parts, again_parts) == set()
     assert again == digest
+
+
+def test_a_file_that_only_unused_code_imports_counts(project):
+    """What runs by names computed at run time may be anything that the modules met import."""
+    folder, digest, _ = project
+    path = folder / "lib/silent.py"
+    path.write_text("def unseen():\n    return 2\n")
+    try:
+        assert take(folder)[0] != digest
+    finally:
+        path.write_text(FILES["lib/silent.py"])
 
 
 def test_an_unrelated_file_does_not_matter(project):

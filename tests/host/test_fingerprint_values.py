@@ -7,9 +7,11 @@ import fractions
 import functools
 import importlib
 import math
+import os
 import pathlib
 import struct
 import sys
+import time
 import types
 
 import pytest
@@ -158,6 +160,10 @@ def test_cycles_count_by_where_they_lead():
     outer = [to_outer]
     to_outer.append(outer)
     assert digest([a, b]) != digest([a, c])
+    to_all = []
+    everything = [a, to_all]
+    to_all.append(everything)
+    assert digest([a, b]) != digest(everything)
     assert digest([to_itself]) != digest(outer)
 
 
@@ -332,6 +338,17 @@ def test_sources_count_by_content_and_name(tmp_path):
     (package / "new.py").write_text("")
     assert fingerprint_sources(package).difference(changed) == [f"{package}/new.py"]
     assert fingerprint_sources(package / "inner" / "b.py") != before
+
+
+def test_a_file_changed_within_the_tick_of_a_clock(tmp_path):
+    path = tmp_path / "a.py"
+    digests = []
+    stamp = time.time_ns()
+    for content in ("A = 1\n", "A = 2\n"):
+        path.write_text(content)
+        os.utime(path, ns=(stamp, stamp))
+        digests.append(fingerprint_sources(path).digest)
+    assert digests[0] != digests[1]
 
 
 def test_sources_of_packages_are_found_by_name():
