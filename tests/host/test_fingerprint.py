@@ -84,7 +84,7 @@ class Kernel(Base):
 
     def __call__(self, x, default=3, *args, keyword=4, **kwargs):
         from lib.late import compute
-        if x:
+        if x not in {"q", "r", "s", "t", "u"}:
             import lib.later as later
             x = later.value()
         x = self.method(x) + self.inherited() + SCALE + sum(LEVELS) + TABLE["a"]
