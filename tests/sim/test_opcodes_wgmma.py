@@ -119,13 +119,17 @@ def multiply(
     start=None,
     satfinite=False,
     steps=0,
+    matrices=None,
 ):
-    """Run D = A * B + start over as many K steps as the layouts hold; returns D and what it should be."""
+    """Run D = A * B + start over as many K steps as the layouts hold; returns D and what it should be.
+
+    A and B are small integers, or the given `matrices` (M, K) and (N, K): then D need not be exact, and is all.
+    """
     k_bytes = (
         min(WIDTHS[m] if m != "INTER" else 64 for m, j in zip(modes, majors, strict=True)) if "K" in majors else 64
     )
     k = k_bytes // BYTES[a]
-    matrix_a, matrix_b = numbers((M, k), a, 1), numbers((n, k), b, 2)
+    matrix_a, matrix_b = (numbers((M, k), a, 1), numbers((n, k), b, 2)) if matrices is None else matrices
     repeats = 1
     if steps:
         # The same large operands again and again.
@@ -206,6 +210,8 @@ def multiply(
         found = accumulators.view(np.float16)
     elif d == "s32":
         found = accumulators.view(np.int32)
+    if matrices is not None:
+        return matrix_of_d(found, n)
     expected = repeats * signs[0] * signs[1] * (matrix_a.astype(np.int64) @ matrix_b.astype(np.int64).T) + initial
     return matrix_of_d(found, n), np.clip(expected, -(2**31), 2**31 - 1) if satfinite else expected
 

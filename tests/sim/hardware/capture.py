@@ -1,0 +1,109 @@
+"""Capture the simulator's launches: PTX, extents, parameters, and the memory they can reach, before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from cutepy.dsl.execution import LaunchRequest
+from cutepy.sim.run import Run
+from cutepy.sim.translate import load_module
+from tests.sim.hardware.launches import Block, CapturedLaunch, Pointer
+
+_TENSOR_MAP_BYTES, _TENSOR_MAP_USED = 128, 64
+
+
+@contextmanager
+def capturing() -> Iterator[list[CapturedLaunch]]:
+    """Collect the launches that end without an error in the simulator."""
+    found: list[CapturedLaunch] = []
+    adopt, launch = Run.adopt, Run.launch
+
+    def adopting(run: Any, tensor: object) -> None:
+        adopt(run, tensor)
+        run.__dict__.setdefault("_adopted", []).append(tensor)
+
+    def launching(run: Any, request: LaunchRequest) -> None:
+        captured, sources = _capture(run, request)
+        launch(run, request)
+        captured.after = [_without_pointers(s, b.pointers) for s, b in zip(sources, captured.before, strict=True)]
+        found.append(captured)
+
+    with mock.patch.object(Run, "adopt", adopting), mock.patch.object(Run, "launch", launching):
+        yield found
+
+
+def _capture(run: Any, request: LaunchRequest) -> tuple[CapturedLaunch, list[np.ndarray[Any, Any]]]:
+    """Copy a launch; also returns views of the memory that it can reach."""
+    adopted = [(_span(tensor), _kind(tensor)) for tensor in run.__dict__.get("_adopted", [])]
+    regions = []
+    for (start, end), _ in adopted:  # in the order of adoption, which does not depend on addresses
+        region = run._memory.find(start, end)
+        if region is not None and region not in regions:
+            regions.append(region)
+    views, kinds = [], []
+    for region in regions:
+        views.append(region.bytes[region.start - region.base : region.end - region.base])
+        found = {kind for (start, end), kind in adopted if region.start <= start < region.end}
+        kinds.append(found.pop() if len(found) == 1 else "u1")
+    spans = [(region.start, region.end) for region in regions]
+    before = []
+    for view, kind, (start, _) in zip(views, kinds, spans, strict=True):
+        pointers = _pointers(view, spans, start % 8)
+        before.append(Block(_without_pointers(view, pointers), pointers, kind, start % 1024))
+    function = load_module(request.ptx).functions[request.kernel]
+    parameters = []
+    for n, parameter in enumerate(function.parameters):
+        data = np.frombuffer(request.parameter(n, parameter.size_bytes), np.uint8).copy()
+        pointers = _pointers(data, spans, 0)
+        if len(data) == _TENSOR_MAP_BYTES and pointers and pointers[0].at == 0:
+            data[_TENSOR_MAP_USED:] = 0  # the rest of a tensor map is not initialised
+            pointers = pointers[:1]
+        parameters.append(Block(_without_pointers(data, pointers), pointers))
+    captured = CapturedLaunch(
+        request.ptx,
+        request.kernel,
+        request.grid,
+        request.block,
+        request.cluster,
+        request.dynamic_smem_bytes,
+        request.cooperative,
+        parameters,
+        before,
+    )
+    return captured, views
+
+
+def _span(tensor: Any) -> tuple[int, int]:
+    if hasattr(tensor, "untyped_storage"):
+        storage = tensor.untyped_storage()
+        return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+    low, high = np.lib.array_utils.byte_bounds(np.asarray(tensor))
+    return int(low), int(high)
+
+
+def _kind(tensor: Any) -> str:
+    name = str(tensor.dtype).removeprefix("torch.")
+    return {"float16": "f2", "float32": "f4", "float64": "f8"}.get(name, "u1")
+
+
+def _pointers(data: np.ndarray[Any, Any], spans: list[tuple[int, int]], phase: int) -> tuple[Pointer, ...]:
+    """Find the aligned words that point into known memory: by chance, one in 2**40 would."""
+    first = -phase % 8
+    words = np.frombuffer(data[first : first + (len(data) - first) // 8 * 8].tobytes(), np.uint64)
+    found = []
+    for n, (start, end) in enumerate(spans):
+        hits = np.flatnonzero((words >= np.uint64(start)) & (words < np.uint64(end)))
+        found += [Pointer(first + 8 * int(at), n, int(words[at]) - start) for at in hits]
+    return tuple(sorted(found, key=lambda p: p.at))
+
+
+def _without_pointers(data: np.ndarray[Any, Any], pointers: tuple[Pointer, ...]) -> np.ndarray[Any, Any]:
+    copied = data.copy()
+    for pointer in pointers:
+        copied[pointer.at : pointer.at + 8] = 0
+    return copied

@@ -1,0 +1,109 @@
+"""The foundation's GEMM: all types and majors, ragged extents, an addend, clusters, several tiles for each CTA.
+
+With small integers every partial sum is exact, so that the result is equal bit for bit; with normal values the tensor
+core's rounding shows.
+"""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from cutepy.device import epilogue, mma, pipeline, rasterise, smem, tma
+from cutepy.dsl.compile import ABSENT, Compiled, Int32Argument, MatrixArgument, StreamArgument
+from cutepy.kernels.gemm import kernel
+from cutepy.kernels.gemm.config import GemmConfig, GemmSignature
+from cutepy.kernels.gemm.op import compile_gemm
+from cutepy.sim import simulate
+from tests.sim.hardware.corpus import Bounds, Case
+
+_SOURCES = (kernel, epilogue, mma, pipeline, rasterise, smem, tma)
+_HALF = {"a_dtype": "float16", "b_dtype": "float16", "out_dtype": "float16"}
+_TILE = {"tile_m": 128, "tile_n": 128, "warpgroups": 2}
+
+# Name -> (signature, tile, M N K, SMs): fewer SMs than tiles, and each CTA has several.
+KERNELS: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[int, int, int], int]] = {
+    "f16": (_HALF, _TILE, (200, 136, 72), 132),
+    "f16.mn_mn.col": (_HALF | {"a_major": "mn", "b_major": "mn", "out_major": "col"}, _TILE, (136, 264, 70), 132),
+    "f16.k_mn.f32": (_HALF | {"b_major": "mn", "out_dtype": "float32"}, _TILE, (130, 72, 128), 132),
+    "bf16.mn_k": ({k: "bfloat16" for k in _HALF} | {"a_major": "mn"}, _TILE, (136, 128, 136), 132),
+    "e4m3.e5m2.bf16": (
+        {"a_dtype": "float8_e4m3fn", "b_dtype": "float8_e5m2", "out_dtype": "bfloat16"},
+        _TILE,
+        (128, 136, 272),
+        132,
+    ),
+    "e4m3.f32.long": (
+        {"a_dtype": "float8_e4m3fn", "b_dtype": "float8_e4m3fn", "out_dtype": "float32"},
+        _TILE,
+        (72, 64, 2048),
+        132,
+    ),
+    "f16.f32.long": (_HALF | {"out_dtype": "float32"}, _TILE | {"tile_n": 64}, (72, 64, 2048), 132),
+    "f16.cluster2x2.persistent": (_HALF, _TILE | {"cluster_m": 2, "cluster_n": 2}, (520, 392, 128), 4),
+    "f16.cluster4x1.small": (
+        _HALF | {"out_dtype": "float32", "out_major": "col"},
+        {"tile_m": 64, "tile_n": 64, "warpgroups": 1, "cluster_m": 4},
+        (260, 200, 96),
+        132,
+    ),
+    "f16.plus_f32": (_HALF | {"c_dtype": "float32", "c_major": "row"}, _TILE, (264, 136, 64), 2),
+    "bf16.plus_f16.col": (
+        {k: "bfloat16" for k in _HALF} | {"c_dtype": "float16", "c_major": "col"},
+        _TILE,
+        (136, 136, 64),
+        132,
+    ),
+    "f16.wide": (_HALF, {"tile_m": 128, "tile_n": 256, "warpgroups": 2, "stages": 2}, (128, 512, 320), 1),
+}
+
+
+@cache
+def _compiled(name: str) -> Compiled:
+    signature, tile, _, _ = KERNELS[name]
+    return compile_gemm(GemmConfig(signature=GemmSignature(**signature), **tile))
+
+
+def _matrix(rng: np.random.Generator, shape: tuple[int, int], dtype: str, last: bool, exact: bool) -> torch.Tensor:
+    """Draw a matrix whose last extent is contiguous, or its first; rows are padded to 16 bytes."""
+    order = shape if last else shape[::-1]
+    values = rng.integers(-3, 4, order).astype(np.float32) if exact else rng.normal(size=order).astype(np.float32)
+    kind = getattr(torch, dtype)
+    pitch = -(-order[1] * kind.itemsize // 16) * 16 // kind.itemsize
+    # 96 is exact in every type, and no result.
+    padded = torch.full((order[0], pitch), 96.0).to(kind)
+    padded[:, : order[1]] = torch.from_numpy(values).to(kind)
+    matrix = padded[:, : order[1]]
+    return matrix if last else matrix.t()
+
+
+def _multiply(name: str, exact: bool) -> None:
+    signature, _, (m, n, k), sms = KERNELS[name]
+    kind = GemmSignature(**signature)
+    rng = np.random.default_rng(list(name.encode()))
+    shapes = {"a": (m, k), "b": (n, k), "c": (m, n), "out": (m, n)}
+    with simulate() as run:
+        arguments: list[Any] = []
+        for operand, shape in shapes.items():
+            dtype, major = getattr(kind, f"{operand}_dtype"), getattr(kind, f"{operand}_major")
+            if dtype is None:
+                arguments.append(ABSENT)
+                continue
+            matrix = _matrix(rng, shape, dtype, major in ("k", "row"), exact)
+            run.register(matrix)
+            leading = matrix.stride(0) if matrix.stride(1) == 1 else matrix.stride(1)
+            arguments.append(MatrixArgument(matrix.data_ptr(), *matrix.shape, leading))
+        _compiled(name)(*arguments, Int32Argument(sms), StreamArgument(0))
+
+
+def cases() -> list[Case]:
+    """Return the cases of this module."""
+    kinds = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}
+    found = [Case(f"gemm.exact.{name}", partial(_multiply, name, True), None, _SOURCES) for name in KERNELS]
+    for name, (signature, *_) in KERNELS.items():
+        kind = kinds[signature["out_dtype"]]
+        found.append(Case(f"gemm.normal.{name}", partial(_multiply, name, False), Bounds(kind, 1 << 30), _SOURCES))
+    return found

@@ -1,0 +1,88 @@
+"""The corpus: kernels that run on the GPU and in the simulator with the same inputs.
+
+A case launches one or more kernels, of the DSL or PTX; it knows of neither the GPU nor the recording. What its kernels
+write is compared: bit for bit where every operation is exact, else within stated bounds.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How far a case may be from the hardware.
+
+    Attributes
+    ----------
+    kind : str
+        How what was written is read: "f16", "bf16", "f32" or "f64".
+    ulps : int
+        Largest distance, in units of the last place of `kind`; a NaN matches any NaN.
+    equal : float
+        Share of the values that must be equal.
+    absolute : float
+        Differences up to this pass whatever their ulps: for results that nearly cancel.
+    """
+
+    kind: str
+    ulps: int
+    equal: float = 0.0
+    absolute: float = 0.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case.
+
+    Attributes
+    ----------
+    name : str
+        Family and member, as "wgmma.random.f32.f16.f16".
+    run : callable
+        Makes its inputs from numpy's generators, and launches.
+    bounds : Bounds or None
+        None: equal bit for bit.
+    sources : tuple of modules
+        Where the kernel is traced from, if it is the DSL's; what is PTX is its own source.
+    """
+
+    name: str
+    run: Callable[[], None]
+    bounds: Bounds | None = None
+    sources: tuple[ModuleType, ...] = ()
+
+    def source_hash(self, ptx: list[str]) -> str:
+        """Return the hash of the kernel's source: what it says, not how it is laid out or commented."""
+        texts = [_meaning(inspect.getsource(module)) for module in self.sources] or ptx
+        return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+
+
+def _meaning(source: str) -> str:
+    """Return Python code without comments and docstrings."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        body: Any = getattr(node, "body", None)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
+            body.pop(0)
+    return ast.dump(tree)
+
+
+def all_cases(*, dsl: bool = True) -> list[Case]:
+    """Return the corpus; without the DSL's kernels if there is no DSL."""
+    from tests.sim.hardware import cases_arithmetic, cases_memory, cases_mma
+
+    cases = [*cases_arithmetic.cases(), *cases_memory.cases(), *cases_mma.cases()]
+    if dsl:
+        from tests.sim.hardware import cases_gemm, cases_simt
+
+        cases += [*cases_gemm.cases(), *cases_simt.cases()]
+    names = [case.name for case in cases]
+    assert len(set(names)) == len(names)
+    return cases

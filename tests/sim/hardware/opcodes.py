@@ -1,0 +1,59 @@
+"""The launches of the opcode tests: each test function of `tests/sim/test_opcodes_*.py` with all its parameters."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+MODULES = ("async", "convert", "float", "integer", "memory", "tma", "warp", "wgmma")
+
+
+def test_functions() -> Iterator[tuple[str, Callable[..., None]]]:
+    """Yield the test functions, by the names of module and function."""
+    for part in MODULES:
+        module = importlib.import_module(f"tests.sim.test_opcodes_{part}")
+        for name, function in inspect.getmembers(module, inspect.isfunction):
+            if name.startswith("test_") and function.__module__ == module.__name__:
+                yield f"{part}.{name.removeprefix('test_')}", function
+
+
+test_functions.__test__ = False  # type: ignore[attr-defined] # not a test itself
+
+
+def run_all(function: Callable[..., None]) -> None:
+    """Call a test function with all that it is parametrised with; what it skips is left out."""
+    for arguments in _arguments(function):
+        try:
+            function(**arguments)
+        except pytest.skip.Exception:
+            continue
+
+
+def _arguments(function: Callable[..., None]) -> Iterator[dict[str, Any]]:
+    marks = [m for m in getattr(function, "pytestmark", []) if m.name == "parametrize"]
+    choices = []
+    for mark in marks:
+        names, values = mark.args
+        if isinstance(names, str):
+            names = tuple(part.strip() for part in names.split(","))
+        choices.append([dict(zip(names, _as_tuple(value, len(names)), strict=True)) for value in values])
+    for combination in itertools.product(*choices):
+        yield {name: value for part in combination for name, value in part.items()}
+
+
+def _as_tuple(value: Any, count: int) -> tuple[Any, ...]:
+    if hasattr(value, "marks"):  # pytest.param
+        return tuple(value.values)
+    return (value,) if count == 1 else tuple(value)
+
+
+DIFFERENCES: dict[str, tuple[str, int]] = {}
+"""Opcode tests whose memory may differ from the GPU's: why, and in how many launches."""
+
+NOT_RECORDED: dict[str, int] = {"tma.tensormap_replace": 2}
+"""Launches that a GPU cannot repeat, or whose memory holds addresses."""

@@ -1,0 +1,110 @@
+"""The simulator against recordings of a GPU: equal bits where operations are exact, within stated bounds elsewhere.
+
+A recording says from which source, PTX and inputs it was made. If one of these has changed, the comparison would mean
+nothing: the test fails and says how to record again.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.sim.hardware import compare, opcodes, record
+from tests.sim.hardware.capture import capturing
+from tests.sim.hardware.corpus import Case, all_cases
+from tests.sim.hardware.launches import digest_of
+
+HAS_DSL = importlib.util.find_spec("cutlass") is not None
+FIXTURES = sorted((Path(__file__).parent / "fixtures").glob("*.json"))
+AGAIN = "record it again on a GPU: python -m tests.sim.hardware.record OUT.json"
+CASES = {case.name: case for case in all_cases(dsl=HAS_DSL)}
+
+pytestmark = pytest.mark.skipif(not FIXTURES, reason="there is no recording yet")
+
+
+@cache
+def recording() -> dict[str, Any]:
+    return json.loads(FIXTURES[-1].read_text())
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.dsl] if case.sources else []) for n, case in CASES.items()]
+)
+def test_case(name):
+    case, recorded = CASES[name], recording()["cases"].get(name)
+    assert recorded is not None, f"{name} is not in the recording: {AGAIN}"
+    assert "error" not in recorded, f"{name} failed on the GPU: {recorded.get('error')}"
+    with capturing() as launches:
+        case.run()
+    entry = record.case_entry(case, launches)
+    if not case.sources or record.dsl_build() == recording()["recorded"]["dsl"]:
+        # Another build of the DSL's compiler may choose other instructions: then the results alone are compared.
+        assert entry["ptx"] == recorded["ptx"], f"the PTX of {name} has changed: {AGAIN}"
+        assert entry["inputs"] == recorded["inputs"], f"the inputs of {name} have changed: {AGAIN}"
+    assert entry["source"] == recorded["source"], (
+        f"the source of {name} has changed: {AGAIN}; if its PTX has not, --restamp the recording"
+    )
+    found = record.outputs_entry(entry, launches, [launch.after for launch in launches])
+    if case.bounds is None:
+        assert found["output"] == recorded["output"], f"{name} differs from {recording()['recorded']['gpu']}"
+    else:
+        check_bounds(case, found, recorded)
+
+
+def check_bounds(case: Case, found: dict[str, Any], recorded: dict[str, Any]) -> None:
+    assert case.bounds is not None
+    assert found["count"] == recorded["count"]
+    mine, theirs = (
+        compare.elements(np.frombuffer(base64.b64decode(x["sample"]), np.uint8), case.bounds.kind)
+        for x in (found, recorded)
+    )
+    apart = compare.distance(mine, theirs, case.bounds.kind)
+    assert apart.ulps <= case.bounds.ulps or apart.absolute <= case.bounds.absolute, (case.name, apart)
+    assert apart.equal >= case.bounds.equal, (case.name, apart)
+
+
+def test_the_recording_is_of_this_version_of_the_dsl():
+    version = recording()["recorded"]["dsl"].partition("+")[0]
+    if HAS_DSL:
+        assert record.dsl_build().partition("+")[0] == version, AGAIN
+
+
+def test_the_recording_has_no_cases_that_are_gone():
+    if HAS_DSL:
+        assert set(recording()["cases"]) == set(CASES), AGAIN
+
+
+def test_the_recordings_are_small():
+    assert sum(path.stat().st_size for path in FIXTURES) < 300_000
+
+
+OPCODES = dict(opcodes.test_functions())
+
+
+@cache
+def recorded_launches() -> dict[bytes, bytes]:
+    return record.unpacked_launches(recording()["opcodes"])
+
+
+RECORDED_SHARE = 0.9
+"""Opcode tests may gain operands without a new recording, up to a point."""
+
+
+@pytest.mark.parametrize("name", OPCODES)
+def test_opcode(name):
+    """Each launch of an opcode test leaves the memory that the GPU left."""
+    with capturing() as launches:
+        opcodes.run_all(OPCODES[name])
+    size = record._KEY_BYTES
+    known = [(x, recorded_launches()[x.key()[:size]]) for x in launches if x.key()[:size] in recorded_launches()]
+    differing = [n for n, (x, digest) in enumerate(known) if digest_of(x.after, x.kinds())[:size] != digest]
+    reason, allowed = opcodes.DIFFERENCES.get(name, ("", 0))
+    assert len(differing) <= allowed, f"{name}: launches {differing} of {len(known)} differ from the GPU ({reason})"
+    assert len(known) >= RECORDED_SHARE * (len(launches) - opcodes.NOT_RECORDED.get(name, 0)), AGAIN
