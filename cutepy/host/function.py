@@ -11,6 +11,12 @@ from cutepy.dsl.program import Program, ServedProgram
 from cutepy.host.arguments import ArgumentError, Parameter, check_arguments
 from cutepy.host.cuda import CudaProgram
 
+_CAPABILITY = (9, 0)
+
+
+class WrongDeviceError(RuntimeError):
+    """A GPU that the kernels were not compiled for."""
+
 
 class Function:
     """A compiled function: call it with tensors of the types that it was compiled for.
@@ -60,8 +66,10 @@ class Function:
         ------
         ArgumentError, TypeError
             If an argument is not what the function was compiled for.
+        WrongDeviceError
+            If the GPU is not of the architecture that the kernels were compiled for.
         CudaError
-            If CUDA refuses, or there is no GPU.
+            If CUDA refuses.
         """
         if named:
             arguments = self._positional(arguments, named)
@@ -95,6 +103,11 @@ class Function:
 
         with self._lock:
             index = torch.cuda.current_device() if device is None else device
+            if (found := torch.cuda.get_device_capability(index)) != _CAPABILITY:
+                raise WrongDeviceError(
+                    f"{self.__name__} was compiled for {self.metadata['arch']}, a GPU of compute capability 9.0 "
+                    f"(Hopper), and device {index} ({torch.cuda.get_device_name(index)}) has {found[0]}.{found[1]}"
+                )
             if self._cuda is None:
                 self._cuda = CudaProgram(self.program, index)
                 self._launch = self._cuda.function

@@ -11,6 +11,7 @@ import torch
 import cutepy
 from cutepy.host.arguments import ArgumentError
 from cutepy.host.compilation import WrongEntryError, open_entry
+from cutepy.host.function import WrongDeviceError
 from cutepy.host.specs import TensorSpec
 from cutepy.host.store import Entry
 from tests.host import kernels
@@ -217,6 +218,7 @@ import torch, numpy
 import cutlass, cutlass.cute
 from tests.host import kernels
 import cutepy
+from cutepy.host.function import WrongDeviceError
 from cutepy.host.specs import TensorSpec
 start = time.perf_counter()
 vector = TensorSpec("float32", ("n",), divisibility={"n": 4})
@@ -242,3 +244,10 @@ def test_another_process_starts_warm(folder):
     (first, _), (second, spent) = start(), start()
     assert first == second
     assert float(spent) < 1.0, "see benchmarks for the figure; here it only must not compile"
+
+
+def test_a_gpu_of_another_architecture_is_refused(add, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (8, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "an A100")
+    with pytest.raises(WrongDeviceError, match=r"compiled for sm_90a.*device 0 \(an A100\) has 8.0"):
+        add.prepare(0)
