@@ -7,6 +7,7 @@ their cores with those of another process wait for each other by spinning, which
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -18,6 +19,10 @@ _SPELLINGS = [
 ]
 
 
+_lock = threading.Lock()
+_before: list[list[int]] = []
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Let numpy's OpenBLAS use one thread while the context is active; another BLAS is left alone.
@@ -25,14 +30,19 @@ def one_thread() -> Iterator[None]:
     The number is the process's: what other Python threads multiply meanwhile has one thread, too.
     """
     found = _openblas()
-    before = [get() for get, _ in found]
-    for _, put in found:
-        put(1)
+    with _lock:
+        _before.append([get() for get, _ in found])
+        for _, put in found:
+            put(1)
     try:
         yield
     finally:
-        for (_, put), number in zip(found, before, strict=True):
-            put(number)
+        with _lock:
+            # Contexts of several Python threads may overlap: the last to end puts back what the first has found.
+            if len(_before) == 1:
+                for (_, put), number in zip(found, _before[0], strict=True):
+                    put(number)
+            _before.pop()
 
 
 @cache

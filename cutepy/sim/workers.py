@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from cutepy.sim.footprint import Footprint, Ranges, meets_others, put, take
 from cutepy.sim.lanes import Array, Residents
+from cutepy.sim.traffic import Traffic
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkProcess
@@ -152,11 +153,16 @@ class Team:
         for _ in range(count):
             ours, theirs = context.Pipe()
             process = context.Process(target=self._work, args=(theirs,), name="cutepy simulator", daemon=True)
-            with warnings.catch_warnings():
-                # Python 3.12 warns of forks of processes with threads; see the top.
-                warnings.simplefilter("ignore", DeprecationWarning)
-                process.start()
-            theirs.close()
+            try:
+                with warnings.catch_warnings():
+                    # Python 3.12 warns of forks of processes with threads; see the top.
+                    warnings.simplefilter("ignore", DeprecationWarning)
+                    process.start()
+            except OSError:  # no memory, or too many processes: there are enough
+                ours.close()
+                return
+            finally:
+                theirs.close()
             self._workers[ours] = process
             self._assign(ours)
 
@@ -184,7 +190,9 @@ class Team:
             self._forget()
 
     def _forget(self) -> None:
+        """Let this process run alone what it has not run."""
         self._stop()
+        self.machine.traffic = Traffic(self.machine.stats)
         self._reports.clear()
         self._end = len(self._waves)
 
@@ -203,15 +211,17 @@ class Team:
         while self._busy:
             self._listen(None)
         reports = sorted(self._reports, key=lambda report: report.first)
-        footprint = self.machine.traffic
-        assert isinstance(footprint, Footprint)
-        written = [footprint.writes, *(report.writes for report in reports)]
-        every = np.sort(np.concatenate([w.starts for w in written])), np.sort(np.concatenate([w.ends for w in written]))
-        if any(meets_others(report.reads, report.writes, every) for report in reports):
-            self._forget()
-            return
-        if reports:
+        if reports and self._are_independent(reports):
             self._take_over(reports)
+        else:
+            self._forget()
+
+    def _are_independent(self, reports: Sequence[_Report]) -> bool:
+        """Tell whether no worker has read what another process wrote meanwhile."""
+        assert isinstance(self.machine.traffic, Footprint)
+        written = [self.machine.traffic.writes, *(report.writes for report in reports)]
+        every = np.sort(np.concatenate([w.starts for w in written])), np.sort(np.concatenate([w.ends for w in written]))
+        return not any(meets_others(report.reads, report.writes, every) for report in reports)
 
     def _take_over(self, reports: Sequence[_Report]) -> None:
         """Make what workers did this process's own."""

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -206,6 +207,31 @@ def test_what_a_worker_reads_of_this_process_is_seen():
     assert three.launches[0].processes == 1
 
 
+def test_where_no_process_can_be_forked_there_is_one(monkeypatch):
+    def refuse(process):
+        raise BlockingIOError
+
+    monkeypatch.setattr(multiprocessing.get_context("fork").Process, "start", refuse)
+    array = np.zeros(CTAS * 32, np.uint32)
+    run = launch(INDEX + "st.global.u32 [%rd10], %r0;", (array,), grid=(CTAS, 1, 1), processes=3)
+    assert run.launches[0].processes == 1
+    np.testing.assert_array_equal(array, np.arange(CTAS * 32))
+
+
+def test_another_thread_can_launch():
+    array = np.zeros(CTAS * 32, np.uint32)
+    runs = []
+
+    def work():
+        runs.append(launch(INDEX + "st.global.u32 [%rd10], %r0;", (array,), grid=(CTAS, 1, 1), processes=3))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert runs[0].launches[0].processes == 3
+    np.testing.assert_array_equal(array, np.arange(CTAS * 32))
+
+
 def test_a_short_launch_is_not_spread(monkeypatch):
     monkeypatch.setattr(workers, "_PATIENCE_S", 30.0)
     run = launch(INDEX + "st.global.u32 [%rd10], %r0;", (np.zeros(CTAS * 32, np.uint32),), grid=(CTAS, 1, 1))
@@ -235,6 +261,23 @@ def test_products_have_one_thread_meanwhile_and_what_they_had_afterwards():
         for (_, put), number in zip(blas._openblas(), before, strict=True):
             put(number)
     assert seen == [[1] * len(before)]
+
+
+def test_products_get_their_threads_back_when_the_last_of_two_contexts_ends():
+    before = [get() for get, _ in blas._openblas()]
+    first, second = blas.one_thread(), blas.one_thread()
+    for _, put in blas._openblas():
+        put(2)
+    try:
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert [get() for get, _ in blas._openblas()] == [1] * len(before)
+        second.__exit__(None, None, None)
+        assert [get() for get, _ in blas._openblas()] == [2] * len(before)
+    finally:
+        for (_, put), number in zip(blas._openblas(), before, strict=True):
+            put(number)
 
 
 @pytest.mark.dsl
