@@ -5,7 +5,7 @@ from typing import Annotated, cast
 
 import typer
 
-from cutepy.cli import cache
+from cutepy.cli import cache, export
 from cutepy.cli.failure import fail
 
 app = typer.Typer(
@@ -152,6 +152,7 @@ def bench_launch(json: Annotated[Path | None, typer.Option(help="Save the measur
 
 
 app.add_typer(cache.app, name="cache")
+app.add_typer(export.app, name="export")
 
 
 def main() -> None:

@@ -314,7 +314,7 @@ class GemmConfig:
 
 
 @dataclass(frozen=True)
-class _Tile:
+class Tile:
     """A tile to choose from, and what one of them costs an SM in microseconds: a constant, and for 128 bytes of K.
 
     `cluster` CTAs share operands; `k_spans` times 128 bytes of K make a stage. The costs are least-squares fits to
@@ -330,17 +330,29 @@ class _Tile:
     tile_us: float
     span_us: float
 
+    def config(self, signature: GemmSignature, cluster_m: int, cluster_n: int) -> GemmConfig:
+        """Configure a kernel with this tile."""
+        return GemmConfig(
+            signature=signature,
+            tile_m=self.tile_m,
+            tile_n=self.tile_n,
+            tile_k=self.k_spans * 1024 // signature.operand_bits,
+            warpgroups=self.tile_m // 64,
+            cluster_m=cluster_m,
+            cluster_n=cluster_n,
+        )
 
-_TILES = (
-    _Tile(128, 256, 2, 1, 1.71, 0.687),
-    _Tile(128, 224, 2, 1, 1.39, 0.614),
-    _Tile(128, 192, 2, 1, 1.13, 0.540),
-    _Tile(128, 160, 1, 1, 0.76, 0.476),
-    _Tile(128, 128, 2, 1, 0.65, 0.391),
-    _Tile(128, 96, 1, 1, 0.35, 0.347),
-    _Tile(64, 128, 2, 1, 0.42, 0.239),
-    _Tile(64, 64, 2, 2, 0.24, 0.160),
-    _Tile(64, 32, 1, 2, 0.22, 0.147),
+
+TILES = (
+    Tile(128, 256, 2, 1, 1.71, 0.687),
+    Tile(128, 224, 2, 1, 1.39, 0.614),
+    Tile(128, 192, 2, 1, 1.13, 0.540),
+    Tile(128, 160, 1, 1, 0.76, 0.476),
+    Tile(128, 128, 2, 1, 0.65, 0.391),
+    Tile(128, 96, 1, 1, 0.35, 0.347),
+    Tile(64, 128, 2, 1, 0.42, 0.239),
+    Tile(64, 64, 2, 2, 0.24, 0.160),
+    Tile(64, 32, 1, 2, 0.22, 0.147),
 )
 
 
@@ -373,26 +385,18 @@ def select_config(signature: GemmSignature, m: int, n: int, k: int, sm_count: in
         raise ValueError(f"m, n and k must be positive, got {m}, {n}, {k}; an empty product needs no kernel")
     spans = -(-k * signature.operand_bits // 1024)
 
-    def cluster_mn(tile: _Tile) -> tuple[int, int]:
+    def cluster_mn(tile: Tile) -> tuple[int, int]:
         """Share B down two rows of tiles; where there is but one, share A along it."""
         if m > tile.tile_m:
             return tile.cluster, 1
         return 1, tile.cluster if n > tile.tile_n else 1
 
-    def expected_us(tile: _Tile) -> float:
+    def expected_us(tile: Tile) -> float:
         cluster_m, cluster_n = cluster_mn(tile)
         clusters = -(-m // (tile.tile_m * cluster_m)) * -(-n // (tile.tile_n * cluster_n))
         waves = -(-clusters // (sm_count // (cluster_m * cluster_n)))
         return waves * (tile.tile_us + spans * tile.span_us)
 
-    best = min(_TILES, key=expected_us)
+    best = min(TILES, key=expected_us)
     cluster_m, cluster_n = cluster_mn(best)
-    return GemmConfig(
-        signature=signature,
-        tile_m=best.tile_m,
-        tile_n=best.tile_n,
-        tile_k=best.k_spans * 1024 // signature.operand_bits,
-        warpgroups=best.tile_m // 64,
-        cluster_m=cluster_m,
-        cluster_n=cluster_n,
-    )
+    return best.config(signature, cluster_m, cluster_n)

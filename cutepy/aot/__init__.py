@@ -1,0 +1,34 @@
+"""Ship kernels without the DSL: as a PyTorch extension, or as a C library, around objects compiled ahead of time."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cutepy.aot.c_library import c as c
+    from cutepy.aot.gemm import gemm_extension as gemm_extension
+    from cutepy.aot.spec import (
+        SM_COUNT_ARGUMENT as SM_COUNT_ARGUMENT,
+        Extension as Extension,
+        Op as Op,
+        SpecError as SpecError,
+        Variant as Variant,
+    )
+    from cutepy.aot.spec_files import load as load
+    from cutepy.aot.torch_extension import extension as extension
+
+__all__ = ["SM_COUNT_ARGUMENT", "Extension", "Op", "SpecError", "Variant", "c", "extension", "gemm_extension", "load"]
+
+_HOMES = {
+    "c": "c_library",
+    "extension": "torch_extension",
+    "gemm_extension": "gemm",
+    "load": "spec_files",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name on first use (PEP 562)."""
+    if name in __all__:
+        from importlib import import_module
+
+        return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'spec')}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")

@@ -1,0 +1,126 @@
+"""Write the source tree of a C library around compiled kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cutepy.aot.objects import CompiledVariant, compile_variants
+from cutepy.aot.spec import Extension, Op, order_of
+from cutepy.aot.tables import CPP_NUMBERS, limits, op_tables
+from cutepy.aot.tree import Tree, description, example_extents
+from cutepy.dsl.packed import dlpack_type
+
+
+def c(
+    described: Extension,
+    out: str | Path,
+    *,
+    overwrite: bool = False,
+    progress: Callable[[str], None] = lambda line: None,
+) -> Path:
+    """Write a C library around ahead-of-time compiled kernels, with a CMake file and an example; needs no GPU.
+
+    Each operation is a C function of its tensors (results too), its numbers and a stream.
+
+    Parameters
+    ----------
+    described : Extension
+        The operations, and the kernels that serve each.
+    out : path
+        The folder to write to.
+    overwrite : bool
+        Whether a folder that is not empty is replaced; else it is refused.
+    progress : callable
+        Receives a line before each compilation.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Raises
+    ------
+    FileExistsError
+        If the folder is not empty.
+    SpecError
+        If the description makes no sense, or a kernel needs what exported libraries do not have.
+
+    Examples
+    --------
+    >>> from cutepy import aot
+    >>> aot.c(aot.gemm_extension("my_gemm", dtypes=["float16"]), "my_gemm_c")  # doctest: +SKIP
+    """
+    tree = Tree(Path(out), overwrite=overwrite)
+    compiled = compile_variants(described, progress)
+    ops = [_op_context(described.name, op, compiled[op.name]) for op in described.ops]
+    used = {spec.dtype for op in described.ops for variant in op.variants for spec in variant.tensors.values()}
+    common = {
+        **description(described),
+        **limits(described.ops, compiled),
+        "ops": ops,
+        "dtypes": [(dtype, *dlpack_type(dtype)) for dtype in sorted(used)],
+    }
+    for name in ("runtime.h", "runtime.cpp", "dispatch.h", "dispatch.cpp"):
+        tree.render(f"src/{name}", f"{name}.jinja", common)
+    for op in ops:
+        tree.render(f"src/{op['name']}_kernels.h", "kernels.h.jinja", {**common, "op": op})
+    for path, template in (
+        (f"{described.name}.h", "c_api.h.jinja"),
+        (f"src/{described.name}.cpp", "c_api.cpp.jinja"),
+        ("CMakeLists.txt", "CMakeLists.txt.jinja"),
+        ("README.md", "c_readme.md.jinja"),
+        ("example/main.c", "example.c.jinja"),
+    ):
+        tree.render(path, template, common)
+    tree.write_objects(compiled)
+    return tree.finish()
+
+
+def _op_context(prefix: str, op: Op, compiled: Sequence[CompiledVariant]) -> dict[str, Any]:
+    return {
+        **op_tables(op, compiled),
+        "c_parameters": ", ".join([*(_c_parameter(prefix, op, name) for name in _order(op)), "void* stream"]),
+        "c_tensors": list(op.tensors),
+        "matmul": op.matmul,
+        "example": _example(op),
+        "example_call": ", ".join([*(_example_argument(op, name) for name in _order(op)), "NULL"]),
+    }
+
+
+def _order(op: Op) -> list[str]:
+    """Order a C function's parameters: as its kernels take them."""
+    passed = {*op.tensors, *op.numbers}
+    return [p.name for p in op.variants[0].parameters if p.name in passed]
+
+
+def _c_parameter(prefix: str, op: Op, name: str) -> str:
+    if name in op.numbers:
+        return f"{CPP_NUMBERS[op.numbers[name]]} {name}"
+    return f"const {prefix}_tensor* {name}"
+
+
+def _example_argument(op: Op, name: str) -> str:
+    if name not in op.numbers:
+        return f"&{name}"
+    value = op.test_numbers.get(name, 1)
+    return str(value).lower() if op.numbers[name] == "bool" else repr(value)
+
+
+def _example(op: Op) -> list[dict[str, Any]]:
+    """Give the compact tensors of the example."""
+    variant = op.variants[0]
+    extents = example_extents(op, variant)
+    tensors = []
+    for name in op.tensors:
+        spec = variant.tensors[name]
+        shape = [extents[x] if isinstance(x, str) else x for x in spec.shape]
+        strides, running = [0] * len(shape), 1
+        for dimension in order_of(spec):
+            strides[dimension] = running
+            running *= shape[dimension]
+        tensors.append(
+            {"name": name, "dtype": spec.dtype, "shape": shape, "strides": strides, "input": name in op.inputs}
+        )
+    return tensors

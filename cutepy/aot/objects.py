@@ -1,0 +1,115 @@
+"""Compile the kernels of what is exported to object files, each with one symbol."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cutepy.aot.spec import Extension, Op, SpecError, Variant
+from cutepy.dsl.objects import undefined_symbols
+from cutepy.dsl.program import ARCH, compile_program
+from cutepy.host.examples import to_dsl
+
+SERVED = frozenset(
+    {
+        "CuteDSLRT_TVMFFISetRaisedCudaError",
+        "CuteDSLRT_TVMFFISetRaisedCudaLaunchError",
+        "TVMFFIEnvGetStream",
+        "TVMFFIErrorSetRaisedFromCStr",
+        "TVMFFIErrorSetRaisedFromCStrParts",
+        "_cuKernelGetAttribute",
+        "_cudaDeviceGetAttribute",
+        "_cudaFuncSetAttribute",
+        "_cudaGetDevice",
+        "_cudaKernelSetAttributeForDevice",
+        "_cudaLaunchKernel",
+        "_cudaLaunchKernelEx",
+        "_cudaLibraryGetKernel",
+        "_cudaLibraryLoadData",
+        "_cudaOccupancyMaxActiveBlocksPerMultiprocessor",
+        "_cudaSetDevice",
+        "cuda_dialect_init_library_once",
+        "cuda_dialect_unload_library_once",
+    }
+)
+"""What `templates/runtime.cpp.jinja` defines for compiled host code."""
+
+_RUNTIME = re.compile(r"_?cu[A-Z_]|_?cuda|CuteDSL|TVMFFI|_mlir")
+"""Names of functions that some runtime of the compiler's must define; the rest are the C library's."""
+
+
+@dataclass(frozen=True)
+class CompiledVariant:
+    """A variant, and the object file that holds it.
+
+    Attributes
+    ----------
+    variant : Variant
+    symbol : str
+        Its entry, in TVM-FFI's packed convention; also the stem of the object's file.
+    image : bytes
+        The object.
+    parameters : tuple of str
+        What the entry takes, in order, by the function's names.
+    """
+
+    variant: Variant
+    symbol: str
+    image: bytes
+    parameters: tuple[str, ...]
+
+
+def compile_variants(
+    extension: Extension, progress: Callable[[str], None] = lambda line: None
+) -> dict[str, list[CompiledVariant]]:
+    """Compile every variant for SM90a; needs no GPU.
+
+    Parameters
+    ----------
+    extension : Extension
+    progress : callable
+        Receives a line before each compilation.
+
+    Returns
+    -------
+    dict of str to list of CompiledVariant
+        The variants of each operation, by its name.
+
+    Raises
+    ------
+    SpecError
+        If a kernel's host code needs a function that exported libraries do not have.
+    """
+    total, done = sum(len(op.variants) for op in extension.ops), 0
+    compiled: dict[str, list[CompiledVariant]] = {}
+    for op in extension.ops:
+        compiled[op.name] = []
+        for n, variant in enumerate(op.variants):
+            done += 1
+            symbol = f"{extension.name}_{op.name}_{variant.label or n}"
+            progress(f"{done} of {total}: {symbol}")
+            compiled[op.name].append(_compile(op, variant, symbol))
+    symbols = [variant.symbol for variants in compiled.values() for variant in variants]
+    if doubled := {symbol for symbol in symbols if symbols.count(symbol) > 1}:
+        raise SpecError(f"labels of variants must differ, got {', '.join(sorted(doubled))} twice")
+    return compiled
+
+
+def _compile(op: Op, variant: Variant, symbol: str) -> CompiledVariant:
+    positional, named = to_dsl(variant.examples)
+    program = compile_program(
+        variant.function, positional, named, options=variant.options, symbol=symbol, line_info=False
+    )
+    needed = [name for name in undefined_symbols(program.object) if _RUNTIME.match(name)]
+    if missing := set(needed) - SERVED:
+        raise SpecError(
+            f"{op.name}: the host code of {symbol} calls {', '.join(sorted(missing))}, which exported libraries do "
+            f"not have; they serve {', '.join(sorted(SERVED))}"
+        )
+    return CompiledVariant(variant, symbol, program.object, program.parameters)
+
+
+def target() -> str:
+    """Name the architecture that objects are compiled for."""
+    return ARCH

@@ -1,0 +1,185 @@
+"""Write the source tree of a PyTorch extension around compiled kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from string import ascii_lowercase
+from typing import Any
+
+from cutepy.aot.objects import CompiledVariant, compile_variants
+from cutepy.aot.spec import Extension, Op, order_of
+from cutepy.aot.tables import CPP_NUMBERS, limits, op_tables
+from cutepy.aot.tree import Tree, description, test_cases
+from cutepy.dsl.packed import dlpack_type
+
+# at::ScalarType -> torch's name of the dtype.
+_DTYPES = {
+    "Half": "float16",
+    "BFloat16": "bfloat16",
+    "Float": "float32",
+    "Double": "float64",
+    "Float8_e4m3fn": "float8_e4m3fn",
+    "Float8_e5m2": "float8_e5m2",
+    "Char": "int8",
+    "Short": "int16",
+    "Int": "int32",
+    "Long": "int64",
+    "Byte": "uint8",
+    "Bool": "bool",
+}
+
+
+def extension(
+    described: Extension,
+    out: str | Path,
+    *,
+    overwrite: bool = False,
+    progress: Callable[[str], None] = lambda line: None,
+) -> Path:
+    """Write a PyTorch extension around ahead-of-time compiled kernels; needs no GPU.
+
+    `pip install --no-build-isolation .` in the folder builds it, where there are torch with CUDA, CUDA's headers and a
+    C++ compiler. What it installs needs torch only, neither cutepy nor the DSL.
+
+    Parameters
+    ----------
+    described : Extension
+        The operations, and the kernels that serve each.
+    out : path
+        The folder to write to.
+    overwrite : bool
+        Whether a folder that is not empty is replaced; else it is refused.
+    progress : callable
+        Receives a line before each compilation.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Raises
+    ------
+    FileExistsError
+        If the folder is not empty.
+    SpecError
+        If the description makes no sense, or a kernel needs what exported libraries do not have.
+
+    Examples
+    --------
+    >>> from cutepy import aot
+    >>> aot.extension(aot.gemm_extension("my_gemm", dtypes=["bfloat16"]), "my_gemm_source")  # doctest: +SKIP
+    """
+    tree = Tree(Path(out), overwrite=overwrite)
+    compiled = compile_variants(described, progress)
+    ops = [_op_context(described, op, compiled[op.name]) for op in described.ops]
+    common = {
+        **description(described),
+        **limits(described.ops, compiled),
+        "ops": ops,
+        "dtypes": [(torch, *dlpack_type(name)) for torch, name in _DTYPES.items()],
+        "object_count": sum(map(len, compiled.values())),
+    }
+    for name in ("runtime.h", "runtime.cpp", "dispatch.h", "dispatch.cpp", "torch_bridge.h", "torch_bridge.cpp"):
+        tree.render(f"csrc/{name}", f"{name}.jinja", common)
+    for op in ops:
+        tree.render(f"csrc/{op['name']}_kernels.h", "kernels.h.jinja", {**common, "op": op})
+        tree.render(f"csrc/{op['name']}.cpp", "torch_op.cpp.jinja", {**common, "op": op})
+    for path, template in (
+        ("pyproject.toml", "pyproject.toml.jinja"),
+        ("setup.py", "setup.py.jinja"),
+        ("README.md", "extension_readme.md.jinja"),
+        ("MANIFEST.in", "manifest.in.jinja"),
+        (f"src/{described.name}/__init__.py", "init.py.jinja"),
+        (f"src/{described.name}/__init__.pyi", "init.pyi.jinja"),
+        (f"tests/test_{described.name}.py", "test.py.jinja"),
+    ):
+        tree.render(path, template, common)
+    tree.write(f"src/{described.name}/py.typed", b"")
+    tree.write_objects(compiled)
+    return tree.finish()
+
+
+def _op_context(described: Extension, op: Op, compiled: Sequence[CompiledVariant]) -> dict[str, Any]:
+    tolerance = op.tolerance or {}
+    return {
+        **op_tables(op, compiled),
+        "schema": _schema(op),
+        "cpp_parameters": ", ".join(_cpp_parameter(op, name) for name in op.parameters),
+        "cpp_returns": _returns(op, "at::Tensor", "std::tuple<{}>", "void"),
+        "py_parameters": ", ".join(f"{name}: {op.numbers.get(name, 'Tensor')}" for name in op.parameters),
+        "py_returns": _returns(op, "Tensor", "tuple[{}]", "None"),
+        "meta": _meta(op),
+        "reference": op.reference,
+        "tolerances": "".join(f", {name}={value!r}" for name, value in tolerance.items()),
+        "tests": [repr(case) for case in test_cases(op)],
+    }
+
+
+def _schema(op: Op) -> str:
+    parts = []
+    for name in op.parameters:
+        kind = op.numbers.get(name, "Tensor")
+        if name in op.mutates:
+            kind = f"Tensor({ascii_lowercase[op.mutates.index(name)]}!)"
+        parts.append(f"{kind} {name}")
+    returns = "Tensor" if len(op.results) == 1 else f"({', '.join(['Tensor'] * len(op.results))})"
+    return f"{op.name}({', '.join(parts)}) -> {returns}"
+
+
+def _returns(op: Op, one: str, several: str, none: str) -> str:
+    if len(op.results) == 1:
+        return one
+    return several.format(", ".join([one] * len(op.results))) if op.results else none
+
+
+def _cpp_parameter(op: Op, name: str) -> str:
+    if name in op.numbers:
+        return f"{CPP_NUMBERS[op.numbers[name]]} {name}"
+    return f"const at::Tensor& {name}"
+
+
+def _meta(op: Op) -> dict[str, Any]:
+    """Say how results follow from arguments, for symbolic extents."""
+    general = op.general
+    extents: dict[str, tuple[str, int]] = {}
+    checks = []
+    for name in op.inputs:
+        for dimension, extent in enumerate(general.tensors[name].shape):
+            if isinstance(extent, int):
+                if all(v.tensors[name].shape[dimension] == extent for v in op.variants):
+                    checks.append({"tensor": name, "dim": dimension, "equals": extent, "text": str(extent)})
+            elif extent in extents:
+                text = f"{extent} elements, as {extents[extent][0]} has along dim {extents[extent][1]},"
+                checks.append({"tensor": name, "dim": dimension, "equals": extent, "text": text})
+            else:
+                extents[extent] = (name, dimension)
+    cases: dict[str, str] = {}
+    for variant in op.variants:
+        dtypes = zip(op.inputs, op.input_dtypes(variant), strict=True)
+        condition = " && ".join(f"{name}.scalar_type() == {_scalar_type(dtype)}" for name, dtype in dtypes)
+        results = [
+            _meta_result(op, general.tensors[n].shape, variant.tensors[n].dtype, order_of(variant.tensors[n]))
+            for n in op.results
+        ]
+        cases[condition] = results[0] if len(results) == 1 else "{" + ", ".join(results) + "}"
+    return {
+        "ranks": [{"name": name, "rank": len(general.tensors[name].shape)} for name in op.inputs],
+        "extents": [{"name": name, "tensor": tensor, "dim": dim} for name, (tensor, dim) in extents.items()],
+        "checks": checks,
+        "cases": [{"condition": condition, "result": result} for condition, result in cases.items()],
+    }
+
+
+def _meta_result(op: Op, shape: Sequence[int | str], dtype: str, order: Sequence[int]) -> str:
+    """Write the expression of a result without storage; one in another order is a permutation of a contiguous one."""
+    outwards = order[::-1]
+    options = f"{op.inputs[0]}.options().dtype({_scalar_type(dtype)})"
+    made = f"at::empty_symint({{{', '.join(str(shape[d]) for d in outwards)}}}, {options})"
+    if list(outwards) == list(range(len(shape))):
+        return made
+    return f"{made}.permute({{{', '.join(str(outwards.index(d)) for d in range(len(shape)))}}})"
+
+
+def _scalar_type(dtype: str) -> str:
+    return "at::ScalarType::" + next(torch for torch, name in _DTYPES.items() if name == dtype)

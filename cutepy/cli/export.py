@@ -1,0 +1,123 @@
+"""`cutepy export`: write the sources of a PyTorch extension or a C library around kernels compiled ahead of time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cutepy.cli.failure import fail
+
+if TYPE_CHECKING:
+    from cutepy.aot import Extension
+
+app = typer.Typer(
+    help="Write the sources of a PyTorch extension or a C library that needs no DSL.", no_args_is_help=True
+)
+
+_Spec = Annotated[str, typer.Argument(metavar="SPEC", help="A .toml or .py file that says what to export, or: gemm.")]
+_Out = Annotated[Path, typer.Option("--out", "-o", help="The folder to write to.")]
+_Force = Annotated[bool, typer.Option("--force", help="Replace what is in the folder.")]
+_Name = Annotated[str | None, typer.Option(help="For gemm: name of the package. Default: cutepy_gemm.")]
+_Dtypes = Annotated[
+    list[str] | None,
+    typer.Option("--dtype", help="For gemm: of A and B; may be given again. Default: float16 and bfloat16."),
+]
+_Majors = Annotated[
+    list[str] | None,
+    typer.Option(help="For gemm: contiguous extents of A and B, kk, kn, mk or mn; may be given again. Default: kk."),
+]
+_OutDtype = Annotated[str | None, typer.Option(help="For gemm: of the result. Default: that of A.")]
+_Tiles = Annotated[
+    list[str] | None, typer.Option("--tile", help="For gemm: such as 128x256; may be given again. Default: all.")
+]
+
+
+@app.command("extension")
+def export_extension(
+    spec: _Spec,
+    out: _Out,
+    name: _Name = None,
+    dtype: _Dtypes = None,
+    majors: _Majors = None,
+    out_dtype: _OutDtype = None,
+    tile: _Tiles = None,
+    force: _Force = False,
+) -> None:
+    """Write a PyTorch extension, which builds with pip where torch and CUDA's headers are."""
+    _export("extension", spec, out, name, dtype, majors, out_dtype, tile, overwrite=force)
+
+
+@app.command("c")
+def export_c(
+    spec: _Spec,
+    out: _Out,
+    name: _Name = None,
+    dtype: _Dtypes = None,
+    majors: _Majors = None,
+    out_dtype: _OutDtype = None,
+    tile: _Tiles = None,
+    force: _Force = False,
+) -> None:
+    """Write a C library, with a CMake file and an example."""
+    _export("c", spec, out, name, dtype, majors, out_dtype, tile, overwrite=force)
+
+
+def _export(
+    form: str,
+    spec: str,
+    out: Path,
+    name: str | None,
+    dtypes: Sequence[str] | None,
+    majors: Sequence[str] | None,
+    out_dtype: str | None,
+    tiles: Sequence[str] | None,
+    *,
+    overwrite: bool,
+) -> None:
+    from cutepy import aot
+
+    try:
+        described = _describe(spec, name, dtypes, majors, out_dtype, tiles)
+        folder = getattr(aot, form)(
+            described, out, overwrite=overwrite, progress=lambda line: typer.echo(line, err=True)
+        )
+    except (ValueError, FileExistsError, ImportError) as error:
+        fail(str(error))
+    typer.echo(f"wrote {folder}; its README.md says how to build it")
+
+
+def _describe(
+    spec: str,
+    name: str | None,
+    dtypes: Sequence[str] | None,
+    majors: Sequence[str] | None,
+    out_dtype: str | None,
+    tiles: Sequence[str] | None,
+) -> Extension:
+    from cutepy import aot
+
+    if spec != "gemm":
+        if name or dtypes or majors or out_dtype or tiles:
+            raise ValueError(
+                f"--name, --dtype, --majors, --out-dtype and --tile are for gemm; {spec} says these itself"
+            )
+        return aot.load(spec)
+    from cutepy.aot.gemm import DEFAULT_DTYPES
+
+    return aot.gemm_extension(
+        name or "cutepy_gemm",
+        dtypes=dtypes or DEFAULT_DTYPES,
+        majors=majors or ("kk",),
+        out_dtype=out_dtype,
+        tiles=[_tile(text) for text in tiles] if tiles else None,
+    )
+
+
+def _tile(text: str) -> tuple[int, int]:
+    rows, _, columns = text.partition("x")
+    if not (rows.isdecimal() and columns.isdecimal()):
+        raise ValueError(f"--tile must be such as 128x256, got {text!r}")
+    return int(rows), int(columns)
