@@ -22,6 +22,9 @@ _REQUIRED_THREADS = 0x10
 _ANNOTATIONS = 0x55
 _SPILL = 1
 _SYMBOL_TABLE = 2
+# Where the system keeps the first bytes of each CTA's shared memory to itself, a kernel's section counts them too.
+_RESERVED_SMEM = ".nv.shared.reserved.0"
+_RESERVED_SMEM_BYTES = 1024
 
 _STORE_LOCAL, _LOAD_LOCAL = 0x387, 0x983
 _OPCODE_MASK = 0xFFF
@@ -42,7 +45,8 @@ class KernelResources:
     frame_bytes : int
         Local memory a thread: spills, and arrays that are indexed at run time. 0 is what a GEMM wants.
     static_smem_bytes : int
-        Shared memory known at compile time; dynamic shared memory comes with the launch.
+        Shared memory that the kernel declares; dynamic shared memory comes with the launch. What the system takes of
+        each CTA, 1024 bytes, counts in neither.
     spill_store_bytes, spill_load_bytes : int
         Bytes that a thread writes to local memory for want of registers, and reads back, if each instruction that does
         runs once: what `ptxas -v` calls spill stores and spill loads.
@@ -102,7 +106,9 @@ def read_resources(cubin: bytes) -> tuple[KernelResources, ...]:
 
 
 def _kernel(name: str, registers: int, frame_bytes: int, sections: Mapping[str, _Section]) -> KernelResources:
-    shared = sections.get(f".nv.shared.{name}")
+    shared = sections[f".nv.shared.{name}"].size if f".nv.shared.{name}" in sections else 0
+    if _RESERVED_SMEM in sections:
+        shared = max(shared - _RESERVED_SMEM_BYTES, 0)
     info = sections.get(f".nv.info.{name}")
     attributes = dict(_attributes(info.data)) if info else {}
     spilled = {_STORE_LOCAL: 0, _LOAD_LOCAL: 0}
@@ -120,7 +126,7 @@ def _kernel(name: str, registers: int, frame_bytes: int, sections: Mapping[str, 
         name,
         registers,
         frame_bytes,
-        shared.size if shared else 0,
+        shared,
         spilled[_STORE_LOCAL],
         spilled[_LOAD_LOCAL],
         (x, y, z) if required else None,

@@ -11,6 +11,7 @@ import cutlass.cute as cute  # noqa: E402
 import torch  # noqa: E402
 from cutlass.memory import SmemAllocator  # noqa: E402
 
+from cutepy.dsl.cubin import read_resources  # noqa: E402
 from cutepy.dsl.execution import LaunchRequest  # noqa: E402
 from cutepy.dsl.launches import LaunchFacts  # noqa: E402
 from cutepy.dsl.program import ServedProgram, compile_program  # noqa: E402
@@ -73,6 +74,10 @@ def test_what_is_known_is_what_is_launched(program, n):
         for name in ("block", "cluster", "dynamic_smem_bytes"):
             if getattr(facts, name) is not None:
                 assert getattr(request, name) == getattr(facts, name)
+
+
+def test_dynamic_shared_memory_is_not_static(program):
+    assert [kernel.static_smem_bytes for kernel in read_resources(program.cubin)] == [0] * 4
 
 
 def test_facts_go_through_json(program):
