@@ -24,6 +24,7 @@ class Variable(NamedTuple):
         return os.environ.get(self.name) or self.default
 
 
+CUDA_HOME = Variable("CUDA_HOME", "", "A CUDA toolkit, whose `nvdisasm` is used where no other is found.")
 CACHE = Variable("CUTEPY_CACHE", "on", "`off`: compiled programs are neither read from the disk nor kept there.")
 CACHE_DIR = Variable(
     "CUTEPY_CACHE_DIR",
@@ -37,7 +38,7 @@ CACHE_LIMIT = Variable(
     "Beyond it, the least recently used programs are removed.",
 )
 
-VARIABLES = (CACHE, CACHE_DIR, CACHE_LIMIT)
+VARIABLES = (CUDA_HOME, CACHE, CACHE_DIR, CACHE_LIMIT)
 """All that cutepy reads."""
 
 
@@ -97,6 +98,12 @@ def cache_limit_bytes() -> int:
             f"{CACHE_LIMIT.default}; got {value!r}. To keep nothing, set {CACHE.name}=off"
         )
     return limit
+
+
+def cuda_home() -> Path | None:
+    """Find the CUDA toolkit that is set (`CUDA_HOME`); None if none is."""
+    value = CUDA_HOME.read()
+    return Path(value) if value else None
 
 
 def dsl_variables() -> dict[str, str]:

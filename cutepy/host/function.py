@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cutepy.dsl import execution
 from cutepy.dsl.program import Program, ServedProgram
@@ -16,6 +16,10 @@ _CAPABILITY = (9, 0)
 
 class WrongDeviceError(RuntimeError):
     """A GPU that the kernels were not compiled for."""
+
+
+if TYPE_CHECKING:
+    from cutepy.host.inspection import Cost, Resources
 
 
 class Function:
@@ -90,6 +94,26 @@ class Function:
     def cubin(self) -> bytes:
         """The ELF image of its kernels."""
         return self.program.cubin
+
+    @property
+    def sass(self) -> str:
+        """The machine code of its kernels, as nvdisasm prints it, with the lines of source it comes from."""
+        from cutepy.host.disassembly import disassemble
+
+        return disassemble(self.program.cubin)
+
+    @property
+    def resources(self) -> tuple[Resources, ...]:
+        """What each of its kernels takes of the GPU."""
+        from cutepy.host.inspection import resources
+
+        return resources(self.program)
+
+    def cost(self) -> Cost:
+        """Tell what it took to make it, by stage, in seconds."""
+        from cutepy.host.inspection import Cost
+
+        return Cost(self.metadata["spent"], self.metadata["seconds"])
 
     def prepare(self, device: int | None = None) -> Function:
         """Load the kernels on a GPU now, rather than at the first call; gives the function itself.

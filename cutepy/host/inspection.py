@@ -1,0 +1,135 @@
+"""What a compiled function costs: the resources of its kernels, and the time that its compilation took."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cutepy.dsl.cubin import KernelResources, read_resources
+from cutepy.dsl.launches import LaunchFacts
+from cutepy.dsl.program import Program
+from cutepy.host.occupancy import Occupancy, occupancy
+from cutepy.host.residency import max_active_clusters
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one kernel of a compiled function takes of the GPU. What the arguments of a call decide is None.
+
+    Attributes
+    ----------
+    kernel : str
+        Mangled name.
+    registers : int
+        32-bit registers a thread at launch; warps may trade them later with setmaxnreg.
+    spill_store_bytes, spill_load_bytes : int
+        Bytes that a thread writes to local memory for want of registers, and reads back, if each instruction that does
+        runs once: what `ptxas -v` calls spill stores and spill loads.
+    stack_bytes : int
+        Local memory a thread: spilled registers, and arrays that are indexed at run time.
+    static_smem_bytes : int
+        Shared memory that the kernel declares itself.
+    dynamic_smem_bytes : int or None
+        Shared memory that it is launched with.
+    block : (int, int, int) or None
+        Threads of a CTA.
+    cluster : (int, int, int) or None
+        CTAs of a cluster; (1, 1, 1) where it is launched without.
+    occupancy : Occupancy or None
+        CTAs that an SM holds at a time, and what sets the limit.
+    max_active_clusters : int or None
+        Clusters that the GPU holds at a time, by CUDA's own reckoning for the current GPU; None also where there is no
+        GPU. It is no multiple of `occupancy`: a cluster stays in one GPC, and GPCs differ in their SMs.
+    """
+
+    kernel: str
+    registers: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    stack_bytes: int
+    static_smem_bytes: int
+    dynamic_smem_bytes: int | None
+    block: tuple[int, int, int] | None
+    cluster: tuple[int, int, int] | None
+    occupancy: Occupancy | None
+    max_active_clusters: int | None
+
+    @property
+    def threads(self) -> int | None:
+        """Threads of a CTA."""
+        return None if self.block is None else math.prod(self.block)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds that it took to make a function.
+
+    Attributes
+    ----------
+    stages : mapping of str to float
+        What the call of `cutepy.compile` spent in this process. If the function was found on the disk, "fingerprint"
+        (what it is made of) and "load". Otherwise "fingerprint", the stages of compilation, and "store": to keep it,
+        and to wait for other processes.
+    compilation : mapping of str to float
+        What compilation spent, now or when the program was made: "trace" (Python to MLIR), "lower" (MLIR to PTX),
+        "assemble" (PTX to machine code), "host" (host code to machine code). The assembler's share is told by the times
+        of files, so it is true to some milliseconds.
+    """
+
+    stages: Mapping[str, float]
+    compilation: Mapping[str, float]
+    total: float = field(init=False)
+    """Sum of the stages in this process."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "total", sum(self.stages.values()))
+
+    @property
+    def cached(self) -> bool:
+        """Whether the function was found on the disk."""
+        return "load" in self.stages
+
+
+def resources(program: Program) -> tuple[Resources, ...]:
+    """List the resources of a program's kernels, in the order in which it launches them."""
+    kernels = {kernel.name: kernel for kernel in read_resources(program.cubin)}
+    launched = dict.fromkeys(launch.kernel for launch in program.launches if launch.kernel in kernels)
+    names = [*launched, *(name for name in kernels if name not in launched)]
+    return tuple(_resources(program, kernels[name]) for name in names)
+
+
+def _resources(program: Program, kernel: KernelResources) -> Resources:
+    facts = _agreed([launch for launch in program.launches if launch.kernel == kernel.name])
+    block, smem = facts.block or kernel.required_threads, facts.dynamic_smem_bytes
+    fits = active = None
+    if block is not None and smem is not None:
+        fits = occupancy(kernel.registers, math.prod(block), kernel.static_smem_bytes + smem)
+        if facts.cluster is not None:
+            active = max_active_clusters(program.cubin, kernel.name, block, facts.cluster, smem)
+    return Resources(
+        kernel.name,
+        kernel.registers,
+        kernel.spill_store_bytes,
+        kernel.spill_load_bytes,
+        kernel.frame_bytes,
+        kernel.static_smem_bytes,
+        smem,
+        block,
+        facts.cluster,
+        fits,
+        active,
+    )
+
+
+def _agreed(launches: list[LaunchFacts]) -> LaunchFacts:
+    """Combine the launches of one kernel: what differs is known of neither."""
+    blocks = {launch.block for launch in launches}
+    clusters = {launch.cluster for launch in launches}
+    sizes = {launch.dynamic_smem_bytes for launch in launches}
+    return LaunchFacts(
+        launches[0].kernel if launches else "",
+        blocks.pop() if len(blocks) == 1 else None,
+        clusters.pop() if len(clusters) == 1 else None,
+        sizes.pop() if len(sizes) == 1 else None,
+    )

@@ -1,0 +1,87 @@
+"""How many clusters of a kernel a GPU holds at a time, asked of its driver."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable
+
+from cutepy.host.cuda import check, driver, runtime
+
+_MAX_DYNAMIC_SMEM, _NON_PORTABLE_CLUSTER = 8, 14
+_CLUSTER_ATTRIBUTE = 4
+_HOPPER = (9, 0)
+
+_Dim3 = tuple[int, int, int]
+
+
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute, with room for a value of 64 bytes."""
+
+    _fields_ = (("identity", ctypes.c_int32), ("padding", ctypes.c_int32), ("value", ctypes.c_uint32 * 16))
+
+
+class _Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        ("smem_bytes", ctypes.c_uint32),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("count", ctypes.c_uint32),
+    )
+
+
+def max_active_clusters(cubin: bytes, kernel: str, block: _Dim3, cluster: _Dim3, smem_bytes: int) -> int | None:
+    """Ask how many clusters the current GPU holds at a time; None where there is none of Hopper.
+
+    Parameters
+    ----------
+    cubin : bytes
+        ELF image that defines the kernel.
+    kernel : str
+        Its name.
+    block, cluster : (int, int, int)
+        Threads of a CTA, CTAs of a cluster.
+    smem_bytes : int
+        Dynamic shared memory of a CTA.
+
+    Raises
+    ------
+    CudaError
+        If CUDA refuses: the kernel can't be launched so.
+    """
+    import torch
+
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability() != _HOPPER:
+        return None
+    check(runtime().cudaSetDevice(torch.cuda.current_device()), "making the device current")
+    attribute = _Attribute(_CLUSTER_ATTRIBUTE, 0, (ctypes.c_uint32 * 16)(*cluster))
+    config = _Config((*cluster,), (*block,), smem_bytes, None, ctypes.pointer(attribute), 1)
+
+    def ask(function: ctypes.c_void_p) -> int:
+        clusters = ctypes.c_int32()
+        asked = driver().cuOccupancyMaxActiveClusters(ctypes.byref(clusters), function, ctypes.byref(config))
+        check(asked, "asking for the number of active clusters")
+        return clusters.value
+
+    limits = {_MAX_DYNAMIC_SMEM: smem_bytes, _NON_PORTABLE_CLUSTER: int(math.prod(cluster) > 8)}
+    return _with_function(cubin, kernel, limits, ask)
+
+
+def _with_function(cubin: bytes, kernel: str, limits: dict[int, int], ask: Callable[[ctypes.c_void_p], int]) -> int:
+    """Load a kernel for a question on it, apart from the one that is launched, whose limits stay as they are."""
+    library, handle, function = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    null, none = ctypes.c_void_p(), ctypes.c_uint32(0)
+    loaded = driver().cuLibraryLoadData(ctypes.byref(library), cubin, null, null, none, null, null, none)
+    check(loaded, "loading the kernels")
+    try:
+        check(driver().cuLibraryGetKernel(ctypes.byref(handle), library, kernel.encode()), f"finding {kernel}")
+        check(driver().cuKernelGetFunction(ctypes.byref(function), handle), f"loading {kernel}")
+        for attribute, value in limits.items():
+            check(driver().cuFuncSetAttribute(function, attribute, value), f"setting attribute {attribute}")
+        return ask(function)
+    finally:
+        driver().cuLibraryUnload(library)
