@@ -29,6 +29,8 @@ class Parameter:
         "tensor", "scalar", "none", or "tuple".
     spec : TensorSpec or None
         Of a tensor.
+    number : str
+        Type of the example of a number, which decides what is compiled: "int", "float", "bool", or the DSL's.
     items : tuple of Parameter
         Of a tuple.
     """
@@ -36,6 +38,7 @@ class Parameter:
     name: str
     kind: str
     spec: TensorSpec | None = None
+    number: str = ""
     items: tuple[Parameter, ...] = ()
 
     def __str__(self) -> str:
@@ -46,13 +49,15 @@ class Parameter:
     def to_json(self) -> dict[str, Any]:
         """Describe the parameter in JSON's types."""
         spec = {name: _listed(value) for name, value in asdict(self.spec).items()} if self.spec else None
-        return {"name": self.name, "kind": self.kind, "spec": spec, "items": [item.to_json() for item in self.items]}
+        items = [item.to_json() for item in self.items]
+        return {"name": self.name, "kind": self.kind, "spec": spec, "number": self.number, "items": items}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Parameter:
         """Read what `to_json` wrote."""
         spec = TensorSpec(**data["spec"]) if data["spec"] else None
-        return cls(data["name"], data["kind"], spec, tuple(cls.from_json(item) for item in data["items"]))
+        items = tuple(cls.from_json(item) for item in data["items"])
+        return cls(data["name"], data["kind"], spec, data["number"], items)
 
 
 def _listed(value: object) -> object:

@@ -22,7 +22,7 @@ from cutepy.host.arguments import Parameter
 from cutepy.host.examples import Example, bind, constants, parameters, to_dsl
 from cutepy.host.fingerprint import Fingerprint, dsl_version, fingerprint
 from cutepy.host.function import Function
-from cutepy.host.store import Entry, default_store
+from cutepy.host.store import Entry, NotKept, default_store
 
 _FORMAT = 2
 """Counts the changes of what an entry holds, and of how its key is made."""
@@ -84,7 +84,15 @@ def compile(
     found = fingerprint(function, *constants(examples))
     keyed = time.perf_counter()
     key = entry_key(found.digest, parameters(examples.values()), options)
-    entry, built = default_store().get_or_build(key, lambda: build(function, name, examples, options, found))
+
+    def build_unchanged() -> Entry:
+        """Compile; the DSL reads sources from the disk, so what was edited meanwhile has another key."""
+        entry = build(function, name, examples, options, found)
+        if fingerprint(function, *constants(examples)).digest != found.digest:
+            raise NotKept(entry)
+        return entry
+
+    entry, built = default_store().get_or_build(key, build_unchanged)
     return open_entry(entry, {"fingerprint": keyed - start, **stages(entry, time.perf_counter() - keyed, built=built)})
 
 

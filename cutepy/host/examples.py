@@ -116,7 +116,7 @@ def _parameter(name: str, value: Any) -> Parameter | None:  # noqa: ANN401
         return Parameter(name, "tensor", value)
     if _is_dsl_value(value):
         if "Numeric" in {base.__name__ for base in type(value).__mro__}:
-            return Parameter(name, "scalar")
+            return Parameter(name, "scalar", number=type(value).__name__)
         raise TypeError(
             f"the example of {name} must be a TensorSpec, a tensor, a number, None or a constexpr value, "
             f"got the DSL's {type(value).__name__}; say TensorSpec(dtype, shape), with names for what varies"
@@ -124,7 +124,7 @@ def _parameter(name: str, value: Any) -> Parameter | None:  # noqa: ANN401
     if hasattr(value, "dtype") and hasattr(value, "shape") and not isinstance(value, type):
         return Parameter(name, "tensor", TensorSpec.like(value))
     if isinstance(value, (bool, int, float)):
-        return Parameter(name, "scalar")
+        return Parameter(name, "scalar", number=type(value).__name__)
     if type(value) in (tuple, list):
         items = [_parameter(f"[{n}]", item) for n, item in enumerate(value)]
         if any(item is not None and item.kind == "tensor" for item in items):

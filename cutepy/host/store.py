@@ -21,6 +21,14 @@ class CacheWarning(UserWarning):
     """
 
 
+class NotKept(Exception):  # noqa: N818 - a way to return, not a failure
+    """Raised by who builds an entry that its key does not describe for sure."""
+
+    def __init__(self, entry: Entry) -> None:
+        super().__init__()
+        self.entry = entry
+
+
 class EntryInfo(NamedTuple):
     """What a store knows of an entry without reading its sections.
 
@@ -132,7 +140,8 @@ class Store:
         ----------
         key : str
         build : callable
-            Makes the entry. What it raises passes through, and who waits builds in its turn.
+            Makes the entry, or raises `NotKept` with one that is not to be kept. What else it raises passes through,
+            and who waits builds in its turn.
 
         Returns
         -------
@@ -153,7 +162,10 @@ class Store:
         with self._locked(key):
             if entry := self._read_or_remove(key):
                 return entry, False
-            entry = build()
+            try:
+                entry = build()
+            except NotKept as unkept:
+                return unkept.entry, True
             self.save(key, entry)
             return entry, True
 

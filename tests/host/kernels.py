@@ -47,6 +47,26 @@ def copy_pair(pair: tuple):
     _copy(pair[0], pair[1]).launch(grid=(1, 1, 1), block=(32, 1, 1))
 
 
+@cute.kernel
+def _fill(a: cute.Tensor, value):
+    a[cute.arch.thread_idx()[0]] = cutlass.Float32(value)
+
+
+@cute.jit
+def fill(a: cute.Tensor, value):
+    """Fill a vector of 32 with a number of any type."""
+    _fill(a, value).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+BIAS = 1.0
+
+
+@cute.jit
+def biased(a: cute.Tensor):
+    """Fill a vector of 32 with what a global says."""
+    _fill(a, cutlass.Float32(BIAS)).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
 class Scaled:
     """A callable object whose attributes are part of what is compiled."""
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 
+import cutlass
 import numpy as np
 import pytest
 import torch
@@ -194,6 +195,37 @@ def test_options_and_the_dsls_environment_are_in_the_key(monkeypatch):
     monkeypatch.setenv("CUTE_DSL_LINEINFO", "1")
     made.append(cutepy.compile(kernels.add, VECTOR, VECTOR, VECTOR, 1.0))
     assert len({function.metadata["created"] for function in made}) == 3
+
+
+def test_the_type_of_a_number_is_in_the_key():
+    """An untyped parameter is compiled for the type of its example."""
+    examples = [cutlass.Int64(1), 1, 1.0, True, cutlass.Float32(1.0)]
+    vector = TensorSpec("float32", (32,))
+    made = [cutepy.compile(kernels.fill, vector, example) for example in examples]
+    assert len({function.metadata["created"] for function in made}) == len(examples)
+    for function, number in zip(made, (2**32 + 5, 5, 5.5, True, 5.5), strict=True):
+        a = torch.zeros(32)
+        with cutepy.simulate():
+            function(a, number)
+        assert (a == float(number)).all()
+
+
+def test_what_is_edited_while_it_compiles_is_not_kept(monkeypatch):
+    """The compiler may have read the old text or the new."""
+    from cutepy.host import compilation
+
+    original = compilation.build
+    with monkeypatch.context() as patch:
+
+        def build(*arguments):
+            patch.setattr(kernels, "BIAS", 7.0)
+            return original(*arguments)
+
+        patch.setattr(compilation, "build", build)
+        cutepy.compile(kernels.biased, TensorSpec("float32", (32,)))
+    assert not compilation.default_store().entries()
+    cutepy.compile(kernels.biased, TensorSpec("float32", (32,)))
+    assert len(compilation.default_store().entries()) == 1
 
 
 def test_attributes_of_an_object_are_in_the_key():
