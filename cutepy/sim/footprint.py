@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _HELD = 1 << 20
 """Ranges that are kept before they are united."""
 
+_ARRAY_RANGES = 64
+"""The ranges that take as much memory as an array object does."""
+
 _UNIT_BYTES = 16
 
 
@@ -114,7 +117,7 @@ class _Collector:
         """Add ranges."""
         self._starts.append(starts)
         self._ends.append(ends)
-        self._held += len(starts)
+        self._held += _ARRAY_RANGES + len(starts)
         if self._held > _HELD:
             self.united()
 
