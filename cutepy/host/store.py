@@ -21,7 +21,7 @@ class CacheWarning(UserWarning):
     """
 
 
-class NotKept(Exception):  # noqa: N818 - a way to return, not a failure
+class NotKept(Exception):
     """Raised by who builds an entry that its key does not describe for sure."""
 
     def __init__(self, entry: Entry) -> None:

@@ -63,6 +63,7 @@ def test_dtypes_have_torchs_names(dtype):
 
 def test_a_parameter_survives_json():
     spec = TensorSpec("float16", ("m", 4), strides=("ld", 1), divisibility={"m": 8}, align=32)
-    tuple_ = Parameter("t", "tuple", items=(Parameter("[0]", "tensor", spec), Parameter("[1]", "scalar", number="Int64")))
+    items = (Parameter("[0]", "tensor", spec), Parameter("[1]", "scalar", number="Int64"))
+    tuple_ = Parameter("t", "tuple", items=items)
     for parameter in (Parameter("a", "tensor", spec), Parameter("n", "none"), tuple_):
         assert Parameter.from_json(parameter.to_json()) == parameter
