@@ -22,6 +22,8 @@ MAX_THREADS = 1024
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_CLUSTER = 16
+_SMS, _SM_THREADS, _SM_CTAS, _SM_SMEM_BYTES, _CTA_SMEM_BYTES = 132, 2048, 32, 233472, 1024
+"""Multiprocessors of an H200; of each threads, CTAs, and shared memory; how much of that a CTA takes beside its own."""
 _SLOT_ALIGNMENT = 1024
 _PARAMETER_ALIGNMENT = 64
 _SHARED_BASE = 0
@@ -208,3 +210,18 @@ def _check(launch: Launch, function: Function) -> None:
             f"{name}: a CTA has at most {SMEM_BYTES_PER_CTA} bytes of shared memory, got {launch.smem_bytes}; "
             "use fewer stages"
         )
+    resident = _resident_ctas(launch)
+    if launch.cooperative and launch.ctas > resident:
+        raise LaunchError(
+            f"{name}: all CTAs of a cooperative launch must be resident at once, {resident} of this size, "
+            f"got {launch.ctas}",
+            LaunchError.COOPERATIVE_TOO_LARGE,
+        )
+
+
+def _resident_ctas(launch: Launch) -> int:
+    """Return how many CTAs the device holds at most; registers may allow fewer."""
+    threads = launch.block[0] * launch.block[1] * launch.block[2]
+    by_threads = _SM_THREADS // (-(-threads // 32) * 32)
+    by_smem = _SM_SMEM_BYTES // (launch.smem_bytes + _CTA_SMEM_BYTES)
+    return _SMS * min(_SM_CTAS, by_threads, by_smem)

@@ -60,7 +60,19 @@ class TrapError(SimulationError):
 
 
 class LaunchError(SimulationError):
-    """A launch beyond the limits of the hardware."""
+    """A launch beyond the limits of the hardware.
+
+    Attributes
+    ----------
+    cuda_error : int
+        The cudaError_t that CUDA would return.
+    """
+
+    INVALID_CONFIGURATION, COOPERATIVE_TOO_LARGE = 9, 720
+
+    def __init__(self, message: str, cuda_error: int = INVALID_CONFIGURATION) -> None:
+        self.cuda_error = cuda_error
+        super().__init__(message)
 
 
 class DeadlockError(SimulationError):

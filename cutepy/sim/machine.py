@@ -148,8 +148,10 @@ class Machine:
         self.notify("fence", i.opcode, g, i)
 
     def trap(self, g: Group, i: Instruction) -> None:
-        """Stop the launch."""
-        raise TrapError("the kernel executed a trap", i, g.describe())
+        """Stop the launch; a failed assertion has printed what it asserted."""
+        printed = "".join(self.printing.text).strip()
+        said = f" after it printed: {printed.splitlines()[-1]}" if printed else ""
+        raise TrapError(f"the kernel executed a trap{said}", i, g.describe())
 
     def notify(self, operation: str, barrier: str, g: Group, i: Instruction) -> None:
         """Tell observers of an operation on a barrier."""

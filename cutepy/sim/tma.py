@@ -7,6 +7,7 @@ PTX ISA, "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "Tensors": "Tile
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -51,12 +52,13 @@ class Box:
 
     def __init__(self, tensor: TensorMap) -> None:
         self.tensor = tensor
-        self.dims, self.extents = tensor.dims, tensor.box
+        self.dims, self.extents, self.every = tensor.dims, tensor.box_elems, tensor.element_strides
         self.rank = len(tensor.dims)
         self.element_bytes = tensor.bits // 8
         self.size_bytes = tensor.box_bytes
         self.units = self.size_bytes // _UNIT
-        self.steps = (self.element_bytes, *tensor.strides_bytes)
+        self.strides = (self.element_bytes, *tensor.strides_bytes)
+        self.steps = tuple(s * n for s, n in zip(self.strides, self.every, strict=True))
         self.mask = (1 << SWIZZLE_BITS[tensor.swizzle]) - 1
         self.kind = np.dtype(f"u{self.element_bytes}")
         self.span_bytes = sum((e - 1) * s for e, s in zip(self.extents, self.steps, strict=True)) + self.element_bytes
@@ -66,7 +68,19 @@ class Box:
 
     def is_inside(self, at: Coordinates) -> bool:
         """Tell whether the box at these coordinates lies inside of the tensor."""
-        return all(0 <= c and c + e <= d for c, e, d in zip(at, self.extents, self.dims, strict=True))
+        spans = zip(at, self.extents, self.every, self.dims, strict=True)
+        return all(0 <= c and c + (e - 1) * n < d for c, e, n, d in spans)
+
+    def inside(self, at: Coordinates) -> tuple[list[int], list[int]]:
+        """Return the ranges of positions in the box at these coordinates whose elements are inside of the tensor."""
+        lows = [max(0, -(c // n)) for c, n in zip(at, self.every, strict=True)]
+        ends = zip(at, self.extents, self.every, self.dims, strict=True)
+        return lows, [min(e, -((c - d) // n)) for c, e, n, d in ends]
+
+    def offset(self, at: Coordinates, positions: Sequence[int]) -> int:
+        """Return the byte offset in the tensor of an element of the box at these coordinates."""
+        first = sum(c * s for c, s in zip(at, self.strides, strict=True))
+        return first + sum(p * s for p, s in zip(positions, self.steps, strict=True))
 
 
 @cache
@@ -136,6 +150,9 @@ class TensorCopies:
         # A warp that stores one box with several lanes stores the same bytes again and again: once will do.
         lanes = 1 if reduction is None and all(x.shape[1] == 1 for x in (source, tensor, *coordinates)) else None
         boxes, sources = self._boxes(g, i, source, tensor, coordinates, lanes)
+        strided = next((box.every for box, _ in boxes if any(n != 1 for n in box.every)), None)
+        if strided is not None:
+            raise DescriptorError(f"stores with element strides {strided} are not simulated", i, g.describe())
 
         self._notify(reduction or "store", i, boxes, sources)
 
@@ -201,12 +218,8 @@ class TensorCopies:
                 f"the tensor map has rank {box.rank}, and the copy gives {rank} coordinates", i, g.describe()
             )
         tensor = box.tensor
-        if tensor.interleave != "none" or any(s != 1 for s in tensor.element_strides):
-            raise DescriptorError(
-                f"interleave {tensor.interleave} and element strides {tensor.element_strides} are not simulated",
-                i,
-                g.describe(),
-            )
+        if tensor.interleave != "none":
+            raise DescriptorError(f"tensor maps with interleave {tensor.interleave} are not simulated", i, g.describe())
         return box
 
     def _reached(self, own: int, mask: int) -> list[int]:
@@ -244,7 +257,7 @@ class TensorCopies:
 
     def _units(self, g: Group, i: Instruction, box: Box, at: Coordinates, kind: Kind) -> Array:
         """Return a box that lies inside of its tensor, in global memory, as 16-byte units, to load or store."""
-        start = box.tensor.global_address + sum(c * s for c, s in zip(at, box.steps, strict=True))
+        start = box.tensor.global_address + box.offset(at, (0,) * box.rank)
         region = self._machine.memory.known.find(start, start + box.span_bytes)
         if region is None:
             self._fail(g, i, box, at, start, start + box.span_bytes)
@@ -256,11 +269,10 @@ class TensorCopies:
         self, g: Group, i: Instruction, box: Box, at: Coordinates, kind: Kind
     ) -> tuple[Array, tuple[slice, ...]] | None:
         """Return the part of a box that is inside of the tensor, as elements, and where in the box it lies."""
-        lows = [max(0, -c) for c in at]
-        highs = [min(e, d - c) for e, d, c in zip(box.extents, box.dims, at, strict=True)]
+        lows, highs = box.inside(at)
         if any(low >= high for low, high in zip(lows, highs, strict=True)):
             return None
-        start = box.tensor.global_address + sum((c + low) * s for c, low, s in zip(at, lows, box.steps, strict=True))
+        start = box.tensor.global_address + box.offset(at, lows)
         extents = [high - low for low, high in zip(lows, highs, strict=True)]
         end = start + sum((e - 1) * s for e, s in zip(extents, box.steps, strict=True)) + box.element_bytes
         region = self._machine.memory.known.find(start, end)

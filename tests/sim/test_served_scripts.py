@@ -7,12 +7,13 @@ import cutlass
 import cutlass.cute as cute
 import pytest
 import torch
-from cuda.bindings import driver
+from cuda.bindings import driver, runtime
+from cutlass.base_dsl.common import DSLCudaRuntimeError
 from cutlass.cute.runtime import from_dlpack
 from typer.testing import CliRunner
 
 from cutepy.cli.app import app
-from cutepy.sim import MemoryAccessError
+from cutepy.sim import LaunchError, MemoryAccessError
 from cutepy.sim.served import serve_cuda
 
 pytestmark = pytest.mark.dsl
@@ -174,3 +175,15 @@ def test_freed_memory_stays_reachable_until_the_cache_is_emptied():
         with pytest.raises(MemoryAccessError):
             store(argument, offset)
         assert len(run.launches) == 2
+
+
+@cute.jit
+def store_together(a: cute.Tensor):
+    past_the_end(a, 0).launch(grid=[10000, 1, 1], block=[1024, 1, 1], cooperative=True)
+
+
+def test_a_refused_launch_is_the_dsls_error_too():
+    with serve_cuda(), pytest.raises(DSLCudaRuntimeError, match="264 of this size, got 10000") as caught:
+        store_together(from_dlpack(torch.zeros(32, device="cuda")).mark_layout_dynamic())
+    assert caught.value.error_code == runtime.cudaError_t.cudaErrorCooperativeLaunchTooLarge
+    assert isinstance(caught.value, LaunchError)

@@ -20,10 +20,11 @@ from typing import Any
 
 from cutepy.dsl.execution import LaunchRequest, executing_on
 from cutepy.dsl.version import require
+from cutepy.sim.errors import LaunchError
 from cutepy.sim.events import CompletionPolicy, Observer
 from cutepy.sim.memory import GlobalMemory
 from cutepy.sim.run import Run
-from cutepy.sim.served.errors import NotServedError as NotServedError
+from cutepy.sim.served.errors import NotServedError as NotServedError, refused_launch
 
 __all__ = ["NotServedError", "ServedRun", "serve_cuda"]
 
@@ -63,7 +64,10 @@ class ServedRun(Run):
             self._memory.register(address, size, None, "an allocation of the cuda device")
         for tensor in self._host_tensors:
             super().adopt(tensor)
-        super().launch(request)
+        try:
+            super().launch(request)
+        except LaunchError as error:
+            raise refused_launch(error) from error
 
 
 @contextmanager

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from cutepy.dsl.version import require
+from cutepy.sim.errors import LaunchError
+
 
 class NotServedError(NotImplementedError):
     """A part of the CUDA interface that the simulated device does not have was used."""
@@ -21,3 +24,20 @@ def not_served(name: str) -> Callable[..., Any]:
 
     refuse.__name__ = refuse.__qualname__ = name.rpartition(".")[2]
     return refuse
+
+
+def refused_launch(error: LaunchError) -> LaunchError:
+    """Return an error that is also what the DSL raises where CUDA refuses a launch, for scripts that catch that."""
+    runtime = require("cuda.bindings.runtime", "cudaError_t")
+    dsl_error = require("cutlass.base_dsl.common", "DSLCudaRuntimeError").DSLCudaRuntimeError
+
+    class RefusedLaunchError(LaunchError, dsl_error):  # type: ignore[misc, valid-type]
+        def __init__(self) -> None:
+            code = runtime.cudaError_t(error.cuda_error)
+            dsl_error.__init__(self, code, code.name)
+            self.cuda_error, self.instruction = error.cuda_error, error.instruction
+
+        def __str__(self) -> str:
+            return str(error)
+
+    return RefusedLaunchError()

@@ -1,20 +1,25 @@
 """What a kernel can do wrong is said, with the line of Python and who did it."""
 
+import ctypes
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from cutepy.dsl.execution import LaunchRequest
 from cutepy.sim import (
     BarrierError,
     DeadlockError,
     DescriptorError,
     LaunchError,
     MemoryAccessError,
+    Run,
     SimulationError,
     TrapError,
     UnknownInstructionError,
 )
 
-from .launching import launch
+from .launching import launch, ptx_module
 
 OUT = np.zeros(64, "u4")
 
@@ -56,6 +61,37 @@ def test_unknown_instruction_only_if_it_is_reached():
 
 def test_trap():
     fails(TrapError, ".loc 1 5 0\ntrap;", "kernel.py:5")
+
+
+def test_a_trap_says_what_was_printed_before_it():
+    body = """.global .align 1 .b8 text[4] = {110, 111, 33, 0};
+    .param .b64 param0; .param .b64 param1; .param .b32 result; mov.b64 %rd1, text;
+    cvta.global.u64 %rd1, %rd1; st.param.b64 [param0], %rd1; st.param.b64 [param1], %rd1;
+    call.uni (result), vprintf, (param0, param1); trap;"""
+    launched = ptx_module(body.partition(";")[2], 0).replace(".visible", f"{body.partition(';')[0]};\n.visible", 1)
+    request = LaunchRequest("k", launched, (1, 1, 1), (1, 1, 1), (1, 1, 1), 0, False, 0, 0)
+    with pytest.raises(TrapError, match="executed a trap after it printed: no!"):
+        Run((), None).launch(request)
+
+
+def test_a_cooperative_launch_that_does_not_fit():
+    request = LaunchRequest("k", ptx_module("", 0), (265, 1, 1), (1024, 1, 1), (1, 1, 1), 0, True, 0, 0)
+    with pytest.raises(LaunchError, match="must be resident at once, 264 of this size, got 265"):
+        Run((), None).launch(request)
+    Run((), None).launch(replace(request, grid=(264, 1, 1)))
+
+
+def test_parameters_that_are_declared_as_pointers():
+    """As `.ptr` with a space and an alignment, which say what they point at."""
+    out = np.zeros(4, np.uint32)
+    run = Run((), None)
+    run.register(out)
+    text = ptx_module("mov.u32 %r1, 7; st.global.u32 [%rd0], %r1;", 1)
+    text = text.replace(".param .u64 p0", ".param .u64 .ptr .global .align 4 p0")
+    cell = ctypes.c_uint64(out.ctypes.data)
+    table = (ctypes.c_void_p * 1)(ctypes.addressof(cell))
+    run.launch(LaunchRequest("k", text, (1, 1, 1), (1, 1, 1), (1, 1, 1), 0, False, 0, ctypes.addressof(table)))
+    assert out[0] == 7
 
 
 @pytest.mark.parametrize(
