@@ -1,4 +1,4 @@
-"""printf in kernels: vprintf with a format and a buffer of arguments.
+"""printf and assert in kernels: vprintf with a format and a buffer of arguments, and __assertfail.
 
 References
 ----------
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.errors import MemoryAccessError
+from cutepy.sim.errors import MemoryAccessError, TrapError
 from cutepy.sim.lanes import Array
 from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.translate.emitter import Emitter, instruction
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine import Machine
 
 _CALL = re.compile(r"call(?:\.uni)?\s*\(\s*(\w+)\s*\)\s*,\s*vprintf\s*,\s*\(\s*(\w+)\s*,\s*(\w+)\s*\)")
+_ASSERTION = re.compile(r"call(?:\.uni)?\s*__assertfail\s*,\s*\(([^)]*)\)")
 _CONVERSION = re.compile(
     r"%(?P<flags>[-+ #0]*)(?P<width>\d*)(?P<precision>(?:\.\d+)?)(?P<length>hh|h|ll|l|z|j|t)?(?P<type>[a-zA-Z%])"
 )
@@ -30,7 +31,11 @@ _FLOATS, _LONG = "aAeEfFgG", ("l", "ll", "z", "j", "t")
 
 @instruction("call.uni")
 def _call(e: Emitter, i: Instruction) -> None:
-    match = _CALL.search(i.text)
+    assertion, match = _ASSERTION.search(i.text), _CALL.search(i.text)
+    if assertion is not None:
+        parts = ", ".join(f"g.call_arguments[{name.strip()!r}, 0][0]" for name in assertion[1].split(",")[:4])
+        e.emit(f"m.printing.assert_failed(g, {e.site}, {parts})")
+        return
     if match is None:
         raise e.unknown("calls of device functions")
     _, text, arguments = match.groups()
@@ -64,6 +69,13 @@ class Printing:
             for column in range(shape[1]):
                 values = iter([c[row, column] for c in columns])
                 self.text.append(_CONVERSION.sub(lambda m, v=values: self._one(g, i, m, v), format_text))  # type: ignore[misc]
+
+    def assert_failed(
+        self, g: Group, i: Instruction, message: Array, file: Array, line: Array, function: Array
+    ) -> None:
+        """Stop the launch, as a failed assertion does."""
+        what, where, name = (self._string(g, i, int(x.flat[0])) for x in (message, file, function))
+        raise TrapError(f"{where}:{int(line.flat[0])}: {name}: assertion `{what}` failed", i, g.describe())
 
     def _one(self, g: Group, i: Instruction, piece: re.Match[str], values: object) -> str:
         if piece["type"] == "%":

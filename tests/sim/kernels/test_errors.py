@@ -74,6 +74,23 @@ def test_a_trap_says_what_was_printed_before_it():
         Run((), None).launch(request)
 
 
+def test_a_failed_assertion():
+    texts = {"said": b"x < 5", "file": b"kernel.cu", "name": b"k"}
+    declared = "".join(
+        f".global .align 1 .b8 {name}[{len(text) + 1}] = {{{', '.join(map(str, text))}, 0}};\n"
+        for name, text in texts.items()
+    )
+    body = "".join(
+        f".param .b64 a{n}; mov.b64 %rd1, {name}; cvta.global.u64 %rd1, %rd1; st.param.b64 [a{n}], %rd1;\n"
+        for n, name in zip((0, 1, 3), texts, strict=True)
+    )
+    body += """.param .b32 a2; mov.u32 %r1, 12; st.param.b32 [a2], %r1; .param .b64 a4; st.param.b64 [a4], 1;
+    call.uni __assertfail, (a0, a1, a2, a3, a4);"""
+    text = ptx_module(body, 0).replace(".visible", f"{declared}.visible", 1)
+    with pytest.raises(TrapError, match=r"kernel\.cu:12: k: assertion `x < 5` failed"):
+        Run((), None).launch(LaunchRequest("k", text, (1, 1, 1), (1, 1, 1), (1, 1, 1), 0, False, 0, 0))
+
+
 def test_a_cooperative_launch_that_does_not_fit():
     request = LaunchRequest("k", ptx_module("", 0), (265, 1, 1), (1024, 1, 1), (1, 1, 1), 0, True, 0, 0)
     with pytest.raises(LaunchError, match="must be resident at once, 264 of this size, got 265"):
