@@ -138,6 +138,7 @@ class HostCalls:
     def launching_on(self, backend: Backend) -> Iterator[None]:
         """Send the launches to a backend meanwhile."""
         previous, self._backend = self._backend, backend
+        self._failure = None  # an interrupt may have taken the place of what `check` would have raised
         try:
             with interrupts_kept(serve.__code__) as self._interrupts:
                 yield
