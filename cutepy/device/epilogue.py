@@ -1,4 +1,4 @@
-"""Move an accumulator tile from registers to global memory through swizzled shared memory (traced)."""
+"""Finish an accumulator tile in registers, and move it to global memory through swizzled shared memory (traced)."""
 
 from dataclasses import dataclass
 
@@ -148,3 +148,66 @@ def make_tile_load(tiled_mma: cute.TiledMma, sC: cute.Tensor, contiguous_mode: i
     """Partition the staged subtiles `sC` (rows, columns, stages) for adding them to the accumulators of `tiled_mma`."""
     copy = smem_to_register(tiled_mma, sC.element_type, contiguous_mode)
     return TileLoad(copy, copy.get_slice(tidx).partition_S(sC), tidx)
+
+
+_LOG2_E = 1.4426950408889634
+
+
+@dataclass(frozen=True)
+class RowBias:
+    """Add a vector to each row of an accumulator tile, one epilogue subtile after another.
+
+    Of each eight columns of a wgmma fragment a thread holds two neighbours, 2 (lane mod 4) and the next, in two rows:
+    registers 0 and 1 in one row, 2 and 3 below. So a subtile takes two values of each eight columns.
+
+    Attributes
+    ----------
+    bias : Tensor, (N,)
+        In global memory.
+    columns : int
+        Of a subtile.
+    lane : Int32
+        Of this thread in its warp.
+    """
+
+    bias: cute.Tensor
+    columns: int
+    lane: cutlass.Int32
+
+    @cute.jit
+    def load(self, column):
+        """Load this thread's values for the subtile that starts at `column`; ask for them well before `add_to`."""
+        values = cute.make_rmem_tensor(self.columns // 4, self.bias.element_type)
+        first = column + 2 * (self.lane % 4)
+        # What lies beyond the last column is never stored, so that column's value will do there.
+        last = cute.size(self.bias) - 1
+        for v in cutlass.range_constexpr(self.columns // 4):
+            values[v] = self.bias[cutlass.min(first + 8 * (v // 2) + v % 2, last)]
+        return values
+
+    @cute.jit
+    def add_to(self, rC, values):
+        """Add loaded values to the fp32 subtile `rC`."""
+        for v in cutlass.range_constexpr(cute.size(rC)):
+            rC[v] = rC[v] + values[2 * (v // 4) + v % 2].to(cutlass.Float32)
+
+
+@cute.jit
+def activate(rC, activation: cutlass.Constexpr):
+    """Apply an activation to the fp32 registers `rC`, as torch.nn.functional defines it for fp32."""
+    if cutlass.const_expr(activation == "relu"):
+        x = rC.load()
+        rC.store(cute.where(x < 0.0, cute.zeros_like(x), x))  # a NaN stays, as it would not by max.f32
+    for v in cutlass.range_constexpr(cute.size(rC) if activation != "relu" else 0):
+        x = rC[v]
+        if cutlass.const_expr(activation == "gelu"):
+            rC[v] = 0.5 * x * (1.0 + cute.math.erf(x * 0.7071067811865476))
+        elif cutlass.const_expr(activation == "gelu_tanh"):
+            # (1 + tanh u) / 2 is the logistic function of 2 u.
+            rC[v] = x * _logistic(1.5957691216057308 * (x + 0.044715 * x * x * x))
+        else:
+            rC[v] = x * _logistic(x)
+
+
+def _logistic(x):
+    return cute.arch.rcp_approx(1.0 + cute.math.exp2(x * -_LOG2_E, fastmath=True))

@@ -7,7 +7,7 @@ and cluster, and making one that the hardware cannot run raises, saying which re
 
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 from cutepy.device import rules
 from cutepy.layouts import ComposedLayout, sm90, tile_to_shape
@@ -15,6 +15,8 @@ from cutepy.layouts.sm90 import arch
 
 OperandMajor = Literal["k", "mn"]
 OutputMajor = Literal["row", "col"]
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
+ACTIVATIONS = get_args(Activation)
 
 _BITS = {"float16": 16, "bfloat16": 16, "float8_e4m3fn": 8, "float8_e5m2": 8, "float32": 32}
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
@@ -30,7 +32,7 @@ _MAX_CLUSTER = 4
 
 @dataclass(frozen=True, kw_only=True)
 class GemmSignature:
-    """Types and majors of D = A B^T (+ C): what one compiled kernel serves, at any extents.
+    """Types and majors of D = activation(A B^T + C + bias): what one compiled kernel serves, at any extents.
 
     Attributes
     ----------
@@ -44,6 +46,10 @@ class GemmSignature:
         "row" if N is contiguous.
     c_dtype, c_major : str or None
         The same of C; None without C.
+    bias_dtype : str or None
+        Of a vector of N elements that is added to each row; None without one.
+    activation : str or None
+        "relu", "gelu", "gelu_tanh" or "silu", of the fp32 sum before it is rounded.
 
     Examples
     --------
@@ -61,6 +67,8 @@ class GemmSignature:
     out_major: OutputMajor = "row"
     c_dtype: str | None = None
     c_major: OutputMajor | None = None
+    bias_dtype: str | None = None
+    activation: Activation | None = None
 
     def __post_init__(self) -> None:
         """Refuse combinations that no wgmma instruction or epilogue has."""
@@ -73,6 +81,8 @@ class GemmSignature:
             ("b_major", self.b_major, ("k", "mn")),
             ("out_major", self.out_major, ("row", "col")),
             ("c_major", self.c_major, ("row", "col") if self.c_dtype else (None,)),
+            ("bias_dtype", self.bias_dtype, (*_OUTPUTS, None)),
+            ("activation", self.activation, (*ACTIVATIONS, None)),
         ):
             if value not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(map(str, allowed))}, got {value}")
@@ -254,6 +264,8 @@ class GemmConfig:
         kind = self.signature
         operands = f"{kind.a_dtype}_{kind.a_major}_{kind.b_dtype}_{kind.b_major}_{kind.out_dtype}_{kind.out_major}"
         addend = f"_plus_{kind.c_dtype}_{kind.c_major}" if kind.c_dtype else ""
+        addend += f"_bias_{kind.bias_dtype}" if kind.bias_dtype else ""
+        addend += f"_{kind.activation}" if kind.activation else ""
         tile = f"{self.tile_m}x{self.tile_n}x{self.tile_k}x{self.stages}_cluster{self.cluster_m}x{self.cluster_n}"
         return f"cutepy_gemm_{operands}{addend}_{tile}"
 

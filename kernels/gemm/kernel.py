@@ -1,6 +1,7 @@
 """The device code of the GEMM: a persistent, warp-specialised TMA -> WGMMA pipeline.
 
-D = A B^T (+ C) with A (M, K), B (N, K) and C, D (M, N). One warp keeps a ring of shared-memory stages full by TMA,
+D = activation(A B^T + C + bias), where C, bias and activation may be absent, with A (M, K), B (N, K), C and D (M, N)
+and bias (N,). One warp keeps a ring of shared-memory stages full by TMA,
 another does so for C; the consumer warpgroups multiply straight from shared memory into registers, and store through
 swizzled shared memory and TMA. Each CTA takes every `gridDim`-th tile, so the loads of its next tile run while it
 stores the last.
@@ -16,7 +17,7 @@ from cutlass.cute.nvgpu import cpasync, warpgroup
 from cutlass.memory import SmemAllocator
 
 from cutepy.device import mma, rules, smem, tma
-from cutepy.device.epilogue import make_tile_load, make_tile_store
+from cutepy.device.epilogue import RowBias, activate, make_tile_load, make_tile_store
 from cutepy.device.pipeline import TmaRing
 from cutepy.device.rasterise import tile_of
 from cutepy.dsl.compile import ELEMENT_TYPES
@@ -28,7 +29,7 @@ C_LOAD_WARP = 1
 
 
 class Gemm:
-    """D = A B^T (+ C) of one configuration: a callable for the DSL to compile, not to run."""
+    """D = activation(A B^T + C + bias) of one configuration: a callable for the DSL to compile, not to run."""
 
     def __init__(self, config: GemmConfig):
         signature = config.signature
@@ -52,9 +53,11 @@ class Gemm:
         d: cute.Tensor,
         sm_count: cutlass.Int32,
         stream: CUstream,
+        bias: cute.Tensor | None = None,
     ):
         """Build layouts, TMA copies and the grid on the host, and launch."""
         config = self.config
+        self.kernel.set_name_prefix(config.name, remove_cutlass_symbol=True, keep_mangled_name=False)
         cluster_m, cluster_n = self.cluster_mn
         a_tile, b_tile = (config.tile_m, config.tile_k), (config.tile_n, config.tile_k)
         tiled_mma = mma.make_tiled_mma(
@@ -85,6 +88,7 @@ class Gemm:
             (sA_layout, sB_layout, sC_layout, sD_layout),
             tiled_mma,
             (rows, columns),
+            bias,
         ).launch(
             grid=(cluster_m * clusters, cluster_n, 1),
             block=(config.threads, 1, 1),
@@ -94,7 +98,15 @@ class Gemm:
         )
 
     @cute.kernel
-    def kernel(self, copies: tuple, tensors: tuple, layouts: tuple, tiled_mma: cute.TiledMma, raster: tuple):
+    def kernel(
+        self,
+        copies: tuple,
+        tensors: tuple,
+        layouts: tuple,
+        tiled_mma: cute.TiledMma,
+        raster: tuple,
+        bias: cute.Tensor | None,
+    ):
         """Set up shared memory and barriers, then part into producer and consumers."""
         config = self.config
         tma_a, tma_b, tma_c, tma_d = copies
@@ -148,7 +160,7 @@ class Gemm:
         else:
             if cutlass.const_expr(config.warpgroups > 1):
                 cute.arch.setmaxregister_increase(CONSUMER_REGISTERS)
-            self.consume(ring, c_ring, tiled_mma, (sA, sB, sC, sD), cute.size(gA, mode=[3]), tma_d, gD, raster)
+            self.consume(ring, c_ring, tiled_mma, (sA, sB, sC, sD), cute.size(gA, mode=[3]), tma_d, gD, raster, bias)
 
     @cute.jit
     def tiles(self, raster):
@@ -209,7 +221,7 @@ class Gemm:
         return None, index // columns, index % columns
 
     @cute.jit
-    def consume(self, ring, c_ring, tiled_mma, shared, k_tiles, tma_d, gD, raster):
+    def consume(self, ring, c_ring, tiled_mma, shared, k_tiles, tma_d, gD, raster, bias):
         """Multiply and store one tile after another (consumer warpgroups)."""
         config = self.config
         sA, sB, sC, sD = shared
@@ -223,6 +235,9 @@ class Gemm:
         addend = None
         if cutlass.const_expr(sC is not None):
             addend = make_tile_load(tiled_mma, sC, self.c_mode, tidx)
+        row_bias = None
+        if cutlass.const_expr(bias is not None):
+            row_bias = RowBias(bias, config.epi_n, cute.arch.lane_idx())
         state, c_state = ring.consumer_state(), ring.consumer_state()
         stored = cutlass.Int32(0)
         if cutlass.const_expr(sC is not None):
@@ -230,6 +245,8 @@ class Gemm:
         first, end, step = self.tiles(raster)
         for tile in cutlass.range(first, end, step, unroll=1):
             row, column = self.locate(tile, raster)
+            if cutlass.const_expr(bias is not None):
+                values = row_bias.load(column * config.tile_n)  # arrives while the tile is multiplied
             state = self.multiply(ring, state, tiled_mma, tCrA, tCrB, tCrC, k_tiles)
             tDsD, tDgD = self.partition_subtiles(tma_d, sD, gD[(None, None, row, column)])
             for index in cutlass.range_constexpr(config.subtiles):
@@ -239,6 +256,13 @@ class Gemm:
                     addend.add_to(rC, c_state.index)
                     c_ring.release(c_state)
                     c_state.advance()
+                if cutlass.const_expr(bias is not None):
+                    row_bias.add_to(rC, values)
+                    if cutlass.const_expr(index + 1 < config.subtiles):
+                        _, _, following = self.subtile(index + 1)
+                        values = row_bias.load(column * config.tile_n + following * config.epi_n)
+                if cutlass.const_expr(config.signature.activation is not None):
+                    activate(rC, config.signature.activation)
                 out.store(rC, (stored + index) % config.epi_stages, tma_d, tDsD, tDgD[self.subtile(index)])
             stored += config.subtiles
         out.finish()

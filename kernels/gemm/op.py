@@ -1,28 +1,29 @@
-"""The public operation: check the tensors, choose and compile a kernel once, launch it."""
+"""The public operation: check the tensors, choose a kernel, have it compiled once, launch it."""
 
-import threading
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import torch
 
-from cutepy.dsl.compile import (
-    ABSENT,
-    Compiled,
-    Int32Argument,
-    MatrixArgument,
-    StreamArgument,
-    compile_sm90a,
-    symbolic_matrix,
-    symbolic_stream,
+from cutepy.host.family import Family
+from cutepy.host.function import Function
+from cutepy.host.specs import TensorSpec
+from cutepy.kernels.gemm.config import (
+    Activation,
+    GemmConfig,
+    GemmSignature,
+    OperandMajor,
+    OutputMajor,
+    select_config,
 )
-from cutepy.kernels.gemm.config import GemmConfig, GemmSignature, OperandMajor, OutputMajor, select_config
 from cutepy.kernels.gemm.operands import (
     Description,
     Matrix,
     check_address,
+    check_bias,
     check_device,
     check_operands,
     check_options,
@@ -30,11 +31,16 @@ from cutepy.kernels.gemm.operands import (
     check_overlap,
     describe,
     describe_new_out,
+    dtype_name,
     matrix,
 )
+from cutepy.kernels.gemm.reference import gemm_reference
 
-_NAMES = ("a", "b", "c", "out")
-_COMPILING = threading.Lock()
+_SIMULATED_SMS = 132
+"""Of the GPU that the simulator stands for."""
+
+FAMILY = Family("cutepy.kernels.gemm.kernel:Gemm", sources=("cutepy.layouts", "cutepy.device", "cutepy.kernels.gemm"))
+"""The compiled kernels by configuration, with `examples` for arguments."""
 
 
 def gemm(
@@ -45,11 +51,14 @@ def gemm(
     out: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
     out_major: OutputMajor = "row",
+    bias: torch.Tensor | None = None,
+    activation: Activation | None = None,
 ) -> torch.Tensor:
-    """Compute D = A B^T (+ C) on a Hopper GPU, with fp32 accumulators.
+    """Compute D = activation(A B^T + C + bias) on a Hopper GPU, with fp32 accumulators.
 
-    A function (M, K), (N, K), (M, N) -> (M, N). The launch is asynchronous on torch's current stream. The first call
-    for each combination of types, majors and tile compiles for about a second; every later size reuses that kernel.
+    A function (M, K), (N, K), (M, N), (N,) -> (M, N). The launch is asynchronous on torch's current stream. The first
+    call for each combination of types, majors and tile compiles for about a second, or finds what an earlier process
+    compiled on the disk; every later size reuses that kernel. Within `cutepy.simulate()` it runs on the CPU.
     Of 8-bit products the tensor core keeps about 14 bits while it sums them (`cutepy.testing.numerics`).
 
     Parameters
@@ -68,11 +77,15 @@ def gemm(
         Of the result; a's dtype if not given, bfloat16 for 8-bit inputs.
     out_major : "row" or "col"
         "row" makes a contiguous (M, N) result, "col" the transpose of a contiguous (N, M) one. Not read with `out`.
+    bias : Tensor, (N,), float16, bfloat16 or float32, contiguous, optional
+        Added to each row in fp32 before the result is rounded.
+    activation : "relu", "gelu", "gelu_tanh" or "silu", optional
+        Of the sum, in fp32, as the functions of torch.nn.functional compute it.
 
     Returns
     -------
     Tensor, (M, N)
-        `out`, or a new tensor. With K = 0 it is C or zeros; with M = 0 or N = 0 it is empty.
+        `out`, or a new tensor. With K = 0 the product is zeros; with M = 0 or N = 0 the result is empty.
 
     Raises
     ------
@@ -90,85 +103,163 @@ def gemm(
     ...
     TypeError: a must have dtype float16, bfloat16, float8_e4m3fn or float8_e5m2, got float32; convert it with a.to(torch.bfloat16)
     """  # noqa: E501
-    check_options(out_dtype, out_major)
-    plan = _plan(
-        describe("a", a),
+    check_options(out_dtype, out_major, activation)
+    left = describe("a", a)
+    plan = plan_gemm(
+        left,
         describe("b", b),
         None if c is None else describe("c", c),
         None if out is None else describe("out", out),
+        None if bias is None else describe("bias", bias),
         out_dtype,
         out_major,
+        activation,
     )
+    if left.device.type == "cpu":
+        check_device(left)  # what was planned within `cutepy.simulate()` runs only there
+    inputs = (a, b, c, bias)
     if out is None:
-        rows, columns = plan.out.shape
-        out = torch.empty_strided((rows, columns), plan.out.stride, dtype=plan.out.dtype, device=plan.out.device)
+        out = plan.new_out()
     else:
-        for name, tensor in zip(_NAMES, (a, b, c), strict=False):
+        for name, tensor in zip(("a", "b", "c", "bias"), inputs, strict=True):
             if tensor is not None:
                 check_overlap(out, name, tensor)
-    if plan.kernel is None:
-        return out.zero_() if c is None else out.copy_(c)
-    arguments = [
-        ABSENT if form is None else _argument(name, tensor, form)
-        for name, tensor, form in zip(_NAMES, (a, b, c, out), plan.matrices, strict=True)
-    ]
-    with _on_device(out.device.index):
-        plan.kernel(*arguments, plan.sm_count, _stream(torch._C._cuda_getCurrentRawStream(out.device.index)))
+    for name, tensor in zip(("a", "b", "c", "out"), (a, b, c, out), strict=True):
+        if tensor is not None and plan.kernel is not None:
+            check_address(name, tensor.data_ptr())
+    plan.run(a, b, c, out, bias)
     return out
 
 
-def _argument(name: str, tensor: torch.Tensor | None, form: Matrix) -> MatrixArgument:
-    assert tensor is not None
-    rows, columns = tensor.shape
-    return MatrixArgument(check_address(name, tensor.data_ptr()), rows, columns, form.leading_stride)
-
-
 @dataclass(frozen=True)
-class _Plan:
-    """What is done for tensors of one description: the result's description, the matrices' forms, the kernel.
+class Plan:
+    """What is done for tensors of one description.
 
-    There is no kernel where there is nothing to multiply.
+    Attributes
+    ----------
+    out : Description
+        Of the result.
+    kernel : Function or None
+        None where there is nothing to multiply.
+    strides : tuple
+        For each of a, b, c, out: the strides to pass instead of its own, where an extent of 1 leaves them open.
+    sm_count : int
+        SMs to fill.
+    activation : str or None
+        What `kernel` applies too.
     """
 
     out: Description
-    matrices: tuple[Matrix | None, ...] = ()
-    kernel: Compiled | None = None
-    sm_count: Int32Argument | None = None
+    kernel: Function | None = None
+    strides: tuple[tuple[int, int] | None, ...] = ()
+    sm_count: int = 0
+    activation: Activation | None = None
+
+    def new_out(self) -> torch.Tensor:
+        """Allocate the result."""
+        shape, stride, dtype, device = self.out
+        return torch.empty_strided(shape, stride, dtype=dtype, device=device)
+
+    def run(
+        self,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor | None,
+        out: torch.Tensor,
+        bias: torch.Tensor | None,
+    ) -> None:
+        """Launch for tensors that have been described and checked, at addresses that are multiples of 16 bytes."""
+        if self.kernel is None:
+            out.copy_(gemm_reference(a, b, c, bias, self.activation))
+            return
+        matrices: tuple[torch.Tensor | None, ...] = (a, b, c, out)
+        if any(self.strides):
+            matrices = tuple(
+                tensor if tensor is None or stride is None else tensor.as_strided(tensor.shape, stride)
+                for tensor, stride in zip(matrices, self.strides, strict=True)
+            )
+        with _on_device(out):
+            self.kernel(*matrices, self.sm_count, bias)
 
 
 @lru_cache(maxsize=4096)
-def _plan(
+def plan_gemm(
     a: Description,
     b: Description,
     c: Description | None,
     out: Description | None,
+    bias: Description | None,
     out_dtype: torch.dtype | None,
     out_major: str,
-) -> _Plan:
-    """Check everything but addresses, and choose and compile the kernel."""
+    activation: Activation | None,
+    *,
+    wider_out: bool = False,
+) -> Plan:
+    """Check everything but addresses and overlap, and choose and compile the kernel.
+
+    With `wider_out`, `out` may have more columns than b has rows, as many as fill its last 16 bytes: what the kernel
+    writes there means nothing.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `gemm`.
+    """
     m, n, k = check_operands(a, b, c)
+    check_bias(bias, n)
     if out is None:
         result = describe_new_out((m, n), out_dtype, out_major, a)
     else:
-        check_out(out, out_dtype, (m, n))
+        check_out(out, out_dtype, (m, out.shape[1] if wider_out else n))
         result = out
     if m * n * k == 0:  # nothing to multiply, so no demands on strides
-        check_device(a, b=b, c=c, out=out)
-        return _Plan(result)
+        check_device(a, b=b, c=c, out=out, bias=bias)
+        return Plan(result, activation=activation)
+    descriptions = (a, b, c, result)
     matrices = (
         matrix("a", a, "KM"),
         matrix("b", b, "KN"),
         None if c is None else matrix("c", c, "NM"),
         matrix("out", result, "NM"),
     )
-    check_device(a, b=b, c=c, out=out)
-    device = a.device.index
-    sm_count = torch.cuda.get_device_properties(device).multi_processor_count
-    kernel = _kernel(select_config(_signature(*matrices), m, n, k, sm_count), device)
-    return _Plan(result, matrices, kernel, Int32Argument(sm_count))
+    check_device(a, b=b, c=c, out=out, bias=bias)
+    sm_count = _sm_count(a.device)
+    signature = _signature(*matrices, None if bias is None else dtype_name(bias.dtype), activation)
+    config = select_config(signature, m, n, k, sm_count)
+    strides = tuple(
+        None if form is None or given is None or form.strides == given.stride else form.strides
+        for form, given in zip(matrices, descriptions, strict=True)
+    )
+    return Plan(result, FAMILY.function(config, examples(signature)), strides, sm_count, activation)
 
 
-def _signature(a: Matrix, b: Matrix, c: Matrix | None, d: Matrix) -> GemmSignature:
+def examples(signature: GemmSignature) -> Mapping[str, TensorSpec | int | None]:
+    """Describe the arguments of the kernels of a signature: A, B, C, D, the SMs to fill, and the bias."""
+    described: dict[str, TensorSpec | int | None] = {}
+    for name, dtype, major in (
+        ("a", signature.a_dtype, signature.a_major),
+        ("b", signature.b_dtype, signature.b_major),
+        ("c", signature.c_dtype, signature.c_major),
+        ("d", signature.out_dtype, signature.out_major),
+    ):
+        described[name] = None
+        if dtype is not None:
+            pitch = f"{name}_pitch"
+            described[name] = TensorSpec(
+                dtype,
+                (f"{name}_rows", f"{name}_columns"),
+                strides=(pitch, 1) if major in ("k", "row") else (1, pitch),
+                divisibility={pitch: 16 // getattr(torch, dtype).itemsize},
+            )
+    described["sm_count"] = 1
+    bias = signature.bias_dtype
+    described["bias"] = TensorSpec(bias, ("n",), align=getattr(torch, bias).itemsize) if bias else None
+    return described
+
+
+def _signature(
+    a: Matrix, b: Matrix, c: Matrix | None, d: Matrix, bias_dtype: str | None, activation: Activation | None
+) -> GemmSignature:
     operand_majors: tuple[OperandMajor, OperandMajor] = ("mn", "k")
     output_majors: tuple[OutputMajor, OutputMajor] = ("col", "row")
     return GemmSignature(
@@ -180,26 +271,30 @@ def _signature(a: Matrix, b: Matrix, c: Matrix | None, d: Matrix) -> GemmSignatu
         out_major=output_majors[d.contiguous_mode],
         c_dtype=c.dtype if c else None,
         c_major=output_majors[c.contiguous_mode] if c else None,
+        bias_dtype=bias_dtype,
+        activation=activation,
     )
 
 
-@cache
-def _kernel(config: GemmConfig, device: int) -> Compiled:
-    """Keep each compiled kernel, one for every device: its attributes are set where it is first loaded."""
-    return compile_gemm(config)
+def compile_gemm(config: GemmConfig) -> Any:  # noqa: ANN401 - a `Compiled`; its module imports the DSL
+    """Compile the kernel of a configuration by the DSL alone, to look at what comes out; needs no GPU.
 
+    The result, a `cutepy.dsl.Compiled`, is called with `MatrixArgument`s of A, B, C (or `ABSENT`) and D, an
+    `Int32Argument` with the number of SMs to fill, and a `StreamArgument`.
 
-def compile_gemm(config: GemmConfig) -> Compiled:
-    """Compile the kernel of a configuration; needs no GPU.
-
-    The result is called with `MatrixArgument`s of A, B, C (or `ABSENT`) and D, an `Int32Argument` with the number of
-    SMs to fill, and a `StreamArgument`.
+    Raises
+    ------
+    ValueError
+        If the configuration has a bias: `FAMILY` compiles those.
     """
     from cutlass import Int32
 
+    from cutepy.dsl.compile import compile_sm90a, symbolic_matrix, symbolic_stream
     from cutepy.kernels.gemm.kernel import Gemm
 
     signature = config.signature
+    if signature.bias_dtype:
+        raise ValueError("compile_gemm compiles kernels without a bias; use FAMILY.function for others")
     matrices = [
         symbolic_matrix(dtype, int(major in ("k", "row"))) if dtype else None
         for dtype, major in (
@@ -209,16 +304,17 @@ def compile_gemm(config: GemmConfig) -> Compiled:
             (signature.out_dtype, signature.out_major),
         )
     ]
-    with _COMPILING:
-        Gemm.kernel.set_name_prefix(config.name, remove_cutlass_symbol=True, keep_mangled_name=False)
-        return compile_sm90a(Gemm(config), *matrices, Int32(1), symbolic_stream())
+    return compile_sm90a(Gemm(config), *matrices, Int32(1), symbolic_stream())
 
 
-@lru_cache(maxsize=256)
-def _stream(handle: int) -> StreamArgument:
-    return StreamArgument(handle)
+def _sm_count(device: torch.device) -> int:
+    if device.type != "cuda":
+        return _SIMULATED_SMS
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
-def _on_device(device: int) -> AbstractContextManager[Any]:
-    """Make `device` current for a launch; costs nothing where it is already."""
-    return nullcontext() if torch.cuda.current_device() == device else torch.cuda.device(device)
+def _on_device(tensor: torch.Tensor) -> AbstractContextManager[Any]:
+    """Make a GPU current for a launch; costs nothing where it is already."""
+    if not tensor.is_cuda or torch.cuda.current_device() == tensor.device.index:
+        return nullcontext()
+    return torch.cuda.device(tensor.device)

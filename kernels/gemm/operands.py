@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 import torch
 
+from cutepy.dsl import execution
+from cutepy.kernels.gemm.config import ACTIVATIONS
+
 OPERAND_DTYPES = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
 OUTPUT_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 _TMA_BYTES = 16
@@ -42,6 +45,11 @@ class Matrix(NamedTuple):
     dtype: str
     contiguous_mode: int
     leading_stride: int
+
+    @property
+    def strides(self) -> tuple[int, int]:
+        """Strides in elements, meant for both modes even where an extent of 1 makes one meaningless."""
+        return (self.leading_stride, 1) if self.contiguous_mode == 1 else (1, self.leading_stride)
 
 
 def describe(name: str, tensor: object) -> Description:
@@ -85,6 +93,17 @@ def check_operands(a: Description, b: Description, c: Description | None) -> tup
     return m, n, k
 
 
+def check_bias(bias: Description | None, n: int) -> None:
+    """Check the dtype, shape and stride of a bias."""
+    if bias is None:
+        return
+    _check_dtype("bias", bias.dtype, OUTPUT_DTYPES)
+    if bias.shape != (n,):
+        raise ValueError(f"bias must have shape (N,) = ({n},), got {tuple(bias.shape)}")
+    if n > 1 and bias.stride != (1,):
+        raise ValueError(f"bias must be contiguous, got stride {bias.stride[0]}; call bias.contiguous()")
+
+
 def check_out(out: Description, out_dtype: torch.dtype | None, shape: tuple[int, int]) -> None:
     """Check the rank, dtype and shape of a result tensor that the caller brought."""
     _check_rank_and_dtype("out", out, OUTPUT_DTYPES)
@@ -96,12 +115,14 @@ def check_out(out: Description, out_dtype: torch.dtype | None, shape: tuple[int,
         raise ValueError(f"out must have shape (M, N) = {shape}, got {tuple(out.shape)}")
 
 
-def check_options(out_dtype: object, out_major: object) -> None:
+def check_options(out_dtype: object, out_major: object, activation: object = None) -> None:
     """Check what says how the result is to be, before it becomes part of a key."""
     if not (out_dtype is None or isinstance(out_dtype, torch.dtype)):
         raise TypeError(f"out_dtype must be a torch.dtype such as torch.float16, got {out_dtype!r}")
     if not (isinstance(out_major, str) and out_major in ("row", "col")):
         raise ValueError(f'out_major must be "row" or "col", got {out_major!r}')
+    if not (activation is None or (isinstance(activation, str) and activation in ACTIVATIONS)):
+        raise ValueError(f"activation must be {', '.join(ACTIVATIONS)} or None, got {activation!r}")
 
 
 def describe_new_out(
@@ -115,12 +136,15 @@ def describe_new_out(
 
 
 def check_device(a: Description, **others: Description | None) -> None:
-    """Check that all tensors are on one Hopper GPU."""
-    if a.device.type != "cuda":
+    """Check that all tensors are on one Hopper GPU, or on the CPU while the simulator runs the kernels."""
+    simulated = a.device.type == "cpu" and execution.active_backend() is not None
+    if a.device.type != "cuda" and not simulated:
         raise ValueError(f'a must be on a CUDA device, got {a.device}; move it with a.to("cuda")')
     for name, other in others.items():
         if other is not None and other.device != a.device:
             raise ValueError(f"{name} must be on a's device {a.device}, got {other.device}")
+    if simulated:
+        return
     major, minor = _capability(a.device.index)
     if (major, minor) != (9, 0):
         raise ValueError(

@@ -6,6 +6,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
 
+import cutepy  # noqa: E402
 from cutepy.kernels.gemm import gemm, op, operands  # noqa: E402
 from cutepy.kernels.gemm.operands import (  # noqa: E402
     Description,
@@ -22,10 +23,11 @@ from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
 def nothing_compiles(monkeypatch):
     """Turn every attempt to compile into a failure."""
 
-    def refuse(*_arguments):
-        raise AssertionError("reached the compiler")
+    class Refusing:
+        def function(self, *_arguments):
+            raise AssertionError("reached the compiler")
 
-    monkeypatch.setattr(op, "compile_gemm", refuse)
+    monkeypatch.setattr(op, "FAMILY", Refusing())
 
 
 def half(*shape):
@@ -86,6 +88,15 @@ CASES = {
     "out shape": (lambda: gemm(A, B, out=half(48, 64)), ValueError, "out must have shape"),
     "out stride": (lambda: gemm(A, B, out=half(64, 49)[:, :48]), ValueError, "out must have a leading stride"),
     "out is a": (lambda: gemm(half(64, 64), half(64, 64), out=half(1)), ValueError, "out must have 2 dimensions"),
+    "bias kind": (lambda: gemm(A, B, bias=1), TypeError, "bias must be a torch.Tensor, got int"),
+    "bias dtype": (lambda: gemm(A, B, bias=torch.zeros(48).int()), TypeError, "bias must have dtype float16, .* int32"),
+    "bias shape": (
+        lambda: gemm(A, B, bias=half(64)),
+        ValueError,
+        r"bias must have shape \(N,\) = \(48,\), got \(64,\)",
+    ),
+    "bias stride": (lambda: gemm(A, B, bias=half(96)[::2]), ValueError, "bias must be contiguous, got stride 2"),
+    "activation": (lambda: gemm(A, B, activation="swish"), ValueError, "activation must be relu, .* got 'swish'"),
     "cpu": (lambda: gemm(A, B), ValueError, r'a must be on a CUDA device, got cpu; move it with a.to\("cuda"\)'),
     "cpu empty": (lambda: gemm(half(0, 13), half(7, 13)), ValueError, "a must be on a CUDA device"),
     "meta": (lambda: gemm(A.to("meta"), B.to("meta")), ValueError, "a must be on a CUDA device, got meta"),
@@ -177,6 +188,20 @@ def test_majors_are_read_from_the_strides(shape, stride, mode, pitch):
     """The stride of an extent of 1 never matters."""
     form = matrix("a", Description(shape, stride, torch.float16, torch.device("cuda", 0)), "KM")
     assert form == ("float16", mode, pitch)
+
+
+def test_what_was_planned_for_the_simulator_is_refused_outside(monkeypatch):
+    class Doing:
+        def function(self, *_arguments):
+            return lambda *_arguments: None
+
+    monkeypatch.setattr(op, "FAMILY", Doing())
+    op.plan_gemm.cache_clear()
+    with cutepy.simulate():
+        assert gemm(A, B).shape == (64, 48)
+    with pytest.raises(ValueError, match="a must be on a CUDA device, got cpu"):
+        gemm(A, B)
+    op.plan_gemm.cache_clear()
 
 
 def test_the_reference_is_exact():
