@@ -1,0 +1,26 @@
+"""Kernels as operations of PyTorch: `gemm`, and `register` for your own.
+
+Attributes are loaded on first use; loading them imports torch, and the DSL only once something must be compiled.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cutepy.ops.products import gemm as gemm
+    from cutepy.ops.registration import Operation as Operation, register as register
+
+# Public name -> the module that defines it.
+_HOMES = {"Operation": "registration", "gemm": "products", "register": "registration"}
+
+__all__ = ["Operation", "gemm", "register"]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,51 @@
+"""When a call may go straight to its implementation, past torch's dispatcher.
+
+The dispatcher and its Python bindings cost several microseconds a call, which for a plain eager call buy nothing.
+Everything that would see the call there is looked for here: autograd, autocast, transforms such as `torch.vmap`, modes
+such as `FakeTensorMode`, tensor subclasses, tracing, and the profiler.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.autograd import forward_ad, profiler
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._len_torch_function_stack
+_autocast = torch._C._is_any_autocast_enabled
+_transform = torch._C._functorch.peek_interpreter_stack
+_tracing = torch._C._get_tracing_state
+
+
+def unobserved(arguments: tuple[object, ...]) -> str:
+    """Tell whether nothing but the implementation would see a call with these arguments, and which one.
+
+    Not for use under `torch.compile`, which is asked for first, by `torch.compiler.is_compiling()`.
+
+    Returns
+    -------
+    str
+        "cuda" if a tensor is on a GPU, or "cpu"; empty if the call belongs to the dispatcher.
+    """
+    if (
+        _dispatch_modes()
+        or _function_modes()
+        or _autocast()
+        or _transform() is not None
+        or _tracing() is not None
+        or forward_ad._current_level >= 0
+        or profiler._is_profiler_enabled
+    ):
+        return ""
+    recording, device = torch.is_grad_enabled(), "cpu"
+    for argument in arguments:
+        if isinstance(argument, torch.Tensor):
+            if type(argument) not in _PLAIN or (recording and argument.requires_grad) or argument.is_neg():
+                return ""
+            if argument.is_cuda:
+                device = "cuda"
+            elif not argument.is_cpu:
+                return ""
+    return device

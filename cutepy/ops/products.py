@@ -1,0 +1,324 @@
+"""`gemm`: the matrix product of the tensor cores as an operation of PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from cutepy.kernels.gemm.config import ACTIVATIONS, Activation
+from cutepy.kernels.gemm.operands import OPERAND_DTYPES, OUTPUT_DTYPES, dtype_name, may_overlap
+from cutepy.kernels.gemm.reference import ACTIVATION_FUNCTIONS, gemm_reference
+from cutepy.ops.multiply import Launch, as_matrix, find_launch, multiply_into
+from cutepy.ops.registration import register
+
+_MOST_LAUNCHES = 4096
+_launches: dict[tuple[Any, ...], Launch | None] = {}
+
+
+def gemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    activation: Activation | None = None,
+    out: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """Compute activation(a @ b.mT + bias) with fp32 accumulators, as `torch.nn.functional.linear` does.
+
+    A function (..., K), (N, K) -> (..., N), or of batches (..., M, K), (..., N, K) -> (..., M, N). On a Hopper GPU one
+    kernel does it all; on the CPU the result is computed in float64 and rounded once, except within
+    `cutepy.simulate()`, where the kernel runs.
+
+    Tensors may have any shape and strides. What TMA can't reach is copied first: operands in which neither extent is
+    contiguous, or which don't start, or whose rows don't follow each other, at multiples of 16 bytes; 8-bit operands
+    that are not contiguous along K. A K that is no multiple of 16 bytes costs copies of both operands, such an N one of
+    the result. Leading dimensions of a that no view joins cost a copy. Products of a batch in b are launched one by
+    one.
+
+    Parameters
+    ----------
+    a : Tensor, (..., K), float16, bfloat16, float8_e4m3fn or float8_e5m2
+    b : Tensor, (N, K) or (..., N, K), of a's dtype, or the other 8-bit float
+        With a batch, a is (..., M, K), and the batches are broadcast.
+    bias : Tensor, (N,), float16, bfloat16 or float32, optional
+        Added in fp32.
+    activation : "relu", "gelu", "gelu_tanh" or "silu", optional
+        Of the fp32 sum, before it is rounded. Where a gradient will be asked for, all but "relu" are applied to the
+        rounded sum instead, which is kept for it.
+    out : Tensor, optional
+        Receives the result. It must share no memory with an input, and no argument may require grad.
+    out_dtype : float16, bfloat16 or float32, optional
+        Of the result; `out`'s or a's dtype if not given, bfloat16 for 8-bit inputs.
+
+    Returns
+    -------
+    Tensor
+        Contiguous, or `out`.
+
+    Raises
+    ------
+    TypeError
+        If an argument is no tensor or has a dtype that the kernel lacks; float32 inputs are refused, since the tensor
+        cores would round them: convert them, or use `torch.autocast`.
+    ValueError
+        If shapes, devices or memory don't fit; the message names the argument.
+    NotImplementedError
+        If 8-bit operands require grad: their gradients would need scales.
+
+    Examples
+    --------
+    >>> import torch
+    >>> a, b = torch.ones(2, 3, 4).bfloat16(), torch.ones(5, 4).bfloat16()
+    >>> gemm(a, b, bias=torch.full((5,), -5.0), activation="relu").shape
+    torch.Size([2, 3, 5])
+    """
+    if out is not None:
+        _gemm_out_checked(a, b, bias, activation, out, out_dtype)
+        return out
+    if activation in ("gelu", "gelu_tanh", "silu") and torch.is_grad_enabled() and _any_requires_grad(a, b, bias):
+        return ACTIVATION_FUNCTIONS[activation](_gemm(a, b, bias, None, out_dtype))
+    return _gemm(a, b, bias, activation, out_dtype)
+
+
+def _any_requires_grad(*tensors: torch.Tensor | None) -> bool:
+    return any(isinstance(tensor, torch.Tensor) and tensor.requires_grad for tensor in tensors)
+
+
+def _result(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    out_dtype: torch.dtype | None,
+) -> tuple[list[int], torch.dtype]:
+    """Check all that can be told without data; gives the result's shape and dtype."""
+    _check_tensor("a", a, OPERAND_DTYPES)
+    _check_tensor("b", b, OPERAND_DTYPES)
+    if a.dtype != b.dtype and a.dtype.itemsize + b.dtype.itemsize != 2:
+        raise TypeError(
+            f"b must have a's dtype {dtype_name(a.dtype)} (only 8-bit floats mix), got {dtype_name(b.dtype)}; "
+            "convert one of them"
+        )
+    if activation not in (None, *ACTIVATIONS):
+        raise ValueError(f"activation must be {', '.join(ACTIVATIONS)} or None, got {activation!r}")
+    if a.dim() < 1 or b.dim() < 2 or (b.dim() > 2 and a.dim() < 2):
+        raise ValueError(
+            f"a must be (..., K) and b (N, K), or a (..., M, K) and b (..., N, K), got {_shape(a)} and {_shape(b)}"
+        )
+    if a.shape[-1] != b.shape[-1]:
+        raise ValueError(
+            f"b must be (..., N, K) with a's K = {a.shape[-1]}, got shape {_shape(b)}; gemm computes a @ b.mT, so pass "
+            "the transpose of what a @ b takes"
+        )
+    n = b.shape[-2]
+    if bias is not None:
+        _check_tensor("bias", bias, OUTPUT_DTYPES)
+        if bias.dim() != 1 or bias.shape[0] != n:
+            raise ValueError(f"bias must have shape (N,) = ({n},), got {_shape(bias)}")
+    for name, tensor in (("b", b), ("bias", bias)):
+        if tensor is not None and tensor.device != a.device:
+            raise ValueError(f"{name} must be on a's device {a.device}, got {tensor.device}")
+    dtype = out_dtype or (torch.bfloat16 if a.dtype.itemsize == 1 else a.dtype)
+    if dtype not in OUTPUT_DTYPES:
+        raise TypeError(f"out_dtype must be float16, bfloat16 or float32, got {dtype_name(dtype)}")
+    if b.dim() == 2:
+        return [*a.shape[:-1], n], dtype
+    try:
+        batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except RuntimeError as error:
+        raise ValueError(f"the batches of a and b must broadcast, got shapes {_shape(a)} and {_shape(b)}") from error
+    return [*batch, a.shape[-2], n], dtype
+
+
+def _check_tensor(name: str, tensor: object, allowed: tuple[torch.dtype, ...]) -> None:
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
+    if tensor.is_nested or tensor.layout != torch.strided:
+        raise TypeError(f"{name} must be a dense tensor, got {'a nested one' if tensor.is_nested else tensor.layout}")
+    if tensor.dtype not in allowed:
+        *most, last = map(dtype_name, allowed)
+        raise TypeError(
+            f"{name} must have dtype {', '.join(most)} or {last}, got {dtype_name(tensor.dtype)}; convert it with "
+            f"{name}.to(torch.bfloat16), or call within torch.autocast"
+        )
+
+
+def _shape(tensor: torch.Tensor) -> tuple[int, ...]:
+    return tuple(tensor.shape)
+
+
+def _fake_gemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    shape, dtype = _result(a, b, bias, activation, out_dtype)
+    return a.new_empty(shape, dtype=dtype)
+
+
+def _reference_gemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    _, dtype = _result(a, b, bias, activation, out_dtype)
+    return gemm_reference(a, b, None, bias, activation).to(dtype)
+
+
+def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:  # noqa: ANN401
+    a, b, bias, activation, _ = inputs
+    if a.dtype.itemsize == 1:
+        raise NotImplementedError(
+            "gemm of 8-bit operands has no derivative, since gradients would need scales of their own; "
+            "detach the operands, or convert them to bfloat16"
+        )
+    kept = output if activation == "relu" else None
+    # The sum that an activation took is computed again: `gemm` asks for it, where a gradient is wanted, anyway.
+    ctx.save_for_backward(a, b, bias, kept)
+    ctx.activation, ctx.out_dtype = activation, output.dtype
+
+
+def _backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401
+    a, b, bias, output = ctx.saved_tensors
+    if ctx.activation == "relu":
+        grad = torch.ops.aten.threshold_backward(grad, output, 0)
+    elif ctx.activation is not None:
+        total = gemm(a, b, bias=bias, out_dtype=ctx.out_dtype)
+        if ctx.activation == "silu":
+            grad = torch.ops.aten.silu_backward(grad, total)
+        else:
+            approximate = "tanh" if ctx.activation == "gelu_tanh" else "none"
+            grad = torch.ops.aten.gelu_backward(grad, total, approximate=approximate)
+    lowered = grad.to(a.dtype)
+    grad_a, grad_b, grad_bias = None, None, None
+    if ctx.needs_input_grad[0]:
+        grad_a = gemm(lowered, b.mT).sum_to_size(a.shape)
+    if ctx.needs_input_grad[1]:
+        if b.dim() == 2:
+            grad_b = gemm(as_matrix(lowered).mT, as_matrix(a).mT)
+        else:
+            grad_b = gemm(lowered.mT, a.mT).sum_to_size(b.shape)
+    if ctx.needs_input_grad[2]:
+        grad_bias = as_matrix(grad).sum(0, dtype=torch.float32).to(bias.dtype)
+    return grad_a, grad_b, grad_bias, None, None
+
+
+def _vmap_gemm(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[torch.Tensor, int]:  # noqa: ANN401
+    """Join the examples of a into one product where only a has any; else multiply one by one."""
+    a, b, *rest = arguments
+    if in_dims[0] is not None and all(d is None for d in in_dims[1:]) and b.dim() == 2:
+        result: torch.Tensor = _gemm.op(a.movedim(in_dims[0], 0), b, *rest)
+        return result, 0
+    one_by_one = [
+        _gemm.op(*(t if d is None else t.select(d, n) for t, d in zip(arguments, in_dims, strict=True)))
+        for n in range(info.batch_size)
+    ]
+    return torch.stack(one_by_one), 0
+
+
+@register(
+    "cutepy::gemm(Tensor a, Tensor b, Tensor? bias=None, str? activation=None, ScalarType? out_dtype=None) -> Tensor",
+    reference=_reference_gemm,
+    fake=_fake_gemm,
+    setup_context=_keep_for_backward,
+    backward=_backward,
+    autocast="lower",
+    vmap=_vmap_gemm,
+)
+def _gemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: Activation | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    # All that decides the launch, but for addresses; what is found for it once holds from then on.
+    key: tuple[Any, ...]
+    key = (a.shape, a.stride(), a.dtype, a.device, b.shape, b.stride(), b.dtype, b.device, activation, out_dtype)
+    if bias is not None:
+        key += (bias.shape, bias.stride(), bias.dtype, bias.device)
+    launch = _launches.get(key)
+    if launch is not None and (a.data_ptr() | b.data_ptr()) % 16 == 0:
+        return launch(a, b, bias)
+    shape, dtype = _result(a, b, bias, activation, out_dtype)
+    out = torch.empty(shape, dtype=dtype, device=a.device)
+    multiply_into(out, a, b, bias, activation)
+    if key not in _launches:
+        if len(_launches) >= _MOST_LAUNCHES:
+            _launches.clear()
+        _launches[key] = find_launch(out, a, b, bias, activation)
+    return out
+
+
+def _reference_gemm_out(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None, out: torch.Tensor
+) -> None:
+    out.copy_(gemm_reference(a, b, None, bias, activation))
+
+
+def _fake_gemm_out(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None, out: torch.Tensor
+) -> None:
+    """Make nothing: the result exists."""
+
+
+@register(
+    "cutepy::gemm_out(Tensor a, Tensor b, Tensor? bias, str? activation, Tensor(a!) out) -> ()",
+    reference=_reference_gemm_out,
+    fake=_fake_gemm_out,
+)
+def _gemm_out(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: Activation | None,
+    out: torch.Tensor,
+) -> None:
+    multiply_into(out, a, b, bias, activation)
+
+
+def _gemm_out_checked(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: Activation | None,
+    out: torch.Tensor,
+    out_dtype: torch.dtype | None,
+) -> None:
+    _check_tensor("out", out, OUTPUT_DTYPES)
+    if out_dtype not in (None, out.dtype):
+        raise TypeError(
+            f"out_dtype must be out's dtype {dtype_name(out.dtype)} or be left out, got {dtype_name(out_dtype)}"
+        )
+    shape, _ = _result(a, b, bias, activation, out.dtype)
+    if list(out.shape) != shape or out.device != a.device:
+        raise ValueError(f"out must be {tuple(shape)} on {a.device}, got {_shape(out)} on {out.device}")
+    if not torch.compiler.is_compiling():
+        for name, tensor in (("a", a), ("b", b), ("bias", bias)):
+            if tensor is not None and _may_overlap(out, tensor):
+                raise ValueError(
+                    f"out must share no memory with {name}: parts of it are written while others of {name} are still "
+                    "to be read; pass a new tensor"
+                )
+    _gemm_out(a, b, bias, activation, out)
+
+
+def _may_overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Tell whether two tensors could share memory: exact for blocks of one matrix, else by address range."""
+    if x.dim() == y.dim() == 2:
+        return may_overlap(x, y)
+    if x.numel() == 0 or y.numel() == 0 or type(x) is not torch.Tensor or not (x.is_cuda or x.is_cpu):
+        return False
+    (x_start, x_end), (y_start, y_end) = _byte_range(x), _byte_range(y)
+    return x_start < y_end and y_start < x_end
+
+
+def _byte_range(tensor: torch.Tensor) -> tuple[int, int]:
+    last = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.itemsize

@@ -1,0 +1,248 @@
+"""`register`: make an operation of PyTorch from a function that launches kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, ParamSpec, TypeVar
+
+import torch
+from torch.autograd import forward_ad
+
+from cutepy.dsl import execution
+from cutepy.ops.eager import unobserved
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_AUTOCAST_KEYS = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU"}
+_LOWER = (torch.float32, torch.float16, torch.bfloat16)
+
+_registered: dict[str, Operation[Any, Any]] = {}
+
+
+def register(
+    schema: str,
+    *,
+    reference: Callable[..., Any],
+    fake: Callable[..., Any] | None = None,
+    setup_context: Callable[..., None] | None = None,
+    backward: Callable[..., Any] | None = None,
+    autocast: str | None = None,
+    vmap: Callable[..., Any] | None = None,
+) -> Callable[[Callable[P, R]], Operation[P, R]]:
+    """Make an operation of PyTorch from the function below: a decorator.
+
+    The function takes CUDA tensors, allocates the result, and launches compiled kernels (`cutepy.compile`,
+    `cutepy.host.family.Family`) on them. On CPU tensors the operation computes the reference, except within
+    `cutepy.simulate()`, where the function runs too, and its kernels in the simulator.
+
+    Parameters
+    ----------
+    schema : str
+        As torch.library has it: "mylib::scale(Tensor x, float factor) -> Tensor". Of a function that writes to an
+        argument, "Tensor(a!) out", and returns nothing, "-> ()".
+    reference : callable
+        The same computation in plain torch, on tensors of any device.
+    fake : callable, optional
+        Gives empty results of the right shapes, strides, dtypes and devices for tensors without data. The reference
+        if not given: its results must then have the strides of the function's.
+    setup_context, backward : callable, optional
+        The derivative, as `torch.library.register_autograd` takes it: `setup_context(ctx, inputs, output)` keeps what
+        `backward(ctx, *grads)` needs to give a gradient, or None, for each argument. Made of differentiable operations
+        it can be differentiated again. Without it, differentiating raises.
+    autocast : "lower" or None
+        "lower": within `torch.autocast`, arguments of 16 or 32-bit floats are cast to its dtype.
+    vmap : callable, optional
+        As `torch.library.register_vmap` takes it: `vmap(info, in_dims, *args)` gives (output, out_dims). By default the
+        operation runs once for each example.
+
+    Returns
+    -------
+    callable
+        Makes an `Operation` of a function. A second one of a name replaces the first.
+
+    Raises
+    ------
+    ValueError
+        If the schema has no namespace, or the options contradict it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> @register("doctest::double(Tensor x) -> Tensor", reference=lambda x: 2 * x)
+    ... def double(x):
+    ...     raise NotImplementedError("launch a kernel here")
+    >>> double(torch.ones(2)), double.op
+    (tensor([2., 2.]), <OpOverload(op='doctest.double', overload='default')>)
+    """
+    name, _, _ = schema.partition("(")
+    if name.count("::") != 1 or "->" not in schema:
+        raise ValueError(f'schema must be "namespace::name(arguments) -> results", got {schema!r}')
+    if autocast not in (None, "lower"):
+        raise ValueError(f'autocast must be "lower" or None, got {autocast!r}')
+    if "!" in schema and (backward or vmap):
+        raise ValueError(f"{name} writes to an argument, which has neither a derivative nor a vmap rule")
+
+    def decorate(kernel: Callable[P, R]) -> Operation[P, R]:
+        if name in _registered:
+            _registered[name].library._destroy()
+        operation = Operation(schema, kernel, reference)
+        _registered[name] = operation
+        _register_fake(operation, fake or reference)
+        if operation.mutated:
+            _register_mutation(operation)
+        else:
+            _register_derivative(operation, setup_context, backward)
+            torch.library.register_vmap(name, vmap or _one_by_one(operation), lib=operation.library)
+        if autocast:
+            _register_autocast(operation)
+        return operation
+
+    return decorate
+
+
+class Operation(Generic[P, R]):
+    """An operation of PyTorch: call it with tensors.
+
+    Attributes
+    ----------
+    op : torch._ops.OpOverload
+        As torch knows it. Calling the operation itself is faster where only the kernel would see the call.
+    kernel : callable
+        Launches, for CUDA tensors.
+    reference : callable
+        Computes the same in plain torch.
+    mutated : tuple of int
+        Positions of the arguments that it writes to.
+    library : torch.library.Library
+        Holds the registration.
+    """
+
+    def __init__(self, schema: str, kernel: Callable[P, R], reference: Callable[..., Any]) -> None:
+        namespace, _, declaration = schema.partition("::")
+        name = declaration.partition("(")[0]
+        self.library = torch.library.Library(namespace, "FRAGMENT")
+        self.library.define(declaration, tags=(torch.Tag.pt2_compliant_tag,))
+        self.op: Any = getattr(getattr(torch.ops, namespace), name).default
+        self.kernel = kernel
+        self.reference = reference
+        arguments = self.op._schema.arguments
+        self.mutated = tuple(n for n, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write)
+        self._backends = execution.backends()
+        self.__name__ = self.__qualname__ = name
+        self.__doc__ = kernel.__doc__
+        self.library.impl(name, kernel, "CUDA")
+        self.library.impl(name, self._on_cpu, "CPU")
+
+    def __repr__(self) -> str:
+        return f"<operation {self.op._schema}>"
+
+    def __call__(self, *arguments: P.args, **named: P.kwargs) -> R:
+        """Compute, by way of torch's dispatcher only if something else would see the call there."""
+        if torch.compiler.is_compiling() or named or not (device := unobserved(arguments)):
+            if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:
+                self._refuse_tangents((*arguments, *named.values()))
+            return self.op(*arguments, **named)  # type: ignore[no-any-return]
+        for n in self.mutated:
+            torch.autograd.graph.increment_version(arguments[n])  # type: ignore[arg-type]
+        implementation: Any = self.kernel if device == "cuda" else self._on_cpu
+        return implementation(*arguments)  # type: ignore[no-any-return]
+
+    def _refuse_tangents(self, arguments: tuple[Any, ...]) -> None:
+        """Refuse what torch's dispatcher would drop without a word."""
+        for argument in arguments:
+            if isinstance(argument, torch.Tensor) and forward_ad.unpack_dual(argument).tangent is not None:
+                raise NotImplementedError(
+                    f"{self.op} has no forward derivative; use reverse mode, such as torch.autograd.grad"
+                )
+
+    def _on_cpu(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        return (self.kernel if self._backends else self.reference)(*arguments, **named)
+
+
+def _register_fake(operation: Operation[Any, Any], fake: Callable[..., Any]) -> None:
+    torch.library.register_fake(operation.op, fake, lib=operation.library)
+
+
+def _register_derivative(
+    operation: Operation[Any, Any], setup_context: Callable[..., None] | None, backward: Callable[..., Any] | None
+) -> None:
+    def refuse(_: object, *__: object) -> None:
+        raise NotImplementedError(
+            f"{operation.op} has no derivative; give cutepy.ops.register a backward, or detach its arguments"
+        )
+
+    count = len(operation.op._schema.arguments)
+
+    def for_all_arguments(ctx: Any, *grads: Any) -> Any:  # noqa: ANN401
+        """Let `backward` see all arguments: torch leaves out the last ones that have their default values."""
+        needed = ctx.needs_input_grad
+        ctx.needs_input_grad = (*needed, *[False] * (count - len(needed)))
+        try:
+            result = (backward or refuse)(ctx, *grads)
+        finally:
+            ctx.needs_input_grad = needed
+        return result[: len(needed)] if isinstance(result, tuple) else result
+
+    torch.library.register_autograd(operation.op, for_all_arguments, setup_context=setup_context, lib=operation.library)
+
+
+def _register_mutation(operation: Operation[Any, Any]) -> None:
+    """Let autograd know of the writing: it is refused where a derivative is asked for, else counted."""
+    op, mutated = operation.op, operation.mutated
+
+    def below_autograd(keys: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments, **named):
+            raise RuntimeError(
+                f"{op} writes its result to an argument, which has no derivative, but an argument requires grad; "
+                "use torch.no_grad(), or the form that returns its result"
+            )
+        with torch._C._AutoDispatchBelowAutograd():
+            return op.redispatch(keys & torch._C._after_autograd_keyset, *arguments, **named)
+
+    def counting(keys: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        for n in mutated:
+            torch.autograd.graph.increment_version(arguments[n])
+        with torch._C._AutoDispatchBelowADInplaceOrView():
+            return op.redispatch(keys & torch._C._after_ADInplaceOrView_keyset, *arguments, **named)
+
+    name = op._opname
+    operation.library.impl(name, below_autograd, "Autograd", with_keyset=True)
+    operation.library.impl(name, counting, "ADInplaceOrView", with_keyset=True)
+
+
+def _register_autocast(operation: Operation[Any, Any]) -> None:
+    def casting(device: str, key: str) -> Callable[..., Any]:
+        guard = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+
+        def cast(value: Any, dtype: torch.dtype) -> Any:  # noqa: ANN401
+            if isinstance(value, torch.Tensor) and value.dtype in _LOWER:
+                return value.to(dtype)
+            return value
+
+        def implementation(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+            dtype = torch.get_autocast_dtype(device)
+            lowered = [cast(argument, dtype) for argument in arguments]
+            with torch._C._ExcludeDispatchKeyGuard(guard):
+                return operation.op(*lowered, **{name: cast(value, dtype) for name, value in named.items()})
+
+        return implementation
+
+    for device, key in _AUTOCAST_KEYS.items():
+        operation.library.impl(operation.op._opname, casting(device, key), key)
+
+
+def _one_by_one(operation: Operation[Any, Any]) -> Callable[..., Any]:
+    """Make the vmap rule that calls an operation for each example, and stacks the results."""
+
+    def vmap(info: Any, in_dims: Sequence[int | None], *arguments: Any) -> tuple[Any, Any]:  # noqa: ANN401
+        results = [
+            operation.op(*(a if d is None else a.select(d, n) for a, d in zip(arguments, in_dims, strict=True)))
+            for n in range(info.batch_size)
+        ]
+        if isinstance(results[0], torch.Tensor):
+            return torch.stack(results), 0
+        stacked = tuple(torch.stack(part) for part in zip(*results, strict=True))
+        return stacked, (0,) * len(stacked)
+
+    return vmap

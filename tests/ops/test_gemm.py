@@ -1,0 +1,317 @@
+"""`cutepy.ops.gemm` on any machine: its reference, the kernel in the simulator, and what torch makes of it."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+
+import cutepy  # noqa: E402
+from cutepy.kernels.gemm.reference import ACTIVATION_FUNCTIONS, gemm_reference  # noqa: E402
+from cutepy.ops import gemm  # noqa: E402
+from cutepy.testing.numerics import gemm_tolerance, relative_error  # noqa: E402
+
+F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(20261121)
+
+
+def normal(*shape, dtype=F16):
+    return torch.randn(shape).to(dtype)
+
+
+def check(a, b, **options):
+    """Compare the reference's result and the simulated kernel's with float64."""
+    exact = gemm_reference(a, b, None, options.get("bias"), options.get("activation"))
+    plain = gemm(a, b, **options)
+    with cutepy.simulate() as run:
+        simulated = gemm(a, b, **options)
+    assert (len(run.launches) > 0) == (a.numel() * b.numel() > 0)
+    for result in (plain, simulated):
+        assert result.shape == exact.shape
+        assert result.is_contiguous()
+        name = str(result.dtype).removeprefix("torch.")
+        assert relative_error(result, exact) <= gemm_tolerance(max(a.shape[-1], 1), 8 * a.dtype.itemsize, name)
+    assert plain.dtype == simulated.dtype == options.get("out_dtype", BF16 if a.dtype.itemsize == 1 else a.dtype)
+
+
+CASES = {
+    "matrices": lambda: (normal(33, 72), normal(40, 72)),
+    "bfloat16": lambda: (normal(33, 72, dtype=BF16), normal(40, 72, dtype=BF16)),
+    "a row": lambda: (normal(1, 64), normal(48, 64)),
+    "a vector": lambda: (normal(64), normal(48, 64)),
+    "one column": lambda: (normal(33, 64), normal(1, 64)),
+    "odd n": lambda: (normal(33, 72), normal(41, 72)),
+    "odd k": lambda: (normal(33, 71), normal(40, 71)),
+    "all odd": lambda: (normal(33, 71), normal(41, 71)),
+    "k of 1": lambda: (normal(9, 1), normal(5, 1)),
+    "odd k, b along n": lambda: (normal(33, 71), normal(71, 40).t()),
+    "both transposed": lambda: (normal(71, 40).t(), normal(71, 48).t()),
+    "odd m, a transposed": lambda: (normal(72, 33).t(), normal(48, 72)),
+    "neither contiguous": lambda: (normal(33, 144)[:, ::2], normal(40, 144)[:, ::2]),
+    "wide rows": lambda: (normal(33, 80)[:, :72], normal(40, 96)[:, :72]),
+    "odd pitch": lambda: (normal(33, 77)[:, :72], normal(40, 72)),
+    "within 16 bytes": lambda: (normal(33 * 72 + 1)[1:].view(33, 72), normal(40, 72)),
+    "expanded": lambda: (normal(1, 72).expand(33, 72), normal(40, 72)),
+    "leading dimensions": lambda: (normal(2, 3, 7, 16), normal(24, 16)),
+    "leading dimensions apart": lambda: (normal(3, 5, 16).transpose(0, 1), normal(24, 16)),
+    "batches": lambda: (normal(2, 5, 16), normal(2, 8, 16)),
+    "broadcast batches": lambda: (normal(1, 5, 16), normal(3, 2, 8, 16)),
+    "matrix and batch": lambda: (normal(5, 16), normal(2, 8, 16)),
+    "batch of odd matrices": lambda: (normal(2, 3, 5), normal(2, 7, 5)),
+    "8-bit": lambda: (normal(33, 80, dtype=E4M3), normal(40, 80, dtype=E4M3)),
+    "mixed odd 8-bit": lambda: (normal(33, 73, dtype=E4M3), normal(41, 73, dtype=E5M2)),
+    "8-bit transposed": lambda: (normal(80, 33, dtype=E4M3).t(), normal(41, 80, dtype=E4M3)),
+    "no rows": lambda: (normal(0, 16), normal(8, 16)),
+    "no columns": lambda: (normal(4, 16), normal(0, 16)),
+    "no sum": lambda: (normal(4, 0), normal(8, 0)),
+    "no batch": lambda: (normal(0, 3, 16), normal(0, 8, 16)),
+}
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("name", CASES)
+def test_any_shape_and_strides(name):
+    check(*CASES[name]())
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize(
+    ("activation", "bias_dtype"),
+    [*((name, dtype) for name in ACTIVATION_FUNCTIONS for dtype in (None, F16)), (None, F32)],
+)
+def test_bias_and_activation(activation, bias_dtype):
+    bias = None if bias_dtype is None else normal(41, dtype=bias_dtype)
+    check(normal(33, 72), normal(41, 72), bias=bias, activation=activation, out_dtype=F32)
+
+
+@pytest.mark.dsl
+def test_bias_of_several_tiles_and_strides():
+    check(normal(300, 64), normal(520, 64), bias=normal(1040)[::2], activation="silu")
+
+
+@pytest.mark.dsl
+def test_an_activation_keeps_what_is_no_number():
+    a = torch.full((8, 16), float("nan"), dtype=F16)
+    for activation in ACTIVATION_FUNCTIONS:
+        with cutepy.simulate():
+            assert gemm(a, normal(8, 16), activation=activation, out_dtype=F32).isnan().all(), activation
+
+
+@pytest.mark.dsl
+def test_out_receives_the_result():
+    a, b = normal(33, 72), normal(41, 72)
+    for out in (
+        torch.empty(33, 41, dtype=F16),
+        torch.empty(41, 33, dtype=F32).t(),
+        torch.empty(33, 48, dtype=F16)[:, :41],
+    ):
+        with cutepy.simulate():
+            assert gemm(a, b, out=out) is out
+        assert relative_error(out, gemm_reference(a, b)) <= gemm_tolerance(
+            72, 16, str(out.dtype).removeprefix("torch.")
+        )
+    for out in (torch.empty(5, 3, 8, dtype=F16).transpose(0, 1), torch.empty(3, 5, 8, dtype=F16)):
+        a, b = normal(3, 5, 16), normal(8, 16)
+        with cutepy.simulate():
+            gemm(a, b, out=out)
+        assert relative_error(out, gemm_reference(a, b)) <= gemm_tolerance(16, 16, "float16")
+
+
+A, B = torch.zeros(4, 16, dtype=F16), torch.zeros(8, 16, dtype=F16)
+REFUSED = {
+    "a list": (lambda: gemm([1.0], B), TypeError, "a must be a torch.Tensor, got list"),
+    "float32": (lambda: gemm(A.float(), B.float()), TypeError, "a must have dtype .* got float32; .*autocast"),
+    "mixed": (lambda: gemm(A, B.bfloat16()), TypeError, "b must have a's dtype float16"),
+    "sparse": (lambda: gemm(A.to_sparse(), B), TypeError, "a must be a dense tensor"),
+    "a scalar": (lambda: gemm(A[0, 0], B), ValueError, r"a must be \(..., K\)"),
+    "a vector with a batch": (lambda: gemm(A[0], B[None]), ValueError, r"a must be .* got \(16,\) and \(1, 8, 16\)"),
+    "k": (lambda: gemm(A, B.t()), ValueError, r"b must be \(..., N, K\) with a's K = 16, got shape \(16, 8\)"),
+    "batches": (lambda: gemm(A.expand(2, 4, 16), B.expand(3, 8, 16)), ValueError, "the batches of a and b"),
+    "bias": (lambda: gemm(A, B, bias=A[0]), ValueError, r"bias must have shape \(N,\) = \(8,\), got \(16,\)"),
+    "bias dtype": (lambda: gemm(A, B, bias=torch.zeros(8).int()), TypeError, "bias must have dtype"),
+    "activation": (lambda: gemm(A, B, activation="swish"), ValueError, "activation must be relu, .* got 'swish'"),
+    "device": (lambda: gemm(A, B.to("meta")), ValueError, "b must be on a's device cpu, got meta"),
+    "out_dtype": (lambda: gemm(A, B, out_dtype=torch.int32), TypeError, "out_dtype must be float16"),
+    "out shape": (lambda: gemm(A, B, out=A), ValueError, r"out must be \(4, 8\) on cpu, got \(4, 16\)"),
+    "out dtype": (lambda: gemm(A, B, out=torch.zeros(4, 8).double()), TypeError, "out must have dtype"),
+    "out clash": (lambda: gemm(A, B, out=A[:, :8], out_dtype=F32), TypeError, "out_dtype must be out's dtype"),
+    "out is a": (lambda: gemm(A, B, out=A[:, 4:12]), ValueError, "out must share no memory with a"),
+    "out and grad": (
+        lambda: gemm(A.clone().requires_grad_(), B, out=torch.zeros(4, 8, dtype=F16)),
+        RuntimeError,
+        "writes its result to an argument, which has no derivative",
+    ),
+    "8-bit grad": (
+        lambda: gemm(A.to(E4M3).requires_grad_(), B.to(E4M3)),
+        NotImplementedError,
+        "8-bit operands has no derivative",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals_name_the_argument(name):
+    call, error, message = REFUSED[name]
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_out_that_shares_memory_with_a_batch_is_refused():
+    whole = torch.zeros(4, 4, 16, dtype=F16)
+    with pytest.raises(ValueError, match="out must share no memory with a"):
+        gemm(whole[:2], torch.zeros(16, 16, dtype=F16), out=whole[1:3])
+    gemm(whole[:2], torch.zeros(16, 16, dtype=F16), out=whole[2:])
+
+
+def gradients(product, a, b, bias):
+    inputs = [t.detach().requires_grad_() for t in (a, b, bias)]
+    result = product(*inputs)
+    weights = torch.linspace(0.5, 1, result.numel()).view(result.shape)
+    return torch.autograd.grad((result.float() * weights).sum(), inputs)
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize(
+    ("activation", "simulated"), [*((name, False) for name in ACTIVATION_FUNCTIONS), (None, True), ("gelu", True)]
+)
+@pytest.mark.parametrize("shapes", [((6, 24), (40, 24)), ((2, 3, 7), (5, 7)), ((2, 4, 8), (3, 1, 8, 8))])
+def test_gradients(shapes, activation, simulated):
+    """Against float64: bfloat16 rounds the sum, the gradient of the result, and each gradient."""
+    a, b = (normal(*shape, dtype=BF16) / 2 for shape in shapes)
+    bias = normal(b.shape[-2], dtype=BF16)
+    exact = gradients(lambda a, b, c: gemm_reference(a, b, None, c, activation), *(t.double() for t in (a, b, bias)))
+    for form in (gemm, lambda a, b, bias, activation: torch.ops.cutepy.gemm(a, b, bias, activation)):
+
+        def product(a, b, c, form=form):
+            return form(a, b, bias=c, activation=activation)
+
+        if simulated:
+            with cutepy.simulate():
+                found = gradients(product, a, b, bias)
+        else:
+            found = gradients(product, a, b, bias)
+        for ours, theirs, given in zip(found, exact, (a, b, bias), strict=True):
+            assert ours.dtype == given.dtype
+            assert ours.shape == given.shape
+            # Three roundings to 8 bits, each relative to values of the largest gradient's size at most.
+            assert (ours.double() - theirs).abs().max() <= 3 * 2**-8 * theirs.abs().max() + 1e-6
+
+
+def test_only_the_gradients_asked_for_are_computed(monkeypatch):
+    a, b = normal(4, 16).requires_grad_(), normal(8, 16)
+    assert torch.autograd.grad(gemm(a, b).sum(), a)[0].shape == a.shape
+    with torch.no_grad():
+        assert not gemm(a, b).requires_grad
+    with torch.inference_mode():
+        assert gemm(a, b).is_inference()
+
+
+def test_differentiating_twice():
+    a, b = (normal(4, 16, dtype=BF16) / 4).requires_grad_(), (normal(8, 16, dtype=BF16) / 4).requires_grad_()
+    for activation in ACTIVATION_FUNCTIONS:
+
+        def second(product, a, b):
+            (first,) = torch.autograd.grad(product(a, b).float().sin().sum(), a, create_graph=True)
+            return torch.autograd.grad(first.float().square().sum(), b)[0].double()
+
+        found = second(lambda a, b: gemm(a, b, activation=activation), a, b)  # noqa: B023
+        wide = [t.detach().double().requires_grad_() for t in (a, b)]
+        exact = second(lambda a, b: gemm_reference(a, b, None, None, activation), *wide)  # noqa: B023
+        assert (found - exact).abs().max() <= 8 * 2**-8 * exact.abs().max(), activation
+
+
+OPCHECK = {
+    "plain": lambda: (normal(4, 16), normal(8, 16), None, None, None),
+    "all": lambda: (normal(4, 16), normal(8, 16), normal(8), "relu", F32),
+    "grad": lambda: (*(t.requires_grad_() for t in (normal(4, 16), normal(8, 16), normal(8))), "relu", None),
+    "grad of gelu": lambda: (normal(3, 4, 16).requires_grad_(), normal(8, 16).requires_grad_(), None, "gelu", F32),
+    "batch": lambda: (normal(2, 4, 16).requires_grad_(), normal(3, 1, 8, 16).requires_grad_(), None, None, None),
+    "8-bit": lambda: (normal(4, 16, dtype=E4M3), normal(8, 16, dtype=E5M2), None, None, None),
+}
+
+
+@pytest.mark.parametrize("name", OPCHECK)
+def test_opcheck(name):
+    # Torch's check of the schema multiplies tensors, which it can't 8-bit floats on the CPU.
+    checks = ["test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
+    checks += ["test_schema"] if name != "8-bit" else []
+    torch.library.opcheck(torch.ops.cutepy.gemm.default, OPCHECK[name](), test_utils=checks)
+
+
+def test_opcheck_of_out():
+    arguments = (normal(4, 16), normal(8, 16), normal(8), "relu", normal(4, 8))
+    torch.library.opcheck(torch.ops.cutepy.gemm_out.default, arguments)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_compiles_without_graph_breaks(backend):
+    a, b, bias = normal(4, 16), normal(8, 16).requires_grad_(), normal(8).requires_grad_()
+
+    def model(a, b, bias):
+        hidden = gemm(a * 2, b, bias=bias, activation="gelu")
+        return gemm(hidden, b.t(), activation="relu").float().sum()
+
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
+    expected = torch.autograd.grad(model(a, b, bias), (b, bias))
+    found = torch.autograd.grad(compiled(a, b, bias), (b, bias))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert torch.equal(ours, theirs)
+    with torch.no_grad():
+        assert torch.equal(compiled(normal(5, 16), b, bias).isnan(), torch.tensor(False))
+
+
+def test_compiles_with_out():
+    a, b = normal(4, 16), normal(8, 16)
+
+    def model(a, b):
+        out = torch.empty(4, 8, dtype=F16)
+        gemm(a, b, out=out)
+        return out + 1
+
+    assert torch.equal(torch.compile(model, backend="aot_eager", fullgraph=True)(a, b), model(a, b))
+
+
+def test_exports():
+    class Model(torch.nn.Module):
+        def forward(self, a, b):
+            return gemm(a, b, activation="silu")
+
+    rows = torch.export.Dim("rows", min=2, max=64)
+    exported = torch.export.export(Model(), (normal(4, 16), normal(8, 16)), dynamic_shapes=({0: rows}, None))
+    a, b = normal(7, 16), normal(8, 16)
+    assert torch.equal(exported.module()(a, b), gemm(a, b, activation="silu"))
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16])
+def test_autocast_lowers_floats_and_leaves_8_bits(dtype):
+    a, b, bias = torch.randn(4, 16), torch.randn(8, 16), torch.randn(8)
+    with torch.autocast("cpu", dtype=dtype):
+        found = gemm(a, b, bias=bias)
+        assert gemm(a.to(E4M3), b.to(E4M3)).dtype == BF16
+        assert gemm(a, b.to(dtype)).dtype == dtype
+    assert torch.equal(found, gemm(a.to(dtype), b.to(dtype), bias=bias.to(dtype)))
+
+
+def test_vmap():
+    a, b, bias = normal(3, 4, 16), normal(8, 16), normal(8)
+    assert torch.equal(torch.vmap(lambda x: gemm(x, b, bias=bias))(a), gemm(a, b, bias=bias))
+    found = torch.vmap(lambda x: gemm(x, b), in_dims=1)(a)
+    assert torch.equal(found, gemm(a.transpose(0, 1), b))
+    batch = normal(3, 8, 16)
+    assert torch.equal(torch.vmap(gemm)(a, batch), gemm(a, batch))
+
+
+def test_modes_and_subclasses_see_the_operation():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        fake = gemm(torch.empty(4, 16, dtype=F16), torch.empty(8, 16, dtype=F16), out_dtype=F32)
+        assert (fake.shape, fake.dtype) == ((4, 8), F32)
+    assert gemm(A.to("meta"), B.to("meta")).shape == (4, 8)
+    with torch.profiler.profile() as profile:
+        gemm(A, B)
+    assert "cutepy::gemm" in {event.key for event in profile.key_averages()}
