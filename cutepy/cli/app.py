@@ -151,6 +151,19 @@ def bench_launch(json: Annotated[Path | None, typer.Option(help="Save the measur
     raise typer.Exit(run_launch(json))
 
 
+@bench.command("llama")
+def bench_llama(
+    tokens: Annotated[
+        list[int] | None, typer.Option(help="Length of the sequence; may be given again. Default: 2048 and 8192.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Save the measurements here.")] = None,
+) -> None:
+    """Time a decoder layer of Llama 3 8B, forward and backward, with torch's linear layers and ours."""
+    from cutepy.cli.bench_llama import run_llama
+
+    raise typer.Exit(run_llama(tokens or [2048, 8192], json))
+
+
 app.add_typer(cache.app, name="cache")
 app.add_typer(export.app, name="export")
 

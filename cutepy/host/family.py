@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-from cutepy.host import compilation
+from cutepy.host import compilation, environment
 from cutepy.host.arguments import Parameter
 from cutepy.host.examples import bind
 from cutepy.host.fingerprint import fingerprint_sources
@@ -102,12 +102,11 @@ class Family:
         content = [self.kernel, self._digest, _content(configuration)]
         described = tuple(_parameter(name, example) for name, example in examples.items())
         digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
-        store, built = default_store(), True
-        if store is None:
+        if not environment.cache_enabled():
             entry = self._build(configuration, examples)
-        else:
-            key = compilation.entry_key(digest, described, self.options)
-            entry, built = store.get_or_build(key, lambda: self._unchanged(self._build(configuration, examples)))
+            return compilation.open_entry(entry, entry.metadata["seconds"])
+        key = compilation.entry_key(digest, described, self.options)
+        entry, built = default_store().get_or_build(key, lambda: self._unchanged(self._build(configuration, examples)))
         return compilation.open_entry(entry, compilation.stages(entry, time.perf_counter() - start, built=built))
 
     def _build(self, configuration: Any, examples: Mapping[str, Any]) -> Entry:  # noqa: ANN401

@@ -21,9 +21,36 @@ def test_a_problem_of_two_suites_is_measured_once():
     assert len(problems) == len(set(problems)) == 8
 
 
-def test_without_a_gpu_the_command_says_so(monkeypatch):
+@pytest.mark.parametrize("command", ["gemm", "llama"])
+def test_without_a_gpu_the_command_says_so(monkeypatch, command):
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    result = CliRunner().invoke(app, ["bench", "gemm"])
+    result = CliRunner().invoke(app, ["bench", command])
     assert result.exit_code == 2
     assert "needs a Hopper GPU" in result.output
+
+
+def test_a_llama_step_is_measured_and_checked(monkeypatch):
+    """With everything but the GPU: a small layer on the CPU, and a protocol that times nothing."""
+    torch = pytest.importorskip("torch")
+    from cutepy import benchmark
+    from cutepy.benchmark import llama
+    from cutepy.cli import bench_llama
+
+    def compare(contenders, *, sets):
+        for run in contenders.values():
+            for index in range(sets):
+                run(index)
+        return {name: benchmark.Timing(2.0, 3.0) for name in contenders}
+
+    small = llama.LlamaSizes(hidden=64, intermediate=176, heads=4, key_heads=2)
+    monkeypatch.setattr(llama, "LlamaSizes", lambda: small)
+    monkeypatch.setattr(benchmark, "compare", compare)
+    randn = torch.randn
+    monkeypatch.setattr(torch, "randn", lambda shape, device: randn(shape))
+    layer = llama.LlamaLayer
+    monkeypatch.setattr(llama, "LlamaLayer", lambda sizes, device, dtype: layer(sizes, dtype=dtype))
+    torchs, ours = bench_llama._measure(16)
+    assert (torchs.contender, ours.contender) == ("torch", "cutepy")
+    assert 0 < ours.error <= 2 * torchs.error
+    assert ours.flops == bench_llama.layer_flops(16, 64, 176, 32)

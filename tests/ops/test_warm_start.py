@@ -1,0 +1,72 @@
+"""A new process finds its kernels on the disk, in little time and without the DSL."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+pytestmark = pytest.mark.dsl
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT_MS = 150
+
+# All that a first call does on a GPU, but for loading the object on it: find it, link it, import TVM-FFI.
+SCRIPT = """
+import sys, time
+import torch
+start = time.perf_counter()
+import cutepy
+from cutepy.ops import gemm
+from cutepy.kernels.gemm.config import GemmSignature, select_config
+from cutepy.kernels.gemm.op import FAMILY, examples
+signature = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+function = FAMILY.function(select_config(signature, 256, 256, 256), examples(signature))
+from cutepy.dsl.program import ServedProgram
+ServedProgram(function.program)
+import tvm_ffi
+spent = time.perf_counter() - start
+import json
+print(json.dumps({"ms": spent * 1e3, "dsl": "cutlass" in sys.modules, "dynamo": "torch._dynamo" in sys.modules,
+                  "loaded": "load" in function.metadata["spent"]}))
+"""
+
+
+def process(folder):
+    variables = {**os.environ, "CUTEPY_CACHE_DIR": str(folder), "PYTHONPATH": str(ROOT)}
+    # As users run it: with compiled modules.
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)
+    variables["PYTHONPYCACHEPREFIX"] = str(folder / "modules")
+    done = subprocess.run([sys.executable, "-c", SCRIPT], env=variables, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_a_warm_start_is_quick_and_leaves_the_dsl_alone(tmp_path):
+    cold = process(tmp_path)
+    assert cold["dsl"]
+    assert not cold["loaded"]
+    warm = [process(tmp_path) for _ in range(3)]
+    assert all(start["loaded"] and not start["dsl"] and not start["dynamo"] for start in warm)
+    assert min(start["ms"] for start in warm) <= LIMIT_MS
+
+
+def test_the_sources_of_the_family_cover_all_that_the_kernel_imports():
+    """What its modules import, and these in turn, is found here by following import statements."""
+    from cutepy.host.fingerprint import fingerprint_sources
+    from cutepy.host.sources import files_behind
+    from cutepy.kernels.gemm.op import FAMILY
+
+    def real(paths):
+        resolved = (Path(path).resolve() for path in paths)
+        return {str(path.relative_to(ROOT)) for path in resolved if path.is_relative_to(ROOT)}
+
+    needed = real(files_behind(["cutepy.kernels.gemm.kernel"], []))
+    names = [name for name, _ in fingerprint_sources(*FAMILY.sources).parts if name.startswith("cutepy")]
+    covered = {name.replace("cutepy.", "", 1).replace(".", "/", name.split("/")[0].count(".") - 1) for name in names}
+    covered = {name if name.split("/")[0] in ("layouts", "kernels") else f"cutepy/{name}" for name in covered}
+    # The packages above the rooms hold the names of their rooms, and nothing that a kernel is made of.
+    assert needed - covered == {"cutepy/__init__.py", "kernels/__init__.py"}
