@@ -15,13 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cutepy.host.compilation import compile as compile
+    from cutepy.host.many import compile_many as compile_many
     from cutepy.host.specs import TensorSpec as TensorSpec
     from cutepy.sim import simulate as simulate
 
 __version__ = "0.1.0"
 
 _LINKS = ("layouts", "kernels")
-_FUNCTIONS = {"TensorSpec": "host.specs", "compile": "host.compilation", "simulate": "sim"}
+_FUNCTIONS = {
+    "TensorSpec": "host.specs",
+    "compile": "host.compilation",
+    "compile_many": "host.many",
+    "simulate": "sim",
+}
 """Public function or class -> the module it lives in."""
 
 __all__ = ["__version__"]

@@ -96,6 +96,28 @@ def compile(
     return open_entry(entry, {"fingerprint": keyed - start, **stages(entry, time.perf_counter() - keyed, built=built)})
 
 
+def find(
+    function: Callable[..., Any], *arguments: object, options: str = "", **named: object
+) -> tuple[str, Function | None]:
+    """Look on the disk for what `compile` would give: the key of its entry, and the function if it is there.
+
+    Raises
+    ------
+    NotCacheable, TypeError
+        As `compile`.
+    """
+    start = time.perf_counter()
+    examples = bind(function, arguments, named)
+    found = fingerprint(function, *constants(examples))
+    keyed = time.perf_counter()
+    key = entry_key(found.digest, parameters(examples.values()), options)
+    entry = default_store().load(key)
+    if entry is None:
+        return key, None
+    spent = {"fingerprint": keyed - start, **stages(entry, time.perf_counter() - keyed, built=False)}
+    return key, open_entry(entry, spent)
+
+
 def stages(entry: Entry, seconds: float, *, built: bool) -> dict[str, float]:
     """Tell what it took to get an entry from a store, by stage: whole time -> stages that add up to it.
 

@@ -43,7 +43,9 @@ _CONSTRUCTORS = frozenset(
 )
 # Attributes of classes that hold no content of their own, or that of other attributes (as do dataclasses' docstrings,
 # in which sets are written in the order of one process).
-_DERIVED = frozenset({"__dict__", "__doc__", "__weakref__", "__abstractmethods__", "_abc_impl", "__subclasshook__"})
+_DERIVED = frozenset(
+    {"__dict__", "__doc__", "__weakref__", "__abstractmethods__", "_abc_impl", "__subclasshook__", "__slotnames__"}
+)
 _DERIVED_OF_ENUMS = frozenset(
     {"_value2member_map_", "_hashable_values_", "_unhashable_values_", "_unhashable_values_map_"}
 )

@@ -43,3 +43,9 @@ def two(source: cute.Tensor, target: cute.Tensor):
     """Launch two kernels."""
     _staged(source, target, 128, 1).launch(grid=(1, 1, 1), block=(128, 1, 1))
     _staged(source, target, 64, 1).launch(grid=(1, 1, 1), block=(64, 2, 1))
+
+
+@cute.jit
+def wrong(source: cute.Tensor):
+    """Fail to compile."""
+    raise ValueError("this kernel is wrong")

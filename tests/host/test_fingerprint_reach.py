@@ -10,6 +10,7 @@ import json
 import math
 import operator
 import os
+import pickle
 import sys
 import types
 import typing
@@ -290,3 +291,13 @@ def test_a_class_that_may_be_called_runs_its_constructor():
         return only_held
 
     assert fingerprint(function) == fingerprint(function)
+
+
+class Plain:
+    pass
+
+
+def test_pickling_an_object_changes_nothing():
+    before = fingerprint(far, Plain())
+    assert pickle.dumps(Plain())  # by which Python writes __slotnames__ on the class
+    assert fingerprint(far, Plain()).difference(before) == []

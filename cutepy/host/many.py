@@ -1,0 +1,240 @@
+"""`cutepy.compile_many`: compile many variants of functions at once, in several processes, through the disk cache."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cutepy.host import compilation, environment, workers
+from cutepy.host.function import Function
+from cutepy.host.progress import Board
+from cutepy.host.specs import TensorSpec
+
+_NAME_LENGTH = 60
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What to compile: what `cutepy.compile` takes.
+
+    Attributes
+    ----------
+    function : callable
+        A `@cute.jit` function, or an object whose `__call__` is one.
+    examples : tuple
+        An example of each argument.
+    options : str
+        Options for the DSL's compiler.
+    named : mapping
+        Examples by name.
+    name : str
+        What progress and errors call it; by default the function with its examples.
+    """
+
+    function: Callable[..., Any]
+    examples: tuple[Any, ...] = ()
+    options: str = ""
+    named: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+
+    def __str__(self) -> str:
+        if self.name:
+            return self.name
+        named = [f"{name}={_short(example)}" for name, example in self.named.items()]
+        examples = ", ".join([*map(_short, self.examples), *named])
+        examples = examples if len(examples) <= _NAME_LENGTH else examples[: _NAME_LENGTH - 3] + "..."
+        return f"{getattr(self.function, '__qualname__', type(self.function).__qualname__)}({examples})"
+
+
+class VariantsError(ExceptionGroup[Exception]):
+    """Some variants could not be compiled: a group of what each raised, with the variant's name in a note.
+
+    Attributes
+    ----------
+    functions : list of (Function or None)
+        All others, in the order of the variants.
+    """
+
+    functions: list[Function | None]
+
+    def derive(self, excs: Sequence[Exception]) -> VariantsError:  # type: ignore[override]
+        """Make a group of some of the errors."""
+        derived = VariantsError(self.message, excs)
+        derived.functions = self.functions
+        return derived
+
+
+def compile_many(
+    variants: Iterable[Variant | tuple[Any, ...]], processes: int | None = None, progress: bool = True
+) -> list[Function]:
+    """Compile variants of functions, or find them compiled: variants -> functions, in the same order.
+
+    What is missing on the disk is compiled by several processes, each of which imports the functions' modules; so
+    functions, and values that they are compiled for, must be such that pickle takes them: defined at the top level of a
+    module. A script needs `if __name__ == "__main__":` around what it does. With `CUTEPY_CACHE=off` all is compiled
+    here, one after the other.
+
+    Parameters
+    ----------
+    variants : iterable of Variant or tuple
+        Tuples are (function, examples) or (function, examples, options).
+    processes : int, optional
+        How many compile at a time; by default as many as this process may use cores.
+    progress : bool
+        Whether to show a progress bar, if the standard error is a terminal.
+
+    Raises
+    ------
+    VariantsError
+        If variants fail, once all others are done, which then are on the disk.
+    KeyboardInterrupt
+        On Ctrl-C; the processes are ended, and what was compiled until then is on the disk.
+
+    Examples
+    --------
+    >>> tiles = [(scale, (x, x, tile)) for tile in (64, 128, 256)]  # doctest: +SKIP
+    >>> small, medium, large = cutepy.compile_many(tiles)  # doctest: +SKIP
+    """
+    asked = [given if isinstance(given, Variant) else Variant(*given) for given in variants]
+    if processes is not None and processes < 1:
+        raise ValueError(f"processes must be 1 or more, got {processes}")
+    names = _names(asked)
+    with Board(len(asked), shown=progress) as board:
+        results = _Many(asked, names, board).compile(processes or len(os.sched_getaffinity(0)))
+    failed = []
+    for name, result in zip(names, results, strict=True):
+        if isinstance(result, Exception):
+            result.add_note(f"variant: {name}")
+            failed.append(result)
+    functions = [result for result in results if isinstance(result, Function)]
+    if failed:
+        error = VariantsError(f"{len(failed)} of {len(asked)} variants could not be compiled", failed)
+        error.functions = [result if isinstance(result, Function) else None for result in results]
+        raise error
+    return functions
+
+
+class _Many:
+    """The variants of one call, and what has become of each."""
+
+    def __init__(self, variants: Sequence[Variant], names: Sequence[str], board: Board) -> None:
+        self._variants = variants
+        self._names = names
+        self._board = board
+        self._results: dict[int, Function | Exception] = {}
+
+    def compile(self, processes: int) -> list[Function | Exception]:
+        indices = range(len(self._variants))
+        missing = self._find() if environment.cache_enabled() else {str(index): [index] for index in indices}
+        if processes == 1 or len(missing) < 2 or not environment.cache_enabled():
+            for twins in missing.values():
+                self._board.started(self._names[twins[0]])
+                self._compile_here(twins)
+        else:
+            self._compile_apart(missing, processes)
+        return [self._results[index] for index in indices]
+
+    def _find(self) -> dict[str, list[int]]:
+        """Look on the disk; gives what is missing there: key -> variants."""
+        missing: dict[str, list[int]] = {}
+        for index, variant in enumerate(self._variants):
+            try:
+                key, function = compilation.find(
+                    variant.function, *variant.examples, options=variant.options, **variant.named
+                )
+            except Exception as error:
+                self._failed([index], error)
+                continue
+            if function is None:
+                missing.setdefault(key, []).append(index)
+            else:
+                self._results[index] = function
+                self._board.cached(self._names[index])
+        return missing
+
+    def _compile_here(self, twins: Sequence[int]) -> None:
+        for index in twins:
+            variant = self._variants[index]
+            try:
+                self._results[index] = compilation.compile(
+                    variant.function, *variant.examples, options=variant.options, **variant.named
+                )
+            except Exception as error:
+                self._failed([index], error)
+            else:
+                self._board.done(self._names[index])
+
+    def _compile_apart(self, missing: Mapping[str, list[int]], processes: int) -> None:
+        tasks = {}
+        for key, twins in missing.items():
+            try:
+                tasks[key] = _task(self._variants[twins[0]])
+            except TypeError as error:
+                self._failed(twins, error)
+        for event in workers.run(tasks, processes):
+            twins = missing[event.task]
+            if isinstance(event, workers.Started):
+                self._board.started(self._names[twins[0]])
+            elif event.error is not None:
+                self._failed(twins, event.error)
+            else:
+                self._compile_here(twins)  # which finds it
+
+    def _failed(self, indices: Sequence[int], error: Exception) -> None:
+        for index in indices:
+            self._results[index] = error
+            self._board.failed(self._names[index])
+
+
+def _task(variant: Variant) -> bytes:
+    """Pickle what a process needs to compile a variant.
+
+    Raises
+    ------
+    TypeError
+        If something can't be pickled, by name.
+    """
+    light = replace(
+        variant,
+        examples=tuple(map(_described, variant.examples)),
+        named={name: _described(example) for name, example in variant.named.items()},
+    )
+    parts = {
+        f"the function {light.function!r}": light.function,
+        **{f"example {n}": example for n, example in enumerate(light.examples)},
+        **{f"example {name}": example for name, example in light.named.items()},
+    }
+    for what, part in parts.items():
+        try:
+            pickle.dumps(part)
+        except Exception as error:
+            raise TypeError(
+                f"{what} must be such that it can be sent to the processes that compile (pickle), and is not: {error}; "
+                "define it at the top level of a module, or call compile_many with processes=1"
+            ) from error
+    return pickle.dumps((light.function, light.examples, dict(light.named), light.options))
+
+
+def _described(example: Any) -> Any:  # noqa: ANN401
+    """Replace tensors, whose elements don't matter, by what they stand for."""
+    if type(example) in (tuple, list):
+        return type(example)(map(_described, example))
+    if hasattr(example, "data_ptr"):
+        return TensorSpec.like(example)
+    return example
+
+
+def _names(variants: Sequence[Variant]) -> list[str]:
+    """Name variants, those of one name by number, too."""
+    names = list(map(str, variants))
+    return [f"{name} #{names[:n].count(name) + 1}" if names.count(name) > 1 else name for n, name in enumerate(names)]
+
+
+def _short(example: object) -> str:
+    if hasattr(example, "dtype") and hasattr(example, "shape") and not isinstance(example, type):
+        extents = ", ".join(map(str, example.shape))
+        return f"{str(example.dtype).removeprefix('torch.')} ({extents})"
+    return repr(example)

@@ -1,0 +1,179 @@
+"""Processes that compile: each is started afresh, takes one task at a time, and fails alone.
+
+The DSL compiles on one core, and holds Python's lock while it does. Workers are spawned, not forked: a process that has
+used CUDA, or MLIR, has threads and state that no copy of it survives with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import pickle
+import signal
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, NamedTuple
+
+
+class WorkerDiedError(RuntimeError):
+    """A process that compiled ended before it was done."""
+
+
+class Outcome(NamedTuple):
+    """What became of a task.
+
+    Attributes
+    ----------
+    task : str
+        Its name.
+    error : Exception or None
+        What it raised, if it did.
+    """
+
+    task: str
+    error: Exception | None
+
+
+class Started(NamedTuple):
+    """A worker took up a task."""
+
+    task: str
+
+
+class _Worker:
+    """A process and the pipe to it."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process: BaseProcess = context.Process(target=_serve, args=(theirs,), daemon=True, name="cutepy-compile")
+        self.process.start()
+        theirs.close()
+        self.task: str | None = None
+
+    def give(self, task: str, data: bytes) -> None:
+        """Hand over a task; one who died on the way is found out by `take`."""
+        self.task = task
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.connection.send_bytes(data)
+
+    def take(self) -> Exception | None:
+        """Receive what became of the task, once there is something to receive."""
+        try:
+            error = pickle.loads(self.connection.recv_bytes())
+        except (EOFError, ConnectionResetError):
+            self.process.join()
+            return WorkerDiedError(
+                f"the process that compiled it ended with exit code {self.process.exitcode}; what it printed says why. "
+                "If it could not start, guard what your script does with `if __name__ == '__main__':`, since "
+                "processes that compile import the script"
+            )
+        assert error is None or isinstance(error, Exception)
+        return error
+
+    def stop(self) -> None:
+        """End the process, whatever it does: an entry of the cache is written whole or not at all."""
+        self.connection.close()
+        self.process.terminate()
+        self.process.join()
+
+
+def run(tasks: Mapping[str, bytes], processes: int) -> Iterator[Started | Outcome]:
+    """Compile in several processes; ends them when the iteration ends, however it does.
+
+    Parameters
+    ----------
+    tasks : mapping of str to bytes
+        By name, the pickled (function, arguments, named arguments, options).
+    processes : int
+        How many at most.
+
+    Yields
+    ------
+    Started or Outcome
+        Of each task, as it happens.
+    """
+    waiting = list(tasks)[::-1]
+    workers: list[_Worker] = []
+    try:
+        for _ in range(min(processes, len(tasks))):
+            workers.append(_Worker())
+            yield _give_next(workers[-1], waiting, tasks)
+        while busy := [worker for worker in workers if worker.task is not None]:
+            ready = wait([worker.connection for worker in busy])
+            for worker in [worker for worker in busy if worker.connection in ready]:
+                assert worker.task is not None
+                task, worker.task = worker.task, None
+                error = worker.take()
+                yield Outcome(task, error)
+                if isinstance(error, WorkerDiedError):
+                    worker.stop()
+                    workers.remove(worker)
+                    worker = _Worker() if waiting else worker
+                    workers += [worker] if waiting else []
+                if waiting:
+                    yield _give_next(worker, waiting, tasks)
+    finally:
+        for worker in workers:
+            worker.stop()
+
+
+def _give_next(worker: _Worker, waiting: list[str], tasks: Mapping[str, bytes]) -> Started:
+    task = waiting.pop()
+    worker.give(task, tasks[task])
+    return Started(task)
+
+
+def _serve(connection: Connection) -> None:
+    """Compile what comes until the other end is closed. Ctrl-C is the other end's affair, which then ends this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if "__mp_main__" in sys.modules:
+        _rename(vars(sys.modules["__mp_main__"]), "__mp_main__", "__main__")
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        while True:
+            connection.send_bytes(_compile(connection.recv_bytes()))
+
+
+def _rename(names: Mapping[str, Any], old: str, new: str) -> None:
+    """Let the functions and classes that a module defines bear another name of the module.
+
+    Spawned processes import a script under another name, so that what it guards does not run. But names are part of
+    the key by which a program is found.
+    """
+    for value in list(names.values()):
+        while value is not None and getattr(value, "__module__", None) == old:
+            with contextlib.suppress(AttributeError, TypeError):  # an object, whose class has the name
+                value.__module__ = new
+            if isinstance(value, type):
+                _rename(vars(value), old, new)
+            if getattr(value, "__globals__", {}).get("__name__") == old:
+                value.__globals__["__name__"] = new
+            value = getattr(value, "__wrapped__", None)
+
+
+def _compile(task: bytes) -> bytes:
+    """Compile a task for the disk; gives what it raised, pickled."""
+    try:
+        from cutepy.host.compilation import compile
+
+        function, arguments, named, options = pickle.loads(task)
+        compile(function, *arguments, options=options, cache=True, **named)
+    except Exception as error:
+        return _pickled(error, traceback.format_exc())
+    return pickle.dumps(None)
+
+
+def _pickled(error: Exception, trace: str) -> bytes:
+    """Pickle an error with its traceback as a note; one that can't be goes as its text."""
+    note = f"in a process that compiles:\n{trace}"
+    sent: Any
+    for sent in (error, RuntimeError(f"{type(error).__qualname__}: {error}")):
+        with contextlib.suppress(Exception):
+            sent.add_note(note)
+            data = pickle.dumps(sent)
+            pickle.loads(data)
+            return data
+    raise AssertionError("a RuntimeError with a text can be pickled")
