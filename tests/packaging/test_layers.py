@@ -45,7 +45,9 @@ def test_relative_and_standard_imports_are_allowed():
     assert foreign_imports("import re\nfrom . import layout\nfrom ..errors import LayoutError") == []
 
 
-@pytest.mark.parametrize("path", sources("cutepy/device/*.py", "kernels/*/kernel.py"), ids=name_of)
+@pytest.mark.parametrize(
+    "path", sources("cutepy/device/*.py", "cutepy/benchmark/*_kernels.py", "kernels/*/kernel.py"), ids=name_of
+)
 def test_traced_code_keeps_its_annotations(path):
     # The DSL reads annotations as values; the future import would hand it strings.
     tree = ast.parse(path.read_text())
@@ -57,8 +59,8 @@ def test_mypy_leaves_out_the_traced_modules_only():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
     (left_out,) = [set(entry["module"]) for entry in settings["overrides"] if entry.get("ignore_errors")]
     traced = {
-        f"cutepy.device.{path.stem}"
-        for path in sources("cutepy/device/*.py")
+        f"cutepy.{path.parent.name}.{path.stem}"
+        for path in sources("cutepy/device/*.py", "cutepy/benchmark/*_kernels.py")
         if any(name.partition(".")[0] == "cutlass" for name in foreign_imports(path.read_text()))
     }
     assert left_out == traced | {"cutepy.kernels.*.kernel"}
