@@ -12,7 +12,7 @@ HEAVY = {"cuda", "cutlass", "hypothesis", "numpy", "pytest", "rich", "torch", "t
 # `-X importtime` of cutepy.layouts and all that it loads, best of five.
 IMPORT_LIMIT_US = 50_000
 # A compiled program is found on the disk before anything heavy is imported.
-STORE_IMPORT_LIMIT_US = 15_000
+STORE_IMPORT_LIMIT_US = 40_000
 
 
 def python(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
