@@ -15,6 +15,14 @@ from cutepy.host.examples import Example, bind, parameters
 from cutepy.host.specs import TensorSpec
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+# Words that names can't be in what is written: C's and C++'s, and those of its own functions.
+_RESERVED = frozenset(
+    "alignas alignof asm auto bool break case catch char class const constexpr continue decltype default delete do "
+    "double else enum explicit export extern false float for friend goto if inline int long mutable namespace new "
+    "noexcept nullptr operator private protected public register return short signed sizeof static struct switch "
+    "template this throw true try typedef typeid typename union unsigned using virtual void volatile while "
+    "inputs names numbers results stream sm_count tensors".split()
+)
 _MAX_TENSORS = 32
 
 
@@ -172,6 +180,8 @@ class Op:
             raise SpecError(f"{self.name} must say which tensors it writes: results, or mutates")
         if len(first.tensors) > _MAX_TENSORS:
             raise SpecError(f"{self.name} must have at most {_MAX_TENSORS} tensors, got {len(first.tensors)}")
+        for name in (*self.tensors, *self.numbers, *self.names):
+            _check_identifier(f"{self.name}: a name of an argument or extent", name)
         for n, variant in enumerate(self.variants):
             self._check_variant(variant, f"{self.name}, variant {variant.label or n}")
         self._check_dtypes()
@@ -315,5 +325,5 @@ class Extension:
 
 
 def _check_identifier(what: str, name: str) -> None:
-    if not _NAME.fullmatch(name) or keyword.iskeyword(name):
-        raise SpecError(f"{what} must be an identifier of letters, digits and _, got {name!r}")
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name) or name in _RESERVED:
+        raise SpecError(f"{what} must be an identifier in Python and C++, and none of ours, got {name!r}")

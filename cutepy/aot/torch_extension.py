@@ -84,8 +84,8 @@ def extension(
         tree.render(f"csrc/{name}", f"{name}.jinja", common)
     for op in ops:
         tree.render(f"csrc/{op['name']}_kernels.h", "kernels.h.jinja", {**common, "op": op})
-        tree.render(f"csrc/{op['name']}.cpp", "torch_op.cpp.jinja", {**common, "op": op})
     for path, template in (
+        ("csrc/ops.cpp", "torch_ops.cpp.jinja"),
         ("pyproject.toml", "pyproject.toml.jinja"),
         ("setup.py", "setup.py.jinja"),
         ("README.md", "extension_readme.md.jinja"),
@@ -148,9 +148,9 @@ def _meta(op: Op) -> dict[str, Any]:
         for dimension, extent in enumerate(general.tensors[name].shape):
             if isinstance(extent, int):
                 if all(v.tensors[name].shape[dimension] == extent for v in op.variants):
-                    checks.append({"tensor": name, "dim": dimension, "equals": extent, "text": str(extent)})
+                    checks.append({"tensor": name, "dim": dimension, "equals": extent, "text": f"be {extent}"})
             elif extent in extents:
-                text = f"{extent} elements, as {extents[extent][0]} has along dim {extents[extent][1]},"
+                text = f"equal {extent} ({extents[extent][0]}, dim {extents[extent][1]})"
                 checks.append({"tensor": name, "dim": dimension, "equals": extent, "text": text})
             else:
                 extents[extent] = (name, dimension)

@@ -1,4 +1,4 @@
-/* A libcuda.so.1 for tests: one Hopper device by default, no GPU. It counts calls and keeps the last launch. */
+/* A libcuda.so.1 for tests: Hopper devices by default, without a GPU. It counts calls and keeps the last launch. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -15,8 +15,13 @@ struct Launch {
 struct Launch last;
 int launches, libraries_loaded, kernels_set_up, contexts_pushed;
 int major = 9, sm_count = 132, fails_to_load;
+int wanted_parameter = -1; /* index of a kernel's parameter to keep 4 bytes of */
+uint32_t parameter;
 static __thread int current_device = 0; /* -1: no context */
 static __thread int pushed[8], depth;
+
+/* Make a device current in this thread; -1 for none. */
+void make_current(int device) { current_device = device; }
 
 int cuInit(unsigned flags) { return (int)flags; }
 int cuGetErrorName(int code, const char** name) {
@@ -105,6 +110,7 @@ int cuLaunchKernelEx(const struct Config* config, void* kernel, void** parameter
   for (uint32_t n = 0; n < config->count; ++n) {
     if (*(const int32_t*)(config->attributes + 72 * n) == 4) memcpy(last.cluster, config->attributes + 72 * n + 8, 12);
   }
+  if (wanted_parameter >= 0) memcpy(&parameter, parameters[wanted_parameter], 4);
   __atomic_fetch_add(&launches, 1, __ATOMIC_SEQ_CST);
   return extra || !parameters || current_device < 0;
 }

@@ -1,0 +1,49 @@
+"""Build what was exported on a machine without a GPU, against stand-ins for what only a machine with one has."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+STAND_IN = Path(__file__).parent / "stand_in"
+EXAMPLE = Path(__file__).parent / "example"
+
+
+def run(*command, **environment):
+    """Run a command, which must succeed, with more environment variables; gives what it printed."""
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, env={**os.environ, **environment}
+    )
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def cuda_headers():
+    """Find a toolkit's headers; None without."""
+    homes = [os.environ.get("CUDA_HOME"), "/usr/local/cuda", *sorted(map(str, Path("/usr/local").glob("cuda-*")))]
+    folders = [Path(home) / "include" for home in homes if home]
+    return next((folder for folder in folders if (folder / "cuda_runtime_api.h").is_file()), None)
+
+
+def build_driver(folder):
+    """Build the driver of the stand-in."""
+    library = folder / "libcuda.so.1"
+    run("gcc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", f"-Wl,-soname,{library.name}", "-o", library,
+        STAND_IN / "driver.c")  # fmt: skip
+    return library
+
+
+def build_c_library(tree, name, headers, folder):
+    """Build an exported C library as its CMake file does, with all symbols resolved and no warnings."""
+    library = folder / f"lib{name}.so"
+    sources = sorted((tree / "src").glob("*.cpp"))
+    run("g++", "-shared", "-fPIC", "-O1", "-std=c++17", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror",
+        f"-I{headers}", "-Wl,-z,defs", "-o", library, *sources, *sorted((tree / "objects").glob("*.o")),
+        "-ldl")  # fmt: skip
+    return library
+
+
+def call_in_python(code, *libraries, **environment):
+    """Run Python code in a process of its own, with `C`, a module of helpers to call C libraries."""
+    prelude = f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\nimport calling as C\n"
+    return run(sys.executable, "-c", prelude + code, *libraries, **environment)

@@ -1,0 +1,47 @@
+"""One set of operations, compiled once and exported in both forms."""
+
+import functools
+
+import pytest
+
+from tests.aot.building import EXAMPLE, STAND_IN, build_c_library, build_driver, cuda_headers
+
+NAME = "example_ops"
+
+
+@pytest.fixture(scope="session")
+def described():
+    from cutepy import aot
+
+    example = aot.load(EXAMPLE / "kernels.toml")
+    gemm = aot.gemm_extension(dtypes=["float16"], tiles=[(128, 128), (64, 32)]).ops[0]
+    return aot.Extension(NAME, [*example.ops, gemm], version=example.version, description=example.description)
+
+
+@pytest.fixture(scope="session")
+def trees(described, tmp_path_factory):
+    """Give the exported folders: (extension, C library)."""
+    from cutepy import aot
+    from cutepy.aot import c_library, torch_extension
+    from cutepy.aot.objects import compile_variants
+
+    folder = tmp_path_factory.mktemp("exported")
+    compiled = functools.cache(lambda *_: compile_variants(described))
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (c_library, torch_extension):
+            patch.setattr(module, "compile_variants", lambda *_: compiled())
+        return aot.extension(described, folder / "extension"), aot.c(described, folder / "c")
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory):
+    return build_driver(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture(scope="session", params=["stand-in", "toolkit"])
+def libraries(request, trees, driver, tmp_path_factory):
+    """Give the driver and the C library, compiled with our few declarations of cuda.h and with NVIDIA's own."""
+    headers = STAND_IN if request.param == "stand-in" else cuda_headers()
+    if headers is None:
+        pytest.skip("needs CUDA's headers")
+    return driver, build_c_library(trees[1], NAME, headers, tmp_path_factory.mktemp("library"))

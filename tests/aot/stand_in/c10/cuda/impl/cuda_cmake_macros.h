@@ -1,0 +1,2 @@
+// A torch with CUDA has this header; one without lacks it.
+#pragma once

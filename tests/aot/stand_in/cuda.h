@@ -1,0 +1,64 @@
+/* The part of CUDA's driver API that exported libraries use, for machines without its headers. */
+#ifndef STAND_IN_CUDA_H
+#define STAND_IN_CUDA_H
+#include <stddef.h>
+
+#define CUDA_VERSION 12000
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_DEVICE = 101 } CUresult;
+typedef int CUdevice;
+typedef struct CUctx_st* CUcontext;
+typedef struct CUlib_st* CUlibrary;
+typedef struct CUkern_st* CUkernel;
+typedef struct CUfunc_st* CUfunction;
+typedef struct CUstream_st* CUstream;
+typedef enum {
+  CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
+  CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
+  CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76
+} CUdevice_attribute;
+typedef enum { CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 0 } CUfunction_attribute;
+typedef enum { CU_STREAM_CAPTURE_MODE_RELAXED = 2 } CUstreamCaptureMode;
+typedef enum { CU_JIT_MAX_REGISTERS = 0 } CUjit_option;
+typedef enum { CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE = 0 } CUlibraryOption;
+typedef struct {
+  int id;
+  char padding[4];
+  char value[64];
+} CUlaunchAttribute;
+typedef struct {
+  unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
+  CUstream hStream;
+  CUlaunchAttribute* attrs;
+  unsigned numAttrs;
+} CUlaunchConfig;
+
+#define cuCtxPushCurrent cuCtxPushCurrent_v2
+#define cuCtxPopCurrent cuCtxPopCurrent_v2
+
+CUresult cuInit(unsigned flags);
+CUresult cuGetErrorName(CUresult code, const char** name);
+CUresult cuGetErrorString(CUresult code, const char** text);
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device);
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device);
+CUresult cuCtxGetDevice(CUdevice* device);
+CUresult cuCtxPushCurrent(CUcontext context);
+CUresult cuCtxPopCurrent(CUcontext* context);
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode);
+CUresult cuLibraryLoadData(CUlibrary* library, const void* image, CUjit_option* options, void** values,
+                           unsigned option_count, CUlibraryOption* library_options, void** library_values,
+                           unsigned library_option_count);
+CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* name);
+CUresult cuKernelGetAttribute(int* value, CUfunction_attribute attribute, CUkernel kernel, CUdevice device);
+CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice device);
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction function, int threads, size_t smem_bytes);
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters, void** extra);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

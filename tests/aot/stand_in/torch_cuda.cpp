@@ -1,0 +1,43 @@
+// What exported extensions use of a torch with CUDA, for a torch without: results in host memory that say they are on
+// a GPU, and an operator that makes such tensors.
+#include <ATen/cuda/EmptyTensor.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/library.h>
+
+namespace {
+
+at::Tensor on_gpu(at::IntArrayRef shape, at::IntArrayRef strides, at::ScalarType dtype, c10::DeviceIndex index) {
+  // Lives as long as the process: nothing here frees a GPU's memory.
+  auto* owner = new at::Tensor(at::empty_strided(shape, strides, at::TensorOptions().dtype(dtype)));
+  c10::Storage storage(c10::Storage::use_byte_size_t{}, owner->storage().nbytes(),
+                       at::DataPtr(owner->data_ptr(), at::Device(at::kCUDA, index)));
+  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CUDA), c10::scalarTypeToTypeMeta(dtype));
+  made.unsafeGetTensorImpl()->set_sizes_and_strides(shape, strides);
+  return made;
+}
+
+at::Tensor make(at::IntArrayRef shape, at::IntArrayRef strides, at::ScalarType dtype, int64_t device) {
+  return on_gpu(shape, strides, dtype, static_cast<c10::DeviceIndex>(device));
+}
+
+}  // namespace
+
+namespace c10::cuda {
+CUDAStream getCurrentCUDAStream(DeviceIndex index) {
+  return CUDAStream(CUDAStream::UNCHECKED, Stream(Stream::DEFAULT, Device(kCUDA, index)));
+}
+cudaStream_t CUDAStream::stream() const { return reinterpret_cast<cudaStream_t>(0x57); }
+}  // namespace c10::cuda
+
+namespace at::detail {
+TensorBase empty_strided_cuda(IntArrayRef shape, IntArrayRef strides, ScalarType dtype, std::optional<Device> device) {
+  return on_gpu(shape, strides, dtype, device->index());
+}
+}  // namespace at::detail
+
+TORCH_LIBRARY(stand_in, m) {
+  m.def("make(int[] shape, int[] strides, ScalarType dtype, int device) -> Tensor");
+  m.impl("make", c10::DispatchKey::CompositeExplicitAutograd, &make);
+}

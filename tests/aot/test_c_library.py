@@ -1,0 +1,194 @@
+"""Exported C libraries, built here and called over a driver that records."""
+
+import subprocess
+
+import pytest
+
+from cutepy.kernels.gemm.config import TILES, GemmSignature
+from tests.aot.building import call_in_python, cuda_headers, run
+
+pytestmark = pytest.mark.dsl
+
+HALF = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+GEMM = "C.call('example_ops.gemm', C.tensor((512, 64)), C.tensor((256, 64)), C.tensor((512, 256)))"
+SCALE = "C.call('example_ops.scale', C.tensor((1000,)), C.tensor((1000,)), 2.5)"
+
+
+def printed(code, libraries, **environment):
+    return call_in_python(code, *libraries, **environment).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "tile_mn", "cluster_mn", "grid"),
+    [
+        (512, 256, (64, 32), (1, 1), (64, 1, 1)),
+        (8192, 8192, (128, 128), (2, 1), (132, 1, 1)),
+        (64, 131072, (128, 128), (1, 2), (66, 2, 1)),
+    ],
+)
+def test_a_gemm_is_launched_once_as_its_configuration_says(libraries, m, n, tile_mn, cluster_mn, grid):
+    (tile,) = [tile for tile in TILES if (tile.tile_m, tile.tile_n) == tile_mn]
+    config = tile.config(HALF, *cluster_mn)
+    code = f"""
+a, b, d = C.tensor(({m}, 2048)), C.tensor(({n}, 2048)), C.tensor(({m}, {n}))
+print(repr(C.call("example_ops.gemm", a, b, d)), C.count("launches"))
+print(C.last())
+"""
+    expected = (grid, (config.threads, 1, 1), (*cluster_mn, 1), config.smem_bytes, 0x57, 0)
+    assert printed(code, libraries) == ["'' 1", str(expected)]
+
+
+def test_numbers_reach_the_kernel_and_conditions_choose(libraries):
+    code = """
+C.set_driver(wanted_parameter=2)
+for n, dtype in ((1000, "float16"), (1000, "float32"), (8192, "float32")):
+    x, out = C.tensor((n,), dtype), C.tensor((n,), dtype)
+    print(repr(C.call("example_ops.scale", x, out, 2.5)), C.last()[:2], C.parameter())
+"""
+    assert printed(code, libraries) == [
+        "'' ((8, 1, 1), (128, 1, 1)) 2.5",
+        "'' ((16, 1, 1), (64, 1, 1)) 2.5",
+        "'' ((32, 1, 1), (256, 1, 1)) 2.5",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("(512, 65)), C.tensor((256, 65)", "gemm: a: dim 1 is 65, must be a multiple of 8 (k)"),
+        ("(512, 64)), C.tensor((256, 32)", "gemm: b: dim 1 is 32, must equal k = 64"),
+        ("(512, 64), 'float32'), C.tensor((256, 64)", "gemm: a: dtype must be float16"),
+        ("(512, 64), address=4104), C.tensor((256, 64)", "gemm: a: must start at a multiple of 16 bytes; pass a copy"),
+        ("(512, 64, 1)), C.tensor((256, 64)", "a: must have at most 2 dimensions, got 3"),
+        ("(64,)), C.tensor((256, 64)", "gemm: a: must have 2 dimensions"),
+        ("(512, 64), strides=(68, 1)), C.tensor((256, 64)", "gemm: a: stride 0 is 68, must be a multiple of 8 (lda)"),
+        ("(512, 64), strides=(1, 512)), C.tensor((256, 64)", "gemm: a: stride 1 is 512, must be 1"),
+        ("(512, 64), strides=(0, 1)), C.tensor((256, 64)", "gemm: must have lda >= k, got "),
+        ("(512, 64)), C.tensor((264, 64)", "gemm: d: dim 1 is 256, must equal n = 264"),
+        ("(512, 64), device=1), C.tensor((256, 64)", "gemm: b must be on a CUDA device, the one of a"),
+        ("(512, 64), kind=1), C.tensor((256, 64)", "gemm: a must be on a CUDA device, the one of a"),
+        ("(512, 0)), C.tensor((256, 0)", "gemm: an argument is empty; set the result to 0"),
+        # What a form can't say, the compiled entry does: extents have 32 bits.
+        ("(2**32 + 512, 64)), C.tensor((256, 64)", "gemm: d: dim 0 is 512, must equal m = 4294967808"),
+    ],
+)
+def test_what_no_kernel_takes_is_refused_with_a_reason(libraries, arguments, message):
+    code = f"""
+print(C.call("example_ops.gemm", C.tensor({arguments}), C.tensor((512, 256))))
+print(C.count("launches"))
+"""
+    lines = printed(code, libraries)
+    assert lines[0].startswith(message)
+    assert lines[-1] == "0"
+    if "got" not in message and "CUDA" not in message and "empty" not in message:
+        assert lines[1].startswith("got a: float")
+        assert lines[2:4] == [
+            "kernels take:",
+            "  a: float16 (m, k % 8):(lda % 8, 1), align 16; b: float16 (n, k % 8):(ldb % 8, 1), align 16; "
+            "d: float16 (m, n % 8):(ldd % 8, 1), align 16",
+        ]
+
+
+def test_the_checks_of_the_compiled_entry_are_heard(libraries):
+    """An extent beyond 32 bits passes the tables; the entry refuses it, by a message in parts."""
+    code = """
+big = 2**32 + 8
+print(C.call("example_ops.scale", C.tensor((big,)), C.tensor((big,)), 1.0), C.count("launches"))
+"""
+    (line,) = printed(code, libraries)
+    assert "x.shape[0]" in line
+    assert "int32 range" in line
+    assert line.endswith(" 0")
+
+
+def test_strides_of_extents_of_one_are_never_looked_at(libraries):
+    code = """
+a, b, d = C.tensor((1, 64), strides=(3, 1)), C.tensor((256, 64)), C.tensor((1, 256), strides=(7, 1))
+print(repr(C.call("example_ops.gemm", a, b, d)), C.count("launches"))
+"""
+    assert printed(code, libraries) == ["'' 1"]
+
+
+def test_nothing_is_launched_for_empty_results(libraries):
+    code = """
+print(repr(C.call("example_ops.gemm", C.tensor((0, 64)), C.tensor((256, 64)), C.tensor((0, 256)))))
+print(repr(C.call("example_ops.add_to", C.tensor((0, 5), "float32"), C.tensor((0, 5), "float32"))))
+print(C.count("launches"))
+"""
+    assert printed(code, libraries) == ["''", "''", "0"]
+
+
+def test_kernels_are_loaded_once_for_each_device_by_any_number_of_threads(libraries):
+    code = f"""
+import threading
+def work(device):
+    for _ in range(50):
+        tensors = [C.tensor(shape, device=device) for shape in ((512, 64), (256, 64), (512, 256))]
+        assert C.call("example_ops.gemm", *tensors) == "", C.call("example_ops.gemm", *tensors)
+threads = [threading.Thread(target=work, args=(n % 3,)) for n in range(24)]
+[t.start() for t in threads], [t.join() for t in threads]
+print(C.count("launches"), C.count("libraries_loaded"), C.count("kernels_set_up"))
+print({SCALE!s} or C.count("libraries_loaded"))
+"""
+    assert printed(code, libraries) == ["1200 1 3", "2"]
+
+
+def test_the_device_of_the_tensors_is_made_current_and_the_other_again(libraries):
+    code = """
+tensors = lambda device: [C.tensor(shape, device=device) for shape in ((512, 64), (256, 64), (512, 256))]
+for current, device in ((0, 0), (0, 1), (1, 0), (-1, 0)):
+    C.driver.make_current(current)
+    print(C.call("example_ops.gemm", *tensors(device)), C.last()[5], C.count("contexts_pushed"))
+"""
+    assert printed(code, libraries) == [" 0 0", " 1 1", " 0 2", " 0 3"]
+
+
+def test_a_device_that_is_no_hopper_is_refused_by_name(libraries):
+    code = f"C.set_driver(major=8)\nprint({GEMM})\nC.set_driver(major=9)\nprint(repr({GEMM}))"
+    expected = "example_ops holds kernels for sm_90a (compute capability 9.0, Hopper), and device 0 has 8.0"
+    assert printed(code, libraries) == [expected, "''"]
+
+
+def test_a_driver_that_cannot_load_is_heard_and_tried_again(libraries):
+    code = f"C.set_driver(fails_to_load=1)\nprint({GEMM})\nC.set_driver(fails_to_load=0)\nprint(repr({GEMM}))"
+    expected = "loading the kernels of example_ops, which are for sm_90a: CUDA_ERROR_NO_BINARY_FOR_GPU: no kernel image"
+    first, second = printed(code, libraries)
+    assert first.startswith(expected)
+    assert second == "''"
+
+
+def test_without_a_driver_the_error_says_so(libraries, tmp_path):
+    """A library of another name in the driver's place, so that the search for the driver goes on and fails."""
+    other = tmp_path / "libother.so"
+    run("gcc", "-shared", "-o", other, "-x", "c", "/dev/null")
+    if subprocess.run(["ldconfig", "-p"], capture_output=True, text=True).stdout.count("libcuda.so.1"):
+        pytest.skip("this machine has a driver")
+    (line,) = printed(f"print({GEMM})", (other, libraries[1]))
+    assert line.startswith("example_ops needs NVIDIA's driver: libcuda.so.1: cannot open")
+
+
+def test_the_library_shows_its_functions_only_and_needs_no_other(libraries):
+    names = run("nm", "-D", "--defined-only", libraries[1]).splitlines()
+    shown = {line.split()[2] for line in names if line.split()[1] == "T"}
+    assert shown == {"example_ops_error", "example_ops_scale", "example_ops_add_to", "example_ops_gemm"}
+    needed = [
+        line.split("[")[1].rstrip("]") for line in run("readelf", "-d", libraries[1]).splitlines() if "NEEDED" in line
+    ]
+    assert all(name.startswith(("libstdc++", "libgcc_s", "libc.", "libm.", "ld-linux", "libdl")) for name in needed)
+
+
+def test_the_header_and_the_example_are_c_and_cpp(trees):
+    tree = trees[1]
+    strict = ("-fsyntax-only", "-Wall", "-Wextra", "-Werror", f"-I{tree}")
+    run("gcc", *strict, "-std=c11", "-x", "c", tree / "example_ops.h")
+    run("g++", *strict, "-std=c++17", "-Wno-pragma-once-outside-header", "-x", "c++", tree / "example_ops.h")
+    if headers := cuda_headers():
+        run("gcc", *strict, "-std=c11", f"-I{headers}", tree / "example/main.c")
+
+
+def test_objects_hold_no_paths_of_this_machine(trees):
+    objects = sorted((trees[1] / "objects").glob("*.o"))
+    assert len(objects) == 8
+    for path in objects:
+        assert b"/cutepy/" not in path.read_bytes()
+        assert b"kernels.py" not in path.read_bytes()

@@ -1,0 +1,327 @@
+"""Exported PyTorch extensions, built by pip here and called over stand-ins for torch's CUDA and for the driver."""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.aot.building import STAND_IN, cuda_headers, run
+
+pytestmark = pytest.mark.dsl
+
+
+@pytest.fixture(scope="module")
+def site(trees, driver, tmp_path_factory):
+    """Install the extension, as its README says; what only a torch with CUDA has is a stand-in."""
+    import torch
+
+    headers = cuda_headers()
+    if headers is None:
+        pytest.skip("needs CUDA's headers")
+    if torch.version.cuda is not None:
+        pytest.skip("torch has CUDA: tests/aot/gpu_proof.sh builds the extension itself")
+    folder = tmp_path_factory.mktemp("torch")
+    home = Path(torch.__file__).parent
+    include = home / "include"
+    (folder / "sitecustomize.py").write_text(
+        f"import torch.version\ntorch.version.cuda = '{headers_major(headers)}.0'\n"
+    )
+    stand_ins = tmp_path_factory.mktemp("stand_in_headers")
+    shutil.copytree(STAND_IN / "c10", stand_ins / "c10")
+    common = ("-shared", "-fPIC", "-O0", f"-I{stand_ins}", f"-I{headers}", f"-I{include}")
+    api = f"-I{include}/torch/csrc/api/include"
+    torch_libraries = (f"-L{home}/lib", "-lc10", "-ltorch_cpu")
+    run(
+        "g++",
+        *common,
+        api,
+        "-std=c++20",
+        "-o",
+        folder / "libc10_cuda.so",
+        STAND_IN / "torch_cuda.cpp",
+        *torch_libraries,
+    )
+    run("gcc", "-shared", "-o", folder / "libtorch_cuda.so", "-x", "c", "/dev/null")
+    source, target = folder / "source", folder / "site"
+    shutil.copytree(trees[0], source)
+    run(
+        sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--no-index",
+        "--target", target, source,
+        PYTHONPATH=str(folder), CPLUS_INCLUDE_PATH=str(stand_ins), LIBRARY_PATH=str(folder),
+        CUDA_HOME=str(headers.parent), CFLAGS="-O0",
+    )  # fmt: skip
+    return target
+
+
+def headers_major(folder):
+    """Read the major version of CUDA's headers."""
+    lines = (folder / "cuda.h").read_text().splitlines()
+    return int(next(line.split()[-1] for line in lines if line.startswith("#define CUDA_VERSION"))) // 1000
+
+
+@pytest.fixture(scope="module")
+def printed(site, driver):
+    """Run Python code with the extension installed; gives the lines that it prints."""
+
+    def execute(code):
+        prelude = f"import ctypes\ndriver = ctypes.CDLL({str(driver)!r})\n" + _PRELUDE
+        return run(
+            sys.executable, "-W", "ignore", "-c", prelude + code,
+            PYTHONPATH=str(site), LD_LIBRARY_PATH=str(site.parent),
+        ).splitlines()  # fmt: skip
+
+    return execute
+
+
+_PRELUDE = """
+import torch
+ctypes.CDLL("libc10_cuda.so")
+import example_ops
+
+def tensor(shape, dtype=torch.float16, strides=None, device=0):
+    strides = torch.empty(shape, device="meta").stride() if strides is None else strides
+    return torch.ops.stand_in.make(shape, strides, dtype, device)
+
+def count(name):
+    return ctypes.c_int.in_dll(driver, name).value
+
+def show(call):
+    try:
+        result = call()
+        if result is not None:
+            result = tuple(result.shape), result.stride(), str(result.dtype), str(result.device)
+        print(result)
+    except Exception as error:
+        print(type(error).__name__ + ": " + str(error).splitlines()[0])
+"""
+
+
+def test_operators_launch_and_make_their_results(printed):
+    code = """
+show(lambda: example_ops.gemm(tensor((512, 64)), tensor((256, 64))))
+show(lambda: torch.ops.example_ops.gemm(tensor((1, 64)), tensor((256, 64), device=0)))
+show(lambda: example_ops.gemm(tensor((512, 64), device=1), tensor((256, 64), device=1)))
+show(lambda: example_ops.scale(tensor((1000,), torch.float32), 2.5))
+show(lambda: example_ops.scale(tensor((1000,)), alpha=3))
+show(lambda: example_ops.add_to(tensor((3, 5), torch.float32), tensor((3, 5), torch.float32)))
+last = ctypes.addressof(ctypes.c_char.in_dll(driver, "last"))
+print(count("launches"), ctypes.c_uint64.from_address(last + 40).value)  # the stream
+"""
+    assert printed(code) == [
+        "((512, 256), (256, 1), 'torch.float16', 'cuda:0')",
+        "((1, 256), (256, 1), 'torch.float16', 'cuda:0')",
+        "((512, 256), (256, 1), 'torch.float16', 'cuda:1')",
+        "((1000,), (1,), 'torch.float32', 'cuda:0')",
+        "((1000,), (1,), 'torch.float16', 'cuda:0')",
+        "None",
+        f"6 {0x57}",
+    ]
+
+
+def test_arguments_are_refused_in_pythons_terms(printed):
+    code = """
+a, b = tensor((512, 64)), tensor((256, 64))
+show(lambda: example_ops.gemm(tensor((512, 65)), tensor((256, 65))))
+show(lambda: example_ops.gemm(a, tensor((256, 64), torch.bfloat16)))
+show(lambda: example_ops.gemm(a, tensor((256, 64), torch.complex64)))
+show(lambda: example_ops.gemm(a, tensor((256, 64), device=1)))
+show(lambda: example_ops.gemm(a, torch.empty(256, 64, dtype=torch.float16)))
+show(lambda: example_ops.gemm(tensor((64,)), b))
+show(lambda: example_ops.gemm(tensor((2, 3, 4)), b))
+a.requires_grad_()
+with torch._C._AutoDispatchBelowAutograd():  # autograd itself would ask the stand-in's tensors for a real device
+    show(lambda: example_ops.gemm(a, b))
+    with torch.no_grad():
+        show(lambda: example_ops.gemm(a, b))
+show(lambda: example_ops.gemm(torch.empty(8, 8), torch.empty(8, 8)))
+print(count("launches"))
+"""
+    lines = printed(code)
+    assert lines[:8] == [
+        "ValueError: gemm: a: dim 1 is 65, must be a multiple of 8 (k)",
+        "TypeError: gemm: b: dtype must be float16",
+        "TypeError: b: no kernel takes dtype ComplexFloat",
+        "ValueError: b: must be on cuda:0 as a is, got cuda:1",
+        "ValueError: b: must be on cuda:0 as a is, got cpu",
+        "ValueError: gemm: a: must have 2 dimensions",
+        "ValueError: a: must have at most 2 dimensions, got 3",
+        "ValueError: a requires grad, and gemm has no derivative; pass a.detach() or use torch.no_grad()",
+    ]
+    assert lines[8] == "((512, 256), (256, 1), 'torch.float16', 'cuda:0')"
+    assert lines[9].startswith("NotImplementedError: Could not run 'example_ops::gemm' with arguments from the 'CPU'")
+    assert lines[10] == "1"
+
+
+def test_meta_functions_serve_compile_and_export(printed):
+    code = """
+meta = lambda *shape, dtype=torch.float16: torch.empty(shape, dtype=dtype, device="meta")
+show(lambda: example_ops.gemm(meta(512, 64), meta(256, 64)))
+show(lambda: example_ops.scale(meta(7, dtype=torch.float32), 1.0))
+show(lambda: example_ops.gemm(meta(512, 64), meta(256, 32)))
+show(lambda: example_ops.gemm(meta(512, 64, dtype=torch.float32), meta(256, 64)))
+show(lambda: example_ops.gemm(meta(512), meta(256, 64)))
+from torch._subclasses.fake_tensor import FakeTensorMode
+with FakeTensorMode():
+    make = lambda *shape: torch.empty(shape, dtype=torch.float16, device="cuda")
+    show(lambda: example_ops.gemm(make(512, 64), make(256, 64)))
+
+class Model(torch.nn.Module):
+    def forward(self, a, b):
+        y = example_ops.scale(a[0].float(), 2.0)
+        return example_ops.gemm(a, b), y
+
+dim = torch.export.Dim
+program = torch.export.export(Model(), (meta(512, 64), meta(256, 64)),
+                              dynamic_shapes={"a": {0: dim("m")}, "b": {0: dim("n")}})
+print([str(node.target) for node in program.graph.nodes if "example_ops" in str(node.target)])
+print([list(map(str, node.meta["val"].shape)) for node in program.graph.nodes if "gemm" in str(node.target)])
+"""
+    lines = printed(code)
+    assert lines[:6] == [
+        "((512, 256), (256, 1), 'torch.float16', 'meta')",
+        "((7,), (1,), 'torch.float32', 'meta')",
+        "RuntimeError: b: dim 1 must equal k (a, dim 1)",
+        "TypeError: gemm: no kernel takes these dtypes",
+        "ValueError: a must be 2-dimensional, got dimensions: 1",
+        "((512, 256), (256, 1), 'torch.float16', 'cuda:0')",
+    ]
+    assert lines[6] == "['example_ops.scale.default', 'example_ops.gemm.default']"
+    assert lines[7].count("s") == 2  # two symbols: both extents of the result vary
+
+
+def test_what_is_written_in_place_counts_a_version(printed):
+    code = """
+y, x = tensor((3, 5), torch.float32), tensor((3, 5), torch.float32)
+before = y._version
+example_ops.add_to(y, x)
+print(y._version - before, x._version)
+print(torch.ops.example_ops.add_to.default._schema)
+"""
+    assert printed(code) == ["1 0", "example_ops::add_to(Tensor(a!) y, Tensor x) -> ()"]
+
+
+def test_neither_cutepy_nor_the_dsl_is_imported_or_linked(printed, site):
+    code = "import sys\nprint(*{'cutepy', 'cutlass', 'tvm_ffi'} & {name.split('.')[0] for name in sys.modules})"
+    assert printed(code) == [""]
+    needed = [line for line in run("readelf", "-d", site / "example_ops/_C.so").splitlines() if "NEEDED" in line]
+    names = [line.split("[")[1].split(".")[0] for line in needed]
+    assert set(names) <= {"libc10", "libc10_cuda", "libtorch", "libtorch_cpu", "libtorch_cuda", "libstdc++", "libm",
+                          "libgcc_s", "libc", "libdl", "libpthread", "ld-linux-x86-64"}  # fmt: skip
+    shown = [line for line in run("nm", "-D", "--defined-only", site / "example_ops/_C.so").splitlines()]
+    names = {line.split()[-1] for line in shown}
+    assert not [name for name in names if name.startswith(("example_ops_", "_cu", "cu", "TVMFFI", "CuteDSL"))]
+
+
+def test_the_package_is_typed(site, tmp_path):
+    assert (site / "example_ops/py.typed").is_file()
+    (tmp_path / "use.py").write_text(
+        "import example_ops\nimport torch\n"
+        "def f(a: torch.Tensor) -> torch.Tensor:\n    return example_ops.scale(example_ops.gemm(a, a), 2.0)\n"
+        "def g(a: torch.Tensor) -> None:\n    example_ops.scale(a, 'x')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--no-incremental", "--follow-imports=silent", "--follow-untyped-imports",
+         "--ignore-missing-imports", "use.py"],
+        capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "MYPYPATH": f"{site}:{torch_stub(tmp_path)}"},
+    )  # fmt: skip
+    errors = [line for line in done.stdout.splitlines() if ": error:" in line]
+    assert [line.partition(": error: ")[0] for line in errors] == ["use.py:6"], done.stdout
+
+
+def torch_stub(folder):
+    """Stand for torch's types, which take mypy ten seconds to read."""
+    (folder / "stubs/torch").mkdir(parents=True)
+    (folder / "stubs/torch/__init__.pyi").write_text("class Tensor: ...\n")
+    return folder / "stubs"
+
+
+def setup(tree, tmp_path, change=lambda copy: None, **environment):
+    """Run an exported setup.py; gives its error."""
+    copy = tmp_path / "copy"
+    shutil.copytree(tree, copy)
+    change(copy)
+    done = subprocess.run(
+        [sys.executable, "setup.py", "--version"], capture_output=True, text=True, cwd=copy,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout + done.stderr
+    return done.stderr
+
+
+def pretend(folder, name, value):
+    """Make a module that sets an attribute of torch before anything else runs; gives the environment for it."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(f"import torch, torch.version\ntorch.{name} = {value!r}\n")
+    return {"PYTHONPATH": str(folder)}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("__version__", "2.5.1", "it needs torch 2.6 or newer, got 2.5.1"),
+        ("version.cuda", None, "it needs a torch with CUDA, and torch"),
+        ("version.cuda", "11.8", "it needs a torch for CUDA 12 or newer, got one for CUDA 11.8"),
+        ("version.cuda", "99.1", "it needs CUDA's headers (cuda.h, cuda_runtime_api.h) of version 99, as torch has"),
+    ],
+)
+def test_a_build_for_another_torch_says_why(trees, tmp_path, name, value, message):
+    assert message in setup(trees[0], tmp_path, **pretend(tmp_path / "site", name, value))
+
+
+def test_a_build_for_another_architecture_says_why(trees, tmp_path):
+    error = setup(trees[0], tmp_path, TORCH_CUDA_ARCH_LIST="8.0;8.6")
+    assert "its kernels are for 9.0a (Hopper), which TORCH_CUDA_ARCH_LIST=8.0 8.6 leaves out; unset it" in error
+
+
+def test_objects_that_are_missing_or_none_are_named(trees, tmp_path):
+    headers = cuda_headers()
+    if headers is None:
+        pytest.skip("needs CUDA's headers")
+    environment = pretend(tmp_path / "site", "version.cuda", f"{headers_major(headers)}.0")
+    environment["CUDA_HOME"] = str(headers.parent)
+
+    def a_pointer(copy):
+        first_object(copy).write_text("version https://git-lfs.github.com/spec/v1\n")
+
+    error = setup(trees[0], tmp_path / "lfs", a_pointer, **environment)
+    assert "is no object file; if the repository keeps such files in Git LFS" in error
+    error = setup(trees[0], tmp_path / "missing", lambda copy: first_object(copy).unlink(), **environment)
+    assert "objects/ must hold 8 object files, got 7" in error
+
+
+def first_object(tree):
+    return min((tree / "objects").glob("*.o"))
+
+
+def test_the_tree_is_small_and_readable(trees):
+    tree = trees[0]
+    files = {path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file()}
+    sources = {name for name in files if not name.startswith("objects/")}
+    assert sources == {
+        "MANIFEST.in", "README.md", "pyproject.toml", "setup.py", "src/example_ops/__init__.py",
+        "src/example_ops/__init__.pyi", "src/example_ops/py.typed", "tests/test_example_ops.py", "csrc/runtime.h",
+        "csrc/runtime.cpp", "csrc/dispatch.h", "csrc/dispatch.cpp", "csrc/torch_bridge.h", "csrc/torch_bridge.cpp",
+        "csrc/ops.cpp", "csrc/scale_kernels.h", "csrc/add_to_kernels.h", "csrc/gemm_kernels.h",
+    }  # fmt: skip
+    assert sum(len((tree / name).read_text().splitlines()) for name in sources) < 1700
+    for name in sources:
+        if name.endswith((".py", ".pyi")):
+            ast.parse((tree / name).read_text())
+    project = tomllib.loads((tree / "pyproject.toml").read_text())["project"]
+    assert (project["name"], project["version"]) == ("example-ops", "1.2.3")
+    assert "sm_90a" in (tree / "README.md").read_text()
+
+
+def test_the_exported_tests_are_collected_and_skip_without_a_gpu(trees, tmp_path):
+    shutil.copytree(trees[0] / "tests", tmp_path / "tests")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(tmp_path / "tests")],
+        capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+    )  # fmt: skip
+    assert "skipped" in done.stdout
+    assert "error" not in done.stdout.lower()

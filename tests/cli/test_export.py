@@ -1,0 +1,48 @@
+import pytest
+from typer.testing import CliRunner
+
+from cutepy.cli.app import app
+from tests.aot.building import EXAMPLE
+
+pytestmark = pytest.mark.dsl
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["export", *map(str, arguments)])
+
+
+@pytest.mark.parametrize(("form", "file"), [("extension", "setup.py"), ("c", "CMakeLists.txt")])
+def test_a_file_is_exported(form, file, tmp_path):
+    result = invoke(form, EXAMPLE / "kernels.toml", "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"wrote {tmp_path / 'out'}; its README.md says how to build it\n"
+    assert result.stderr.splitlines()[0] == "1 of 4: example_ops_scale_half"
+    assert (tmp_path / "out" / file).is_file()
+    again = invoke(form, EXAMPLE / "kernels.toml", "-o", tmp_path / "out")
+    assert (again.exit_code, again.stdout) == (2, "")
+    assert "must be a new or empty folder; remove it" in again.stderr
+
+
+def test_the_gemm_is_exported_with_options(tmp_path):
+    options = ("--name", "tiny", "--dtype", "bfloat16", "--out-dtype", "float32", "--majors", "mn", "--tile", "64x32")
+    result = invoke("extension", "gemm", "-o", tmp_path / "out", *options)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == "1 of 1: tiny_gemm_bfloat16_mn_64x32_cluster1x1\n"
+    assert "d: float32 (m, n % 4):(ldd % 4, 1)" in (tmp_path / "out/README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("c", "nothing.toml"), "there is no file nothing.toml"),
+        (("c", "nothing.toml", "--dtype", "float16"), "--tile are for gemm; nothing.toml says these itself"),
+        (("extension", "gemm", "--tile", "128"), "--tile must be such as 128x256, got '128'"),
+        (("extension", "gemm", "--tile", "1x2"), "tiles must be of"),
+        (("extension", "gemm", "--majors", "xy"), "majors must be kk, kn, mk or mn, got 'xy'"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused(arguments, message, tmp_path):
+    result = invoke(*arguments, "-o", tmp_path / "out")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+    assert not (tmp_path / "out").exists()
