@@ -23,6 +23,8 @@ _RESERVED = frozenset(
     "template this throw true try typedef typeid typename union unsigned using virtual void volatile while "
     "inputs names numbers results stream sm_count tensors".split()
 )
+_TAKEN = frozenset(("error", "dtype", "tensor", "make_tensor", "torch", "Path"))
+"""Names that operations can't have beside: what an exported package or header defines or imports."""
 _MAX_TENSORS = 32
 
 
@@ -168,6 +170,9 @@ class Op:
 
     def __post_init__(self) -> None:
         _check_identifier("an operation's name", self.name)
+        if self.name in _TAKEN:
+            raise SpecError(f"an operation's name must not be one of {', '.join(sorted(_TAKEN))}, got {self.name!r}")
+        _check_line(f"doc of {self.name}", self.doc)
         if not self.variants:
             raise SpecError(f"{self.name} must have at least one variant")
         first = self.variants[0]
@@ -319,6 +324,8 @@ class Extension:
 
     def __post_init__(self) -> None:
         _check_identifier("an extension's name", self.name)
+        _check_line("description", self.description)
+        _check_line("version", self.version)
         names = [op.name for op in self.ops]
         if not names or len(set(names)) != len(names):
             raise SpecError(f"{self.name} must have operations of different names, got {', '.join(names) or 'none'}")
@@ -327,3 +334,9 @@ class Extension:
 def _check_identifier(what: str, name: str) -> None:
     if not _NAME.fullmatch(name) or keyword.iskeyword(name) or name in _RESERVED:
         raise SpecError(f"{what} must be an identifier in Python and C++, and none of ours, got {name!r}")
+
+
+def _check_line(what: str, text: str) -> None:
+    """Refuse what would end a string or a comment in what is written."""
+    if any(part in text for part in ('"', "\\", "\n", "*/")):
+        raise SpecError(f"{what} must be one line without double quotes, backslashes and */, got {text!r}")

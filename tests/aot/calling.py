@@ -65,6 +65,13 @@ def set_driver(**values):
         ctypes.c_int.in_dll(driver, name).value = value
 
 
+def current_device():
+    """Tell which device is current in this thread."""
+    device = ctypes.c_int()
+    driver.cuCtxGetDevice(ctypes.byref(device))
+    return device.value
+
+
 def last():
     """Give the last launch: grid, block, cluster, shared memory, stream, device."""
     launch = Launch.in_dll(driver, "last")

@@ -121,7 +121,10 @@ print(C.count("launches"))
 def test_kernels_are_loaded_once_for_each_device_by_any_number_of_threads(libraries):
     code = f"""
 import threading
+C.set_driver(slow_to_load=1)
+start = threading.Barrier(24)
 def work(device):
+    start.wait()
     for _ in range(50):
         tensors = [C.tensor(shape, device=device) for shape in ((512, 64), (256, 64), (512, 256))]
         assert C.call("example_ops.gemm", *tensors) == "", C.call("example_ops.gemm", *tensors)
@@ -138,9 +141,9 @@ def test_the_device_of_the_tensors_is_made_current_and_the_other_again(libraries
 tensors = lambda device: [C.tensor(shape, device=device) for shape in ((512, 64), (256, 64), (512, 256))]
 for current, device in ((0, 0), (0, 1), (1, 0), (-1, 0)):
     C.driver.make_current(current)
-    print(C.call("example_ops.gemm", *tensors(device)), C.last()[5], C.count("contexts_pushed"))
+    print(C.call("example_ops.gemm", *tensors(device)), C.last()[5], C.count("contexts_pushed"), C.current_device())
 """
-    assert printed(code, libraries) == [" 0 0", " 1 1", " 0 2", " 0 3"]
+    assert printed(code, libraries) == [" 0 0 0", " 1 1 0", " 0 2 1", " 0 3 -1"]
 
 
 def test_a_device_that_is_no_hopper_is_refused_by_name(libraries):
