@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import platform
 import re
 import tempfile
 import time
@@ -98,8 +99,13 @@ def compile_program(
     Raises
     ------
     CompilationError
-        If the result can't be called in the packed convention.
+        If the result can't be called in the packed convention, or this machine is not x86-64.
     """
+    if platform.machine() not in ("x86_64", "AMD64"):
+        raise CompilationError(
+            f"host code is compiled for x86-64 only, and this machine is {platform.machine()}; "
+            "call the @cute.jit function itself, as the DSL compiles it"
+        )
     cute = require("cutlass.cute", "compile")
     if importlib.util.find_spec("tvm_ffi") is None:
         raise ImportError("compiling needs the package apache-tvm-ffi: pip install 'cutepy[dsl]'", name="tvm_ffi")

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import cutepy
+from cutepy.dsl.program import CompilationError
 from cutepy.host.arguments import ArgumentError
 from cutepy.host.compilation import WrongEntryError, open_entry
 from cutepy.host.function import WrongDeviceError
@@ -283,3 +284,9 @@ def test_a_gpu_of_another_architecture_is_refused(add, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "an A100")
     with pytest.raises(WrongDeviceError, match=r"compiled for sm_90a.*device 0 \(an A100\) has 8.0"):
         add.prepare(0)
+
+
+def test_other_machines_are_refused(monkeypatch):
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    with pytest.raises(CompilationError, match="x86-64 only, and this machine is aarch64"):
+        cutepy.compile(kernels.add, VECTOR, VECTOR, VECTOR, 1.0, cache=False)
