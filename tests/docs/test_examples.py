@@ -39,6 +39,12 @@ def run(page: str, name: str) -> tuple[doctest.TestResults, str]:
     return results, "".join(report)
 
 
+@pytest.fixture(autouse=True)
+def cache(monkeypatch, tmp_path):
+    """What a page compiles is not left in the user's cache."""
+    monkeypatch.setenv("CUTEPY_CACHE_DIR", str(tmp_path))
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_examples_print_what_the_page_says(path):
     results, report = run(path.read_text(), path.name)

@@ -234,7 +234,7 @@ def test_ctrl_c_ends_the_processes(script, monkeypatch, tmp_path):
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
-    timer = threading.Timer(20, process.kill)
+    timer = threading.Timer(20, os.killpg, (process.pid, signal.SIGKILL))  # workers too, which hold the pipes
     timer.start()
     _, error = process.communicate()
     timer.cancel()
