@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from types import FrameType
 from typing import Any
 
@@ -25,7 +26,7 @@ def with_callers(original: Callable[[Any], Any], info: Any) -> Any:  # noqa: ANN
     frames = _frames(sys._getframe(1))
     callers = [
         ir.Location.file(outer.f_code.co_filename, outer.f_lineno, 0)
-        for inner, outer in zip(frames, frames[1:], strict=False)
+        for inner, outer in pairwise(frames)
         if not _is_part_of(inner, outer)
     ]
     return ir.Location.callsite(location, callers) if callers else location

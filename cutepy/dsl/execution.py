@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cutepy.dsl.host_calls import Backend as Backend, HostCalls, LaunchRequest as LaunchRequest
 from cutepy.dsl.callers import with_callers
+from cutepy.dsl.host_calls import Backend as Backend, HostCalls, LaunchRequest as LaunchRequest
 from cutepy.dsl.version import require
 
 _ARCHITECTURE = "sm_90a"
