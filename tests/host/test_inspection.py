@@ -211,5 +211,3 @@ def test_occupancy_is_what_cuda_says(threads, cluster, stages):
     assert kernel.occupancy.ctas_per_sm == ctas
     processors = torch.cuda.get_device_properties(0).multi_processor_count
     assert 0 < kernel.max_active_clusters <= processors * ctas // cluster
-    if cluster == 1:
-        assert kernel.max_active_clusters == processors * ctas
