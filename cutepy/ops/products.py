@@ -9,6 +9,7 @@ import torch
 from cutepy.kernels.gemm.config import ACTIVATIONS, Activation
 from cutepy.kernels.gemm.operands import OPERAND_DTYPES, OUTPUT_DTYPES, dtype_name, may_overlap
 from cutepy.kernels.gemm.reference import ACTIVATION_FUNCTIONS, gemm_reference
+from cutepy.ops.eager import has_memory
 from cutepy.ops.multiply import Launch, as_matrix, find_launch, multiply_into
 from cutepy.ops.registration import register
 
@@ -213,10 +214,9 @@ def _vmap_gemm(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> t
     """Join the examples of a into one product where only a has any; else multiply one by one."""
     a, b, *rest = arguments
     if in_dims[0] is not None and all(d is None for d in in_dims[1:]) and b.dim() == 2:
-        result: torch.Tensor = _gemm.op(a.movedim(in_dims[0], 0), b, *rest)
-        return result, 0
+        return _gemm(a.movedim(in_dims[0], 0), b, *rest), 0
     one_by_one = [
-        _gemm.op(*(t if d is None else t.select(d, n) for t, d in zip(arguments, in_dims, strict=True)))
+        _gemm(*(t if d is None else t.select(d, n) for t, d in zip(arguments, in_dims, strict=True)))
         for n in range(info.batch_size)
     ]
     return torch.stack(one_by_one), 0
@@ -311,10 +311,10 @@ def _gemm_out_checked(
 
 def _may_overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
     """Tell whether two tensors could share memory: exact for blocks of one matrix, else by address range."""
+    if x.numel() == 0 or y.numel() == 0 or not (has_memory(x) and has_memory(y)):
+        return False
     if x.dim() == y.dim() == 2:
         return may_overlap(x, y)
-    if x.numel() == 0 or y.numel() == 0 or type(x) is not torch.Tensor or not (x.is_cuda or x.is_cpu):
-        return False
     (x_start, x_end), (y_start, y_end) = _byte_range(x), _byte_range(y)
     return x_start < y_end and y_start < x_end
 

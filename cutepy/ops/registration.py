@@ -92,8 +92,11 @@ def register(
         if operation.mutated:
             _register_mutation(operation)
         else:
+            rule = vmap or _one_by_one(operation)
             _register_derivative(operation, setup_context, backward)
-            torch.library.register_vmap(name, vmap or _one_by_one(operation), lib=operation.library)
+            torch.library.register_vmap(name, rule, lib=operation.library)
+            if backward:
+                operation.differentiated = _differentiated(operation, setup_context, backward, rule)
         if autocast:
             _register_autocast(operation)
         return operation
@@ -116,6 +119,8 @@ class Operation(Generic[P, R]):
         Positions of the arguments that it writes to.
     library : torch.library.Library
         Holds the registration.
+    differentiated : type or None
+        The torch.autograd.Function that stands for it under transforms of torch.func, which torch.library's can't.
     """
 
     def __init__(self, schema: str, kernel: Callable[P, R], reference: Callable[..., Any]) -> None:
@@ -128,6 +133,7 @@ class Operation(Generic[P, R]):
         self.reference = reference
         arguments = self.op._schema.arguments
         self.mutated = tuple(n for n, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write)
+        self.differentiated: Any = None
         self._backends = execution.backends()
         self.__name__ = self.__qualname__ = name
         self.__doc__ = kernel.__doc__
@@ -139,14 +145,26 @@ class Operation(Generic[P, R]):
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> R:
         """Compute, by way of torch's dispatcher only if something else would see the call there."""
-        if torch.compiler.is_compiling() or named or not (device := unobserved(arguments)):
-            if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:
-                self._refuse_tangents((*arguments, *named.values()))
+        if torch.compiler.is_compiling():
             return self.op(*arguments, **named)  # type: ignore[no-any-return]
+        if named or not (device := unobserved(arguments)):
+            return self._dispatch(arguments, named)  # type: ignore[no-any-return]
         for n in self.mutated:
             torch.autograd.graph.increment_version(arguments[n])  # type: ignore[arg-type]
         implementation: Any = self.kernel if device == "cuda" else self._on_cpu
         return implementation(*arguments)  # type: ignore[no-any-return]
+
+    def _dispatch(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:  # noqa: ANN401
+        if forward_ad._current_level >= 0:
+            self._refuse_tangents((*arguments, *named.values()))
+        if self.differentiated is not None and _is_transformed():
+            return self.differentiated.apply(*self._positional(arguments, named))
+        return self.op(*arguments, **named)
+
+    def _positional(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
+        """List all arguments in the schema's order."""
+        rest = self.op._schema.arguments[len(arguments) :]
+        return [*arguments, *(named[a.name] if a.name in named else a.default_value for a in rest)]
 
     def _refuse_tangents(self, arguments: tuple[Any, ...]) -> None:
         """Refuse what torch's dispatcher would drop without a word."""
@@ -185,6 +203,42 @@ def _register_derivative(
         return result[: len(needed)] if isinstance(result, tuple) else result
 
     torch.library.register_autograd(operation.op, for_all_arguments, setup_context=setup_context, lib=operation.library)
+
+
+def _differentiated(
+    operation: Operation[Any, Any],
+    setup_context: Callable[..., None] | None,
+    backward: Callable[..., Any],
+    vmap: Callable[..., Any],
+) -> type:
+    """Make the same derivative in the form that torch.func transforms."""
+
+    class Differentiated(torch.autograd.Function):
+        @staticmethod
+        def forward(*arguments: Any) -> Any:  # noqa: ANN401
+            return operation.op(*arguments)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401
+            if setup_context:
+                setup_context(ctx, inputs, output)
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:  # noqa: ANN401
+            return backward(ctx, *grads)
+
+        @staticmethod
+        def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:  # noqa: ANN401
+            return vmap(info, in_dims, *arguments)
+
+    return Differentiated
+
+
+def _is_transformed() -> bool:
+    """Tell whether a transform of torch.func is to see a call; within the vmap rule of torch.library it has."""
+    return torch._C._functorch.peek_interpreter_stack() is not None and not (
+        torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.FuncTorchBatched)
+    )
 
 
 def _register_mutation(operation: Operation[Any, Any]) -> None:
@@ -237,7 +291,7 @@ def _one_by_one(operation: Operation[Any, Any]) -> Callable[..., Any]:
 
     def vmap(info: Any, in_dims: Sequence[int | None], *arguments: Any) -> tuple[Any, Any]:  # noqa: ANN401
         results = [
-            operation.op(*(a if d is None else a.select(d, n) for a, d in zip(arguments, in_dims, strict=True)))
+            operation(*(a if d is None else a.select(d, n) for a, d in zip(arguments, in_dims, strict=True)))
             for n in range(info.batch_size)
         ]
         if isinstance(results[0], torch.Tensor):

@@ -295,3 +295,37 @@ def test_the_grid_has_a_cta_for_each_sm_or_for_each_tile(name, extents, sm_count
         arguments = [MatrixArgument(4096, *shape, 8192) for shape in ((m, 512), (n, 512), (m, n))]
         code(*arguments[:2], ABSENT, arguments[2], Int32Argument(sm_count), StreamArgument(0))
     assert launched == [(grid, (chosen.cluster_m, chosen.cluster_n, 1), (chosen.threads, 1, 1), chosen.smem_bytes)]
+
+
+EPILOGUES = {
+    "bias": {"bias_dtype": "float16"},
+    "bias and gelu": {"bias_dtype": "float32", "activation": "gelu"},
+    "silu": {"activation": "silu"},
+}
+
+
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_a_bias_is_asked_for_before_the_mmas_and_nothing_spills(name):
+    from cutepy.dsl.cubin import read_resources
+    from cutepy.kernels.gemm.op import FAMILY, examples
+
+    plain = CONFIGS["half"]
+    signature = dataclasses.replace(plain.signature, **EPILOGUES[name])
+    chosen = dataclasses.replace(plain, signature=signature)
+    function = FAMILY.function(chosen, examples(signature))
+    (resources,) = read_resources(function.cubin)
+    assert resources.name.startswith(chosen.name)
+    assert resources.frame_bytes == 0
+    assert resources.registers * chosen.threads <= 64 * 1024
+    loads = [place for place, line in enumerate(function.ptx.splitlines()) if "ld.global" in line]
+    # Two values of each eight columns, for each subtile of the tile; those of the first before the first MMA.
+    columns = chosen.epi_n // 4 if signature.bias_dtype else 0
+    assert len(loads) == columns * chosen.subtiles
+    first = next(place for place, line in enumerate(function.ptx.splitlines()) if "wgmma.mma_async" in line)
+    assert sum(place < first for place in loads) == columns
+
+
+def test_compile_gemm_leaves_a_bias_to_the_family():
+    signature = dataclasses.replace(CONFIGS["half"].signature, bias_dtype="float16")
+    with pytest.raises(ValueError, match=r"compile_gemm compiles kernels without a bias; use FAMILY\.function"):
+        compile_gemm(dataclasses.replace(CONFIGS["half"], signature=signature))

@@ -311,7 +311,38 @@ def test_modes_and_subclasses_see_the_operation():
     with FakeTensorMode():
         fake = gemm(torch.empty(4, 16, dtype=F16), torch.empty(8, 16, dtype=F16), out_dtype=F32)
         assert (fake.shape, fake.dtype) == ((4, 8), F32)
+        fake_out = torch.empty(4, 8, dtype=F16)
+        assert gemm(torch.empty(4, 16, dtype=F16), torch.empty(8, 16, dtype=F16), out=fake_out) is fake_out
     assert gemm(A.to("meta"), B.to("meta")).shape == (4, 8)
     with torch.profiler.profile() as profile:
         gemm(A, B)
     assert "cutepy::gemm" in {event.key for event in profile.key_averages()}
+
+
+def test_the_result_counts_as_a_change_of_out():
+    a, weight = normal(16, 16).requires_grad_(), normal(16, 16).requires_grad_() * 1
+    result = gemm(a, weight)
+    with torch.no_grad():
+        gemm(normal(16, 16), normal(16, 16), out=weight.detach())
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.sum().backward()
+
+
+def test_checkpointing_and_function_transforms():
+    from torch.utils.checkpoint import checkpoint
+
+    a, b = normal(4, 16).requires_grad_(), normal(8, 16).requires_grad_()
+    expected = torch.autograd.grad(gemm(a, b, activation="relu").sum(), (a, b))
+    found = torch.autograd.grad(checkpoint(gemm, a, b, activation="relu", use_reentrant=False).sum(), (a, b))
+    assert all(torch.equal(x, y) for x, y in zip(found, expected, strict=True))
+
+    def total(a, b):
+        return gemm(a, b, activation="relu").sum()
+
+    a, b = a.detach(), b.detach()
+    found = torch.func.grad(total, argnums=(0, 1))(a, b)
+    assert all(torch.equal(x, y) for x, y in zip(found, expected, strict=True))
+    per_row = torch.vmap(torch.func.grad(total, argnums=1), in_dims=(0, None))(a, b)
+    assert torch.allclose(per_row.sum(0), expected[1], rtol=2**-8, atol=2**-8)
+    through = torch.func.grad(lambda b: torch.vmap(lambda row: gemm(row, b, activation="relu"))(a).sum())(b)
+    assert torch.equal(through, expected[1])
