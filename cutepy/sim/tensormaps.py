@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 SIZE_BYTES = 128
 _USED_WORDS = 8
 # Fields that tensormap.replace can set beside extents and strides: (bit, width).
-_RANK, _TYPE, _INTERLEAVE, _SWIZZLE, _FILL = (68, 3), (71, 4), (75, 2), (77, 2), (80, 1)
+_RANK, _TYPE, _INTERLEAVE, _SWIZZLE, _FILL = (68, 3), (71, 4), (75, 2), (77, 2), (79, 1)
+_ROUNDS_TO_TF32 = (80, 1)
+_TF32 = {11: 7, 12: 8}  # written as f32 and f32.ftz, as ptxas does
 
 
 @lru_cache(maxsize=4096)
@@ -122,7 +124,9 @@ def _set_field(data: Array, field: str, ordinal: int, value: int, i: Instruction
     elif field == "rank":
         _set_bits(data, *_RANK, value)
     elif field == "elemtype":
-        _set_bits(data, *_TYPE, value)
+        _set_bits(data, *_TYPE, _TF32.get(value, value))
+        if value in _TF32:
+            _set_bits(data, *_ROUNDS_TO_TF32, 1)
     elif field == "interleave_layout":
         _set_bits(data, *_INTERLEAVE, value)
     elif field == "swizzle_mode":

@@ -4,7 +4,7 @@ References
 ----------
 CUDA driver API, "Tensor Map Object Management": cuTensorMapEncodeTiled. PTX ISA, "Tensor Copies" and
 "tensormap.replace". CuTe ``arch/copy_sm90_desc.hpp``. The positions of the fields were read off the code that the
-CuTe DSL's compiler emits to fill a descriptor.
+CuTe DSL's compiler emits to fill a descriptor, and off what ptxas makes of tensormap.replace.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TMA_DTYPES: dict[str, tuple[int, int]] = {
     "f16": (6, 16), "f32": (7, 32), "f32.ftz": (8, 32), "f64": (9, 64), "bf16": (10, 16), "tf32": (11, 32),
     "tf32.ftz": (12, 32),
 }  # fmt: skip
-"""Element types as (code in the descriptor, bits)."""
+"""Element types as (PTX's code, bits); in the descriptor tf32 is f32 with a bit of its own."""
 
 DTYPE_ALIASES = {"e4m3": "u8", "e5m2": "u8", "s8": "u8"}
 """Types that TMA moves as others: it knows no 8-bit floats, and bytes have no sign."""
@@ -44,6 +44,8 @@ _FILLS: tuple[OobFill, ...] = ("zero", "nan")
 _FLOATS = ("f16", "f32", "f32.ftz", "f64", "bf16", "tf32", "tf32.ftz")
 _WORD = (1 << 64) - 1
 _TILED = 1 << 1
+_ROUNDS_TO_TF32 = 1 << 16
+_TF32 = {"tf32": "f32", "tf32.ftz": "f32.ftz"}
 _LARGE = 1 << 21
 _LARGE_BYTES = 128 * 1024
 """What the compiler sets in the second word beside the fields: a bit for tiled copies, and one for tensors that reach
@@ -163,10 +165,11 @@ class TensorMap:
             _TILED
             | (_LARGE if self.global_bytes >= _LARGE_BYTES else 0)
             | (self.rank - 1) << 4
-            | TMA_DTYPES[self.dtype][0] << 7
+            | TMA_DTYPES[_TF32.get(self.dtype, self.dtype)][0] << 7
             | _INTERLEAVES.index(self.interleave) << 11
             | TMA_SWIZZLE[self.swizzle] << 13
-            | _FILLS.index(self.oob_fill) << 16
+            | _FILLS.index(self.oob_fill) << 15
+            | (_ROUNDS_TO_TF32 if self.dtype in _TF32 else 0)
             | _PROMOTIONS.index(self.l2_promotion) << 17
         )
         halves = [kind, *(stride & 0xFFFFFFFF for stride in strides)]
@@ -194,7 +197,8 @@ class TensorMap:
         halves = [half for word in rest[:6] for half in (word & 0xFFFFFFFF, word >> 32)]
         kind, strides, high, dims, steps = halves[0], halves[1:5], halves[5], halves[6:11], halves[11]
         rank = (kind >> 4 & 7) + 1
-        codes = {code: name for name, (code, _) in TMA_DTYPES.items()}
+        rounds = bool(kind & _ROUNDS_TO_TF32)
+        codes = {TMA_DTYPES[_TF32.get(name, name)][0]: name for name in TMA_DTYPES if (name in _TF32) == rounds}
         code = kind >> 7 & 15
         box = rest[5] >> 56 | rest[6] << 8
         if rank > MAX_RANK or code not in codes or kind >> 11 & 3 == 3:
@@ -209,7 +213,7 @@ class TensorMap:
             swizzle=SWIZZLE_MODES[kind >> 13 & 3],
             interleave=_INTERLEAVES[kind >> 11 & 3],
             l2_promotion=_PROMOTIONS[kind >> 17 & 3],
-            oob_fill=_FILLS[kind >> 16 & 1],
+            oob_fill=_FILLS[kind >> 15 & 1],
         )
         _, kind_word, *others = tensor_map.encode()
         if (kind_word ^ rest[0]) & ~(_TILED | _LARGE) or others != rest[1:]:
