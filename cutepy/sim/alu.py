@@ -38,8 +38,9 @@ def div(a: Array, b: Array) -> Array:
 
 
 def rem(a: Array, b: Array) -> Array:
-    """Return what `div` leaves; the dividend itself where the divisor is zero."""
-    return np.where(b == 0, a, a - div(a, b) * b).astype(a.dtype)
+    """Return what `div` leaves; by zero gives all ones, as the hardware does."""
+    result: Array = np.where(b == 0, ~a.dtype.type(0), a - div(a, b) * b).astype(a.dtype)
+    return result
 
 
 def mul_hi(a: Array, b: Array) -> Array:

@@ -68,10 +68,13 @@ def combine(operation: str, name: str, old: Array, *values: Array, flush: bool =
     kind = ("f" if name[0] == "f" else "i" if name[0] == "s" else "u") + str(bits.itemsize)
     operands = [np.ascontiguousarray(x).view(kind) for x in (old, *values)]
     if kind[0] == "f" and operation in _FLOAT:
+        flush = flush and kind == "f4"
         if flush:
             operands = [floats.flush(x) for x in operands]
         result = _FLOAT[operation](*operands)
         result = floats.flush(result) if flush else result
+        if operation == "add":
+            result = floats.canonical(result) if kind == "f4" else floats.last_nan(result, *operands)
     else:
         result = _INTEGER[operation](*operands)
     return np.ascontiguousarray(result).view(bits)

@@ -6,8 +6,9 @@ any type of at most 51 bits, does not spoil. float64 itself is rounded in other 
 fractions.
 
 Approximate instructions are computed in float64 and rounded once, so their last bits can differ from the hardware's,
-within the error that the PTX ISA states. NaN results are canonical where PTX says so and the bits can be seen (min,
-max, conversions); elsewhere a NaN keeps the payload that numpy gives it.
+within the error that the PTX ISA states. What the ISA leaves open is as measured on an H200: NaN results of float32 and
+16-bit types are canonical, those of float64 are the last operand that is a NaN, and a result counts as subnormal (ftz)
+if it is before rounding.
 
 References
 ----------
@@ -27,6 +28,8 @@ Array = NDArray[Any]
 
 _TINY = {np.dtype(np.float32): 2.0**-126, np.dtype(np.float16): 2.0**-14, np.dtype(np.float64): 2.0**-1022}
 _CANONICAL_NAN = np.array([0x7FFFFFFF], np.uint32).view(np.float32)[0]
+_LARGE_DIVISOR = np.float32(2.0**126)
+_TURNS = float(np.float32(1 / (2 * np.pi)))
 _SPLITTER = float(2**27 + 1)
 _SAFE_EXPONENT = 400
 
@@ -264,7 +267,39 @@ def _fma_64(a: Array, b: Array, c: Array) -> Array:
     return kept_high
 
 
-# Modifiers.
+# NaNs, and modifiers.
+
+
+def canonical(a: Array) -> Array:
+    """Replace the NaNs of float32 by the one that arithmetic returns (measured on an H200: negations too)."""
+    largest = a.max()  # a NaN if there is one
+    return a if largest == largest else np.where(np.isnan(a), _CANONICAL_NAN, a)
+
+
+def last_nan(result: Array, *operands: Array) -> Array:
+    """Let a float64 result be the last operand that is a NaN, quiet (measured on an H200)."""
+    largest = result.max()
+    if largest == largest:
+        return result
+    for operand in operands:
+        quiet = (np.ascontiguousarray(operand).view(np.uint64) | np.uint64(1 << 51)).view(np.float64)
+        result = np.where(np.isnan(operand), quiet, result)
+    return result
+
+
+def flush_tiny(result: Array, operation: str, *operands: Array) -> Array:
+    """Flush a float32 product or sum of one that was subnormal before it was rounded (measured on an H200)."""
+    tiny = np.float32(_TINY[result.dtype])
+    border = np.abs(result) == tiny
+    if border.any():
+        exact = _ODD[operation](*(_wide(x) for x in operands))
+        result = np.where(border & (np.abs(exact) < tiny), np.copysign(np.float32(0), result), result)
+    return flush(result)
+
+
+def flush_half(a: Array) -> Array:
+    """Flush what would become a subnormal float16, before it is rounded."""
+    return np.where(np.abs(a) < _TINY[np.dtype(np.float16)], np.copysign(a.dtype.type(0), a), a)
 
 
 def flush(a: Array) -> Array:
@@ -286,12 +321,12 @@ def relu(a: Array) -> Array:
 
 
 def maximum(a: Array, b: Array) -> Array:
-    """Return the larger; a NaN loses, two are canonical, and +0 exceeds -0."""
+    """Return the larger; a NaN loses to a number, and +0 exceeds -0."""
     return _settled(np.fmax(a, b), a, b, True)
 
 
 def minimum(a: Array, b: Array) -> Array:
-    """Return the smaller; a NaN loses, two are canonical, and -0 is below +0."""
+    """Return the smaller; a NaN loses to a number, and -0 is below +0."""
     return _settled(np.fmin(a, b), a, b, False)
 
 
@@ -309,27 +344,36 @@ def _settled(found: Array, a: Array, b: Array, larger: bool) -> Array:
     """Settle which of two zeros it is, and make NaNs canonical."""
     if not found.all():
         found = np.where((a == 0) & (b == 0), np.where(np.signbit(a) == larger, b, a), found)
+    if found.dtype == np.float64:
+        both = np.isnan(found)
+        return np.where(both, last_nan(found, a, b), found) if both.any() else found
     nan = np.isnan(found)
     return np.where(nan, found.dtype.type(_CANONICAL_NAN), found) if nan.any() else found
 
 
 def xor_sign(result: Array, a: Array, b: Array) -> Array:
-    """Give a result the exclusive or of two signs (.xorsign)."""
-    negative = np.signbit(a) != np.signbit(b)
+    """Give a number the exclusive or of two signs (.xorsign)."""
+    negative = (np.signbit(a) != np.signbit(b)) & ~np.isnan(result)
     return np.where(negative, -np.abs(result), np.abs(result))
 
 
 # Approximations.
 
 
-def div_approx(a: Array, b: Array) -> Array:
-    """Divide; a divisor above 2**126 gives 0, or NaN of an infinity (div.approx)."""
-    large = (np.abs(b) > np.float32(2.0**126)) & np.isfinite(b)
-    quotient = a / b
-    if not large.any():
-        return quotient
-    lost = np.where(np.isinf(a) | np.isnan(a), _CANONICAL_NAN, np.copysign(np.float32(0), quotient))
-    return np.where(large, lost, quotient)
+def div_approx(a: Array, b: Array, full: bool, flushes: bool) -> Array:
+    """Multiply by a reciprocal, as div.approx and div.full do, scaled where it would be lost.
+
+    The steps are those of ptxas' code for sm_90. Without scaling, a divisor above 2**126 has a reciprocal of 0.
+    """
+    scale = np.ones_like(b)
+    if full:
+        scale = np.where(np.abs(b) > _LARGE_DIVISOR, np.float32(0.25), scale)
+    if flushes:
+        factors = flush(rcp(flush(b * scale))), flush(a * scale)
+        return flush_tiny(factors[0] * factors[1], "mul", *factors)
+    scale = np.where(np.abs(b) < np.float32(_TINY[b.dtype]), np.float32(2.0**24), scale)
+    quotient: Array = flush(rcp(b * scale)) * (a * scale)
+    return quotient
 
 
 def ex2(a: Array) -> Array:
@@ -353,10 +397,19 @@ def rsqrt(a: Array) -> Array:
 
 
 def high_word(a: Array) -> Array:
-    """Keep the upper 32 bits of float64, and flush subnormals (rcp.approx.ftz.f64, rsqrt.approx.ftz.f64)."""
+    """Keep the upper 32 bits of float64, and flush subnormals (rcp.approx.ftz.f64, rsqrt.approx.ftz.f64).
+
+    The instructions read and write these bits alone; the NaN that they write is as measured on an H200.
+    """
     kept = np.ascontiguousarray(flush(a)).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)
-    result: Array = kept.view(np.float64)
-    return np.where(np.isnan(a), a, result)
+    result: Array = np.where(np.isnan(a), np.uint64(0x7FFFFFFF00000000), kept).view(np.float64)
+    return result
+
+
+def upper_part(a: Array) -> Array:
+    """Return what the upper 32 bits of float64 stand for; subnormals are flushed."""
+    kept: Array = (np.ascontiguousarray(flush(a)).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
+    return kept
 
 
 def tanh(a: Array) -> Array:
@@ -365,13 +418,19 @@ def tanh(a: Array) -> Array:
 
 
 def sine(a: Array) -> Array:
-    """Sine."""
-    return np.sin(_wide(a)).astype(a.dtype)
+    """Sine, of an angle whose number of turns is first rounded towards zero, as ptxas' code for sm_90 does."""
+    return np.sin(_angle(a)).astype(a.dtype)
 
 
 def cosine(a: Array) -> Array:
-    """Cosine."""
-    return np.cos(_wide(a)).astype(a.dtype)
+    """Cosine, likewise."""
+    return np.cos(_angle(a)).astype(a.dtype)
+
+
+def _angle(a: Array) -> Array:
+    turns = _wide(round_to(_wide(a) * _TURNS, np.float32, "rz"))
+    result: Array = 2 * np.pi * np.fmod(turns, 1)
+    return result
 
 
 # Integers.

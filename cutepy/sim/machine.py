@@ -72,6 +72,8 @@ class Machine:
         None completes asynchronous operations as they are issued.
     stops : mapping of int to observers
         Who sees lanes before an instruction; those that the program was translated with.
+    exact_mma : bool
+        Whether wgmma sums as the hardware does, bit for bit.
 
     Attributes
     ----------
@@ -87,6 +89,7 @@ class Machine:
         observers: Sequence[Observer] = (),
         policy: CompletionPolicy | None = None,
         stops: Mapping[int, Sequence[Observer]] = MappingProxyType({}),
+        exact_mma: bool = False,
     ) -> None:
         self.program = program
         self._stops = stops
@@ -114,7 +117,7 @@ class Machine:
         self.warp = Warp(self)
         self.matrix = MatrixAccess(self)
         self.mma = WarpMma(self)
-        self.wgmma = Wgmma(self)
+        self.wgmma = Wgmma(self, exact_mma)
         self.tensormaps = TensorMaps(self)
         self.tma = TensorCopies(self)
         self.bulk = BulkCopies(self)
@@ -437,11 +440,10 @@ def _uniform_registers(launch: Launch) -> dict[str, Array]:
         values[f"nctaid.{axis}"] = launch.grid[n]
         values[f"nclusterid.{axis}"] = launch.grid[n] // cluster[n]
         values[f"cluster_nctaid.{axis}"] = cluster[n]
-    threads = launch.block[0] * launch.block[1] * launch.block[2]
     values |= {
         "cluster_nctarank": cluster[0] * cluster[1] * cluster[2],
         "is_explicit_cluster": int(cluster != (1, 1, 1)),
-        "nwarpid": -(-threads // 32),
+        "nwarpid": 64,  # of the SM, not of the CTA: PTX ISA, "Special Registers: %nwarpid"
         "nsmid": 132,
         "gridid": 0,
         "dynamic_smem_size": launch.dynamic_smem_bytes,

@@ -17,6 +17,8 @@ from cutepy.sim.floats import round_to
 
 Array = NDArray[Any]
 
+_TF32 = np.uint32(0xFFFFE000)
+
 
 @cache
 def _f16_values() -> Array:
@@ -74,7 +76,10 @@ def to_f16(value: Array, rounding: str = "rn") -> Array:
 
 
 def f32_to_tf32(value: Array, rounding: str = "rna") -> Array:
-    """Round to tf32, as uint32: to nearest with ties away from zero ("rna"), to even ("rn") or towards zero ("rz")."""
+    """Round to tf32, as uint32: to nearest with ties away from zero ("rna"), to even ("rn") or towards zero ("rz").
+
+    NaNs are as measured on an H200: cut off by "rna", canonical but for the low bits else.
+    """
     bits = np.ascontiguousarray(value).view(np.uint32)
     if rounding == "rna":
         rounded = bits + np.uint32(0x1000)
@@ -82,8 +87,25 @@ def f32_to_tf32(value: Array, rounding: str = "rna") -> Array:
         rounded = bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))
     else:
         rounded = bits
-    result = np.where(np.isinf(value), bits, rounded & np.uint32(0xFFFFE000))
-    return np.where(np.isnan(value), np.uint32(0x7FFFFFFF), result)
+    result = np.where(np.isinf(value), bits, rounded & _TF32)
+    return np.where(np.isnan(value), (bits if rounding == "rna" else np.uint32(0x7FFFFFFF)) & _TF32, result)
+
+
+def finite_tf32(code: Array) -> Array:
+    """Return the largest finite tf32 in place of infinities (.satfinite); of a NaN, the pattern before it.
+
+    The latter is what ptxas' code for sm_90 makes of NaNs, as measured on an H200.
+    """
+    return np.where((code & np.uint32(0x7FFFFFFF)) >= np.uint32(0x7F800000), code - np.uint32(0x2000), code)
+
+
+def keep_nan(code: Array, value: Array, name: str) -> Array:
+    """Let NaNs of float64 keep their sign and upper bits as f16 or bf16, given as uint16 (measured on an H200)."""
+    bits = np.ascontiguousarray(value).view(np.uint64)
+    quiet, shift = (0x7E00, 42) if name == "f16" else (0x7FC0, 45)
+    kept = (bits >> np.uint64(shift)).astype(np.uint16) & np.uint16(0x7FFF) | np.uint16(quiet)
+    negative = np.where(np.signbit(value), np.uint16(0x8000), np.uint16(0))
+    return np.where(np.isnan(value), kept | negative, code)
 
 
 @cache

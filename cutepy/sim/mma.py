@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.layouts.sm90.wgmma import DTYPE_BITS
+from cutepy.sim import floats
 from cutepy.sim.errors import SimulationError
 from cutepy.sim.lanes import WARP, Array
 from cutepy.sim.ptx.model import Instruction
@@ -94,7 +95,7 @@ class WarpMma:
             total = elements.astype(np.int64) + addend
             result = (np.clip(total, -(2**31), 2**31 - 1) if saturate else total).astype(np.int32)
         else:
-            result = (elements + addend.astype(np.float32)).astype(addend.dtype)
+            result = floats.canonical(elements + addend.astype(np.float32)).astype(addend.dtype)
         words = np.ascontiguousarray(result).view(np.uint32).reshape(g.ctas.count, g.threads.count, -1)
         return [words[..., n] for n in range(words.shape[2])]
 

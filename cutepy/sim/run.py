@@ -45,6 +45,7 @@ class Run:
         *,
         inspect: bool = False,
         processes: int | None = None,
+        exact_mma: bool = False,
     ) -> None:
         if processes is not None and processes < 1:
             raise ValueError(f"processes must be at least 1, or None for one a core, got {processes}")
@@ -54,6 +55,7 @@ class Run:
         self._observers = (*observers, *((self._recorder, self._sites) if inspect else ()))
         self._policy = policy
         self._processes = default_processes() if processes is None else processes
+        self._exact_mma = exact_mma
         self._memory = GlobalMemory()
         self._machine: Machine | None = None
         self._shared: list[SharedMemory] = []
@@ -225,7 +227,7 @@ class Run:
         start = time.perf_counter()
 
         def make_machine() -> Machine:
-            return Machine(program, launch, self._memory, self._observers, self._policy, stopping)
+            return Machine(program, launch, self._memory, self._observers, self._policy, stopping, self._exact_mma)
 
         alone = self._observers or self._policy is not None or not may_run_in_any_order(launch)
         team = Team(make_machine, deal(launch), 1 if alone else self._processes, self._keep)
@@ -273,6 +275,7 @@ def simulate(
     policy: CompletionPolicy | None = None,
     inspect: bool = False,
     processes: int | None = None,
+    exact_mma: bool = False,
 ) -> Iterator[Run]:
     """Run every compiled CuTe DSL function on the CPU while the context is active.
 
@@ -290,6 +293,9 @@ def simulate(
     processes : int, optional
         How many a long launch may be spread over, with the same results; 1: none but this one. Default: one for each
         core, on Linux. Launches that something watches, or whose CTAs may depend on each other's order, use one.
+    exact_mma : bool
+        Sum the products of wgmma in the order and with the rounding of an H200, bit for bit; much slower. Default: in
+        float32, which differs in the last bits, with 8-bit floats in the last half of them.
 
     Yields
     ------
@@ -300,6 +306,6 @@ def simulate(
     SimulationError
         From the call that launched the kernel, if that does what the hardware would not.
     """
-    run = Run(observers, policy, inspect=inspect, processes=processes)
+    run = Run(observers, policy, inspect=inspect, processes=processes, exact_mma=exact_mma)
     with executing_on(run):
         yield run

@@ -55,6 +55,7 @@ class Box:
         self.dims, self.extents, self.every = tensor.dims, tensor.box_elems, tensor.element_strides
         self.rank = len(tensor.dims)
         self.element_bytes = tensor.bits // 8
+        self.unit_elems = max(1, _UNIT // self.element_bytes)
         self.size_bytes = tensor.box_bytes
         self.units = self.size_bytes // _UNIT
         self.strides = (self.element_bytes, *tensor.strides_bytes)
@@ -201,6 +202,14 @@ class TensorCopies:
         maps = np.broadcast_to(tensor, shape).reshape(-1).tolist()
         origins = zip(*(np.broadcast_to(c, shape).reshape(-1).tolist() for c in coordinates), strict=True)
         boxes = [(known[address], at) for address, at in zip(maps, origins, strict=True)]
+        for box, at in boxes:
+            if at[0] % box.unit_elems:
+                raise MemoryAccessError(
+                    f"the innermost coordinate must be a multiple of {box.unit_elems} elements, 16 bytes, got {at[0]} "
+                    f"of {at}; a GPU stops with an illegal instruction",
+                    i,
+                    g.describe(),
+                )
         largest = max(box.size_bytes for box in known.values())
         if int(max(places)) % memory.slot_bytes + largest > memory.used_bytes:
             raise MemoryAccessError(

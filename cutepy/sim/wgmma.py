@@ -5,8 +5,8 @@ gathered side by side, for all CTAs and warpgroups at once. Accumulators stay a 
 their registers. Operand tiles are found with `GmmaDescriptor`, fragments with the thread-value layouts of
 `wgmma_traits`.
 
-Products are summed in float32, in an order that is not the hardware's; f16 accumulators are rounded by each
-instruction.
+Products are summed in float32, in an order that is not the hardware's, or one instruction after the other as the
+hardware does it (`tensor_core`), which takes much longer; f16 accumulators are rounded by each instruction.
 
 References
 ----------
@@ -25,7 +25,7 @@ import numpy as np
 from cutepy.layouts import LayoutError, sm90
 from cutepy.layouts.sm90.gmma import byte_swizzle
 from cutepy.layouts.sm90.wgmma import DTYPE_BITS
-from cutepy.sim import minifloat
+from cutepy.sim import floats, minifloat, tensor_core
 from cutepy.sim.effects import accumulators
 from cutepy.sim.errors import DescriptorError, MemoryAccessError, SimulationError, UnknownInstructionError
 from cutepy.sim.events import AsyncOperation, WgmmaEvent
@@ -167,8 +167,9 @@ def _linear_units(lbo: int, sbo: int, layout_type: int, major: Major, extent: in
 class Wgmma:
     """The MMAs of all groups of lanes."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, exact: bool) -> None:
         self._machine = machine
+        self._exact = exact
         self._shapes: dict[int, Shape] = {}
         self._conflicts: dict[int, tuple[int, ...]] = {}
 
@@ -254,6 +255,8 @@ class Wgmma:
         ctas, groups = matrix.shape[:2]
         flat = matrix.reshape(ctas, groups, -1)[:, :, accumulator_index(shape)]
         values = np.ascontiguousarray(flat.transpose(2, 0, 1, 3)).reshape(-1, ctas, groups * WARPGROUP)
+        if shape.d != "s32":
+            values = floats.canonical(values)
         if shape.d == "f16":
             halves = values.astype(np.float16).view(np.uint16)
             values = halves[::2] | halves[1::2].astype(np.uint32) << np.uint32(16)
@@ -308,7 +311,7 @@ class Wgmma:
                 end = start + 1
                 first = sequence[start]
                 # f16 sums are rounded, and saturating ones clamped, by each instruction.
-                fuses = first.shape.d != "f16" and not first.shape.saturate
+                fuses = first.shape.d != "f16" and not first.shape.saturate and not self._exact
                 while (
                     fuses
                     and end < len(sequence)
@@ -335,6 +338,12 @@ class Wgmma:
         b = self._operand(
             [one.b for one in run], shape.b_major, shape.n, shape, shape.b, rows, ctas, run[0].instruction, g
         )
+        if self._exact and shape.d != "s32":
+            start = np.float32(0) if tile.matrix is None else tile.matrix
+            start = np.broadcast_to(start, (ctas, groups, M, shape.n))
+            start = np.where(run[0].accumulate[..., None, None], start, np.float32(0))
+            tile.matrix = tensor_core.multiply_accumulate(a * np.float32(shape.sign), b, start, shape.a, shape.d)
+            return
         if shape.d == "s32" and shape.k * len(run) * 255 * 255 >= _EXACT_F32:
             a, b = a.astype(np.float64), b.astype(np.float64)
         if b.shape[1] == 1:

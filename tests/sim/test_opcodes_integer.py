@@ -26,7 +26,7 @@ def quotient(a: int, b: int) -> int:
 
 
 def remainder(a: int, b: int) -> int:
-    return a if b == 0 else a - quotient(a, b) * b
+    return -1 if b == 0 else a - quotient(a, b) * b
 
 
 def clamped(value: int, kind: str) -> int:

@@ -111,16 +111,21 @@ LOADS = [
 ]
 
 
+def origin(where, shape, box):
+    """Return coordinates; the innermost one is a multiple of 16 bytes of u16, as it must be."""
+    steps = (8, *[1] * (len(box) - 1))
+    return tuple(
+        {"inside": n, "low": -n, "high": d - e + n}[where] for d, e, n in zip(shape[::-1], box, steps, strict=True)
+    )
+
+
 @pytest.mark.parametrize("rank", SHAPES)
 @pytest.mark.parametrize("where", ["inside", "low", "high", "outside"])
 def test_load(rank, where):
     """A box of every rank; inside, over the lower or the upper edge of the tensor, or wholly outside."""
     shape, box = SHAPES[rank]
     array = aligned(shape, "u2", rank)
-    starts = {"inside": 1, "low": -1, "high": None, "outside": 500}
-    at = tuple(d - e + 1 if starts[where] is None else starts[where] for d, e in zip(shape[::-1], box, strict=True))
-    if where == "outside":
-        at = (0,) * (rank - 1) + (500,)
+    at = (0,) * (rank - 1) + (504,) if where == "outside" else origin(where, shape, box)
     size = int(np.prod(box)) * 2
     out = np.zeros(size // 4, np.uint32)
     for n, load in enumerate(LOADS if where == "inside" else LOADS[:1]):
@@ -205,7 +210,7 @@ def test_store(rank, where, hint):
     array = aligned(shape, "u2", rank)
     expected = array.copy()
     whole = array.base
-    at = tuple({"inside": 1, "low": -1, "high": d - e + 1}[where] for d, e in zip(shape[::-1], box, strict=True))
+    at = origin(where, shape, box)
     words = int(np.prod(box)) // 2
     data = np.random.default_rng(5).integers(0, 2**32, words).astype(np.uint32)
     values = data.view("u2").reshape(box[::-1])
@@ -239,15 +244,16 @@ REDUCTIONS = (
 def test_reduction(operation, kind):
     """A box combined with what is there; elements outside of the tensor are left out."""
     bf16 = kind == "bf16"
-    box, at = (16, 4), (-2, 7)
     storage = "u2" if bf16 else kind
+    unit = 16 // np.dtype(storage).itemsize
+    box, at = (16, 4), (-unit, 7)
     target = aligned((10, 40), storage, 1)
     data = np.random.default_rng(2).integers(-50 if kind in ("i4", "f2", "f4") else 1, 90, box[::-1]).astype(storage)
     if bf16:
         target[...] = (target.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
         data = (data.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
     widen = (lambda x: (x.astype(np.uint32) << 16).view(np.float32)) if bf16 else (lambda x: x)
-    x, y = widen(target.copy()[7:10, :14]), widen(data[:3, 2:])
+    x, y = widen(target.copy()[7:10, : 16 - unit]), widen(data[:3, unit:])
     rules = {
         "add": lambda: x + y,
         "min": lambda: np.minimum(x, y),
@@ -260,7 +266,9 @@ def test_reduction(operation, kind):
     }
     expected = target.copy()
     result = rules[operation]()
-    expected[7:10, :14] = (result.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16) if bf16 else result
+    expected[7:10, : 16 - unit] = (
+        (result.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16) if bf16 else result
+    )
     body = store_body(f"cp.reduce.async.bulk.tensor.2d.global.shared::cta.{operation}.tile.bulk_group", at)
     options = {"dtype": "bf16"} if bf16 else {}
     words = data.nbytes // 4
@@ -324,7 +332,7 @@ def test_multicast(rank, hint):
     """The second CTA of three loads for itself and the third: each of them counts the bytes."""
     shape, box = SHAPES[rank]
     array = aligned(shape, "u4", rank)
-    at = (1,) * rank
+    at = (4, *[1] * (rank - 1))
     size = int(np.prod(box)) * 4
     out = np.zeros(3 * size // 4, np.uint32)
     opcode = f"cp.async.bulk.tensor.{rank}d.{LOADS[0]}.multicast::cluster{hint}"
@@ -412,7 +420,7 @@ def test_tensormap_replace(space):
     before += "ld.param.u64 %rd1, [p0]; ld.param.u64 %rd3, [p2]; mov.u32 %r42, 1; add.u32 %r30, %r10, 4096;"
     before += "".join(f"ld.global.u32 %r43, [%rd1+{n}]; st.shared.u32 [%r30+{n}], %r43;" for n in range(0, 128, 4))
     body = "\n".join(lines) + "\n" + load_body(f"cp.async.bulk.tensor.3d.{LOADS[0]}", at, size)
-    launch(body, work, out, second, before=before, after=dump(len(out)), smem_bytes=8192)
+    launch(body, work, out, second, before=before, after=dump(len(out)), smem_bytes=8192, run=adopted(first))
     np.testing.assert_array_equal(out.view("u4").reshape(box[::-1]), box_of(second, at, box))
 
 
@@ -423,7 +431,7 @@ def test_errors():
     array = aligned((19, 72), "u2")
     other = aligned((19, 72), "u2")
     mapped = tensor_map(array, (16, 8))
-    before = START + set_coordinates((0, 0)) + "mov.u32 %r22, 0;"
+    before = START + set_coordinates((0, 0)) + "mov.u32 %r22, 0; mov.u32 %r24, 4;"
     init = "@%p1 mbarrier.init.shared.b64 [%r10], 1;\nbar.sync 0;\n"
     load = f"cp.async.bulk.tensor.2d.{LOADS[0]}"
     cases = [
@@ -434,6 +442,12 @@ def test_errors():
             mapped,
             DescriptorError,
             "rank 2",
+        ),
+        (
+            f"@%p1 {load} [%r11], [%rd1, {{%r24, %r21}}], [%r10];",
+            mapped,
+            MemoryAccessError,
+            r"innermost coordinate must be a multiple of 8 elements, 16 bytes, got 4 of \(4, 0\)",
         ),
         (f"@%p1 {load} [%r11], [%rd1+8, {{%r20, %r21}}], [%r10];", mapped, DescriptorError, "no tensor map"),
         (f"@%p1 {load} [%r11], [%rd1, {{%r20, %r21}}], [%r10];", bytes(128), DescriptorError, "no tensor map"),

@@ -11,6 +11,7 @@ import pytest
 
 from cutepy.sim import DescriptorError, MemoryAccessError, SimulationError, UnknownInstructionError
 from tests.sim.opcode_runner import launch
+from tests.sim.operands import value_of
 
 BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
 WIDTHS = {"INTER": 16, "SW32": 32, "SW64": 64, "SW128": 128}
@@ -30,11 +31,9 @@ def encode(values, kind):
         return (single.view(np.uint32) >> 16).astype(np.uint16)
     if kind == "tf32":
         return single.view(np.uint32)
-    mantissa, bias = (3, 7) if kind == "e4m3" else (2, 15)
-    bits = single.view(np.uint32)
-    exponent = (bits >> 23 & 0xFF).astype(np.int64) - 127 + bias
-    code = exponent << mantissa | (bits >> (23 - mantissa) & (1 << mantissa) - 1)
-    return np.where(values == 0, 0, code | (bits >> 31) << 7).astype(np.uint8)
+    known = np.array([float(value_of(code, kind)) for code in range(0x7F if kind == "e4m3" else 0x7C)])
+    code = np.searchsorted(known, np.abs(single))
+    return np.where(values == 0, 0, code | (single.view(np.uint32) >> 31) << 7).astype(np.uint8)
 
 
 def numbers(shape, kind, seed):
@@ -120,6 +119,7 @@ def multiply(
     satfinite=False,
     steps=0,
     matrices=None,
+    run=None,
 ):
     """Run D = A * B + start over as many K steps as the layouts hold; returns D and what it should be.
 
@@ -204,6 +204,7 @@ def multiply(
         after=after,
         smem_bytes=len(smem),
         directives=".maxntid 128, 1, 1",
+        run=run,
     )
     found = accumulators
     if d == "f16":

@@ -14,7 +14,7 @@ from cutepy.sim.translate.integer import is_integer
 
 _FLOAT8 = ("e4m3x2", "e5m2x2")
 _INTEGER_ROUNDINGS = ("rni", "rzi", "rmi", "rpi")
-_LARGEST = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "tf32": 3.4011621342146535e38}
+_LARGEST = {"f16": 65504.0, "bf16": 3.3895313892515355e38}
 
 
 @instruction("cvt", accepts="rn rz rm rp rna rni rzi rmi rpi ftz sat satfinite relu")
@@ -130,13 +130,20 @@ def _float_to_float(e: Emitter, i: Instruction, to: str, source: str) -> None:
         value = f"floats.saturate({value})"
     if to == "tf32":
         rounding = "rna" if "rna" in i.parts else rounding_of(i)
-        e.write(i.operands[0], f"minifloat.f32_to_tf32({_limited(e, i, value, to)}, {rounding!r})", "u4")
+        value = f"floats.relu({value})" if "relu" in i.parts else value
+        text = f"minifloat.f32_to_tf32({value}, {rounding!r})"
+        e.write(i.operands[0], f"minifloat.finite_tf32({text})" if "satfinite" in i.parts else text, "u4")
     elif to in ("f16", "bf16"):
-        e.write(i.operands[0], _halved(e, i, value, to), "u2")
+        value = e.temporary(value)
+        code = _halved(e, i, value, to)
+        e.write(i.operands[0], f"minifloat.keep_nan({code}, {value}, {to!r})" if source == "f64" else code, "u2")
     elif to in ("f32", "f64"):
         rounding = rounding_of(i)
         if rounding == "rn" or to == "f64" or source != "f64":
             text = f"({value}).astype({kind_of(to)})"
+            # Measured on an H200: only bf16, f64 and plain copies keep a NaN's bits.
+            arithmetic = source == "f16" or (source == "f32" and (integral or "ftz" in i.parts))
+            text = f"floats.canonical({text})" if to == "f32" and arithmetic else text
         else:
             text = f"floats.round_to({value}, {kind_of(to)}, {rounding!r})"
         e.write(i.operands[0], f"floats.flush({text})" if "ftz" in i.parts and to == "f32" else text, kind_of(to))

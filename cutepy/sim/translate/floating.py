@@ -60,14 +60,14 @@ def _compute(e: Emitter, i: Instruction, values: list[str], kind: str) -> str:
     flush = "ftz" in modifiers and kind == "f32"
     rounding = rounding_of(i)
     if flush:
-        values = [f"floats.flush({v})" for v in values]
+        values = [e.temporary(f"floats.flush({v})") for v in values]
     if operation in ("min", "max"):
         text = _extreme(e, operation, modifiers, values)
     elif operation in ("fma", "mad"):
         name = "floats.fma(" if rounding == "rn" else f"floats.directed('fma', {rounding!r}, "
         text = f"{name}{', '.join(values)})"
-    elif operation == "div" and "approx" in modifiers:
-        text = f"floats.div_approx({values[0]}, {values[1]})"
+    elif operation == "div" and modifiers & {"approx", "full"}:
+        text = f"floats.div_approx({values[0]}, {values[1]}, {'full' in modifiers}, {flush})"
     elif operation in _INFIX and rounding != "rn":
         text = f"floats.directed({operation!r}, {rounding!r}, {values[0]}, {values[1]})"
     elif operation in _INFIX:
@@ -80,8 +80,14 @@ def _compute(e: Emitter, i: Instruction, values: list[str], kind: str) -> str:
         raise e.unknown()
     if "sat" in modifiers:
         text = f"floats.saturate({text})"
-    if "relu" in modifiers:
-        text = f"floats.relu({text})"
+    elif operation not in ("min", "max"):
+        if kind == "f32":
+            text = f"floats.canonical({text})"
+        elif operation in ("add", "sub", "mul", "mad", "fma"):
+            text = f"floats.last_nan({text}, {', '.join(values)})"
+    if flush and operation in ("mul", "fma", "mad"):
+        name = "mul" if operation == "mul" else "fma"
+        return f"floats.flush_tiny({text}, {name!r}, {', '.join(values)})"
     return f"floats.flush({text})" if flush else text
 
 
@@ -114,10 +120,9 @@ def widen_halves(e: Emitter, operand: Operand, kind: str, flush: bool = False) -
     return [f"floats.flush({h}.view(f2)).astype(f4)" if flush else f"{h}.view(f2).astype(f4)" for h in halves]
 
 
-def narrow(expression: str, name: str, rounding: str = "rn", flush: bool = False) -> str:
+def narrow(expression: str, name: str, rounding: str = "rn") -> str:
     """Return the bits of a float rounded to f16 or bf16."""
-    text = f"minifloat.to_{name}({expression}{'' if rounding == 'rn' else f', {rounding!r}'})"
-    return f"floats.flush({text}.view(f2)).view(u2)" if flush else text
+    return f"minifloat.to_{name}({expression}{'' if rounding == 'rn' else f', {rounding!r}'})"
 
 
 def pack(low: str, high: str) -> str:
@@ -150,14 +155,16 @@ def _half(e: Emitter, i: Instruction, kind: str) -> None:
             text = f"floats.saturate({text})"
         if "relu" in modifiers:
             text = f"floats.relu({text})"
-        results.append(narrow(text, name, flush=flush))
+        results.append(narrow(f"floats.flush_half({text})" if flush else text, name))
     write_halves(e, i.operands[0], results)
 
 
 def _half_sign(e: Emitter, i: Instruction, kind: str) -> None:
-    """Negate or take the absolute value: a matter of one bit."""
+    """Negate or take the absolute value: a matter of one bit, except for NaNs."""
     change = "^ 0x8000" if i.parts[0] == "neg" else "& 0x7FFF"
-    results = [f"({bits}) {change}" for bits in half_bits(e, i.operands[1], kind)]
+    halves = [e.temporary(bits) for bits in half_bits(e, i.operands[1], kind)]
+    infinity = "0x7F80" if kind.startswith("b") else "0x7C00"
+    results = [f"where(({bits} & 0x7FFF) > {infinity}, 0x7FFF, {bits} {change})" for bits in halves]
     if "ftz" in i.parts:
         results = [f"floats.flush(({bits}).view(f2)).view(u2)" for bits in results]
     write_halves(e, i.operands[0], results)
@@ -169,11 +176,13 @@ def _root(e: Emitter, i: Instruction) -> None:
     value = e.read(i.operands[1], kind_of(kind))
     flush = "ftz" in i.parts
     if flush:
-        value = f"floats.flush({value})"
+        value = f"floats.{'flush' if kind == 'f32' else 'upper_part'}({value})"
     if rounding_of(i) != "rn":
         text = f"floats.directed({operation!r}, {rounding_of(i)!r}, {value})"
     else:
         text = f"sqrt({value})" if operation == "sqrt" else f"floats.rcp({value})"
+    if kind == "f32":
+        text = f"floats.canonical({text})"
     if flush:
         text = f"floats.{'flush' if kind == 'f32' else 'high_word'}({text})"
     e.write(i.operands[0], text, kind_of(kind))
@@ -185,13 +194,19 @@ def _function(e: Emitter, i: Instruction) -> None:
     flush = "ftz" in i.parts
     if kind in ("f32", "f64"):
         value = e.read(i.operands[1], kind_of(kind))
-        text = f"{function}(floats.flush({value}))" if flush else f"{function}({value})"
+        if flush:
+            value = f"floats.{'flush' if kind == 'f32' else 'upper_part'}({value})"
+        text = f"{function}({value})"
+        if kind == "f32":
+            text = f"floats.canonical({text})"
         if flush:
             text = f"floats.{'flush' if kind == 'f32' else 'high_word'}({text})"
         e.write(i.operands[0], text, kind_of(kind))
     elif kind in _HALVES:
         name = kind.removesuffix("x2")
         results = [narrow(f"{function}({w})", name) for w in widen_halves(e, i.operands[1], kind)]
+        if flush:  # bf16 has float32's range
+            results = [f"where(({r} & 0x7F80) == 0, {r} & 0x8000, {r})" for r in map(e.temporary, results)]
         write_halves(e, i.operands[0], results)
     else:
         raise e.unknown()
@@ -212,7 +227,8 @@ def _testp(e: Emitter, i: Instruction) -> None:
         "infinite": f"isinf({a})",
         "number": f"~isnan({a})",
         "notanumber": f"isnan({a})",
-        "normal": f"isfinite({a}) & (abs_({a}) >= finfo({a}.dtype).tiny)",
+        # The ISA takes zeros for normal.
+        "normal": f"isfinite({a}) & ((abs_({a}) >= finfo({a}.dtype).tiny) | ({a} == 0))",
         "subnormal": f"(abs_({a}) < finfo({a}.dtype).tiny) & ({a} != 0)",
     }
     e.write(i.operands[0], tests[i.parts[1]], "pred")

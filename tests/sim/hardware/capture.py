@@ -12,14 +12,14 @@ import numpy as np
 from cutepy.dsl.execution import LaunchRequest
 from cutepy.sim.run import Run
 from cutepy.sim.translate import load_module
-from tests.sim.hardware.launches import Block, CapturedLaunch, Pointer
+from tests.sim.hardware.launches import Block, CapturedLaunch, pointers_in, without_pointers
 
 _TENSOR_MAP_BYTES, _TENSOR_MAP_USED = 128, 64
 
 
 @contextmanager
 def capturing() -> Iterator[list[CapturedLaunch]]:
-    """Collect the launches that end without an error in the simulator."""
+    """Collect the launches that end without an error in the simulator, whose wgmma sums as the hardware's."""
     found: list[CapturedLaunch] = []
     adopt, launch = Run.adopt, Run.launch
 
@@ -28,17 +28,23 @@ def capturing() -> Iterator[list[CapturedLaunch]]:
         run.__dict__.setdefault("_adopted", []).append(tensor)
 
     def launching(run: Any, request: LaunchRequest) -> None:
-        captured, sources = _capture(run, request)
+        run._exact_mma = True
+        captured, sources, spans = _capture(run, request)
         launch(run, request)
-        captured.after = [_without_pointers(s, b.pointers) for s, b in zip(sources, captured.before, strict=True)]
+        captured.after = [
+            without_pointers(data, pointers_in(data, spans, start % 8))
+            for data, (start, _) in zip(sources, spans, strict=True)
+        ]
         found.append(captured)
 
     with mock.patch.object(Run, "adopt", adopting), mock.patch.object(Run, "launch", launching):
         yield found
 
 
-def _capture(run: Any, request: LaunchRequest) -> tuple[CapturedLaunch, list[np.ndarray[Any, Any]]]:
-    """Copy a launch; also returns views of the memory that it can reach."""
+def _capture(
+    run: Any, request: LaunchRequest
+) -> tuple[CapturedLaunch, list[np.ndarray[Any, Any]], list[tuple[int, int]]]:
+    """Copy a launch; also returns views of the memory that it can reach, and where it is."""
     adopted = [(_span(tensor), _kind(tensor)) for tensor in run.__dict__.get("_adopted", [])]
     regions = []
     for (start, end), _ in adopted:  # in the order of adoption, which does not depend on addresses
@@ -53,17 +59,17 @@ def _capture(run: Any, request: LaunchRequest) -> tuple[CapturedLaunch, list[np.
     spans = [(region.start, region.end) for region in regions]
     before = []
     for view, kind, (start, _) in zip(views, kinds, spans, strict=True):
-        pointers = _pointers(view, spans, start % 8)
-        before.append(Block(_without_pointers(view, pointers), pointers, kind, start % 1024))
+        pointers = pointers_in(view, spans, start % 8)
+        before.append(Block(without_pointers(view, pointers), pointers, kind, start % 1024))
     function = load_module(request.ptx).functions[request.kernel]
     parameters = []
     for n, parameter in enumerate(function.parameters):
         data = np.frombuffer(request.parameter(n, parameter.size_bytes), np.uint8).copy()
-        pointers = _pointers(data, spans, 0)
+        pointers = pointers_in(data, spans, 0)
         if len(data) == _TENSOR_MAP_BYTES and pointers and pointers[0].at == 0:
             data[_TENSOR_MAP_USED:] = 0  # the rest of a tensor map is not initialised
             pointers = pointers[:1]
-        parameters.append(Block(_without_pointers(data, pointers), pointers))
+        parameters.append(Block(without_pointers(data, pointers), pointers))
     captured = CapturedLaunch(
         request.ptx,
         request.kernel,
@@ -75,7 +81,7 @@ def _capture(run: Any, request: LaunchRequest) -> tuple[CapturedLaunch, list[np.
         parameters,
         before,
     )
-    return captured, views
+    return captured, views, spans
 
 
 def _span(tensor: Any) -> tuple[int, int]:
@@ -89,21 +95,3 @@ def _span(tensor: Any) -> tuple[int, int]:
 def _kind(tensor: Any) -> str:
     name = str(tensor.dtype).removeprefix("torch.")
     return {"float16": "f2", "float32": "f4", "float64": "f8"}.get(name, "u1")
-
-
-def _pointers(data: np.ndarray[Any, Any], spans: list[tuple[int, int]], phase: int) -> tuple[Pointer, ...]:
-    """Find the aligned words that point into known memory: by chance, one in 2**40 would."""
-    first = -phase % 8
-    words = np.frombuffer(data[first : first + (len(data) - first) // 8 * 8].tobytes(), np.uint64)
-    found = []
-    for n, (start, end) in enumerate(spans):
-        hits = np.flatnonzero((words >= np.uint64(start)) & (words < np.uint64(end)))
-        found += [Pointer(first + 8 * int(at), n, int(words[at]) - start) for at in hits]
-    return tuple(sorted(found, key=lambda p: p.at))
-
-
-def _without_pointers(data: np.ndarray[Any, Any], pointers: tuple[Pointer, ...]) -> np.ndarray[Any, Any]:
-    copied = data.copy()
-    for pointer in pointers:
-        copied[pointer.at : pointer.at + 8] = 0
-    return copied

@@ -111,13 +111,13 @@ def _repeated_tensor_reduction(kind: str) -> None:
     target = aligned((10, 32), kind, 3)
     data = np.random.default_rng(4).integers(1, 30, box[::-1]).astype(kind)
     words = data.nbytes // 4
-    body = store_body("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group", (4, 2))
+    body = store_body("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group", (8, 2))
     launch(
         body,
         tensor_map(target, box),
         data,
         grid=4,
-        before=START + set_coordinates((4, 2)) + fill(words) + "setp.lt.u32 %p1, %r1, 8;",
+        before=START + set_coordinates((8, 2)) + fill(words) + "setp.lt.u32 %p1, %r1, 8;",
         smem_bytes=4096,
         run=adopted(target),
     )
@@ -127,7 +127,7 @@ def _fill_outside(dtype: str, mode: str) -> None:
     """Load boxes that lie partly outside of a tensor whose outside reads as NaN, or as zeros."""
     storage = {"f16": "u2", "bf16": "u2", "f64": "u8"}.get(dtype, "u4")
     array = aligned((8, 8), storage, 1)
-    box, at = (16, 4), (-3, 6)
+    box, at = (16, 4), (-8, 6)
     size = int(np.prod(box)) * array.itemsize
     out = np.zeros(size // 4, np.uint32)
     launch(

@@ -1,4 +1,7 @@
-"""wgmma beyond small integers: how the tensor core sums and rounds, infinities and NaNs, bits that tf32 ignores."""
+"""wgmma beyond small integers: how the tensor core sums and rounds, infinities and NaNs, bits that tf32 ignores.
+
+The simulator sums as the hardware does (`cutepy.sim.tensor_core`), so that all of it is equal bit for bit.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.sim.hardware.corpus import Bounds, Case
+from tests.sim.hardware.corpus import Case
 from tests.sim.test_opcodes_wgmma import BYTES, multiply
 
 M = 64
@@ -94,6 +97,32 @@ def _low_bits() -> None:
     multiply("f32", "tf32", "tf32", 16, matrices=(matrix_a, matrix_b))
 
 
+def _subnormal(d: str, a: str) -> None:
+    """Subnormal operands beside normal ones: what exponent their products are aligned by."""
+    rng = np.random.default_rng(list(f"subnormal{d}{a}".encode()))
+
+    def draw(rows: int, low: int, high: int) -> np.ndarray[Any, Any]:
+        exponent = rng.integers(low, high, (rows, _k(a)))
+        least = np.maximum(exponent, _LOWEST[a]) - _MANTISSA[a]
+        values = np.rint(np.ldexp(rng.uniform(1, 2, exponent.shape), exponent - least))
+        signs = rng.choice([-1, 1], exponent.shape)
+        return (signs * np.ldexp(values, least)).astype(np.float32)
+
+    of_a, of_b = EXPONENTS[a]
+    if d == "f16":
+        of_b = of_b[0], min(of_b[1], 8)
+    multiply(d, a, a, 16, matrices=(draw(M, *of_a), draw(16, *of_b)))
+
+
+def _edges(d: str, a: str, exponent: int) -> None:
+    """Sums about the least or the largest number of the accumulators' type."""
+    rng = np.random.default_rng(list(f"edges{d}{a}{exponent}".encode()))
+    half = exponent // 2
+    matrix_a = _rounded(rng.normal(size=(M, _k(a))) * 2.0**half, a)
+    matrix_b = _rounded(rng.normal(size=(16, _k(a))) * 2.0 ** (exponent - half), a)
+    multiply(d, a, a, 16, matrices=(matrix_a, matrix_b))
+
+
 def _tiny(d: str, a: str) -> None:
     """Subnormal operands and products: powers of two, so that every sum is exact."""
     k = _k(a)
@@ -105,24 +134,35 @@ def _tiny(d: str, a: str) -> None:
 
 TYPES = [("f32", "f16", "f16"), ("f16", "f16", "f16"), ("f32", "bf16", "bf16"), ("f32", "tf32", "tf32")]
 TYPES += [(d, a, b) for d in ("f32", "f16") for a, b in (("e4m3", "e4m3"), ("e5m2", "e5m2"), ("e4m3", "e5m2"))]
-LOOSE = {d: Bounds(d, 1 << 30) for d in ("f16", "f32")}
+EXPONENTS = {
+    "f16": ((-24, -9), (-14, 14)),
+    "bf16": ((-133, -118), (60, 100)),
+    "tf32": ((-136, -118), (60, 100)),
+    "e4m3": ((-9, -4), (-9, 7)),
+    "e5m2": ((-16, -11), (-16, 14)),
+}
+"""For `_subnormal`: exponents of A, down to the least subnormal, and of B."""
 
 
 def cases() -> list[Case]:
     """Return the cases of this module."""
     found = []
     for types in TYPES:
-        name, bounds = ".".join(types), LOOSE[types[0]]
+        name = ".".join(types)
         for source, n in (("SS", 64), ("RS", 8)):
-            found.append(Case(f"wgmma.random.{source}.{name}", partial(_random, *types, source, n), bounds))
-        found.append(Case(f"wgmma.magnitudes.{name}", partial(_wide_range, *types), bounds))
+            found.append(Case(f"wgmma.random.{source}.{name}", partial(_random, *types, source, n)))
+        found.append(Case(f"wgmma.magnitudes.{name}", partial(_wide_range, *types)))
     for d, a in (("f32", "f16"), ("f16", "f16"), ("f32", "bf16"), ("f32", "tf32"), ("f32", "e4m3"), ("f32", "e5m2")):
         for place in (1, 9, 50 if BYTES[a] == 1 else 20):
-            found.append(Case(f"wgmma.probe{place}.{d}.{a}", partial(_probe, d, a, place), LOOSE[d]))
+            found.append(Case(f"wgmma.probe{place}.{d}.{a}", partial(_probe, d, a, place)))
     for d, a in (("f32", "f16"), ("f16", "f16"), ("f32", "bf16"), ("f32", "e4m3"), ("f16", "e4m3")):
-        found.append(Case(f"wgmma.large_start.{d}.{a}", partial(_accumulator_probe, d, a), LOOSE[d]))
+        found.append(Case(f"wgmma.large_start.{d}.{a}", partial(_accumulator_probe, d, a)))
     for d, a in (("f32", "f16"), ("f16", "f16"), ("f32", "bf16")):
         found.append(Case(f"wgmma.not_numbers.{d}.{a}", partial(_not_numbers, d, a)))
+    for d, a in ((d, a) for d, a, b in TYPES if a == b):
+        found.append(Case(f"wgmma.subnormal.{d}.{a}", partial(_subnormal, d, a)))
+    for d, a, exponent in (("f32", "bf16", 125), ("f32", "tf32", 125), ("f32", "bf16", -150), ("f16", "f16", 13)):
+        found.append(Case(f"wgmma.edges{exponent}.{d}.{a}", partial(_edges, d, a, exponent)))
     found += [Case(f"wgmma.tiny.{d}.f16", partial(_tiny, d, "f16")) for d in ("f32", "f16")]
     found.append(Case("wgmma.low_bits.tf32", _low_bits))
     return found

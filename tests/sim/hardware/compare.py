@@ -27,7 +27,7 @@ class Distance:
     equal : float
         Share of them that are equal; NaNs equal each other.
     ulps : int
-        Largest distance in units of the last place.
+        Largest distance in units of the last place, of differences that count.
     absolute : float
         Largest difference of finite values.
     worst : int
@@ -64,8 +64,8 @@ def sampled(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return bits[np.linspace(0, len(bits) - 1, SAMPLE).astype(np.int64)]
 
 
-def distance(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], kind: str) -> Distance:
-    """Compare bit patterns of one float type."""
+def distance(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], kind: str, absolute: float = 0.0) -> Distance:
+    """Compare bit patterns of one float type; those up to `absolute` count no ulps: near zero they are many."""
     if len(found) == 0:
         return Distance(0, 1.0, 0, 0.0, 0)
     x, y = _ordered(found, kind), _ordered(expected, kind)
@@ -77,6 +77,7 @@ def distance(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], kind: 
     same = (found == expected) | (nan_x & nan_y)
     with np.errstate(invalid="ignore", over="ignore"):
         difference = np.abs(values(found, kind) - values(expected, kind))
+    apart[difference <= absolute] = 0
     difference = difference[np.isfinite(difference)]
     worst = int(np.argmax(apart))
     return Distance(len(found), float(same.mean()), int(apart[worst]), float(difference.max(initial=0.0)), worst)

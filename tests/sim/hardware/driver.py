@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.sim.hardware.launches import Block, CapturedLaunch, loadable
+from tests.sim.hardware.launches import Block, CapturedLaunch, loadable, pointers_in, without_pointers
 
 _MAX_DYNAMIC_SMEM, _NON_PORTABLE_CLUSTER = 8, 14  # CUfunction_attribute
 _COOPERATIVE, _CLUSTER = 2, 4  # CUlaunchAttributeID
@@ -68,7 +68,7 @@ class Gpu:
         self.driver = f"{_kernel_driver()}, CUDA {version.value // 1000}.{version.value % 1000 // 10}"
 
     def run(self, launch: CapturedLaunch) -> list[np.ndarray[Any, Any]]:
-        """Launch, wait, and return the memory as it is then, with the pointers that it held before as zeros.
+        """Launch, wait, and return the memory as it is then, with zeros in place of what points into it.
 
         Raises
         ------
@@ -87,17 +87,16 @@ class Gpu:
                 data = _pointing(block, addresses)
                 self._call("cuMemcpyHtoD_v2", ctypes.c_uint64(address), _at(data), ctypes.c_size_t(len(data)))
             self._launch(function, launch, [_pointing(block, addresses) for block in launch.parameters])
-            return [self._read(block, address) for block, address in zip(launch.before, addresses, strict=True)]
+            spans = [(at, at + len(block.data)) for block, at in zip(launch.before, addresses, strict=True)]
+            return [self._read(start, end, spans) for start, end in spans]
         finally:
             for base in allocations:
                 self._cuda.cuMemFree_v2(base)
 
-    def _read(self, block: Block, address: int) -> np.ndarray[Any, Any]:
-        data = np.zeros_like(block.data)
-        self._call("cuMemcpyDtoH_v2", _at(data), ctypes.c_uint64(address), ctypes.c_size_t(len(data)))
-        for pointer in block.pointers:
-            data[pointer.at : pointer.at + 8] = 0
-        return data
+    def _read(self, start: int, end: int, spans: list[tuple[int, int]]) -> np.ndarray[Any, Any]:
+        data = np.zeros(end - start, np.uint8)
+        self._call("cuMemcpyDtoH_v2", _at(data), ctypes.c_uint64(start), ctypes.c_size_t(len(data)))
+        return without_pointers(data, pointers_in(data, spans, start % 8))
 
     def _launch(self, function: ctypes.c_void_p, launch: CapturedLaunch, parameters: list[Any]) -> None:
         attributes = (_Attribute * 2)()

@@ -17,6 +17,7 @@ import numpy as np
 
 _COMMENT = re.compile(r"//[^\n]*")
 _DEBUG_SECTION = re.compile(r"^\s*\.section[^{]*\{.*?^\s*\}", re.M | re.S)
+_PLACE = re.compile(r"\s*\.(?:loc|file)\b")
 _PLACES = re.compile(r"^\s*\.(?:loc|file|version)\b[^\n]*$", re.M)
 _LABEL_OF_PLACES = re.compile(r"^\s*\$L__(?:tmp|func_begin|func_end|info_string)\w*:\s*$", re.M)
 
@@ -65,7 +66,7 @@ class CapturedLaunch:
     parameters, before : list of Block
         Parameters, and memory as it was.
     after : list of array
-        Memory as the simulator left it, pointers zeroed where they were before.
+        Memory as the simulator left it, with zeros in place of what points into it then.
     """
 
     ptx: str = field(repr=False)
@@ -105,6 +106,34 @@ class CapturedLaunch:
         return [n for n, (old, new) in enumerate(pairs) if not np.array_equal(old.data, new)]
 
 
+def pointers_in(data: np.ndarray[Any, Any], spans: list[tuple[int, int]], phase: int) -> tuple[Pointer, ...]:
+    """Find the aligned words that point into known memory: by chance, one in 2**40 would.
+
+    Parameters
+    ----------
+    data : array of uint8
+    spans : list of (int, int)
+        Where the regions are: first address, and the one behind the last.
+    phase : int
+        Address of the data modulo 8.
+    """
+    first = -phase % 8
+    words = np.frombuffer(data[first : first + (len(data) - first) // 8 * 8].tobytes(), np.uint64)
+    found = []
+    for n, (start, end) in enumerate(spans):
+        hits = np.flatnonzero((words >= np.uint64(start)) & (words < np.uint64(end)))
+        found += [Pointer(first + 8 * int(at), n, int(words[at]) - start) for at in hits]
+    return tuple(sorted(found, key=lambda p: p.at))
+
+
+def without_pointers(data: np.ndarray[Any, Any], pointers: tuple[Pointer, ...]) -> np.ndarray[Any, Any]:
+    """Return a copy with zeros in place of pointers."""
+    copied = data.copy()
+    for pointer in pointers:
+        copied[pointer.at : pointer.at + 8] = 0
+    return copied
+
+
 def digest_of(memory: list[np.ndarray[Any, Any]], kinds: list[str]) -> bytes:
     """Return a digest of memory after a launch; where it is known to hold floats, any NaN is as good as another."""
     digest = hashlib.sha256()
@@ -132,7 +161,7 @@ def normalised(ptx: str) -> str:
 def loadable(ptx: str) -> str:
     """Strip the places of source lines: the driver's compiler refuses files that do not exist."""
     lines = _DEBUG_SECTION.sub("", ptx).splitlines()
-    return "\n".join(line for line in lines if not line.lstrip().startswith((".loc", ".file")))
+    return "\n".join(line for line in lines if not _PLACE.match(line))
 
 
 def save(path: Path, launches: list[CapturedLaunch], about: dict[str, Any]) -> None:

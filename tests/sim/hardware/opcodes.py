@@ -52,8 +52,15 @@ def _as_tuple(value: Any, count: int) -> tuple[Any, ...]:
     return (value,) if count == 1 else tuple(value)
 
 
-DIFFERENCES: dict[str, tuple[str, int]] = {}
+_APPROXIMATE = "approximate within the error that the ISA states; the corpus bounds how far apart they are"
+DIFFERENCES: dict[str, tuple[str, int]] = {
+    "float.approximate_division": (_APPROXIMATE, 4),
+    "float.approximation": (_APPROXIMATE, 15),
+    "float.coarse_f64": (_APPROXIMATE, 2),
+    "float.half_approximation": (_APPROXIMATE, 8),
+    "memory.atom": ("lanes of a warp that hit one address do so in an order that the ISA leaves open", 4),
+}
 """Opcode tests whose memory may differ from the GPU's: why, and in how many launches."""
 
-NOT_RECORDED: dict[str, int] = {"tma.tensormap_replace": 2}
-"""Launches that a GPU cannot repeat, or whose memory holds addresses."""
+NOT_RECORDED: dict[str, int] = {"warp.unknown_forms": 5}
+"""Launches that a GPU refuses: the PTX is wrong, which the test shows to go unnoticed where it is not reached."""

@@ -56,7 +56,7 @@ def case_entry(case: Any, launches: list[CapturedLaunch]) -> dict[str, Any]:
         "inputs": _hash([launch.key(padded=bool(case.sources)) for launch in launches]),
         "dsl": bool(case.sources),
     }
-    return entry | ({"kind": case.bounds.kind} if case.bounds else {})
+    return entry | ({"kind": case.bounds.kind, "absolute": case.bounds.absolute} if case.bounds else {})
 
 
 def outputs_entry(
@@ -154,9 +154,8 @@ def _case_result(
     hardware = compare.written_by(launches, memory)
     simulated = compare.written_by(launches, [launch.after for launch in launches])
     if "kind" in entry:
-        found = compare.distance(
-            compare.elements(simulated, entry["kind"]), compare.elements(hardware, entry["kind"]), entry["kind"]
-        )
+        pair = (compare.elements(memory, entry["kind"]) for memory in (simulated, hardware))
+        found = compare.distance(*pair, entry["kind"], entry["absolute"])
         print(f"  {name:48} {found.equal:8.2%} equal, {found.ulps} ulps, {found.absolute:.3g} at {found.worst}")
         return result | {"measured": {"equal": round(found.equal, 4), "ulps": found.ulps}}
     same = [digest_of(m, x.kinds()) == digest_of(x.after, x.kinds()) for x, m in zip(launches, memory, strict=True)]

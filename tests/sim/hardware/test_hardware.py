@@ -65,8 +65,8 @@ def check_bounds(case: Case, found: dict[str, Any], recorded: dict[str, Any]) ->
         compare.elements(np.frombuffer(base64.b64decode(x["sample"]), np.uint8), case.bounds.kind)
         for x in (found, recorded)
     )
-    apart = compare.distance(mine, theirs, case.bounds.kind)
-    assert apart.ulps <= case.bounds.ulps or apart.absolute <= case.bounds.absolute, (case.name, apart)
+    apart = compare.distance(mine, theirs, case.bounds.kind, case.bounds.absolute)
+    assert apart.ulps <= case.bounds.ulps, (case.name, apart)
     assert apart.equal >= case.bounds.equal, (case.name, apart)
 
 

@@ -57,6 +57,7 @@ def test_hashed_ptx_has_no_places_and_versions():
     assert normalised(one) == normalised(other)
     assert normalised(one) != normalised(one.replace("ret", "exit"))
     assert ".loc" not in loadable(one)
+    assert loadable(".local .b8 x[4];") == ".local .b8 x[4];"
     assert ".version 8.7" in loadable(one)
 
 
