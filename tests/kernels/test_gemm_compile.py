@@ -329,3 +329,22 @@ def test_compile_gemm_leaves_a_bias_to_the_family():
     signature = dataclasses.replace(CONFIGS["half"].signature, bias_dtype="float16")
     with pytest.raises(ValueError, match=r"compile_gemm compiles kernels without a bias; use FAMILY\.function"):
         compile_gemm(dataclasses.replace(CONFIGS["half"], signature=signature))
+
+
+@pytest.mark.parametrize("tile", [{}, {"tile_m": 256, "tile_n": 64}, {"epi_n": 16, "cluster_m": 2}])
+def test_every_subtile_gets_the_bias_of_its_columns(tile):
+    """Small integers: every sum is exact, so a bias of the wrong column shows."""
+    import torch
+
+    import cutepy
+    from cutepy.kernels.gemm.op import FAMILY, examples
+
+    plain = config(out="float32", **tile)
+    signature = dataclasses.replace(plain.signature, bias_dtype="float32", activation="relu")
+    function = FAMILY.function(dataclasses.replace(plain, signature=signature), examples(signature))
+    torch.manual_seed(3)
+    a, b = (torch.randint(-3, 4, (rows, 72)).half() for rows in (300, 260))
+    bias, out = torch.arange(260.0) - 100, torch.empty(300, 260)
+    with cutepy.simulate():
+        function(a, b, None, out, 132, bias)
+    assert torch.equal(out, (a.float() @ b.float().t() + bias).relu())
