@@ -6,7 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
-pytestmark = pytest.mark.gpu
+# Inductor imports parts of torch that torch itself deprecates.
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")]
 
 from cutepy.kernels.gemm.reference import ACTIVATION_FUNCTIONS, gemm_reference  # noqa: E402
 from cutepy.nn import replace_linears  # noqa: E402
