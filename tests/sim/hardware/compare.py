@@ -77,7 +77,8 @@ def distance(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], kind: 
     same = (found == expected) | (nan_x & nan_y)
     with np.errstate(invalid="ignore", over="ignore"):
         difference = np.abs(values(found, kind) - values(expected, kind))
-    apart[difference <= absolute] = 0
+    if absolute:
+        apart[difference <= absolute] = 0
     difference = difference[np.isfinite(difference)]
     worst = int(np.argmax(apart))
     return Distance(len(found), float(same.mean()), int(apart[worst]), float(difference.max(initial=0.0)), worst)
