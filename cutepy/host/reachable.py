@@ -37,6 +37,9 @@ _ANNOTATIONS = frozenset({"__annotations__", "__dataclass_fields__", "__orig_bas
 _MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class that was made while the process runs
 # What the DSL writes on functions while it traces them, by the beginning of its name.
 _TRACING_STATE = (*("__pyir_", "_decorator_location", "_dsl_", "_original_code", "_preprocessed", "set_name_prefix"),)
+# What `set_name_prefix` writes. Traced code that calls it names its kernels anew each time, so that what an earlier
+# trace left there says nothing.
+_KERNEL_NAME = "_cute_dsl_name_options"
 # Methods that run only where an object is made.
 _CONSTRUCTORS = frozenset(
     {"__init__", "__new__", "__post_init__", "__init_subclass__", "__class_getitem__", "__set_name__"}
@@ -109,6 +112,7 @@ class Walk(Encoder):
         self._called: set[int] = set()  # ids of classes that objects are made of
         self._contents: list[ModuleType] = []
         self._used: set[str] = set()
+        self._kernel_names: dict[str, bytes] = {}
         self._computed = self._constructs = False
 
     def run(self, function: object, values: tuple[object, ...]) -> None:
@@ -121,6 +125,8 @@ class Walk(Encoder):
         self.leave()
         self._finish()
         self.lenient = True
+        if "set_name_prefix" not in self._used:
+            self.parts.update(self._kernel_names)
         for module in self._contents:  # grows
             for key, value in list(vars(module).items()):
                 if not _is_dunder(key) and not isinstance(value, ModuleType):
@@ -228,9 +234,12 @@ class Walk(Encoder):
         if not state:
             return b""
         dsl = state.get("_dsl_cls") or type(state.get("_dsl_object"))
+        besides = (*besides, _KERNEL_NAME)
         extras = {
             key: value for key, value in state.items() if key not in besides and not key.startswith(_TRACING_STATE)
         }
+        if _KERNEL_NAME in state:
+            self._kernel_names[f"kernel name of {label_of(function)}"] = self.encode(state[_KERNEL_NAME])
         if state.get("_preprocess_enabled") is not None:
             extras["_dsl"] = f"{dsl.__module__}:{dsl.__qualname__}"
         if not extras:

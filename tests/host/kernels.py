@@ -58,6 +58,13 @@ def fill(a: cute.Tensor, value):
     _fill(a, value).launch(grid=(1, 1, 1), block=(32, 1, 1))
 
 
+@cute.jit
+def named(a: cute.Tensor, count: cutlass.Constexpr[int]):
+    """Fill a vector of 32; the kernel is named while it is traced."""
+    _fill.set_name_prefix(f"fill_{count}", remove_cutlass_symbol=True, keep_mangled_name=False)
+    _fill(a, cutlass.Int32(count)).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
 BIAS = 1.0
 
 

@@ -229,6 +229,14 @@ def test_what_is_edited_while_it_compiles_is_not_kept(monkeypatch):
     assert len(compilation.default_store().entries()) == 1
 
 
+def test_kernels_may_be_named_while_they_are_traced():
+    """The DSL keeps the name, so the function is not what it was; that changes nothing that is compiled."""
+    vector = TensorSpec("float32", (32,))
+    made = [cutepy.compile(kernels.named, vector, count) for count in (3, 4, 3, 4)]
+    assert [function.metadata["created"] for function in made[2:]] == [f.metadata["created"] for f in made[:2]]
+    assert ["fill_3" in made[0].ptx, "fill_4" in made[1].ptx] == [True, True]
+
+
 def test_attributes_of_an_object_are_in_the_key():
     vector = TensorSpec("float32", (128,))
     a, b = torch.ones(128), torch.zeros(128)
