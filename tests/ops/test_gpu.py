@@ -6,8 +6,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
-# Inductor imports parts of torch that torch itself deprecates.
-pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")]
+# Inductor imports parts of torch that torch itself deprecates, and gives advice.
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning", "ignore:TensorFloat32:UserWarning"),
+]
 
 from cutepy.kernels.gemm.reference import ACTIVATION_FUNCTIONS, gemm_reference  # noqa: E402
 from cutepy.nn import replace_linears  # noqa: E402
