@@ -40,7 +40,7 @@ class GlobalMemory:
         self._regions: list[Region] = []
 
     def register(self, address: int, size_bytes: int, owner: object = None, name: str = "") -> None:
-        """Make a range known; ranges that touch or overlap become one."""
+        """Make a range known; ranges that overlap become one."""
         if size_bytes <= 0:
             return
         start, end = address, address + size_bytes
@@ -60,6 +60,10 @@ class GlobalMemory:
         keep.sort(key=lambda r: r.start)
         self._regions = keep
         self._starts = [r.start for r in keep]
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """Return start and end of each known range."""
+        return [(region.start, region.end) for region in self._regions]
 
     def find(self, low: int, high: int) -> Region | None:
         """Return the region that holds the bytes from `low` up to `high`, or None."""

@@ -4,7 +4,8 @@ This process runs waves from the first on, as if it were alone. If that takes a 
 as it is then and run shares of the grid from its end on; their writes stay their own, and come back as bytes. When
 the two ends meet, the writes are put into memory in the order of the waves: unless some share has read a byte that
 another wrote meanwhile, or has failed. Then what the workers did is forgotten, and this process goes on to the end
-alone, so that values, errors and what is left in memory are those of one process whatever happens.
+alone, so that values, errors and what is left in memory are those of one process whatever happens. Of memory that a
+fork would share nothing could be forgotten: a launch that may write there has one process.
 
 Workers call numpy and nothing else, so that other threads of this process do not matter to them.
 """
@@ -29,6 +30,7 @@ from numpy.typing import NDArray
 
 from cutepy.sim.footprint import Footprint, Ranges, meets_others, put, take
 from cutepy.sim.lanes import Array, Residents
+from cutepy.sim.mappings import any_shared
 from cutepy.sim.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -144,7 +146,7 @@ class Team:
         elif self._may_fork:
             self._may_fork = False
             # As much is to come as has been: the waves so far have told how long the others take.
-            if self._end - self._next >= self._next:
+            if self._end - self._next >= self._next and not any_shared(self.machine.memory.known.ranges()):
                 self._fork(min(self._processes - 1, self._end - self._next))
 
     def _fork(self, count: int) -> None:

@@ -1,6 +1,7 @@
 """A launch that is spread over processes does what it does in one."""
 
 import contextlib
+import mmap
 import multiprocessing
 import os
 import signal
@@ -81,6 +82,38 @@ def test_an_update_in_place_is_spread():
     body = "ld.global.u32 %r5, [%rd10]; add.u32 %r5, %r5, 7; st.global.u32 [%rd10], %r5;"
     _, three = both(body, lambda: (np.arange(CTAS * 32, dtype=np.uint32),))
     assert three.launches[0].processes == 3
+
+
+def shared_mapping(path, kind):
+    """Return an array of zeros whose memory forks of this process share."""
+    if kind == "torch":
+        torch = pytest.importorskip("torch")
+        return torch.zeros(CTAS * 32, dtype=torch.int32).share_memory_().numpy().view(np.uint32)
+    if kind == "memmap":
+        return np.memmap(path / "data", np.uint32, "w+", shape=(CTAS * 32,))
+    return np.frombuffer(mmap.mmap(-1, CTAS * 32 * 4), np.uint32)
+
+
+@pytest.mark.parametrize("kind", ["anonymous", "memmap", "torch"])
+def test_memory_that_forks_share_is_updated_once(tmp_path, kind):
+    """A worker's writes to it could not be undone, if what it did is to be run again."""
+    body = """
+    setp.ne.u32 %p1, %r4, 290; @%p1 bra OVER; ld.global.u32 %r6, [%rd0 + 7680]; OVER:
+    ld.global.u32 %r5, [%rd10]; add.u32 %r5, %r5, 1; st.global.u32 [%rd10], %r5;
+    """
+    array = shared_mapping(tmp_path, kind)
+    run = launch(INDEX + body, (array,), grid=(CTAS, 1, 1), processes=3)
+    assert np.unique(array).tolist() == [1]
+    assert run.launches[0].processes == 1
+
+
+def test_memory_that_cannot_be_written_may_be_shared(tmp_path):
+    np.arange(CTAS * 32, dtype=np.uint32).tofile(tmp_path / "data")
+    source, out = np.memmap(tmp_path / "data", np.uint32, "r"), np.zeros(CTAS * 32, np.uint32)
+    body = "add.s64 %rd11, %rd1, %rd9; ld.global.u32 %r5, [%rd10]; st.global.u32 [%rd11], %r5;"
+    run = launch(INDEX + body, (source, out), grid=(CTAS, 1, 1), processes=3)
+    np.testing.assert_array_equal(out, source)
+    assert run.launches[0].processes == 3
 
 
 def test_of_writes_to_one_place_the_last_stays():
