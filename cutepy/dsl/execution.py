@@ -10,20 +10,24 @@ While `executing_on` is active, a few methods of the DSL are wrapped; they are r
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cutepy.dsl.callers import with_callers
+from cutepy.dsl.device_tensors import DeviceTensor, is_tensor
+from cutepy.dsl.entries import ServedEntry
 from cutepy.dsl.host_calls import Backend as Backend, HostCalls, LaunchRequest as LaunchRequest
 from cutepy.dsl.version import require
 
 _ARCHITECTURE = "sm_90a"
+_PACKED = ("TVMFFIJitCompiledFunction", "TVMFFIJitCompiledFunctionWithKwargs")
+"""The DSL's classes of functions that TVM-FFI calls."""
 
 
 class NoPtxError(RuntimeError):
@@ -68,9 +72,9 @@ def executing_on(backend: Backend) -> Iterator[None]:
     ImportError
         If the DSL's internals are not those this was written for.
     """
-    executor = require("cutlass.base_dsl.jit_executor", "JitCompiledFunction", "JitExecutor", "ExecutionArgs")
+    executor = require("cutlass.base_dsl.jit_executor", "JitCompiledFunction", "JitExecutor")
     base = require("cutlass.base_dsl.dsl", "BaseDSL")
-    compiler = require("cutlass.base_dsl.compiler", "CompileOptions", "KeepPTX", "GenerateLineInfo", "EnableTVMFFI")
+    compiler = require("cutlass.base_dsl.compiler", "CompileOptions", "KeepPTX", "GenerateLineInfo")
     runtime = require("cutlass.cute.runtime", "_Tensor", "from_dlpack")
     dsl_class = require("cutlass.cutlass_dsl", "CuTeDSL").CuTeDSL
     operations = require("cutlass._mlir_helpers.op", "_get_location_from_frame_info", "_is_framework_stack_frame")
@@ -83,8 +87,10 @@ def executing_on(backend: Backend) -> Iterator[None]:
         _wrap(stack, compiler.CompileOptions, "apply_envar_settings", _keeping_ptx(compiler, folder, stack))
         _wrap(stack, executor.JitCompiledFunction, "run_compiled_program", _run)
         _wrap(stack, executor.JitCompiledFunction, "to", _to)
-        _wrap(stack, executor.ExecutionArgs, "record_arg_specs_from_compile_args", _recording_signature)
-        _wrap(stack, executor.ExecutionArgs, "generate_execution_args", _as_compiled)
+        if importlib.util.find_spec("tvm_ffi") is not None:
+            compiled = require("cutlass.cutlass_dsl.tvm_ffi_provider", *_PACKED)
+            for name in _PACKED:
+                _wrap(stack, getattr(compiled, name), "__call__", _call_packed)
         _wrap(stack, base.BaseDSL, "_func_impl", _converting_tensors(runtime))
         _wrap(stack, runtime._Tensor, "__init__", _in_global_memory)
         _wrap(stack, operations, "_get_location_from_frame_info", _with_callers)
@@ -118,10 +124,9 @@ def _keeping_ptx(compiler: Any, folder: str, stack: ExitStack) -> Callable[..., 
         if _for_gpu.get():
             return
         keep, lines = options.options[compiler.KeepPTX], options.options[compiler.GenerateLineInfo]
-        # TVM-FFI is another way to pass arguments to the same host code; here they are passed in the DSL's own.
-        for option, value in ((keep, True), (lines, True), (options.options[compiler.EnableTVMFFI], False)):
+        for option in (keep, lines):
             stack.callback(setattr, option, "value", option.value)
-            option.value = value
+            option.value = True
         # File names are not unique across compilations, so each gets a folder.
         path = Path(folder) / str(next(count))
         path.mkdir()
@@ -138,7 +143,15 @@ def _run(original: Callable[..., Any], function: Any, exe_args: Sequence[Any]) -
     """Run a compiled function's host code, with its launches sent to the backend."""
     backend = active_backend()
     assert backend is not None
-    return _host_program(function).run(exe_args, backend)
+    program = _served(function, _HostProgram)
+    return program.run(exe_args, backend)
+
+
+def _call_packed(original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    """Call what was compiled for TVM-FFI through its own entry, with its launches sent to the backend."""
+    backend = active_backend()
+    assert backend is not None
+    return _served(function, ServedEntry)(backend, args, kwargs)
 
 
 def _to(original: Callable[..., Any], function: Any, device: object = None) -> Any:  # noqa: ANN401
@@ -146,89 +159,12 @@ def _to(original: Callable[..., Any], function: Any, device: object = None) -> A
     return function
 
 
-@dataclass(frozen=True)
-class _Signature:
-    """What a function was compiled for, which TVM-FFI keeps and the DSL's own way of passing arguments does not.
-
-    Attributes
-    ----------
-    streams : list of int
-        Positions of the arguments that TVM-FFI takes from its environment, which callers leave out.
-    types : list
-        Of each argument: a numeric type, a tuple of these for a tuple, or None.
-    """
-
-    streams: list[int]
-    types: list[Any]
-
-
-_signatures: weakref.WeakKeyDictionary[Any, _Signature] = weakref.WeakKeyDictionary()
-
-
-def _recording_signature(original: Callable[..., None], binder: Any, args: Any, kwargs: Any) -> None:  # noqa: ANN401
-    """Note what a function is being compiled for."""
-    original(binder, args, kwargs)
-    numeric = require("cutlass.base_dsl.typing", "Numeric").Numeric
-    values = list(binder.bound_call_arguments(args, kwargs).values())
-    streams = [n for n, value in enumerate(values) if getattr(value, "use_tvm_ffi_env_stream", False)]
-    _signatures[binder] = _Signature(streams, [_numeric_types(value, numeric) for value in values])
-
-
-def _numeric_types(value: Any, numeric: type) -> Any:  # noqa: ANN401
-    if isinstance(value, (tuple, list)):
-        return tuple(_numeric_types(item, numeric) for item in value)
-    return type(value) if isinstance(value, numeric) else None
-
-
-def _as_typed(value: Any, types: Any) -> Any:  # noqa: ANN401
-    """Give Python's numbers the types that they were compiled for, and make tensors within tuples the DSL's."""
-    if isinstance(types, tuple) and isinstance(value, (tuple, list)) and len(types) == len(value):
-        items = [_as_typed(_adapted(item), kind) for item, kind in zip(value, types, strict=True)]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    return types(value) if isinstance(types, type) and isinstance(value, (bool, int, float)) else value
-
-
-def _adapted(value: Any) -> Any:  # noqa: ANN401
-    """Make a torch tensor what the DSL makes of it as an argument of its own."""
-    if not _is_tensor(value):
-        return value
-    registry = require("cutlass.base_dsl.runtime.jit_arg_adapters", "JitArgAdapterRegistry").JitArgAdapterRegistry
-    adapter = registry.get_registered_adapter(value)
-    return value if adapter is None else adapter(value)
-
-
-def _as_compiled(original: Callable[..., Any], binder: Any, args: Sequence[Any], kwargs: Any) -> Any:  # noqa: ANN401
-    """Pass arguments as TVM-FFI would: with the stream of its environment, and numbers of the types compiled for."""
-    signature = _signatures.get(binder)
-    if signature is None:
-        return original(binder, args, kwargs)
-    args, kwargs = list(args), dict(kwargs)
-    names = list(binder.signature.parameters)
-    if signature.streams and len(args) + len(kwargs) <= len(names) - len(signature.streams):
-        stream = require("cuda.bindings.driver", "CUstream").CUstream(0)
-        for n in signature.streams:
-            if n <= len(args):
-                args.insert(n, stream)
-            else:
-                kwargs[names[n]] = stream
-    args[: len(names)] = [_as_typed(a, t) for a, t in zip(args, signature.types, strict=False)]
-    pointers, adapted = original(binder, tuple(args), kwargs)
-    return pointers, [*adapted, args, kwargs]  # the pointers point into these
-
-
-_TENSOR_TYPES = ("torch.Tensor", "numpy.ndarray")
-
-
-def _is_tensor(value: object) -> bool:
-    return any(f"{t.__module__}.{t.__qualname__}" in _TENSOR_TYPES for t in type(value).__mro__)
-
-
 def _converting_tensors(runtime: Any) -> Callable[..., Any]:  # noqa: ANN401
     """Let a plain call of a `@cute.jit` function take torch tensors and numpy arrays, as compiled functions do."""
     ir = require("cutlass._mlir.ir", "Context", "InsertionPoint")
 
     def convert(value: Any) -> Any:  # noqa: ANN401
-        if _is_tensor(value):
+        if is_tensor(value):
             return runtime.from_dlpack(value).mark_layout_dynamic()
         if type(value) in (tuple, list):
             return type(value)(convert(item) for item in value)
@@ -248,43 +184,18 @@ def _in_global_memory(original: Callable[..., None], self: Any, tensor: Any, *ar
     backend = active_backend()
     if backend is not None and hasattr(tensor, "__dlpack__"):
         backend.adopt(tensor)
-        tensor = _DeviceTensor(tensor)
-        kwargs.pop("enable_tvm_ffi", None)
+        tensor = DeviceTensor(tensor)
     original(self, tensor, *args, **kwargs)
 
 
-class _DeviceTensor:
-    """A tensor in host memory whose DLPack capsule says CUDA.
+_programs: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
-    A DLManagedTensor starts with the data pointer, then {int32 device type, int32 device id}; a versioned one has 24
-    bytes more in front of that. Each export makes a fresh struct, so writing to it harms nobody.
-    """
-
-    _CUDA = 2
-
-    def __init__(self, tensor: Any) -> None:  # noqa: ANN401
-        self._tensor = tensor
-
-    def __dlpack__(self, **_: object) -> object:
-        capsule = self._tensor.detach().__dlpack__() if hasattr(self._tensor, "detach") else self._tensor.__dlpack__()
-        get_name = ctypes.pythonapi.PyCapsule_GetName
-        get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
-        get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-        get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-        name = get_name(capsule)
-        address = get_pointer(capsule, name) + (32 if name == b"dltensor_versioned" else 0)
-        ctypes.c_int32.from_address(address + 8).value = self._CUDA
-        return capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self._CUDA, 0
+_Served = TypeVar("_Served")
 
 
-_programs: weakref.WeakKeyDictionary[Any, _HostProgram] = weakref.WeakKeyDictionary()
-
-
-def _host_program(function: Any) -> _HostProgram:  # noqa: ANN401
-    program = _programs.get(function)
+def _served(function: Any, kind: Callable[[Any, str], _Served]) -> _Served:  # noqa: ANN401
+    """Give a compiled function's host code, as it is called on a backend."""
+    program: _Served | None = _programs.get(function)
     if program is None:
         text = _kept_ptx(function)
         if text is None:
@@ -292,7 +203,7 @@ def _host_program(function: Any) -> _HostProgram:  # noqa: ANN401
                 f"{function.function_name} was compiled without keeping its PTX, which the simulator runs; compile it "
                 "inside `with cutepy.simulate()`, or with cute.compile(..., options='--keep-ptx --dump-dir=DIR')"
             )
-        program = _programs[function] = _HostProgram(function.ir_module, function.function_name, text)
+        program = _programs[function] = kind(function, text)
     return program
 
 
@@ -317,7 +228,8 @@ def _kept_ptx(function: Any) -> str | None:  # noqa: ANN401
 class _HostProgram:
     """The host code of one compiled function, in an engine whose CUDA calls are served here."""
 
-    def __init__(self, module: Any, entry: str, ptx: str) -> None:  # noqa: ANN401
+    def __init__(self, function: Any, ptx: str) -> None:  # noqa: ANN401
+        module, entry = function.ir_module, function.function_name
         self._calls = HostCalls(ptx)
         engine = require("cutlass._mlir.execution_engine").ExecutionEngine(module, opt_level=2, shared_libs=[])
         self._engine = engine

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import platform
-import re
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,18 +17,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cutepy.dsl.entries import ServedHost, parameter_names
 from cutepy.dsl.execution import compiling_for_gpu
-from cutepy.dsl.host_calls import Backend, HostCalls
+from cutepy.dsl.host_calls import Backend
 from cutepy.dsl.launches import LaunchFacts, read_launches
-from cutepy.dsl.objects import LoadedObject, undefined_symbols
 from cutepy.dsl.packed import PackedArguments, call
 from cutepy.dsl.version import require
 
 ARCH = "sm_90a"
 ENTRY_SYMBOL = "cutepy_entry"
-
-# In the text of the errors that the compiled checks raise: the name and parameters of the function.
-_SIGNATURE = re.compile(r"when calling: `\w*\((.*?)\)`")
 
 
 class CompilationError(RuntimeError):
@@ -124,8 +120,8 @@ def compile_program(
             if times := [file.stat().st_mtime for file in Path(folder).rglob(f"*.{suffix}")]:
                 marks[stage] = max(times)
     module = compiled.ir_module
-    signature = _SIGNATURE.search(str(module))
-    if signature is None or not ptx:
+    names = parameter_names(module)
+    if names is None or not ptx:
         raise CompilationError(
             f"{function!r} was compiled to host code without a packed entry or without kernels; "
             "a function to compile launches at least one kernel"
@@ -133,7 +129,7 @@ def compile_program(
     launches = read_launches(module)
     image = _host_object(module, f"__tvm_ffi_{compiled.function_name}", symbol)
     marks["host"] = time.time()
-    return Program(image, symbol, _parameter_names(signature[1]), ptx, cubin, _differences(marks), launches)
+    return Program(image, symbol, names, ptx, cubin, _differences(marks), launches)
 
 
 def _differences(marks: Mapping[str, float]) -> dict[str, float]:
@@ -153,19 +149,6 @@ def _artifact(kept: Any, folder: str, suffix: str) -> str:  # noqa: ANN401
         files = sorted(Path(folder).rglob(f"*.{suffix}"))
         text = "".join(file.read_text() for file in files)
     return text.rstrip("\0")
-
-
-def _parameter_names(signature: str) -> tuple[str, ...]:
-    """Split "a: Tensor([n0, n1], float16), c: None" into names, at commas outside of brackets."""
-    names, depth, start = [], 0, 0
-    for n, letter in enumerate(signature + ","):
-        depth += (letter in "([{") - (letter in ")]}")
-        if letter == "," and depth == 0:
-            part = signature[start:n]
-            if part.strip():
-                names.append(part.partition(":")[0].strip())
-            start = n + 1
-    return tuple(names)
 
 
 def _host_object(module: Any, entry: str, symbol: str) -> bytes:  # noqa: ANN401
@@ -206,14 +189,10 @@ class ServedProgram:
     """
 
     def __init__(self, program: Program) -> None:
-        self._calls = HostCalls(program.ptx)
         self._error: tuple[str, str] = ("", "")
-        self._loaded = False
-        names = [name for name in undefined_symbols(program.object) if name.startswith("_cu")]
-        self._functions: dict[str, Any] = {**self._calls.callbacks(names), **self._environment()}
-        addresses = {name: ctypes.cast(f, ctypes.c_void_p).value or 0 for name, f in self._functions.items()}
-        self._object = LoadedObject(program.object, {**c_library(program.object), **addresses})
-        self._entry = self._object.addresses[program.entry]
+        self._functions = self._errors()
+        errors = {name: ctypes.cast(f, ctypes.c_void_p).value or 0 for name, f in self._functions.items()}
+        self._host = ServedHost(program.object, program.entry, program.ptx, errors)
 
     def __call__(self, backend: Backend, *arguments: object) -> None:
         """Run the host function; its launches go to the backend.
@@ -226,19 +205,17 @@ class ServedProgram:
         for argument in arguments:
             if hasattr(argument, "__dlpack__"):
                 backend.adopt(argument)
-        with self._calls.launching_on(backend):
-            code = call(self._entry, PackedArguments(arguments))
-        self._calls.check(0)
+        with self._host.calls.launching_on(backend):
+            code = call(self._host.address, PackedArguments(arguments))
+        self._host.calls.check(0)
         kind, message = self._error
         if code:
             self._error = ("", "")
             raise {"TypeError": TypeError, "ValueError": ValueError}.get(kind, RuntimeError)(message)
 
-    def _environment(self) -> dict[str, Any]:
-        """Serve TVM-FFI's and the DSL's own functions: errors, the stream, and loading the kernels once."""
+    def _errors(self) -> dict[str, Any]:
+        """Serve the functions by which an entry raises, without `tvm_ffi`."""
         pointer, integer = ctypes.c_void_p, ctypes.c_int32
-        load = ctypes.CFUNCTYPE(integer, pointer)
-        load_to_device = ctypes.CFUNCTYPE(integer, pointer, integer)
 
         def raise_parts(kind: int, parts: int, count: int) -> None:
             texts = (ctypes.c_char_p * count).from_address(parts)
@@ -250,29 +227,9 @@ class ServedProgram:
         def raise_cuda(_: int, code: int) -> None:
             self._error = ("RuntimeError", f"the host code of a compiled function returned CUDA error {code}")
 
-        def initialise(state: int, init: int, to_device: int, _: int) -> int:
-            if self._loaded:
-                return 0
-            code = int(load(init)(state) or load_to_device(to_device)(state, 0))
-            self._loaded = code == 0
-            return code
-
         return {
             "TVMFFIErrorSetRaisedFromCStr": ctypes.CFUNCTYPE(None, pointer, pointer)(raise_text),
             "TVMFFIErrorSetRaisedFromCStrParts": ctypes.CFUNCTYPE(None, pointer, pointer, integer)(raise_parts),
-            "TVMFFIEnvGetStream": ctypes.CFUNCTYPE(pointer, integer, integer)(lambda kind, index: 0),
             "CuteDSLRT_TVMFFISetRaisedCudaError": ctypes.CFUNCTYPE(None, pointer, integer)(raise_cuda),
             "CuteDSLRT_TVMFFISetRaisedCudaLaunchError": ctypes.CFUNCTYPE(None, pointer, integer)(raise_cuda),
-            "cuda_dialect_init_library_once": ctypes.CFUNCTYPE(integer, *[pointer] * 4)(initialise),
-            "cuda_dialect_unload_library_once": ctypes.CFUNCTYPE(None, pointer)(lambda state: None),
         }
-
-
-def c_library(image: bytes) -> dict[str, int]:
-    """Find the functions of the C library that an object uses, such as printf and memset, in this process."""
-    process = ctypes.CDLL(None)
-    found = {}
-    for name in undefined_symbols(image):
-        if not name.startswith(("_cu", "cu", "TVMFFI", "Cute")) and hasattr(process, name):
-            found[name] = ctypes.cast(getattr(process, name), ctypes.c_void_p).value or 0
-    return found

@@ -12,8 +12,9 @@ import mmap
 from functools import cache
 from typing import Any
 
+from cutepy.dsl.entries import c_library
 from cutepy.dsl.objects import LoadedObject, undefined_symbols
-from cutepy.dsl.program import Program, c_library
+from cutepy.dsl.program import Program
 
 _READ_EXECUTE = 1 | 4
 

@@ -1,0 +1,189 @@
+"""Packed entries, loaded for a backend: host code in TVM-FFI's convention, whose CUDA calls are answered here.
+
+The entry of a compiled function checks types, extents, strides, alignment and devices of its arguments in the words
+that its callers see on a GPU, and reads its parameters from them. So what is served is the entry itself, and `tvm_ffi`
+makes its arguments, as on a GPU: tuples, dataclasses, defaults and streams are its matter.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
+from typing import Any
+
+from cutepy.dsl.device_tensors import DeviceTensor, is_tensor
+from cutepy.dsl.host_calls import Backend, HostCalls
+from cutepy.dsl.objects import LoadedObject, undefined_symbols
+from cutepy.dsl.version import require
+
+_P, _I = ctypes.c_void_p, ctypes.c_int32
+# In the text of the errors that the compiled checks raise: the name and parameters of the function.
+_SIGNATURE = re.compile(r"when calling: `\w*\((.*?)\)`")
+
+_LOAD, _LOAD_TO_DEVICE = ctypes.CFUNCTYPE(_I, _P), ctypes.CFUNCTYPE(_I, _P, _I)
+
+
+class ServedHost:
+    """A host object in memory.
+
+    Parameters
+    ----------
+    image : bytes
+        Relocatable ELF object.
+    entry : str
+        Symbol of the packed entry.
+    ptx : str
+        The kernels that it launches.
+    errors : mapping of str to int
+        Addresses of the functions by which the entry raises errors.
+
+    Attributes
+    ----------
+    calls : HostCalls
+        Where its launches go, and its failures.
+    address : int
+        Of the entry.
+    """
+
+    def __init__(self, image: bytes, entry: str, ptx: str, errors: Mapping[str, int]) -> None:
+        self.calls = HostCalls(ptx)
+        self._loaded = False
+        names = [name for name in undefined_symbols(image) if name.startswith("_cu")]
+        self._functions: dict[str, Any] = {**self.calls.callbacks(names), **self._library()}
+        addresses = {name: ctypes.cast(f, _P).value or 0 for name, f in self._functions.items()}
+        self._object = LoadedObject(image, {**c_library(image), **errors, **addresses})
+        self.address = self._object.addresses[entry]
+
+    def _library(self) -> dict[str, Any]:
+        """Serve loading the kernels, which is done once."""
+
+        def initialise(state: int, init: int, to_device: int, _: int) -> int:
+            if self._loaded:
+                return 0
+            code = int(_LOAD(init)(state) or _LOAD_TO_DEVICE(to_device)(state, 0))
+            self._loaded = code == 0
+            return code
+
+        return {
+            "TVMFFIEnvGetStream": ctypes.CFUNCTYPE(_P, _I, _I)(lambda kind, index: 0),
+            "cuda_dialect_init_library_once": ctypes.CFUNCTYPE(_I, *[_P] * 4)(initialise),
+            "cuda_dialect_unload_library_once": ctypes.CFUNCTYPE(None, _P)(lambda state: None),
+        }
+
+
+def c_library(image: bytes) -> dict[str, int]:
+    """Find the functions of the C library that an object uses, such as printf and memset, in this process."""
+    process = ctypes.CDLL(None)
+    found = {}
+    for name in undefined_symbols(image):
+        if not name.startswith(("_cu", "cu", "TVMFFI", "Cute")) and hasattr(process, name):
+            found[name] = ctypes.cast(getattr(process, name), _P).value or 0
+    return found
+
+
+def parameter_names(module: Any) -> tuple[str, ...] | None:  # noqa: ANN401
+    """Read what the packed entry of a compiled module takes, or None where it has none.
+
+    Its text is as "a: Tensor([n0, n1], float16), c: None", to be split at commas outside of brackets.
+    """
+    found = _SIGNATURE.search(str(module))
+    if found is None:
+        return None
+    signature = found[1]
+    names: list[str] = []
+    depth = start = 0
+    for n, letter in enumerate(signature + ","):
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == "," and depth == 0:
+            part = signature[start:n]
+            if part.strip():
+                names.append(part.partition(":")[0].strip())
+            start = n + 1
+    return tuple(names)
+
+
+class ServedEntry:
+    """What `cute.compile(..., options="--enable-tvm-ffi")` returned, to be called on a backend.
+
+    Parameters
+    ----------
+    function : TVMFFIJitCompiledFunction
+    ptx : str
+        Its kernels.
+    """
+
+    def __init__(self, function: Any, ptx: str) -> None:  # noqa: ANN401
+        support = require("cutlass._mlir._mlir_libs._cutlass_ir", "_aot_support")._aot_support
+        ffi = require("tvm_ffi", "Function", "from_dlpack")
+        library = ctypes.CDLL(require("tvm_ffi.libinfo", "find_libtvm_ffi").find_libtvm_ffi())
+        wrapping = require("tvm_ffi.utils.kwargs_wrapper", "make_kwargs_wrapper", "unpack_dataclass_to_tuple")
+
+        def raise_cuda(_: int, code: int) -> None:
+            message = f"the host code of a compiled function returned CUDA error {code}"
+            library.TVMFFIErrorSetRaisedFromCStr(b"RuntimeError", message.encode())
+
+        self._raise_cuda = ctypes.CFUNCTYPE(None, _P, _I)(raise_cuda)
+        errors = {
+            name: ctypes.cast(getattr(library, name), _P).value or 0
+            for name in ("TVMFFIErrorSetRaisedFromCStr", "TVMFFIErrorSetRaisedFromCStrParts")
+        }
+        for name in ("CuteDSLRT_TVMFFISetRaisedCudaError", "CuteDSLRT_TVMFFISetRaisedCudaLaunchError"):
+            errors[name] = ctypes.cast(self._raise_cuda, _P).value or 0
+        image = support.export_module_to_bytes(function.ir_module, format="o", opt_level=1, enable_pic=True)
+        self._host = ServedHost(image, f"__tvm_ffi_{function.function_name}", ptx, errors)
+        self._entry = ffi.Function.__from_extern_c__(self._host.address)
+        self._from_dlpack: Callable[[Any], Any] = ffi.from_dlpack
+        self._unpacked: Callable[[Any], Any] = wrapping.unpack_dataclass_to_tuple
+        self._binder = function.execution_args
+        self._backend: Backend | None = None
+        self._call = self._named(wrapping.make_kwargs_wrapper, parameter_names(function.ir_module) or ())
+
+    def __call__(self, backend: Backend, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """Run the host function; its launches go to the backend.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the compiled checks refuse an argument, in their words.
+        """
+        if self._binder.has_pointer_address_arg_specs:
+            arguments, named = self._binder.convert_python_pointer_args_for_tvm_ffi(arguments, dict(named))
+        result, refused, previous = None, None, self._backend
+        self._backend = backend
+        try:
+            with self._host.calls.launching_on(backend):
+                result = self._call(*arguments, **named)
+        except Exception as error:
+            refused = error
+        finally:
+            self._backend = previous
+        self._host.calls.check(0)
+        if refused is not None:
+            raise refused
+        return result
+
+    def _named(self, wrap: Callable[..., Any], taken: tuple[str, ...]) -> Callable[..., Any]:
+        """Let arguments be named and left out, as the function's signature has it; the entry takes them by place."""
+        streams = [name for name in self._binder.signature.parameters if name not in taken]
+        names, defaults, keywords, keyword_defaults = self._binder.get_kwargs_wrapper_spec(streams)
+        if not names and not keywords:
+            return self._positional
+        wrapped: Callable[..., Any] = wrap(self._positional, names, defaults, keywords, keyword_defaults)
+        return wrapped
+
+    def _positional(self, *arguments: Any) -> Any:  # noqa: ANN401
+        return self._entry(*map(self._on_device, arguments))
+
+    def _on_device(self, argument: Any) -> Any:  # noqa: ANN401
+        """Show tensors, also within tuples and dataclasses, as ones of CUDA's device 0."""
+        if is_tensor(argument):
+            assert self._backend is not None
+            self._backend.adopt(argument)
+            return self._from_dlpack(DeviceTensor(argument))
+        if is_dataclass(argument) and not isinstance(argument, type):
+            argument = self._unpacked(argument)
+        if isinstance(argument, (tuple, list)):
+            return tuple(map(self._on_device, argument))
+        return argument
