@@ -15,6 +15,9 @@ from typing import Any
 import torch
 
 from cutepy.sim.served import storage
+from cutepy.sim.served.errors import NotServedError
+
+_NUMBERS = (bool, int, float, complex)
 
 # Operators whose indices may be on the CPU, as on a GPU.
 _TAKES_HOST_TENSORS = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")
@@ -31,11 +34,28 @@ def _on_host(operator: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
     """Compute an operator on the CPU tensors that share the memory of its arguments."""
     if _is_view(operator):
         return operator._op_dk(torch._C.DispatchKey.CPU, *args, **kwargs)
-    call = _Call(operator)
-    with torch._C._AutoDispatchBelowAutograd():
-        result = operator(*[call.down(a) for a in args], **{k: call.down(v) for k, v in kwargs.items()})
-        call.resize_outputs()
-        return call.up(result)
+    try:
+        return _Call(operator).compute(args, kwargs)
+    except NotImplementedError as error:
+        reason = str(error).partition("\n")[0]
+        raise NotServedError(f"{operator} is not served on the simulated cuda device: {reason}") from error
+
+
+# Torch makes tensors of Python's numbers where an operator takes tensors, and shows them to Python as numbers again.
+# They don't promote types as other tensors do: an overload for numbers knows that.
+
+
+@cache
+def _tensor_positions(operator: Any) -> tuple[int, ...]:  # noqa: ANN401
+    """Return which arguments of an operator are tensors."""
+    return tuple(n for n, a in enumerate(operator._schema.arguments) if str(a.type) in ("Tensor", "Optional[Tensor]"))
+
+
+@cache
+def _takes_number(packet: Any, position: int) -> bool:  # noqa: ANN401
+    """Tell whether an overload of an operator takes a number as an argument."""
+    schemas = [getattr(packet, name)._schema for name in packet.overloads()]
+    return any(position < len(s.arguments) and str(s.arguments[position].type) == "number" for s in schemas)
 
 
 class _Call:
@@ -46,10 +66,25 @@ class _Call:
         self._pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._on_device = True
 
-    def down(self, value: Any) -> Any:  # noqa: ANN401
+    def compute(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Call the operator on the host."""
+        operator, down = self._operator, [self.down(a) for a in args]
+        numbers = [n for n in _tensor_positions(operator) if n < len(down) and isinstance(down[n], _NUMBERS)]
+        if numbers and all(_takes_number(operator.overloadpacket, n) for n in numbers):
+            operator = operator.overloadpacket
+        else:
+            for n in numbers:
+                down[n] = torch.tensor(down[n], device="cpu")
+        named = {k: self.down(v, is_output=k == "out") for k, v in kwargs.items()}
+        with torch._C._AutoDispatchBelowAutograd():
+            result = operator(*down, **named)
+            self._resize_outputs()
+            return self.up(result)
+
+    def down(self, value: Any, *, is_output: bool = False) -> Any:  # noqa: ANN401
         """Replace tensors and devices of `cuda` in an argument by the CPU's."""
         if isinstance(value, torch.Tensor):
-            return self._down_tensor(value)
+            return self._down_tensor(value, is_output)
         if isinstance(value, torch.device):
             self._on_device = value.type == "cuda"
             return torch.device("cpu") if self._on_device else value
@@ -57,7 +92,7 @@ class _Call:
             return type(value)([self.down(v) for v in value])
         return value
 
-    def _down_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _down_tensor(self, tensor: torch.Tensor, is_output: bool) -> torch.Tensor:
         if not tensor.is_cuda:
             if tensor.dim() and tensor.device.type == "cpu" and self._operator._schema.name not in _TAKES_HOST_TENSORS:
                 raise RuntimeError(
@@ -65,18 +100,23 @@ class _Call:
                     f"{tuple(tensor.shape)} on cpu beside those on cuda:0"
                 )
             return tensor
-        # An empty output is resized by the operator, which memory of a capsule can't be.
-        alias = storage.host(tensor) if tensor.numel() else torch.empty_strided(
-            tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu"
-        )  # fmt: skip
+        # Memory of a capsule can't be resized. Operators resize empty outputs; losses that of one element, and back.
+        if is_output and not tensor.dim():
+            alias = torch.empty(0, dtype=tensor.dtype, device="cpu")
+        elif tensor.numel():
+            alias = storage.host(tensor)
+        else:
+            alias = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
         self._pairs.append((alias, tensor))
         return alias
 
-    def resize_outputs(self) -> None:
-        """Give outputs that were empty, and that the operator resized, their memory."""
+    def _resize_outputs(self) -> None:
+        """Give outputs that were allocated anew what the operator made of them."""
         for alias, tensor in self._pairs:
-            if not tensor.numel() and alias.numel():
+            if alias.shape != tensor.shape:
                 _take(tensor, storage.served(alias))
+            elif alias.numel() and alias.data_ptr() != tensor.data_ptr():
+                storage.host(tensor).copy_(alias)
 
     def up(self, result: Any) -> Any:  # noqa: ANN401
         """Replace CPU tensors in a result by the device's."""

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from cutepy.sim.served.errors import NotServedError
+
 _CPU, _CUDA = 1, 2
 _ALIGNMENT = 512
 """What CUDA's allocator aligns to."""
@@ -105,7 +107,7 @@ def empty(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> tor
 def served(tensor: torch.Tensor) -> torch.Tensor:
     """Return a fresh CPU tensor, the result of an operator, as one of device `cuda`."""
     if tensor.layout != torch.strided:
-        raise NotImplementedError(f"tensors of layout {tensor.layout} are not served on the simulated device")
+        raise NotServedError(f"a tensor of layout {tensor.layout} is not served on the simulated cuda device")
     if not tensor.numel():
         return empty(tensor.shape, tensor.stride(), tensor.dtype)
     result = _on_cuda(tensor)
