@@ -14,7 +14,7 @@ from dataclasses import is_dataclass
 from typing import Any
 
 from cutepy.dsl.device_tensors import DeviceTensor, is_tensor
-from cutepy.dsl.host_calls import Backend, HostCalls
+from cutepy.dsl.host_calls import Backend, HostCalls, is_served
 from cutepy.dsl.objects import LoadedObject, undefined_symbols
 from cutepy.dsl.version import require
 
@@ -50,7 +50,7 @@ class ServedHost:
     def __init__(self, image: bytes, entry: str, ptx: str, errors: Mapping[str, int]) -> None:
         self.calls = HostCalls(ptx)
         self._loaded = False
-        names = [name for name in undefined_symbols(image) if name.startswith("_cu")]
+        names = [name for name in undefined_symbols(image) if is_served(name)]
         self._functions: dict[str, Any] = {**self.calls.callbacks(names), **self._library()}
         addresses = {name: ctypes.cast(f, _P).value or 0 for name, f in self._functions.items()}
         self._object = LoadedObject(image, {**c_library(image), **errors, **addresses})

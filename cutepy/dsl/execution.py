@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from cutepy.dsl.callers import with_callers
 from cutepy.dsl.device_tensors import DeviceTensor, is_tensor
 from cutepy.dsl.entries import ServedEntry
-from cutepy.dsl.host_calls import Backend as Backend, HostCalls, LaunchRequest as LaunchRequest
+from cutepy.dsl.host_calls import Backend as Backend, HostCalls, LaunchRequest as LaunchRequest, is_served
 from cutepy.dsl.version import require
 
 _ARCHITECTURE = "sm_90a"
@@ -288,4 +288,4 @@ def _undefined_functions(module: Any) -> list[str]:  # noqa: ANN401
     for operation in module.body.operations:
         if operation.name == "llvm.func" and not len(operation.regions[0].blocks):
             declared.append(operation.attributes["sym_name"].value)
-    return [name for name in declared if name.startswith("_cu")]
+    return [name for name in declared if is_served(name)]

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from cutepy.dsl.interrupts import Interrupts, interrupts_kept
+from cutepy.dsl.tensor_maps import encode_tiled, replace_address
 
 _CLUSTER, _COOPERATIVE = 4, 2
 _ATTRIBUTE_BYTES = 72
@@ -33,6 +34,14 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "_cudaOccupancyMaxActiveBlocksPerMultiprocessor": (_P, _P, _I, _L),
     "_cudaLaunchKernel": (_P, _I, _I, _I, _I, _I, _I, _P, _L, _P),
     "_cudaLaunchKernelEx": (_P, _P, _P),
+    "_cudaGetDeviceCount": (_P,),
+    "_cuDeviceGet": (_P, _I),
+    "_cudaDeviceSynchronize": (),
+    "_cudaStreamSynchronize": (_P,),
+    "_cuTensorMapEncodeTiled": (_P, _I, _I, _P, _P, _P, _P, _P, _I, _I, _I, _I),
+    "_cuTensorMapReplaceAddress": (_P, _P),
+    "cuda_dialect_assert_success": (_I,),
+    "cuda_dialect_print_on_error": (_I,),
 }
 """The functions of the DSL's runtime that are served, with the types of their arguments; all return an int32."""
 
@@ -52,6 +61,11 @@ _DEVICE_ATTRIBUTES = {
     111: 1024,
     120: 1,
 }
+
+
+def is_served(name: str) -> bool:
+    """Tell whether a function that host code declares is answered here, if only by an error."""
+    return name.startswith("_cu") or name in SIGNATURES
 
 
 @dataclass(frozen=True)
@@ -115,7 +129,7 @@ class HostCalls:
     """The runtime of one compiled function, whose kernels are those of `ptx`.
 
     An exception can't cross the host code's C frames: a served function notes it and returns an error, which the host
-    code hands on, and `check` raises it again.
+    code hands on or asserts on, and `check` raises it again. From then on no call does anything.
     """
 
     def __init__(self, ptx: str) -> None:
@@ -156,6 +170,8 @@ class HostCalls:
     def answer(self, name: str, handler: Callable[..., int] | None, arguments: tuple[Any, ...]) -> int:
         """Serve one call; raises what its handler raises, and an interrupt that came since the last."""
         self._interrupts.deliver()
+        if self._failure is not None:
+            return _LAUNCH_FAILED  # the host code may run on, to its end, but nothing more is done for it
         if handler is None:
             raise NotImplementedError(f"the host code calls {name}, which the simulator does not serve")
         return handler(*arguments)
@@ -203,6 +219,47 @@ class HostCalls:
     def _cudaOccupancyMaxActiveBlocksPerMultiprocessor(self, blocks: int, *_: object) -> int:
         ctypes.c_int32.from_address(blocks).value = 1
         return 0
+
+    def _cudaGetDeviceCount(self, count: int) -> int:
+        ctypes.c_int32.from_address(count).value = 1
+        return 0
+
+    def _cuDeviceGet(self, device: int, ordinal: int) -> int:
+        ctypes.c_int32.from_address(device).value = ordinal
+        return 0
+
+    def _cudaDeviceSynchronize(self) -> int:
+        return 0
+
+    def _cudaStreamSynchronize(self, stream: int) -> int:
+        return 0
+
+    def _cuTensorMapEncodeTiled(
+        self,
+        target: int,
+        dtype: int,
+        rank: int,
+        address: int,
+        dims: int,
+        strides: int,
+        box: int,
+        steps: int,
+        *modes: int,
+    ) -> int:
+        encode_tiled(target, dtype, rank, address, dims, strides, box, steps, modes)
+        return 0
+
+    def _cuTensorMapReplaceAddress(self, target: int, address: int) -> int:
+        replace_address(target, address)
+        return 0
+
+    def _assert_success(self, code: int) -> int:
+        # The DSL's own ends the process; here failures are exceptions, and what failed has been noted before.
+        if code:
+            raise RuntimeError(f"the host code asserts that a call of CUDA succeeds, and it returned error {code}")
+        return 0
+
+    cuda_dialect_assert_success = cuda_dialect_print_on_error = _assert_success
 
     def _cudaLaunchKernel(
         self, kernel: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, params: int, smem: int, stream: int

@@ -1,0 +1,93 @@
+"""Tensor maps that host code has the driver encode: cuTensorMapEncodeTiled and cuTensorMapReplaceAddress.
+
+References
+----------
+CUDA driver API, "Tensor Map Object Management".
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, get_args
+
+from cutepy.layouts.sm90 import TensorMap
+from cutepy.layouts.sm90.arch import SWIZZLE_MODES
+from cutepy.layouts.sm90.tensor_map import MAX_RANK, Interleave, L2Promotion, OobFill
+
+SIZE_BYTES = 128
+ALIGNMENT = 64
+
+# CUtensorMapDataType, CUtensorMapInterleave, CUtensorMapSwizzle and so on, each in the driver's order.
+_TYPES = "u8 u16 u32 s32 u64 s64 f16 f32 f64 bf16 f32.ftz tf32 tf32.ftz".split()
+
+
+def encode_tiled(
+    target: int,
+    dtype: int,
+    rank: int,
+    address: int | None,
+    dims: int,
+    strides: int | None,
+    box: int,
+    steps: int,
+    modes: Sequence[int],
+) -> None:
+    """Write a tensor map, from the driver's arguments.
+
+    Parameters
+    ----------
+    target : int
+        Address of the 128 bytes.
+    dtype, rank : int
+    address : int or None
+        Of the tensor.
+    dims, strides, box, steps : int
+        Addresses of arrays: `rank` extents (64 bits), `rank` - 1 strides in bytes (64 bits), `rank` extents of the box
+        and element strides (32 bits).
+    modes : sequence of int
+        Interleave, swizzle, L2 promotion and fill.
+
+    Raises
+    ------
+    LayoutError
+        If it is a map that the driver refuses.
+    ValueError
+        If an argument is not one of its enumeration, or the target is misaligned.
+    """
+    if target % ALIGNMENT:
+        raise ValueError(f"cuTensorMapEncodeTiled: a tensor map must be at a multiple of 64, got {target:#x}")
+    if not 1 <= rank <= MAX_RANK:
+        raise ValueError(f"cuTensorMapEncodeTiled: the rank must be 1 to {MAX_RANK}, got {rank}")
+    interleave, swizzle, promotion, fill = modes
+    made = TensorMap(
+        _named("data type", _TYPES, dtype),
+        _array(ctypes.c_uint64, dims, rank),
+        _array(ctypes.c_uint64, strides or 0, rank - 1),
+        _array(ctypes.c_uint32, box, rank),
+        global_address=address or 0,
+        element_strides=_array(ctypes.c_uint32, steps, rank),
+        interleave=_named("interleave", get_args(Interleave), interleave),
+        swizzle=_named("swizzle", tuple(SWIZZLE_MODES), swizzle),
+        l2_promotion=_named("L2 promotion", get_args(L2Promotion), promotion),
+        oob_fill=_named("fill", get_args(OobFill), fill),
+    )
+    words = made.encode()
+    (ctypes.c_uint64 * (SIZE_BYTES // 8)).from_address(target)[:] = (*words, *(0,) * (SIZE_BYTES // 8 - len(words)))
+
+
+def replace_address(target: int, address: int | None) -> None:
+    """Let a tensor map be of another tensor."""
+    words = (ctypes.c_uint64 * 8).from_address(target)
+    words[0] = address or 0
+    TensorMap.decode(list(words))
+
+
+def _array(kind: Any, address: int, count: int) -> tuple[int, ...]:  # noqa: ANN401
+    return tuple((kind * count).from_address(address)) if count else ()
+
+
+def _named(what: str, names: Sequence[str], index: int) -> Any:  # noqa: ANN401
+    if not 0 <= index < len(names):
+        raise ValueError(f"cuTensorMapEncodeTiled: the {what} must be 0 to {len(names) - 1}, got {index}")
+    return names[index]
