@@ -179,6 +179,70 @@ def _entered(context):
         pass
 
 
+@pytest.mark.parametrize(
+    "name", ["memory.memory_snapshot", "graphs.make_graphed_callables", "tunable.enable", "nccl.unique_id"]
+)
+def test_what_modules_of_torch_cuda_do_not_serve_raises_by_name(name):
+    part, function = name.split(".")
+    with pytest.raises(NotServedError, match=rf"torch\.cuda\.{name} is not served"):
+        getattr(getattr(torch.cuda, part), function)()
+
+
+def test_modules_of_torch_cuda_serve_what_it_does():
+    assert torch.cuda.memory.memory_allocated() == torch.cuda.memory_allocated()
+    torch.cuda.random.manual_seed(5)
+    state = torch.cuda.random.get_rng_state()
+    assert torch.equal(state, torch.cuda.get_rng_state_all()[0])
+
+
+def test_ranges_for_a_profiler_do_nothing():
+    torch.cuda.nvtx.range_push("outer")
+    with torch.cuda.nvtx.range("inner {}", 3), torch.cuda.profiler.profile():
+        torch.cuda.nvtx.mark("here")
+    torch.cuda.nvtx.range_pop()
+    torch.cuda.nvtx.range_end(torch.cuda.nvtx.range_start("across"))
+    torch.cuda.profiler.start()
+    torch.cuda.profiler.stop()
+
+
+def test_generators_of_the_device_are_the_cpus():
+    made = torch.Generator(device="cuda").manual_seed(3)
+    assert made.device == torch.device("cuda", 0)
+    assert torch.Generator().device == torch.device("cpu")
+    expected = torch.randn(4, generator=torch.Generator().manual_seed(3))
+    values = torch.randn(4, device="cuda", generator=made)
+    assert values.is_cuda
+    assert torch.equal(values.cpu(), expected)
+    assert torch.equal(torch.empty(4, device="cuda").normal_(generator=made.manual_seed(3)).cpu(), expected)
+    assert isinstance(made, torch.Generator)
+    assert isinstance(torch.default_generator, torch.Generator)
+    assert not isinstance(3, torch.Generator)
+    with pytest.raises(RuntimeError, match="ordinal"):
+        torch.Generator("cuda:1")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.zeros(3, pin_memory=True),
+        lambda: torch.full((3,), 0.0, pin_memory=True),
+        lambda: torch.tensor([0.0] * 3, pin_memory=True),
+        lambda: torch.zeros_like(torch.ones(3), pin_memory=True),
+        lambda: torch.ones(2).new_zeros(3, pin_memory=True),
+        lambda: torch.zeros(3).pin_memory(),
+    ],
+)
+def test_memory_that_is_to_be_pinned_is_the_hosts(make):
+    made = make()
+    assert made.device.type == "cpu"
+    assert torch.equal(made.cuda(non_blocking=True).cpu(), torch.zeros(3))
+
+
+def test_the_default_device_holds_for_all_factories():
+    with torch.device("cuda"):
+        assert all(t.is_cuda for t in (torch.zeros(2), torch.arange(2), torch.randn(2), torch.full((2,), 3)))
+
+
 def test_backward_raises_by_name():
     x = A.cuda().requires_grad_()
     with pytest.raises(NotServedError, match="backward"):

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 import torch
+import torch.cuda.nvtx
+import torch.cuda.profiler
+import torch.utils._device
 
 from cutepy.sim.served import h200, streams
 from cutepy.sim.served.errors import not_served
@@ -102,9 +108,37 @@ _SERVED: dict[str, Any] = {
     "manual_seed_all": _seeded,
     "seed": torch.seed,
     "initial_seed": torch.initial_seed,
+    "seed_all": torch.seed,
+    "default_generators": (torch.default_generator,),
+    "get_rng_state_all": lambda: [torch.get_rng_state()],
+    "set_rng_state_all": lambda new_states: torch.set_rng_state(new_states[0]),
     "get_rng_state": lambda device="cuda": torch.get_rng_state(),
     "set_rng_state": lambda new_state, device="cuda": torch.set_rng_state(new_state),
 }
+
+
+# Modules of torch.cuda, with what they serve beside what torch.cuda does. Nobody sees the ranges of NVTX.
+_PARTS: dict[str, dict[str, Any]] = {
+    "graphs": {},
+    "memory": {},
+    "nccl": {"is_available": lambda tensors: False},
+    "nvtx": {
+        "mark": _nothing,
+        "range": torch.cuda.nvtx.range,
+        "range_end": _nothing,
+        "range_pop": lambda: 0,
+        "range_push": lambda msg: 0,
+        "range_start": lambda msg: 0,
+    },
+    "profiler": {"profile": torch.cuda.profiler.profile, "start": _nothing, "stop": _nothing},
+    "random": {},
+    "tunable": {},
+}
+
+_MAY_BE_PINNED = """arange bartlett_window blackman_window empty empty_like empty_permuted empty_strided eye full
+    full_like hamming_window hann_window kaiser_window linspace logspace normal ones ones_like rand rand_like randint
+    randint_like randn randn_like randperm scalar_tensor tensor tril_indices triu_indices zeros zeros_like""".split()
+_METHODS_MAY_BE_PINNED = "new_empty new_empty_strided new_full new_ones new_zeros".split()
 
 
 def serve(put: Callable[[Any, str, Any], None]) -> None:
@@ -114,15 +148,65 @@ def serve(put: Callable[[Any, str, Any], None]) -> None:
             put(torch.cuda, name, _SERVED[name])
         elif callable(getattr(torch.cuda, name, None)) and not _is_kept(getattr(torch.cuda, name)):
             put(torch.cuda, name, not_served(f"torch.cuda.{name}"))
+    for part in _PARTS:
+        _serve_part(put, part)
     put(torch.cuda, "graph", _graphs)
     put(torch.cuda, "CUDAGraph", not_served("torch.cuda.CUDAGraph"))
     put(torch.Tensor, "record_stream", _nothing)
     put(torch.Tensor, "pin_memory", lambda tensor, device=None: tensor.clone())
     put(torch.Tensor, "is_pinned", lambda tensor, device=None: False)
+    torch.utils._device._device_constructors()  # keeps the factories, to tell them by identity: not the wrapped ones
+    for owner, names in ((torch, _MAY_BE_PINNED), (torch.Tensor, _METHODS_MAY_BE_PINNED)):
+        for name in names:
+            put(owner, name, _unpinned(getattr(owner, name)))
+    put(torch, "Generator", _Generator)
     put(torch, "compile", _eager)
     run_backward = _backward(torch.autograd.graph._engine_run_backward)
     for module in (torch.autograd, torch.autograd.graph):
         put(module, "_engine_run_backward", run_backward)
+
+
+def _serve_part(put: Callable[[Any, str, Any], None], part: str) -> None:
+    """Replace the functions of a module of `torch.cuda`."""
+    module = importlib.import_module(f"torch.cuda.{part}")
+    for name, value in list(vars(module).items()):
+        if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_"):
+            served = _PARTS[part].get(name, _SERVED.get(name))
+            put(module, name, not_served(f"{module.__name__}.{name}") if served is None else served)
+
+
+def _unpinned(factory: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a factory of tensors that takes `pin_memory` and pins nothing: all memory is the host's."""
+
+    @wraps(factory)
+    def make(*args: Any, pin_memory: bool | None = False, **kwargs: Any) -> Any:  # noqa: ANN401
+        return factory(*args, **kwargs)
+
+    return make
+
+
+class _AnyGenerator(type(torch._C.Generator)):  # type: ignore[misc]
+    """Makes generators of torch's own class instances of the one that stands for it."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch._C.Generator)
+
+
+class _Generator(torch._C.Generator, metaclass=_AnyGenerator):
+    """What `torch.Generator` makes: the CPU's, for the device too."""
+
+    def __new__(cls, device: Any = "cpu") -> _Generator:  # noqa: ANN401
+        return super().__new__(cls, "cpu" if torch.device(device).type == "cuda" else device)  # type: ignore[call-arg]
+
+    def __init__(self, device: Any = "cpu") -> None:  # noqa: ANN401
+        self._device = torch.device(device)
+        if self._device.type == "cuda":
+            self._device = torch.device("cuda", _index(self._device))
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """The device that it was made for."""
+        return self._device
 
 
 def _is_kept(value: object) -> bool:
