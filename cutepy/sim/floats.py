@@ -277,7 +277,7 @@ def canonical(a: Array) -> Array:
 
 
 def last_nan(result: Array, *operands: Array) -> Array:
-    """Let a float64 result be the last operand that is a NaN, quiet (measured on an H200)."""
+    """Let a float64 result be the last operand that is a NaN, quiet, of the same sign (measured on an H200)."""
     largest = result.max()
     if largest == largest:
         return result
@@ -288,7 +288,7 @@ def last_nan(result: Array, *operands: Array) -> Array:
 
 
 def flush_tiny(result: Array, operation: str, *operands: Array) -> Array:
-    """Flush a float32 product or sum of one that was subnormal before it was rounded (measured on an H200)."""
+    """Flush a float32 product, quotient or sum of a product that is subnormal unrounded (measured on an H200)."""
     tiny = np.float32(_TINY[result.dtype])
     border = np.abs(result) == tiny
     if border.any():

@@ -19,6 +19,7 @@ from cutepy.sim.atomics import combine
 from cutepy.sim.errors import DescriptorError, MemoryAccessError
 from cutepy.sim.events import AsyncKind, AsyncOperation, TmaEvent
 from cutepy.sim.lanes import Array
+from cutepy.sim.minifloat import f32_to_tf32
 from cutepy.sim.traffic import Kind
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ _PERIOD = 1024
 _ALIGNMENT = 128
 _UNIT_KIND = np.dtype("c16")
 """A type of 16 bytes that numpy moves fast; never computed with."""
-_NAN = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "tf32": 0x7FFFFFFF}
+_NAN = b"\xf7\x7f"
+"""What elements outside of a tensor read as, repeated to their width, if not as zeros (measured on an H200)."""
 Coordinates = tuple[int, ...]
 
 
@@ -151,6 +153,14 @@ class TensorCopies:
         # A warp that stores one box with several lanes stores the same bytes again and again: once will do.
         lanes = 1 if reduction is None and all(x.shape[1] == 1 for x in (source, tensor, *coordinates)) else None
         boxes, sources = self._boxes(g, i, source, tensor, coordinates, lanes)
+        negative = next((at for _, at in boxes if min(at) < 0), None)
+        if negative is not None:
+            raise MemoryAccessError(
+                f"coordinates of stores and reductions must not be negative, got {negative}; a GPU stops with an "
+                "illegal instruction",
+                i,
+                g.describe(),
+            )
         strided = next((box.every for box, _ in boxes if any(n != 1 for n in box.every)), None)
         if strided is not None:
             raise DescriptorError(f"stores with element strides {strided} are not simulated", i, g.describe())
@@ -304,14 +314,15 @@ class TensorCopies:
 
     def _read_box(self, g: Group, i: Instruction, box: Box, at: Coordinates) -> Array:
         """Return a box as 16-byte units, with what is outside of the tensor filled in."""
-        if box.is_inside(at):
+        rounds = box.tensor.dtype.startswith("tf32")  # measured on an H200
+        if box.is_inside(at) and not rounds:
             return self._units(g, i, box, at, "load")
         data = np.zeros(box.extents[::-1], box.kind)
         if box.tensor.oob_fill == "nan":
-            data[...] = _NAN.get(box.tensor.dtype, 0)
+            data[...] = np.frombuffer(_NAN * (box.element_bytes // len(_NAN)), box.kind)[0]
         found = self._part(g, i, box, at, "load")
         if found is not None:
-            data[found[1]] = found[0]
+            data[found[1]] = f32_to_tf32(found[0].view(np.float32), "rn") if rounds else found[0]
         return data.reshape(-1).view(_UNIT_KIND)
 
     def _write_box(

@@ -342,7 +342,8 @@ class Wgmma:
             start = np.float32(0) if tile.matrix is None else tile.matrix
             start = np.broadcast_to(start, (ctas, groups, M, shape.n))
             start = np.where(run[0].accumulate[..., None, None], start, np.float32(0))
-            tile.matrix = tensor_core.multiply_accumulate(a * np.float32(shape.sign), b, start, shape.a, shape.d)
+            kinds = shape.a, shape.b
+            tile.matrix = tensor_core.multiply_accumulate(a * np.float32(shape.sign), b, start, kinds, shape.d)
             return
         if shape.d == "s32" and shape.k * len(run) * 255 * 255 >= _EXACT_F32:
             a, b = a.astype(np.float64), b.astype(np.float64)

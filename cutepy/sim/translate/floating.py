@@ -83,10 +83,10 @@ def _compute(e: Emitter, i: Instruction, values: list[str], kind: str) -> str:
     elif operation not in ("min", "max"):
         if kind == "f32":
             text = f"floats.canonical({text})"
-        elif operation in ("add", "sub", "mul", "mad", "fma"):
+        elif operation in ("add", "sub", "mul", "mad", "fma", "neg", "abs"):
             text = f"floats.last_nan({text}, {', '.join(values)})"
-    if flush and operation in ("mul", "fma", "mad"):
-        name = "mul" if operation == "mul" else "fma"
+    if flush and (operation in ("mul", "fma", "mad") or (operation == "div" and not modifiers & {"approx", "full"})):
+        name = "fma" if operation == "mad" else operation
         return f"floats.flush_tiny({text}, {name!r}, {', '.join(values)})"
     return f"floats.flush({text})" if flush else text
 
