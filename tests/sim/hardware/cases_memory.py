@@ -23,6 +23,8 @@ from tests.sim.test_opcodes_tma import (
     tensor_map,
 )
 
+_TIES_32 = np.array([0x3F801000, 0x3F803000, 0xBF801000, 0xBF803000, 0x1000, 0x3000], np.uint32)
+"""Halfway between two numbers of tf32."""
 _REGISTER = {"f32": "%f", "f64": "%fd", "f16": "%rs", "bf16": "%rs", "f16x2": "%r", "bf16x2": "%r"}
 
 
@@ -141,10 +143,10 @@ def _fill_outside(dtype: str, mode: str) -> None:
     )
 
 
-def _rounded_load(dtype: str) -> None:
+def _rounded_load(dtype: str, special: np.ndarray[Any, Any] = SPECIAL_32) -> None:
     """Load special values as a type that TMA may round or flush."""
     array = aligned((4, 16), "u4", 1)
-    array[...] = np.resize(SPECIAL_32, array.shape)
+    array[...] = np.resize(special, array.shape)
     size = 4 * array.size
     out = np.zeros(array.size, np.uint32)
     launch(
@@ -155,6 +157,20 @@ def _rounded_load(dtype: str) -> None:
         after=dump(len(out)),
         smem_bytes=4096,
         run=adopted(array),
+    )
+
+
+def _rounded_store(dtype: str) -> None:
+    """Store special values as a type that TMA may round or flush."""
+    target = aligned((4, 16), "u4", 1)
+    data = np.resize(np.concatenate([SPECIAL_32, _TIES_32]), 64)
+    launch(
+        store_body("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group", (0, 0)),
+        tensor_map(target, (16, 4), dtype=dtype),
+        data,
+        before=START + set_coordinates((0, 0)) + fill(64),
+        smem_bytes=4096,
+        run=adopted(target),
     )
 
 
@@ -198,5 +214,7 @@ def cases() -> list[Case]:
         for mode in ("nan", "zero")
     ]
     found += [Case(f"tma_rounding.{t}", partial(_rounded_load, t)) for t in ("f32", "f32.ftz", "tf32", "tf32.ftz")]
+    found += [Case(f"tma_rounding.ties.{t}", partial(_rounded_load, t, _TIES_32)) for t in ("tf32", "tf32.ftz")]
+    found += [Case(f"tma_rounding.store.{t}", partial(_rounded_store, t)) for t in ("f32", "tf32", "tf32.ftz")]
     found += [Case(f"ended_threads.{r}", partial(_ended_threads, r)) for r in ("popc", "and", "or")]
     return found

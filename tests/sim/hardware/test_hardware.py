@@ -18,7 +18,7 @@ import pytest
 
 from tests.sim.hardware import compare, opcodes, record
 from tests.sim.hardware.capture import capturing
-from tests.sim.hardware.corpus import Case, all_cases
+from tests.sim.hardware.corpus import NOT_RECORDED, Case, all_cases
 from tests.sim.hardware.launches import digest_of
 
 HAS_DSL = importlib.util.find_spec("cutlass") is not None
@@ -39,6 +39,8 @@ def recording() -> dict[str, Any]:
 )
 def test_case(name):
     case, recorded = CASES[name], recording()["cases"].get(name)
+    if recorded is None and name.startswith(NOT_RECORDED):
+        pytest.skip("it waits for the next recording")
     assert recorded is not None, f"{name} is not in the recording: {AGAIN}"
     assert "error" not in recorded, f"{name} failed on the GPU: {recorded.get('error')}"
     with capturing() as launches:
@@ -78,7 +80,7 @@ def test_the_recording_is_of_this_version_of_the_dsl():
 
 def test_the_recording_has_no_cases_that_are_gone():
     if HAS_DSL:
-        assert set(recording()["cases"]) == set(CASES), AGAIN
+        assert set(recording()["cases"]) <= set(CASES), AGAIN
 
 
 def test_the_recordings_are_small():
