@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import tempfile
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -22,7 +23,7 @@ from typing import Any, TypeVar
 from cutepy.dsl.callers import with_callers
 from cutepy.dsl.device_tensors import DeviceTensor, is_tensor
 from cutepy.dsl.entries import ServedEntry
-from cutepy.dsl.host_calls import Backend as Backend, HostCalls, LaunchRequest as LaunchRequest, is_served
+from cutepy.dsl.host_calls import RUNNING, Backend as Backend, HostCalls, LaunchRequest as LaunchRequest, is_served
 from cutepy.dsl.version import require
 
 _ARCHITECTURE = "sm_90a"
@@ -62,16 +63,52 @@ def backends() -> list[Backend]:
 def executing_on(backend: Backend) -> Iterator[None]:
     """Send the launches of every compiled function to `backend`, and keep the PTX of what is compiled meanwhile.
 
+    It nests: the innermost backend takes the launches.
+
     Parameters
     ----------
     backend : Backend
-        Takes the launches.
+        Takes the launches, of all threads.
 
     Raises
     ------
     ImportError
         If the DSL's internals are not those this was written for.
+    RuntimeError
+        If another thread has a backend active.
     """
+    with _entered_by_one_thread() as outermost, ExitStack() as stack:
+        if outermost:
+            _wrap_the_dsl(stack)
+        _active.append(backend)
+        stack.callback(_active.pop)
+        yield
+
+
+_entering = threading.Lock()
+_entered: list[threading.Thread] = []
+
+
+@contextmanager
+def _entered_by_one_thread() -> Iterator[bool]:
+    """Tell whether this is the outermost of nested contexts; other threads would take each other's launches."""
+    own = threading.current_thread()
+    with _entering:
+        if _entered and _entered[-1] is not own:
+            raise RuntimeError(
+                f"simulation is active in thread {_entered[-1].name!r}, and for all threads, so {own.name!r} cannot "
+                "start another; enter it once, and call the kernels of every thread within it"
+            )
+        outermost = not _entered
+        _entered.append(own)
+    try:
+        yield outermost
+    finally:
+        _entered.pop()
+
+
+def _wrap_the_dsl(stack: ExitStack) -> None:
+    """Change what compiling and calling does, until the stack is closed."""
     executor = require("cutlass.base_dsl.jit_executor", "JitCompiledFunction", "JitExecutor")
     base = require("cutlass.base_dsl.dsl", "BaseDSL")
     compiler = require("cutlass.base_dsl.compiler", "CompileOptions", "KeepPTX", "GenerateLineInfo")
@@ -79,24 +116,20 @@ def executing_on(backend: Backend) -> Iterator[None]:
     dsl_class = require("cutlass.cutlass_dsl", "CuTeDSL").CuTeDSL
     operations = require("cutlass._mlir_helpers.op", "_get_location_from_frame_info", "_is_framework_stack_frame")
     require("cutlass._mlir.execution_engine", "ExecutionEngine")
-    with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="cutepy-sim-"))
-        dsl = dsl_class._get_dsl()
-        _set(stack, dsl, "jit_cache", type(dsl.jit_cache)(max_elems=None))
-        _set(stack, dsl.envar, "_arch", _ARCHITECTURE)
-        _wrap(stack, compiler.CompileOptions, "apply_envar_settings", _keeping_ptx(compiler, folder, stack))
-        _wrap(stack, executor.JitCompiledFunction, "run_compiled_program", _run)
-        _wrap(stack, executor.JitCompiledFunction, "to", _to)
-        if importlib.util.find_spec("tvm_ffi") is not None:
-            compiled = require("cutlass.cutlass_dsl.tvm_ffi_provider", *_PACKED)
-            for name in _PACKED:
-                _wrap(stack, getattr(compiled, name), "__call__", _call_packed)
-        _wrap(stack, base.BaseDSL, "_func_impl", _converting_tensors(runtime))
-        _wrap(stack, runtime._Tensor, "__init__", _in_global_memory)
-        _wrap(stack, operations, "_get_location_from_frame_info", _with_callers)
-        _active.append(backend)
-        stack.callback(_active.pop)
-        yield
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="cutepy-sim-"))
+    dsl = dsl_class._get_dsl()
+    _set(stack, dsl, "jit_cache", type(dsl.jit_cache)(max_elems=None))
+    _set(stack, dsl.envar, "_arch", _ARCHITECTURE)
+    _wrap(stack, compiler.CompileOptions, "apply_envar_settings", _keeping_ptx(compiler, folder, stack))
+    _wrap(stack, executor.JitCompiledFunction, "run_compiled_program", _run)
+    _wrap(stack, executor.JitCompiledFunction, "to", _to)
+    if importlib.util.find_spec("tvm_ffi") is not None:
+        compiled = require("cutlass.cutlass_dsl.tvm_ffi_provider", *_PACKED)
+        for name in _PACKED:
+            _wrap(stack, getattr(compiled, name), "__call__", _call_packed)
+    _wrap(stack, base.BaseDSL, "_func_impl", _converting_tensors(runtime))
+    _wrap(stack, runtime._Tensor, "__init__", _in_global_memory)
+    _wrap(stack, operations, "_get_location_from_frame_info", _with_callers)
 
 
 def _set(stack: ExitStack, owner: Any, name: str, value: Any) -> None:  # noqa: ANN401
@@ -143,15 +176,16 @@ def _run(original: Callable[..., Any], function: Any, exe_args: Sequence[Any]) -
     """Run a compiled function's host code, with its launches sent to the backend."""
     backend = active_backend()
     assert backend is not None
-    program = _served(function, _HostProgram)
-    return program.run(exe_args, backend)
+    with RUNNING:
+        return _served(function, _HostProgram).run(exe_args, backend)
 
 
 def _call_packed(original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
     """Call what was compiled for TVM-FFI through its own entry, with its launches sent to the backend."""
     backend = active_backend()
     assert backend is not None
-    return _served(function, ServedEntry)(backend, args, kwargs)
+    with RUNNING:
+        return _served(function, ServedEntry)(backend, args, kwargs)
 
 
 def _to(original: Callable[..., Any], function: Any, device: object = None) -> Any:  # noqa: ANN401
@@ -183,7 +217,8 @@ def _in_global_memory(original: Callable[..., None], self: Any, tensor: Any, *ar
     """Show a CPU tensor to the DSL as one in global memory, so that it makes the PTX of a GPU."""
     backend = active_backend()
     if backend is not None and hasattr(tensor, "__dlpack__"):
-        backend.adopt(tensor)
+        with RUNNING:
+            backend.adopt(tensor)
         tensor = DeviceTensor(tensor)
     original(self, tensor, *args, **kwargs)
 

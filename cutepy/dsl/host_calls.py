@@ -7,6 +7,7 @@ an underscore. Here each is answered as an H200 would, so that the real host cod
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +22,9 @@ _ATTRIBUTE_BYTES = 72
 _LAUNCH_FAILED = 719
 
 _P, _I, _L = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
+
+RUNNING = threading.RLock()
+"""Held while host code runs on a backend: threads take turns, as a backend runs one kernel at a time."""
 
 SIGNATURES: dict[str, tuple[Any, ...]] = {
     "_cudaLibraryLoadData": (_P, _P, _P, _P, _I, _P, _P, _I),

@@ -19,7 +19,7 @@ from typing import Any
 
 from cutepy.dsl.entries import ServedHost, parameter_names
 from cutepy.dsl.execution import compiling_for_gpu
-from cutepy.dsl.host_calls import Backend
+from cutepy.dsl.host_calls import RUNNING, Backend
 from cutepy.dsl.launches import LaunchFacts, read_launches
 from cutepy.dsl.packed import PackedArguments, call
 from cutepy.dsl.version import require
@@ -202,6 +202,10 @@ class ServedProgram:
         TypeError, ValueError
             If the compiled checks refuse an argument, in their words.
         """
+        with RUNNING:
+            self._run(backend, arguments)
+
+    def _run(self, backend: Backend, arguments: Sequence[object]) -> None:
         for argument in arguments:
             if hasattr(argument, "__dlpack__"):
                 backend.adopt(argument)

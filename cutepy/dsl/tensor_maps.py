@@ -73,7 +73,7 @@ def encode_tiled(
         oob_fill=_named("fill", get_args(OobFill), fill),
     )
     words = made.encode()
-    (ctypes.c_uint64 * (SIZE_BYTES // 8)).from_address(target)[:] = (*words, *(0,) * (SIZE_BYTES // 8 - len(words)))
+    (ctypes.c_uint64 * (SIZE_BYTES // 8)).from_address(target)[:] = [*words, *[0] * (SIZE_BYTES // 8 - len(words))]
 
 
 def replace_address(target: int, address: int | None) -> None:

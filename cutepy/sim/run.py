@@ -280,7 +280,8 @@ def simulate(
     """Run every compiled CuTe DSL function on the CPU while the context is active.
 
     Calls of `@cute.jit` functions, and of what `cute.compile` returns, run their real host code; kernels are
-    interpreted from their PTX. Arguments are torch tensors and numpy arrays in host memory.
+    interpreted from their PTX. Arguments are torch tensors and numpy arrays in host memory. It nests: the innermost run
+    takes the launches. It is for all threads, whose launches take turns.
 
     Parameters
     ----------
@@ -305,6 +306,8 @@ def simulate(
     ------
     SimulationError
         From the call that launched the kernel, if that does what the hardware would not.
+    RuntimeError
+        If another thread is simulating.
     """
     run = Run(observers, policy, inspect=inspect, processes=processes, exact_mma=exact_mma)
     with executing_on(run):
