@@ -45,15 +45,26 @@ class BulkCopies:
 
     def _global_bytes(self, g: Group, i: Instruction, address: int, size: int) -> Array:
         memory = self._machine.memory
-        region = memory.known.find(address, address + size)
-        if region is None or address % _ALIGNMENT or size % _ALIGNMENT:
+        self._check_size(g, i, size)
+        if address % _ALIGNMENT:
             raise MemoryAccessError(
-                f"a bulk copy of {size} bytes at global address {address:#x} must be a multiple of {_ALIGNMENT} bytes, "
-                f"aligned, in known memory: {memory.known.nearest(address)}",
+                f"global address {address:#x} of a bulk copy is no multiple of {_ALIGNMENT}", i, g.describe()
+            )
+        region = memory.known.find(address, address + size)
+        if region is None:
+            raise MemoryAccessError(
+                f"a bulk copy of {size} bytes at global address {address:#x} is not in known memory: "
+                f"{memory.known.nearest(address)}",
                 i,
                 g.describe(),
             )
         return region.bytes[address - region.base : address - region.base + size]
+
+    def _check_size(self, g: Group, i: Instruction, size: int) -> None:
+        if size % _ALIGNMENT:
+            raise MemoryAccessError(
+                f"the size of a bulk copy must be a multiple of {_ALIGNMENT} bytes, got {size}", i, g.describe()
+            )
 
     def _count(self, kind: Kind, address: int, size: int) -> None:
         self._machine.stats["bulk"] += 1
@@ -113,6 +124,7 @@ class BulkCopies:
         sources = memory.locate(g, i, source, int(size.max()), _ALIGNMENT)
         barriers = memory.locate(g, i, barrier, 8, 8)
         for _, (place, start, count, at) in self._lanes(g, places, sources, size, barriers):
+            self._check_size(g, i, count)
 
             def apply(place: int = place, start: int = start, count: int = count, at: int = at) -> None:
                 data, target = memory.shared[start : start + count], memory.shared[place : place + count]

@@ -34,13 +34,20 @@ class SimulationError(RuntimeError):
 
 
 class UnknownInstructionError(SimulationError):
-    """An instruction, or a form of one, that the simulator does not know."""
+    """An instruction, or a form of one, that the simulator does not know, or refuses.
 
-    def __init__(self, instruction: Instruction, reason: str = "") -> None:
-        super().__init__(
-            f"the simulator does not know {instruction.opcode}{': ' + reason if reason else ''}; {REPORT_HINT}",
-            instruction,
-        )
+    Parameters
+    ----------
+    instruction : Instruction
+    reason : str
+        What is not known about it.
+    refusal : str
+        Why it is refused, if it is known: nothing that is to be reported.
+    """
+
+    def __init__(self, instruction: Instruction, reason: str = "", *, refusal: str = "") -> None:
+        unknown = f"the simulator does not know {instruction.opcode}{': ' + reason if reason else ''}; {REPORT_HINT}"
+        super().__init__(refusal or unknown, instruction)
 
 
 class MemoryAccessError(SimulationError):

@@ -21,9 +21,11 @@ from cutepy.sim.lanes import Array
 if TYPE_CHECKING:
     from cutepy.sim.group import Group
     from cutepy.sim.machine import Machine
+    from cutepy.sim.memory import Region
     from cutepy.sim.ptx.model import Instruction
 
 SIZE_BYTES = 128
+_ALIGNMENT = 64
 _USED_WORDS = 8
 # Fields that tensormap.replace can set beside extents and strides: (bit, width).
 _RANK, _TYPE, _INTERLEAVE, _SWIZZLE, _FILL = (68, 3), (71, 4), (75, 2), (77, 2), (79, 1)
@@ -51,12 +53,7 @@ class TensorMaps:
 
     def read(self, g: Group, i: Instruction, address: int) -> sm90.TensorMap:
         """Decode the tensor map at an address."""
-        region = self._machine.memory.known.find(address, address + SIZE_BYTES)
-        if region is None or address % 64:
-            known = self._machine.memory.known.nearest(address)
-            raise DescriptorError(
-                f"no tensor map can be at {address:#x}, which is misaligned or {known}", i, g.describe()
-            )
+        region = self._place(g, i, address)
         start = address - region.base
         try:
             return decode(region.bytes[start : start + 8 * _USED_WORDS].tobytes())
@@ -66,9 +63,18 @@ class TensorMaps:
     def prefetch(self, g: Group, i: Instruction, address: Array) -> None:
         """Check that there can be a tensor map at an address; what is there may yet be written."""
         for value in {int(x) for x in address.flat}:
-            if self._machine.memory.known.find(value, value + SIZE_BYTES) is None or value % 64:
-                known = self._machine.memory.known.nearest(value)
-                raise DescriptorError(f"no tensor map can be at {value:#x}, misaligned or {known}", i, g.describe())
+            self._place(g, i, value)
+
+    def _place(self, g: Group, i: Instruction, address: int) -> Region:
+        """Return the known memory where a tensor map can be."""
+        if address % _ALIGNMENT:
+            reason = f"the address is no multiple of {_ALIGNMENT}"
+            raise DescriptorError(f"no tensor map can be at {address:#x}: {reason}", i, g.describe())
+        region = self._machine.memory.known.find(address, address + SIZE_BYTES)
+        if region is None:
+            known = self._machine.memory.known.nearest(address)
+            raise DescriptorError(f"no tensor map can be at {address:#x}: it is {known}", i, g.describe())
+        return region
 
     def _bytes(self, g: Group, i: Instruction, address: Array, row: int) -> Array:
         """Return the 128 bytes of the tensor map that the lanes of a CTA address, to be written."""
@@ -105,7 +111,9 @@ class TensorMaps:
             target = int(to[row if to.shape[0] > 1 else 0, 0])
             region = memory.known.find(target, target + SIZE_BYTES)
             if region is None:
-                raise DescriptorError(f"{target:#x} is {memory.known.nearest(target)}", i, g.describe())
+                raise DescriptorError(
+                    f"no tensor map can be at {target:#x}: it is {memory.known.nearest(target)}", i, g.describe()
+                )
             region.bytes[target - region.base :][:SIZE_BYTES] = memory.shared[start : start + SIZE_BYTES]
 
 

@@ -493,5 +493,5 @@ def test_errors():
     ],
 )
 def test_im2col_is_refused(line):
-    with pytest.raises(UnknownInstructionError, match="im2col"):
+    with pytest.raises(UnknownInstructionError, match="im2col mode are not simulated"):
         launch(line, bytes(128), before=START + "mov.u32 %r20, 0;", smem_bytes=2048)

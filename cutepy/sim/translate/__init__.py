@@ -192,10 +192,23 @@ def _canonical_kinds(function: Function) -> list[str]:
     return kinds
 
 
+_IM2COL = "tensor copies in im2col mode are not simulated; use tiled mode"
+_NOT_SIMULATED = {
+    "im2col": _IM2COL,
+    "im2col::w": _IM2COL,
+    "im2col::w::128": _IM2COL,
+    "im2col_no_offs": _IM2COL,
+    "multimem": "multimem instructions are not simulated: they need several devices",
+}
+"""Opcodes and modifiers that are known, and that there is nothing to report about."""
+
+
 def _translate_one(e: Emitter, i: Instruction) -> None:
     translator = translator_of(i.opcode)
     if translator is None:
         refused = refused_modifier(i.opcode)
+        if refused in _NOT_SIMULATED:
+            raise UnknownInstructionError(i, refusal=_NOT_SIMULATED[refused])
         raise UnknownInstructionError(i, "" if refused == i.parts[0] else f"modifier .{refused}")
     try:
         translator(e, i)

@@ -165,11 +165,9 @@ def _coordinates(e: Emitter, address: Operand) -> tuple[str, str]:
 @instruction(
     "cp.async.bulk.tensor",
     accepts="1d 2d 3d 4d 5d shared::cluster shared::cta global tile mbarrier::complete_tx::bytes bulk_group "
-    "multicast::cluster L2::cache_hint im2col im2col_no_offs",
+    "multicast::cluster L2::cache_hint",
 )
 def _tensor(e: Emitter, i: Instruction) -> None:
-    if any(p.startswith("im2col") for p in i.parts):
-        raise e.unknown("im2col mode")
     if i.parts[5] != "global":
         _tensor_load(e, i)
         return
@@ -270,7 +268,7 @@ def _wgmma_wait(e: Emitter, i: Instruction) -> None:
 )
 def _wgmma(e: Emitter, i: Instruction) -> None:
     if "sp" in i.parts:
-        raise e.unknown("sparse wgmma")
+        raise e.refused("sparse wgmma is not simulated; use wgmma.mma_async without .sp")
     _, a, b, scale_d, *_ = i.operands
     targets = [r.index for r in accumulators(i)]
     sources = [e.read(item, "u4") for item in e.items(a)] if not isinstance(a, Register) else []
@@ -301,7 +299,7 @@ def _setmaxnreg(e: Emitter, i: Instruction) -> None:
     count = i.operands[0]
     assert isinstance(count, Immediate)
     if count.value % 8 or not 24 <= count.value <= 256:
-        raise e.unknown(f"the register count must be a multiple of 8 from 24 to 256, got {count.value}")
+        raise e.refused(f"the register count of setmaxnreg must be a multiple of 8 from 24 to 256, got {count.value}")
 
 
 @instruction("trap", "brkpt")
@@ -311,7 +309,7 @@ def _trap(e: Emitter, i: Instruction) -> None:
 
 @instruction("call", accepts="uni")
 def _call(e: Emitter, i: Instruction) -> None:
-    raise e.unknown("calls of device functions")
+    raise e.refused("calls of device functions other than printf and assert are not simulated; inline them")
 
 
 def reads(operand: Operand) -> list[Register]:

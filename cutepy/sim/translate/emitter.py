@@ -106,6 +106,11 @@ class Emitter:
         assert self.instruction is not None
         return UnknownInstructionError(self.instruction, reason)
 
+    def refused(self, reason: str) -> UnknownInstructionError:
+        """Make the error for an instruction that is known, and not valid or not simulated."""
+        assert self.instruction is not None
+        return UnknownInstructionError(self.instruction, refusal=reason)
+
     @property
     def site(self) -> str:
         """The current instruction, as the source names it."""

@@ -158,20 +158,23 @@ def test_endless_loop_is_a_deadlock():
     )
 
 
-def test_wrong_tensor_map():
+@pytest.mark.parametrize(
+    ("content", "offset", "said"),
+    [
+        (0xFF, 0, "no tensor map: "),
+        (0x00, 0, "tensor map"),
+        (0xFF, 16, "the address is no multiple of 64"),
+        (0xFF, 64, "no tensor map can be at"),
+    ],
+)
+def test_wrong_tensor_map(content, offset, said):
     body = """mov.u32 %r1, smem; mbarrier.init.shared.b64 [%r1], 1; mov.u32 %r2, 0;
     cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1+128], [%rd1, {%r2, %r2}], [%r1];"""
-    big = np.zeros(256, "u1")
-    start = -big.ctypes.data % 64
-    big[:] = 0xFF
-    fails(
-        DescriptorError,
-        f"add.u64 %rd1, %rd0, {start};" + body,
-        "no tensor map",
-        arrays=[big],
-        smem=1024,
-        block=(1, 1, 1),
-    )
+    block = np.full(256, content, "u1")
+    array = block[-block.ctypes.data % 64 :][:160]
+    body = f"add.u64 %rd1, %rd0, {offset};" + body
+    error = fails(DescriptorError, body, said, arrays=[array], smem=1024, block=(1, 1, 1))
+    assert ("past the end" in str(error)) == (offset == 64)
 
 
 _HALF = "mov.u32 %r1, %tid.x; setp.lt.u32 %p0, %r1, 16;"
