@@ -37,8 +37,10 @@ def deal(launch: Launch) -> list[NDArray[np.intp]]:
     """
     order = cluster_order(launch.grid, launch.cluster)
     cluster = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
-    if _waits_for_others(launch):
-        # All must be resident, as far as the hardware can.
+    if launch.cooperative:
+        size = len(order)  # capture has checked that the hardware can
+    elif _waits_for_others(launch):
+        # As many as have an SM of their own.
         size = max(_DEVICE_CTAS // cluster, 1) * cluster
     else:
         waves = max(1, round(len(order) / _RESIDENT_CTAS))

@@ -29,9 +29,21 @@ def test_waves_are_of_about_equal_size_and_keep_clusters_together(ctas, cluster,
     np.testing.assert_array_equal(np.concatenate(waves), np.arange(ctas))
 
 
-@pytest.mark.parametrize("options", [{"cooperative": True}, {"ptx": "red.global.add.u32 [%rd0], 1;"}])
-def test_ctas_that_may_wait_for_each_other_are_resident_together(options):
-    assert [len(wave) for wave in deal(launch(200, **options))] == [132, 68]
+WAITS = {"ptx": "red.global.add.u32 [%rd0], 1;"}
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [
+        (WAITS, [132, 68]),
+        (WAITS | {"cluster": 8}, [128, 72]),
+        ({"cooperative": True}, [200]),
+        ({"cooperative": True, "cluster": 8}, [200]),
+    ],
+)
+def test_ctas_that_may_wait_for_each_other_are_resident_together(options, sizes):
+    """Of a cooperative launch, all: more than can be resident are refused before."""
+    assert [len(wave) for wave in deal(launch(200, **options))] == sizes
     assert not may_run_in_any_order(launch(200, **options))
 
 
