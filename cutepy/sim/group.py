@@ -150,7 +150,6 @@ def parts_of(condition: Array, shape: tuple[int, int], taken: int, other: int) -
         _, first, inverse = np.unique(packed, axis=0, return_index=True, return_inverse=True)
         inverse = inverse.reshape(-1)
         patterns = [(np.flatnonzero(inverse == n), condition[first[n]]) for n in np.argsort(first)]
-        patterns = [patterns[n] for n in range(len(patterns))]
     parts: list[Part] = []
     for rows, pattern in patterns:
         parts += [(rows, np.flatnonzero(pattern), taken), (rows, np.flatnonzero(~pattern), other)]

@@ -28,7 +28,7 @@ from cutepy.sim.control_flow import EXIT
 from cutepy.sim.copies import ThreadCopies
 from cutepy.sim.errors import DeadlockError, TrapError
 from cutepy.sim.events import AsyncOperation, BarrierEvent, CompletionPolicy, Observer
-from cutepy.sim.group import Group, Join, Part, merge, parts_of, split
+from cutepy.sim.group import Group, Join, Part, inherited, merge, parts_of, split
 from cutepy.sim.instruction_classes import CLASSES, class_of
 from cutepy.sim.lanes import Array, Ctas, Residents, Threads
 from cutepy.sim.matrix import MatrixAccess
@@ -424,8 +424,6 @@ class Machine:
 
 def _complete_registers(machine: Machine, part: Group) -> None:
     """Give a part that goes ahead alone the registers it had left to its parent."""
-    from cutepy.sim.group import inherited
-
     assert part.join is not None
     for index in machine.program.flow.live_in[part.join.block]:
         if part.registers[index] is None:
