@@ -110,7 +110,6 @@ class Atomics:
         values: tuple[Array, ...],
     ) -> Array:
         memory, kind = self._machine.memory, values[0].dtype
-        self._machine.changes += 1
         shape = (g.ctas.count, g.threads.count)
         size = kind.itemsize
         if place == "local":
@@ -128,7 +127,11 @@ class Atomics:
             memory.observe(g, i, "atomic", place, "generic", address, size)
         # Additions of float32 in global memory flush, in shared memory they do not.
         flush = place == "global" and operation == "add"
-        return _in_order(view, index, operation, name, [np.broadcast_to(v, shape) for v in values], flush)
+        old = _in_order(view, index, operation, name, [np.broadcast_to(v, shape) for v in values], flush)
+        # A compare-and-swap that fails is no change: who waits for one has not got on.
+        if view[index].tobytes() != old.tobytes():
+            self._machine.changes += 1
+        return old
 
     def vector(
         self, g: Group, i: Instruction, space: str, address: Array, operation: str, name: str, values: tuple[Array, ...]

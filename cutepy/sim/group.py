@@ -23,6 +23,7 @@ from cutepy.sim.lanes import Array, Ctas, Index, Threads, as_index, select
 if TYPE_CHECKING:
     from cutepy.sim.events import AsyncOperation
     from cutepy.sim.machine import Machine
+    from cutepy.sim.spinning import Spin
     from cutepy.sim.wgmma import Issued, Tile
 
 
@@ -38,6 +39,8 @@ class Join:
     expected : int
         Parts that have not arrived and have not ended.
     arrived : list of Group
+    since : int
+        What `Machine.waited` was when one arrived last.
     """
 
     def __init__(self, block: int, parent: Group) -> None:
@@ -45,6 +48,7 @@ class Join:
         self.parent = parent
         self.expected = 0
         self.arrived: list[Group] = []
+        self.since = 0
 
 
 class Group:
@@ -74,6 +78,10 @@ class Group:
         Which lanes could go on, if the group waits for some.
     waits_for : callable or None
         Tells what the group waits for.
+    spin : Spin or None
+        What it has been like since memory changed, if it is watched.
+    unwatched : int
+        Blocks that it ran in earlier turns without being watched.
     """
 
     __slots__ = (
@@ -87,10 +95,12 @@ class Group:
         "original",
         "ready",
         "registers",
+        "spin",
         "threads",
         "tiles",
         "timed_out",
         "token",
+        "unwatched",
         "waits_for",
     )
 
@@ -110,6 +120,8 @@ class Group:
         self.token: Array | None = None
         self.ready: Array | None = None
         self.timed_out = -1
+        self.spin: Spin | None = None
+        self.unwatched = 0
         self.waits_for: Callable[[], str] | None = None
         self.call_arguments: dict[tuple[str, int], tuple[Array, ...]] = {}
 

@@ -2,8 +2,8 @@
 
 Groups take turns, each running until it has to wait. When none can go on, in this order: a pending asynchronous
 operation completes; lanes whose wait is over leave those whose is not; lanes that met where others are missing go
-ahead; more CTAs of the grid become resident; a try_wait times out; and if that changes nothing either, the kernel is
-deadlocked.
+ahead; a try_wait times out; time passes; and if that changes nothing either, the kernel is deadlocked. A group that
+spins can't go on until something changes; lanes that met go ahead also if the others keep them waiting for long.
 
 References
 ----------
@@ -36,6 +36,7 @@ from cutepy.sim.mbarriers import Mbarriers
 from cutepy.sim.memory import GlobalMemory, Memory
 from cutepy.sim.mma import WarpMma
 from cutepy.sim.printing import Printing
+from cutepy.sim.spinning import TRUSTED_BLOCKS, Spin, leap, may_go_ahead
 from cutepy.sim.stepping import Step
 from cutepy.sim.tensormaps import TensorMaps
 from cutepy.sim.tma import TensorCopies
@@ -51,11 +52,14 @@ if TYPE_CHECKING:
 PARKED = -2
 DIVERGED = -3
 _COUNTS = "wgmma wgmma_flops wgmma_bytes tma tma_bytes bulk bulk_bytes barrier_waits splits".split()
-_TURN_BLOCKS = 2000
-"""Blocks that a group runs before others get a turn: only a group that spins gets that far."""
+_TURN_BLOCKS, _IDLE_TURN_BLOCKS = 1000, 256
+"""Blocks that a group runs before others get a turn, and those of a group that changes nothing but its registers."""
 
-_SPINS = 200
-"""Rounds of turns in which groups ran and nothing changed, after which they are taken to spin for ever."""
+_PATIENCE, _LONG_TURN = 1000, 250
+"""How long lanes wait for others where they meet, and how much of that a turn counts that goes on to its end: they wait
+for more than a thousand blocks that change nothing, or four thousand that change something. A round without a change
+counts 1.
+"""
 
 
 class Machine:
@@ -104,7 +108,9 @@ class Machine:
         self.traffic = Traffic(self.stats)
         self._executed = [0] * len(program.blocks)
         self._numbers = 0
-        self._time = 0
+        self.time = 0
+        self.leapt = -1, 0
+        self.waited = 0
         self._thread_sets: dict[bytes, Threads] = {}
         self._cta_sets: dict[bytes, Ctas] = {}
         self._groups: list[Group] = []
@@ -143,8 +149,8 @@ class Machine:
 
     def clock(self, name: str) -> Array:
         """Return a clock that advances whenever it is read."""
-        self._time += 16
-        return np.array([[self._time]], np.uint64 if name in ("clock64", "globaltimer") else np.uint32)
+        self.time += 16
+        return np.array([[self.time]], np.uint64 if name in ("clock64", "globaltimer") else np.uint32)
 
     def fence(self, g: Group, i: Instruction) -> None:
         """Let observers see a fence; memory is sequentially consistent here."""
@@ -210,6 +216,11 @@ class Machine:
                 by_class[class_of(i)] += times
         named = {f"instructions_{name}": count for name, count in by_class.items()}
         return {"instructions": sum(by_class.values()), **named, **self.stats}
+
+    @property
+    def groups(self) -> list[Group]:
+        """The groups that run or wait, but for those that wait where they meet others."""
+        return self._groups
 
     @property
     def executed(self) -> list[int]:
@@ -289,26 +300,24 @@ class Machine:
             self.complete(operation)
 
     def _schedule(self) -> None:
-        idle_rounds, seen = 0, -1
         while self._groups:
             if self.each_round is not None:
                 self.each_round()
-            ran = False
+            ran, seen = False, self.changes
             for g in list(self._groups):
                 if g in self._groups and self._turn(g):
                     ran = True
-            if not ran:
-                if not self._unblock():
-                    raise DeadlockError(self._waiting())
-            elif self.changes == seen:
-                idle_rounds += 1
-                if idle_rounds > _SPINS and not self._unblock():
-                    raise DeadlockError(self._waiting())
-            else:
-                idle_rounds, seen = 0, self.changes
+            self.waited += self.changes == seen
+            if not (ran or self._unblock()):
+                raise DeadlockError(self._waiting())
+            for join in self._joins[::-1]:
+                if join.arrived and self.waited - join.since > _PATIENCE:
+                    join.since = self.waited
+                    if may_go_ahead(self, join):
+                        self._go_ahead(join)
 
     def _turn(self, g: Group) -> bool:
-        """Run a group until it waits, parts, meets others or ends; tells whether it got anywhere."""
+        """Run a group until it waits, spins, parts, meets others or ends; tells whether it got anywhere."""
         functions = self.program.blocks
         warps = g.ctas.count * len(g.threads.warps)
         join = g.join
@@ -319,16 +328,31 @@ class Machine:
         if block == EXIT:
             self._leave(g)
             return True
+        spin, watched = g.spin, max(0, TRUSTED_BLOCKS - g.unwatched)
+        if spin is not None and spin.changes == self.changes:
+            if spin.asleep:
+                return False
+            watched = 0
         for count in range(_TURN_BLOCKS):
             if block == stop and join is not None:
                 g.block = block
                 self._arrive(g, join)
                 return True
+            if count >= watched:
+                if spin is None or spin.changes != self.changes:
+                    g.spin = spin = Spin(self.changes)
+                    g.unwatched, watched = 0, count + TRUSTED_BLOCKS
+                elif count - watched >= _IDLE_TURN_BLOCKS:
+                    break
+                elif spin.repeats(self, g, block):
+                    g.block = block
+                    return True
             g.block = block
             self._executed[block] += warps
             block = functions[block](g, g.registers, self)
             if block < 0:
                 if block == PARKED:
+                    g.spin = None
                     self._executed[g.block] -= warps
                     if count > 0 or g.number not in self._told:
                         self.stats["barrier_waits"] += warps
@@ -338,8 +362,10 @@ class Machine:
                     return count > 0 or g.block != start
                 if block == EXIT:
                     self._leave(g)
+                g.unwatched += count
                 return True
         g.block = block
+        self.waited += _LONG_TURN
         return True
 
     def _tell_waiting(self, g: Group) -> None:
@@ -352,6 +378,7 @@ class Machine:
     def _arrive(self, g: Group, join: Join) -> None:
         """Let a group wait where it meets the others of its join, which go on if it was the last."""
         join.arrived.append(g)
+        join.since = self.waited
         self._groups.remove(g)
         if len(join.arrived) == join.expected:
             self._meet(join)
@@ -399,15 +426,19 @@ class Machine:
                 return True
         for join in self._joins[::-1]:
             if join.arrived:
-                for part in join.arrived:
-                    _complete_registers(self, part)
-                self._meet(join)
+                self._go_ahead(join)
                 return True
         for g in self._groups:
             if g.ready is not None and g.timed_out not in (self.changes, ~self.changes):
                 g.timed_out = self.changes  # negated once it is used
                 return True
-        return False
+        return leap(self)
+
+    def _go_ahead(self, join: Join) -> None:
+        """Let the lanes that have met go on without those that have not come."""
+        for part in join.arrived:
+            _complete_registers(self, part)
+        self._meet(join)
 
     def _waiting(self) -> list[str]:
         lines = []

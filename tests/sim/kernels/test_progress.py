@@ -1,0 +1,171 @@
+"""Who goes on, and for how long: long loops end, spinning threads let others run, and what can't end is reported."""
+
+import time
+
+import numpy as np
+import pytest
+
+from cutepy.sim import DeadlockError
+
+from .launching import launch
+
+_INDEX = "mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %nctaid.x;"
+
+
+def test_a_long_loop_of_arithmetic_is_no_deadlock():
+    out = np.zeros(1, "u4")
+    launch(
+        """mov.u32 %r5, 0;
+        X: add.u32 %r5, %r5, 1; setp.lt.u32 %p2, %r5, 450000; @%p2 bra X;
+        st.global.u32 [%rd0], %r5;""",
+        [out],
+    )
+    assert out[0] == 450_000
+
+
+def test_a_long_loop_of_loads_is_no_deadlock():
+    out = np.zeros(1, "u4")
+    launch(
+        """mov.u32 %r5, 0;
+        X: ld.global.u32 %r6, [%rd0]; add.u32 %r5, %r5, 1; add.u32 %r5, %r5, %r6; setp.lt.u32 %p2, %r5, 450000;
+        @%p2 bra X;
+        st.global.u32 [%rd0], %r5;""",
+        [out],
+    )
+    assert out[0] == 450_000
+
+
+def test_a_warp_may_wait_for_one_that_computes_for_long():
+    out = np.zeros(64, "u4")
+    launch(
+        f"""{_INDEX} mov.u32 %r10, smem; setp.eq.u32 %p3, %r1, 0; @%p3 mbarrier.init.shared.b64 [%r10], 32; bar.sync 0;
+        setp.ge.u32 %p0, %r1, 32; @%p0 bra WORK;
+        WAIT: mbarrier.try_wait.parity.shared.b64 %p1, [%r10], 0; @!%p1 bra WAIT;
+        bra DONE;
+        WORK: mov.u32 %r5, 0;
+        X: add.u32 %r5, %r5, 1; setp.lt.u32 %p2, %r5, 450000; @%p2 bra X;
+        mbarrier.arrive.shared.b64 _, [%r10];
+        DONE: mad.wide.u32 %rd1, %r1, 4, %rd0; st.global.u32 [%rd1], 5;""",
+        [out],
+        block=(64, 1, 1),
+        smem=64,
+    )
+    assert (out == 5).all()
+
+
+@pytest.mark.parametrize("clock", ["%clock64", "%globaltimer"])
+def test_a_loop_until_some_time_has_passed(clock):
+    out = np.zeros(1, "u8")
+    launch(
+        f"""mov.u64 %rd5, {clock};
+        X: mov.u64 %rd6, {clock}; sub.u64 %rd6, %rd6, %rd5; setp.lt.u64 %p2, %rd6, 20000000; @%p2 bra X;
+        st.global.u64 [%rd0], %rd6;""",
+        [out],
+    )
+    assert 20_000_000 <= out[0] <= 60_000_000
+
+
+def test_time_passes_only_when_nothing_else_does():
+    """A watchdog does not bark while others work."""
+    out = np.zeros(2, "u4")
+    launch(
+        f"""{_INDEX} setp.ge.u32 %p0, %r1, 32; @%p0 bra WORK;
+        mov.u64 %rd5, %clock64;
+        X: ld.volatile.global.u32 %r6, [%rd0]; setp.ne.u32 %p1, %r6, 0; @%p1 bra DONE;
+        mov.u64 %rd6, %clock64; sub.u64 %rd6, %rd6, %rd5; setp.lt.u64 %p2, %rd6, 10000000; @%p2 bra X;
+        trap;
+        WORK: mov.u32 %r5, 0;
+        Y: add.u32 %r5, %r5, 1; setp.lt.u32 %p2, %r5, 100000; @%p2 bra Y;
+        st.volatile.global.u32 [%rd0], 1;
+        DONE: st.global.u32 [%rd0+4], 1;""",
+        [out],
+        block=(64, 1, 1),
+    )
+    assert (out == 1).all()
+
+
+def test_a_loop_that_waits_for_ever_and_reads_a_clock_is_a_deadlock():
+    with pytest.raises(DeadlockError, match="a condition in a loop"):
+        launch(
+            """X: mov.u64 %rd6, %clock64; ld.volatile.global.u32 %r6, [%rd0]; setp.eq.u32 %p1, %r6, 0; @%p1 bra X;
+            st.global.u64 [%rd0], %rd6;""",
+            [np.zeros(2, "u4")],
+        )
+
+
+@pytest.mark.parametrize(
+    "spin",
+    [
+        # Lanes part within the loop.
+        "setp.lt.u32 %p4, %r1, 7; @%p4 bra OVER; nanosleep.u32 20; nanosleep.u32 30; OVER:",
+        # The values go round in a cycle.
+        "add.u32 %r7, %r7, 1; and.b32 %r7, %r7, 63;",
+        "mov.u32 %r8, 0; Y: add.u32 %r8, %r8, 1; setp.lt.u32 %p4, %r8, 700; @%p4 bra Y;",
+        "mov.u32 %r7, 3; atom.global.cas.b32 %r8, [%rd0+4], 1, 2;",
+        "atom.global.exch.b32 %r8, [%rd0+4], 0; atom.global.or.b32 %r8, [%rd0], 0;",
+    ],
+)
+def test_endless_loops_that_change_nothing_are_deadlocks(spin):
+    with pytest.raises(DeadlockError, match="a condition in a loop"):
+        launch(
+            f"""{_INDEX} mov.u32 %r7, 0;
+            X: {spin} ld.volatile.global.u32 %r6, [%rd0]; setp.eq.u32 %p1, %r6, 0; @%p1 bra X;
+            st.global.u32 [%rd0], %r7;""",
+            [np.zeros(2, "u4")],
+        )
+
+
+_LOCK = """{index}
+    LOCK: atom.global.acquire.gpu.cas.b32 %r4, [%rd0], 0, 1; {count} setp.ne.u32 %p0, %r4, 0; @%p0 bra LOCK;
+    ld.volatile.global.u32 %r5, [%rd0+4]; add.u32 %r5, %r5, 1; st.volatile.global.u32 [%rd0+4], %r5;
+    atom.global.release.gpu.exch.b32 %r4, [%rd0], 0;
+    atom.global.add.u32 %r4, [%rd0+8], %r6;"""
+_COUNTS = {
+    "nothing": "",
+    "spins in a register": "add.u32 %r6, %r6, 1;",
+    "spins in memory": "red.global.add.u32 [%rd0+12], 1;",
+}
+
+
+@pytest.mark.parametrize("counting", list(_COUNTS))
+@pytest.mark.parametrize(("ctas", "threads"), [(2, 1), (5, 1), (1, 6), (2, 3)])
+def test_a_spin_lock(ctas, threads, counting):
+    out = np.zeros(4, "u4")
+    begin = time.perf_counter()
+    body = _LOCK.format(index="mov.u32 %r6, 0;", count=_COUNTS[counting])
+    launch(body, [out], grid=(ctas, 1, 1), block=(threads, 1, 1))
+    assert out[0] == 0
+    assert out[1] == ctas * threads
+    assert time.perf_counter() - begin < 10
+
+
+@pytest.mark.parametrize(("ctas", "counting"), [(8, "nothing"), (100, "nothing"), (8, "spins in a register")])
+def test_ctas_that_take_turns(ctas, counting):
+    out = np.zeros(1 + ctas, "u4")
+    begin = time.perf_counter()
+    launch(
+        f"""{_INDEX} mov.u32 %r6, 0;
+        WAIT: ld.acquire.gpu.global.u32 %r4, [%rd0]; {_COUNTS[counting]} setp.ne.u32 %p0, %r4, %r2; @%p0 bra WAIT;
+        bar.sync 0;
+        add.u32 %r5, %r2, 1; mad.wide.u32 %rd1, %r2, 4, %rd0; st.global.u32 [%rd1+4], %r5;
+        bar.sync 0;
+        setp.ne.u32 %p1, %r1, 0; @%p1 bra DONE; st.release.gpu.global.u32 [%rd0], %r5; DONE:""",
+        [out],
+        grid=(ctas, 1, 1),
+        block=(64, 1, 1),
+    )
+    np.testing.assert_array_equal(out[1:], np.arange(1, ctas + 1))
+    assert time.perf_counter() - begin < 10
+
+
+def test_lanes_wait_for_the_one_they_exchange_values_with():
+    """However long it takes: they must not go ahead of it."""
+    out = np.zeros(32, "u4")
+    launch(
+        f"""{_INDEX} mov.u32 %r5, 0; setp.ne.u32 %p0, %r1, 3; @%p0 bra MEET;
+        X: add.u32 %r5, %r5, 1; setp.lt.u32 %p2, %r5, 100000; @%p2 bra X;
+        MEET: shfl.sync.idx.b32 %r6, %r5, 3, 31, -1;
+        mad.wide.u32 %rd1, %r1, 4, %rd0; st.global.u32 [%rd1], %r6;""",
+        [out],
+    )
+    assert (out == 100_000).all()
