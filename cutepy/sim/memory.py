@@ -40,26 +40,30 @@ class GlobalMemory:
         self._regions: list[Region] = []
 
     def register(self, address: int, size_bytes: int, owner: object = None, name: str = "") -> None:
-        """Make a range known; ranges that overlap become one."""
+        """Make a range known; ranges that overlap become one, and keep their owners alive."""
         if size_bytes <= 0:
             return
         start, end = address, address + size_bytes
+        first = bisect.bisect_right(self._starts, start)
+        if first and self._regions[first - 1].end > start:
+            first -= 1
+        last = max(first, bisect.bisect_left(self._starts, end))
+        overlapping = self._regions[first:last]
+        if len(overlapping) == 1 and overlapping[0].start <= start and end <= overlapping[0].end:
+            return  # its owners keep this memory alive
         owners = [owner]
-        keep = []
-        for region in self._regions:
-            if region.start <= start and end <= region.end:
-                region.owners.append(owner)
-                return
-            if region.start < end and start < region.end:
-                start, end = min(start, region.start), max(end, region.end)
-                owners += region.owners
-                name = name or region.name
-            else:
-                keep.append(region)
-        keep.append(Region(start, end, owners, name))
-        keep.sort(key=lambda r: r.start)
-        self._regions = keep
-        self._starts = [r.start for r in keep]
+        for region in overlapping:
+            start, end = min(start, region.start), max(end, region.end)
+            owners += region.owners
+            name = name or region.name
+        self._regions[first:last] = [Region(start, end, owners, name)]
+        self._starts[first:last] = [start]
+
+    def forget(self, address: int) -> None:
+        """Make the range that starts at an address unknown again."""
+        index = bisect.bisect_left(self._starts, address)
+        if index < len(self._starts) and self._starts[index] == address:
+            del self._starts[index], self._regions[index]
 
     def ranges(self) -> list[tuple[int, int]]:
         """Return start and end of each known range."""

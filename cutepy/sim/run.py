@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from cutepy.sim.memory import GlobalMemory
 from cutepy.sim.shared import SharedMemory, view
 from cutepy.sim.stepping import Breakpoint, Step, stops
 from cutepy.sim.tracing import Recorder
-from cutepy.sim.translate import load_module, translate
+from cutepy.sim.translate import Program, load_module, translate
 from cutepy.sim.waves import deal, may_run_in_any_order
 from cutepy.sim.workers import Team, default_processes
 
@@ -207,7 +207,7 @@ class Run:
 
     def adopt(self, tensor: object) -> None:
         """Learn of a tensor that was passed to a compiled function."""
-        address, size = _storage(tensor)
+        address, size = storage_range(tensor)
         self._memory.register(address, size, tensor, _describe(tensor))
 
     def launch(self, request: LaunchRequest) -> None:
@@ -217,11 +217,24 @@ class Run:
         stopping = stops(module.functions[request.kernel], self._observers)
         program = translate(request.ptx, request.kernel, frozenset(stopping))
         self.launches.append(launch)
+        with self._own_memory(launch):
+            self._run(launch, program, stopping)
+
+    @contextmanager
+    def _own_memory(self, launch: Launch) -> Iterator[None]:
+        """Make parameters and variables known while their kernel runs."""
         assert launch.parameter_block is not None
-        block = launch.parameter_block
-        self._memory.register(block.ctypes.data, block.nbytes, block, "the kernel's parameters")
-        for variable, data in launch.variables:
-            self._memory.register(data.ctypes.data, data.nbytes, data, variable.name)
+        own = [(launch.parameter_block, "the kernel's parameters")]
+        own += [(data, variable.name) for variable, data in launch.variables]
+        for data, name in own:
+            self._memory.register(data.ctypes.data, data.nbytes, data, name)
+        try:
+            yield
+        finally:
+            for data, _ in own:
+                self._memory.forget(data.ctypes.data)
+
+    def _run(self, launch: Launch, program: Program, stopping: Mapping[int, tuple[Observer, ...]]) -> None:
         for observer in self._observers:
             observer.on_launch(launch)
         start = time.perf_counter()
@@ -250,7 +263,7 @@ class Run:
         self._shared.append(SharedMemory.of(machine, len(self.launches) - 1))
 
 
-def _storage(tensor: Any) -> tuple[int, int]:  # noqa: ANN401
+def storage_range(tensor: Any) -> tuple[int, int]:  # noqa: ANN401
     """Return address and bytes of the memory that a tensor or array lives in."""
     if hasattr(tensor, "untyped_storage"):
         storage = tensor.untyped_storage()
@@ -261,7 +274,7 @@ def _storage(tensor: Any) -> tuple[int, int]:  # noqa: ANN401
     interface = getattr(tensor, "__array_interface__", None)
     if interface is None:
         raise TypeError(f"expected a torch tensor or a numpy array in host memory, got {type(tensor).__name__}")
-    return _storage(np.asarray(tensor))
+    return storage_range(np.asarray(tensor))
 
 
 def _describe(tensor: Any) -> str:  # noqa: ANN401

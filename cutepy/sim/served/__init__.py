@@ -23,7 +23,7 @@ from cutepy.dsl.version import require
 from cutepy.sim.errors import LaunchError
 from cutepy.sim.events import CompletionPolicy, Observer
 from cutepy.sim.memory import GlobalMemory
-from cutepy.sim.run import Run
+from cutepy.sim.run import Run, storage_range
 from cutepy.sim.served.errors import NotServedError as NotServedError, refused_launch
 
 __all__ = ["NotServedError", "ServedRun", "serve_cuda"]
@@ -39,7 +39,7 @@ class ServedRun(Run):
         self, observers: Sequence[Observer], policy: CompletionPolicy | None, *, inspect: bool = False
     ) -> None:
         super().__init__(observers, policy, inspect=inspect)
-        self._host_tensors: list[Any] = []
+        self._host_tensors: dict[tuple[int, int], Any] = {}
 
     def restart(self) -> None:
         """Forget the launches so far."""
@@ -51,7 +51,7 @@ class ServedRun(Run):
     def adopt(self, tensor: object) -> None:
         """Learn of a tensor that was passed to a compiled function: those of the device are known."""
         if not getattr(tensor, "is_cuda", False):
-            self._host_tensors.append(tensor)
+            self._host_tensors.setdefault(storage_range(tensor), tensor)
 
     def launch(self, request: LaunchRequest) -> None:
         """Run a kernel to its end, or count it where its stream is captured."""
@@ -62,7 +62,7 @@ class ServedRun(Run):
         self._memory = GlobalMemory()
         for address, size in storage.allocations.ranges():
             self._memory.register(address, size, None, "an allocation of the cuda device")
-        for tensor in self._host_tensors:
+        for tensor in self._host_tensors.values():
             super().adopt(tensor)
         try:
             super().launch(request)
