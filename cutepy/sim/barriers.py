@@ -105,6 +105,15 @@ class Barriers:
             rows = slots[active]
             self._arrived[rows, number] += columns[active]
             self._expected[rows, number] = expected[active]
+            arrived = self._arrived[rows, number]
+            if count is not None and (arrived > expected[active]).any():
+                over = int((arrived > expected[active]).argmax())
+                raise BarrierError(
+                    f"barrier {int(number)} expects {int(expected[active][over])} threads, and {int(arrived[over])} "
+                    "arrive: give it the number of threads that call it",
+                    i,
+                    g.describe(),
+                )
             self._release(rows, int(number))
 
     def _counts(self, g: Group, i: Instruction, count: Array, here: Array) -> Array:

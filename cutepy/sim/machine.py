@@ -26,6 +26,7 @@ from cutepy.sim.bulk import BulkCopies
 from cutepy.sim.cluster import Cluster
 from cutepy.sim.control_flow import EXIT
 from cutepy.sim.copies import ThreadCopies
+from cutepy.sim.deadlock import report
 from cutepy.sim.errors import DeadlockError, TrapError
 from cutepy.sim.events import AsyncOperation, BarrierEvent, CompletionPolicy, Observer
 from cutepy.sim.group import Group, Join, Part, inherited, merge, parts_of, split
@@ -309,7 +310,7 @@ class Machine:
                     ran = True
             self.waited += self.changes == seen
             if not (ran or self._unblock()):
-                raise DeadlockError(self._waiting())
+                raise DeadlockError(report(self))
             for join in self._joins[::-1]:
                 if join.arrived and self.waited - join.since > _PATIENCE:
                     join.since = self.waited
@@ -439,18 +440,6 @@ class Machine:
         for part in join.arrived:
             _complete_registers(self, part)
         self._meet(join)
-
-    def _waiting(self) -> list[str]:
-        lines = []
-        for g in self._groups:
-            instructions = self.program.flow.blocks[g.block].instructions
-            i = instructions[0] if instructions else None
-            where = f" at {i.source}" if i is not None and i.source is not None else ""
-            text = f" in `{i.text}`" if i is not None else ""
-            lines.append(
-                f"{g.describe()}: wait for {g.waits_for() if g.waits_for else 'a condition in a loop'}{where}{text}"
-            )
-        return lines
 
 
 def _complete_registers(machine: Machine, part: Group) -> None:

@@ -150,6 +150,33 @@ def test_deadlock_at_a_named_barrier():
     fails(DeadlockError, body, "barrier 1: 32 of 96 threads arrived", block=(64, 1, 1))
 
 
+def test_a_deadlock_says_who_could_have_arrived():
+    body = """mov.u32 %r1, %tid.x; setp.ge.u32 %p0, %r1, 96; @%p0 bra OTHER;
+    setp.ge.u32 %p0, %r1, 32; @%p0 bra END; barrier.sync 1, 64; bra END; OTHER: barrier.sync 2, 64; END:"""
+    fails(
+        DeadlockError,
+        body,
+        "barrier 1: 32 of 64 threads arrived",
+        "; threads 32-95 have exited; threads 96-127 have not come here",
+        block=(128, 1, 1),
+    )
+
+
+def test_a_deadlock_says_who_of_the_cluster_has_exited():
+    body = "mov.u32 %r1, %cluster_ctarank; setp.eq.u32 %p0, %r1, 1; @%p0 bra END; L: .loc 1 61 0\nbra L; END:"
+    fails(DeadlockError, body, "kernel.py:61", grid=(2, 1, 1), cluster=(2, 1, 1))
+    body = """mov.u32 %r1, smem; mbarrier.init.shared.b64 [%r1], 96; mov.u32 %r2, %cluster_ctarank;
+    setp.eq.u32 %p0, %r2, 1; @%p0 bra END;
+    L: mbarrier.try_wait.parity.shared.b64 %p1, [%r1], 0; @!%p1 bra L; END:"""
+    absent = "; threads 0-31 of CTA (1, 0, 0) have exited"
+    fails(DeadlockError, body, "mbarrier 0x0", absent, grid=(2, 1, 1), cluster=(2, 1, 1), smem=64)
+
+
+def test_more_threads_than_a_barrier_expects():
+    fails(BarrierError, "barrier.sync 1, 64;", "expects 64 threads, and 96 arrive", block=(96, 1, 1))
+    launch("barrier.sync 1, 64; barrier.sync 1, 64; bar.sync 0;", [OUT], block=(64, 1, 1))
+
+
 def test_endless_loop_is_a_deadlock():
     fails(
         DeadlockError,

@@ -1,13 +1,15 @@
 """Who goes on, and for how long: long loops end, spinning threads let others run, and what can't end is reported."""
 
+import ctypes
 import time
 
 import numpy as np
 import pytest
 
-from cutepy.sim import DeadlockError
+from cutepy.dsl.execution import LaunchRequest
+from cutepy.sim import DeadlockError, Run
 
-from .launching import launch
+from .launching import launch, ptx_module
 
 _INDEX = "mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %nctaid.x;"
 
@@ -169,3 +171,19 @@ def test_lanes_wait_for_the_one_they_exchange_values_with():
         [out],
     )
     assert (out == 100_000).all()
+
+
+def test_a_barrier_of_the_grid_in_a_cooperative_launch():
+    out = np.zeros(2, np.uint32)
+    run = Run((), None)
+    run.register(out)
+    text = ptx_module(
+        """red.release.gpu.global.add.u32 [%rd0], 1; mov.u32 %r3, %nctaid.x;
+        WAIT: ld.acquire.gpu.global.u32 %r4, [%rd0]; setp.ne.u32 %p0, %r4, %r3; @%p0 bra WAIT;
+        red.global.add.u32 [%rd0+4], 1;""",
+        1,
+    )
+    cell = ctypes.c_uint64(out.ctypes.data)
+    table = (ctypes.c_void_p * 1)(ctypes.addressof(cell))
+    run.launch(LaunchRequest("k", text, (200, 1, 1), (1, 1, 1), (1, 1, 1), 0, True, 0, ctypes.addressof(table)))
+    assert out.tolist() == [200, 200]
