@@ -25,14 +25,14 @@ from cutepy.sim.barriers import Barriers
 from cutepy.sim.bulk import BulkCopies
 from cutepy.sim.cluster import Cluster
 from cutepy.sim.control_flow import EXIT
-from cutepy.sim.copies import ThreadCopies
+from cutepy.sim.cp_async import ThreadCopies
 from cutepy.sim.deadlock import report
 from cutepy.sim.errors import DeadlockError, TrapError
 from cutepy.sim.events import AsyncOperation, BarrierEvent, CompletionPolicy, Observer
 from cutepy.sim.group import Group, Join, Part, inherited, merge, parts_of, split
 from cutepy.sim.instruction_classes import CLASSES, class_of
 from cutepy.sim.lanes import Array, Ctas, Residents, Threads
-from cutepy.sim.matrix import MatrixAccess
+from cutepy.sim.ldmatrix import MatrixAccess
 from cutepy.sim.mbarriers import Mbarriers
 from cutepy.sim.memory import GlobalMemory, Memory
 from cutepy.sim.mma import WarpMma

@@ -18,7 +18,7 @@ from cutepy.sim.events import CompletionPolicy, Observer
 from cutepy.sim.lanes import Array
 from cutepy.sim.machine import Machine
 from cutepy.sim.memory import GlobalMemory
-from cutepy.sim.shared import SharedMemory, view
+from cutepy.sim.shared_memory import SharedMemory, view
 from cutepy.sim.stepping import Breakpoint, Step, stops
 from cutepy.sim.tracing import Recorder
 from cutepy.sim.translate import Program, load_module, translate

@@ -15,7 +15,7 @@ import numpy as np
 from cutepy.sim.events import Observer
 from cutepy.sim.group import inherited
 from cutepy.sim.lanes import Array, Ctas, Threads
-from cutepy.sim.shared import SharedMemory, view
+from cutepy.sim.shared_memory import SharedMemory, view
 
 if TYPE_CHECKING:
     from cutepy.layouts import ComposedLayout, Layout

@@ -30,8 +30,8 @@ from cutepy.sim.effects import accumulators
 from cutepy.sim.errors import DescriptorError, MemoryAccessError, SimulationError, UnknownInstructionError
 from cutepy.sim.events import AsyncOperation, WgmmaEvent
 from cutepy.sim.lanes import WARPGROUP, Array, Index
+from cutepy.sim.layout_tables import by_value_and_thread
 from cutepy.sim.ptx.model import Immediate, Register
-from cutepy.sim.tables import by_value_and_thread
 
 if TYPE_CHECKING:
     from cutepy.sim.group import Group

@@ -11,8 +11,8 @@ import numpy as np
 from cutepy.layouts import ComposedLayout, Layout, parse
 from cutepy.layouts.sm90.gmma import byte_swizzle, split_swizzle
 from cutepy.sim.lanes import Array, Residents
+from cutepy.sim.layout_tables import values
 from cutepy.sim.minifloat import bf16_to_f32, table
-from cutepy.sim.tables import values
 
 if TYPE_CHECKING:
     from cutepy.sim.machine import Machine

@@ -17,7 +17,7 @@ import numpy as np
 from cutepy.layouts import sm90
 from cutepy.sim.errors import SimulationError
 from cutepy.sim.lanes import WARP, Array
-from cutepy.sim.tables import by_value_and_thread
+from cutepy.sim.layout_tables import by_value_and_thread
 
 if TYPE_CHECKING:
     from cutepy.sim.group import Group
