@@ -57,6 +57,8 @@ class Mbarriers:
         """Forget all objects: new CTAs become resident."""
         self._slots = slots
         self._objects = {}
+        # By eight bytes of shared memory, whether they are an object; None as long as there is none.
+        self._live: Array | None = None
 
     def _targets(self, g: Group, i: Instruction, address: Array, weight: Array | int) -> list[tuple[int, Array, Array]]:
         """Return (offset, slots, total weight by slot) of the objects that lanes address."""
@@ -101,12 +103,36 @@ class Mbarriers:
             found.count[slots] = found.pending[slots] = total // lanes
             found.transactions[slots] = 0
             found.phase[slots] = 0
+            self._mark(offset, slots, True)
             self._machine.notify("init", f"mbarrier {offset:#x}", g, i)
 
     def invalidate(self, g: Group, i: Instruction, address: Array) -> None:
         """End an object."""
         for offset, slots, _ in self._targets(g, i, address, 1):
             self._object(g, i, offset, slots).valid[slots] = False
+            self._mark(offset, slots, False)
+
+    def _mark(self, offset: int, slots: Array, live: bool) -> None:
+        memory = self._machine.memory
+        if self._live is None:
+            self._live = np.zeros(len(memory.shared) // SIZE_BYTES + 1, bool)
+        self._live[(slots * memory.slot_bytes + offset) // SIZE_BYTES] = live
+
+    def check_store(self, g: Group, i: Instruction, position: Array, size: int) -> None:
+        """Stop where lanes store to bytes of objects: what these are then is undefined."""
+        if self._live is None:
+            return
+        over = self._live[position // SIZE_BYTES]
+        if size > SIZE_BYTES:
+            over = over | self._live[position // SIZE_BYTES + 1]
+        if over.any():
+            offset = int(np.broadcast_to(position, over.shape)[over].flat[0]) % self._machine.memory.slot_bytes
+            raise BarrierError(
+                f"a store to shared address {offset:#x} overwrites an mbarrier; call mbarrier.inval before its memory "
+                "is used for something else",
+                i,
+                g.describe(),
+            )
 
     def arrive(self, g: Group, i: Instruction, address: Array, count: Array | None, expects: bool, drop: bool) -> Array:
         """Arrive, after expecting bytes if `expects`; returns the state, which names the phase."""

@@ -280,6 +280,7 @@ class Memory:
                 region.view(kind, count)[np.broadcast_to(index, shape) if index.shape != shape else index] = value
         elif place == "shared":
             address = self.locate(g, i, address, size, size)
+            self._machine.mbarriers.check_store(g, i, address, size)
             self.shared_view(kind, count)[np.broadcast_to(address // size, shape)] = value
         else:
             address = self._locate_local(g, i, address, size)

@@ -177,6 +177,14 @@ def test_more_threads_than_a_barrier_expects():
     launch("barrier.sync 1, 64; barrier.sync 1, 64; bar.sync 0;", [OUT], block=(64, 1, 1))
 
 
+def test_a_store_over_an_mbarrier():
+    body = "mov.u32 %r1, smem; mbarrier.init.shared.b64 [%r1+24], 20; {} st.shared.{} [%r1+{}], {};"
+    for kind, place, value in (("u32", 28, "%r1"), ("u64", 24, "%rd0"), ("v2.u64", 16, "{%rd0, %rd0}")):
+        fails(BarrierError, body.format("", kind, place, value), "overwrites an mbarrier", smem=64, block=(1, 1, 1))
+        launch(body.format("mbarrier.inval.shared.b64 [%r1+24];", kind, place, value), [OUT], smem=64, block=(1, 1, 1))
+    launch(body.format("", "u64", 16, "%rd0"), [OUT], smem=64, block=(1, 1, 1))
+
+
 def test_endless_loop_is_a_deadlock():
     fails(
         DeadlockError,
