@@ -28,6 +28,10 @@ ARCH = "sm_90a"
 ENTRY_SYMBOL = "cutepy_entry"
 
 
+# Options that say what is compiled for, or where the results go.
+_OURS = ("--gpu-arch", "--enable-tvm-ffi", "--dump-dir", "--keep-", "--host-target")
+
+
 class CompilationError(RuntimeError):
     """What the DSL compiled is not what was asked for."""
 
@@ -94,6 +98,8 @@ def compile_program(
 
     Raises
     ------
+    ValueError
+        If `options` has some that are decided here, such as the architecture.
     CompilationError
         If the result can't be called in the packed convention, or this machine is not x86-64.
     """
@@ -102,6 +108,8 @@ def compile_program(
             f"host code is compiled for x86-64 only, and this machine is {platform.machine()}; "
             "call the @cute.jit function itself, as the DSL compiles it"
         )
+    if ours := [option for option in _OURS if option in options]:
+        raise ValueError(f"options must leave {', '.join(ours)} to cutepy, got {options!r}")
     cute = require("cutlass.cute", "compile")
     if importlib.util.find_spec("tvm_ffi") is None:
         raise ImportError("compiling needs the package apache-tvm-ffi: pip install 'cutepy[dsl]'", name="tvm_ffi")

@@ -111,6 +111,8 @@ def _flattened(
 def _check_tensor(name: str, spec: TensorSpec, tensor: Any, bound: dict[str, tuple[int, str]]) -> None:  # noqa: ANN401
     if not hasattr(tensor, "shape") or not hasattr(tensor, "dtype"):
         raise TypeError(f"argument {name} must be a tensor, {spec}, got {type(tensor).__name__}")
+    if getattr(tensor, "is_meta", False) or hasattr(tensor, "fake_mode"):
+        raise ArgumentError(f"argument {name}: must have memory, got a tensor without any, on device {tensor.device}")
     if dtype_name(tensor.dtype) != spec.dtype:
         raise ArgumentError(f"argument {name}: dtype must be {spec.dtype}, got {dtype_name(tensor.dtype)}")
     shape, strides = tuple(tensor.shape), element_strides(tensor)
@@ -118,8 +120,8 @@ def _check_tensor(name: str, spec: TensorSpec, tensor: Any, bound: dict[str, tup
         raise ArgumentError(f"argument {name}: must have {len(spec.shape)} dimensions, {spec}, got shape {shape}")
     for dimension, (extent, expected) in enumerate(zip(shape, spec.shape, strict=True)):
         _check_value(name, f"dim {dimension}", extent, expected, spec, bound)
-    for dimension, (stride, wanted) in enumerate(zip(strides, _wanted_strides(spec, shape), strict=True)):
-        if shape[dimension] > 1:  # the stride of an extent of 1 is never used
+    for dimension, (stride, wanted) in enumerate(zip(strides, spec.expected_strides, strict=True)):
+        if shape[dimension] > 1 and wanted is not None:  # the stride of an extent of 1 is never used
             _check_value(name, f"stride {dimension}", stride, wanted, spec, bound)
     address = tensor.data_ptr() if hasattr(tensor, "data_ptr") else tensor.__array_interface__["data"][0]
     if address % spec.align:
@@ -127,18 +129,6 @@ def _check_tensor(name: str, spec: TensorSpec, tensor: Any, bound: dict[str, tup
             f"argument {name}: must start at a multiple of {spec.align} bytes, got address 0x{address:x}; "
             "pass a copy, or compile for less with TensorSpec(..., align=)"
         )
-
-
-def _wanted_strides(spec: TensorSpec, shape: Sequence[int]) -> Sequence[int | str]:
-    if spec.strides is not None:
-        return spec.strides
-    order = spec.stride_order or tuple(reversed(range(len(shape))))
-    strides, step = [0] * len(shape), 1
-    for place in range(len(shape)):
-        dimension = order.index(place)
-        strides[dimension] = step
-        step *= shape[dimension]
-    return strides
 
 
 def _check_value(

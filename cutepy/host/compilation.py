@@ -11,7 +11,9 @@ import hashlib
 import json
 import platform
 import sys
+import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,10 +24,14 @@ from cutepy.host.arguments import Parameter
 from cutepy.host.examples import Example, bind, constants, parameters, to_dsl
 from cutepy.host.fingerprint import Fingerprint, dsl_version, fingerprint
 from cutepy.host.function import Function
-from cutepy.host.store import Entry, NotKept, default_store
+from cutepy.host.store import CacheWarning, Entry, NotKept, default_store
 
 _FORMAT = 2
 """Counts the changes of what an entry holds, and of how its key is made."""
+
+
+_TRACING = threading.RLock()
+"""The DSL traces one function at a time."""
 
 
 class WrongEntryError(RuntimeError):
@@ -88,7 +94,14 @@ def compile(
     def build_unchanged() -> Entry:
         """Compile; the DSL reads sources from the disk, so what was edited meanwhile has another key."""
         entry = build(function, name, examples, options, found)
-        if fingerprint(function, *constants(examples)).digest != found.digest:
+        changed = found.difference(fingerprint(function, *constants(examples)))
+        if changed:
+            warnings.warn(
+                f"{name} is not kept on the disk, as it changed while it was compiled: {', '.join(changed)}; "
+                "leave globals and source files alone until cutepy.compile returns",
+                CacheWarning,
+                stacklevel=5,
+            )
             raise NotKept(entry)
         return entry
 
@@ -169,8 +182,9 @@ def build(
     TypeError
         If what it was compiled to take is not what the examples say.
     """
-    positional, by_name = to_dsl(examples)
-    program = compile_program(function, positional, by_name, options=options)
+    with _TRACING:
+        positional, by_name = to_dsl(examples)
+        program = compile_program(function, positional, by_name, options=options)
     described = parameters(examples.values())
     if program.parameters != tuple(parameter.name for parameter in described):
         raise TypeError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,15 +43,22 @@ def bind(function: Callable[..., Any], arguments: Sequence[object], named: Mappi
     TypeError
         If an example is missing, superfluous, or nothing that can be compiled for.
     """
+    if isinstance(function, functools.partial):
+        raise TypeError("a functools.partial can't be compiled; pass its function, and its arguments as examples")
     signature = inspect.signature(function)
     streams = [name for name, p in signature.parameters.items() if _is_stream(p.annotation)]
     # Streams may be left out wherever they stand, so what comes after one may have to move up.
-    positional = [name for name, p in signature.parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    positional = [
+        name for name, p in signature.parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
     if len(arguments) <= len(positional) - len([name for name in streams if name in positional]):
         positional = [name for name in positional if name not in streams]
     if len(arguments) > len(positional) and not any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()):
         raise TypeError(f"{_name(function)} takes {len(positional)} examples by position, got {len(arguments)}")
-    given = {**dict(zip(positional, arguments, strict=False)), **named}
+    by_position = dict(zip(positional, arguments, strict=False))
+    if twice := by_position.keys() & named.keys():
+        raise TypeError(f"{_name(function)} got two examples of {', '.join(sorted(twice))}")
+    given = {**by_position, **named}
     if unknown := given.keys() - signature.parameters.keys():
         raise TypeError(f"{_name(function)} has no parameter {', '.join(sorted(unknown))}")
     examples = {}
@@ -102,7 +110,11 @@ def _example(name: str, value: object, annotation: object, *, stream: bool, keyw
         return Example(None, keyword_only=keyword_only)
     if "Constexpr" in str(annotation):
         return Example(None, (value,), keyword_only=keyword_only)
+    if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () and not hasattr(value, "data_ptr"):
+        value = value.item()  # type: ignore[attr-defined]
     parameter = _parameter(name, value)
+    if parameter is None and isinstance(value, (str, bytes)):
+        raise TypeError(f"the example of {name} is the constant {value!r}; annotate the parameter as cutlass.Constexpr")
     if parameter is None:
         return Example(None, (value,), keyword_only=keyword_only)
     return Example(parameter, number=value, keyword_only=keyword_only)

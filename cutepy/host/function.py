@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cutepy.dsl import execution
 from cutepy.dsl.program import Program, ServedProgram
 from cutepy.host.arguments import ArgumentError, Parameter, check_arguments
-from cutepy.host.cuda import CudaProgram
+from cutepy.host.cuda import CudaError, CudaProgram
 
 _CAPABILITY = (9, 0)
 
@@ -125,6 +125,11 @@ class Function:
         """
         import torch
 
+        if not torch.cuda.is_available():
+            raise CudaError(
+                f"{self.__name__} needs a GPU that torch can use, and there is none; "
+                "run it on the CPU within `with cutepy.simulate():`"
+            )
         with self._lock:
             index = torch.cuda.current_device() if device is None else device
             if (found := torch.cuda.get_device_capability(index)) != _CAPABILITY:
@@ -140,11 +145,16 @@ class Function:
         return self
 
     def _prepare_and_launch(self, *arguments: Any) -> None:  # noqa: ANN401
+        arguments = tuple(map(_as_tensor, arguments))
         check_arguments(self.__name__, self.parameters, arguments)
+        _require_gpu(self.parameters, arguments)
         self.prepare(next((a.device.index for a in arguments if getattr(a, "is_cuda", False)), None))
         self._launch(*arguments)
 
     def _simulate(self, arguments: tuple[Any, ...]) -> None:
+        arguments = tuple(map(_as_tensor, arguments))
+        if any(getattr(argument, "is_meta", False) for argument in arguments):
+            check_arguments(self.__name__, self.parameters, arguments)
         with self._lock:
             if self._served is None:
                 self._served = ServedProgram(self.program)
@@ -171,13 +181,9 @@ class Function:
         if any(_is_host_array(argument) for argument in arguments):
             self._launch_on_copies(arguments)
             return
+        arguments = tuple(map(_as_tensor, arguments))
         check_arguments(self.__name__, self.parameters, arguments)
-        for parameter, argument in zip(self.parameters, arguments, strict=True):
-            if getattr(argument, "is_cuda", True) is False:
-                raise ArgumentError(
-                    f"argument {parameter.name}: must be on a GPU, got {argument.device}; "
-                    "on the CPU, call within `with cutepy.simulate():`"
-                ) from None
+        _require_gpu(self.parameters, arguments)
         device = next((a.device.index for a in arguments if getattr(a, "is_cuda", False)), None)
         if self._cuda is None or device is None or not self._cuda.make_ready(device):
             raise error
@@ -194,6 +200,24 @@ class Function:
         for host, copy in zip(hosts, copies, strict=True):
             if host is not None:
                 host.copy_(copy)
+
+
+def _as_tensor(argument: Any) -> Any:  # noqa: ANN401
+    """See a foreign object that exports its memory by DLPack as a torch tensor."""
+    if hasattr(argument, "data_ptr") or hasattr(argument, "__array_interface__") or not hasattr(argument, "__dlpack__"):
+        return argument
+    import torch
+
+    return torch.utils.dlpack.from_dlpack(argument)
+
+
+def _require_gpu(parameters: Sequence[Parameter], arguments: Sequence[Any]) -> None:
+    for parameter, argument in zip(parameters, arguments, strict=True):
+        if getattr(argument, "is_cuda", True) is False:
+            raise ArgumentError(
+                f"argument {parameter.name}: must be on a GPU, got {argument.device}; "
+                "on the CPU, call within `with cutepy.simulate():`"
+            )
 
 
 def _is_host_array(argument: object) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cutepy.dsl.packed import dlpack_type
+
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -23,7 +25,8 @@ class TensorSpec:
         several tensors of a function must have one value in all of them.
     stride_order : sequence of int, optional
         For a compact tensor: the place of each dimension when they are sorted by stride, 0 for that of stride 1.
-        By default the last dimension is contiguous.
+        By default the last dimension is contiguous. A stride that a named extent decides is read at each call, and may
+        be larger: rows may be apart.
     strides : sequence of int or str, optional
         Instead of `stride_order`: strides in elements, numbers or names (other than the extents').
     divisibility : mapping of str to int, optional
@@ -53,6 +56,9 @@ class TensorSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", dtype_name(self.dtype))
+        dlpack_type(self.dtype)
+        if isinstance(self.shape, str):
+            raise ValueError(f"shape must be a tuple of integers and names, got the string {self.shape!r}")
         object.__setattr__(self, "shape", tuple(self.shape))
         object.__setattr__(self, "divisibility", dict(self.divisibility))
         for name in ("stride_order", "strides"):
@@ -172,7 +178,7 @@ class TensorSpec:
     def _check_extents(self) -> None:
         for extent in self.shape:
             named = isinstance(extent, str) and _NAME.fullmatch(extent)
-            if not named and not (isinstance(extent, int) and extent > 0):
+            if not named and not (isinstance(extent, int) and not isinstance(extent, bool) and extent > 0):
                 raise ValueError(f"shape must hold positive integers and names, got {extent!r} in {self.shape}")
 
     def _check_strides(self) -> None:

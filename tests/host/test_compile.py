@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import textwrap
+import threading
 
 import cutlass
 import numpy as np
@@ -15,7 +16,7 @@ from cutepy.host.arguments import ArgumentError
 from cutepy.host.compilation import WrongEntryError, open_entry
 from cutepy.host.function import WrongDeviceError
 from cutepy.host.specs import TensorSpec
-from cutepy.host.store import Entry
+from cutepy.host.store import CacheWarning, Entry
 from tests.host import kernels
 
 pytestmark = pytest.mark.dsl
@@ -223,7 +224,8 @@ def test_what_is_edited_while_it_compiles_is_not_kept(monkeypatch):
             return original(*arguments)
 
         patch.setattr(compilation, "build", build)
-        cutepy.compile(kernels.biased, TensorSpec("float32", (32,)))
+        with pytest.warns(CacheWarning, match="biased is not kept on the disk, as it changed .*BIAS"):
+            cutepy.compile(kernels.biased, TensorSpec("float32", (32,)))
     assert not compilation.default_store().entries()
     cutepy.compile(kernels.biased, TensorSpec("float32", (32,)))
     assert len(compilation.default_store().entries()) == 1
@@ -288,6 +290,7 @@ def test_another_process_starts_warm(folder):
 
 
 def test_a_gpu_of_another_architecture_is_refused(add, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (8, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "an A100")
     with pytest.raises(WrongDeviceError, match=r"compiled for sm_90a.*device 0 \(an A100\) has 8.0"):
@@ -298,3 +301,93 @@ def test_other_machines_are_refused(monkeypatch):
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     with pytest.raises(CompilationError, match="x86-64 only, and this machine is aarch64"):
         cutepy.compile(kernels.add, VECTOR, VECTOR, VECTOR, 1.0, cache=False)
+
+
+class Foreign:
+    """What another library's array looks like: it exports its memory, and little more."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __dlpack__(self, **keywords):
+        return self.tensor.__dlpack__(**keywords)
+
+    def __dlpack_device__(self):
+        return self.tensor.__dlpack_device__()
+
+
+def test_objects_with_dlpack_are_taken(add):
+    a, b, c = vectors(16)
+    with cutepy.simulate():
+        add(Foreign(a), b, Foreign(c), 1.0)
+        torch.testing.assert_close(c, a + b)
+        with pytest.raises(ArgumentError, match="argument b: dim 0 is 8, must equal n = 16"):
+            add(Foreign(a), Foreign(b[:8]), c, 1.0)
+
+
+def test_tensors_without_memory_are_refused(add):
+    a, b, c = vectors(16)
+    with cutepy.simulate(), pytest.raises(ArgumentError, match="argument a: must have memory"):
+        add(a.to("meta"), b, c, 1.0)
+
+
+def test_rows_of_a_compact_matrix_may_be_apart():
+    """Their stride is read at each call, and must have the divisibility of the extent that it would be."""
+    matrix = TensorSpec("float32", (32, "n"), divisibility={"n": 4})
+    copy = cutepy.compile(kernels.copy, matrix, matrix, cache=False)
+    x, y = torch.randn(32, 24), torch.zeros(32, 8)
+    with cutepy.simulate():
+        copy(x[:, :8], y)
+        assert torch.equal(x[:, :8], y)
+        with pytest.raises(ArgumentError, match=r"argument y: dim 1 is 4, must equal n = 8"):
+            copy(x[:, :8], y[:, :4])
+        with pytest.raises(ValueError, match="divisible by 4"):
+            copy(torch.zeros(32, 10)[:, :8], y)
+
+
+@pytest.mark.parametrize("option", ["--gpu-arch=sm_100a", "--dump-dir=/tmp/x", "--enable-tvm-ffi"])
+def test_options_that_are_ours_are_refused(option):
+    with pytest.raises(ValueError, match="options must leave"):
+        cutepy.compile(kernels.add, VECTOR, VECTOR, VECTOR, 1.0, options=option, cache=False)
+
+
+@pytest.mark.parametrize(
+    ("examples", "named", "message"),
+    [
+        ((VECTOR, VECTOR, VECTOR, 1.0), {"a": VECTOR}, "two examples of a"),
+        ((VECTOR, VECTOR, VECTOR, "one"), {}, "example of scale is the constant 'one'; annotate"),
+    ],
+)
+def test_contradictory_examples_are_explained(examples, named, message):
+    with pytest.raises(TypeError, match=message):
+        cutepy.compile(kernels.add, *examples, cache=False, **named)
+
+
+def test_scalars_of_numpy_are_numbers():
+    add = cutepy.compile(kernels.add, VECTOR, VECTOR, VECTOR, np.float32(1.0), cache=False)
+    assert add.parameters[3].kind == "scalar"
+
+
+def test_threads_compile_one_at_a_time():
+    """The DSL is not made for more."""
+    results, errors = {}, []
+
+    def work(number):
+        try:
+            results[number] = cutepy.compile(
+                kernels.fill, TensorSpec("float32", (32,)), number, options=f"--opt-level {number}"
+            )
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in (1, 2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    a = torch.zeros(32)
+    for number, function in results.items():
+        with cutepy.simulate():
+            function(a, number)
+        assert (a == number).all()

@@ -20,6 +20,10 @@ from cutepy.host.specs import TensorSpec, dtype_name
         (("float16", ("m", "k")), {"stride_order": (0, 1), "strides": ("ld", 1)}, "two ways"),
         (("float16", ("m", "k")), {"divisibility": {"n": 8}}, "names in the shape or strides, got n"),
         (("float16", ("m", "k")), {"divisibility": {"m": 0}}, "positive integer, got 0"),
+        (("half", ("m", "k")), {}, "dtype must be one that DLPack knows"),
+        ((float, ("m", "k")), {}, "dtype must be one that DLPack knows"),
+        (("float16", "mk"), {}, "got the string 'mk'"),
+        (("float16", ("m", True)), {}, "positive integers and names, got True"),
         (("float16", ("m", "k")), {"align": 12}, "power of two in bytes, got 12"),
     ],
 )
