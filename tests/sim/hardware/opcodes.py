@@ -63,8 +63,6 @@ DIFFERENCES: dict[str, tuple[str, int]] = {
 """Opcode tests whose memory may differ from the GPU's: why, and in how many launches."""
 
 NOT_RECORDED: dict[str, tuple[str, int]] = {
-    "tma.reduction": ("a GPU refuses the negative coordinates that it had when the recording was made", 18),
-    "tma.tf32_is_rounded": ("new", 1),
     "warp.unknown_forms": ("the PTX is wrong, and a GPU refuses it where the simulator does not reach it", 5),
 }
 """Launches of opcode tests that the recording lacks: why, and how many. What is new waits here for the next one."""
