@@ -147,7 +147,8 @@ def test_calls_in_the_way_of_tvm_ffi():
         a, bias = torch.ones(32, device="cuda"), torch.arange(32.0, device="cuda")
         stream = cute.runtime.make_fake_stream(use_tvm_ffi_env_stream=True)
         options = Options(cutlass.Int32(1), from_dlpack(bias).mark_layout_dynamic(), None)
-        compiled = cute.compile(scale, from_dlpack(a).mark_layout_dynamic(), options, stream, None, options="--enable-tvm-ffi")
+        example = from_dlpack(a).mark_layout_dynamic()
+        compiled = cute.compile(scale, example, options, stream, None, options="--enable-tvm-ffi")
         compiled(a, Options(3, bias, None), None)
         assert a.tolist() == [3.0 + n for n in range(32)]
         with pytest.raises(TypeError, match="options"):
