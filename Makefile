@@ -77,7 +77,7 @@ check: $(DEV)  ## lint, types, layers, doctests, documentation, wheel
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(PY) -c 'from importlinter.cli import lint_imports_command as lint; lint()' --no-cache
-	$(PY) -m pytest -q --doctest-modules cutepy
+	$(PY) -m pytest -q --doctest-modules --doctest-ignore-import-errors cutepy
 	$(PY) -m pytest -q tests/docs tests/packaging
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 
