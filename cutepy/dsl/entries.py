@@ -88,7 +88,9 @@ def parameter_names(module: Any) -> tuple[str, ...] | None:  # noqa: ANN401
 
     Its text is as "a: Tensor([n0, n1], float16), c: None", to be split at commas outside of brackets.
     """
-    found = _SIGNATURE.search(str(module))
+    # The whole module's text is large, and takes a while to write.
+    texts = (str(op.attributes["value"]) for op in module.body.operations if _is_text_of_an_error(op))
+    found = next(filter(None, map(_SIGNATURE.search, texts)), None)
     if found is None:
         return None
     signature = found[1]
@@ -102,6 +104,10 @@ def parameter_names(module: Any) -> tuple[str, ...] | None:  # noqa: ANN401
                 names.append(part.partition(":")[0].strip())
             start = n + 1
     return tuple(names)
+
+
+def _is_text_of_an_error(operation: Any) -> bool:  # noqa: ANN401
+    return operation.name == "llvm.mlir.global" and operation.attributes["sym_name"].value.startswith("__tvm_ffi__str_")
 
 
 class ServedEntry:

@@ -121,7 +121,9 @@ def compile_program(
     with tempfile.TemporaryDirectory(prefix="cutepy-") as folder, compiling_for_gpu():
         kept = f"--keep-ptx --keep-cubin --dump-dir={folder}{' --generate-line-info' if line_info else ''}"
         options = f"--gpu-arch={ARCH} --enable-tvm-ffi {kept} {options}"
-        compiled = cute.compile(function, *arguments, **(named or {}), options=options, trace_finalize_hooks=traced)
+        # The DSL's own engine would compile the host code a second time, for this process only.
+        settings: dict[str, Any] = {"options": options, "trace_finalize_hooks": traced, "no_jit_engine": True}
+        compiled = cute.compile(function, *arguments, **(named or {}), **settings)
         ptx, cubin = _artifact(compiled.artifacts.PTX, folder, "ptx"), compiled.artifacts.CUBIN
         # One call of the compiler goes from MLIR to the cubin: what it wrote when tells its stages apart.
         for stage, suffix in {"lower": "ptx", "assemble": "cubin"}.items():
