@@ -71,6 +71,8 @@ class Code:
         What it reads by name.
     names : frozenset of str
         Attributes that it may use, among them all strings in it that could name one.
+    attributes : frozenset of str
+        Those of `names` that it may read from a value, rather than as variables.
     computed : bool
         Whether it looks names up that it computes.
     constructs : bool
@@ -81,6 +83,7 @@ class Code:
     chains: tuple[Chain, ...]
     imports: tuple[Import, ...]
     names: frozenset[str]
+    attributes: frozenset[str]
     computed: bool
     constructs: bool
 
@@ -98,18 +101,23 @@ def read(code: CodeType) -> Code:
 
 def _analyse(code: CodeType) -> Code:
     nested = [read(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
-    chains, imports, computed = _scan(code)
-    names = {*code.co_names, *_identifiers(code.co_consts)}
+    operations = _operations(code)
+    chains, imports, computed = _scan(code, operations)
+    strings = set(_identifiers(code.co_consts))
+    names = {*code.co_names, *strings}
+    attributes = strings | {name for operation, name in operations if operation in _LOAD_ATTRIBUTE}
     for inner in nested:
         chains += inner.chains
         imports += inner.imports
         names |= inner.names
+        attributes |= inner.attributes
         computed |= inner.computed
     return Code(
         _digest(code),
         tuple(dict.fromkeys(chains)),
         tuple(imports),
         frozenset(names),
+        frozenset(attributes),
         computed,
         not names.isdisjoint(_CONSTRUCTS),
     )
@@ -213,9 +221,8 @@ def _decodings() -> dict[int, tuple[str, str]]:
 _DECODED = _decodings()
 
 
-def _scan(code: CodeType) -> tuple[list[Chain], list[Import], bool]:
+def _scan(code: CodeType, operations: list[Operation]) -> tuple[list[Chain], list[Import], bool]:
     """Go through the instructions of one code object: its chains, its imports, and whether it computes names."""
-    operations = _operations(code)
     imports = [_import(operations, index) for index, (name, _) in enumerate(operations) if name == "IMPORT_NAME"]
     imported = {variable for statement in imports for _, variable in statement.bindings}
     chains: list[Chain] = []

@@ -27,7 +27,7 @@ from cutepy.host import sources
 from cutepy.host.bytecode import Chain, Import, line_of, read
 from cutepy.host.encoding import frame, text
 from cutepy.host.values import Encoder
-from cutepy.host.world import READING_METHODS, reads_world
+from cutepy.host.world import READING_METHODS, is_harmless, reads_world
 
 _MISSING = object()
 _UNKNOWN = object()
@@ -107,11 +107,14 @@ class Walk(Encoder):
         self._labels: dict[int, str] = {}
         self._label_counts: dict[str, int] = {}
         self._waiting: list[Callable[[], None]] = []
-        # Methods and such that nothing is known to use: (name, part, value, class, or None if it may run in any case).
-        self._members: list[tuple[str, str, object, type | None]] = []
+        # What nothing is known to use, of classes and modules: (name, part, value, owner, or None if it may run in
+        # any case).
+        self._members: list[tuple[str, str, object, type | ModuleType | None]] = []
         self._called: set[int] = set()  # ids of classes that objects are made of
-        self._contents: list[ModuleType] = []
+        self._contents: dict[int, ModuleType] = {}  # modules handed about as values where code runs
+        self._mentioned: dict[int, ModuleType] = {}  # likewise where none does
         self._used: set[str] = set()
+        self._used_attributes: set[str] = set()
         self._kernel_names: dict[str, bytes] = {}
         self._computed = self._constructs = False
 
@@ -127,11 +130,12 @@ class Walk(Encoder):
         self.lenient = True
         if "set_name_prefix" not in self._used:
             self.parts.update(self._kernel_names)
-        for module in self._contents:  # grows
-            for key, value in list(vars(module).items()):
-                if not _is_dunder(key) and not isinstance(value, ModuleType):
-                    self.parts[f"{key} of module {module.__name__}"] = self.encode(value)
         self._finish()
+        while self._mentioned:
+            module = self._mentioned.pop(next(iter(self._mentioned)))
+            if id(module) not in self._contents:
+                self._hand_about(module)
+                self._finish()
 
     def _finish(self) -> None:
         """Visit what waits, and the members of classes that turn out to be used, until nothing is left."""
@@ -139,18 +143,29 @@ class Walk(Encoder):
             while self._waiting:
                 self._waiting.pop(0)()
             members, self._members = self._members, []
+            found = False
             for member in members:
-                name, part, value, cls = member
-                if self.lenient or cls is None or self._runs(name, cls):
+                name, part, value, owner = member
+                if self.lenient and isinstance(owner, ModuleType) and isinstance(value, ModuleType):
+                    continue  # whose files count
+                if self.lenient or owner is None or self._runs(name, owner):
+                    found = True
+                    self.enter("`{}` of {}", name, part)
                     self.parts[part] = frame("with", self.parts[part], text(name), self.encode(value))
+                    self.leave()
                 else:
                     self._members.append(member)
-            if not self._waiting:
+            if not found and not self._waiting:
                 return
 
-    def _runs(self, name: str, cls: type) -> bool:
-        if name in _CONSTRUCTORS:
-            return self._constructs or id(cls) in self._called
+    def _runs(self, name: str, owner: type | ModuleType) -> bool:
+        if isinstance(owner, type) and name in _CONSTRUCTORS:
+            return self._constructs or id(owner) in self._called
+        if isinstance(owner, ModuleType):
+            value = vars(owner).get(name)
+            imported = isinstance(value, ModuleType) and not value.__name__.startswith(f"{owner.__name__}.")
+            computed = self._computed and not imported  # a name that is computed means what a module is for
+            return computed or name in self._used_attributes or _is_dunder(name)
         return self._computed or name in self._used or _is_dunder(name)
 
     def _label(self, thing: object, name: str) -> str:
@@ -256,11 +271,12 @@ class Walk(Encoder):
         self.files[code.co_filename] = None
         if not self.lenient:
             self._used |= content.names
+            self._used_attributes |= content.attributes
             self._computed |= content.computed
             self._constructs |= content.constructs
             if reading := READING_METHODS & content.names:
                 self.enter("`{}` ({}:{})", label, code.co_filename, line_of(code, min(reading)))
-                self.refuse_world(f"a file, by {min(reading)},")
+                self.refuse_world(f"a file or a setting, by {min(reading)},")
         pieces = [content.digest, text(function.__name__), text(function.__qualname__)]  # kernels bear these names
         if annotations := function.__annotations__:
             with self.leniently():
@@ -390,11 +406,25 @@ class Walk(Encoder):
         """Refer to a module that is handed about as a value: whatever is in it may be read."""
         name = module.__name__
         if sources.pinned_package(name):
-            return self.pinned(name, "")
+            if not is_harmless(name):
+                self.refuse(f"is the module {name}, of which anything may be read", "name what is read: `module.name`")
+            with self.leniently():
+                return self.pinned(name, "")
         self.modules[name] = None
-        if all(module is not known for known in self._contents):
-            self._contents.append(module)
+        if self.lenient:
+            self._mentioned[id(module)] = module
+        elif id(module) not in self._contents:
+            self._hand_about(module)
         return frame("module", text(name))
+
+    def _hand_about(self, module: ModuleType) -> None:
+        """Have all that a module holds digested: as code that runs what is used by name, as values the rest."""
+        self._contents[id(module)] = module
+        for name, value in list(vars(module).items()):
+            if name == "__getattr__" or not _is_dunder(name):
+                part = f"{name} of module {module.__name__}"
+                self.parts[part] = text(name)
+                self._members.append((name, part, value, module))
 
     # --- classes
 

@@ -215,8 +215,10 @@ class Encoder:
         if isinstance(reduced, str):
             return frame("named", self.encode(kind, called=False), text(reduced))
         make, arguments, *rest = reduced
-        pieces = [make, arguments, *(list(piece) if isinstance(piece, Iterator) else piece for piece in rest)]
-        return frame("reduced", self.encode(kind, called=False), *(self.encode(piece) for piece in pieces))
+        pieces = [arguments, *(list(piece) if isinstance(piece, Iterator) else piece for piece in rest)]
+        with self.leniently(bool(pinned_package(getattr(make, "__module__", None) or "builtins"))):
+            made_by = self.encode(make)  # which does not run while the program is traced
+        return frame("reduced", self.encode(kind, called=False), made_by, *map(self.encode, pieces))
 
     def _opaque(self, kind: type) -> bytes:
         name = f"{kind.__module__}.{kind.__qualname__}"

@@ -1,0 +1,232 @@
+"""Ways around the refusals: modules handed about as values, and all that the standard library, torch and numpy hold."""
+
+import argparse
+import codecs
+import datetime
+import decimal
+import functools
+import gzip
+import importlib
+import linecache
+import locale
+import logging
+import math
+import operator
+import os
+import pathlib
+import random
+import runpy
+import sys
+import threading
+import time
+import types
+
+import numpy as np
+import pytest
+import torch
+
+from cutepy.host.fingerprint import NotCacheable, fingerprint
+
+HELPER = types.ModuleType("helper_of_the_kernel")
+exec(  # a module of a user, that reads the environment in one function and not in another
+    "import os, math\ndef factor(): return float(os.environ['HF'])\n"
+    "def pure(): return math.pi * TWO\nTWO = 2\ndef __getattr__(name): return LATE\nLATE = 3\n",
+    vars(HELPER),
+)
+PACKAGE = types.ModuleType("package_of_the_kernel")
+PACKAGE.sub = HELPER
+MODULES = (HELPER,)
+BY_NAME = {"a": HELPER}
+LOG = logging.getLogger("kernel")
+
+
+class Holder:
+    def __init__(self):
+        self.lib = HELPER
+
+    def __call__(self):
+        return self.lib.factor()
+
+
+def use(module):
+    return module.factor()
+
+
+def by_variable():
+    h = HELPER
+    return h.factor()
+
+
+def by_getattr():
+    return getattr(HELPER, "factor")()  # noqa: B009
+
+
+def by_computed_getattr():
+    return getattr(HELPER, "fac" + str(LOG))()
+
+
+def by_argument():
+    return use(HELPER)
+
+
+def by_tuple():
+    return MODULES[0].factor()
+
+
+def by_dict():
+    return BY_NAME["a"].factor()
+
+
+def by_import():
+    import tests.host.test_fingerprint_holes as here
+
+    h = here
+    return h.use(h.HELPER)
+
+
+def by_sys_modules():
+    return sys.modules["helper"].factor()
+
+
+def by_vars():
+    return vars(HELPER)["factor"]()
+
+
+def by_submodule():
+    p = PACKAGE
+    return p.sub.factor()
+
+
+def by_its_own_import():
+    h = HELPER
+    return h.os.environ["HF"]
+
+
+MODULE_READERS = [value for name, value in list(globals().items()) if name.startswith("by_")]
+
+
+@pytest.mark.parametrize("function", [*MODULE_READERS, Holder()], ids=str)
+def test_functions_of_a_module_handed_about_are_refused_alike(function):
+    with pytest.raises(NotCacheable):
+        fingerprint(function)
+
+
+def test_what_of_a_module_is_not_used_may_read_the_world():
+    def function():
+        h = HELPER
+        return h.pure()
+
+    assert fingerprint(function) == fingerprint(function)
+
+
+@pytest.mark.parametrize("name", ["LATE", "TWO"])
+def test_what_a_module_handed_about_holds_counts(name, monkeypatch):
+    def function():
+        p = PACKAGE
+        return p.sub.pure(), p.sub.anything
+
+    before = fingerprint(function)
+    monkeypatch.setattr(HELPER, name, 7)
+    assert fingerprint(function) != before
+
+
+def test_pinned_modules_handed_about():
+    def load(xp):
+        return xp.load("x")
+
+    def hand():
+        return load(np)
+
+    def variable():
+        d = datetime
+        return d.datetime.now()
+
+    def harmless():
+        m = math
+        return m.pi, functools, operator
+
+    for function in (hand, variable):
+        with pytest.raises(NotCacheable, match=r"is the module (numpy|datetime), of which anything may be read"):
+            fingerprint(function)
+    assert fingerprint(harmless) == fingerprint(harmless)
+
+
+STATEFUL = {
+    "argv": lambda: sys.argv,
+    "path of imports": lambda: sys.path,
+    "recursion limit": lambda: sys.getrecursionlimit(),
+    "clock": lambda: time.monotonic(),
+    "today": lambda: datetime.date.today(),
+    "now of the class": lambda: [datetime.datetime][0].now(),
+    "timestamp": lambda: datetime.datetime.fromtimestamp(0),
+    "chance": lambda: random.Random(None).random(),
+    "path": lambda: pathlib.Path("x").exists(),
+    "relative path": lambda: os.path.relpath("x"),
+    "terminal": lambda: os.get_terminal_size(),
+    "gzip": lambda: gzip.open("x").read(),
+    "codecs": lambda: codecs.open("x").read(),
+    "linecache": lambda: linecache.getlines("x"),
+    "runpy": lambda: runpy.run_path("x"),
+    "importlib": lambda: importlib.util.find_spec("x"),
+    "decimal": lambda: decimal.getcontext().prec,
+    "locale": lambda: locale.localeconv(),
+    "thread": lambda: threading.active_count(),
+    "arguments": lambda: argparse.ArgumentParser().parse_args(),
+    "level": lambda: LOG.isEnabledFor(10),
+    "effective level": lambda: LOG.getEffectiveLevel(),
+    "torch flag": lambda: torch.is_deterministic_algorithms_warn_only_enabled(),
+    "torch modes": lambda: torch.are_deterministic_algorithms_enabled(),
+    "torch cuda": lambda: torch.cuda.get_device_capability(),
+    "torch device": lambda: torch.cuda.Stream(),
+    "torch config": lambda: torch.backends.cuda.matmul.allow_tf32,
+    "torch tensor": lambda: torch.empty(3),
+    "torch threads": lambda: torch.get_num_threads(),
+    "torch dtype": lambda: torch.get_default_dtype(),
+    "numpy chance": lambda: np.random.default_rng(1),
+    "numpy errors": lambda: np.geterr(),
+    "numpy file": lambda: np.load("x"),
+    "numpy empty": lambda: np.empty(3),
+    "numpy print options": lambda: np.get_printoptions(),
+}
+
+
+@pytest.mark.parametrize("way", STATEFUL)
+def test_what_is_not_known_to_be_pure_is_refused(way):
+    with pytest.raises(NotCacheable, match="reads "):
+        fingerprint(STATEFUL[way])
+
+
+PURE = {
+    "logging": lambda: (LOG.debug("x"), logging.getLogger("y").info("y")),
+    "torch types": lambda: (torch.float16, torch.float8_e4m3fn, torch.bfloat16, torch.Size, torch.dtype, torch.int32),
+    "numpy maths": lambda: (np.prod((1, 2)), np.log2(8), np.ceil(1.5), np.array([1]), np.float32(1), np.int64),
+    "numpy names": lambda: (np.inf, np.dtype("int8"), np.bool_),
+    "paths": lambda: os.path.join("a", "b"),  # noqa: PTH118
+    "python": lambda: (sys.maxsize, sys.version_info, math.prod([1]), functools.partial(max, 1), divmod(3, 2)),
+}
+
+
+@pytest.mark.parametrize("way", PURE)
+def test_what_is_pure_is_let_pass(way):
+    assert fingerprint(PURE[way]) == fingerprint(PURE[way])
+
+
+class ReadsWorld:
+    def __init__(self):
+        self.home = os.environ["HOME"]
+
+
+HOLDS = types.SimpleNamespace(cls=ReadsWorld, made=ReadsWorld.__new__(ReadsWorld))
+
+
+def test_a_class_that_may_be_called_runs_its_constructor():
+    with pytest.raises(NotCacheable, match=r"os\.environ"):
+        fingerprint(lambda: HOLDS.cls())
+    with pytest.raises(NotCacheable, match=r"os\.environ"):
+        fingerprint(lambda cls=ReadsWorld: cls())
+    only_held = ReadsWorld.__new__(ReadsWorld)
+
+    def function(x: ReadsWorld):
+        return only_held
+
+    assert fingerprint(function) == fingerprint(function)
