@@ -88,7 +88,7 @@ class Family:
         TypeError
             If configuration or examples are nothing that has a content to compare.
         """
-        key = (configuration, tuple(examples.items()))
+        key = (configuration, tuple(examples.items()), _kinds((configuration, *examples.values())))
         function = self._functions.get(key)
         if function is None:
             function = self._functions.setdefault(key, self._make(configuration, examples))
@@ -129,8 +129,19 @@ def _parameter(name: str, example: object) -> Parameter:
     if isinstance(example, TensorSpec):
         return Parameter(name, "tensor", example)
     if isinstance(example, (bool, int, float)):
-        return Parameter(name, "scalar")
+        return Parameter(name, "scalar", number=type(example).__name__)
     raise TypeError(f"the example of {name} must be a TensorSpec, a number or None, got {type(example).__name__}")
+
+
+def _kinds(value: Any) -> Hashable:  # noqa: ANN401
+    """Tell apart what Python holds to be equal: 1, 1.0 and True, which are compiled to other code, 0.0 and -0.0."""
+    if type(value) is float:
+        return value.hex()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return type(value), tuple(_kinds(getattr(value, field.name)) for field in dataclasses.fields(value))
+    if isinstance(value, tuple):
+        return type(value), tuple(map(_kinds, value))
+    return type(value)
 
 
 def _content(value: Any) -> Any:  # noqa: ANN401

@@ -102,6 +102,27 @@ def test_configurations_of_other_types_and_other_arguments_are_others(package):
     assert loaded(family().function(1, EXAMPLES))
 
 
+def test_equal_numbers_of_other_types_are_others_in_memory(package):
+    scales = family()
+    functions = [scales.function(value, EXAMPLES) for value in (1, 1.0, True, 0.0, -0.0)]
+    functions += [scales.function(Scaling(value), EXAMPLES) for value in (2, 2.0)]
+    assert len(set(map(id, functions))) == 7
+    assert scales.function(Scaling(2.0), EXAMPLES) is functions[-1]
+
+
+def test_the_type_of_a_number_among_the_examples_is_part_of_the_key(package):
+    kernel = KERNEL.replace("out: cute.Tensor):", "out: cute.Tensor, number):").replace("self.factor)", "number)")
+    package.write_text(kernel.replace("factor: cutlass.Constexpr", "factor"))
+    scales, x = family(), torch.ones(20)
+    for number in (1, 1.0, True):
+        assert not loaded(scales.function(0, EXAMPLES | {"number": number})), number
+    out = torch.zeros(20)
+    with cutepy.simulate():
+        scales.function(0, EXAMPLES | {"number": 1.0})(x, out, 0.5)
+    assert out[0] == 0.5
+    assert all(loaded(family().function(0, EXAMPLES | {"number": number})) for number in (1, 1.0, True))
+
+
 def test_an_edit_of_the_sources_is_another_key(package):
     family().function(2, EXAMPLES)
     package.write_text(KERNEL.replace("+ 0.0", "* 10.0"))
