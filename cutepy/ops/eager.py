@@ -49,8 +49,3 @@ def unobserved(arguments: tuple[object, ...]) -> str:
             elif not argument.is_cpu:
                 return ""
     return device
-
-
-def has_memory(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor is one of torch's own, with an address: neither fake nor another subclass."""
-    return type(tensor) in _PLAIN and (tensor.is_cuda or tensor.is_cpu)

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 from cutepy.kernels.gemm.config import ACTIVATIONS, Activation
-from cutepy.kernels.gemm.operands import OPERAND_DTYPES, OUTPUT_DTYPES, dtype_name, may_overlap
+from cutepy.kernels.gemm.operands import OPERAND_DTYPES, OUTPUT_DTYPES, dtype_name
 from cutepy.kernels.gemm.reference import ACTIVATION_FUNCTIONS, gemm_reference
-from cutepy.ops.eager import has_memory
 from cutepy.ops.multiply import Launch, as_matrix, find_launch, multiply_into
-from cutepy.ops.registration import register
+from cutepy.ops.overlap import check_apart
+from cutepy.ops.registration import one_by_one, register
 
 _MOST_LAUNCHES = 4096
 _launches: dict[tuple[Any, ...], Launch | None] = {}
@@ -49,7 +49,8 @@ def gemm(
         Of the fp32 sum, before it is rounded. Where a gradient will be asked for, all but "relu" are applied to the
         rounded sum instead, which is kept for it.
     out : Tensor, optional
-        Receives the result. It must share no memory with an input, and no argument may require grad.
+        Receives the result. It must share no memory with an input, and no argument may require grad; `torch.vmap`
+        refuses it.
     out_dtype : float16, bfloat16 or float32, optional
         Of the result; `out`'s or a's dtype if not given, bfloat16 for 8-bit inputs.
 
@@ -76,7 +77,12 @@ def gemm(
     torch.Size([2, 3, 5])
     """
     if out is not None:
-        _gemm_out_checked(a, b, bias, activation, out, out_dtype)
+        _check_tensor("out", out, OUTPUT_DTYPES)
+        if out_dtype not in (None, out.dtype):
+            raise TypeError(
+                f"out_dtype must be out's dtype {dtype_name(out.dtype)} or be left out, got {dtype_name(out_dtype)}"
+            )
+        _gemm_out(a, b, bias, activation, out)
         return out
     if activation in ("gelu", "gelu_tanh", "silu") and torch.is_grad_enabled() and _any_requires_grad(a, b, bias):
         return ACTIVATION_FUNCTIONS[activation](_gemm(a, b, bias, None, out_dtype))
@@ -215,11 +221,7 @@ def _vmap_gemm(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> t
     a, b, *rest = arguments
     if in_dims[0] is not None and all(d is None for d in in_dims[1:]) and b.dim() == 2:
         return _gemm(a.movedim(in_dims[0], 0), b, *rest), 0
-    one_by_one = [
-        _gemm(*(t if d is None else t.select(d, n) for t, d in zip(arguments, in_dims, strict=True)))
-        for n in range(info.batch_size)
-    ]
-    return torch.stack(one_by_one), 0
+    return one_by_one(_gemm)(info, in_dims, *arguments)  # type: ignore[no-any-return]
 
 
 @register(
@@ -256,22 +258,29 @@ def _gemm(
     return out
 
 
+def _check_out(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None, out: torch.Tensor
+) -> None:
+    """Check all that can be told without data; gives nothing, as the operation does: the result exists."""
+    _check_tensor("out", out, OUTPUT_DTYPES)
+    shape, _ = _result(a, b, bias, activation, out.dtype)
+    if list(out.shape) != shape or out.device != a.device:
+        raise ValueError(f"out must be {tuple(shape)} on {a.device}, got {_shape(out)} on {out.device}")
+
+
 def _reference_gemm_out(
     a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None, out: torch.Tensor
 ) -> None:
+    _check_out(a, b, bias, activation, out)
+    check_apart(out, a=a, b=b, bias=bias)
     out.copy_(gemm_reference(a, b, None, bias, activation))
-
-
-def _fake_gemm_out(
-    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None, out: torch.Tensor
-) -> None:
-    """Make nothing: the result exists."""
 
 
 @register(
     "cutepy::gemm_out(Tensor a, Tensor b, Tensor? bias, str? activation, Tensor(a!) out) -> ()",
     reference=_reference_gemm_out,
-    fake=_fake_gemm_out,
+    fake=_check_out,
+    autocast="lower",
 )
 def _gemm_out(
     a: torch.Tensor,
@@ -280,45 +289,7 @@ def _gemm_out(
     activation: Activation | None,
     out: torch.Tensor,
 ) -> None:
+    # Here, where every road of torch ends, and has decided which tensors are the same memory.
+    _check_out(a, b, bias, activation, out)
+    check_apart(out, a=a, b=b, bias=bias)
     multiply_into(out, a, b, bias, activation)
-
-
-def _gemm_out_checked(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: Activation | None,
-    out: torch.Tensor,
-    out_dtype: torch.dtype | None,
-) -> None:
-    _check_tensor("out", out, OUTPUT_DTYPES)
-    if out_dtype not in (None, out.dtype):
-        raise TypeError(
-            f"out_dtype must be out's dtype {dtype_name(out.dtype)} or be left out, got {dtype_name(out_dtype)}"
-        )
-    shape, _ = _result(a, b, bias, activation, out.dtype)
-    if list(out.shape) != shape or out.device != a.device:
-        raise ValueError(f"out must be {tuple(shape)} on {a.device}, got {_shape(out)} on {out.device}")
-    if not torch.compiler.is_compiling():
-        for name, tensor in (("a", a), ("b", b), ("bias", bias)):
-            if tensor is not None and _may_overlap(out, tensor):
-                raise ValueError(
-                    f"out must share no memory with {name}: parts of it are written while others of {name} are still "
-                    "to be read; pass a new tensor"
-                )
-    _gemm_out(a, b, bias, activation, out)
-
-
-def _may_overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Tell whether two tensors could share memory: exact for blocks of one matrix, else by address range."""
-    if x.numel() == 0 or y.numel() == 0 or not (has_memory(x) and has_memory(y)):
-        return False
-    if x.dim() == y.dim() == 2:
-        return may_overlap(x, y)
-    (x_start, x_end), (y_start, y_end) = _byte_range(x), _byte_range(y)
-    return x_start < y_end and y_start < x_end
-
-
-def _byte_range(tensor: torch.Tensor) -> tuple[int, int]:
-    last = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.itemsize

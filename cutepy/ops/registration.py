@@ -51,7 +51,8 @@ def register(
         `backward(ctx, *grads)` needs to give a gradient, or None, for each argument. Made of differentiable operations
         it can be differentiated again. Without it, differentiating raises.
     autocast : "lower" or None
-        "lower": within `torch.autocast`, arguments of 16 or 32-bit floats are cast to its dtype.
+        "lower": within `torch.autocast`, arguments of 16 or 32-bit floats are cast to its dtype, but for those that are
+        written to.
     vmap : callable, optional
         As `torch.library.register_vmap` takes it: `vmap(info, in_dims, *args)` gives (output, out_dims). By default the
         operation runs once for each example.
@@ -92,7 +93,7 @@ def register(
         if operation.mutated:
             _register_mutation(operation)
         else:
-            rule = vmap or _one_by_one(operation)
+            rule = vmap or one_by_one(operation)
             _register_derivative(operation, setup_context, backward)
             torch.library.register_vmap(name, rule, lib=operation.library)
             if backward:
@@ -260,12 +261,20 @@ def _register_mutation(operation: Operation[Any, Any]) -> None:
         with torch._C._AutoDispatchBelowADInplaceOrView():
             return op.redispatch(keys & torch._C._after_ADInplaceOrView_keyset, *arguments, **named)
 
+    def refuse(*_: Any, **__: Any) -> None:  # noqa: ANN401
+        raise NotImplementedError(
+            f"{op} writes its result to an argument, which torch.vmap can't map; use the form that returns its result"
+        )
+
     name = op._opname
+    operation.library.impl(name, refuse, "FuncTorchBatched")
     operation.library.impl(name, below_autograd, "Autograd", with_keyset=True)
     operation.library.impl(name, counting, "ADInplaceOrView", with_keyset=True)
 
 
 def _register_autocast(operation: Operation[Any, Any]) -> None:
+    written = {operation.op._schema.arguments[n].name for n in operation.mutated}
+
     def casting(device: str, key: str) -> Callable[..., Any]:
         guard = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
 
@@ -276,9 +285,10 @@ def _register_autocast(operation: Operation[Any, Any]) -> None:
 
         def implementation(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
             dtype = torch.get_autocast_dtype(device)
-            lowered = [cast(argument, dtype) for argument in arguments]
+            lowered = [a if n in operation.mutated else cast(a, dtype) for n, a in enumerate(arguments)]
+            others = {name: v if name in written else cast(v, dtype) for name, v in named.items()}
             with torch._C._ExcludeDispatchKeyGuard(guard):
-                return operation.op(*lowered, **{name: cast(value, dtype) for name, value in named.items()})
+                return operation.op(*lowered, **others)
 
         return implementation
 
@@ -286,17 +296,23 @@ def _register_autocast(operation: Operation[Any, Any]) -> None:
         operation.library.impl(operation.op._opname, casting(device, key), key)
 
 
-def _one_by_one(operation: Operation[Any, Any]) -> Callable[..., Any]:
+def one_by_one(operation: Callable[..., Any]) -> Callable[..., Any]:
     """Make the vmap rule that calls an operation for each example, and stacks the results."""
 
     def vmap(info: Any, in_dims: Sequence[int | None], *arguments: Any) -> tuple[Any, Any]:  # noqa: ANN401
+        count = info.batch_size
+        if count == 0:  # One example that is made up tells what results look like; none of it is kept.
+            arguments = tuple(
+                a if d is None else a.new_zeros([1 if n == d % a.dim() else e for n, e in enumerate(a.shape)])
+                for a, d in zip(arguments, in_dims, strict=True)
+            )
         results = [
             operation(*(a if d is None else a.select(d, n) for a, d in zip(arguments, in_dims, strict=True)))
-            for n in range(info.batch_size)
+            for n in range(count or 1)
         ]
         if isinstance(results[0], torch.Tensor):
-            return torch.stack(results), 0
-        stacked = tuple(torch.stack(part) for part in zip(*results, strict=True))
+            return torch.stack(results)[:count], 0
+        stacked = tuple(torch.stack(part)[:count] for part in zip(*results, strict=True))
         return stacked, (0,) * len(stacked)
 
     return vmap

@@ -1,5 +1,7 @@
 """`cutepy.ops.gemm` on any machine: its reference, the kernel in the simulator, and what torch makes of it."""
 
+import contextlib
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -275,6 +277,55 @@ def test_compiles_with_out():
     assert torch.equal(torch.compile(model, backend="aot_eager", fullgraph=True)(a, b), model(a, b))
 
 
+def overlapping():
+    """Give two blocks of one matrix that share columns, what b they take, and the result."""
+    whole, b = normal(16, 40), normal(16, 16)
+    return whole[:, :16], b, whole[:, 8:24], gemm(whole[:, :16], b)
+
+
+@pytest.mark.parametrize("simulated", [False, True])
+def test_every_road_to_the_kernel_checks_that_out_is_apart(simulated):
+    a, b, out, _ = overlapping()
+    with cutepy.simulate() if simulated else contextlib.nullcontext():
+        for call in (
+            lambda: gemm(a, b, out=out),
+            lambda: torch.ops.cutepy.gemm_out(a, b, None, None, out),
+            lambda: torch.ops.cutepy.gemm_out(b.mT, a, None, None, out.view(16, 16)),
+            lambda: torch.compile(lambda a, b, out: gemm(a, b, out=out), backend="eager", fullgraph=True)(a, b, out),
+        ):
+            with pytest.raises(ValueError, match=r"out must share no memory with [ab]"):
+                call()
+        with pytest.raises(ValueError, match=r"out must be \(16, 16\) on cpu, got \(16, 40\)"):
+            torch.ops.cutepy.gemm_out(a, b, None, None, normal(16, 40))
+
+
+@pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # inductor's, when it is first imported
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("same", [False, True])
+def test_compiled_code_copies_or_refuses_an_out_that_is_read(backend, same):
+    a, b, out, expected = overlapping()
+    out = a if same else out
+    compiled = torch.compile(lambda a, b, out: gemm(a, b, out=out), backend=backend, fullgraph=True)
+    try:
+        compiled(a, b, out)
+    except ValueError as error:
+        assert "out must share no memory with a" in str(error)
+    else:
+        assert torch.equal(out, expected)
+
+
+def test_columns_of_a_buffer_may_be_read_and_written():
+    buffer = normal(3, 5, 48)
+    a, b, out = buffer[..., :16], normal(16, 16), buffer[..., 16:32]
+    expected = gemm(a, b)
+    gemm(a, b, out=out)
+    assert torch.equal(out, expected)
+    with pytest.raises(ValueError, match="out must share no memory with a"):
+        gemm(a, b, out=buffer[..., 8:24])
+    with pytest.raises(ValueError, match="out must share no memory with a"):
+        gemm(a.transpose(0, 1), b, out=out.transpose(0, 1))
+
+
 def test_exports():
     class Model(torch.nn.Module):
         def forward(self, a, b):
@@ -294,6 +345,33 @@ def test_autocast_lowers_floats_and_leaves_8_bits(dtype):
         assert gemm(a.to(E4M3), b.to(E4M3)).dtype == BF16
         assert gemm(a, b.to(dtype)).dtype == dtype
     assert torch.equal(found, gemm(a.to(dtype), b.to(dtype), bias=bias.to(dtype)))
+
+
+def test_autocast_reaches_out():
+    a, b, bias, out = torch.randn(4, 16), torch.randn(8, 16), torch.randn(8), torch.zeros(4, 8)
+    with torch.autocast("cpu", dtype=BF16):
+        assert gemm(a, b, bias=bias, out=out) is out
+    assert torch.equal(out, gemm(a.to(BF16), b.to(BF16), bias=bias.to(BF16), out_dtype=F32))
+    with pytest.raises(TypeError, match=r"a must have dtype .*, got float32; .* within torch.autocast"):
+        gemm(a, b, out=out)
+
+
+@pytest.mark.parametrize("dtype", [F16, E4M3])
+def test_vmap_over_no_examples(dtype):
+    none, a, b = normal(0, 4, 16).to(dtype), normal(4, 16).to(dtype), normal(8, 16).to(dtype)
+    batch = normal(8, 0, 16).to(dtype)
+    for found in (
+        torch.vmap(lambda x: gemm(x, b))(none),
+        torch.vmap(lambda y: gemm(a, y), in_dims=1)(batch),
+        torch.vmap(gemm, in_dims=(0, -2))(none, batch),
+    ):
+        assert (found.shape, found.dtype) == ((0, 4, 8), F16 if dtype == F16 else BF16)
+
+
+def test_vmap_of_out_is_refused():
+    a, b, out = normal(3, 4, 16), normal(8, 16), torch.zeros(3, 4, 8, dtype=F16)
+    with pytest.raises(NotImplementedError, match=r"which torch\.vmap can't map; use the form that returns"):
+        torch.vmap(lambda a, out: gemm(a, b, out=out))(a, out)
 
 
 def test_vmap():

@@ -37,6 +37,9 @@ def test_derivatives_compile_and_vmap():
     assert torch.equal(compiled(x, y), 2 * (x + 3 * y))
     found = torch.vmap(scaled_add.scaled_add.op, in_dims=(1, None, None))(torch.ones(6, 4), torch.ones(6), 2.0)
     assert torch.equal(found, torch.full((4, 6), 3.0))
+    assert torch.vmap(scaled_add.scaled_add, in_dims=(1, None, None))(torch.ones(6, 0), y.float(), 2.0).shape == (0, 6)
+    with pytest.raises(NotImplementedError, match=r"torch\.vmap can't map; use the form that returns its result"):
+        torch.vmap(scaled_add.scale_into.op, in_dims=(0, None, 0))(torch.ones(4, 6), 2.0, torch.ones(4, 6))
 
 
 def test_autocast_lowers():
