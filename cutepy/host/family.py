@@ -133,7 +133,7 @@ def _parameter(name: str, example: object) -> Parameter:
     raise TypeError(f"the example of {name} must be a TensorSpec, a number or None, got {type(example).__name__}")
 
 
-def _kinds(value: Any) -> Hashable:  # noqa: ANN401
+def _kinds(value: Any) -> object:  # noqa: ANN401
     """Tell apart what Python holds to be equal: 1, 1.0 and True, which are compiled to other code, 0.0 and -0.0."""
     if type(value) is float:
         return value.hex()

@@ -64,7 +64,8 @@ class Function:
         ----------
         *arguments, **named
             For each of `parameters`: a torch tensor on a GPU, a number, or None. NumPy arrays and what has
-            `__dlpack__` are taken too, more slowly: arrays in host memory are copied to the GPU and back.
+            `__dlpack__` are taken too, more slowly: arrays in host memory are copied to the GPU and back. Tensors may
+            require grad; autograd does not see what is done to them.
 
         Raises
         ------

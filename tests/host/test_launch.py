@@ -159,13 +159,18 @@ def test_wrong_arguments_are_explained(add):
     torch.testing.assert_close(c, a + b)
 
 
-def test_parameters_that_require_grad_are_read():
+@pytest.mark.parametrize("recording", [False, True])
+def test_tensors_that_require_grad_are_taken(recording):
     add = cutepy.compile(kernels.add, VECTOR, VECTOR, VECTOR, 1.0, cache=False)
     a, b, c = vectors()
-    a.requires_grad_()
-    with torch.no_grad():
-        add(a.detach(), b, c, 1.0)
-    torch.testing.assert_close(c, a.detach() + b)
+    parameter = torch.nn.Parameter(a)
+    with torch.set_grad_enabled(recording):
+        add(parameter, b.requires_grad_(), c, 1.0)  # the first call has a road of its own
+        torch.testing.assert_close(c, (parameter + b).detach())
+        c.zero_()
+        add(parameter, b, c, 1.0)
+    torch.testing.assert_close(c, (parameter + b).detach())
+    assert not c.requires_grad
 
 
 def test_a_call_costs_less_than_torch_mm():
