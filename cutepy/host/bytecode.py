@@ -11,12 +11,13 @@ from cutepy.host.encoding import encode_scalar, frame, text
 
 # With these, code reaches attributes and globals by names that it computes.
 _BY_COMPUTED_NAME = frozenset(
-    {"__dict__", "__getattribute__", "attrgetter", "eval", "exec", "getattr_static", "globals", "locals"}
-    | {"methodcaller", "modules", "vars"}
+    {"__dict__", "__getattribute__", "attrgetter", "eval", "exec", "format", "format_map", "getattr_static"}
+    | {"globals", "locals", "methodcaller", "modules", "vars"}
 )
 # With these, it makes objects of classes it does not name.
 _CONSTRUCTS = frozenset({"__class__", "__new__", "copy", "deepcopy", "replace", "type", "_replace"})
 
+_MATCH_CLASS = dis.opmap["MATCH_CLASS"]
 _OTHER = ("", "")
 _LOAD_GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 _LOAD_FREE = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
@@ -226,7 +227,8 @@ def _scan(code: CodeType, operations: list[Operation]) -> tuple[list[Chain], lis
     imports = [_import(operations, index) for index, (name, _) in enumerate(operations) if name == "IMPORT_NAME"]
     imported = {variable for statement in imports for _, variable in statement.bindings}
     chains: list[Chain] = []
-    computed = not _BY_COMPUTED_NAME.isdisjoint(code.co_names)
+    # A pattern such as `Point(1, 2)` reads what `__match_args__` names.
+    computed = not _BY_COMPUTED_NAME.isdisjoint(code.co_names) or _MATCH_CLASS in code.co_code[::2]
     for index, (operation, operand) in enumerate(operations):
         if operation in _LOAD_GLOBAL:
             scope, first = "global", operand

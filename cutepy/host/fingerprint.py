@@ -72,6 +72,9 @@ def fingerprint(function: Callable[..., Any], *values: object) -> Fingerprint:
     globals read, attributes of objects and classes, imports within functions (which are executed), the source files
     behind them, and the versions of Python, torch, numpy and the DSL. Architecture and options are up to the caller.
 
+    Results that a `functools.lru_cache` within reach holds stem from an earlier state, of which the key tells nothing:
+    such caches are cleared, so that tracing fills them anew.
+
     Parameters
     ----------
     function : callable
@@ -88,6 +91,8 @@ def fingerprint(function: Callable[..., Any], *values: object) -> Fingerprint:
     """
     walk = Walk()
     walk.run(function, values)
+    for cache in walk.caches:
+        cache.cache_clear()
     files = [file for file in walk.files if not sources.is_pinned_file(file)]
     parts = dict(walk.parts)
     for path, digest in sources.files_behind(walk.modules, files).items():

@@ -146,8 +146,8 @@ class Walk(Encoder):
             found = False
             for member in members:
                 name, part, value, owner = member
-                if self.lenient and isinstance(owner, ModuleType) and isinstance(value, ModuleType):
-                    continue  # whose files count
+                if self.lenient and (name == "__doc__" or {type(owner), type(value)} == {ModuleType}):
+                    continue  # read by nobody, or a module whose files count
                 if self.lenient or owner is None or self._runs(name, owner):
                     found = True
                     self.enter("`{}` of {}", name, part)
@@ -159,6 +159,8 @@ class Walk(Encoder):
                 return
 
     def _runs(self, name: str, owner: type | ModuleType) -> bool:
+        if name == "__doc__":
+            return name in self._used_attributes
         if isinstance(owner, type) and name in _CONSTRUCTORS:
             return self._constructs or id(owner) in self._called
         if isinstance(owner, ModuleType):
@@ -276,7 +278,7 @@ class Walk(Encoder):
             self._constructs |= content.constructs
             if reading := READING_METHODS & content.names:
                 self.enter("`{}` ({}:{})", label, code.co_filename, line_of(code, min(reading)))
-                self.refuse_world(f"a file or a setting, by {min(reading)},")
+                self.refuse_world(f"what lies outside it, by {min(reading)},")
         pieces = [content.digest, text(function.__name__), text(function.__qualname__)]  # kernels bear these names
         if annotations := function.__annotations__:
             with self.leniently():
@@ -454,6 +456,8 @@ class Walk(Encoder):
         is_enum = isinstance(cls, enum.EnumMeta)
         hooks = [base for base in cls.__mro__[1:] if base is not object and is_pinned(base)]
         pieces = [text(cls.__name__), *(self.encode(base, called=False) for base in (type(cls), *cls.__bases__))]
+        if isinstance(cls.__doc__, str):
+            self._members.append(("__doc__", f"class {label}", cls.__doc__, cls))
         for name, value in list(vars(cls).items()):
             if name in _DERIVED or (is_enum and name in _DERIVED_OF_ENUMS):
                 continue

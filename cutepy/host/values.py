@@ -36,6 +36,7 @@ _DESCRIPTORS = (
 )
 _RUNNING = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, types.FrameType, types.TracebackType)
 _ANNOTATION_FORMS = (types.GenericAlias, types.UnionType, type(typing.List[int]), type(typing.Union[int, str]))  # noqa: UP006, UP007
+_OF_ALL_ENUMS = frozenset({"_name_", "_value_", "__objclass__", "_sort_order_"})
 _PASS_INSTEAD = "pass what the kernel needs of it as a constexpr value, or compile without the cache"
 
 
@@ -60,6 +61,7 @@ class Encoder:
         self._known: dict[int, bytes] = {}
         self._named: dict[tuple[int, bool, bool], bytes] = {}  # likewise of functions and classes
         self._kept: list[object] = []  # so that ids stay theirs
+        self.caches: list[Any] = []  # of `functools.lru_cache`, where code runs
 
     # --- what a subclass says
 
@@ -165,7 +167,14 @@ class Encoder:
             origin = typing.get_origin(value) or type(value)
             return frame("annotation", self.encode(origin), self.encode(list(typing.get_args(value))))
         if isinstance(value, enum.Enum):
-            return frame("enum", self.encode(kind, called=False), text(str(value._name_)), self.encode(value._value_))
+            more = {name: held for name, held in value.__dict__.items() if name not in _OF_ALL_ENUMS}
+            return frame(
+                "enum",
+                self.encode(kind, called=False),
+                text(str(value._name_)),
+                self.encode(value._value_),
+                self.encode(more) if more else b"",
+            )
         if self.lenient and kind.__module__.startswith("cutepy.host."):  # a compiled function, a cache
             return frame("of", self.encode(kind, called=False))
         self._refuse_known(value, kind)
@@ -302,6 +311,8 @@ class Encoder:
         raise NotImplementedError
 
     def _cached(self, function: Any) -> bytes:  # noqa: ANN401
+        if not self.lenient and not pinned_package(str(getattr(function, "__module__", None))):
+            self.caches.append(function)
         return frame("lru_cache", self.encode(function.__wrapped__))
 
     def _method(self, method: MethodType) -> bytes:

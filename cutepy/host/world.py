@@ -89,8 +89,13 @@ _ALIASES = {
 _HARMLESS = frozenset({"cmath", "dataclasses", "enum", "functools", "itertools", "math", "operator", "typing"})
 _HARDWARE = frozenset({"HardwareInfo"})
 _STATE_OF_THE_DSL = ("cutlass.base_dsl.env_manager", "cutlass.base_dsl.runtime.cuda")
-READING_METHODS = frozenset({"getEffectiveLevel", "isEnabledFor", "iterdir", "read_bytes", "read_text"})
-"""Methods that read files or settings, told by their names since paths and loggers are made in many ways."""
+READING_METHODS = frozenset(
+    {"__subclasses__", "getEffectiveLevel", "isEnabledFor", "iterdir", "read_bytes", "read_text"}
+)
+"""Methods that read files, settings or what classes there are.
+
+They are told by their names, since paths and loggers are made in many ways.
+"""
 
 
 def reads_world(module: str, name: str) -> bool:

@@ -4,6 +4,7 @@ import argparse
 import codecs
 import datetime
 import decimal
+import enum
 import functools
 import gzip
 import importlib
@@ -230,3 +231,68 @@ def test_a_class_that_may_be_called_runs_its_constructor():
         return only_held
 
     assert fingerprint(function) == fingerprint(function)
+
+
+SCALE = 1
+
+
+@functools.lru_cache
+def scaled(x):
+    return x * SCALE
+
+
+def test_what_a_cache_holds_of_an_earlier_state_is_forgotten(monkeypatch):
+    def function():
+        return scaled(2)
+
+    assert function() == 2
+    monkeypatch.setattr("tests.host.test_fingerprint_holes.SCALE", 3)
+    assert function() == 2
+    fingerprint(function)
+    assert function() == 6
+
+
+class Matched:
+    """A class."""
+
+    __match_args__ = ("home",)
+
+    @property
+    def home(self):
+        return os.environ["HOME"]
+
+
+MATCHED = Matched()
+
+
+def test_attributes_read_by_patterns_and_formats():
+    def pattern():
+        match MATCHED:
+            case Matched(1):
+                return 1
+
+    def formatted():
+        return "{.home}".format(MATCHED)  # noqa: UP032
+
+    def subclasses():
+        return Matched.__subclasses__()
+
+    for function in (pattern, formatted, subclasses):
+        with pytest.raises(NotCacheable, match=r"os\.environ|__subclasses__"):
+            fingerprint(function)
+
+
+class Color(enum.Enum):
+    RED = 1
+
+
+def test_attributes_set_on_enum_members_and_docstrings_read_count(monkeypatch):
+    def function():
+        return Color.RED, Matched.__doc__
+
+    digests = [fingerprint(function).digest]
+    monkeypatch.setattr(Color.RED, "extra", 1, raising=False)
+    digests.append(fingerprint(function).digest)
+    monkeypatch.setattr(Matched, "__doc__", "other")
+    digests.append(fingerprint(function).digest)
+    assert len(set(digests)) == 3
