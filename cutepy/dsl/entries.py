@@ -107,7 +107,8 @@ def parameter_names(module: Any) -> tuple[str, ...] | None:  # noqa: ANN401
 
 
 def _is_text_of_an_error(operation: Any) -> bool:  # noqa: ANN401
-    return operation.name == "llvm.mlir.global" and operation.attributes["sym_name"].value.startswith("__tvm_ffi__str_")
+    name = operation.attributes["sym_name"].value if operation.name == "llvm.mlir.global" else ""
+    return str(name).startswith("__tvm_ffi__str_")
 
 
 class ServedEntry:

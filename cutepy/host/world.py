@@ -90,11 +90,22 @@ _HARMLESS = frozenset({"cmath", "dataclasses", "enum", "functools", "itertools",
 _HARDWARE = frozenset({"HardwareInfo"})
 _STATE_OF_THE_DSL = ("cutlass.base_dsl.env_manager", "cutlass.base_dsl.runtime.cuda")
 READING_METHODS = frozenset(
-    {"__subclasses__", "getEffectiveLevel", "isEnabledFor", "iterdir", "read_bytes", "read_text"}
+    {
+        "__subclasses__",
+        "f_back",
+        "f_builtins",
+        "f_globals",
+        "f_locals",
+        "getEffectiveLevel",
+        "isEnabledFor",
+        "iterdir",
+        "read_bytes",
+        "read_text",
+    }
 )
-"""Methods that read files, settings or what classes there are.
+"""Methods and attributes that read files, settings, the frames of callers, or what classes there are.
 
-They are told by their names, since paths and loggers are made in many ways.
+They are told by their names, since paths, loggers and frames are made in many ways.
 """
 
 
