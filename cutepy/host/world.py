@@ -92,10 +92,6 @@ _STATE_OF_THE_DSL = ("cutlass.base_dsl.env_manager", "cutlass.base_dsl.runtime.c
 READING_METHODS = frozenset(
     {
         "__subclasses__",
-        "f_back",
-        "f_builtins",
-        "f_globals",
-        "f_locals",
         "getEffectiveLevel",
         "isEnabledFor",
         "iterdir",
@@ -103,9 +99,9 @@ READING_METHODS = frozenset(
         "read_text",
     }
 )
-"""Methods and attributes that read files, settings, the frames of callers, or what classes there are.
+"""Methods that read files, settings or what classes there are.
 
-They are told by their names, since paths, loggers and frames are made in many ways.
+They are told by their names, since paths and loggers are made in many ways.
 """
 
 
