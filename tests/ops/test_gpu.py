@@ -9,7 +9,11 @@ pytest.importorskip("cutlass")
 # Inductor imports parts of torch that torch itself deprecates, and gives advice.
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning", "ignore:TensorFloat32:UserWarning"),
+    pytest.mark.filterwarnings(
+        "ignore:.*torch.jit:DeprecationWarning",
+        "ignore:TensorFloat32:UserWarning",
+        "ignore:The CUDA Graph is empty:UserWarning",
+    ),
 ]
 
 from cutepy.kernels.gemm.reference import ACTIVATION_FUNCTIONS, gemm_reference  # noqa: E402
