@@ -337,7 +337,7 @@ class Walk(Encoder):
             if key not in self._globals:
                 value = function.__globals__.get(first, _MISSING)
                 if value is _MISSING:
-                    value = function.__builtins__.get(first, _MISSING)  # type: ignore[attr-defined]
+                    value = getattr(function, "__builtins__", {}).get(first, _MISSING)
                 encoded = self._resolved("global", value, chain, function, label)
                 if self.lenient:
                     return encoded
