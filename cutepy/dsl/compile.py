@@ -6,7 +6,6 @@ that the compiled host code reads.
 """
 
 import ctypes
-import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from cutepy.dsl.cubin import KernelResources, read_resources
+from cutepy.dsl.launches import read_launches
 from cutepy.dsl.version import require
 
 cutlass = require("cutlass", "Float16", "BFloat16", "Float32", "Float8E4M3FN", "Float8E5M2")
@@ -32,13 +32,6 @@ ELEMENT_TYPES: dict[str, Any] = {
 """Element types by torch's names for them."""
 
 _TMA_ALIGNMENT_BITS = 128
-
-# In the host code, as LLVM-dialect MLIR: the shared-memory field of the launch's configuration, and what is put there.
-_CONSTANT = re.compile(r"(%\w+) = llvm\.mlir\.constant\((\d+) : i64\)")
-_LAUNCH_SMEM = re.compile(
-    r"(%\w+) = llvm\.getelementptr %\w+\[0, 2\].*struct<\(array<3 x i32>, array<3 x i32>, i64, ptr, ptr, i32\)>"
-)
-_STORE = re.compile(r"llvm\.store (%\w+), (%\w+) : i64")
 
 
 @dataclass(frozen=True)
@@ -72,16 +65,7 @@ class Compiled:
         ValueError
             If the host code does not launch just once with a constant size.
         """
-        constants: dict[str, int] = {}
-        sizes: list[int | None] = []
-        field = ""
-        for line in str(self.function.ir_module).splitlines():
-            if constant := _CONSTANT.search(line):
-                constants[constant[1]] = int(constant[2])
-            elif config_field := _LAUNCH_SMEM.search(line):
-                field = config_field[1]
-            elif (store := _STORE.search(line)) and store[2] == field:
-                sizes.append(constants.get(store[1]))
+        sizes = [launch.dynamic_smem_bytes for launch in read_launches(self.function.ir_module)]
         if len(sizes) != 1 or sizes[0] is None:
             raise ValueError(f"the host code must launch once, with a constant shared-memory size, found {sizes}")
         return sizes[0]

@@ -11,7 +11,6 @@ import dataclasses
 import hashlib
 import importlib
 import json
-import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
@@ -25,8 +24,6 @@ from cutepy.host.specs import TensorSpec
 from cutepy.host.store import Entry, NotKept, default_store
 
 _OWN_SOURCES = ("cutepy.dsl", "cutepy.host")
-_COMPILING = threading.Lock()
-"""The DSL traces one function at a time."""
 
 
 class Family:
@@ -96,8 +93,7 @@ class Family:
 
     def _make(self, configuration: Any, examples: Mapping[str, Any]) -> Function:  # noqa: ANN401
         if callable(self.kernel):
-            with _COMPILING:
-                return compilation.compile(self.kernel(configuration), **examples, options=self.options)
+            return compilation.compile(self.kernel(configuration), **examples, options=self.options)
         start = time.perf_counter()
         content = [self.kernel, self._digest, _content(configuration)]
         described = tuple(_parameter(name, example) for name, example in examples.items())
@@ -113,8 +109,7 @@ class Family:
         assert isinstance(self.kernel, str)
         module, _, name = self.kernel.partition(":")
         function = getattr(importlib.import_module(module), name)(configuration)
-        with _COMPILING:
-            return compilation.build(function, self.kernel, bind(function, (), examples), self.options)
+        return compilation.build(function, self.kernel, bind(function, (), examples), self.options)
 
     def _unchanged(self, entry: Entry) -> Entry:
         """Let an entry pass to the disk only if it was compiled from the sources whose digest is in its key."""
