@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 _WGMMA = re.compile(
-    r"(?:setp\.ne\.b32\s+p\s*,\s*(?P<scale_d>%?\w+)\s*,\s*0\s*;\s*)?"
+    # With line information, the two bear a place in the source each.
+    r"(?:setp\.ne\.b32\s+p\s*,\s*(?P<scale_d>%?\w+)\s*,\s*0\s*;\s*(?:\.loc[^\n]*\n\s*)*)?"
     r"wgmma\.mma_async\.sync\.aligned\.m(?P<m>\d+)n(?P<n>\d+)k(?P<k>\d+)\.(?P<c>\w+)\.(?P<a>\w+)\.(?P<b>\w+)\s*"
     r"\{(?P<registers>[^}]*)\}\s*,\s*(?P<desc_a>%\w+)\s*,\s*(?P<desc_b>%\w+)\s*,(?P<rest>[^;]*);"
 )

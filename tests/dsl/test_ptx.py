@@ -56,6 +56,18 @@ def test_mmas_and_their_descriptors():
     assert second.descriptors == first.descriptors[1:] + first.descriptors[:1]
 
 
+def test_places_in_the_source_change_nothing():
+    """A line of source may stand before each instruction, also within inline assembly."""
+    lines = [f"\t.loc\t6 {n} 8\n{line}" if line.endswith(";") else line for n, line in enumerate(KERNEL.splitlines())]
+    located = "\n".join(lines)
+    zeros = ("mov.b32 \t%r40, 12;", "mov.b32 \t%r40, 0;")
+    assert ptx.wgmmas(located) == ptx.wgmmas(KERNEL)
+    assert [mma.accumulate for mma in ptx.wgmmas(located.replace(*zeros))] == [False, True]
+    assert ptx.steps(located) == ptx.steps(KERNEL)
+    assert ptx.mbarrier_counts(located) == ptx.mbarrier_counts(KERNEL)
+    assert ptx.opcodes(located) == ptx.opcodes(KERNEL)
+
+
 def test_a_threads_own_offsets_are_in_its_descriptors():
     """Warpgroup 1 starts 8192 bytes further on, which is 512 in a descriptor."""
     assert [mma.descriptors[0] & 0xFFFF for mma in ptx.wgmmas(KERNEL, thread=128)] == [0x206, 0x200]
