@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -94,12 +93,11 @@ def run_sim(
 
 
 class _Gemm:
-    """Our GEMM of exact sums, in a simulator that is active."""
+    """Our GEMM of exact sums."""
 
-    def __init__(self, run: Any, extents: Extents) -> None:  # noqa: ANN401
+    def __init__(self, extents: Extents) -> None:
         import torch
 
-        from cutepy.dsl.compile import ABSENT, Int32Argument, MatrixArgument, StreamArgument
         from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm
 
         m, n, k = extents
@@ -111,15 +109,9 @@ class _Gemm:
         # Small integers: every partial sum is exact, so that results are equal bit for bit.
         self.a, self.b = (torch.randint(-3, 4, (rows, k)).half() for rows in (m, n))
         self.out = torch.empty((m, n), dtype=torch.float16)
-        for tensor in (self.a, self.b, self.out):
-            run.register(tensor)
-        a, b, out = (
-            MatrixArgument(t.data_ptr(), t.size(0), t.size(1), t.stride(0)) for t in (self.a, self.b, self.out)
-        )
-        self._arguments = a, b, ABSENT, out, Int32Argument(132), StreamArgument(0)
 
     def __call__(self) -> None:
-        self._kernel(*self._arguments)
+        self._kernel(self.a, self.b, None, self.out, 132, None)
 
     def is_right(self) -> bool:
         import torch
@@ -132,8 +124,8 @@ def large_product(extents: Extents = LARGE) -> list[Figure]:
     from cutepy.sim import simulate
 
     what = f"fp16 GEMM {'x'.join(map(str, extents))}, all cores"
+    gemm = _Gemm(extents)
     with simulate() as run:
-        gemm = _Gemm(run, extents)
         gemm()
     right = gemm.is_right()
     launch = run.launches[-1]
@@ -153,8 +145,8 @@ def small_product(extents: Extents = SMALL, rounds: int = ROUNDS) -> list[Figure
     from cutepy.sim import simulate
 
     what = f"fp16 GEMM {'x'.join(map(str, extents))}, one core"
+    gemm = _Gemm(extents)
     with simulate(processes=1) as run, _one_core():
-        gemm = _Gemm(run, extents)
         a, b = gemm.a.numpy().astype(np.float32), gemm.b.numpy().astype(np.float32).T
         contenders: dict[str, Callable[[], object]] = {"cutepy": gemm, "numpy float32": lambda: a @ b}
         triton = _triton(gemm)

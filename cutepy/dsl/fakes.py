@@ -3,43 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
+from cutepy.dsl.element_types import element_type
 from cutepy.dsl.version import require
-
-# Torch's name of an element type -> the DSL's.
-_TYPES = {
-    "float16": "Float16",
-    "bfloat16": "BFloat16",
-    "float32": "Float32",
-    "float64": "Float64",
-    "float8_e4m3fn": "Float8E4M3FN",
-    "float8_e5m2": "Float8E5M2",
-    "float8_e8m0fnu": "Float8E8M0FNU",
-    "float4_e2m1fn_x2": "Float4E2M1FN",
-    "int8": "Int8",
-    "int16": "Int16",
-    "int32": "Int32",
-    "int64": "Int64",
-    "uint8": "Uint8",
-    "uint16": "Uint16",
-    "uint32": "Uint32",
-    "uint64": "Uint64",
-    "bool": "Boolean",
-}
-
-
-def element_type(dtype: str) -> Any:  # noqa: ANN401
-    """Give the DSL's element type of a name of torch's.
-
-    Raises
-    ------
-    ValueError
-        If the DSL has none.
-    """
-    if dtype not in _TYPES:
-        raise ValueError(f"dtype must be one of {', '.join(_TYPES)}, got {dtype}")
-    return getattr(require("cutlass", _TYPES[dtype]), _TYPES[dtype])
 
 
 class Symbols:
@@ -108,5 +76,16 @@ def fake_tensor(
 
 
 def fake_stream() -> Any:  # noqa: ANN401
-    """Stand for the stream that is current at a call; callers do not pass it."""
-    return require("cutlass.cute.runtime", "make_fake_stream").make_fake_stream(use_tvm_ffi_env_stream=True)
+    """Stand for the stream that is current at a call; callers do not pass it.
+
+    It says that it is a `CUstream`: the DSL takes its own fake for a parameter annotated as one, but holds it against
+    a union such as `CUstream | None`, and then only an instance of a member will do.
+    """
+    return _stream_type()(use_tvm_ffi_env_stream=True)
+
+
+@cache
+def _stream_type() -> type:
+    fake = type(require("cutlass.cute.runtime", "make_fake_stream").make_fake_stream())
+    driver = require("cuda.bindings.driver", "CUstream")
+    return type("FakeStream", (fake,), {"__class__": property(lambda self: driver.CUstream)})

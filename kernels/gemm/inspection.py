@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from cutepy.device import rules
 from cutepy.dsl import ptx
-from cutepy.dsl.compile import Compiled
+from cutepy.host.function import Function
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.layouts import sm90
 from cutepy.layouts.sm90 import arch
@@ -35,13 +35,14 @@ class Fact:
         return self.meant == self.found
 
 
-def facts(config: GemmConfig, compiled: Compiled) -> list[Fact]:
+def facts(config: GemmConfig, compiled: Function) -> list[Fact]:
     """Read back the MMA, its descriptors, the barriers, shared memory and local memory of a compiled kernel."""
+    (resources,) = compiled.resources
     return [
         *_mma_facts(config, compiled.ptx),
         *_barrier_facts(config, compiled.ptx),
-        Fact("shared memory", f"{config.smem_bytes} bytes", f"{compiled.dynamic_smem_bytes} bytes"),
-        Fact("stack frame", "0 bytes", f"{compiled.resources[0].frame_bytes} bytes"),
+        Fact("shared memory", f"{config.smem_bytes} bytes", f"{resources.dynamic_smem_bytes} bytes"),
+        Fact("stack frame", "0 bytes", f"{resources.stack_bytes} bytes"),
     ]
 
 

@@ -20,7 +20,7 @@ from cutepy.device import mma, rules, smem, tma
 from cutepy.device.epilogue import RowBias, activate, make_tile_load, make_tile_store
 from cutepy.device.pipeline import TmaRing
 from cutepy.device.rasterise import tile_of
-from cutepy.dsl.compile import ELEMENT_TYPES
+from cutepy.dsl.element_types import element_type
 from cutepy.kernels.gemm.config import CONSUMER_REGISTERS, PRODUCER_REGISTERS, GemmConfig
 from cutepy.layouts.sm90 import arch
 
@@ -34,9 +34,9 @@ class Gemm:
     def __init__(self, config: GemmConfig):
         signature = config.signature
         self.config = config
-        self.a_dtype, self.b_dtype = ELEMENT_TYPES[signature.a_dtype], ELEMENT_TYPES[signature.b_dtype]
-        self.d_dtype = ELEMENT_TYPES[signature.out_dtype]
-        self.c_dtype = ELEMENT_TYPES[signature.c_dtype] if signature.c_dtype else None
+        self.a_dtype, self.b_dtype = element_type(signature.a_dtype), element_type(signature.b_dtype)
+        self.d_dtype = element_type(signature.out_dtype)
+        self.c_dtype = element_type(signature.c_dtype) if signature.c_dtype else None
         self.a_mode, self.b_mode = int(signature.a_major == "k"), int(signature.b_major == "k")
         self.d_mode, self.c_mode = int(signature.out_major == "row"), int(signature.c_major == "row")
         self.cluster_mn = (config.cluster_m, config.cluster_n)

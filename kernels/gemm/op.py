@@ -230,7 +230,7 @@ def plan_gemm(
         None if form is None or given is None or form.strides == given.stride else form.strides
         for form, given in zip(matrices, descriptions, strict=True)
     )
-    return Plan(result, FAMILY.function(config, examples(signature)), strides, sm_count, activation)
+    return Plan(result, compile_gemm(config), strides, sm_count, activation)
 
 
 def examples(signature: GemmSignature) -> Mapping[str, TensorSpec | int | None]:
@@ -276,35 +276,13 @@ def _signature(
     )
 
 
-def compile_gemm(config: GemmConfig) -> Any:  # noqa: ANN401 - a `Compiled`; its module imports the DSL
-    """Compile the kernel of a configuration by the DSL alone, to look at what comes out; needs no GPU.
+def compile_gemm(config: GemmConfig) -> Function:
+    """Compile the kernel of a configuration, unless memory or disk has it; needs no GPU.
 
-    The result, a `cutepy.dsl.Compiled`, is called with `MatrixArgument`s of A, B, C (or `ABSENT`) and D, an
-    `Int32Argument` with the number of SMs to fill, and a `StreamArgument`.
-
-    Raises
-    ------
-    ValueError
-        If the configuration has a bias: `FAMILY` compiles those.
+    The result is called with tensors A, B, C (or None) and D, the number of SMs to fill, and the bias (or None); it
+    tells its `ptx`, `sass` and `resources`.
     """
-    from cutlass import Int32
-
-    from cutepy.dsl.compile import compile_sm90a, symbolic_matrix, symbolic_stream
-    from cutepy.kernels.gemm.kernel import Gemm
-
-    signature = config.signature
-    if signature.bias_dtype:
-        raise ValueError("compile_gemm compiles kernels without a bias; use FAMILY.function for others")
-    matrices = [
-        symbolic_matrix(dtype, int(major in ("k", "row"))) if dtype else None
-        for dtype, major in (
-            (signature.a_dtype, signature.a_major),
-            (signature.b_dtype, signature.b_major),
-            (signature.c_dtype, signature.c_major),
-            (signature.out_dtype, signature.out_major),
-        )
-    ]
-    return compile_sm90a(Gemm(config), *matrices, Int32(1), symbolic_stream())
+    return FAMILY.function(config, examples(config.signature))
 
 
 def _sm_count(device: torch.device) -> int:

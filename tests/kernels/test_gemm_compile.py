@@ -10,8 +10,8 @@ pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
 
 from cutepy.dsl import ptx  # noqa: E402
-from cutepy.dsl.compile import ABSENT, Int32Argument, MatrixArgument, StreamArgument  # noqa: E402
 from cutepy.dsl.execution import executing_on  # noqa: E402
+from cutepy.host.function import Function  # noqa: E402
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm  # noqa: E402
 from cutepy.kernels.gemm.inspection import facts  # noqa: E402
 
@@ -47,6 +47,12 @@ CONFIGS = {
 def compiled(name):
     """Compile each configuration once."""
     return compile_gemm(CONFIGS[name])
+
+
+def edited(function, change):
+    """Give a compiled function whose PTX says something else."""
+    program = dataclasses.replace(function.program, ptx=function.ptx.replace(*change))
+    return Function(function.__name__, program, function.parameters, function.metadata)
 
 
 @pytest.fixture(params=CONFIGS)
@@ -93,7 +99,7 @@ def test_the_facts_are_spelled_as_expected():
 def test_a_fact_that_does_not_hold_is_seen(name, change):
     kernel = compiled("half")
     assert change[0] in kernel.ptx
-    changed = dataclasses.replace(kernel, ptx=kernel.ptx.replace(*change))
+    changed = edited(kernel, change)
     broken = [fact.name for fact in facts(CONFIGS["half"], changed) if not fact.holds]
     assert name in broken
     assert all(fact.holds for fact in facts(CONFIGS["half"], kernel))
@@ -201,8 +207,7 @@ def test_every_step_of_the_protocol_is_there_in_order(kernel):
 def test_a_step_that_differs_is_seen(change):
     kernel = compiled("half")
     assert change[0] in kernel.ptx
-    changed = dataclasses.replace(kernel, ptx=kernel.ptx.replace(*change))
-    assert found_steps(changed) != found_steps(kernel)
+    assert found_steps(edited(kernel, change)) != found_steps(kernel)
 
 
 def test_the_copies_and_matrices_are_of_the_kinds_meant(kernel):
@@ -224,8 +229,8 @@ def test_the_copies_and_matrices_are_of_the_kinds_meant(kernel):
 def test_nothing_spills_and_nothing_is_in_local_memory(kernel):
     chosen, code = kernel
     (resources,) = code.resources
-    assert resources.name.startswith(chosen.name)
-    assert resources.frame_bytes == 0
+    assert resources.kernel.startswith(chosen.name)
+    assert resources.stack_bytes == resources.spill_store_bytes == resources.spill_load_bytes == 0
     assert ".local" not in code.ptx
     assert resources.registers * chosen.threads <= 64 * 1024
 
@@ -239,7 +244,8 @@ def test_a_kernel_with_too_many_accumulators_is_seen_to_spill():
     with pytest.raises(ValueError, match="exceed the 232"):
         dataclasses.replace(CONFIGS["half"], tile_m=256)
     (resources,) = compile_gemm(refused).resources
-    assert resources.frame_bytes > 0
+    assert resources.stack_bytes > 0
+    assert resources.spill_store_bytes > 0
 
 
 def test_the_dsl_lays_out_shared_memory_as_cutepy_does(kernel):
@@ -247,7 +253,7 @@ def test_the_dsl_lays_out_shared_memory_as_cutepy_does(kernel):
     import cutlass.cute as cute
 
     from cutepy.device import smem
-    from cutepy.dsl.compile import ELEMENT_TYPES
+    from cutepy.dsl.element_types import element_type
 
     chosen, _ = kernel
     signature = chosen.signature
@@ -260,7 +266,7 @@ def test_the_dsl_lays_out_shared_memory_as_cutepy_does(kernel):
             (signature.b_dtype, chosen.tile_n, signature.b_major),
         ):
             tile = (extent, chosen.tile_k)
-            printed.append(str(smem.staged_layout(ELEMENT_TYPES[dtype], tile, int(major == "k"), chosen.stages)))
+            printed.append(str(smem.staged_layout(element_type(dtype), tile, int(major == "k"), chosen.stages)))
 
     build()
     ours = [str(layout) for layout in (chosen.a_layout, chosen.b_layout)]
@@ -288,13 +294,26 @@ def test_the_grid_has_a_cta_for_each_sm_or_for_each_tile(name, extents, sm_count
         def launch(self, request):
             launched.append((request.grid, request.cluster, request.block, request.dynamic_smem_bytes))
 
-    chosen = CONFIGS[name]
+        def adopt(self, tensor):
+            pass
+
+    chosen, (m, n) = CONFIGS[name], extents
+    signature = chosen.signature
     with executing_on(Recorder()):
-        code = compile_gemm(chosen)
-        m, n = extents
-        arguments = [MatrixArgument(4096, *shape, 8192) for shape in ((m, 512), (n, 512), (m, n))]
-        code(*arguments[:2], ABSENT, arguments[2], Int32Argument(sm_count), StreamArgument(0))
+        a = empty(m, 512, signature.a_dtype, signature.a_major)
+        b = empty(n, 512, signature.b_dtype, signature.b_major)
+        d = empty(m, n, signature.out_dtype, signature.out_major)
+        compiled(name)(a, b, None, d, sm_count, None)
     assert launched == [(grid, (chosen.cluster_m, chosen.cluster_n, 1), (chosen.threads, 1, 1), chosen.smem_bytes)]
+
+
+def empty(rows, columns, dtype, major):
+    """Give a matrix whose memory nobody reads, with a pitch that TMA takes."""
+    import torch
+
+    extents = (rows, columns) if major in ("k", "row") else (columns, rows)
+    padded = torch.empty(extents[0], -(-extents[1] // 16) * 16, dtype=getattr(torch, dtype))[:, : extents[1]]
+    return padded if major in ("k", "row") else padded.t()
 
 
 EPILOGUES = {
@@ -306,16 +325,13 @@ EPILOGUES = {
 
 @pytest.mark.parametrize("name", EPILOGUES)
 def test_a_bias_is_asked_for_before_the_mmas_and_nothing_spills(name):
-    from cutepy.dsl.cubin import read_resources
-    from cutepy.kernels.gemm.op import FAMILY, examples
-
     plain = CONFIGS["half"]
     signature = dataclasses.replace(plain.signature, **EPILOGUES[name])
     chosen = dataclasses.replace(plain, signature=signature)
-    function = FAMILY.function(chosen, examples(signature))
-    (resources,) = read_resources(function.cubin)
-    assert resources.name.startswith(chosen.name)
-    assert resources.frame_bytes == 0
+    function = compile_gemm(chosen)
+    (resources,) = function.resources
+    assert resources.kernel.startswith(chosen.name)
+    assert resources.stack_bytes == 0
     assert resources.registers * chosen.threads <= 64 * 1024
     loads = [place for place, line in enumerate(function.ptx.splitlines()) if "ld.global" in line]
     # Two values of each eight columns, for each subtile of the tile; those of the first before the first MMA.
@@ -325,23 +341,16 @@ def test_a_bias_is_asked_for_before_the_mmas_and_nothing_spills(name):
     assert sum(place < first for place in loads) == columns
 
 
-def test_compile_gemm_leaves_a_bias_to_the_family():
-    signature = dataclasses.replace(CONFIGS["half"].signature, bias_dtype="float16")
-    with pytest.raises(ValueError, match=r"compile_gemm compiles kernels without a bias; use FAMILY\.function"):
-        compile_gemm(dataclasses.replace(CONFIGS["half"], signature=signature))
-
-
 @pytest.mark.parametrize("tile", [{}, {"tile_m": 256, "tile_n": 64}, {"epi_n": 16, "cluster_m": 2}])
 def test_every_subtile_gets_the_bias_of_its_columns(tile):
     """Small integers: every sum is exact, so a bias of the wrong column shows."""
     import torch
 
     import cutepy
-    from cutepy.kernels.gemm.op import FAMILY, examples
 
     plain = config(out="float32", **tile)
     signature = dataclasses.replace(plain.signature, bias_dtype="float32", activation="relu")
-    function = FAMILY.function(dataclasses.replace(plain, signature=signature), examples(signature))
+    function = compile_gemm(dataclasses.replace(plain, signature=signature))
     torch.manual_seed(3)
     a, b = (torch.randint(-3, 4, (rows, 72)).half() for rows in (300, 260))
     bias, out = torch.arange(260.0) - 100, torch.empty(300, 260)

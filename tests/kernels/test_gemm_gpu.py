@@ -9,9 +9,6 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.gpu
 
-from cuda.bindings.driver import CUstream  # noqa: E402
-
-from cutepy.dsl.compile import MatrixArgument  # noqa: E402
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm, gemm  # noqa: E402
 from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
 from cutepy.testing.numerics import gemm_tolerance, relative_error  # noqa: E402
@@ -162,19 +159,12 @@ def test_every_kind_of_tile_and_cluster(tile_m, tile_n, stages, cluster_m, clust
         band_rows=3,
     )
     kernel = compile_gemm(config)
-    stream = CUstream(torch.cuda.current_stream().cuda_stream)
+    sm_count = torch.cuda.get_device_properties(0).multi_processor_count
     extents = ((tile_m * 9 + 8, tile_n * 31 + 8, 8 * 41), (8, 8, 8), (2000, 24, 1000))
     for (m, n, k), matrix in itertools.product(extents, (normal, integers)):
         a, b = matrix(m, k, F16, 0), matrix(n, k, F16)
         out, buffer = poisoned(m, n, F16)
-        kernel(
-            MatrixArgument(a.data_ptr(), m, k, a.stride(1)),
-            MatrixArgument(b.data_ptr(), n, k, b.stride(0)),
-            None,
-            MatrixArgument(out.data_ptr(), m, n, out.stride(0)),
-            torch.cuda.get_device_properties(0).multi_processor_count,
-            stream,
-        )
+        kernel(a, b, None, out, sm_count, None)
         assert_right(out, a, b, exact=matrix is integers)
         assert int(buffer.isnan().sum()) == buffer.numel() - out.numel()
 

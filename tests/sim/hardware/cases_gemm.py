@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from cutepy.device import epilogue, mma, pipeline, rasterise, smem, tma
-from cutepy.dsl.compile import ABSENT, Compiled, Int32Argument, MatrixArgument, StreamArgument
+from cutepy.host.function import Function
 from cutepy.kernels.gemm import kernel
 from cutepy.kernels.gemm.config import GemmConfig, GemmSignature
 from cutepy.kernels.gemm.op import compile_gemm
@@ -61,7 +61,7 @@ KERNELS: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[int, int, int], i
 
 
 @cache
-def _compiled(name: str) -> Compiled:
+def _compiled(name: str) -> Function:
     signature, tile, _, _ = KERNELS[name]
     return compile_gemm(GemmConfig(signature=GemmSignature(**signature), **tile))
 
@@ -84,18 +84,15 @@ def _multiply(name: str, exact: bool) -> None:
     kind = GemmSignature(**signature)
     rng = np.random.default_rng(list(name.encode()))
     shapes = {"a": (m, k), "b": (n, k), "c": (m, n), "out": (m, n)}
-    with simulate() as run:
-        arguments: list[Any] = []
+    with simulate():
+        arguments: list[torch.Tensor | None] = []
         for operand, shape in shapes.items():
             dtype, major = getattr(kind, f"{operand}_dtype"), getattr(kind, f"{operand}_major")
             if dtype is None:
-                arguments.append(ABSENT)
+                arguments.append(None)
                 continue
-            matrix = _matrix(rng, shape, dtype, major in ("k", "row"), exact)
-            run.register(matrix)
-            leading = matrix.stride(0) if matrix.stride(1) == 1 else matrix.stride(1)
-            arguments.append(MatrixArgument(matrix.data_ptr(), *matrix.shape, leading))
-        _compiled(name)(*arguments, Int32Argument(sms), StreamArgument(0))
+            arguments.append(_matrix(rng, shape, dtype, major in ("k", "row"), exact))
+        _compiled(name)(*arguments, sms, None)
 
 
 def cases() -> list[Case]:

@@ -39,19 +39,12 @@ def matrix(rows, columns, dtype, last):
     return values.contiguous() if last else values.t().contiguous().t()
 
 
-def multiply(function, signature, run, m, n, k, sms=132):
-    from cutepy.dsl.compile import ABSENT, Int32Argument, MatrixArgument, StreamArgument
-
+def multiply(function, signature, m, n, k, sms=132):
     torch.manual_seed(3)
     a = matrix(m, k, signature["a_dtype"], signature.get("a_major", "k") == "k")
     b = matrix(n, k, signature["b_dtype"], signature.get("b_major", "k") == "k")
     d = matrix(m, n, signature["out_dtype"], signature.get("out_major", "row") == "row")
-
-    def argument(t):
-        run.register(t)
-        return MatrixArgument(t.data_ptr(), *t.shape, t.stride(0) if t.stride(1) == 1 else t.stride(1))
-
-    function(argument(a), argument(b), ABSENT, argument(d), Int32Argument(sms), StreamArgument(0))
+    function(a, b, None, d, sms, None)
     return d, (a.float() @ b.float().t()).to(d.dtype)
 
 
@@ -72,7 +65,7 @@ def test_exact_sums(shape, options):
     sms = options.pop("sms", 132)
     with simulate() as run:
         function, signature = compiled(**options)
-        got, expected = multiply(function, signature, run, *shape, sms=sms)
+        got, expected = multiply(function, signature, *shape, sms=sms)
     assert torch.equal(got, expected)
     assert run.launches[0].stats["wgmma"] > 0
 
@@ -107,9 +100,9 @@ class Kinds(Observer):
 
 
 def test_late_completion_changes_nothing_in_a_correct_kernel():
-    with simulate(policy=Late()) as run:
+    with simulate(policy=Late()):
         function, signature = compiled()
-        got, expected = multiply(function, signature, run, 256, 256, 256)
+        got, expected = multiply(function, signature, 256, 256, 256)
     assert torch.equal(got, expected)
 
 
@@ -125,16 +118,16 @@ def test_a_gemm_without_wait_group_is_wrong_if_its_mmas_complete_late(policy):
     run = Run([observer], policy)
     with executing_on(EditedPtx(run, without_waits)):
         function, signature = compiled()
-        got, expected = multiply(function, signature, run, 128, 128, 256)
+        got, expected = multiply(function, signature, 128, 128, 256)
     assert torch.equal(got, expected) == (policy is None)
     assert {o.kind for o in observer.issued} == {"tma_load", "tma_store", "wgmma"}
 
 
 def test_an_observer_sees_who_did_what_where_and_at_which_line():
     observer = Kinds()
-    with simulate(observers=[observer]) as run:
+    with simulate(observers=[observer]):
         function, signature = compiled()
-        multiply(function, signature, run, 128, 128, 128)
+        multiply(function, signature, 128, 128, 128)
     assert len(observer.issued) == len(observer.completed) > 0
     loads = [o for o in observer.issued if o.kind == "tma_load"]
     assert {(o.ctas.count, o.threads.count) for o in loads} == {(1, 1)}
@@ -165,9 +158,9 @@ def test_every_descriptor_is_that_of_make_gmma_desc(major, option):
     from cutepy.layouts.sm90 import make_gmma_desc
 
     observer = Descriptors()
-    with simulate(observers=[observer]) as run:
+    with simulate(observers=[observer]):
         function, signature = compiled(a_major=option, b_major=option, stages=2)
-        multiply(function, signature, run, 128, 128, 256)
+        multiply(function, signature, 128, 128, 256)
     config = configuration(a_major=option, b_major=option, stages=2)[0]
     base = 0
     for words, layout, extent in ((observer.a, config.a_layout, 64), (observer.b, config.b_layout, 128)):
@@ -189,9 +182,9 @@ def mma_tile(staged, extent, block, k, stage):
 
 def test_an_observer_sees_each_box():
     observer = Descriptors()
-    with simulate(observers=[observer]) as run:
+    with simulate(observers=[observer]):
         function, signature = compiled()
-        multiply(function, signature, run, 128, 128, 128)
+        multiply(function, signature, 128, 128, 128)
     loads = [c for c in observer.copies if c.operation == "load"]
     assert sorted(c.coordinates for c in loads) == [(0, 0), (0, 0), (64, 0), (64, 0)]
     assert all(c.tensor_map.swizzle == "SW128" and c.tensor_map.box == (64, 128) for c in loads)

@@ -1,0 +1,41 @@
+"""The DSL's element types, by torch's names for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutepy.dsl.version import require
+
+# Torch's name of an element type -> the DSL's.
+_TYPES = {
+    "float16": "Float16",
+    "bfloat16": "BFloat16",
+    "float32": "Float32",
+    "float64": "Float64",
+    "float8_e4m3fn": "Float8E4M3FN",
+    "float8_e5m2": "Float8E5M2",
+    "float8_e8m0fnu": "Float8E8M0FNU",
+    "float4_e2m1fn_x2": "Float4E2M1FN",
+    "int8": "Int8",
+    "int16": "Int16",
+    "int32": "Int32",
+    "int64": "Int64",
+    "uint8": "Uint8",
+    "uint16": "Uint16",
+    "uint32": "Uint32",
+    "uint64": "Uint64",
+    "bool": "Boolean",
+}
+
+
+def element_type(dtype: str) -> Any:  # noqa: ANN401
+    """Give the DSL's element type of a name of torch's.
+
+    Raises
+    ------
+    ValueError
+        If the DSL has none.
+    """
+    if dtype not in _TYPES:
+        raise ValueError(f"dtype must be one of {', '.join(_TYPES)}, got {dtype}")
+    return getattr(require("cutlass", _TYPES[dtype]), _TYPES[dtype])
