@@ -71,6 +71,28 @@ def dlpack_type(dtype: str) -> tuple[int, int]:
     return _CODES[name], int(dtype[len(name) :])
 
 
+def plain_number(value: object) -> bool | int | float | None:
+    """Give a number as Python's own: one of Python, a numpy scalar or a number of the DSL; None for all else.
+
+    These are what `tvm_ffi` takes for numbers, and numpy's bool.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> plain_number(np.float16(1.5)), plain_number(np.bool_(True)), plain_number(np.array(1.5)), plain_number("1")
+    (1.5, True, None, None)
+    """
+    if isinstance(value, (bool, int, float)):
+        return value
+    if "numpy.generic" in (f"{base.__module__}.{base.__qualname__}" for base in type(value).__mro__):
+        value = value.item()  # type: ignore[attr-defined]
+    elif hasattr(value, "__tvm_ffi_int__"):
+        value = value.__tvm_ffi_int__()
+    elif hasattr(value, "__tvm_ffi_float__"):
+        value = value.__tvm_ffi_float__()
+    return value if isinstance(value, (bool, int, float)) else None
+
+
 class TensorLike(Protocol):
     """What is read of a tensor: torch's attributes, which numpy's arrays mostly have."""
 
@@ -86,8 +108,8 @@ class PackedArguments:
     Parameters
     ----------
     arguments : sequence
-        None, bool, int, float, torch tensors and numpy arrays. A tensor is described as one on CUDA device 0, wherever
-        it is, so that host code compiled for a GPU takes it.
+        None, numbers (see `plain_number`), torch tensors and numpy arrays. A tensor is described as one on CUDA device
+        0, wherever it is, so that host code compiled for a GPU takes it.
 
     Raises
     ------
@@ -104,12 +126,13 @@ class PackedArguments:
     def _packed(self, argument: object) -> _Any:
         if argument is None:
             return _Any(_NONE, 0, 0)
-        if isinstance(argument, bool):
-            return _Any(_BOOL, 0, int(argument))
-        if isinstance(argument, int):
-            return _Any(_INT, 0, argument & 0xFFFFFFFFFFFFFFFF)
-        if isinstance(argument, float):
-            return _Any(_FLOAT, 0, ctypes.c_uint64.from_buffer(ctypes.c_double(argument)).value)
+        number = plain_number(argument)
+        if isinstance(number, bool):
+            return _Any(_BOOL, 0, int(number))
+        if isinstance(number, int):
+            return _Any(_INT, 0, number & 0xFFFFFFFFFFFFFFFF)
+        if isinstance(number, float):
+            return _Any(_FLOAT, 0, ctypes.c_uint64.from_buffer(ctypes.c_double(number)).value)
         if hasattr(argument, "shape") and hasattr(argument, "dtype"):
             return _Any(_TENSOR, 0, ctypes.addressof(self._described(argument)))
         raise TypeError(

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cutepy.dsl.packed import plain_number
 from cutepy.host.specs import TensorSpec, dtype_name, element_strides
 
 
@@ -83,8 +84,9 @@ def check_arguments(function: str, parameters: Sequence[Parameter], arguments: S
     for name, parameter, argument in _flattened(parameters, arguments):
         if parameter.kind == "none" and argument is not None:
             raise TypeError(f"argument {name} must be None, as it was when compiled, got {type(argument).__name__}")
-        if parameter.kind == "scalar" and not isinstance(argument, (bool, int, float)):
-            raise TypeError(f"argument {name} must be a number, got {type(argument).__name__}")
+        if parameter.kind == "scalar" and plain_number(argument) is None:
+            item = f"; pass its value, {name}.item()" if getattr(argument, "shape", None) == () else ""
+            raise TypeError(f"argument {name} must be a number, got {type(argument).__name__}{item}")
         if parameter.spec is not None:
             _check_tensor(name, parameter.spec, argument, bound)
             if hasattr(argument, "device"):

@@ -5,12 +5,20 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
+from cutepy.dsl.packed import plain_number
 from cutepy.host.arguments import Parameter
 from cutepy.host.specs import TensorSpec
+
+_ADVICE = (
+    "; if it is a stream, annotate it as cuda.bindings.driver.CUstream: launches then go to the stream that is current "
+    "at each call, and calls leave it out"
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,8 @@ def bind(function: Callable[..., Any], arguments: Sequence[object], named: Mappi
     if isinstance(function, functools.partial):
         raise TypeError("a functools.partial can't be compiled; pass its function, and its arguments as examples")
     signature = inspect.signature(function)
-    streams = [name for name, p in signature.parameters.items() if _is_stream(p.annotation)]
+    scope = _scope(function)
+    streams = [name for name, p in signature.parameters.items() if _is_stream(p.annotation, scope)]
     # Streams may be left out wherever they stand, so what comes after one may have to move up.
     positional = [
         name for name, p in signature.parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
@@ -66,7 +75,10 @@ def bind(function: Callable[..., Any], arguments: Sequence[object], named: Mappi
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise TypeError(f"{_name(function)} must name its parameters to be compiled, got *{name}")
         if name not in given and name not in streams and parameter.default is parameter.empty:
-            raise TypeError(f"{_name(function)} needs an example of {name}: a TensorSpec, a tensor, a number or None")
+            what = f"a TensorSpec, a tensor, a number or None{_ADVICE if _may_be_stream(name) else ''}"
+            raise TypeError(f"{_name(function)} needs an example of {name}: {what}")
+        if name not in given and name not in streams and parameter.default is None and _may_be_stream(name):
+            raise TypeError(f"{_name(function)} would launch on the default stream, with {name} = None{_ADVICE}")
         value = given.get(name, None if name in streams else parameter.default)
         only = parameter.kind is parameter.KEYWORD_ONLY
         examples[name] = _example(name, value, parameter.annotation, stream=name in streams, keyword_only=only)
@@ -105,13 +117,15 @@ def to_dsl(examples: Mapping[str, Example]) -> tuple[list[Any], dict[str, Any]]:
 
 def _example(name: str, value: object, annotation: object, *, stream: bool, keyword_only: bool) -> Example:
     if stream:
-        if value is not None and "stream" not in type(value).__name__.lower():
+        if value is not None and not _may_be_stream(type(value).__name__):
             raise TypeError(f"{name} is a stream, the one that is current at each call; got an example {value!r}")
         return Example(None, keyword_only=keyword_only)
     if "Constexpr" in str(annotation):
         return Example(None, (value,), keyword_only=keyword_only)
-    if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () and not hasattr(value, "data_ptr"):
-        value = value.item()  # type: ignore[attr-defined]
+    if _may_be_stream(type(value).__name__):
+        raise TypeError(f"the example of {name} is a stream, which {name} is not known to be{_ADVICE}")
+    if not _is_dsl_value(value) and (number := plain_number(value)) is not None:
+        value = number
     parameter = _parameter(name, value)
     if parameter is None and isinstance(value, (str, bytes)):
         raise TypeError(f"the example of {name} is the constant {value!r}; annotate the parameter as cutlass.Constexpr")
@@ -180,8 +194,26 @@ def _specs(parameters: Iterable[Parameter]) -> Iterator[TensorSpec]:
         yield from _specs(parameter.items)
 
 
-def _is_stream(annotation: object) -> bool:
-    return (annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")).endswith("CUstream")
+def _scope(function: Callable[..., Any]) -> Mapping[str, Any]:
+    """Give the names that annotations written as strings may use."""
+    plain = inspect.unwrap(function if inspect.isroutine(function) else type(function).__call__)
+    return getattr(plain, "__globals__", {})
+
+
+def _is_stream(annotation: Any, scope: Mapping[str, Any]) -> bool:  # noqa: ANN401
+    """Tell whether an annotation says `CUstream`, also as text, as optional, and with metadata."""
+    if isinstance(annotation, str):
+        try:
+            annotation = eval(annotation, dict(scope))
+        except Exception:  # names that exist for type checkers only
+            return re.search(r"\bCUstream\b", str(annotation)) is not None
+    if get_origin(annotation) in (Union, UnionType, Annotated):
+        return any(_is_stream(part, scope) for part in get_args(annotation))
+    return getattr(annotation, "__name__", "") == "CUstream"
+
+
+def _may_be_stream(name: str) -> bool:
+    return "stream" in name.lower()
 
 
 def _is_dsl_value(value: object) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cutepy.dsl import execution
+from cutepy.dsl.packed import plain_number
 from cutepy.dsl.program import Program, ServedProgram
 from cutepy.host.arguments import ArgumentError, Parameter, check_arguments
 from cutepy.host.cuda import CudaError, CudaProgram
@@ -63,9 +64,10 @@ class Function:
         Parameters
         ----------
         *arguments, **named
-            For each of `parameters`: a torch tensor on a GPU, a number, or None. NumPy arrays and what has
-            `__dlpack__` are taken too, more slowly: arrays in host memory are copied to the GPU and back. Tensors may
-            require grad; autograd does not see what is done to them.
+            For each of `parameters`: a torch tensor on a GPU, a number (Python's, a numpy scalar, or the DSL's, such as
+            `cutlass.Float32(2.0)`), or None. NumPy arrays and what has `__dlpack__` are taken too, more slowly: arrays
+            in host memory are copied to the GPU and back. Tensors may require grad; autograd does not see what is done
+            to them.
 
         Raises
         ------
@@ -146,14 +148,14 @@ class Function:
         return self
 
     def _prepare_and_launch(self, *arguments: Any) -> None:  # noqa: ANN401
-        arguments = tuple(map(_as_tensor, arguments))
+        arguments = tuple(map(_as_passed, arguments))
         check_arguments(self.__name__, self.parameters, arguments)
         _require_gpu(self.parameters, arguments)
         self.prepare(next((a.device.index for a in arguments if getattr(a, "is_cuda", False)), None))
         self._launch(*arguments)
 
     def _simulate(self, arguments: tuple[Any, ...]) -> None:
-        arguments = tuple(map(_as_tensor, arguments))
+        arguments = tuple(map(_as_passed, arguments))
         if any(getattr(argument, "is_meta", False) for argument in arguments):
             check_arguments(self.__name__, self.parameters, arguments)
         with self._lock:
@@ -178,17 +180,20 @@ class Function:
         return (*arguments, *(named[name] for name in names[len(arguments) :]))
 
     def _recover(self, error: Exception, arguments: tuple[Any, ...]) -> None:
-        """Find out why a launch failed: host arrays, wrong arguments, or a device not yet ready in this thread."""
+        """Find out why a launch failed: host arrays, foreign or wrong arguments, a device not yet ready in a thread."""
         if any(_is_host_array(argument) for argument in arguments):
             self._launch_on_copies(arguments)
             return
-        arguments = tuple(map(_as_tensor, arguments))
-        check_arguments(self.__name__, self.parameters, arguments)
-        _require_gpu(self.parameters, arguments)
-        device = next((a.device.index for a in arguments if getattr(a, "is_cuda", False)), None)
-        if self._cuda is None or device is None or not self._cuda.make_ready(device):
+        passed = tuple(map(_as_passed, arguments))
+        check_arguments(self.__name__, self.parameters, passed)
+        _require_gpu(self.parameters, passed)
+        device = next((a.device.index for a in passed if getattr(a, "is_cuda", False)), None)
+        if self._cuda is None:
             raise error
-        self._launch(*arguments)
+        made_ready = device is not None and self._cuda.make_ready(device)
+        if not made_ready and all(new is old for new, old in zip(passed, arguments, strict=True)):
+            raise error
+        self._launch(*passed)
 
     def _launch_on_copies(self, arguments: tuple[Any, ...]) -> None:
         """Copy arrays in host memory to the GPU, launch, and copy them back."""
@@ -203,8 +208,10 @@ class Function:
                 host.copy_(copy)
 
 
-def _as_tensor(argument: Any) -> Any:  # noqa: ANN401
-    """See a foreign object that exports its memory by DLPack as a torch tensor."""
+def _as_passed(argument: Any) -> Any:  # noqa: ANN401
+    """See a foreign object that exports its memory by DLPack as a torch tensor, and a foreign number as Python's."""
+    if (number := plain_number(argument)) is not None:
+        return number
     if hasattr(argument, "data_ptr") or hasattr(argument, "__array_interface__") or not hasattr(argument, "__dlpack__"):
         return argument
     import torch
