@@ -8,23 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cutepy.dsl.bridge import from_cute as from_cute, to_cute as to_cute
-    from cutepy.dsl.compile import Compiled as Compiled, compile_sm90a as compile_sm90a
     from cutepy.dsl.cubin import KernelResources as KernelResources, read_resources as read_resources
     from cutepy.dsl.ptx import Wgmma as Wgmma, wgmmas as wgmmas
 
 # Public name -> the module that defines it.
 _HOMES = {
-    "Compiled": "compile",
     "KernelResources": "cubin",
     "Wgmma": "ptx",
-    "compile_sm90a": "compile",
     "from_cute": "bridge",
     "read_resources": "cubin",
     "to_cute": "bridge",
     "wgmmas": "ptx",
 }
 
-__all__ = ["Compiled", "KernelResources", "Wgmma", "compile_sm90a", "from_cute", "read_resources", "to_cute", "wgmmas"]
+__all__ = ["KernelResources", "Wgmma", "from_cute", "read_resources", "to_cute", "wgmmas"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401

@@ -6,8 +6,7 @@ from typing import Any
 
 from cutepy.dsl.version import require
 
-# Torch's name of an element type -> the DSL's.
-_TYPES = {
+_NAMES = {
     "float16": "Float16",
     "bfloat16": "BFloat16",
     "float32": "Float32",
@@ -26,6 +25,8 @@ _TYPES = {
     "uint64": "Uint64",
     "bool": "Boolean",
 }
+# Looked up when this module is imported: traced code may read globals, but import nothing.
+_TYPES: dict[str, Any] = {dtype: getattr(require("cutlass", name), name) for dtype, name in _NAMES.items()}
 
 
 def element_type(dtype: str) -> Any:  # noqa: ANN401
@@ -38,4 +39,4 @@ def element_type(dtype: str) -> Any:  # noqa: ANN401
     """
     if dtype not in _TYPES:
         raise ValueError(f"dtype must be one of {', '.join(_TYPES)}, got {dtype}")
-    return getattr(require("cutlass", _TYPES[dtype]), _TYPES[dtype])
+    return _TYPES[dtype]

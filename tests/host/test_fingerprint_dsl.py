@@ -13,7 +13,8 @@ pytestmark = pytest.mark.dsl
 
 import cutlass  # noqa: E402
 
-from cutepy.dsl.compile import compile_sm90a, symbolic_matrix, symbolic_stream  # noqa: E402
+from cutepy.dsl.fakes import Symbols, fake_tensor  # noqa: E402
+from cutepy.dsl.program import compile_program  # noqa: E402
 from cutepy.host.fingerprint import NotCacheable, dsl_version, fingerprint  # noqa: E402
 from cutepy.kernels.gemm import GemmConfig, GemmSignature  # noqa: E402
 from cutepy.kernels.gemm.kernel import Gemm  # noqa: E402
@@ -84,8 +85,12 @@ def load(tmp_path, monkeypatch):
     return load
 
 
+def matrix(dtype="float32", strides=("pitch", 1)):
+    return fake_tensor(dtype, ("rows", "columns"), Symbols({"pitch": 4}), strides=strides)
+
+
 def ptx_of(kernel):
-    return compile_sm90a(kernel, symbolic_matrix("float32", 1)).ptx
+    return compile_program(kernel, [matrix()], line_info=False).ptx
 
 
 def test_what_changes_the_ptx_changes_the_digest(load):
@@ -145,8 +150,8 @@ def test_values_of_torch_and_numpy():
 
 
 def test_symbolic_arguments_count_by_what_they_stand_for():
-    makers = [lambda: symbolic_matrix("float32", 1), lambda: symbolic_matrix("float32", 0), symbolic_stream]
-    makers.append(lambda: symbolic_matrix("float16", 1))
+    makers = [matrix, partial(matrix, strides=(1, "pitch")), partial(matrix, "float16")]
+    makers.append(cutlass.cute.runtime.make_fake_stream)
     for make in makers:
         assert fingerprint(len, make()) == fingerprint(len, make())
     assert len({fingerprint(len, make()).digest for make in makers}) == len(makers)

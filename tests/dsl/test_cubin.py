@@ -1,6 +1,5 @@
-"""Compiling for Hopper with no GPU, the arguments of compiled functions, and what a cubin says."""
+"""What a cubin says of its kernels."""
 
-import ctypes
 import re
 import struct
 
@@ -13,35 +12,9 @@ pytestmark = pytest.mark.dsl
 import cutlass  # noqa: E402
 import cutlass.cute as cute  # noqa: E402
 
-from cutepy.dsl.compile import (  # noqa: E402
-    ABSENT,
-    Int32Argument,
-    MatrixArgument,
-    compile_sm90a,
-    symbolic_matrix,
-    symbolic_stream,
-)
 from cutepy.dsl.cubin import read_resources  # noqa: E402
-
-
-@cute.jit
-def show(row_major: cute.Tensor, column_major: cute.Tensor, absent: cute.Tensor | None, number: cutlass.Int32):
-    cute.printf("{} {} {} {}", row_major.shape, row_major.stride, column_major.shape, column_major.stride)
-    cute.printf("{} {}", number, absent is None)
-
-
-def test_compiled_host_code_reads_matrix_arguments_as_we_write_them(capfd):
-    """The bytes of MatrixArgument are the DSL's own form: host code prints what went in."""
-    compiled = compile_sm90a(
-        show, symbolic_matrix("float16", 1), symbolic_matrix("float8_e4m3fn", 0), None, cutlass.Int32(0)
-    )
-    matrices = MatrixArgument(4096, 5, 6, 2**33), MatrixArgument(8192, 2**31 - 1, 3, 48)
-    compiled(*matrices, None, 7)
-    compiled(*matrices, ABSENT, Int32Argument(-8))
-    ctypes.CDLL(None).fflush(None)
-    printed = capfd.readouterr().out
-    shown = f"(5,6) ({2**33},1) ({2**31 - 1},3) (1,48)"
-    assert printed.splitlines() == [shown, "7 1", shown, "-8 1"]
+from cutepy.dsl.fakes import Symbols, fake_tensor  # noqa: E402
+from cutepy.dsl.program import compile_program  # noqa: E402
 
 
 @cute.kernel
@@ -61,17 +34,19 @@ def reverse_rows(source: cute.Tensor, target: cute.Tensor, dynamic: cutlass.Cons
 
 
 @cute.jit
-def launch_reverse(
-    source: cute.Tensor, target: cute.Tensor, dynamic: cutlass.Constexpr, threads: cutlass.Constexpr, stream
-):
-    reverse_rows(source, target, dynamic).launch(grid=(1, 1, 1), block=(threads, 1, 1), stream=stream)
+def launch_reverse(source: cute.Tensor, target: cute.Tensor, dynamic: cutlass.Constexpr, threads: cutlass.Constexpr):
+    reverse_rows(source, target, dynamic).launch(grid=(1, 1, 1), block=(threads, 1, 1))
+
+
+def reverse(*, dynamic, threads):
+    matrix = fake_tensor("float32", ("rows", "columns"), Symbols({}), strides=("pitch", 1))
+    return compile_program(launch_reverse, [matrix, matrix, dynamic, threads])
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_local_memory_shows_as_a_stack_frame(dynamic):
-    matrix = symbolic_matrix("float32", 1)
-    compiled = compile_sm90a(launch_reverse, matrix, matrix, dynamic, 64, symbolic_stream())
-    (resources,) = compiled.resources
+    compiled = reverse(dynamic=dynamic, threads=64)
+    (resources,) = read_resources(compiled.cubin)
     assert (resources.frame_bytes >= 384) if dynamic else (resources.frame_bytes == 0)
     assert (".local" in compiled.ptx) == dynamic
     assert resources.spill_store_bytes == resources.spill_load_bytes == 0
@@ -81,10 +56,9 @@ def test_local_memory_shows_as_a_stack_frame(dynamic):
 
 def test_too_few_registers_make_the_assembler_spill():
     """A CTA of 1024 threads leaves 64 registers a thread, and the kernel holds 96 values."""
-    matrix = symbolic_matrix("float32", 1)
-    (roomy,) = compile_sm90a(launch_reverse, matrix, matrix, False, 64, symbolic_stream()).resources
-    crowded = compile_sm90a(launch_reverse, matrix, matrix, False, 1024, symbolic_stream())
-    (resources,) = crowded.resources
+    (roomy,) = read_resources(reverse(dynamic=False, threads=64).cubin)
+    crowded = reverse(dynamic=False, threads=1024)
+    (resources,) = read_resources(crowded.cubin)
     assert resources.registers <= 64 < roomy.registers
     assert roomy.frame_bytes == 0 < resources.frame_bytes
     assert ".local" not in crowded.ptx, "spills are the assembler's; PTX knows nothing of them"
