@@ -25,6 +25,8 @@ _PAIRS = frozenset({"LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW", 
 _LOAD_LOCAL = _PAIRS | {"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"}
 _LOAD_ATTRIBUTE = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
+_BY_CONSTANT = (("LOAD_GLOBAL", "getattr"), ("LOAD_GLOBAL", "hasattr"))
+
 Operation = tuple[str, Any]
 """The name of an instruction that loads, stores or imports, and its operand; "" and None for all others."""
 
@@ -246,6 +248,8 @@ def _scan(code: CodeType, operations: list[Operation]) -> tuple[list[Chain], lis
         while after < len(operations) and operations[after][0] in _LOAD_ATTRIBUTE:
             names.append(operations[after][1])
             after += 1
+        if index and operations[index - 1] in _BY_CONSTANT and _names_a_constant(operations, index):
+            names.append(operations[after][1])  # `getattr(x, "name")` reads `x.name`
         chains.append(Chain(scope, tuple(names)))
         if names == ["getattr"] and not _names_a_constant(operations, after):
             computed = True

@@ -7,10 +7,10 @@ but may hold a lock or read the environment.
 """
 
 import enum
-import functools
 import importlib
 import importlib.util
 import sys
+from abc import ABC, ABCMeta
 from collections.abc import Callable, Iterator
 from types import (
     BuiltinFunctionType,
@@ -21,12 +21,14 @@ from types import (
     MemberDescriptorType,
     ModuleType,
 )
-from typing import Any
+from typing import Any, Generic, Protocol
 
-from cutepy.host import sources
+from cutepy.host import sources, surroundings
 from cutepy.host.bytecode import Chain, Import, line_of, read
 from cutepy.host.encoding import frame, text
-from cutepy.host.values import Encoder
+from cutepy.host.naming import Where, code_of, functions_of, is_by_file, is_dunder, is_pinned, label_of, name_root
+from cutepy.host.usage import Usage
+from cutepy.host.values import Encoder, NotCacheable
 from cutepy.host.world import READING_METHODS, is_harmless, reads_world
 
 _MISSING = object()
@@ -34,16 +36,11 @@ _UNKNOWN = object()
 # With these, a function reads whatever its module holds.
 _WHOLE_MODULES = frozenset({"eval", "exec", "globals", "modules", "vars"})
 _ANNOTATIONS = frozenset({"__annotations__", "__dataclass_fields__", "__orig_bases__", "__parameters__"})
-_MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class that was made while the process runs
 # What the DSL writes on functions while it traces them, by the beginning of its name.
 _TRACING_STATE = (*("__pyir_", "_decorator_location", "_dsl_", "_original_code", "_preprocessed", "set_name_prefix"),)
 # What `set_name_prefix` writes. Traced code that calls it names its kernels anew each time, so that what an earlier
 # trace left there says nothing.
 _KERNEL_NAME = "_cute_dsl_name_options"
-# Methods that run only where an object is made.
-_CONSTRUCTORS = frozenset(
-    {"__init__", "__new__", "__post_init__", "__init_subclass__", "__class_getitem__", "__set_name__"}
-)
 # Attributes of classes that hold no content of their own, or that of other attributes (as do dataclasses' docstrings,
 # in which sets are written in the order of one process).
 _DERIVED = frozenset(
@@ -52,38 +49,6 @@ _DERIVED = frozenset(
 _DERIVED_OF_ENUMS = frozenset(
     {"_value2member_map_", "_hashable_values_", "_unhashable_values_", "_unhashable_values_map_"}
 )
-
-
-def code_of(function: FunctionType) -> CodeType:
-    """Return a function's code as it was written: tracing replaces it by a rewritten one."""
-    original = function.__dict__.get("_original_code")
-    return original if isinstance(original, CodeType) else function.__code__
-
-
-def label_of(thing: Any) -> str:  # noqa: ANN401
-    """Name a function or class for people: `package.module:Class.method`.
-
-    A decorator's wrapper is named after the decorator that made it, whatever it says.
-    """
-    if isinstance(thing, FunctionType):
-        code = code_of(thing)
-        name = thing.__qualname__ if code.co_filename.startswith("<") else code.co_qualname
-        return f"{thing.__globals__.get('__name__', '<generated>')}:{name}"
-    return f"{thing.__module__}:{thing.__qualname__}"
-
-
-def is_pinned(thing: Any) -> bool:  # noqa: ANN401
-    """Tell whether a function or class is what a pinned package has under its name, so that a version tells all."""
-    module = getattr(thing, "__module__", None)
-    name = getattr(thing, "__qualname__", None)
-    if not isinstance(module, str) or not isinstance(name, str) or not sources.pinned_package(module):
-        return False
-    if isinstance(thing, type) and not thing.__flags__ & _MADE_BY_PYTHON:
-        return True  # such as NoneType, which has no name in its module
-    found: object = sys.modules.get(module)
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    return found is thing
 
 
 class Walk(Encoder):
@@ -110,26 +75,33 @@ class Walk(Encoder):
         # What nothing is known to use, of classes and modules: (name, part, value, owner, or None if it may run in
         # any case).
         self._members: list[tuple[str, str, object, type | ModuleType | None]] = []
-        self._called: set[int] = set()  # ids of classes that objects are made of
+        self._usage = Usage()
         self._contents: dict[int, ModuleType] = {}  # modules handed about as values where code runs
         self._mentioned: dict[int, ModuleType] = {}  # likewise where none does
-        self._used: set[str] = set()
-        self._used_attributes: set[str] = set()
         self._kernel_names: dict[str, bytes] = {}
-        self._computed = self._constructs = False
+        self._readers: dict[str, str] = {}  # attributes that would answer from outside -> of what
+        self._unread: list[tuple[str, NotCacheable]] = []  # attributes that must not be read, and why
+        self._classes: dict[int, type] = {}  # those that no version pins
+        self._abstract: dict[int, ABCMeta] = {}
+        self._logs = False
 
     def run(self, function: object, values: tuple[object, ...]) -> None:
         """Walk from a function that is called, and values that it is given."""
-        self.enter("`{}`", _name_root(function))
+        self.enter("`{}`", name_root(function))
         self._root(function)
         self.leave()
         self.enter("constexpr values")
         self.parts["values"] = self.encode(values)
         self.leave()
         self._finish()
+        self._encode_surroundings()
+        self._finish()
+        self._refuse_readers()
         self.lenient = True
-        if "set_name_prefix" not in self._used:
+        if "set_name_prefix" not in self._usage.names:
             self.parts.update(self._kernel_names)
+        for place, function in surroundings.patches_of_the_dsl():
+            self.parts[f"patch of {place}"] = self.encode(function)
         self._finish()
         while self._mentioned:
             module = self._mentioned.pop(next(iter(self._mentioned)))
@@ -148,7 +120,7 @@ class Walk(Encoder):
                 name, part, value, owner = member
                 if self.lenient and (name == "__doc__" or {type(owner), type(value)} == {ModuleType}):
                     continue  # read by nobody, or a module whose files count
-                if self.lenient or owner is None or self._runs(name, owner):
+                if self.lenient or owner is None or self._usage.runs(name, owner):
                     found = True
                     self.enter("`{}` of {}", name, part)
                     self.parts[part] = frame("with", self.parts[part], text(name), self.encode(value))
@@ -158,17 +130,50 @@ class Walk(Encoder):
             if not found and not self._waiting:
                 return
 
-    def _runs(self, name: str, owner: type | ModuleType) -> bool:
-        if name == "__doc__":
-            return name in self._used_attributes
-        if isinstance(owner, type) and name in _CONSTRUCTORS:
-            return self._constructs or id(owner) in self._called
-        if isinstance(owner, ModuleType):
-            value = vars(owner).get(name)
-            imported = isinstance(value, ModuleType) and not value.__name__.startswith(f"{owner.__name__}.")
-            computed = self._computed and not imported  # a name that is computed means what a module is for
-            return computed or name in self._used_attributes or _is_dunder(name)
-        return self._computed or name in self._used or _is_dunder(name)
+    def _encode_surroundings(self) -> None:
+        """Encode what the process has set up, as far as the program goes by it."""
+        if self._logs and any(map(self._usage.reads, surroundings.LEVEL_NAMES)):
+            self.parts["setup of logging"] = self.encode(surroundings.logging_setup())
+        classes = list(self._classes.values())
+        for abstract in self._abstract.values():
+            claimed = [label_of(cls) for cls in surroundings.claimed(abstract, classes)]
+            if not is_pinned(abstract):
+                claimed += surroundings.registered(abstract)
+            if claimed:
+                self.parts[f"registered with {label_of(abstract)}"] = frame("registered", *map(text, claimed))
+
+    def _refuse_readers(self) -> None:
+        """Refuse what was let pass as long as nothing reads it, and is read."""
+        for name, refusal in self._unread:
+            if self._usage.reads(name):
+                raise refusal
+        for name, holder in self._readers.items():
+            if self._usage.reads(name):
+                raise NotCacheable(
+                    f"{holder} answers from outside the program, and `{name}`, by which it does, is read while the "
+                    "program is traced; read it before, and pass what it gives as a constexpr value"
+                )
+
+    def holds(self, kind: type, reading: frozenset[str]) -> None:
+        """Note an object of a pinned class; what it reads must not be used."""
+        self._logs |= kind.__module__ == "logging"
+        if reading - self._readers.keys():
+            holder = f"{self.where()}, a {kind.__module__}.{kind.__qualname__},"
+            for name in reading:
+                self._readers.setdefault(name, holder)
+
+    def encode_attribute(self, name: str, held: object, owner: type) -> bytes:
+        """Encode an attribute; one whose content can't be told, such as a lock, must not be read."""
+        depth, opened, lowest = len(self._path), dict(self._open), self._lowest
+        try:
+            return self.encode(held)
+        except NotCacheable as refusal:
+            if len(self._path) > depth or is_dunder(name) or not _is_read_by_name(owner) or _is_tensor(held):
+                raise
+            self._unread.append((name, refusal))
+        self._open, self._lowest = opened, lowest
+        with self.leniently():
+            return self.encode(held)
 
     def _label(self, thing: object, name: str) -> str:
         """Name a node once: things of one name are numbered in the order of the walk."""
@@ -181,6 +186,7 @@ class Walk(Encoder):
         """Encode something that a version pins, by its name; refuse what reads the world."""
         if reads_world(module, name):
             self.refuse_world(f"{module}.{name}")
+        self._logs |= module == "logging"
         package = sources.pinned_package(module) or "python"
         self.parts[f"version of {package}"] = text(sources.version_of(package))
         return frame("pinned", text(module), text(name))
@@ -193,12 +199,12 @@ class Walk(Encoder):
 
     def _root(self, function: object) -> None:
         """Encode what is called; the attributes of an object are parts of their own."""
-        self._used.add("__call__")
+        self._usage.names.add("__call__")
         own = getattr(function, "__dict__", {})
         if not isinstance(function, FunctionType | type) and isinstance(own, dict):
             for name, value in own.items():
                 self.enter("attribute `{}`", name)
-                self.parts[f"attribute {name}"] = self.encode(value)
+                self.parts[f"attribute {name}"] = self.encode_attribute(name, value, type(function))
                 self.leave()
         self.parts["called"] = self.encode(function)
 
@@ -207,7 +213,7 @@ class Walk(Encoder):
         if is_pinned(function):
             return self.pinned(function.__module__, function.__qualname__)
         code = code_of(function)
-        if _is_ours(str(function.__globals__.get("__name__"))):
+        if is_by_file(str(function.__globals__.get("__name__"))):
             return self._by_file(function)
         if sources.is_pinned_file(code.co_filename):
             return self._made_by_pinned(function, code)
@@ -272,10 +278,7 @@ class Walk(Encoder):
             self.modules[module] = None
         self.files[code.co_filename] = None
         if not self.lenient:
-            self._used |= content.names
-            self._used_attributes |= content.attributes
-            self._computed |= content.computed
-            self._constructs |= content.constructs
+            self._usage.add(content)
             if reading := READING_METHODS & content.names:
                 self.enter("`{}` ({}:{})", label, code.co_filename, line_of(code, min(reading)))
                 self.refuse_world(f"what lies outside it, by {min(reading)},")
@@ -359,7 +362,7 @@ class Walk(Encoder):
         if value is _MISSING:
             return frame("missing", text(dotted))
         relation = "read by" if kind == "global" else "of"
-        self.enter("{0} `{1}` {2} `{3}` ({4.lines})", kind, dotted, relation, label, _Where(function, chain.names[0]))
+        self.enter("{0} `{1}` {2} `{3}` ({4.lines})", kind, dotted, relation, label, Where(function, chain.names[0]))
         encoded = self._found(module, chain.names[count - 1], value, chain.names[count:])
         self.leave()
         if not isinstance(value, FunctionType | type | ModuleType | BuiltinFunctionType):
@@ -423,7 +426,7 @@ class Walk(Encoder):
         """Have all that a module holds digested: as code that runs what is used by name, as values the rest."""
         self._contents[id(module)] = module
         for name, value in list(vars(module).items()):
-            if name == "__getattr__" or not _is_dunder(name):
+            if name == "__getattr__" or not is_dunder(name):
                 part = f"{name} of module {module.__name__}"
                 self.parts[part] = text(name)
                 self._members.append((name, part, value, module))
@@ -432,18 +435,20 @@ class Walk(Encoder):
 
     def encode_class(self, cls: type, called: bool) -> bytes:
         """Refer to a class, which becomes a part, by its label; `called` says that objects may be made of it."""
+        if isinstance(cls, ABCMeta) and not self.lenient:
+            self._abstract[id(cls)] = cls
         if is_pinned(cls):
             if called and reads_world(cls.__module__, cls.__qualname__):
                 self.refuse_world(f"{cls.__module__}.{cls.__qualname__}")
             return self._named_class(cls)
-        if _is_ours(cls.__module__):
+        if is_by_file(cls.__module__):
             return self._by_file(cls)
         label = self._labels.get(id(cls))
         if label is None:
             label = self._label(cls, label_of(cls))
             self._waiting.append(lambda: self._visit_class(cls, label))
         if called and not self.lenient:
-            self._called.update(map(id, cls.__mro__))
+            self._usage.called.update(map(id, cls.__mro__))
         return frame("class", text(label))
 
     def _named_class(self, cls: type) -> bytes:
@@ -453,6 +458,8 @@ class Walk(Encoder):
 
     def _visit_class(self, cls: type, label: str) -> None:
         self.modules[cls.__module__] = None
+        if not self.lenient:
+            self._classes[id(cls)] = cls
         is_enum = isinstance(cls, enum.EnumMeta)
         hooks = [base for base in cls.__mro__[1:] if base is not object and is_pinned(base)]
         pieces = [text(cls.__name__), *(self.encode(base, called=False) for base in (type(cls), *cls.__bases__))]
@@ -462,7 +469,7 @@ class Walk(Encoder):
             if name in _DERIVED or (is_enum and name in _DERIVED_OF_ENUMS):
                 continue
             pieces.append(text(name))
-            functions = list(_functions_of(value))
+            functions = list(functions_of(value))
             if functions:
                 pieces += [read(code_of(function)).digest for function in functions]
                 hooked = any(hasattr(base, name) for base in hooks)  # so that the base's own code may call it
@@ -470,41 +477,13 @@ class Walk(Encoder):
             elif type(value) not in (GetSetDescriptorType, MemberDescriptorType):
                 self.enter("class attribute `{}` of `{}`", name, label)
                 with self.leniently(name in _ANNOTATIONS):
-                    encoded = self.encode(value)
+                    encoded = self.encode_attribute(name, value, cls)
                 self.leave()
-                if _is_dunder(name):
+                if is_dunder(name):
                     pieces.append(encoded)
                 else:
                     self.parts[f"class attribute {name} of {label}"] = encoded
         self.parts[f"class {label}"] = frame("class", *pieces)
-
-
-def _name_root(function: object) -> str:
-    named = function if isinstance(function, FunctionType | type) else type(function)
-    return label_of(named)
-
-
-def _is_ours(module: str) -> bool:
-    """Tell whether a module runs around tracing, never within: its state changes with every compilation."""
-    return module == "cutepy.host" or module.startswith("cutepy.host.")
-
-
-def _is_dunder(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__")
-
-
-def _functions_of(value: object) -> Iterator[FunctionType]:
-    """Give the functions of a class's attribute that are not a pinned package's own."""
-    if isinstance(value, property):
-        for function in (value.fget, value.fset, value.fdel):
-            yield from _functions_of(function)
-    elif isinstance(value, staticmethod | classmethod):
-        yield from _functions_of(value.__func__)
-    elif isinstance(value, functools.cached_property):
-        yield from _functions_of(value.func)
-    elif type(value) is FunctionType and not is_pinned(value):
-        wrapped = value.__dict__.get("__wrapped__")
-        yield from _functions_of(wrapped) if type(wrapped) is FunctionType else (value,)
 
 
 def _closed_over(function: FunctionType, name: str) -> object:
@@ -517,14 +496,12 @@ def _closed_over(function: FunctionType, name: str) -> object:
         return _MISSING
 
 
-class _Where:
-    """Where a function uses a name; looked up only for a message."""
+def _is_read_by_name(owner: type) -> bool:
+    """Tell whether attributes of a class's objects are read by code that is walked, not by that of a pinned base."""
+    bases = (base for base in owner.__mro__ if base not in (object, ABC, Generic, Protocol))
+    return not isinstance(owner, enum.EnumMeta) and not any(map(is_pinned, bases))
 
-    def __init__(self, function: FunctionType, name: str) -> None:
-        self._code = code_of(function)
-        self._name = name
 
-    @property
-    def lines(self) -> str:
-        """File and line."""
-        return f"{self._code.co_filename}:{line_of(self._code, self._name)}"
+def _is_tensor(value: object) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)

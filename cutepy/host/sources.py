@@ -79,7 +79,7 @@ def _standard_roots() -> tuple[str, ...]:
 
 
 @cache
-def _pinned_roots() -> tuple[str, ...]:
+def pinned_roots() -> tuple[str, ...]:
     """List the folders of the pinned packages, found without importing them."""
     found = [spec for package in PINNED if (spec := _find(package, None))]
     return tuple(str(Path(folder) / "_")[:-1] for spec in found for folder in spec.submodule_search_locations or ())
@@ -96,7 +96,7 @@ def is_pinned_file(path: str) -> bool:
     """Tell whether a file belongs to the standard library or a pinned package."""
     if path.startswith("<frozen "):
         return True
-    if path.startswith(_pinned_roots()):
+    if path.startswith(pinned_roots()):
         return True
     return path.startswith(_standard_roots()) and not is_installed(path)
 

@@ -23,6 +23,7 @@ from typing import Any
 from cutepy.host.bytecode import read
 from cutepy.host.encoding import encode_scalar, frame, text
 from cutepy.host.sources import pinned_package
+from cutepy.host.world import reading_attributes
 
 _LARGEST_ARRAY_BYTES = 1 << 20
 _WORD_BYTES = struct.calcsize("P")
@@ -85,6 +86,14 @@ class Encoder:
         """Make an encoder that has seen nothing."""
         raise NotImplementedError
 
+    def holds(self, kind: type, reading: frozenset[str]) -> None:
+        """Note an object of a pinned class, and the attributes by which it answers from outside the program."""
+        raise NotImplementedError
+
+    def encode_attribute(self, name: str, held: object, owner: type) -> bytes:
+        """Encode an attribute of an object, which nothing may ever read, or of its class."""
+        raise NotImplementedError
+
     # --- where we are
 
     def enter(self, *step: object) -> None:
@@ -105,8 +114,11 @@ class Encoder:
     def refuse(self, what: str, advice: str = _PASS_INSTEAD) -> None:
         """Raise NotCacheable, unless lenient."""
         if not self.lenient:
-            steps = [str(form).format(*arguments) for form, *arguments in reversed(self._path)]
-            raise NotCacheable(f"{' of '.join(steps) or 'the value'} {what}; {advice}")
+            raise NotCacheable(f"{self.where()} {what}; {advice}")
+
+    def where(self) -> str:
+        """Say where the value stands that is being encoded."""
+        return " of ".join(str(form).format(*arguments) for form, *arguments in reversed(self._path)) or "the value"
 
     def keep(self, value: object) -> None:
         """Keep a value alive, so that its id stays its own."""
@@ -162,7 +174,8 @@ class Encoder:
         if isinstance(value, ModuleType):
             return self.encode_module(value)
         if isinstance(value, _DESCRIPTORS):
-            return frame("descriptor", self.encode(value.__objclass__, called=False), text(value.__name__))
+            called = not isinstance(value, types.GetSetDescriptorType | types.MemberDescriptorType)
+            return frame("descriptor", self.encode(value.__objclass__, called), text(value.__name__))
         if isinstance(value, _ANNOTATION_FORMS):
             origin = typing.get_origin(value) or type(value)
             return frame("annotation", self.encode(origin), self.encode(list(typing.get_args(value))))
@@ -213,6 +226,11 @@ class Encoder:
         numpy = sys.modules.get("numpy")
         if numpy is not None and isinstance(value, numpy.ndarray):
             return self._array(value)
+        reading = reading_attributes(kind)
+        if reading is None:
+            self.refuse(f"is a {kind.__module__}.{kind.__qualname__}, which may answer from outside the program")
+        elif not self.lenient:
+            self.holds(kind, reading)
         registered = copyreg.dispatch_table.get(kind)
         own = any({"__reduce__", "__reduce_ex__"} & vars(cls).keys() for cls in kind.__mro__[:-1])
         if registered is None and not own and not _hides_state(kind):
@@ -249,7 +267,7 @@ class Encoder:
         pieces = []
         for name, held in self._held(value, kind).items():
             self.enter("attribute `{}`", name)
-            pieces += [text(name), self.encode(held)]
+            pieces += [text(name), self.encode_attribute(name, held, kind)]
             self.leave()
         return frame("state", *pieces)
 

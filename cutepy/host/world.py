@@ -7,13 +7,25 @@ there to be traced, a list says what does.
 """
 
 import re
+from pathlib import Path, PurePath
 
 # Modules of which everything is a function of its arguments, but for what `_BUT` names.
 _PURE = frozenset(
     {"abc", "array", "ast", "base64", "binascii", "bisect", "builtins", "cmath", "collections", "collections.abc"}
     | {"colorsys", "contextlib", "copy", "copyreg", "dataclasses", "difflib", "enum", "fractions", "functools"}
-    | {"graphlib", "hashlib", "heapq", "itertools", "keyword", "math", "numbers", "operator", "pprint", "re"}
-    | {"re._compiler", "re._parser", "statistics", "string", "struct", "textwrap", "types", "typing", "unicodedata"}
+    | {"graphlib", "hashlib", "heapq", "itertools", "keyword", "math", "numbers", "numpy.dtypes", "operator", "pprint"}
+    | {
+        "re",
+        "re._compiler",
+        "re._parser",
+        "statistics",
+        "string",
+        "struct",
+        "textwrap",
+        "types",
+        "typing",
+        "unicodedata",
+    }
     | {"zlib", "__future__"}
 )
 _BUT: dict[str, frozenset[str]] = {
@@ -34,9 +46,7 @@ _ONLY: dict[str, frozenset[str]] = {
     "os.path": frozenset({"basename", "commonpath", "commonprefix", "curdir", "dirname", "extsep", "isabs", "join"})
     | {"normcase", "normpath", "pardir", "pathsep", "sep", "split", "splitdrive", "splitext"},
     "pathlib": frozenset({"PurePath", "PurePosixPath", "PureWindowsPath"}),
-    "sys": frozenset(
-        {"_getframe", "byteorder", "float_info", "hash_info", "hexversion", "implementation", "int_info", "intern"}
-    )
+    "sys": frozenset({"byteorder", "float_info", "hash_info", "hexversion", "implementation", "int_info", "intern"})
     | {"maxsize", "maxunicode", "platform", "version", "version_info"},
     "warnings": frozenset({"warn"}),
     "torch": frozenset({"Size", "Tensor", "device", "dtype", "finfo", "iinfo", "layout", "memory_format", "nn", "ops"})
@@ -90,19 +100,43 @@ _HARMLESS = frozenset({"cmath", "dataclasses", "enum", "functools", "itertools",
 _HARDWARE = frozenset({"HardwareInfo"})
 _STATE_OF_THE_DSL = ("cutlass.base_dsl.env_manager", "cutlass.base_dsl.runtime.cuda")
 READING_METHODS = frozenset(
-    {
-        "__subclasses__",
-        "getEffectiveLevel",
-        "isEnabledFor",
-        "iterdir",
-        "read_bytes",
-        "read_text",
-    }
+    {"__subclasses__", "iterdir", "read_bytes", "read_text"}
+    | {"ag_frame", "cr_frame", "f_back", "f_builtins", "f_globals", "f_lineno", "f_locals", "gi_frame", "tb_frame"}
 )
-"""Methods that read files, settings or what classes there are.
+"""Attributes that read files, who called whom, or what classes there are.
 
-They are told by their names, since paths and loggers are made in many ways.
+They are told by their names, since paths and frames are come by in many ways.
 """
+
+# Of paths, these only change what is there, and strings and dataclasses have methods of these names.
+_CHANGING = frozenset({"copy", "move", "rename", "replace"})
+# Objects that a program may hold although they answer from outside when asked by these names.
+_READERS: dict[str, frozenset[str]] = {
+    "datetime.date": frozenset({"fromtimestamp", "today"}),
+    "datetime.datetime": frozenset({"astimezone", "fromtimestamp", "now", "timestamp", "today", "utcnow"}),
+    "pathlib.Path": frozenset(
+        name for name in set(dir(Path)) - set(dir(PurePath)) - _CHANGING if not name.startswith("_")
+    ),
+}
+# And those whose content tells all.
+_CONTENTS = frozenset({"argparse.Namespace", "logging.Logger", "logging.RootLogger", "uuid.UUID"})
+
+
+def reading_attributes(kind: type) -> frozenset[str] | None:
+    """Name the attributes by which objects of a pinned class answer from outside; None if it may be any.
+
+    Examples
+    --------
+    >>> from datetime import date
+    >>> sorted(reading_attributes(date)), reading_attributes(range), reading_attributes(type(open))
+    (['fromtimestamp', 'today'], frozenset(), frozenset())
+    """
+    name = f"{_ALIASES.get(kind.__module__, kind.__module__)}.{kind.__qualname__}"
+    if issubclass(kind, Path):
+        return _READERS["pathlib.Path"]
+    if name in _READERS:
+        return _READERS[name]
+    return None if name not in _CONTENTS and reads_world(kind.__module__, kind.__qualname__) else frozenset()
 
 
 def reads_world(module: str, name: str) -> bool:

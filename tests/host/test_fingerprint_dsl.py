@@ -191,3 +191,28 @@ def test_the_gemm():
 
 def test_the_version_is_told_without_importing_the_dsl():
     assert dsl_version() == cutlass.__version__ or dsl_version()
+
+
+def test_code_that_somebody_puts_into_the_dsl_counts(load, monkeypatch):
+    kernel = load("nothing").Scale(1)
+    before = fingerprint(kernel)
+    elsewhere = type("Mine", (), {})
+    for place, name in ((cutlass.cute, "make_layout"), (cutlass.cutlass_dsl.CuTeDSL, "_get_dsl"), (elsewhere, "x")):
+        monkeypatch.setattr(place, name, lambda *arguments: None, raising=False)
+        changed = fingerprint(kernel).difference(before)
+        assert any(part.startswith("patch of cutlass.") for part in changed) == (place is not elsewhere)
+        monkeypatch.undo()
+    assert fingerprint(load("nothing").Scale(1)) == before
+
+
+def test_traced_code_may_use_our_layouts(load):
+    from cutepy.dsl import to_cute
+    from cutepy.layouts import Layout
+
+    layout = Layout((4, 8), (8, 1))
+
+    @cutlass.cute.jit
+    def function(a: cutlass.cute.Tensor):
+        to_cute(layout.reshape(32) if hasattr(layout, "reshape") else layout)
+
+    assert fingerprint(function) == fingerprint(function)

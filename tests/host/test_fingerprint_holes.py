@@ -1,7 +1,9 @@
 """Ways around the refusals: modules handed about as values, and all that the standard library, torch and numpy hold."""
 
+import abc
 import argparse
 import codecs
+import collections.abc
 import datetime
 import decimal
 import enum
@@ -21,6 +23,7 @@ import sys
 import threading
 import time
 import types
+import weakref
 
 import numpy as np
 import pytest
@@ -39,6 +42,11 @@ PACKAGE.sub = HELPER
 MODULES = (HELPER,)
 BY_NAME = {"a": HELPER}
 LOG = logging.getLogger("kernel")
+HERE = pathlib.Path(__file__)
+DATE = datetime.datetime(2026, 1, 1)
+BORROWED = datetime.datetime.timestamp
+DECIMAL = decimal.Decimal(1)
+PARSER = argparse.ArgumentParser()
 
 
 class Holder:
@@ -173,8 +181,6 @@ STATEFUL = {
     "locale": lambda: locale.localeconv(),
     "thread": lambda: threading.active_count(),
     "arguments": lambda: argparse.ArgumentParser().parse_args(),
-    "level": lambda: LOG.isEnabledFor(10),
-    "effective level": lambda: LOG.getEffectiveLevel(),
     "torch flag": lambda: torch.is_deterministic_algorithms_warn_only_enabled(),
     "torch modes": lambda: torch.are_deterministic_algorithms_enabled(),
     "torch cuda": lambda: torch.cuda.get_device_capability(),
@@ -188,12 +194,21 @@ STATEFUL = {
     "numpy file": lambda: np.load("x"),
     "numpy empty": lambda: np.empty(3),
     "numpy print options": lambda: np.get_printoptions(),
+    "frames": lambda: sys._getframe(1).f_globals["x"],
+    "callers": lambda frame=None: frame.f_back,
+    "held path": lambda: HERE.exists(),
+    "file of a held path": lambda: [HERE][0].open(),
+    "path by a computed name": lambda: getattr(HERE, "".join(("ex", "ists"))),
+    "clock of a held date": lambda: DATE.today(),
+    "held function of dates": lambda: BORROWED(DATE),
+    "context of decimals": lambda: DECIMAL / 3,
+    "held parser": lambda: PARSER.parse_args(),
 }
 
 
 @pytest.mark.parametrize("way", STATEFUL)
 def test_what_is_not_known_to_be_pure_is_refused(way):
-    with pytest.raises(NotCacheable, match="reads "):
+    with pytest.raises(NotCacheable, match=r"reads |from outside"):
         fingerprint(STATEFUL[way])
 
 
@@ -203,6 +218,8 @@ PURE = {
     "numpy maths": lambda: (np.prod((1, 2)), np.log2(8), np.ceil(1.5), np.array([1]), np.float32(1), np.int64),
     "numpy names": lambda: (np.inf, np.dtype("int8"), np.bool_),
     "paths": lambda: os.path.join("a", "b"),  # noqa: PTH118
+    "names of held paths": lambda: (HERE.name, HERE.parent / "x", str(HERE).replace("/", ".")),
+    "days": lambda: (DATE.year, DATE.isoformat()),
     "python": lambda: (sys.maxsize, sys.version_info, math.prod([1]), functools.partial(max, 1), divmod(3, 2)),
 }
 
@@ -296,3 +313,133 @@ def test_attributes_set_on_enum_members_and_docstrings_read_count(monkeypatch):
     monkeypatch.setattr(Matched, "__doc__", "other")
     digests.append(fingerprint(function).digest)
     assert len(set(digests)) == 3
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda: LOG.isEnabledFor(10),
+        lambda: LOG.level > 10,
+        lambda: logging.getLogger("kernel").getEffectiveLevel(),
+        lambda: getattr(LOG, "lev" + "el".strip()),
+    ],
+)
+def test_levels_of_logging_count_where_they_are_read(function):
+    def plain():
+        LOG.debug("x")
+
+    level = LOG.level
+    try:
+        LOG.setLevel(level + 7)
+        before, unread = fingerprint(function), fingerprint(plain)
+        LOG.setLevel(level + 8)
+        assert fingerprint(function).difference(before) == ["setup of logging"]
+        assert fingerprint(plain) == unread
+    finally:
+        LOG.setLevel(level)
+
+
+class Tile(abc.ABC):  # noqa: B024
+    pass
+
+
+class Square:
+    pass
+
+
+class Derived(Square):
+    pass
+
+
+ONE = Square()
+
+
+def test_classes_registered_with_abstract_ones_count():
+    class Sub(Tile):
+        pass
+
+    def function():
+        return isinstance(ONE, Tile)
+
+    def of_python():
+        return isinstance(ONE, collections.abc.Sequence)
+
+    def of_an_integer(x=3):
+        return isinstance(x, Tile)
+
+    def unrelated():
+        return isinstance(ONE, Derived)
+
+    functions = (function, of_python, of_an_integer, unrelated)
+    before = [fingerprint(function) for function in functions]
+    Sub.register(Square)
+    collections.abc.MutableSequence.register(Square)
+    Tile.register(int)
+    after = [fingerprint(function) for function in functions]
+    changes = [new.difference(old) for new, old in zip(after, before, strict=True)]
+    assert f"registered with {__name__}:Tile" in changes[0]
+    assert f"registered with {__name__}:Tile" in changes[2]
+    assert changes[1] == ["registered with collections.abc:Sequence"]
+    assert changes[3] == []
+
+
+class Cached:
+    """Holds what a kernel does not read: a lock, and what was computed for whom."""
+
+    def __init__(self):
+        self.lock, self.known, self.scale = threading.Lock(), weakref.WeakKeyDictionary(), 2
+        self.listeners = (threading.Lock(),)
+
+    def __call__(self):
+        return self.scale
+
+
+class Locking(Cached):
+    def __call__(self):
+        with self.lock:
+            return self.scale
+
+
+class Naming(Cached):
+    def __call__(self):
+        return getattr(self, "sc" + "ale".strip())
+
+
+class Threaded(threading.Thread):
+    def __call__(self):
+        return 1
+
+
+def test_what_no_code_reads_of_an_object_may_be_a_lock():
+    free = Cached()
+    free.listeners = ()
+    assert fingerprint(free) == fingerprint(free)
+    before = fingerprint(free)
+    free.scale = 3
+    assert fingerprint(free).difference(before) == ["attribute scale", "called"]
+    for cls in (Locking, Naming):
+        holder = cls()
+        holder.listeners = ()
+        with pytest.raises(NotCacheable, match=r"^attribute `(lock|known)` of .*, which may answer from outside"):
+            fingerprint(holder)
+    with pytest.raises(NotCacheable, match="item 0 of attribute `listeners`"):
+        fingerprint(Cached())
+    with pytest.raises(NotCacheable, match="attribute"):
+        fingerprint(Threaded())
+
+
+def test_attributes_of_modules_that_are_named_by_constants():
+    def function():
+        return hasattr(math, "tau"), getattr(np, "pi"), getattr(HELPER, "TWO", 1), hasattr(torch, "float8_e4m3fn")  # noqa: B009
+
+    def reading():
+        return getattr(time, "time")()  # noqa: B009
+
+    def unknown():
+        return hasattr(torch, "cuda")
+
+    before = fingerprint(function)
+    assert any("TWO" in name for name, _ in before.parts)
+    for reader in (reading, unknown):
+        with pytest.raises(NotCacheable, match="reads "):
+            fingerprint(reader)
