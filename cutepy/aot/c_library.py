@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cutepy.aot.objects import CompiledVariant, compile_variants
+from cutepy.aot.objects import CompiledVariant
 from cutepy.aot.spec import Extension, Op, order_of
-from cutepy.aot.tables import CPP_NUMBERS, limits, op_tables
-from cutepy.aot.tree import Tree, description, example_extents
+from cutepy.aot.tables import CPP_NUMBERS, op_tables
+from cutepy.aot.tree import Form, example_extents, write_tree
 from cutepy.dsl.packed import dlpack_type
+
+_FORM = Form(
+    "src",
+    ("runtime.h", "runtime.cpp", "dispatch.h", "dispatch.cpp"),
+    {
+        "{name}.h": "c_api.h.jinja",
+        "src/{name}.cpp": "c_api.cpp.jinja",
+        "CMakeLists.txt": "CMakeLists.txt.jinja",
+        "README.md": "c_readme.md.jinja",
+        "example/main.c": "example.c.jinja",
+    },
+)
 
 
 def c(
@@ -52,30 +65,16 @@ def c(
     >>> from cutepy import aot
     >>> aot.c(aot.gemm_extension("my_gemm", dtypes=["float16"]), "my_gemm_c")  # doctest: +SKIP
     """
-    tree = Tree(Path(out), overwrite=overwrite)
-    compiled = compile_variants(described, progress)
-    ops = [_op_context(described.name, op, compiled[op.name]) for op in described.ops]
     used = {spec.dtype for op in described.ops for variant in op.variants for spec in variant.tensors.values()}
-    common = {
-        **description(described),
-        **limits(described.ops, compiled),
-        "ops": ops,
-        "dtypes": [(dtype, *dlpack_type(dtype)) for dtype in sorted(used)],
-    }
-    for name in ("runtime.h", "runtime.cpp", "dispatch.h", "dispatch.cpp"):
-        tree.render(f"src/{name}", f"{name}.jinja", common)
-    for op in ops:
-        tree.render(f"src/{op['name']}_kernels.h", "kernels.h.jinja", {**common, "op": op})
-    for path, template in (
-        (f"{described.name}.h", "c_api.h.jinja"),
-        (f"src/{described.name}.cpp", "c_api.cpp.jinja"),
-        ("CMakeLists.txt", "CMakeLists.txt.jinja"),
-        ("README.md", "c_readme.md.jinja"),
-        ("example/main.c", "example.c.jinja"),
-    ):
-        tree.render(path, template, common)
-    tree.write_objects(compiled)
-    return tree.finish()
+    return write_tree(
+        _FORM,
+        described,
+        Path(out),
+        op_context=partial(_op_context, described.name),
+        dtypes=[(dtype, *dlpack_type(dtype)) for dtype in sorted(used)],
+        overwrite=overwrite,
+        progress=progress,
+    )
 
 
 def _op_context(prefix: str, op: Op, compiled: Sequence[CompiledVariant]) -> dict[str, Any]:

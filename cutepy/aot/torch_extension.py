@@ -7,10 +7,10 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
-from cutepy.aot.objects import CompiledVariant, compile_variants
+from cutepy.aot.objects import CompiledVariant
 from cutepy.aot.spec import Extension, Op, order_of
-from cutepy.aot.tables import CPP_NUMBERS, limits, op_tables
-from cutepy.aot.tree import Tree, description, test_cases
+from cutepy.aot.tables import CPP_NUMBERS, op_tables
+from cutepy.aot.tree import Form, test_cases, write_tree
 from cutepy.dsl.packed import dlpack_type
 
 # at::ScalarType -> torch's name of the dtype.
@@ -28,6 +28,21 @@ _DTYPES = {
     "Byte": "uint8",
     "Bool": "bool",
 }
+_FORM = Form(
+    "csrc",
+    ("runtime.h", "runtime.cpp", "dispatch.h", "dispatch.cpp", "torch_bridge.h", "torch_bridge.cpp"),
+    {
+        "csrc/ops.cpp": "torch_ops.cpp.jinja",
+        "pyproject.toml": "pyproject.toml.jinja",
+        "setup.py": "setup.py.jinja",
+        "README.md": "extension_readme.md.jinja",
+        "MANIFEST.in": "manifest.in.jinja",
+        "src/{name}/__init__.py": "init.py.jinja",
+        "src/{name}/__init__.pyi": "init.pyi.jinja",
+        "src/{name}/py.typed": None,
+        "tests/test_{name}.py": "test.py.jinja",
+    },
+)
 
 
 def extension(
@@ -70,37 +85,18 @@ def extension(
     >>> from cutepy import aot
     >>> aot.extension(aot.gemm_extension("my_gemm", dtypes=["bfloat16"]), "my_gemm_source")  # doctest: +SKIP
     """
-    tree = Tree(Path(out), overwrite=overwrite)
-    compiled = compile_variants(described, progress)
-    ops = [_op_context(described, op, compiled[op.name]) for op in described.ops]
-    common = {
-        **description(described),
-        **limits(described.ops, compiled),
-        "ops": ops,
-        "dtypes": [(torch, *dlpack_type(name)) for torch, name in _DTYPES.items()],
-        "object_count": sum(map(len, compiled.values())),
-    }
-    for name in ("runtime.h", "runtime.cpp", "dispatch.h", "dispatch.cpp", "torch_bridge.h", "torch_bridge.cpp"):
-        tree.render(f"csrc/{name}", f"{name}.jinja", common)
-    for op in ops:
-        tree.render(f"csrc/{op['name']}_kernels.h", "kernels.h.jinja", {**common, "op": op})
-    for path, template in (
-        ("csrc/ops.cpp", "torch_ops.cpp.jinja"),
-        ("pyproject.toml", "pyproject.toml.jinja"),
-        ("setup.py", "setup.py.jinja"),
-        ("README.md", "extension_readme.md.jinja"),
-        ("MANIFEST.in", "manifest.in.jinja"),
-        (f"src/{described.name}/__init__.py", "init.py.jinja"),
-        (f"src/{described.name}/__init__.pyi", "init.pyi.jinja"),
-        (f"tests/test_{described.name}.py", "test.py.jinja"),
-    ):
-        tree.render(path, template, common)
-    tree.write(f"src/{described.name}/py.typed", b"")
-    tree.write_objects(compiled)
-    return tree.finish()
+    return write_tree(
+        _FORM,
+        described,
+        Path(out),
+        op_context=_op_context,
+        dtypes=[(torch, *dlpack_type(name)) for torch, name in _DTYPES.items()],
+        overwrite=overwrite,
+        progress=progress,
+    )
 
 
-def _op_context(described: Extension, op: Op, compiled: Sequence[CompiledVariant]) -> dict[str, Any]:
+def _op_context(op: Op, compiled: Sequence[CompiledVariant]) -> dict[str, Any]:
     tolerance = op.tolerance or {}
     return {
         **op_tables(op, compiled),

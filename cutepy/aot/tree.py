@@ -6,22 +6,23 @@ import json
 import math
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import cutepy
-from cutepy.aot.objects import CompiledVariant, target
+from cutepy.aot.objects import CompiledVariant, compile_variants, target
 from cutepy.aot.spec import Extension, Op, Variant, order_of
-from cutepy.aot.tables import CPP_NUMBERS, form_text
+from cutepy.aot.tables import CPP_NUMBERS, form_text, limits
 from cutepy.dsl.version import installed
 
 _DEFAULT_EXTENT = 256
 
 
 class Tree:
-    """A folder in the making; `finish` puts it where it belongs.
+    """A folder in the making, for a `with` statement: `finish` puts it where it belongs, else nothing is left of it.
 
     Parameters
     ----------
@@ -53,6 +54,12 @@ class Tree:
         )
         self._templates.filters["addressed"] = lambda name: f"&{name}"
         self._templates.filters["valued"] = lambda name: f"Value::of({name})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._making, ignore_errors=True)
 
     def render(self, path: str, template: str, context: Mapping[str, Any]) -> None:
         """Write a file from a template."""
@@ -94,7 +101,77 @@ class Tree:
         return self._out
 
 
-def description(described: Extension) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Form:
+    """What one kind of export writes around the objects.
+
+    Attributes
+    ----------
+    sources : str
+        Folder of the C++ sources.
+    parts : tuple of str
+        Sources that have a template of their name.
+    files : mapping of str to str or None
+        Path, in which {name} is the extension's, and the template; None for an empty file.
+    """
+
+    sources: str
+    parts: tuple[str, ...]
+    files: Mapping[str, str | None]
+
+
+def write_tree(
+    form: Form,
+    described: Extension,
+    out: Path,
+    *,
+    op_context: Callable[[Op, Sequence[CompiledVariant]], Mapping[str, Any]],
+    dtypes: Sequence[tuple[str, int, int]],
+    overwrite: bool,
+    progress: Callable[[str], None],
+) -> Path:
+    """Compile the kernels of an extension, and write a tree around them; gives the folder.
+
+    Parameters
+    ----------
+    form : Form
+        What is written.
+    described : Extension
+        The operations.
+    out : Path
+        The folder to write to.
+    op_context : callable
+        Gives the templates what they say of an operation.
+    dtypes : sequence of (str, int, int)
+        Dtypes as the sources spell them, with DLPack's code and bits.
+    overwrite, progress
+        As `extension` and `c` take them.
+    """
+    with Tree(out, overwrite=overwrite) as tree:
+        compiled = compile_variants(described, progress)
+        ops = [op_context(op, compiled[op.name]) for op in described.ops]
+        common = {
+            **_description(described),
+            **limits(described.ops, compiled),
+            "ops": ops,
+            "dtypes": dtypes,
+            "object_count": sum(map(len, compiled.values())),
+        }
+        for name in form.parts:
+            tree.render(f"{form.sources}/{name}", f"{name}.jinja", common)
+        for op in ops:
+            tree.render(f"{form.sources}/{op['name']}_kernels.h", "kernels.h.jinja", {**common, "op": op})
+        for path, template in form.files.items():
+            file = path.format(name=described.name)
+            if template is None:
+                tree.write(file, b"")
+            else:
+                tree.render(file, template, common)
+        tree.write_objects(compiled)
+        return tree.finish()
+
+
+def _description(described: Extension) -> dict[str, Any]:
     """Give the templates what is said of an extension as a whole."""
     return {
         "name": described.name,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,85 +35,56 @@ _Tiles = Annotated[
 ]
 
 
-@app.command("extension")
-def export_extension(
-    spec: _Spec,
-    out: _Out,
-    name: _Name = None,
-    dtype: _Dtypes = None,
-    majors: _Majors = None,
-    out_dtype: _OutDtype = None,
-    tile: _Tiles = None,
-    force: _Force = False,
-) -> None:
-    """Write a PyTorch extension, which builds with pip where torch and CUDA's headers are."""
-    _export("extension", spec, out, name, dtype, majors, out_dtype, tile, overwrite=force)
+_FORMS = {
+    "extension": "Write a PyTorch extension, which builds with pip where torch and CUDA's headers are.",
+    "c": "Write a C library, with a CMake file and an example.",
+}
 
 
-@app.command("c")
-def export_c(
-    spec: _Spec,
-    out: _Out,
-    name: _Name = None,
-    dtype: _Dtypes = None,
-    majors: _Majors = None,
-    out_dtype: _OutDtype = None,
-    tile: _Tiles = None,
-    force: _Force = False,
-) -> None:
-    """Write a C library, with a CMake file and an example."""
-    _export("c", spec, out, name, dtype, majors, out_dtype, tile, overwrite=force)
+def _exporter(form: str) -> Callable[..., None]:
+    """Make the command that writes one form: the functions of `cutepy.aot` have its name."""
+
+    def export(
+        spec: _Spec,
+        out: _Out,
+        name: _Name = None,
+        dtype: _Dtypes = None,
+        majors: _Majors = None,
+        out_dtype: _OutDtype = None,
+        tile: _Tiles = None,
+        force: _Force = False,
+    ) -> None:
+        from cutepy import aot
+
+        chosen = {"name": name, "dtypes": dtype, "majors": majors, "out_dtype": out_dtype, "tiles": tile}
+        try:
+            described = _describe(spec, {option: value for option, value in chosen.items() if value})
+            folder = getattr(aot, form)(
+                described, out, overwrite=force, progress=lambda line: typer.echo(line, err=True)
+            )
+        except (ValueError, FileExistsError, ImportError) as error:
+            fail(str(error))
+        typer.echo(f"wrote {folder}; its README.md says how to build it")
+
+    return export
 
 
-def _export(
-    form: str,
-    spec: str,
-    out: Path,
-    name: str | None,
-    dtypes: Sequence[str] | None,
-    majors: Sequence[str] | None,
-    out_dtype: str | None,
-    tiles: Sequence[str] | None,
-    *,
-    overwrite: bool,
-) -> None:
-    from cutepy import aot
-
-    try:
-        described = _describe(spec, name, dtypes, majors, out_dtype, tiles)
-        folder = getattr(aot, form)(
-            described, out, overwrite=overwrite, progress=lambda line: typer.echo(line, err=True)
-        )
-    except (ValueError, FileExistsError, ImportError) as error:
-        fail(str(error))
-    typer.echo(f"wrote {folder}; its README.md says how to build it")
+for _form, _help in _FORMS.items():
+    app.command(_form, help=_help)(_exporter(_form))
 
 
-def _describe(
-    spec: str,
-    name: str | None,
-    dtypes: Sequence[str] | None,
-    majors: Sequence[str] | None,
-    out_dtype: str | None,
-    tiles: Sequence[str] | None,
-) -> Extension:
+def _describe(spec: str, chosen: Mapping[str, Any]) -> Extension:
+    """Read a file, or describe the GEMM with the options that were given."""
     from cutepy import aot
 
     if spec != "gemm":
-        if name or dtypes or majors or out_dtype or tiles:
+        if chosen:
             raise ValueError(
                 f"--name, --dtype, --majors, --out-dtype and --tile are for gemm; {spec} says these itself"
             )
         return aot.load(spec)
-    from cutepy.aot.gemm import DEFAULT_DTYPES
-
-    return aot.gemm_extension(
-        name or "cutepy_gemm",
-        dtypes=dtypes or DEFAULT_DTYPES,
-        majors=majors or ("kk",),
-        out_dtype=out_dtype,
-        tiles=[_tile(text) for text in tiles] if tiles else None,
-    )
+    tiles = {"tiles": list(map(_tile, chosen["tiles"]))} if "tiles" in chosen else {}
+    return aot.gemm_extension(**{**chosen, **tiles})
 
 
 def _tile(text: str) -> tuple[int, int]:

@@ -45,4 +45,14 @@ def test_what_cannot_be_exported_is_refused(arguments, message, tmp_path):
     result = invoke(*arguments, "-o", tmp_path / "out")
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
-    assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_left_of_an_export_that_fails_on_the_way(tmp_path):
+    spec = tmp_path / "kernels.toml"
+    spec.write_text((EXAMPLE / "kernels.toml").read_text().replace('"single_small"', '"half"'))
+    spec.with_suffix(".py").write_text((EXAMPLE / "kernels.py").read_text())
+    result = invoke("c", spec, "-o", tmp_path / "made" / "out")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "labels of variants must differ, got example_ops_scale_half twice" in result.stderr
+    assert list((tmp_path / "made").iterdir()) == []
