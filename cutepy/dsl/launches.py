@@ -13,6 +13,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cutepy.dsl.version import require
+
 _LAUNCH = "_cudaLaunchKernelEx"
 _KERNEL_PREFIX = "kernels_"
 # Fields of the configuration, and of an attribute: {id, padding, value}.
@@ -129,13 +131,13 @@ class _Memory:
 
 
 def _indices(operation: Any) -> Iterator[Hashable]:  # noqa: ANN401
-    """Give the indices of an address: numbers, and names of values for those computed; a leading zero is left out."""
+    """Give the indices of an address: numbers, and the values that are computed; a leading zero is left out."""
     values = iter(list(operation.operands)[1:])
     for position, index in enumerate(operation.attributes["rawConstantIndices"]):
         if index == _DYNAMIC:
             value = next(values)
             constant = _constant(value)
-            index = value.get_name() if constant is None else constant
+            index = _identity(value) if constant is None else constant
         if position or index:
             yield index
 
@@ -147,6 +149,11 @@ def _constant(value: Any) -> int | None:  # noqa: ANN401
     attribute = operation.attributes["value"]
     number = getattr(attribute, "value", None)
     return number if isinstance(number, int) else None
+
+
+def _identity(value: Any) -> Hashable:  # noqa: ANN401
+    """Give what tells a value from all others; its name would, too, but takes numbering the whole function."""
+    return "value", require("cutlass._mlir.ir", "Value").Value.__hash__(value)
 
 
 def _owner(value: Any) -> Any:  # noqa: ANN401

@@ -21,6 +21,7 @@ from cutepy.dsl.entries import ServedHost, parameter_names
 from cutepy.dsl.execution import compiling_for_gpu
 from cutepy.dsl.host_calls import RUNNING, Backend
 from cutepy.dsl.launches import LaunchFacts, read_launches
+from cutepy.dsl.line_info import places_remembered
 from cutepy.dsl.packed import PackedArguments, call
 from cutepy.dsl.version import require
 
@@ -118,7 +119,7 @@ def compile_program(
     def traced(*_: object) -> None:
         marks["trace"] = time.time()
 
-    with tempfile.TemporaryDirectory(prefix="cutepy-") as folder, compiling_for_gpu():
+    with tempfile.TemporaryDirectory(prefix="cutepy-") as folder, compiling_for_gpu(), places_remembered():
         kept = f"--keep-ptx --keep-cubin --dump-dir={folder}{' --generate-line-info' if line_info else ''}"
         options = f"--gpu-arch={ARCH} --enable-tvm-ffi {kept} {options}"
         # The DSL's own engine would compile the host code a second time, for this process only.
@@ -165,7 +166,8 @@ def _host_object(module: Any, entry: str, symbol: str) -> bytes:  # noqa: ANN401
     """Emit host code as an object with one symbol, for a CPU without extensions.
 
     The compiler's default is the CPU it runs on: with AVX-512 there, a cached or shipped object would be an illegal
-    instruction elsewhere. Internal linkage lets any number of objects be linked into one library.
+    instruction elsewhere. Internal linkage lets any number of objects be linked into one library. It is not optimised:
+    a call of the GEMM's takes 0.10 us rather than 0.04 of the 3 us of a launch, and emitting it a third of the time.
     """
     ir = require("cutlass._mlir.ir", "StringAttr", "Attribute")
     export = require("cutlass._mlir._mlir_libs._cutlass_ir", "_aot_support")._aot_support.export_module_to_bytes
@@ -181,7 +183,7 @@ def _host_object(module: Any, entry: str, symbol: str) -> bytes:  # noqa: ANN401
                 operation.attributes["sym_name"] = ir.StringAttr.get(symbol)
             else:
                 operation.attributes["linkage"] = internal
-    image: bytes = export(module, format="o", opt_level=3, enable_pic=True)
+    image: bytes = export(module, format="o", opt_level=0, enable_pic=True)
     return image
 
 

@@ -1,0 +1,72 @@
+"""Line information at the cost of the places in the source, not of the operations traced from them.
+
+With line information the DSL asks, for every operation it makes, which line of Python that comes from. A kernel is
+traced into thousands of operations from some hundred places, as loops are unrolled, and version 4.8.1 reads the whole
+table of positions of a function for each. What a place is does not change while a function is traced, so it is looked
+up once. For the GEMM that is the greater part of what line information costs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from types import CodeType, FrameType
+from typing import Any
+
+from cutepy.dsl.version import require
+
+
+def _remembered(lookup: Callable[[FrameType], Any]) -> Callable[[FrameType], Any]:
+    """Remember what a function says of frames, by their code and instruction.
+
+    By the code's identity: code that is equal may be of another file.
+    """
+    known: dict[tuple[int, int], tuple[CodeType, Any]] = {}  # the code is held, so that no other gets its identity
+
+    def remembered(frame: FrameType) -> Any:  # noqa: ANN401
+        place = id(frame.f_code), frame.f_lasti
+        found = known.get(place)
+        if found is None:
+            found = known[place] = frame.f_code, lookup(frame)
+        return found[1]
+
+    return remembered
+
+
+# The DSL's functions that are called for each operation, and what remembers their answers.
+_REMEMBERED: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    "_fast_frameinfo": _remembered,
+    "_is_framework_module": cache,
+}
+
+_lock = threading.Lock()
+_users = 0
+_originals: dict[str, Callable[..., Any]] = {}
+
+
+@contextmanager
+def places_remembered() -> Iterator[None]:
+    """Look each place in the source up once, in whatever is traced meanwhile.
+
+    Several threads may be in it: the first brings the memory, and the last to leave takes it away. A DSL that looks
+    places up in another way is left as it is.
+    """
+    global _users
+    operations = require("cutlass._mlir_helpers.op")
+    with _lock:
+        _users += 1
+        if _users == 1:
+            _originals.update({name: vars(operations)[name] for name in _REMEMBERED if name in vars(operations)})
+            for name, original in _originals.items():
+                setattr(operations, name, _REMEMBERED[name](original))
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if not _users:
+                for name, original in _originals.items():
+                    setattr(operations, name, original)
+                _originals.clear()
