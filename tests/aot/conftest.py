@@ -22,14 +22,13 @@ def described():
 def trees(described, tmp_path_factory):
     """Give the exported folders: (extension, C library)."""
     from cutepy import aot
-    from cutepy.aot import c_library, torch_extension
+    from cutepy.aot import tree
     from cutepy.aot.objects import compile_variants
 
     folder = tmp_path_factory.mktemp("exported")
     compiled = functools.cache(lambda *_: compile_variants(described))
     with pytest.MonkeyPatch.context() as patch:
-        for module in (c_library, torch_extension):
-            patch.setattr(module, "compile_variants", lambda *_: compiled())
+        patch.setattr(tree, "compile_variants", lambda *_: compiled())
         return aot.extension(described, folder / "extension"), aot.c(described, folder / "c")
 
 

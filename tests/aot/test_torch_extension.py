@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -317,11 +318,23 @@ def test_the_tree_is_small_and_readable(trees):
     assert "sm_90a" in (tree / "README.md").read_text()
 
 
-def test_the_exported_tests_are_collected_and_skip_without_a_gpu(trees, tmp_path):
-    shutil.copytree(trees[0] / "tests", tmp_path / "tests")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(tmp_path / "tests")],
-        capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+def exported_tests(tree, folder, **environment):
+    """Run an exported test where there is no GPU."""
+    shutil.copytree(tree / "tests", folder / "tests")
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder / "tests")],
+        capture_output=True, text=True, cwd=folder, env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **environment},
     )  # fmt: skip
-    assert "skipped" in done.stdout
-    assert "error" not in done.stdout.lower()
+
+
+def test_the_exported_tests_import_what_is_installed_and_skip_without_a_gpu(trees, site, tmp_path):
+    done = exported_tests(trees[0], tmp_path, PYTHONPATH=str(site), LD_LIBRARY_PATH=str(site.parent))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^\d\d skipped in", done.stdout, re.M)
+
+
+def test_the_exported_tests_fail_where_the_package_is_not_installed(trees, tmp_path):
+    done = exported_tests(trees[0], tmp_path)
+    assert done.returncode not in (0, 5), done.stdout
+    assert "skipped" not in done.stdout
+    assert "ImportError: example_ops must be built and installed to be tested: pip install" in done.stdout
