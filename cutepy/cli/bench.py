@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import typer
+from cutepy.cli.bench_report import measure_all
 
 _SQUARES = (512, 1024, 2048, 4096, 8192)
 _LLAMA_3_8B = ((4096, 6144, 4096), (4096, 4096, 4096), (4096, 28672, 4096), (4096, 4096, 14336))
@@ -64,27 +64,12 @@ def run_gemm(suites: list[str], dtypes: list[str], json_path: Path | None = None
     int
         Exit status: 1 where a result is wrong, 2 where nothing could be measured.
     """
-    import torch
+    return measure_all("gemm", gemm_problems(suites, dtypes), _measure_gemm, _complaint, json_path)
 
-    if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
-        typer.echo("cutepy bench gemm needs a Hopper GPU (compute capability 9.0), and none is here", err=True)
-        return 2
-    from cutepy.benchmark import Report, environment
 
-    rows: list[Any] = []
-    wrong: list[str] = []
-    for problem in gemm_problems(suites, dtypes):
-        measured = _measure_gemm(problem)
-        rows += measured
-        wrong += [str(problem) for row in measured if not row.error <= _tolerance(problem)]
-    report = Report(rows, environment())
-    typer.echo(report.table())
-    if json_path:
-        report.save(json_path)
-        typer.echo(f"saved {json_path}")
-    for problem_name in wrong:
-        typer.echo(f"WRONG: {problem_name} is beyond its tolerance", err=True)
-    return 1 if wrong else 0
+def _complaint(problem: GemmProblem, rows: list[Any]) -> str | None:
+    right = all(row.error <= _tolerance(problem) for row in rows)
+    return None if right else f"{problem} is beyond its tolerance"
 
 
 def _out_dtype(dtype: str) -> str:

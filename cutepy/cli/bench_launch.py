@@ -5,6 +5,8 @@ from pathlib import Path
 
 import typer
 
+from cutepy.cli.bench_report import NOT_MEASURED, require_hopper
+
 
 def run_launch(json_path: Path | None = None) -> int:
     """Measure the host time of a call by each way there is, and print it.
@@ -19,11 +21,8 @@ def run_launch(json_path: Path | None = None) -> int:
     int
         Exit status: 2 where nothing could be measured.
     """
-    import torch
-
-    if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
-        typer.echo("cutepy bench launch needs a Hopper GPU (compute capability 9.0), and none is here", err=True)
-        return 2
+    if not require_hopper("launch"):
+        return NOT_MEASURED
     from rich.console import Console
     from rich.table import Table
 

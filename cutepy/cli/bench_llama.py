@@ -6,7 +6,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
-import typer
+from cutepy.cli.bench_report import measure_all
 
 _SETS = 2
 """Inputs to take turns with; the weights alone exceed the L2 cache."""
@@ -45,28 +45,13 @@ def run_llama(tokens: list[int], json_path: Path | None = None) -> int:
     int
         Exit status: 1 where our result is wrong, 2 where nothing could be measured.
     """
-    import torch
+    return measure_all("llama", tokens, _measure, _complaint, json_path)
 
-    if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
-        typer.echo("cutepy bench llama needs a Hopper GPU (compute capability 9.0), and none is here", err=True)
-        return 2
-    from cutepy.benchmark import Report, environment
 
-    rows: list[Any] = []
-    wrong: list[int] = []
-    for count in tokens:
-        measured = _measure(count)
-        rows += measured
-        errors = {row.contender: row.error for row in measured}
-        wrong += [count] if not errors["cutepy"] <= _ALLOWED * errors["torch"] else []
-    report = Report(rows, environment())
-    typer.echo(report.table())
-    if json_path:
-        report.save(json_path)
-        typer.echo(f"saved {json_path}")
-    for count in wrong:
-        typer.echo(f"WRONG: of {count} tokens ours is over {_ALLOWED:g} times as far from float64 as torch's", err=True)
-    return 1 if wrong else 0
+def _complaint(tokens: int, rows: list[Any]) -> str | None:
+    errors = {row.contender: row.error for row in rows}
+    right = errors["cutepy"] <= _ALLOWED * errors["torch"]
+    return None if right else f"of {tokens} tokens ours is over {_ALLOWED:g} times as far from float64 as torch's"
 
 
 def _measure(tokens: int) -> list[Any]:

@@ -74,7 +74,9 @@ def _run(write: Callable[[str], None]) -> int:
     """Run the GEMM against float64, on a GPU beside cuBLAS; gives the number of wrong results."""
     import torch
 
-    if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
+    from cutepy.cli.bench_report import has_hopper
+
+    if not has_hopper():
         found = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
         write(f"It runs on Hopper GPUs (compute capability 9.0), and here is {found}: to the simulator, on the CPU.")
         return _simulate(write)

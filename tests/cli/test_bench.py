@@ -1,5 +1,7 @@
 """The benchmark command, without a GPU."""
 
+import json
+
 import pytest
 from typer.testing import CliRunner
 
@@ -21,13 +23,38 @@ def test_a_problem_of_two_suites_is_measured_once():
     assert len(problems) == len(set(problems)) == 8
 
 
-@pytest.mark.parametrize("command", ["gemm", "llama"])
+@pytest.mark.parametrize("command", ["gemm", "launch", "llama"])
 def test_without_a_gpu_the_command_says_so(monkeypatch, command):
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     result = CliRunner().invoke(app, ["bench", command])
     assert result.exit_code == 2
     assert "needs a Hopper GPU" in result.output
+
+
+@pytest.mark.parametrize("error", [1e-4, float("nan")])
+def test_a_report_is_printed_and_saved_and_says_what_is_wrong(monkeypatch, tmp_path, error):
+    pytest.importorskip("torch")
+    from cutepy import benchmark
+    from cutepy.cli import bench_llama, bench_report
+
+    def row(problem, contender, error):
+        return benchmark.Row(str(problem), contender, 2.0, 3.0, 1e6, 1e3, error)
+
+    monkeypatch.setattr(bench_report, "has_hopper", lambda: True)
+    monkeypatch.setattr(benchmark, "environment", lambda: {"gpu": "none"})
+    monkeypatch.setattr(bench, "_measure_gemm", lambda p: [row(p, "cutepy", error if p.m == 4096 else 1e-4)])
+    monkeypatch.setattr(bench_llama, "_measure", lambda n: [row(n, "cutepy", error), row(n, "torch", 1e-4)])
+    saved = tmp_path / "gemm.json"
+    result = CliRunner().invoke(app, ["bench", "gemm", "--suite", "squares", "--dtype", "float16", "--json", saved])
+    assert f"saved {saved}" in result.stdout
+    assert len(json.loads(saved.read_text())["rows"]) == 5
+    assert result.stdout.splitlines()[0] == "gpu: none"
+    wrong = "WRONG: float16 4096x4096x4096 is beyond its tolerance\n"
+    assert (result.exit_code, result.stderr) == ((0, "") if error == 1e-4 else (1, wrong))
+    result = CliRunner().invoke(app, ["bench", "llama", "--tokens", "16"])
+    assert result.exit_code == (0 if error == 1e-4 else 1)
+    assert ("WRONG: of 16 tokens ours is over 2 times as far from float64" in result.stderr) == (error != 1e-4)
 
 
 def test_a_llama_step_is_measured_and_checked(monkeypatch):
