@@ -5,7 +5,7 @@ Python integers on the host, where tests prove that it is a bijection, and with 
 device.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 
 def tile_of(
@@ -27,3 +27,18 @@ def tile_of(
     within = index % tiles_per_band
     height = minimum(rows - band * band_rows, band_rows)
     return band * band_rows + within % height, within // height
+
+
+def coordinates_of(index: int, extents: Sequence[int]) -> tuple[int, ...]:
+    """Map a linear index to coordinates, the last one running fastest.
+
+    A bijection from [0, the product of `extents`).
+
+    Examples
+    --------
+    >>> [coordinates_of(i, (2, 3)) for i in range(6)]
+    [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+    """
+    if len(extents) == 1:
+        return (index,)
+    return (*coordinates_of(index // extents[-1], extents[:-1]), index % extents[-1])

@@ -28,6 +28,8 @@ PRODUCER_REGISTERS = 40
 CONSUMER_REGISTERS = 232
 _ADDRESSING_REGISTERS = 40
 _MAX_CLUSTER = 4
+MAX_BATCH_MODES = 3
+"""Modes of a batch beside the two of a matrix: TMA knows five."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +52,9 @@ class GemmSignature:
         Of a vector of N elements that is added to each row; None without one.
     activation : str or None
         "relu", "gelu", "gelu_tanh" or "silu", of the fp32 sum before it is rounded.
+    batch_modes : int
+        Modes of a batch: 0 for matrices; 1 for a batch of them, each at one stride from the last; up to 3 where several
+        strides are needed. A, B, C and D all have them.
 
     Examples
     --------
@@ -69,6 +74,7 @@ class GemmSignature:
     c_major: OutputMajor | None = None
     bias_dtype: str | None = None
     activation: Activation | None = None
+    batch_modes: int = 0
 
     def __post_init__(self) -> None:
         """Refuse combinations that no wgmma instruction or epilogue has."""
@@ -83,6 +89,7 @@ class GemmSignature:
             ("c_major", self.c_major, ("row", "col") if self.c_dtype else (None,)),
             ("bias_dtype", self.bias_dtype, (*_OUTPUTS, None)),
             ("activation", self.activation, (*ACTIVATIONS, None)),
+            ("batch_modes", self.batch_modes, range(MAX_BATCH_MODES + 1)),
         ):
             if value not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(map(str, allowed))}, got {value}")
@@ -266,6 +273,7 @@ class GemmConfig:
         addend = f"_plus_{kind.c_dtype}_{kind.c_major}" if kind.c_dtype else ""
         addend += f"_bias_{kind.bias_dtype}" if kind.bias_dtype else ""
         addend += f"_{kind.activation}" if kind.activation else ""
+        addend += f"_batch{kind.batch_modes}" if kind.batch_modes else ""
         tile = f"{self.tile_m}x{self.tile_n}x{self.tile_k}x{self.stages}_cluster{self.cluster_m}x{self.cluster_n}"
         return f"cutepy_gemm_{operands}{addend}_{tile}"
 
@@ -368,7 +376,9 @@ TILES = (
 )
 
 
-def select_config(signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 132) -> GemmConfig:
+def select_config(
+    signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 132, *, batch: int = 1
+) -> GemmConfig:
     """Choose the configuration that the cost model expects to be fastest for a problem.
 
     The persistent CTAs take the output tiles in waves of one tile an SM, so the expected time is waves x the cost of
@@ -382,6 +392,8 @@ def select_config(signature: GemmSignature, m: int, n: int, k: int, sm_count: in
         Extents, positive.
     sm_count : int
         SMs of the GPU.
+    batch : int
+        Products of these extents, positive: their tiles fill the waves together.
 
     Examples
     --------
@@ -393,8 +405,10 @@ def select_config(signature: GemmSignature, m: int, n: int, k: int, sm_count: in
     1024 64 128 2 8
     4096 128 256 2 4
     """
-    if min(m, n, k) < 1:
-        raise ValueError(f"m, n and k must be positive, got {m}, {n}, {k}; an empty product needs no kernel")
+    if min(m, n, k, batch) < 1:
+        raise ValueError(
+            f"m, n, k and batch must be positive, got {m}, {n}, {k}, {batch}; an empty product needs no kernel"
+        )
     spans = -(-k * signature.operand_bits // 1024)
 
     def cluster_mn(tile: Tile) -> tuple[int, int]:
@@ -405,7 +419,7 @@ def select_config(signature: GemmSignature, m: int, n: int, k: int, sm_count: in
 
     def expected_us(tile: Tile) -> float:
         cluster_m, cluster_n = cluster_mn(tile)
-        clusters = -(-m // (tile.tile_m * cluster_m)) * -(-n // (tile.tile_n * cluster_n))
+        clusters = -(-m // (tile.tile_m * cluster_m)) * -(-n // (tile.tile_n * cluster_n)) * batch
         waves = -(-clusters // (sm_count // (cluster_m * cluster_n)))
         return waves * (tile.tile_us + spans * tile.span_us)
 

@@ -6,9 +6,14 @@ another does so for C; the consumer warpgroups multiply straight from shared mem
 swizzled shared memory and TMA. Each CTA takes every `gridDim`-th tile, so the loads of its next tile run while it
 stores the last.
 
+With a batch, A is (M, K, L), B (N, K, L), C and D (M, N, L), where L may be up to three modes: more modes of the TMA
+boxes' coordinates, and a longer range of tiles. Tensors have these modes first when they are passed, as torch has them.
+
 Names follow CuTe: `tAsA` is A in shared memory as TMA partitions it; `tCrA` iterates over the descriptors that the
 MMA reads A by; `tCrC` holds the accumulators in registers. `docs/gemm.md` prints the layouts of them all.
 """
+
+import math
 
 import cutlass
 import cutlass.cute as cute
@@ -19,7 +24,7 @@ from cutlass.memory import SmemAllocator
 from cutepy.device import mma, rules, smem, tma
 from cutepy.device.epilogue import RowBias, activate, make_tile_load, make_tile_store
 from cutepy.device.pipeline import TmaRing
-from cutepy.device.rasterise import tile_of
+from cutepy.device.rasterise import coordinates_of, tile_of
 from cutepy.dsl.element_types import element_type
 from cutepy.kernels.gemm.config import CONSUMER_REGISTERS, PRODUCER_REGISTERS, GemmConfig
 from cutepy.layouts.sm90 import arch
@@ -57,6 +62,10 @@ class Gemm:
     ):
         """Build layouts, TMA copies and the grid on the host, and launch."""
         config = self.config
+        if cutlass.const_expr(config.signature.batch_modes):
+            a, b, d = batch_last(a), batch_last(b), batch_last(d)
+            if cutlass.const_expr(c is not None):
+                c = batch_last(c)
         self.kernel.set_name_prefix(config.name, remove_cutlass_symbol=True, keep_mangled_name=False)
         cluster_m, cluster_n = self.cluster_mn
         a_tile, b_tile = (config.tile_m, config.tile_k), (config.tile_n, config.tile_k)
@@ -81,13 +90,14 @@ class Gemm:
 
         rows = cute.ceil_div(cute.size(d, mode=[0]), config.tile_m * cluster_m)
         columns = cute.ceil_div(cute.size(d, mode=[1]), config.tile_n * cluster_n)
-        clusters = cutlass.min(rows * columns, sm_count // (cluster_m * cluster_n))
+        batch = cute.shape(d)[2:]
+        clusters = cutlass.min(math.prod((rows, columns, *batch)), sm_count // (cluster_m * cluster_n))
         self.kernel(
             (tma_a, tma_b, tma_c, tma_d),
             (mA, mB, mC, mD),
             (sA_layout, sB_layout, sC_layout, sD_layout),
             tiled_mma,
-            (rows, columns),
+            (rows, columns, *batch),
             bias,
         ).launch(
             grid=(cluster_m * clusters, cluster_n, 1),
@@ -144,9 +154,10 @@ class Gemm:
             cute.arch.cluster_arrive_relaxed()
             cute.arch.cluster_wait()
 
-        gA = cute.local_tile(mA, (config.tile_m, config.tile_k), (None, None))  # (tile_m, tile_k, rows, k_tiles)
-        gB = cute.local_tile(mB, (config.tile_n, config.tile_k), (None, None))
-        gD = cute.local_tile(mD, (config.tile_m, config.tile_n), (None, None))  # (tile_m, tile_n, rows, columns)
+        every = (None,) * cute.rank(mA)
+        gA = cute.local_tile(mA, (config.tile_m, config.tile_k), every)  # (tile_m, tile_k, rows, k_tiles, batch...)
+        gB = cute.local_tile(mB, (config.tile_n, config.tile_k), every)
+        gD = cute.local_tile(mD, (config.tile_m, config.tile_n), every)  # (tile_m, tile_n, rows, columns, batch...)
         if warp < self.producer_threads // arch.WARP_THREADS:
             # Registers are dealt out by warpgroup: the producer's go to the consumers, which hold accumulators.
             if cutlass.const_expr(config.warpgroups > 1):
@@ -155,7 +166,7 @@ class Gemm:
                 self.load_operands(ring, tma_a, gA, sA, tma_b, gB, sB, raster)
             if cutlass.const_expr(mC is not None):
                 if warp == C_LOAD_WARP:
-                    gC = cute.local_tile(mC, (config.tile_m, config.tile_n), (None, None))
+                    gC = cute.local_tile(mC, (config.tile_m, config.tile_n), every)
                     self.load_addend(c_ring, tma_c, gC, sC, raster)
         else:
             if cutlass.const_expr(config.warpgroups > 1):
@@ -167,14 +178,19 @@ class Gemm:
         """Give this CTA's range of tile indices: (first, end, step), the same for all CTAs of a cluster."""
         cluster, _, _ = cute.arch.cluster_idx()
         clusters, _, _ = cute.arch.cluster_dim()
-        return cluster, raster[0] * raster[1], clusters
+        return cluster, math.prod(raster), clusters
 
     @cute.jit
     def locate(self, tile, raster):
-        """Find the (row, column) of this CTA's output tile."""
+        """Find the row and column of this CTA's output tile, and where in the batch its product is."""
         block_m, block_n, _ = cute.arch.block_in_cluster_idx()
-        row, column = tile_of(tile, *raster, self.config.band_rows, cutlass.min)
-        return row * self.config.cluster_m + block_m, column * self.config.cluster_n + block_n
+        rows, columns = raster[:2]
+        batch = ()
+        if cutlass.const_expr(self.config.signature.batch_modes):
+            batch = coordinates_of(tile // (rows * columns), raster[2:])
+            tile = tile % (rows * columns)
+        row, column = tile_of(tile, rows, columns, self.config.band_rows, cutlass.min)
+        return row * self.config.cluster_m + block_m, column * self.config.cluster_n + block_n, batch
 
     @cute.jit
     def load_operands(self, ring, tma_a, gA, sA, tma_b, gB, sB, raster):
@@ -188,12 +204,14 @@ class Gemm:
         state = ring.producer_state()
         first, end, step = self.tiles(raster)
         for tile in cutlass.range(first, end, step, unroll=1):
-            row, column = self.locate(tile, raster)
+            row, column, batch = self.locate(tile, raster)
             for k_tile in cutlass.range(cute.size(gA, mode=[3]), unroll=1):
                 full = ring.acquire(state)
                 stage = (None, state.index)
-                cute.copy(tma_a, tAgA[(None, row, k_tile)], tAsA[stage], tma_bar_ptr=full, mcast_mask=a_peers)
-                cute.copy(tma_b, tBgB[(None, column, k_tile)], tBsB[stage], tma_bar_ptr=full, mcast_mask=b_peers)
+                cute.copy(tma_a, tAgA[(None, row, k_tile, *batch)], tAsA[stage], tma_bar_ptr=full, mcast_mask=a_peers)
+                cute.copy(
+                    tma_b, tBgB[(None, column, k_tile, *batch)], tBsB[stage], tma_bar_ptr=full, mcast_mask=b_peers
+                )
                 state.advance()
         ring.drain(state)
 
@@ -203,8 +221,8 @@ class Gemm:
         state = ring.producer_state()
         first, end, step = self.tiles(raster)
         for tile in cutlass.range(first, end, step, unroll=1):
-            row, column = self.locate(tile, raster)
-            tCsC, tCgC = self.partition_subtiles(tma_c, sC, gC[(None, None, row, column)])
+            row, column, batch = self.locate(tile, raster)
+            tCsC, tCgC = self.partition_subtiles(tma_c, sC, gC[(None, None, row, column, *batch)])
             for index in cutlass.range_constexpr(self.config.subtiles):
                 full = ring.acquire(state)
                 cute.copy(tma_c, tCgC[self.subtile(index)], tCsC[(None, state.index)], tma_bar_ptr=full)
@@ -244,11 +262,11 @@ class Gemm:
             c_state = c_ring.consumer_state()
         first, end, step = self.tiles(raster)
         for tile in cutlass.range(first, end, step, unroll=1):
-            row, column = self.locate(tile, raster)
+            row, column, batch = self.locate(tile, raster)
             if cutlass.const_expr(bias is not None):
                 values = row_bias.load(column * config.tile_n)  # arrives while the tile is multiplied
             state = self.multiply(ring, state, tiled_mma, tCrA, tCrB, tCrC, k_tiles)
-            tDsD, tDgD = self.partition_subtiles(tma_d, sD, gD[(None, None, row, column)])
+            tDsD, tDgD = self.partition_subtiles(tma_d, sD, gD[(None, None, row, column, *batch)])
             for index in cutlass.range_constexpr(config.subtiles):
                 rC = out.subtile(tRS_rC, index)
                 if cutlass.const_expr(sC is not None):
@@ -287,3 +305,9 @@ class Gemm:
         warpgroup.wait_group(0)
         ring.release(read)
         return state
+
+
+def batch_last(tensor: cute.Tensor) -> cute.Tensor:
+    """See a tensor (batch..., rows, columns) as (rows, columns, batch...), the order of CuTe's modes."""
+    modes = cute.rank(tensor)
+    return cute.make_tensor(tensor.iterator, cute.select(tensor.layout, mode=[modes - 2, modes - 1, *range(modes - 2)]))

@@ -1,5 +1,6 @@
 """The public operation: check the tensors, choose a kernel, have it compiled once, launch it."""
 
+import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -39,6 +40,9 @@ from cutepy.kernels.gemm.reference import gemm_reference
 _SIMULATED_SMS = 132
 """Of the GPU that the simulator stands for."""
 
+_MOST_TILES = 2**31 - 2**16
+"""A CTA's last step beyond them stays within 32 bits."""
+
 FAMILY = Family("cutepy.kernels.gemm.kernel:Gemm", sources=("cutepy.layouts", "cutepy.device", "cutepy.kernels.gemm"))
 """The compiled kernels by configuration, with `examples` for arguments."""
 
@@ -56,21 +60,23 @@ def gemm(
 ) -> torch.Tensor:
     """Compute D = activation(A B^T + C + bias) on a Hopper GPU, with fp32 accumulators.
 
-    A function (M, K), (N, K), (M, N), (N,) -> (M, N). The launch is asynchronous on torch's current stream. The first
-    call for each combination of types, majors and tile compiles for about a second, or finds what an earlier process
-    compiled on the disk; every later size reuses that kernel. Within `cutepy.simulate()` it runs on the CPU.
+    A function (M, K), (N, K), (M, N), (N,) -> (M, N), or one of batches: a, b and c then have the same one to three
+    dimensions before those of the matrices, and one launch computes all products. The launch is asynchronous on torch's
+    current stream. The first call for each combination of types, majors, batch dimensions and tile compiles for about a
+    second, or finds what an earlier process compiled on the disk; every later size reuses that kernel. Within
+    `cutepy.simulate()` it runs on the CPU.
     Of 8-bit products the tensor core keeps about 14 bits while it sums them (`cutepy.testing.numerics`).
 
     Parameters
     ----------
-    a : Tensor, (M, K), float16, bfloat16, float8_e4m3fn or float8_e5m2, on a Hopper GPU
-        K-major (stride 1 along K) or, for 16-bit types, M-major. Its contiguous extent, its other stride and its
-        address are multiples of 16 bytes.
-    b : Tensor, (N, K), of a's dtype, or the other 8-bit float
+    a : Tensor, ([batch,] M, K), float16, bfloat16, float8_e4m3fn or float8_e5m2, on a Hopper GPU
+        K-major (stride 1 along K) or, for 16-bit types, M-major. Its contiguous extent, its other strides and its
+        address are multiples of 16 bytes. The strides of a batch may be 0: `expand` a matrix that products share.
+    b : Tensor, ([batch,] N, K), of a's dtype, or the other 8-bit float
         The same, with N for M.
-    c : Tensor, (M, N), float16, bfloat16 or float32, optional
+    c : Tensor, ([batch,] M, N), float16, bfloat16 or float32, optional
         Added in fp32 before the result is rounded. Row- or column-major, aligned as the others.
-    out : Tensor, (M, N), optional
+    out : Tensor, ([batch,] M, N), optional
         Receives the result; its dtype and strides then decide those of D, aligned as the others. It may be `c`
         itself, and must overlap nothing else.
     out_dtype : float16, bfloat16 or float32, optional
@@ -78,14 +84,14 @@ def gemm(
     out_major : "row" or "col"
         "row" makes a contiguous (M, N) result, "col" the transpose of a contiguous (N, M) one. Not read with `out`.
     bias : Tensor, (N,), float16, bfloat16 or float32, contiguous, optional
-        Added to each row in fp32 before the result is rounded.
+        Added to each row, of each product of a batch, in fp32 before the result is rounded.
     activation : "relu", "gelu", "gelu_tanh" or "silu", optional
         Of the sum, in fp32, as the functions of torch.nn.functional compute it.
 
     Returns
     -------
-    Tensor, (M, N)
-        `out`, or a new tensor. With K = 0 the product is zeros; with M = 0 or N = 0 the result is empty.
+    Tensor, ([batch,] M, N)
+        `out`, or a new tensor. With K = 0 the product is zeros; with M = 0, N = 0 or no batch the result is empty.
 
     Raises
     ------
@@ -151,7 +157,7 @@ class Plan:
 
     out: Description
     kernel: Function | None = None
-    strides: tuple[tuple[int, int] | None, ...] = ()
+    strides: tuple[tuple[int, ...] | None, ...] = ()
     sm_count: int = 0
     activation: Activation | None = None
 
@@ -205,14 +211,15 @@ def plan_gemm(
     TypeError, ValueError
         As `gemm`.
     """
-    m, n, k = check_operands(a, b, c)
+    batch, (m, n, k) = check_operands(a, b, c)
+    products = math.prod(batch)
     check_bias(bias, n)
     if out is None:
-        result = describe_new_out((m, n), out_dtype, out_major, a)
+        result = describe_new_out((*batch, m, n), out_dtype, out_major, a)
     else:
-        check_out(out, out_dtype, (m, out.shape[1] if wider_out else n))
+        check_out(out, out_dtype, (*batch, m, out.shape[-1] if wider_out else n))
         result = out
-    if m * n * k == 0:  # nothing to multiply, so no demands on strides
+    if products * m * n * k == 0:  # nothing to multiply, so no demands on strides
         check_device(a, b=b, c=c, out=out, bias=bias)
         return Plan(result, activation=activation)
     descriptions = (a, b, c, result)
@@ -225,7 +232,13 @@ def plan_gemm(
     check_device(a, b=b, c=c, out=out, bias=bias)
     sm_count = _sm_count(a.device)
     signature = _signature(*matrices, None if bias is None else dtype_name(bias.dtype), activation)
-    config = select_config(signature, m, n, k, sm_count)
+    config = select_config(signature, m, n, k, sm_count, batch=products)
+    tiles = -(-m // config.tile_m) * -(-n // config.tile_n) * products
+    if tiles >= _MOST_TILES:
+        raise ValueError(
+            f"a batch must have fewer than {_MOST_TILES} tiles, which a kernel counts in 32 bits, got {products} "
+            f"products of {m}x{n} in tiles of {config.tile_m}x{config.tile_n}; split it"
+        )
     strides = tuple(
         None if form is None or given is None or form.strides == given.stride else form.strides
         for form, given in zip(matrices, descriptions, strict=True)
@@ -244,12 +257,13 @@ def examples(signature: GemmSignature) -> Mapping[str, TensorSpec | int | None]:
     ):
         described[name] = None
         if dtype is not None:
-            pitch = f"{name}_pitch"
+            pitch, batch = f"{name}_pitch", [f"{name}_batch{mode}" for mode in range(signature.batch_modes)]
+            steps = [f"{extent}_stride" for extent in batch]
             described[name] = TensorSpec(
                 dtype,
-                (f"{name}_rows", f"{name}_columns"),
-                strides=(pitch, 1) if major in ("k", "row") else (1, pitch),
-                divisibility={pitch: 16 // getattr(torch, dtype).itemsize},
+                (*batch, f"{name}_rows", f"{name}_columns"),
+                strides=(*steps, pitch, 1) if major in ("k", "row") else (*steps, 1, pitch),
+                divisibility=dict.fromkeys((*steps, pitch), 16 // getattr(torch, dtype).itemsize),
             )
     described["sm_count"] = 1
     bias = signature.bias_dtype
@@ -273,6 +287,7 @@ def _signature(
         c_major=output_majors[c.contiguous_mode] if c else None,
         bias_dtype=bias_dtype,
         activation=activation,
+        batch_modes=len(a.batch_strides),
     )
 
 

@@ -1,8 +1,11 @@
 """The order of output tiles."""
 
+import itertools
+import math
+
 from hypothesis import given, strategies as st
 
-from cutepy.device.rasterise import tile_of
+from cutepy.device.rasterise import coordinates_of, tile_of
 
 EXTENTS = st.integers(1, 40)
 
@@ -11,6 +14,12 @@ EXTENTS = st.integers(1, 40)
 def test_every_tile_is_visited_once(rows, columns, band_rows):
     visited = {tile_of(index, rows, columns, band_rows) for index in range(rows * columns)}
     assert visited == {(row, column) for row in range(rows) for column in range(columns)}
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4))
+def test_coordinates_run_through_a_batch_in_order(extents):
+    count = math.prod(extents)
+    assert [coordinates_of(index, extents) for index in range(count)] == list(itertools.product(*map(range, extents)))
 
 
 @given(st.integers(8, 60), st.integers(17, 60))

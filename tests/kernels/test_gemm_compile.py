@@ -16,7 +16,7 @@ from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm  # noqa:
 from cutepy.kernels.gemm.inspection import facts  # noqa: E402
 
 
-def config(a="float16", b=None, out="float16", majors="k k row", c=None, **tile):
+def config(a="float16", b=None, out="float16", majors="k k row", c=None, batch_modes=0, **tile):
     a_major, b_major, out_major = majors.split()
     c_dtype, c_major = c.split() if c else (None, None)
     signature = GemmSignature(
@@ -28,6 +28,7 @@ def config(a="float16", b=None, out="float16", majors="k k row", c=None, **tile)
         out_major=out_major,
         c_dtype=c_dtype,
         c_major=c_major,
+        batch_modes=batch_modes,
     )
     return GemmConfig(signature=signature, **({"tile_m": 128, "tile_n": 256, "warpgroups": 2} | tile))
 
@@ -40,6 +41,8 @@ CONFIGS = {
     "two rows of MMAs": config("bfloat16", out="float32", majors="mn k row", tile_m=256, tile_n=64),
     "with c": config(c="float32 col", out="float32", tile_n=128, cluster_m=2),
     "with 16-bit c": config(c="float16 row", majors="k k col", stages=3),
+    "batch": config(batch_modes=1, cluster_m=2),
+    "batch of two modes with c": config(c="float32 row", out="float32", tile_n=128, batch_modes=2),
 }
 
 
@@ -113,8 +116,9 @@ def meant_steps(chosen):
     yield [("fence.mbarrier_init",)]
     yield [("bar.sync", 0)] if single else [("barrier.cluster.arrive",), ("barrier.cluster.wait",)]
     yield [("setmaxnreg.dec", 40)] * (chosen.warpgroups > 1)
-    yield from meant_load(ring, chosen.stage_bytes, 1)
-    yield from meant_load(c_ring, c_bytes(chosen), chosen.subtiles)
+    load = f"cp.async.bulk.tensor.{rank(chosen)}d.shared"
+    yield from meant_load(ring, chosen.stage_bytes, 1, load)
+    yield from meant_load(c_ring, c_bytes(chosen), chosen.subtiles, load)
     yield [("setmaxnreg.inc", 232)] * (chosen.warpgroups > 1)
     mmas = chosen.tile_m // (64 * chosen.warpgroups) * chosen.tile_k * chosen.signature.operand_bits // 256
     for (full, _), first in zip(ring[:2], (True, False), strict=True):
@@ -130,29 +134,34 @@ def meant_steps(chosen):
             yield [("mbarrier.try_wait.parity", full, index // chosen.c_stages % 2)]
             yield [("bar.warp.sync",), ("mbarrier.arrive", empty)]
         yield [("fence.proxy.async",), ("bar.sync", 1, 128 * chosen.warpgroups)]
-        yield [("cp.async.bulk.tensor.2d.global", *corner) for corner in meant_boxes(chosen, index)]
+        yield [(f"cp.async.bulk.tensor.{rank(chosen)}d.global", *corner) for corner in meant_boxes(chosen, index)]
         yield [("cp.async.bulk.commit_group",), ("cp.async.bulk.wait_group.read", chosen.epi_stages - 2)]
     yield [("cp.async.bulk.wait_group.read", 0)]
 
 
-def meant_load(ring, stage_bytes, loads):
+def rank(chosen):
+    return 2 + chosen.signature.batch_modes
+
+
+def meant_load(ring, stage_bytes, loads, load):
     """Fill the stages of a ring, then wait for all to be given back."""
     for index in range(loads if ring else 0):
         full, empty = ring[index % len(ring)]
         # The first round waits for the phase before the first, which is over: parity 1.
         yield [("mbarrier.try_wait.parity", empty, 1 - index // len(ring) % 2)]
-        yield [("mbarrier.arrive.expect_tx", full, stage_bytes), ("cp.async.bulk.tensor.2d.shared", full)]
+        yield [("mbarrier.arrive.expect_tx", full, stage_bytes), (load, full)]
     yield [("mbarrier.try_wait.parity", empty, 1) for _, empty in ring]
 
 
 def meant_boxes(chosen, index):
-    """Give the corners in global memory of the boxes of a subtile; one is at most a swizzle span wide."""
+    """Give the corners in global memory, of the first product, of a subtile's boxes, at most a swizzle span wide."""
     rows, columns = chosen.epi_tile
     down, across = divmod(index, chosen.tile_n // columns)
     corner, extents = (down * rows, across * columns), (rows, columns)
     mode = 1 if chosen.signature.out_major == "row" else 0
     box = min(extents[mode], 1024 // chosen.signature.out_bits)
-    return [(corner[mode] + start, corner[1 - mode]) for start in range(0, extents[mode], box)]
+    first = (0,) * chosen.signature.batch_modes
+    return [(corner[mode] + start, corner[1 - mode], *first) for start in range(0, extents[mode], box)]
 
 
 def c_bytes(chosen):
@@ -175,10 +184,10 @@ def found_steps(code):
     for name, operands in ptx.steps(code.ptx, thread=128):
         if name == "mbarrier.init":
             operands = ()
-        elif name == "cp.async.bulk.tensor.2d.global":
-            operands = operands[:2]
-        elif name == "cp.async.bulk.tensor.2d.shared":
-            operands = operands[3:]
+        elif name.startswith("cp.async.bulk.tensor") and name.endswith("d.global"):
+            operands = operands[:-1]
+        elif name.startswith("cp.async.bulk.tensor"):
+            operands = operands[-1:]
             if steps[-1] == (name, *operands):
                 continue
         steps.append((name, *operands))

@@ -15,6 +15,7 @@ SIGNATURES = [
     GemmSignature(a_dtype="bfloat16", b_dtype="bfloat16", out_dtype="float32", a_major="mn", b_major="mn"),
     GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float32", c_dtype="float32", c_major="col"),
     GemmSignature(a_dtype="float8_e4m3fn", b_dtype="float8_e5m2", out_dtype="bfloat16", out_major="col"),
+    GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16", batch_modes=2),
 ]
 
 
@@ -29,6 +30,7 @@ SIGNATURES = [
         ({"out_major": "k"}, ["out_major must be one of row, col"]),
         ({"c_dtype": "float16"}, ["c_major must be one of row, col, got None"]),
         ({"c_major": "row"}, ["c_major must be one of None, got row"]),
+        ({"batch_modes": 4}, ["batch_modes must be one of 0, 1, 2, 3, got 4"]),
         ({"a_dtype": "float8_e5m2", "b_dtype": "float8_e4m3fn", "b_major": "mn"}, ["b must be K-major", "8-bit"]),
     ],
 )
@@ -109,9 +111,10 @@ def test_the_layouts_are_the_tutorials_with_atoms_along_k_first():
     n=st.integers(1, 20_000),
     k=st.integers(1, 20_000),
     sm_count=st.sampled_from([114, 132]),
+    batch=st.integers(1, 300),
 )
-def test_every_problem_gets_a_possible_configuration(signature, m, n, k, sm_count):
-    config = select_config(signature, m, n, k, sm_count)
+def test_every_problem_gets_a_possible_configuration(signature, m, n, k, sm_count, batch):
+    config = select_config(signature, m, n, k, sm_count, batch=batch)
     assert config.smem_bytes <= arch.SMEM_BYTES_PER_CTA
     assert config.stages >= 2
     assert config.signature == signature
@@ -125,6 +128,13 @@ def test_large_problems_take_large_tiles_and_small_ones_spread():
     assert small.tile_m * small.tile_n <= 64 * 64
     with pytest.raises(ValueError, match="must be positive"):
         select_config(HALF, 0, 1, 1)
+
+
+def test_the_tiles_of_a_batch_fill_the_gpu_together():
+    alone, many = select_config(HALF, 512, 512, 512), select_config(HALF, 512, 512, 512, batch=64)
+    assert alone.tile_m * alone.tile_n < many.tile_m * many.tile_n
+    with pytest.raises(ValueError, match=r"batch must be positive, got 1, 1, 1, 0; an empty product"):
+        select_config(HALF, 1, 1, 1, batch=0)
 
 
 def test_the_configuration_needs_neither_torch_nor_the_dsl():

@@ -47,8 +47,45 @@ CASES = {
     "mixed widths": (lambda: gemm(A.to(torch.float8_e4m3fn), B), TypeError, "b must have a's dtype float8_e4m3fn"),
     "c dtype": (lambda: gemm(A, B, torch.zeros(64, 48).int()), TypeError, "c must have dtype float16, .* got int32"),
     "a sparse": (lambda: gemm(A.to_sparse(), B), TypeError, r"a must be a dense .*to_dense"),
-    "a rank": (lambda: gemm(half(2, 64, 32), B), ValueError, "a must have 2 dimensions, got 3"),
-    "b rank": (lambda: gemm(A, half(32)), ValueError, "b must have 2 dimensions, got 1"),
+    "a rank": (lambda: gemm(half(2, 1, 1, 1, 64, 32), B), ValueError, "a must have 2 dimensions, and up to 3 .* got 6"),
+    "b rank": (lambda: gemm(A, half(32)), ValueError, "b must have 2 dimensions, .* got 1 in shape"),
+    "b no batch": (
+        lambda: gemm(half(2, 64, 32), B),
+        ValueError,
+        r"b must have the batch of a, shape \(2, 48, 32\), got \(48, 32\); .* may be expanded",
+    ),
+    "b batch": (lambda: gemm(half(2, 64, 32), half(3, 48, 32)), ValueError, r"the batch of a, shape \(2, 48, 32\)"),
+    "a no batch": (lambda: gemm(A, half(3, 48, 32)), ValueError, r"the batch of a, shape \(48, 32\)"),
+    "k of a batch": (
+        lambda: gemm(half(2, 64, 32), half(2, 32, 48)),
+        ValueError,
+        r"b must be \(batch, N, K\) with a's K = 32, .* computes a @ b.mT",
+    ),
+    "c batch": (
+        lambda: gemm(half(2, 64, 32), half(2, 48, 32), half(64, 48)),
+        ValueError,
+        r"c must have shape \(batch, M, N\) = \(2, 64, 48\), got \(64, 48\); expand a smaller one",
+    ),
+    "out batch": (
+        lambda: gemm(half(2, 64, 32), half(2, 48, 32), out=half(3, 64, 48)),
+        ValueError,
+        r"out must have shape \(batch, M, N\) = \(2, 64, 48\)",
+    ),
+    "out expanded": (
+        lambda: gemm(half(2, 64, 32), half(2, 48, 32), out=half(1, 64, 48).expand(2, 64, 48)),
+        ValueError,
+        r"out must not overlap itself, got shape \(2, 64, 48\) with strides \(0, 48, 1\)",
+    ),
+    "batch stride": (
+        lambda: gemm(half(2, 64 * 32 + 4)[:, : 64 * 32].view(2, 64, 32), half(2, 48, 32)),
+        ValueError,
+        r"a must have matrices that are multiples of 8 elements apart \(16 bytes of float16, .* call a.contiguous",
+    ),
+    "strides in a batch": (
+        lambda: gemm(half(2, 64, 64)[..., ::2], half(2, 48, 32)),
+        ValueError,
+        "a must have stride 1 along one of the last two dimensions",
+    ),
     "k": (lambda: gemm(A, half(32, 48)), ValueError, "b must be .* a's K = 32, got shape .32, 48.*transpose"),
     "c shape": (lambda: gemm(A, B, half(48, 64)), ValueError, r"c must have shape .* \(64, 48\), got \(48, 64\)"),
     "grad": (lambda: gemm(A.clone().requires_grad_(), B), ValueError, "a requires grad"),
@@ -187,7 +224,42 @@ def test_other_gpus_are_refused(monkeypatch, capability, devices, message):
 def test_majors_are_read_from_the_strides(shape, stride, mode, pitch):
     """The stride of an extent of 1 never matters."""
     form = matrix("a", Description(shape, stride, torch.float16, torch.device("cuda", 0)), "KM")
-    assert form == ("float16", mode, pitch)
+    assert form == ("float16", mode, pitch, ())
+
+
+@pytest.mark.parametrize(
+    ("shape", "stride", "expected"),
+    [
+        ((4, 16, 24), (384, 24, 1), (384,)),
+        ((4, 16, 24), (0, 24, 1), (0,)),
+        ((4, 16, 24), (24, 96, 1), (24,)),
+        ((1, 16, 24), (5, 24, 1), (0,)),
+        ((2, 4, 16, 24), (384, 0, 24, 1), (384, 0)),
+    ],
+)
+def test_batch_strides_are_whole_units_or_open(shape, stride, expected):
+    form = matrix("a", Description(shape, stride, torch.float16, torch.device("cuda", 0)), "KM")
+    assert form.batch_strides == expected
+    assert form.strides[-2:] == stride[-2:]
+
+
+def test_more_tiles_than_a_kernel_counts_are_refused():
+    def described(*shape):
+        return Description((2**30, *shape), (shape[0] * shape[1], shape[1], 1), F16, torch.device("cpu"))
+
+    arguments = described(1024, 8), described(1024, 8), None, None, None, None, "row", None
+    with cutepy.simulate(), pytest.raises(ValueError, match=r"fewer than 2147418112 tiles.* 1024x1024 .*split it"):
+        op.plan_gemm(*arguments)
+
+
+def test_overlap_of_batches_is_told_by_their_rows():
+    buffer = half(3, 16, 64)
+    for first in range(0, 48, 8):
+        x, y = buffer[..., :16], buffer[..., first : first + 16]
+        assert may_overlap(x, y) == (first < 16)
+    assert not may_overlap(buffer[:1], buffer[1:])
+    assert may_overlap(buffer[:2], buffer[1:])
+    assert may_overlap(buffer[..., :16].transpose(0, 1), buffer[..., 16:32].transpose(0, 1))  # no view joins their rows
 
 
 def test_what_was_planned_for_the_simulator_is_refused_outside(monkeypatch):
