@@ -7,6 +7,7 @@ but may hold a lock or read the environment.
 """
 
 import enum
+import functools
 import importlib
 import importlib.util
 import sys
@@ -38,6 +39,7 @@ _WHOLE_MODULES = frozenset({"eval", "exec", "globals", "modules", "vars"})
 _ANNOTATIONS = frozenset({"__annotations__", "__dataclass_fields__", "__orig_bases__", "__parameters__"})
 # What the DSL writes on functions while it traces them, by the beginning of its name.
 _TRACING_STATE = (*("__pyir_", "_decorator_location", "_dsl_", "_original_code", "_preprocessed", "set_name_prefix"),)
+_DECORATED = "_preprocess_enabled"
 # What `set_name_prefix` writes. Traced code that calls it names its kernels anew each time, so that what an earlier
 # trace left there says nothing.
 _KERNEL_NAME = "_cute_dsl_name_options"
@@ -263,7 +265,7 @@ class Walk(Encoder):
         }
         if _KERNEL_NAME in state:
             self._kernel_names[f"kernel name of {label_of(function)}"] = self.encode(state[_KERNEL_NAME])
-        if state.get("_preprocess_enabled") is not None:
+        if state.get(_DECORATED) is not None:
             extras["_dsl"] = f"{dsl.__module__}:{dsl.__qualname__}"
         if not extras:
             return b""
@@ -287,6 +289,8 @@ class Walk(Encoder):
             with self.leniently():
                 for name, annotation in annotations.items():
                     pieces += [text(name), self.encode(annotation)]
+                    if isinstance(annotation, str) and _DECORATED in function.__dict__:  # the DSL evaluates it
+                        pieces += [self._chain(function, chain, {}, label) for chain in _names_in(annotation)]
         if function.__defaults__ or function.__kwdefaults__:
             self.enter("defaults of `{}`", label)
             pieces += [frame("defaults"), self.encode(function.__defaults__), self.encode(function.__kwdefaults__)]
@@ -494,6 +498,15 @@ def _closed_over(function: FunctionType, name: str) -> object:
         return function.__closure__[names.index(name)].cell_contents
     except ValueError:
         return _MISSING
+
+
+@functools.cache
+def _names_in(annotation: str) -> tuple[Chain, ...]:
+    """Give the names that an annotation reads which was left as text."""
+    try:
+        return read(compile(annotation, "<annotation>", "eval")).chains
+    except (SyntaxError, ValueError):  # just a text
+        return ()
 
 
 def _is_read_by_name(owner: type) -> bool:

@@ -63,31 +63,34 @@ def patches_of_the_dsl() -> Iterator[tuple[str, FunctionType]]:
     Our own, which let compiled functions run in the simulator, are left out: they change nothing that is compiled. What
     the DSL generates of its own operations (`cutlass._mlir`) is not looked at.
     """
-    roots = (*sources.pinned_roots(), "<")
     for name, module in list(sys.modules.items()):
         if not (name == "cutlass" or name.startswith("cutlass.")) or name.startswith("cutlass._mlir"):
             continue
         for key, value in list(vars(module).items()):
             if type(value) is FunctionType:
-                if _is_foreign(value, roots):
+                if value.__code__.co_filename not in _own_files and _is_foreign(value):
                     yield f"{name}.{key}", value
             elif isinstance(value, type) and value.__module__ == name:
                 for attribute, method in list(vars(value).items()):
-                    function = _METHODS[type(method)](method) if type(method) in _METHODS else None
-                    if type(function) is FunctionType and _is_foreign(function, roots):
-                        yield f"{name}.{key}.{attribute}", function
+                    function = _METHODS[type(method)](method) if type(method) in _METHODS else method
+                    if type(function) is FunctionType and function.__code__.co_filename not in _own_files:
+                        if _is_foreign(function):
+                            yield f"{name}.{key}.{attribute}", function
 
 
-def _is_foreign(function: FunctionType, roots: tuple[str, ...]) -> bool:
+_own_files: set[str] = set()  # of Python and the pinned packages, as met so far
+
+
+def _is_foreign(function: FunctionType) -> bool:
     path = function.__code__.co_filename
-    if path.startswith(roots) or sources.is_pinned_file(path):
+    if path.startswith("<") or sources.is_pinned_file(path):
+        _own_files.add(path)
         return False
     # typing_extensions stands for what later versions of Python have.
     return not str(function.__globals__.get("__name__")).startswith(("cutepy.dsl.", "cutepy.sim.", "typing_extensions"))
 
 
 _METHODS: dict[type, Callable[[Any], object]] = {
-    FunctionType: lambda method: method,
     classmethod: lambda method: method.__func__,
     property: lambda method: method.fget,
     staticmethod: lambda method: method.__func__,
