@@ -150,10 +150,11 @@ class Operation(Generic[P, R]):
             return self.op(*arguments, **named)  # type: ignore[no-any-return]
         if named or not (device := unobserved(arguments)):
             return self._dispatch(arguments, named)  # type: ignore[no-any-return]
-        for n in self.mutated:
-            torch.autograd.graph.increment_version(arguments[n])  # type: ignore[arg-type]
         implementation: Any = self.kernel if device == "cuda" else self._on_cpu
-        return implementation(*arguments)  # type: ignore[no-any-return]
+        result = implementation(*arguments)
+        for n in self.mutated:  # afterwards, as torch does: what was refused was not written to
+            torch.autograd.graph.increment_version(arguments[n])  # type: ignore[arg-type]
+        return result  # type: ignore[no-any-return]
 
     def _dispatch(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:  # noqa: ANN401
         if forward_ad._current_level >= 0:
@@ -247,7 +248,7 @@ def _register_mutation(operation: Operation[Any, Any]) -> None:
     op, mutated = operation.op, operation.mutated
 
     def below_autograd(keys: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
-        if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments, **named):
+        if torch.is_grad_enabled() and _requires_grad((arguments, tuple(named.values()))):
             raise RuntimeError(
                 f"{op} writes its result to an argument, which has no derivative, but an argument requires grad; "
                 "use torch.no_grad(), or the form that returns its result"
@@ -256,10 +257,11 @@ def _register_mutation(operation: Operation[Any, Any]) -> None:
             return op.redispatch(keys & torch._C._after_autograd_keyset, *arguments, **named)
 
     def counting(keys: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        with torch._C._AutoDispatchBelowADInplaceOrView():
+            result = op.redispatch(keys & torch._C._after_ADInplaceOrView_keyset, *arguments, **named)
         for n in mutated:
             torch.autograd.graph.increment_version(arguments[n])
-        with torch._C._AutoDispatchBelowADInplaceOrView():
-            return op.redispatch(keys & torch._C._after_ADInplaceOrView_keyset, *arguments, **named)
+        return result
 
     def refuse(*_: Any, **__: Any) -> None:  # noqa: ANN401
         raise NotImplementedError(
@@ -270,6 +272,13 @@ def _register_mutation(operation: Operation[Any, Any]) -> None:
     operation.library.impl(name, refuse, "FuncTorchBatched")
     operation.library.impl(name, below_autograd, "Autograd", with_keyset=True)
     operation.library.impl(name, counting, "ADInplaceOrView", with_keyset=True)
+
+
+def _requires_grad(value: Any) -> bool:  # noqa: ANN401
+    """Tell whether a tensor requires grad, or one in a list of them."""
+    if isinstance(value, (tuple, list)):
+        return any(map(_requires_grad, value))
+    return isinstance(value, torch.Tensor) and value.requires_grad
 
 
 def _register_autocast(operation: Operation[Any, Any]) -> None:

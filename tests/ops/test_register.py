@@ -54,6 +54,10 @@ def test_writing_to_an_argument_counts_and_has_no_derivative():
         call(x, 2.0, out)
         assert out._version > before
         assert torch.equal(out, torch.full((4,), 2.0))
+        before = out._version
+        with pytest.raises(RuntimeError):
+            call(torch.ones(3), 2.0, out)
+        assert out._version == before, "what was refused was not written to"
     with pytest.raises(RuntimeError, match="writes its result to an argument"):
         scaled_add.scale_into(x.requires_grad_(), 2.0, out)
 

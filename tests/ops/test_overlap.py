@@ -1,0 +1,76 @@
+"""Which results are refused because they could be written over what is still to be read."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from hypothesis import given, strategies as st  # noqa: E402
+
+from cutepy.ops import gemm  # noqa: E402
+from cutepy.ops.overlap import check_apart  # noqa: E402
+
+POOL = torch.zeros(512, dtype=torch.uint8)
+
+
+@st.composite
+def views(draw):
+    """A tensor of rank 1 to 3 somewhere in the pool, of 1 or 2-byte elements, its strides of any order."""
+    dtype = draw(st.sampled_from([torch.uint8, torch.float16]))
+    shape = draw(st.lists(st.integers(0, 4), min_size=1, max_size=3))
+    strides = [draw(st.integers(0, 16)) for _ in shape]
+    last = sum(max(extent - 1, 0) * stride for extent, stride in zip(shape, strides, strict=True))
+    pool = POOL.view(dtype)
+    return pool.as_strided(shape, strides, draw(st.integers(0, pool.numel() - 1 - last)))
+
+
+def bytes_of(tensor):
+    numbers = torch.arange(POOL.numel() // tensor.itemsize).as_strided(
+        tensor.shape, tensor.stride(), tensor.storage_offset()
+    )
+    return {tensor.itemsize * n + k for n in numbers.flatten().tolist() for k in range(tensor.itemsize)}
+
+
+def refused(out, tensor):
+    try:
+        check_apart(out, a=None, b=tensor)
+    except ValueError as error:
+        assert str(error).startswith("out must share no memory with b")
+        return True
+    return False
+
+
+@given(views(), views())
+def test_what_shares_a_byte_is_refused_and_what_lies_apart_is_not(out, tensor):
+    written, read = bytes_of(out), bytes_of(tensor)
+    if written & read:
+        assert refused(out, tensor)
+    elif not written or not read or max(written) < min(read) or max(read) < min(written):
+        assert not refused(out, tensor)
+
+
+def test_blocks_of_one_matrix_are_told_apart():
+    matrix = torch.zeros(8, 64)
+    assert not refused(matrix[:, :32], matrix[:, 32:])
+    assert refused(matrix[:, :33], matrix[:, 32:])
+
+
+@pytest.mark.parametrize("dispatched", [False, True])
+def test_a_refused_result_keeps_its_version(dispatched):
+    """What autograd has saved of it is still what it was."""
+
+    def multiply(a, b, out):
+        if dispatched:
+            torch.ops.cutepy.gemm_out(a, b, None, None, out)
+        else:
+            gemm(a, b, out=out)
+
+    a, b, square = torch.ones(4, 8).half(), torch.ones(8, 8).half(), torch.zeros(8, 8).half()
+    out = square[:4]
+    before = out._version
+    for wrong_a, wrong_out in ((torch.ones(4, 9).half(), out), (a, square), (square, square)):
+        with pytest.raises(ValueError, match="must"):
+            multiply(wrong_a, b, wrong_out)
+    assert out._version == before
+    multiply(a, b, out)
+    assert out._version > before
+    assert torch.equal(out, torch.full((4, 8), 8.0).half())
