@@ -62,7 +62,6 @@ def test_writing_to_an_argument_counts_and_has_no_derivative():
         scaled_add.scale_into(x.requires_grad_(), 2.0, out)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
 def test_forward_derivatives_are_refused_rather_than_dropped():
     x = torch.ones(4)
     with torch.autograd.forward_ad.dual_level():
