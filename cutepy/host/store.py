@@ -1,6 +1,7 @@
 """Compiled programs on the disk, shared by all processes of a user: each is built once, and read from then on."""
 
 import contextlib
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
@@ -11,6 +12,11 @@ from cutepy.host import environment
 from cutepy.host.entry import DamagedEntryError, Entry as Entry, decode, encode, read_metadata
 from cutepy.host.folder import LOCK, PROGRAM, Folder
 from cutepy.host.lock import exclusive
+
+# A listing of the folder, which tells how much room is left, holds for this long, and until this share of the room is
+# written: other processes write, too. What none of them counted, such as a killed one's, the next listing finds.
+_LISTING_AGE_S = 60.0
+_SHARE = 16
 
 
 class CacheWarning(UserWarning):
@@ -67,7 +73,8 @@ class Store:
     folder : Path
         Made when something is saved, for its owner alone.
     limit_bytes : int
-        Size of all entries that is kept to by removing the least recently used, except the one just saved.
+        Size of all entries. Beyond it the least recently used are removed, except the one just saved, until a
+        sixteenth is free. One process keeps to it exactly; several at a time may exceed it for a minute.
 
     Attributes
     ----------
@@ -80,6 +87,8 @@ class Store:
         self.limit_bytes = limit_bytes
         self._files = Folder(folder)
         self._warned = False
+        self._unlisted_room_bytes = 0
+        self._listed_until = float("-inf")
 
     def load(self, key: str) -> Entry | None:
         """Read an entry, which counts as a use.
@@ -129,7 +138,7 @@ class Store:
         try:
             self._files.make()
             self._files.write(key, data)
-            self._shrink(spared=key)
+            self._shrink(key, len(data))
         except OSError as error:
             self._warn_once(error)
 
@@ -244,14 +253,21 @@ class Store:
                 self._warn_once(error)
             yield
 
-    def _shrink(self, spared: str) -> None:
+    def _shrink(self, saved: str, size_bytes: int) -> None:
+        """Keep to the limit after an entry was saved; listing a folder takes as long as it has entries."""
+        self._unlisted_room_bytes -= size_bytes
+        if self._unlisted_room_bytes >= 0 and time.monotonic() < self._listed_until:
+            return
         programs = self._files.programs()
-        excess = sum(program.size_bytes for program in programs) - self.limit_bytes
-        for program in programs:
-            if excess > 0 and program.key != spared:
-                self._files.remove(program.key)
-                excess -= program.size_bytes
+        total = sum(program.size_bytes for program in programs)
+        if total > self.limit_bytes:
+            for program in programs:
+                if total > self.limit_bytes - self.limit_bytes // _SHARE and program.key != saved:
+                    self._files.remove(program.key)
+                    total -= program.size_bytes
         self._files.sweep()
+        self._unlisted_room_bytes = (self.limit_bytes - total) // _SHARE
+        self._listed_until = time.monotonic() + _LISTING_AGE_S
 
     def _warn_once(self, error: OSError) -> None:
         if not self._warned:

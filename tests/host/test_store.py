@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from cutepy.host.entry import DamagedEntryError, Entry
-from cutepy.host.folder import CacheFolderError
+from cutepy.host.folder import CacheFolderError, Folder
 from cutepy.host.store import CacheWarning, Store
 
 ROOT = Path(__file__).parents[2]
@@ -217,6 +217,71 @@ def test_the_least_recently_used_go_beyond_the_limit(folder):
     assert sum(entry.size_bytes for entry in store.entries()) <= 10_000
 
 
+@pytest.fixture
+def listings(monkeypatch):
+    """Collect the folders that are listed."""
+    listed = []
+    programs = Folder.programs
+    monkeypatch.setattr(Folder, "programs", lambda folder: listed.append(folder.path) or programs(folder))
+    return listed
+
+
+def size_of(folder):
+    return sum(path.stat().st_size for path in folder.glob("*.program"))
+
+
+def test_saving_lists_the_folder_once_while_there_is_room(folder, listings):
+    store = Store(folder, 10_000_000)
+    for number in range(100):
+        store.save(f"k{number}", sized(1000))
+    assert len(listings) == 1
+
+
+@pytest.mark.parametrize("stores", [1, 3])
+def test_the_limit_is_kept_to_with_few_listings(folder, listings, stores):
+    limit = 100_000
+    in_turn = [Store(folder, limit) for _ in range(stores)]
+    largest = 0
+    for number in range(900):
+        in_turn[number % stores].save(f"k{number}", sized(20))
+        largest = max(largest, size_of(folder)) if number % 10 == 0 else largest
+    before = len(listings)
+    assert before < 900 / 2
+    for number in range(200):
+        in_turn[number % stores].save(f"m{number}", sized(20))
+    assert len(listings) - before < 200 * 0.75  # room for a few at a time is made
+    assert 0.9 * limit < largest < limit + (stores - 1) * limit / 16
+    in_turn[0].save("last", sized(limit // 16))
+    assert 0.9 * limit < size_of(folder) <= limit
+
+
+def test_what_others_wrote_is_found_within_a_minute(folder, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    store = Store(folder, 1_000_000)
+    store.save("mine", sized(1000))
+    for number in range(20):  # as a process would that died before it looked
+        Folder(folder).write(f"k{number}", bytes(100_000))
+    store.save("soon", sized(1000))
+    assert size_of(folder) > 2_000_000
+    now[0] += 60.0
+    store.save("later", sized(1000))
+    assert 900_000 < size_of(folder) <= 1_000_000
+    assert store.load("later") == sized(1000)
+
+
+def test_removed_entries_leave_room(folder, listings):
+    store = Store(folder, 1_000_000)
+    for number in range(30):
+        store.save(f"k{number}", sized(30_000))
+    store.clear()
+    listings.clear()
+    for number in range(30):
+        store.save(f"k{number}", sized(30_000))
+    assert len(list(folder.glob("*.program"))) == 30
+    assert len(listings) > 1
+
+
 def test_the_entry_just_saved_stays(folder):
     store = Store(folder, 100)
     store.save("small", sized(10))
@@ -240,7 +305,7 @@ def test_what_dead_processes_left_is_swept_after_an_hour(store, folder):
         if not name.startswith("new"):
             os.utime(folder / name, (time.time() - 4000,) * 2)
     os.utime(folder / f"{KEY}.uses", (time.time() - 4000,) * 2)
-    store.save("another", ENTRY)
+    Store(folder, 2**30).save("another", ENTRY)
     assert files(folder) == [f"{KEY}.program", f"{KEY}.uses", "another.program", "new.0123.partial", "new.uses"]
 
 
