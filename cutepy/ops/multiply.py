@@ -1,25 +1,34 @@
 """Products of tensors of any shape and strides, by a kernel that takes what TMA can reach.
 
 TMA moves 16-byte units: a matrix must have one contiguous extent, in whole units, with the rows of units apart, and
-start at one. What is so goes to the kernel as it is; the rest is copied first, padded by zeros. Batches are launched
-one product after another.
+start at one; the matrices of a batch must be whole units apart. What is so goes to the kernel as it is; the rest is
+copied first, padded by zeros. One launch computes all products of a batch.
 """
 
 from __future__ import annotations
 
-import itertools
+import math
 from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 
 from cutepy.host.function import Function
-from cutepy.kernels.gemm.config import Activation
+from cutepy.kernels.gemm.config import Activation, expected_us
 from cutepy.kernels.gemm.op import Plan, plan_gemm
-from cutepy.kernels.gemm.operands import Description, matrix
+from cutepy.kernels.gemm.operands import Description, describe_new_out
 from cutepy.kernels.gemm.reference import gemm_reference
+from cutepy.ops.joining import Views, join, reachable
 
 _UNIT_BYTES = 16
+
+# What a copy costs: the host's work for another launch, and the bytes that the GPU's memory moves. Estimates for an
+# H200; they decide only whether ragged batches of rows are copied together, where some 20 us are at stake.
+_COPY_US = 20
+_COPY_BYTES_PER_US = 3e6
+
+View = tuple[tuple[int, ...], tuple[int, ...]]
+"""Shape and strides."""
 
 
 class Launch(NamedTuple):
@@ -32,8 +41,8 @@ class Launch(NamedTuple):
     sm_count : int
     shape, dtype, device
         Of the result.
-    rows : int
-        Of the matrices that a and the result are to be seen as; 0 if they are matrices.
+    views : tuple or None
+        How a, b and out are to be seen, None for one that is taken as it is; None if all are.
     """
 
     kernel: Function
@@ -41,13 +50,19 @@ class Launch(NamedTuple):
     shape: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
-    rows: int
+    views: tuple[View | None, View | None, View | None] | None
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """Allocate the result and launch."""
         out = result = torch.empty(self.shape, dtype=self.dtype, device=self.device)
-        if self.rows:
-            a, out = a.view(self.rows, -1), out.view(self.rows, -1)
+        if self.views is not None:
+            view_a, view_b, view_out = self.views
+            if view_a is not None:
+                a = a.as_strided(*view_a)
+            if view_b is not None:
+                b = b.as_strided(*view_b)
+            if view_out is not None:
+                out = out.as_strided(*view_out)
         index = self.device.index
         if index is None or index == torch._C._cuda_getDevice():
             self.kernel(a, b, None, out, self.sm_count, bias)
@@ -64,16 +79,26 @@ def find_launch(
 
     The result is taken to be contiguous. Addresses are left to be checked at each call.
     """
-    if b.dim() != 2 or not (a.dim() == 2 or a.is_contiguous()) or not (bias is None or bias.is_contiguous()):
+    if out.numel() * a.shape[-1] == 0 or not (bias is None or bias.is_contiguous()):
         return None
-    rows, matrix_a = as_matrix(out), as_matrix(a)
-    route = find_route(_describe(rows), _describe(matrix_a), _describe(b), _describe(bias), activation)
+    route = find_route(_describe(out), _describe(a), _describe(b), _describe(bias), activation)
     plan = route.plan
-    if plan is None or plan.kernel is None or not route.direct or any(plan.strides):
+    if plan is None or plan.kernel is None or not route.direct or route.views is None:
         return None
-    return Launch(
-        plan.kernel, plan.sm_count, tuple(out.shape), out.dtype, out.device, 0 if a.dim() == 2 else matrix_a.shape[0]
+    # An extent of 1 may leave a stride open that the kernel wants to be whole units.
+    a_stride, b_stride, _, out_stride = plan.strides
+    views = (
+        _view(a, route.views.a, a_stride),
+        _view(b, route.views.b, b_stride),
+        _view(out, route.views.out, out_stride),
     )
+    return Launch(plan.kernel, plan.sm_count, tuple(out.shape), out.dtype, out.device, views if any(views) else None)
+
+
+def _view(tensor: torch.Tensor, seen: Description, stride: tuple[int, ...] | None) -> View | None:
+    """Say how a tensor is to be seen; None if it is so already."""
+    view = (tuple(seen.shape), stride or tuple(seen.stride))
+    return None if view == (tuple(tensor.shape), tensor.stride()) else view
 
 
 def multiply_into(
@@ -92,16 +117,40 @@ def multiply_into(
     """
     if bias is not None:
         bias = bias.contiguous()
-    if b.dim() == 2:
-        rows = as_matrix(out)
-        _multiply_matrices(rows, as_matrix(a), b, bias, activation)
-        if rows.data_ptr() != out.data_ptr() and out.numel():
-            out.copy_(rows.view(out.shape))
+    if out.numel() * a.shape[-1] == 0:
+        out.copy_(gemm_reference(a, b, None, bias, activation))
         return
+    route = find_route(_describe(out), _describe(a), _describe(b), _describe(bias), activation)
+    if route.views is None:
+        _multiply_parts(out, a, b, bias, activation)
+        return
+    copy_a, copy_b = (c or t.data_ptr() % _UNIT_BYTES != 0 for c, t in zip(route.copied, (a, b), strict=True))
+    if copy_a or copy_b:
+        a = _padded_copy(a, route.k) if copy_a else a
+        b = _padded_copy(b, route.k) if copy_b else b
+        multiply_into(out, a, b, bias, activation)
+        return
+    assert route.plan is not None
+    out, a, b = (
+        tensor.as_strided(seen.shape, seen.stride) for tensor, seen in zip((out, a, b), route.views, strict=True)
+    )
+    if route.direct and out.data_ptr() % _UNIT_BYTES == 0:
+        route.plan.run(a, b, None, out, bias)
+        return
+    result = torch.empty_like(out) if route.direct else route.plan.new_out()
+    route.plan.run(a, b, None, result, bias)
+    out.copy_(result[..., : out.shape[-1]])
+
+
+def _multiply_parts(
+    out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: Activation | None
+) -> None:
+    """Multiply one part of the batch after another, along its shortest dimension."""
     batch = out.shape[:-2]
     a, b = a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
-    for index in itertools.product(*map(range, batch)):
-        _multiply_matrices(out[index], a[index], b[index], bias, activation)
+    dimension = min((d for d, extent in enumerate(batch) if extent > 1), key=lambda d: batch[d])
+    for parts in zip(out.unbind(dimension), a.unbind(dimension), b.unbind(dimension), strict=True):
+        multiply_into(*parts, bias, activation)
 
 
 def as_matrix(tensor: torch.Tensor) -> torch.Tensor:
@@ -110,10 +159,12 @@ def as_matrix(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Route(NamedTuple):
-    """How two matrices are multiplied.
+    """How two tensors are multiplied.
 
     Attributes
     ----------
+    views : Views or None
+        What is multiplied; None if it takes more than one launch.
     plan : Plan or None
         None if operands must be copied first.
     copied : tuple of bool
@@ -124,6 +175,7 @@ class Route(NamedTuple):
         Whether the kernel writes to `out` itself, rather than to a tensor that `plan` describes.
     """
 
+    views: Views | None
     plan: Plan | None
     copied: tuple[bool, bool]
     k: int
@@ -134,69 +186,57 @@ class Route(NamedTuple):
 def find_route(
     out: Description, a: Description, b: Description, bias: Description | None, activation: Activation | None
 ) -> Route:
-    """Decide what is copied, and have the kernel compiled."""
-    (m, k), n = a.shape, b.shape[0]
-    if m * n * k == 0:
-        return Route(plan_gemm(a, b, None, out, bias, None, "row", activation), (False, False), k, True)
-    copied = (not _reachable(a), not _reachable(b))
+    """Decide what is copied, and have the kernel compiled, for tensors none of which is empty."""
+    k = a.shape[-1]
+    views = join(out, a, b)
+    if views is None:
+        return Route(None, None, (False, False), k, False)
+    copied = (not reachable(views.a), not reachable(views.b))
+    if not any(copied):
+        copied = (_gathering_pays(out, a, b, views), False)
     if any(copied):
         # A K extent that is not in whole units is padded in both, unless the other is not contiguous along it.
         unit = _UNIT_BYTES // a.dtype.itemsize
         padded = -(-k // unit) * unit
-        return Route(None, copied if padded == k else (True, True), padded, False)
-    direct = _reachable(out)
+        return Route(views, None, copied if padded == k else (True, True), padded, False)
+    out, a, b = views
+    direct = reachable(out)
     if not direct:
-        columns = -(-n * out.dtype.itemsize // _UNIT_BYTES) * _UNIT_BYTES // out.dtype.itemsize
-        out = Description((m, columns), (columns, 1), out.dtype, out.device)
+        columns = -(-out.shape[-1] * out.dtype.itemsize // _UNIT_BYTES) * _UNIT_BYTES // out.dtype.itemsize
+        out = describe_new_out((*out.shape[:-1], columns), out.dtype, "row", a)
     plan = plan_gemm(a, b, None, out, bias, None, "row", activation, wider_out=not direct)
-    return Route(plan, (False, False), k, direct)
+    return Route(views, plan, (False, False), k, direct)
 
 
-def _reachable(tensor: Description) -> bool:
-    """Tell whether TMA can reach a matrix as it is, but for its address."""
-    try:
-        matrix("tensor", tensor, "KM")
-    except ValueError:
+def _gathering_pays(out: Description, a: Description, b: Description, views: Views) -> bool:
+    """Tell whether a batch that shares b, whose last tiles are part empty, is better one product of a copied a."""
+    *batch, m, k = views.a.shape
+    if not batch or any(views.b.stride[:-2]) or 0 in a.stride:
         return False
-    return True
-
-
-def _multiply_matrices(
-    out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: Activation | None
-) -> None:
-    route = find_route(_describe(out), _describe(a), _describe(b), _describe(bias), activation)
-    if a.numel() * b.numel() == 0:
-        out.copy_(gemm_reference(a, b, None, bias, activation))
-        return
-    copy_a, copy_b = (c or t.data_ptr() % _UNIT_BYTES != 0 for c, t in zip(route.copied, (a, b), strict=True))
-    if copy_a or copy_b:
-        a = _padded_copy(a, route.k) if copy_a else a
-        b = _padded_copy(b, route.k) if copy_b else b
-        _multiply_matrices(out, a, b, bias, activation)
-        return
-    assert route.plan is not None
-    if route.direct and out.data_ptr() % _UNIT_BYTES == 0:
-        route.plan.run(a, b, None, out, bias)
-        return
-    if route.direct:
-        result = torch.empty_like(out)
-        route.plan.run(a, b, None, result, bias)
-    else:
-        result = route.plan.new_out()
-        route.plan.run(a, b, None, result, bias)
-    out.copy_(result[:, : out.shape[1]])
+    dense = a._replace(stride=torch.empty(a.shape, device="meta").stride())
+    gathered = join(out, dense, b)
+    if gathered is None or len(gathered.a.shape) > 2:
+        return False
+    n, bits = b.shape[-2], 8 * a.dtype.itemsize
+    copy_us = _COPY_US + 2 * math.prod(a.shape) * a.dtype.itemsize / _COPY_BYTES_PER_US
+    apart_us = expected_us(m, n, k, bits, batch=math.prod(batch))
+    return expected_us(gathered.a.shape[0], n, k, bits) + copy_us < apart_us
 
 
 def _padded_copy(tensor: torch.Tensor, columns: int) -> torch.Tensor:
-    """Copy a matrix to a contiguous one with more columns, the others zero."""
-    rows, given = tensor.shape
+    """Copy matrices to contiguous ones with more columns, the others zero; one that a batch repeats only once."""
     if tensor.dtype.itemsize == 1 and tensor.dtype != torch.uint8:  # torch has few operations on 8-bit floats
         return _padded_copy(tensor.view(torch.uint8), columns).view(tensor.dtype)
-    copy = tensor.new_empty((rows, columns))
-    copy[:, :given] = tensor
+    *extents, given = tensor.shape
+    once = tensor
+    for dimension in range(tensor.dim() - 2):
+        if tensor.stride(dimension) == 0:
+            once = once.narrow(dimension, 0, 1)
+    copy = tensor.new_empty((*once.shape[:-1], columns))
+    copy[..., :given] = once
     if columns > given:
-        copy[:, given:] = 0
-    return copy
+        copy[..., given:] = 0
+    return copy.expand(*extents, columns)
 
 
 def _describe(tensor: torch.Tensor | None) -> Description | None:

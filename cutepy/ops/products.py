@@ -207,8 +207,8 @@ def _backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]: 
     if ctx.needs_input_grad[0]:
         grad_a = gemm(lowered, b.mT).sum_to_size(a.shape)
     if ctx.needs_input_grad[1]:
-        if b.dim() == 2:
-            grad_b = gemm(as_matrix(lowered).mT, as_matrix(a).mT)
+        if b.shape[:-2].numel() == 1:  # all rows met the same matrix: the product sums over them
+            grad_b = gemm(as_matrix(lowered).mT, as_matrix(a).mT).view(b.shape)
         else:
             grad_b = gemm(lowered.mT, a.mT).sum_to_size(b.shape)
     if ctx.needs_input_grad[2]:
@@ -217,11 +217,23 @@ def _backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]: 
 
 
 def _vmap_gemm(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[torch.Tensor, int]:  # noqa: ANN401
-    """Join the examples of a into one product where only a has any; else multiply one by one."""
+    """Make the examples of a and b a batch, broadcast where one has none; multiply one by one if each has its bias."""
     a, b, *rest = arguments
-    if in_dims[0] is not None and all(d is None for d in in_dims[1:]) and b.dim() == 2:
-        return _gemm(a.movedim(in_dims[0], 0), b, *rest), 0
-    return one_by_one(_gemm)(info, in_dims, *arguments)  # type: ignore[no-any-return]
+    if any(d is not None for d in in_dims[2:]):
+        return one_by_one(_gemm)(info, in_dims, *arguments)  # type: ignore[no-any-return]
+    of_a, of_b = in_dims[:2]
+    a = a.unsqueeze(0) if of_a is None else a.movedim(of_a, 0)
+    if of_b is None and b.dim() == 2:
+        return _gemm(a, b, *rest), 0
+    b = b.unsqueeze(0) if of_b is None else b.movedim(of_b, 0)
+    one_row = a.dim() == 2
+    if one_row:
+        a = a.unsqueeze(1)
+    # The batches of the examples align at the right, below those that examples make.
+    rank = max(a.dim(), b.dim())
+    a, b = (t.unflatten(0, (t.shape[0], *[1] * (rank - t.dim()))) for t in (a, b))
+    result = _gemm(a, b, *rest)
+    return result.squeeze(-2) if one_row else result, 0
 
 
 @register(

@@ -362,6 +362,19 @@ class Tile:
             cluster_n=cluster_n,
         )
 
+    def cluster_mn(self, m: int, n: int) -> tuple[int, int]:
+        """Share B down two rows of tiles; where there is but one, share A along it."""
+        if m > self.tile_m:
+            return self.cluster, 1
+        return 1, self.cluster if n > self.tile_n else 1
+
+    def expected_us(self, m: int, n: int, k: int, operand_bits: int, sm_count: int, batch: int) -> float:
+        """Estimate the time of a batch of products: waves of clusters over the SMs, at the cost of a tile each."""
+        cluster_m, cluster_n = self.cluster_mn(m, n)
+        clusters = -(-m // (self.tile_m * cluster_m)) * -(-n // (self.tile_n * cluster_n)) * batch
+        waves = -(-clusters // (sm_count // (cluster_m * cluster_n)))
+        return waves * (self.tile_us + -(-k * operand_bits // 1024) * self.span_us)
+
 
 TILES = (
     Tile(128, 256, 2, 1, 1.71, 0.687),
@@ -409,20 +422,16 @@ def select_config(
         raise ValueError(
             f"m, n, k and batch must be positive, got {m}, {n}, {k}, {batch}; an empty product needs no kernel"
         )
-    spans = -(-k * signature.operand_bits // 1024)
+    best = min(TILES, key=lambda tile: tile.expected_us(m, n, k, signature.operand_bits, sm_count, batch))
+    return best.config(signature, *best.cluster_mn(m, n))
 
-    def cluster_mn(tile: Tile) -> tuple[int, int]:
-        """Share B down two rows of tiles; where there is but one, share A along it."""
-        if m > tile.tile_m:
-            return tile.cluster, 1
-        return 1, tile.cluster if n > tile.tile_n else 1
 
-    def expected_us(tile: Tile) -> float:
-        cluster_m, cluster_n = cluster_mn(tile)
-        clusters = -(-m // (tile.tile_m * cluster_m)) * -(-n // (tile.tile_n * cluster_n)) * batch
-        waves = -(-clusters // (sm_count // (cluster_m * cluster_n)))
-        return waves * (tile.tile_us + spans * tile.span_us)
+def expected_us(m: int, n: int, k: int, operand_bits: int, sm_count: int = 132, *, batch: int = 1) -> float:
+    """Estimate the microseconds that the configuration of `select_config` takes on the GPU.
 
-    best = min(TILES, key=expected_us)
-    cluster_m, cluster_n = cluster_mn(best)
-    return best.config(signature, cluster_m, cluster_n)
+    Examples
+    --------
+    >>> [round(expected_us(4096 // parts, 4096, 4096, 16, batch=parts)) for parts in (1, 32, 128)]
+    [183, 183, 410]
+    """
+    return min(tile.expected_us(m, n, k, operand_bits, sm_count, batch) for tile in TILES)

@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
 import cutepy  # noqa: E402
+from cutepy.kernels.gemm.operands import Description  # noqa: E402
 from cutepy.kernels.gemm.reference import ACTIVATION_FUNCTIONS, gemm_reference  # noqa: E402
 from cutepy.ops import gemm  # noqa: E402
 from cutepy.testing.numerics import gemm_tolerance, relative_error  # noqa: E402
@@ -30,14 +31,14 @@ def check(a, b, **options):
     exact = gemm_reference(a, b, None, options.get("bias"), options.get("activation"))
     plain = gemm(a, b, **options)
     with cutepy.simulate() as run:
-        simulated = gemm(a, b, **options)
-    assert (len(run.launches) > 0) == (a.numel() * b.numel() > 0)
-    for result in (plain, simulated):
+        simulated = [gemm(a, b, **options) for _ in range(2)]  # the second call takes the short way
+    assert len(run.launches) == (2 if a.numel() * b.numel() else 0)
+    for result in (plain, *simulated):
         assert result.shape == exact.shape
         assert result.is_contiguous()
         name = str(result.dtype).removeprefix("torch.")
         assert relative_error(result, exact) <= gemm_tolerance(max(a.shape[-1], 1), 8 * a.dtype.itemsize, name)
-    assert plain.dtype == simulated.dtype == options.get("out_dtype", BF16 if a.dtype.itemsize == 1 else a.dtype)
+    assert plain.dtype == simulated[0].dtype == options.get("out_dtype", BF16 if a.dtype.itemsize == 1 else a.dtype)
 
 
 CASES = {
@@ -64,6 +65,19 @@ CASES = {
     "broadcast batches": lambda: (normal(1, 5, 16), normal(3, 2, 8, 16)),
     "matrix and batch": lambda: (normal(5, 16), normal(2, 8, 16)),
     "batch of odd matrices": lambda: (normal(2, 3, 5), normal(2, 7, 5)),
+    "batch of one": lambda: (normal(1, 5, 16), normal(1, 8, 16)),
+    "batch of rows": lambda: (normal(3, 1, 16), normal(3, 8, 16)),
+    "batch of turned matrices": lambda: (normal(3, 71, 40).mT, normal(3, 71, 48).mT),
+    "heads of tokens": lambda: (normal(2, 9, 3, 16).transpose(1, 2), normal(2, 7, 3, 16).transpose(1, 2)),
+    "grouped heads": lambda: (normal(2, 3, 4, 9, 16), normal(2, 3, 1, 8, 16)),
+    "a shared by heads": lambda: (normal(2, 1, 9, 16), normal(2, 3, 8, 16)),
+    "batches apart by odd strides": lambda: (
+        normal(3, 5 * 16 + 1)[:, 1:].unflatten(1, (5, 16)),
+        normal(3, 8 * 16 + 4)[:, :128].unflatten(1, (8, 16)),
+    ),
+    "expanded and odd": lambda: (normal(1, 5, 15).expand(4, 5, 15), normal(4, 7, 15)),
+    "a turned in a batch, one b": lambda: (normal(3, 16, 40).mT, normal(24, 16)),
+    "8-bit batch": lambda: (normal(2, 33, 80, dtype=E4M3), normal(2, 40, 80, dtype=E4M3)),
     "8-bit": lambda: (normal(33, 80, dtype=E4M3), normal(40, 80, dtype=E4M3)),
     "mixed odd 8-bit": lambda: (normal(33, 73, dtype=E4M3), normal(41, 73, dtype=E5M2)),
     "8-bit transposed": lambda: (normal(80, 33, dtype=E4M3).t(), normal(41, 80, dtype=E4M3)),
@@ -78,6 +92,48 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_any_shape_and_strides(name):
     check(*CASES[name]())
+
+
+@pytest.mark.dsl
+def test_more_batches_than_a_kernel_takes_are_split_into_few_launches():
+    a, b = normal(2, 1, 3, 1, 4, 8), normal(1, 2, 1, 3, 8, 8)
+    with cutepy.simulate() as run:
+        found = gemm(a, b)
+    assert len(run.launches) == 2
+    assert relative_error(found, gemm_reference(a, b)) <= gemm_tolerance(8, 16, "float16")
+
+
+@pytest.mark.dsl
+def test_bias_and_activation_of_a_batch():
+    for n in (40, 41):
+        check(normal(3, 33, 72), normal(3, n, 72), bias=normal(n), activation="gelu")
+
+
+def test_rows_that_fill_their_tiles_badly_are_gathered_where_a_copy_costs_less():
+    from cutepy.ops.joining import join
+    from cutepy.ops.multiply import _gathering_pays
+
+    def pays(rows, extent):
+        whole = torch.empty(32, rows + 1, extent, dtype=F16, device="meta")
+        a, b = whole[:, :rows], torch.empty(extent, extent, dtype=F16, device="meta")
+        out = torch.empty(32, rows, extent, dtype=F16, device="meta")
+        described = [Description(t.shape, t.stride(), t.dtype, t.device) for t in (out, a, b)]
+        return _gathering_pays(*described, join(*described))
+
+    assert pays(100, 8192)
+    assert not pays(128, 8192)
+    assert not pays(100, 512)
+
+
+@pytest.mark.dsl
+def test_gathered_rows(monkeypatch):
+    from cutepy.ops import multiply
+
+    monkeypatch.setattr(multiply, "_COPY_US", -1000)
+    multiply.find_route.cache_clear()
+    check(normal(4, 10, 24)[:, :9], normal(8, 24))
+    check(normal(1, 9, 24).expand(4, 9, 24), normal(8, 24))
+    multiply.find_route.cache_clear()
 
 
 @pytest.mark.dsl
@@ -116,11 +172,18 @@ def test_out_receives_the_result():
         assert relative_error(out, gemm_reference(a, b)) <= gemm_tolerance(
             72, 16, str(out.dtype).removeprefix("torch.")
         )
-    for out in (torch.empty(5, 3, 8, dtype=F16).transpose(0, 1), torch.empty(3, 5, 8, dtype=F16)):
-        a, b = normal(3, 5, 16), normal(8, 16)
-        with cutepy.simulate():
-            gemm(a, b, out=out)
-        assert relative_error(out, gemm_reference(a, b)) <= gemm_tolerance(16, 16, "float16")
+    for out in (
+        torch.empty(5, 3, 8, dtype=F16).transpose(0, 1),
+        torch.empty(3, 5, 8, dtype=F16),
+        torch.empty(3, 8, 5, dtype=F16).mT,
+        torch.empty(3, 5, 9, dtype=F16)[..., :8],
+    ):
+        a = normal(3, 5, 16)
+        for b in (normal(8, 16), normal(3, 8, 16)):
+            with cutepy.simulate() as run:
+                gemm(a, b, out=out)
+            assert len(run.launches) == 1
+            assert relative_error(out, gemm_reference(a, b)) <= gemm_tolerance(16, 16, "float16")
 
 
 A, B = torch.zeros(4, 16, dtype=F16), torch.zeros(8, 16, dtype=F16)
@@ -203,6 +266,17 @@ def test_gradients(shapes, activation, simulated):
             assert (ours.double() - theirs).abs().max() <= 3 * 2**-8 * theirs.abs().max() + 1e-6
 
 
+@pytest.mark.dsl
+@pytest.mark.parametrize(
+    "shapes", [((2, 3, 9, 16), (2, 3, 8, 16)), ((2, 3, 9, 16), (1, 1, 8, 16)), ((9, 16), (3, 8, 16))]
+)
+def test_gradients_of_a_batch_take_one_launch_each(shapes):
+    a, b = (normal(*shape, dtype=BF16).requires_grad_() for shape in shapes)
+    with cutepy.simulate() as run:
+        gemm(a, b).sum().backward()
+    assert len(run.launches) == 3
+
+
 def test_only_the_gradients_asked_for_are_computed(monkeypatch):
     a, b = normal(4, 16).requires_grad_(), normal(8, 16)
     assert torch.autograd.grad(gemm(a, b).sum(), a)[0].shape == a.shape
@@ -232,6 +306,7 @@ OPCHECK = {
     "grad": lambda: (*(t.requires_grad_() for t in (normal(4, 16), normal(8, 16), normal(8))), "relu", None),
     "grad of gelu": lambda: (normal(3, 4, 16).requires_grad_(), normal(8, 16).requires_grad_(), None, "gelu", F32),
     "batch": lambda: (normal(2, 4, 16).requires_grad_(), normal(3, 1, 8, 16).requires_grad_(), None, None, None),
+    "batch of one b": lambda: (normal(2, 4, 16).requires_grad_(), normal(1, 8, 16).requires_grad_(), None, None, None),
     "8-bit": lambda: (normal(4, 16, dtype=E4M3), normal(8, 16, dtype=E5M2), None, None, None),
 }
 
@@ -378,6 +453,34 @@ def test_vmap():
     assert torch.equal(found, gemm(a.transpose(0, 1), b))
     batch = normal(3, 8, 16)
     assert torch.equal(torch.vmap(gemm)(a, batch), gemm(a, batch))
+    assert torch.equal(torch.vmap(lambda y: gemm(a[0], y, bias=bias))(batch), gemm(a[0], batch, bias=bias))
+    assert torch.equal(torch.vmap(gemm)(a[:, 0], batch), gemm(a[:, :1], batch)[:, 0])
+    biases = normal(3, 8)
+    found = torch.vmap(lambda x, c: gemm(x, b, bias=c))(a, biases)
+    assert torch.equal(found, torch.stack([gemm(x, b, bias=c) for x, c in zip(a, biases, strict=True)]))
+
+
+@pytest.mark.parametrize("in_dims", [(0, None), (None, 0), (0, 0), (2, 1), (-1, -3)])
+@pytest.mark.parametrize("shapes", [((4, 16), (5, 8, 16)), ((2, 4, 16), (8, 16)), ((6, 2, 4, 16), (2, 8, 16))])
+def test_vmap_of_batches(shapes, in_dims):
+    tensors = [
+        normal(*shape) if d is None else normal(3, *shape).movedim(0, d)
+        for shape, d in zip(shapes, in_dims, strict=True)
+    ]
+    found = torch.vmap(gemm, in_dims=in_dims)(*tensors)
+    examples = [[t if d is None else t.select(d, n) for t, d in zip(tensors, in_dims, strict=True)] for n in range(3)]
+    assert torch.equal(found, torch.stack([gemm(*example) for example in examples]))
+
+
+@pytest.mark.dsl
+def test_vmap_makes_one_launch():
+    a, b = normal(3, 9, 16), normal(3, 8, 16)
+    with cutepy.simulate() as run:
+        found = torch.vmap(gemm)(a, b)
+        torch.vmap(lambda x: gemm(a[0], x))(b)
+        torch.vmap(torch.vmap(gemm, (None, 0)), (0, None))(a, b)
+    assert len(run.launches) == 3
+    assert relative_error(found, gemm_reference(a, b)) <= gemm_tolerance(16, 16, "float16")
 
 
 def test_modes_and_subclasses_see_the_operation():
