@@ -35,6 +35,7 @@ _Tiles = Annotated[
 ]
 
 
+_PACKAGES = ("cutlass", "jinja2", "numpy", "torch")
 _FORMS = {
     "extension": "Write a PyTorch extension, which builds with pip where torch and CUDA's headers are.",
     "c": "Write a C library, with a CMake file and an example.",
@@ -62,6 +63,9 @@ def _exporter(form: str) -> Callable[..., None]:
             folder = getattr(aot, form)(
                 described, out, overwrite=force, progress=lambda line: typer.echo(line, err=True)
             )
+        except ModuleNotFoundError as error:
+            ours = error.name in _PACKAGES
+            fail(f"exporting needs the package {error.name}: pip install 'cutepy[dsl]'" if ours else str(error))
         except (ValueError, FileExistsError, ImportError) as error:
             fail(str(error))
         typer.echo(f"wrote {folder}; its README.md says how to build it")

@@ -333,8 +333,11 @@ def test_the_exported_tests_import_what_is_installed_and_skip_without_a_gpu(tree
     assert re.search(r"^\d\d skipped in", done.stdout, re.M)
 
 
-def test_the_exported_tests_fail_where_the_package_is_not_installed(trees, tmp_path):
-    done = exported_tests(trees[0], tmp_path)
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a folder of its name"])
+def test_the_exported_tests_fail_where_the_package_is_not_installed(trees, tmp_path, beside):
+    if beside:
+        (tmp_path / "path" / "example_ops").mkdir(parents=True)
+    done = exported_tests(trees[0], tmp_path, PYTHONPATH=str(tmp_path / "path"))
     assert done.returncode not in (0, 5), done.stdout
     assert "skipped" not in done.stdout
     assert "ImportError: example_ops must be built and installed to be tested: pip install" in done.stdout

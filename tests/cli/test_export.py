@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 from typer.testing import CliRunner
 
@@ -46,6 +48,13 @@ def test_what_cannot_be_exported_is_refused(arguments, message, tmp_path):
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    result = invoke("c", EXAMPLE / "kernels.toml", "-o", tmp_path / "out")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "error: exporting needs the package jinja2: pip install 'cutepy[dsl]'\n"
 
 
 def test_nothing_is_left_of_an_export_that_fails_on_the_way(tmp_path):
