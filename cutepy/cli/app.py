@@ -113,7 +113,8 @@ BENCH_DTYPES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 @bench.command("gemm")
 def bench_gemm(
     suite: Annotated[
-        list[str] | None, typer.Option(help="squares, llama or skinny; may be given again. Default: squares and llama.")
+        list[str] | None,
+        typer.Option(help="squares, llama, skinny or batched; may be given again. Default: squares and llama."),
     ] = None,
     dtype: Annotated[
         list[str] | None,

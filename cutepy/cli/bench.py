@@ -1,5 +1,6 @@
 """`cutepy bench`: time the kernels against their peers and print what was measured."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,46 +10,51 @@ from cutepy.cli.bench_report import measure_all
 _SQUARES = (512, 1024, 2048, 4096, 8192)
 _LLAMA_3_8B = ((4096, 6144, 4096), (4096, 4096, 4096), (4096, 28672, 4096), (4096, 4096, 14336))
 _SKINNY = ((128, 4096, 7168), (64, 7168, 2048), (16, 8192, 8192), (8448, 9216, 512))
+_BATCHED = ((32, 1024, 1024, 128), (32, 1024, 128, 1024), (128, 256, 256, 256), (8, 2048, 2048, 2048))
 
-GEMM_SUITES = {
+# Extents (M, N, K), or (L, M, N, K) of a batch.
+GEMM_SUITES: dict[str, tuple[tuple[int, ...], ...]] = {
     "squares": tuple((size, size, size) for size in _SQUARES),
     "llama": _LLAMA_3_8B,
     "skinny": _SKINNY,
+    "batched": _BATCHED,
 }
 
 
 @dataclass(frozen=True)
 class GemmProblem:
-    """One product to measure, of K-major operands and a row-major result."""
+    """One product to measure, or a batch of them, of K-major operands and row-major results."""
 
     m: int
     n: int
     k: int
     dtype: str
+    batch: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.dtype} {self.m}x{self.n}x{self.k}"
+        return f"{self.dtype} {'x'.join(map(str, (*self.batch, self.m, self.n, self.k)))}"
 
     @property
     def flops(self) -> float:
         """A multiplication and an addition for each term."""
-        return 2.0 * self.m * self.n * self.k
+        return 2.0 * math.prod(self.batch) * self.m * self.n * self.k
 
     @property
     def bytes(self) -> float:
         """Inputs once, and a result of 16-bit elements once."""
         width = 1 if self.dtype.startswith("float8") else 2
-        return float(width * (self.m + self.n) * self.k + 2 * self.m * self.n)
+        return float(math.prod(self.batch) * (width * (self.m + self.n) * self.k + 2 * self.m * self.n))
 
 
 def gemm_problems(suites: list[str], dtypes: list[str]) -> list[GemmProblem]:
     """List the problems of the named suites in each dtype, each once."""
-    every = (GemmProblem(*extents, dtype) for dtype in dtypes for suite in suites for extents in GEMM_SUITES[suite])
-    return list(dict.fromkeys(every))
+    every = ((extents, dtype) for dtype in dtypes for suite in suites for extents in GEMM_SUITES[suite])
+    problems = (GemmProblem(m, n, k, dtype, tuple(batch)) for (*batch, m, n, k), dtype in every)
+    return list(dict.fromkeys(problems))
 
 
 def run_gemm(suites: list[str], dtypes: list[str], json_path: Path | None = None) -> int:
-    """Measure our GEMM against torch.mm (cuBLAS).
+    """Measure our GEMM against torch.mm and torch.bmm (cuBLAS).
 
     Parameters
     ----------
@@ -92,17 +98,22 @@ def _measure_gemm(problem: GemmProblem) -> list[Any]:
 
     dtype, out_dtype = getattr(torch, problem.dtype), getattr(torch, _out_dtype(problem.dtype))
     sets = buffer_sets(int(problem.bytes))
-    a = [torch.randn((problem.m, problem.k), device="cuda").to(dtype) for _ in range(sets)]
-    b = [torch.randn((problem.n, problem.k), device="cuda").to(dtype) for _ in range(sets)]
-    out = [torch.empty((problem.m, problem.n), device="cuda", dtype=out_dtype) for _ in range(sets)]
+    a = [torch.randn((*problem.batch, problem.m, problem.k), device="cuda").to(dtype) for _ in range(sets)]
+    b = [torch.randn((*problem.batch, problem.n, problem.k), device="cuda").to(dtype) for _ in range(sets)]
+    out = [torch.empty((*problem.batch, problem.m, problem.n), device="cuda", dtype=out_dtype) for _ in range(sets)]
     one = torch.ones((), device="cuda")
 
     def torch_mm(index: int) -> None:
-        # Fast accumulation sums 8-bit products in the tensor core alone, as our kernel does.
-        if dtype.itemsize == 1:
-            torch._scaled_mm(a[index], b[index].t(), one, one, out_dtype=out_dtype, use_fast_accum=True, out=out[index])
-        else:
-            torch.mm(a[index], b[index].t(), out=out[index])
+        if dtype.itemsize > 1:
+            multiply = torch.bmm if problem.batch else torch.mm
+            multiply(a[index], b[index].mT, out=out[index])
+            return
+        # Fast accumulation sums 8-bit products in the tensor core alone, as our kernel does. It takes no batch.
+        products = (
+            zip(a[index], b[index], out[index], strict=True) if problem.batch else [(a[index], b[index], out[index])]
+        )
+        for x, y, result in products:
+            torch._scaled_mm(x, y.t(), one, one, out_dtype=out_dtype, use_fast_accum=True, out=result)
 
     contenders = {"cutepy": lambda index: gemm(a[index], b[index], out=out[index]), "cuBLAS": torch_mm}
     reference = gemm_reference(a[0], b[0])

@@ -18,6 +18,13 @@ def test_problems_are_the_suites_in_every_dtype():
     assert problems[4].bytes == 4096 * 4096 + 6144 * 4096 + 2 * 4096 * 6144
 
 
+def test_a_batch_is_a_problem():
+    (problem, *_, last) = bench.gemm_problems(["batched"], ["float16"])
+    assert (str(problem), problem.batch) == ("float16 32x1024x1024x128", (32,))
+    assert last.flops == 8 * 2 * 2048**3
+    assert last.bytes == 8 * 3 * 2 * 2048**2
+
+
 def test_a_problem_of_two_suites_is_measured_once():
     problems = bench.gemm_problems(["squares", "llama"], ["float16"])
     assert len(problems) == len(set(problems)) == 8
