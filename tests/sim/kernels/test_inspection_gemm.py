@@ -24,7 +24,7 @@ def inspected():
         hits = []
         where = mma_line()
         run.breakpoint(where, lambda step: hits.append((step, step.accumulators, step.smem().size)))
-        got, expected = multiply(function, signature, run, 128, 128, 256)
+        got, expected = multiply(function, signature, 128, 128, 256)
     assert torch.equal(got, expected)
     return run, hits, expected
 
@@ -94,8 +94,8 @@ class EveryInstruction(Observer):
 
 def test_stepping_changes_no_result():
     observer = EveryInstruction()
-    with simulate(observers=[observer]) as run:
+    with simulate(observers=[observer]):
         function, signature = compiled(out_dtype="float16")
-        got, expected = multiply(function, signature, run, 128, 128, 128)
+        got, expected = multiply(function, signature, 128, 128, 128)
     assert torch.equal(got, expected)
     assert observer.count > 500

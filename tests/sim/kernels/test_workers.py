@@ -325,7 +325,7 @@ def test_a_gemm_is_equal_bit_for_bit(options):
     for processes in (1, 3):
         with simulate(processes=processes) as run:
             function, signature = compiled(out_dtype="float16", **options)
-            got, expected = multiply(function, signature, run, 1000, 1304, 136)
+            got, expected = multiply(function, signature, 1000, 1304, 136)
         assert torch.equal(got, expected)
         results.append(got)
         runs.append(run)
