@@ -14,6 +14,8 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from cutepy.layouts.sm90.arch import RESERVED_SMEM_BYTES
+
 _EI_CUDA_INFO = 0x70000000
 _FORMAT_SIZED_VALUE = 0x04
 _REGISTER_COUNT = 0x2F
@@ -24,7 +26,6 @@ _SPILL = 1
 _SYMBOL_TABLE = 2
 # Where the system keeps the first bytes of each CTA's shared memory to itself, a kernel's section counts them too.
 _RESERVED_SMEM = ".nv.shared.reserved.0"
-_RESERVED_SMEM_BYTES = 1024
 
 _STORE_LOCAL, _LOAD_LOCAL = 0x387, 0x983
 _OPCODE_MASK = 0xFFF
@@ -108,7 +109,7 @@ def read_resources(cubin: bytes) -> tuple[KernelResources, ...]:
 def _kernel(name: str, registers: int, frame_bytes: int, sections: Mapping[str, _Section]) -> KernelResources:
     shared = sections[f".nv.shared.{name}"].size if f".nv.shared.{name}" in sections else 0
     if _RESERVED_SMEM in sections:
-        shared = max(shared - _RESERVED_SMEM_BYTES, 0)
+        shared = max(shared - RESERVED_SMEM_BYTES, 0)
     info = sections.get(f".nv.info.{name}")
     attributes = dict(_attributes(info.data)) if info else {}
     spilled = {_STORE_LOCAL: 0, _LOAD_LOCAL: 0}

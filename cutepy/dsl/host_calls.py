@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+from cutepy.dsl.h200 import ATTRIBUTES
 from cutepy.dsl.interrupts import Interrupts, interrupts_kept
 from cutepy.dsl.tensor_maps import encode_tiled, replace_address
 
@@ -48,23 +49,6 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuda_dialect_print_on_error": (_I,),
 }
 """The functions of the DSL's runtime that are served, with the types of their arguments; all return an int32."""
-
-# cudaDeviceAttr -> what an H200 answers: threads, shared memory (default, reserved, opt-in, per SM), SMs, capability.
-_DEVICE_ATTRIBUTES = {
-    1: 1024,
-    8: 49152,
-    10: 32,
-    16: 132,
-    39: 2048,
-    75: 9,
-    76: 0,
-    81: 233472,
-    95: 1,
-    97: 232448,
-    106: 32,
-    111: 1024,
-    120: 1,
-}
 
 
 def is_served(name: str) -> bool:
@@ -197,9 +181,9 @@ class HostCalls:
         return 0
 
     def _cudaDeviceGetAttribute(self, value: int, attribute: int, device: int) -> int:
-        if attribute not in _DEVICE_ATTRIBUTES:
+        if attribute not in ATTRIBUTES:
             raise NotImplementedError(f"the host code asks for device attribute {attribute}, which is not served")
-        ctypes.c_int32.from_address(value).value = _DEVICE_ATTRIBUTES[attribute]
+        ctypes.c_int32.from_address(value).value = ATTRIBUTES[attribute]
         return 0
 
     def _cudaGetDevice(self, device: int) -> int:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from cutepy.dsl.cubin import KernelResources, read_resources
 from cutepy.dsl.launches import LaunchFacts
 from cutepy.dsl.program import Program
-from cutepy.host.occupancy import Occupancy, occupancy
 from cutepy.host.residency import max_active_clusters
+from cutepy.layouts.sm90.occupancy import Occupancy, occupancy
 
 
 @dataclass(frozen=True)

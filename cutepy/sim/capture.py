@@ -13,17 +13,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cutepy.dsl.execution import LaunchRequest
-from cutepy.layouts.sm90.arch import SMEM_BYTES_PER_CTA
+from cutepy.dsl.h200 import SM_COUNT
+from cutepy.layouts.sm90.arch import MAX_THREADS_PER_CTA, SMEM_BYTES_PER_CTA
+from cutepy.layouts.sm90.occupancy import occupancy
 from cutepy.sim.errors import LaunchError
 from cutepy.sim.lanes import Array
 from cutepy.sim.ptx.model import Function, Module, Variable
 
-MAX_THREADS = 1024
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_CLUSTER = 16
-_SMS, _SM_THREADS, _SM_CTAS, _SM_SMEM_BYTES, _CTA_SMEM_BYTES = 132, 2048, 32, 233472, 1024
-"""Multiprocessors of an H200; of each threads, CTAs, and shared memory; how much of that a CTA takes beside its own."""
 _SLOT_ALIGNMENT = 1024
 _PARAMETER_ALIGNMENT = 64
 _SHARED_BASE = 0
@@ -192,9 +191,9 @@ def _check(launch: Launch, function: Function) -> None:
     cluster = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
     required = function.directives.get("reqntid")
     name = launch.kernel
-    if not 0 < threads <= MAX_THREADS or any(b > m for b, m in zip(launch.block, MAX_BLOCK, strict=True)):
+    if not 0 < threads <= MAX_THREADS_PER_CTA or any(b > m for b, m in zip(launch.block, MAX_BLOCK, strict=True)):
         raise LaunchError(
-            f"{name}: a block must have 1 to {MAX_THREADS} threads within {MAX_BLOCK}, got {launch.block}"
+            f"{name}: a block must have 1 to {MAX_THREADS_PER_CTA} threads within {MAX_BLOCK}, got {launch.block}"
         )
     if any(not 0 < g <= m for g, m in zip(launch.grid, MAX_GRID, strict=True)):
         raise LaunchError(f"{name}: the grid must be within {MAX_GRID} and not empty, got {launch.grid}")
@@ -210,18 +209,11 @@ def _check(launch: Launch, function: Function) -> None:
             f"{name}: a CTA has at most {SMEM_BYTES_PER_CTA} bytes of shared memory, got {launch.smem_bytes}; "
             "use fewer stages"
         )
-    resident = _resident_ctas(launch)
+    # PTX says nothing of registers, which may allow fewer.
+    resident = SM_COUNT * occupancy(0, threads, launch.smem_bytes).ctas_per_sm
     if launch.cooperative and launch.ctas > resident:
         raise LaunchError(
             f"{name}: all CTAs of a cooperative launch must be resident at once, {resident} of this size, "
             f"got {launch.ctas}",
             LaunchError.COOPERATIVE_TOO_LARGE,
         )
-
-
-def _resident_ctas(launch: Launch) -> int:
-    """Return how many CTAs the device holds at most; registers may allow fewer."""
-    threads = launch.block[0] * launch.block[1] * launch.block[2]
-    by_threads = _SM_THREADS // (-(-threads // 32) * 32)
-    by_smem = _SM_SMEM_BYTES // (launch.smem_bytes + _CTA_SMEM_BYTES)
-    return _SMS * min(_SM_CTAS, by_threads, by_smem)

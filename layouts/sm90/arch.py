@@ -52,6 +52,12 @@ SMEM_BYTES_PER_SM: Final = 228 * 1024
 SMEM_BYTES_PER_CTA: Final = 227 * 1024
 REGISTERS_PER_SM: Final = 64 * 1024
 MAX_REGISTERS_PER_THREAD: Final = 255
+MAX_THREADS_PER_CTA: Final = 1024
+MAX_WARPS_PER_SM: Final = 64
+MAX_CTAS_PER_SM: Final = 32
+
+RESERVED_SMEM_BYTES: Final = 1024
+"""Shared memory that the system takes of each CTA's."""
 
 
 def span_bytes(mode: SwizzleMode) -> int:

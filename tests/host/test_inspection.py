@@ -19,8 +19,8 @@ from cutepy.dsl.launches import LaunchFacts  # noqa: E402
 from cutepy.host import disassembly  # noqa: E402
 from cutepy.host.disassembly import DisassemblyError, disassemble, find_nvdisasm  # noqa: E402
 from cutepy.host.inspection import Cost, resources  # noqa: E402
-from cutepy.host.occupancy import Occupancy  # noqa: E402
 from cutepy.host.specs import TensorSpec  # noqa: E402
+from cutepy.layouts.sm90.occupancy import Occupancy  # noqa: E402
 from tests.host import inspected, kernels  # noqa: E402
 
 VECTOR = TensorSpec("float32", ("n",))

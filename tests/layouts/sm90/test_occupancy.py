@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from cutepy.host.occupancy import occupancy
+from cutepy.layouts.sm90.occupancy import occupancy
 
 # (registers, threads, shared memory) -> CTAs an SM, and what limits them; by the rules of cuda_occupancy.h.
 KNOWN = {

@@ -1,10 +1,19 @@
-"""What the simulated device says of itself: an H200."""
+"""What an H200 says of itself, for host code that runs where none is."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutepy.layouts.sm90.arch import SMEM_BYTES_PER_CTA
+from cutepy.layouts.sm90.arch import (
+    MAX_CTAS_PER_SM,
+    MAX_THREADS_PER_CTA,
+    MAX_WARPS_PER_SM,
+    REGISTERS_PER_SM,
+    RESERVED_SMEM_BYTES,
+    SMEM_BYTES_PER_CTA,
+    SMEM_BYTES_PER_SM,
+    WARP_THREADS,
+)
 
 NAME = "NVIDIA H200"
 CAPABILITY = (9, 0)
@@ -12,37 +21,41 @@ SM_COUNT = 132
 TOTAL_BYTES = 150_109_880_320
 L2_BYTES = 62_914_560
 DRIVER_VERSION = 13000
-SMEM_BYTES_PER_SM = 233_472
+MAX_THREADS_PER_SM = MAX_WARPS_PER_SM * WARP_THREADS
+DEFAULT_SMEM_BYTES_PER_CTA = 49_152
+CLOCK_KHZ = 1_980_000
+MEMORY_CLOCK_KHZ = 3_201_000
+MEMORY_BUS_BITS = 6144
 
 # CUdevice_attribute, and cudaDeviceAttr of the same number -> value.
 ATTRIBUTES = {
-    1: 1024,  # threads of a block
+    1: MAX_THREADS_PER_CTA,
     2: 1024,
     3: 1024,
     4: 64,  # block extents
     5: 2**31 - 1,
     6: 65535,
     7: 65535,  # grid extents
-    8: 49_152,  # shared memory of a block, by default
+    8: DEFAULT_SMEM_BYTES_PER_CTA,
     9: 65_536,  # constant memory
-    10: 32,  # warp
-    12: 65_536,  # registers of a block
-    13: 1_980_000,  # clock, kHz
+    10: WARP_THREADS,
+    12: REGISTERS_PER_SM,  # of a block
+    13: CLOCK_KHZ,
     16: SM_COUNT,
     18: 0,  # integrated
-    36: 3_201_000,  # memory clock, kHz
-    37: 6144,  # bus width
+    36: MEMORY_CLOCK_KHZ,
+    37: MEMORY_BUS_BITS,
     38: L2_BYTES,
-    39: 2048,  # threads of an SM
+    39: MAX_THREADS_PER_SM,
     41: 1,  # unified addressing
     75: CAPABILITY[0],
     76: CAPABILITY[1],
     81: SMEM_BYTES_PER_SM,
-    82: 65_536,  # registers of an SM
+    82: REGISTERS_PER_SM,
     95: 1,  # cooperative launch
     97: SMEM_BYTES_PER_CTA,
-    106: 32,  # blocks of an SM
-    111: 1024,  # shared memory that is reserved
+    106: MAX_CTAS_PER_SM,
+    111: RESERVED_SMEM_BYTES,
     120: 1,  # cluster launch
 }
 
@@ -56,17 +69,17 @@ class Properties:
     minor: int = CAPABILITY[1]
     total_memory: int = TOTAL_BYTES
     multi_processor_count: int = SM_COUNT
-    warp_size: int = 32
-    max_threads_per_multi_processor: int = 2048
-    max_threads_per_block: int = 1024
-    regs_per_multiprocessor: int = 65_536
-    shared_memory_per_block: int = 49_152
+    warp_size: int = WARP_THREADS
+    max_threads_per_multi_processor: int = MAX_THREADS_PER_SM
+    max_threads_per_block: int = MAX_THREADS_PER_CTA
+    regs_per_multiprocessor: int = REGISTERS_PER_SM
+    shared_memory_per_block: int = DEFAULT_SMEM_BYTES_PER_CTA
     shared_memory_per_block_optin: int = SMEM_BYTES_PER_CTA
     shared_memory_per_multiprocessor: int = SMEM_BYTES_PER_SM
     L2_cache_size: int = L2_BYTES
-    clock_rate: int = 1_980_000
-    memory_clock_rate: int = 3_201_000
-    memory_bus_width: int = 6144
+    clock_rate: int = CLOCK_KHZ
+    memory_clock_rate: int = MEMORY_CLOCK_KHZ
+    memory_bus_width: int = MEMORY_BUS_BITS
     is_integrated: int = 0
     is_multi_gpu_board: int = 0
     gcnArchName: str = NAME

@@ -10,23 +10,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from cutepy.layouts.sm90.arch import (
+from .arch import (
+    MAX_CTAS_PER_SM,
     MAX_REGISTERS_PER_THREAD,
+    MAX_THREADS_PER_CTA,
+    MAX_WARPS_PER_SM,
     REGISTERS_PER_SM,
+    RESERVED_SMEM_BYTES,
     SMEM_BYTES_PER_CTA,
     SMEM_BYTES_PER_SM,
     WARP_THREADS,
 )
 
-MAX_THREADS_PER_CTA = 1024
-MAX_WARPS_PER_SM = 64
-MAX_CTAS_PER_SM = 32
 # Each quarter of an SM has a quarter of the registers, and runs its own warps.
 _PARTITIONS = 4
 _REGISTER_UNIT = 256
 _SMEM_UNIT_BYTES = 128
-RESERVED_SMEM_BYTES = 1024
-"""Shared memory that the system takes of each CTA's."""
 
 
 class Occupancy(NamedTuple):
