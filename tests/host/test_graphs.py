@@ -107,9 +107,9 @@ def test_other_extents_may_come_with_other_pointers(add, update):
 @UPDATES
 def test_tma_descriptors_are_parameters_that_an_update_replaces(gemm, update):
     (a, b, c), (x, y, z) = matrices(512, 512, 512), matrices(384, 640, 256)
-    gemm(x, y, None, z, 132)
+    gemm(x, y, None, z, 132, None)
     expected = z.clone()
-    first, second = graphs.capture(lambda: gemm(a, b, None, c, 132)), graphs.capture(lambda: gemm(x, y, None, z, 132))
+    first, second = graphs.capture(lambda: gemm(a, b, None, c, 132, None)), graphs.capture(lambda: gemm(x, y, None, z, 132, None))
     executable = graphs.instantiate(first)
     z.zero_()
     graphs.replay(executable)
@@ -168,12 +168,12 @@ def test_a_graph_of_another_kernel_is_no_update(add, gemm):
     """CUDA takes other functions of a node only within limits; a graph of another shape it refuses."""
     (a, b, c), (x, y, z) = vectors(), matrices(512, 512, 512)
     add(a, b, c, 1.0)
-    gemm(x, y, None, z, 132)
+    gemm(x, y, None, z, 132, None)
     once = graphs.capture(lambda: add(a, b, c, 1.0))
 
     def both():
         add(a, b, c, 1.0)
-        gemm(x, y, None, z, 132)
+        gemm(x, y, None, z, 132, None)
 
     with pytest.raises(AssertionError, match="CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE"):
         graphs.update(graphs.instantiate(once), graphs.capture(both))
