@@ -46,6 +46,7 @@ _ONLY: dict[str, frozenset[str]] = {
     "os.path": frozenset({"basename", "commonpath", "commonprefix", "curdir", "dirname", "extsep", "isabs", "join"})
     | {"normcase", "normpath", "pardir", "pathsep", "sep", "split", "splitdrive", "splitext"},
     "pathlib": frozenset({"PurePath", "PurePosixPath", "PureWindowsPath"}),
+    "reprlib": frozenset({"recursive_repr"}),  # which dataclasses use since Python 3.13
     "sys": frozenset({"byteorder", "float_info", "hash_info", "hexversion", "implementation", "int_info", "intern"})
     | {"maxsize", "maxunicode", "platform", "version", "version_info"},
     "warnings": frozenset({"warn"}),
