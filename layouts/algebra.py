@@ -445,13 +445,10 @@ def right_inverse(layout: AnyLayout) -> AnyLayout:
     LayoutError
         If a stride is a scaled basis, or a composed layout's inverse needs what its parts lack.
     """
-    if isinstance(layout, ComposedLayout):
-        return _invert_composed(right_inverse, layout)
-    if layout is None or isinstance(layout, Swizzle):
-        return layout
-    if isinstance(layout, int):
-        return Layout(layout)
-    require_layout("right_inverse", layout)
+    return _inverse(right_inverse, _right_inverse, layout)
+
+
+def _right_inverse(layout: Layout) -> Layout:
     shapes, strides, prefix, order = _sorted_modes("right_inverse", layout)
     new_shapes: list[int] = []
     new_strides: list[int] = []
@@ -478,13 +475,10 @@ def left_inverse(layout: AnyLayout) -> AnyLayout:
     LayoutError
         If a stride is not a multiple of what smaller strides fill, or is a scaled basis.
     """
-    if isinstance(layout, ComposedLayout):
-        return _invert_composed(left_inverse, layout)
-    if layout is None or isinstance(layout, Swizzle):
-        return layout
-    if isinstance(layout, int):
-        return Layout(layout)
-    require_layout("left_inverse", layout)
+    return _inverse(left_inverse, _left_inverse, layout)
+
+
+def _left_inverse(layout: Layout) -> Layout:
     shapes, strides, prefix, order = _sorted_modes("left_inverse", layout)
     new_shapes: list[int] = []
     new_strides: list[int] = [0]
@@ -502,6 +496,18 @@ def left_inverse(layout: AnyLayout) -> AnyLayout:
         new_strides.append(prefix[mode])
         filled *= gap
     return raw_layout(*_merge((*new_shapes, shapes[order[-1]]), new_strides))
+
+
+def _inverse(inverse: Any, of_layout: Callable[[Layout], Layout], layout: AnyLayout) -> AnyLayout:  # noqa: ANN401
+    """Invert a layout by `of_layout`, and what else `inverse` takes by what it is."""
+    if isinstance(layout, ComposedLayout):
+        return _invert_composed(inverse, layout)
+    if layout is None or isinstance(layout, Swizzle):
+        return layout
+    if isinstance(layout, int):
+        return Layout(layout)
+    require_layout(inverse.__name__, layout)
+    return of_layout(layout)
 
 
 def _invert_composed(inverse: Any, layout: ComposedLayout) -> AnyLayout:  # noqa: ANN401 - one of the inverses
