@@ -131,11 +131,7 @@ class BulkCopies:
                 if machine.observers:
                     memory.observe(g, i, "read", "shared", "async", np.array([[start]]), count)
                     memory.observe(g, i, "write", "shared", "async", np.array([[place]]), count)
-                if operation is None or element is None:
-                    target[...] = data
-                else:
-                    kind = f"u{_element_bytes(element)}"
-                    target.view(kind)[...] = combine(operation, element, target.view(kind), data.view(kind))
+                _write(target, data, operation, element)
                 slot, offset = divmod(at, memory.slot_bytes)
                 machine.mbarriers.deliver(g, i, offset, np.array([slot]), count)
 
@@ -163,11 +159,7 @@ class BulkCopies:
                 data = memory.shared[place : place + count]
                 if machine.observers:
                     memory.observe(g, i, "read", "shared", "async", np.array([[place]]), count)
-                if operation is None or element is None:
-                    target[...] = data
-                else:
-                    kind = f"u{_element_bytes(element)}"
-                    target.view(kind)[...] = combine(operation, element, target.view(kind), data.view(kind))
+                _write(target, data, operation, element)
 
             one = AsyncOperation("bulk_store", i, g.ctas, g.threads, f"{count} bytes to global {address:#x}", apply)
             machine.issue(one)
@@ -202,6 +194,15 @@ class BulkCopies:
                 while len(groups) > remaining:
                     for operation in groups.pop(0):
                         self._machine.complete(operation)
+
+
+def _write(target: Array, data: Array, operation: str | None, element: str | None) -> None:
+    """Copy bytes, or combine them as elements with what is there."""
+    if operation is None or element is None:
+        target[...] = data
+    else:
+        kind = f"u{_element_bytes(element)}"
+        target.view(kind)[...] = combine(operation, element, target.view(kind), data.view(kind))
 
 
 def _element_bytes(element: str) -> int:
