@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from cutepy.dsl.h200 import SM_COUNT
 from cutepy.host.family import Family
 from cutepy.host.function import Function
 from cutepy.host.specs import TensorSpec
@@ -36,9 +37,6 @@ from cutepy.kernels.gemm.operands import (
     matrix,
 )
 from cutepy.kernels.gemm.reference import gemm_reference
-
-_SIMULATED_SMS = 132
-"""Of the GPU that the simulator stands for."""
 
 _MOST_TILES = 2**31 - 2**16
 """A CTA's last step beyond them stays within 32 bits."""
@@ -302,7 +300,7 @@ def compile_gemm(config: GemmConfig) -> Function:
 
 def _sm_count(device: torch.device) -> int:
     if device.type != "cuda":
-        return _SIMULATED_SMS
+        return SM_COUNT  # of the GPU that the simulator stands for
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
