@@ -35,8 +35,11 @@ def gemm(
     Tensors may have any shape and strides. What TMA can't reach is copied first: operands in which neither extent is
     contiguous, or which don't start, or whose rows don't follow each other, at multiples of 16 bytes; 8-bit operands
     that are not contiguous along K. A K that is no multiple of 16 bytes costs copies of both operands, such an N one of
-    the result. Leading dimensions of a that no view joins cost a copy. Products of a batch in b are launched one by
-    one.
+    the result.
+
+    All products of a batch are one launch, and operands that are broadcast are not copied; only a batch with more than
+    three dimensions that no view joins takes several launches. Leading dimensions of a that no view joins are a batch
+    that shares b, or are copied together where that is expected to be faster.
 
     Parameters
     ----------
