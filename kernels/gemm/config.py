@@ -432,6 +432,6 @@ def expected_us(m: int, n: int, k: int, operand_bits: int, sm_count: int = 132, 
     Examples
     --------
     >>> [round(expected_us(4096 // parts, 4096, 4096, 16, batch=parts)) for parts in (1, 32, 128)]
-    [183, 183, 410]
+    [183, 183, 503]
     """
     return min(tile.expected_us(m, n, k, operand_bits, sm_count, batch) for tile in TILES)
