@@ -5,19 +5,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cutepy.aot.c_library import c as c
     from cutepy.aot.gemm import gemm_extension as gemm_extension
-    from cutepy.aot.spec import (
-        SM_COUNT_ARGUMENT as SM_COUNT_ARGUMENT,
-        Extension as Extension,
-        Op as Op,
-        SpecError as SpecError,
-        Variant as Variant,
-    )
+    from cutepy.aot.names import SpecError as SpecError
+    from cutepy.aot.spec import Extension as Extension, Op as Op
     from cutepy.aot.spec_files import load as load
     from cutepy.aot.torch_extension import extension as extension
+    from cutepy.aot.variant import SM_COUNT_ARGUMENT as SM_COUNT_ARGUMENT, Variant as Variant
 
 __all__ = ["SM_COUNT_ARGUMENT", "Extension", "Op", "SpecError", "Variant", "c", "extension", "gemm_extension", "load"]
 
+# Public name -> the module that defines it.
 _HOMES = {
+    "SM_COUNT_ARGUMENT": "variant",
+    "Extension": "spec",
+    "Op": "spec",
+    "SpecError": "names",
+    "Variant": "variant",
     "c": "c_library",
     "extension": "torch_extension",
     "gemm_extension": "gemm",
@@ -30,5 +32,5 @@ def __getattr__(name: str) -> object:
     if name in __all__:
         from importlib import import_module
 
-        return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'spec')}"), name)
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")

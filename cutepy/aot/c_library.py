@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from cutepy.aot.objects import CompiledVariant
-from cutepy.aot.spec import Extension, Op, order_of
+from cutepy.aot.spec import Extension, Op
 from cutepy.aot.tables import CPP_NUMBERS, op_tables
 from cutepy.aot.tree import Form, example_extents, write_tree
+from cutepy.aot.variant import order_of
 from cutepy.dsl.packed import dlpack_type
 
 _FORM = Form(

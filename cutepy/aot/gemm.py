@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from cutepy.aot.spec import SM_COUNT_ARGUMENT, Extension, Op, Variant
+from cutepy.aot.spec import Extension, Op
+from cutepy.aot.variant import SM_COUNT_ARGUMENT, Variant
 from cutepy.host.specs import TensorSpec
 from cutepy.kernels.gemm.config import TILES, GemmConfig, GemmSignature, OperandMajor, OutputMajor, Tile
 

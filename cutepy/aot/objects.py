@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cutepy.aot.spec import Extension, Op, SpecError, Variant
+from cutepy.aot.names import SpecError
+from cutepy.aot.spec import Extension, Op
+from cutepy.aot.variant import Variant
 from cutepy.dsl.objects import undefined_symbols
 from cutepy.dsl.program import ARCH, compile_program
 from cutepy.host.examples import to_dsl

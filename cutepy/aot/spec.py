@@ -2,128 +2,17 @@
 
 from __future__ import annotations
 
-import keyword
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
-from cutepy.aot.expressions import SM_COUNT, Expression
-from cutepy.host.arguments import Parameter
-from cutepy.host.examples import Example, bind, parameters
-from cutepy.host.specs import TensorSpec
+from cutepy.aot.expressions import SM_COUNT
+from cutepy.aot.names import SpecError, check_identifier, check_line
+from cutepy.aot.variant import Variant, order_of
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-# Words that names can't be in what is written: C's and C++'s, and those of its own functions.
-_RESERVED = frozenset(
-    "alignas alignof asm auto bool break case catch char class const constexpr continue decltype default delete do "
-    "double else enum explicit export extern false float for friend goto if inline int long mutable namespace new "
-    "noexcept nullptr operator private protected public register return short signed sizeof static struct switch "
-    "template this throw true try typedef typeid typename union unsigned using virtual void volatile while "
-    "inputs names numbers results stream sm_count tensors".split()
-)
 _TAKEN = frozenset(("error", "dtype", "tensor", "make_tensor", "torch", "Path"))
 """Names that operations can't have beside: what an exported package or header defines or imports."""
 _MAX_TENSORS = 32
-
-
-class SpecError(ValueError):
-    """A description of what to export that makes no sense."""
-
-
-class _Filled:
-    """A number that the exported library passes itself; compiled as a 32-bit integer."""
-
-    def __repr__(self) -> str:
-        return "aot.SM_COUNT_ARGUMENT"
-
-
-SM_COUNT_ARGUMENT = _Filled()
-"""Stands for an argument that receives the device's count of multiprocessors."""
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One kernel of an operation: a function, what it is compiled for, and when it is chosen.
-
-    It is chosen for tensors that its `TensorSpec`s describe, by dtype, extents, strides, divisibility and alignment.
-
-    Parameters
-    ----------
-    function : callable
-        A `@cute.jit` function, or an object whose `__call__` is one.
-    arguments : mapping of str to object
-        An example of each argument, by the function's name for it, as for `cutepy.compile`: a `TensorSpec`, a number
-        that callers pass, None, or the value of a `cutlass.Constexpr` parameter; or `SM_COUNT_ARGUMENT`.
-    when : str
-        A condition on extents, strides and `sm_count` under which it may be chosen, such as "m >= 128".
-    cost : str
-        What it is expected to cost then: of several variants that may be chosen, the cheapest is; the first, if equal.
-    requires : sequence of str
-        Conditions that callers must meet; an error shows them.
-    options : str
-        Options for the DSL's compiler.
-    label : str
-        A word that tells it from the others, for file names.
-    """
-
-    function: Callable[..., Any]
-    arguments: Mapping[str, object]
-    when: str = field(default="", kw_only=True)
-    cost: str = field(default="", kw_only=True)
-    requires: Sequence[str] = field(default=(), kw_only=True)
-    options: str = field(default="", kw_only=True)
-    label: str = field(default="", kw_only=True)
-
-    @cached_property
-    def examples(self) -> dict[str, Example]:
-        """What the compiler is given for each of the function's parameters."""
-        from cutlass import Int32
-
-        given = {name: Int32(1) if value is SM_COUNT_ARGUMENT else value for name, value in self.arguments.items()}
-        return bind(self.function, (), given)
-
-    @cached_property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """What the compiled function takes, in order."""
-        found = parameters(self.examples.values())
-        for parameter in found:
-            if parameter.kind == "tuple":
-                raise SpecError(f"argument {parameter.name}: tuples of tensors can't be exported; pass them one by one")
-        return found
-
-    @property
-    def tensors(self) -> dict[str, TensorSpec]:
-        """The tensors among them, by name."""
-        return {p.name: p.spec for p in self.parameters if p.spec is not None}
-
-    @property
-    def numbers(self) -> dict[str, str]:
-        """The numbers that callers pass, and the schema's type of each: "int", "float" or "bool"."""
-        wanted = [p.name for p in self.parameters if p.kind == "scalar"]
-        return {n: _number_type(self.arguments[n]) for n in wanted if self.arguments[n] is not SM_COUNT_ARGUMENT}
-
-    @property
-    def expressions(self) -> Iterator[Expression]:
-        """All its conditions and costs."""
-        for text in (self.when, self.cost, *self.requires):
-            if text:
-                yield Expression(text)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of extents and strides, each once, in order of appearance."""
-        found = [name for spec in self.tensors.values() for name in (*spec.names, *spec.stride_names)]
-        return tuple(dict.fromkeys(found))
-
-
-def _number_type(example: object) -> str:
-    if isinstance(example, bool) or type(example).__name__ == "Boolean":
-        return "bool"
-    if isinstance(example, int) or type(example).__name__.startswith(("Int", "Uint")):
-        return "int"
-    return "float"
 
 
 @dataclass(frozen=True)
@@ -169,10 +58,10 @@ class Op:
     matmul: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        _check_identifier("an operation's name", self.name)
+        check_identifier("an operation's name", self.name)
         if self.name in _TAKEN:
             raise SpecError(f"an operation's name must not be one of {', '.join(sorted(_TAKEN))}, got {self.name!r}")
-        _check_line(f"doc of {self.name}", self.doc)
+        check_line(f"doc of {self.name}", self.doc)
         if not self.variants:
             raise SpecError(f"{self.name} must have at least one variant")
         first = self.variants[0]
@@ -186,7 +75,7 @@ class Op:
         if len(first.tensors) > _MAX_TENSORS:
             raise SpecError(f"{self.name} must have at most {_MAX_TENSORS} tensors, got {len(first.tensors)}")
         for name in (*self.tensors, *self.numbers, *self.names):
-            _check_identifier(f"{self.name}: a name of an argument or extent", name)
+            check_identifier(f"{self.name}: a name of an argument or extent", name)
         for n, variant in enumerate(self.variants):
             self._check_variant(variant, f"{self.name}, variant {variant.label or n}")
         self._check_dtypes()
@@ -278,29 +167,6 @@ class Op:
                 )
 
 
-def order_of(spec: TensorSpec) -> tuple[int, ...]:
-    """List dimensions from that of the smallest stride: constants first, then names, the last dimension first.
-
-    Examples
-    --------
-    >>> order_of(TensorSpec("float16", ("m", "k"), strides=(1, "ld")))
-    (0, 1)
-    >>> order_of(TensorSpec("float16", ("b", "m", "k")))
-    (2, 1, 0)
-    """
-    rank = len(spec.shape)
-    if spec.strides is None:
-        places = spec.stride_order or tuple(reversed(range(rank)))
-        return tuple(sorted(range(rank), key=lambda d: places[d]))
-    strides = spec.strides
-
-    def key(dimension: int) -> tuple[bool, int, int]:
-        stride = strides[dimension]
-        return (False, stride, -dimension) if isinstance(stride, int) else (True, 0, -dimension)
-
-    return tuple(sorted(range(rank), key=key))
-
-
 @dataclass(frozen=True)
 class Extension:
     """Operations that are exported together.
@@ -323,20 +189,9 @@ class Extension:
     description: str = field(default="Hopper kernels, compiled ahead of time.", kw_only=True)
 
     def __post_init__(self) -> None:
-        _check_identifier("an extension's name", self.name)
-        _check_line("description", self.description)
-        _check_line("version", self.version)
+        check_identifier("an extension's name", self.name)
+        check_line("description", self.description)
+        check_line("version", self.version)
         names = [op.name for op in self.ops]
         if not names or len(set(names)) != len(names):
             raise SpecError(f"{self.name} must have operations of different names, got {', '.join(names) or 'none'}")
-
-
-def _check_identifier(what: str, name: str) -> None:
-    if not _NAME.fullmatch(name) or keyword.iskeyword(name) or name in _RESERVED:
-        raise SpecError(f"{what} must be an identifier in Python and C++, and none of ours, got {name!r}")
-
-
-def _check_line(what: str, text: str) -> None:
-    """Refuse what would end a string or a comment in what is written."""
-    if any(part in text for part in ('"', "\\", "\n", "*/")):
-        raise SpecError(f"{what} must be one line without double quotes, backslashes and */, got {text!r}")

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cutepy.aot.spec import SM_COUNT_ARGUMENT, Extension, Op, SpecError, Variant
+from cutepy.aot.names import SpecError
+from cutepy.aot.spec import Extension, Op
+from cutepy.aot.variant import SM_COUNT_ARGUMENT, Variant
 from cutepy.host.specs import TensorSpec
 
 _NUMBERS: dict[str, str] = {

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cutepy.aot.expressions import SM_COUNT, Expression
+from cutepy.aot.names import SpecError
 from cutepy.aot.objects import CompiledVariant
-from cutepy.aot.spec import Op, SpecError, Variant, order_of
+from cutepy.aot.spec import Op
+from cutepy.aot.variant import Variant, order_of
 from cutepy.dsl.packed import dlpack_type
 from cutepy.host.specs import TensorSpec
 

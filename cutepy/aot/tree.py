@@ -14,8 +14,9 @@ from typing import Any, Self
 
 import cutepy
 from cutepy.aot.objects import CompiledVariant, compile_variants, target
-from cutepy.aot.spec import Extension, Op, Variant, order_of
+from cutepy.aot.spec import Extension, Op
 from cutepy.aot.tables import CPP_NUMBERS, form_text, limits
+from cutepy.aot.variant import Variant, order_of
 from cutepy.dsl.version import installed
 
 _DEFAULT_EXTENT = 256

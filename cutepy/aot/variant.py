@@ -1,0 +1,131 @@
+"""One kernel of an exported operation: what it is compiled for, and when it is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from cutepy.aot.expressions import Expression
+from cutepy.aot.names import SpecError
+from cutepy.host.arguments import Parameter
+from cutepy.host.examples import Example, bind, parameters
+from cutepy.host.specs import TensorSpec
+
+
+class _Filled:
+    """A number that the exported library passes itself; compiled as a 32-bit integer."""
+
+    def __repr__(self) -> str:
+        return "aot.SM_COUNT_ARGUMENT"
+
+
+SM_COUNT_ARGUMENT = _Filled()
+"""Stands for an argument that receives the device's count of multiprocessors."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One kernel of an operation: a function, what it is compiled for, and when it is chosen.
+
+    It is chosen for tensors that its `TensorSpec`s describe, by dtype, extents, strides, divisibility and alignment.
+
+    Parameters
+    ----------
+    function : callable
+        A `@cute.jit` function, or an object whose `__call__` is one.
+    arguments : mapping of str to object
+        An example of each argument, by the function's name for it, as for `cutepy.compile`: a `TensorSpec`, a number
+        that callers pass, None, or the value of a `cutlass.Constexpr` parameter; or `SM_COUNT_ARGUMENT`.
+    when : str
+        A condition on extents, strides and `sm_count` under which it may be chosen, such as "m >= 128".
+    cost : str
+        What it is expected to cost then: of several variants that may be chosen, the cheapest is; the first, if equal.
+    requires : sequence of str
+        Conditions that callers must meet; an error shows them.
+    options : str
+        Options for the DSL's compiler.
+    label : str
+        A word that tells it from the others, for file names.
+    """
+
+    function: Callable[..., Any]
+    arguments: Mapping[str, object]
+    when: str = field(default="", kw_only=True)
+    cost: str = field(default="", kw_only=True)
+    requires: Sequence[str] = field(default=(), kw_only=True)
+    options: str = field(default="", kw_only=True)
+    label: str = field(default="", kw_only=True)
+
+    @cached_property
+    def examples(self) -> dict[str, Example]:
+        """What the compiler is given for each of the function's parameters."""
+        from cutlass import Int32
+
+        given = {name: Int32(1) if value is SM_COUNT_ARGUMENT else value for name, value in self.arguments.items()}
+        return bind(self.function, (), given)
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What the compiled function takes, in order."""
+        found = parameters(self.examples.values())
+        for parameter in found:
+            if parameter.kind == "tuple":
+                raise SpecError(f"argument {parameter.name}: tuples of tensors can't be exported; pass them one by one")
+        return found
+
+    @property
+    def tensors(self) -> dict[str, TensorSpec]:
+        """The tensors among them, by name."""
+        return {p.name: p.spec for p in self.parameters if p.spec is not None}
+
+    @property
+    def numbers(self) -> dict[str, str]:
+        """The numbers that callers pass, and the schema's type of each: "int", "float" or "bool"."""
+        wanted = [p.name for p in self.parameters if p.kind == "scalar"]
+        return {n: _number_type(self.arguments[n]) for n in wanted if self.arguments[n] is not SM_COUNT_ARGUMENT}
+
+    @property
+    def expressions(self) -> Iterator[Expression]:
+        """All its conditions and costs."""
+        for text in (self.when, self.cost, *self.requires):
+            if text:
+                yield Expression(text)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of extents and strides, each once, in order of appearance."""
+        found = [name for spec in self.tensors.values() for name in (*spec.names, *spec.stride_names)]
+        return tuple(dict.fromkeys(found))
+
+
+def _number_type(example: object) -> str:
+    if isinstance(example, bool) or type(example).__name__ == "Boolean":
+        return "bool"
+    if isinstance(example, int) or type(example).__name__.startswith(("Int", "Uint")):
+        return "int"
+    return "float"
+
+
+def order_of(spec: TensorSpec) -> tuple[int, ...]:
+    """List dimensions from that of the smallest stride: constants first, then names, the last dimension first.
+
+    Examples
+    --------
+    >>> order_of(TensorSpec("float16", ("m", "k"), strides=(1, "ld")))
+    (0, 1)
+    >>> order_of(TensorSpec("float16", ("b", "m", "k")))
+    (2, 1, 0)
+    """
+    rank = len(spec.shape)
+    if spec.strides is None:
+        places = spec.stride_order or tuple(reversed(range(rank)))
+        return tuple(sorted(range(rank), key=lambda d: places[d]))
+    strides = spec.strides
+
+    def key(dimension: int) -> tuple[bool, int, int]:
+        stride = strides[dimension]
+        return (False, stride, -dimension) if isinstance(stride, int) else (True, 0, -dimension)
+
+    return tuple(sorted(range(rank), key=key))
