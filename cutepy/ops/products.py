@@ -11,7 +11,8 @@ from cutepy.kernels.gemm.operands import OPERAND_DTYPES, OUTPUT_DTYPES, dtype_na
 from cutepy.kernels.gemm.reference import ACTIVATION_FUNCTIONS, gemm_reference
 from cutepy.ops.multiply import Launch, as_matrix, find_launch, multiply_into
 from cutepy.ops.overlap import check_apart
-from cutepy.ops.registration import one_by_one, register
+from cutepy.ops.registration import register
+from cutepy.ops.rules import one_by_one
 
 _MOST_LAUNCHES = 4096
 _launches: dict[tuple[Any, ...], Launch | None] = {}
