@@ -109,7 +109,10 @@ def test_tma_descriptors_are_parameters_that_an_update_replaces(gemm, update):
     (a, b, c), (x, y, z) = matrices(512, 512, 512), matrices(384, 640, 256)
     gemm(x, y, None, z, 132, None)
     expected = z.clone()
-    first, second = graphs.capture(lambda: gemm(a, b, None, c, 132, None)), graphs.capture(lambda: gemm(x, y, None, z, 132, None))
+    first, second = (
+        graphs.capture(lambda: gemm(a, b, None, c, 132, None)),
+        graphs.capture(lambda: gemm(x, y, None, z, 132, None)),
+    )
     executable = graphs.instantiate(first)
     z.zero_()
     graphs.replay(executable)
