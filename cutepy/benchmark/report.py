@@ -3,6 +3,7 @@
 import datetime
 import importlib.metadata
 import json
+import os
 import platform
 import subprocess
 from collections.abc import Sequence
@@ -101,7 +102,7 @@ class Report:
 
 
 def environment() -> dict[str, str]:
-    """Name the GPU, its clock and power limit, the driver, the versions and the date."""
+    """Name the GPU, its clock and power limit, the driver, the CPU, the versions and the date."""
     import torch
 
     query = "name,driver_version,clocks.sm,clocks.max.sm,power.limit"
@@ -115,11 +116,13 @@ def environment() -> dict[str, str]:
         )
         gpu, driver, clock, max_clock, power = (part.strip() for part in asked.stdout.splitlines()[0].split(","))
     except (OSError, subprocess.SubprocessError):
-        gpu, driver, clock, max_clock, power = torch.cuda.get_device_name(), *["unknown"] * 4
+        name = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+        gpu, driver, clock, max_clock, power = name, *["unknown"] * 4
     return {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "gpu": f"{gpu}, power limit {power}, SM clock {clock} of {max_clock}",
+        "gpu": "none" if gpu == "none" else f"{gpu}, power limit {power}, SM clock {clock} of {max_clock}",
         "driver": driver,
+        "cpu": processor(),
         "versions": ", ".join(
             (
                 f"python {platform.python_version()}",
@@ -128,3 +131,10 @@ def environment() -> dict[str, str]:
             )
         ),
     }
+
+
+def processor() -> str:
+    """Name the CPU and how many cores this process may use."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.machine()}, {len(os.sched_getaffinity(0))} cores"

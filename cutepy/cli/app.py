@@ -104,7 +104,9 @@ def simulate(
     raise typer.Exit(run(script, context.args, lambda line: typer.echo(line, err=True), inspect=inspect))
 
 
-bench = typer.Typer(help="Time kernels on a Hopper GPU, and the simulator, against their peers.", no_args_is_help=True)
+bench = typer.Typer(
+    help="Time kernels on a Hopper GPU, simulator and compiler anywhere, against peers.", no_args_is_help=True
+)
 app.add_typer(bench, name="bench")
 
 BENCH_DTYPES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
@@ -150,6 +152,17 @@ def bench_launch(json: Annotated[Path | None, typer.Option(help="Save the measur
     from cutepy.cli.bench_launch import run_launch
 
     raise typer.Exit(run_launch(json))
+
+
+@bench.command("compile")
+def bench_compile(
+    rounds: Annotated[int, typer.Option(min=1, help="Processes of each way; the figures are their medians.")] = 7,
+    json: Annotated[Path | None, typer.Option(help="Save the measurements here.")] = None,
+) -> None:
+    """Time compiling the GEMM against the DSL's own compiler, and finding it compiled. Needs no GPU."""
+    from cutepy.cli.bench_compile import run_compile
+
+    raise typer.Exit(run_compile(rounds, json))
 
 
 @bench.command("llama")

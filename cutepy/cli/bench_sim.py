@@ -223,10 +223,10 @@ def _one_core() -> Iterator[None]:
 def _machine() -> dict[str, str]:
     import numpy as np
 
-    cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.partition(":")[2].strip() for line in cpuinfo if line.startswith("model name")]
+    from cutepy.benchmark.report import processor
+
     return {
-        "CPU": f"{names[0] if names else platform.machine()}, {len(os.sched_getaffinity(0))} cores",
+        "CPU": processor(),
         "versions": f"python {platform.python_version()}, numpy {np.__version__}",
         "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
     }

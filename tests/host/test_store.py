@@ -219,8 +219,9 @@ def test_the_least_recently_used_go_beyond_the_limit(folder):
 
 @pytest.fixture
 def listings(monkeypatch):
-    """Collect the folders that are listed."""
+    """Collect the folders that are listed; what is written many times may be lost with the power."""
     listed = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     programs = Folder.programs
     monkeypatch.setattr(Folder, "programs", lambda folder: listed.append(folder.path) or programs(folder))
     return listed
