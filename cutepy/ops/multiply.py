@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import torch
 
+from cutepy.dsl import execution
 from cutepy.host.function import Function
 from cutepy.kernels.gemm.config import Activation, expected_us
 from cutepy.kernels.gemm.op import Plan, plan_gemm
@@ -21,6 +22,8 @@ from cutepy.kernels.gemm.reference import gemm_reference
 from cutepy.ops.joining import Views, join, reachable
 
 _UNIT_BYTES = 16
+
+_backends = execution.backends()
 
 # What a copy costs: the host's work for another launch, and the bytes that the GPU's memory moves. Estimates for an
 # H200; they decide only whether ragged batches of rows are copied together, where some 20 us are at stake.
@@ -64,7 +67,7 @@ class Launch(NamedTuple):
             if view_out is not None:
                 out = out.as_strided(*view_out)
         index = self.device.index
-        if index is None or index == torch._C._cuda_getDevice():
+        if index is None or _backends or index == torch._C._cuda_getDevice():
             self.kernel(a, b, None, out, self.sm_count, bias)
         else:
             with torch.cuda.device(index):

@@ -95,6 +95,14 @@ def test_any_shape_and_strides(name):
 
 
 @pytest.mark.dsl
+def test_the_short_way_on_a_simulated_gpu(simulated):
+    a, b = normal(3, 9, 16).cuda(), normal(3, 8, 16).cuda()
+    assert torch.equal(gemm(a, b), gemm(a, b))
+    assert torch.equal(gemm(a[0], b[0]), gemm(a[0], b[0]))
+    assert len(simulated.launches) == 4
+
+
+@pytest.mark.dsl
 def test_more_batches_than_a_kernel_takes_are_split_into_few_launches():
     a, b = normal(2, 1, 3, 1, 4, 8), normal(1, 2, 1, 3, 8, 8)
     with cutepy.simulate() as run:
