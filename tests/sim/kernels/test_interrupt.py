@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import cutepy
-from cutepy.dsl import execution, host_calls
+from cutepy.dsl import host_calls, host_programs
 from cutepy.sim import Observer
 
 pytestmark = pytest.mark.dsl
@@ -87,7 +87,7 @@ def test_ctrl_c_between_two_launches_of_a_host_function(monkeypatch):
             return answer
 
         monkeypatch.setattr(host_calls, "serve", interrupted)
-        execution._programs.clear()
+        host_programs._programs.clear()
         with pytest.raises(KeyboardInterrupt):
             count(a, 1)
         assert len(run.launches) == 3
