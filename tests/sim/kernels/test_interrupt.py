@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import cutepy
-from cutepy.dsl import host_calls, host_programs
+from cutepy.dsl import execution, host_calls, host_programs
 from cutepy.sim import Observer
 
 pytestmark = pytest.mark.dsl
