@@ -106,6 +106,49 @@ def test_autograd_agrees_with_torch(dtype, activation):
         assert relative_error(mine, truth) <= 2 * relative_error(other, truth) + 1e-4
 
 
+BATCHES = {
+    "plain": ((4, 100, 256), (4, 520, 256)),
+    "broadcast": ((4, 1, 100, 256), (1, 6, 520, 256)),
+    "a shared": ((100, 256), (4, 520, 256)),
+    "b shared": ((4, 100, 256), (1, 520, 256)),
+    "odd": ((3, 65, 129), (3, 71, 129)),
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_batches_and_their_gradients_agree_with_torch(name):
+    a, b = (normal(*shape).requires_grad_() for shape in BATCHES[name])
+
+    def gradients(product, a, b):
+        inputs = [t.detach().requires_grad_() for t in (a, b)]
+        result = product(*inputs)
+        weights = torch.linspace(0.5, 1, result.numel(), device="cuda").view(result.shape).to(result.dtype)
+        return result.detach(), *torch.autograd.grad((result * weights).sum(), inputs)
+
+    exact = gradients(lambda a, b: a @ b.mT, a.double(), b.double())
+    theirs, ours = gradients(lambda a, b: a @ b.mT, a, b), gradients(gemm, a, b)
+    for mine, other, truth in zip(ours, theirs, exact, strict=True):
+        assert relative_error(mine, truth) <= 2 * relative_error(other, truth) + 1e-4
+
+
+def test_heads_of_tokens_compiled_and_in_a_graph():
+    q, k = normal(2, 130, 8, 64), normal(2, 200, 8, 64)
+
+    def scores(q, k):
+        return gemm(q.transpose(1, 2), k.transpose(1, 2))
+
+    expected = scores(q, k)
+    assert_right(expected, q.transpose(1, 2), k.transpose(1, 2))
+    assert torch.equal(torch.compile(scores, fullgraph=True)(q, k), expected)
+    assert torch.equal(torch.vmap(torch.vmap(gemm, (1, 1)))(q, k), expected)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = scores(q, k)
+    q.copy_(normal(2, 130, 8, 64))
+    graph.replay()
+    assert torch.equal(captured, scores(q, k))
+
+
 OPCHECK = {
     "all": lambda: (normal(40, 16), normal(8, 16), normal(8), "relu", F32),
     "grad": lambda: (*(t.requires_grad_() for t in (normal(40, 16), normal(8, 16), normal(8))), "gelu", None),
