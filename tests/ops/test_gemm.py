@@ -194,6 +194,17 @@ def test_out_receives_the_result():
             assert relative_error(out, gemm_reference(a, b)) <= gemm_tolerance(16, 16, "float16")
 
 
+@pytest.mark.dsl
+@pytest.mark.parametrize("m", [1, 5])
+def test_out_within_16_bytes_and_with_gaps(m):
+    a, b = normal(3, m, 16), normal(3, 8, 16)
+    for start in (0, 1):
+        out = torch.empty(72 * m + 1, dtype=F16)[start : start + 72 * m].view(3, -1, 24)[..., 8:16]
+        with cutepy.simulate():
+            gemm(a, b, out=out)
+        assert relative_error(out, gemm_reference(a, b)) <= gemm_tolerance(16, 16, "float16")
+
+
 A, B = torch.zeros(4, 16, dtype=F16), torch.zeros(8, 16, dtype=F16)
 REFUSED = {
     "a list": (lambda: gemm([1.0], B), TypeError, "a must be a torch.Tensor, got list"),
