@@ -51,8 +51,8 @@ def _compile(write: Callable[[str], None]) -> int:
     _describe(config, write)
     compiled = compile_gemm(config)
     cost = compiled.cost()
-    how = "Compiled for sm_90a" if not cost.cached else "Compiled for sm_90a by an earlier process, and loaded"
-    write(f"{how} in {cost.total:.1f} s. Meant, and read back from PTX and cubin:")
+    how = "by an earlier process, and loaded in" if cost.cached else "in"
+    write(f"Compiled for sm_90a {how} {cost.total:.2g} s. Meant, and read back from PTX and cubin:")
     read_back = facts(config, compiled)
     width = max(len(fact.name) for fact in read_back)
     for fact in read_back:

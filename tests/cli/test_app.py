@@ -112,7 +112,7 @@ def test_desc_refuses_with_a_reason(arguments, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--suite", "cubes"), "--suite must be one of squares, llama, skinny, got 'cubes'"),
+        (("--suite", "cubes"), "--suite must be one of squares, llama, skinny, batched, got 'cubes'"),
         (("--suite", "llama", "--dtype", "float64"), "--dtype must be one of float16, bfloat16"),
     ],
 )
