@@ -9,6 +9,10 @@ import cutepy
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {"cuda", "cutlass", "hypothesis", "numpy", "pytest", "rich", "torch", "typer"}
+# Of the standard library, what takes milliseconds to import, by itself or by what it brings.
+SLOW = {"asyncio", "ctypes", "dataclasses", "dis", "email", "importlib.metadata", "importlib.resources", "inspect"}
+SLOW |= {"linecache", "logging", "multiprocessing", "pickle", "platform", "random", "shutil", "socket", "subprocess"}
+SLOW |= {"tempfile", "traceback", "unittest", "urllib.request", "zipfile"}
 # `-X importtime` of cutepy.layouts and all that it loads, best of five.
 IMPORT_LIMIT_US = 50_000
 # A compiled program is found on the disk before anything heavy is imported.
@@ -32,6 +36,14 @@ def test_light_packages_load_no_tensor_library(module):
     done = python("-c", f"import sys, {module}; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))")
     assert done.returncode == 0, done.stderr
     assert not set(done.stdout.split()) & {"cutlass", "numpy", "torch"}
+
+
+@pytest.mark.parametrize("module", ["cutepy", "cutepy.kernels", "cutepy.layouts", "cutepy.host.store"])
+def test_light_packages_load_nothing_slow(module):
+    # -S: what an environment's own start-up files import is none of ours.
+    done = python("-S", "-c", f"import sys, {module}; print(*sorted(sys.modules))")
+    assert done.returncode == 0, done.stderr
+    assert not set(done.stdout.split()) & SLOW
 
 
 def import_time_us(module: str, bytecode: Path) -> int:
