@@ -247,14 +247,13 @@ def may_overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
 
 def _rows_may_overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
     """Tell it of matrices whose address ranges overlap."""
-    x_start, y_start = x.data_ptr(), y.data_ptr()
-    pitches = {max(tensor.stride()) * tensor.itemsize for tensor in (x, y) if min(tensor.shape) > 1}
+    (x_pitch, x_row), (y_pitch, y_row) = _pitch_and_row_bytes(x), _pitch_and_row_bytes(y)
+    pitches = {pitch for pitch in (x_pitch, y_pitch) if pitch}
     if len(pitches) != 1:
         return True
     # Both are rows of one pitch, so they are apart just if their columns of bytes are, around the pitch's end.
     pitch = pitches.pop()
-    x_row, y_row = (min(_row_bytes(tensor), pitch) for tensor in (x, y))
-    offset = (y_start - x_start) % pitch
+    offset = (y.data_ptr() - x.data_ptr()) % pitch
     return offset < x_row or offset + y_row > pitch
 
 
@@ -312,9 +311,13 @@ def _byte_range(tensor: torch.Tensor) -> tuple[int, int]:
     return start, start + (last + 1) * tensor.itemsize
 
 
-def _row_bytes(tensor: torch.Tensor) -> int:
-    stride, extent = min(zip(tensor.stride(), tensor.shape, strict=True))
-    return ((extent - 1) * stride + 1) * tensor.itemsize
+def _pitch_and_row_bytes(tensor: torch.Tensor) -> tuple[int, int]:
+    """See a matrix as rows at a pitch, 0 if it is one row; a column is rows of one element."""
+    steps = sorted((stride, extent) for stride, extent in zip(tensor.stride(), tensor.shape, strict=True) if extent > 1)
+    if len(steps) == 1 and steps[0][0] > 1:
+        return steps[0][0] * tensor.itemsize, tensor.itemsize
+    (stride, extent), (pitch, _) = (*steps, (0, 1), (0, 1))[:2]
+    return pitch * tensor.itemsize, ((extent - 1) * stride + 1) * tensor.itemsize
 
 
 def _stride_error(name: str, tensor: Description, extents: str, unit: int) -> str:
