@@ -55,9 +55,12 @@ class Launch(NamedTuple):
     device: torch.device
     views: tuple[View | None, View | None, View | None] | None
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        """Allocate the result and launch."""
-        out = result = torch.empty(self.shape, dtype=self.dtype, device=self.device)
+    def __call__(
+        self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, out: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Launch, into a new tensor unless one is given."""
+        result = torch.empty(self.shape, dtype=self.dtype, device=self.device) if out is None else out
+        out = result
         if self.views is not None:
             view_a, view_b, view_out = self.views
             if view_a is not None:
@@ -80,7 +83,7 @@ def find_launch(
 ) -> Launch | None:
     """Tell how tensors of these descriptions are multiplied by one launch; None where it takes more than that.
 
-    The result is taken to be contiguous. Addresses are left to be checked at each call.
+    Results have the strides of `out`. Addresses are left to be checked at each call.
     """
     if out.numel() * a.shape[-1] == 0 or not (bias is None or bias.is_contiguous()):
         return None

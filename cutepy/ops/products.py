@@ -267,11 +267,23 @@ def _gemm(
     shape, dtype = _result(a, b, bias, activation, out_dtype)
     out = torch.empty(shape, dtype=dtype, device=a.device)
     multiply_into(out, a, b, bias, activation)
+    _keep_launch(key, out, a, b, bias, activation)
+    return out
+
+
+def _keep_launch(
+    key: tuple[Any, ...],
+    out: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: Activation | None,
+) -> None:
+    """Remember how tensors of a key are multiplied."""
     if key not in _launches:
         if len(_launches) >= _MOST_LAUNCHES:
             _launches.clear()
         _launches[key] = find_launch(out, a, b, bias, activation)
-    return out
 
 
 def _check_out(
@@ -305,7 +317,19 @@ def _gemm_out(
     activation: Activation | None,
     out: torch.Tensor,
 ) -> None:
+    # With the result's description in the place of its dtype, which sets these keys apart from those without.
+    key: tuple[Any, ...]
+    key = (a.shape, a.stride(), a.dtype, a.device, b.shape, b.stride(), b.dtype, b.device, activation)
+    key += (out.shape, out.stride(), out.dtype, out.device)
+    if bias is not None:
+        key += (bias.shape, bias.stride(), bias.dtype, bias.device)
+    launch = _launches.get(key)
+    if launch is None:
+        _check_out(a, b, bias, activation, out)
     # Here, where every road of torch ends, and has decided which tensors are the same memory.
-    _check_out(a, b, bias, activation, out)
     check_apart(out, a=a, b=b, bias=bias)
+    if launch is not None and (a.data_ptr() | b.data_ptr() | out.data_ptr()) % 16 == 0:
+        launch(a, b, bias, out)
+        return
     multiply_into(out, a, b, bias, activation)
+    _keep_launch(key, out, a, b, bias, activation)

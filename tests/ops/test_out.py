@@ -1,0 +1,101 @@
+"""`gemm(out=)` in the simulator: the short way that later calls take, and what they are still asked."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+
+import cutepy  # noqa: E402
+from cutepy.ops import gemm, products  # noqa: E402
+
+pytestmark = pytest.mark.dsl
+
+OUTS = {
+    "contiguous": lambda: torch.zeros(24, 40).half(),
+    "columns of a wider one": lambda: torch.zeros(24, 64).half()[:, 16:56],
+    "of another dtype": lambda: torch.zeros(24, 40),
+    "a column-major one": lambda: torch.zeros(40, 24).half().T,
+}
+
+
+@pytest.fixture
+def operands():
+    torch.manual_seed(0)
+    return torch.randn(24, 32).half(), torch.randn(40, 32).half(), torch.randn(40)
+
+
+@pytest.fixture
+def launches(monkeypatch):
+    monkeypatch.setattr(products, "_launches", {})
+    return products._launches
+
+
+@pytest.mark.parametrize("name", OUTS)
+def test_later_calls_launch_at_once(name, operands, launches, monkeypatch):
+    a, b, bias = operands
+    out = OUTS[name]()
+    with cutepy.simulate() as run:
+        gemm(a, b, bias=bias, out=out)
+        first = out.clone()
+        assert [launch is not None for launch in launches.values()] == [True]
+        monkeypatch.delattr(products, "multiply_into")
+        out.zero_()
+        before = out._version
+        assert gemm(a, b, bias=bias, out=out) is out
+    assert len(run.launches) == 2
+    assert torch.equal(out, first)
+    assert out._version > before
+    torch.testing.assert_close(out.float(), a.float() @ b.float().T + bias, rtol=1e-2, atol=1e-2)
+
+
+def test_a_batch_is_written_to_as_it_lies(launches, operands, monkeypatch):
+    a, b, _ = operands
+    a, b, out = a.view(3, 8, 32), b[None].repeat(3, 1, 1), torch.zeros(3, 8, 64).half()[..., :40]
+    with cutepy.simulate():
+        gemm(a, b, out=out)
+        first = out.clone()
+        monkeypatch.delattr(products, "multiply_into")
+        out.zero_()
+        gemm(a, b, out=out)
+    assert torch.equal(out, first)
+    torch.testing.assert_close(out, a @ b.mT, rtol=1e-2, atol=1e-2)
+
+
+def test_with_and_without_out_are_told_apart(launches, operands):
+    a, b, _ = operands
+    out = torch.zeros(24, 40).half()
+    with cutepy.simulate():
+        for _ in range(2):
+            assert gemm(a, b).data_ptr() != out.data_ptr()
+            gemm(a, b, out=out)
+    assert len(launches) == 2
+
+
+def test_the_short_way_is_checked_too(launches):
+    """Tensors of the same description may lie elsewhere the next time."""
+    a, b, out = torch.ones(16, 32).half(), torch.ones(32, 32).half(), torch.zeros(16, 32).half()
+    wrong = {
+        r"share no memory with a": lambda: gemm(out, b, out=out),
+        r"share no memory with b": lambda: gemm(a, b, out=b[:16]),
+        r"out must be \(16, 32\) on cpu": lambda: gemm(a, b, out=out[:8]),
+        r"b must be \(..., N, K\)": lambda: gemm(a, b[:, :16], out=out),
+    }
+    with cutepy.simulate():
+        gemm(a, b, out=out)
+        for message, call in wrong.items():
+            with pytest.raises(ValueError, match=message):
+                call()
+        gemm(a, b, out=out)
+        assert (out == 32).all()
+
+
+def test_an_address_that_tma_cannot_reach_goes_the_long_way(launches):
+    a, b = torch.ones(16, 32).half(), torch.ones(32, 32).half()
+    memory = torch.zeros(16 * 32 + 8).half()
+    aligned, odd = memory[: 16 * 32].view(16, 32), memory[1 : 1 + 16 * 32].view(16, 32)
+    with cutepy.simulate():
+        gemm(a, b, out=aligned)
+        memory.zero_()
+        gemm(a, b, out=odd)
+    assert (odd == 32).all()
+    assert memory[0] == 0
