@@ -143,7 +143,7 @@ def multiply_into(
     if route.direct and out.data_ptr() % _UNIT_BYTES == 0:
         route.plan.run(a, b, None, out, bias)
         return
-    result = torch.empty_like(out) if route.direct else route.plan.new_out()
+    result = route.plan.new_out()
     route.plan.run(a, b, None, result, bias)
     out.copy_(result[..., : out.shape[-1]])
 
