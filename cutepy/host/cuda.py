@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import mmap
+import re
 from functools import cache
 from typing import Any
 
@@ -36,15 +37,29 @@ def driver() -> ctypes.CDLL:
     Raises
     ------
     CudaError
-        If this machine has none.
+        If this machine has none, or one for a CUDA before 12.0: kernels are loaded by `cuLibraryLoadData`, which that
+        brought.
     """
     try:
-        return ctypes.CDLL("libcuda.so.1")
+        library = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
         raise CudaError(
             "a compiled function needs a GPU and its driver (libcuda.so.1), which this machine lacks; "
             "run it on the CPU within `with cutepy.simulate():`"
         ) from error
+    if (version := _version(library)) < (12, 0):
+        raise CudaError(
+            "a compiled function needs a driver for CUDA 12.0 or newer, and this machine's is for CUDA "
+            f"{version[0]}.{version[1]}; update NVIDIA's driver"
+        )
+    return library
+
+
+def _version(library: ctypes.CDLL) -> tuple[int, int]:
+    """Tell which CUDA a driver is for."""
+    version = ctypes.c_int()
+    library.cuDriverGetVersion(ctypes.byref(version))
+    return version.value // 1000, version.value % 1000 // 10
 
 
 @cache
@@ -147,6 +162,16 @@ def _symbol(name: str) -> int:
     return _address(getattr(library, real))
 
 
+def _ages(ptx: str) -> str:
+    """Say what made kernels that a driver did not load, and what the driver is for: it may be too old for them."""
+    isa = re.search(r"\.version (\d+)\.(\d+)", ptx)
+    if isa is None:
+        return ""
+    made, (major, minor) = int(isa[1]) + 4, _version(driver())  # PTX ISA 8 is CUDA 12's, 9 is CUDA 13's
+    advice = f"; update it to one for CUDA {made}.0 or newer" if major < made else ""
+    return f"; CUDA {made} made them (PTX ISA {isa[1]}.{isa[2]}), and the driver is for CUDA {major}.{minor}{advice}"
+
+
 @cache
 def _tvm_ffi() -> ctypes.CDLL:
     import tvm_ffi.libinfo
@@ -170,7 +195,9 @@ class CudaProgram:
         self._object = LoadedObject(program.object, {**c_library(program.object), **{n: _symbol(n) for n in names}})
         self._library = ctypes.c_void_p()
         init = ctypes.CFUNCTYPE(_I, _P)(self._object.addresses["cuda_init"])
-        check(init(ctypes.addressof(self._library)), "loading the kernels")
+        if code := init(ctypes.addressof(self._library)):
+            failure = f"loading the kernels failed with CUDA error {code} ({error_name(code)})"
+            raise CudaError(failure + _ages(program.ptx))
         self._devices: set[int] = set()
         self.make_ready(device)
         entry = self._object.addresses[program.entry]

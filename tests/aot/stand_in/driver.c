@@ -25,6 +25,11 @@ static __thread int pushed[8], depth;
 void make_current(int device) { current_device = device; }
 
 int cuInit(unsigned flags) { return (int)flags; }
+int cuda_version = 12000;
+int cuDriverGetVersion(int* version) {
+  *version = cuda_version;
+  return 0;
+}
 int cuGetErrorName(int code, const char** name) {
   *name = code == 209 ? "CUDA_ERROR_NO_BINARY_FOR_GPU" : "CUDA_ERROR_UNKNOWN";
   return 0;
