@@ -44,9 +44,11 @@ _DECORATED = "_preprocess_enabled"
 # trace left there says nothing.
 _KERNEL_NAME = "_cute_dsl_name_options"
 # Attributes of classes that hold no content of their own, or that of other attributes (as do dataclasses' docstrings,
-# in which sets are written in the order of one process).
+# in which sets are written in the order of one process). Python 3.13 drops a class's line when its module is renamed;
+# lines that count are those of its methods.
 _DERIVED = frozenset(
     {"__dict__", "__doc__", "__weakref__", "__abstractmethods__", "_abc_impl", "__subclasshook__", "__slotnames__"}
+    | {"__firstlineno__"}
 )
 _DERIVED_OF_ENUMS = frozenset(
     {"_value2member_map_", "_hashable_values_", "_unhashable_values_", "_unhashable_values_map_"}
