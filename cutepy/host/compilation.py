@@ -24,6 +24,7 @@ from cutepy.host.arguments import Parameter
 from cutepy.host.examples import Example, bind, constants, parameters, to_dsl
 from cutepy.host.fingerprint import Fingerprint, dsl_version, fingerprint
 from cutepy.host.function import Function
+from cutepy.host.options import named_files
 from cutepy.host.store import CacheWarning, Entry, NotKept, default_store
 
 _FORMAT = 2
@@ -89,12 +90,14 @@ def compile(
         return open_entry(entry, entry.metadata["seconds"])
     found = fingerprint(function, *constants(examples))
     keyed = time.perf_counter()
+    files = named_files(options)
     key = entry_key(found.digest, parameters(examples.values()), options)
 
     def build_unchanged() -> Entry:
         """Compile; the DSL reads sources from the disk, so what was edited meanwhile has another key."""
         entry = build(function, name, examples, options, found)
         changed = found.difference(fingerprint(function, *constants(examples)))
+        changed += sorted({path for path, _ in set(files) ^ set(named_files(options))})
         if changed:
             warnings.warn(
                 f"{name} is not kept on the disk, as it changed while it was compiled: {', '.join(changed)}; "
@@ -152,13 +155,14 @@ def entry_key(content: str, described: tuple[Parameter, ...], options: str) -> s
     described : tuple of Parameter
         What it is compiled for.
     options : str
-        The compiler's options.
+        The compiler's options. The files that they name count with what is in them.
     """
     parts = {
         "format": _FORMAT,
         "content": content,
         "parameters": [parameter.to_json() for parameter in described],
         "options": options,
+        "files": named_files(options),
         "arch": ARCH,
         "dsl": dsl_version(),
         "environment": environment.dsl_variables(),

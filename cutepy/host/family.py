@@ -102,7 +102,16 @@ class Family:
             entry = self._build(configuration, examples)
             return compilation.open_entry(entry, entry.metadata["seconds"])
         key = compilation.entry_key(digest, described, self.options)
-        entry, built = default_store().get_or_build(key, lambda: self._unchanged(self._build(configuration, examples)))
+
+        def build_unchanged() -> Entry:
+            """Compile; let it pass to the disk only if the sources and files are those whose digests are in its key."""
+            entry = self._build(configuration, examples)
+            sources = fingerprint_sources(*self.sources).digest
+            if sources != self._digest or compilation.entry_key(digest, described, self.options) != key:
+                raise NotKept(entry)
+            return entry
+
+        entry, built = default_store().get_or_build(key, build_unchanged)
         return compilation.open_entry(entry, compilation.stages(entry, time.perf_counter() - start, built=built))
 
     def _build(self, configuration: Any, examples: Mapping[str, Any]) -> Entry:  # noqa: ANN401
@@ -110,12 +119,6 @@ class Family:
         module, _, name = self.kernel.partition(":")
         function = getattr(importlib.import_module(module), name)(configuration)
         return compilation.build(function, self.kernel, bind(function, (), examples), self.options)
-
-    def _unchanged(self, entry: Entry) -> Entry:
-        """Let an entry pass to the disk only if it was compiled from the sources whose digest is in its key."""
-        if fingerprint_sources(*self.sources).digest != self._digest:
-            raise NotKept(entry)
-        return entry
 
 
 def _parameter(name: str, example: object) -> Parameter:
