@@ -19,6 +19,7 @@ from typing import Any
 
 from cutepy.dsl.launches import LaunchFacts
 from cutepy.dsl.program import ARCH, Program, compile_program
+from cutepy.dsl.version import installed_parts
 from cutepy.host import environment
 from cutepy.host.arguments import Parameter
 from cutepy.host.examples import Example, bind, constants, parameters, to_dsl
@@ -164,7 +165,7 @@ def entry_key(content: str, described: tuple[Parameter, ...], options: str) -> s
         "options": options,
         "files": named_files(options),
         "arch": ARCH,
-        "dsl": dsl_version(),
+        "dsl": [dsl_version(), *installed_parts()],
         "environment": environment.dsl_variables(),
         "machine": platform.machine(),
         "python": sys.version_info[:2],
