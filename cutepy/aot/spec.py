@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 from cutepy.aot.expressions import SM_COUNT
 from cutepy.aot.names import SpecError, check_identifier, check_line
@@ -181,12 +182,15 @@ class Extension:
         Of the package.
     description : str
         One line.
+    file : Path, optional
+        The file that says so. No export overwrites the folder that holds it.
     """
 
     name: str
     ops: Sequence[Op]
     version: str = field(default="0.1.0", kw_only=True)
     description: str = field(default="Hopper kernels, compiled ahead of time.", kw_only=True)
+    file: Path | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         check_identifier("an extension's name", self.name)
@@ -195,3 +199,9 @@ class Extension:
         names = [op.name for op in self.ops]
         if not names or len(set(names)) != len(names):
             raise SpecError(f"{self.name} must have operations of different names, got {', '.join(names) or 'none'}")
+
+    @property
+    def sources(self) -> tuple[Path, ...]:
+        """The files that it is made from: the one that describes it, and those that define its functions."""
+        files = {variant.file for op in self.ops for variant in op.variants} | {self.file}
+        return tuple(sorted(file for file in files if file is not None))

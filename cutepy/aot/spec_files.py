@@ -8,6 +8,7 @@ import runpy
 import sys
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def load(path: str | Path) -> Extension:
     except tomllib.TOMLDecodeError as error:
         raise SpecError(f"{path}: {error}") from None
     try:
-        return _extension(data, path.parent)
+        return _extension(data, path)
     except (TypeError, ValueError) as error:
         raise SpecError(f"{path}: {error}") from error
 
@@ -70,12 +71,12 @@ def _from_python(path: Path) -> Extension:
         sys.path.pop(0)
     if not isinstance(found, Extension):
         raise SpecError(f"{path} must define {_VARIABLE}, a cutepy.aot.Extension, got {found!r}")
-    return found
+    return replace(found, file=path)
 
 
-def _extension(data: Mapping[str, Any], folder: Path) -> Extension:
+def _extension(data: Mapping[str, Any], path: Path) -> Extension:
     fields = _fields(data, "the file", ("name", "version", "description"), ("name",))
-    return Extension(ops=[_op(op, folder) for op in data.get("op", [])], **fields)
+    return Extension(ops=[_op(op, path.parent) for op in data.get("op", [])], file=path, **fields)
 
 
 def _op(data: Mapping[str, Any], folder: Path) -> Op:

@@ -65,7 +65,7 @@ def extension(
     out : path
         The folder to write to.
     overwrite : bool
-        Whether a folder that is not empty is replaced; else it is refused.
+        Whether an earlier export is replaced; else a folder that is not empty is refused. Other folders always are.
     progress : callable
         Receives a line before each compilation.
 
@@ -77,7 +77,7 @@ def extension(
     Raises
     ------
     FileExistsError
-        If the folder is not empty.
+        If something is there that is not to be replaced.
     SpecError
         If the description makes no sense, or a kernel needs what exported libraries do not have.
 

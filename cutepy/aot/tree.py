@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +20,8 @@ from cutepy.aot.variant import Variant, order_of
 from cutepy.dsl.version import installed
 
 _DEFAULT_EXTENT = 256
+_MARK = "objects/kernels.json"
+"""What every export has, by which it is known when it is to be overwritten."""
 
 
 class Tree:
@@ -30,7 +32,9 @@ class Tree:
     out : Path
         Where it belongs.
     overwrite : bool
-        Whether what is there is replaced.
+        Whether an earlier export that is there is replaced.
+    sources : iterable of Path
+        Files that must not be in the folder: what is exported is made from them.
 
     Raises
     ------
@@ -38,12 +42,12 @@ class Tree:
         If something is there that is not to be replaced.
     """
 
-    def __init__(self, out: Path, *, overwrite: bool) -> None:
+    def __init__(self, out: Path, *, overwrite: bool, sources: Iterable[Path] = ()) -> None:
         from jinja2 import Environment, PackageLoader, StrictUndefined
 
-        if out.exists() and not overwrite and (not out.is_dir() or any(out.iterdir())):
-            raise FileExistsError(f"{out} must be a new or empty folder; remove it, or ask to overwrite it")
-        self._out = out
+        self._out = out = out.resolve()
+        if out.exists():
+            _check_replaceable(out, overwrite, sources)
         out.parent.mkdir(parents=True, exist_ok=True)
         self._making = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
         self._templates = Environment(
@@ -73,7 +77,7 @@ class Tree:
         file.write_bytes(content)
 
     def write_objects(self, compiled: Mapping[str, Sequence[CompiledVariant]]) -> None:
-        """Write the objects, and what each is in `objects/kernels.json`."""
+        """Write the objects, and what each is in a list that marks the folder as an export."""
         listed = []
         for op, items in compiled.items():
             for item in items:
@@ -89,17 +93,45 @@ class Tree:
                     }
                 )
         made = {"arch": target(), "cutepy": cutepy.__version__, "dsl": installed(), "kernels": listed}
-        self.write("objects/kernels.json", (json.dumps(made, indent=2) + "\n").encode())
+        self.write(_MARK, (json.dumps(made, indent=2) + "\n").encode())
 
     def finish(self) -> Path:
         """Move the folder to where it belongs."""
-        if self._out.is_dir():
-            shutil.rmtree(self._out)
-        else:
-            self._out.unlink(missing_ok=True)
         self._making.chmod(0o755)
-        self._making.rename(self._out)
+        if not self._out.exists():
+            self._making.rename(self._out)
+            return self._out
+        old = Path(tempfile.mkdtemp(prefix=f".{self._out.name}-old-", dir=self._out.parent))
+        self._out.rename(old)
+        try:
+            self._making.rename(self._out)
+        except OSError:
+            old.rename(self._out)
+            raise
+        shutil.rmtree(old)
         return self._out
+
+
+def _check_replaceable(out: Path, overwrite: bool, sources: Iterable[Path]) -> None:
+    """Refuse to put a folder where something else is than an empty folder, or an export that is to be overwritten."""
+    if not out.is_dir():
+        raise FileExistsError(f"{out} must be a new or empty folder, and is no folder; remove it, or choose another")
+    if Path.cwd().is_relative_to(out):
+        raise FileExistsError(f"{out} must not be or hold the current folder; choose a new folder in it")
+    if not any(out.iterdir()):
+        return
+    if not overwrite:
+        raise FileExistsError(f"{out} must be a new or empty folder; remove it, or ask to overwrite it")
+    if not (out / _MARK).is_file():
+        raise FileExistsError(
+            f"{out} must be a new or empty folder, or an earlier export to be overwritten: it has no {_MARK}; "
+            "remove it, or choose another"
+        )
+    for source in sources:
+        if source.resolve().is_relative_to(out):
+            raise FileExistsError(
+                f"{out} must not hold {source}, which this export is made from; move that, or choose another folder"
+            )
 
 
 @dataclass(frozen=True)
@@ -148,7 +180,7 @@ def write_tree(
     overwrite, progress
         As `extension` and `c` take them.
     """
-    with Tree(out, overwrite=overwrite) as tree:
+    with Tree(out, overwrite=overwrite, sources=described.sources) as tree:
         compiled = compile_variants(described, progress)
         ops = [op_context(op, compiled[op.name]) for op in described.ops]
         common = {

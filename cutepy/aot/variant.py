@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from cutepy.aot.expressions import Expression
@@ -85,6 +87,13 @@ class Variant:
         """The numbers that callers pass, and the schema's type of each: "int", "float" or "bool"."""
         wanted = [p.name for p in self.parameters if p.kind == "scalar"]
         return {n: _number_type(self.arguments[n]) for n in wanted if self.arguments[n] is not SM_COUNT_ARGUMENT}
+
+    @property
+    def file(self) -> Path | None:
+        """The file that defines the function."""
+        module = getattr(self.function, "__module__", type(self.function).__module__)
+        file = getattr(sys.modules.get(module), "__file__", None)
+        return None if file is None else Path(file)
 
     @property
     def expressions(self) -> Iterator[Expression]:

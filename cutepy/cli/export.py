@@ -19,7 +19,7 @@ app = typer.Typer(
 
 _Spec = Annotated[str, typer.Argument(metavar="SPEC", help="A .toml or .py file that says what to export, or: gemm.")]
 _Out = Annotated[Path, typer.Option("--out", "-o", help="The folder to write to.")]
-_Force = Annotated[bool, typer.Option("--force", help="Replace what is in the folder.")]
+_Force = Annotated[bool, typer.Option("--force", help="Replace the folder, if an export wrote it.")]
 _Name = Annotated[str | None, typer.Option(help="For gemm: name of the package. Default: cutepy_gemm.")]
 _Dtypes = Annotated[
     list[str] | None,
