@@ -135,10 +135,9 @@ show(lambda: example_ops.gemm(a, torch.empty(256, 64, dtype=torch.float16)))
 show(lambda: example_ops.gemm(tensor((64,)), b))
 show(lambda: example_ops.gemm(tensor((2, 3, 4)), b))
 a.requires_grad_()
-with torch._C._AutoDispatchBelowAutograd():  # autograd itself would ask the stand-in's tensors for a real device
+show(lambda: example_ops.gemm(a, b))
+with torch.no_grad():
     show(lambda: example_ops.gemm(a, b))
-    with torch.no_grad():
-        show(lambda: example_ops.gemm(a, b))
 show(lambda: example_ops.gemm(torch.empty(8, 8), torch.empty(8, 8)))
 print(count("launches"))
 """
@@ -156,6 +155,33 @@ print(count("launches"))
     assert lines[8] == "((512, 256), (256, 1), 'torch.float16', 'cuda:0')"
     assert lines[9].startswith("NotImplementedError: Could not run 'example_ops::gemm' with arguments from the 'CPU'")
     assert lines[10] == "1"
+
+
+def test_a_derivative_is_refused_wherever_operations_are_recorded(printed):
+    code = """
+meta = lambda *shape: torch.empty(shape, dtype=torch.float16, device="meta")
+a, b = meta(512, 64).requires_grad_(), meta(256, 64)
+y, x = (torch.empty(3, 5, device="meta") for _ in range(2))
+compiled = torch.compile(lambda *x: example_ops.gemm(*x), fullgraph=True, backend="aot_eager")
+added = torch.compile(lambda y, x: example_ops.add_to(y, x.relu()), fullgraph=True, backend="aot_eager")
+
+def refused(call, *arguments):
+    try:
+        call(*arguments)
+        return "passed"
+    except Exception as error:
+        return [name for name in "abxy" if f"{name} requires grad, and " in str(error)], type(error) is ValueError
+
+print(refused(example_ops.gemm, a, b), refused(example_ops.gemm, b, a), refused(compiled, a, b), refused(compiled, b, a))
+with torch.no_grad():
+    print(refused(example_ops.gemm, a, b), refused(compiled, a, b), compiled(a, b).shape)
+print(refused(compiled, a.detach(), b), refused(added, y, x), refused(added, y, x.requires_grad_()))
+"""
+    assert printed(code) == [
+        "(['a'], True) (['b'], True) (['a'], False) (['b'], False)",
+        "passed passed torch.Size([512, 256])",
+        "passed passed (['x'], False)",
+    ]
 
 
 def test_meta_functions_serve_compile_and_export(printed):
