@@ -11,7 +11,7 @@ from cutepy.aot.spec import Extension, Op
 from cutepy.aot.variant import Variant
 from cutepy.dsl.objects import undefined_symbols
 from cutepy.dsl.program import ARCH, compile_program
-from cutepy.host.examples import to_dsl
+from cutepy.host.examples import classes, to_dsl
 
 SERVED = frozenset(
     {
@@ -101,7 +101,13 @@ def compile_variants(
 def _compile(op: Op, variant: Variant, symbol: str) -> CompiledVariant:
     positional, named = to_dsl(variant.examples)
     program = compile_program(
-        variant.function, positional, named, options=variant.options, symbol=symbol, line_info=False
+        variant.function,
+        positional,
+        named,
+        classes=classes(variant.examples),
+        options=variant.options,
+        symbol=symbol,
+        line_info=False,
     )
     needed = [name for name in undefined_symbols(program.object) if _RUNTIME.match(name)]
     if missing := set(needed) - SERVED:

@@ -137,7 +137,7 @@ class PackedArguments:
             return _Any(_TENSOR, 0, ctypes.addressof(self._described(argument)))
         raise TypeError(
             f"an argument must be a tensor, an array, a number or None, got {type(argument).__name__}; "
-            "tuples of tensors are not simulated from compiled functions: call the @cute.jit function itself"
+            "tuples are not simulated from compiled functions: call the @cute.jit function itself"
         )
 
     def _described(self, tensor: Any) -> _Tensor:  # noqa: ANN401

@@ -12,11 +12,12 @@ import importlib.util
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cutepy.dsl.class_arguments import class_parameter, left_out
 from cutepy.dsl.entries import ServedHost, parameter_names
 from cutepy.dsl.execution import compiling_for_gpu
 from cutepy.dsl.host_calls import RUNNING, Backend
@@ -74,6 +75,7 @@ def compile_program(
     arguments: Sequence[object],
     named: Mapping[str, object] | None = None,
     *,
+    classes: Collection[str] = (),
     options: str = "",
     symbol: str = ENTRY_SYMBOL,
     line_info: bool = True,
@@ -89,6 +91,8 @@ def compile_program(
         TVM-FFI's environment.
     named : mapping, optional
         Arguments by name.
+    classes : collection of str
+        Names of the parameters whose arguments are classes, which are compiled in.
     options : str
         More options for the DSL's compiler, such as "--opt-level 3".
     symbol : str
@@ -124,7 +128,8 @@ def compile_program(
         options = f"--gpu-arch={ARCH} --enable-tvm-ffi {kept} {options}"
         # The DSL's own engine would compile the host code a second time, for this process only.
         settings: dict[str, Any] = {"options": options, "trace_finalize_hooks": traced, "no_jit_engine": True}
-        compiled = cute.compile(function, *arguments, **(named or {}), **settings)
+        with left_out({*classes, *class_parameter(function)}):
+            compiled = cute.compile(function, *arguments, **(named or {}), **settings)
         ptx, cubin = _artifact(compiled.artifacts.PTX, folder, "ptx"), compiled.artifacts.CUBIN
         # One call of the compiler goes from MLIR to the cubin: what it wrote when tells its stages apart.
         for stage, suffix in {"lower": "ptx", "assemble": "cubin"}.items():

@@ -22,7 +22,7 @@ from cutepy.dsl.program import ARCH, Program, compile_program
 from cutepy.dsl.version import installed_parts
 from cutepy.host import environment
 from cutepy.host.arguments import Parameter
-from cutepy.host.examples import Example, bind, constants, parameters, to_dsl
+from cutepy.host.examples import Example, bind, classes, constants, parameters, to_dsl
 from cutepy.host.fingerprint import Fingerprint, dsl_version, fingerprint
 from cutepy.host.function import Function
 from cutepy.host.options import named_files
@@ -55,9 +55,10 @@ def compile(
         A `@cute.jit` function, or an object whose `__call__` is one.
     *arguments, **named
         An example of each argument: a `TensorSpec`; a tensor or array, which stands for its exact shape and strides; a
-        number, for a parameter that takes one at each call; None, for one that stays None; tuples of these; and the
-        values of `cutlass.Constexpr` parameters. A parameter for a stream needs none: launches go to the stream that
-        is current when they are made. (A host function without one launches on the default stream.)
+        number, for a parameter that takes one at each call; None, for one that stays None; tuples of these; and what
+        is compiled in: the values of `cutlass.Constexpr` parameters, and classes. A parameter for a stream needs none:
+        launches go to the stream that is current when they are made. (A host function without one launches on the
+        default stream.)
     options : str
         Options for the DSL's compiler, such as "--opt-level 2".
     cache : bool, optional
@@ -189,7 +190,7 @@ def build(
     """
     with _TRACING:
         positional, by_name = to_dsl(examples)
-        program = compile_program(function, positional, by_name, options=options)
+        program = compile_program(function, positional, by_name, classes=classes(examples), options=options)
     described = parameters(examples.values())
     if program.parameters != tuple(parameter.name for parameter in described):
         raise TypeError(

@@ -7,7 +7,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -54,6 +54,7 @@ def bind(function: Callable[..., Any], arguments: Sequence[object], named: Mappi
     if isinstance(function, functools.partial):
         raise TypeError("a functools.partial can't be compiled; pass its function, and its arguments as examples")
     signature = inspect.signature(function)
+    _check_self(function)
     scope = _scope(function)
     streams = [name for name, p in signature.parameters.items() if _is_stream(p.annotation, scope)]
     # Streams may be left out wherever they stand, so what comes after one may have to move up.
@@ -95,6 +96,11 @@ def constants(examples: Mapping[str, Example]) -> list[tuple[str, object]]:
     return [(name, example.constant[0]) for name, example in examples.items() if example.constant]
 
 
+def classes(examples: Mapping[str, Example]) -> list[str]:
+    """List the names of the parameters whose examples are classes, which are compiled in, however annotated."""
+    return [name for name, value in constants(examples) if isinstance(value, type)]
+
+
 def to_dsl(examples: Mapping[str, Example]) -> tuple[list[Any], dict[str, Any]]:
     """Make the DSL's examples of ours: positional, and by name."""
     from cutepy.dsl.fakes import Symbols, fake_stream
@@ -115,6 +121,17 @@ def to_dsl(examples: Mapping[str, Example]) -> tuple[list[Any], dict[str, Any]]:
     return positional, named
 
 
+def _check_self(function: Callable[..., Any]) -> None:
+    """Refuse a method of an object that the DSL would take for a function of the object."""
+    method = function if inspect.ismethod(function) else getattr(function, "__call__", None)  # noqa: B004
+    if inspect.ismethod(method) and not isinstance(method.__self__, type):
+        first = next(iter(inspect.signature(method.__func__).parameters), "self")
+        if first != "self":
+            raise TypeError(
+                f"the first parameter of {_name(function)} must be called self, as the DSL asks; got {first}"
+            )
+
+
 def _example(name: str, value: object, annotation: object, *, stream: bool, keyword_only: bool) -> Example:
     if stream:
         if value is not None and not _may_be_stream(type(value).__name__):
@@ -124,18 +141,34 @@ def _example(name: str, value: object, annotation: object, *, stream: bool, keyw
         return Example(None, (value,), keyword_only=keyword_only)
     if _may_be_stream(type(value).__name__):
         raise TypeError(f"the example of {name} is a stream, which {name} is not known to be{_ADVICE}")
-    if not _is_dsl_value(value) and (number := plain_number(value)) is not None:
-        value = number
-    parameter = _parameter(name, value)
-    if parameter is None and isinstance(value, (str, bytes)):
-        raise TypeError(f"the example of {name} is the constant {value!r}; annotate the parameter as cutlass.Constexpr")
-    if parameter is None:
+    if isinstance(value, type):
+        if annotation is not inspect.Parameter.empty and get_origin(annotation) is not type:
+            raise TypeError(
+                f"the example of {name} is the class {value.__qualname__}; annotate the parameter as cutlass.Constexpr "
+                f"or type[...], rather than {annotation}"
+            )
         return Example(None, (value,), keyword_only=keyword_only)
-    return Example(parameter, number=value, keyword_only=keyword_only)
+    value = _with_plain_numbers(value)
+    return Example(_parameter(name, value), number=value, keyword_only=keyword_only)
 
 
-def _parameter(name: str, value: Any) -> Parameter | None:  # noqa: ANN401
-    """Tell what callers pass for an example; None if it is a constant."""
+def _with_plain_numbers(value: Any) -> Any:  # noqa: ANN401
+    """Make numpy's scalars and members of enumerations Python's numbers; those of the DSL say what to compile for."""
+    if type(value) in (tuple, list):
+        return tuple(map(_with_plain_numbers, value))
+    if isinstance(value, type) or _is_dsl_value(value) or (number := plain_number(value)) is None:
+        return value
+    return number if isinstance(number, bool) else int(number) if isinstance(number, int) else float(number)
+
+
+def _parameter(name: str, value: Any) -> Parameter:  # noqa: ANN401
+    """Tell what callers pass for an example.
+
+    Raises
+    ------
+    TypeError
+        If it is nothing that they could pass.
+    """
     if value is None:
         return Parameter(name, "none")
     if isinstance(value, TensorSpec):
@@ -151,13 +184,14 @@ def _parameter(name: str, value: Any) -> Parameter | None:  # noqa: ANN401
         return Parameter(name, "tensor", TensorSpec.like(value))
     if isinstance(value, (bool, int, float)):
         return Parameter(name, "scalar", number=type(value).__name__)
-    if type(value) in (tuple, list):
-        items = [_parameter(f"[{n}]", item) for n, item in enumerate(value)]
-        if any(item is not None and item.kind == "tensor" for item in items):
-            if None in items:
-                raise TypeError(f"the example of {name} mixes tensors and constants; pass them as parameters apart")
-            return Parameter(name, "tuple", items=tuple(item for item in items if item is not None))
-    return None
+    if type(value) is tuple:
+        items = (_parameter(f"{name}[{n}]", item) for n, item in enumerate(value))
+        named = tuple(replace(item, name=f"[{n}]") for n, item in enumerate(items))
+        return Parameter(name, "tuple", items=named)
+    raise TypeError(
+        f"the example of {name} is the constant {value!r}; annotate the parameter as cutlass.Constexpr, or pass what "
+        "it is made of as parameters apart"
+    )
 
 
 def _stand_in(parameter: Parameter, example: Any, symbols: Any) -> Any:  # noqa: ANN401

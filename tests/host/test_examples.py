@@ -1,0 +1,144 @@
+"""Examples that no annotation explains: what is compiled in by what it is, tuples, and what is refused."""
+
+import contextlib
+import dataclasses
+from typing import NamedTuple
+
+import cutlass
+import numpy as np
+import pytest
+import torch
+
+import cutepy
+from cutepy.dsl.class_arguments import left_out
+from cutepy.host.arguments import check_arguments
+from cutepy.host.specs import TensorSpec
+from tests.host import constants, kernels
+
+pytestmark = pytest.mark.dsl
+
+VECTOR = TensorSpec("float32", (32,))
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUTEPY_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def filled(function, *arguments):
+    a = torch.zeros(32)
+    with cutepy.simulate():
+        function(a, *arguments)
+    assert (a == a[0]).all()
+    return a[0].item()
+
+
+@pytest.mark.parametrize(
+    ("function", "examples", "result"),
+    [
+        (constants.width, (cutlass.Float16, 1.0), 16),
+        (constants.width, (cutlass.Float32, 1.0), 32),
+        (constants.untyped, (int, 1.0), 3),
+        (constants.Methods.of_class, (1.0,), 6),
+        (constants.Heir.of_class, (1.0,), 7),
+        (constants.Methods.static, (1.0,), 6),
+    ],
+    ids=str,
+)
+def test_classes_are_compiled_in(function, examples, result):
+    first, second = (cutepy.compile(function, VECTOR, *examples) for _ in range(2))
+    assert (first.cost().cached, second.cost().cached) == (False, True)
+    for made in (first, second):
+        assert [parameter.name for parameter in made.parameters] == ["a", "scale"]
+        assert filled(made, 2.0) == pytest.approx(2 * result)
+
+
+def test_what_is_compiled_in_is_in_the_key():
+    examples = (int, float)
+    made = [cutepy.compile(constants.untyped, VECTOR, example, 1.0) for example in examples]
+    made += [cutepy.compile(owner.of_class, VECTOR, 1.0) for owner in (constants.Methods, constants.Heir)]
+    assert not any(function.cost().cached for function in made)
+    assert [filled(function, 1.0) for function in made] == [3, 3.5, 6, 7]
+
+
+def test_a_class_where_the_dsl_takes_none_is_refused():
+    with pytest.raises(TypeError, match=r"example of dtype is the class float; annotate .* rather than <class 'type'>"):
+        cutepy.compile(constants.typed, VECTOR, 1.0)
+
+
+@pytest.mark.parametrize("function", [constants.Methods(), constants.Methods().bound], ids=str)
+def test_self_by_another_name_is_refused(function):
+    with pytest.raises(TypeError, match=r"the first parameter of Methods.* must be called self, .* got this"):
+        cutepy.compile(function, VECTOR, 1.0)
+
+
+def test_a_member_that_is_a_number_is_a_number():
+    function = cutepy.compile(kernels.fill, VECTOR, constants.Number.FIVE)
+    assert function.parameters[1].number == "int"
+    assert filled(function, 9) == 9
+
+
+def test_the_dsl_is_left_as_it_was():
+    tracer = cutlass.cutlass_dsl.CuTeDSL._get_dsl()
+    before = tracer._tvm_ffi_args_spec_converter
+    with contextlib.suppress(ZeroDivisionError), left_out(["a"]):
+        assert tracer._tvm_ffi_args_spec_converter is not before
+        raise ZeroDivisionError
+    assert tracer._tvm_ffi_args_spec_converter is before
+    with left_out([]):
+        assert tracer._tvm_ffi_args_spec_converter is before
+
+
+def test_numbers_in_tuples_are_given_at_each_call():
+    function = cutepy.compile(constants.total, VECTOR, (1, [np.float32(2.5)]))
+    (_, numbers) = function.parameters
+    assert str(numbers) == "numbers: ([0]: scalar, [1]: ([0]: scalar))"
+    assert [item.number for item in (numbers.items[0], *numbers.items[1].items)] == ["int", "float"]
+    for same in ((7, (0.5,)), [7, [0.5]]):
+        assert cutepy.compile(constants.total, VECTOR, same).cost().cached
+        check_arguments("total", function.parameters, (torch.zeros(32), same))
+    assert not cutepy.compile(constants.total, VECTOR, (1.0, (2.5,))).cost().cached
+    with pytest.raises(TypeError, match=r"argument numbers\[1\]\[0\] must be a number, got str"):
+        check_arguments("total", function.parameters, (torch.zeros(32), (1, ("x",))))
+    with pytest.raises(TypeError, match="argument numbers must be a tuple of 2"):
+        check_arguments("total", function.parameters, (torch.zeros(32), (1,)))
+    with pytest.raises(TypeError, match="tuples are not simulated"):
+        filled(function, (1, (2.5,)))
+
+
+@pytest.mark.gpu
+def test_a_tuple_of_numbers_reaches_the_gpu():
+    function = cutepy.compile(constants.total, VECTOR, (1, (2.5,)))
+    for numbers in ((1, (2.5,)), [-3, [0.25]]):
+        a = torch.zeros(32, device="cuda")
+        function(a, numbers)
+        assert (a == numbers[0] + numbers[1][0]).all()
+
+
+class Pair(NamedTuple):
+    x: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    x: int = 1
+
+
+@pytest.mark.parametrize(
+    ("example", "told"),
+    [
+        ("text", "value is the constant 'text'"),
+        (Pair(), r"value is the constant Pair\(x=1\)"),
+        (Settings(), r"value is the constant Settings\(x=1\)"),
+        ({"x": 1}, r"value is the constant \{'x': 1\}"),
+        (max, "value is the constant <built-in function max>"),
+        (constants.Mode.FOUR, "value is the constant <Mode.FOUR: 4.0>"),
+        (torch.float16, "value is the constant torch.float16"),
+        ((1, "text"), r"value\[1\] is the constant 'text'"),
+        ((VECTOR, (1, cutlass.Float16)), r"value\[1\]\[1\] is the constant .*Float16"),
+    ],
+    ids=str,
+)
+def test_what_needs_an_annotation_is_refused(example, told):
+    with pytest.raises(TypeError, match=f"the example of {told}.*; annotate the parameter as cutlass.Constexpr"):
+        cutepy.compile(constants.untyped, VECTOR, example, 1.0, cache=False)
