@@ -67,7 +67,7 @@ class Function:
             For each of `parameters`: a torch tensor on a GPU, a number (Python's, a numpy scalar, or the DSL's, such as
             `cutlass.Float32(2.0)`), or None. NumPy arrays and what has `__dlpack__` are taken too, more slowly: arrays
             in host memory are copied to the GPU and back. Tensors may require grad; autograd does not see what is done
-            to them.
+            to them. Where the last ones stay None they may be left out, which takes longer than to pass them.
 
         Raises
         ------
@@ -148,14 +148,14 @@ class Function:
         return self
 
     def _prepare_and_launch(self, *arguments: Any) -> None:  # noqa: ANN401
-        arguments = tuple(map(_as_passed, arguments))
+        arguments = tuple(map(_as_passed, self._completed(arguments)))
         check_arguments(self.__name__, self.parameters, arguments)
         _require_gpu(self.parameters, arguments)
         self.prepare(next((a.device.index for a in arguments if getattr(a, "is_cuda", False)), None))
         self._launch(*arguments)
 
     def _simulate(self, arguments: tuple[Any, ...]) -> None:
-        arguments = tuple(map(_as_passed, arguments))
+        arguments = tuple(map(_as_passed, self._completed(arguments)))
         if any(getattr(argument, "is_meta", False) for argument in arguments):
             check_arguments(self.__name__, self.parameters, arguments)
         with self._lock:
@@ -168,8 +168,10 @@ class Function:
             raise
 
     def _positional(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Put named arguments in their places."""
+        """Put named arguments in their places; what stays None may be left out."""
         names = [parameter.name for parameter in self.parameters]
+        rest = self.parameters[len(arguments) :]
+        named = {**{parameter.name: None for parameter in rest if parameter.kind == "none"}, **named}
         missing = [name for name in names[len(arguments) :] if name not in named]
         unknown = [name for name in named if name not in names[len(arguments) :]]
         if missing or unknown:
@@ -179,8 +181,17 @@ class Function:
             )
         return (*arguments, *(named[name] for name in names[len(arguments) :]))
 
-    def _recover(self, error: Exception, arguments: tuple[Any, ...]) -> None:
-        """Find out why a launch failed: host arrays, foreign or wrong arguments, a device not yet ready in a thread."""
+    def _completed(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Add the last arguments where those left out stay None."""
+        rest = self.parameters[len(arguments) :]
+        return (*arguments, *(None for _ in rest)) if all(p.kind == "none" for p in rest) else arguments
+
+    def _recover(self, error: Exception, given: tuple[Any, ...]) -> None:
+        """Find out why a launch failed.
+
+        There are host arrays, foreign or wrong arguments, some left out, or a device that is not yet ready in a thread.
+        """
+        arguments = self._completed(given)
         if any(_is_host_array(argument) for argument in arguments):
             self._launch_on_copies(arguments)
             return
@@ -191,7 +202,8 @@ class Function:
         if self._cuda is None:
             raise error
         made_ready = device is not None and self._cuda.make_ready(device)
-        if not made_ready and all(new is old for new, old in zip(passed, arguments, strict=True)):
+        same = len(passed) == len(given) and all(new is old for new, old in zip(passed, given, strict=True))
+        if not made_ready and same:
             raise error
         self._launch(*passed)
 

@@ -1,4 +1,4 @@
-"""Functions that take classes, methods, and a function that takes a tuple."""
+"""Functions with unusual parameters: classes, tuples, defaults, names that have another meaning; and methods."""
 
 import enum
 from typing import Type  # noqa: UP035  as the DSL's own examples write it
@@ -47,6 +47,12 @@ def _sum(a: cute.Tensor, numbers: tuple):
 def total(a: cute.Tensor, numbers: tuple):
     """Fill a vector of 32 with the sum of two numbers, x and y of (x, (y,))."""
     _sum(a, numbers).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+@cute.jit
+def optional(a: cute.Tensor, x: cute.Tensor | None, scale: cutlass.Float32, y: cute.Tensor | None = None, z=None):
+    """Fill a vector of 32 with a number."""
+    _fill(a, scale, 1.0).launch(grid=(1, 1, 1), block=(32, 1, 1))
 
 
 class Methods:

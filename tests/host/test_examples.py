@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import cutlass
@@ -113,6 +114,75 @@ def test_a_tuple_of_numbers_reaches_the_gpu():
         a = torch.zeros(32, device="cuda")
         function(a, numbers)
         assert (a == numbers[0] + numbers[1][0]).all()
+
+
+@pytest.fixture(scope="module")
+def optional():
+    return cutepy.compile(constants.optional, VECTOR, None, 1.0, cache=False)
+
+
+def test_last_arguments_that_stay_none_may_be_left_out(optional):
+    assert [parameter.kind for parameter in optional.parameters] == ["tensor", "none", "scalar", "none", "none"]
+    for rest in ((), (None,), (None, None)):
+        assert filled(optional, None, 3.0, *rest) == 3
+    a = torch.zeros(32)
+    with cutepy.simulate():
+        optional(a, scale=4.0)
+        optional(a, z=None, scale=5.0)
+    assert a[0] == 5
+    with pytest.raises(TypeError, match=r"takes 5 arguments .*got 2"):
+        filled(optional, None)
+    with pytest.raises(TypeError, match=r"takes 5 arguments .*got 6"):
+        filled(optional, None, 1.0, None, None, None)
+    with pytest.raises(TypeError, match="argument y must be None"):
+        filled(optional, None, 1.0, a)
+
+
+class OnGpu:
+    """A tensor in host memory that says it is on a GPU."""
+
+    is_cuda = True
+    device = torch.device("cuda", 0)
+
+    def __init__(self):
+        self.tensor = torch.zeros(32)
+
+    def __getattr__(self, name):
+        return getattr(self.tensor, name)
+
+
+def test_the_compiled_entry_gets_what_was_left_out(optional, monkeypatch):
+    """Nothing is added for a call that is complete; one that fails for another reason fails with it."""
+    calls = []
+
+    def entry(*arguments):
+        calls.append(arguments)
+        if len(arguments) != 5:
+            raise TypeError("wrong number of arguments")
+        if arguments[2] < 0:
+            raise RuntimeError("of CUDA")
+
+    monkeypatch.setattr(optional, "_launch", entry)
+    monkeypatch.setattr(optional, "_cuda", SimpleNamespace(make_ready=lambda device: False))
+    a = OnGpu()
+    full = (a, None, 3.0, None, None)
+    optional(*full)
+    assert calls == [full]
+    optional(*full[:3])
+    assert calls[1:] == [full[:3], full]
+    with pytest.raises(TypeError, match="takes 5 arguments"):
+        optional(*full[:2])
+    for count in (5, 3):
+        with pytest.raises(RuntimeError, match="of CUDA"):
+            optional(*(a, None, -1.0, None, None)[:count])
+
+
+@pytest.mark.gpu
+def test_arguments_may_be_left_out_on_the_gpu(optional):
+    a = torch.zeros(32, device="cuda")
+    for n, rest in enumerate([(), (None,), (None, None), ()]):
+        optional(a, None, n + 1.0, *rest)
+        assert (a == n + 1).all()
 
 
 class Pair(NamedTuple):
