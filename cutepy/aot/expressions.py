@@ -20,8 +20,8 @@ def _ceil_div(a: int, b: int) -> int:
 class Expression:
     """An expression over named integers.
 
-    It may use numbers, `+ - * / // %`, comparisons, `and or not`, `x if c else y`, `min`, `max`, and `ceil_div(a, b)`,
-    which rounds up a quotient of a >= 0 by b > 0.
+    It may use numbers, `+ - * / // %`, comparisons, `and or not` of those, `x if c else y`, `min`, `max`, and
+    `ceil_div(a, b)`, which rounds up a quotient of a >= 0 by b > 0.
 
     Parameters
     ----------
@@ -93,14 +93,14 @@ class Expression:
                 return name, "int"
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 text, kind = self._write(operand)
-                return f"(-{text})", kind
+                return f"(-{text})", "double" if kind == "double" else "int"
             case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return f"(!{self._write(operand)[0]})", "bool"
+                return f"(!{self._truth(operand)})", "bool"
             case ast.BinOp(left=left, op=operator, right=right):
                 return self._binary(self._write(left), operator, self._write(right))
             case ast.BoolOp(op=operator, values=values):
                 symbol = " && " if isinstance(operator, ast.And) else " || "
-                return f"({symbol.join(self._write(value)[0] for value in values)})", "bool"
+                return f"({symbol.join(map(self._truth, values))})", "bool"
             case ast.Compare(left=left, ops=operators, comparators=right):
                 return self._comparison([left, *right], operators), "bool"
             case ast.IfExp(test=test, body=body, orelse=other):
@@ -113,6 +113,16 @@ class Expression:
             f"{self.text!r} must use names, numbers, + - * / // %, comparisons, and, or, not, if-else, min, max and "
             f"ceil_div only, got {ast.unparse(node)}"
         )
+
+    def _truth(self, node: ast.expr) -> str:
+        """Write a node that is true or false: Python's `and` and `or` of numbers give one of them, C++'s do not."""
+        text, kind = self._write(node)
+        if kind != "bool":
+            raise ValueError(
+                f"{self.text!r} must use and, or, not on comparisons only, got {ast.unparse(node)}; compare it, as in "
+                f"{ast.unparse(node)} != 0"
+            )
+        return text
 
     def _binary(self, left: tuple[str, str], operator: ast.operator, right: tuple[str, str]) -> tuple[str, str]:
         (x, x_kind), (y, y_kind) = left, right

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,16 +22,20 @@ def op_tables(op: Op, compiled: Sequence[CompiledVariant]) -> dict[str, Any]:
     """Give what `kernels.h.jinja` is filled with for an operation."""
     functions = _Functions(op)
     argument_lists = _ArgumentLists(op)
-    groups: dict[tuple[Any, ...], dict[str, Any]] = {}
+    requirement_lists = _RequirementLists(op, functions)
+    groups: dict[tuple[str, ...], dict[str, Any]] = {}
     for index, item in enumerate(compiled):
         variant = item.variant
-        # What compares equal to callers is one group: its tensors are compared once, then costs decide.
-        key = (*(repr(variant.tensors[name]) for name in op.tensors), *variant.requires)
+        # Variants of equal specs are one group: tensors are compared with them once.
+        key = tuple(repr(variant.tensors[name]) for name in op.tensors)
         if key not in groups:
-            groups[key] = _group(op, variant, f"k{camel(op.name)}{len(groups)}", functions)
+            groups[key] = _group(op, variant, f"k{camel(op.name)}{len(groups)}")
+        groups[key]["kernels"][tuple(variant.requires)] += 1
         groups[key]["variants"].append(
             {
                 "index": index,
+                "requirements": requirement_lists.add(variant.requires),
+                "requirement_count": len(variant.requires),
                 "when": functions.add(variant.when, "bool", "when") if variant.when else "nullptr",
                 "cost": functions.add(variant.cost, "double", "cost") if variant.cost else "nullptr",
                 "arguments": argument_lists.add(item),
@@ -51,6 +56,7 @@ def op_tables(op: Op, compiled: Sequence[CompiledVariant]) -> dict[str, Any]:
         "variants": compiled,
         "functions": functions.made,
         "argument_lists": argument_lists.made,
+        "requirement_lists": requirement_lists.made,
         "groups": list(groups.values()),
         "inputs": op.inputs,
         "results": list(op.results),
@@ -95,6 +101,25 @@ class _Functions:
         return f"&{self._names[key]}"
 
 
+class _RequirementLists:
+    """What callers must meet, each list once."""
+
+    def __init__(self, op: Op, functions: _Functions) -> None:
+        self._op = op
+        self._functions = functions
+        self._names: dict[tuple[str, ...], str] = {(): "nullptr"}
+        self.made: list[dict[str, Any]] = []
+
+    def add(self, requires: Sequence[str]) -> str:
+        """Give the name of the array of a variant's requirements."""
+        key = tuple(requires)
+        if key not in self._names:
+            self._names[key] = f"k{camel(self._op.name)}Requirements{len(self.made)}"
+            items = [{"function": self._functions.add(text, "bool", "requires"), "text": text} for text in key]
+            self.made.append({"name": self._names[key], "conditions": items})
+        return self._names[key]
+
+
 class _ArgumentLists:
     """What kernels are passed, each list once."""
 
@@ -127,13 +152,13 @@ class _ArgumentLists:
         return "{Argument::kSmCount, 0}"
 
 
-def _group(op: Op, variant: Variant, prefix: str, functions: _Functions) -> dict[str, Any]:
+def _group(op: Op, variant: Variant, prefix: str) -> dict[str, Any]:
     forms = [(name, variant.tensors[name]) for name in op.tensors]
     return {
         "prefix": prefix,
         "text": "; ".join(form_text(name, spec) for name, spec in forms),
         "forms": [{"text": form_text(name, spec), "cpp": _form(op, variant, spec)} for name, spec in forms],
-        "requirements": [{"function": functions.add(t, "bool", "requires")[1:], "text": t} for t in variant.requires],
+        "kernels": Counter(),
         "variants": [],
     }
 

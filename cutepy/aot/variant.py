@@ -43,9 +43,10 @@ class Variant:
     when : str
         A condition on extents, strides and `sm_count` under which it may be chosen, such as "m >= 128".
     cost : str
-        What it is expected to cost then: of several variants that may be chosen, the cheapest is; the first, if equal.
+        What it is expected to cost then, 0 if not given: of several variants that may be chosen, the cheapest is; the
+        first, if equal.
     requires : sequence of str
-        Conditions that callers must meet; an error shows them.
+        Conditions that callers must meet for this variant; an error shows them if it might have been chosen else.
     options : str
         Options for the DSL's compiler.
     label : str

@@ -78,6 +78,10 @@ def test_names_are_listed_in_order_without_functions():
         ("min(m)", "got min"),
         ("ceil_div(m / 2, 2)", "two integers"),
         ("min(m, key=n)", "only, got min"),
+        ("m or 1", "must use and, or, not on comparisons only, got m; compare it, as in m != 0"),
+        ("m > 1 and n % 2", "got n % 2; compare it"),
+        ("not m", "on comparisons only, got m"),
+        ("not -(m > 1)", "on comparisons only"),
     ],
 )
 def test_what_is_no_expression_is_refused(text, message):

@@ -172,7 +172,7 @@ def refused(call, *arguments):
     except Exception as error:
         return [name for name in "abxy" if f"{name} requires grad, and " in str(error)], type(error) is ValueError
 
-print(refused(example_ops.gemm, a, b), refused(example_ops.gemm, b, a), refused(compiled, a, b), refused(compiled, b, a))
+print(*(refused(call, *arguments) for call in (example_ops.gemm, compiled) for arguments in ((a, b), (b, a))))
 with torch.no_grad():
     print(refused(example_ops.gemm, a, b), refused(compiled, a, b), compiled(a, b).shape)
 print(refused(compiled, a.detach(), b), refused(added, y, x), refused(added, y, x.requires_grad_()))

@@ -1,0 +1,63 @@
+"""Which kernel an exported library launches, where."""
+
+import pytest
+
+from tests.aot.building import STAND_IN, build_c_library, call_in_python
+
+pytestmark = pytest.mark.dsl
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    from cutepy import aot
+    from tests.aot.dispatched import described
+
+    return aot.c(described(), tmp_path_factory.mktemp("dispatched") / "tree")
+
+
+@pytest.fixture(scope="module")
+def launched(tree, driver, tmp_path_factory):
+    """Call an operation with x of some shape, and out of it; gives the error, or the threads and the stream."""
+    library = build_c_library(tree, "chosen", STAND_IN, tmp_path_factory.mktemp("library"))
+
+    def call(op, *cases):
+        code = f"""
+for case in {cases!r}:
+    shape, address = case
+    error = C.call("chosen.{op}", C.tensor(shape, "float32", address=address), C.tensor(shape, "float32"))
+    print(repr(error.splitlines()[0] if error else (C.last()[1][0], C.last()[4])))
+"""
+        return [eval(line) for line in call_in_python(code, driver, library).splitlines()]
+
+    return call
+
+
+STREAM = 0x57
+
+
+@pytest.mark.parametrize(
+    ("op", "chosen"),
+    [
+        # The dearer one is chosen where callers don't meet what the others require; of equal costs the first.
+        ("by_requires", {((10,), 4096): 64, ((100,), 4096): 96, ((1000,), 4096): 96}),
+        ("by_specs", {((10,), 4100): 64, ((10,), 4096): 128, ((12,), 4100): 96, ((12,), 4096): 96}),
+        ("ties", {((10,), 4100): 96, ((10,), 4096): 64, ((501,), 4096): 128, ((501,), 4100): 96}),
+        # Another kernel's strides of extents of 1 must not reach the one that is chosen.
+        ("strides", {((1, 10), 4096): 64, ((2, 64), 4096): 64}),
+    ],
+)
+def test_of_the_kernels_that_fit_the_one_of_least_cost_is_chosen(launched, op, chosen):
+    assert launched(op, *chosen) == [(threads, STREAM) for threads in chosen.values()]
+
+
+def test_what_was_required_is_told_if_no_kernel_is_left(launched):
+    assert launched("none", ((100,), 4096), ((8,), 4096), ((60,), 4096), ((7,), 4096)) == [
+        (64, STREAM),
+        (96, STREAM),
+        "none: must have n >= 100, got n = 60",
+        "none: no kernel is for these extents",
+    ]
+
+
+def test_launches_on_no_stream_go_to_the_callers(launched):
+    assert launched("no_stream", ((10,), 4096)) == [(32, STREAM)]
