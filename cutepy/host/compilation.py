@@ -85,7 +85,7 @@ def compile(
     >>> f(a, b)  # doctest: +SKIP
     """
     start = time.perf_counter()
-    examples = bind(function, arguments, named)
+    examples = bind(function, arguments, named, {"options": options, "cache": cache})
     name = getattr(function, "__qualname__", type(function).__qualname__)
     if not (environment.cache_enabled() if cache is None else cache):
         entry = build(function, name, examples, options, None)
@@ -125,7 +125,7 @@ def find(
         As `compile`.
     """
     start = time.perf_counter()
-    examples = bind(function, arguments, named)
+    examples = bind(function, arguments, named, {"options": options})
     found = fingerprint(function, *constants(examples))
     keyed = time.perf_counter()
     key = entry_key(found.digest, parameters(examples.values()), options)

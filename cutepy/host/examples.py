@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from cutepy.dsl.packed import plain_number
@@ -19,6 +19,11 @@ _ADVICE = (
     "; if it is a stream, annotate it as cuda.bindings.driver.CUstream: launches then go to the stream that is current "
     "at each call, and calls leave it out"
 )
+
+_SETTINGS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "options": ((str,), "the compiler's options in one string"),
+    "cache": ((bool, NoneType), "True, False or None"),
+}
 
 
 @dataclass(frozen=True)
@@ -43,8 +48,21 @@ class Example:
     keyword_only: bool = False
 
 
-def bind(function: Callable[..., Any], arguments: Sequence[object], named: Mapping[str, object]) -> dict[str, Example]:
+def bind(
+    function: Callable[..., Any],
+    arguments: Sequence[object],
+    named: Mapping[str, object],
+    settings: Mapping[str, object] | None = None,
+) -> dict[str, Example]:
     """Give each parameter of a function its example; one for a stream needs none.
+
+    Parameters
+    ----------
+    function : callable
+    arguments, named
+        The examples.
+    settings : mapping, optional
+        What was given for those of the caller's own parameters that a parameter of the function may be called like.
 
     Raises
     ------
@@ -68,6 +86,8 @@ def bind(function: Callable[..., Any], arguments: Sequence[object], named: Mappi
     by_position = dict(zip(positional, arguments, strict=False))
     if twice := by_position.keys() & named.keys():
         raise TypeError(f"{_name(function)} got two examples of {', '.join(sorted(twice))}")
+    for name, value in (settings or {}).items():
+        _check_setting(name, value, function, None if name in by_position else signature.parameters.get(name))
     given = {**by_position, **named}
     if unknown := given.keys() - signature.parameters.keys():
         raise TypeError(f"{_name(function)} has no parameter {', '.join(sorted(unknown))}")
@@ -77,6 +97,7 @@ def bind(function: Callable[..., Any], arguments: Sequence[object], named: Mappi
             raise TypeError(f"{_name(function)} must name its parameters to be compiled, got *{name}")
         if name not in given and name not in streams and parameter.default is parameter.empty:
             what = f"a TensorSpec, a tensor, a number or None{_ADVICE if _may_be_stream(name) else ''}"
+            what += _by_position(name, parameter) if name in (settings or {}) else ""
             raise TypeError(f"{_name(function)} needs an example of {name}: {what}")
         if name not in given and name not in streams and parameter.default is None and _may_be_stream(name):
             raise TypeError(f"{_name(function)} would launch on the default stream, with {name} = None{_ADVICE}")
@@ -119,6 +140,24 @@ def to_dsl(examples: Mapping[str, Example]) -> tuple[list[Any], dict[str, Any]]:
         else:
             positional.append(value)
     return positional, named
+
+
+def _check_setting(name: str, value: object, function: Callable[..., Any], parameter: inspect.Parameter | None) -> None:
+    """Refuse a setting that is none, and one that may be meant for the parameter of that name, which has no example."""
+    kinds, what = _SETTINGS[name]
+    if parameter is not None and not (isinstance(value, kinds) and value in (None, "")):
+        raise TypeError(
+            f"{_name(function)} has a parameter {name}, and {name}={value!r} is for cutepy.compile itself"
+            + _by_position(name, parameter)
+        )
+    if not isinstance(value, kinds):
+        raise TypeError(f"{name} must be {what}, got {value!r}")
+
+
+def _by_position(name: str, parameter: inspect.Parameter) -> str:
+    if parameter.kind is parameter.KEYWORD_ONLY:
+        return f"; rename the parameter, since {name}= is a setting of cutepy.compile"
+    return f"; give it by position, since {name}= is a setting of cutepy.compile"
 
 
 def _check_self(function: Callable[..., Any]) -> None:

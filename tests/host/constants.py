@@ -50,6 +50,18 @@ def total(a: cute.Tensor, numbers: tuple):
 
 
 @cute.jit
+def settings(a: cute.Tensor, options: cutlass.Constexpr, cache: cutlass.Constexpr = 2.0):
+    """Fill a vector of 32; the parameters are called like those of `cutepy.compile`."""
+    _fill(a, cutlass.Float32(options), cache).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+@cute.jit
+def settings_by_name(a: cute.Tensor, *, cache: cutlass.Constexpr):
+    """Fill a vector of 32."""
+    _fill(a, cutlass.Float32(1), cache).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+@cute.jit
 def optional(a: cute.Tensor, x: cute.Tensor | None, scale: cutlass.Float32, y: cute.Tensor | None = None, z=None):
     """Fill a vector of 32 with a number."""
     _fill(a, scale, 1.0).launch(grid=(1, 1, 1), block=(32, 1, 1))

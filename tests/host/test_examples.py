@@ -116,6 +116,46 @@ def test_a_tuple_of_numbers_reaches_the_gpu():
         assert (a == numbers[0] + numbers[1][0]).all()
 
 
+def test_parameters_called_like_settings_get_examples_by_position():
+    assert filled(cutepy.compile(constants.settings, VECTOR, 3.0, 4.0)) == 12
+    assert filled(cutepy.compile(constants.settings, VECTOR, 3.0)) == 6
+    assert filled(cutepy.compile(constants.settings, VECTOR, 3.0, 5.0, cache=False, options="--opt-level 2")) == 15
+
+
+@pytest.mark.parametrize(
+    ("function", "examples", "settings", "told"),
+    [
+        (constants.settings, (), {}, "needs an example of options: .*; give it by position, since options= is a sett"),
+        (
+            constants.settings,
+            (),
+            {"options": "x"},
+            "has a parameter options, and options='x' is for cutepy.compile .*posi",
+        ),
+        (
+            constants.settings,
+            (),
+            {"options": VECTOR},
+            "has a parameter options, and options=TensorSpec.*give it by posi",
+        ),
+        (constants.settings, (1.0,), {"cache": False}, "has a parameter cache, and cache=False is for cutepy.compile"),
+        (constants.settings, (1.0,), {"cache": torch.zeros(2)}, "has a parameter cache, and cache=tensor"),
+        (constants.settings_by_name, (), {}, "needs an example of cache: .*; rename the parameter, since cache= is"),
+        (
+            constants.settings_by_name,
+            (),
+            {"cache": 2.0},
+            "has a parameter cache, and cache=2.0.*; rename the parameter",
+        ),
+        (kernels.biased, (), {"cache": 1}, "cache must be True, False or None, got 1"),
+        (kernels.biased, (), {"options": None}, "options must be the compiler's options in one string, got None"),
+    ],
+)
+def test_settings_are_told_from_examples(function, examples, settings, told):
+    with pytest.raises(TypeError, match=told):
+        cutepy.compile(function, VECTOR, *examples, **settings)
+
+
 @pytest.fixture(scope="module")
 def optional():
     return cutepy.compile(constants.optional, VECTOR, None, 1.0, cache=False)
