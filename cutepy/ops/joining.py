@@ -2,7 +2,8 @@
 
 The leading dimensions of a product are modes, each with a stride in the result and in each operand, 0 where an operand
 is broadcast. Neighbours that step evenly in all three join into one mode. Those along which b stays the same are rows
-of one matrix as well as products of a batch: the longest makes the rows, and the others the batch.
+of one matrix as well as products of a batch: the longest makes the rows, and the others the batch, unless TMA reaches
+a, or else the result, only with other rows.
 """
 
 from __future__ import annotations
@@ -67,21 +68,21 @@ def join(out: Description, a: Description, b: Description) -> Views | None:
     shape (2, 3, 16) with strides (16, 32, 1), shape (2, 8, 16) with strides (0, 16, 1)
     """
     modes = _merged(_leading_modes(out, a, b))
-    (n, k), found = b.shape[-2:], None
+    n, k = b.shape[-2:]
     shared = sorted((mode for mode in modes if mode.b == 0), key=lambda mode: -mode.extent)
+    splits = []
     for rows in shared or [_Mode(1, n, k, 0)]:
         batch = [mode for mode in modes if mode is not rows]
+        if len(batch) > MAX_BATCH_MODES:
+            return None  # as many are left of every split
         extents = [mode.extent for mode in batch]
         views = Views(
             _seen(out, (*extents, rows.extent, n), (*(mode.out for mode in batch), rows.out, out.stride[-1])),
             _seen(a, (*extents, rows.extent, k), (*(mode.a for mode in batch), rows.a, a.stride[-1])),
             _seen(b, (*extents, n, k), (*(mode.b for mode in batch), *b.stride[-2:])),
         )
-        if len(batch) <= MAX_BATCH_MODES:
-            found = found or views
-            if reachable(views.out) and reachable(views.a):
-                return views
-    return found
+        splits.append(views)
+    return max(splits, key=lambda views: (reachable(views.a), reachable(views.out)))  # of equals the first
 
 
 def reachable(tensor: Description) -> bool:

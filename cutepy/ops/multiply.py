@@ -131,21 +131,24 @@ def multiply_into(
         _multiply_parts(out, a, b, bias, activation)
         return
     copy_a, copy_b = (c or t.data_ptr() % _UNIT_BYTES != 0 for c, t in zip(route.copied, (a, b), strict=True))
+    out, a, b = _see(route.views, out, a, b)
     if copy_a or copy_b:
-        a = _padded_copy(a, route.k) if copy_a else a
+        a = _padded_copy(a, route.k, _place_of_rows(route.views.out)) if copy_a else a
         b = _padded_copy(b, route.k) if copy_b else b
-        multiply_into(out, a, b, bias, activation)
-        return
+        route = find_route_of_copies(_describe(out), _describe(a), _describe(b), _describe(bias), activation)
+        assert route.views is not None
+        out, a, b = _see(route.views, out, a, b)
     assert route.plan is not None
-    out, a, b = (
-        tensor.as_strided(seen.shape, seen.stride) for tensor, seen in zip((out, a, b), route.views, strict=True)
-    )
     if route.direct and out.data_ptr() % _UNIT_BYTES == 0:
         route.plan.run(a, b, None, out, bias)
         return
     result = route.plan.new_out()
     route.plan.run(a, b, None, result, bias)
     out.copy_(result[..., : out.shape[-1]])
+
+
+def _see(views: Views, *tensors: torch.Tensor) -> list[torch.Tensor]:
+    return [tensor.as_strided(seen.shape, seen.stride) for tensor, seen in zip(tensors, views, strict=True)]
 
 
 def _multiply_parts(
@@ -199,28 +202,46 @@ def find_route(
         return Route(None, None, (False, False), k, False)
     copied = (not reachable(views.a), not reachable(views.b))
     if not any(copied):
-        copied = (_gathering_pays(out, a, b, views), False)
+        copied = (_gathering_pays(views), False)
     if any(copied):
         # A K extent that is not in whole units is padded in both, unless the other is not contiguous along it.
         unit = _UNIT_BYTES // a.dtype.itemsize
         padded = -(-k // unit) * unit
         return Route(views, None, copied if padded == k else (True, True), padded, False)
+    return _planned(views, bias, activation)
+
+
+@lru_cache(maxsize=4096)
+def find_route_of_copies(
+    out: Description, a: Description, b: Description, bias: Description | None, activation: Activation | None
+) -> Route:
+    """Have the kernel compiled for views of which the operands that TMA can't reach are copied: nothing is again.
+
+    A copy has all its rows, whole units apart, so there are rows that TMA reaches; and it has no more modes.
+    """
+    views = join(out, a, b)
+    assert views is not None
+    return _planned(views, bias, activation)
+
+
+def _planned(views: Views, bias: Description | None, activation: Activation | None) -> Route:
     out, a, b = views
     direct = reachable(out)
     if not direct:
         columns = -(-out.shape[-1] * out.dtype.itemsize // _UNIT_BYTES) * _UNIT_BYTES // out.dtype.itemsize
         out = describe_new_out((*out.shape[:-1], columns), out.dtype, "row", a)
     plan = plan_gemm(a, b, None, out, bias, None, "row", activation, wider_out=not direct)
-    return Route(views, plan, (False, False), k, direct)
+    return Route(views, plan, (False, False), a.shape[-1], direct)
 
 
-def _gathering_pays(out: Description, a: Description, b: Description, views: Views) -> bool:
+def _gathering_pays(views: Views) -> bool:
     """Tell whether a batch that shares b, whose last tiles are part empty, is better one product of a copied a."""
-    *batch, m, k = views.a.shape
-    if not batch or any(views.b.stride[:-2]) or 0 in a.stride:
+    out, a, b = views
+    *batch, m, k = a.shape
+    if not batch or any(b.stride[:-2]) or 0 in a.stride:
         return False
-    dense = a._replace(stride=torch.empty(a.shape, device="meta").stride())
-    gathered = join(out, dense, b)
+    copy = _padded_copy(torch.empty(a.shape, dtype=a.dtype, device="meta"), k, _place_of_rows(out))
+    gathered = join(out, a._replace(stride=copy.stride()), b)
     if gathered is None or len(gathered.a.shape) > 2:
         return False
     n, bits = b.shape[-2], 8 * a.dtype.itemsize
@@ -229,20 +250,29 @@ def _gathering_pays(out: Description, a: Description, b: Description, views: Vie
     return expected_us(gathered.a.shape[0], n, k, bits) + copy_us < apart_us
 
 
-def _padded_copy(tensor: torch.Tensor, columns: int) -> torch.Tensor:
-    """Copy matrices to contiguous ones with more columns, the others zero; one that a batch repeats only once."""
+def _place_of_rows(out: Description) -> int:
+    """Tell how many modes of a batch step farther in the result than its rows do."""
+    return sum(step > out.stride[-2] for step in out.stride[:-2])
+
+
+def _padded_copy(tensor: torch.Tensor, columns: int, place: int = -2) -> torch.Tensor:
+    """Copy matrices to such with contiguous rows of more columns, the others zero; one that a batch repeats only once.
+
+    With `place`, that many modes of the batch step farther than the rows, as those of the result do, to be joined.
+    """
     if tensor.dtype.itemsize == 1 and tensor.dtype != torch.uint8:  # torch has few operations on 8-bit floats
-        return _padded_copy(tensor.view(torch.uint8), columns).view(tensor.dtype)
+        return _padded_copy(tensor.view(torch.uint8), columns, place).view(tensor.dtype)
     *extents, given = tensor.shape
     once = tensor
     for dimension in range(tensor.dim() - 2):
         if tensor.stride(dimension) == 0:
             once = once.narrow(dimension, 0, 1)
-    copy = tensor.new_empty((*once.shape[:-1], columns))
+    once = once.movedim(-2, place)
+    copy = once.new_empty((*once.shape[:-1], columns))
     copy[..., :given] = once
     if columns > given:
         copy[..., given:] = 0
-    return copy.expand(*extents, columns)
+    return copy.movedim(place, -2).expand(*extents, columns)
 
 
 def _describe(tensor: torch.Tensor | None) -> Description | None:

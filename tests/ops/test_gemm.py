@@ -126,7 +126,7 @@ def test_rows_that_fill_their_tiles_badly_are_gathered_where_a_copy_costs_less()
         a, b = whole[:, :rows], torch.empty(extent, extent, dtype=F16, device="meta")
         out = torch.empty(32, rows, extent, dtype=F16, device="meta")
         described = [Description(t.shape, t.stride(), t.dtype, t.device) for t in (out, a, b)]
-        return _gathering_pays(*described, join(*described))
+        return _gathering_pays(join(*described))
 
     assert pays(100, 8192)
     assert not pays(128, 8192)

@@ -1,0 +1,158 @@
+"""Products of tensors of any shapes and strides: each operand is copied at most once, and the result is right."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+
+from hypothesis import HealthCheck, given, settings, strategies as st  # noqa: E402
+
+import cutepy  # noqa: E402
+from cutepy.kernels.gemm import op  # noqa: E402
+from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
+from cutepy.ops import gemm, multiply, products  # noqa: E402
+
+pytestmark = pytest.mark.dsl
+
+F16 = torch.float16
+EXTENTS = st.sampled_from([1, 2, 3, 5, 8, 16, 24])
+
+
+@st.composite
+def tensors(draw, shape, dtype=F16, expand=True):
+    """Small whole numbers in any order in memory, with gaps, steps and an offset; batches may be repeated."""
+    rank = len(shape)
+    repeated = [expand and d < rank - 1 and draw(st.integers(0, 3)) == 0 for d in range(rank)]
+    order = draw(st.one_of(st.just(list(range(rank))), st.permutations(range(rank))))
+    steps = [draw(st.sampled_from([1, 1, 1, 2])) for _ in range(rank)]
+    gaps = [draw(st.sampled_from([0, 0, 0, 1, 8])) for _ in range(rank)]
+    stored = [1 if repeated[d] else shape[d] * steps[d] + gaps[d] for d in order]
+    offset, count = draw(st.sampled_from([0, 0, 0, 1, 8])), torch.Size(stored).numel()
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 999)))
+    values = torch.randint(-3, 4, (offset + count,), generator=generator).to(dtype)
+    whole = values[offset:].view(stored).permute([order.index(d) for d in range(rank)])
+    cuts = (slice(0, 1) if repeated[d] else slice(0, shape[d] * steps[d], steps[d]) for d in range(rank))
+    return whole[tuple(cuts)].expand(shape)
+
+
+@st.composite
+def problems(draw, ranks=5):
+    """Draw a, b and out, or None for a new result."""
+    batch = [draw(st.sampled_from([1, 2, 2, 3])) for _ in range(draw(st.integers(0, ranks)))]
+    m, n, k = (draw(EXTENTS) for _ in range(3))
+    of_a, of_b = ([1 if draw(st.integers(0, 3)) == 0 else extent for extent in batch] for _ in range(2))
+    if draw(st.booleans()):
+        of_b = []  # all rows meet one matrix
+    a, b = draw(tensors((*of_a, m, k))), draw(tensors((*of_b, n, k)))
+    shape = (*torch.broadcast_shapes(of_a, of_b), m, n)
+    out = draw(st.one_of(st.none(), tensors(shape, draw(st.sampled_from([F16, torch.float32])), expand=False)))
+    return a, b, out
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """Multiply in plain torch what would be launched; count launches, and refuse to copy a copy."""
+    made, launches = [], []
+
+    def kernel(a, b, _c, out, _sm_count, bias):
+        launches.append(a.shape)
+        out[...] = float("nan")  # beyond N, what the kernel writes means nothing
+        out[..., : b.shape[-2]] = gemm_reference(a, b, None, bias)
+
+    def watching(tensor, *arguments):
+        result = copy(tensor, *arguments)
+        if tensor.device.type != "meta":
+            assert all(tensor.untyped_storage().data_ptr() != of.untyped_storage().data_ptr() for of in made)
+            made.append(result)
+        return result
+
+    copy = multiply._padded_copy
+    caches = (op.plan_gemm, multiply.find_route, multiply.find_route_of_copies)
+    monkeypatch.setattr(products, "_launches", {})
+    monkeypatch.setattr(op, "compile_gemm", lambda _: kernel)
+    monkeypatch.setattr(multiply, "_padded_copy", watching)
+    for cache in caches:
+        cache.cache_clear()
+    yield made, launches
+    for cache in caches:
+        cache.cache_clear()
+
+
+def multiplied(a, b, out):
+    """Give the result; whole numbers make it exact."""
+    if out is None:
+        return gemm(a, b)
+    whole = torch.empty(0, dtype=out.dtype).set_(out.untyped_storage())
+    before, written = whole.clone(), torch.zeros_like(whole, dtype=torch.bool)
+    written.as_strided(out.shape, out.stride(), out.storage_offset()).fill_(True)
+    result = gemm(a, b, out=out)
+    assert torch.equal(whole[~written], before[~written]), "written to between the elements of out"
+    return result
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(drawn=problems())
+def test_operands_are_copied_once_at_most(watched, drawn):
+    a, b, out = drawn
+    for list_ in watched:
+        list_.clear()
+    with cutepy.simulate():
+        found = multiplied(a, b, out)
+    assert torch.equal(found.double(), gemm_reference(a, b))
+    made, launches = watched
+    assert launches
+    assert len(made) <= 2 * len(launches)
+
+
+@settings(max_examples=15)
+@given(problems(ranks=3))
+def test_the_kernel_computes_what_float64_does(drawn):
+    a, b, out = drawn
+    with cutepy.simulate():
+        found = multiplied(a, b, out)
+    assert torch.equal(found.double(), gemm_reference(a, b))
+
+
+REPEATED = {
+    "a shared, odd n": lambda: (numbers(2, 8), numbers(3, 8).expand(4, 3, 8), 0),
+    "a repeated, odd n": lambda: (numbers(2, 8).expand(4, 2, 8), numbers(3, 8), 0),
+    "both repeated": lambda: (numbers(1, 3, 64).expand(8, 3, 64), numbers(1, 9, 64).expand(8, 9, 64), 0),
+    "one row, repeated": lambda: (numbers(1, 8).expand(4, 8), numbers(3, 8), 1),
+    "one element, repeated": lambda: (numbers(1, 1, 1).expand(5, 3, 16), numbers(10, 16), 1),
+    "odd k": lambda: (numbers(2, 7).expand(4, 2, 7), numbers(3, 7), 2),
+}
+
+
+def numbers(*shape):
+    return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(0)).to(F16)
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_what_is_repeated_is_not_copied_but_for_rows(watched, name):
+    a, b, expected = REPEATED[name]()
+    with cutepy.simulate():
+        found = gemm(a, b)
+    made, launches = watched
+    assert (len(made), len(launches)) == (expected, 1)
+    assert torch.equal(found.double(), gemm_reference(a, b))
+
+
+def test_copies_are_joined_as_the_result_is(watched):
+    """The longer mode is the rows, though the other is the closer one in the result."""
+    a, b = numbers(8, 3, 7), numbers(5, 7)
+    with cutepy.simulate():
+        found = gemm(a[:, :2], b)
+    assert torch.equal(found.double(), gemm_reference(a[:, :2], b))
+    made, launches = watched
+    assert made[0].stride() == (8, 16, 1)
+    assert launches == [(16, 8)], "one product of matrices"
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 12), (32, 4, 10), (5, 7, 12)])
+def test_a_gradient_of_one_number_repeated(watched, shape):
+    layer = cutepy.nn.Linear(shape[-1], 10, dtype=F16)
+    x = numbers(*shape).requires_grad_()
+    with cutepy.simulate():
+        layer(x).sum().backward()
+    expected = layer.weight.detach().double().sum(0).expand(shape)
+    torch.testing.assert_close(x.grad.double(), expected, rtol=2e-3, atol=2e-3)
