@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from cutepy.dsl.cubin import KernelResources, read_resources
 from cutepy.dsl.launches import LaunchFacts
@@ -83,7 +84,13 @@ class Cost:
     """Sum of the stages in this process."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "stages", MappingProxyType(dict(self.stages)))
+        object.__setattr__(self, "compilation", MappingProxyType(dict(self.compilation)))
         object.__setattr__(self, "total", sum(self.stages.values()))
+
+    def __reduce__(self) -> tuple[type[Cost], tuple[dict[str, float], dict[str, float]]]:
+        """Pickle and copy the mappings, whose read-only views can't be."""
+        return Cost, (dict(self.stages), dict(self.compilation))
 
     @property
     def cached(self) -> bool:

@@ -1,5 +1,7 @@
 """`f.sass`, `f.resources` and `f.cost()`."""
 
+import copy
+import pickle
 import stat
 import subprocess
 import sys
@@ -180,6 +182,17 @@ def test_a_stage_that_takes_longer_shows(tmp_path):
 
 def test_a_total_is_the_sum_of_the_stages():
     assert Cost({"fingerprint": 0.25, "load": 0.5}, {}).total == 0.75
+
+
+def test_a_cost_cannot_be_written_to():
+    spent, compiled = {"load": 0.5}, {"trace": 1.0}
+    cost = Cost(spent, compiled)
+    spent["load"] = compiled["trace"] = 7.0
+    for mapping in (cost.stages, cost.compilation):
+        with pytest.raises(TypeError, match="does not support item assignment"):
+            mapping["load"] = 3.0
+    assert (cost.stages, cost.compilation, cost.total) == ({"load": 0.5}, {"trace": 1.0}, 0.5)
+    assert pickle.loads(pickle.dumps(cost)) == copy.deepcopy(cost) == cost
 
 
 @pytest.mark.gpu
