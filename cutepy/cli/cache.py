@@ -34,6 +34,7 @@ def list_programs() -> None:
     with _told():
         store = _store()
         programs = store.entries()[::-1]
+        unreadable = store.unreadable()
         limit_bytes = store.limit_bytes
     table = Table("key", "function", "arch", box=None, pad_edge=False, header_style="bold")
     table.columns[1].overflow = "fold"
@@ -47,6 +48,8 @@ def list_programs() -> None:
         _print(table)
     total = sum(program.size_bytes for program in programs)
     typer.echo(f"{_count(len(programs))}, {_size(total)} of {_size(limit_bytes)}, in {store.folder}")
+    for path in unreadable:
+        typer.echo(f"unreadable, and removed by `cutepy cache clear`: {path}")
 
 
 @app.command()

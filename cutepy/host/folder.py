@@ -2,7 +2,7 @@
 
 For each key there is `KEY.program`, an entry that never changes, and `KEY.uses`, which grows by a byte with each use:
 its size counts them, and its time is that of the last, whatever `noatime` says. `KEY.lock` exists while a program is
-built, `*.partial` while one is written.
+built, `*.partial` while one is written; a killed process leaves its own, which are swept up.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cutepy.host import environment
+from cutepy.host.lock import remove_if_free
 
 PROGRAM, USES, LOCK, PARTIAL = ".program", ".uses", ".lock", ".partial"
 
@@ -152,11 +153,15 @@ class Folder:
         Raises
         ------
         OSError
-            If it cannot be removed.
+            If it cannot be removed; a folder in its place is, if it is empty.
         """
         self.file(key, USES).unlink(missing_ok=True)
+        program = self.file(key, PROGRAM)
         try:
-            self.file(key, PROGRAM).unlink()
+            if program.is_dir() and not program.is_symlink():
+                _remove_folder(program)
+            else:
+                program.unlink()
         except FileNotFoundError:
             return False
         return True
@@ -179,6 +184,13 @@ class Folder:
             orphan = suffix == PARTIAL or (suffix == USES and (key, PROGRAM) not in files)
             if orphan and time.time() - status.st_mtime > _ORPHAN_AGE_S:
                 (self.path / (key + suffix)).unlink(missing_ok=True)
+        self.remove_locks(_ORPHAN_AGE_S)
+
+    def remove_locks(self, age_s: float = 0.0) -> None:
+        """Remove the locks that nobody holds, and that are so old: some file systems tell not of other hosts."""
+        for (key, suffix), status in list(self._files()):
+            if suffix == LOCK and time.time() - status.st_mtime >= age_s:
+                remove_if_free(self.path / (key + suffix))
 
     def _files(self) -> Iterator[tuple[tuple[str, str], os.stat_result]]:
         """Yield ((key, suffix), status) of every file of the cache; a partial file's key holds its random part too."""
@@ -186,11 +198,20 @@ class Folder:
             with os.scandir(self.path) as items:
                 for item in items:
                     key, suffix = os.path.splitext(item.name)  # noqa: PTH122  a Path for each would double the time
-                    if suffix == PARTIAL or (suffix in (PROGRAM, USES) and _KEY.fullmatch(key)):
+                    if suffix == PARTIAL or (suffix in (PROGRAM, USES, LOCK) and _KEY.fullmatch(key)):
                         with contextlib.suppress(FileNotFoundError):
                             yield (key, suffix), item.stat(follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return
+
+
+def _remove_folder(path: Path) -> None:
+    try:
+        path.rmdir()
+    except OSError as error:
+        raise OSError(
+            f"a compiled program must be a file, got a folder that is not empty; look into it, and remove it: {path}"
+        ) from error
 
 
 def _stamp(descriptor: int) -> None:

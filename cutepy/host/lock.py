@@ -61,6 +61,31 @@ def exclusive(path: Path) -> Iterator[None]:
                 os.close(descriptor)
 
 
+def remove_if_free(path: Path) -> bool:
+    """Remove a lock's file that a killed process left; tells whether it was there and nobody held it.
+
+    Who waits for it, or has opened it just now, finds it gone once it has the lock, and takes a new one: as `exclusive`
+    removes its own.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    _held[descriptor] = (path, 0)  # no thread's: only so that a process forked meanwhile lets go of it
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if free := _is_named(path, descriptor):
+            path.unlink()
+    except OSError:  # held, or in a folder that can't be written
+        return False
+    finally:
+        with contextlib.suppress(OSError):  # a file system that knows no locks
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        del _held[descriptor]
+        os.close(descriptor)
+    return free
+
+
 def _is_named(path: Path, descriptor: int) -> bool:
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))

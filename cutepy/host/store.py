@@ -198,6 +198,11 @@ class Store:
                     found.append(EntryInfo(*program, metadata=read_metadata(file)))
         return found
 
+    def unreadable(self) -> list[Path]:
+        """List what is in the place of entries and cannot be read, such as a damaged file or a folder."""
+        readable = {entry.key for entry in self.entries()}
+        return [self._files.file(p.key, PROGRAM) for p in self._files.programs() if p.key not in readable]
+
     def remove(self, key: str) -> bool:
         """Remove an entry; tells whether there was one.
 
@@ -209,14 +214,23 @@ class Store:
         return self._files.remove(key)
 
     def clear(self) -> int:
-        """Remove all entries, readable or not; returns how many there were.
+        """Remove all entries, readable or not, and what killed processes left; returns how many entries there were.
 
         Raises
         ------
         OSError
-            If one cannot be removed.
+            If one cannot be removed; the others are all the same.
         """
-        return sum(self.remove(program.key) for program in self._files.programs())
+        removed, failed = 0, None
+        for program in self._files.programs():
+            try:
+                removed += self.remove(program.key)
+            except OSError as error:
+                failed = failed or error
+        self._files.remove_locks()
+        if failed:
+            raise failed
+        return removed
 
     def _read(self, key: str, *, counted: bool = True) -> Entry | None:
         file = self._files.file(key, PROGRAM)

@@ -181,6 +181,20 @@ def test_clear_removes_what_cannot_be_read(three, folder):
     assert list(folder.iterdir()) == []
 
 
+def test_a_folder_in_the_place_of_a_program_is_told(three, folder):
+    (folder / "x.program" / "work").mkdir(parents=True)
+    told = f"unreadable, and removed by `cutepy cache clear`: {folder / 'x.program'}"
+    assert cache("list").output.splitlines()[-1] == told
+    result = cache("clear", "--yes")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: a compiled program must be a file, got a folder that is not empty; look ")
+    assert result.stderr.endswith(f"remove it: {folder / 'x.program'}\n")
+    assert three.entries() == []
+    (folder / "x.program" / "work").rmdir()
+    assert cache("clear", "--yes").output == "removed 1 program\n"
+    assert cache("list").output == f"0 programs, 0 B of 4.0 GiB, in {folder}\n"
+
+
 COMPILES = """
 import sys
 from multiprocessing import get_context

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from cutepy.host.entry import DamagedEntryError, Entry
 from cutepy.host.folder import CacheFolderError, Folder
+from cutepy.host.lock import exclusive
 from cutepy.host.store import CacheWarning, Store
 
 ROOT = Path(__file__).parents[2]
@@ -187,6 +188,38 @@ def test_unreadable_files_are_not_listed_and_yet_cleared(store, folder):
     assert [entry.key for entry in store.entries()] == [KEY]
     assert store.clear() == 2
     assert files(folder) == ["not a key.program", "notes.txt"]
+
+
+def test_a_folder_in_the_place_of_an_entry_is_cleared_if_it_is_empty(store, folder):
+    for key in ("a", "z"):
+        store.save(key, ENTRY)
+    for key in ("empty", "full"):
+        (folder / f"{key}.program").mkdir()
+    (folder / "full.program" / "work").touch()
+    elsewhere = folder.parent / "elsewhere"
+    elsewhere.mkdir()
+    (folder / "link.program").symlink_to(elsewhere)
+    assert sorted(path.name for path in store.unreadable()) == ["empty.program", "full.program", "link.program"]
+    with pytest.raises(OSError, match=r"must be a file, got a folder that is not empty; .*remove it: .*full.program"):
+        store.clear()
+    assert (files(folder), elsewhere.exists()) == (["full.program"], True)
+    (folder / "full.program" / "work").unlink()
+    assert store.clear() == 1
+    assert store.unreadable() == []
+
+
+def test_locks_that_nobody_holds_are_swept_after_an_hour_and_cleared(store, folder):
+    store.save(KEY, ENTRY)
+    for name in ("old", "new", "held"):
+        (folder / f"{name}.lock").touch()
+        if name != "new":
+            os.utime(folder / f"{name}.lock", (time.time() - 4000,) * 2)
+    with exclusive(folder / "held.lock"):
+        Store(folder, 2**30).save("another", ENTRY)
+        assert files(folder) == [f"{KEY}.program", "another.program", "held.lock", "new.lock"]
+        store.clear()
+        assert files(folder) == ["held.lock"]
+    assert files(folder) == []
 
 
 def test_remove_and_clear(store, folder):

@@ -4,13 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from cutepy.host.lock import exclusive
+from cutepy.host.lock import _held, exclusive, remove_if_free
 from cutepy.host.store import Entry, Store
 
 ROOT = Path(__file__).parents[2]
@@ -139,6 +140,39 @@ def test_a_lock_excludes(tmp_path):
         list(pool.map(enter, range(200)))
     assert (inside, worst) == (0, 1)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_excludes_while_free_ones_are_removed(tmp_path):
+    """Who waits on a file that is removed takes the next one, as everybody else does."""
+    inside, worst, removed = 0, 0, 0
+    done = threading.Event()
+
+    def enter(_):
+        nonlocal inside, worst
+        with exclusive(tmp_path / "lock"):
+            inside += 1
+            worst = max(worst, inside)
+            time.sleep(0.0005)
+            inside -= 1
+
+    def remove():
+        nonlocal removed
+        while not done.is_set():
+            removed += remove_if_free(tmp_path / "lock")
+
+    remover = threading.Thread(target=remove)
+    remover.start()
+    try:
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(enter, range(400)))
+    finally:
+        done.set()
+        remover.join()
+    assert (inside, worst) == (0, 1)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "lock").touch()
+    assert (remove_if_free(tmp_path / "lock"), remove_if_free(tmp_path / "lock")) == (True, False)
+    assert not _held
 
 
 def test_a_lock_is_not_entered_twice_by_one_thread(tmp_path):
