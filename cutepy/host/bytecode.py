@@ -8,6 +8,7 @@ from types import CodeType
 from typing import Any
 
 from cutepy.host.encoding import encode_scalar, frame, text
+from cutepy.host.sources import lasting_name
 
 # With these, code reaches attributes and globals by names that it computes.
 _BY_COMPUTED_NAME = frozenset(
@@ -18,7 +19,7 @@ _BY_COMPUTED_NAME = frozenset(
 _CONSTRUCTS = frozenset({"__class__", "__new__", "copy", "deepcopy", "replace", "type", "_replace"})
 
 _MATCH_CLASS = dis.opmap["MATCH_CLASS"]
-_OTHER = ("", "")
+_OTHER = ("", None)
 _LOAD_GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 _LOAD_FREE = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
 _PAIRS = frozenset({"LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW", "STORE_FAST_LOAD_FAST"})
@@ -137,7 +138,7 @@ def _digest(code: CodeType) -> bytes:
             frame("names", *map(text, names))
             for names in (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
         ),
-        text(code.co_filename),
+        text(lasting_name(code.co_filename)),
         text(code.co_qualname),
         b"%d %d %d" % (code.co_firstlineno, code.co_flags, code.co_stacksize),
         b"%d %d %d" % (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount),
@@ -176,16 +177,18 @@ def _operations(code: CodeType) -> list[Operation]:
     variables = code.co_varnames + tuple(c for c in code.co_cellvars if c not in code.co_varnames) + code.co_freevars
     found: list[Operation] = []
     extended = 0
-    for index in range(0, len(raw), 2):
-        decode = _DECODED.get(raw[index], _OTHER)
-        if decode[0] == "skipped":
+    for opcode, low in zip(raw[::2], raw[1::2], strict=True):
+        kind, name = _DECODED[opcode]
+        if kind == "skipped":
             continue
-        argument = raw[index + 1] | extended
-        if decode[0] == "extended":
+        argument = low | extended
+        if kind == "extended":
             extended = argument << 8
             continue
         extended = 0
-        kind, name = decode
+        if not kind:
+            found.append(_OTHER)
+            continue
         operand: Any = None
         if kind == "name":
             operand = names[argument]
@@ -203,8 +206,8 @@ def _operations(code: CodeType) -> list[Operation]:
     return found
 
 
-def _decodings() -> dict[int, tuple[str, str]]:
-    """Tell for this version of Python how the operands of its instructions are to be read."""
+def _decodings() -> list[tuple[str, str]]:
+    """Tell for this version of Python, by opcode, how the operands of its instructions are to be read."""
     attribute = "shifted name" if sys.version_info >= (3, 12) else "name"
     kinds = [
         ("skipped", ("CACHE", "NOP", "NOT_TAKEN", "PRECALL", "PUSH_NULL", "RESUME")),
@@ -218,7 +221,8 @@ def _decodings() -> dict[int, tuple[str, str]]:
         ("variable", (*_LOAD_FREE, "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK", "STORE_DEREF", "STORE_FAST")),
         ("two variables", (*_PAIRS, "STORE_FAST_STORE_FAST")),
     ]
-    return {dis.opmap[name]: (kind, name) for kind, names in kinds for name in names if name in dis.opmap}
+    found = {dis.opmap[name]: (kind, name) for kind, names in kinds for name in names if name in dis.opmap}
+    return [found.get(opcode, ("", "")) for opcode in range(256)]
 
 
 _DECODED = _decodings()

@@ -14,7 +14,9 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FunctionType, ModuleType
 from typing import Any
 
 from cutepy.dsl.launches import LaunchFacts
@@ -23,7 +25,7 @@ from cutepy.dsl.version import installed_parts
 from cutepy.host import environment
 from cutepy.host.arguments import Parameter
 from cutepy.host.examples import Example, bind, classes, constants, parameters, to_dsl
-from cutepy.host.fingerprint import Fingerprint, dsl_version, fingerprint
+from cutepy.host.fingerprint import Fingerprint, dsl_version, edited_since, fingerprint
 from cutepy.host.function import Function
 from cutepy.host.options import named_files
 from cutepy.host.store import CacheWarning, Entry, NotKept, default_store
@@ -96,13 +98,15 @@ def compile(
     key = entry_key(found.digest, parameters(examples.values()), options)
 
     def build_unchanged() -> Entry:
-        """Compile; the DSL reads sources from the disk, so what was edited meanwhile has another key."""
-        entry = build(function, name, examples, options, found)
-        changed = found.difference(fingerprint(function, *constants(examples)))
+        """Compile; what has changed since the key was made, or while the DSL read sources, has another key."""
+        with _TRACING, untouched(function):  # which may have been waited for
+            changed = found.difference(fingerprint(function, *constants(examples)))
+            entry = build(function, name, examples, options, found)
+        changed += edited_since(found)
         changed += sorted({path for path, _ in set(files) ^ set(named_files(options))})
         if changed:
             warnings.warn(
-                f"{name} is not kept on the disk, as it changed while it was compiled: {', '.join(changed)}; "
+                f"{name} is not kept on the disk, as it changed before it was compiled: {', '.join(changed)}; "
                 "leave globals and source files alone until cutepy.compile returns",
                 CacheWarning,
                 stacklevel=5,
@@ -112,6 +116,23 @@ def compile(
 
     entry, built = default_store().get_or_build(key, build_unchanged)
     return open_entry(entry, {"fingerprint": keyed - start, **stages(entry, time.perf_counter() - keyed, built=built)})
+
+
+@contextmanager
+def untouched(function: Callable[..., Any]) -> Iterator[None]:
+    """Take back what tracing sets on the object that is compiled, so that it is as when it is found on the disk.
+
+    Kernels of the DSL's examples note on themselves what they are compiled for, and would be other ones from then on.
+    """
+    owner = getattr(function, "__self__", function)
+    state = None if isinstance(owner, FunctionType | type | ModuleType) else getattr(owner, "__dict__", None)
+    before = dict(state) if isinstance(state, dict) else {}
+    try:
+        yield
+    finally:
+        if isinstance(state, dict) and state != before:
+            state.clear()
+            state.update(before)
 
 
 def find(

@@ -6,8 +6,8 @@ and constant that it can name, with the values they have at the moment of the ca
 all modules met, and of all that these import in turn, catch what is reached by names computed at run time. What
 neither can tell, such as the content of a lock or the answer of `os.getenv`, is refused by name.
 
-Fingerprint before compiling and again after: where the two differ, a source file was edited meanwhile, and the result
-belongs to neither.
+The compiler reads sources from the disk: a program whose files were edited while it was compiled (`edited_since`)
+belongs to no key.
 """
 
 import functools
@@ -23,7 +23,9 @@ from cutepy.host.encoding import text
 from cutepy.host.reachable import Walk
 from cutepy.host.values import NotCacheable as NotCacheable
 
-__all__ = ["Fingerprint", "NotCacheable", "dsl_version", "fingerprint", "fingerprint_sources"]
+__all__ = ["Fingerprint", "NotCacheable", "dsl_version", "edited_since", "fingerprint", "fingerprint_sources"]
+
+_SOURCE = "source "
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,8 @@ def fingerprint(function: Callable[..., Any], *values: object) -> Fingerprint:
     globals read, attributes of objects and classes, imports within functions (which are executed), the source files
     behind them, and the versions of Python, torch, numpy and the DSL. Architecture and options are up to the caller.
 
-    Results that a `functools.lru_cache` within reach holds stem from an earlier state, of which the key tells nothing:
-    such caches are cleared, so that tracing fills them anew.
+    Results that a `functools.lru_cache` within reach holds count as well, as they stem from an earlier state. Which
+    objects are one and the same counts, too, but for values that can't be changed.
 
     Parameters
     ----------
@@ -91,14 +93,26 @@ def fingerprint(function: Callable[..., Any], *values: object) -> Fingerprint:
     """
     walk = Walk()
     walk.run(function, values)
-    for cache in walk.caches:
-        cache.cache_clear()
     files = [file for file in walk.files if not sources.is_pinned_file(file)]
     parts = dict(walk.parts)
     for path, digest in sources.files_behind(walk.modules, files).items():
-        parts[f"source {path}"] = digest
+        parts[f"{_SOURCE}{sources.lasting_name(path)}"] = digest
+    parts["identities"] = walk.identities
     parts["version of python"] = text(sources.version_of("python"))
     return _combine(parts)
+
+
+def edited_since(found: Fingerprint) -> list[str]:
+    """List the source files that are other than when a fingerprint was taken.
+
+    Of its other parts tracing itself may change some: kernels note on themselves what they were compiled for.
+    """
+    sources_then = {name.removeprefix(_SOURCE): digest for name, digest in found.parts if name.startswith(_SOURCE)}
+    return [
+        path
+        for path, digest in sources_then.items()
+        if hashlib.sha256(sources.text_behind(path) or b"").hexdigest() != digest and not sources.is_cell(path)
+    ]
 
 
 def fingerprint_sources(*packages_or_paths: str | os.PathLike[str]) -> Fingerprint:

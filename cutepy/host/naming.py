@@ -39,10 +39,31 @@ def is_pinned(thing: Any) -> bool:  # noqa: ANN401
         return False
     if isinstance(thing, type) and not thing.__flags__ & _MADE_BY_PYTHON:
         return True  # such as NoneType, which has no name in its module
+    if isinstance(thing, FunctionType) and is_foreign(thing):
+        return False  # a patch that took over the name, as `functools.wraps` does
     found: object = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)
     return found is thing
+
+
+def is_foreign(function: FunctionType) -> bool:
+    """Tell whether the code of a function, or of what it wraps, is from no pinned package: quick where it is."""
+    while True:
+        path = function.__code__.co_filename
+        if path not in _own_files:
+            # typing_extensions stands for what later versions of Python have.
+            home = str(function.__globals__.get("__name__"))
+            if not (path.startswith("<") or sources.is_pinned_file(path) or home.startswith("typing_extensions")):
+                return True
+            _own_files.add(path)
+        inner = function.__dict__.get("__wrapped__")
+        if type(inner) is not FunctionType or inner is function:
+            return False
+        function = inner
+
+
+_own_files: set[str] = set()  # of Python and the pinned packages, as met so far
 
 
 def name_root(function: object) -> str:

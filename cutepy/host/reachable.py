@@ -37,18 +37,22 @@ _UNKNOWN = object()
 # With these, a function reads whatever its module holds.
 _WHOLE_MODULES = frozenset({"eval", "exec", "globals", "modules", "vars"})
 _ANNOTATIONS = frozenset({"__annotations__", "__dataclass_fields__", "__orig_bases__", "__parameters__"})
-# What the DSL writes on functions while it traces them, by the beginning of its name.
-_TRACING_STATE = (*("__pyir_", "_decorator_location", "_dsl_", "_original_code", "_preprocessed", "set_name_prefix"),)
-_DECORATED = "_preprocess_enabled"
 # What `set_name_prefix` writes. Traced code that calls it names its kernels anew each time, so that what an earlier
 # trace left there says nothing.
 _KERNEL_NAME = "_cute_dsl_name_options"
+_DECORATED = "_preprocess_enabled"
+_CALLED_BY_NAME = (("getattr",), ("hasattr",))
+# What the DSL writes on functions that it decorates, and on those while it traces them.
+_TRACING_STATE = frozenset(
+    {"_decorator_kind", "_decorator_location", "_original_code", "_preprocessed", "_preprocessed_signature"}
+    | {"set_name_prefix"}
+    | {_DECORATED, _KERNEL_NAME}
+)
 # Attributes of classes that hold no content of their own, or that of other attributes (as do dataclasses' docstrings,
 # in which sets are written in the order of one process). Python 3.13 drops a class's line when its module is renamed;
 # lines that count are those of its methods.
 _DERIVED = frozenset(
-    {"__dict__", "__doc__", "__weakref__", "__abstractmethods__", "_abc_impl", "__subclasshook__", "__slotnames__"}
-    | {"__firstlineno__"}
+    {"__dict__", "__doc__", "__weakref__", "__abstractmethods__", "_abc_impl", "__slotnames__"} | {"__firstlineno__"}
 )
 _DERIVED_OF_ENUMS = frozenset(
     {"_value2member_map_", "_hashable_values_", "_unhashable_values_", "_unhashable_values_map_"}
@@ -87,7 +91,9 @@ class Walk(Encoder):
         self._unread: list[tuple[str, NotCacheable]] = []  # attributes that must not be read, and why
         self._classes: dict[int, type] = {}  # those that no version pins
         self._abstract: dict[int, ABCMeta] = {}
-        self._logs = False
+        self._compiled: list[tuple[str, object]] = []  # attributes that hold compiled functions
+        self._set_up: set[str] = set()  # pinned modules within reach that go by how they were set up
+        self._alone_only = False  # one value, whatever the process has set up
 
     def run(self, function: object, values: tuple[object, ...]) -> None:
         """Walk from a function that is called, and values that it is given."""
@@ -104,7 +110,7 @@ class Walk(Encoder):
         self.lenient = True
         if "set_name_prefix" not in self._usage.names:
             self.parts.update(self._kernel_names)
-        for place, function in surroundings.patches_of_the_dsl():
+        for place, function in surroundings.patches_of_the_dsl() if not self._alone_only else ():
             self.parts[f"patch of {place}"] = self.encode(function)
         self._finish()
         while self._mentioned:
@@ -136,8 +142,14 @@ class Walk(Encoder):
 
     def _encode_surroundings(self) -> None:
         """Encode what the process has set up, as far as the program goes by it."""
-        if self._logs and any(map(self._usage.reads, surroundings.LEVEL_NAMES)):
-            self.parts["setup of logging"] = self.encode(surroundings.logging_setup())
+        for module in sorted(self._set_up):
+            names, setup = surroundings.SETUPS[module]
+            if names is None or any(map(self._usage.reads, names)):
+                with self.leniently():
+                    self.parts[f"setup of {module}"] = self.encode(setup())
+        for name, held in self._compiled:
+            if self._usage.reads(name):
+                self.parts[f"compiled functions in {name}"] = self.encode(held)
         classes = list(self._classes.values())
         for abstract in self._abstract.values():
             claimed = [label_of(cls) for cls in surroundings.claimed(abstract, classes)]
@@ -160,19 +172,29 @@ class Walk(Encoder):
 
     def holds(self, kind: type, reading: frozenset[str]) -> None:
         """Note an object of a pinned class; what it reads must not be used."""
-        self._logs |= kind.__module__ == "logging"
+        self._note_setup(kind.__module__)
         if reading - self._readers.keys():
             holder = f"{self.where()}, a {kind.__module__}.{kind.__qualname__},"
             for name in reading:
                 self._readers.setdefault(name, holder)
 
+    def reads_by_value(self) -> None:
+        """Take it that any attribute may be read."""
+        self._usage.computed = True
+
     def encode_attribute(self, name: str, held: object, owner: type) -> bytes:
-        """Encode an attribute; one whose content can't be told, such as a lock, must not be read."""
+        """Encode an attribute; one whose content can't be told, such as a lock, must not be read.
+
+        Functions that were compiled from an object and are kept on it count only where they are read.
+        """
+        if _keeps_compiled(held) and _is_read_by_name(owner) and not hasattr(owner, "__dataclass_fields__"):
+            self._compiled.append((name, held))
+            return frame("compiled")
         depth, opened, lowest = len(self._path), dict(self._open), self._lowest
         try:
             return self.encode(held)
         except NotCacheable as refusal:
-            if len(self._path) > depth or is_dunder(name) or not _is_read_by_name(owner) or _is_tensor(held):
+            if len(self._path) > depth or is_dunder(name) or not _is_read_by_name(owner):
                 raise
             self._unread.append((name, refusal))
         self._open, self._lowest = opened, lowest
@@ -190,10 +212,15 @@ class Walk(Encoder):
         """Encode something that a version pins, by its name; refuse what reads the world."""
         if reads_world(module, name):
             self.refuse_world(f"{module}.{name}")
-        self._logs |= module == "logging"
+        self._note_setup(module)
         package = sources.pinned_package(module) or "python"
         self.parts[f"version of {package}"] = text(sources.version_of(package))
         return frame("pinned", text(module), text(name))
+
+    def _note_setup(self, module: str) -> None:
+        top = module.partition(".")[0]
+        if top in surroundings.SETUPS and not self.lenient:
+            self._set_up.add(top)
 
     def refuse_world(self, what: str) -> None:
         """Refuse a program that reads what no digest tells."""
@@ -261,13 +288,13 @@ class Walk(Encoder):
         if not state:
             return b""
         dsl = state.get("_dsl_cls") or type(state.get("_dsl_object"))
-        besides = (*besides, _KERNEL_NAME)
-        extras = {
-            key: value for key, value in state.items() if key not in besides and not key.startswith(_TRACING_STATE)
-        }
+        decorated = state.get(_DECORATED) is not None
+        prefixes = ("__pyir_", "_dsl_") if decorated else ("__pyir_",)
+        notes = _TRACING_STATE.union(besides)
+        extras = {key: value for key, value in state.items() if key not in notes and not key.startswith(prefixes)}
         if _KERNEL_NAME in state:
             self._kernel_names[f"kernel name of {label_of(function)}"] = self.encode(state[_KERNEL_NAME])
-        if state.get(_DECORATED) is not None:
+        if decorated:
             extras["_dsl"] = f"{dsl.__module__}:{dsl.__qualname__}"
         if not extras:
             return b""
@@ -369,7 +396,10 @@ class Walk(Encoder):
             return frame("missing", text(dotted))
         relation = "read by" if kind == "global" else "of"
         self.enter("{0} `{1}` {2} `{3}` ({4.lines})", kind, dotted, relation, label, Where(function, chain.names[0]))
-        encoded = self._found(module, chain.names[count - 1], value, chain.names[count:])
+        if chain.names in _CALLED_BY_NAME and module is None and value in (getattr, hasattr):
+            encoded = self.pinned("builtins", chain.names[0])  # of which the instructions tell what it reads
+        else:
+            encoded = self._found(module, chain.names[count - 1], value, chain.names[count:])
         self.leave()
         if not isinstance(value, FunctionType | type | ModuleType | BuiltinFunctionType):
             owner = function.__globals__.get("__name__") if kind == "global" else label
@@ -407,9 +437,10 @@ class Walk(Encoder):
 
     def digest_alone(self, item: object, lenient: bool) -> bytes:
         """Digest one value and all it leads to."""
-        self.lenient = lenient
+        self.lenient, self._alone_only = lenient, True
         self.run(None, (item,))
-        return frame("parts", *(piece for name, part in self.parts.items() for piece in (text(name), part)))
+        parts = {**self.parts, "identities": self.identities}
+        return frame("parts", *(piece for name, part in parts.items() for piece in (text(name), part)))
 
     # --- modules
 
@@ -458,6 +489,9 @@ class Walk(Encoder):
         return frame("class", text(label))
 
     def _named_class(self, cls: type) -> bytes:
+        if not self.lenient and not cls.__module__.startswith("cutlass"):
+            for place, function in surroundings.patches_of(cls, label_of(cls)):
+                self.parts[f"patch of {place}"] = self.encode(function)
         package = sources.pinned_package(cls.__module__) or "python"
         self.parts[f"version of {package}"] = text(sources.version_of(package))
         return frame("pinned", text(cls.__module__), text(cls.__qualname__))
@@ -517,6 +551,7 @@ def _is_read_by_name(owner: type) -> bool:
     return not isinstance(owner, enum.EnumMeta) and not any(map(is_pinned, bases))
 
 
-def _is_tensor(value: object) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
+def _keeps_compiled(value: object) -> bool:
+    """Tell whether a value is a function that cutepy compiled, or a dict or list of such, which may be empty yet."""
+    items: Any = value.values() if type(value) is dict else value if type(value) is list else (value,)
+    return not items or any(type(item).__module__.startswith("cutepy.host.") for item in items)

@@ -1,22 +1,19 @@
 """What a program's process has set up in Python and the DSL, and what these go by while the program is traced."""
 
 import _abc  # type: ignore[import-not-found]
+import functools
 import logging
 import sys
+import warnings
 from abc import ABCMeta
 from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType
 from typing import Any
 
-from cutepy.host import sources
-
-LEVEL_NAMES = frozenset(
-    {"disabled", "filters", "getEffectiveLevel", "handlers", "hasHandlers", "isEnabledFor", "level", "propagate"}
-)
-"""Attributes of loggers that tell how they were set up."""
+from cutepy.host.naming import is_foreign
 
 
-def logging_setup() -> list[tuple[object, ...]]:
+def _logging_setup() -> list[tuple[object, ...]]:
     """List how loggers were set up: (name, level, disabled, propagates, handlers, number of filters) of each.
 
     Those that nobody set up are left out, since any import may bring some.
@@ -30,6 +27,33 @@ def logging_setup() -> list[tuple[object, ...]]:
                 filters = len(logger.filters)
                 found.append((name, logger.level, logger.disabled, logger.propagate, handlers, filters))
     return found
+
+
+def _numpy_setup() -> tuple[object, ...]:
+    numpy = sys.modules["numpy"]
+    return numpy.geterr(), numpy.get_printoptions()
+
+
+SETUPS: dict[str, tuple[frozenset[str] | None, Callable[[], object]]] = {
+    "logging": (
+        frozenset(
+            {
+                "disabled",
+                "filters",
+                "getEffectiveLevel",
+                "handlers",
+                "hasHandlers",
+                "isEnabledFor",
+                "level",
+                "propagate",
+            }
+        ),
+        _logging_setup,
+    ),
+    "numpy": (None, _numpy_setup),
+    "warnings": (None, lambda: list(warnings.filters)),
+}
+"""Modules that answer by how they were set up: the names by which they do, None for any, and what tells their setup."""
 
 
 def claimed(abstract: ABCMeta, classes: Iterable[type]) -> Iterator[type]:
@@ -67,31 +91,35 @@ def patches_of_the_dsl() -> Iterator[tuple[str, FunctionType]]:
         if not (name == "cutlass" or name.startswith("cutlass.")) or name.startswith("cutlass._mlir"):
             continue
         for key, value in list(vars(module).items()):
-            if type(value) is FunctionType:
-                if value.__code__.co_filename not in _own_files and _is_foreign(value):
-                    yield f"{name}.{key}", value
-            elif isinstance(value, type) and value.__module__ == name:
-                for attribute, method in list(vars(value).items()):
-                    function = _METHODS[type(method)](method) if type(method) in _METHODS else method
-                    if type(function) is FunctionType and function.__code__.co_filename not in _own_files:
-                        if _is_foreign(function):
-                            yield f"{name}.{key}.{attribute}", function
+            if isinstance(value, type):
+                if value.__module__ == name:
+                    yield from patches_of(value, f"{name}.{key}")
+            elif type(value) in _KINDS and (function := _function_behind(value)) and key not in _KEPT:
+                yield f"{name}.{key}", function
 
 
-_own_files: set[str] = set()  # of Python and the pinned packages, as met so far
+def patches_of(cls: type, place: str) -> Iterator[tuple[str, FunctionType]]:
+    """Give the functions that somebody put into a class of a pinned package."""
+    for key, value in list(vars(cls).items()):
+        if type(value) in _KINDS and (function := _function_behind(value)):
+            yield f"{place}.{key}", function
 
 
-def _is_foreign(function: FunctionType) -> bool:
-    path = function.__code__.co_filename
-    if path.startswith("<") or sources.is_pinned_file(path):
-        _own_files.add(path)
-        return False
-    # typing_extensions stands for what later versions of Python have.
-    return not str(function.__globals__.get("__name__")).startswith(("cutepy.dsl.", "cutepy.sim.", "typing_extensions"))
+def _function_behind(value: object) -> FunctionType | None:
+    """Give the function behind a module's or class's value, if it comes from elsewhere."""
+    kind = type(value)
+    function = value if kind is FunctionType else _METHODS[kind](value) if kind in _METHODS else None
+    if type(function) is not FunctionType or not is_foreign(function):
+        return None
+    return None if str(function.__globals__.get("__name__")).startswith(("cutepy.dsl.", "cutepy.sim.")) else function
 
 
+# What the DSL found when it was imported, to put it back.
+_KEPT = frozenset({"_original_excepthook"})
 _METHODS: dict[type, Callable[[Any], object]] = {
     classmethod: lambda method: method.__func__,
+    functools.partial: lambda partial: partial.func,
     property: lambda method: method.fget,
     staticmethod: lambda method: method.__func__,
 }
+_KINDS = frozenset({FunctionType, *_METHODS})

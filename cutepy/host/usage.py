@@ -5,6 +5,8 @@ from types import ModuleType
 from cutepy.host.bytecode import Code
 from cutepy.host.naming import is_dunder
 
+# Methods that Python and its library call by name: `f(**x)`, `with closing(x)`, `print(file=x)`.
+_IMPLICIT = frozenset({"close", "flush", "keys", "write"})
 # Methods that run only where an object is made.
 _CONSTRUCTORS = frozenset(
     {"__init__", "__new__", "__post_init__", "__init_subclass__", "__class_getitem__", "__set_name__"}
@@ -29,7 +31,7 @@ class Usage:
     """
 
     def __init__(self) -> None:
-        self.names: set[str] = set()
+        self.names: set[str] = set(_IMPLICIT)
         self.attributes: set[str] = set()
         self.computed = self.constructs = False
         self.called: set[int] = set()

@@ -1,9 +1,12 @@
 """Digest the values that a traced program holds: by type and content, whatever order a process made them in."""
 
+import collections
 import copyreg
 import enum
 import functools
+import gc
 import io
+import operator
 import struct
 import sys
 import types
@@ -22,6 +25,7 @@ from typing import Any
 
 from cutepy.host.bytecode import read
 from cutepy.host.encoding import encode_scalar, frame, text
+from cutepy.host.naming import is_foreign
 from cutepy.host.sources import pinned_package
 from cutepy.host.world import reading_attributes
 
@@ -36,6 +40,8 @@ _DESCRIPTORS = (
     types.MemberDescriptorType,
 )
 _RUNNING = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, types.FrameType, types.TracebackType)
+# What `functools.lru_cache` writes on what it returns.
+_OF_CACHES = frozenset(functools.WRAPPER_ASSIGNMENTS) | {"__type_params__", "__wrapped__", "cache_parameters"}
 _ANNOTATION_FORMS = (types.GenericAlias, types.UnionType, type(typing.List[int]), type(typing.Union[int, str]))  # noqa: UP006, UP007
 _OF_ALL_ENUMS = frozenset({"_name_", "_value_", "__objclass__", "_sort_order_"})
 _PASS_INSTEAD = "pass what the kernel needs of it as a constexpr value, or compile without the cache"
@@ -62,7 +68,13 @@ class Encoder:
         self._known: dict[int, bytes] = {}
         self._named: dict[tuple[int, bool, bool], bytes] = {}  # likewise of functions and classes
         self._kept: list[object] = []  # so that ids stay theirs
-        self.caches: list[Any] = []  # of `functools.lru_cache`, where code runs
+        self._numbers: dict[int, int] = {}  # of objects that are more than their content, in the order of the walk
+        self._occurrences: list[int] = []  # of these, by number
+
+    @property
+    def identities(self) -> bytes:
+        """Which of the objects met are one and the same, as far as a program can tell."""
+        return text(",".join(map(str, self._occurrences)))
 
     # --- what a subclass says
 
@@ -88,6 +100,10 @@ class Encoder:
 
     def holds(self, kind: type, reading: frozenset[str]) -> None:
         """Note an object of a pinned class, and the attributes by which it answers from outside the program."""
+        raise NotImplementedError
+
+    def reads_by_value(self) -> None:
+        """Note that a value, rather than code, says which attributes are read."""
         raise NotImplementedError
 
     def encode_attribute(self, name: str, held: object, owner: type) -> bytes:
@@ -140,6 +156,12 @@ class Encoder:
                 self._kept.append(value)
             return known
         at = id(value)
+        kind: Any = type(value)
+        if _has_identity(kind):
+            if at not in self._numbers:
+                self._numbers[at] = len(self._numbers)
+                self._kept.append(value)
+            self._occurrences.append(self._numbers[at])
         if at in self._known:
             return self._known[at]
         depth = len(self._open)
@@ -224,8 +246,12 @@ class Encoder:
     def _pinned_instance(self, value: Any, kind: type) -> bytes:  # noqa: ANN401
         """Encode an object of a pinned class, which knows best what it holds if it says how to copy itself."""
         numpy = sys.modules.get("numpy")
-        if numpy is not None and isinstance(value, numpy.ndarray):
+        if numpy is not None and kind is numpy.ndarray:
+            if not self.lenient:
+                self.holds(kind, frozenset())
             return self._array(value)
+        if not self.lenient and kind in (operator.attrgetter, operator.methodcaller):
+            self.reads_by_value()
         reading = reading_attributes(kind)
         if reading is None:
             self.refuse(f"is a {kind.__module__}.{kind.__qualname__}, which may answer from outside the program")
@@ -240,12 +266,22 @@ class Encoder:
         except Exception:  # each type refuses in its own way
             return self._opaque(kind)
         if isinstance(reduced, str):
-            return frame("named", self.encode(kind, called=False), text(reduced))
+            home = sys.modules.get(getattr(value, "__module__", None) or kind.__module__)
+            if pinned_package(getattr(home, "__name__", "")) and getattr(home, reduced, None) is value:
+                return frame("named", self.encode(kind, called=False), text(reduced))
+            return self._state_in_words(value, kind)
         make, arguments, *rest = reduced
         pieces = [arguments, *(list(piece) if isinstance(piece, Iterator) else piece for piece in rest)]
         with self.leniently(bool(pinned_package(getattr(make, "__module__", None) or "builtins"))):
             made_by = self.encode(make)  # which does not run while the program is traced
         return frame("reduced", self.encode(kind, called=False), made_by, *map(self.encode, pieces))
+
+    def _state_in_words(self, value: Any, kind: type) -> bytes:  # noqa: ANN401
+        """Encode an object that goes by its name, such as a type variable, by the attributes it is known for."""
+        names = _WORDS.get(f"{kind.__module__}.{kind.__qualname__}")
+        if names is None:
+            return self._opaque(kind)
+        return frame("words", text(kind.__qualname__), *(self.encode(getattr(value, name, None)) for name in names))
 
     def _opaque(self, kind: type) -> bytes:
         name = f"{kind.__module__}.{kind.__qualname__}"
@@ -257,10 +293,10 @@ class Encoder:
             size = f"{array.nbytes} bytes of dtype {array.dtype}"
             self.refuse(f"is an array of {size}; arrays of numbers up to {_LARGEST_ARRAY_BYTES} bytes are digested")
             return frame("opaque array")
-        shape = self.encode(tuple(array.shape))
-        return frame(
-            "array", self.encode(type(array), called=False), text(array.dtype.descr.__repr__()), shape, array.tobytes()
+        places = self.encode(
+            (array.shape, array.strides, array.flags.num, array.dtype.metadata and dict(array.dtype.metadata))
         )
+        return frame("array", text(repr(array.dtype.descr)), places, array.tobytes())
 
     def _state(self, value: object, kind: type) -> bytes:
         """Encode the attributes of an object, by name."""
@@ -302,7 +338,12 @@ class Encoder:
         return frame("dict", *pieces)
 
     def _set(self, values: Any) -> bytes:  # noqa: ANN401
-        """Encode a set in an order of its own: that of its elements' digests, each as if it stood alone."""
+        """Encode a set in an order of its own: that of its elements' digests, each as if it stood alone.
+
+        Numbers stand in the same order in every process, which a loop would follow.
+        """
+        if all(type(item) in _NUMBERS for item in values):
+            return self._items(type(values).__name__, values)
         pieces = sorted((self._alone(item), index) for index, item in enumerate(values))
         items = list(values)
         return frame(type(values).__name__, *(self.encode(items[index]) for _, index in pieces))
@@ -317,6 +358,8 @@ class Encoder:
 
     def _builtin(self, function: BuiltinFunctionType) -> bytes:
         owner = function.__self__
+        if not self.lenient and function in _READING_BY_NAME:
+            self.reads_by_value()
         if owner is not None and not isinstance(owner, ModuleType):
             return frame("bound", text(function.__name__), self.encode(owner))
         module = function.__module__ or (owner.__name__ if owner else "builtins")
@@ -329,9 +372,18 @@ class Encoder:
         raise NotImplementedError
 
     def _cached(self, function: Any) -> bytes:  # noqa: ANN401
-        if not self.lenient and not pinned_package(str(getattr(function, "__module__", None))):
-            self.caches.append(function)
-        return frame("lru_cache", self.encode(function.__wrapped__))
+        """Encode a function behind `functools.lru_cache`, and the results that it holds from an earlier state."""
+        own = {name: value for name, value in vars(function).items() if name not in _OF_CACHES}
+        called, results = _behind_cache(function)
+        if called is None:
+            return self._opaque(type(function))
+        pieces = [self.encode(called), self.encode(own)]
+        if function.__wrapped__ is not called:
+            pieces.append(self.encode(function.__wrapped__))
+        if not self.lenient and not _follows_from_arguments(called):
+            order = sorted((self._alone(key), index) for index, (key, _) in enumerate(results))
+            pieces += [self.encode(piece) for _, index in order for piece in results[index]]
+        return frame("lru_cache", *pieces)
 
     def _method(self, method: MethodType) -> bytes:
         return frame("method", self.encode(method.__self__), self.encode(method.__func__))
@@ -350,6 +402,51 @@ class Encoder:
         return frame("property", *(self.encode(function) for function in (value.fget, value.fset, value.fdel)))
 
 
+def _behind_cache(cached: Any) -> tuple[Any, list[tuple[object, object]]]:  # noqa: ANN401
+    """Give the function behind `functools.lru_cache`, and (arguments, result) of each call that it remembers.
+
+    Python shows them to its garbage collector alone: type, then arguments, result and type of each, then a dict, which
+    holds the results itself where their number is not limited, and the function. (None, []) where it is otherwise.
+    """
+    held = gc.get_referents(cached)
+    start = 1 if held and held[0] is type(cached) else 0
+    limited = cached.cache_parameters()["maxsize"] is not None
+    count = cached.cache_info().currsize if limited else 0
+    table, called, mark, *_ = [*held[start + 3 * count :], None, None, None]
+    results = [(held[at], held[at + 1]) for at in range(start, start + 3 * count, 3)]
+    if not isinstance(table, dict) or not callable(called):
+        return None, []
+    if not limited:
+        results = list(table.items())
+    # `mark` stands between positional and named arguments.
+    return called, [(_unmarked(key, mark), result) for key, result in results]
+
+
+def _follows_from_arguments(function: Any) -> bool:  # noqa: ANN401
+    """Tell whether a function is known to give the same for the same arguments: our own, and pinned packages'."""
+    if not isinstance(function, FunctionType):
+        return True
+    return str(function.__globals__.get("__name__")).startswith("cutepy.") or not is_foreign(function)
+
+
+def _unmarked(key: object, mark: object) -> object:
+    if isinstance(key, tuple):
+        return tuple(Ellipsis if item is mark else item for item in key)
+    return key
+
+
+@functools.cache
+def _has_identity(kind: Any) -> bool:  # noqa: ANN401
+    """Tell whether an object is more than its content: it can be changed, or is told apart from equal ones.
+
+    Values that compare by content and can be hashed are taken as such, and so is what Python makes anew at each use.
+    """
+    if kind in _EXACT:
+        return kind in (list, dict, set, bytearray)
+    compared: object = kind.__eq__
+    return compared is object.__eq__ or kind.__hash__ is None
+
+
 def _hides_state(kind: type) -> bool:
     """Tell whether objects of a class hold more in memory than the attributes that Python shows."""
     members = {
@@ -362,8 +459,17 @@ def _hides_state(kind: type) -> bool:
     return kind.__itemsize__ != 0 or kind.__basicsize__ > object.__basicsize__ + _WORD_BYTES * words
 
 
+_OF_TYPE_VARIABLES = ("__name__", "__bound__", "__constraints__", "__covariant__", "__contravariant__", "__default__")
+_WORDS = {
+    "typing.NewType": ("__name__", "__supertype__"),
+    "typing.ParamSpec": _OF_TYPE_VARIABLES,
+    "typing.TypeVar": _OF_TYPE_VARIABLES,
+    "typing.TypeVarTuple": ("__name__", "__default__"),
+}
+
 # How an object of a subclass gives the content of the base, whatever it overrides.
 _CONTENT: dict[type, Any] = {
+    collections.OrderedDict: lambda value: list(collections.OrderedDict.items(value)),
     tuple: lambda value: tuple(tuple.__iter__(value)),
     list: lambda value: list(list.__iter__(value)),
     dict: lambda value: dict(dict.items(value)),
@@ -375,6 +481,8 @@ _CONTENT: dict[type, Any] = {
     float: lambda value: float.__pos__(value),
     complex: lambda value: complex.__pos__(value),
 }
+_READING_BY_NAME = (getattr, hasattr, vars, eval, exec)
+_NUMBERS = (bool, complex, float, int)
 _EXACT: dict[type, Any] = {
     tuple: lambda encoder, value: encoder._items("tuple", value),
     list: lambda encoder, value: encoder._items("list", value),

@@ -102,7 +102,18 @@ _HARDWARE = frozenset({"HardwareInfo"})
 _STATE_OF_THE_DSL = ("cutlass.base_dsl.env_manager", "cutlass.base_dsl.runtime.cuda")
 READING_METHODS = frozenset(
     {"__subclasses__", "iterdir", "read_bytes", "read_text"}
-    | {"ag_frame", "cr_frame", "f_back", "f_builtins", "f_globals", "f_lineno", "f_locals", "gi_frame", "tb_frame"}
+    | {
+        "__globals__",
+        "ag_frame",
+        "cr_frame",
+        "f_back",
+        "f_builtins",
+        "f_globals",
+        "f_lineno",
+        "f_locals",
+        "gi_frame",
+        "tb_frame",
+    }
 )
 """Attributes that read files, who called whom, or what classes there are.
 

@@ -1,17 +1,21 @@
 """`cutepy.compile`: examples, calls in the simulator, errors, and the disk cache."""
 
+import importlib
 import subprocess
 import sys
 import textwrap
 import threading
+from pathlib import Path
 
 import cutlass
+import cutlass.cute as cute
 import numpy as np
 import pytest
 import torch
 
 import cutepy
 from cutepy.dsl.program import CompilationError
+from cutepy.host import compilation
 from cutepy.host.arguments import ArgumentError
 from cutepy.host.compilation import WrongEntryError, open_entry
 from cutepy.host.function import WrongDeviceError
@@ -212,23 +216,61 @@ def test_the_type_of_a_number_is_in_the_key():
         assert (a == float(number)).all()
 
 
-def test_what_is_edited_while_it_compiles_is_not_kept(monkeypatch):
-    """The compiler may have read the old text or the new."""
-    from cutepy.host import compilation
+def test_what_changes_before_it_is_compiled_is_not_kept(monkeypatch):
+    """Another process or thread may be waited for meanwhile."""
+    from cutepy.host.store import Store
 
-    original = compilation.build
+    original = Store.get_or_build
     with monkeypatch.context() as patch:
 
-        def build(*arguments):
+        def wait(*arguments):
             patch.setattr(kernels, "BIAS", 7.0)
             return original(*arguments)
 
-        patch.setattr(compilation, "build", build)
+        patch.setattr(Store, "get_or_build", wait)
         with pytest.warns(CacheWarning, match="biased is not kept on the disk, as it changed .*BIAS"):
             cutepy.compile(kernels.biased, TensorSpec("float32", (32,)))
     assert not compilation.default_store().entries()
     cutepy.compile(kernels.biased, TensorSpec("float32", (32,)))
     assert len(compilation.default_store().entries()) == 1
+
+
+def test_what_is_edited_while_it_compiles_is_not_kept(monkeypatch, tmp_path):
+    """The compiler may have read the old text or the new."""
+    file = tmp_path / "edited_meanwhile.py"
+    text = Path(kernels.__file__).read_text()
+    file.write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("edited_meanwhile")
+    original = compilation.build
+    with monkeypatch.context() as patch:
+
+        def build(*arguments):
+            file.write_text(f"{text}\n")
+            return original(*arguments)
+
+        patch.setattr(compilation, "build", build)
+        with pytest.warns(CacheWarning, match=r"biased is not kept on the disk, as it changed .*edited_meanwhile\.py"):
+            cutepy.compile(module.biased, TensorSpec("float32", (32,)))
+    assert not compilation.default_store().entries()
+
+
+class NotesOnItself(kernels.Scaled):
+    """As kernels of the DSL's examples do."""
+
+    @cute.jit
+    def __call__(self, a: cute.Tensor, b: cute.Tensor):
+        self.dtype = a.element_type
+        self.layout = a.layout
+        self.kernel(a, b).launch(grid=(1, 1, 1), block=(128, 1, 1))
+
+
+def test_what_tracing_sets_on_an_object_is_taken_back():
+    vector = TensorSpec("float32", (128,))
+    noting = NotesOnItself(2.0)
+    first, again, other = (cutepy.compile(made, vector, vector) for made in (noting, noting, NotesOnItself(2.0)))
+    assert [made.cost().cached for made in (first, again, other)] == [False, True, True]
+    assert vars(noting) == vars(NotesOnItself(2.0))
 
 
 def test_kernels_may_be_named_while_they_are_traced():

@@ -7,6 +7,7 @@ import collections.abc
 import datetime
 import decimal
 import enum
+import fractions
 import functools
 import gzip
 import importlib
@@ -19,10 +20,13 @@ import os
 import pathlib
 import random
 import runpy
+import statistics
 import sys
 import threading
 import time
 import types
+import typing
+import warnings
 import weakref
 
 import numpy as np
@@ -258,15 +262,211 @@ def scaled(x):
     return x * SCALE
 
 
-def test_what_a_cache_holds_of_an_earlier_state_is_forgotten(monkeypatch):
-    def function():
-        return scaled(2)
+@functools.cache
+def settings():
+    return types.SimpleNamespace(tile=1)
 
-    assert function() == 2
-    monkeypatch.setattr("tests.host.test_fingerprint_holes.SCALE", 3)
-    assert function() == 2
-    fingerprint(function)
-    assert function() == 6
+
+def test_what_a_cache_holds_of_an_earlier_state_counts(monkeypatch):
+    def function():
+        return scaled(2), settings().tile, scaled.unit
+
+    monkeypatch.setattr(scaled, "unit", 1, raising=False)
+    digests = [fingerprint(function).digest]
+    for change in (
+        lambda: scaled(2),
+        lambda: monkeypatch.setattr("tests.host.test_fingerprint_holes.SCALE", 3),
+        settings,
+        lambda: setattr(settings(), "tile", 64),
+        lambda: scaled(x=2),
+        lambda: setattr(scaled, "unit", 2),
+    ):
+        change()
+        digests.append(fingerprint(function).digest)
+    assert len(set(digests)) == len(digests)
+    assert function() == (2, 64, 2), "nothing was forgotten"
+    assert fingerprint(function).digest == digests[-1]
+
+
+def tripled(function):
+    @functools.wraps(function)
+    @functools.lru_cache
+    def wrapper(x):
+        return function(x) * FACTORS[0]
+
+    return wrapper
+
+
+FACTORS = {0: 3}
+TRIPLED = tripled(len)
+
+
+def test_the_function_behind_a_cache_counts_whatever_its_name(monkeypatch):
+    def function():
+        return TRIPLED("x")
+
+    before = fingerprint(function)
+    monkeypatch.setitem(FACTORS, 0, 5)
+    assert fingerprint(function) != before
+
+
+class Choice:
+    pass
+
+
+FAST, EXACT = Choice(), Choice()
+ONE_LIST, SAME_LIST = [FAST], [EXACT]
+
+
+def test_which_objects_are_one_and_the_same_counts(monkeypatch):
+    def chooses(mode):
+        return mode is FAST
+
+    def compares():
+        return ONE_LIST is SAME_LIST, {FAST: 1, EXACT: 2}
+
+    assert fingerprint(chooses, FAST) == fingerprint(chooses, FAST)
+    assert fingerprint(chooses, FAST) != fingerprint(chooses, EXACT)
+    assert fingerprint(chooses, (FAST, FAST)) != fingerprint(chooses, (FAST, EXACT))
+    before = fingerprint(compares)
+    monkeypatch.setitem(globals(), "SAME_LIST", ONE_LIST)
+    assert fingerprint(compares).difference(before) == ["identities"]
+
+
+def test_orders_that_a_loop_follows_count():
+    ordered = collections.OrderedDict(a=1, b=2)
+
+    def function(numbers=None):
+        return next(iter(ordered)), next(iter(numbers))
+
+    digests = [fingerprint(function, {0.0, 8.0}), fingerprint(function, {8.0, 0.0})]
+    ordered.move_to_end("a")
+    assert len({*digests, fingerprint(function, {0.0, 8.0})}) == 3
+
+
+def test_arrays_count_by_layout_and_flags():
+    fixed = np.zeros((2, 2))
+    fixed.flags.writeable = False
+    wide = np.zeros((4, 4))[::2, ::2]
+    noted = np.zeros((2, 2), np.dtype("f8", metadata={"tile": 1}))
+    arrays = [np.zeros((2, 2)), np.asfortranarray(np.zeros((2, 2))), wide, fixed, noted]
+    assert len({fingerprint(len, array).digest for array in arrays}) == len(arrays)
+    for refused in (np.ma.array([1.0], fill_value=3.0), np.frompyfunc(lambda x: x, 1, 1)):
+        with pytest.raises(NotCacheable):
+            fingerprint(lambda held=refused: held)
+
+
+def test_type_variables_count_by_what_they_stand_for():
+    variables = [typing.TypeVar("T", bound=bound) for bound in (int, float)]
+    new = [typing.NewType("N", of) for of in (int, float)]
+    assert len({fingerprint(len, value).digest for value in (*variables, *new)}) == 4
+
+
+class FromWorld:
+    @property
+    def factor(self):
+        return os.environ["FACTOR"]
+
+    def keys(self):
+        return os.environ.keys()
+
+    def __getitem__(self, name):
+        return 1
+
+
+WORLD = FromWorld()
+GETTER = operator.attrgetter("factor")
+GETTING = functools.partial(getattr, WORLD, "factor")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda: GETTER(WORLD),
+        lambda: GETTING(),
+        lambda: sorted([WORLD], key=operator.methodcaller("factor")),
+        lambda: dict(**WORLD),
+        lambda: use.__globals__["HELPER"],
+    ],
+)
+def test_names_that_only_values_or_python_itself_say_are_refused(function):
+    with pytest.raises(NotCacheable, match=r"reads "):
+        fingerprint(function)
+
+
+def test_patches_under_the_names_they_replace_count(monkeypatch):
+    def function():
+        return math.gcd(4, 6), fractions.Fraction(1, 3).limit_denominator(5), statistics.mean([1.0])
+
+    def wrapped(original, factor):
+        @functools.wraps(original)
+        def replacement(*arguments):
+            return original(*arguments) * factor
+
+        return replacement
+
+    digests = [fingerprint(function).digest]
+    for owner, name in ((math, "gcd"), (statistics, "mean"), (fractions.Fraction, "limit_denominator")):
+        original = getattr(owner, name)
+        for factor in (2, 3):
+            monkeypatch.setattr(owner, name, wrapped(original, factor))
+            digests.append(fingerprint(function).digest)
+    assert len(set(digests)) == len(digests)
+
+
+class Hooked(abc.ABC):  # noqa: B024
+    @classmethod
+    def __subclasshook__(cls, other):
+        return FACTORS[0] == 3
+
+
+def test_hooks_of_abstract_classes_run(monkeypatch):
+    def function():
+        return isinstance(ONE, Hooked)
+
+    before = fingerprint(function)
+    monkeypatch.setitem(FACTORS, 0, 4)
+    assert fingerprint(function) != before
+
+
+def test_attributes_of_functions_that_the_dsl_did_not_decorate_count(monkeypatch):
+    def function():
+        return use._dsl_tile
+
+    digests = []
+    for tile in (1, 2):
+        monkeypatch.setattr(use, "_dsl_tile", tile, raising=False)
+        digests.append(fingerprint(function).digest)
+    assert digests[0] != digests[1]
+
+
+def test_cells_of_notebooks_outlive_their_process():
+    source = "def function():\n    return 1\n"
+    digests = []
+    for process in (17, 4711):
+        name = f"/tmp/ipykernel_{process}/123.py"
+        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+        found = {"__name__": "__main__"}
+        exec(compile(source, name, "exec"), found)
+        digests.append(fingerprint(found["function"]).digest)
+        del linecache.cache[name]
+    assert digests[0] == digests[1]
+
+
+def test_a_folder_that_bears_the_name_of_a_namespace_is_no_package_of_nvidia(tmp_path, monkeypatch):
+    (tmp_path / "cuda").mkdir()
+    file = tmp_path / "cuda" / "my_kernels.py"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    digests = []
+    for number in (1, 2):
+        file.write_text(f"def function(): return {number}\n")
+        monkeypatch.delitem(sys.modules, "cuda.my_kernels", raising=False)
+        importlib.invalidate_caches()
+        module = importlib.import_module("cuda.my_kernels")
+        exec(compile(file.read_text(), str(file), "exec"), vars(module))
+        digests.append(fingerprint(module.function).digest)
+    monkeypatch.delitem(sys.modules, "cuda.my_kernels")
+    assert digests[0] != digests[1]
 
 
 class Matched:
@@ -443,3 +643,42 @@ def test_attributes_of_modules_that_are_named_by_constants():
     for reader in (reading, unknown):
         with pytest.raises(NotCacheable, match="reads "):
             fingerprint(reader)
+
+
+def test_how_warnings_and_numpy_were_set_up_counts():
+    def warns():
+        warnings.warn("x", stacklevel=1)
+
+    def divides():
+        return np.divide(1.0, 0.0)
+
+    before = fingerprint(warns), fingerprint(divides)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UnicodeWarning)
+        assert fingerprint(warns).difference(before[0]) == ["setup of warnings"]
+    with np.errstate(divide="raise"):
+        assert fingerprint(divides).difference(before[1]) == ["setup of numpy"]
+    assert (fingerprint(warns), fingerprint(divides)) == before
+
+
+class Keeping:
+    def __init__(self):
+        self.compiled = {}
+
+    def __call__(self):
+        return 1
+
+
+class Counting(Keeping):
+    def __call__(self):
+        return len(self.compiled)
+
+
+def test_what_was_compiled_from_an_object_and_kept_on_it_counts_only_where_it_is_read():
+    from cutepy.host.family import Family
+
+    for cls in (Keeping, Counting):
+        keeper = cls()
+        before = fingerprint(keeper)
+        keeper.compiled["x"] = Family.__new__(Family)
+        assert (fingerprint(keeper) == before) == (cls is Keeping)
