@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
-from cutepy.kernels.gemm.config import ACTIVATIONS, Activation
-from cutepy.kernels.gemm.operands import OPERAND_DTYPES, OUTPUT_DTYPES, dtype_name
+from cutepy.kernels.gemm.config import Activation
+from cutepy.kernels.gemm.operands import OUTPUT_DTYPES, dtype_name
 from cutepy.kernels.gemm.reference import ACTIVATION_FUNCTIONS, gemm_reference
+from cutepy.ops.checking import check_tensor, describe_result
 from cutepy.ops.multiply import Launch, as_matrix, find_launch, multiply_into
 from cutepy.ops.overlap import check_apart
 from cutepy.ops.registration import register
@@ -81,7 +82,9 @@ def gemm(
     torch.Size([2, 3, 5])
     """
     if out is not None:
-        _check_tensor("out", out, OUTPUT_DTYPES)
+        check_tensor("out", out, OUTPUT_DTYPES)
+        if out.is_neg():  # torch would write to a copy
+            raise ValueError("out must not be a lazy negative; pass a new tensor, or out.resolve_neg()")
         if out_dtype not in (None, out.dtype):
             raise TypeError(
                 f"out_dtype must be out's dtype {dtype_name(out.dtype)} or be left out, got {dtype_name(out_dtype)}"
@@ -97,69 +100,6 @@ def _any_requires_grad(*tensors: torch.Tensor | None) -> bool:
     return any(isinstance(tensor, torch.Tensor) and tensor.requires_grad for tensor in tensors)
 
 
-def _result(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    out_dtype: torch.dtype | None,
-) -> tuple[list[int], torch.dtype]:
-    """Check all that can be told without data; gives the result's shape and dtype."""
-    _check_tensor("a", a, OPERAND_DTYPES)
-    _check_tensor("b", b, OPERAND_DTYPES)
-    if a.dtype != b.dtype and a.dtype.itemsize + b.dtype.itemsize != 2:
-        raise TypeError(
-            f"b must have a's dtype {dtype_name(a.dtype)} (only 8-bit floats mix), got {dtype_name(b.dtype)}; "
-            "convert one of them"
-        )
-    if activation not in (None, *ACTIVATIONS):
-        raise ValueError(f"activation must be {', '.join(ACTIVATIONS)} or None, got {activation!r}")
-    if a.dim() < 1 or b.dim() < 2 or (b.dim() > 2 and a.dim() < 2):
-        raise ValueError(
-            f"a must be (..., K) and b (N, K), or a (..., M, K) and b (..., N, K), got {_shape(a)} and {_shape(b)}"
-        )
-    if a.shape[-1] != b.shape[-1]:
-        raise ValueError(
-            f"b must be (..., N, K) with a's K = {a.shape[-1]}, got shape {_shape(b)}; gemm computes a @ b.mT, so pass "
-            "the transpose of what a @ b takes"
-        )
-    n = b.shape[-2]
-    if bias is not None:
-        _check_tensor("bias", bias, OUTPUT_DTYPES)
-        if bias.dim() != 1 or bias.shape[0] != n:
-            raise ValueError(f"bias must have shape (N,) = ({n},), got {_shape(bias)}")
-    for name, tensor in (("b", b), ("bias", bias)):
-        if tensor is not None and tensor.device != a.device:
-            raise ValueError(f"{name} must be on a's device {a.device}, got {tensor.device}")
-    dtype = out_dtype or (torch.bfloat16 if a.dtype.itemsize == 1 else a.dtype)
-    if dtype not in OUTPUT_DTYPES:
-        raise TypeError(f"out_dtype must be float16, bfloat16 or float32, got {dtype_name(dtype)}")
-    if b.dim() == 2:
-        return [*a.shape[:-1], n], dtype
-    try:
-        batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    except RuntimeError as error:
-        raise ValueError(f"the batches of a and b must broadcast, got shapes {_shape(a)} and {_shape(b)}") from error
-    return [*batch, a.shape[-2], n], dtype
-
-
-def _check_tensor(name: str, tensor: object, allowed: tuple[torch.dtype, ...]) -> None:
-    if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
-    if tensor.is_nested or tensor.layout != torch.strided:
-        raise TypeError(f"{name} must be a dense tensor, got {'a nested one' if tensor.is_nested else tensor.layout}")
-    if tensor.dtype not in allowed:
-        *most, last = map(dtype_name, allowed)
-        raise TypeError(
-            f"{name} must have dtype {', '.join(most)} or {last}, got {dtype_name(tensor.dtype)}; convert it with "
-            f"{name}.to(torch.bfloat16), or call within torch.autocast"
-        )
-
-
-def _shape(tensor: torch.Tensor) -> tuple[int, ...]:
-    return tuple(tensor.shape)
-
-
 def _fake_gemm(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -167,7 +107,7 @@ def _fake_gemm(
     activation: str | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    shape, dtype = _result(a, b, bias, activation, out_dtype)
+    shape, dtype = describe_result(a, b, bias, activation, out_dtype)
     return a.new_empty(shape, dtype=dtype)
 
 
@@ -178,7 +118,7 @@ def _reference_gemm(
     activation: str | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    _, dtype = _result(a, b, bias, activation, out_dtype)
+    _, dtype = describe_result(a, b, bias, activation, out_dtype)
     return gemm_reference(a, b, None, bias, activation).to(dtype)
 
 
@@ -258,13 +198,17 @@ def _gemm(
 ) -> torch.Tensor:
     # All that decides the launch, but for addresses; what is found for it once holds from then on.
     key: tuple[Any, ...]
-    key = (a.shape, a.stride(), a.dtype, a.device, b.shape, b.stride(), b.dtype, b.device, activation, out_dtype)
-    if bias is not None:
-        key += (bias.shape, bias.stride(), bias.dtype, bias.device)
-    launch = _launches.get(key)
+    try:
+        key = (a.shape, a.stride(), a.dtype, a.device, b.shape, b.stride(), b.dtype, b.device, activation, out_dtype)
+        if bias is not None:
+            key += (bias.shape, bias.stride(), bias.dtype, bias.device)
+        launch = _launches.get(key)
+    except (AttributeError, TypeError, RuntimeError):
+        describe_result(a, b, bias, activation, out_dtype)  # says which argument is of a wrong type
+        raise
     if launch is not None and (a.data_ptr() | b.data_ptr()) % 16 == 0:
         return launch(a, b, bias)
-    shape, dtype = _result(a, b, bias, activation, out_dtype)
+    shape, dtype = describe_result(a, b, bias, activation, out_dtype)
     out = torch.empty(shape, dtype=dtype, device=a.device)
     multiply_into(out, a, b, bias, activation)
     _keep_launch(key, out, a, b, bias, activation)
@@ -290,10 +234,10 @@ def _check_out(
     a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None, out: torch.Tensor
 ) -> None:
     """Check all that can be told without data; gives nothing, as the operation does: the result exists."""
-    _check_tensor("out", out, OUTPUT_DTYPES)
-    shape, _ = _result(a, b, bias, activation, out.dtype)
+    check_tensor("out", out, OUTPUT_DTYPES)
+    shape, _ = describe_result(a, b, bias, activation, out.dtype)
     if list(out.shape) != shape or out.device != a.device:
-        raise ValueError(f"out must be {tuple(shape)} on {a.device}, got {_shape(out)} on {out.device}")
+        raise ValueError(f"out must be {tuple(shape)} on {a.device}, got {tuple(out.shape)} on {out.device}")
 
 
 def _reference_gemm_out(
@@ -319,11 +263,15 @@ def _gemm_out(
 ) -> None:
     # With the result's description in the place of its dtype, which sets these keys apart from those without.
     key: tuple[Any, ...]
-    key = (a.shape, a.stride(), a.dtype, a.device, b.shape, b.stride(), b.dtype, b.device, activation)
-    key += (out.shape, out.stride(), out.dtype, out.device)
-    if bias is not None:
-        key += (bias.shape, bias.stride(), bias.dtype, bias.device)
-    launch = _launches.get(key)
+    try:
+        key = (a.shape, a.stride(), a.dtype, a.device, b.shape, b.stride(), b.dtype, b.device, activation)
+        key += (out.shape, out.stride(), out.dtype, out.device)
+        if bias is not None:
+            key += (bias.shape, bias.stride(), bias.dtype, bias.device)
+        launch = _launches.get(key)
+    except (AttributeError, TypeError, RuntimeError):
+        _check_out(a, b, bias, activation, out)  # says which argument is of a wrong type
+        raise
     if launch is None:
         _check_out(a, b, bias, activation, out)
     # Here, where every road of torch ends, and has decided which tensors are the same memory.

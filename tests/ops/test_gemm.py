@@ -208,6 +208,15 @@ def test_out_within_16_bytes_and_with_gaps(m):
 A, B = torch.zeros(4, 16, dtype=F16), torch.zeros(8, 16, dtype=F16)
 REFUSED = {
     "a list": (lambda: gemm([1.0], B), TypeError, "a must be a torch.Tensor, got list"),
+    "an array": (lambda: gemm(A.numpy(), B), TypeError, "a must be a torch.Tensor, got ndarray"),
+    "none": (lambda: gemm(A, None), TypeError, "b must be a torch.Tensor, got NoneType"),
+    "a number": (lambda: gemm(A, B, bias=1.0), TypeError, "bias must be a torch.Tensor, got float"),
+    "a number with out": (lambda: gemm(A, B, bias=1.0, out=A[:, :8]), TypeError, "bias must be a torch.Tensor, got f"),
+    "out of another kind": (lambda: gemm(A, B, out=A.numpy()), TypeError, "out must be a torch.Tensor, got ndarray"),
+    "out negative": (lambda: gemm(A, B, out=torch._neg_view(A[:, :8])), ValueError, "out must not be a lazy negative"),
+    "float64": (lambda: gemm(A.double(), B), TypeError, r"got float64; convert it with a\.to\(torch\.bfloat16\)$"),
+    "a list of activations": (lambda: gemm(A, B, activation=["relu"]), ValueError, r"must be relu, .* got \['relu'\]"),
+    "text for a dtype": (lambda: gemm(A, B, out_dtype="float32"), TypeError, "'float32', which is no torch.dtype"),
     "float32": (lambda: gemm(A.float(), B.float()), TypeError, "a must have dtype .* got float32; .*autocast"),
     "mixed": (lambda: gemm(A, B.bfloat16()), TypeError, "b must have a's dtype float16"),
     "sparse": (lambda: gemm(A.to_sparse(), B), TypeError, "a must be a dense tensor"),
@@ -219,7 +228,7 @@ REFUSED = {
     "bias dtype": (lambda: gemm(A, B, bias=torch.zeros(8).int()), TypeError, "bias must have dtype"),
     "activation": (lambda: gemm(A, B, activation="swish"), ValueError, "activation must be relu, .* got 'swish'"),
     "device": (lambda: gemm(A, B.to("meta")), ValueError, "b must be on a's device cpu, got meta"),
-    "out_dtype": (lambda: gemm(A, B, out_dtype=torch.int32), TypeError, "out_dtype must be float16"),
+    "out_dtype": (lambda: gemm(A, B, out_dtype=torch.int32), TypeError, "out_dtype must be torch.float16"),
     "out shape": (lambda: gemm(A, B, out=A), ValueError, r"out must be \(4, 8\) on cpu, got \(4, 16\)"),
     "out dtype": (lambda: gemm(A, B, out=torch.zeros(4, 8).double()), TypeError, "out must have dtype"),
     "out clash": (lambda: gemm(A, B, out=A[:, :8], out_dtype=F32), TypeError, "out_dtype must be out's dtype"),
@@ -237,10 +246,11 @@ REFUSED = {
 }
 
 
+@pytest.mark.parametrize("simulated", [False, pytest.param(True, marks=pytest.mark.dsl)])
 @pytest.mark.parametrize("name", REFUSED)
-def test_refusals_name_the_argument(name):
+def test_refusals_name_the_argument(name, simulated):
     call, error, message = REFUSED[name]
-    with pytest.raises(error, match=message):
+    with cutepy.simulate() if simulated else contextlib.nullcontext(), pytest.raises(error, match=message):
         call()
 
 
