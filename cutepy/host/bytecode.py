@@ -18,6 +18,9 @@ _BY_COMPUTED_NAME = frozenset(
 # With these, it makes objects of classes it does not name.
 _CONSTRUCTS = frozenset({"__class__", "__new__", "copy", "deepcopy", "replace", "type", "_replace"})
 
+LINKED = (".bc", ".cubin", ".fatbin", ".ll", ".ltoir", ".ptx")
+"""What the names of files end with whose code may be linked to a kernel."""
+
 _MATCH_CLASS = dis.opmap["MATCH_CLASS"]
 _OTHER = ("", None)
 _LOAD_GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
@@ -81,6 +84,8 @@ class Code:
         Whether it looks names up that it computes.
     constructs : bool
         Whether it may make objects of classes that it does not name.
+    linked : tuple of str
+        Strings that name files of code to link.
     """
 
     digest: bytes
@@ -90,6 +95,7 @@ class Code:
     attributes: frozenset[str]
     computed: bool
     constructs: bool
+    linked: tuple[str, ...]
 
 
 _known: dict[int, tuple[CodeType, Code]] = {}  # by identity, since code objects compare by value, and slowly
@@ -116,6 +122,7 @@ def _analyse(code: CodeType) -> Code:
         names |= inner.names
         attributes |= inner.attributes
         computed |= inner.computed
+    linked = [text for text in code.co_consts if isinstance(text, str) and text.endswith(LINKED)]
     return Code(
         _digest(code),
         tuple(dict.fromkeys(chains)),
@@ -124,6 +131,7 @@ def _analyse(code: CodeType) -> Code:
         frozenset(attributes),
         computed,
         not names.isdisjoint(_CONSTRUCTS),
+        (*linked, *(name for inner in nested for name in inner.linked)),
     )
 
 

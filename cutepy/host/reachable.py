@@ -10,6 +10,7 @@ import enum
 import functools
 import importlib
 import importlib.util
+import os
 import sys
 from abc import ABC, ABCMeta
 from collections.abc import Callable, Iterator
@@ -178,6 +179,10 @@ class Walk(Encoder):
             for name in reading:
                 self._readers.setdefault(name, holder)
 
+    def links(self, path: str) -> None:
+        """Have the file count, whatever reads it."""
+        self.files[path] = None
+
     def reads_by_value(self) -> None:
         """Take it that any attribute may be read."""
         self._usage.computed = True
@@ -308,8 +313,13 @@ class Walk(Encoder):
         if module := function.__globals__.get("__name__"):
             self.modules[module] = None
         self.files[code.co_filename] = None
+        for path in content.linked:
+            self.links(path)
         if not self.lenient:
             self._usage.add(content)
+            if content.linked and "ffi" in content.names and not all(map(os.path.isfile, content.linked)):
+                self.enter("`{}` ({}:{})", label, code.co_filename, line_of(code, "ffi"))
+                self.refuse(f"links {', '.join(content.linked)}, which is no file", "name it by its whole path")
             if reading := READING_METHODS & content.names:
                 self.enter("`{}` ({}:{})", label, code.co_filename, line_of(code, min(reading)))
                 self.refuse_world(f"what lies outside it, by {min(reading)},")

@@ -23,7 +23,7 @@ from types import (
 )
 from typing import Any
 
-from cutepy.host.bytecode import read
+from cutepy.host.bytecode import LINKED, read
 from cutepy.host.encoding import encode_scalar, frame, text
 from cutepy.host.naming import is_foreign
 from cutepy.host.sources import pinned_package
@@ -102,6 +102,10 @@ class Encoder:
         """Note an object of a pinned class, and the attributes by which it answers from outside the program."""
         raise NotImplementedError
 
+    def links(self, path: str) -> None:
+        """Note the name of a file whose code may be linked."""
+        raise NotImplementedError
+
     def reads_by_value(self) -> None:
         """Note that a value, rather than code, says which attributes are read."""
         raise NotImplementedError
@@ -146,6 +150,8 @@ class Encoder:
         """Encode any value: same bytes for the same type and content."""
         scalar = encode_scalar(value)
         if scalar is not None:
+            if type(value) is str and value.endswith(LINKED):
+                self.links(value)
             return scalar
         if isinstance(value, type) or type(value) is FunctionType:
             key = (id(value), called, self.lenient)  # leniently, what must be refused elsewhere is let pass

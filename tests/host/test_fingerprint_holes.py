@@ -682,3 +682,16 @@ def test_what_was_compiled_from_an_object_and_kept_on_it_counts_only_where_it_is
         before = fingerprint(keeper)
         keeper.compiled["x"] = Family.__new__(Family)
         assert (fingerprint(keeper) == before) == (cls is Keeping)
+
+
+def test_files_that_code_may_link_count_by_their_content(tmp_path):
+    library = tmp_path / "library.bc"
+    library.write_bytes(b"BC\xc0\xde1")
+    held = str(library)
+    functions = [lambda: held, eval(f"lambda: {held!r}")]
+    before = [fingerprint(function) for function in functions]
+    library.write_bytes(b"BC\xc0\xde22")
+    for function, old in zip(functions, before, strict=True):
+        assert fingerprint(function).difference(old) == [f"source {library}"]
+    with pytest.raises(NotCacheable, match=r"links /library\.bc, which is no file"):
+        fingerprint(lambda: cute.ffi(source=f"{tmp_path}/library.bc"))  # noqa: F821
