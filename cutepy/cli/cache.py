@@ -133,6 +133,7 @@ def warm(
 def _run(target: str, arguments: list[str]) -> int:
     """Run a script as `__main__`, or import a module under its name; gives the exit code."""
     import importlib
+    import os
     import runpy
     import sys
 
@@ -142,7 +143,8 @@ def _run(target: str, arguments: list[str]) -> int:
         if file.is_file():
             sys.argv = [target, *arguments]
             sys.path[0] = str(file.resolve().parent)
-            runpy.run_path(target, run_name="__main__")
+            # Under the name that Python gives a script that it is started with, which is part of what is compiled.
+            runpy.run_path(os.path.join(os.getcwd(), target), run_name="__main__")  # noqa: PTH109, PTH118
         else:
             sys.path.insert(0, str(Path.cwd()))
             if file.suffix == ".py" or not _is_module(target):

@@ -1,7 +1,9 @@
 import os
 import re
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -228,6 +230,60 @@ def test_warm_tells_what_a_script_and_its_processes_built(script, folder):
     assert [program.key for program in default_store().entries()] == ["a", "c", "b"]
     assert (sys.argv, sys.path) == before
     sys.modules.pop("beside")
+
+
+COMPILES_A_KERNEL = """
+import sys
+import cutlass, cutlass.cute as cute, cutepy
+from beside import value
+
+def threads():
+    return 32
+
+@cute.kernel
+def fill(a: cute.Tensor, number: cutlass.Constexpr):
+    a[cute.arch.thread_idx()[0]] = cutlass.Float32(number)
+
+@cute.jit
+def go(a: cute.Tensor, number: cutlass.Constexpr):
+    fill(a, number + value()).launch(grid=(1, 1, 1), block=(threads(), 1, 1))
+
+if __name__ == "__main__":
+    vector = cutepy.TensorSpec("float32", (32,))
+    print([cutepy.compile(go, vector, int(number)).cost().cached for number in sys.argv[1:]])
+"""
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize(
+    ("warmed", "plain"),
+    [("./kernels.py", "./kernels.py"), ("{0}/kernels.py", "kernels.py")],
+)
+def test_a_script_finds_what_was_warmed(tmp_path, warmed, plain):
+    (tmp_path / "kernels.py").write_text(COMPILES_A_KERNEL)
+    (tmp_path / "beside.py").write_text("def value():\n    return 1\n")
+    root = Path(__file__).parents[2]
+
+    def run(*arguments):
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(root)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    output = run("-m", "cutepy", "cache", "warm", warmed.format(tmp_path), "1", "2")
+    assert output[0] == "[False, False]"
+    assert output[1].startswith("2 programs built, 0 already there")
+    assert run(plain, "1", "2", "3") == ["[True, True, False]"]
+    assert run("-m", "cutepy", "cache", "warm", plain, "3") == [
+        "[True]",
+        output[1].replace("2 programs built, 0", "0 programs built, 1"),
+    ]
 
 
 def test_warm_counts_what_was_damaged_as_built(script, folder):
