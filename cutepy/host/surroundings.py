@@ -94,14 +94,15 @@ def patches_of_the_dsl() -> Iterator[tuple[str, FunctionType]]:
             if isinstance(value, type):
                 if value.__module__ == name:
                     yield from patches_of(value, f"{name}.{key}")
-            elif type(value) in _KINDS and (function := _function_behind(value)) and key not in _KEPT:
-                yield f"{name}.{key}", function
+            elif type(value) in _KINDS and _sound.get(id(value)) is not value:
+                if (function := _function_behind(value)) and key not in _KEPT:
+                    yield f"{name}.{key}", function
 
 
 def patches_of(cls: type, place: str) -> Iterator[tuple[str, FunctionType]]:
     """Give the functions that somebody put into a class of a pinned package."""
     for key, value in list(vars(cls).items()):
-        if type(value) in _KINDS and (function := _function_behind(value)):
+        if type(value) in _KINDS and _sound.get(id(value)) is not value and (function := _function_behind(value)):
             yield f"{place}.{key}", function
 
 
@@ -110,10 +111,12 @@ def _function_behind(value: object) -> FunctionType | None:
     kind = type(value)
     function = value if kind is FunctionType else _METHODS[kind](value) if kind in _METHODS else None
     if type(function) is not FunctionType or not is_foreign(function):
+        _sound[id(value)] = value
         return None
     return None if str(function.__globals__.get("__name__")).startswith(("cutepy.dsl.", "cutepy.sim.")) else function
 
 
+_sound: dict[int, object] = {}  # what was looked at and is no patch, by identity
 # What the DSL found when it was imported, to put it back.
 _KEPT = frozenset({"_original_excepthook"})
 _METHODS: dict[type, Callable[[Any], object]] = {
