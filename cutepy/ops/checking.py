@@ -54,7 +54,7 @@ def describe_result(
     return [*batch, a.shape[-2], n], dtype
 
 
-def check_dimensions(a: torch.Size, b: torch.Size) -> None:
+def check_dimensions(a: tuple[int, ...], b: tuple[int, ...]) -> None:
     """Check how many dimensions the operands have."""
     if len(a) < 1 or len(b) < 2 or (len(b) > 2 and len(a) < 2):
         raise ValueError(

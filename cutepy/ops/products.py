@@ -9,7 +9,7 @@ import torch
 from cutepy.kernels.gemm.config import Activation
 from cutepy.kernels.gemm.operands import OUTPUT_DTYPES, dtype_name
 from cutepy.kernels.gemm.reference import ACTIVATION_FUNCTIONS, gemm_reference
-from cutepy.ops.checking import check_tensor, describe_result
+from cutepy.ops.checking import check_dimensions, check_tensor, describe_result
 from cutepy.ops.multiply import Launch, as_matrix, find_launch, multiply_into
 from cutepy.ops.overlap import check_apart
 from cutepy.ops.registration import register
@@ -72,7 +72,7 @@ def gemm(
     ValueError
         If shapes, devices or memory don't fit; the message names the argument.
     NotImplementedError
-        If 8-bit operands require grad: their gradients would need scales.
+        If 8-bit operands require grad: their gradients would need scales. A bias may.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def gemm(
     """
     if out is not None:
         check_tensor("out", out, OUTPUT_DTYPES)
-        if out.is_neg():  # torch would write to a copy
+        if not torch.compiler.is_compiling() and out.is_neg():  # torch would write to a copy
             raise ValueError("out must not be a lazy negative; pass a new tensor, or out.resolve_neg()")
         if out_dtype not in (None, out.dtype):
             raise TypeError(
@@ -124,9 +124,9 @@ def _reference_gemm(
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:  # noqa: ANN401
     a, b, bias, activation, _ = inputs
-    if a.dtype.itemsize == 1:
+    if a.dtype.itemsize == 1 and (a.requires_grad or b.requires_grad):
         raise NotImplementedError(
-            "gemm of 8-bit operands has no derivative, since gradients would need scales of their own; "
+            "gemm has no derivative by 8-bit operands, since gradients would need scales of their own; "
             "detach the operands, or convert them to bfloat16"
         )
     kept = output if activation == "relu" else None
@@ -142,12 +142,12 @@ def _backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]: 
     elif ctx.activation is not None:
         total = gemm(a, b, bias=bias, out_dtype=ctx.out_dtype)
         if ctx.activation == "silu":
-            grad = torch.ops.aten.silu_backward(grad, total)
+            grad = _silu_backward(grad, total)
         else:
             approximate = "tanh" if ctx.activation == "gelu_tanh" else "none"
             grad = torch.ops.aten.gelu_backward(grad, total, approximate=approximate)
-    lowered = grad.to(a.dtype)
     grad_a, grad_b, grad_bias = None, None, None
+    lowered = grad.to(a.dtype) if any(ctx.needs_input_grad[:2]) else grad
     if ctx.needs_input_grad[0]:
         grad_a = gemm(lowered, b.mT).sum_to_size(a.shape)
     if ctx.needs_input_grad[1]:
@@ -160,12 +160,23 @@ def _backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]: 
     return grad_a, grad_b, grad_bias, None, None
 
 
+def _silu_backward(grad: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+    """Multiply by silu's derivative: as torch does it, or, if that may be differentiated, by what has a derivative."""
+    if not torch.is_grad_enabled():
+        result: torch.Tensor = torch.ops.aten.silu_backward(grad, total)
+        return result
+    wide = total.float()
+    gate = wide.sigmoid()
+    return (grad.float() * gate * (1 + wide * (1 - gate))).to(grad.dtype)
+
+
 def _vmap_gemm(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[torch.Tensor, int]:  # noqa: ANN401
     """Make the examples of a and b a batch, broadcast where one has none; multiply one by one if each has its bias."""
     a, b, *rest = arguments
     if any(d is not None for d in in_dims[2:]):
         return one_by_one(_gemm)(info, in_dims, *arguments)  # type: ignore[no-any-return]
     of_a, of_b = in_dims[:2]
+    check_dimensions(_example_shape(a, of_a), _example_shape(b, of_b))
     a = a.unsqueeze(0) if of_a is None else a.movedim(of_a, 0)
     if of_b is None and b.dim() == 2:
         return _gemm(a, b, *rest), 0
@@ -178,6 +189,13 @@ def _vmap_gemm(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> t
     a, b = (t.unflatten(0, (t.shape[0], *[1] * (rank - t.dim()))) for t in (a, b))
     result = _gemm(a, b, *rest)
     return result.squeeze(-2) if one_row else result, 0
+
+
+def _example_shape(tensor: torch.Tensor, dim: int | None) -> tuple[int, ...]:
+    shape = list(tensor.shape)
+    if dim is not None:
+        del shape[dim]
+    return tuple(shape)
 
 
 @register(

@@ -241,7 +241,7 @@ REFUSED = {
     "8-bit grad": (
         lambda: gemm(A.to(E4M3).requires_grad_(), B.to(E4M3)),
         NotImplementedError,
-        "8-bit operands has no derivative",
+        "no derivative by 8-bit operands",
     ),
 }
 
@@ -313,6 +313,34 @@ def test_only_the_gradients_asked_for_are_computed(monkeypatch):
         assert not gemm(a, b).requires_grad
     with torch.inference_mode():
         assert gemm(a, b).is_inference()
+
+
+@pytest.mark.parametrize("activation", [None, "relu", "silu"])
+def test_a_bias_of_8_bit_operands_has_a_gradient(activation):
+    """It needs no scales, though those of the operands would."""
+    a, b, bias = normal(4, 16).to(E4M3), normal(8, 16).to(E5M2), normal(8).requires_grad_()
+    (found,) = torch.autograd.grad(gemm(a, b, bias=bias, activation=activation, out_dtype=F32).sum(), bias)
+    wide = bias.detach().double().requires_grad_()
+    (exact,) = torch.autograd.grad(gemm_reference(a, b, None, wide, activation).sum(), wide)
+    assert relative_error(found, exact) <= 2**-9
+    for first, second in ((a.clone().requires_grad_(), b), (a, b.clone().requires_grad_())):
+        with pytest.raises(NotImplementedError, match="no derivative by 8-bit operands"):
+            gemm(first, second, bias=bias)
+
+
+def test_differentiating_twice_what_is_called_as_torch_knows_it():
+    """An activation is part of the operation then, whose own formula is to be differentiated."""
+    a, b = (normal(4, 16, dtype=BF16) / 4).requires_grad_(), (normal(8, 16, dtype=BF16) / 4).requires_grad_()
+    for activation in ACTIVATION_FUNCTIONS:
+
+        def second(product, a, b):
+            (first,) = torch.autograd.grad(product(a, b).float().sin().sum(), a, create_graph=True)
+            return torch.autograd.grad(first.float().square().sum(), b)[0].double()
+
+        found = second(lambda a, b: torch.ops.cutepy.gemm(a, b, None, activation), a, b)  # noqa: B023
+        wide = [t.detach().double().requires_grad_() for t in (a, b)]
+        exact = second(lambda a, b: gemm_reference(a, b, None, None, activation), *wide)  # noqa: B023
+        assert (found - exact).abs().max() <= 8 * 2**-8 * exact.abs().max(), activation
 
 
 def test_differentiating_twice():
@@ -487,6 +515,13 @@ def test_vmap():
     biases = normal(3, 8)
     found = torch.vmap(lambda x, c: gemm(x, b, bias=c))(a, biases)
     assert torch.equal(found, torch.stack([gemm(x, b, bias=c) for x, c in zip(a, biases, strict=True)]))
+
+
+def test_vmap_refuses_what_each_example_would_be_refused():
+    rows, batch = normal(3, 16), normal(3, 8, 16)
+    for in_dims, b in (((0, None), batch), ((0, 0), normal(3, 2, 8, 16))):
+        with pytest.raises(ValueError, match=r"or a \(..., M, K\) and b \(..., N, K\), got \(16,\)"):
+            torch.vmap(gemm, in_dims=in_dims)(rows, b)
 
 
 @pytest.mark.parametrize("in_dims", [(0, None), (None, 0), (0, 0), (2, 1), (-1, -3)])
