@@ -35,7 +35,7 @@ CACHE_LIMIT = Variable(
     "CUTEPY_CACHE_LIMIT",
     "4G",
     "How much to keep: bytes, or with K, M, G or T a multiple of 1024 bytes to its power. "
-    "Beyond it, the least recently used programs are removed.",
+    "Beyond it, the least recently used programs are removed until a sixteenth is free.",
 )
 
 VARIABLES = (CUDA_HOME, CACHE, CACHE_DIR, CACHE_LIMIT)

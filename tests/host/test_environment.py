@@ -103,6 +103,8 @@ def test_folder_is_the_platforms_by_default(monkeypatch, tmp_path):
     monkeypatch.delenv("CUTEPY_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert environment.cache_dir() == Path(platformdirs.user_cache_dir("cutepy"))
+    if sys.platform == "linux":
+        assert environment.cache_dir() == tmp_path / "cutepy"
 
 
 def test_without_platformdirs_the_remedy_is_told(monkeypatch):
