@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import torch
-from torch.autograd import forward_ad
 
 from cutepy.dsl import execution
+from cutepy.ops.derivatives import register_derivative
 from cutepy.ops.eager import unobserved
-from cutepy.ops.rules import differentiated, one_by_one, register_autocast, register_derivative, register_mutation
+from cutepy.ops.rules import one_by_one, register_autocast, register_mutation
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -77,12 +77,18 @@ def register(
     name, _, _ = schema.partition("(")
     if name.count("::") != 1 or "->" not in schema:
         raise ValueError(f'schema must be "namespace::name(arguments) -> results", got {schema!r}')
+    if "." in name:
+        raise ValueError(
+            f"schema must name an operation without an overload, got {name}; leave out what follows the dot"
+        )
     if autocast not in (None, "lower"):
         raise ValueError(f'autocast must be "lower" or None, got {autocast!r}')
     if "!" in schema and (backward or vmap):
         raise ValueError(f"{name} writes to an argument, which has neither a derivative nor a vmap rule")
 
     def decorate(kernel: Callable[P, R]) -> Operation[P, R]:
+        if backward and any(a.kwarg_only and "Tensor" in str(a.type) for a in torch._C.parse_schema(schema).arguments):
+            raise ValueError(f"{name} has a backward, which gives none to a tensor by keyword only; make it positional")
         if name in _registered:
             _registered[name].library._destroy()
         operation = Operation(schema, kernel, reference)
@@ -92,11 +98,11 @@ def register(
             register_mutation(operation)
         else:
             rule = vmap or one_by_one(operation)
-            register_derivative(operation, setup_context, backward)
-            torch.library.register_vmap(name, rule, lib=operation.library)
-            if backward:
-                operation.differentiated = differentiated(operation, setup_context, backward, rule)
+            register_derivative(operation, setup_context, backward, rule)
+            if not operation.has_tensors_by_keyword:
+                torch.library.register_vmap(name, rule, lib=operation.library)
         if autocast:
+            operation.lowers = True
             register_autocast(operation)
         return operation
 
@@ -114,12 +120,12 @@ class Operation(Generic[P, R]):
         Launches, for CUDA tensors.
     reference : callable
         Computes the same in plain torch.
-    mutated : tuple of int
-        Positions of the arguments that it writes to.
+    mutated : tuple of (int, str)
+        Positions and names of the arguments that it writes to.
     library : torch.library.Library
         Holds the registration.
-    differentiated : type or None
-        The torch.autograd.Function that stands for it under transforms of torch.func, which torch.library's can't.
+    lowers : bool
+        Whether `torch.autocast` casts its arguments.
     """
 
     def __init__(self, schema: str, kernel: Callable[P, R], reference: Callable[..., Any]) -> None:
@@ -131,55 +137,51 @@ class Operation(Generic[P, R]):
         self.kernel = kernel
         self.reference = reference
         arguments = self.op._schema.arguments
-        self.mutated = tuple(n for n, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write)
-        self.differentiated: Any = None
+        self.mutated = tuple(
+            (n, a.name) for n, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write
+        )
+        self.has_tensors_by_keyword = any(a.kwarg_only and "Tensor" in str(a.type) for a in arguments)
+        self.lowers = False
+        # Tensors in lists are seen by the dispatcher only.
+        self._lists = any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments)
         self._backends = execution.backends()
         self.__name__ = self.__qualname__ = name
         self.__doc__ = kernel.__doc__
+        self.__module__ = getattr(kernel, "__module__", __name__)
+        self._place = getattr(kernel, "__qualname__", name)
         self.library.impl(name, kernel, "CUDA")
         self.library.impl(name, self._on_cpu, "CPU")
 
     def __repr__(self) -> str:
         return f"<operation {self.op._schema}>"
 
+    def __reduce__(self) -> str:
+        """Pickle as the function that it was made of does, by the name that it has in its module; a copy is itself."""
+        return self._place
+
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> R:
         """Compute, by way of torch's dispatcher only if something else would see the call there."""
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or named or self._lists or not (device := unobserved(arguments)):
             return self.op(*arguments, **named)  # type: ignore[no-any-return]
-        if named or not (device := unobserved(arguments)):
-            return self._dispatch(arguments, named)  # type: ignore[no-any-return]
         implementation: Any = self.kernel if device == "cuda" else self._on_cpu
         result = implementation(*arguments)
-        for n in self.mutated:  # afterwards, as torch does: what was refused was not written to
-            torch.autograd.graph.increment_version(arguments[n])  # type: ignore[arg-type]
+        if self.mutated:  # afterwards, as torch does: what was refused was not written to
+            self.count_writing(arguments, {})
         return result  # type: ignore[no-any-return]
 
-    def _dispatch(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:  # noqa: ANN401
-        if forward_ad._current_level >= 0:
-            self._refuse_tangents((*arguments, *named.values()))
-        if self.differentiated is not None and _is_transformed():
-            return self.differentiated.apply(*self._positional(arguments, named))
-        return self.op(*arguments, **named)
+    def complete(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Give all arguments that the schema has, by position and by name; torch leaves out those with defaults."""
+        schema = self.op._schema.arguments
+        rest = {a.name: named.get(a.name, a.default_value) for a in schema[len(arguments) :]}
+        by_name = {a.name: rest.pop(a.name) for a in schema if a.kwarg_only}
+        return (*arguments, *rest.values()), by_name
 
-    def _positional(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
-        """List all arguments in the schema's order."""
-        rest = self.op._schema.arguments[len(arguments) :]
-        return [*arguments, *(named[a.name] if a.name in named else a.default_value for a in rest)]
-
-    def _refuse_tangents(self, arguments: tuple[Any, ...]) -> None:
-        """Refuse what torch's dispatcher would drop without a word."""
-        for argument in arguments:
-            if isinstance(argument, torch.Tensor) and forward_ad.unpack_dual(argument).tangent is not None:
-                raise NotImplementedError(
-                    f"{self.op} has no forward derivative; use reverse mode, such as torch.autograd.grad"
-                )
+    def count_writing(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
+        """Have autograd know that the arguments that it writes to were written to."""
+        for n, name in self.mutated:
+            written = arguments[n] if n < len(arguments) else named.get(name)
+            if written is not None:
+                torch.autograd.graph.increment_version(written)
 
     def _on_cpu(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
         return (self.kernel if self._backends else self.reference)(*arguments, **named)
-
-
-def _is_transformed() -> bool:
-    """Tell whether a transform of torch.func is to see a call; within the vmap rule of torch.library it has."""
-    return torch._C._functorch.peek_interpreter_stack() is not None and not (
-        torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.FuncTorchBatched)
-    )

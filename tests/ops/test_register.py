@@ -1,5 +1,9 @@
 """`cutepy.ops.register` with a user's own kernel."""
 
+import contextlib
+import copy
+import pickle
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -26,6 +30,14 @@ def test_opcheck():
     arguments = (torch.randn(6, requires_grad=True), torch.randn(6, requires_grad=True), 2.0)
     torch.library.opcheck(scaled_add.scaled_add.op, arguments)
     torch.library.opcheck(scaled_add.scale_into.op, (torch.randn(6), 2.0, torch.randn(6)))
+
+
+@pytest.mark.dsl
+def test_opcheck_of_transposed_tensors():
+    arguments = (torch.randn(4, 3).t(), torch.randn(4, 3).t(), 2.0)
+    torch.library.opcheck(scaled_add.scaled_add.op, arguments)
+    with cutepy.simulate():
+        torch.library.opcheck(scaled_add.scaled_add.op, arguments)
 
 
 def test_derivatives_compile_and_vmap():
@@ -91,8 +103,181 @@ def test_a_second_registration_replaces_the_first():
         ("a::b(Tensor x)", {}, "schema must be"),
         ("a::b(Tensor x) -> Tensor", {"autocast": "higher"}, "autocast must be"),
         ("a::b(Tensor(a!) x) -> ()", {"backward": lambda ctx: None}, "a::b writes to an argument"),
+        ("a::b.Tensor(Tensor x) -> Tensor", {}, "without an overload, got a::b.Tensor"),
     ],
 )
 def test_contradictions_are_refused(schema, options, message):
     with pytest.raises(ValueError, match=message):
         register(schema, reference=lambda x: x, **options)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_forward_derivatives_are_refused_by_compiled_code_too(backend):
+    x = torch.ones(4)
+
+    def tangent(x, t):
+        return torch.func.jvp(lambda x: scaled_add.scaled_add(x, x, 2.0), (x,), (t,))[1]
+
+    with pytest.raises(Exception, match=r"scaled_add.* has no forward derivative"):
+        torch.compile(tangent, fullgraph=True, backend=backend)(x, x)
+    torch._dynamo.reset()
+
+
+def test_forward_derivatives_are_refused_on_every_road():
+    x = torch.ones(4)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, x)
+        for call in (
+            lambda: torch.ops.cutepy_tests.scaled_add(x, dual, 2.0),
+            lambda: sum_of([x, dual]),
+            lambda: scaled_add.scale_into(dual, 2.0, torch.ones(4)),
+        ):
+            with pytest.raises(NotImplementedError, match="has no forward derivative"):
+                call()
+    with pytest.raises(
+        NotImplementedError, match=r"use reverse mode.*jacrev\(torch\.func\.jacrev\(f\)\) for a Hessian"
+    ):
+        torch.func.hessian(lambda x: scaled_add.scaled_add(x, x, 2.0).sum())(x)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_transforms_compile(backend):
+    x, y = torch.randn(5, 4), torch.randn(5, 4)
+
+    def square(x, y):
+        return (scaled_add.scaled_add(x, y, 3.0) ** 2).sum()
+
+    for function, expected in (
+        (torch.func.grad(square, argnums=1), 6 * (x + 3 * y)),
+        (torch.vmap(torch.func.grad(square, argnums=1)), 6 * (x + 3 * y)),
+        (torch.func.grad(lambda x, y: torch.vmap(square)(x, y).sum()), 2 * (x + 3 * y)),
+    ):
+        torch.testing.assert_close(function(x, y), expected)
+        torch.testing.assert_close(torch.compile(function, fullgraph=True, backend=backend)(x, y), expected)
+        torch._dynamo.reset()
+
+
+def test_transforms_come_before_autocast():
+    """The gradient has the dtype of the argument, not of what autocast made of it."""
+    x = torch.ones(4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = torch.func.grad(lambda x: scaled_add.scaled_add(x, x, 2.0).sum().float())(x)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, torch.full((4,), 3.0))
+
+
+@register(
+    "cutepy_tests::sum_of(Tensor[] parts) -> Tensor",
+    reference=lambda parts: torch.stack(parts).sum(0),
+    setup_context=lambda ctx, inputs, output: None,
+    backward=lambda ctx, grad: [grad if needed else None for needed in ctx.needs_input_grad[0]],
+    autocast="lower",
+)
+def sum_of(parts):
+    """As its kernel would be, in plain torch."""
+    return torch.stack(parts).sum(0)
+
+
+@pytest.mark.parametrize("simulated", [False, pytest.param(True, marks=pytest.mark.dsl)])
+def test_tensors_in_lists_are_seen(simulated):
+    parts = [torch.ones(4, requires_grad=True), torch.ones(4), torch.ones(4, requires_grad=True)]
+    with cutepy.simulate() if simulated else contextlib.nullcontext():
+        for call in (sum_of, torch.ops.cutepy_tests.sum_of):
+            grads = torch.autograd.grad(call(parts).sum(), parts[::2])
+            assert torch.equal(torch.stack(grads), torch.ones(2, 4))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert sum_of([part.detach() for part in parts]).dtype == torch.bfloat16
+        assert torch.equal(
+            torch.vmap(lambda x, y: sum_of([x, y]), (0, None))(torch.ones(3, 4), torch.ones(4)), torch.full((3, 4), 2.0)
+        )
+        assert torch.equal(
+            torch.func.grad(lambda x: sum_of([x, x, torch.ones(4)]).sum())(torch.ones(4)), torch.full((4,), 2.0)
+        )
+        torch.library.opcheck(sum_of.op, (parts,))
+
+
+def test_arguments_by_keyword_only():
+    def into(x, *, out=None):
+        if out is not None:
+            out.copy_(2 * x)
+
+    write = register(
+        "cutepy_tests::write(Tensor x, *, Tensor(a!)? out=None) -> ()", reference=into, fake=lambda x, *, out=None: None
+    )(into)
+    out = torch.zeros(2)
+    for call in (write, write.op):
+        before = out._version
+        call(torch.ones(2), out=out)
+        assert out._version > before
+        assert torch.equal(out, torch.full((2,), 2.0))
+        call(torch.ones(2))
+        call(torch.ones(2), out=None)
+
+    def keep(ctx, inputs, keyword_only_inputs, output):
+        ctx.factor = keyword_only_inputs["factor"]
+
+    scale = register(
+        "cutepy_tests::scale(Tensor x, *, float factor=2.0) -> Tensor",
+        reference=lambda x, *, factor=2.0: factor * x,
+        setup_context=keep,
+        backward=lambda ctx, grad: ctx.factor * grad,
+    )(lambda x, *, factor=2.0: factor * x)
+    x = torch.ones(3, 2)
+    assert torch.equal(torch.vmap(lambda x: scale(x, factor=5.0))(x), 5 * x)
+    assert torch.equal(torch.func.grad(lambda x: scale(x, factor=5.0).sum())(x), 5 * x)
+    x.requires_grad_()
+    assert torch.equal(torch.autograd.grad(scale(x).sum(), x)[0], torch.full((3, 2), 2.0))
+    torch.library.opcheck(scale.op, (torch.ones(2, requires_grad=True),), {"factor": 3.0})
+
+
+def test_lists_that_are_written_to():
+    def fill(x, outs):
+        for out in outs:
+            out.copy_(x)
+
+    spread = register(
+        "cutepy_tests::spread(Tensor x, Tensor(a!)[] outs) -> ()", reference=fill, fake=lambda x, outs: None
+    )(fill)
+    outs = [torch.zeros(2), torch.zeros(2)]
+    before = outs[1]._version
+    spread(torch.ones(2), outs)
+    assert outs[1]._version > before
+    assert torch.equal(torch.stack(outs), torch.ones(2, 2))
+
+
+def test_results_that_are_several_or_a_list():
+    for results, kind in (("(Tensor, Tensor)", tuple), ("Tensor[]", list)):
+        split = register(
+            f"cutepy_tests::split(Tensor x) -> {results}",
+            reference=lambda x, kind=kind: kind((x + 1, 2 * x)),
+            backward=lambda ctx, *grads: grads[0] + 2 * grads[1] if len(grads) == 2 else grads[0][0] + 2 * grads[0][1],
+        )(lambda x: None)
+        x = torch.ones(3, requires_grad=True)
+        found = split(x)
+        assert isinstance(found, kind)
+        (grad,) = torch.autograd.grad(found[0].sum() + found[1].sum(), x)
+        assert torch.equal(grad, torch.full((3,), 3.0))
+        found = torch.vmap(split)(torch.ones(4, 3))
+        assert isinstance(found, kind)
+        assert [tuple(part.shape) for part in found] == [(4, 3), (4, 3)]
+        torch.library.opcheck(split.op, (x,))
+
+
+def test_a_backward_with_too_few_gradients_is_told():
+    short = register(
+        "cutepy_tests::short(Tensor x, Tensor y) -> Tensor",
+        reference=lambda x, y: x + y,
+        backward=lambda ctx, grad: (grad,),
+    )(lambda x, y: None)
+    with pytest.raises(ValueError, match="for each of its 2 positional arguments, got 1"):
+        short(torch.ones(2, requires_grad=True), torch.ones(2)).sum().backward()
+
+
+def test_an_operation_is_copied_and_pickled_by_name():
+    layer = torch.nn.Linear(2, 2)
+    layer.act = sum_of
+    assert copy.deepcopy(layer).act is sum_of
+    assert pickle.loads(pickle.dumps(sum_of)) is sum_of
+    local = register("cutepy_tests::local(Tensor x) -> Tensor", reference=lambda x: x + 1)(lambda x: None)
+    with pytest.raises((pickle.PicklingError, AttributeError), match="local"):
+        pickle.dumps(local)
