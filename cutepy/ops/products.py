@@ -39,7 +39,7 @@ def gemm(
     that are not contiguous along K. A K that is no multiple of 16 bytes costs copies of both operands, such an N one of
     the result.
 
-    All products of a batch are one launch, and operands that are broadcast are not copied; only a batch with more than
+    All products of a batch are one launch, and matrices that are broadcast are not copied; only a batch with more than
     three dimensions that no view joins takes several launches. Leading dimensions of a that no view joins are a batch
     that shares b, or are copied together where that is expected to be faster.
 
