@@ -81,34 +81,48 @@ def compile_variants(
     Raises
     ------
     SpecError
-        If a kernel's host code needs a function that exported libraries do not have.
+        If the DSL does not compile a kernel, or its host code needs a function that exported libraries do not have.
     """
+    _check_symbols(extension)
     total, done = sum(len(op.variants) for op in extension.ops), 0
     compiled: dict[str, list[CompiledVariant]] = {}
     for op in extension.ops:
         compiled[op.name] = []
         for n, variant in enumerate(op.variants):
             done += 1
-            symbol = f"{extension.name}_{op.name}_{variant.label or n}"
+            symbol = _symbol(extension, op, n)
             progress(f"{done} of {total}: {symbol}")
             compiled[op.name].append(_compile(op, variant, symbol))
-    symbols = [variant.symbol for variants in compiled.values() for variant in variants]
+    return compiled
+
+
+def _check_symbols(extension: Extension) -> None:
+    """Refuse labels with which a kernel's symbol is another's, or that of a C function."""
+    symbols = [f"{extension.name}_{op.name}" for op in extension.ops]
+    symbols += [_symbol(extension, op, n) for op in extension.ops for n in range(len(op.variants))]
     if doubled := {symbol for symbol in symbols if symbols.count(symbol) > 1}:
         raise SpecError(f"labels of variants must differ, got {', '.join(sorted(doubled))} twice")
-    return compiled
+
+
+def _symbol(extension: Extension, op: Op, n: int) -> str:
+    return f"{extension.name}_{op.name}_{op.variants[n].label or n}"
 
 
 def _compile(op: Op, variant: Variant, symbol: str) -> CompiledVariant:
     positional, named = to_dsl(variant.examples)
-    program = compile_program(
-        variant.function,
-        positional,
-        named,
-        classes=classes(variant.examples),
-        options=variant.options,
-        symbol=symbol,
-        line_info=False,
-    )
+    try:
+        program = compile_program(
+            variant.function,
+            positional,
+            named,
+            classes=classes(variant.examples),
+            options=variant.options,
+            symbol=symbol,
+            line_info=False,
+        )
+    except Exception as error:
+        options = f" with the options {variant.options!r}" if variant.options else ""
+        raise SpecError(f"{op.name}: the DSL can't compile {symbol}{options}: {_in_short(error)}") from error
     needed = [name for name in undefined_symbols(program.object) if _RUNTIME.match(name)]
     if missing := set(needed) - SERVED:
         raise SpecError(
@@ -116,6 +130,15 @@ def _compile(op: Op, variant: Variant, symbol: str) -> CompiledVariant:
             f"not have; they serve {', '.join(sorted(SERVED))}"
         )
     return CompiledVariant(variant, symbol, program.object, program.parameters)
+
+
+def _in_short(error: Exception) -> str:
+    """Give an error of the DSL's: what is wrong and what to do, without the excerpt of our source and its colours."""
+    parts = [
+        getattr(error, "message", "") or str(error) or type(error).__name__,
+        *(getattr(error, "suggestion", ()) or ()),
+    ]
+    return " ".join(" ".join(map(str, parts)).split())
 
 
 def target() -> str:

@@ -8,7 +8,15 @@ from functools import cached_property
 from pathlib import Path
 
 from cutepy.aot.expressions import SM_COUNT
-from cutepy.aot.names import SpecError, check_identifier, check_line
+from cutepy.aot.names import (
+    SpecError,
+    check_identifier,
+    check_kind,
+    check_line,
+    check_package,
+    check_reference,
+    check_version,
+)
 from cutepy.aot.variant import Variant, order_of
 
 _TAKEN = frozenset(("error", "dtype", "tensor", "make_tensor", "torch", "Path"))
@@ -62,13 +70,15 @@ class Op:
         check_identifier("an operation's name", self.name)
         if self.name in _TAKEN:
             raise SpecError(f"an operation's name must not be one of {', '.join(sorted(_TAKEN))}, got {self.name!r}")
-        check_line(f"doc of {self.name}", self.doc)
+        self._check_kinds()
         if not self.variants:
             raise SpecError(f"{self.name} must have at least one variant")
         first = self.variants[0]
         for name in (*self.results, *self.mutates):
             if name not in first.tensors:
                 raise SpecError(f"{self.name}: {name} must be one of its tensors {', '.join(first.tensors)}")
+        if doubled := _doubled([*self.results, *self.mutates]):
+            raise SpecError(f"{self.name}: results and mutates must name a tensor once, got {doubled} twice")
         if not self.inputs:
             raise SpecError(f"{self.name} must have a tensor argument that is no result, whose device it runs on")
         if not self.results and not self.mutates:
@@ -77,9 +87,14 @@ class Op:
             raise SpecError(f"{self.name} must have at most {_MAX_TENSORS} tensors, got {len(first.tensors)}")
         for name in (*self.tensors, *self.numbers, *self.names):
             check_identifier(f"{self.name}: a name of an argument or extent", name)
+        if doubled := _doubled([*self.tensors, *self.numbers, *self.names]):
+            raise SpecError(f"{self.name}: an extent must not be called like an argument, got {doubled}; rename it")
         for n, variant in enumerate(self.variants):
             self._check_variant(variant, f"{self.name}, variant {variant.label or n}")
+        if doubled := _doubled([variant.label or str(n) for n, variant in enumerate(self.variants)]):
+            raise SpecError(f"{self.name}: labels of variants must differ, got {doubled} twice")
         self._check_dtypes()
+        self._check_tests()
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -123,6 +138,39 @@ class Op:
     def input_dtypes(self, variant: Variant) -> tuple[str, ...]:
         """Give the dtypes of the tensors that callers pass."""
         return tuple(variant.tensors[name].dtype for name in self.inputs)
+
+    def _check_kinds(self) -> None:
+        check_line(f"{self.name}: doc", self.doc)
+        for name, kind in (
+            ("results", "a list of texts"),
+            ("mutates", "a list of texts"),
+            ("zero_if_empty", "true or false"),
+            ("reference", "a text"),
+            ("tolerance", "a table of numbers"),
+            ("test_extents", "a list of tables of integers from 0"),
+            ("test_numbers", "a table of numbers"),
+        ):
+            if (value := getattr(self, name)) is not None:
+                check_kind(f"{self.name}: {name}", value, kind)
+
+    def _check_tests(self) -> None:
+        """Check what the exported tests are made from."""
+        if self.reference:
+            check_reference(f"{self.name}: reference", self.reference, self.parameters)
+            if not self.results:
+                raise SpecError(f"{self.name}: reference is what results are compared with, and there are none")
+        if self.tolerance is not None and self.tolerance.keys() != {"rtol", "atol"}:
+            got = ", ".join(self.tolerance) or "none"
+            raise SpecError(f"{self.name}: tolerance must have rtol and atol, got {got}")
+        extents = {name: None for each in self.test_extents for name in each}
+        for what, given, known in (
+            ("test_extents", extents, self.names),
+            ("test_numbers", self.test_numbers, tuple(self.numbers)),
+        ):
+            if unknown := given.keys() - set(known):
+                raise SpecError(
+                    f"{self.name}: {what} must be of {', '.join(known) or 'nothing'}, got {', '.join(sorted(unknown))}"
+                )
 
     def _check_variant(self, variant: Variant, where: str) -> None:
         first = self.variants[0]
@@ -168,6 +216,10 @@ class Op:
                 )
 
 
+def _doubled(names: Sequence[str]) -> str:
+    return ", ".join(sorted({name for name in names if names.count(name) > 1}))
+
+
 @dataclass(frozen=True)
 class Extension:
     """Operations that are exported together.
@@ -193,11 +245,12 @@ class Extension:
     file: Path | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        check_identifier("an extension's name", self.name)
+        check_package(self.name)
         check_line("description", self.description)
-        check_line("version", self.version)
+        check_version(self.version)
         names = [op.name for op in self.ops]
-        if not names or len(set(names)) != len(names):
+        # The exported test's constants are in capitals.
+        if not names or len({name.upper() for name in names}) != len(names):
             raise SpecError(f"{self.name} must have operations of different names, got {', '.join(names) or 'none'}")
 
     @property

@@ -29,7 +29,7 @@ def op_tables(op: Op, compiled: Sequence[CompiledVariant]) -> dict[str, Any]:
         # Variants of equal specs are one group: tensors are compared with them once.
         key = tuple(repr(variant.tensors[name]) for name in op.tensors)
         if key not in groups:
-            groups[key] = _group(op, variant, f"k{camel(op.name)}{len(groups)}")
+            groups[key] = _group(op, variant, len(groups))
         groups[key]["kernels"][tuple(variant.requires)] += 1
         groups[key]["variants"].append(
             {
@@ -44,7 +44,6 @@ def op_tables(op: Op, compiled: Sequence[CompiledVariant]) -> dict[str, Any]:
         )
     return {
         "name": op.name,
-        "camel": camel(op.name),
         "doc": op.doc or f"Run {op.name}.",
         "tensor_names": _strings(op.tensors),
         "name_names": _strings(op.names or ("",)),
@@ -74,11 +73,6 @@ def limits(ops: Sequence[Op], compiled: Mapping[str, Sequence[CompiledVariant]])
         "max_names": max(max(len(op.names) for op in ops), 1),
         "max_arguments": max(len(item.parameters) for items in compiled.values() for item in items),
     }
-
-
-def camel(name: str) -> str:
-    """Write an identifier in camel case: `rms_norm` as `RmsNorm`."""
-    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
 
 class _Functions:
@@ -114,7 +108,7 @@ class _RequirementLists:
         """Give the name of the array of a variant's requirements."""
         key = tuple(requires)
         if key not in self._names:
-            self._names[key] = f"k{camel(self._op.name)}Requirements{len(self.made)}"
+            self._names[key] = f"kRequirements{len(self.made)}_{self._op.name}"
             items = [{"function": self._functions.add(text, "bool", "requires"), "text": text} for text in key]
             self.made.append({"name": self._names[key], "conditions": items})
         return self._names[key]
@@ -138,7 +132,7 @@ class _ArgumentLists:
             )
         cpp = "{" + ", ".join(self._argument(name, kind) for name, kind in kinds.items()) + "}"
         if cpp not in self._names:
-            self._names[cpp] = f"k{camel(self._op.name)}Arguments{len(self.made)}"
+            self._names[cpp] = f"kArguments{len(self.made)}_{self._op.name}"
             self.made.append({"name": self._names[cpp], "cpp": cpp})
         return self._names[cpp]
 
@@ -152,10 +146,10 @@ class _ArgumentLists:
         return "{Argument::kSmCount, 0}"
 
 
-def _group(op: Op, variant: Variant, prefix: str) -> dict[str, Any]:
+def _group(op: Op, variant: Variant, index: int) -> dict[str, Any]:
     forms = [(name, variant.tensors[name]) for name in op.tensors]
     return {
-        "prefix": prefix,
+        "index": index,
         "text": "; ".join(form_text(name, spec) for name, spec in forms),
         "forms": [{"text": form_text(name, spec), "cpp": _form(op, variant, spec)} for name, spec in forms],
         "kernels": Counter(),

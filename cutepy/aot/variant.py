@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cutepy.aot.expressions import Expression
-from cutepy.aot.names import SpecError
+from cutepy.aot.names import SpecError, check_kind, check_label, check_line
 from cutepy.host.arguments import Parameter
 from cutepy.host.examples import Example, bind, parameters
 from cutepy.host.specs import TensorSpec
@@ -51,6 +51,11 @@ class Variant:
         Options for the DSL's compiler.
     label : str
         A word that tells it from the others, for file names.
+
+    Raises
+    ------
+    SpecError
+        If one of these is of another type, or no text for a C++ comment.
     """
 
     function: Callable[..., Any]
@@ -60,6 +65,15 @@ class Variant:
     requires: Sequence[str] = field(default=(), kw_only=True)
     options: str = field(default="", kw_only=True)
     label: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_kind("function", self.function, "a function")
+        check_kind("arguments", self.arguments, "a table")
+        check_kind("requires", self.requires, "a list of texts")
+        check_kind("options", self.options, "a text")
+        check_label("label", self.label)
+        for name, text in (("when", self.when), ("cost", self.cost), *(("requires", text) for text in self.requires)):
+            check_line(name, text)
 
     @cached_property
     def examples(self) -> dict[str, Example]:
