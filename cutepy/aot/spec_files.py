@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.util
 import runpy
 import sys
 import tomllib
-from collections.abc import Mapping
-from dataclasses import replace
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from cutepy.aot.names import SpecError
+from cutepy.aot.names import SpecError, check_kind
 from cutepy.aot.spec import Extension, Op
 from cutepy.aot.variant import SM_COUNT_ARGUMENT, Variant
 from cutepy.host.specs import TensorSpec
@@ -54,8 +57,8 @@ def load(path: str | Path) -> Extension:
     if path.suffix != ".toml":
         raise SpecError(f"{path} must be a .toml or .py file")
     try:
-        data = tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError as error:
+        data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except ValueError as error:
         raise SpecError(f"{path}: {error}") from None
     try:
         return _extension(data, path)
@@ -64,19 +67,44 @@ def load(path: str | Path) -> Extension:
 
 
 def _from_python(path: Path) -> Extension:
-    sys.path.insert(0, str(path.resolve().parent))
-    try:
+    with _beside(path.parent), _failures_of(path):
         found = runpy.run_path(str(path)).get(_VARIABLE)
-    finally:
-        sys.path.pop(0)
     if not isinstance(found, Extension):
         raise SpecError(f"{path} must define {_VARIABLE}, a cutepy.aot.Extension, got {found!r}")
-    return replace(found, file=path)
+    return dataclasses.replace(found, file=path)
+
+
+@contextmanager
+def _beside(folder: Path) -> Iterator[None]:
+    """Let what lies in a folder be imported; nothing there stands for a module of the standard library."""
+    first_installed = next((n for n, place in enumerate(sys.path) if place.endswith("-packages")), len(sys.path))
+    place = str(folder.resolve())
+    sys.path.insert(first_installed, place)
+    try:
+        yield
+    finally:
+        sys.path.remove(place)
+
+
+@contextmanager
+def _failures_of(path: Path) -> Iterator[None]:
+    """Say in one line what went wrong while a file was run, and where in it."""
+    try:
+        yield
+    except ModuleNotFoundError:
+        raise  # The command line says what to install.
+    except SpecError as error:
+        raise SpecError(f"{path}: {error}") from error
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == path.resolve()]
+        where = f"{path}, line {lines[-1]}" if lines else str(path)
+        raise SpecError(f"{where}: {type(error).__name__}: {error}") from error
 
 
 def _extension(data: Mapping[str, Any], path: Path) -> Extension:
     fields = _fields(data, "the file", ("name", "version", "description"), ("name",))
-    return Extension(ops=[_op(op, path.parent) for op in data.get("op", [])], file=path, **fields)
+    return Extension(ops=[_op(op, path.parent) for op in _tables(data, "op", "[[op]]")], file=path, **fields)
 
 
 def _op(data: Mapping[str, Any], folder: Path) -> Op:
@@ -94,16 +122,37 @@ def _op(data: Mapping[str, Any], folder: Path) -> Op:
     fields = _fields(data, "[[op]]", known, ("name",))
     variants = [
         _variant(variant, f"variant {n} of {fields['name']}", folder)
-        for n, variant in enumerate(data.get("variant", []))
+        for n, variant in enumerate(_tables(data, "variant", "[[op.variant]]"))
     ]
     return Op(variants=variants, **fields)
+
+
+def _tables(data: Mapping[str, Any], name: str, header: str) -> list[Mapping[str, Any]]:
+    """Give the tables of one header, of which there may be several."""
+    tables = data.get(name, [])
+    if not isinstance(tables, list) or not all(isinstance(table, Mapping) for table in tables):
+        raise SpecError(f"{name} must be tables, each under {header}, got {name} = {tables!r}")
+    return tables
 
 
 def _variant(data: Mapping[str, Any], where: str, folder: Path) -> Variant:
     known = ("function", "arguments", "when", "cost", "requires", "options", "label")
     fields = _fields(data, where, known, ("function", "arguments"))
-    arguments = {name: _argument(value) for name, value in fields.pop("arguments").items()}
-    return Variant(_function(fields.pop("function"), where, folder), arguments, **fields)
+    check_kind(f"{where}: arguments", given := fields.pop("arguments"), "a table")
+    arguments = {name: _argument(value, f"{where}: {name}") for name, value in given.items()}
+    function = _function(fields.pop("function"), where, folder)
+    try:
+        variant = Variant(function, arguments, **fields)
+        compiled_in = [name for name, example in variant.examples.items() if example.constant]
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"{where}: {error}") from error
+    for name in compiled_in:
+        if isinstance(value := given.get(name), str) and value in {*_NUMBERS, "sm_count"}:
+            raise SpecError(
+                f"{where}: {name} must be the value of a cutlass.Constexpr parameter, got {value!r}, which stands for "
+                "a number that is passed"
+            )
+    return variant
 
 
 def _fields(data: Mapping[str, Any], where: str, known: tuple[str, ...], needed: tuple[str, ...]) -> dict[str, Any]:
@@ -115,9 +164,13 @@ def _fields(data: Mapping[str, Any], where: str, known: tuple[str, ...], needed:
     return {name: value for name, value in data.items() if name not in tables}
 
 
-def _argument(value: Any) -> object:  # noqa: ANN401
+def _argument(value: Any, where: str) -> object:  # noqa: ANN401
     if isinstance(value, Mapping):
-        return TensorSpec(**value)
+        known = tuple(field.name for field in dataclasses.fields(TensorSpec))
+        try:
+            return TensorSpec(**_fields(value, "a table of a tensor", known, ("dtype", "shape")))
+        except (TypeError, ValueError) as error:
+            raise SpecError(f"{where}: {error}") from error
     if value == "none":
         return None
     if value == "sm_count":
@@ -129,27 +182,43 @@ def _argument(value: Any) -> object:  # noqa: ANN401
     return value
 
 
-def _function(text: str, where: str, folder: Path) -> Any:  # noqa: ANN401
+def _function(text: Any, where: str, folder: Path) -> Any:  # noqa: ANN401
+    check_kind(f"{where}: function", text, "a text")
     home, _, name = text.rpartition(":")
     if not home:
         raise SpecError(f'{where}: function must be "file.py:name" or "module:name", got {text!r}')
-    module = _module(folder / home, where) if home.endswith(".py") else importlib.import_module(home)
+    with _beside(folder):
+        module = _file(folder / home, where) if home.endswith(".py") else _module(home, where)
     if not hasattr(module, name):
         raise SpecError(f"{where}: {home} has no {name}")
     return getattr(module, name)
 
 
-def _module(path: Path, where: str) -> Any:  # noqa: ANN401
-    """Import a file as a module of its name, once."""
+def _module(name: str, where: str) -> Any:  # noqa: ANN401
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        raise SpecError(f"{where}: there is no module {name}, neither beside the file nor installed") from error
+
+
+def _file(path: Path, where: str) -> Any:  # noqa: ANN401
+    """Import a file once, as a module whose name is nobody else's."""
     path = path.resolve()
     if not path.is_file():
         raise SpecError(f"{where}: there is no file {path}")
-    if (loaded := sys.modules.get(path.stem)) and getattr(loaded, "__file__", None) == str(path):
+    name = f"_exported_{path.stem}_{sha256(bytes(path)).hexdigest()[:8]}"
+    if loaded := sys.modules.get(name):
         return loaded
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        with _failures_of(path):
+            spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
     return module

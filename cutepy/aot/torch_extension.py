@@ -7,6 +7,7 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
+from cutepy.aot.names import SpecError
 from cutepy.aot.objects import CompiledVariant
 from cutepy.aot.spec import Extension, Op
 from cutepy.aot.tables import CPP_NUMBERS, op_tables
@@ -86,6 +87,8 @@ def extension(
     >>> from cutepy import aot
     >>> aot.extension(aot.gemm_extension("my_gemm", dtypes=["bfloat16"]), "my_gemm_source")  # doctest: +SKIP
     """
+    for op in described.ops:
+        _check_dtypes(op)
     return write_tree(
         _FORM,
         described,
@@ -95,6 +98,17 @@ def extension(
         overwrite=overwrite,
         progress=progress,
     )
+
+
+def _check_dtypes(op: Op) -> None:
+    """Refuse tensors of dtypes in which torch has hardly any operators."""
+    for variant in op.variants:
+        for name, spec in variant.tensors.items():
+            if spec.dtype not in _DTYPES.values():
+                raise SpecError(
+                    f"{op.name}: {name} must be of {', '.join(_DTYPES.values())} in a PyTorch extension, got "
+                    f"{spec.dtype}; a C library may have it"
+                )
 
 
 def _op_context(op: Op, compiled: Sequence[CompiledVariant]) -> dict[str, Any]:

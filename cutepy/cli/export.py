@@ -66,7 +66,7 @@ def _exporter(form: str) -> Callable[..., None]:
         except ModuleNotFoundError as error:
             ours = error.name in _PACKAGES
             fail(f"exporting needs the package {error.name}: pip install 'cutepy[dsl]'" if ours else str(error))
-        except (ValueError, FileExistsError, ImportError) as error:
+        except (ValueError, TypeError, OSError, ImportError) as error:
             fail(str(error))
         typer.echo(f"wrote {folder}; its README.md says how to build it")
 

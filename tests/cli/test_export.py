@@ -40,6 +40,10 @@ def test_the_gemm_is_exported_with_options(tmp_path):
         (("c", "nothing.toml", "--dtype", "float16"), "--tile are for gemm; nothing.toml says these itself"),
         (("extension", "gemm", "--tile", "128"), "--tile must be such as 128x256, got '128'"),
         (("extension", "gemm", "--tile", "1x2"), "tiles must be of"),
+        (
+            ("c", "gemm", "--dtype", "float16", "--dtype", "float16"),
+            "gemm: labels of variants must differ, got float16_kk",
+        ),
         (("extension", "gemm", "--majors", "xy"), "majors must be kk, kn, mk or mn, got 'xy'"),
     ],
 )
@@ -48,6 +52,12 @@ def test_what_cannot_be_exported_is_refused(arguments, message, tmp_path):
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_written_is_told_in_a_line():
+    result = invoke("c", EXAMPLE / "kernels.toml", "-o", "/proc/cutepy_export")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: [Errno 2] No such file or directory: '/proc/")
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch, tmp_path):
@@ -59,9 +69,10 @@ def test_a_package_that_is_missing_is_named(monkeypatch, tmp_path):
 
 def test_nothing_is_left_of_an_export_that_fails_on_the_way(tmp_path):
     spec = tmp_path / "kernels.toml"
-    spec.write_text((EXAMPLE / "kernels.toml").read_text().replace('"single_small"', '"half"'))
+    spec.write_text((EXAMPLE / "kernels.toml").read_text().replace('"single_small"', '"s"\noptions = "--bogus"'))
     spec.with_suffix(".py").write_text((EXAMPLE / "kernels.py").read_text())
     result = invoke("c", spec, "-o", tmp_path / "made" / "out")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "labels of variants must differ, got example_ops_scale_half twice" in result.stderr
+    assert "1 of 4: example_ops_scale_half" in result.stderr
+    assert "error: scale: the DSL can't compile example_ops_scale_s with the options '--bogus'" in result.stderr
     assert list((tmp_path / "made").iterdir()) == []
