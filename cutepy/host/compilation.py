@@ -130,8 +130,9 @@ def untouched(function: Callable[..., Any]) -> Iterator[None]:
     try:
         yield
     finally:
-        if isinstance(state, dict) and state != before:
-            state.clear()
+        if isinstance(state, dict):
+            for name in state.keys() - before.keys():
+                del state[name]
             state.update(before)
 
 
