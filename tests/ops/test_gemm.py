@@ -326,6 +326,10 @@ def test_a_bias_of_8_bit_operands_has_a_gradient(activation):
     for first, second in ((a.clone().requires_grad_(), b), (a, b.clone().requires_grad_())):
         with pytest.raises(NotImplementedError, match="no derivative by 8-bit operands"):
             gemm(first, second, bias=bias)
+    found_too = torch.func.grad(lambda c: gemm(a, b, bias=c, activation=activation, out_dtype=F32).sum())(bias.detach())
+    assert torch.equal(found_too, found)
+    with pytest.raises(NotImplementedError, match="no derivative by 8-bit operands"):
+        torch.func.grad(lambda a: gemm(a, b).sum())(a)
 
 
 def test_differentiating_twice_what_is_called_as_torch_knows_it():
@@ -396,6 +400,25 @@ def test_compiles_without_graph_breaks(backend):
         assert torch.equal(ours, theirs)
     with torch.no_grad():
         assert torch.equal(compiled(normal(5, 16), b, bias).isnan(), torch.tensor(False))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("activation", [None, "silu"])
+def test_transforms_compile(backend, activation):
+    def total(b, a):
+        return gemm(a, b, activation=activation).float().square().sum()
+
+    a, b = normal(3, 5, 16, dtype=BF16), normal(8, 16, dtype=BF16)
+    transforms = {
+        "grad": torch.func.grad(total),
+        "a gradient of each example": torch.vmap(torch.func.grad(total), in_dims=(None, 0)),
+        "a gradient of all examples": torch.func.grad(lambda b, a: torch.vmap(total, in_dims=(None, 0))(b, a).sum()),
+        "a gradient of a gradient": torch.func.grad(lambda b, a: torch.func.grad(total)(b, a).float().square().sum()),
+    }
+    for name, transform in transforms.items():
+        torch._dynamo.reset()
+        found = torch.compile(transform, backend=backend, fullgraph=True)(b, a)
+        assert relative_error(found, transform(b, a).double()) <= 2**-6, name
 
 
 def test_compiles_with_out():

@@ -53,7 +53,9 @@ def test_blocks_of_one_matrix_are_told_apart():
     assert not refused(matrix[:, :32], matrix[:, 32:])
     assert refused(matrix[:, :33], matrix[:, 32:])
     assert not refused(matrix[:, :32], matrix[:, 40:41])
-    assert refused(matrix[:, :32], matrix[:, 40:41].as_strided((8, 1), (48, 1))), "a column with a pitch of its own"
+    column = matrix[:, 40:41].as_strided((8, 1), (48, 1))  # with a pitch of its own
+    assert refused(matrix[:, :32], column)
+    assert refused(column, matrix[:, :32])
 
 
 @pytest.mark.parametrize("dispatched", [False, True])
