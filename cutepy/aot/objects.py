@@ -54,12 +54,15 @@ class CompiledVariant:
         The object.
     parameters : tuple of str
         What the entry takes, in order, by the function's names.
+    isa : tuple of (int, int)
+        The version of PTX that its kernels were compiled from.
     """
 
     variant: Variant
     symbol: str
     image: bytes
     parameters: tuple[str, ...]
+    isa: tuple[int, int]
 
 
 def compile_variants(
@@ -129,7 +132,9 @@ def _compile(op: Op, variant: Variant, symbol: str) -> CompiledVariant:
             f"{op.name}: the host code of {symbol} calls {', '.join(sorted(missing))}, which exported libraries do "
             f"not have; they serve {', '.join(sorted(SERVED))}"
         )
-    return CompiledVariant(variant, symbol, program.object, program.parameters)
+    version = re.search(r"\.version (\d+)\.(\d+)", program.ptx)
+    assert version is not None
+    return CompiledVariant(variant, symbol, program.object, program.parameters, (int(version[1]), int(version[2])))
 
 
 def _in_short(error: Exception) -> str:

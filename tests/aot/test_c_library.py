@@ -1,5 +1,6 @@
 """Exported C libraries, built here and called over a driver that records."""
 
+import re
 import subprocess
 
 import pytest
@@ -160,6 +161,33 @@ def test_a_driver_that_cannot_load_is_heard_and_tried_again(libraries):
     assert second == "''"
 
 
+@pytest.mark.parametrize(("version", "advice"), [(11080, True), (99010, False)])
+def test_a_driver_that_may_be_too_old_is_told(libraries, version, advice):
+    """What made the kernels is known by their PTX, as NVIDIA's table of versions says."""
+    (line,) = printed(f"C.set_driver(fails_to_load=1, cuda_version={version})\nprint({GEMM})", libraries)
+    told = re.search(r"; CUDA (\d+) made them \(PTX ISA (\d+)\.\d+\), and the driver is for CUDA ([\d.]+)(.*)", line)
+    assert told is not None, line
+    assert int(told[1]) == int(told[2]) + 4 >= 12
+    assert told[3] == f"{version // 1000}.{version % 1000 // 10}"
+    assert told[4] == (f"; update it to one for CUDA {told[1]}.0 or newer" if advice else "")
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_a_tensor_that_is_null_is_refused(libraries, place):
+    code = f"""
+import ctypes
+arguments = [ctypes.byref(C.tensor(shape)) for shape in ((512, 64), (256, 64), (512, 256))]
+arguments[{place}] = None
+C.library.example_ops_error.restype = ctypes.c_char_p
+print(C.library.example_ops_gemm(*arguments, None), C.library.example_ops_error().decode())
+nowhere = C.tensor((512, 64))
+nowhere.shape = None
+arguments[{place}] = ctypes.byref(nowhere)
+print(C.library.example_ops_gemm(*arguments, None), C.library.example_ops_error().decode())
+"""
+    assert printed(code, libraries) == [f"-1 gemm: {'abd'[place]} and its shape must not be NULL"] * 2
+
+
 def test_without_a_driver_the_error_says_so(libraries, tmp_path):
     """A library of another name in the driver's place, so that the search for the driver goes on and fails."""
     other = tmp_path / "libother.so"
@@ -180,11 +208,18 @@ def test_the_library_shows_its_functions_only_and_needs_no_other(libraries):
     assert all(name.startswith(("libstdc++", "libgcc_s", "libc.", "libm.", "ld-linux", "libdl")) for name in needed)
 
 
-def test_the_header_and_the_example_are_c_and_cpp(trees):
+def test_the_header_and_the_example_are_c_and_cpp(trees, tmp_path):
     tree = trees[1]
     strict = ("-fsyntax-only", "-Wall", "-Wextra", "-Werror", f"-I{tree}")
     run("gcc", *strict, "-std=c11", "-x", "c", tree / "example_ops.h")
     run("g++", *strict, "-std=c++17", "-Wno-pragma-once-outside-header", "-x", "c++", tree / "example_ops.h")
+    (tmp_path / "use.cpp").write_text(
+        '#include "example_ops.h"\nexample_ops_dtype used() { return EXAMPLE_OPS_FLOAT16; }\n'
+        "uint8_t bits() { return EXAMPLE_OPS_FLOAT32.bits; }\n"
+    )
+    (tmp_path / "use.c").write_text((tmp_path / "use.cpp").read_text().replace("()", "(void)"))
+    run("g++", *strict, "-pedantic", "-std=c++11", tmp_path / "use.cpp")
+    run("gcc", *strict, "-pedantic", "-std=c99", tmp_path / "use.c")
     if headers := cuda_headers():
         run("gcc", *strict, "-std=c11", f"-I{headers}", tree / "example/main.c")
 

@@ -43,6 +43,7 @@ typedef struct {
 CUresult cuInit(unsigned flags);
 CUresult cuGetErrorName(CUresult code, const char** name);
 CUresult cuGetErrorString(CUresult code, const char** text);
+CUresult cuDriverGetVersion(int* version);
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device);
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device);
 CUresult cuCtxGetDevice(CUdevice* device);
