@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ import typer
 import cutepy
 from cutepy.cli import compile_times
 from cutepy.cli.bench_report import NOT_MEASURED
+from cutepy.host.environment import of_child
 
 ROUNDS = 7
 LIMIT_RATIO = 1.2
@@ -120,14 +120,8 @@ def measure(rounds: int) -> dict[str, list[Start]]:
 
 def _start(way: str, cache: Path) -> Start:
     """Measure a way in a process of its own, that keeps programs in a folder."""
-    environment = {
-        # Bytecode is kept, as in daily use.
-        **{
-            name: value for name, value in os.environ.items() if name not in ("PYTHONDONTWRITEBYTECODE", "CUTEPY_CACHE")
-        },
-        "CUTEPY_CACHE_DIR": str(cache),
-        "PYTHONPATH": os.pathsep.join(_paths()),
-    }
+    assert cutepy.__file__ is not None
+    environment = of_child(cache, Path(cutepy.__file__).parents[1])
     # -P: the script's folder is no place to import from.
     command = [sys.executable, "-P", compile_times.__file__, way]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -135,9 +129,3 @@ def _start(way: str, cache: Path) -> Start:
         raise RuntimeError(f"measuring {way} failed:\n{done.stderr}")
     measured: Mapping[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return Start(**measured)
-
-
-def _paths() -> Sequence[str]:
-    """Where this cutepy lies, then the caller's own."""
-    assert cutepy.__file__ is not None
-    return [str(Path(cutepy.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]

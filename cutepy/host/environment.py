@@ -109,3 +109,23 @@ def cuda_home() -> Path | None:
 def dsl_variables() -> dict[str, str]:
     """Read the variables of the DSL, all of which may change what it compiles (`CUTE_DSL_*`)."""
     return {name: value for name, value in sorted(os.environ.items()) if name.startswith("CUTE_DSL_")}
+
+
+def of_child(cache: Path, package_root: Path) -> dict[str, str]:
+    """Make the environment of a process of its own, for measurements: this one's, but for what would change them.
+
+    Parameters
+    ----------
+    cache : Path
+        Where the process keeps compiled programs.
+    package_root : Path
+        The folder from which it imports cutepy, before any other.
+
+    Returns
+    -------
+    dict of str to str
+        Without `CUTEPY_CACHE`, and without `PYTHONDONTWRITEBYTECODE`: bytecode is kept, as in daily use.
+    """
+    kept = {n: value for n, value in os.environ.items() if n not in (CACHE.name, "PYTHONDONTWRITEBYTECODE")}
+    paths = [str(package_root), *filter(None, [kept.get("PYTHONPATH")])]
+    return {**kept, CACHE_DIR.name: str(cache), "PYTHONPATH": os.pathsep.join(paths)}

@@ -112,3 +112,15 @@ def test_without_platformdirs_the_remedy_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "platformdirs", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'cutepy\[dsl\]', or set CUTEPY_CACHE_DIR"):
         environment.cache_dir()
+
+
+def test_a_process_that_is_measured_has_a_cache_of_its_own(monkeypatch, tmp_path):
+    for name, value in (("CUTEPY_CACHE", "off"), ("PYTHONDONTWRITEBYTECODE", "1"), ("MINE", "x")):
+        monkeypatch.setenv(name, value)
+    for given, paths in ((None, "/root"), ("", "/root"), ("/a:/b", "/root:/a:/b")):
+        monkeypatch.delenv("PYTHONPATH", raising=False)
+        if given is not None:
+            monkeypatch.setenv("PYTHONPATH", given)
+        child = environment.of_child(tmp_path, Path("/root"))
+        assert (child["CUTEPY_CACHE_DIR"], child["PYTHONPATH"], child["MINE"]) == (str(tmp_path), paths, "x")
+        assert not child.keys() & {"CUTEPY_CACHE", "PYTHONDONTWRITEBYTECODE"}
