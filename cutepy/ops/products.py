@@ -89,11 +89,16 @@ def gemm(
             raise TypeError(
                 f"out_dtype must be out's dtype {dtype_name(out.dtype)} or be left out, got {dtype_name(out_dtype)}"
             )
-        _gemm_out(a, b, bias, activation, out)
-        return out
-    if activation in ("gelu", "gelu_tanh", "silu") and torch.is_grad_enabled() and _any_requires_grad(a, b, bias):
-        return ACTIVATION_FUNCTIONS[activation](_gemm(a, b, bias, None, out_dtype))
-    return _gemm(a, b, bias, activation, out_dtype)
+    try:
+        if out is not None:
+            _gemm_out(a, b, bias, activation, out)
+            return out
+        if activation in ("gelu", "gelu_tanh", "silu") and torch.is_grad_enabled() and _any_requires_grad(a, b, bias):
+            return ACTIVATION_FUNCTIONS[activation](_gemm(a, b, bias, None, out_dtype))
+        return _gemm(a, b, bias, activation, out_dtype)
+    except RuntimeError:
+        describe_result(a, b, bias, activation, out_dtype)  # says what the dispatcher tells in words of its own
+        raise
 
 
 def _any_requires_grad(*tensors: torch.Tensor | None) -> bool:

@@ -254,6 +254,13 @@ def test_refusals_name_the_argument(name, simulated):
         call()
 
 
+@pytest.mark.parametrize("name", ["an array", "a number", "a list of activations", "text for a dtype", "sparse"])
+def test_refusals_name_the_argument_where_the_dispatcher_is_asked(name):
+    call, error, message = REFUSED[name]
+    with torch.autocast("cpu", dtype=F16), pytest.raises(error, match=message):
+        call()
+
+
 def test_out_that_shares_memory_with_a_batch_is_refused():
     whole = torch.zeros(4, 4, 16, dtype=F16)
     with pytest.raises(ValueError, match="out must share no memory with a"):
