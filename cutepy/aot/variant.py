@@ -50,7 +50,7 @@ class Variant:
     options : str
         Options for the DSL's compiler.
     label : str
-        A word that tells it from the others, for file names.
+        A word of letters, digits and underscores that tells it from the others, for names of files and symbols.
 
     Raises
     ------
