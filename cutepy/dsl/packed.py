@@ -13,7 +13,10 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-_NONE, _INT, _BOOL, _FLOAT, _TENSOR = 0, 1, 2, 3, 7
+from cutepy.dsl.device_tensors import DeviceTensor, is_tensor
+from cutepy.dsl.version import require
+
+_NONE, _INT, _BOOL, _FLOAT, _TENSOR, _ARRAY = 0, 1, 2, 3, 7, 71
 CUDA = 2
 """The device type of CUDA in DLPack."""
 
@@ -109,7 +112,7 @@ class PackedArguments:
     ----------
     arguments : sequence
         None, numbers (see `plain_number`), torch tensors and numpy arrays. A tensor is described as one on CUDA device
-        0, wherever it is, so that host code compiled for a GPU takes it.
+        0, wherever it is, so that host code compiled for a GPU takes it. Tuples of these, too.
 
     Raises
     ------
@@ -130,15 +133,33 @@ class PackedArguments:
         if isinstance(number, bool):
             return _Any(_BOOL, 0, int(number))
         if isinstance(number, int):
+            if not -(2**63) <= number < 2**63:
+                raise ValueError(f"a number must be from -2**63 to 2**63 - 1, got {number}")
             return _Any(_INT, 0, number & 0xFFFFFFFFFFFFFFFF)
         if isinstance(number, float):
             return _Any(_FLOAT, 0, ctypes.c_uint64.from_buffer(ctypes.c_double(number)).value)
         if hasattr(argument, "shape") and hasattr(argument, "dtype"):
             return _Any(_TENSOR, 0, ctypes.addressof(self._described(argument)))
+        if isinstance(argument, (tuple, list)):
+            return self._array(argument)
         raise TypeError(
-            f"an argument must be a tensor, an array, a number or None, got {type(argument).__name__}; "
-            "tuples are not simulated from compiled functions: call the @cute.jit function itself"
+            f"an argument must be a tensor, an array, a number, None or a tuple of these, got {type(argument).__name__}"
         )
+
+    def _array(self, items: Sequence[object]) -> _Any:
+        """Have TVM-FFI make its array, which holds values of its own."""
+        ffi = require("tvm_ffi", "convert", "from_dlpack")
+
+        def converted(item: Any) -> Any:  # noqa: ANN401
+            if isinstance(item, (tuple, list)):
+                return tuple(map(converted, item))
+            if (number := plain_number(item)) is not None:
+                return number
+            return ffi.from_dlpack(DeviceTensor(item)) if is_tensor(item) else item
+
+        array = ffi.convert(tuple(map(converted, items)))
+        self._keep.append(array)
+        return _Any(_ARRAY, 0, array.__chandle__())
 
     def _described(self, tensor: Any) -> _Tensor:  # noqa: ANN401
         code, bits = dlpack_type(str(tensor.dtype).removeprefix("torch."))

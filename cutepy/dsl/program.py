@@ -223,9 +223,7 @@ class ServedProgram:
             self._run(backend, arguments)
 
     def _run(self, backend: Backend, arguments: Sequence[object]) -> None:
-        for argument in arguments:
-            if hasattr(argument, "__dlpack__"):
-                backend.adopt(argument)
+        self._adopt(backend, arguments)
         with self._host.calls.launching_on(backend):
             code = call(self._host.address, PackedArguments(arguments))
         self._host.calls.check(0)
@@ -233,6 +231,13 @@ class ServedProgram:
         if code:
             self._error = ("", "")
             raise {"TypeError": TypeError, "ValueError": ValueError}.get(kind, RuntimeError)(message)
+
+    def _adopt(self, backend: Backend, arguments: Sequence[object]) -> None:
+        for argument in arguments:
+            if isinstance(argument, (tuple, list)):
+                self._adopt(backend, argument)
+            elif hasattr(argument, "__dlpack__"):
+                backend.adopt(argument)
 
     def _errors(self) -> dict[str, Any]:
         """Serve the functions by which an entry raises, without `tvm_ffi`."""

@@ -6,12 +6,17 @@ terms of the caller: which argument, which dimension, and what it had to be.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from cutepy.dsl.packed import plain_number
 from cutepy.host.specs import TensorSpec, dtype_name, element_strides
+
+_PARTS = ("float16", "float32", "float64")
+"""What parts of complex numbers are."""
+_REFUSED = re.compile(r"(Mismatched type|Out of bound value) on argument #(\d+) when calling")
 
 
 class ArgumentError(ValueError):
@@ -66,7 +71,7 @@ def _listed(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
-def check_arguments(function: str, parameters: Sequence[Parameter], arguments: Sequence[object]) -> None:
+def check_arguments(function: str, parameters: Sequence[Parameter], arguments: Sequence[Any]) -> None:
     """Raise for the first argument that the parameters do not admit.
 
     Raises
@@ -81,15 +86,17 @@ def check_arguments(function: str, parameters: Sequence[Parameter], arguments: S
         raise TypeError(f"{function} takes {len(parameters)} arguments ({expected}), got {len(arguments)}")
     bound: dict[str, tuple[int, str]] = {}
     device: tuple[str, object] | None = None
-    for name, parameter, argument in _flattened(parameters, arguments):
+    for name, parameter, argument in flattened(parameters, arguments):
         if parameter.kind == "none" and argument is not None:
             raise TypeError(f"argument {name} must be None, as it was when compiled, got {type(argument).__name__}")
         if parameter.kind == "scalar" and plain_number(argument) is None:
             item = f"; pass its value, {name}.item()" if getattr(argument, "shape", None) == () else ""
             raise TypeError(f"argument {name} must be a number, got {type(argument).__name__}{item}")
+        if parameter.kind == "scalar":
+            _check_range(name, argument)
         if parameter.spec is not None:
             _check_tensor(name, parameter.spec, argument, bound)
-            if hasattr(argument, "device"):
+            if hasattr(argument, "is_cuda"):  # other arrays are where they are: they are copied to where tensors are
                 device = device or (name, argument.device)
                 if argument.device != device[1]:
                     raise ArgumentError(
@@ -97,24 +104,91 @@ def check_arguments(function: str, parameters: Sequence[Parameter], arguments: S
                     )
 
 
-def _flattened(
-    parameters: Sequence[Parameter], arguments: Sequence[object], prefix: str = ""
-) -> Iterator[tuple[str, Parameter, object]]:
+def leaves(arguments: Sequence[Any]) -> Iterator[Any]:
+    """Give each argument, and those in tuples."""
+    for argument in arguments:
+        if isinstance(argument, (tuple, list)):
+            yield from leaves(argument)
+        else:
+            yield argument
+
+
+def may_be_lazy(parameter: Parameter) -> bool:
+    """Tell whether compiled code would take the imaginary parts of conjugated numbers, which have even strides.
+
+    Others than such parts don't come negated out of torch. An odd stride refuses them, where the extent is never 1.
+    """
+    spec = parameter.spec
+    if spec is None or spec.dtype not in _PARTS:
+        return False
+    return not any(
+        isinstance(stride, int)
+        and stride % 2 == 1
+        and (extent if isinstance(extent, int) else spec.divisibility.get(extent, 1)) > 1
+        for extent, stride in zip(spec.shape, spec.expected_strides, strict=True)
+    )
+
+
+def is_lazy(tensor: Any) -> bool:  # noqa: ANN401
+    """Tell whether a torch tensor's values are not those in its memory, as those of `x.conj().imag`."""
+    return hasattr(tensor, "is_neg") and (tensor.is_neg() or tensor.is_conj() or tensor._is_zerotensor())
+
+
+def flattened(
+    parameters: Sequence[Parameter], arguments: Sequence[Any], prefix: str = ""
+) -> Iterator[tuple[str, Parameter, Any]]:
+    """Give each parameter that is no tuple, and its argument, by a name that says its place in tuples."""
     for parameter, argument in zip(parameters, arguments, strict=True):
         name = prefix + parameter.name
         if parameter.kind != "tuple":
             yield name, parameter, argument
             continue
         if not isinstance(argument, (tuple, list)) or len(argument) != len(parameter.items):
-            raise TypeError(f"argument {name} must be a tuple of {len(parameter.items)}, got {argument!r}")
-        yield from _flattened(parameter.items, argument, name)
+            got = f"one of {len(argument)}" if isinstance(argument, (tuple, list)) else type(argument).__name__
+            raise TypeError(f"argument {name} must be a tuple of {len(parameter.items)}, got {got}")
+        yield from flattened(parameter.items, argument, name)
+
+
+def _check_range(name: str, argument: object) -> None:
+    """Check that a number fits into the 64 bits that calls pass."""
+    number = plain_number(argument)
+    if isinstance(number, int) and not -(2**63) <= number < 2**63:
+        raise ArgumentError(f"argument {name}: must be from -2**63 to 2**63 - 1, got {number}")
+
+
+def refused_number(text: str, parameters: Sequence[Parameter], arguments: Sequence[Any]) -> Exception | None:
+    """Say which number compiled code refused, from its own words, which count arguments; None if it was another thing.
+
+    Its text is as "Mismatched type on argument #1 when calling: `f(a: Tensor([n0], float32), n: int32)`, expected int".
+    """
+    found = _REFUSED.search(text)
+    if found is None or int(found[2]) >= len(parameters) or parameters[int(found[2])].kind != "scalar":
+        return None
+    name, argument = parameters[int(found[2])].name, arguments[int(found[2])]
+    if found[1] == "Out of bound value":
+        limits = text.rpartition("expected to be in ")[2]
+        return ArgumentError(f"argument {name}: must be in {limits}, got {argument}")
+    expected = text.rpartition("expected ")[2]
+    return TypeError(f"argument {name} must be of type {expected}, got {argument!r} of type {type(argument).__name__}")
 
 
 def _check_tensor(name: str, spec: TensorSpec, tensor: Any, bound: dict[str, tuple[int, str]]) -> None:  # noqa: ANN401
+    if getattr(tensor, "is_nested", False) or str(getattr(tensor, "layout", "torch.strided")) != "torch.strided":
+        raise TypeError(f"argument {name} must be a dense tensor, got a sparse or nested one; convert it")
     if not hasattr(tensor, "shape") or not hasattr(tensor, "dtype"):
         raise TypeError(f"argument {name} must be a tensor, {spec}, got {type(tensor).__name__}")
     if getattr(tensor, "is_meta", False) or hasattr(tensor, "fake_mode"):
         raise ArgumentError(f"argument {name}: must have memory, got a tensor without any, on device {tensor.device}")
+    if not getattr(tensor.dtype, "isnative", True):
+        raise ArgumentError(
+            f"argument {name}: must have this machine's order of bytes, got {tensor.dtype}; "
+            "pass array.astype(array.dtype.newbyteorder('='))"
+        )
+    if is_lazy(tensor):
+        raise ArgumentError(
+            f"argument {name}: must be what its memory says, got a tensor that torch negates, conjugates or zeroes "
+            "when it is read; pass tensor.resolve_conj().resolve_neg(), or a clone"
+        )
     if dtype_name(tensor.dtype) != spec.dtype:
         raise ArgumentError(f"argument {name}: dtype must be {spec.dtype}, got {dtype_name(tensor.dtype)}")
     shape, strides = tuple(tensor.shape), element_strides(tensor)

@@ -186,6 +186,8 @@ class CudaProgram:
     ----------
     function : tvm_ffi.Function
         Calls the program's entry: torch tensors on a GPU, numbers and None; launches on torch's current stream.
+    devices : set of int
+        Those on which the kernels are ready to be launched.
     """
 
     def __init__(self, program: Program, device: int) -> None:
@@ -198,7 +200,7 @@ class CudaProgram:
         if code := init(ctypes.addressof(self._library)):
             failure = f"loading the kernels failed with CUDA error {code} ({error_name(code)})"
             raise CudaError(failure + _ages(program.ptx))
-        self._devices: set[int] = set()
+        self.devices: set[int] = set()
         self.make_ready(device)
         entry = self._object.addresses[program.entry]
         self.function = tvm_ffi.Function.__from_extern_c__(entry, keep_alive_object=self)
@@ -214,9 +216,9 @@ class CudaProgram:
         lacking = context.value is None
         if lacking:
             check(runtime().cudaSetDevice(device), f"making device {device} current")
-        if device not in self._devices:
+        if device not in self.devices:
             load = ctypes.CFUNCTYPE(_I, _P, _I)(self._object.addresses["cuda_load_to_device"])
             check(load(ctypes.addressof(self._library), device), f"loading the kernels on device {device}")
-            self._devices.add(device)
+            self.devices.add(device)
             lacking = True
         return lacking

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 from cutepy.dsl import execution
 from cutepy.dsl.packed import plain_number
 from cutepy.dsl.program import Program, ServedProgram
-from cutepy.host.arguments import ArgumentError, Parameter, check_arguments
+from cutepy.host.arguments import (
+    ArgumentError,
+    Parameter,
+    check_arguments,
+    flattened,
+    is_lazy,
+    leaves,
+    may_be_lazy,
+    refused_number,
+)
+from cutepy.host.copies import HostCopies, is_host_array, is_read_only, mapped
 from cutepy.host.cuda import CudaError, CudaProgram
 
 _CAPABILITY = (9, 0)
@@ -57,6 +67,19 @@ class Function:
 
     def __repr__(self) -> str:
         return f"<compiled {self.__name__}({', '.join(map(str, self.parameters))})>"
+
+    def __copy__(self) -> Function:
+        """Give the function itself, which is a value."""
+        return self
+
+    def __deepcopy__(self, _: object) -> Function:
+        """Give the function itself, which is a value."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what was compiled."""
+        sections = {"object": self.program.object, "ptx": self.program.ptx.encode(), "cubin": self.program.cubin}
+        return _reopened, (dict(self.metadata), sections)
 
     def __call__(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401
         """Launch.
@@ -128,11 +151,7 @@ class Function:
         """
         import torch
 
-        if not torch.cuda.is_available():
-            raise CudaError(
-                f"{self.__name__} needs a GPU that torch can use, and there is none; "
-                "run it on the CPU within `with cutepy.simulate():`"
-            )
+        self._require_cuda()
         with self._lock:
             index = torch.cuda.current_device() if device is None else device
             if (found := torch.cuda.get_device_capability(index)) != _CAPABILITY:
@@ -142,30 +161,40 @@ class Function:
                 )
             if self._cuda is None:
                 self._cuda = CudaProgram(self.program, index)
-                self._launch = self._cuda.function
+                self._launch = self._guarded(self._cuda)
             else:
                 self._cuda.make_ready(index)
         return self
 
     def _prepare_and_launch(self, *arguments: Any) -> None:  # noqa: ANN401
-        arguments = tuple(map(_as_passed, self._completed(arguments)))
+        arguments = mapped(_as_passed, self._completed(arguments))
         check_arguments(self.__name__, self.parameters, arguments)
         _require_gpu(self.parameters, arguments)
-        self.prepare(next((a.device.index for a in arguments if getattr(a, "is_cuda", False)), None))
+        self.prepare(_device_index(arguments))
         self._launch(*arguments)
 
     def _simulate(self, arguments: tuple[Any, ...]) -> None:
-        arguments = tuple(map(_as_passed, self._completed(arguments)))
-        if any(getattr(argument, "is_meta", False) for argument in arguments):
+        given = arguments = mapped(_as_passed, self._completed(arguments))
+        if any(map(_is_without_memory, leaves(arguments))):
             check_arguments(self.__name__, self.parameters, arguments)
         with self._lock:
             if self._served is None:
                 self._served = ServedProgram(self.program)
+        copies = None
         try:
+            if any(map(is_read_only, leaves(arguments))):
+                copies = HostCopies(arguments, "cpu", read_only=True)
+                arguments = copies.arguments
             self._served(self._backends[-1], *arguments)
-        except (TypeError, ValueError):
-            check_arguments(self.__name__, self.parameters, arguments)
-            raise
+        except (TypeError, ValueError) as error:
+            check_arguments(self.__name__, self.parameters, given)
+            raise self._explained(error, given) from error
+        if copies is not None:
+            copies.bring_back()
+
+    def _explained(self, error: Exception, arguments: tuple[Any, ...]) -> Exception:
+        """Put what compiled code said of a number in the caller's terms."""
+        return refused_number(str(error), self.parameters, arguments) or error
 
     def _positional(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """Put named arguments in their places; what stays None may be left out."""
@@ -192,32 +221,81 @@ class Function:
         There are host arrays, foreign or wrong arguments, some left out, or a device that is not yet ready in a thread.
         """
         arguments = self._completed(given)
-        if any(_is_host_array(argument) for argument in arguments):
+        if any(map(is_host_array, leaves(arguments))):
             self._launch_on_copies(arguments)
             return
-        passed = tuple(map(_as_passed, arguments))
+        passed = mapped(_as_passed, arguments)
         check_arguments(self.__name__, self.parameters, passed)
         _require_gpu(self.parameters, passed)
-        device = next((a.device.index for a in passed if getattr(a, "is_cuda", False)), None)
+        device = _device_index(passed)
         if self._cuda is None:
             raise error
         made_ready = device is not None and self._cuda.make_ready(device)
-        same = len(passed) == len(given) and all(new is old for new, old in zip(passed, given, strict=True))
-        if not made_ready and same:
-            raise error
+        same = len(passed) == len(given) and all(
+            new is old for new, old in zip(leaves(passed), leaves(given), strict=True)
+        )
+        if not made_ready and (
+            same or "CUDA error" in str(error)
+        ):  # what a launch refused may follow one that was made
+            raise self._explained(error, passed) from None
         self._launch(*passed)
 
     def _launch_on_copies(self, arguments: tuple[Any, ...]) -> None:
-        """Copy arrays in host memory to the GPU, launch, and copy them back."""
+        """Copy arrays in host memory to the GPU, launch, and copy back what changed."""
+        check_arguments(self.__name__, self.parameters, arguments)
+        self._require_cuda()
+        index = _device_index(arguments)
+        copies = HostCopies(arguments, "cuda" if index is None else f"cuda:{index}")
+        self(*copies.arguments)
+        copies.bring_back()
+
+    def _require_cuda(self) -> None:
         import torch
 
-        check_arguments(self.__name__, self.parameters, arguments)
-        hosts = [torch.utils.dlpack.from_dlpack(a) if _is_host_array(a) else None for a in arguments]
-        copies = [a if h is None else h.to("cuda") for a, h in zip(arguments, hosts, strict=True)]
-        self(*copies)
-        for host, copy in zip(hosts, copies, strict=True):
-            if host is not None:
-                host.copy_(copy)
+        if not torch.cuda.is_available():
+            raise CudaError(
+                f"{self.__name__} needs a GPU that torch can use, and there is none; "
+                "run it on the CPU within `with cutepy.simulate():`"
+            )
+
+    def _guarded(self, cuda: CudaProgram) -> Any:  # noqa: ANN401
+        """Give what launches: compiled code itself, where it sees all that may be wrong.
+
+        It doesn't see that torch would negate a tensor's values when it reads them. And of several kernels, one may run
+        on a device before another is found not to be ready there.
+        """
+        launch, devices = cuda.function, cuda.devices
+        lazy = [n for n, parameter in enumerate(self.parameters) if may_be_lazy(parameter)]
+        several = len({facts.kernel for facts in self.program.launches}) > 1
+        if not lazy and not several:
+            return launch
+
+        def guarded(*arguments: Any) -> None:  # noqa: ANN401
+            if any(arguments[n].is_neg() for n in lazy) or (several and _device_index(arguments) not in devices):
+                raise ValueError("a lazy negative, or a device that is not ready")
+            launch(*arguments)
+
+        return guarded
+
+
+def _reopened(metadata: dict[str, Any], sections: dict[str, bytes]) -> Function:
+    """Make a function of what was pickled."""
+    from cutepy.host.compilation import open_entry
+    from cutepy.host.entry import Entry
+
+    return open_entry(Entry(metadata, sections), metadata["spent"])
+
+
+def _device_index(arguments: Sequence[Any]) -> int | None:
+    """Find the GPU that the first tensor on one is on."""
+    return next((a.device.index for a in leaves(arguments) if getattr(a, "is_cuda", False)), None)
+
+
+def _is_without_memory(argument: Any) -> bool:  # noqa: ANN401
+    """Tell whether an argument is a torch tensor that can't be read where it claims to be."""
+    if getattr(argument, "is_meta", False) or getattr(argument, "is_nested", False) or is_lazy(argument):
+        return True
+    return str(getattr(argument, "layout", "torch.strided")) != "torch.strided"
 
 
 def _as_passed(argument: Any) -> Any:  # noqa: ANN401
@@ -232,16 +310,9 @@ def _as_passed(argument: Any) -> Any:  # noqa: ANN401
 
 
 def _require_gpu(parameters: Sequence[Parameter], arguments: Sequence[Any]) -> None:
-    for parameter, argument in zip(parameters, arguments, strict=True):
+    for name, _, argument in flattened(parameters, arguments):
         if getattr(argument, "is_cuda", True) is False:
             raise ArgumentError(
-                f"argument {parameter.name}: must be on a GPU, got {argument.device}; "
+                f"argument {name}: must be on a GPU, got {argument.device}; "
                 "on the CPU, call within `with cutepy.simulate():`"
             )
-
-
-def _is_host_array(argument: object) -> bool:
-    """Tell whether an argument is an array in host memory, other than a torch tensor, whose place is the caller's."""
-    if hasattr(argument, "is_cuda") or not hasattr(argument, "__dlpack_device__"):
-        return False
-    return bool(argument.__dlpack_device__()[0] == 1)

@@ -1,7 +1,9 @@
 """What stands for a number at a call, and which parameters are streams."""
 
+import copy
 import ctypes
 import inspect
+import pickle
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +15,9 @@ cutlass = pytest.importorskip("cutlass")
 import cutepy  # noqa: E402
 from cutepy.dsl import entries  # noqa: E402
 from cutepy.dsl.program import ServedProgram  # noqa: E402
-from cutepy.host.arguments import Parameter  # noqa: E402
+from cutepy.host.arguments import Parameter, check_arguments  # noqa: E402
+from cutepy.host.copies import HostCopies  # noqa: E402
+from cutepy.host.cuda import CudaError  # noqa: E402
 from cutepy.host.examples import bind  # noqa: E402
 from cutepy.host.function import Function  # noqa: E402
 from cutepy.host.specs import TensorSpec  # noqa: E402
@@ -158,3 +162,167 @@ def test_none_in_place_of_a_stream_may_be_asked_for(streams):
     """The default stream, then."""
     fill = cutepy.compile(streamed.bare_with_default, FIXED, None, cache=False)
     assert streams(fill, torch.zeros(32), None) == [0]
+
+
+def test_numpy_arrays_on_the_road_to_a_gpu(add, monkeypatch):
+    """The copies are kept on the CPU, and the launch is the simulator's."""
+    a, out = np.arange(16, dtype=np.float32), np.zeros(16, dtype=np.float32)
+    a.flags.writeable = False
+    monkeypatch.setattr(Function, "_require_cuda", lambda function: None)
+    monkeypatch.setattr("cutepy.host.function.HostCopies", lambda arguments, device: HostCopies(arguments, "cpu"))
+    with cutepy.simulate():
+        add._launch_on_copies((a, a, out, 2.0))
+        assert (out == 3 * a).all()
+        add._launch_on_copies((out, a, out, 0.0))
+        assert (out == 3 * a).all()
+
+
+def test_numpy_arrays_without_a_gpu_say_so(add):
+    if torch.cuda.is_available():
+        pytest.skip("has a GPU")
+    with pytest.raises(CudaError, match="needs a GPU that torch can use"):
+        add(*(np.zeros(16, np.float32) for _ in range(3)), 1.0)
+
+
+def test_a_numpy_array_beside_a_tensor_is_on_no_device(add):
+    """It would be copied to the tensor's."""
+    facts = {"shape": (16,), "dtype": torch.float32, "device": torch.device("cuda:1"), "is_cuda": True}
+    on_gpu = SimpleNamespace(**facts, stride=lambda: (1,), data_ptr=lambda: 512)
+    check_arguments("add", add.parameters, (np.zeros(16, np.float32), on_gpu, on_gpu, 1.0))
+
+
+def test_the_simulator_does_not_write_to_read_only_arrays(add):
+    a, out = np.arange(16, dtype=np.float32), np.zeros(16, dtype=np.float32)
+    a.flags.writeable = False
+    with cutepy.simulate():
+        add(a, a, out, 1.0)
+        assert (out == 2 * a).all()
+        with pytest.raises(ValueError, match="wrote to an array that is read-only"):
+            add(out, out, a, 1.0)
+    assert a[1] == 1
+
+
+def test_tuples_are_simulated():
+    matrix = TensorSpec("float32", (32, "n"))
+    copy_pair = cutepy.compile(kernels.copy_pair, (matrix, matrix), cache=False)
+    x, y = torch.randn(32, 8), np.zeros((32, 8), np.float32)
+    with cutepy.simulate():
+        copy_pair((x, y))
+        assert (x.numpy() == y).all()
+        with pytest.raises(ValueError, match=r"argument pair\[?1"):
+            copy_pair((x, y[:, :4]))
+        with pytest.raises(TypeError, match="argument pair must be a tuple of 2, got one of 1"):
+            copy_pair((x,))
+
+
+@pytest.mark.parametrize("number", [2**64 + 5, 2**63, -(2**63) - 1])
+def test_numbers_beyond_64_bits_are_refused(number):
+    fill = cutepy.compile(kernels.fill, FIXED, 1, cache=False)
+    with cutepy.simulate(), pytest.raises(ValueError, match=rf"argument value: must be from .*, got {number}"):
+        fill(torch.zeros(32), number)
+
+
+def test_wrong_numbers_are_named():
+    fill = cutepy.compile(kernels.fill, FIXED, 1, cache=False)
+    with cutepy.simulate():
+        with pytest.raises(TypeError, match=r"argument value must be of type int, got 1\.5 of type float"):
+            fill(torch.zeros(32), 1.5)
+        with pytest.raises(ValueError, match=r"argument value: must be in int32 range .*, got 2147483648"):
+            fill(torch.zeros(32), 2**31)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: torch.ones(16, dtype=torch.complex64).conj().imag[:1].expand(16), "torch negates"),
+        (lambda: torch._neg_view(torch.ones(16)), "torch negates"),
+        (lambda: torch._efficientzerotensor((16,)), "torch negates, conjugates or zeroes"),
+        (lambda: torch.ones(16).to_sparse(), "a dense tensor"),
+        (lambda: np.ones(16, ">f4"), "order of bytes, got >f4"),
+    ],
+)
+def test_tensors_that_are_not_what_their_memory_says(add, make, message):
+    with cutepy.simulate(), pytest.raises((TypeError, ValueError), match=f"argument b.* must .*{message}"):
+        add(torch.ones(16), make(), torch.ones(16), 1.0)
+
+
+def guarded(specs, *, kernels=("k",)):
+    """Make a function of stand-ins for what a GPU needs; gives it and its launches."""
+    launched, ready = [], {0}
+
+    def make_ready(device):
+        fresh = device not in ready
+        ready.add(device)
+        return fresh
+
+    program = SimpleNamespace(launches=[SimpleNamespace(kernel=name) for name in kernels])
+    parameters = [Parameter(f"p{n}", "tensor", spec) for n, spec in enumerate(specs)]
+    function = Function("f", program, parameters, {})
+    function._cuda = SimpleNamespace(function=lambda *a: launched.append(a), devices=ready, make_ready=make_ready)
+    function._launch = function._guarded(function._cuda)
+    return function, launched
+
+
+def test_only_what_needs_a_guard_has_one():
+    strided = TensorSpec("float32", ("n",), strides=("s",))
+    for specs, count in (([VECTOR], 0), ([FIXED], 0), ([TensorSpec("bfloat16", ("n",))], 0), ([strided], 1)):
+        function, _ = guarded(specs)
+        assert (function._launch is not function._cuda.function) == count, specs
+    assert guarded([VECTOR], kernels=("k", "l"))[0]._launch.__name__ == "guarded"
+
+
+def test_a_lazy_negative_is_refused_before_a_launch():
+    function, launched = guarded([TensorSpec("float32", ("n",), strides=("s",), align=4)])
+    imaginary = torch.ones(4, dtype=torch.complex64).conj().imag
+    with pytest.raises(ValueError, match="argument p0: must be what its memory says"):
+        function(imaginary)
+    function(torch.ones(4))
+    assert len(launched) == 1
+
+
+def test_of_several_kernels_none_runs_before_the_device_is_ready():
+    function, launched = guarded([VECTOR], kernels=("accumulate", "large"))
+
+    def on(device):
+        spec = {"shape": (16,), "dtype": torch.float32, "is_cuda": True, "device": torch.device("cuda", device)}
+        return SimpleNamespace(**spec, stride=lambda: (1,), data_ptr=lambda: 512)
+
+    for device in (0, 1, 1):
+        function(on(device))
+    assert function._cuda.devices == {0, 1}
+    assert len(launched) == 3
+
+
+def test_what_cuda_refused_is_not_launched_again():
+    function, launched = guarded([VECTOR])
+
+    def fail(tensor):
+        launched.append(tensor)
+        raise RuntimeError("CUDA error 1 (CUDA_ERROR_INVALID_VALUE)")
+
+    class Foreign:
+        def __dlpack__(self, **keywords):
+            tensor = SimpleNamespace(shape=(16,), dtype=torch.float32, is_cuda=True, device=torch.device("cuda:0"))
+            tensor.stride, tensor.data_ptr = lambda: (1,), lambda: 512
+            return tensor
+
+        def __dlpack_device__(self):
+            return 2, 0
+
+    function._launch = fail
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.utils.dlpack, "from_dlpack", lambda foreign: foreign.__dlpack__())
+        with pytest.raises(RuntimeError, match="CUDA error 1"):
+            function(Foreign())
+    assert len(launched) == 1
+
+
+def test_a_function_is_copied_and_pickled(add):
+    assert copy.deepcopy({"f": add})["f"] is add
+    assert copy.copy(add) is add
+    again = pickle.loads(pickle.dumps(add))
+    a, b, c = (torch.ones(16) for _ in range(3))
+    with cutepy.simulate():
+        again(a, b, c, 2.0)
+    assert (c == 3).all()
+    assert again.metadata == add.metadata

@@ -103,8 +103,8 @@ def test_numbers_in_tuples_are_given_at_each_call():
         check_arguments("total", function.parameters, (torch.zeros(32), (1, ("x",))))
     with pytest.raises(TypeError, match="argument numbers must be a tuple of 2"):
         check_arguments("total", function.parameters, (torch.zeros(32), (1,)))
-    with pytest.raises(TypeError, match="tuples are not simulated"):
-        filled(function, (1, (2.5,)))
+    assert filled(function, (1, (2.5,))) == 3.5
+    assert filled(function, [np.int8(3), [np.float32(0.5)]]) == 3.5
 
 
 @pytest.mark.gpu

@@ -1,0 +1,168 @@
+"""Arrays in host memory, as copies elsewhere: on a GPU, or apart from memory that may not be written to.
+
+Arrays that share memory share it in their copies too, at the same alignments. What a kernel changed is brought back to
+arrays that may be written to; an array that may not is an input, and a kernel that changed its copy is told.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cutepy.host.arguments import ArgumentError
+from cutepy.host.specs import dtype_name, element_strides
+
+_ALIGNMENT = 512
+"""What addresses of copies are multiples of where those of the arrays are, in bytes."""
+
+
+def is_host_array(argument: object) -> bool:
+    """Tell whether an argument is an array in host memory, other than a torch tensor, whose place is the caller's."""
+    if hasattr(argument, "is_cuda") or not hasattr(argument, "__dlpack_device__"):
+        return False
+    return bool(argument.__dlpack_device__()[0] == 1)
+
+
+def is_read_only(argument: object) -> bool:
+    """Tell whether an argument is a numpy array that may not be written to."""
+    return hasattr(argument, "__array_interface__") and bool(argument.__array_interface__["data"][1])
+
+
+def mapped(function: Callable[[Any], Any], arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """Apply a function to each argument, also within tuples and lists."""
+
+    def each(argument: Any) -> Any:  # noqa: ANN401
+        if isinstance(argument, (tuple, list)):
+            items = mapped(function, argument)
+            return items if isinstance(argument, tuple) else list(items)
+        return function(argument)
+
+    return tuple(map(each, arguments))
+
+
+class _Array:
+    """An array in host memory, by its bytes."""
+
+    def __init__(self, argument: Any) -> None:  # noqa: ANN401
+        import torch
+
+        self.argument, self.read_only = argument, is_read_only(argument)
+        # Another library's array is seen as a tensor: numpy holds what it imports for read-only.
+        seen: Any = argument if hasattr(argument, "__array_interface__") else torch.utils.dlpack.from_dlpack(argument)
+        self.shape, self.strides = tuple(map(int, seen.shape)), element_strides(seen)
+        self.dtype = getattr(torch, dtype_name(seen.dtype))
+        address = seen.data_ptr() if hasattr(seen, "data_ptr") else seen.__array_interface__["data"][0]
+        if min(self.strides, default=0) < 0 or address % self.dtype.itemsize:
+            raise ArgumentError(
+                f"an array must have no negative strides, and whole elements, got {self.strides}; copy it"
+            )
+        steps = [(extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True)]
+        empty = 0 in self.shape
+        self.first = address
+        self.end = address if empty else address + (sum(steps) + 1) * self.dtype.itemsize
+
+    def within(self, memory: Any, start: int) -> Any:  # noqa: ANN401
+        """See the array in memory, a tensor of bytes whose first has the address `start` in the array's."""
+        offset = self.first - start
+        size = self.dtype.itemsize
+        if 0 in self.shape:
+            return memory.new_empty(self.shape, dtype=self.dtype)
+        whole = memory[: memory.numel() // size * size].view(self.dtype)
+        return whole.as_strided(self.shape, self.strides, whole.storage_offset() + offset // size)
+
+
+class _Memory:
+    """The bytes that arrays share, and their copy on a device."""
+
+    def __init__(self, arrays: Sequence[_Array], device: Any) -> None:  # noqa: ANN401
+        import torch
+
+        self.arrays = arrays
+        first, end = min(a.first for a in arrays), max(a.end for a in arrays)
+        self.start, size = first - first % _ALIGNMENT, end - first + first % _ALIGNMENT
+        # The first bytes, in front of the arrays, may be anybody's: only elements of the arrays are used.
+        self.host = torch.frombuffer((ctypes.c_uint8 * max(size, 1)).from_address(self.start), dtype=torch.uint8)
+        self.sent = torch.zeros_like(self.host)
+        ctypes.memmove(self.sent.data_ptr() + first - self.start, first, end - first)
+        place = torch.empty(self.sent.numel() + _ALIGNMENT, dtype=torch.uint8, device=device)
+        self.copy = place[-place.data_ptr() % _ALIGNMENT :][: self.sent.numel()].copy_(self.sent)
+
+    def bring_back(self) -> bool:
+        """Write what changed to the arrays; tells whether one that may not be written to is as its copy is."""
+        import torch
+
+        found = self.copy.cpu()
+        for array in self.arrays:
+            now, before, there = (array.within(memory, self.start) for memory in (found, self.sent, self.host))
+            if not array.read_only and not torch.equal(_bits(now), _bits(before)):
+                there.copy_(now)
+        return all(
+            torch.equal(_bits(array.within(found, self.start)), _bits(array.within(self.host, self.start)))
+            for array in self.arrays
+            if array.read_only
+        )
+
+
+def _bits(tensor: Any) -> Any:  # noqa: ANN401
+    import torch
+
+    return tensor.reshape(-1).contiguous().view(torch.uint8)
+
+
+def _sharing(arrays: Sequence[_Array]) -> list[list[_Array]]:
+    """Put arrays together whose memory overlaps."""
+    groups: list[list[_Array]] = []
+    end = 0
+    for array in sorted(arrays, key=lambda a: a.first):
+        if groups and array.first < end:
+            groups[-1].append(array)
+        else:
+            groups.append([array])
+        end = max(end, array.end)
+    return groups
+
+
+class HostCopies:
+    """Copies of the arrays in host memory among the arguments of a call.
+
+    Parameters
+    ----------
+    arguments : sequence
+        Of the call.
+    device : torch.device or str
+        Where the copies are to be.
+    read_only : bool
+        Copy only arrays that may not be written to, and those that share memory with them.
+
+    Attributes
+    ----------
+    arguments : tuple
+        The same with the copies, which are torch tensors, in the places of the arrays.
+    """
+
+    def __init__(self, arguments: Sequence[Any], device: Any, *, read_only: bool = False) -> None:  # noqa: ANN401
+        arrays: dict[int, _Array] = {}
+
+        def find(argument: Any) -> None:  # noqa: ANN401
+            if is_host_array(argument):
+                arrays.setdefault(id(argument), _Array(argument))
+
+        mapped(find, arguments)
+        groups = [g for g in _sharing([*arrays.values()]) if not read_only or any(a.read_only for a in g)]
+        self._memories = [_Memory(group, device) for group in groups]
+        copies = {id(a.argument): a.within(m.copy, m.start) for m in self._memories for a in m.arrays}
+        self.arguments = mapped(lambda argument: copies.get(id(argument), argument), arguments)
+
+    def bring_back(self) -> None:
+        """Write to the arrays what has changed in their copies.
+
+        Raises
+        ------
+        ArgumentError
+            If a copy of an array changed that may not be written to.
+        """
+        if not all([memory.bring_back() for memory in self._memories]):
+            raise ArgumentError(
+                "the function wrote to an array that is read-only; pass one that may be written to, such as a copy"
+            )
