@@ -133,8 +133,11 @@ def multiply_into(
     copy_a, copy_b = (c or t.data_ptr() % _UNIT_BYTES != 0 for c, t in zip(route.copied, (a, b), strict=True))
     out, a, b = _see(route.views, out, a, b)
     if copy_a or copy_b:
-        a = _padded_copy(a, route.k, _place_of_rows(route.views.out)) if copy_a else a
-        b = _padded_copy(b, route.k) if copy_b else b
+        # Copies are contiguous along K, in whole units; if that takes more columns, both operands have them.
+        unit, k = _UNIT_BYTES // a.dtype.itemsize, a.shape[-1]
+        columns = -(-k // unit) * unit
+        a = _padded_copy(a, columns, _place_of_rows(route.views.out)) if copy_a or columns > k else a
+        b = _padded_copy(b, columns) if copy_b or columns > k else b
         route = find_route_of_copies(_describe(out), _describe(a), _describe(b), _describe(bias), activation)
         assert route.views is not None
         out, a, b = _see(route.views, out, a, b)
@@ -178,8 +181,6 @@ class Route(NamedTuple):
         None if operands must be copied first.
     copied : tuple of bool
         Whether a and b must be.
-    k : int
-        The K extent that copies are padded to.
     direct : bool
         Whether the kernel writes to `out` itself, rather than to a tensor that `plan` describes.
     """
@@ -187,7 +188,6 @@ class Route(NamedTuple):
     views: Views | None
     plan: Plan | None
     copied: tuple[bool, bool]
-    k: int
     direct: bool
 
 
@@ -196,18 +196,14 @@ def find_route(
     out: Description, a: Description, b: Description, bias: Description | None, activation: Activation | None
 ) -> Route:
     """Decide what is copied, and have the kernel compiled, for tensors none of which is empty."""
-    k = a.shape[-1]
     views = join(out, a, b)
     if views is None:
-        return Route(None, None, (False, False), k, False)
+        return Route(None, None, (False, False), False)
     copied = (not reachable(views.a), not reachable(views.b))
     if not any(copied):
         copied = (_gathering_pays(views), False)
     if any(copied):
-        # A K extent that is not in whole units is padded in both, unless the other is not contiguous along it.
-        unit = _UNIT_BYTES // a.dtype.itemsize
-        padded = -(-k // unit) * unit
-        return Route(views, None, copied if padded == k else (True, True), padded, False)
+        return Route(views, None, copied, False)
     return _planned(views, bias, activation)
 
 
@@ -231,7 +227,7 @@ def _planned(views: Views, bias: Description | None, activation: Activation | No
         columns = -(-out.shape[-1] * out.dtype.itemsize // _UNIT_BYTES) * _UNIT_BYTES // out.dtype.itemsize
         out = describe_new_out((*out.shape[:-1], columns), out.dtype, "row", a)
     plan = plan_gemm(a, b, None, out, bias, None, "row", activation, wider_out=not direct)
-    return Route(views, plan, (False, False), a.shape[-1], direct)
+    return Route(views, plan, (False, False), direct)
 
 
 def _gathering_pays(views: Views) -> bool:

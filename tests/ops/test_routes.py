@@ -123,6 +123,17 @@ REPEATED = {
 }
 
 
+def test_an_address_within_16_bytes_costs_copies_of_whole_units(watched):
+    """K = 2 does without where neither operand is contiguous along it, but not in a copy of one."""
+    a, b = numbers(2, 8).T, numbers(17)[1:].view(2, 8).T
+    with cutepy.simulate():
+        for _ in range(2):
+            assert torch.equal(gemm(a, b).double(), gemm_reference(a, b))
+            assert torch.equal(gemm(b, a).double(), gemm_reference(b, a))
+    made, launches = watched
+    assert (len(made), len(launches)) == (8, 4)
+
+
 def numbers(*shape):
     return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(0)).to(F16)
 
