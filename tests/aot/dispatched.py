@@ -36,7 +36,8 @@ def copy_on_no_stream(x: cute.Tensor, out: cute.Tensor):
 
 ANY = TensorSpec("float32", ("n",), align=4)
 COMPACT = TensorSpec("float32", ("m", "n"))
-ROWS = TensorSpec("float32", ("m", "n"), strides=("ld", 1), divisibility={"ld": 64})
+ROWS = TensorSpec("float32", ("m", "n"), strides=("ld", 1), align=4)
+ROWS_BY_64 = TensorSpec("float32", ("m", "n"), strides=("ld", 1), divisibility={"ld": 64})
 
 
 def variant(threads, x=ANY, out=ANY, **rules):
@@ -55,8 +56,8 @@ def described():
             variant(128, cost="1", requires=["n >= 100", "n >= 1000"]),
         ],
         "by_specs": [variant(64, cost="100"), variant(96, by_four, cost="1"), variant(128, aligned, cost="5")],
-        "ties": [variant(64, aligned), variant(96), variant(128, aligned, cost="-1 if n > 500 else 0")],
-        "strides": [variant(64, COMPACT, COMPACT), variant(96, ROWS, COMPACT, cost="1")],
+        "ties": [variant(64, aligned, cost="1"), variant(96), variant(128, aligned, cost="-1 if n > 500 else 0")],
+        "strides": [variant(64, ROWS_BY_64, COMPACT), variant(96, ROWS, COMPACT, cost="1")],
         "none": [variant(64, requires=["n >= 100"]), variant(96, requires=["n < 50"], when="n != 7")],
         "no_stream": [aot.Variant(copy_on_no_stream, {"x": ANY, "out": ANY})],
     }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.aot.building import STAND_IN, build_c_library, call_in_python
+from tests.aot.building import STAND_IN, build_c_library, call_in_python, run
 
 pytestmark = pytest.mark.dsl
 
@@ -33,6 +33,20 @@ for case in {cases!r}:
 
 
 STREAM = 0x57
+VIEWS = """
+#include <cstdio>
+#include "strides_kernels.h"
+using namespace chosen;
+int main() {
+  const int64_t shape[] = {1, 10}, strides[] = {3, 1};
+  void* const at = reinterpret_cast<void*>(4096);
+  View views[kMaxTensors];
+  views[0].set("x", at, {2, 32, 1}, 2, shape, strides, 0);
+  views[1].set("out", at, {2, 32, 1}, 2, shape, nullptr, 0);
+  const Variant& variant = choose(kOp_strides, views, false, 0);
+  printf("%d %d", variant.kernel == kKernels_strides, static_cast<int>(views[0].strides[0]));
+}
+"""
 
 
 @pytest.mark.parametrize(
@@ -41,13 +55,22 @@ STREAM = 0x57
         # The dearer one is chosen where callers don't meet what the others require; of equal costs the first.
         ("by_requires", {((10,), 4096): 64, ((100,), 4096): 96, ((1000,), 4096): 96}),
         ("by_specs", {((10,), 4100): 64, ((10,), 4096): 128, ((12,), 4100): 96, ((12,), 4096): 96}),
-        ("ties", {((10,), 4100): 96, ((10,), 4096): 64, ((501,), 4096): 128, ((501,), 4100): 96}),
-        # Another kernel's strides of extents of 1 must not reach the one that is chosen.
-        ("strides", {((1, 10), 4096): 64, ((2, 64), 4096): 64}),
+        ("ties", {((10,), 4100): 96, ((10,), 4096): 96, ((501,), 4096): 128, ((501,), 4100): 96}),
+        ("strides", {((1, 10), 4096): 64, ((2, 64), 4096): 64, ((2, 10), 4096): 96}),
     ],
 )
 def test_of_the_kernels_that_fit_the_one_of_least_cost_is_chosen(launched, op, chosen):
     assert launched(op, *chosen) == [(threads, STREAM) for threads in chosen.values()]
+
+
+def test_strides_of_extents_of_one_are_what_the_chosen_kernel_takes(tree, driver, tmp_path):
+    """Those that a dearer kernel, compared later, would take must not reach it."""
+    (tmp_path / "views.cpp").write_text(VIEWS)
+    sources = [tmp_path / "views.cpp", *(tree / "src" / name for name in ("dispatch.cpp", "runtime.cpp"))]
+    objects = sorted((tree / "objects").glob("*.o"))
+    run("g++", "-O0", "-std=c++17", f"-I{STAND_IN}", f"-I{tree}/src", "-o", tmp_path / "views", *sources, *objects,
+        "-ldl")  # fmt: skip
+    assert run(tmp_path / "views", LD_LIBRARY_PATH=str(driver.parent)) == "1 64"
 
 
 def test_what_was_required_is_told_if_no_kernel_is_left(launched):
