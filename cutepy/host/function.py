@@ -266,16 +266,25 @@ class Function:
         """
         launch, devices = cuda.function, cuda.devices
         lazy = [n for n, parameter in enumerate(self.parameters) if may_be_lazy(parameter)]
-        several = len({facts.kernel for facts in self.program.launches}) > 1
-        if not lazy and not several:
-            return launch
 
-        def guarded(*arguments: Any) -> None:  # noqa: ANN401
-            if any(arguments[n].is_neg() for n in lazy) or (several and _device_index(arguments) not in devices):
-                raise ValueError("a lazy negative, or a device that is not ready")
+        def guarded_from_lazy(*arguments: Any) -> None:  # noqa: ANN401
+            for n in lazy:
+                if arguments[n].is_neg():
+                    raise ValueError("torch negates an argument when it reads it")
             launch(*arguments)
 
-        return guarded
+        guarded = guarded_from_lazy if lazy else launch
+        if len({facts.kernel for facts in self.program.launches}) < 2:
+            return guarded
+
+        first = next((n for n, parameter in enumerate(self.parameters) if parameter.spec is not None), None)
+
+        def guarded_from_new_devices(*arguments: Any) -> None:  # noqa: ANN401
+            if (_device_index(arguments) if first is None else arguments[first].get_device()) not in devices:
+                raise ValueError("the kernels are not ready on a device")
+            guarded(*arguments)
+
+        return guarded_from_new_devices
 
 
 def _reopened(metadata: dict[str, Any], sections: dict[str, bytes]) -> Function:

@@ -268,7 +268,7 @@ def test_only_what_needs_a_guard_has_one():
     for specs, count in (([VECTOR], 0), ([FIXED], 0), ([TensorSpec("bfloat16", ("n",))], 0), ([strided], 1)):
         function, _ = guarded(specs)
         assert (function._launch is not function._cuda.function) == count, specs
-    assert guarded([VECTOR], kernels=("k", "l"))[0]._launch.__name__ == "guarded"
+    assert guarded([VECTOR], kernels=("k", "l"))[0]._launch.__name__ == "guarded_from_new_devices"
 
 
 def test_a_lazy_negative_is_refused_before_a_launch():
@@ -285,7 +285,7 @@ def test_of_several_kernels_none_runs_before_the_device_is_ready():
 
     def on(device):
         spec = {"shape": (16,), "dtype": torch.float32, "is_cuda": True, "device": torch.device("cuda", device)}
-        return SimpleNamespace(**spec, stride=lambda: (1,), data_ptr=lambda: 512)
+        return SimpleNamespace(**spec, stride=lambda: (1,), data_ptr=lambda: 512, get_device=lambda: device)
 
     for device in (0, 1, 1):
         function(on(device))
