@@ -22,6 +22,7 @@ from cutepy.ops import gemm  # noqa: E402
 from cutepy.testing.numerics import gemm_tolerance, relative_error  # noqa: E402
 from tests.ops import scaled_add  # noqa: E402
 from tests.ops.test_gemm import CASES  # noqa: E402
+from tests.ops.test_routes import REPEATED  # noqa: E402
 
 F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
@@ -43,11 +44,11 @@ def assert_right(result, a, b, bias=None, activation=None):
     assert relative_error(result, exact) <= gemm_tolerance(max(a.shape[-1], 1), 8 * a.dtype.itemsize, name)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_any_shape_and_strides(name):
+@pytest.mark.parametrize("case", [*CASES.values(), *REPEATED.values()], ids=[*CASES, *REPEATED])
+def test_any_shape_and_strides(case):
     """The cases of the CPU, with their strides and offsets."""
     moved = []
-    for tensor in CASES[name]():
+    for tensor in case()[:2]:
         storage = tensor.untyped_storage().cuda()
         moved.append(
             torch.empty(0, dtype=tensor.dtype, device="cuda").set_(
