@@ -234,9 +234,8 @@ class Function:
         same = len(passed) == len(given) and all(
             new is old for new, old in zip(leaves(passed), leaves(given), strict=True)
         )
-        if not made_ready and (
-            same or "CUDA error" in str(error)
-        ):  # what a launch refused may follow one that was made
+        # What CUDA refused may follow a launch that was made: it is not made twice.
+        if not made_ready and (same or "CUDA error" in str(error)):
             raise self._explained(error, passed) from None
         self._launch(*passed)
 
