@@ -39,6 +39,8 @@ class Family:
         callable it is found out what that reaches.
     options : str
         Options for the DSL's compiler.
+    resolved : bool
+        Whether callers see to it that no tensor is one that torch negates when it reads it.
 
     Raises
     ------
@@ -52,7 +54,14 @@ class Family:
     Family('cutepy.kernels.gemm.kernel:Gemm', 0 functions)
     """
 
-    def __init__(self, kernel: str | Callable[[Any], Any], *, sources: tuple[str, ...] = (), options: str = "") -> None:
+    def __init__(
+        self,
+        kernel: str | Callable[[Any], Any],
+        *,
+        sources: tuple[str, ...] = (),
+        options: str = "",
+        resolved: bool = False,
+    ) -> None:
         if isinstance(kernel, str) and not (sources and ":" in kernel):
             raise ValueError(
                 f'a kernel that is named must be "package.module:name" with the sources it depends on, got {kernel!r} '
@@ -61,6 +70,7 @@ class Family:
         self.kernel = kernel
         self.sources = (*_OWN_SOURCES, *sources)
         self.options = options
+        self.resolved = resolved
         # Now, before what they define is imported by its name; files may be edited while a process runs.
         self._digest = fingerprint_sources(*self.sources).digest if isinstance(kernel, str) else ""
         self._functions: dict[Hashable, Function] = {}
@@ -88,7 +98,8 @@ class Family:
         key = (configuration, tuple(examples.items()), _kinds((configuration, *examples.values())))
         function = self._functions.get(key)
         if function is None:
-            function = self._functions.setdefault(key, self._make(configuration, examples))
+            made = self._make(configuration, examples)
+            function = self._functions.setdefault(key, made.of_resolved() if self.resolved else made)
         return function
 
     def _make(self, configuration: Any, examples: Mapping[str, Any]) -> Function:  # noqa: ANN401

@@ -41,7 +41,11 @@ from cutepy.kernels.gemm.reference import gemm_reference
 _MOST_TILES = 2**31 - 2**16
 """A CTA's last step beyond them stays within 32 bits."""
 
-FAMILY = Family("cutepy.kernels.gemm.kernel:Gemm", sources=("cutepy.layouts", "cutepy.device", "cutepy.kernels.gemm"))
+FAMILY = Family(
+    "cutepy.kernels.gemm.kernel:Gemm",
+    sources=("cutepy.layouts", "cutepy.device", "cutepy.kernels.gemm"),
+    resolved=True,  # `describe` refuses what torch negates, and so do the operations of `cutepy.ops`
+)
 """The compiled kernels by configuration, with `examples` for arguments."""
 
 

@@ -178,3 +178,8 @@ def test_what_has_no_content_is_refused(package):
     ):
         with pytest.raises(error, match=message):
             make()
+
+
+def test_functions_of_a_family_whose_callers_look_for_lazy_negatives_need_not(package):
+    families = [Family("family_package.kernel:Scale", sources=("family_package",), resolved=r) for r in (False, True)]
+    assert [family.function(2, EXAMPLES)._resolved for family in families] == [False, True]
