@@ -177,8 +177,9 @@ def test_a_call_costs_less_than_torch_mm():
     from cutepy.benchmark.launch import launch_costs
 
     costs = launch_costs(rounds=5, calls=1000)
-    assert costs["cutepy, 3 tensors"] <= 5.0
-    assert costs["cutepy, 8 tensors"] <= 8.0
+    slower = max(1.0, costs["torch.mm(x, y, out=z)"] / 8)  # than a host on which that takes 7 to 9 us
+    assert costs["cutepy, 3 tensors"] <= 5.0 * slower
+    assert costs["cutepy, 8 tensors"] <= 8.0 * slower
     assert costs["cutepy, 3 tensors"] < costs["torch.mm(x, y, out=z)"]
 
 
