@@ -4,7 +4,6 @@ import collections
 import copyreg
 import enum
 import functools
-import gc
 import io
 import operator
 import struct
@@ -25,7 +24,7 @@ from typing import Any
 
 from cutepy.host.bytecode import LINKED, read
 from cutepy.host.encoding import encode_scalar, frame, text
-from cutepy.host.naming import is_foreign
+from cutepy.host.remembered import OF_CACHES, behind_cache, follows_from_arguments
 from cutepy.host.sources import pinned_package
 from cutepy.host.world import reading_attributes
 
@@ -40,8 +39,6 @@ _DESCRIPTORS = (
     types.MemberDescriptorType,
 )
 _RUNNING = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, types.FrameType, types.TracebackType)
-# What `functools.lru_cache` writes on what it returns.
-_OF_CACHES = frozenset(functools.WRAPPER_ASSIGNMENTS) | {"__type_params__", "__wrapped__", "cache_parameters"}
 _ANNOTATION_FORMS = (types.GenericAlias, types.UnionType, type(typing.List[int]), type(typing.Union[int, str]))  # noqa: UP006, UP007
 _OF_ALL_ENUMS = frozenset({"_name_", "_value_", "__objclass__", "_sort_order_"})
 _PASS_INSTEAD = "pass what the kernel needs of it as a constexpr value, or compile without the cache"
@@ -287,7 +284,9 @@ class Encoder:
         names = _WORDS.get(f"{kind.__module__}.{kind.__qualname__}")
         if names is None:
             return self._opaque(kind)
-        return frame("words", text(kind.__qualname__), *(self.encode(getattr(value, name, None)) for name in names))
+        none = getattr(typing, "NoDefault", None)  # of Python 3.13
+        held = (getattr(value, name, None) for name in names)
+        return frame("words", text(kind.__qualname__), *(self.encode(None if x is none else x) for x in held))
 
     def _opaque(self, kind: type) -> bytes:
         name = f"{kind.__module__}.{kind.__qualname__}"
@@ -379,14 +378,14 @@ class Encoder:
 
     def _cached(self, function: Any) -> bytes:  # noqa: ANN401
         """Encode a function behind `functools.lru_cache`, and the results that it holds from an earlier state."""
-        own = {name: value for name, value in vars(function).items() if name not in _OF_CACHES}
-        called, results = _behind_cache(function)
+        own = {name: value for name, value in vars(function).items() if name not in OF_CACHES}
+        called, results = behind_cache(function)
         if called is None:
             return self._opaque(type(function))
         pieces = [self.encode(called), self.encode(own)]
         if function.__wrapped__ is not called:
             pieces.append(self.encode(function.__wrapped__))
-        if not self.lenient and not _follows_from_arguments(called):
+        if not self.lenient and not follows_from_arguments(called):
             order = sorted((self._alone(key), index) for index, (key, _) in enumerate(results))
             pieces += [self.encode(piece) for _, index in order for piece in results[index]]
         return frame("lru_cache", *pieces)
@@ -406,39 +405,6 @@ class Encoder:
 
     def _property(self, value: property) -> bytes:
         return frame("property", *(self.encode(function) for function in (value.fget, value.fset, value.fdel)))
-
-
-def _behind_cache(cached: Any) -> tuple[Any, list[tuple[object, object]]]:  # noqa: ANN401
-    """Give the function behind `functools.lru_cache`, and (arguments, result) of each call that it remembers.
-
-    Python shows them to its garbage collector alone: type, then arguments, result and type of each, then a dict, which
-    holds the results itself where their number is not limited, and the function. (None, []) where it is otherwise.
-    """
-    held = gc.get_referents(cached)
-    start = 1 if held and held[0] is type(cached) else 0
-    limited = cached.cache_parameters()["maxsize"] is not None
-    count = cached.cache_info().currsize if limited else 0
-    table, called, mark, *_ = [*held[start + 3 * count :], None, None, None]
-    results = [(held[at], held[at + 1]) for at in range(start, start + 3 * count, 3)]
-    if not isinstance(table, dict) or not callable(called):
-        return None, []
-    if not limited:
-        results = list(table.items())
-    # `mark` stands between positional and named arguments.
-    return called, [(_unmarked(key, mark), result) for key, result in results]
-
-
-def _follows_from_arguments(function: Any) -> bool:  # noqa: ANN401
-    """Tell whether a function is known to give the same for the same arguments: our own, and pinned packages'."""
-    if not isinstance(function, FunctionType):
-        return True
-    return str(function.__globals__.get("__name__")).startswith("cutepy.") or not is_foreign(function)
-
-
-def _unmarked(key: object, mark: object) -> object:
-    if isinstance(key, tuple):
-        return tuple(Ellipsis if item is mark else item for item in key)
-    return key
 
 
 @functools.cache
