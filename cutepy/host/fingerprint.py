@@ -111,7 +111,8 @@ def edited_since(found: Fingerprint) -> list[str]:
     return [
         path
         for path, digest in sources_then.items()
-        if hashlib.sha256(sources.text_behind(path) or b"").hexdigest() != digest and not sources.is_cell(path)
+        if hashlib.sha256(sources.text_behind(path) or sources.UNREADABLE).hexdigest() != digest
+        and not sources.is_cell(path)
     ]
 
 

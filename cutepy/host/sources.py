@@ -134,6 +134,9 @@ def is_cell(path: str) -> bool:
 
 
 _NOTEBOOK = re.compile(r"\bipykernel_\d+\b")
+UNREADABLE = frame("unreadable")
+"""Stands for the content of a file that can't be read, such as one within an archive."""
+
 _read: dict[str, tuple[tuple[int, int, int], Source]] = {}
 
 
@@ -269,7 +272,7 @@ def files_behind(modules: Iterable[str], files: Iterable[str]) -> dict[str, byte
         try:
             source = read_source(where.file)
         except OSError:
-            found[where.file] = frame("unreadable")
+            found[where.file] = text_behind(where.file) or UNREADABLE
             continue
         found[where.file] = source.digest
         if module.partition(".")[0] in own or not is_installed(where.file):

@@ -33,7 +33,7 @@ import numpy as np
 import pytest
 import torch
 
-from cutepy.host.fingerprint import NotCacheable, fingerprint
+from cutepy.host.fingerprint import NotCacheable, edited_since, fingerprint
 
 HELPER = types.ModuleType("helper_of_the_kernel")
 exec(  # a module of a user, that reads the environment in one function and not in another
@@ -695,3 +695,13 @@ def test_files_that_code_may_link_count_by_their_content(tmp_path):
         assert fingerprint(function).difference(old) == [f"source {library}"]
     with pytest.raises(NotCacheable, match=r"links /library\.bc, which is no file"):
         fingerprint(lambda: cute.ffi(source=f"{tmp_path}/library.bc"))  # noqa: F821
+
+
+def test_a_module_whose_file_is_not_to_be_read_was_not_edited(monkeypatch):
+    module = types.ModuleType("module_of_an_archive")
+    module.__file__ = "/archive.zip/module_of_an_archive.py"
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec("def function(): return 1", vars(module))
+    found = fingerprint(module.function)
+    assert f"source {module.__file__}" in dict(found.parts)
+    assert edited_since(found) == []
