@@ -4,13 +4,14 @@ import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
 
 from cutepy.dsl.h200 import SM_COUNT
-from cutepy.host.family import Family
+from cutepy.host.compilation import compile
+from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
 from cutepy.host.specs import TensorSpec
 from cutepy.kernels.gemm.config import (
@@ -41,12 +42,8 @@ from cutepy.kernels.gemm.reference import gemm_reference
 _MOST_TILES = 2**31 - 2**16
 """A CTA's last step beyond them stays within 32 bits."""
 
-FAMILY = Family(
-    "cutepy.kernels.gemm.kernel:Gemm",
-    sources=("cutepy.layouts", "cutepy.device", "cutepy.kernels.gemm"),
-    resolved=True,  # `describe` refuses what torch negates, and so do the operations of `cutepy.ops`
-)
-"""The compiled kernels by configuration, with `examples` for arguments."""
+_SOURCES = ("cutepy.layouts", "cutepy.device", "cutepy.kernels.gemm")
+"""What decides the code of a kernel, besides its configuration."""
 
 
 def gemm(
@@ -293,13 +290,16 @@ def _signature(
     )
 
 
+@cache
 def compile_gemm(config: GemmConfig) -> Function:
     """Compile the kernel of a configuration, unless memory or disk has it; needs no GPU.
 
     The result is called with tensors A, B, C (or None) and D, the number of SMs to fill, and the bias (or None); it
     tells its `ptx`, `sass` and `resources`.
     """
-    return FAMILY.function(config, examples(config.signature))
+    kernel = Deferred("cutepy.kernels.gemm.kernel:Gemm", config)
+    # `describe` refuses what torch negates, and so do the operations of `cutepy.ops`.
+    return compile(kernel, **examples(config.signature), sources=_SOURCES).of_resolved()
 
 
 def _sm_count(device: torch.device) -> int:
