@@ -41,7 +41,7 @@ CACHE_LIMIT = Variable(
 VERIFY = Variable(
     "CUTEPY_VERIFY",
     "0",
-    "`1`: programs that are found by declared sources are traced as well, and it is an error if that shows another one.",
+    "`1`: what is found by declared sources is traced as well, and it is an error if that gives another program.",
 )
 
 VARIABLES = (CUDA_HOME, CACHE, CACHE_DIR, CACHE_LIMIT, VERIFY)
