@@ -50,8 +50,9 @@ def list_programs() -> None:
     typer.echo(f"{_count(len(programs))}, {_size(total)} of {_size(limit_bytes)}, in {store.folder}")
     if unreadable:
         typer.echo(
-            f"{_count(len(unreadable))} cannot be read, being damaged or of another version of cutepy: "
-            "`cutepy cache prune` removes them"
+            f"{_count(len(unreadable))} cannot be read, being damaged or of another version of cutepy, and "
+            f"`cutepy cache prune` removes them: {', '.join(path.name for path in unreadable[:3])}"
+            f"{', ...' if unreadable[3:] else ''}"
         )
 
 

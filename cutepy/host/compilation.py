@@ -87,6 +87,8 @@ def compile(
         return _Declared(deferred(function), arguments, named, settings).compile(start, verify=verify)
     call = Call(function, arguments, named, settings)
     _, entry, built, traced = call.compile(cached=cached)
+    if not cached:
+        return Function.of_entry(entry, call.parameters, entry.metadata["seconds"])
     return opened(entry, call.parameters, time.perf_counter() - start, built=built, traced_seconds=traced)
 
 
@@ -116,21 +118,30 @@ class Call:
 
     def compile(self, *, cached: bool) -> Found:
         """Trace, and find the program or compile it."""
+
+        def use(key: str, build: Callable[[], Entry]) -> tuple[Entry, bool]:
+            return default_store().get_or_build(key, build) if cached else (build(), True)
+
+        return self._traced(use)
+
+    def find(self) -> Found | None:
+        """Trace, and look for the program on disk."""
+        found = self._traced(lambda key, build: (default_store().load(key), False))
+        return found if found.entry is not None else None
+
+    def _traced(self, use: Callable[[str, Callable[[], Entry]], tuple[Any, bool]]) -> Found:
+        """Trace, and give what `use` makes of the key, and of what compiles on from there."""
         from cutepy.dsl.program import to_program, trace_program
 
-        def use(traced: Any) -> Found:  # noqa: ANN401
+        def use_trace(traced: Any) -> Found:  # noqa: ANN401
             key = traced_key(traced.digest, traced.pipeline)
-
-            def build() -> Entry:
-                return self._to_entry(to_program(traced), key)
-
-            entry, built = default_store().get_or_build(key, build) if cached else (build(), True)
+            entry, built = use(key, lambda: self._to_entry(to_program(traced), key))
             return Found(key, entry, built, traced.seconds)
 
         positional, named = to_dsl(self._examples)
         taken = classes(self._examples)
         with _untouched(self.function):
-            return trace_program(self.function, positional, named, use, classes=taken, options=self.options)
+            return trace_program(self.function, positional, named, use_trace, classes=taken, options=self.options)
 
     def _to_entry(self, program: Any, key: str) -> Entry:  # noqa: ANN401
         names = tuple(parameter.name for parameter in self.parameters)

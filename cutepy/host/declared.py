@@ -25,7 +25,8 @@ from cutepy.host.entry import VERSION
 from cutepy.host.inputs import compiler_digest, named_files, sources_digest
 from cutepy.host.specs import PointerSpec, TensorSpec
 
-_OWN_SOURCES = ("cutepy.dsl", "cutepy.host", "cutepy.layouts")
+OWN_SOURCES = ("cutepy.dsl", "cutepy.host", "cutepy.layouts")
+"""What decides the code of any program, besides its own sources."""
 
 
 class StaleSourcesError(RuntimeError):
@@ -115,7 +116,7 @@ def declared_key(
         "arguments": [content(value) for value in arguments],
         "named": {name: content(value) for name, value in named.items()},
         "options": [options, named_files(options)],
-        "sources": _digest((*_OWN_SOURCES, *sources)),
+        "sources": _digest((*OWN_SOURCES, *sources)),
         "compiler": [compiler_digest(), *installed_parts()],
         "environment": environment.dsl_variables(),
         "machine": platform.machine(),
@@ -132,7 +133,7 @@ def _digest(sources: tuple[str | os.PathLike[str], ...]) -> str:
 
 def edited(sources: tuple[str | os.PathLike[str], ...]) -> bool:
     """Tell whether declared sources are other than when this process first made a key of them."""
-    return sources_digest((*_OWN_SOURCES, *sources)) != _digest((*_OWN_SOURCES, *sources))
+    return sources_digest((*OWN_SOURCES, *sources)) != _digest((*OWN_SOURCES, *sources))
 
 
 def content(value: Any) -> Any:  # noqa: ANN401

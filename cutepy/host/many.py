@@ -129,31 +129,50 @@ class _Many:
         self._results: dict[int, Function | Exception] = {}
 
     def compile(self, processes: int) -> list[Function | Exception]:
-        """Compile here as long as all is found on the disk, and what comes after the first miss in processes."""
-        indices = range(len(self._variants))
-        apart = processes > 1 and environment.cache_enabled()
-        for index in indices:
-            if apart and index and self._missed(index - 1) and len(self._variants) - index > 1:
-                self._compile_apart(indices[index:], processes)
-                break
-            self._board.started(self._names[index])
-            self._compile_here(index)
+        """Look for variants on the disk up to the first that is missing; from there on compile in processes."""
+        indices = list(range(len(self._variants)))
+        if not environment.cache_enabled() or processes == 1:
+            for index in indices:
+                self._board.started(self._names[index])
+                self._compile_here(index)
+            return [self._results[index] for index in indices]
+        missing = next((index for index in indices if not self._find(index)), len(indices))
+        if missing == len(indices) - 1:
+            self._compile_here(missing)
+        elif missing < len(indices):
+            self._compile_apart(indices[missing:], processes)
         return [self._results[index] for index in indices]
 
-    def _missed(self, index: int) -> bool:
-        result = self._results[index]
-        return isinstance(result, Exception) or not result.cost().cached
+    def _find(self, index: int) -> bool:
+        """Look for a variant; tells whether there is nothing left to do for it."""
+        start = time.perf_counter()
+        try:
+            call = self._call(index)
+            found = call.find()
+        except Exception as error:
+            self._failed(index, error)
+            return True
+        if found is None:
+            return False
+        spent, traced = time.perf_counter() - start, found.traced_seconds
+        self._results[index] = compilation.opened(
+            found.entry, call.parameters, spent, built=False, traced_seconds=traced
+        )
+        self._board.cached(self._names[index])
+        return True
+
+    def _call(self, index: int) -> compilation.Call:
+        variant = self._variants[index]
+        return compilation.Call(variant.function, *_settled(variant))
 
     def _compile_here(self, index: int) -> None:
         variant = self._variants[index]
         try:
-            made = compilation.compile(variant.function, *variant.examples, options=variant.options, **variant.named)
+            self._results[index] = compilation.compile(
+                variant.function, *variant.examples, options=variant.options, **variant.named
+            )
         except Exception as error:
             self._failed(index, error)
-            return
-        self._results[index] = made
-        if made.cost().cached:
-            self._board.cached(self._names[index])
         else:
             self._board.done(self._names[index])
 
@@ -175,13 +194,12 @@ class _Many:
 
     def _open(self, index: int, key: str) -> None:
         """Take what a process has kept; what it could not keep is compiled here."""
-        variant = self._variants[index]
         start = time.perf_counter()
         entry = default_store().load(key)
         if entry is None:
             self._compile_here(index)
             return
-        described = compilation.Call(variant.function, *_settled(variant)).parameters
+        described = self._call(index).parameters
         self._results[index] = compilation.opened(entry, described, time.perf_counter() - start, built=False)
         self._board.done(self._names[index])
 

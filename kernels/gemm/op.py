@@ -42,7 +42,7 @@ from cutepy.kernels.gemm.reference import gemm_reference
 _MOST_TILES = 2**31 - 2**16
 """A CTA's last step beyond them stays within 32 bits."""
 
-_SOURCES = ("cutepy.layouts", "cutepy.device", "cutepy.kernels.gemm")
+SOURCES = ("cutepy.layouts", "cutepy.device", "cutepy.kernels.gemm")
 """What decides the code of a kernel, besides its configuration."""
 
 
@@ -299,7 +299,7 @@ def compile_gemm(config: GemmConfig) -> Function:
     """
     kernel = Deferred("cutepy.kernels.gemm.kernel:Gemm", config)
     # `describe` refuses what torch negates, and so do the operations of `cutepy.ops`.
-    return compile(kernel, **examples(config.signature), sources=_SOURCES).of_resolved()
+    return compile(kernel, **examples(config.signature), sources=SOURCES).of_resolved()
 
 
 def _sm_count(device: torch.device) -> int:
