@@ -141,17 +141,16 @@ def trace(
     tracer = tracer_of(plain)
     thread, start = threading.get_ident(), time.perf_counter()
 
-    def instead(
-        original: Callable[..., Any], compiler: Any, module: Any, pipeline: str, *rest: Any, **given: Any
-    ) -> Any:  # noqa: ANN401
+    def instead(original: Any, *arguments: Any, **given: Any) -> Any:  # noqa: ANN401
         if threading.get_ident() != thread:
-            return original(compiler, module, pipeline, *rest, **given)
+            return original(*arguments, **given)
         seconds = time.perf_counter() - start
+        _, module, pipeline, *_ = arguments
 
         def run() -> Any:  # noqa: ANN401
-            return original(compiler, module, pipeline, *rest, **given)
+            return original(*arguments, **given)
 
-        settings = tracer.envar.cache_key_str() if hasattr(tracer.envar, "cache_key_str") else repr(vars(tracer.envar))
+        settings = _settings(tracer.envar)
         raise _Used(use(Traced(plain.__name__, module, pipeline, settings, conventions, folder, seconds, run)))
 
     with (
@@ -171,6 +170,14 @@ def trace(
     raise RuntimeError(
         f"the DSL compiled {plain.__name__} without calling its compiler, which cutepy knows no way with"
     )
+
+
+def _settings(environment: Any) -> str:  # noqa: ANN401
+    """Spell the DSL's settings, as far as they may decide what is compiled; older versions don't tell which do."""
+    if hasattr(environment, "cache_key_str"):
+        return str(environment.cache_key_str())
+    kept = sorted((name, repr(value)) for name, value in vars(environment).items() if isinstance(value, (int, str)))
+    return repr(kept)
 
 
 def class_parameter(function: Callable[..., Any]) -> tuple[str, ...]:

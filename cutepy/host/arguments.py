@@ -116,7 +116,7 @@ def check_arguments(function: str, parameters: Sequence[Parameter], arguments: S
 
 
 def passed(parameters: Sequence[Parameter], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Put arguments in the form in which compiled code takes them: dataclasses as tuples, what is pointed to as addresses.
+    """Put arguments in the form in which compiled code takes them: dataclasses as tuples, pointers as addresses.
 
     What is of another kind than its parameter is left as it is, to be refused.
     """

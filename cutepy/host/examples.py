@@ -295,7 +295,8 @@ def _stand_in(value: Any, symbols: Any) -> Any:  # noqa: ANN401
         return fake_pointer(value.dtype, value.space, value.align)
     if hasattr(value, "_fields"):
         hints = get_type_hints(type(value))
-        return type(value)(*(_in_named_tuple(item, hints.get(n), symbols) for n, item in zip(value._fields, value)))
+        fields_and_items = zip(value._fields, value, strict=True)
+        return type(value)(*(_in_named_tuple(item, hints.get(n), symbols) for n, item in fields_and_items))
     if isinstance(value, tuple):
         return tuple(_stand_in(item, symbols) for item in value)
     if _is_structure(value):

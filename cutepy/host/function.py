@@ -272,7 +272,7 @@ class Function:
         return (*arguments, *(named[name] for name in names[len(arguments) :]))
 
     def _passed(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Put arguments in the form in which compiled code takes them; the last may be left out where they stay None."""
+        """Put arguments in the form in which compiled code takes them; the last may be left out if they are None."""
         rest = self.parameters[len(arguments) :]
         if rest and all(p.kind == "none" for p in rest):
             arguments = (*arguments, *(None for _ in rest))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.machinery
 import json
 import os
 import re
@@ -167,5 +166,5 @@ def _folders_of(module: str) -> list[str]:
             return []
         path = list(spec.submodule_search_locations or [])
         if part == names[-1] and not path:
-            return [spec.origin] if spec.origin and spec.loader is not importlib.machinery.BuiltinImporter else []
+            return [spec.origin] if spec.origin and spec.has_location else []
     return path or []

@@ -299,7 +299,8 @@ def compile_gemm(config: GemmConfig) -> Function:
     """
     kernel = Deferred("cutepy.kernels.gemm.kernel:Gemm", config)
     # `describe` refuses what torch negates, and so do the operations of `cutepy.ops`.
-    return compile(kernel, **examples(config.signature), sources=SOURCES).of_resolved()
+    arguments: dict[str, Any] = {**examples(config.signature)}
+    return compile(kernel, **arguments, sources=SOURCES).of_resolved()
 
 
 def _sm_count(device: torch.device) -> int:

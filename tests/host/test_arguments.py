@@ -12,6 +12,8 @@ import pytest
 torch = pytest.importorskip("torch")
 cutlass = pytest.importorskip("cutlass")
 
+from cutlass.cute.runtime import make_fake_stream  # noqa: E402
+
 import cutepy  # noqa: E402
 from cutepy.dsl import entries  # noqa: E402
 from cutepy.dsl.program import ServedProgram  # noqa: E402
@@ -21,8 +23,6 @@ from cutepy.host.cuda import CudaError  # noqa: E402
 from cutepy.host.examples import bind  # noqa: E402
 from cutepy.host.function import Function  # noqa: E402
 from cutepy.host.specs import TensorSpec  # noqa: E402
-from cutlass.cute.runtime import make_fake_stream  # noqa: E402
-
 from tests.host import kernels, streamed  # noqa: E402
 
 pytestmark = pytest.mark.dsl

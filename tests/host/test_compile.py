@@ -1,11 +1,9 @@
 """`cutepy.compile`: examples, calls in the simulator, errors, and the disk cache."""
 
-import importlib
 import subprocess
 import sys
 import textwrap
 import threading
-from pathlib import Path
 
 import cutlass
 import cutlass.cute as cute
@@ -15,7 +13,6 @@ import torch
 
 import cutepy
 from cutepy.dsl.program import CompilationError
-from cutepy.host import compilation
 from cutepy.host.arguments import ArgumentError
 from cutepy.host.function import Function, WrongDeviceError, WrongEntryError
 from cutepy.host.specs import TensorSpec
