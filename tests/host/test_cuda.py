@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
 import cutepy  # noqa: E402
+from cutepy.dsl.host_abi import FUNCTIONS  # noqa: E402
 from cutepy.dsl.objects import undefined_symbols  # noqa: E402
 from cutepy.host import cuda  # noqa: E402
 from cutepy.host.specs import TensorSpec  # noqa: E402
@@ -18,7 +19,7 @@ from tests.aot.building import build_driver  # noqa: E402
 from tests.host import kernels  # noqa: E402
 
 VECTOR = TensorSpec("float32", ("n",), divisibility={"n": 4})
-CACHES = (cuda.driver, cuda._stubs, cuda._callbacks, cuda._code)
+CACHES = (cuda.driver, cuda._stubs, cuda._callbacks)
 pytestmark = [
     pytest.mark.dsl,
     pytest.mark.skipif(torch.cuda.is_available(), reason="has a driver of its own"),
@@ -58,7 +59,7 @@ def test_a_driver_before_cuda_12_is_refused_by_its_version(driver):
     assert cuda.driver() is driver
 
 
-RUNTIMES = {"_cudaDeviceGetAttribute", "_cudaFuncSetAttribute", "_cudaGetDevice", "_cudaSetDevice"}
+RUNTIMES = {name for name, function in FUNCTIONS.items() if function.runtime}
 
 
 @pytest.mark.parametrize(
