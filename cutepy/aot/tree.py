@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import cutepy
-from cutepy.aot.objects import CompiledVariant, compile_variants, target
+from cutepy.aot.objects import SERVED, CompiledVariant, compile_variants, target
 from cutepy.aot.spec import Extension, Op
 from cutepy.aot.tables import CPP_NUMBERS, form_text, limits
 from cutepy.aot.variant import Variant, order_of
+from cutepy.dsl.host_abi import MINIMUM_DRIVER
 from cutepy.dsl.version import installed
 
 _DEFAULT_EXTENT = 256
@@ -187,6 +188,8 @@ def write_tree(
             **_description(described),
             **_ages(max(item.isa for items in compiled.values() for item in items)),
             **limits(described.ops, compiled),
+            "served": SERVED,
+            "driver_version": MINIMUM_DRIVER,
             "ops": ops,
             "dtypes": dtypes,
             "object_count": sum(map(len, compiled.values())),

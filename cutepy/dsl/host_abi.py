@@ -67,8 +67,8 @@ class HostFunction:
 
     @property
     def passed(self) -> list[str]:
-        """What the driver's function is passed."""
-        return self.passes.split() or list(self.parameters)
+        """What the driver's function is passed, in C."""
+        return self.passes.replace("0", "nullptr").split() or list(self.parameters)
 
     @property
     def prototype(self) -> Any:  # noqa: ANN401

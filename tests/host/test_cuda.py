@@ -86,3 +86,19 @@ def test_every_function_that_compiled_code_calls_is_in_a_driver_for_cuda_12(driv
     needed = {name for name in undefined_symbols(add.program.object) if name.startswith(("_cu", "cu"))}
     assert "_cudaLaunchKernelEx" in needed
     assert all(cuda._symbol(name) for name in needed - RUNTIMES)
+
+
+def test_a_launch_without_attributes_reaches_the_driver_in_its_order(driver):
+    function = FUNCTIONS["_cudaLaunchKernel"]
+    parameters = (ctypes.c_void_p * 1)()
+    launch = function.prototype(cuda._symbol("_cudaLaunchKernel"))
+    assert launch(0x77, 2, 3, 4, 5, 6, 7, ctypes.addressof(parameters), 1024, 0x57) == 0
+    extents = (ctypes.c_uint32 * 7).in_dll(driver, "last")
+    assert list(extents) == [2, 3, 4, 5, 6, 7, 1024]
+    assert (ctypes.c_uint64 * 6).in_dll(driver, "last")[5] == 0x57
+
+
+def test_a_function_that_nothing_serves_is_named(driver):
+    for name in ("_cudaMemcpyAsync", "cuda_dialect_assert_success"):
+        with pytest.raises(cuda.CudaError, match=f"the host code calls {name}, which cutepy does not serve"):
+            cuda._symbol(name)
