@@ -54,13 +54,13 @@ def test_the_compiler_declares_them_so(options):
     from cutlass.cute.runtime import from_dlpack, make_fake_stream
 
     from cutepy.dsl.device_tensors import DeviceTensor
-    from tests.aot.example import kernels
+    from tests.aot.example import my_kernels
 
     x = from_dlpack(DeviceTensor(torch.zeros(16, dtype=torch.float16)), enable_tvm_ffi=bool(options))
     stream = make_fake_stream(use_tvm_ffi_env_stream=bool(options))
     options = f"--gpu-arch=sm_90a {options}"
     arguments = (x, x, cutlass.Float32(1), 128, stream)
-    compiled = cute.compile(kernels.scale, *arguments, options=options)
+    compiled = cute.compile(my_kernels.scale, *arguments, options=options)
     declared = {}
     for operation in compiled.ir_module.body.operations:
         if operation.name == "llvm.func" and not len(operation.regions[0].blocks):
