@@ -104,7 +104,9 @@ def gemm(
             return ACTIVATION_FUNCTIONS[activation](_gemm(a, b, bias, None, out_dtype, c, out_major))
         return _gemm(a, b, bias, activation, out_dtype, c, out_major)
     except (AttributeError, RuntimeError):
-        describe(a, b, bias, activation, out_dtype, c, out_major, out)  # says what the dispatcher tells in its own words
+        describe(
+            a, b, bias, activation, out_dtype, c, out_major, out
+        )  # says what the dispatcher tells in its own words
         raise
 
 
@@ -177,7 +179,7 @@ def _silu_backward(grad: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
 
 
 def _vmap_gemm(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[torch.Tensor, int]:  # noqa: ANN401
-    """Make the examples of a, b and c a batch, broadcast where one has none; multiply one by one if each has its bias."""
+    """Make the examples of a, b and c a batch, broadcast where one has none; one by one if each has its bias."""
     a, b, bias, activation, out_dtype, c, out_major = arguments
     of_a, of_b, of_bias, _, _, of_c, _ = in_dims
     if of_bias is not None:
