@@ -127,7 +127,7 @@ def _plan(problem: Problem, tensors: tuple[Given, ...], bias: Given) -> Launch:
         return partial(_multiply_by_reference, problem)
     views = join(problem)
     if views is None:
-        return _Parts(problem)
+        return _Parts(problem).multiply
     *copied, indirect = (
         seen is not None and (matrix(seen) is None or _is_misaligned(tensor))
         for tensor, seen in zip(tensors, views[:4], strict=True)
@@ -151,7 +151,7 @@ class _Parts(NamedTuple):
 
     problem: Problem
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given) -> torch.Tensor:
+    def multiply(self, a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given) -> torch.Tensor:
         out = new_tensor(self.problem.out) if out is None else out
         batch = out.shape[:-2]
         dimension = min((d for d, extent in enumerate(batch) if extent > 1), key=lambda d: batch[d])
@@ -163,6 +163,13 @@ class _Parts(NamedTuple):
         return out
 
 
+class _Copy(NamedTuple):
+    """A copy's columns, and the place of its rows among the modes of a batch (`_padded_copy`)."""
+
+    columns: int
+    place: int
+
+
 class _Copies(NamedTuple):
     """Copy what TMA can't reach, then launch.
 
@@ -172,8 +179,8 @@ class _Copies(NamedTuple):
         Of the result.
     views : Problem
         How all is seen, before it is copied.
-    copies : tuple
-        Columns of the copies of a, b and c, and the place of their rows; None for what is not copied.
+    copies : tuple of (_Copy or None)
+        Of a, b and c.
     indirect : bool
         Whether the kernel writes to a tensor of its own, which may have more columns.
     launch : Launch
@@ -181,23 +188,23 @@ class _Copies(NamedTuple):
 
     out: Description
     views: Problem
-    copies: tuple[tuple[int, int] | None, ...]
+    copies: tuple[_Copy | None, _Copy | None, _Copy | None]
     indirect: bool
     launch: Launch
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given) -> torch.Tensor:
+    def multiply(self, a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given) -> torch.Tensor:
         out = new_tensor(self.out) if out is None else out
-        a, b, c, seen = (
-            tensor if tensor is None else tensor.as_strided(view.shape, view.stride)
-            for tensor, view in zip((a, b, c, out), self.views[:4], strict=True)
-        )
-        a, b, c = (
-            tensor if copy is None else _padded_copy(tensor, *copy)
-            for tensor, copy in zip((a, b, c), self.copies, strict=True)
-        )
-        result = self.launch(a, b, c, bias if bias is None else bias.contiguous(), None if self.indirect else seen)
+        views, (copy_a, copy_b, copy_c) = self.views, self.copies
+        seen = _seen(out, views.out)
+        a, b = _copied(_seen(a, views.a), copy_a), _copied(_seen(b, views.b), copy_b)
+        if c is not None and views.c is not None:
+            c = _copied(_seen(c, views.c), copy_c)
+        if bias is not None:
+            bias = bias.contiguous()
         if self.indirect:
-            seen.copy_(result[..., : seen.shape[-1]])
+            seen.copy_(self.launch(a, b, c, bias, None)[..., : seen.shape[-1]])
+        else:
+            self.launch(a, b, c, bias, seen)
         return out
 
 
@@ -206,18 +213,35 @@ def _copying(problem: Problem, views: Problem, copied: list[bool], indirect: boo
     if indirect:
         out = new_result((*out.shape[:-1], _whole_units(out)), out.dtype, "row", out.device)
     columns, place = _whole_units(a), _place_of_rows(out)
-    if any(copied[:2]) and columns > a.shape[-1]:  # a copy is contiguous along K; more columns must be both operands'
-        copied[:2] = True, True
-    wanted = (columns, place), (columns, -2), (_whole_units(c) if c else 0, place)
-    copies = tuple(copy if is_copied else None for copy, is_copied in zip(wanted, copied, strict=True))
-    described = (
-        tensor if copy is None else _described_copy(tensor, *copy)
-        for tensor, copy in zip((a, b, c), copies, strict=True)
+    copy_a, copy_b, copy_c = copied
+    if (copy_a or copy_b) and columns > a.shape[-1]:  # a copy is contiguous along K; more columns must be both's
+        copy_a = copy_b = True
+    copies = (
+        _Copy(columns, place) if copy_a else None,
+        _Copy(columns, -2) if copy_b else None,
+        _Copy(_whole_units(c), place) if copy_c and c else None,
     )
-    rest = Problem(*described, out, problem.bias, problem.activation)
+    a, b, c = (_description(tensor, copy) for tensor, copy in zip((a, b, c), copies, strict=True))
+    rest = views._replace(a=a, b=b, c=c, out=out)
     joined = join(rest)
     assert joined is not None, "a copy has no more modes than what is copied"
-    return _Copies(problem.out, views, copies, indirect, plan_gemm(rest, joined))
+    return _Copies(problem.out, views, copies, indirect, plan_gemm(rest, joined)).multiply
+
+
+def _seen(tensor: torch.Tensor, view: Description) -> torch.Tensor:
+    return tensor.as_strided(view.shape, view.stride)
+
+
+def _copied(tensor: torch.Tensor, copy: _Copy | None) -> torch.Tensor:
+    return tensor if copy is None else _padded_copy(tensor, *copy)
+
+
+def _description(tensor: Description | None, copy: _Copy | None) -> Any:  # noqa: ANN401
+    """Describe a copy; None where there is no tensor."""
+    if tensor is None or copy is None:
+        return tensor
+    made = _padded_copy(torch.empty_strided(*tensor[:2], dtype=tensor.dtype, device="meta"), *copy)
+    return tensor._replace(shape=tuple(made.shape), stride=made.stride())
 
 
 def _whole_units(tensor: Description) -> int:
@@ -231,7 +255,7 @@ def _gathering_pays(views: Problem) -> bool:
     *batch, m, k = a.shape
     if not batch or any(b.stride[:-2]) or 0 in a.stride:
         return False
-    gathered = join(views._replace(a=_described_copy(a, k, _place_of_rows(out))))
+    gathered = join(views._replace(a=_description(a, _Copy(k, _place_of_rows(out)))))
     if gathered is None or len(gathered.a.shape) > 2:
         return False
     n, bits = b.shape[-2], 8 * a.dtype.itemsize
@@ -243,11 +267,6 @@ def _gathering_pays(views: Problem) -> bool:
 def _place_of_rows(out: Description) -> int:
     """Tell how many modes of a batch step farther in the result than its rows do."""
     return sum(step > out.stride[-2] for step in out.stride[:-2])
-
-
-def _described_copy(tensor: Description, columns: int, place: int) -> Description:
-    copy = _padded_copy(torch.empty_strided(*tensor[:2], dtype=tensor.dtype, device="meta"), columns, place)
-    return tensor._replace(shape=tuple(copy.shape), stride=copy.stride())
 
 
 def _padded_copy(tensor: torch.Tensor, columns: int, place: int) -> torch.Tensor:

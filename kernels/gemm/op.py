@@ -21,6 +21,8 @@ SOURCES = ("cutepy.layouts", "cutepy.device", "cutepy.kernels.gemm")
 Given = torch.Tensor | None
 Launch = Callable[[torch.Tensor, torch.Tensor, Given, Given, Given], torch.Tensor]
 """Multiplies (a, b, c, bias, out), into a new tensor if out is None; gives the result."""
+Way = tuple[tuple[int, ...], tuple[int, ...]]
+"""Shape and strides by which a tensor is seen."""
 
 _MOST_TILES = 2**31 - 2**16
 """A CTA's last step beyond them stays within 32 bits."""
@@ -45,19 +47,16 @@ def plan_gemm(problem: Problem, views: Problem) -> Launch:
         If the GPU is no Hopper, an extent or stride is more than TMA holds, or there are more tiles than a kernel
         counts.
     """
-    matrices = [_matrix(name, tensor) for name, tensor in zip(views._fields[:4], views[:4], strict=True)]
+    a, b, out = _matrix("a", views.a), _matrix("b", views.b), _matrix("out", views.out)
+    c = None if views.c is None else _matrix("c", views.c)
     sm_count = _sm_count(problem.a.device)
-    kernel = compile_gemm(_configure(views, *matrices, sm_count))
+    kernel = compile_gemm(_configure(views, a, b, c, out, sm_count))
+    way_a, way_b = _way(problem.a, views.a, a), _way(problem.b, views.b, b)
+    way_c, way_out = _way(problem.c, views.c, c), _way(problem.out, views.out, out)
+    as_they_are = not (way_a or way_b or way_c or way_out)
     shape, stride, dtype, device = problem.out
     index = None if execution.backends() else device.index  # of the GPU that must be current
-    empty = _empty_on_gpu if index is not None and _empty_on_gpu else lambda *_: new_tensor(problem.out)
-    # An extent of 1 may leave a stride open that the kernel wants to be whole units.
-    ways = [
-        None if seen is None or found is None or (seen.shape, found.stride) == given[:2] else (seen.shape, found.stride)
-        for given, seen, found in zip(problem[:4], views[:4], matrices, strict=True)
-    ]
-    way_a, way_b, way_c, way_out = ways
-    as_they_are = not any(ways)
+    empty: Any = _empty_on_gpu if index is not None and _empty_on_gpu else lambda *_: new_tensor(problem.out)
 
     def launch(a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given) -> torch.Tensor:
         if index is not None and index != _current_device():
@@ -79,17 +78,23 @@ def new_tensor(described: Description) -> torch.Tensor:
     return torch.empty_strided(*described[:2], dtype=described.dtype, device=described.device)
 
 
-def _see(tensor: Any, way: tuple[tuple[int, ...], tuple[int, ...]] | None) -> Any:  # noqa: ANN401
+def _way(given: Description | None, seen: Description | None, found: Matrix | None) -> Way | None:
+    """Tell how a tensor is to be seen; None where it is so already.
+
+    An extent of 1 may leave a stride open that the kernel wants to be whole units.
+    """
+    if given is None or seen is None or found is None:
+        return None
+    way = (seen.shape, found.stride)
+    return None if way == given[:2] else way
+
+
+def _see(tensor: Any, way: Way | None) -> Any:  # noqa: ANN401
     """View a tensor by shape and strides; as it is without these."""
     return tensor if way is None else _view(tensor, *way)
 
 
-def _configure(
-    views: Problem, a: Matrix | None, b: Matrix | None, c: Matrix | None, out: Matrix | None, sm_count: int
-) -> GemmConfig:
-    assert a is not None
-    assert b is not None
-    assert out is not None
+def _configure(views: Problem, a: Matrix, b: Matrix, c: Matrix | None, out: Matrix, sm_count: int) -> GemmConfig:
     *extents, m, k = views.a.shape
     batch, n = math.prod(extents), views.b.shape[-2]
     signature = GemmSignature(
@@ -115,9 +120,7 @@ def _configure(
     return config
 
 
-def _matrix(name: str, tensor: Description | None) -> Matrix | None:
-    if tensor is None:
-        return None
+def _matrix(name: str, tensor: Description) -> Matrix:
     found = matrix(tensor)
     if found is None:  # all else has been copied to where TMA reaches it
         raise ValueError(
