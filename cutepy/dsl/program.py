@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import inspect
 import platform
 import tempfile
 import time
@@ -24,6 +25,7 @@ from cutepy.dsl.host_calls import RUNNING, Backend
 from cutepy.dsl.launches import LaunchFacts, read_launches
 from cutepy.dsl.line_info import places_remembered
 from cutepy.dsl.packed import PackedArguments, call
+from cutepy.dsl.tma_arguments import check_tensor_maps, tensor_names
 from cutepy.dsl.version import require
 
 ARCH = "sm_90a"
@@ -119,9 +121,11 @@ def compile_program(
     if importlib.util.find_spec("tvm_ffi") is None:
         raise ImportError("compiling needs the package apache-tvm-ffi: pip install 'cutepy[dsl]'", name="tvm_ffi")
     marks = {"start": time.time()}
+    names = tensor_names(inspect.signature(function).bind(*arguments, **(named or {})).arguments)
 
-    def traced(*_: object) -> None:
+    def traced(_: object, module: Any, __: str) -> None:  # noqa: ANN401
         marks["trace"] = time.time()
+        check_tensor_maps(module, names)
 
     with tempfile.TemporaryDirectory(prefix="cutepy-") as folder, compiling_for_gpu(), places_remembered():
         kept = f"--keep-ptx --keep-cubin --dump-dir={folder}{' --generate-line-info' if line_info else ''}"
