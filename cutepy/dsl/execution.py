@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from cutepy.dsl.callers import with_callers
+from cutepy.dsl.callers import callers_known
 from cutepy.dsl.device_tensors import DeviceTensor, is_tensor
 from cutepy.dsl.host_calls import RUNNING, Backend as Backend, LaunchRequest as LaunchRequest
 from cutepy.dsl.host_programs import served_entry, served_program
@@ -105,7 +105,6 @@ def _wrap_the_dsl(stack: ExitStack) -> None:
     compiler = require("cutlass.base_dsl.compiler", "CompileOptions", "KeepPTX", "GenerateLineInfo")
     runtime = require("cutlass.cute.runtime", "_Tensor", "from_dlpack")
     dsl_class = require("cutlass.cutlass_dsl", "CuTeDSL").CuTeDSL
-    operations = require("cutlass._mlir_helpers.op", "_get_location_from_frame_info", "_is_framework_stack_frame")
     require("cutlass._mlir.execution_engine", "ExecutionEngine")
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="cutepy-sim-"))
     dsl = dsl_class._get_dsl()
@@ -121,7 +120,7 @@ def _wrap_the_dsl(stack: ExitStack) -> None:
     _wrap(stack, base.BaseDSL, "_func_impl", _converting_tensors(runtime))
     _wrap(stack, base.BaseDSL, "generate_original_ir", _checking_tensor_maps)
     _wrap(stack, runtime._Tensor, "__init__", _in_global_memory)
-    _wrap(stack, operations, "_get_location_from_frame_info", _with_callers)
+    stack.enter_context(callers_known())
 
 
 def _set(stack: ExitStack, owner: Any, name: str, value: Any) -> None:  # noqa: ANN401
@@ -158,10 +157,6 @@ def _keeping_ptx(compiler: Any, folder: str, stack: ExitStack) -> Callable[..., 
         options._set_artifact_dump_paths(keep, str(path), "kernel", _ARCHITECTURE, "ptx", "full_ptx_path")
 
     return apply
-
-
-def _with_callers(original: Callable[[Any], Any], info: Any) -> Any:  # noqa: ANN401
-    return original(info) if _for_gpu.get() else with_callers(original, info)
 
 
 def _checking_tensor_maps(

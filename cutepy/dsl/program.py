@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cutepy.dsl.callers import callers_known
 from cutepy.dsl.class_arguments import class_parameter, left_out
 from cutepy.dsl.entries import ServedHost, parameter_names
 from cutepy.dsl.execution import compiling_for_gpu
@@ -127,7 +128,7 @@ def compile_program(
         marks["trace"] = time.time()
         check_tensor_maps(module, names)
 
-    with tempfile.TemporaryDirectory(prefix="cutepy-") as folder, compiling_for_gpu(), places_remembered():
+    with tempfile.TemporaryDirectory(prefix="cutepy-") as folder, compiling_for_gpu(), places_remembered(), callers_known():
         kept = f"--keep-ptx --keep-cubin --dump-dir={folder}{' --generate-line-info' if line_info else ''}"
         options = f"--gpu-arch={ARCH} --enable-tvm-ffi {kept} {options}"
         # The DSL's own engine would compile the host code a second time, for this process only.
