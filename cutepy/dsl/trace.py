@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from cutepy.dsl import locations
+from cutepy.dsl.callers import callers_known
 from cutepy.dsl.execution import compiling_for_gpu
 from cutepy.dsl.line_info import places_remembered
 from cutepy.dsl.version import require
@@ -158,6 +159,7 @@ def trace(
         tempfile.TemporaryDirectory(prefix="cutepy-") as folder,
         compiling_for_gpu(),
         places_remembered(),
+        callers_known(),
         _replaced(provider, "compile", instead),
         _conventions(tracer, {*classes, *class_parameter(function)}) as conventions,
     ):

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any
 
 from cutepy.dsl.packed import plain_number
+from cutepy.dsl.tma_arguments import refused_stride
 from cutepy.host.specs import TensorSpec, dtype_name, element_strides
 
 _PARTS = ("float16", "float32", "float64")
@@ -209,6 +210,22 @@ def refused_number(text: str, parameters: Sequence[Parameter], arguments: Sequen
         return ArgumentError(f"argument {name}: must be in {limits}, got {argument}")
     expected = text.rpartition("expected ")[2]
     return TypeError(f"argument {name} must be of type {expected}, got {argument!r} of type {type(argument).__name__}")
+
+
+def refused_for_tma(text: str, parameters: Sequence[Parameter], arguments: Sequence[Any]) -> Exception | None:
+    """Say what TMA needs of a tensor that compiled code refused, and what to declare; None if it was another thing."""
+    if not text.startswith("argument ") or "TMA needs" not in text:
+        return None
+    found = refused_stride(text)
+    for name, parameter, tensor in flattened(parameters, arguments) if found else ():
+        assert found is not None
+        refused, stride, multiple = found
+        spec = parameter.spec
+        if name == refused and spec is not None and stride in (strides := element_strides(tensor)):
+            decides = spec.decides_stride(strides.index(stride))
+            if decides is not None:
+                text += f"; pad {decides} to a multiple of {multiple}, and declare divisibility={{{decides!r}: {multiple}}}"
+    return ArgumentError(text)
 
 
 def _check_tensor(name: str, spec: TensorSpec, tensor: Any, bound: dict[str, tuple[int, str]]) -> None:  # noqa: ANN401

@@ -20,6 +20,7 @@ from cutepy.host.arguments import (
     leaves,
     may_be_lazy,
     passed,
+    refused_for_tma,
     refused_number,
 )
 from cutepy.host.copies import HostCopies, is_host_array, is_read_only, mapped
@@ -249,13 +250,18 @@ class Function:
             self._served(self._backends[-1], *arguments)
         except (TypeError, ValueError) as error:
             check_arguments(self.__name__, self.parameters, arguments)
-            raise self._explained(error, arguments) from error
+            raise self._explained(error, arguments) from None
         if copies is not None:
             copies.bring_back()
 
     def _explained(self, error: Exception, arguments: tuple[Any, ...]) -> Exception:
-        """Put what compiled code said of a number in the caller's terms."""
-        return refused_number(str(error), self.parameters, arguments) or error
+        """Put what compiled code said of an argument in the caller's terms."""
+        text = str(error)
+        return (
+            refused_number(text, self.parameters, arguments)
+            or refused_for_tma(text, self.parameters, arguments)
+            or error
+        )
 
     def _positional(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """Put named arguments in their places; what stays None may be left out."""
