@@ -17,7 +17,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cache
 from typing import Any
 
 from cutepy.dsl.version import require

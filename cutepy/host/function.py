@@ -11,6 +11,7 @@ from cutepy.dsl import execution
 from cutepy.dsl.launches import LaunchFacts
 from cutepy.dsl.packed import plain_number
 from cutepy.dsl.program import ARCH, Program, ServedProgram
+from cutepy.host import environment
 from cutepy.host.arguments import (
     ArgumentError,
     Parameter,
@@ -174,9 +175,9 @@ class Function:
     @property
     def sass(self) -> str:
         """The machine code of its kernels, as nvdisasm prints it, with the lines of source it comes from."""
-        from cutepy.host.disassembly import disassemble
+        from cutepy.binaries.sass import disassemble
 
-        return disassemble(self.program.cubin)
+        return disassemble(self.program.cubin, environment.cuda_home())
 
     @property
     def resources(self) -> tuple[Resources, ...]:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from cutepy.binaries import ptx
 from cutepy.device import rules
-from cutepy.dsl import ptx
 from cutepy.host.function import Function
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.layouts import sm90
