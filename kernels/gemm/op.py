@@ -9,7 +9,8 @@ import torch
 
 from cutepy.dsl import execution
 from cutepy.dsl.h200 import SM_COUNT
-from cutepy.host.family import Family
+from cutepy.host.compilation import compile
+from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
 from cutepy.host.specs import TensorSpec
 from cutepy.kernels.gemm.config import GemmConfig, GemmSignature, OperandMajor, OutputMajor, select_config
@@ -167,6 +168,7 @@ def examples(signature: GemmSignature) -> Mapping[str, TensorSpec | int | None]:
     return described
 
 
+@cache
 def compile_gemm(config: GemmConfig) -> Function:
     """Compile the kernel of a configuration, unless memory or disk has it; needs no GPU.
 
@@ -174,9 +176,6 @@ def compile_gemm(config: GemmConfig) -> Function:
     tells its `ptx`, `sass` and `resources`. Callers see to it that no tensor is one that torch negates when it reads
     it: that is not looked for.
     """
-    return _family().function(config, examples(config.signature))
-
-
-@cache
-def _family() -> Family:
-    return Family("cutepy.kernels.gemm.kernel:Gemm", sources=SOURCES, resolved=True)
+    kernel = Deferred("cutepy.kernels.gemm.kernel:Gemm", config)
+    arguments: dict[str, Any] = {**examples(config.signature)}
+    return compile(kernel, **arguments, sources=SOURCES).of_resolved()
