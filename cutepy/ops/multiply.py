@@ -56,8 +56,8 @@ def multiply(
     try:
         # All that decides the route. The words tell which tensors there are.
         key: tuple[Any, ...]
-        key = (a.shape, a.stride(), a.dtype, a.device, b.shape, b.stride(), b.dtype, b.device, activation, out_dtype)
-        key += (out_major, not _backends)
+        key = (activation, out_dtype, out_major, not _backends, a.shape, a.stride(), a.dtype, a.device, b.shape)
+        key += (b.stride(), b.dtype, b.device)
         address = a.data_ptr() | b.data_ptr()
         if bias is not None:
             key += ("bias", bias.shape, bias.stride(), bias.dtype, bias.device)
