@@ -4,7 +4,6 @@ import my_kernels
 
 from cutepy import TensorSpec, aot
 
-
 half, brain, single = (
     TensorSpec(dtype, ("n",), align=size) for dtype, size in {"float16": 2, "bfloat16": 2, "float32": 4}.items()
 )
