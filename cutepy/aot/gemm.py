@@ -196,8 +196,7 @@ def _kernel(config: GemmConfig) -> Callable[..., object]:
 def _arguments(signature: GemmSignature) -> dict[str, object]:
     """Describe the arguments as the kernels take them in process, with one name for extents that must be equal.
 
-    In process any contiguous extent will do that is a multiple of 16 bytes, which is all that a descriptor for TMA
-    can hold the end of; here the specs say so.
+    In process `operands` asks for contiguous extents of whole 16 bytes; here the specs do.
     """
     from cutepy.kernels.gemm.op import examples
 

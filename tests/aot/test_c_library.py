@@ -206,12 +206,12 @@ def test_a_tensor_that_is_null_is_refused(libraries, place):
 import ctypes
 arguments = [ctypes.byref(C.tensor(shape)) for shape in ((512, 64), (256, 64), (512, 256))]
 arguments[{place}] = None
-C.library.example_ops_error.restype = ctypes.c_char_p
-print(C.library.example_ops_gemm(*arguments[:2], None, arguments[2], None, None, None), C.library.example_ops_error().decode())
+C.library.example_ops_error.restype, call = ctypes.c_char_p, C.library.example_ops_gemm
+print(call(*arguments[:2], None, arguments[2], None, None, None), C.library.example_ops_error().decode())
 nowhere = C.tensor((512, 64))
 nowhere.shape = None
 arguments[{place}] = ctypes.byref(nowhere)
-print(C.library.example_ops_gemm(*arguments[:2], None, arguments[2], None, None, None), C.library.example_ops_error().decode())
+print(call(*arguments[:2], None, arguments[2], None, None, None), C.library.example_ops_error().decode())
 """
     assert printed(code, libraries) == [f"-1 gemm: {'abd'[place]} and its shape must not be NULL"] * 2
 
