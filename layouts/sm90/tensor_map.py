@@ -16,7 +16,7 @@ from typing import Literal
 
 from ..errors import LayoutError
 from .arch import SMEM_BYTES_PER_CTA, SWIZZLE_MODES, TMA_SWIZZLE, UNIT_BYTES, SwizzleMode, span_bytes
-from .arguments import integer, integers, text
+from .arguments import integer, integers, one_of, text
 
 MAX_RANK = 5
 MAX_BOX = 256
@@ -113,7 +113,7 @@ class TensorMap:
     oob_fill: OobFill = field(default="zero", kw_only=True)
 
     def __post_init__(self) -> None:
-        dtype = text("TensorMap", "dtype", self.dtype)
+        dtype = text("TensorMap", "dtype", self.dtype).lower()
         object.__setattr__(self, "dtype", DTYPE_ALIASES.get(dtype, dtype))
         for name in ("dims", "strides_bytes", "box", "element_strides"):
             object.__setattr__(self, name, integers("TensorMap", name, getattr(self, name)))
@@ -224,14 +224,14 @@ class TensorMap:
         if self.dtype not in TMA_DTYPES:
             known = ", ".join([*TMA_DTYPES, *DTYPE_ALIASES])
             raise self._error(f"TMA has no element type {self.dtype!r}", f"one of {known}")
-        for name, value, known_values in (
-            ("swizzle", self.swizzle, SWIZZLE_MODES),
-            ("interleave", self.interleave, _INTERLEAVES),
-            ("l2_promotion", self.l2_promotion, _PROMOTIONS),
-            ("oob_fill", self.oob_fill, _FILLS),
+        operands = self.dtype, self.dims, self.strides_bytes, self.box
+        for name, choices in (
+            ("swizzle", SWIZZLE_MODES),
+            ("interleave", _INTERLEAVES),
+            ("l2_promotion", _PROMOTIONS),
+            ("oob_fill", _FILLS),
         ):
-            if value not in known_values:
-                raise self._error(f"{name} must be one of {', '.join(known_values)}, got {value!r}")
+            object.__setattr__(self, name, one_of("TensorMap", operands, name, getattr(self, name), choices))
         if self.oob_fill == "nan" and self.dtype not in _FLOATS:
             raise self._error(f"out-of-bounds NaN needs a floating-point type, got {self.dtype}", "fill with zero")
         if self.interleave == "32B" and self.swizzle != "SW32":

@@ -140,7 +140,8 @@ def make_tma_copy(
     [((0, 0), 0), ((0, 64), 16384)]
     """
     operands = (gmem_layout, smem_layout)
-    bits = _bits(operands, text(_OPERATION, "dtype", dtype))
+    dtype = text(_OPERATION, "dtype", dtype).lower()
+    bits = _bits(operands, dtype)
     global_address = integer(_OPERATION, "global_address", global_address)
     multicast = integer(_OPERATION, "multicast", multicast)
     _check_gmem(operands, gmem_layout)
