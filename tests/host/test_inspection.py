@@ -131,7 +131,7 @@ def test_the_disassembler_is_looked_for_in_three_places(monkeypatch, tmp_path):
 
 
 def test_a_disassembler_that_fails_is_quoted(monkeypatch, tmp_path):
-    monkeypatch.setattr(disassembly, "_packaged", lambda: tool(tmp_path / "nvdisasm", "echo too new >&2; exit 3"))
+    monkeypatch.setattr("cutepy.binaries.sass._packaged", lambda: tool(tmp_path / "nvdisasm", "echo too new >&2; exit 3"))
     with pytest.raises(DisassemblyError, match=r"could not read the kernels: too new; a newer one may"):
         disassemble(b"")
 
