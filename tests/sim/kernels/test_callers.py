@@ -1,12 +1,20 @@
 """Lines of inlined code have callers: breakpoints and errors know them."""
 
+from pathlib import Path
+
 import cutlass
 import cutlass.cute as cute
 import numpy as np
 import pytest
+from cutlass import pipeline
+from cutlass.memory import SmemAllocator
 
 import cutepy
-from cutepy.sim import MemoryAccessError, Run
+import cutepy.device
+from cutepy.device.pipeline import TmaRing
+from cutepy.sim import DeadlockError, MemoryAccessError, Run
+from cutepy.sim.places import described
+from cutepy.sim.ptx.model import SourceLine
 
 from .launching import launch
 
@@ -23,12 +31,32 @@ ld.global.u32 %r3, [%rd0+1024];
 """
 
 
-def test_errors_name_the_callers_of_a_line():
+def test_errors_name_a_line_and_what_it_calls():
     with pytest.raises(MemoryAccessError) as caught:
         launch(NESTED, [np.zeros(4, np.uint32)])
     lines = [line.strip() for line in str(caught.value).splitlines()]
-    at = lines.index("at kernel.py:10")
-    assert lines[at + 1 : at + 3] == ["called at kernel.py:20", "called at kernel.py:30"]
+    at = lines.index("at kernel.py:30")
+    assert lines[at + 1 : at + 3] == ["through kernel.py:20", "through kernel.py:10"]
+
+
+@pytest.mark.parametrize(
+    ("chain", "ordered"),
+    [
+        (["mine.py", "lib/site-packages/quack/copy.py"], [0, 1]),
+        (["lib/site-packages/quack/copy.py", "mine.py"], [1, 0]),
+        ([cutepy.device.__file__, "mine.py"], [1, 0]),
+        (["mine.py", cutepy.__file__, "lib/dist-packages/kernel.py"], [0, 2, 1]),
+        ([cutepy.__file__, "mine.py", "yours.py"], [2, 1, 0]),
+        ([], []),
+    ],
+)
+def test_the_users_lines_come_before_those_of_libraries(chain, ordered):
+    """A chain goes from the innermost line outwards; callers come before what they call."""
+    source = None
+    for n, file in reversed([*enumerate(chain)]):
+        source = SourceLine(file, n, source)
+    expected = [f"{chain[n]}:{n}" for n in ordered]
+    assert described(source) == "at " + " through ".join(expected) if expected else described(source) == ""
 
 
 @pytest.mark.parametrize(("line", "hits"), [(10, 2), (20, 2), (30, 2), (31, 1), (11, 0)])
@@ -81,3 +109,96 @@ def test_the_lines_of_a_kernel_that_call_others():
         if i.parts[0] == "st"
     }
     assert callers == {(1, 7), (1, 10)}
+
+
+@cute.kernel
+def out_of_bounds(a: cute.Tensor):
+    triple(a, 1 << 20)
+
+
+@cute.jit
+def launch_out_of_bounds(a: cute.Tensor):
+    out_of_bounds(a).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("compiled", [False, True])
+def test_errors_of_plain_and_of_compiled_functions_name_the_callers(compiled):
+    a = np.zeros(32, np.int32)
+    f = cutepy.compile(launch_out_of_bounds, a) if compiled else launch_out_of_bounds
+    with cutepy.simulate(), pytest.raises(MemoryAccessError) as caught:
+        f(a)
+    first = Path(__file__).read_text().splitlines().index("    triple(a, 1 << 20)") + 1
+    called = triple.__code__.co_firstlineno + 1
+    assert f"  at {__file__}:{first}\n  through {__file__}:{called}\n" in str(caught.value)
+
+
+@cute.kernel
+def waits_at_a_ring(a: cute.Tensor):
+    allocator = SmemAllocator()
+    ring = TmaRing(allocator.allocate_array(cutlass.Int64, 6), 3, 128, 1)
+    if cute.arch.thread_idx()[0] == 0:
+        ring.initialise()
+    cute.arch.mbarrier_init_fence()
+    cute.arch.sync_threads()
+    state = ring.consumer_state()
+    state.advance()
+    ring.wait(state)
+    a[0] = 1
+
+
+@cute.kernel
+def waits_at_a_pipeline(a: cute.Tensor):
+    allocator = SmemAllocator()
+    storage = allocator.allocate_array(cutlass.Int64, 4)
+    loads = pipeline.PipelineTmaAsync.create(
+        barrier_storage=storage,
+        num_stages=2,
+        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
+        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, 32),
+        tx_count=128,
+        cta_layout_vmnk=cute.make_layout((1, 1, 1, 1)),
+    )
+    state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, 2)
+    for _ in cutlass.range_constexpr(3):
+        loads.producer_acquire(state)
+        state.advance()
+    a[0] = 1
+
+
+@cute.kernel
+def waits_at_its_own(a: cute.Tensor):
+    done = SmemAllocator().allocate_array(cutlass.Int64, 1)
+    if cute.arch.thread_idx()[0] == 0:
+        cute.arch.mbarrier_init(done, 1)
+    cute.arch.mbarrier_init_fence()
+    cute.arch.sync_threads()
+    cute.arch.mbarrier_wait(done, 0)
+    a[0] = 1
+
+
+@cute.jit
+def launch_waiting(kernel: cutlass.Constexpr, a: cute.Tensor):
+    kernel(a).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    ("kernel", "barrier", "through"),
+    [
+        (waits_at_a_ring, "mbarrier ring.full, stage 1 (0x8)", "pipeline.py"),
+        (waits_at_a_pipeline, "mbarrier loads.empty, stage 0 (0x10)", ""),
+        (waits_at_its_own, "mbarrier done (0x0)", ""),
+    ],
+)
+def test_a_deadlock_names_the_barrier_and_the_users_line_first(kernel, barrier, through, compiled):
+    a = np.zeros(32, np.int32)
+    f = cutepy.compile(launch_waiting, kernel, a) if compiled else (lambda a: launch_waiting(kernel, a))
+    with cutepy.simulate(), pytest.raises(DeadlockError) as caught:
+        f(a)
+    (waiting,) = caught.value.waiting
+    assert f" of {barrier}, which is in phase" in waiting
+    place = waiting.partition(f" at {__file__}:")[2]
+    assert place
+    assert through in place
