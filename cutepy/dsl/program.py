@@ -128,7 +128,12 @@ def compile_program(
         marks["trace"] = time.time()
         check_tensor_maps(module, names)
 
-    with tempfile.TemporaryDirectory(prefix="cutepy-") as folder, compiling_for_gpu(), places_remembered(), callers_known():
+    with (
+        tempfile.TemporaryDirectory(prefix="cutepy-") as folder,
+        compiling_for_gpu(),
+        places_remembered(),
+        callers_known(),
+    ):
         kept = f"--keep-ptx --keep-cubin --dump-dir={folder}{' --generate-line-info' if line_info else ''}"
         options = f"--gpu-arch={ARCH} --enable-tvm-ffi {kept} {options}"
         # The DSL's own engine would compile the host code a second time, for this process only.

@@ -12,11 +12,12 @@ from cutlass.memory import SmemAllocator
 import cutepy
 import cutepy.device
 from cutepy.device.pipeline import TmaRing
-from cutepy.sim import DeadlockError, MemoryAccessError, Run
+from cutepy.dsl.execution import LaunchRequest
+from cutepy.sim import BreakpointError, DeadlockError, MemoryAccessError, Run, stepping
 from cutepy.sim.places import described
 from cutepy.sim.ptx.model import SourceLine
 
-from .launching import launch
+from .launching import launch, ptx_module
 
 NESTED = """
 .loc 1 30 4
@@ -69,6 +70,7 @@ def test_breakpoints_at_a_line_or_at_what_called_it(line, hits, monkeypatch):
 
     points = []
     monkeypatch.setattr(Run, "__init__", with_breakpoint)
+    monkeypatch.setattr(stepping, "_loaded_files", list)  # whose lines are not those of this PTX
     launch(NESTED, [np.zeros(512, np.uint32)])
     assert points[0].hits == hits
 
@@ -202,3 +204,63 @@ def test_a_deadlock_names_the_barrier_and_the_users_line_first(kernel, barrier, 
     place = waiting.partition(f" at {__file__}:")[2]
     assert place
     assert through in place
+
+
+def simulate_with_breakpoint(where, body):
+    with cutepy.simulate() as run:
+        run.breakpoint(where, print)
+        body()
+
+
+def line_of(text: str) -> int:
+    return Path(__file__).read_text().splitlines().index(text) + 1
+
+
+@pytest.mark.dsl
+def test_a_breakpoint_in_a_file_that_no_kernel_is_of_is_said_when_the_run_ends():
+    a = np.zeros(32, np.int32)
+    with pytest.raises(BreakpointError, match=r"no code is at the breakpoint nofile\.py:3: what was launched is of /"):
+        simulate_with_breakpoint("nofile.py:3", lambda: twice(a))
+    assert a[0] == 4  # the run went to its end
+    with pytest.raises(BreakpointError, match="nothing was launched"):
+        simulate_with_breakpoint("nofile.py:3", lambda: None)
+    with pytest.raises(KeyError, match="mine"):
+        simulate_with_breakpoint("nofile.py:3", lambda: {}["mine"])
+
+
+@pytest.mark.dsl
+def test_a_breakpoint_at_a_line_without_code_is_said_at_once():
+    blank = line_of("    a[i] = a[i] * 3 + 1") + 1
+    with cutepy.simulate() as run, pytest.raises(BreakpointError) as refused:
+        run.breakpoint(f"test_callers.py:{blank}", print)
+    assert f"the nearest is at {__file__}:{blank - 1} and {__file__}:" in str(refused.value)
+
+
+@pytest.mark.dsl
+def test_a_breakpoint_at_a_line_of_no_launched_kernel_is_said_when_the_run_ends():
+    line = line_of("    triple(a, 1 << 20)")
+    with pytest.raises(BreakpointError, match=rf"the nearest is at {__file__}:\d+$"):
+        simulate_with_breakpoint(f"test_callers.py:{line}", lambda: twice(np.zeros(32, np.int32)))
+
+
+def test_a_line_that_is_not_reached_is_no_mistake():
+    text = ptx_module("bra OVER;\n.loc 1 10 0\nmov.u32 %r1, 1;\nOVER:", 0).replace("kernel.py", "nested.py")
+    run = Run((), None)
+    point = run.breakpoint("nested.py:10", print)
+    run.launch(LaunchRequest("k", text, (1, 1, 1), (1, 1, 1), (1, 1, 1), 0, False, 0, 0))
+    run.check_breakpoints()
+    assert point.hits == 0
+
+
+def test_a_breakpoint_in_two_files_is_refused_by_the_launch():
+    two = ".loc 1 10 0\nmov.u32 %r1, 1;\n.loc 2 10 0\nmov.u32 %r1, 2;\n"
+    text = ptx_module(two, 0).replace('.file 1 "kernel.py"', '.file 1 "/a/nested.py"\n.file 2 "/b/nested.py"')
+    request = LaunchRequest("k", text, (1, 1, 1), (1, 1, 1), (1, 1, 1), 0, False, 0, 0)
+    run = Run((), None)
+    run.breakpoint("nested.py:10", print)
+    with pytest.raises(BreakpointError, match=r"is in /a/nested\.py and in /b/nested\.py; give more of the path"):
+        run.launch(request)
+    run = Run((), None)
+    point = run.breakpoint("a/nested.py:10", lambda step: None)
+    run.launch(request)
+    assert point.hits == 1
