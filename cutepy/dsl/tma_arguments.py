@@ -2,8 +2,8 @@
 
 A tensor map holds sixteenths of strides in bytes and of the address, and takes the contiguous mode for granted. The
 DSL's host code divides and cuts the remainder off: a pitch of 120 bytes becomes 112, and the kernel reads wrong values.
-What the types in the traced code leave open is compared when the host code runs, in a few instructions; where they prove
-it, which a divisibility does, the code stays as it was.
+What the types in the traced code leave open is compared when the host code runs, in a few instructions; where they
+prove it, as a divisibility does, the code stays as it was.
 
 References
 ----------
@@ -29,7 +29,7 @@ _TEXT_BYTES = 512
 
 @dataclass(frozen=True)
 class Requirement:
-    """What a tensor map needs of one number of its tensor: bits in `mask` are as in `expected`, where it is used at all.
+    """What a tensor map needs of a number of its tensor: that the bits in `mask` are as in `expected`, if it is used.
 
     Attributes
     ----------
@@ -143,8 +143,8 @@ def check_tensor_maps(module: Any, names: Sequence[str] = (), text_at: int | Non
 class _TensorMap:
     """An operation that makes a tensor map, the types of its tensor and coordinates, and which tensors they are of.
 
-    `sources` are the function's arguments that the tensor is made of, of the `arguments` that are tensors; `is_argument`
-    tells whether it is one of them as it was passed.
+    `sources` are the function's arguments that the tensor is made of, of the `arguments` that are tensors;
+    `is_argument` tells whether it is one of them as it was passed.
     """
 
     operation: Any

@@ -224,7 +224,9 @@ def refused_for_tma(text: str, parameters: Sequence[Parameter], arguments: Seque
         if name == refused and spec is not None and stride in (strides := element_strides(tensor)):
             decides = spec.decides_stride(strides.index(stride))
             if decides is not None:
-                text += f"; pad {decides} to a multiple of {multiple}, and declare divisibility={{{decides!r}: {multiple}}}"
+                text += (
+                    f"; pad {decides} to a multiple of {multiple}, and declare divisibility={{{decides!r}: {multiple}}}"
+                )
     return ArgumentError(text)
 
 
