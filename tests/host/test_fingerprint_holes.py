@@ -118,7 +118,7 @@ def by_its_own_import():
 MODULE_READERS = [value for name, value in list(globals().items()) if name.startswith("by_")]
 
 
-@pytest.mark.parametrize("function", [*MODULE_READERS, Holder()], ids=str)
+@pytest.mark.parametrize("function", [*MODULE_READERS, Holder()])
 def test_functions_of_a_module_handed_about_are_refused_alike(function):
     with pytest.raises(NotCacheable):
         fingerprint(function)
