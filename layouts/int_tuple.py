@@ -363,9 +363,9 @@ def ceil_div(a: IntTuple, b: IntTuple) -> IntTuple:
         return ceil_div(a, product(b))
     if isinstance(b, int):
         return -(-a // b) if a > 0 < b else truncated_div(a + b - 1, b)
-    from .algebra import complement
-
-    return complement(b, a).shape
+    if not hasattr(b, "_complement"):
+        raise TypeError(f"ceil_div: the divisor must be an int, a tuple or a layout, got {b!r} of {type(b).__name__}")
+    return b._complement(a).shape
 
 
 @operation

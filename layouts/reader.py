@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from .basis import ScaledBasis
-from .composed import ComposedLayout, SmemPtr
+from .composed import ComposedLayout, SmemPtr, Swizzle
 from .errors import LayoutError, ParseError
 from .int_tuple import congruent
-from .layout import Layout, LayoutBase, raw_layout
-from .swizzle import Swizzle
+from .layout import Layout, raw_layout
+from .modes import LayoutBase
 
 # int | None | tuple[Value, ...] | Layout | ScaledBasis | Swizzle | SmemPtr | ComposedLayout
 Value: TypeAlias = Any

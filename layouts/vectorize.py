@@ -10,13 +10,13 @@ from __future__ import annotations
 from math import gcd
 from typing import Any
 
-from .algebra import coalesce, compose_layouts, require_layout, right_inverse
-from .composed import ComposedLayout, SmemPtr
+from .algebra import coalesce, right_inverse
+from .composed import ComposedLayout, SmemPtr, Swizzle
 from .coordinates import compact_col_major
 from .errors import LayoutError, operation
 from .int_tuple import IntTuple, flatten_to_tuple, shape_of, wrap
-from .layout import Layout, raw_layout
-from .swizzle import Swizzle
+from .layout import Layout, compose_layouts, raw_layout
+from .modes import require_layout
 from .tiling import logical_divide
 
 AnyLayout = Any
@@ -110,6 +110,3 @@ def _swizzle(layout: ComposedLayout, name: str) -> Swizzle:
     if not isinstance(layout.layoutB, Swizzle):
         raise LayoutError(name, (layout,), "the outer function of a composed layout must be a swizzle")
     return layout.layoutB
-
-
-__all__ = ["domain_distribute", "max_alignment", "max_common_layout", "max_common_vector"]

@@ -40,3 +40,17 @@ def element_type(dtype: str) -> Any:  # noqa: ANN401
     if dtype not in _TYPES:
         raise ValueError(f"dtype must be one of {', '.join(_TYPES)}, got {dtype}")
     return _TYPES[dtype]
+
+
+def dtype_of(element: Any) -> str:  # noqa: ANN401
+    """Give torch's name of one of the DSL's element types.
+
+    Raises
+    ------
+    ValueError
+        If torch has none.
+    """
+    found = next((dtype for dtype, known in _TYPES.items() if known is element), None)
+    if found is None:
+        raise ValueError(f"the element type must be one of {', '.join(_NAMES.values())}, got {element}")
+    return found

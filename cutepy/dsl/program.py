@@ -10,28 +10,27 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import platform
-import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from cutepy.dsl.class_arguments import class_parameter, left_out
 from cutepy.dsl.entries import ServedHost, parameter_names
-from cutepy.dsl.execution import compiling_for_gpu
 from cutepy.dsl.host_calls import RUNNING, Backend
 from cutepy.dsl.launches import LaunchFacts, read_launches
-from cutepy.dsl.line_info import places_remembered
 from cutepy.dsl.packed import PackedArguments, call
+from cutepy.dsl.trace import FOLDER, Traced, trace
 from cutepy.dsl.version import require
 
 ARCH = "sm_90a"
 ENTRY_SYMBOL = "cutepy_entry"
 
+_ENTRY_PREFIX = "__tvm_ffi_"
+_T = TypeVar("_T")
 
 # Options that say what is compiled for, or where the results go.
-_OURS = ("--gpu-arch", "--enable-tvm-ffi", "--dump-dir", "--keep-", "--host-target")
+_OURS = ("--gpu-arch", "--dump-dir", "--keep-", "--host-target")
 
 
 class CompilationError(RuntimeError):
@@ -108,6 +107,31 @@ def compile_program(
     CompilationError
         If the result can't be called in the packed convention, or this machine is not x86-64.
     """
+    return trace_program(
+        function,
+        arguments,
+        named or {},
+        lambda traced: to_program(traced, symbol),
+        classes=classes,
+        options=options,
+        line_info=line_info,
+    )
+
+
+def trace_program(
+    function: Callable[..., Any],
+    arguments: Sequence[object],
+    named: Mapping[str, object],
+    use: Callable[[Traced], _T],
+    *,
+    classes: Collection[str] = (),
+    options: str = "",
+    line_info: bool = True,
+) -> _T:
+    """Trace a `@cute.jit` function for SM90a, and give what `use` makes of it, such as `to_program`.
+
+    Parameters and errors are those of `compile_program`.
+    """
     if platform.machine() not in ("x86_64", "AMD64"):
         raise CompilationError(
             f"host code is compiled for x86-64 only, and this machine is {platform.machine()}; "
@@ -115,37 +139,47 @@ def compile_program(
         )
     if ours := [option for option in _OURS if option in options]:
         raise ValueError(f"options must leave {', '.join(ours)} to cutepy, got {options!r}")
-    cute = require("cutlass.cute", "compile")
     if importlib.util.find_spec("tvm_ffi") is None:
         raise ImportError("compiling needs the package apache-tvm-ffi: pip install 'cutepy[dsl]'", name="tvm_ffi")
+    lines = " --generate-line-info" if line_info else ""
+    decided = f"--gpu-arch={ARCH} --enable-tvm-ffi --keep-ptx --keep-cubin --dump-dir={FOLDER}{lines}"
+    return trace(function, arguments, named, use, classes=classes, options=f"{decided} {options}")
+
+
+def to_program(traced: Traced, symbol: str = ENTRY_SYMBOL) -> Program:
+    """Compile what was traced: MLIR -> host code, PTX and ELF image.
+
+    Raises
+    ------
+    CompilationError
+        If it can't be called in the packed convention, or launches no kernel.
+    """
     marks = {"start": time.time()}
-
-    def traced(*_: object) -> None:
-        marks["trace"] = time.time()
-
-    with tempfile.TemporaryDirectory(prefix="cutepy-") as folder, compiling_for_gpu(), places_remembered():
-        kept = f"--keep-ptx --keep-cubin --dump-dir={folder}{' --generate-line-info' if line_info else ''}"
-        options = f"--gpu-arch={ARCH} --enable-tvm-ffi {kept} {options}"
-        # The DSL's own engine would compile the host code a second time, for this process only.
-        settings: dict[str, Any] = {"options": options, "trace_finalize_hooks": traced, "no_jit_engine": True}
-        with left_out({*classes, *class_parameter(function)}):
-            compiled = cute.compile(function, *arguments, **(named or {}), **settings)
-        ptx, cubin = _artifact(compiled.artifacts.PTX, folder, "ptx"), compiled.artifacts.CUBIN
-        # One call of the compiler goes from MLIR to the cubin: what it wrote when tells its stages apart.
-        for stage, suffix in {"lower": "ptx", "assemble": "cubin"}.items():
-            if times := [file.stat().st_mtime for file in Path(folder).rglob(f"*.{suffix}")]:
-                marks[stage] = max(times)
-    module = compiled.ir_module
+    module = traced.compile()
+    kept = {suffix: sorted(Path(traced.folder).rglob(f"*.{suffix}")) for suffix in ("ptx", "cubin")}
+    # One call of the compiler goes from MLIR to the cubin: what it wrote when tells its stages apart.
+    for stage, suffix in {"lower": "ptx", "assemble": "cubin"}.items():
+        if kept[suffix]:
+            marks[stage] = max(file.stat().st_mtime for file in kept[suffix])
+    entry = _packed_entry(module)
     names = parameter_names(module)
-    if names is None or not ptx:
+    ptx = "".join(file.read_text().rstrip("\0") for file in kept["ptx"])
+    if entry is None or names is None or not ptx or len(kept["cubin"]) != 1:
         raise CompilationError(
-            f"{function!r} was compiled to host code without a packed entry or without kernels; "
+            f"{traced.function} was compiled to host code without a packed entry or without kernels; "
             "a function to compile launches at least one kernel"
         )
     launches = read_launches(module)
-    image = _host_object(module, f"__tvm_ffi_{compiled.function_name}", symbol)
+    image = _host_object(module, entry, symbol)
     marks["host"] = time.time()
-    return Program(image, symbol, names, ptx, cubin, _differences(marks), launches)
+    spent = {"trace": traced.seconds, **_differences(marks)}
+    return Program(image, symbol, names, ptx, kept["cubin"][0].read_bytes(), spent, launches)
+
+
+def _packed_entry(module: Any) -> str | None:  # noqa: ANN401
+    """Find the symbol of a compiled module's packed entry: that of the host function, after a prefix."""
+    names = {op.attributes["sym_name"].value for op in module.body.operations if op.name == "llvm.func"}
+    return next((name for name in names if name.removeprefix(_ENTRY_PREFIX) in names - {name}), None)
 
 
 def _differences(marks: Mapping[str, float]) -> dict[str, float]:
@@ -156,15 +190,6 @@ def _differences(marks: Mapping[str, float]) -> dict[str, float]:
         spent[stage] = max(mark - previous, 0.0)
         previous = max(mark, previous)
     return spent
-
-
-def _artifact(kept: Any, folder: str, suffix: str) -> str:  # noqa: ANN401
-    """Read a text that the compiler kept; some of its stages leave the file's name instead."""
-    text = kept.decode() if isinstance(kept, bytes) else str(kept or "")
-    if ".version" not in text:
-        files = sorted(Path(folder).rglob(f"*.{suffix}"))
-        text = "".join(file.read_text() for file in files)
-    return text.rstrip("\0")
 
 
 def _host_object(module: Any, entry: str, symbol: str) -> bytes:  # noqa: ANN401

@@ -1,9 +1,9 @@
 """See the product of tensors of any shapes as one of matrices, or of a batch of matrices, by views alone.
 
-The leading dimensions of a product are modes, each with a stride in the result and in each operand, 0 where an operand
-is broadcast. Neighbours that step evenly in all three join into one mode. Those along which b stays the same are rows
-of one matrix as well as products of a batch: the longest makes the rows, and the others the batch, unless TMA reaches
-a, or else the result, only with other rows.
+The leading dimensions of a product are modes, each with a stride in the result, in each operand and in what is added, 0
+where one is broadcast. Neighbours that step evenly in all of them join into one mode. Those along which b stays the
+same are rows of one matrix as well as products of a batch: the longest makes the rows, and the others the batch, unless
+TMA reaches a, or else the result, or what is added, only with other rows.
 """
 
 from __future__ import annotations
@@ -13,15 +13,7 @@ from functools import reduce
 from typing import NamedTuple
 
 from cutepy.kernels.gemm.config import MAX_BATCH_MODES
-from cutepy.kernels.gemm.operands import Description, matrix
-
-
-class Views(NamedTuple):
-    """The tensors of a product as its kernel takes them: (batch..., M, N), (batch..., M, K) and (batch..., N, K)."""
-
-    out: Description
-    a: Description
-    b: Description
+from cutepy.kernels.gemm.operands import Description, Problem, matrix
 
 
 class _Mode(NamedTuple):
@@ -31,23 +23,23 @@ class _Mode(NamedTuple):
     out: int
     a: int
     b: int
+    c: int
 
 
-def join(out: Description, a: Description, b: Description) -> Views | None:
+def join(problem: Problem) -> Problem | None:
     """Find views that make a product one of matrices, or of a batch with as few modes as possible.
 
     Parameters
     ----------
-    out : Description, (..., N)
-        Not empty.
-    a : Description, (..., K)
-    b : Description, (N, K), or (..., N, K) where the last of the leading dimensions of out and a is M
-        Batches are broadcast.
+    problem : Problem
+        Of out (..., N), not empty; a (..., K); b (N, K), or (..., N, K) where the last of the leading dimensions of out
+        and a is M; and c of any shape that broadcasts to out's. Batches are broadcast. N is taken from b for b and c.
 
     Returns
     -------
-    Views or None
-        None if the batch has more modes than a kernel takes.
+    Problem or None
+        Of out (batch..., M, N), a (batch..., M, K), b (batch..., N, K) and c (batch..., M, N); None if the batch has
+        more modes than a kernel takes.
 
     Examples
     --------
@@ -56,46 +48,47 @@ def join(out: Description, a: Description, b: Description) -> Views | None:
     >>> import torch
     >>> def described(*shape, stride):
     ...     return Description(shape, stride, torch.float16, torch.device("cuda"))
-    >>> b = described(8, 16, stride=(16, 1))
-    >>> views = join(described(2, 3, 8, stride=(24, 8, 1)), described(2, 3, 16, stride=(96, 32, 1)), b)
+    >>> out, b = described(2, 3, 8, stride=(24, 8, 1)), described(8, 16, stride=(16, 1))
+    >>> views = join(Problem(described(2, 3, 16, stride=(96, 32, 1)), b, None, out, None, None))
     >>> print(views.out, views.a, sep=", ")
     shape (6, 8) with strides (8, 1), shape (6, 16) with strides (32, 1)
 
     Where no stride leads from one to the next they stay a batch, and b is broadcast:
 
-    >>> views = join(described(2, 3, 8, stride=(24, 8, 1)), described(2, 3, 16, stride=(16, 32, 1)), b)
+    >>> views = join(Problem(described(2, 3, 16, stride=(16, 32, 1)), b, None, out, None, None))
     >>> print(views.a, views.b, sep=", ")
     shape (2, 3, 16) with strides (16, 32, 1), shape (2, 8, 16) with strides (0, 16, 1)
     """
-    modes = _merged(_leading_modes(out, a, b))
+    a, b, c, out = problem[:4]
+    modes = _merged(_leading_modes(problem))
     n, k = b.shape[-2:]
     shared = sorted((mode for mode in modes if mode.b == 0), key=lambda mode: -mode.extent)
     splits = []
-    for rows in shared or [_Mode(1, n, k, 0)]:
+    for rows in shared or [_Mode(1, n, k, 0, n)]:
         batch = [mode for mode in modes if mode is not rows]
         if len(batch) > MAX_BATCH_MODES:
             return None  # as many are left of every split
         extents = [mode.extent for mode in batch]
-        views = Views(
-            _seen(out, (*extents, rows.extent, n), (*(mode.out for mode in batch), rows.out, out.stride[-1])),
-            _seen(a, (*extents, rows.extent, k), (*(mode.a for mode in batch), rows.a, a.stride[-1])),
-            _seen(b, (*extents, n, k), (*(mode.b for mode in batch), *b.stride[-2:])),
+        views = problem._replace(
+            a=_seen(a, (*extents, rows.extent, k), (*(mode.a for mode in batch), rows.a, a.stride[-1])),
+            b=_seen(b, (*extents, n, k), (*(mode.b for mode in batch), *b.stride[-2:])),
+            out=_seen(out, (*extents, rows.extent, out.shape[-1]), (*(m.out for m in batch), rows.out, out.stride[-1])),
         )
+        if c is not None:
+            columns, step = max(n, *c.shape[-1:]), _aligned(c.shape, c.stride, len(out.shape))[-1]
+            shape, stride = (*extents, rows.extent, columns), (*(mode.c for mode in batch), rows.c, step)
+            views = views._replace(c=_seen(c, shape, stride))
         splits.append(views)
-    return max(splits, key=lambda views: (reachable(views.a), reachable(views.out)))  # of equals the first
+    return max(splits, key=_reached)  # of equals the first
 
 
-def reachable(tensor: Description) -> bool:
-    """Tell whether TMA can reach a matrix, or a batch of them, as it is, but for its address."""
-    try:
-        matrix("tensor", tensor, "KM")
-    except ValueError:
-        return False
-    return True
+def _reached(views: Problem) -> tuple[bool, ...]:
+    return tuple(tensor is None or matrix(tensor) is not None for tensor in (views.a, views.out, views.c))
 
 
-def _leading_modes(out: Description, a: Description, b: Description) -> Iterable[_Mode]:
+def _leading_modes(problem: Problem) -> Iterable[_Mode]:
     """Give the modes before N and K, a's M among them, from the farthest apart in the result to the closest."""
+    a, b, c, out = problem[:4]
     count = len(out.shape) - 1
     shared = (0,) if count else ()
     modes = zip(
@@ -103,6 +96,7 @@ def _leading_modes(out: Description, a: Description, b: Description) -> Iterable
         out.stride[:-1],
         _aligned(a.shape[:-1], a.stride[:-1], count),
         (*_aligned(b.shape[:-2], b.stride[:-2], count - len(shared)), *shared),
+        _aligned(c.shape, c.stride, count + 1)[:-1] if c else [0] * count,
         strict=True,
     )
     return sorted((_Mode(*mode) for mode in modes if mode[0] > 1), key=lambda mode: -mode.out)

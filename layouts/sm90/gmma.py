@@ -11,12 +11,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple, cast
 
 from ..basis import has_basis
-from ..composed import ComposedLayout, SmemPtr
+from ..composed import ComposedLayout, SmemPtr, Swizzle
 from ..errors import LayoutError
 from ..layout import Layout
-from ..notation import to_text
 from ..recast import upcast
-from ..swizzle import Swizzle
+from ..writer import to_text
 from .arch import (
     CORE_MATRIX_ROWS,
     MAJORS,

@@ -16,8 +16,8 @@ from ..errors import LayoutError
 from ..int_tuple import product
 from ..layout import Layout
 from ..modes import rank, replace
-from ..notation import to_text
 from ..recast import recast_layout
+from ..writer import to_text
 from .arch import UNIT_BITS, UNIT_BYTES, Major
 from .arguments import extents, integer, wrong_type
 from .canonical import make_gmma_desc

@@ -141,8 +141,8 @@ def test_a_disassembler_that_fails_is_quoted(monkeypatch, tmp_path):
 def test_a_cost_tells_stages_that_add_up(monkeypatch):
     examples = (kernels.add, VECTOR, VECTOR, VECTOR, 1.0)
     first, second = cutepy.compile(*examples).cost(), cutepy.compile(*examples).cost()
-    assert list(first.stages) == ["fingerprint", *STAGES, "store"]
-    assert list(second.stages) == ["fingerprint", "load"]
+    assert list(first.stages) == [*STAGES, "store"]
+    assert list(second.stages) == ["trace", "load"]
     assert (first.cached, second.cached) == (False, True)
     assert second.compilation == first.compilation == {name: first.stages[name] for name in STAGES}
     assert second.total == sum(second.stages.values()) < first.total
@@ -181,7 +181,7 @@ def test_a_stage_that_takes_longer_shows(tmp_path):
 
 
 def test_a_total_is_the_sum_of_the_stages():
-    assert Cost({"fingerprint": 0.25, "load": 0.5}, {}).total == 0.75
+    assert Cost({"trace": 0.25, "load": 0.5}, {}).total == 0.75
 
 
 def test_a_cost_cannot_be_written_to():

@@ -6,8 +6,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from cutepy.cli import bench_sim
 from cutepy.cli.app import app
+from cutepy.suites import sim
 
 pytestmark = pytest.mark.dsl
 
@@ -17,7 +17,7 @@ pytest.importorskip("cutlass")
 @pytest.mark.filterwarnings("default")  # Triton's own
 def test_figures_are_printed_and_saved(tmp_path, capsys):
     path = tmp_path / "sim.json"
-    assert bench_sim.run_sim((128, 128, 64), (256, 128, 64), 1, path) == 0
+    assert sim.run_sim((128, 128, 64), (256, 128, 64), 1, path) == 0
     printed = capsys.readouterr().out
     saved = json.loads(path.read_text())
     assert {"CPU", "versions", "date"} <= set(saved["environment"])
@@ -33,21 +33,21 @@ def test_figures_are_printed_and_saved(tmp_path, capsys):
 
 
 def test_a_missing_triton_is_said(monkeypatch, capsys):
-    monkeypatch.setattr(bench_sim, "_triton", lambda gemm: None)
-    assert bench_sim.run_sim((128, 128, 64), None, 1) == 0
+    monkeypatch.setattr(sim, "_triton", lambda gemm: None)
+    assert sim.run_sim((128, 128, 64), None, 1) == 0
     assert "Triton's interpreter         - s    not installed" in capsys.readouterr().out
 
 
 def test_a_wrong_result_fails(monkeypatch, capsys):
-    monkeypatch.setattr(bench_sim, "_triton", lambda gemm: None)
-    monkeypatch.setattr(bench_sim._Gemm, "is_right", lambda gemm: False)
-    assert bench_sim.run_sim((128, 128, 64), None, 1) == 1
+    monkeypatch.setattr(sim, "_triton", lambda gemm: None)
+    monkeypatch.setattr(sim._Gemm, "is_right", lambda gemm: False)
+    assert sim.run_sim((128, 128, 64), None, 1) == 1
     assert "WRONG: fp16 GEMM 128x128x64, one core" in capsys.readouterr().err
 
 
 def test_the_command_measures_what_the_module_does(monkeypatch):
     calls = []
-    monkeypatch.setattr(bench_sim, "run_sim", lambda **options: calls.append(options) or 0)
+    monkeypatch.setattr(sim, "run_sim", lambda **options: calls.append(options) or 0)
     assert CliRunner().invoke(app, ["bench", "sim", "--no-large"]).exit_code == 0
     assert CliRunner().invoke(app, ["bench", "sim"]).exit_code == 0
     assert [options["large"] for options in calls] == [None, (4096, 4096, 4096)]

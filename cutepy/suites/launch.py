@@ -1,19 +1,58 @@
-"""What a call costs the host: from Python to the driver, by the ways there are to launch one kernel.
+"""`cutepy bench launch`: what a call costs the host, by the ways there are to launch one kernel.
 
 Each way is called back to back some thousand times, without waiting for the GPU, whose kernel is shorter than the call;
 the ways take turns, and the figure is the median over the rounds.
 """
 
 import gc
+import json
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+import typer
+
+from cutepy.suites.measuring import NOT_MEASURED, require_hopper
 
 Call = Callable[[], Any]
 
 ROUNDS = 9
 CALLS = 2000
+
+
+def run_launch(json_path: Path | None = None) -> int:
+    """Measure the host time of a call by each way there is, and print it.
+
+    Parameters
+    ----------
+    json_path : Path, optional
+        Where to write the figures.
+
+    Returns
+    -------
+    int
+        Exit status: 2 where nothing could be measured.
+    """
+    if not require_hopper("launch"):
+        return NOT_MEASURED
+    from rich.console import Console
+    from rich.table import Table
+
+    from cutepy.benchmark import environment
+
+    costs = launch_costs()
+    table = Table(caption=f"median of {ROUNDS} rounds of {CALLS} calls, ways in turns")
+    table.add_column("call")
+    table.add_column("host time, us", justify="right")
+    for name, cost in costs.items():
+        table.add_row(name, f"{cost:.2f}")
+    Console().print(table)
+    if json_path:
+        json_path.write_text(json.dumps({"environment": environment(), "call_us": costs}, indent=2) + "\n")
+        typer.echo(f"saved {json_path}")
+    return 0
 
 
 def launch_costs(rounds: int = ROUNDS, calls: int = CALLS) -> dict[str, float]:
@@ -58,7 +97,7 @@ def _ways() -> dict[str, Call]:
     import torch
 
     import cutepy
-    from cutepy.benchmark.launch_kernels import sum_2, sum_7
+    from cutepy.suites.launch_kernels import sum_2, sum_7
 
     vector = cutepy.TensorSpec("float32", ("n",), divisibility={"n": 4})
     three, eight = cutepy.compile(sum_2, *[vector] * 3), cutepy.compile(sum_7, *[vector] * 8)

@@ -20,9 +20,9 @@ from typing import Any
 import typer
 
 import cutepy
-from cutepy.cli import compile_times
-from cutepy.cli.bench_report import NOT_MEASURED
 from cutepy.host.environment import of_child
+from cutepy.suites import compile_times
+from cutepy.suites.measuring import NOT_MEASURED
 
 ROUNDS = 7
 LIMIT_RATIO = 1.2

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cutepy.cli.bench_report import measure_all
+from cutepy.suites.measuring import measure_all
 
 _SQUARES = (512, 1024, 2048, 4096, 8192)
 _LLAMA_3_8B = ((4096, 6144, 4096), (4096, 4096, 4096), (4096, 28672, 4096), (4096, 4096, 14336))

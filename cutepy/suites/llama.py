@@ -6,7 +6,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
-from cutepy.cli.bench_report import measure_all
+from cutepy.suites.measuring import measure_all
 
 _SETS = 2
 """Inputs to take turns with; the weights alone exceed the L2 cache."""
@@ -58,8 +58,8 @@ def _measure(tokens: int) -> list[Any]:
     import torch
 
     from cutepy.benchmark import Row, compare
-    from cutepy.benchmark.llama import LlamaLayer, LlamaSizes
     from cutepy.nn import replace_linears
+    from cutepy.suites.llama_layer import LlamaLayer, LlamaSizes
 
     torch.manual_seed(20261121)
     sizes = LlamaSizes()

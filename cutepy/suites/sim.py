@@ -176,7 +176,7 @@ def _triton(gemm: _Gemm) -> Callable[[], object] | None:
     if importlib.util.find_spec("triton") is None:
         return None
     os.environ["TRITON_INTERPRET"] = "1"
-    from cutepy.cli import triton_gemm
+    from cutepy.suites import triton_gemm
 
     return lambda: triton_gemm.gemm(gemm.a, gemm.b, gemm.out, TILE)
 

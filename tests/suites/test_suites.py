@@ -1,16 +1,16 @@
-"""The benchmark command, without a GPU."""
+"""The suites of `cutepy bench` that need a GPU, without one."""
 
 import json
 
 import pytest
 from typer.testing import CliRunner
 
-from cutepy.cli import bench
 from cutepy.cli.app import app
+from cutepy.suites import gemm
 
 
 def test_problems_are_the_suites_in_every_dtype():
-    problems = bench.gemm_problems(["llama"], ["float16", "float8_e4m3fn"])
+    problems = gemm.gemm_problems(["llama"], ["float16", "float8_e4m3fn"])
     assert [str(p) for p in problems[:1] + problems[-1:]] == ["float16 4096x6144x4096", "float8_e4m3fn 4096x4096x14336"]
     assert len(problems) == 8
     assert problems[0].flops == 2 * 4096 * 6144 * 4096
@@ -19,14 +19,14 @@ def test_problems_are_the_suites_in_every_dtype():
 
 
 def test_a_batch_is_a_problem():
-    (problem, *_, last) = bench.gemm_problems(["batched"], ["float16"])
+    (problem, *_, last) = gemm.gemm_problems(["batched"], ["float16"])
     assert (str(problem), problem.batch) == ("float16 32x1024x1024x128", (32,))
     assert last.flops == 8 * 2 * 2048**3
     assert last.bytes == 8 * 3 * 2 * 2048**2
 
 
 def test_a_problem_of_two_suites_is_measured_once():
-    problems = bench.gemm_problems(["squares", "llama"], ["float16"])
+    problems = gemm.gemm_problems(["squares", "llama"], ["float16"])
     assert len(problems) == len(set(problems)) == 8
 
 
@@ -43,15 +43,15 @@ def test_without_a_gpu_the_command_says_so(monkeypatch, command):
 def test_a_report_is_printed_and_saved_and_says_what_is_wrong(monkeypatch, tmp_path, error):
     pytest.importorskip("torch")
     from cutepy import benchmark
-    from cutepy.cli import bench_llama, bench_report
+    from cutepy.suites import llama, measuring
 
     def row(problem, contender, error):
         return benchmark.Row(str(problem), contender, 2.0, 3.0, 1e6, 1e3, error)
 
-    monkeypatch.setattr(bench_report, "has_hopper", lambda: True)
+    monkeypatch.setattr(measuring, "has_hopper", lambda: True)
     monkeypatch.setattr(benchmark, "environment", lambda: {"gpu": "none"})
-    monkeypatch.setattr(bench, "_measure_gemm", lambda p: [row(p, "cutepy", error if p.m == 4096 else 1e-4)])
-    monkeypatch.setattr(bench_llama, "_measure", lambda n: [row(n, "cutepy", error), row(n, "torch", 1e-4)])
+    monkeypatch.setattr(gemm, "_measure_gemm", lambda p: [row(p, "cutepy", error if p.m == 4096 else 1e-4)])
+    monkeypatch.setattr(llama, "_measure", lambda n: [row(n, "cutepy", error), row(n, "torch", 1e-4)])
     saved = tmp_path / "gemm.json"
     result = CliRunner().invoke(app, ["bench", "gemm", "--suite", "squares", "--dtype", "float16", "--json", saved])
     assert f"saved {saved}" in result.stdout
@@ -68,8 +68,7 @@ def test_a_llama_step_is_measured_and_checked(monkeypatch):
     """With everything but the GPU: a small layer on the CPU, and a protocol that times nothing."""
     torch = pytest.importorskip("torch")
     from cutepy import benchmark
-    from cutepy.benchmark import llama
-    from cutepy.cli import bench_llama
+    from cutepy.suites import llama, llama_layer
 
     def compare(contenders, *, sets):
         for run in contenders.values():
@@ -77,14 +76,14 @@ def test_a_llama_step_is_measured_and_checked(monkeypatch):
                 run(index)
         return {name: benchmark.Timing(2.0, 3.0) for name in contenders}
 
-    small = llama.LlamaSizes(hidden=64, intermediate=176, heads=4, key_heads=2)
-    monkeypatch.setattr(llama, "LlamaSizes", lambda: small)
+    small = llama_layer.LlamaSizes(hidden=64, intermediate=176, heads=4, key_heads=2)
+    monkeypatch.setattr(llama_layer, "LlamaSizes", lambda: small)
     monkeypatch.setattr(benchmark, "compare", compare)
     randn = torch.randn
     monkeypatch.setattr(torch, "randn", lambda shape, device: randn(shape))
-    layer = llama.LlamaLayer
-    monkeypatch.setattr(llama, "LlamaLayer", lambda sizes, device, dtype: layer(sizes, dtype=dtype))
-    torchs, ours = bench_llama._measure(16)
+    layer = llama_layer.LlamaLayer
+    monkeypatch.setattr(llama_layer, "LlamaLayer", lambda sizes, device, dtype: layer(sizes, dtype=dtype))
+    torchs, ours = llama._measure(16)
     assert (torchs.contender, ours.contender) == ("torch", "cutepy")
     assert 0 < ours.error <= 2 * torchs.error
-    assert ours.flops == bench_llama.layer_flops(16, 64, 176, 32)
+    assert ours.flops == llama.layer_flops(16, 64, 176, 32)

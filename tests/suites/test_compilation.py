@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
-from cutepy.cli import bench_compile
 from cutepy.cli.app import app
-from cutepy.cli.bench_compile import COLD, DSL, DSL_LINES, OPS, WARM, Start
+from cutepy.suites import compilation
+from cutepy.suites.compilation import COLD, DSL, DSL_LINES, OPS, WARM, Start
 
 
 def test_medians_and_ratios_are_printed(monkeypatch, tmp_path):
@@ -27,7 +27,7 @@ def test_medians_and_ratios_are_printed(monkeypatch, tmp_path):
         asked.append(rounds)
         return {name: [Start(s, s, name not in (WARM, OPS)) for s in spent] for name, spent in times.items()}
 
-    monkeypatch.setattr(bench_compile, "measure", measure)
+    monkeypatch.setattr(compilation, "measure", measure)
     monkeypatch.setenv("COLUMNS", "160")
     result = CliRunner().invoke(app, ["bench", "compile", "--rounds", "3", "--json", str(tmp_path / "x.json")])
     assert result.exit_code == 0, result.output
@@ -49,8 +49,8 @@ def test_medians_and_ratios_are_printed(monkeypatch, tmp_path):
 @pytest.mark.deep
 def test_compiling_costs_little_more_than_the_dsls_own_and_finding_less():
     # The processor's time, and the least of it: other work on the machine slows everything at times. On a machine that
-    # is busy, what reads much memory suffers most; hence the distance from the limits of `bench_compile`.
-    starts = bench_compile.measure(rounds=4)
+    # is busy, what reads much memory suffers most; hence the distance from the limits of `cutepy.suites.compilation`.
+    starts = compilation.measure(rounds=4)
     best = {name: min(start.processor_s for start in found) for name, found in starts.items()}
     assert best[COLD] < 1.5 * best[DSL_LINES]
     assert best[COLD] < 1.9 * best[DSL]
