@@ -45,7 +45,7 @@ def name_of(text: str) -> str:
     """
     if not text.startswith(os.sep):
         return text
-    if (module := _modules().get(text)) is not None:
+    if text.endswith(".py") and (module := _module_of(text)) is not None:
         return f"<module {module}>"
     folder, _, name = text.rpartition(os.sep)
     if "ipykernel_" in folder.rpartition(os.sep)[2]:
@@ -57,20 +57,18 @@ def name_of(text: str) -> str:
     return text
 
 
-_known: tuple[int, dict[str, str]] = (0, {})
+_known: dict[str, str] = {}
+"""Files of modules, as met so far, and their names."""
 
 
-def _modules() -> dict[str, str]:
-    """Map the files of all modules to their names; a script's is its file's name."""
-    global _known
-    if _known[0] != len(sys.modules):
-        found: dict[str, str] = {}
+def _module_of(file: str) -> str | None:
+    """Name the module that was imported from a file; a script's name is its file's."""
+    if file not in _known:
         for name, module in list(sys.modules.items()):
-            file = getattr(module, "__file__", None)
-            if isinstance(file, str):
-                found[file] = os.path.basename(file) if name in ("__main__", "__mp_main__") else name  # noqa: PTH119
-        _known = len(sys.modules), found
-    return _known[1]
+            found = getattr(module, "__file__", None)
+            if isinstance(found, str):
+                _known[found] = os.path.basename(found) if name in ("__main__", "__mp_main__") else name  # noqa: PTH119
+    return _known.get(file)
 
 
 def _sections(bytecode: bytes) -> Iterator[tuple[int, bytes]]:

@@ -124,10 +124,9 @@ class Call:
 
         return self._traced(use)
 
-    def find(self) -> Found | None:
-        """Trace, and look for the program on disk."""
-        found = self._traced(lambda key, build: (default_store().load(key), False))
-        return found if found.entry is not None else None
+    def find(self) -> Found:
+        """Trace, and look for the program on disk; its entry is None if it is not there."""
+        return self._traced(lambda key, build: (default_store().load(key), False))
 
     def _traced(self, use: Callable[[str, Callable[[], Entry]], tuple[Any, bool]]) -> Found:
         """Trace, and give what `use` makes of the key, and of what compiles on from there."""

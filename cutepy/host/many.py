@@ -152,7 +152,7 @@ class _Many:
         except Exception as error:
             self._failed(index, error)
             return True
-        if found is None:
+        if found.entry is None:
             return False
         spent, traced = time.perf_counter() - start, found.traced_seconds
         self._results[index] = compilation.opened(

@@ -26,8 +26,8 @@ def register(
 ) -> Callable[[Callable[P, R]], Operation[P, R]]:
     """Make an operation of PyTorch from the function below: a decorator.
 
-    The function takes CUDA tensors, allocates the result, and launches compiled kernels (`cutepy.compile`,
-    `cutepy.host.family.Family`) on them. On CPU tensors the operation computes the reference, except within
+    The function takes CUDA tensors, allocates the result, and launches compiled kernels (`cutepy.compile`) on
+    them. On CPU tensors the operation computes the reference, except within
     `cutepy.simulate()`, where the function runs too, and its kernels in the simulator.
 
     Parameters

@@ -66,7 +66,7 @@ def test_the_declared_sources_are_all_that_the_kernel_imports():
     from cutepy.host.declared import OWN_SOURCES
     from cutepy.kernels.gemm.op import SOURCES
 
-    script = "import cutepy.kernels.gemm.kernel, sys; print(*(name for name in sys.modules if name.startswith('cutepy')))"
+    script = "import cutepy.kernels.gemm.kernel, sys; print(*(n for n in sys.modules if n.startswith('cutepy')))"
     found = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     covered = (*OWN_SOURCES, *SOURCES)
     beyond = {n for n in found.stdout.split() if not any(n == s or n.startswith(f"{s}.") for s in covered)}
