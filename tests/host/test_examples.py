@@ -43,7 +43,6 @@ def filled(function, *arguments):
         (constants.Heir.of_class, (1.0,), 7),
         (constants.Methods.static, (1.0,), 6),
     ],
-    ids=str,
 )
 def test_classes_are_compiled_in(function, examples, result):
     first, second = (cutepy.compile(function, VECTOR, *examples) for _ in range(2))
@@ -66,7 +65,7 @@ def test_a_class_where_the_dsl_takes_none_is_refused():
         cutepy.compile(constants.typed, VECTOR, 1.0)
 
 
-@pytest.mark.parametrize("function", [constants.Methods(), constants.Methods().bound], ids=str)
+@pytest.mark.parametrize("function", [constants.Methods(), constants.Methods().bound])
 def test_self_by_another_name_is_refused(function):
     with pytest.raises(TypeError, match=r"the first parameter of Methods.* must be called self, .* got this"):
         cutepy.compile(function, VECTOR, 1.0)
