@@ -61,3 +61,16 @@ def of_pointer(pointer: cute.Pointer, y: cute.Tensor):
 def of_tensors(x: cute.Tensor, y: cute.Tensor):
     """Copy."""
     _scale(x, y, cutlass.Float32(1.0)).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+@cute.kernel
+def _add(x: cute.Tensor):
+    row = cute.local_tile(x[cute.arch.block_idx()[0], cute.arch.thread_idx()[0], None], (4,), (0,))
+    values = row.load() + 1.0
+    row.store(values)
+
+
+@cute.jit
+def of_rows(x: cute.Tensor):
+    """Add 1 to four neighbours at a time."""
+    _add(x).launch(grid=(1, 1, 1), block=(32, 1, 1))
