@@ -13,6 +13,12 @@ class Pair(NamedTuple):
     factor: cutlass.Float32
 
 
+class Scaling(NamedTuple):
+    x: cute.Tensor
+    times: cutlass.Constexpr[int]
+    sign: cutlass.Constexpr
+
+
 @dataclass(frozen=True)
 class Inner:
     x: cute.Tensor
@@ -42,6 +48,14 @@ def of_pair(pair: Pair, y: cute.Tensor):
 def of_any_pair(pair, y: cute.Tensor):
     """Scale what is in a named tuple that nothing announces."""
     _scale(pair.x, y, pair.factor).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+@cute.jit
+def of_scaling(scaling: Scaling, y: cute.Tensor):
+    """Scale by what is constant in a named tuple."""
+    assert isinstance(scaling.times, int)
+    factor = cutlass.Float32(-scaling.times if scaling.sign == "negated" else scaling.times)
+    _scale(scaling.x, y, factor).launch(grid=(1, 1, 1), block=(32, 1, 1))
 
 
 @cute.jit

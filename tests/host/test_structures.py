@@ -13,7 +13,7 @@ import cutepy
 from cutepy.host.arguments import ArgumentError
 from cutepy.host.specs import PointerSpec, TensorSpec
 from tests.host import structures
-from tests.host.structures import Inner, Outer, Pair
+from tests.host.structures import Inner, Outer, Pair, Scaling
 
 pytestmark = pytest.mark.dsl
 
@@ -39,6 +39,19 @@ def test_named_tuples():
                 made(Pair(x, x, 3.0), y)
             with pytest.raises(ArgumentError, match=r"argument pair\.x: dim 0 is 16, must be 32"):
                 made(Pair(x[:16], None, 3.0), y)
+
+
+def test_what_is_constant_in_a_named_tuple_is_compiled_in():
+    made = cutepy.compile(structures.of_scaling, Scaling(SPEC, 2, "negated"), SPEC)
+    assert str(made.parameters[0]) == f"scaling: (.x: {SPEC}, .times: constant, .sign: constant)"
+    x, y = torch.randn(32), torch.zeros(32)
+    with cutepy.simulate():
+        for constants in ((2, "negated"), (None, None)):
+            made(Scaling(x, *constants), y.zero_())
+            torch.testing.assert_close(y, -2 * x)
+        with pytest.raises(ArgumentError, match=r"argument scaling\.times must be 2, as when compiled, got 3"):
+            made(Scaling(x, 3, "negated"), y)
+    assert not cutepy.compile(structures.of_scaling, Scaling(SPEC, 3, "negated"), SPEC).cost().cached
 
 
 def test_dataclasses_within_dataclasses():
