@@ -34,5 +34,5 @@ def dtype_of(element: Any) -> str:  # noqa: ANN401
     """
     found = next((dtype for dtype, known in _TYPES.items() if known is element), None)
     if found is None:
-        raise ValueError(f"the element type must be one of {', '.join(_NAMES.values())}, got {element}")
+        raise ValueError(f"the element type must be one of {', '.join(known.__name__ for known in _TYPES.values())}, got {element}")
     return found

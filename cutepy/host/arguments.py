@@ -34,7 +34,7 @@ class Parameter:
         As in the `@cute.jit` function.
     kind : str
         "tensor", "pointer", "scalar", "none", "tuple" (also a named one), "structure" (a dataclass), or "constant": a
-        field of one that is compiled in, which callers repeat.
+        field of one, or of a named tuple, that is compiled in, which callers repeat, or pass None for.
     spec : TensorSpec or None
         Of a tensor.
     number : str
@@ -53,7 +53,7 @@ class Parameter:
     @property
     def is_plain(self) -> bool:
         """Whether compiled code takes arguments as callers pass them."""
-        return self.kind not in ("structure", "pointer") and all(item.is_plain for item in self.items)
+        return self.kind not in ("structure", "pointer", "constant") and all(item.is_plain for item in self.items)
 
     def __str__(self) -> str:
         if self.items or self.kind in ("tuple", "structure"):
@@ -97,7 +97,7 @@ def check_arguments(function: str, parameters: Sequence[Parameter], arguments: S
     for name, parameter, argument in flattened(parameters, arguments):
         if parameter.kind == "none" and argument is not None:
             raise TypeError(f"argument {name} must be None, as it was when compiled, got {type(argument).__name__}")
-        if parameter.kind == "constant" and repr(argument) != parameter.number:
+        if parameter.kind == "constant" and not _is_repeated(parameter, argument):
             raise ArgumentError(f"argument {name} must be {parameter.number}, as when compiled, got {argument!r}")
         if parameter.kind == "pointer" and not isinstance(argument, int):
             raise TypeError(f"argument {name} must be an address or a tensor, got {type(argument).__name__}")
@@ -129,6 +129,8 @@ def passed(parameters: Sequence[Parameter], arguments: tuple[Any, ...]) -> tuple
 def _as_taken(parameter: Parameter, argument: Any) -> Any:  # noqa: ANN401
     if parameter.is_plain:
         return argument
+    if parameter.kind == "constant":
+        return None if _is_repeated(parameter, argument) else argument
     if parameter.kind == "pointer":
         if hasattr(argument, "data_ptr"):
             return argument.data_ptr()
@@ -142,6 +144,10 @@ def _as_taken(parameter: Parameter, argument: Any) -> Any:  # noqa: ANN401
     if isinstance(argument, (tuple, list)) and len(argument) == len(parameter.items):
         return tuple(map(_as_taken, parameter.items, argument))
     return argument
+
+
+def _is_repeated(parameter: Parameter, argument: object) -> bool:
+    return argument is None or repr(argument) == parameter.number
 
 
 def leaves(arguments: Sequence[Any]) -> Iterator[Any]:
