@@ -17,8 +17,8 @@ from cutepy.aot.objects import SERVED, CompiledVariant, compile_variants, target
 from cutepy.aot.spec import Extension, Op
 from cutepy.aot.tables import CPP_NUMBERS, form_text, limits
 from cutepy.aot.variant import Variant, order_of
-from cutepy.dsl.host_abi import MINIMUM_DRIVER
 from cutepy.dsl.version import installed
+from cutepy.runtime.host_abi import MINIMUM_DRIVER
 
 _DEFAULT_EXTENT = 256
 _MARK = "objects/kernels.json"

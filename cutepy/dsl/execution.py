@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from cutepy.dsl.callers import callers_known
-from cutepy.dsl.device_tensors import DeviceTensor, is_tensor
-from cutepy.dsl.host_calls import RUNNING, Backend as Backend, LaunchRequest as LaunchRequest
 from cutepy.dsl.host_programs import served_entry, served_program
 from cutepy.dsl.tma_arguments import REFUSAL_ADDRESS, check_tensor_maps, refusals_raised, tensor_names
 from cutepy.dsl.version import require
+from cutepy.runtime.device_tensors import DeviceTensor, is_tensor
+from cutepy.runtime.host_calls import RUNNING, Backend as Backend, LaunchRequest as LaunchRequest
 
 _ARCHITECTURE = "sm_90a"
 _PACKED = ("TVMFFIJitCompiledFunction", "TVMFFIJitCompiledFunctionWithKwargs")

@@ -168,7 +168,7 @@ def _tensor_maps(function: Any) -> list[_TensorMap]:  # noqa: ANN401
     lines = function.get_asm(print_generic_op_form=True).splitlines() if operations else []
     made_of: dict[str, set[str]] = {}
     arguments: list[str] = []
-    found = []
+    found: list[_TensorMap] = []
     for line in lines:
         if not arguments and line.startswith("^"):
             arguments = re.findall(r"(%arg\d+): !cute\.memref", line)

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any
 
-from cutepy.dsl.packed import plain_number
 from cutepy.dsl.tma_arguments import refused_stride
 from cutepy.host.specs import TensorSpec, dtype_name, element_strides
+from cutepy.runtime.packed import plain_number
 
 _PARTS = ("float16", "float32", "float64")
 """What parts of complex numbers are."""

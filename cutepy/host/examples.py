@@ -12,9 +12,9 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from cutepy.dsl.packed import plain_number
 from cutepy.host.arguments import Parameter
 from cutepy.host.specs import PointerSpec, TensorSpec
+from cutepy.runtime.packed import plain_number
 
 _SETTINGS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "options": ((str,), "the compiler's options in one string"),

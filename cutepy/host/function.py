@@ -8,9 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cutepy.dsl import execution
-from cutepy.dsl.launches import LaunchFacts
-from cutepy.dsl.packed import plain_number
-from cutepy.dsl.program import ARCH, Program, ServedProgram
 from cutepy.host import environment
 from cutepy.host.arguments import (
     ArgumentError,
@@ -25,8 +22,10 @@ from cutepy.host.arguments import (
     refused_number,
 )
 from cutepy.host.copies import HostCopies, is_host_array, is_read_only, mapped
-from cutepy.host.cuda import CudaError, CudaProgram
 from cutepy.host.entry import Entry
+from cutepy.runtime.cuda import CudaError, CudaProgram
+from cutepy.runtime.packed import plain_number
+from cutepy.runtime.program import ARCH, LaunchFacts, Program, ServedProgram
 
 if TYPE_CHECKING:
     from cutepy.host.inspection import Cost, Resources

@@ -106,7 +106,7 @@ class Operation(Generic[P, R]):
         seen = [(f"its argument {name}", t) for name, value in arguments.items() for t in _tensors(value)]
         for n, result in enumerate(_tensors(results)):
             for what, tensor in seen:
-                if torch._C._is_alias_of(result, tensor):
+                if torch._C._is_alias_of(result, tensor):  # type: ignore[attr-defined]
                     raise ValueError(
                         f"{self.op} must give new tensors, and its result {n} shares memory with {what}; give a copy, "
                         "such as by .clone()"

@@ -3,7 +3,7 @@
 The DSL compiles the host code of a `@cute.jit` function against a small runtime: CUDA's functions under a name with an
 underscore in front, TVM-FFI's, and some helpers of its own. This table is the one place that says what they are. Made
 from it are the callbacks that answer them in the simulator (`host_calls`), the addresses that a program is linked with
-on a GPU (`cutepy.host.cuda`), the C++ that serves them in what is exported, and the check of what that serves
+on a GPU (`cutepy.runtime.cuda`), the C++ that serves them in what is exported, and the check of what that serves
 (`cutepy.aot`).
 """
 

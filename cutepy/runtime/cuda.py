@@ -11,10 +11,10 @@ import ctypes.util
 from functools import cache
 from typing import Any
 
-from cutepy.dsl.entries import load_host
-from cutepy.dsl.host_abi import FUNCTIONS, MINIMUM_DRIVER, cuda_error_setters, version_of_ptx
-from cutepy.dsl.objects import executable
-from cutepy.dsl.program import Program
+from cutepy.runtime.host_abi import FUNCTIONS, MINIMUM_DRIVER, cuda_error_setters, version_of_ptx
+from cutepy.runtime.host_code import load_host
+from cutepy.runtime.objects import executable
+from cutepy.runtime.program import Program
 
 _P, _I = ctypes.c_void_p, ctypes.c_int32
 # x86-64 code. The driver's cuLaunchKernelEx has a fourth argument, `extra`, which must be null, and the host code gives
