@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# Modules that still do, each to be taken off this list when it no longer does.
 # Imports modules one by one; prints, as JSON, [module, event, file] for what a line of theirs caused, directly or
 # through the standard library. What other packages do with what is theirs to decorate is not counted.
 WATCH = """
