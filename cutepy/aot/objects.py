@@ -10,7 +10,7 @@ from cutepy.aot.spec import Extension, Op
 from cutepy.aot.variant import Variant
 from cutepy.dsl.host_abi import FUNCTIONS, is_host_function, version_of_ptx
 from cutepy.dsl.objects import undefined_symbols
-from cutepy.dsl.program import ARCH, compile_program
+from cutepy.dsl.program import compile_program
 from cutepy.host.examples import classes, to_dsl
 
 SERVED = {name: function for name, function in FUNCTIONS.items() if function.exported}
@@ -118,8 +118,3 @@ def _in_short(error: Exception) -> str:
         *(getattr(error, "suggestion", ()) or ()),
     ]
     return " ".join(" ".join(map(str, parts)).split())
-
-
-def target() -> str:
-    """Name the architecture that objects are compiled for."""
-    return ARCH
