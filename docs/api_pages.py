@@ -7,8 +7,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 PACKAGE = Path(__file__).parents[1] / "cutepy"
-# Not a reader's API: the command line, and the DSL's code, whose pages are walk-throughs.
-LEFT_OUT = ("cutepy.__main__", "cutepy.cli")
+# Not a reader's API: the command line, and what its `bench` runs.
+LEFT_OUT = ("cutepy.__main__", "cutepy.cli", "cutepy.suites")
 
 
 def public_modules() -> list[str]:

@@ -26,6 +26,7 @@ from .algebra import (
     complement as complement,
     composition as composition,
     filter as filter,
+    filter_zeros as filter_zeros,
     left_inverse as left_inverse,
     nullspace as nullspace,
     right_inverse as right_inverse,
@@ -41,10 +42,14 @@ from .basis import (
 from .composed import (
     ComposedLayout as ComposedLayout,
     SmemPtr as SmemPtr,
+    Swizzle as Swizzle,
     domain_offset as domain_offset,
     get_nonswizzle_portion as get_nonswizzle_portion,
     get_swizzle_portion as get_swizzle_portion,
     make_composed_layout as make_composed_layout,
+    make_swizzle as make_swizzle,
+    shiftl as shiftl,
+    shiftr as shiftr,
 )
 from .coordinates import (
     compact_col_major as compact_col_major,
@@ -102,12 +107,10 @@ from .int_tuple import (
 )
 from .layout import (
     Layout as Layout,
-    LayoutBase as LayoutBase,
     get_1d_coord as get_1d_coord,
     get_flat_coord as get_flat_coord,
     get_hier_coord as get_hier_coord,
     is_layout as is_layout,
-    make_fragment_like as make_fragment_like,
     make_identity_layout as make_identity_layout,
     make_layout as make_layout,
     make_layout_left as make_layout_left,
@@ -116,13 +119,13 @@ from .layout import (
     make_ordered_layout as make_ordered_layout,
 )
 from .modes import (
+    LayoutBase as LayoutBase,
     append as append,
     coprofile as coprofile,
     coshape as coshape,
     cosize as cosize,
     depth as depth,
     dice as dice,
-    filter_zeros as filter_zeros,
     flatten as flatten,
     get as get,
     group as group,
@@ -139,9 +142,8 @@ from .modes import (
     unflatten as unflatten,
     zip_modes as zip_modes,
 )
-from .notation import parse as parse, to_text as to_text
+from .notation import parse as parse
 from .recast import downcast as downcast, recast_layout as recast_layout, upcast as upcast
-from .swizzle import Swizzle as Swizzle, make_swizzle as make_swizzle, shiftl as shiftl, shiftr as shiftr
 from .tiling import (
     blocked_product as blocked_product,
     flat_divide as flat_divide,
@@ -149,6 +151,7 @@ from .tiling import (
     hier_unzip as hier_unzip,
     logical_divide as logical_divide,
     logical_product as logical_product,
+    make_fragment_like as make_fragment_like,
     raked_product as raked_product,
     tile_to_shape as tile_to_shape,
     tile_unzip as tile_unzip,
@@ -163,6 +166,7 @@ from .vectorize import (
     max_common_layout as max_common_layout,
     max_common_vector as max_common_vector,
 )
+from .writer import to_text as to_text
 
 slice = slice_
 

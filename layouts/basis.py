@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from .errors import LayoutError, operation
+from .writer import Frozen
 
 
-class ScaledBasis:
+class ScaledBasis(Frozen):
     """A stride along one mode of a hierarchical coordinate: integers -> coordinates, ``c -> c * value * e_modes``.
 
     Parameters
@@ -42,12 +43,6 @@ class ScaledBasis:
             raise TypeError(f"ScaledBasis: modes must be a non-empty tuple of non-negative ints, got {modes!r}")
         object.__setattr__(self, "value", value)
         object.__setattr__(self, "modes", modes)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"ScaledBasis is immutable; cannot set {name}")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"ScaledBasis is immutable; cannot delete {name}")
 
     def __reduce__(self) -> tuple[object, ...]:
         return ScaledBasis, (self.value, self.modes)

@@ -15,7 +15,7 @@ from operator import index as as_index
 from typing import Any
 
 from .basis import E, add_coordinates, as_coordinate
-from .errors import LayoutError, operation
+from .errors import LayoutError, MismatchError, operation
 from .int_tuple import (
     IntTuple,
     flatten_modes,
@@ -51,24 +51,20 @@ def crd2idx(crd: IntTuple, shape: Any, stride: IntTuple = None) -> Any:  # noqa:
         return shape(crd)
     try:
         return _colex_index(crd, shape) if stride is None else _crd2idx(crd, shape, stride)
-    except _MismatchError as error:
+    except MismatchError as error:
         raise LayoutError("crd2idx", (crd, shape) + (() if stride is None else (stride,)), str(error)) from None
-
-
-class _MismatchError(Exception):
-    """Coordinate, shape and stride that do not fit; the public function adds its operands."""
 
 
 def _crd2idx(crd: IntTuple, shape: IntTuple, stride: IntTuple) -> Any:  # noqa: ANN401 - int or coordinate
     if shape.__class__ is not tuple:
         if crd.__class__ is tuple or stride.__class__ is tuple:
-            raise _MismatchError(
+            raise MismatchError(
                 f"an integer mode takes an integer coordinate and stride, got {crd} and {stride} for {shape}"
             )
         scaled = (crd if crd.__class__ is int else _integer(crd)) * stride
         return scaled if scaled.__class__ is int else as_coordinate(scaled)
     if stride.__class__ is not tuple or len(stride) != len(shape):
-        raise _MismatchError(f"the stride's rank must be the shape's, got {tuple_rank(stride)} and {len(shape)}")
+        raise MismatchError(f"the stride's rank must be the shape's, got {tuple_rank(stride)} and {len(shape)}")
     if crd.__class__ is not tuple:
         if crd.__class__ is int and crd >= 0:
             result = _flat_index(crd, shape, stride)
@@ -76,7 +72,7 @@ def _crd2idx(crd: IntTuple, shape: IntTuple, stride: IntTuple) -> Any:  # noqa: 
                 return result
         crd = _split(_integer(crd), shape)
     elif len(crd) != len(shape):
-        raise _MismatchError(f"the coordinate's rank must be the shape's, got {len(crd)} and {len(shape)}")
+        raise MismatchError(f"the coordinate's rank must be the shape's, got {len(crd)} and {len(shape)}")
     index, coordinate = 0, None
     for c, s, d in zip(crd, shape, stride):  # noqa: B905 - hot; lengths are equal
         if c.__class__ is int and d.__class__ is int and s.__class__ is int:
@@ -138,7 +134,7 @@ def _colex_index(crd: IntTuple, shape: IntTuple) -> int:
     if not isinstance(crd, tuple):
         return _integer(crd)
     if not isinstance(shape, tuple) or len(crd) != len(shape):
-        raise _MismatchError(f"the coordinate's rank must be the shape's, got {len(crd)} and {tuple_rank(shape)}")
+        raise MismatchError(f"the coordinate's rank must be the shape's, got {len(crd)} and {tuple_rank(shape)}")
     index = 0
     for c, s in zip(reversed(crd), reversed(shape), strict=True):
         index = _colex_index(c, s) + product(s) * index
@@ -166,7 +162,7 @@ def idx2crd(idx: IntTuple, shape: Any, stride: IntTuple = None) -> IntTuple:  # 
         return idx2crd(idx, shape.shape, shape.stride if stride is None else stride)
     try:
         return _split_colex(idx, shape) if stride is None else _idx2crd(idx, shape, stride)
-    except _MismatchError as error:
+    except MismatchError as error:
         raise LayoutError("idx2crd", (idx, shape) + (() if stride is None else (stride,)), str(error)) from None
 
 
@@ -175,7 +171,7 @@ def _idx2crd(idx: IntTuple, shape: IntTuple, stride: IntTuple) -> IntTuple:
         if stride.__class__ is not tuple:
             stride = compact_col_major(shape, stride)
         if len(stride) != len(shape):
-            raise _MismatchError(f"the stride's rank must be the shape's, got {len(stride)} and {len(shape)}")
+            raise MismatchError(f"the stride's rank must be the shape's, got {len(stride)} and {len(shape)}")
         if idx.__class__ is not tuple:
             index = _integer(idx)
             if index < 0:
@@ -187,14 +183,14 @@ def _idx2crd(idx: IntTuple, shape: IntTuple, stride: IntTuple) -> IntTuple:
                 ]
             )
         if len(idx) != len(shape):
-            raise _MismatchError(f"the index's rank must be the shape's, got {len(idx)} and {len(shape)}")
+            raise MismatchError(f"the index's rank must be the shape's, got {len(idx)} and {len(shape)}")
         return tuple(map(_idx2crd, idx, shape, stride))
     if idx.__class__ is tuple or stride.__class__ is not int:
-        raise _MismatchError(f"an integer mode takes an integer index and stride, got {idx} and {stride} for {shape}")
+        raise MismatchError(f"an integer mode takes an integer index and stride, got {idx} and {stride} for {shape}")
     if shape == 1:
         return 0
     if not stride or not shape:
-        raise _MismatchError(f"the mode {shape}:{stride} divides by zero")
+        raise MismatchError(f"the mode {shape}:{stride} divides by zero")
     if idx >= 0 < stride:
         return idx // stride % shape
     quotient = truncated_div(idx, stride)
@@ -204,7 +200,7 @@ def _idx2crd(idx: IntTuple, shape: IntTuple, stride: IntTuple) -> IntTuple:
 def _split_colex(idx: IntTuple, shape: IntTuple) -> IntTuple:
     if isinstance(idx, tuple):
         if not isinstance(shape, tuple) or len(idx) != len(shape):
-            raise _MismatchError(f"the index's rank must be the shape's, got {len(idx)} and {tuple_rank(shape)}")
+            raise MismatchError(f"the index's rank must be the shape's, got {len(idx)} and {tuple_rank(shape)}")
         return tuple(map(_split_colex, idx, shape))
     if not isinstance(shape, tuple):
         return idx

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import ParamSpec, TypeVar
 
+from .writer import to_text
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -68,6 +70,10 @@ takes at step 3
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.operation, self.operands, self.condition, self.hint, self.origin)
+
+
+class MismatchError(Exception):
+    """A condition, and the shape and stride that break it, for whoever knows the operands to raise as a LayoutError."""
 
 
 class ParseError(LayoutError):
@@ -140,8 +146,6 @@ def _one_line(text: str) -> str:
 
 
 def _show(operand: object) -> str:
-    from .notation import to_text
-
     if isinstance(operand, str):
         return repr(operand)
     try:

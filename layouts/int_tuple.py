@@ -363,9 +363,9 @@ def ceil_div(a: IntTuple, b: IntTuple) -> IntTuple:
         return ceil_div(a, product(b))
     if isinstance(b, int):
         return -(-a // b) if a > 0 < b else truncated_div(a + b - 1, b)
-    from .algebra import complement
-
-    return complement(b, a).shape
+    if not hasattr(b, "_complement"):
+        raise TypeError(f"ceil_div: the divisor must be an int, a tuple or a layout, got {b!r} of {type(b).__name__}")
+    return b._complement(a).shape
 
 
 @operation
@@ -433,6 +433,12 @@ def shape_of(t: Any) -> IntTuple:  # noqa: ANN401 - IntTuple or layout
     if not hasattr(t, "shape"):
         raise TypeError(f"a shape, a layout or a tuple of them is required, got {t!r} of type {type(t).__name__}")
     return t.shape
+
+
+def check_extents(name: str, operands: tuple[object, ...], shape: IntTuple) -> None:
+    """Raise the LayoutError of public function `name` where an extent of `shape` is negative."""
+    if shape < 0 if shape.__class__ is int else min(flatten_to_tuple(shape), default=0) < 0:
+        raise LayoutError(name, operands, "extents must be >= 0")
 
 
 @operation

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import index as as_index
 from typing import Any
 
-from .basis import ScaledBasis, add_coordinates, as_coordinate
+from .basis import ScaledBasis, add_coordinates, as_coordinate, has_basis
 from .coordinates import (
     compact_col_major,
     compact_order,
@@ -17,104 +17,31 @@ from .coordinates import (
     make_basis_like,
     slice_tuple,
 )
-from .errors import LayoutError, operation
+from .errors import LayoutError, MismatchError, operation
 from .int_tuple import (
     IntTuple,
+    check_extents,
     congruent,
     flatten_to_tuple,
     has_none,
     product,
     repeat_like,
+    shape_of,
     transform_leaf,
-    tuple_depth,
     tuple_rank,
 )
-from .swizzle import Swizzle
-
-
-class LayoutBase:
-    """What `is_layout` recognises: Layout and ComposedLayout."""
-
-    __slots__ = ()
-
-    @property
-    def shape(self) -> IntTuple:
-        """Shape of the domain."""
-        raise NotImplementedError
-
-    def __call__(self, *crd: IntTuple) -> Any:  # noqa: ANN401 - int, coordinate or sliced layout
-        """Map a coordinate to an index, or slice."""
-        raise NotImplementedError
-
-    def size(self) -> int:
-        """Return the number of coordinates of the domain."""
-        return product(self.shape)
-
-    def cosize(self) -> int:
-        """Return the size of the codomain."""
-        raise NotImplementedError
-
-    def rank(self) -> int:
-        """Return the number of modes."""
-        return tuple_rank(self.shape)
-
-    def depth(self) -> int:
-        """Return the levels of nesting of the shape: 0 for an integer."""
-        return tuple_depth(self.shape)
-
-    def __len__(self) -> int:
-        return tuple_rank(self.shape)
-
-    def __str__(self) -> str:
-        from .notation import to_text
-
-        return to_text(self)
-
-    def compose(self, *tilers: Any) -> Any:  # noqa: ANN401 - layouts or tilers
-        """Return ``composition(self, tiler)``; several tilers act mode by mode."""
-        from .algebra import composition
-
-        return composition(self, tilers[0] if len(tilers) == 1 else tilers)
-
-    def with_shape(self, *shape: IntTuple) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
-        """Return this function on another domain: ``composition(self, make_layout(shape))``."""
-        return self.compose(Layout(shape[0] if len(shape) == 1 else shape))
-
-    def tile(self, *tilers: Any) -> Any:  # noqa: ANN401 - layouts or tilers
-        """Return ``tiled_divide(self, tiler)``; several tilers act mode by mode."""
-        from .tiling import tiled_divide
-
-        return tiled_divide(self, tilers[0] if len(tilers) == 1 else tilers)
-
-    def flatten(self) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
-        """Return ``flatten(self)``: no nesting."""
-        return _modes().flatten(self)
-
-    def take(self, begin: int, end: int) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
-        """Return ``take(self, begin, end)``: a range of modes."""
-        return _modes().take(self, begin, end)
-
-    def select(self, *indices: int) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
-        """Return ``select(self, indices)``: the modes of these indices, in this order."""
-        return _modes().select(self, *indices)
-
-    def group(self, begin: int, end: int) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
-        """Return ``group(self, begin, end)``: a range of modes nested into one."""
-        return _modes().group(self, begin, end)
-
-    def append(self, *n_and_elem: Any) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
-        """Return ``append(self, elem)`` or ``append(self, n, elem)``: modes added at the end."""
-        return _modes().append(self, *n_and_elem)
-
-    def prepend(self, *n_and_elem: Any) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
-        """Return ``prepend(self, elem)`` or ``prepend(self, n, elem)``: modes added in front."""
-        return _modes().prepend(self, *n_and_elem)
-
-
-def _modes() -> Any:  # noqa: ANN401 - the module of operations on modes, which imports this one
-    from . import modes
-
-    return modes
+from .modes import IndexFunction, LayoutBase
+from .pairs import (
+    Pair,
+    coalesce,
+    coalesce_by_profile,
+    coalesce_unbounded,
+    complement as complement_pair,
+    compose as compose_pairs,
+    coprofile,
+    filter as filter_pair,
+)
+from .writer import to_text
 
 
 class Layout(LayoutBase):
@@ -201,12 +128,15 @@ class Layout(LayoutBase):
     def __repr__(self) -> str:
         return f"Layout({self.shape!r},{self.stride!r})"
 
+    def __str__(self) -> str:
+        return f"{to_text(self._shape)}:{to_text(self._stride)}"
+
     def __call__(self, *crd: IntTuple) -> Any:  # noqa: ANN401 - int, coordinate or sliced Layout
         """Map a coordinate to its index; where it holds None, CuTe's ``_``, slice: keep those modes as a layout."""
         c = crd[0] if len(crd) == 1 else crd
         if c.__class__ is int or not has_none(c):
             return index_of(c, self._shape, self._stride)
-        return raw_layout(slice_tuple(c, self.shape), slice_tuple(c, self.stride))
+        return self._sliced(c)
 
     def __getitem__(self, i: int | slice) -> Layout:
         """Return mode `i` as a layout, or a range of modes."""
@@ -249,6 +179,62 @@ class Layout(LayoutBase):
     def get_1d_coord(self, idx: int) -> int:
         """Return the colexicographic integer coordinate of index `idx` of a compact layout."""
         return crd2idx(self.get_hier_coord(idx), self.shape)  # type: ignore[no-any-return]
+
+    def _on_modes(self, function: Callable[..., IntTuple], *args: Any) -> Layout:  # noqa: ANN401 - the function's
+        return raw_layout(function(self._shape, *args), function(self._stride, *args))
+
+    def flatten(self) -> Layout:
+        """Return ``flatten(self)``: no nesting."""
+        flat = flatten_to_tuple(self._shape) if self._shape.__class__ is tuple else self._shape
+        return self if flat is self._shape else raw_layout(flat, flatten_to_tuple(self._stride))
+
+    def _joined(self, function: Callable[[IntTuple, IntTuple], IntTuple], other: Layout | None) -> Layout:
+        shape, stride = (1, 0) if other is None else (other.shape, other.stride)
+        return raw_layout(function(self._shape, shape), function(self._stride, stride))
+
+    def _sliced(self, crd: IntTuple) -> Layout:
+        return raw_layout(slice_tuple(crd, self._shape), slice_tuple(crd, self._stride))
+
+    def slice_and_offset(self, crd: IntTuple) -> tuple[Layout, Any]:
+        """Return the layout of the modes where `crd` has None, and the index of the rest of it."""
+        return self._sliced(crd), crd2idx(crd, self._shape, self._stride)
+
+    @operation
+    def with_shape(self, *shape: IntTuple) -> Any:  # noqa: ANN401 - Layout
+        """Return this function on another domain: ``composition(self, make_layout(shape))``."""
+        return compose_layouts(self, Layout(shape[0] if len(shape) == 1 else shape))
+
+    def _composed_with(self, tiler: Any) -> Any:  # noqa: ANN401 - layout or tiler
+        if isinstance(tiler, Layout):
+            return compose_layouts(self, tiler)
+        if tiler is None:
+            return self
+        if isinstance(tiler, tuple):
+            return by_mode("composition", Layout._composed_with, self, tiler, keep=False)
+        if isinstance(tiler, int):
+            return compose_layouts(self, Layout(tiler, 1))
+        if isinstance(tiler, IndexFunction):
+            return tiler._composed_after(self)
+        raise TypeError(f"composition: cannot compose Layout with {type(tiler).__name__}")
+
+    def _divided_by(self, tiler: Any) -> Any:  # noqa: ANN401 - layout or tiler
+        if isinstance(tiler, int):
+            tiler = Layout(tiler)
+        if isinstance(tiler, Layout):
+            rest = complement_layout(tiler, coalesce(self._shape, self._stride)[0])
+            return compose_layouts(self, raw_layout((tiler._shape, rest._shape), (tiler._stride, rest._stride)))
+        if tiler is None:
+            return self
+        if isinstance(tiler, tuple):
+            return by_mode("logical_divide", Layout._divided_by, self, tiler, keep=True)
+        raise TypeError(f"logical_divide: the tiler must be a Layout, int, None or tuple, got {type(tiler).__name__}")
+
+    def _complement(self, max_idx: Any = None) -> Layout:  # noqa: ANN401 - int, shape or layout
+        if max_idx is None:
+            return complement_layout(self, None)
+        cotarget = shape_of(max_idx)
+        check_extents("complement", (self, max_idx), cotarget)
+        return complement_layout(self, cotarget)
 
 
 _new = object.__new__
@@ -293,8 +279,7 @@ def _is_plain(shape: IntTuple, stride: IntTuple) -> bool:
 def _checked(shape: IntTuple, stride: IntTuple | None) -> tuple[IntTuple, IntTuple]:
     """Bring shape and stride to plain ints and tuples (and scaled bases), or say what is wrong with them."""
     shape = _integers(shape, "shape")
-    if min(flatten_to_tuple(shape), default=0) < 0:
-        raise LayoutError("Layout", (shape,) if stride is None else (shape, stride), "extents must be >= 0")
+    check_extents("Layout", (shape,) if stride is None else (shape, stride), shape)
     if stride is None:
         return shape, compact_col_major(shape)
     stride = _integers(stride, "stride")
@@ -311,6 +296,55 @@ def _integers(t: Any, what: str) -> IntTuple:  # noqa: ANN401 - unchecked input
     if hasattr(t, "__index__") and not isinstance(t, bool):
         return as_index(t)
     raise TypeError(f"Layout: {what} must be an int or a nested tuple of ints, got {t!r} of type {type(t).__name__}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The algebra of plain layouts
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def compose_layouts(a: Layout, b: Layout) -> Layout:
+    """Compose two plain layouts."""
+    shape, stride = b._shape, b._stride
+    try:
+        if has_basis(stride):
+            shapes, strides = coalesce_by_profile(a._shape, a._stride, coprofile(stride))
+        else:
+            shapes, strides = coalesce_unbounded(a._shape, a._stride)
+        return raw_layout(*compose_pairs(shapes, strides, shape, stride))
+    except MismatchError as error:
+        condition, *leaf = error.args
+        raise LayoutError("composition", (a, raw_layout(*leaf) if leaf else b), condition) from None
+
+
+def complement_layout(layout: Layout, cotarget: IntTuple | None) -> Layout:
+    """Complement of a plain layout in a shape; None stands for its own cosize."""
+    shape, stride = filter_pair(layout._shape, layout._stride)
+    if has_basis(stride):
+        raise LayoutError("complement", (layout, cotarget), "strides must be integers, not scaled bases")
+    if cotarget is None:
+        cotarget = raw_layout(shape, stride).cosize()
+    try:
+        return raw_layout(*complement_pair(shape, stride, cotarget))
+    except MismatchError as error:
+        raise LayoutError("complement", (layout, cotarget), str(error)) from None
+
+
+def by_pair(name: str, function: Callable[[IntTuple, IntTuple], Pair], layout: Layout) -> Layout:
+    """Apply a function on (shape, stride); what it finds wrong is an error of operation `name`."""
+    try:
+        return raw_layout(*function(layout._shape, layout._stride))
+    except MismatchError as error:
+        raise LayoutError(name, (layout,), str(error)) from None
+
+
+def by_mode(name: str, function: Any, layout: Layout, tilers: tuple[Any, ...], *, keep: bool) -> Layout:  # noqa: ANN401
+    """Apply `function(mode, tiler)` mode by mode; modes beyond the tilers are kept or dropped."""
+    modes = list(layout)
+    if len(tilers) > len(modes):
+        raise LayoutError(name, (layout, tilers), f"too many modes: rank must be <= {len(modes)}, got {len(tilers)}")
+    done = [function(mode, tiler) for mode, tiler in zip(modes, tilers, strict=False)]
+    return concat_layouts(tuple(done + modes[len(tilers) :] if keep else done))
 
 
 def is_layout(x: object) -> bool:
@@ -351,10 +385,8 @@ def make_layout(*args: Any, stride: IntTuple | None = None) -> Any:  # noqa: ANN
     first = args[0]
     if isinstance(first, LayoutBase):
         return concat_layouts(args)
-    if isinstance(first, Swizzle):
-        from .algebra import composition
-
-        return composition(first, Layout(first.size()))
+    if isinstance(first, IndexFunction):  # a swizzle
+        return first._composed_with(Layout(first.size()))
     if not isinstance(first, tuple) and isinstance(first, Iterable):
         return concat_layouts(tuple(first))
     if isinstance(first, tuple) and first and all(isinstance(mode, LayoutBase) for mode in first):
@@ -424,27 +456,6 @@ def make_layout_like(layout: Layout) -> Layout:
         raise TypeError(f"make_layout_like: a plain Layout is required, got {layout!r}")
     kept = transform_leaf(lambda d, s: repeat_like(s, 1) if d == 0 else s, layout.stride, layout.shape)
     return raw_layout(layout.shape, compact_order(kept, layout.stride))
-
-
-@operation
-def make_fragment_like(layout: Any) -> Layout:  # noqa: ANN401 - Layout, ComposedLayout or shape
-    """Return the register layout CuTe gives a fragment of `layout`: mode 0 compact and fastest, the rest in order.
-
-    >>> print(make_fragment_like(Layout(((2, 2), 4, 3), ((1, 64), 8, 2))))
-    ((2,2),4,3):((1,2),12,4)
-    """
-    from .tiling import tiled_product
-
-    if not isinstance(layout, LayoutBase):
-        return Layout(layout)
-    if not isinstance(layout, Layout):
-        return make_fragment_like(layout.layoutA)  # type: ignore[attr-defined]
-    if layout.rank() == 1:
-        return Layout(layout.shape)
-    shape, stride = layout.shape, layout.stride
-    kept = transform_leaf(lambda d, s: repeat_like(s, 1) if d == 0 else s, stride[0], shape[0])
-    head = raw_layout(shape[0], compact_col_major(kept))
-    return tiled_product(head, make_ordered_layout(shape[1:], stride[1:]))  # type: ignore[no-any-return]
 
 
 @operation

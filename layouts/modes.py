@@ -1,35 +1,30 @@
 """Operations on modes: what CuTe offers alike for IntTuples, layouts and composed layouts.
 
 A layout is treated as a tuple of (shape, stride) pairs; a composed layout by its domain, under the same offset and
-outer function.
+outer function. Both are told by their base, `LayoutBase`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
 from typing import Any
 
-from .basis import add_coordinates, as_coordinate, has_basis
-from .composed import ComposedLayout, slice_composed
-from .coordinates import crd2idx, dice_tuple, slice_tuple
+from .coordinates import dice_tuple, slice_tuple
 from .errors import LayoutError, operation
 from .int_tuple import (
     IntTuple,
     flatten_to_tuple,
     product,
-    repeat_like,
     replace_at,
     shape_of,
-    transform_leaf,
     tuple_depth,
     tuple_get,
     tuple_rank,
     unflatten as unflatten_tuple,
     wrap,
 )
-from .layout import Layout, LayoutBase, raw_layout
-from .swizzle import Swizzle
+from .pairs import coprofile as coprofile_of_stride
+from .writer import Notated
 
 # What these functions take and give: an IntTuple, a Layout or a ComposedLayout.
 Modes = Any
@@ -37,13 +32,107 @@ Modes = Any
 _MISSING: Any = object()
 
 
+class IndexFunction(Notated):
+    """What the algebra composes: layouts, and swizzles.
+
+    ``f._composed_with(tiler)`` is ``composition(f, tiler)``; a plain layout leaves what it does not know to the tiler,
+    ``tiler._composed_after(layout)``.
+    """
+
+    __slots__ = ()
+    _composed_with: Any
+    _composed_after: Any
+
+    def size(self) -> int:
+        """Return the number of elements of the domain."""
+        raise NotImplementedError
+
+    def cosize(self) -> int:
+        """Return the size of the codomain."""
+        raise NotImplementedError
+
+
+class LayoutBase(IndexFunction):
+    """What `is_layout` recognises: Layout and ComposedLayout.
+
+    ``_on_modes(function, *args)`` applies a function on IntTuples alike to shape and stride, and to what they are made
+    of in a composed layout; ``_joined(function, other)`` one on two IntTuples to the shapes and the strides of two
+    layouts, None being ``1:0``. ``_sliced(crd)``, ``_divided_by(tiler)`` and ``_complement(max_idx)`` are `slice_`,
+    `logical_divide` and `complement`.
+    """
+
+    __slots__ = ()
+    _on_modes: Any
+    _joined: Any
+    _sliced: Any
+    _divided_by: Any
+    _complement: Any
+    flatten: Any
+
+    @property
+    def shape(self) -> IntTuple:
+        """Shape of the domain."""
+        raise NotImplementedError
+
+    def __call__(self, *crd: IntTuple) -> Any:  # noqa: ANN401 - int, coordinate or sliced layout
+        """Map a coordinate to an index, or slice."""
+        raise NotImplementedError
+
+    def size(self) -> int:
+        """Return the number of coordinates of the domain."""
+        return product(self.shape)
+
+    def rank(self) -> int:
+        """Return the number of modes."""
+        return tuple_rank(self.shape)
+
+    def depth(self) -> int:
+        """Return the levels of nesting of the shape: 0 for an integer."""
+        return tuple_depth(self.shape)
+
+    def __len__(self) -> int:
+        return tuple_rank(self.shape)
+
+    @operation
+    def compose(self, *tilers: Any) -> Any:  # noqa: ANN401 - layouts or tilers
+        """Return ``composition(self, tiler)``; several tilers act mode by mode."""
+        return self._composed_with(tilers[0] if len(tilers) == 1 else tilers)
+
+    @operation
+    def tile(self, *tilers: Any) -> Any:  # noqa: ANN401 - layouts or tilers
+        """Return ``tiled_divide(self, tiler)``; several tilers act mode by mode."""
+        tiler = tilers[0] if len(tilers) == 1 else tilers
+        return self._divided_by(tiler)._on_modes(gather_tiles, tiler)
+
+    def take(self, begin: int, end: int) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
+        """Return ``take(self, begin, end)``: a range of modes."""
+        return take(self, begin, end)
+
+    def select(self, *indices: int) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
+        """Return ``select(self, indices)``: the modes of these indices, in this order."""
+        return select(self, *indices)
+
+    def group(self, begin: int, end: int) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
+        """Return ``group(self, begin, end)``: a range of modes nested into one."""
+        return group(self, begin, end)
+
+    def append(self, *n_and_elem: Any) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
+        """Return ``append(self, elem)`` or ``append(self, n, elem)``: modes added at the end."""
+        return append(self, *n_and_elem)
+
+    def prepend(self, *n_and_elem: Any) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
+        """Return ``prepend(self, elem)`` or ``prepend(self, n, elem)``: modes added in front."""
+        return prepend(self, *n_and_elem)
+
+
+def require_layout(name: str, x: object) -> None:
+    """Raise the TypeError of public function `name` for an operand that is no layout."""
+    if not isinstance(x, LayoutBase):
+        raise TypeError(f"{name}: a layout is required, got {x!r} of type {type(x).__name__}")
+
+
 def _map(function: Callable[..., IntTuple], x: Modes, *args: object) -> Modes:
-    """Apply a function on tuples to `x`: to shape and stride of a layout, to the domain of a composed layout."""
-    if isinstance(x, Layout):
-        return raw_layout(function(x.shape, *args), function(x.stride, *args))
-    if isinstance(x, ComposedLayout):
-        return x.on_domain(lambda inner: _map(function, inner, *args))
-    return function(x, *args)
+    return x._on_modes(function, *args) if isinstance(x, LayoutBase) else function(x, *args)
 
 
 def _shape(x: Modes) -> IntTuple:
@@ -64,6 +153,7 @@ def rank(x: Modes, *path: int) -> int:
 def depth(x: Modes, *path: int) -> int:
     """Return the levels of nesting of `x`, or of its mode at `path`: 0 for an integer.
 
+    >>> from cutepy.layouts import Layout
     >>> depth((4, (2, 8))), depth(Layout(4))
     (2, 0)
     """
@@ -74,6 +164,7 @@ def depth(x: Modes, *path: int) -> int:
 def shape(x: Modes, *path: int) -> IntTuple:
     """Return the shape of `x` (an IntTuple is its own), or of its mode at `path`.
 
+    >>> from cutepy.layouts import Layout
     >>> shape(Layout((4, (2, 8))), 1)
     (2, 8)
     """
@@ -81,21 +172,27 @@ def shape(x: Modes, *path: int) -> IntTuple:
 
 
 @operation
-def stride(x: Layout, *path: int) -> IntTuple:
+def stride(x: Any, *path: int) -> IntTuple:  # noqa: ANN401 - Layout
     """Return the stride of a Layout, or of its mode at `path`. A composed layout has none.
 
+    >>> from cutepy.layouts import Layout
     >>> stride(Layout((4, (2, 8)), (2, (1, 8))), 1)
     (1, 8)
     """
-    if not isinstance(x, Layout):
+    if not _has_strides(x):
         raise LayoutError("stride", (x, *path), "only a plain Layout has strides")
     return tuple_get(x.stride, *path)
+
+
+def _has_strides(x: object) -> bool:
+    return isinstance(x, LayoutBase) and hasattr(x, "stride")
 
 
 @operation
 def size(layout: Any, *path: int) -> int:  # noqa: ANN401 - IntTuple, layout or swizzle
     """Return the number of elements of `layout`, or of its mode at `path`.
 
+    >>> from cutepy.layouts import Layout
     >>> size((4, (2, 8))), size(Layout((4, 8)), 1)
     (64, 8)
     """
@@ -103,7 +200,7 @@ def size(layout: Any, *path: int) -> int:  # noqa: ANN401 - IntTuple, layout or 
         return product(tuple_get(_shape(layout), *path))
     if isinstance(layout, (int, tuple)):
         return product(layout)
-    if isinstance(layout, (LayoutBase, Swizzle)):
+    if isinstance(layout, IndexFunction):
         return layout.size()
     raise TypeError(f"size: a shape, a layout or a swizzle is required, got {layout!r}")
 
@@ -112,45 +209,42 @@ def size(layout: Any, *path: int) -> int:  # noqa: ANN401 - IntTuple, layout or 
 def coshape(x: Modes, *path: int) -> IntTuple:
     """Return the extents of the codomain of a layout, or of its mode at `path`.
 
+    >>> from cutepy.layouts import Layout
     >>> coshape(Layout((4, 8), (8, 1)))
     32
     """
-    inner = get(x, *path)
-    while isinstance(inner, ComposedLayout):
-        inner = inner.layoutA
-    return inner.coshape()
+    return get(x, *path).coshape()
 
 
 @operation
 def cosize(layout: Modes, *path: int) -> int:
     """Return the size of the codomain: the largest index plus one, strides taken by magnitude.
 
+    >>> from cutepy.layouts import Layout
     >>> cosize(Layout((8, 8, 2), (256, 4, 1)))
     1822
     """
-    if not isinstance(layout, (LayoutBase, Swizzle)):
+    if not isinstance(layout, IndexFunction):
         raise TypeError(f"cosize: a layout or a swizzle is required, got {layout!r}")
     return product(coshape(layout, *path)) if path else layout.cosize()
 
 
 @operation
-def coprofile(x: Layout) -> IntTuple:
+def coprofile(x: Any) -> IntTuple:  # noqa: ANN401 - Layout
     """Return the profile of the codomain, as zeros: 0 for integer strides, a tuple for scaled bases.
 
-    >>> from cutepy.layouts import make_identity_layout
+    >>> from cutepy.layouts import Layout, make_identity_layout
     >>> coprofile(Layout((4, 8))), coprofile(make_identity_layout((4, 8)))
     (0, (0, 0))
     """
-    if not has_basis(x.stride):
-        return 0
-    total = reduce(add_coordinates, map(abs, flatten_to_tuple(x.stride)))
-    return repeat_like(as_coordinate(total), 0)
+    return coprofile_of_stride(x.stride)
 
 
 @operation
 def get(x: Modes, *path: int) -> Modes:
     """Return the mode at `path`: ``get(x, 1, 0)`` is mode 0 of mode 1.
 
+    >>> from cutepy.layouts import Layout
     >>> print(get(Layout((4, (2, 8)), (2, (1, 8))), 1, 0))
     2:1
     """
@@ -166,11 +260,7 @@ def flatten(t: Modes) -> Modes:
     """
     if t.__class__ is tuple:
         return flatten_to_tuple(t)
-    if t.__class__ is Layout:
-        shape, stride = t._shape, t._stride
-        flat = flatten_to_tuple(shape) if shape.__class__ is tuple else shape
-        return t if flat is shape else raw_layout(flat, flatten_to_tuple(stride))
-    return _map(flatten, t) if isinstance(t, LayoutBase) else t
+    return t.flatten() if isinstance(t, LayoutBase) else t
 
 
 @operation
@@ -201,6 +291,7 @@ def take(x: Modes, begin: int, end: int) -> Modes:
 def select(x: Modes, indices: tuple[int, ...] | int, *more: int) -> Modes:
     """Return the modes with the given indices, in that order.
 
+    >>> from cutepy.layouts import Layout
     >>> print(select(Layout((4, 2, 8), (2, 1, 8)), (2, 0)))
     (8,4):(8,2)
     """
@@ -230,6 +321,7 @@ def append(x: Modes, n_or_elem: Modes = _MISSING, elem: Modes = _MISSING) -> Mod
 
     For layouts `elem` is a layout, by default ``1:0``, and ``append(layout, n)`` pads to rank n.
 
+    >>> from cutepy.layouts import Layout
     >>> print(append(Layout(8), Layout(4, 2)), append(Layout(8), 3), append((4, 8), 2))
     (8,4):(1,2) (8,1,1):(1,0,0) (4, 8, 2)
     """
@@ -240,6 +332,7 @@ def append(x: Modes, n_or_elem: Modes = _MISSING, elem: Modes = _MISSING) -> Mod
 def prepend(x: Modes, n_or_elem: Modes = _MISSING, elem: Modes = _MISSING) -> Modes:
     """Add a mode in front: ``prepend(x, elem)``; or modes up to rank n: ``prepend(x, n, elem)``.
 
+    >>> from cutepy.layouts import Layout
     >>> print(prepend(Layout(8), Layout(4, 2)), prepend(Layout(5, 8), 2))
     (4,8):(2,1) (1,5):(0,8)
     """
@@ -248,17 +341,15 @@ def prepend(x: Modes, n_or_elem: Modes = _MISSING, elem: Modes = _MISSING) -> Mo
 
 def _extend(name: str, x: Modes, n: Modes, elem: Modes, *, at_end: bool) -> Modes:
     operands = (x, *(o for o in (n, elem) if o is not _MISSING))
-    if isinstance(x, ComposedLayout):
-        return x.on_domain(lambda inner: _extend(name, inner, n, elem, at_end=at_end))
-    is_layout = isinstance(x, Layout)
+    is_layout = isinstance(x, LayoutBase)
     if elem is _MISSING and not (is_layout and n.__class__ is int):
         n, elem = None, n
     if elem is _MISSING:
         if not is_layout:
             raise LayoutError(name, operands, "an element to add is required")
-        elem = raw_layout(1, 0)
-    if is_layout != isinstance(elem, Layout):
-        raise TypeError(f"{name}: the element must be a {'Layout' if is_layout else 'IntTuple'}, got {elem!r}")
+        elem = None  # 1:0
+    elif is_layout != _has_strides(elem):
+        raise TypeError(f"{name}: the element must be {'a Layout' if is_layout else 'an IntTuple'}, got {elem!r}")
     rank_x = tuple_rank(_shape(x))
     count = 1 if n is None else n - rank_x
     if count < 0:
@@ -269,22 +360,21 @@ def _extend(name: str, x: Modes, n: Modes, elem: Modes, *, at_end: bool) -> Mode
             return t
         return wrap(t) + (e,) * count if at_end else (e,) * count + wrap(t)
 
-    if is_layout:
-        return raw_layout(extend(x.shape, elem.shape), extend(x.stride, elem.stride))
-    return extend(x, elem)
+    return x._joined(extend, elem) if is_layout else extend(x, elem)
 
 
 @operation
 def replace(x: Modes, n: int, elem: Modes) -> Modes:
     """Return `x` with mode `n` replaced by `elem`.
 
+    >>> from cutepy.layouts import Layout
     >>> print(replace(Layout((4, 8)), 1, Layout(2, 64)))
     (4,2):(1,64)
     """
     if isinstance(x, LayoutBase) or isinstance(elem, LayoutBase):
-        if not (isinstance(x, Layout) and isinstance(elem, Layout)):
+        if not (_has_strides(x) and _has_strides(elem)):
             raise TypeError(f"replace: a mode of a Layout is replaced by a Layout, got {x!r} and {elem!r}")
-        return raw_layout(replace_at(x.shape, n, elem.shape), replace_at(x.stride, n, elem.stride))
+        return x._joined(lambda t, e: replace_at(t, n, e), elem)
     return replace_at(x, n, elem)
 
 
@@ -297,9 +387,7 @@ def zip_modes(a: Modes, b: Modes = _MISSING) -> Modes:
     """
     if b is _MISSING:
         return _map(_zip, a)
-    if isinstance(a, Layout):
-        return raw_layout(_zip((a.shape, b.shape)), _zip((a.stride, b.stride)))
-    return _zip((a, b))
+    return a._joined(lambda s, t: _zip((s, t)), b) if isinstance(a, LayoutBase) else _zip((a, b))
 
 
 def _zip(t: IntTuple) -> IntTuple:
@@ -323,26 +411,23 @@ def slice_(crd: IntTuple, trg: Modes) -> Modes:
 
     Under a swizzle the result is a plain layout with signed strides where that is possible.
 
+    >>> from cutepy.layouts import Layout
     >>> print(slice_((2, None), Layout((4, 8))), slice_((None, (0, None)), (4, (2, 8))))
     (8):(4) (4, 8)
     """
-    if isinstance(trg, ComposedLayout):
-        return slice_composed(crd, trg)[0]
-    return _map(lambda t: slice_tuple(crd, t), trg)
+    return trg._sliced(crd) if isinstance(trg, LayoutBase) else slice_tuple(crd, trg)
 
 
 @operation
 def slice_and_offset(crd: IntTuple, layout: Modes) -> tuple[Modes, Any]:
     """Slice a layout: the layout of the kept modes and the offset of the fixed ones.
 
+    >>> from cutepy.layouts import Layout
     >>> kept, offset = slice_and_offset((2, None), Layout((4, 8)))
     >>> print(kept, offset)
     (8):(4) 2
     """
-    if isinstance(layout, ComposedLayout):
-        return slice_composed(crd, layout)
-    shape, stride = layout.shape, layout.stride
-    return raw_layout(slice_tuple(crd, shape), slice_tuple(crd, stride)), crd2idx(crd, shape, stride)
+    return layout.slice_and_offset(crd)  # type: ignore[no-any-return]
 
 
 @operation
@@ -355,15 +440,35 @@ def dice(crd: IntTuple, trg: Modes) -> Modes:
     return _map(lambda t: dice_tuple(crd, t), trg)
 
 
-@operation
-def filter_zeros(x: Modes, profile: IntTuple = _MISSING) -> Modes:
-    """Give modes of stride 0 size 1; with `profile`, those at its zeros instead.
+# ---------------------------------------------------------------------------------------------------------------------
+# Tiles and rests
+# ---------------------------------------------------------------------------------------------------------------------
 
-    >>> print(filter_zeros(Layout((4, 8), (0, 1))))
-    (1,8):(0,1)
-    """
-    if isinstance(x, ComposedLayout):
-        return x.on_domain(filter_zeros, *(() if profile is _MISSING else (profile,)))
-    guide = profile if profile is not _MISSING else (x.stride if isinstance(x, Layout) else x)
-    kept = transform_leaf(lambda g, s: repeat_like(s, 1) if g == 0 else s, guide, _shape(x))
-    return raw_layout(kept, x.stride) if isinstance(x, Layout) else kept
+
+def unzip(t: IntTuple, guide: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a tiler
+    """Gather the (tile, rest) modes of `t`, following the nesting of `guide`: ``((tiles), (rests))``."""
+    if isinstance(guide, tuple):
+        if not isinstance(t, tuple) or len(t) < len(guide):
+            raise LayoutError("tile_unzip", (t, guide), f"rank must be >= {len(guide)}, got {tuple_rank(t)}")
+        split = [unzip(mode, g) for mode, g in zip(t, guide, strict=False)]
+        return tuple([s[0] for s in split]), tuple([s[1] for s in split]) + t[len(guide) :]
+    if not isinstance(t, tuple) or len(t) != 2:
+        raise LayoutError(
+            "tile_unzip",
+            (t, guide),
+            f"a mode without a tile must have rank 2 already to be gathered, got rank {tuple_rank(t)}",
+            "give the tiler an int or a layout in place of _",
+        )
+    return t
+
+
+def gather_tiles(t: IntTuple, guide: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a tiler
+    """Gather the tiles of `t`: ``((tiles), rest, rest, ...)``."""
+    tiles, rests = unzip(t, guide)
+    return (tiles, *wrap(rests)) if tuple_rank(rests) > 1 else (tiles, rests)
+
+
+def gather_flat(t: IntTuple, guide: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a tiler
+    """Gather tiles and rests into one list: ``(tile, tile, ..., rest, rest, ...)``."""
+    tiles, *rests = gather_tiles(t, guide)
+    return (*tiles, *rests) if tuple_rank(tiles) > 1 else (tiles, *rests)

@@ -30,95 +30,16 @@ written in parentheses: ``(A o 0 o B) o 0 o C``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from .basis import ScaledBasis
-from .composed import ComposedLayout, SmemPtr
 from .errors import ParseError
-from .layout import Layout
 from .reader import Reader, Value
-from .swizzle import Swizzle
-
-__all__ = ["parse", "to_text"]
-
-
-def to_text(value: object) -> str:
-    """Write a value of the notation.
-
-    value -> the text that :func:`parse` reads back as an equal value, and that C++ CuTe prints but for its ``_`` before
-    static integers.
-
-    Parameters
-    ----------
-    value : int, None, tuple, Layout, ScaledBasis, Swizzle, SmemPtr or ComposedLayout
-        Tuples may hold any of these, at any depth.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    TypeError
-        If ``value`` is none of these.
-
-    Examples
-    --------
-    >>> to_text((8, (2, 4)))
-    '(8,(2,4))'
-    >>> to_text((4,))
-    '(4)'
-    >>> to_text((8, None, Layout((2, 2), (1, 4))))
-    '<8,_,(2,2):(1,4)>'
-    >>> to_text(ComposedLayout(Swizzle(3, 4, 3), 0, Layout((8, 8))))
-    'Sw<3,4,3> o 0 o (8,8):(1,8)'
-    """
-    kind = type(value)
-    if kind is int:
-        return str(value)
-    writer = _WRITERS.get(kind)
-    if writer is None:
-        for known, writer in _WRITERS.items():
-            if isinstance(value, known) and kind is not bool:
-                return writer(value)
-        raise TypeError(
-            f"to_text writes int, None, tuple, Layout, ScaledBasis, Swizzle, SmemPtr and ComposedLayout, "
-            f"got {kind.__name__}: {value!r}"
-        )
-    return writer(value)
-
-
-def _write_tuple(value: tuple[Any, ...]) -> str:
-    body = ",".join([str(x) if type(x) is int else to_text(x) for x in value])
-    # Only layouts hold ':', only swizzles and tuples already written with '<' hold '<', only '_' and smem_ptr hold '_'.
-    return f"<{body}>" if ":" in body or "_" in body or "<" in body else f"({body})"
-
-
-def _write_composed(value: ComposedLayout) -> str:
-    left = to_text(value.layoutB)
-    if isinstance(value.layoutB, ComposedLayout):
-        left = f"({left})"
-    return f"{left} o {to_text(value.offset)} o {to_text(value.layoutA)}"
-
-
-_WRITERS: dict[type, Callable[[Any], str]] = {
-    int: lambda value: str(int(value)),
-    tuple: _write_tuple,
-    type(None): lambda value: "_",
-    Layout: lambda value: f"{to_text(value.shape)}:{to_text(value.stride)}",
-    ScaledBasis: str,
-    Swizzle: str,
-    SmemPtr: str,
-    ComposedLayout: _write_composed,
-}
 
 
 def parse(text: str) -> Value:
     """Read a value of the notation.
 
-    text -> the value it writes; ``parse(to_text(x)) == x`` for every ``x``. Spaces and line breaks between symbols
-    don't matter. The module's docstring lists the forms of other tools that are read as well.
+    text -> the value it writes; ``parse(to_text(x)) == x`` for every ``x`` of extents >= 0 (CuTe's complements and left
+    inverses of negative strides may have others). Spaces and line breaks between symbols don't matter. The module's
+    docstring lists the forms of other tools that are read as well.
 
     Parameters
     ----------
@@ -132,7 +53,8 @@ def parse(text: str) -> Value:
     ------
     ParseError
         If ``text`` is not in the notation, with a caret under the offending character; also for a value known only at
-        run time (``?``), and for operands that fit no layout (``(2,3):1``).
+        run time (``?``), and for operands that fit no layout
+        (``(2,3):1``, ``(-4,8):(1,2)``).
 
     Examples
     --------

@@ -11,11 +11,11 @@ from math import gcd
 from typing import Any
 
 from .basis import ScaledBasis
-from .composed import ComposedLayout, SmemPtr, compose
+from .composed import ComposedLayout, SmemPtr, Swizzle, compose
 from .errors import LayoutError, operation
 from .int_tuple import IntTuple, flatten_to_tuple, signum
-from .layout import Layout, LayoutBase, raw_layout
-from .swizzle import Swizzle
+from .layout import Layout, raw_layout
+from .modes import IndexFunction
 
 AnyLayout = Any
 
@@ -50,8 +50,7 @@ def upcast(layout: AnyLayout, n: int) -> AnyLayout:
         # Not compose(): CuTe's scaled offset is unsigned, so an identity swizzle stays.
         return ComposedLayout(upcast(layout.layoutB, n), upcast(layout.offset, n), upcast(layout.layoutA, n))
     if isinstance(layout, Swizzle):
-        base = layout.base - _log2("upcast", layout, n)
-        return Swizzle(layout.bits if base >= 0 else max(layout.bits + base, 0), max(base, 0), layout.shift)
+        return layout.upcast(n)
     if isinstance(layout, int):
         if layout % n:
             raise LayoutError("upcast", (layout, n), f"the offset {layout} must be a multiple of {n}")
@@ -100,7 +99,7 @@ def downcast(layout: AnyLayout, n: int) -> AnyLayout:
             return compose(layout.layoutB, narrowed, downcast(layout.layoutA, n))
         return ComposedLayout(downcast(layout.layoutB, n), downcast(layout.offset, n), downcast(layout.layoutA, n))
     if isinstance(layout, Swizzle):
-        return Swizzle(layout.bits, layout.base + _log2("downcast", layout, n), layout.shift)
+        return layout.downcast(n)
     if isinstance(layout, int):
         return layout * n
     raise TypeError(f"downcast: a layout is required, got {type(layout).__name__}")
@@ -131,14 +130,5 @@ def recast_layout(layout: AnyLayout, old_bits: int, new_bits: int) -> AnyLayout:
 def _require_factor(name: str, layout: AnyLayout, n: int) -> None:
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise LayoutError(name, (layout, n), f"the factor must be an int >= 1, got {n!r}")
-    if not isinstance(layout, (LayoutBase, Swizzle, int)):
+    if not isinstance(layout, (IndexFunction, int)):
         raise TypeError(f"{name}: a layout is required, got {type(layout).__name__}")
-
-
-def _log2(name: str, swizzle: Swizzle, n: int) -> int:
-    if n & (n - 1):
-        raise LayoutError(name, (swizzle, n), f"the factor must be a power of two for a swizzle, got {n}")
-    return n.bit_length() - 1
-
-
-__all__ = ["downcast", "recast_layout", "upcast"]

@@ -19,23 +19,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from .algebra import (
-    AnyLayout,
-    Tiler,
-    _composition,
-    by_mode,
-    coalesce,
-    complement_layout,
-    compose_layouts,
-    require_layout,
-)
-from .composed import ComposedLayout
+from .algebra import AnyLayout, Tiler
+from .composed import ComposedLayout, Swizzle, make_swizzle
 from .coordinates import compact_col_major
 from .errors import LayoutError, operation
-from .int_tuple import IntTuple, ceil_div, evenly_divides, product_each, tuple_rank
-from .layout import Layout, make_ordered_layout, raw_layout
-from .modes import append, zip_modes
-from .swizzle import Swizzle, make_swizzle
+from .int_tuple import (
+    IntTuple,
+    ceil_div,
+    evenly_divides,
+    product_each,
+    repeat_like,
+    transform_leaf,
+    tuple_rank,
+)
+from .layout import Layout, by_mode, complement_layout, compose_layouts, make_ordered_layout, raw_layout
+from .modes import LayoutBase, append, gather_flat, gather_tiles, require_layout, unzip, zip_modes
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Divide
@@ -66,23 +64,8 @@ def logical_divide(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
         If the tiler's or the layout's shapes and strides do not divide as composition demands, or the tuple has too
         many elements.
     """
-    return _divide(layoutA, layoutB)
-
-
-def _divide(layout: AnyLayout, tiler: Tiler) -> AnyLayout:
-    if isinstance(layout, ComposedLayout):
-        return layout.on_domain(_divide, tiler)
-    require_layout("logical_divide", layout)
-    if isinstance(tiler, int):
-        tiler = Layout(tiler)
-    if isinstance(tiler, Layout):
-        rest = complement_layout(tiler, coalesce(layout).shape)
-        return compose_layouts(layout, raw_layout((tiler._shape, rest._shape), (tiler._stride, rest._stride)))
-    if tiler is None:
-        return layout
-    if isinstance(tiler, tuple):
-        return by_mode("logical_divide", _divide, layout, tiler, keep=True)
-    raise TypeError(f"logical_divide: the tiler must be a Layout, int, None or tuple, got {type(tiler).__name__}")
+    require_layout("logical_divide", layoutA)
+    return layoutA._divided_by(layoutB)
 
 
 @operation
@@ -92,7 +75,7 @@ def zipped_divide(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
     >>> print(zipped_divide(Layout((8, 16)), (4, 2)))
     ((4,2),(2,8)):((1,8),(4,16))
     """
-    return tile_unzip(_divide(layoutA, layoutB), layoutB)
+    return logical_divide(layoutA, layoutB)._on_modes(unzip, layoutB)
 
 
 @operation
@@ -102,7 +85,7 @@ def tiled_divide(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
     >>> print(tiled_divide(Layout((8, 16)), (4, 2)))
     ((4,2),2,8):((1,8),4,16)
     """
-    return _spread(tile_unzip(_divide(layoutA, layoutB), layoutB), tiles=False)
+    return logical_divide(layoutA, layoutB)._on_modes(gather_tiles, layoutB)
 
 
 @operation
@@ -112,7 +95,7 @@ def flat_divide(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
     >>> print(flat_divide(Layout((8, 16)), (4, 2)))
     (4,2,2,8):(1,8,4,16)
     """
-    return _spread(tile_unzip(_divide(layoutA, layoutB), layoutB), tiles=True)
+    return logical_divide(layoutA, layoutB)._on_modes(gather_flat, layoutB)
 
 
 @operation
@@ -133,39 +116,7 @@ def tile_unzip(layout: AnyLayout, tiler: Tiler) -> AnyLayout:
     >>> print(tile_unzip(Layout(((4, 2), (2, 8))), (4, 2)))
     ((4,2),(2,8)):((1,8),(4,16))
     """
-    if isinstance(layout, ComposedLayout):
-        return layout.on_domain(tile_unzip, tiler)
-    return raw_layout(_unzip(layout.shape, tiler), _unzip(layout.stride, tiler))
-
-
-def _unzip(t: IntTuple, guide: Tiler) -> tuple[Any, ...]:
-    if isinstance(guide, tuple):
-        if not isinstance(t, tuple) or len(t) < len(guide):
-            raise LayoutError("tile_unzip", (t, guide), f"rank must be >= {len(guide)}, got {tuple_rank(t)}")
-        split = [_unzip(mode, g) for mode, g in zip(t, guide, strict=False)]
-        return tuple([s[0] for s in split]), tuple([s[1] for s in split]) + t[len(guide) :]
-    if not isinstance(t, tuple) or len(t) != 2:
-        raise LayoutError(
-            "tile_unzip",
-            (t, guide),
-            f"a mode without a tile must have rank 2 already to be gathered, got rank {tuple_rank(t)}",
-            "give the tiler an int or a layout in place of _",
-        )
-    return t
-
-
-def _spread(layout: AnyLayout, *, tiles: bool) -> AnyLayout:
-    """Unpack the second mode of a zipped layout, and the first too where `tiles`."""
-    if isinstance(layout, ComposedLayout):
-        return layout.on_domain(lambda inner: _spread(inner, tiles=tiles))
-    shape, stride = layout.shape, layout.stride
-    return raw_layout(_unpack(shape, tiles=tiles), _unpack(stride, tiles=tiles))
-
-
-def _unpack(t: tuple[Any, ...], *, tiles: bool) -> tuple[Any, ...]:
-    head, tail = t
-    front = head if tiles and tuple_rank(head) > 1 else (head,)
-    return front + (tail if tuple_rank(tail) > 1 else (tail,))
+    return layout._on_modes(unzip, tiler)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -224,10 +175,10 @@ def _product_swizzled(block: Layout, tiler: ComposedLayout) -> AnyLayout:
     bits, base, gap = swizzle.bits, swizzle.base, abs(swizzle.shift)
     fields = (1 << base, 1 << bits, 1 << (gap - bits), 1 << bits, 1)
     projection = Layout(fields, (0, 1 << base, 0, 1 << (base + gap), 0))
-    active = _composition(projection, arrangement)
+    active = compose_layouts(projection, arrangement)
     reached = active(active.size() - 1)
     yyy, zzz = (result(0, arrangement(reached & mask)) for mask in (swizzle.yyy_msk, swizzle.zzz_msk))
-    return _composition(make_swizzle(yyy, zzz), result)
+    return make_swizzle(yyy, zzz)._composed_with(result)
 
 
 @operation
@@ -237,7 +188,7 @@ def zipped_product(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
     >>> print(zipped_product(Layout((2, 5), (5, 1)), (3, 4)))
     ((2,5),(3,4)):((5,1),(1,5))
     """
-    return tile_unzip(_product(layoutA, layoutB), layoutB)
+    return _product(layoutA, layoutB)._on_modes(unzip, layoutB)
 
 
 @operation
@@ -247,7 +198,7 @@ def tiled_product(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
     >>> print(tiled_product(Layout((2, 2)), Layout((3, 4))))
     ((2,2),3,4):((1,2),4,12)
     """
-    return _spread(tile_unzip(_product(layoutA, layoutB), layoutB), tiles=False)
+    return _product(layoutA, layoutB)._on_modes(gather_tiles, layoutB)
 
 
 @operation
@@ -257,7 +208,7 @@ def flat_product(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
     >>> print(flat_product(Layout((2, 2)), Layout((3, 4))))
     (2,2,3,4):(1,2,4,12)
     """
-    return _spread(tile_unzip(_product(layoutA, layoutB), layoutB), tiles=True)
+    return _product(layoutA, layoutB)._on_modes(gather_flat, layoutB)
 
 
 @operation
@@ -338,16 +289,20 @@ def tile_to_shape(block: AnyLayout, trg_shape: IntTuple, ord_shape: IntTuple = N
     return _ranked_product("tile_to_shape", padded, arrangement, raked=False)
 
 
-__all__ = [
-    "blocked_product",
-    "flat_divide",
-    "flat_product",
-    "logical_divide",
-    "logical_product",
-    "raked_product",
-    "tile_to_shape",
-    "tiled_divide",
-    "tiled_product",
-    "zipped_divide",
-    "zipped_product",
-]
+@operation
+def make_fragment_like(layout: Any) -> Layout:  # noqa: ANN401 - Layout, ComposedLayout or shape
+    """Return the register layout CuTe gives a fragment of `layout`: mode 0 compact and fastest, the rest in order.
+
+    >>> print(make_fragment_like(Layout(((2, 2), 4, 3), ((1, 64), 8, 2))))
+    ((2,2),4,3):((1,2),12,4)
+    """
+    if not isinstance(layout, LayoutBase):
+        return Layout(layout)
+    if not isinstance(layout, Layout):
+        return make_fragment_like(layout.layoutA)  # type: ignore[attr-defined]
+    if layout.rank() == 1:
+        return Layout(layout.shape)
+    shape, stride = layout.shape, layout.stride
+    kept = transform_leaf(lambda d, s: repeat_like(s, 1) if d == 0 else s, stride[0], shape[0])
+    head = raw_layout(shape[0], compact_col_major(kept))
+    return tiled_product(head, make_ordered_layout(shape[1:], stride[1:]))  # type: ignore[no-any-return]

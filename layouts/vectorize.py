@@ -10,13 +10,13 @@ from __future__ import annotations
 from math import gcd
 from typing import Any
 
-from .algebra import coalesce, compose_layouts, require_layout, right_inverse
-from .composed import ComposedLayout, SmemPtr
+from .algebra import coalesce, right_inverse
+from .composed import ComposedLayout, SmemPtr, Swizzle
 from .coordinates import compact_col_major
 from .errors import LayoutError, operation
-from .int_tuple import IntTuple, flatten_to_tuple, shape_of, wrap
-from .layout import Layout, raw_layout
-from .swizzle import Swizzle
+from .int_tuple import IntTuple, check_extents, flatten_to_tuple, shape_of, wrap
+from .layout import Layout, compose_layouts, raw_layout
+from .modes import require_layout
 from .tiling import logical_divide
 
 AnyLayout = Any
@@ -98,6 +98,7 @@ def domain_distribute(a: Any, b: int) -> Layout:  # noqa: ANN401 - shape or layo
     if isinstance(b, bool) or not isinstance(b, int) or b < 1:
         raise LayoutError("domain_distribute", (a, b), f"the number of elements must be an int >= 1, got {b!r}")
     extents = flatten_to_tuple(shape_of(a))
+    check_extents("domain_distribute", (a, b), extents)
     taken, rest = [], b
     for extent in extents:
         taken.append(gcd(extent, rest))
@@ -110,6 +111,3 @@ def _swizzle(layout: ComposedLayout, name: str) -> Swizzle:
     if not isinstance(layout.layoutB, Swizzle):
         raise LayoutError(name, (layout,), "the outer function of a composed layout must be a swizzle")
     return layout.layoutB
-
-
-__all__ = ["domain_distribute", "max_alignment", "max_common_layout", "max_common_vector"]

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from cutepy.aot.names import SpecError
 from cutepy.aot.spec import Extension, Op
 from cutepy.aot.variant import Variant
-from cutepy.dsl.host_abi import FUNCTIONS, is_host_function, version_of_ptx
-from cutepy.dsl.objects import undefined_symbols
 from cutepy.dsl.program import compile_program
 from cutepy.host.examples import classes, to_dsl
+from cutepy.runtime.host_abi import FUNCTIONS, is_host_function, version_of_ptx
+from cutepy.runtime.objects import undefined_symbols
 
 SERVED = {name: function for name, function in FUNCTIONS.items() if function.exported}
 """What `templates/runtime.cpp.jinja` defines for compiled host code."""

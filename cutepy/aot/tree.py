@@ -17,9 +17,9 @@ from cutepy.aot.objects import SERVED, CompiledVariant, compile_variants
 from cutepy.aot.spec import Extension, Op
 from cutepy.aot.tables import CPP_NUMBERS, form_text, limits
 from cutepy.aot.variant import Variant, order_of
-from cutepy.dsl.host_abi import MINIMUM_DRIVER
-from cutepy.dsl.program import ARCH
 from cutepy.dsl.version import installed
+from cutepy.runtime.host_abi import MINIMUM_DRIVER
+from cutepy.runtime.program import ARCH
 
 _DEFAULT_EXTENT = 256
 _MARK = "objects/kernels.json"

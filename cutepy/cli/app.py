@@ -73,8 +73,6 @@ def desc(
     """Decode a 64-bit GMMA (wgmma) shared-memory descriptor, and explain it."""
     from cutepy.layouts import sm90
 
-    if major not in (None, "MN", "K"):
-        fail(f"--major must be MN or K, got {major!r}")
     try:
         word = int(value, 0)
     except ValueError:
@@ -125,9 +123,10 @@ def bench_gemm(
     json: Annotated[Path | None, typer.Option(help="Save the measurements here.")] = None,
 ) -> None:
     """Time the GEMM against cuBLAS, and check every result."""
-    from cutepy.cli.bench import GEMM_SUITES, run_gemm
+    from cutepy.suites.gemm import GEMM_SUITES, run_gemm
 
     suite, dtype = suite or ["squares", "llama"], dtype or ["float16"]
+    suite, dtype = [name.lower() for name in suite], [name.lower() for name in dtype]
     for chosen, known, option in ((suite, GEMM_SUITES, "--suite"), (dtype, BENCH_DTYPES, "--dtype")):
         for name in chosen:
             if name not in known:
@@ -141,15 +140,15 @@ def bench_sim(
     json: Annotated[Path | None, typer.Option(help="Save the measurements here.")] = None,
 ) -> None:
     """Time a GEMM in the simulator against numpy and Triton's interpreter, and check every result."""
-    from cutepy.cli import bench_sim
+    from cutepy.suites import sim
 
-    raise typer.Exit(bench_sim.run_sim(large=bench_sim.LARGE if large else None, json_path=json))
+    raise typer.Exit(sim.run_sim(large=sim.LARGE if large else None, json_path=json))
 
 
 @bench.command("launch")
 def bench_launch(json: Annotated[Path | None, typer.Option(help="Save the measurements here.")] = None) -> None:
     """Time what a call of a compiled function costs the host, against the DSL's own and torch's."""
-    from cutepy.cli.bench_launch import run_launch
+    from cutepy.suites.launch import run_launch
 
     raise typer.Exit(run_launch(json))
 
@@ -160,7 +159,7 @@ def bench_compile(
     json: Annotated[Path | None, typer.Option(help="Save the measurements here.")] = None,
 ) -> None:
     """Time compiling the GEMM against the DSL's own compiler, and finding it compiled. Needs no GPU."""
-    from cutepy.cli.bench_compile import run_compile
+    from cutepy.suites.compilation import run_compile
 
     raise typer.Exit(run_compile(rounds, json))
 
@@ -173,7 +172,7 @@ def bench_llama(
     json: Annotated[Path | None, typer.Option(help="Save the measurements here.")] = None,
 ) -> None:
     """Time a decoder layer of Llama 3 8B, forward and backward, with torch's linear layers and ours."""
-    from cutepy.cli.bench_llama import run_llama
+    from cutepy.suites.llama import run_llama
 
     raise typer.Exit(run_llama(tokens or [2048, 8192], json))
 

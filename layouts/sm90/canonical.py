@@ -39,13 +39,7 @@ class _NotCanonicalError(Exception):
     """A condition of the canonical form that does not hold."""
 
 
-def make_gmma_desc(
-    layout: AnyLayout,
-    *,
-    major: Major,
-    bits: int,
-    start_address: int | None = None,
-) -> GmmaDescriptor:
+def make_gmma_desc(layout: AnyLayout, *, major: Major, bits: int, start_address: int | None = None) -> GmmaDescriptor:
     """Return the descriptor of an MMA-sized operand tile in shared memory.
 
     The tile must be one of CuTe's canonical forms. With T elements in 16 bytes and W = 1, 2, 4, 8 units of 16 bytes
@@ -86,7 +80,7 @@ def make_gmma_desc(
     ----------
     CuTe ``atom/mma_traits_sm90_gmma.hpp``, ``make_gmma_desc``.
     """
-    check_major(_OPERATION, (layout,), major)
+    major = check_major(_OPERATION, (layout,), major)
     check_bits(_OPERATION, (layout,), bits)
     mode, tile, offset_elems, pointer = split_swizzle(_OPERATION, layout, bits)
     if rank(tile) != 2:

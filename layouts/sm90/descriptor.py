@@ -11,18 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ..errors import LayoutError
-from ..swizzle import Swizzle
-from .arch import (
-    CORE_MATRIX_ROWS,
-    GMMA_LAYOUT_TYPE,
-    SWIZZLE_BITS,
-    UNIT_BITS,
-    UNIT_BYTES,
-    Major,
-    SwizzleMode,
-)
+from .arch import GMMA_LAYOUT_TYPE, MAJORS, UNIT_BYTES, Major, SwizzleMode
 from .arguments import extents, integer
-from .gmma import byte_swizzle, check_bits, check_major
+from .explain import explain_walk
+from .gmma import check_bits, check_major
+from .walk import Walk
 
 FIELD_BITS = 14
 """Addresses and offsets are kept in units of 16 bytes, 14 bits each: 256 KB."""
@@ -109,7 +102,7 @@ class GmmaDescriptor:
             if not 0 <= value <= last:
                 raise self._error(f"{name} must be 0 to {last}, got {value}")
         if self.major is not None:
-            check_major("GmmaDescriptor", self._operands(), self.major)
+            object.__setattr__(self, "major", check_major("GmmaDescriptor", self._operands(), self.major))
         if self.bits is not None:
             check_bits("GmmaDescriptor", self._operands(), self.bits)
         if self.shape_mn_k is not None:
@@ -218,13 +211,7 @@ class GmmaDescriptor:
         >>> [d.address(row, 0, major="K", bits=16) for row in (0, 1, 2, 8, 9)]
         [0, 144, 288, 1024, 1168]
         """
-        mn, k = integer("address", "mn", mn), integer("address", "k", k)
-        major, bits = self._context(major, bits)
-        per_unit = UNIT_BITS // bits
-        along, across = (mn, k) if major == "MN" else (k, mn)
-        unit, within = divmod(along, per_unit)
-        linear = self.start_address + self._linear_offset(unit, across, major)
-        return self._swizzled(linear) + within * bits // 8
+        return self.walk(major=major, bits=bits).address(integer("address", "mn", mn), integer("address", "k", k))
 
     def core_matrix_address(self, i: int, j: int, *, major: Major | None = None, bits: int | None = None) -> int:
         """Return the byte address of the first 16-byte row of core matrix (i, j), i along M or N, j along K.
@@ -232,11 +219,10 @@ class GmmaDescriptor:
         A core matrix is 8 rows of M or N by 16 bytes of K in a K-major operand, 16 bytes of M or N by 8 of K in an
         MN-major one.
         """
+        walk = self.walk(major=major, bits=bits)
+        rows, columns = walk.core_matrix
         i, j = integer("core_matrix_address", "i", i), integer("core_matrix_address", "j", j)
-        major, bits = self._context(major, bits)
-        per_unit = UNIT_BITS // bits
-        rows, columns = (CORE_MATRIX_ROWS, per_unit) if major == "K" else (per_unit, CORE_MATRIX_ROWS)
-        return self.address(i * rows, j * columns, major=major, bits=bits)
+        return walk.address(i * rows, j * columns)
 
     def element_addresses(
         self, shape_mn_k: tuple[int, int] | None = None, *, major: Major | None = None, bits: int | None = None
@@ -253,37 +239,44 @@ class GmmaDescriptor:
             shape = extents("element_addresses", "shape_mn_k", shape_mn_k)
         if shape is None:
             raise self._error("the shape of the tile is not known", "pass shape_mn_k=")
-        return [[self.address(mn, k, major=major, bits=bits) for k in range(shape[1])] for mn in range(shape[0])]
+        walk = self.walk(major=major, bits=bits)
+        return [[walk.address(mn, k) for k in range(shape[1])] for mn in range(shape[0])]
 
     def explain(self) -> str:
         """Say in words and as a drawing what the fields mean: core matrices, and what LBO and SBO step over.
 
         Where major and width of the elements are not known, both majors are told.
         """
-        from .explain import explain_descriptor
+        lines = [
+            f"GMMA descriptor {int(self):#018x}",
+            f"  start address        {self.start_address:#x}",
+            f"  leading byte offset  {self.lbo} (LBO)",
+            f"  stride byte offset   {self.sbo} (SBO)",
+            f"  base offset          {self.base_offset}",
+            f"  swizzle              {self.swizzle} (layout type {self.layout_type})",
+        ]
+        for major in MAJORS if self.major is None else (self.major,):
+            lines += ["", f"{major}-major" if self.major else f"Read as {major}-major"]
+            if self.bits:
+                lines[-1] += f", {self.bits}-bit elements"
+            if self.shape_mn_k:
+                mn, k = self.shape_mn_k
+                lines[-1] += f", tile of {mn} x {k} (MN x K)"
+            lines[-1] += ":"
+            known = self.bits is not None
+            lines += explain_walk(self._walk(major, self.bits or 8), self.shape_mn_k, known, not self.base_offset)
+        return "\n".join(lines)
 
-        return explain_descriptor(self)
-
-    def _context(self, major: Major | None, bits: int | None) -> tuple[Major, int]:
+    def walk(self, *, major: Major | None = None, bits: int | None = None) -> Walk:
+        """Return how the hardware walks the tile; arguments and errors are those of `address`."""
         major, bits = self.major if major is None else major, self.bits if bits is None else bits
         if major is None or bits is None:
             raise self._error("the 64 bits do not tell the major and the element width", "pass major= and bits=")
-        check_major("GmmaDescriptor.address", (self,), major)
+        major = check_major("GmmaDescriptor.address", (self,), major)
         check_bits("GmmaDescriptor.address", (self,), bits)
-        return major, bits
-
-    def _linear_offset(self, unit: int, row: int, major: Major) -> int:
-        """Bytes before swizzling to 16-byte unit `unit` of the contiguous mode in row `row` of the other."""
-        group, row_in_group = divmod(row, CORE_MATRIX_ROWS)
-        if self.swizzle == "INTER":
-            unit_step, group_step = (self.sbo, self.lbo) if major == "MN" else (self.lbo, self.sbo)
-            return unit * unit_step + group * group_step + row_in_group * UNIT_BYTES
-        units = 1 << SWIZZLE_BITS[self.swizzle]
-        span, unit_in_span = divmod(unit, units) if major == "MN" else (0, unit)
-        return span * self.lbo + unit_in_span * UNIT_BYTES + row_in_group * units * UNIT_BYTES + group * self.sbo
-
-    def _swizzled(self, linear: int) -> int:
         if self.base_offset:
             raise self._error("the address walk is defined for base_offset 0 only", "align the tile to its pattern")
-        pattern: Swizzle = byte_swizzle(self.swizzle)
-        return int(pattern(linear))
+        return self._walk(major, bits)
+
+    def _walk(self, major: Major, bits: int) -> Walk:
+        return Walk(self.start_address, self.lbo, self.sbo, self.swizzle, major, bits)

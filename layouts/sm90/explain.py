@@ -1,4 +1,4 @@
-"""A matrix descriptor in words and as a drawing.
+"""The walk over an operand tile in words and as a drawing.
 
 References
 ----------
@@ -10,64 +10,45 @@ from __future__ import annotations
 from ..render.grid import Grid
 from ..render.text import render_text
 from .arch import (
-    CORE_MATRIX_ROWS,
-    MAJORS,
     SWIZZLE_BASE_BYTES,
     SWIZZLE_BITS,
     SWIZZLE_SHIFT,
     UNIT_BITS,
     UNIT_BYTES,
-    Major,
     pattern_bytes,
     span_bytes,
 )
-from .descriptor import GmmaDescriptor
+from .walk import Walk
 
 _ROWS_SHOWN = 10
-_BYTE = 8
 
 
-def explain_descriptor(descriptor: GmmaDescriptor) -> str:
-    """Return what `GmmaDescriptor.explain` says."""
-    lines = [
-        f"GMMA descriptor {int(descriptor):#018x}",
-        f"  start address        {descriptor.start_address:#x}",
-        f"  leading byte offset  {descriptor.lbo} (LBO)",
-        f"  stride byte offset   {descriptor.sbo} (SBO)",
-        f"  base offset          {descriptor.base_offset}",
-        f"  swizzle              {descriptor.swizzle} (layout type {descriptor.layout_type})",
-    ]
-    for major in MAJORS if descriptor.major is None else (descriptor.major,):
-        lines += ["", _heading(descriptor, major), *(f"  {line}" for line in _words(descriptor, major)), ""]
-        if descriptor.base_offset:
-            lines.append("No drawing: the address walk is defined for base offset 0 only.")
-        else:
-            lines += [
-                "Address of the first 16 bytes of each core matrix:",
-                render_text(core_matrix_grid(descriptor, major)),
-            ]
-    return "\n".join(lines)
+def explain_walk(walk: Walk, shape_mn_k: tuple[int, int] | None, bits_known: bool, drawn: bool) -> list[str]:
+    """Say line by line what the offsets and the swizzle mean; where `drawn`, with the grid of `core_matrix_grid`."""
+    lines = [*(f"  {line}" for line in _words(walk, bits_known)), ""]
+    if not drawn:
+        return [*lines, "No drawing: the address walk is defined for base offset 0 only."]
+    drawing = render_text(core_matrix_grid(walk, shape_mn_k, bits_known))
+    return [*lines, "Address of the first 16 bytes of each core matrix:", drawing]
 
 
-def core_matrix_grid(descriptor: GmmaDescriptor, major: Major) -> Grid:
+def core_matrix_grid(walk: Walk, shape_mn_k: tuple[int, int] | None, bits_known: bool = True) -> Grid:
     """Return the grid of the core matrices' addresses: M or N runs down, K across.
 
     Parameters
     ----------
-    descriptor : GmmaDescriptor
-        With base offset 0. Where it does not know its tile, enough core matrices to see every step.
-    major : "MN" or "K"
-        How the operand is read.
+    walk : Walk
+    shape_mn_k : (int, int) or None
+        Elements of the tile; without them, enough core matrices to see every step.
+    bits_known : bool
+        Whether the width of an element is; else the contiguous mode is labelled in bytes.
     """
-    bits = descriptor.bits or _BYTE
-    per_unit = UNIT_BITS // bits
-    height, width = (CORE_MATRIX_ROWS, per_unit) if major == "K" else (per_unit, CORE_MATRIX_ROWS)
-    units = span_bytes(descriptor.swizzle) // UNIT_BYTES if major == "MN" else 1
-    if descriptor.shape_mn_k is None:
+    height, width = walk.core_matrix
+    units = span_bytes(walk.swizzle) // UNIT_BYTES if walk.major == "MN" else 1
+    if shape_mn_k is None:
         rows, columns = units + 2, 2
     else:
-        mn, k = descriptor.shape_mn_k
-        rows, columns = -(-mn // height), -(-k // width)
+        rows, columns = -(-shape_mn_k[0] // height), -(-shape_mn_k[1] // width)
     shown = _shown(rows, units)
     labels, cells, notes = [], [], []
     for previous, i in zip([0, *shown], shown, strict=False):
@@ -75,50 +56,38 @@ def core_matrix_grid(descriptor: GmmaDescriptor, major: Major) -> Grid:
             labels.append("...")
             cells.append(("...",) * columns)
             notes.append("")
-        labels.append(_extent(i, height, major == "MN" and descriptor.bits is None))
-        cells.append(
-            tuple(f"{descriptor.core_matrix_address(i, j, major=major, bits=bits):#x}" for j in range(columns))
-        )
-        notes.append(_down(descriptor, major, i, units) if i else "")
-    wide = [_extent(j, width, major == "K" and descriptor.bits is None) for j in range(columns)]
-    across = ["", *(_across(descriptor, major) for _ in range(columns - 1))]
+        labels.append(_extent(i, height, walk.major == "MN" and not bits_known))
+        cells.append(tuple(f"{walk.address(i * height, j * width):#x}" for j in range(columns)))
+        notes.append(_down(walk, i, units) if i else "")
+    wide = [_extent(j, width, walk.major == "K" and not bits_known) for j in range(columns)]
+    across = ["", *(_across(walk) for _ in range(columns - 1))]
     return Grid(
         tuple(cells), tuple(labels), tuple(wide), corner="MN\\K", row_notes=tuple(notes), column_notes=tuple(across)
     )
 
 
-def _heading(descriptor: GmmaDescriptor, major: Major) -> str:
-    text = f"{major}-major" if descriptor.major else f"Read as {major}-major"
-    if descriptor.bits:
-        text += f", {descriptor.bits}-bit elements"
-    if descriptor.shape_mn_k:
-        mn, k = descriptor.shape_mn_k
-        text += f", tile of {mn} x {k} (MN x K)"
-    return text + ":"
-
-
-def _words(descriptor: GmmaDescriptor, major: Major) -> list[str]:
-    span = span_bytes(descriptor.swizzle)
-    unit = f"16 bytes ({UNIT_BITS // descriptor.bits} elements)" if descriptor.bits else "16 bytes"
-    core = f"8 rows of MN by {unit} of K" if major == "K" else f"{unit} of MN by 8 of K"
-    row = "row" if major == "K" else "k"
+def _words(walk: Walk, bits_known: bool) -> list[str]:
+    span = span_bytes(walk.swizzle)
+    unit = f"16 bytes ({UNIT_BITS // walk.bits} elements)" if bits_known else "16 bytes"
+    core = f"8 rows of MN by {unit} of K" if walk.major == "K" else f"{unit} of MN by 8 of K"
+    row = "row" if walk.major == "K" else "k"
     return [
         f"A core matrix is {core}; from one {row} to the next are {span} bytes.",
-        *_offset_words(descriptor, major, span),
-        *_swizzle_words(descriptor),
+        *_offset_words(walk, span),
+        *_swizzle_words(walk),
     ]
 
 
-def _offset_words(descriptor: GmmaDescriptor, major: Major, span: int) -> list[str]:
-    lbo, sbo = f"LBO, {descriptor.lbo} bytes,", f"SBO, {descriptor.sbo} bytes,"
-    if descriptor.swizzle == "INTER":
-        if major == "K":
+def _offset_words(walk: Walk, span: int) -> list[str]:
+    lbo, sbo = f"LBO, {walk.lbo} bytes,", f"SBO, {walk.sbo} bytes,"
+    if walk.swizzle == "INTER":
+        if walk.major == "K":
             return [
                 f"{lbo} steps over 16 bytes of K: to the second core matrix of a row.",
                 f"{sbo} steps over 8 rows of MN.",
             ]
         return [f"{lbo} steps over 8 of K.", f"{sbo} steps over 16 bytes of MN: to the next core matrix along MN."]
-    if major == "K":
+    if walk.major == "K":
         return [
             f"{sbo} steps over 8 rows of MN.",
             f"LBO is not read: within the {span}-byte span core matrices along K lie 16 bytes apart.",
@@ -129,8 +98,8 @@ def _offset_words(descriptor: GmmaDescriptor, major: Major, span: int) -> list[s
     ]
 
 
-def _swizzle_words(descriptor: GmmaDescriptor) -> list[str]:
-    mode = descriptor.swizzle
+def _swizzle_words(walk: Walk) -> list[str]:
+    mode = walk.swizzle
     if mode == "INTER":
         return ["No swizzle: the addresses are used as they are."]
     last = SWIZZLE_BITS[mode] - 1
@@ -138,7 +107,7 @@ def _swizzle_words(descriptor: GmmaDescriptor) -> list[str]:
     target, source = f"bits {low}..{low + last}", f"bits {high}..{high + last}"
     if last == 0:
         target, source = f"bit {low}", f"bit {high}"
-    into = descriptor.start_address % pattern_bytes(mode)
+    into = walk.start_address % pattern_bytes(mode)
     return [
         f"The swizzle then exchanges 16-byte units within each {span_bytes(mode)} bytes:",
         f"{target} of the address ^= {source}, a pattern that repeats every {pattern_bytes(mode)} bytes.",
@@ -150,20 +119,20 @@ def _swizzle_words(descriptor: GmmaDescriptor) -> list[str]:
     ]
 
 
-def _down(descriptor: GmmaDescriptor, major: Major, i: int, units: int) -> str:
-    if major == "K" or descriptor.swizzle == "INTER":
-        return f"+SBO ({descriptor.sbo})"
-    return f"+LBO ({descriptor.lbo}) from {_ordinal(i - units)}" if i % units == 0 else f"+{UNIT_BYTES}"
+def _down(walk: Walk, i: int, units: int) -> str:
+    if walk.major == "K" or walk.swizzle == "INTER":
+        return f"+SBO ({walk.sbo})"
+    return f"+LBO ({walk.lbo}) from {_ordinal(i - units)}" if i % units == 0 else f"+{UNIT_BYTES}"
 
 
 def _ordinal(i: int) -> str:
     return "the first" if i == 0 else f"row {i}"
 
 
-def _across(descriptor: GmmaDescriptor, major: Major) -> str:
-    if descriptor.swizzle == "INTER":
-        return f"+LBO ({descriptor.lbo})"
-    return f"+{UNIT_BYTES}" if major == "K" else f"+SBO ({descriptor.sbo})"
+def _across(walk: Walk) -> str:
+    if walk.swizzle == "INTER":
+        return f"+LBO ({walk.lbo})"
+    return f"+{UNIT_BYTES}" if walk.major == "K" else f"+SBO ({walk.sbo})"
 
 
 def _extent(index: int, extent: int, in_bytes: bool) -> str:

@@ -16,8 +16,8 @@ from ..errors import LayoutError
 from ..int_tuple import product
 from ..layout import Layout
 from ..modes import rank, replace
-from ..notation import to_text
 from ..recast import recast_layout
+from ..writer import to_text
 from .arch import UNIT_BITS, UNIT_BYTES, Major
 from .arguments import extents, integer, wrong_type
 from .canonical import make_gmma_desc
@@ -79,7 +79,7 @@ class GmmaDescriptorIterator:
         object.__setattr__(self, "mma_shape", extents(name, "mma_shape", self.mma_shape))
         object.__setattr__(self, "base_address", integer(name, "base_address", self.base_address))
         operands = (smem, self.mma_shape)
-        check_major(name, operands, self.major)
+        object.__setattr__(self, "major", check_major(name, operands, self.major))
         check_bits(name, operands, bits)
         parts = split_swizzle(name, smem, bits)
         if parts.offset_elems:

@@ -14,14 +14,14 @@ from typing import Any, Literal
 from ..algebra import AnyLayout, Tiler, complement, composition, right_inverse
 from ..composed import ComposedLayout
 from ..errors import LayoutError
-from ..int_tuple import IntTuple, product
-from ..layout import Layout, make_fragment_like, make_layout
+from ..int_tuple import IntTuple, check_extents, product
+from ..layout import Layout, make_layout
 from ..modes import rank
-from ..notation import to_text
-from ..tiling import tiled_product
+from ..tiling import make_fragment_like, tiled_product
+from ..writer import to_text
 from .arch import Major
 from .arguments import check_layout, integer, wrong_type
-from .gmma import split_swizzle
+from .gmma import check_major, split_swizzle
 from .iterator import GmmaDescriptorIterator
 from .thrfrg import on_tile, slice_thread, thrfrg
 from .wgmma import WgmmaTraits
@@ -83,6 +83,8 @@ class TiledMMA:
             if not _is_tiler(tiler):
                 required = "an int, a shape, a Layout or None"
                 raise wrong_type("TiledMMA", f"permutation_mnk[{i}]", required, tiler)
+            if isinstance(tiler, int | tuple):
+                check_extents("TiledMMA", operands, tiler)
 
     def __str__(self) -> str:
         return f"TiledMMA({self.traits.name}, {self.atom_layout_mnk}, {to_text(self.permutation_mnk)})"
@@ -158,12 +160,7 @@ class TiledMMA:
         return make_fragment_like(self.partition_A(layout, thread)[0])
 
     def descriptors_A(
-        self,
-        smem_layout: AnyLayout,
-        *,
-        major: Major,
-        thread: int = 0,
-        base_address: int = 0,
+        self, smem_layout: AnyLayout, *, major: Major, thread: int = 0, base_address: int = 0
     ) -> GmmaDescriptorIterator:
         """Return the descriptors of A in shared memory, (M, K, ...), for the warpgroup of `thread`: CuTe's ``tCrA``.
 
@@ -172,18 +169,12 @@ class TiledMMA:
         LayoutError
             If the atom takes A from registers, or not of this major.
         """
-        m, _, k = self.traits.shape_mnk
         if self.traits.a_source != "smem":
             raise LayoutError("descriptors_A", (self.traits.name,), "A comes from registers (RS)", "take fragment_A")
-        return self._descriptors("A", smem_layout, major, (m, k), thread, base_address)
+        return self._descriptors("A", smem_layout, major, thread, base_address)
 
     def descriptors_B(
-        self,
-        smem_layout: AnyLayout,
-        *,
-        major: Major,
-        thread: int = 0,
-        base_address: int = 0,
+        self, smem_layout: AnyLayout, *, major: Major, thread: int = 0, base_address: int = 0
     ) -> GmmaDescriptorIterator:
         """Return the descriptors of B in shared memory, (N, K, ...), for the warpgroup of `thread`: CuTe's ``tCrB``.
 
@@ -192,8 +183,7 @@ class TiledMMA:
         LayoutError
             If the atom does not take B of this major.
         """
-        _, n, k = self.traits.shape_mnk
-        return self._descriptors("B", smem_layout, major, (n, k), thread, base_address)
+        return self._descriptors("B", smem_layout, major, thread, base_address)
 
     def get_layoutA_TV(self) -> Layout:
         """Return (thread, value) -> colexicographic index in the tile (M, K)."""
@@ -258,16 +248,11 @@ class TiledMMA:
         return part.shape
 
     def _descriptors(
-        self,
-        operand: Operand,
-        smem_layout: AnyLayout,
-        major: Major,
-        mma_shape: tuple[int, int],
-        thread: int,
-        base_address: int,
+        self, operand: Operand, smem_layout: AnyLayout, major: Major, thread: int, base_address: int
     ) -> GmmaDescriptorIterator:
-        traits = self.traits
+        traits, (x, y) = self.traits, _MODES[operand]
         majors, bits = (traits.a_majors, traits.a_bits) if operand == "A" else (traits.b_majors, traits.b_bits)
+        major = check_major(f"descriptors_{operand}", (traits.name, smem_layout), major)
         if major not in majors:
             raise LayoutError(
                 f"descriptors_{operand}",
@@ -284,7 +269,7 @@ class TiledMMA:
             smem_layout,
             major=major,
             bits=bits,
-            mma_shape=mma_shape,
+            mma_shape=(traits.shape_mnk[x], traits.shape_mnk[y]),
             base_address=base_address + offset_elems * bits // 8,
             partition=partition,
         )

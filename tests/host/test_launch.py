@@ -174,7 +174,7 @@ def test_tensors_that_require_grad_are_taken(recording):
 
 
 def test_a_call_costs_less_than_torch_mm():
-    from cutepy.benchmark.launch import launch_costs
+    from cutepy.suites.launch import launch_costs
 
     costs = launch_costs(rounds=5, calls=1000)
     slower = max(1.0, costs["torch.mm(x, y, out=z)"] / 8)  # than a host on which that takes 7 to 9 us

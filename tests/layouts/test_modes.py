@@ -290,7 +290,7 @@ def test_operands_that_do_not_fit(call, message):
 def test_what_is_added_must_be_of_the_same_kind(change):
     with pytest.raises(TypeError, match=f"{change.__name__}: the element must be a Layout"):
         change(Layout(4), (4, 2))
-    with pytest.raises(TypeError, match=f"{change.__name__}: the element must be a IntTuple"):
+    with pytest.raises(TypeError, match=f"{change.__name__}: the element must be an IntTuple"):
         change((4, 2), Layout(4))
     with pytest.raises(TypeError, match="a mode of a Layout is replaced by a Layout"):
         replace(Layout(4), 0, 4)

@@ -46,7 +46,7 @@ def test_relative_and_standard_imports_are_allowed():
 
 
 @pytest.mark.parametrize(
-    "path", sources("cutepy/device/*.py", "cutepy/benchmark/*_kernels.py", "kernels/*/kernel.py"), ids=name_of
+    "path", sources("cutepy/device/*.py", "cutepy/suites/*_kernels.py", "kernels/*/kernel.py"), ids=name_of
 )
 def test_traced_code_keeps_its_annotations(path):
     # The DSL reads annotations as values; the future import would hand it strings.
@@ -60,7 +60,7 @@ def test_mypy_leaves_out_the_traced_modules_only():
     (left_out,) = [set(entry["module"]) for entry in settings["overrides"] if entry.get("ignore_errors")]
     traced = {
         f"cutepy.{path.parent.name}.{path.stem}"
-        for path in sources("cutepy/device/*.py", "cutepy/benchmark/*_kernels.py")
+        for path in sources("cutepy/device/*.py", "cutepy/suites/*_kernels.py")
         if any(name.partition(".")[0] == "cutlass" for name in foreign_imports(path.read_text()))
     }
     assert left_out == traced | {"cutepy.kernels.*.kernel"}

@@ -21,7 +21,7 @@ def describe(major, mode, mn=128, bits=16):
 @given(st.sampled_from(MAJORS), st.sampled_from(SWIZZLE_MODES), st.sampled_from((8, 16, 32)))
 def test_every_drawn_address_is_the_hardwares(major, mode, bits):
     descriptor = describe(major, mode, bits=bits)
-    grid = core_matrix_grid(descriptor, major)
+    grid = core_matrix_grid(descriptor.walk(), descriptor.shape_mn_k)
     addresses = descriptor.element_addresses()
     for label, row in zip(grid.row_labels, grid.cells, strict=True):
         if label != "...":
@@ -67,7 +67,7 @@ def test_the_words_fit_major_and_swizzle(major, mode, words):
 def test_steps_in_the_drawing_are_the_differences_of_addresses():
     for major in MAJORS:
         for mode in SWIZZLE_MODES:
-            grid = core_matrix_grid(describe(major, mode, mn=64), major)
+            grid = core_matrix_grid(describe(major, mode, mn=64).walk(), (64, 16))
             across = re.search(r"\+(?:.BO \()?(\d+)", grid.column_notes[1])
             assert int(grid.cells[0][1], 16) - int(grid.cells[0][0], 16) == int(across[1])
             below = re.search(r"\+(?:.BO \()?(\d+)", grid.row_notes[1])
@@ -114,6 +114,6 @@ def test_of_many_rows_those_at_both_ends_of_a_span_and_the_last_are_drawn(rows, 
 def test_extents_of_an_unknown_element_are_labelled_in_bytes():
     descriptor = sm90.GmmaDescriptor.decode(0x4000004000000040)
     for major in MAJORS:
-        grid = core_matrix_grid(descriptor, major)
+        grid = core_matrix_grid(descriptor.walk(major=major, bits=8), None, bits_known=False)
         assert all(label.endswith(" B") == (major == "MN") for label in grid.row_labels if label != "...")
         assert all(label.endswith(" B") == (major == "K") for label in grid.column_labels)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cutepy.cli import bench_sim
+from cutepy.suites import sim
 
 pytestmark = [pytest.mark.dsl, pytest.mark.deep]
 
@@ -17,7 +17,7 @@ _LARGE_GIB = 4
 
 def test_a_gemm_on_one_core_beside_numpy_and_tritons_interpreter():
     """512x512x1024 in tiles of 128x128x64, medians of 9 rounds."""
-    gemm, numpys, tritons, translation = bench_sim.small_product()
+    gemm, numpys, tritons, translation = sim.small_product()
     assert gemm.right
     assert gemm.value <= _TIMES_NUMPY * numpys.value
     assert tritons.value is None or gemm.value * _TIMES_FASTER_THAN_TRITON <= tritons.value
@@ -26,7 +26,7 @@ def test_a_gemm_on_one_core_beside_numpy_and_tritons_interpreter():
 
 def test_a_large_gemm_takes_a_minute_at_most_and_fits():
     """4096x4096x4096 on all cores."""
-    gemm, memory = bench_sim.large_product()
+    gemm, memory = sim.large_product()
     assert gemm.right
     assert gemm.value <= _LARGE_S
     assert memory.value <= _LARGE_GIB

@@ -1,0 +1,131 @@
+"""`cutepy bench compile`: what compiling the GEMM costs, and what it costs to find it compiled.
+
+Each figure is of a process of its own, as the DSL and the disk cache remember what a process has done before. The ways
+take turns, so that a machine that slows down slows all of them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+import cutepy
+from cutepy.host.environment import of_child
+from cutepy.suites import compile_times
+from cutepy.suites.measuring import NOT_MEASURED
+
+ROUNDS = 7
+LIMIT_RATIO = 1.2
+"""Of a cold compilation to the DSL's own."""
+LIMIT_MS = 150.0
+"""Of a warm start."""
+
+COLD, WARM, OPS = "cutepy.compile, nothing kept", "cutepy.compile, found on the disk", "cutepy.ops.gemm, found, import"
+DSL, DSL_LINES = "cute.compile", "cute.compile --generate-line-info"
+
+
+@dataclass(frozen=True)
+class Start:
+    """One process's measurement.
+
+    Attributes
+    ----------
+    wall_s, processor_s : float
+        Seconds by the clock, and of this process's threads.
+    compiled : bool
+        Whether the GEMM was compiled, not found.
+    """
+
+    wall_s: float
+    processor_s: float
+    compiled: bool
+
+
+def run_compile(rounds: int = ROUNDS, json_path: Path | None = None) -> int:
+    """Measure compilations and warm starts, and print them.
+
+    Parameters
+    ----------
+    rounds : int
+        Processes of each way.
+    json_path : Path, optional
+        Where to write the figures.
+
+    Returns
+    -------
+    int
+        Exit status: 2 without what it needs.
+    """
+    missing = [name for name in ("cutlass", "torch", "tvm_ffi") if importlib.util.find_spec(name) is None]
+    if missing:
+        typer.echo(f"cutepy bench compile needs {' and '.join(missing)}: pip install 'cutepy[dsl]'", err=True)
+        return NOT_MEASURED
+    from rich.console import Console
+    from rich.table import Table
+
+    from cutepy.benchmark import environment
+
+    starts = measure(rounds)
+    wall = {name: [1e3 * start.wall_s for start in found] for name, found in starts.items()}
+    medians = {name: statistics.median(times) for name, times in wall.items()}
+    described = environment()
+    caption = f"median of {rounds} processes each, in turns; without a Hopper GPU a launch is ready but for the driver"
+    table = Table(title="\n".join(f"{key}: {value}" for key, value in described.items()), caption=caption)
+    for column in ("of the GEMM", "ms", "range", f"of {DSL}", "with line info", "at most"):
+        table.add_column(column, justify="left" if column == "of the GEMM" else "right")
+    for name, median in medians.items():
+        compiles = name not in (WARM, OPS)
+        ratios = [f"{median / medians[peer]:.2f}" if compiles else "" for peer in (DSL, DSL_LINES)]
+        limit = {COLD: f"{LIMIT_RATIO:g} x", WARM: f"{LIMIT_MS:g} ms", OPS: f"{LIMIT_MS:g} ms"}.get(name, "")
+        table.add_row(name, f"{median:.0f}", f"{min(wall[name]):.0f} to {max(wall[name]):.0f}", *ratios, limit)
+    Console().print(table)
+    if json_path:
+        json_path.write_text(json.dumps({"environment": described, "wall_ms": wall}, indent=1) + "\n")
+        typer.echo(f"saved {json_path}")
+    return 0
+
+
+def measure(rounds: int) -> dict[str, list[Start]]:
+    """Start processes of each way in turns: way -> measurements."""
+    found: dict[str, list[Start]] = {name: [] for name in (DSL, DSL_LINES, COLD, WARM, OPS)}
+    with tempfile.TemporaryDirectory(prefix="cutepy-bench-") as folder:
+        kept = Path(folder) / "kept"
+        # Not counted: they fill the folder, and Python's and the system's caches of files.
+        for way in (compile_times.OURS, compile_times.OPS):
+            _start(way, kept)
+        for turn in range(rounds):
+            for name, way, cache in (
+                (DSL, compile_times.DSL, kept),
+                (DSL_LINES, compile_times.DSL_LINES, kept),
+                (COLD, compile_times.OURS, Path(folder) / f"empty{turn}"),
+                (WARM, compile_times.OURS, kept),
+                (OPS, compile_times.OPS, kept),
+            ):
+                start = _start(way, cache)
+                if start.compiled != (name not in (WARM, OPS)):
+                    raise RuntimeError(f"{name}: the GEMM was {'compiled' if start.compiled else 'found'}")
+                found[name].append(start)
+    return found
+
+
+def _start(way: str, cache: Path) -> Start:
+    """Measure a way in a process of its own, that keeps programs in a folder."""
+    assert cutepy.__file__ is not None
+    environment = of_child(cache, Path(cutepy.__file__).parents[1])
+    # -P: the script's folder is no place to import from.
+    command = [sys.executable, "-P", compile_times.__file__, way]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        raise RuntimeError(f"measuring {way} failed:\n{done.stderr}")
+    measured: Mapping[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return Start(**measured)

@@ -1,0 +1,130 @@
+"""`cutepy bench`: time the kernels against their peers and print what was measured."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cutepy.suites.measuring import measure_all
+
+_SQUARES = (512, 1024, 2048, 4096, 8192)
+_LLAMA_3_8B = ((4096, 6144, 4096), (4096, 4096, 4096), (4096, 28672, 4096), (4096, 4096, 14336))
+_SKINNY = ((128, 4096, 7168), (64, 7168, 2048), (16, 8192, 8192), (8448, 9216, 512))
+_BATCHED = ((32, 1024, 1024, 128), (32, 1024, 128, 1024), (128, 256, 256, 256), (8, 2048, 2048, 2048))
+
+# Extents (M, N, K), or (L, M, N, K) of a batch.
+GEMM_SUITES: dict[str, tuple[tuple[int, ...], ...]] = {
+    "squares": tuple((size, size, size) for size in _SQUARES),
+    "llama": _LLAMA_3_8B,
+    "skinny": _SKINNY,
+    "batched": _BATCHED,
+}
+
+
+@dataclass(frozen=True)
+class GemmProblem:
+    """One product to measure, or a batch of them, of K-major operands and row-major results."""
+
+    m: int
+    n: int
+    k: int
+    dtype: str
+    batch: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {'x'.join(map(str, (*self.batch, self.m, self.n, self.k)))}"
+
+    @property
+    def flops(self) -> float:
+        """A multiplication and an addition for each term."""
+        return 2.0 * math.prod(self.batch) * self.m * self.n * self.k
+
+    @property
+    def bytes(self) -> float:
+        """Inputs once, and a result of 16-bit elements once."""
+        width = 1 if self.dtype.startswith("float8") else 2
+        return float(math.prod(self.batch) * (width * (self.m + self.n) * self.k + 2 * self.m * self.n))
+
+
+def gemm_problems(suites: list[str], dtypes: list[str]) -> list[GemmProblem]:
+    """List the problems of the named suites in each dtype, each once."""
+    every = ((extents, dtype) for dtype in dtypes for suite in suites for extents in GEMM_SUITES[suite])
+    problems = (GemmProblem(m, n, k, dtype, tuple(batch)) for (*batch, m, n, k), dtype in every)
+    return list(dict.fromkeys(problems))
+
+
+def run_gemm(suites: list[str], dtypes: list[str], json_path: Path | None = None) -> int:
+    """Measure our GEMM against torch.mm and torch.bmm (cuBLAS).
+
+    Parameters
+    ----------
+    suites : list of str
+        Of `GEMM_SUITES`.
+    dtypes : list of str
+        Of the operands, by torch's names.
+    json_path : Path, optional
+        Where to write the figures.
+
+    Returns
+    -------
+    int
+        Exit status: 1 where a result is wrong, 2 where nothing could be measured.
+    """
+    return measure_all("gemm", gemm_problems(suites, dtypes), _measure_gemm, _complaint, json_path)
+
+
+def _complaint(problem: GemmProblem, rows: list[Any]) -> str | None:
+    right = all(row.error <= _tolerance(problem) for row in rows)
+    return None if right else f"{problem} is beyond its tolerance"
+
+
+def _out_dtype(dtype: str) -> str:
+    return "bfloat16" if dtype.startswith("float8") else dtype
+
+
+def _tolerance(problem: GemmProblem) -> float:
+    from cutepy.testing.numerics import gemm_tolerance
+
+    return gemm_tolerance(problem.k, 8 if problem.dtype.startswith("float8") else 16, _out_dtype(problem.dtype))
+
+
+def _measure_gemm(problem: GemmProblem) -> list[Any]:
+    import torch
+
+    from cutepy.benchmark import Row, buffer_sets, compare
+    from cutepy.kernels.gemm.reference import gemm_reference
+    from cutepy.ops import gemm
+    from cutepy.testing.numerics import relative_error
+
+    dtype, out_dtype = getattr(torch, problem.dtype), getattr(torch, _out_dtype(problem.dtype))
+    sets = buffer_sets(int(problem.bytes))
+    a = [torch.randn((*problem.batch, problem.m, problem.k), device="cuda").to(dtype) for _ in range(sets)]
+    b = [torch.randn((*problem.batch, problem.n, problem.k), device="cuda").to(dtype) for _ in range(sets)]
+    out = [torch.empty((*problem.batch, problem.m, problem.n), device="cuda", dtype=out_dtype) for _ in range(sets)]
+    one = torch.ones((), device="cuda")
+
+    def torch_mm(index: int) -> None:
+        if dtype.itemsize > 1:
+            multiply = torch.bmm if problem.batch else torch.mm
+            multiply(a[index], b[index].mT, out=out[index])
+            return
+        # Fast accumulation sums 8-bit products in the tensor core alone, as our kernel does. It takes no batch.
+        products = (
+            zip(a[index], b[index], out[index], strict=True) if problem.batch else [(a[index], b[index], out[index])]
+        )
+        for x, y, result in products:
+            torch._scaled_mm(x, y.t(), one, one, out_dtype=out_dtype, use_fast_accum=True, out=result)
+
+    contenders = {"cutepy": lambda index: gemm(a[index], b[index], out=out[index]), "cuBLAS": torch_mm}
+    reference = gemm_reference(a[0], b[0])
+    errors = {}
+    for name, contender in contenders.items():
+        out[0].fill_(float("nan"))
+        contender(0)
+        errors[name] = relative_error(out[0], reference)
+    del reference
+    timings = compare(contenders, sets=sets)
+    return [
+        Row(str(problem), name, timing.device_us, timing.call_us, problem.flops, problem.bytes, errors[name])
+        for name, timing in timings.items()
+    ]

@@ -1,0 +1,241 @@
+"""`cutepy bench sim`: how long the simulator takes for a GEMM, beside numpy and Triton's interpreter.
+
+The small product is timed on one core, in turns with its peers: numpy's float32 product of the same extents, and a
+Triton kernel of the same tiles in Triton's interpreter, if that is installed. The large one is spread over all cores.
+"""
+
+import datetime
+import importlib.util
+import json
+import os
+import platform
+import resource
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import typer
+
+Extents = tuple[int, int, int]
+SMALL: Extents = (512, 512, 1024)
+LARGE: Extents = (4096, 4096, 4096)
+TILE: Extents = (128, 128, 64)
+ROUNDS = 9
+_TRANSLATIONS = 3
+_TRITON = "Triton's interpreter"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Something measured.
+
+    Attributes
+    ----------
+    what, who : str
+        What was done, and by whom.
+    value : float or None
+        None where who is not installed.
+    unit : str
+    relation : str
+        What the value means beside the others, or how it came about.
+    right : bool
+        Whether the result is.
+    """
+
+    what: str
+    who: str
+    value: float | None
+    unit: str
+    relation: str = ""
+    right: bool = True
+
+
+def run_sim(
+    small: Extents = SMALL, large: Extents | None = LARGE, rounds: int = ROUNDS, json_path: Path | None = None
+) -> int:
+    """Measure, print, and check every result.
+
+    Parameters
+    ----------
+    small, large : (M, N, K)
+        Multiples of `TILE`, for the product beside its peers and for the one on all cores. Without `large`, that one
+        is left out.
+    rounds : int
+        Of the small product; the figure is their median.
+    json_path : Path, optional
+        Where to write the figures.
+
+    Returns
+    -------
+    int
+        Exit status: 1 where a result is wrong, 2 without what it needs.
+    """
+    missing = [name for name in ("cutlass", "torch") if importlib.util.find_spec(name) is None]
+    if missing:
+        typer.echo(f"cutepy bench sim needs {' and '.join(missing)}: pip install 'cutepy[dsl]'", err=True)
+        return 2
+    # First, for its peak of memory: that of a process never falls.
+    figures = [] if large is None else large_product(large)
+    figures += small_product(small, rounds)
+    machine = _machine()
+    typer.echo(_table(figures, machine))
+    if json_path:
+        rows = [asdict(figure) for figure in figures]
+        json_path.write_text(json.dumps({"environment": machine, "rows": rows}, indent=1) + "\n")
+        typer.echo(f"saved {json_path}")
+    wrong = [figure.what for figure in figures if not figure.right]
+    for what in wrong:
+        typer.echo(f"WRONG: {what}", err=True)
+    return 1 if wrong else 0
+
+
+class _Gemm:
+    """Our GEMM of exact sums."""
+
+    def __init__(self, extents: Extents) -> None:
+        import torch
+
+        from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm
+
+        m, n, k = extents
+        signature = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+        tile_m, tile_n, tile_k = TILE
+        config = GemmConfig(signature=signature, tile_m=tile_m, tile_n=tile_n, warpgroups=2)
+        assert config.tile_k == tile_k
+        self._kernel = compile_gemm(config)
+        # Small integers: every partial sum is exact, so that results are equal bit for bit.
+        self.a, self.b = (torch.randint(-3, 4, (rows, k)).half() for rows in (m, n))
+        self.out = torch.empty((m, n), dtype=torch.float16)
+
+    def __call__(self) -> None:
+        self._kernel(self.a, self.b, None, self.out, 132, None)
+
+    def is_right(self) -> bool:
+        import torch
+
+        return torch.equal(self.out, (self.a.float() @ self.b.float().t()).half())
+
+
+def large_product(extents: Extents = LARGE) -> list[Figure]:
+    """Time one product on all cores; gives its time, and the memory of all processes."""
+    from cutepy.sim import simulate
+
+    what = f"fp16 GEMM {'x'.join(map(str, extents))}, all cores"
+    gemm = _Gemm(extents)
+    with simulate() as run:
+        gemm()
+    right = gemm.is_right()
+    launch = run.launches[-1]
+    # Pages that a worker shares with this process count twice.
+    here, worker = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    peak = (here + worker * (launch.processes - 1)) / 2**20
+    return [
+        Figure(what, "cutepy", launch.seconds, "s", f"{launch.processes} processes", right),
+        Figure("its memory at most", "cutepy", peak, "GiB", "all processes"),
+    ]
+
+
+def small_product(extents: Extents = SMALL, rounds: int = ROUNDS) -> list[Figure]:
+    """Time a product on one core; gives the times of ours, of numpy, of Triton, and of translating our PTX."""
+    import numpy as np
+
+    from cutepy.sim import simulate
+
+    what = f"fp16 GEMM {'x'.join(map(str, extents))}, one core"
+    gemm = _Gemm(extents)
+    with simulate(processes=1) as run, _one_core():
+        a, b = gemm.a.numpy().astype(np.float32), gemm.b.numpy().astype(np.float32).T
+        contenders: dict[str, Callable[[], object]] = {"cutepy": gemm, "numpy float32": lambda: a @ b}
+        triton = _triton(gemm)
+        if triton is not None:
+            contenders[_TRITON] = triton
+        times = _in_turns(contenders, rounds)
+        right = gemm.is_right()
+        if triton is not None:
+            gemm.out.zero_()
+            triton()
+            right &= gemm.is_right()
+        translation = _translation_s(run.launches[-1].ptx)
+    ours, numpys = times["cutepy"], times["numpy float32"]
+    theirs = times.get(_TRITON)
+    return [
+        Figure(what, "cutepy", ours, "s", f"median of {rounds}", right),
+        Figure(what, "numpy float32", numpys, "s", f"cutepy takes {ours / numpys:.1f} times as long"),
+        Figure(
+            what, _TRITON, theirs, "s", f"cutepy is {theirs / ours:.1f} times faster" if theirs else "not installed"
+        ),
+        Figure("translating its PTX, once", "cutepy", translation, "s"),
+    ]
+
+
+def _triton(gemm: _Gemm) -> Callable[[], object] | None:
+    """Return the same product in Triton's interpreter, or None where there is no Triton."""
+    if importlib.util.find_spec("triton") is None:
+        return None
+    os.environ["TRITON_INTERPRET"] = "1"
+    from cutepy.suites import triton_gemm
+
+    return lambda: triton_gemm.gemm(gemm.a, gemm.b, gemm.out, TILE)
+
+
+def _in_turns(contenders: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Time contenders in turns, after a first run of each; gives the median of each in seconds."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for turn in range(rounds + 1):
+        for name, contender in contenders.items():
+            start = time.perf_counter()
+            contender()
+            if turn:
+                times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def _translation_s(ptx: str) -> float:
+    from cutepy.sim.ptx.parser import parse_module
+    from cutepy.sim.translate import translate_function
+
+    times = []
+    for _ in range(_TRANSLATIONS):
+        start = time.perf_counter()
+        for function in parse_module(ptx).functions.values():
+            translate_function(function)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+@contextmanager
+def _one_core() -> Iterator[None]:
+    """Keep this thread on one core, and numpy's products in it."""
+    from cutepy.sim.blas import one_thread
+
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        with one_thread():
+            yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def _machine() -> dict[str, str]:
+    import numpy as np
+
+    from cutepy.benchmark.report import processor
+
+    return {
+        "CPU": processor(),
+        "versions": f"python {platform.python_version()}, numpy {np.__version__}",
+        "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
+    }
+
+
+def _table(figures: list[Figure], machine: Mapping[str, str]) -> str:
+    lines = [f"{key}: {value}" for key, value in machine.items()]
+    what, who = (max(len(text) for text in texts) for texts in zip(*((f.what, f.who) for f in figures), strict=True))
+    for f in figures:
+        value = "-" if f.value is None else f"{f.value:.3g}"
+        lines.append(f"{f.what:{what}}  {f.who:{who}}  {value:>8} {f.unit:3}  {f.relation}".rstrip())
+    return "\n".join(lines)

@@ -1,0 +1,53 @@
+"""The simulator's benchmark, at a size that takes no time."""
+
+import importlib.util
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from cutepy.cli.app import app
+from cutepy.suites import sim
+
+pytestmark = pytest.mark.dsl
+
+pytest.importorskip("cutlass")
+
+
+@pytest.mark.filterwarnings("default")  # Triton's own
+def test_figures_are_printed_and_saved(tmp_path, capsys):
+    path = tmp_path / "sim.json"
+    assert sim.run_sim((128, 128, 64), (256, 128, 64), 1, path) == 0
+    printed = capsys.readouterr().out
+    saved = json.loads(path.read_text())
+    assert {"CPU", "versions", "date"} <= set(saved["environment"])
+    rows = {(row["what"], row["who"]): row for row in saved["rows"]}
+    assert [who for _, who in rows] == ["cutepy", "cutepy", "cutepy", "numpy float32", "Triton's interpreter", "cutepy"]
+    for (what, who), row in rows.items():
+        assert what in printed
+        assert who in printed
+        assert (row["value"] is None) == (who == "Triton's interpreter" and importlib.util.find_spec("triton") is None)
+    memory = rows["its memory at most", "cutepy"]
+    assert memory["unit"] == "GiB"
+    assert 0.05 < memory["value"] < 8
+
+
+def test_a_missing_triton_is_said(monkeypatch, capsys):
+    monkeypatch.setattr(sim, "_triton", lambda gemm: None)
+    assert sim.run_sim((128, 128, 64), None, 1) == 0
+    assert "Triton's interpreter         - s    not installed" in capsys.readouterr().out
+
+
+def test_a_wrong_result_fails(monkeypatch, capsys):
+    monkeypatch.setattr(sim, "_triton", lambda gemm: None)
+    monkeypatch.setattr(sim._Gemm, "is_right", lambda gemm: False)
+    assert sim.run_sim((128, 128, 64), None, 1) == 1
+    assert "WRONG: fp16 GEMM 128x128x64, one core" in capsys.readouterr().err
+
+
+def test_the_command_measures_what_the_module_does(monkeypatch):
+    calls = []
+    monkeypatch.setattr(sim, "run_sim", lambda **options: calls.append(options) or 0)
+    assert CliRunner().invoke(app, ["bench", "sim", "--no-large"]).exit_code == 0
+    assert CliRunner().invoke(app, ["bench", "sim"]).exit_code == 0
+    assert [options["large"] for options in calls] == [None, (4096, 4096, 4096)]
