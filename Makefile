@@ -48,12 +48,12 @@ demo: $(RUN)  ## print the tutorial, then compile, check and run the GEMM, on a 
 	$(PY) -m cutepy demo $(ARGS)
 
 .PHONY: test
-test: $(DEV)  ## run the tests; at least 200 examples a property
-	$(PY) -m pytest --hypothesis-profile=$(PROFILE) $(ARGS)
+test: $(DEV)  ## run the tests, on up to 8 cores; at least 200 examples a property
+	$(PY) -m pytest -n auto --maxprocesses=8 --dist=worksteal --hypothesis-profile=$(PROFILE) $(ARGS)
 
 .PHONY: test-deep
 test-deep: $(DEV)  ## run the properties with 20,000 examples each, and the slow tests
-	$(PY) -m pytest -n auto --hypothesis-profile=deep -m "hypothesis or deep" $(ARGS)
+	$(PY) -m pytest -n auto --hypothesis-profile=deep -m "hypothesis or deep" -o timeout=3600 -o faulthandler_timeout=0 $(ARGS)
 
 .PHONY: oracle
 oracle: $(DEV) $(ORACLE)  ## draw fresh random cases and compare with C++ CuTe (needs g++)

@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cutepy.host.compilation import compile as compile
+    from cutepy.host.declared import Deferred as Deferred
     from cutepy.host.many import compile_many as compile_many
-    from cutepy.host.specs import TensorSpec as TensorSpec
+    from cutepy.host.specs import PointerSpec as PointerSpec, TensorSpec as TensorSpec
     from cutepy.sim import simulate as simulate
 
 __version__ = "0.1.0"
 
 _LINKS = ("layouts", "kernels")
 _FUNCTIONS = {
+    "Deferred": "host.declared",
+    "PointerSpec": "host.specs",
     "TensorSpec": "host.specs",
     "compile": "host.compilation",
     "compile_many": "host.many",

@@ -1,6 +1,8 @@
 """What every test shares: the property profiles, and the skips for hardware that is absent."""
 
 import importlib.util
+import re
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,6 +14,10 @@ settings.register_profile(
 settings.register_profile("ci", settings.get_profile("quick"), derandomize=True)
 settings.register_profile("deep", settings.get_profile("quick"), max_examples=20_000)
 settings.load_profile("quick")
+
+# A shell's background jobs and nohup's children ignore SIGINT, and what they start does too, unless it is handled here.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def hopper_gpus() -> int:
@@ -25,6 +31,11 @@ def hopper_gpus() -> int:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what this machine cannot run, saying what is missing."""
+    if addresses := [item.nodeid for item in items if re.search(r" at 0x[0-9a-f]+", item.nodeid)]:
+        raise pytest.UsageError(
+            f"{addresses[0]} is called by an address, another one in each process of xdist; "
+            "leave ids=str out, or give the parameter a name with pytest.param(..., id=...)"
+        )
     if any(item.get_closest_marker("dsl") for item in items) and importlib.util.find_spec("cutlass") is None:
         skip(items, "dsl", "needs nvidia-cutlass-dsl: pip install 'cutepy[dsl]'")
     if any(item.get_closest_marker("gpu") or item.get_closest_marker("multigpu") for item in items):

@@ -48,8 +48,20 @@ def list_programs() -> None:
         _print(table)
     total = sum(program.size_bytes for program in programs)
     typer.echo(f"{_count(len(programs))}, {_size(total)} of {_size(limit_bytes)}, in {store.folder}")
-    for path in unreadable:
-        typer.echo(f"unreadable, and removed by `cutepy cache clear`: {path}")
+    if unreadable:
+        typer.echo(
+            f"{_count(len(unreadable))} cannot be read, being damaged or of another version of cutepy, and "
+            f"`cutepy cache prune` removes them: {', '.join(path.name for path in unreadable[:3])}"
+            f"{', ...' if unreadable[3:] else ''}"
+        )
+
+
+@app.command()
+def prune() -> None:
+    """Remove the programs that can't be read: damaged ones, and those of other versions of cutepy."""
+    with _told():
+        removed = _store().prune()
+    typer.echo(f"removed {_count(len(removed))}")
 
 
 @app.command()
@@ -200,7 +212,6 @@ def _print_entry(store: Store, program: EntryInfo, entry: Entry) -> None:
         return grid
 
     metadata = dict(entry.metadata)
-    fingerprint = metadata.pop("fingerprint", [])
     metadata.pop("created", None)  # the file's own time is told
     facts = [
         ("key", program.key),
@@ -212,8 +223,6 @@ def _print_entry(store: Store, program: EntryInfo, entry: Entry) -> None:
     ]
     facts += [(name, _text(value)) for name, value in metadata.items()]
     parts: list[tuple[str, RenderableType]] = [("program", table(facts))]
-    if fingerprint:
-        parts.append(("fingerprint", table([_part(part) for part in fingerprint])))
     sections = [(name, f"{len(section)} bytes") for name, section in entry.sections.items()]
     parts.append(("sections", table(sections)))
     for title, part in parts:
@@ -225,14 +234,6 @@ def _text(value: Any) -> str:  # noqa: ANN401
     if isinstance(value, list) and value:
         return "\n".join(map(_text, value))
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _part(part: Any) -> tuple[str, str]:  # noqa: ANN401
-    """Return name and digest of a part of a fingerprint; one of another form as JSON."""
-    if isinstance(part, list) and len(part) == 2:
-        name, digest = part
-        return str(name), digest if isinstance(digest, str) else json.dumps(digest)
-    return "", json.dumps(part)
 
 
 def _print(what: RenderableType) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from cutepy.dsl.element_types import element_type
+from cutepy.dsl.element_types import dtype_of, element_type
 from cutepy.dsl.version import require
 
 
@@ -73,6 +74,91 @@ def fake_tensor(
         return runtime.make_fake_tensor(kind, extents, tuple(map(symbols.stride, strides)), assumed_align=align_bytes)
     order = tuple(reversed(range(len(extents)))) if stride_order is None else tuple(stride_order)
     return runtime.make_fake_compact_tensor(kind, extents, stride_order=order, assumed_align=align_bytes)
+
+
+def fake_pointer(dtype: str, space: str, align_bytes: int) -> Any:  # noqa: ANN401
+    """Stand for an address in a space of memory."""
+    runtime = require("cutlass.cute.runtime", "nullptr")
+    spaces = require("cutlass.cute", "AddressSpace").AddressSpace
+    return runtime.nullptr(element_type(dtype), getattr(spaces, space), assumed_align=align_bytes)
+
+
+def from_dsl_pointer(pointer: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Describe one of the DSL's pointers: dtype, align in bytes, and space."""
+    bits = pointer.dtype.width
+    align = getattr(pointer, "_assumed_align", None) or max(bits // 8, 1)
+    return {"dtype": dtype_of(pointer.dtype), "align": align, "space": pointer.memspace.name}
+
+
+def dsl_number(value: float, annotation: object) -> Any:  # noqa: ANN401
+    """Make one of the DSL's numbers: of the annotated type, or of the one by which it takes a Python number."""
+    cutlass = require("cutlass", "Numeric", "Boolean", "Int32", "Float32")
+    if isinstance(annotation, type) and issubclass(annotation, cutlass.Numeric):
+        return annotation(1)
+    kind = cutlass.Boolean if isinstance(value, bool) else cutlass.Int32 if isinstance(value, int) else cutlass.Float32
+    return kind(1)
+
+
+# In the text of a tensor's type: an extent or a stride that is known at a call only, with its bits and its divisor.
+_ENTRY = re.compile(r"(\d+)|\?(?:\{(?:i(?P<bits>\d+))?\s*(?:div=(?P<div>\d+))?\})?")
+
+
+def in_global_memory(tensor: Any) -> Any:  # noqa: ANN401
+    """Give a fake of one of the DSL's tensors, in global memory: a real one, seen by `from_dlpack`, may be a CPU's."""
+    if not hasattr(tensor, "_dlpack_data"):
+        return tensor
+    ir = require("cutlass._mlir.ir", "Context", "Location")
+    require("cutlass.cutlass_dsl", "CuTeDSL").CuTeDSL._get_dsl()
+    tensor.__c_pointers__()  # only now does its type know what strides are multiples of
+    with ir.Context(), ir.Location.unknown():
+        text = str(tensor.mlir_type)
+    layout = text[text.index('"') + 1 : text.rindex('"')]
+    shape, strides = (_entries(part, bits) for part, bits in zip(layout.split(":"), (32, 64), strict=True))
+    runtime = require("cutlass.cute.runtime", "make_fake_tensor")
+    align = tensor._assumed_align or max(tensor.element_type.width // 8, 1)
+    return runtime.make_fake_tensor(tensor.element_type, shape, strides, assumed_align=align)
+
+
+def _entries(text: str, bits: int) -> tuple[Any, ...]:
+    cute = require("cutlass.cute", "sym_int", "sym_int64")
+    found: list[Any] = []
+    for match in _ENTRY.finditer(text):
+        if match[1]:
+            found.append(int(match[1]))
+        else:
+            make = cute.sym_int64 if int(match["bits"] or 32) == 64 else cute.sym_int
+            found.append(make(divisibility=int(match["div"] or 1)))
+    return tuple(found)
+
+
+def described_fake(tensor: Any, names: dict[int, str]) -> dict[str, Any]:  # noqa: ANN401
+    """Describe one of the DSL's fake tensors in the terms of a TensorSpec.
+
+    Parameters
+    ----------
+    tensor : the DSL's fake tensor
+    names : dict of int to str
+        Name of each symbolic integer that was met before, by identity; grows.
+    """
+    divisors: dict[str, int] = {}
+
+    def named(value: Any, kind: str) -> int | str:  # noqa: ANN401
+        if isinstance(value, int):
+            return value
+        name = names.setdefault(id(value), f"n{len(names)}") + kind
+        divisors[name] = value.divisibility
+        return name
+
+    shape = tuple(named(extent, "") for extent in tensor.shape)
+    strides = tuple(named(stride, "_stride") for stride in tensor.stride)
+    align = tensor._assumed_align
+    return {
+        "dtype": dtype_of(tensor.element_type),
+        "shape": shape,
+        "strides": strides,
+        "divisibility": {name: divisor for name, divisor in divisors.items() if divisor > 1},
+        "align": align,
+    }
 
 
 def fake_stream() -> Any:  # noqa: ANN401

@@ -1,73 +1,33 @@
-"""Compiled programs: all that is left of a `@cute.jit` function once it is compiled, and needs nothing of the DSL.
-
-A program is host code as a relocatable object with one symbol, its entry, and the PTX of its kernels, whose ELF image
-the object holds. The host code is for any x86-64, whatever machine compiled it. What a program is called with, on a GPU
-or in the simulator, is TVM-FFI's packed convention (`packed`); what it calls, the loader serves (`objects`).
-"""
+"""Compiling: from a `@cute.jit` function to a program that needs nothing of the DSL (`cutepy.runtime.program`)."""
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
+import inspect
 import platform
-import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from cutepy.dsl.class_arguments import class_parameter, left_out
-from cutepy.dsl.entries import ServedHost, parameter_names
-from cutepy.dsl.execution import compiling_for_gpu
-from cutepy.dsl.host_calls import RUNNING, Backend
-from cutepy.dsl.launches import LaunchFacts, read_launches
-from cutepy.dsl.line_info import places_remembered
-from cutepy.dsl.packed import PackedArguments, call
+from cutepy.dsl.entries import parameter_names
+from cutepy.dsl.launches import read_launches
+from cutepy.dsl.tma_arguments import check_tensor_maps, tensor_names
+from cutepy.dsl.trace import FOLDER, Traced, trace
 from cutepy.dsl.version import require
+from cutepy.runtime.program import ARCH, Program
 
-ARCH = "sm_90a"
 ENTRY_SYMBOL = "cutepy_entry"
 
+_ENTRY_PREFIX = "__tvm_ffi_"
+_T = TypeVar("_T")
 
 # Options that say what is compiled for, or where the results go.
-_OURS = ("--gpu-arch", "--enable-tvm-ffi", "--dump-dir", "--keep-", "--host-target")
+_OURS = ("--gpu-arch", "--dump-dir", "--keep-", "--host-target")
 
 
 class CompilationError(RuntimeError):
     """What the DSL compiled is not what was asked for."""
-
-
-@dataclass(frozen=True)
-class Program:
-    """A compiled `@cute.jit` function.
-
-    Attributes
-    ----------
-    object : bytes
-        Relocatable ELF object for x86-64; it defines `entry` and nothing else.
-    entry : str
-        Symbol of the host function, in TVM-FFI's packed convention.
-    parameters : tuple of str
-        Names of what the entry takes, in order: constexpr parameters and streams are not among them.
-    ptx : str
-        The PTX of its kernels; with line information, unless it was compiled without.
-    cubin : bytes
-        The kernels' ELF image, which `object` also holds.
-    seconds : mapping of str to float
-        What compilation spent: "trace" (Python to MLIR), "lower" (MLIR to PTX), "assemble" (PTX to cubin) and "host"
-        (host code to object). What can't be told from the stage after it is part of that one.
-    launches : tuple of LaunchFacts
-        What the host code says of its launches.
-    """
-
-    object: bytes = field(repr=False)
-    entry: str
-    parameters: tuple[str, ...]
-    ptx: str = field(repr=False)
-    cubin: bytes = field(repr=False)
-    seconds: Mapping[str, float]
-    launches: tuple[LaunchFacts, ...] = ()
 
 
 def compile_program(
@@ -108,6 +68,31 @@ def compile_program(
     CompilationError
         If the result can't be called in the packed convention, or this machine is not x86-64.
     """
+    return trace_program(
+        function,
+        arguments,
+        named or {},
+        lambda traced: to_program(traced, symbol),
+        classes=classes,
+        options=options,
+        line_info=line_info,
+    )
+
+
+def trace_program(
+    function: Callable[..., Any],
+    arguments: Sequence[object],
+    named: Mapping[str, object],
+    use: Callable[[Traced], _T],
+    *,
+    classes: Collection[str] = (),
+    options: str = "",
+    line_info: bool = True,
+) -> _T:
+    """Trace a `@cute.jit` function for SM90a, and give what `use` makes of it, such as `to_program`.
+
+    Parameters and errors are those of `compile_program`.
+    """
     if platform.machine() not in ("x86_64", "AMD64"):
         raise CompilationError(
             f"host code is compiled for x86-64 only, and this machine is {platform.machine()}; "
@@ -115,37 +100,53 @@ def compile_program(
         )
     if ours := [option for option in _OURS if option in options]:
         raise ValueError(f"options must leave {', '.join(ours)} to cutepy, got {options!r}")
-    cute = require("cutlass.cute", "compile")
     if importlib.util.find_spec("tvm_ffi") is None:
         raise ImportError("compiling needs the package apache-tvm-ffi: pip install 'cutepy[dsl]'", name="tvm_ffi")
+    lines = " --generate-line-info" if line_info else ""
+    decided = f"--gpu-arch={ARCH} --enable-tvm-ffi --keep-ptx --keep-cubin --dump-dir={FOLDER}{lines}"
+    tensors = tensor_names(inspect.signature(function).bind(*arguments, **named).arguments)
+
+    def use_checked(traced: Traced) -> _T:
+        check_tensor_maps(traced.module, tensors)
+        return use(traced)
+
+    return trace(function, arguments, named, use_checked, classes=classes, options=f"{decided} {options}")
+
+
+def to_program(traced: Traced, symbol: str = ENTRY_SYMBOL) -> Program:
+    """Compile what was traced: MLIR -> host code, PTX and ELF image.
+
+    Raises
+    ------
+    CompilationError
+        If it can't be called in the packed convention, or launches no kernel.
+    """
     marks = {"start": time.time()}
-
-    def traced(*_: object) -> None:
-        marks["trace"] = time.time()
-
-    with tempfile.TemporaryDirectory(prefix="cutepy-") as folder, compiling_for_gpu(), places_remembered():
-        kept = f"--keep-ptx --keep-cubin --dump-dir={folder}{' --generate-line-info' if line_info else ''}"
-        options = f"--gpu-arch={ARCH} --enable-tvm-ffi {kept} {options}"
-        # The DSL's own engine would compile the host code a second time, for this process only.
-        settings: dict[str, Any] = {"options": options, "trace_finalize_hooks": traced, "no_jit_engine": True}
-        with left_out({*classes, *class_parameter(function)}):
-            compiled = cute.compile(function, *arguments, **(named or {}), **settings)
-        ptx, cubin = _artifact(compiled.artifacts.PTX, folder, "ptx"), compiled.artifacts.CUBIN
-        # One call of the compiler goes from MLIR to the cubin: what it wrote when tells its stages apart.
-        for stage, suffix in {"lower": "ptx", "assemble": "cubin"}.items():
-            if times := [file.stat().st_mtime for file in Path(folder).rglob(f"*.{suffix}")]:
-                marks[stage] = max(times)
-    module = compiled.ir_module
+    module = traced.compile()
+    kept = {suffix: sorted(Path(traced.folder).rglob(f"*.{suffix}")) for suffix in ("ptx", "cubin")}
+    # One call of the compiler goes from MLIR to the cubin: what it wrote when tells its stages apart.
+    for stage, suffix in {"lower": "ptx", "assemble": "cubin"}.items():
+        if kept[suffix]:
+            marks[stage] = max(file.stat().st_mtime for file in kept[suffix])
+    entry = _packed_entry(module)
     names = parameter_names(module)
-    if names is None or not ptx:
+    ptx = "".join(file.read_text().rstrip("\0") for file in kept["ptx"])
+    if entry is None or names is None or not ptx or len(kept["cubin"]) != 1:
         raise CompilationError(
-            f"{function!r} was compiled to host code without a packed entry or without kernels; "
+            f"{traced.function} was compiled to host code without a packed entry or without kernels; "
             "a function to compile launches at least one kernel"
         )
     launches = read_launches(module)
-    image = _host_object(module, f"__tvm_ffi_{compiled.function_name}", symbol)
+    image = _host_object(module, entry, symbol)
     marks["host"] = time.time()
-    return Program(image, symbol, names, ptx, cubin, _differences(marks), launches)
+    spent = {"trace": traced.seconds, **_differences(marks)}
+    return Program(image, symbol, names, ptx, kept["cubin"][0].read_bytes(), spent, launches)
+
+
+def _packed_entry(module: Any) -> str | None:  # noqa: ANN401
+    """Find the symbol of a compiled module's packed entry: that of the host function, after a prefix."""
+    names = {op.attributes["sym_name"].value for op in module.body.operations if op.name == "llvm.func"}
+    return next((name for name in names if name.removeprefix(_ENTRY_PREFIX) in names - {name}), None)
 
 
 def _differences(marks: Mapping[str, float]) -> dict[str, float]:
@@ -156,15 +157,6 @@ def _differences(marks: Mapping[str, float]) -> dict[str, float]:
         spent[stage] = max(mark - previous, 0.0)
         previous = max(mark, previous)
     return spent
-
-
-def _artifact(kept: Any, folder: str, suffix: str) -> str:  # noqa: ANN401
-    """Read a text that the compiler kept; some of its stages leave the file's name instead."""
-    text = kept.decode() if isinstance(kept, bytes) else str(kept or "")
-    if ".version" not in text:
-        files = sorted(Path(folder).rglob(f"*.{suffix}"))
-        text = "".join(file.read_text() for file in files)
-    return text.rstrip("\0")
 
 
 def _host_object(module: Any, entry: str, symbol: str) -> bytes:  # noqa: ANN401
@@ -190,72 +182,3 @@ def _host_object(module: Any, entry: str, symbol: str) -> bytes:  # noqa: ANN401
                 operation.attributes["linkage"] = internal
     image: bytes = export(module, format="o", opt_level=0, enable_pic=True)
     return image
-
-
-class ServedProgram:
-    """A program loaded for a backend: its CUDA calls are answered here, and its launches sent on.
-
-    Parameters
-    ----------
-    program : Program
-        What to load.
-
-    Examples
-    --------
-    `ServedProgram(program)(backend, tensor, 3)` runs the host code with these arguments.
-    """
-
-    def __init__(self, program: Program) -> None:
-        self._error: tuple[str, str] = ("", "")
-        self._functions = self._errors()
-        errors = {name: ctypes.cast(f, ctypes.c_void_p).value or 0 for name, f in self._functions.items()}
-        self._host = ServedHost(program.object, program.entry, program.ptx, errors)
-
-    def __call__(self, backend: Backend, *arguments: object) -> None:
-        """Run the host function; its launches go to the backend.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If the compiled checks refuse an argument, in their words.
-        """
-        with RUNNING:
-            self._run(backend, arguments)
-
-    def _run(self, backend: Backend, arguments: Sequence[object]) -> None:
-        self._adopt(backend, arguments)
-        with self._host.calls.launching_on(backend):
-            code = call(self._host.address, PackedArguments(arguments))
-        self._host.calls.check(0)
-        kind, message = self._error
-        if code:
-            self._error = ("", "")
-            raise {"TypeError": TypeError, "ValueError": ValueError}.get(kind, RuntimeError)(message)
-
-    def _adopt(self, backend: Backend, arguments: Sequence[object]) -> None:
-        for argument in arguments:
-            if isinstance(argument, (tuple, list)):
-                self._adopt(backend, argument)
-            elif hasattr(argument, "__dlpack__"):
-                backend.adopt(argument)
-
-    def _errors(self) -> dict[str, Any]:
-        """Serve the functions by which an entry raises, without `tvm_ffi`."""
-        pointer, integer = ctypes.c_void_p, ctypes.c_int32
-
-        def raise_parts(kind: int, parts: int, count: int) -> None:
-            texts = (ctypes.c_char_p * count).from_address(parts)
-            self._error = (ctypes.string_at(kind).decode(), "".join(text.decode() for text in texts if text))
-
-        def raise_text(kind: int, text: int) -> None:
-            self._error = (ctypes.string_at(kind).decode(), ctypes.string_at(text).decode())
-
-        def raise_cuda(_: int, code: int) -> None:
-            self._error = ("RuntimeError", f"the host code of a compiled function returned CUDA error {code}")
-
-        return {
-            "TVMFFIErrorSetRaisedFromCStr": ctypes.CFUNCTYPE(None, pointer, pointer)(raise_text),
-            "TVMFFIErrorSetRaisedFromCStrParts": ctypes.CFUNCTYPE(None, pointer, pointer, integer)(raise_parts),
-            "CuteDSLRT_TVMFFISetRaisedCudaError": ctypes.CFUNCTYPE(None, pointer, integer)(raise_cuda),
-            "CuteDSLRT_TVMFFISetRaisedCudaLaunchError": ctypes.CFUNCTYPE(None, pointer, integer)(raise_cuda),
-        }

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any
 
-from cutepy.dsl.packed import plain_number
+from cutepy.dsl.tma_arguments import refused_stride
 from cutepy.host.specs import TensorSpec, dtype_name, element_strides
+from cutepy.runtime.packed import plain_number
 
 _PARTS = ("float16", "float32", "float64")
 """What parts of complex numbers are."""
@@ -32,13 +33,15 @@ class Parameter:
     name : str
         As in the `@cute.jit` function.
     kind : str
-        "tensor", "scalar", "none", or "tuple".
+        "tensor", "pointer", "scalar", "none", "tuple" (also a named one), "structure" (a dataclass), or "constant": a
+        field of one, or of a named tuple, that is compiled in, which callers repeat, or pass None for.
     spec : TensorSpec or None
         Of a tensor.
     number : str
-        Type of the example of a number, which decides what is compiled: "int", "float", "bool", or the DSL's.
+        Type of the example of a number, which decides what is compiled: "int", "float", "bool", or the DSL's. Of a
+        structure, its class's name; of a constant, its text.
     items : tuple of Parameter
-        Of a tuple.
+        Of a tuple or structure.
     """
 
     name: str
@@ -47,9 +50,14 @@ class Parameter:
     number: str = ""
     items: tuple[Parameter, ...] = ()
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether compiled code takes arguments as callers pass them."""
+        return self.kind not in ("structure", "pointer", "constant") and all(item.is_plain for item in self.items)
+
     def __str__(self) -> str:
-        if self.kind == "tuple":
-            return f"{self.name}: ({', '.join(map(str, self.items))})"
+        if self.items or self.kind in ("tuple", "structure"):
+            return f"{self.name}: {self.number}({', '.join(map(str, self.items))})"
         return f"{self.name}: {self.spec if self.spec is not None else self.kind}"
 
     def to_json(self) -> dict[str, Any]:
@@ -89,6 +97,10 @@ def check_arguments(function: str, parameters: Sequence[Parameter], arguments: S
     for name, parameter, argument in flattened(parameters, arguments):
         if parameter.kind == "none" and argument is not None:
             raise TypeError(f"argument {name} must be None, as it was when compiled, got {type(argument).__name__}")
+        if parameter.kind == "constant" and not _is_repeated(parameter, argument):
+            raise ArgumentError(f"argument {name} must be {parameter.number}, as when compiled, got {argument!r}")
+        if parameter.kind == "pointer" and not isinstance(argument, int):
+            raise TypeError(f"argument {name} must be an address or a tensor, got {type(argument).__name__}")
         if parameter.kind == "scalar" and plain_number(argument) is None:
             item = f"; pass its value, {name}.item()" if getattr(argument, "shape", None) == () else ""
             raise TypeError(f"argument {name} must be a number, got {type(argument).__name__}{item}")
@@ -102,6 +114,40 @@ def check_arguments(function: str, parameters: Sequence[Parameter], arguments: S
                     raise ArgumentError(
                         f"argument {name}: must be on {device[1]} as argument {device[0]} is, got {argument.device}"
                     )
+
+
+def passed(parameters: Sequence[Parameter], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Put arguments in the form in which compiled code takes them: dataclasses as tuples, pointers as addresses.
+
+    What is of another kind than its parameter is left as it is, to be refused.
+    """
+    if len(arguments) > len(parameters) or all(parameter.is_plain for parameter in parameters):
+        return arguments
+    return (*map(_as_taken, parameters, arguments),)
+
+
+def _as_taken(parameter: Parameter, argument: Any) -> Any:  # noqa: ANN401
+    if parameter.is_plain:
+        return argument
+    if parameter.kind == "constant":
+        return None if _is_repeated(parameter, argument) else argument
+    if parameter.kind == "pointer":
+        if hasattr(argument, "data_ptr"):
+            return argument.data_ptr()
+        if hasattr(argument, "__array_interface__"):
+            return argument.__array_interface__["data"][0]
+        if hasattr(argument, "__tvm_ffi_opaque_ptr__"):
+            return int(argument.__tvm_ffi_opaque_ptr__())
+        return getattr(argument, "value", argument)  # of ctypes
+    if is_dataclass(argument) and not isinstance(argument, type):
+        argument = tuple(getattr(argument, field.name) for field in fields(argument))
+    if isinstance(argument, (tuple, list)) and len(argument) == len(parameter.items):
+        return tuple(map(_as_taken, parameter.items, argument))
+    return argument
+
+
+def _is_repeated(parameter: Parameter, argument: object) -> bool:
+    return argument is None or repr(argument) == parameter.number
 
 
 def leaves(arguments: Sequence[Any]) -> Iterator[Any]:
@@ -140,7 +186,7 @@ def flattened(
     """Give each parameter that is no tuple, and its argument, by a name that says its place in tuples."""
     for parameter, argument in zip(parameters, arguments, strict=True):
         name = prefix + parameter.name
-        if parameter.kind != "tuple":
+        if parameter.kind not in ("tuple", "structure"):
             yield name, parameter, argument
             continue
         if not isinstance(argument, (tuple, list)) or len(argument) != len(parameter.items):
@@ -170,6 +216,24 @@ def refused_number(text: str, parameters: Sequence[Parameter], arguments: Sequen
         return ArgumentError(f"argument {name}: must be in {limits}, got {argument}")
     expected = text.rpartition("expected ")[2]
     return TypeError(f"argument {name} must be of type {expected}, got {argument!r} of type {type(argument).__name__}")
+
+
+def refused_for_tma(text: str, parameters: Sequence[Parameter], arguments: Sequence[Any]) -> Exception | None:
+    """Say what TMA needs of a tensor that compiled code refused, and what to declare; None if it was another thing."""
+    if not text.startswith("argument ") or "TMA needs" not in text:
+        return None
+    found = refused_stride(text)
+    for name, parameter, tensor in flattened(parameters, arguments) if found else ():
+        assert found is not None
+        refused, stride, multiple = found
+        spec = parameter.spec
+        if name == refused and spec is not None and stride in (strides := element_strides(tensor)):
+            decides = spec.decides_stride(strides.index(stride))
+            if decides is not None:
+                text += (
+                    f"; pad {decides} to a multiple of {multiple}, and declare divisibility={{{decides!r}: {multiple}}}"
+                )
+    return ArgumentError(text)
 
 
 def _check_tensor(name: str, spec: TensorSpec, tensor: Any, bound: dict[str, tuple[int, str]]) -> None:  # noqa: ANN401

@@ -1,70 +1,64 @@
 """`cutepy.compile`: from a `@cute.jit` function and examples of its arguments to a function that launches.
 
-What was compiled once is found again on disk, in later processes too, as long as nothing that went into it has changed:
-the function and all that it reaches (`fingerprint`), the descriptions of its arguments, the DSL, its options and its
-environment.
+The function is traced, and what was traced is the key: a program that was compiled before is found on disk, in later
+processes too, and otherwise the same trace goes on into the compiler. A caller who declares the sources that decide
+what is compiled need not trace (`declared`).
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import platform
-import sys
-import threading
+import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
-from cutepy.dsl.launches import LaunchFacts
-from cutepy.dsl.program import ARCH, Program, compile_program
-from cutepy.dsl.version import installed_parts
+from cutepy.dsl.version import installed
 from cutepy.host import environment
 from cutepy.host.arguments import Parameter
-from cutepy.host.examples import Example, bind, classes, constants, parameters, to_dsl
-from cutepy.host.fingerprint import Fingerprint, dsl_version, edited_since, fingerprint
-from cutepy.host.function import Function
-from cutepy.host.options import named_files
-from cutepy.host.store import CacheWarning, Entry, NotKept, default_store
-
-_FORMAT = 2
-"""Counts the changes of what an entry holds, and of how its key is made."""
-
-
-_TRACING = threading.RLock()
-"""The DSL traces one function at a time."""
-
-
-class WrongEntryError(RuntimeError):
-    """An entry of the cache is not for this machine's kind of GPU."""
+from cutepy.host.declared import Deferred, StaleSourcesError, declared_key, deferred, edited
+from cutepy.host.entry import VERSION, Entry
+from cutepy.host.examples import bind, classes, parameters, to_dsl
+from cutepy.host.function import Function, to_entry
+from cutepy.host.inputs import compiler_digest, named_files
+from cutepy.host.store import CacheWarning, NotKept, default_store
 
 
 def compile(
-    function: Callable[..., Any],
+    function: Callable[..., Any] | Deferred,
     *arguments: object,
     options: str = "",
     cache: bool | None = None,
+    sources: Sequence[str | os.PathLike[str]] = (),
+    verify: bool | None = None,
     **named: object,
 ) -> Function:
     """Compile a `@cute.jit` function for SM90a, or find it compiled; needs no GPU.
 
     Parameters
     ----------
-    function : callable
-        A `@cute.jit` function, or an object whose `__call__` is one.
+    function : callable or Deferred
+        A `@cute.jit` function, or an object whose `__call__` is one; with `sources`, one that is imported only where
+        it has to be compiled.
     *arguments, **named
-        An example of each argument: a `TensorSpec`; a tensor or array, which stands for its exact shape and strides; a
-        number, for a parameter that takes one at each call; None, for one that stays None; tuples of these; and what
-        is compiled in: the values of `cutlass.Constexpr` parameters, and classes. A parameter for a stream needs none:
-        launches go to the stream that is current when they are made. (A host function without one launches on the
-        default stream.)
+        An example of each argument: a `TensorSpec` or `PointerSpec`; a tensor or array, also one of the DSL's, which
+        stands for its shape and strides; a number, for a parameter that takes one at each call; None, for one that
+        stays None; tuples, named tuples and dataclasses of these; and what is compiled in: the values of
+        `cutlass.Constexpr` parameters, and classes. A parameter for a stream needs none: launches go to the stream
+        that is current when they are made. (A host function without one launches on the default stream.)
     options : str
         Options for the DSL's compiler, such as "--opt-level 2".
     cache : bool, optional
         Whether to look on disk and keep the result there; as `CUTEPY_CACHE` says if not given.
+    sources : sequence of str or path
+        Packages, modules and paths whose files, with the values handed in, decide what is compiled. The key is made of
+        them, and nothing is traced where the program is found.
+    verify : bool, optional
+        With `sources`: trace all the same, and fail if that shows another program than the one found; as
+        `CUTEPY_VERIFY` says if not given.
 
     Returns
     -------
@@ -73,11 +67,10 @@ def compile(
 
     Raises
     ------
-    NotCacheable
-        If what the function is compiled from can't be told for sure: it reads the environment or a file, or captures a
-        value that has no content to compare. With `cache=False` it is compiled all the same.
     TypeError
-        If the examples don't fit the function's parameters.
+        If the examples don't fit the function's parameters, or, with `sources`, a value has no content to compare.
+    StaleSourcesError
+        If `verify` finds that the sources don't tell all.
 
     Examples
     --------
@@ -87,42 +80,84 @@ def compile(
     >>> f(a, b)  # doctest: +SKIP
     """
     start = time.perf_counter()
-    examples = bind(function, arguments, named, {"options": options, "cache": cache})
-    name = getattr(function, "__qualname__", type(function).__qualname__)
-    if not (environment.cache_enabled() if cache is None else cache):
-        entry = build(function, name, examples, options, None)
-        return open_entry(entry, entry.metadata["seconds"])
-    found = fingerprint(function, *constants(examples))
-    keyed = time.perf_counter()
-    files = named_files(options)
-    key = entry_key(found.digest, parameters(examples.values()), options)
+    settings = {"options": options, "cache": cache, "sources": sources, "verify": verify}
+    cached = environment.cache_enabled() if cache is None else cache
+    if sources and cached:
+        verify = environment.verify() if verify is None else verify
+        return _Declared(deferred(function), arguments, named, settings).compile(start, verify=verify)
+    call = Call(function, arguments, named, settings)
+    _, entry, built, traced = call.compile(cached=cached)
+    if not cached:
+        return Function.of_entry(entry, call.parameters, entry.metadata["seconds"])
+    return opened(entry, call.parameters, time.perf_counter() - start, built=built, traced_seconds=traced)
 
-    def build_unchanged() -> Entry:
-        """Compile; what has changed since the key was made, or while the DSL read sources, has another key."""
-        with _TRACING, untouched(function):  # which may have been waited for
-            changed = found.difference(fingerprint(function, *constants(examples)))
-            entry = build(function, name, examples, options, found)
-        changed += edited_since(found)
-        changed += sorted({path for path, _ in set(files) ^ set(named_files(options))})
-        if changed:
-            warnings.warn(
-                f"{name} is not kept on the disk, as it changed before it was compiled: {', '.join(changed)}; "
-                "leave globals and source files alone until cutepy.compile returns",
-                CacheWarning,
-                stacklevel=5,
+
+class Call:
+    """A function bound to its examples, to be traced.
+
+    Attributes
+    ----------
+    name : str
+        What errors call the function.
+    parameters : tuple of Parameter
+        What callers of the compiled function pass.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any] | Deferred,
+        arguments: Sequence[object],
+        named: Mapping[str, object],
+        settings: Mapping[str, Any],
+    ) -> None:
+        self.function = function() if isinstance(function, Deferred) else function
+        self.options: str = settings["options"]
+        self._examples = bind(self.function, arguments, named, settings)
+        self.name = getattr(self.function, "__qualname__", type(self.function).__qualname__)
+        self.parameters = parameters(self._examples.values())
+
+    def compile(self, *, cached: bool) -> Found:
+        """Trace, and find the program or compile it."""
+
+        def use(key: str, build: Callable[[], Entry]) -> tuple[Entry, bool]:
+            return default_store().get_or_build(key, build) if cached else (build(), True)
+
+        return self._traced(use)
+
+    def find(self) -> Found:
+        """Trace, and look for the program on disk; its entry is None if it is not there."""
+        return self._traced(lambda key, build: (default_store().load(key), False))
+
+    def _traced(self, use: Callable[[str, Callable[[], Entry]], tuple[Any, bool]]) -> Found:
+        """Trace, and give what `use` makes of the key, and of what compiles on from there."""
+        from cutepy.dsl.program import to_program, trace_program
+
+        def use_trace(traced: Any) -> Found:  # noqa: ANN401
+            key = traced_key(traced.digest, traced.pipeline)
+            entry, built = use(key, lambda: self._to_entry(to_program(traced), key))
+            return Found(key, entry, built, traced.seconds)
+
+        positional, named = to_dsl(self._examples)
+        taken = classes(self._examples)
+        with _untouched(self.function):
+            return trace_program(self.function, positional, named, use_trace, classes=taken, options=self.options)
+
+    def _to_entry(self, program: Any, key: str) -> Entry:  # noqa: ANN401
+        names = tuple(parameter.name for parameter in self.parameters)
+        if program.parameters != names:
+            raise TypeError(
+                f"{self.name} was compiled to take ({', '.join(program.parameters)}) at each call, where the examples "
+                f"say ({', '.join(names)}); annotate what is constant as cutlass.Constexpr"
             )
-            raise NotKept(entry)
-        return entry
-
-    entry, built = default_store().get_or_build(key, build_unchanged)
-    return open_entry(entry, {"fingerprint": keyed - start, **stages(entry, time.perf_counter() - keyed, built=built)})
+        known = {"function": self.name, "options": self.options, "dsl": installed(), "traced": key}
+        return to_entry(program, self.parameters, known)
 
 
 @contextmanager
-def untouched(function: Callable[..., Any]) -> Iterator[None]:
-    """Take back what tracing sets on the object that is compiled, so that it is as when it is found on the disk.
+def _untouched(function: Callable[..., Any]) -> Iterator[None]:
+    """Take back what tracing sets on the object that is traced, as kernels in the style of the DSL's examples do.
 
-    Kernels of the DSL's examples note on themselves what they are compiled for, and would be other ones from then on.
+    What they note there is of the trace, and dead after it: such an object could be neither copied nor sent elsewhere.
     """
     owner = getattr(function, "__self__", function)
     state = None if isinstance(owner, FunctionType | type | ModuleType) else getattr(owner, "__dict__", None)
@@ -136,134 +171,97 @@ def untouched(function: Callable[..., Any]) -> Iterator[None]:
             state.update(before)
 
 
-def find(
-    function: Callable[..., Any], *arguments: object, options: str = "", **named: object
-) -> tuple[str, Function | None]:
-    """Look on the disk for what `compile` would give: the key of its entry, and the function if it is there.
+class Found(NamedTuple):
+    """A traced function's program.
 
-    Raises
-    ------
-    NotCacheable, TypeError
-        As `compile`.
+    Attributes
+    ----------
+    key : str
+        Of what was traced.
+    entry : Entry
+    built : bool
+        Whether it was compiled now.
+    traced_seconds : float
+        What tracing took.
     """
-    start = time.perf_counter()
-    examples = bind(function, arguments, named, {"options": options})
-    found = fingerprint(function, *constants(examples))
-    keyed = time.perf_counter()
-    key = entry_key(found.digest, parameters(examples.values()), options)
-    entry = default_store().load(key)
-    if entry is None:
-        return key, None
-    spent = {"fingerprint": keyed - start, **stages(entry, time.perf_counter() - keyed, built=False)}
-    return key, open_entry(entry, spent)
+
+    key: str
+    entry: Entry
+    built: bool
+    traced_seconds: float
 
 
-def stages(entry: Entry, seconds: float, *, built: bool) -> dict[str, float]:
-    """Tell what it took to get an entry from a store, by stage: whole time -> stages that add up to it.
-
-    That is "load", or what its compilation spent and then "store": the keeping of it, and waiting for the lock.
-    """
-    if not built:
-        return {"load": seconds}
-    compiled = entry.metadata["seconds"]
-    return {**compiled, "store": max(seconds - sum(compiled.values()), 0.0)}
+def traced_key(digest: str, pipeline: str) -> str:
+    """Make the name of an entry from what was traced, and from the files that the compiler reads."""
+    parts = [str(VERSION), digest, compiler_digest(), *(content for _, content in named_files(pipeline))]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def entry_key(content: str, described: tuple[Parameter, ...], options: str) -> str:
-    """Make the name of an entry from all that decides what is compiled.
+class _Declared:
+    """A function that is found by its sources, and traced only where it is not, or to verify them."""
+
+    def __init__(
+        self,
+        function: Deferred,
+        arguments: Sequence[object],
+        named: Mapping[str, object],
+        settings: Mapping[str, Any],
+    ) -> None:
+        self._function = function
+        self._sources = tuple(settings["sources"])
+        self._arguments = arguments, named, settings
+        self._key = declared_key(function, self._sources, arguments, named, settings["options"])
+
+    def compile(self, start: float, *, verify: bool) -> Function:
+        """Find the program by its sources, or compile it; `start` is when the caller began."""
+        entry, built = default_store().get_or_build(self._key, self._build)
+        if verify and not built:
+            self._verify(entry)
+        described = tuple(map(Parameter.from_json, entry.metadata["parameters"]))
+        return opened(entry, described, time.perf_counter() - start, built=built)
+
+    def _build(self) -> Entry:
+        """Compile, or take what callers who trace compiled; files that were edited meanwhile have another key."""
+        call = Call(self._function, *self._arguments)
+        entry = call.compile(cached=True).entry
+        entry = Entry({**entry.metadata, "parameters": [p.to_json() for p in call.parameters]}, dict(entry.sections))
+        if edited(self._sources):
+            warnings.warn(
+                f"{self._function.name} is not kept on the disk, as its sources changed before it was compiled; leave "
+                "source files alone until cutepy.compile returns",
+                CacheWarning,
+                stacklevel=6,
+            )
+            raise NotKept(entry)
+        return entry
+
+    def _verify(self, found: Entry) -> None:
+        if Call(self._function, *self._arguments).compile(cached=True).key != found.metadata["traced"]:
+            raise StaleSourcesError(
+                f"{self._function.name} is traced to another program than the one kept for these sources and values "
+                f"({', '.join(map(str, self._sources))}): something else decides what is compiled, such as a module "
+                "outside of them, a global or the environment; add it to sources, or compile without them"
+            )
+
+
+def opened(
+    entry: Entry, described: tuple[Parameter, ...], seconds: float, *, built: bool, traced_seconds: float = 0.0
+) -> Function:
+    """Make a function of an entry.
 
     Parameters
     ----------
-    content : str
-        Digest of the function and of all it reaches.
+    entry : Entry
     described : tuple of Parameter
-        What it is compiled for.
-    options : str
-        The compiler's options. The files that they name count with what is in them.
+        What callers pass: equal programs may be called in other ways.
+    seconds : float
+        What it took to get the entry.
+    built : bool
+        Whether it was compiled now.
+    traced_seconds : float
+        What tracing took of it.
     """
-    parts = {
-        "format": _FORMAT,
-        "content": content,
-        "parameters": [parameter.to_json() for parameter in described],
-        "options": options,
-        "files": named_files(options),
-        "arch": ARCH,
-        "dsl": [dsl_version(), *installed_parts()],
-        "environment": environment.dsl_variables(),
-        "machine": platform.machine(),
-        "python": sys.version_info[:2],
-    }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def build(
-    function: Callable[..., Any],
-    name: str,
-    examples: Mapping[str, Example],
-    options: str,
-    found: Fingerprint | None = None,
-) -> Entry:
-    """Compile a function that has been bound to its examples, looking nowhere else.
-
-    Raises
-    ------
-    TypeError
-        If what it was compiled to take is not what the examples say.
-    """
-    with _TRACING:
-        positional, by_name = to_dsl(examples)
-        program = compile_program(function, positional, by_name, classes=classes(examples), options=options)
-    described = parameters(examples.values())
-    if program.parameters != tuple(parameter.name for parameter in described):
-        raise TypeError(
-            f"{name} was compiled to take ({', '.join(program.parameters)}) at each call, where the examples say "
-            f"({', '.join(parameter.name for parameter in described)}); annotate what is constant as cutlass.Constexpr"
-        )
-    return to_entry(name, program, described, options, found)
-
-
-def to_entry(
-    name: str, program: Program, described: tuple[Parameter, ...], options: str, found: Fingerprint | None
-) -> Entry:
-    """Put a program in the form in which it is kept."""
-    metadata = {
-        "function": name,
-        "arch": ARCH,
-        "dsl": dsl_version(),
-        "options": options,
-        "entry": program.entry,
-        "parameters": [parameter.to_json() for parameter in described],
-        "fingerprint": [list(part) for part in found.parts] if found else [],
-        "seconds": dict(program.seconds),
-        "launches": [launch.to_json() for launch in program.launches],
-        "created": time.time(),
-    }
-    return Entry(metadata, {"object": program.object, "ptx": program.ptx.encode(), "cubin": program.cubin})
-
-
-def open_entry(entry: Entry, spent: Mapping[str, float]) -> Function:
-    """Make a function of what was kept, or just compiled; `spent` says by stage what that took this process.
-
-    Raises
-    ------
-    WrongEntryError
-        If it was compiled for another architecture.
-    """
-    known = entry.metadata
-    if known["arch"] != ARCH:
-        raise WrongEntryError(
-            f"{known['function']} was compiled for {known['arch']}, and this version of cutepy runs {ARCH}; "
-            "remove the entry with `cutepy cache clear`"
-        )
-    described = tuple(map(Parameter.from_json, known["parameters"]))
-    names = tuple(parameter.name for parameter in described)
-    program = Program(
-        entry.sections["object"],
-        known["entry"],
-        names,
-        entry.sections["ptx"].decode(),
-        entry.sections["cubin"],
-        known["seconds"],
-        tuple(map(LaunchFacts.from_json, known["launches"])),
-    )
-    return Function(known["function"], program, described, {**known, "spent": dict(spent)})
+    compiled = dict(entry.metadata["seconds"])
+    stages = compiled if built else {"trace": traced_seconds} if traced_seconds else {}
+    rest = max(seconds - sum(stages.values()), 0.0)
+    return Function.of_entry(entry, described, {**stages, "store" if built else "load": rest})

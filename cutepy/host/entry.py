@@ -17,7 +17,8 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
-VERSION = 1
+VERSION = 2
+"""Counts the changes of what an entry holds and how, and of how its key is made."""
 
 _MAGIC = b"CUTEPY"
 _HEAD = struct.Struct("<6sH32s")

@@ -38,7 +38,13 @@ CACHE_LIMIT = Variable(
     "Beyond it, the least recently used programs are removed until a sixteenth is free.",
 )
 
-VARIABLES = (CUDA_HOME, CACHE, CACHE_DIR, CACHE_LIMIT)
+VERIFY = Variable(
+    "CUTEPY_VERIFY",
+    "0",
+    "`1`: what is found by declared sources is traced as well, and it is an error if that gives another program.",
+)
+
+VARIABLES = (CUDA_HOME, CACHE, CACHE_DIR, CACHE_LIMIT, VERIFY)
 """All that cutepy reads."""
 
 
@@ -54,6 +60,20 @@ def cache_enabled() -> bool:
     if value not in ("on", "off"):
         raise ValueError(f"{CACHE.name} must be on or off, got {value!r}; unset it for {CACHE.default}")
     return value == "on"
+
+
+def verify() -> bool:
+    """Tell whether declared sources are to be verified (`CUTEPY_VERIFY`).
+
+    Raises
+    ------
+    ValueError
+        If the variable is neither 0 nor 1.
+    """
+    value = VERIFY.read()
+    if value not in ("0", "1"):
+        raise ValueError(f"{VERIFY.name} must be 0 or 1, got {value!r}; unset it for {VERIFY.default}")
+    return value == "1"
 
 
 def cache_dir() -> Path:

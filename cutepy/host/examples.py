@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from cutepy.dsl.packed import plain_number
 from cutepy.host.arguments import Parameter
-from cutepy.host.specs import TensorSpec
-
-_ADVICE = (
-    "; if it is a stream, annotate it as cuda.bindings.driver.CUstream: launches then go to the stream that is current "
-    "at each call, and calls leave it out"
-)
+from cutepy.host.specs import PointerSpec, TensorSpec
+from cutepy.runtime.packed import plain_number
 
 _SETTINGS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "options": ((str,), "the compiler's options in one string"),
     "cache": ((bool, NoneType), "True, False or None"),
+    "sources": ((tuple, list), "a tuple of names of packages and paths"),
+    "verify": ((bool, NoneType), "True, False or None"),
 }
 
 
@@ -34,18 +32,24 @@ class Example:
     ----------
     parameter : Parameter or None
         What callers pass; None for streams and constexpr values, which they don't.
-    constant : tuple
-        The constexpr value, in a tuple of one; empty where there is none.
-    number : object
-        The example of a number.
+    value : object
+        What is handed to the DSL, with a TensorSpec or PointerSpec wherever something is to stand in for memory.
     keyword_only : bool
         Whether the function takes it by name only.
     """
 
     parameter: Parameter | None
-    constant: tuple[object, ...] = ()
-    number: object = None
+    value: object = None
     keyword_only: bool = False
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it is the stream of a call."""
+        return isinstance(self.value, _Stream)
+
+
+class _Stream:
+    """Stands for the stream that is current at a call."""
 
 
 def bind(
@@ -55,6 +59,9 @@ def bind(
     settings: Mapping[str, object] | None = None,
 ) -> dict[str, Example]:
     """Give each parameter of a function its example; one for a stream needs none.
+
+    A parameter is for a stream if its annotation, its example or its default says so, or if its name does and nothing
+    else is said of it.
 
     Parameters
     ----------
@@ -74,16 +81,8 @@ def bind(
     signature = inspect.signature(function)
     _check_self(function)
     scope = _scope(function)
-    streams = [name for name, p in signature.parameters.items() if _is_stream(p.annotation, scope)]
-    # Streams may be left out wherever they stand, so what comes after one may have to move up.
-    positional = [
-        name for name, p in signature.parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
-    if len(arguments) <= len(positional) - len([name for name in streams if name in positional]):
-        positional = [name for name in positional if name not in streams]
-    if len(arguments) > len(positional) and not any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()):
-        raise TypeError(f"{_name(function)} takes {len(positional)} examples by position, got {len(arguments)}")
-    by_position = dict(zip(positional, arguments, strict=False))
+    streams = {name for name, p in signature.parameters.items() if _is_for_stream(name, p, scope)}
+    by_position = _placed(function, signature, streams, arguments)
     if twice := by_position.keys() & named.keys():
         raise TypeError(f"{_name(function)} got two examples of {', '.join(sorted(twice))}")
     for name, value in (settings or {}).items():
@@ -91,19 +90,25 @@ def bind(
     given = {**by_position, **named}
     if unknown := given.keys() - signature.parameters.keys():
         raise TypeError(f"{_name(function)} has no parameter {', '.join(sorted(unknown))}")
-    examples = {}
+    examples: dict[str, Example] = {}
+    extents: dict[int, str] = {}
     for name, parameter in signature.parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise TypeError(f"{_name(function)} must name its parameters to be compiled, got *{name}")
-        if name not in given and name not in streams and parameter.default is parameter.empty:
-            what = f"a TensorSpec, a tensor, a number or None{_ADVICE if _may_be_stream(name) else ''}"
+        only = parameter.kind is parameter.KEYWORD_ONLY
+        value = given.get(name, parameter.default)
+        says = name in streams and _says_stream(parameter.annotation, scope)
+        none = value is parameter.empty or (value is None and (says or name not in given))
+        if _is_stream_value(value) or (name in streams and none):
+            examples[name] = Example(None, _Stream(), only)
+        elif value is parameter.empty:
+            what = "a TensorSpec, a tensor, a number or None"
             what += _by_position(name, parameter) if name in (settings or {}) else ""
             raise TypeError(f"{_name(function)} needs an example of {name}: {what}")
-        if name not in given and name not in streams and parameter.default is None and _may_be_stream(name):
-            raise TypeError(f"{_name(function)} would launch on the default stream, with {name} = None{_ADVICE}")
-        value = given.get(name, None if name in streams else parameter.default)
-        only = parameter.kind is parameter.KEYWORD_ONLY
-        examples[name] = _example(name, value, parameter.annotation, stream=name in streams, keyword_only=only)
+        elif says:
+            raise TypeError(f"{name} is a stream, the one that is current at each call; got an example {value!r}")
+        else:
+            examples[name] = _example(name, value, parameter.annotation, extents, keyword_only=only)
     return examples
 
 
@@ -112,14 +117,9 @@ def parameters(examples: Iterable[Example]) -> tuple[Parameter, ...]:
     return tuple(example.parameter for example in examples if example.parameter is not None)
 
 
-def constants(examples: Mapping[str, Example]) -> list[tuple[str, object]]:
-    """List the constexpr values, which are part of what is compiled, by name."""
-    return [(name, example.constant[0]) for name, example in examples.items() if example.constant]
-
-
 def classes(examples: Mapping[str, Example]) -> list[str]:
     """List the names of the parameters whose examples are classes, which are compiled in, however annotated."""
-    return [name for name, value in constants(examples) if isinstance(value, type)]
+    return [name for name, e in examples.items() if e.parameter is None and isinstance(e.value, type)]
 
 
 def to_dsl(examples: Mapping[str, Example]) -> tuple[list[Any], dict[str, Any]]:
@@ -129,12 +129,12 @@ def to_dsl(examples: Mapping[str, Example]) -> tuple[list[Any], dict[str, Any]]:
     symbols = Symbols(_divisibility(parameters(examples.values())))
     positional, named = [], {}
     for name, example in examples.items():
-        if example.constant:
-            value = example.constant[0]
-        elif example.parameter is None:
+        if example.is_stream:
             value = fake_stream()
+        elif example.parameter is None:
+            value = example.value
         else:
-            value = _stand_in(example.parameter, example.number, symbols)
+            value = _stand_in(example.value, symbols)
         if example.keyword_only:
             named[name] = value
         else:
@@ -142,10 +142,27 @@ def to_dsl(examples: Mapping[str, Example]) -> tuple[list[Any], dict[str, Any]]:
     return positional, named
 
 
+def _placed(
+    function: Callable[..., Any], signature: inspect.Signature, streams: set[str], arguments: Sequence[object]
+) -> dict[str, object]:
+    """Give examples by position to parameters, passing over streams that were left out, wherever they stand."""
+    positional = [p for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    placed: dict[str, object] = {}
+    waiting = list(arguments)
+    for at, parameter in enumerate(positional):
+        needed = sum(p.name not in streams for p in positional[at + 1 :])
+        left_out = parameter.name in streams and waiting and not _is_stream_value(waiting[0]) and len(waiting) <= needed
+        if waiting and not left_out:
+            placed[parameter.name] = waiting.pop(0)
+    if waiting and not any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()):
+        raise TypeError(f"{_name(function)} takes {len(positional)} examples by position, got {len(arguments)}")
+    return placed
+
+
 def _check_setting(name: str, value: object, function: Callable[..., Any], parameter: inspect.Parameter | None) -> None:
     """Refuse a setting that is none, and one that may be meant for the parameter of that name, which has no example."""
     kinds, what = _SETTINGS[name]
-    if parameter is not None and not (isinstance(value, kinds) and value in (None, "")):
+    if parameter is not None and not (isinstance(value, kinds) and value in (None, "", ())):
         raise TypeError(
             f"{_name(function)} has a parameter {name}, and {name}={value!r} is for cutepy.compile itself"
             + _by_position(name, parameter)
@@ -171,37 +188,43 @@ def _check_self(function: Callable[..., Any]) -> None:
             )
 
 
-def _example(name: str, value: object, annotation: object, *, stream: bool, keyword_only: bool) -> Example:
-    if stream:
-        if value is not None and not _may_be_stream(type(value).__name__):
-            raise TypeError(f"{name} is a stream, the one that is current at each call; got an example {value!r}")
-        return Example(None, keyword_only=keyword_only)
+def _example(name: str, value: object, annotation: object, extents: dict[int, str], *, keyword_only: bool) -> Example:
     if "Constexpr" in str(annotation):
-        return Example(None, (value,), keyword_only=keyword_only)
-    if _may_be_stream(type(value).__name__):
-        raise TypeError(f"the example of {name} is a stream, which {name} is not known to be{_ADVICE}")
+        return Example(None, value, keyword_only)
     if isinstance(value, type):
         if annotation is not inspect.Parameter.empty and get_origin(annotation) is not type:
             raise TypeError(
                 f"the example of {name} is the class {value.__qualname__}; annotate the parameter as cutlass.Constexpr "
                 f"or type[...], rather than {annotation}"
             )
-        return Example(None, (value,), keyword_only=keyword_only)
-    value = _with_plain_numbers(value)
-    return Example(_parameter(name, value), number=value, keyword_only=keyword_only)
+        return Example(None, value, keyword_only)
+    value = _normal(value)
+    return Example(_parameter(name, value, extents), value, keyword_only)
 
 
-def _with_plain_numbers(value: Any) -> Any:  # noqa: ANN401
-    """Make numpy's scalars and members of enumerations Python's numbers; those of the DSL say what to compile for."""
-    if type(value) in (tuple, list):
-        return tuple(map(_with_plain_numbers, value))
-    if isinstance(value, type) or _is_dsl_value(value) or (number := plain_number(value)) is None:
+def _normal(value: Any) -> Any:  # noqa: ANN401
+    """Make what stands for memory a spec, and foreign numbers Python's; those of the DSL say what to compile for."""
+    if (parts := _parts(value)) is not None:
+        return _rebuilt(value, [part.value if part.is_constant else _normal(part.value) for part in parts])
+    if isinstance(value, (type, TensorSpec, PointerSpec)):
+        return value
+    if _is_dsl_value(value):
+        from cutepy.dsl.fakes import from_dsl_pointer, in_global_memory
+
+        if hasattr(value, "element_type") and hasattr(value, "shape"):
+            return in_global_memory(value)
+        if hasattr(value, "memspace") and hasattr(value, "dtype"):
+            return PointerSpec(**from_dsl_pointer(value))
+        return value
+    if hasattr(value, "dtype") and hasattr(value, "shape") and plain_number(value) is None:
+        return TensorSpec.like(value)
+    if (number := plain_number(value)) is None:
         return value
     return number if isinstance(number, bool) else int(number) if isinstance(number, int) else float(number)
 
 
-def _parameter(name: str, value: Any) -> Parameter:  # noqa: ANN401
-    """Tell what callers pass for an example.
+def _parameter(name: str, value: Any, extents: dict[int, str]) -> Parameter:  # noqa: ANN401
+    """Tell what callers pass for an example; `extents` names the DSL's symbolic integers that were met, by identity.
 
     Raises
     ------
@@ -212,43 +235,105 @@ def _parameter(name: str, value: Any) -> Parameter:  # noqa: ANN401
         return Parameter(name, "none")
     if isinstance(value, TensorSpec):
         return Parameter(name, "tensor", value)
+    if isinstance(value, PointerSpec):
+        return Parameter(name, "pointer", number=str(value))
+    if (parts := _parts(value)) is not None:
+        items = tuple(replace(_part_parameter(name, part, extents), name=part.place) for part in parts)
+        if isinstance(value, tuple):
+            return Parameter(name, "tuple", items=items)
+        return Parameter(name, "structure", items=items, number=type(value).__qualname__)
     if _is_dsl_value(value):
-        if "Numeric" in {base.__name__ for base in type(value).__mro__}:
+        if hasattr(value, "element_type") and hasattr(value, "shape"):
+            from cutepy.dsl.fakes import described_fake
+
+            return Parameter(name, "tensor", TensorSpec(**described_fake(value, extents)))
+        if {"Numeric", "SymInt"} & {base.__name__ for base in type(value).__mro__}:
             return Parameter(name, "scalar", number=type(value).__name__)
         raise TypeError(
             f"the example of {name} must be a TensorSpec, a tensor, a number, None or a constexpr value, "
             f"got the DSL's {type(value).__name__}; say TensorSpec(dtype, shape), with names for what varies"
         )
-    if hasattr(value, "dtype") and hasattr(value, "shape") and not isinstance(value, type):
-        return Parameter(name, "tensor", TensorSpec.like(value))
     if isinstance(value, (bool, int, float)):
         return Parameter(name, "scalar", number=type(value).__name__)
-    if type(value) is tuple:
-        items = (_parameter(f"{name}[{n}]", item) for n, item in enumerate(value))
-        named = tuple(replace(item, name=f"[{n}]") for n, item in enumerate(items))
-        return Parameter(name, "tuple", items=named)
     raise TypeError(
         f"the example of {name} is the constant {value!r}; annotate the parameter as cutlass.Constexpr, or pass what "
         "it is made of as parameters apart"
     )
 
 
-def _stand_in(parameter: Parameter, example: Any, symbols: Any) -> Any:  # noqa: ANN401
-    from cutepy.dsl.fakes import fake_tensor
+def _part_parameter(name: str, part: _Part, extents: dict[int, str]) -> Parameter:
+    if part.is_constant:
+        return Parameter(part.place, "constant", number=repr(part.value))
+    return _parameter(name + part.place, part.value, extents)
 
-    if parameter.spec is not None:
-        spec = parameter.spec
+
+def _stand_in(value: Any, symbols: Any) -> Any:  # noqa: ANN401
+    from cutepy.dsl.fakes import fake_pointer, fake_tensor
+
+    if isinstance(value, TensorSpec):
         return fake_tensor(
-            spec.dtype,
-            spec.shape,
+            value.dtype,
+            value.shape,
             symbols,
-            strides=spec.strides,
-            stride_order=spec.stride_order,
-            align_bytes=spec.align,
+            strides=value.strides,
+            stride_order=value.stride_order,
+            align_bytes=value.align,
         )
-    if parameter.kind == "tuple":
-        return tuple(_stand_in(p, e, symbols) for p, e in zip(parameter.items, example, strict=True))
-    return example
+    if isinstance(value, PointerSpec):
+        return fake_pointer(value.dtype, value.space, value.align)
+    if (parts := _parts(value)) is not None:
+        stand_in = (
+            _in_named_tuple if hasattr(value, "_fields") else lambda part, symbols: _stand_in(part.value, symbols)
+        )
+        return _rebuilt(value, [part.value if part.is_constant else stand_in(part, symbols) for part in parts])
+    if isinstance(value, (bool, int, float)) or (_is_dsl_value(value) and hasattr(value, "value")):
+        return type(value)(1)  # any will do, and the DSL names functions after theirs
+    return value
+
+
+def _in_named_tuple(part: _Part, symbols: Any) -> Any:  # noqa: ANN401
+    """Stand in for a field of a named tuple, where the DSL takes Python's numbers for constants."""
+    if isinstance(part.value, (bool, int, float)):
+        from cutepy.dsl.fakes import dsl_number
+
+        return dsl_number(part.value, part.annotation)
+    return _stand_in(part.value, symbols)
+
+
+class _Part(NamedTuple):
+    """An item of a tuple, or a field of a named one or of a dataclass."""
+
+    place: str
+    value: Any
+    annotation: object = None
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it is compiled in."""
+        return "Constexpr" in str(self.annotation)
+
+
+def _parts(value: Any) -> list[_Part] | None:  # noqa: ANN401
+    """List what a tuple or dataclass is made of; None for other values."""
+    if hasattr(value, "_fields"):
+        hints = get_type_hints(type(value))
+        return [_Part(f".{name}", item, hints.get(name)) for name, item in zip(value._fields, value, strict=True)]
+    if isinstance(value, (tuple, list)):
+        return [_Part(f"[{n}]", item) for n, item in enumerate(value)]
+    known = isinstance(value, (type, TensorSpec, PointerSpec)) or _is_dsl_value(value)
+    if not is_dataclass(value) or known:
+        return None
+    return [_Part(f".{field.name}", getattr(value, field.name), field.type) for field in fields(value)]
+
+
+def _rebuilt(value: Any, items: Sequence[Any]) -> Any:  # noqa: ANN401
+    """Put other items into a tuple, or into a copy of a dataclass."""
+    if isinstance(value, (tuple, list)):
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    changed = copy.copy(value)
+    for field, item in zip(fields(value), items, strict=True):
+        object.__setattr__(changed, field.name, item)
+    return changed
 
 
 def _divisibility(parameters: Iterable[Parameter]) -> dict[str, int]:
@@ -273,7 +358,17 @@ def _scope(function: Callable[..., Any]) -> Mapping[str, Any]:
     return getattr(plain, "__globals__", {})
 
 
-def _is_stream(annotation: Any, scope: Mapping[str, Any]) -> bool:  # noqa: ANN401
+def _is_for_stream(name: str, parameter: inspect.Parameter, scope: Mapping[str, Any]) -> bool:
+    if _says_stream(parameter.annotation, scope) or _is_stream_value(parameter.default):
+        return True
+    return (
+        parameter.annotation is parameter.empty
+        and parameter.default in (None, parameter.empty)
+        and ("stream" in name.lower())
+    )
+
+
+def _says_stream(annotation: Any, scope: Mapping[str, Any]) -> bool:  # noqa: ANN401
     """Tell whether an annotation says `CUstream`, also as text, as optional, and with metadata."""
     if isinstance(annotation, str):
         try:
@@ -281,12 +376,13 @@ def _is_stream(annotation: Any, scope: Mapping[str, Any]) -> bool:  # noqa: ANN4
         except Exception:  # names that exist for type checkers only
             return re.search(r"\bCUstream\b", str(annotation)) is not None
     if get_origin(annotation) in (Union, UnionType, Annotated):
-        return any(_is_stream(part, scope) for part in get_args(annotation))
+        return any(_says_stream(part, scope) for part in get_args(annotation))
     return getattr(annotation, "__name__", "") == "CUstream"
 
 
-def _may_be_stream(name: str) -> bool:
-    return "stream" in name.lower()
+def _is_stream_value(value: object) -> bool:
+    """Tell whether a value is a stream: CUDA's, torch's, or the DSL's fake one."""
+    return not isinstance(value, type) and "stream" in type(value).__name__.lower()
 
 
 def _is_dsl_value(value: object) -> bool:

@@ -6,6 +6,7 @@ built, `*.partial` while one is written; a killed process leaves its own, which 
 """
 
 import contextlib
+import errno
 import os
 import re
 import stat
@@ -113,6 +114,20 @@ class Folder:
             f"the cache folder must be user {os.geteuid()}'s, and not writable for everyone, since programs are run "
             f"from it; {found} {self.path}: {remedy}"
         )
+
+    def read(self, key: str) -> bytes:
+        """Read a program's file; whatever else is in its place, such as a pipe or a device, is not waited for.
+
+        Raises
+        ------
+        OSError
+            If there is no file, or it cannot be read.
+        """
+        descriptor = os.open(self.file(key, PROGRAM), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "a compiled program must be a file, and this is none", file.name)
+            return file.read()
 
     def write(self, key: str, data: bytes) -> None:
         """Put a program in its place: whoever reads sees what was there before, or all of the new.

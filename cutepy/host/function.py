@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cutepy.dsl import execution
-from cutepy.dsl.packed import plain_number
-from cutepy.dsl.program import Program, ServedProgram
+from cutepy.host import environment
 from cutepy.host.arguments import (
     ArgumentError,
     Parameter,
@@ -17,10 +17,18 @@ from cutepy.host.arguments import (
     is_lazy,
     leaves,
     may_be_lazy,
+    passed,
+    refused_for_tma,
     refused_number,
 )
 from cutepy.host.copies import HostCopies, is_host_array, is_read_only, mapped
-from cutepy.host.cuda import CudaError, CudaProgram
+from cutepy.host.entry import Entry
+from cutepy.runtime.cuda import CudaError, CudaProgram
+from cutepy.runtime.packed import plain_number
+from cutepy.runtime.program import ARCH, LaunchFacts, Program, ServedProgram
+
+if TYPE_CHECKING:
+    from cutepy.host.inspection import Cost, Resources
 
 _CAPABILITY = (9, 0)
 
@@ -29,8 +37,22 @@ class WrongDeviceError(RuntimeError):
     """A GPU that the kernels were not compiled for."""
 
 
-if TYPE_CHECKING:
-    from cutepy.host.inspection import Cost, Resources
+class WrongEntryError(RuntimeError):
+    """A program is not for this machine's kind of GPU."""
+
+
+def to_entry(program: Program, described: Sequence[Parameter], known: Mapping[str, Any]) -> Entry:
+    """Put a program in the form in which it is kept, with what else is known of it."""
+    metadata = {
+        **known,
+        "arch": ARCH,
+        "entry": program.entry,
+        "parameters": [parameter.to_json() for parameter in described],
+        "seconds": dict(program.seconds),
+        "launches": [launch.to_json() for launch in program.launches],
+        "created": time.time(),
+    }
+    return Entry(metadata, {"object": program.object, "ptx": program.ptx.encode(), "cubin": program.cubin})
 
 
 class Function:
@@ -65,6 +87,33 @@ class Function:
         self._served: ServedProgram | None = None
         self._backends = execution.backends()
         self._launch: Any = self._prepare_and_launch
+
+    @classmethod
+    def of_entry(cls, entry: Entry, described: Sequence[Parameter], spent: Mapping[str, float]) -> Function:
+        """Make a function of what was kept, or just compiled; `spent` says by stage what that took this process.
+
+        Raises
+        ------
+        WrongEntryError
+            If it was compiled for another architecture.
+        """
+        known = entry.metadata
+        if known["arch"] != ARCH:
+            raise WrongEntryError(
+                f"{known['function']} was compiled for {known['arch']}, and this version of cutepy runs {ARCH}; "
+                "remove the entry with `cutepy cache clear`"
+            )
+        program = Program(
+            entry.sections["object"],
+            known["entry"],
+            tuple(parameter.name for parameter in described),
+            entry.sections["ptx"].decode(),
+            entry.sections["cubin"],
+            known["seconds"],
+            tuple(map(LaunchFacts.from_json, known["launches"])),
+        )
+        listed = [parameter.to_json() for parameter in described]
+        return cls(known["function"], program, described, {**known, "parameters": listed, "spent": dict(spent)})
 
     def __repr__(self) -> str:
         return f"<compiled {self.__name__}({', '.join(map(str, self.parameters))})>"
@@ -125,9 +174,9 @@ class Function:
     @property
     def sass(self) -> str:
         """The machine code of its kernels, as nvdisasm prints it, with the lines of source it comes from."""
-        from cutepy.host.disassembly import disassemble
+        from cutepy.binaries.sass import disassemble
 
-        return disassemble(self.program.cubin)
+        return disassemble(self.program.cubin, environment.cuda_home())
 
     @property
     def resources(self) -> tuple[Resources, ...]:
@@ -176,16 +225,20 @@ class Function:
         return self
 
     def _prepare_and_launch(self, *arguments: Any) -> None:  # noqa: ANN401
-        arguments = mapped(_as_passed, self._completed(arguments))
+        arguments = mapped(_as_passed, self._passed(arguments))
         check_arguments(self.__name__, self.parameters, arguments)
         _require_gpu(self.parameters, arguments)
         self.prepare(_device_index(arguments))
         self._launch(*arguments)
 
     def _simulate(self, arguments: tuple[Any, ...]) -> None:
-        given = arguments = mapped(_as_passed, self._completed(arguments))
+        given = mapped(_as_passed, arguments)
+        arguments = self._passed(given)
         if any(map(_is_without_memory, leaves(arguments))):
             check_arguments(self.__name__, self.parameters, arguments)
+        for argument in leaves(given) if arguments is not given else ():
+            if hasattr(argument, "__dlpack__"):  # also a tensor whose address alone is passed
+                self._backends[-1].adopt(argument)
         with self._lock:
             if self._served is None:
                 self._served = ServedProgram(self.program)
@@ -196,14 +249,19 @@ class Function:
                 arguments = copies.arguments
             self._served(self._backends[-1], *arguments)
         except (TypeError, ValueError) as error:
-            check_arguments(self.__name__, self.parameters, given)
-            raise self._explained(error, given) from error
+            check_arguments(self.__name__, self.parameters, arguments)
+            raise self._explained(error, arguments) from None
         if copies is not None:
             copies.bring_back()
 
     def _explained(self, error: Exception, arguments: tuple[Any, ...]) -> Exception:
-        """Put what compiled code said of a number in the caller's terms."""
-        return refused_number(str(error), self.parameters, arguments) or error
+        """Put what compiled code said of an argument in the caller's terms."""
+        text = str(error)
+        return (
+            refused_number(text, self.parameters, arguments)
+            or refused_for_tma(text, self.parameters, arguments)
+            or error
+        )
 
     def _positional(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """Put named arguments in their places; what stays None may be left out."""
@@ -219,17 +277,19 @@ class Function:
             )
         return (*arguments, *(named[name] for name in names[len(arguments) :]))
 
-    def _completed(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Add the last arguments where those left out stay None."""
+    def _passed(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Put arguments in the form in which compiled code takes them; the last may be left out if they are None."""
         rest = self.parameters[len(arguments) :]
-        return (*arguments, *(None for _ in rest)) if all(p.kind == "none" for p in rest) else arguments
+        if rest and all(p.kind == "none" for p in rest):
+            arguments = (*arguments, *(None for _ in rest))
+        return passed(self.parameters, arguments)
 
     def _recover(self, error: Exception, given: tuple[Any, ...]) -> None:
         """Find out why a launch failed.
 
         There are host arrays, foreign or wrong arguments, some left out, or a device that is not yet ready in a thread.
         """
-        arguments = self._completed(given)
+        arguments = self._passed(given)
         if any(map(is_host_array, leaves(arguments))):
             self._launch_on_copies(arguments)
             return
@@ -282,6 +342,8 @@ class Function:
             launch(*arguments)
 
         guarded = guarded_from_lazy if lazy else launch
+        if not all(parameter.is_plain for parameter in self.parameters):
+            return lambda *arguments: guarded(*passed(self.parameters, arguments))
         if len({facts.kernel for facts in self.program.launches}) < 2:
             return guarded
 
@@ -297,10 +359,8 @@ class Function:
 
 def _reopened(metadata: dict[str, Any], sections: dict[str, bytes]) -> Function:
     """Make a function of what was pickled."""
-    from cutepy.host.compilation import open_entry
-    from cutepy.host.entry import Entry
-
-    return open_entry(Entry(metadata, sections), metadata["spent"])
+    described = tuple(map(Parameter.from_json, metadata["parameters"]))
+    return Function.of_entry(Entry(metadata, sections), described, metadata["spent"])
 
 
 def _device_index(arguments: Sequence[Any]) -> int | None:

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from cutepy.dsl.cubin import KernelResources, read_resources
-from cutepy.dsl.launches import LaunchFacts
-from cutepy.dsl.program import Program
+from cutepy.binaries.cubin import KernelResources, read_resources
 from cutepy.host.residency import max_active_clusters
 from cutepy.layouts.sm90.occupancy import Occupancy, occupancy
+from cutepy.runtime.program import LaunchFacts, Program
 
 
 @dataclass(frozen=True)

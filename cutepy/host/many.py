@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,6 +13,7 @@ from cutepy.host import compilation, environment, workers
 from cutepy.host.function import Function
 from cutepy.host.progress import Board
 from cutepy.host.specs import TensorSpec
+from cutepy.host.store import default_store
 
 _NAME_LENGTH = 60
 
@@ -127,66 +129,87 @@ class _Many:
         self._results: dict[int, Function | Exception] = {}
 
     def compile(self, processes: int) -> list[Function | Exception]:
-        indices = range(len(self._variants))
-        missing = self._find() if environment.cache_enabled() else {str(index): [index] for index in indices}
-        if processes == 1 or len(missing) < 2 or not environment.cache_enabled():
-            for twins in missing.values():
-                self._board.started(self._names[twins[0]])
-                self._compile_here(twins)
-        else:
-            self._compile_apart(missing, processes)
+        """Look for variants on the disk up to the first that is missing; from there on compile in processes."""
+        indices = list(range(len(self._variants)))
+        if not environment.cache_enabled() or processes == 1:
+            for index in indices:
+                self._board.started(self._names[index])
+                self._compile_here(index)
+            return [self._results[index] for index in indices]
+        missing = next((index for index in indices if not self._find(index)), len(indices))
+        if missing == len(indices) - 1:
+            self._compile_here(missing)
+        elif missing < len(indices):
+            self._compile_apart(indices[missing:], processes)
         return [self._results[index] for index in indices]
 
-    def _find(self) -> dict[str, list[int]]:
-        """Look on the disk; gives what is missing there: key -> variants."""
-        missing: dict[str, list[int]] = {}
-        for index, variant in enumerate(self._variants):
-            try:
-                key, function = compilation.find(
-                    variant.function, *variant.examples, options=variant.options, **variant.named
-                )
-            except Exception as error:
-                self._failed([index], error)
-                continue
-            if function is None:
-                missing.setdefault(key, []).append(index)
-            else:
-                self._results[index] = function
-                self._board.cached(self._names[index])
-        return missing
+    def _find(self, index: int) -> bool:
+        """Look for a variant; tells whether there is nothing left to do for it."""
+        start = time.perf_counter()
+        try:
+            call = self._call(index)
+            found = call.find()
+        except Exception as error:
+            self._failed(index, error)
+            return True
+        if found.entry is None:
+            return False
+        spent, traced = time.perf_counter() - start, found.traced_seconds
+        self._results[index] = compilation.opened(
+            found.entry, call.parameters, spent, built=False, traced_seconds=traced
+        )
+        self._board.cached(self._names[index])
+        return True
 
-    def _compile_here(self, twins: Sequence[int]) -> None:
-        for index in twins:
-            variant = self._variants[index]
-            try:
-                self._results[index] = compilation.compile(
-                    variant.function, *variant.examples, options=variant.options, **variant.named
-                )
-            except Exception as error:
-                self._failed([index], error)
-            else:
-                self._board.done(self._names[index])
+    def _call(self, index: int) -> compilation.Call:
+        variant = self._variants[index]
+        return compilation.Call(variant.function, *_settled(variant))
 
-    def _compile_apart(self, missing: Mapping[str, list[int]], processes: int) -> None:
+    def _compile_here(self, index: int) -> None:
+        variant = self._variants[index]
+        try:
+            self._results[index] = compilation.compile(
+                variant.function, *variant.examples, options=variant.options, **variant.named
+            )
+        except Exception as error:
+            self._failed(index, error)
+        else:
+            self._board.done(self._names[index])
+
+    def _compile_apart(self, indices: Sequence[int], processes: int) -> None:
         tasks = {}
-        for key, twins in missing.items():
-            try:
-                tasks[key] = _task(self._variants[twins[0]])
-            except TypeError as error:
-                self._failed(twins, error)
-        for event in workers.run(tasks, processes):
-            twins = missing[event.task]
-            if isinstance(event, workers.Started):
-                self._board.started(self._names[twins[0]])
-            elif event.error is not None:
-                self._failed(twins, event.error)
-            else:
-                self._compile_here(twins)  # which finds it
-
-    def _failed(self, indices: Sequence[int], error: Exception) -> None:
         for index in indices:
-            self._results[index] = error
-            self._board.failed(self._names[index])
+            try:
+                tasks[str(index)] = _task(self._variants[index])
+            except TypeError as error:
+                self._failed(index, error)
+        for event in workers.run(tasks, processes):
+            index = int(event.task)
+            if isinstance(event, workers.Started):
+                self._board.started(self._names[index])
+            elif isinstance(event.result, Exception):
+                self._failed(index, event.result)
+            else:
+                self._open(index, event.result)
+
+    def _open(self, index: int, key: str) -> None:
+        """Take what a process has kept; what it could not keep is compiled here."""
+        start = time.perf_counter()
+        entry = default_store().load(key)
+        if entry is None:
+            self._compile_here(index)
+            return
+        described = self._call(index).parameters
+        self._results[index] = compilation.opened(entry, described, time.perf_counter() - start, built=False)
+        self._board.done(self._names[index])
+
+    def _failed(self, index: int, error: Exception) -> None:
+        self._results[index] = error
+        self._board.failed(self._names[index])
+
+
+def _settled(variant: Variant) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
+    return variant.examples, dict(variant.named), {"options": variant.options}
 
 
 def _task(variant: Variant) -> bytes:
@@ -215,7 +238,7 @@ def _task(variant: Variant) -> bytes:
                 f"{what} must be such that it can be sent to the processes that compile (pickle), and is not: {error}; "
                 "define it at the top level of a module, or call compile_many with processes=1"
             ) from error
-    return pickle.dumps((light.function, light.examples, dict(light.named), light.options))
+    return pickle.dumps((light.function, *_settled(light)))
 
 
 def _described(example: Any) -> Any:  # noqa: ANN401

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cutepy.dsl.packed import dlpack_type
+from cutepy.runtime.packed import dlpack_type
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
@@ -126,6 +126,21 @@ class TensorSpec:
             step = step * extent if isinstance(extent, int) and step is not None else None
         return tuple(strides)
 
+    def decides_stride(self, dimension: int) -> str | None:
+        """Name what decides a stride: its own name, or the innermost named extent that it spans; None for a number.
+
+        Examples
+        --------
+        >>> TensorSpec("float16", ("m", "k")).decides_stride(0)
+        'k'
+        """
+        if self.strides is not None:
+            stride = self.strides[dimension]
+            return stride if isinstance(stride, str) else None
+        order = self.stride_order or tuple(reversed(range(len(self.shape))))
+        spanned = sorted((order[d], extent) for d, extent in enumerate(self.shape) if order[d] < order[dimension])
+        return next((extent for _, extent in spanned if isinstance(extent, str)), None)
+
     @classmethod
     def like(
         cls,
@@ -197,6 +212,46 @@ class TensorSpec:
                 raise ValueError(f"strides must be integers from 0 and names, got {stride!r} in {self.strides}")
         if shared := set(self.names) & set(self.stride_names):
             raise ValueError(f"names of strides must not be names of extents, got {', '.join(sorted(shared))}")
+
+
+@dataclass(frozen=True)
+class PointerSpec:
+    """The addresses that a compiled function takes in one place, for a parameter that is a `cute.Pointer`.
+
+    A call passes an integer, a tensor, whose address it is, or one of the DSL's pointers.
+
+    Parameters
+    ----------
+    dtype : torch.dtype, numpy.dtype or str
+        Type of what is there.
+    align : int, optional
+        What addresses are multiples of, in bytes; the size of an element if not given. Not checked at a call.
+    space : str
+        "gmem" or "generic".
+
+    Raises
+    ------
+    ValueError
+        If alignment or space make no sense.
+
+    Examples
+    --------
+    >>> PointerSpec("float16", align=16)
+    PointerSpec(dtype='float16', align=16, space='gmem')
+    """
+
+    dtype: str
+    align: int = field(default=0, kw_only=True)
+    space: str = field(default="gmem", kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", dtype_name(self.dtype))
+        _, bits = dlpack_type(self.dtype)
+        object.__setattr__(self, "align", self.align or max(bits // 8, 1))
+        if self.align < 1 or self.align & (self.align - 1):
+            raise ValueError(f"align must be a power of two in bytes, got {self.align}")
+        if self.space not in ("gmem", "generic"):
+            raise ValueError(f'space must be "gmem" or "generic", got {self.space!r}')
 
 
 def dtype_name(dtype: Any) -> str:  # noqa: ANN401

@@ -1,6 +1,7 @@
 """Compiled programs on the disk, shared by all processes of a user: each is built once, and read from then on."""
 
 import contextlib
+import io
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -194,14 +195,32 @@ class Store:
         found = []
         for program in self._files.programs():
             with contextlib.suppress(OSError, DamagedEntryError):
-                with self._files.file(program.key, PROGRAM).open("rb") as file:
-                    found.append(EntryInfo(*program, metadata=read_metadata(file)))
+                head = io.BytesIO(self._files.read(program.key))
+                found.append(EntryInfo(*program, metadata=read_metadata(head)))
         return found
 
     def unreadable(self) -> list[Path]:
         """List what is in the place of entries and cannot be read, such as a damaged file or a folder."""
         readable = {entry.key for entry in self.entries()}
         return [self._files.file(p.key, PROGRAM) for p in self._files.programs() if p.key not in readable]
+
+    def prune(self) -> list[Path]:
+        """Remove what is in the place of entries and can't be read, such as those of another version of cutepy.
+
+        Returns
+        -------
+        list of Path
+            What was removed.
+
+        Raises
+        ------
+        OSError
+            If something can't be removed.
+        """
+        useless = self.unreadable()
+        for path in useless:
+            self._files.remove(path.stem)
+        return useless
 
     def remove(self, key: str) -> bool:
         """Remove an entry; tells whether there was one.
@@ -233,10 +252,9 @@ class Store:
         return removed
 
     def _read(self, key: str, *, counted: bool = True) -> Entry | None:
-        file = self._files.file(key, PROGRAM)
         self._files.check()
         try:
-            data = file.read_bytes()
+            data = self._files.read(key)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:

@@ -29,12 +29,12 @@ class Outcome(NamedTuple):
     ----------
     task : str
         Its name.
-    error : Exception or None
-        What it raised, if it did.
+    result : str or Exception
+        The key of its program, or what it raised.
     """
 
     task: str
-    error: Exception | None
+    result: str | Exception
 
 
 class Started(NamedTuple):
@@ -60,10 +60,10 @@ class _Worker:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send_bytes(data)
 
-    def take(self) -> Exception | None:
+    def take(self) -> str | Exception:
         """Receive what became of the task, once there is something to receive."""
         try:
-            error = pickle.loads(self.connection.recv_bytes())
+            result = pickle.loads(self.connection.recv_bytes())
         except (EOFError, ConnectionResetError):
             self.process.join()
             return WorkerDiedError(
@@ -71,8 +71,8 @@ class _Worker:
                 "If it could not start, guard what your script does with `if __name__ == '__main__':`, since "
                 "processes that compile import the script"
             )
-        assert error is None or isinstance(error, Exception)
-        return error
+        assert isinstance(result, (str, Exception))
+        return result
 
     def stop(self) -> None:
         """End the process, whatever it does: an entry of the cache is written whole or not at all."""
@@ -87,7 +87,7 @@ def run(tasks: Mapping[str, bytes], processes: int) -> Iterator[Started | Outcom
     Parameters
     ----------
     tasks : mapping of str to bytes
-        By name, the pickled (function, arguments, named arguments, options).
+        By name, the pickled (function, arguments, named arguments, settings).
     processes : int
         How many at most.
 
@@ -107,9 +107,9 @@ def run(tasks: Mapping[str, bytes], processes: int) -> Iterator[Started | Outcom
             for worker in [worker for worker in busy if worker.connection in ready]:
                 assert worker.task is not None
                 task, worker.task = worker.task, None
-                error = worker.take()
-                yield Outcome(task, error)
-                if isinstance(error, WorkerDiedError):
+                result = worker.take()
+                yield Outcome(task, result)
+                if isinstance(result, WorkerDiedError):
                     worker.stop()
                     workers.remove(worker)
                     worker = _Worker() if waiting else worker
@@ -155,15 +155,13 @@ def _rename(names: Mapping[str, Any], old: str, new: str) -> None:
 
 
 def _compile(task: bytes) -> bytes:
-    """Compile a task for the disk; gives what it raised, pickled."""
+    """Compile a task for the disk; gives the key, or what it raised, pickled."""
     try:
-        from cutepy.host.compilation import compile
+        from cutepy.host.compilation import Call
 
-        function, arguments, named, options = pickle.loads(task)
-        compile(function, *arguments, options=options, cache=True, **named)
+        return pickle.dumps(Call(*pickle.loads(task)).compile(cached=True).key)
     except Exception as error:
         return _pickled(error, traceback.format_exc())
-    return pickle.dumps(None)
 
 
 def _pickled(error: Exception, trace: str) -> bytes:

@@ -7,11 +7,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cutepy.ops.operation import Operation as Operation
     from cutepy.ops.products import gemm as gemm
-    from cutepy.ops.registration import Operation as Operation, register as register
+    from cutepy.ops.registration import register as register
 
 # Public name -> the module that defines it.
-_HOMES = {"Operation": "registration", "gemm": "products", "register": "registration"}
+_HOMES = {"Operation": "operation", "gemm": "products", "register": "registration"}
 
 __all__ = ["Operation", "gemm", "register"]
 

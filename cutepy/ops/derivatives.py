@@ -8,15 +8,13 @@ torch asks for its derivative: at autograd's key, and where transforms of torch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from cutepy.ops.operation import Operation
 from cutepy.ops.rules import lowered_within_autocast, no_forward_derivative, refuse_tangents, requires_grad
-
-if TYPE_CHECKING:
-    from cutepy.ops.registration import Operation
 
 Arguments = Sequence[Any]
 Named = Mapping[str, Any]

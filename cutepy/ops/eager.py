@@ -2,21 +2,21 @@
 
 The dispatcher and its Python bindings cost several microseconds a call, which for a plain eager call buy nothing.
 Everything that would see the call there is looked for here: autograd, autocast, transforms such as `torch.vmap`, modes
-such as `FakeTensorMode`, tensor subclasses, tracing, and the profiler.
+such as `FakeTensorMode`, tensor subclasses and whatever else has `__torch_function__`, tracing, and the profiler.
 """
 
 from __future__ import annotations
 
 import torch
 from torch.autograd import forward_ad, profiler
+from torch.overrides import has_torch_function
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 _dispatch_modes = torch._C._len_torch_dispatch_stack
-_function_modes = torch._C._len_torch_function_stack
 _autocast = torch._C._is_any_autocast_enabled
 _transform = torch._C._functorch.peek_interpreter_stack
-_tracing = torch._C._get_tracing_state
+_tracing = torch._C._is_tracing
 
 
 def unobserved(arguments: tuple[object, ...]) -> str:
@@ -31,21 +31,26 @@ def unobserved(arguments: tuple[object, ...]) -> str:
     """
     if (
         _dispatch_modes()
-        or _function_modes()
+        or has_torch_function(arguments)  # also of modes
         or _autocast()
         or _transform() is not None
-        or _tracing() is not None
+        or _tracing()
         or forward_ad._current_level >= 0
         or profiler._is_profiler_enabled
     ):
         return ""
-    recording, device = torch.is_grad_enabled(), "cpu"
+    device = "cpu"
     for argument in arguments:
-        if isinstance(argument, torch.Tensor):
-            if type(argument) not in _PLAIN or (recording and argument.requires_grad) or argument.is_neg():
+        if argument is None:
+            continue
+        if type(argument) in _PLAIN:
+            tensor: torch.Tensor = argument  # type: ignore[assignment]
+            if (tensor.requires_grad and torch.is_grad_enabled()) or tensor.is_neg():
                 return ""
-            if argument.is_cuda:
+            if tensor.is_cuda:
                 device = "cuda"
-            elif not argument.is_cpu:
+            elif not tensor.is_cpu:
                 return ""
+        elif isinstance(argument, torch.Tensor):
+            return ""
     return device

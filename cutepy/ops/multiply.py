@@ -3,26 +3,29 @@
 TMA moves 16-byte units: a matrix must have one contiguous extent, in whole units, with the rows of units apart, and
 start at one; the matrices of a batch must be whole units apart. What is so goes to the kernel as it is; the rest is
 copied first, padded by zeros. One launch computes all products of a batch.
+
+What is done for tensors of one description is a route, found once: a later call looks it up, and goes.
 """
 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 
 from cutepy.dsl import execution
-from cutepy.host.function import Function
 from cutepy.kernels.gemm.config import Activation, expected_us
-from cutepy.kernels.gemm.op import Plan, plan_gemm
-from cutepy.kernels.gemm.operands import Description, describe_new_out
+from cutepy.kernels.gemm.joining import join
+from cutepy.kernels.gemm.op import Given, Launch, new_tensor, plan_gemm
+from cutepy.kernels.gemm.operands import UNIT_BYTES, Description, Problem, matrix
 from cutepy.kernels.gemm.reference import gemm_reference
-from cutepy.ops.joining import Views, join, reachable
+from cutepy.ops.checking import describe, new_result
+from cutepy.ops.overlap import check_apart, overlaps_itself, span_bytes
 
-_UNIT_BYTES = 16
-
+_MOST_LAUNCHES = 4096
+_launches: dict[tuple[Any, ...], Launch] = {}
 _backends = execution.backends()
 
 # What a copy costs: the host's work for another launch, and the bytes that the GPU's memory moves. Estimates for an
@@ -30,139 +33,53 @@ _backends = execution.backends()
 _COPY_US = 20
 _COPY_BYTES_PER_US = 3e6
 
-View = tuple[tuple[int, ...], tuple[int, ...]]
-"""Shape and strides."""
 
+def multiply(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: Given = None,
+    activation: Activation | None = None,
+    out_dtype: torch.dtype | None = None,
+    c: Given = None,
+    out_major: str = "row",
+    out: Given = None,
+) -> torch.Tensor:
+    """Compute activation(a @ b.mT + c + bias), unseen by autograd: by the kernel on the GPU or in the simulator.
 
-class Launch(NamedTuple):
-    """One launch that computes a product, ready to be made: nothing is copied or decided any more.
+    On the CPU otherwise by the reference.
 
-    Attributes
-    ----------
-    kernel : Function
-        Takes a, b, None, out, the SMs to fill, and bias.
-    sm_count : int
-    shape, dtype, device
-        Of the result.
-    views : tuple or None
-        How a, b and out are to be seen, None for one that is taken as it is; None if all are.
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not what `cutepy.ops.gemm` takes.
     """
-
-    kernel: Function
-    sm_count: int
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
-    views: tuple[View | None, View | None, View | None] | None
-
-    def __call__(
-        self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, out: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Launch, into a new tensor unless one is given."""
-        result = torch.empty(self.shape, dtype=self.dtype, device=self.device) if out is None else out
-        out = result
-        if self.views is not None:
-            view_a, view_b, view_out = self.views
-            if view_a is not None:
-                a = a.as_strided(*view_a)
-            if view_b is not None:
-                b = b.as_strided(*view_b)
-            if view_out is not None:
-                out = out.as_strided(*view_out)
-        index = self.device.index
-        if index is None or _backends or index == torch._C._cuda_getDevice():
-            self.kernel(a, b, None, out, self.sm_count, bias)
-        else:
-            with torch.cuda.device(index):
-                self.kernel(a, b, None, out, self.sm_count, bias)
-        return result
-
-
-def find_launch(
-    out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: Activation | None
-) -> Launch | None:
-    """Tell how tensors of these descriptions are multiplied by one launch; None where it takes more than that.
-
-    Results have the strides of `out`. Addresses are left to be checked at each call.
-    """
-    if out.numel() * a.shape[-1] == 0 or not (bias is None or bias.is_contiguous()):
-        return None
-    route = find_route(_describe(out), _describe(a), _describe(b), _describe(bias), activation)
-    plan = route.plan
-    if plan is None or plan.kernel is None or not route.direct or route.views is None:
-        return None
-    # An extent of 1 may leave a stride open that the kernel wants to be whole units.
-    a_stride, b_stride, _, out_stride = plan.strides
-    views = (
-        _view(a, route.views.a, a_stride),
-        _view(b, route.views.b, b_stride),
-        _view(out, route.views.out, out_stride),
-    )
-    return Launch(plan.kernel, plan.sm_count, tuple(out.shape), out.dtype, out.device, views if any(views) else None)
-
-
-def _view(tensor: torch.Tensor, seen: Description, stride: tuple[int, ...] | None) -> View | None:
-    """Say how a tensor is to be seen; None if it is so already."""
-    view = (tuple(seen.shape), stride or tuple(seen.stride))
-    return None if view == (tuple(tensor.shape), tensor.stride()) else view
-
-
-def multiply_into(
-    out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: Activation | None
-) -> None:
-    """Compute out = activation(a @ b.mT + bias) on the GPU, or in the simulator.
-
-    Parameters
-    ----------
-    out : Tensor, (..., N) or (..., M, N)
-    a : Tensor, (..., K), or (..., M, K) if b has a batch
-    b : Tensor, (N, K) or (..., N, K)
-        The batches of a and b are broadcast.
-    bias : Tensor, (N,), optional
-    activation : str, optional
-    """
-    if bias is not None:
-        bias = bias.contiguous()
-    if out.numel() * a.shape[-1] == 0:
-        out.copy_(gemm_reference(a, b, None, bias, activation))
-        return
-    route = find_route(_describe(out), _describe(a), _describe(b), _describe(bias), activation)
-    if route.views is None:
-        _multiply_parts(out, a, b, bias, activation)
-        return
-    copy_a, copy_b = (c or t.data_ptr() % _UNIT_BYTES != 0 for c, t in zip(route.copied, (a, b), strict=True))
-    out, a, b = _see(route.views, out, a, b)
-    if copy_a or copy_b:
-        # Copies are contiguous along K, in whole units; if that takes more columns, both operands have them.
-        unit, k = _UNIT_BYTES // a.dtype.itemsize, a.shape[-1]
-        columns = -(-k // unit) * unit
-        a = _padded_copy(a, columns, _place_of_rows(route.views.out)) if copy_a or columns > k else a
-        b = _padded_copy(b, columns) if copy_b or columns > k else b
-        route = find_route_of_copies(_describe(out), _describe(a), _describe(b), _describe(bias), activation)
-        assert route.views is not None
-        out, a, b = _see(route.views, out, a, b)
-    assert route.plan is not None
-    if route.direct and out.data_ptr() % _UNIT_BYTES == 0:
-        route.plan.run(a, b, None, out, bias)
-        return
-    result = route.plan.new_out()
-    route.plan.run(a, b, None, result, bias)
-    out.copy_(result[..., : out.shape[-1]])
-
-
-def _see(views: Views, *tensors: torch.Tensor) -> list[torch.Tensor]:
-    return [tensor.as_strided(seen.shape, seen.stride) for tensor, seen in zip(tensors, views, strict=True)]
-
-
-def _multiply_parts(
-    out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: Activation | None
-) -> None:
-    """Multiply one part of the batch after another, along its shortest dimension."""
-    batch = out.shape[:-2]
-    a, b = a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
-    dimension = min((d for d, extent in enumerate(batch) if extent > 1), key=lambda d: batch[d])
-    for parts in zip(out.unbind(dimension), a.unbind(dimension), b.unbind(dimension), strict=True):
-        multiply_into(*parts, bias, activation)
+    try:
+        # All that decides the route. The words tell which tensors there are.
+        key: tuple[Any, ...]
+        key = (activation, out_dtype, out_major, not _backends, a.shape, a.stride(), a.dtype, a.device, b.shape)
+        key += (b.stride(), b.dtype, b.device)
+        address = a.data_ptr() | b.data_ptr()
+        if bias is not None:
+            key += ("bias", bias.shape, bias.stride(), bias.dtype, bias.device)
+        if c is not None:
+            key += ("c", c.shape, c.stride(), c.dtype, c.device)
+            address |= c.data_ptr()
+        if out is not None:
+            key += ("out", out.shape, out.stride(), out.dtype, out.device)
+            address |= out.data_ptr()
+        if address % UNIT_BYTES:
+            key += tuple(map(_is_misaligned, (a, b, c, out)))
+        launch = _launches.get(key)
+    except (AttributeError, TypeError, RuntimeError):
+        describe(a, b, bias, activation, out_dtype, c, out_major, out)  # says which argument is of a wrong type
+        raise
+    if launch is None:
+        problem = describe(a, b, bias, activation, out_dtype, c, out_major, out)
+        launch = _find_launch(problem, a, b, c, bias, out)
+        if len(_launches) >= _MOST_LAUNCHES:
+            _launches.clear()
+        _launches[key] = launch
+    return launch(a, b, c, bias, out)
 
 
 def as_matrix(tensor: torch.Tensor) -> torch.Tensor:
@@ -170,74 +87,175 @@ def as_matrix(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.unsqueeze(0) if tensor.dim() == 1 else tensor.flatten(0, -2)
 
 
-class Route(NamedTuple):
-    """How two tensors are multiplied.
+def _is_misaligned(tensor: Given) -> bool:
+    return tensor is not None and tensor.data_ptr() % UNIT_BYTES != 0
+
+
+def _find_launch(problem: Problem, a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given) -> Launch:
+    """Find what multiplies tensors of a problem, and have its kernel compiled."""
+    if out is None:
+        return _plan(problem, (a, b, c, out), bias)
+    if overlaps_itself(problem.out):
+        raise ValueError(f"out must not overlap itself, got {problem.out}; pass one whose elements lie apart")
+    return _checking_overlap(_plan(problem, (a, b, c, out), bias), a, b, c, bias, out)
+
+
+def _checking_overlap(launch: Launch, *tensors: Given) -> Launch:
+    """Check first that the result is apart from the inputs; here, where every road of torch ends."""
+    span_a, span_b, span_c, span_bias, span = (0 if tensor is None else span_bytes(tensor) for tensor in tensors)
+
+    def checked(a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given) -> torch.Tensor:
+        assert out is not None
+        start = out.data_ptr()
+        end = start + span
+        if (  # what nearly no call finds, so the least is asked to find it
+            (a.data_ptr() < end and start < a.data_ptr() + span_a)
+            or (b.data_ptr() < end and start < b.data_ptr() + span_b)
+            or (c is not None and c.data_ptr() < end and start < c.data_ptr() + span_c)
+            or (bias is not None and bias.data_ptr() < end and start < bias.data_ptr() + span_bias)
+        ):
+            check_apart(out, c, a=a, b=b, bias=bias)
+        return launch(a, b, c, bias, out)
+
+    return checked
+
+
+def _plan(problem: Problem, tensors: tuple[Given, ...], bias: Given) -> Launch:
+    """Decide what of a, b, c and out is copied, and how all is seen."""
+    on_cpu = problem.a.device.type == "cpu" and not _backends
+    if on_cpu or math.prod(problem.out.shape) * problem.a.shape[-1] == 0:
+        return partial(_multiply_by_reference, problem)
+    views = join(problem)
+    if views is None:
+        return _Parts(problem).multiply
+    *copied, indirect = (
+        seen is not None and (matrix(seen) is None or _is_misaligned(tensor))
+        for tensor, seen in zip(tensors, views[:4], strict=True)
+    )
+    if not any(copied):
+        copied[0] = _gathering_pays(views)
+    if any(copied) or indirect or not (bias is None or bias.is_contiguous()):
+        return _copying(problem, views, copied, indirect)
+    return plan_gemm(problem, views)
+
+
+def _multiply_by_reference(
+    problem: Problem, a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given
+) -> torch.Tensor:
+    out = new_tensor(problem.out) if out is None else out
+    return out.copy_(gemm_reference(a, b, c, bias, problem.activation))
+
+
+class _Parts(NamedTuple):
+    """Multiply one part of the batch after another, along its shortest dimension."""
+
+    problem: Problem
+
+    def multiply(self, a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given) -> torch.Tensor:
+        out = new_tensor(self.problem.out) if out is None else out
+        batch = out.shape[:-2]
+        dimension = min((d for d, extent in enumerate(batch) if extent > 1), key=lambda d: batch[d])
+        a, b = a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
+        addends = [None] * batch[dimension] if c is None else c.expand(out.shape).unbind(dimension)
+        parts = zip(a.unbind(dimension), b.unbind(dimension), addends, out.unbind(dimension), strict=True)
+        for part_a, part_b, part_c, part in parts:
+            multiply(part_a, part_b, bias, self.problem.activation, c=part_c, out=part)
+        return out
+
+
+class _Copy(NamedTuple):
+    """A copy's columns, and the place of its rows among the modes of a batch (`_padded_copy`)."""
+
+    columns: int
+    place: int
+
+
+class _Copies(NamedTuple):
+    """Copy what TMA can't reach, then launch.
 
     Attributes
     ----------
-    views : Views or None
-        What is multiplied; None if it takes more than one launch.
-    plan : Plan or None
-        None if operands must be copied first.
-    copied : tuple of bool
-        Whether a and b must be.
-    direct : bool
-        Whether the kernel writes to `out` itself, rather than to a tensor that `plan` describes.
+    out : Description
+        Of the result.
+    views : Problem
+        How all is seen, before it is copied.
+    copies : tuple of (_Copy or None)
+        Of a, b and c.
+    indirect : bool
+        Whether the kernel writes to a tensor of its own, which may have more columns.
+    launch : Launch
     """
 
-    views: Views | None
-    plan: Plan | None
-    copied: tuple[bool, bool]
-    direct: bool
+    out: Description
+    views: Problem
+    copies: tuple[_Copy | None, _Copy | None, _Copy | None]
+    indirect: bool
+    launch: Launch
+
+    def multiply(self, a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given) -> torch.Tensor:
+        out = new_tensor(self.out) if out is None else out
+        views, (copy_a, copy_b, copy_c) = self.views, self.copies
+        seen = _seen(out, views.out)
+        a, b = _copied(_seen(a, views.a), copy_a), _copied(_seen(b, views.b), copy_b)
+        if c is not None and views.c is not None:
+            c = _copied(_seen(c, views.c), copy_c)
+        if bias is not None:
+            bias = bias.contiguous()
+        if self.indirect:
+            seen.copy_(self.launch(a, b, c, bias, None)[..., : seen.shape[-1]])
+        else:
+            self.launch(a, b, c, bias, seen)
+        return out
 
 
-@lru_cache(maxsize=4096)
-def find_route(
-    out: Description, a: Description, b: Description, bias: Description | None, activation: Activation | None
-) -> Route:
-    """Decide what is copied, and have the kernel compiled, for tensors none of which is empty."""
-    views = join(out, a, b)
-    if views is None:
-        return Route(None, None, (False, False), False)
-    copied = (not reachable(views.a), not reachable(views.b))
-    if not any(copied):
-        copied = (_gathering_pays(views), False)
-    if any(copied):
-        return Route(views, None, copied, False)
-    return _planned(views, bias, activation)
+def _copying(problem: Problem, views: Problem, copied: list[bool], indirect: bool) -> Launch:
+    a, b, c, out = views[:4]
+    if indirect:
+        out = new_result((*out.shape[:-1], _whole_units(out)), out.dtype, "row", out.device)
+    columns, place = _whole_units(a), _place_of_rows(out)
+    copy_a, copy_b, copy_c = copied
+    if (copy_a or copy_b) and columns > a.shape[-1]:  # a copy is contiguous along K; more columns must be both's
+        copy_a = copy_b = True
+    copies = (
+        _Copy(columns, place) if copy_a else None,
+        _Copy(columns, -2) if copy_b else None,
+        _Copy(_whole_units(c), place) if copy_c and c else None,
+    )
+    a, b, c = (_description(tensor, copy) for tensor, copy in zip((a, b, c), copies, strict=True))
+    rest = views._replace(a=a, b=b, c=c, out=out)
+    joined = join(rest)
+    assert joined is not None, "a copy has no more modes than what is copied"
+    return _Copies(problem.out, views, copies, indirect, plan_gemm(rest, joined)).multiply
 
 
-@lru_cache(maxsize=4096)
-def find_route_of_copies(
-    out: Description, a: Description, b: Description, bias: Description | None, activation: Activation | None
-) -> Route:
-    """Have the kernel compiled for views of which the operands that TMA can't reach are copied: nothing is again.
-
-    A copy has all its rows, whole units apart, so there are rows that TMA reaches; and it has no more modes.
-    """
-    views = join(out, a, b)
-    assert views is not None
-    return _planned(views, bias, activation)
+def _seen(tensor: torch.Tensor, view: Description) -> torch.Tensor:
+    return tensor.as_strided(view.shape, view.stride)
 
 
-def _planned(views: Views, bias: Description | None, activation: Activation | None) -> Route:
-    out, a, b = views
-    direct = reachable(out)
-    if not direct:
-        columns = -(-out.shape[-1] * out.dtype.itemsize // _UNIT_BYTES) * _UNIT_BYTES // out.dtype.itemsize
-        out = describe_new_out((*out.shape[:-1], columns), out.dtype, "row", a)
-    plan = plan_gemm(a, b, None, out, bias, None, "row", activation, wider_out=not direct)
-    return Route(views, plan, (False, False), direct)
+def _copied(tensor: torch.Tensor, copy: _Copy | None) -> torch.Tensor:
+    return tensor if copy is None else _padded_copy(tensor, *copy)
 
 
-def _gathering_pays(views: Views) -> bool:
+def _description(tensor: Description | None, copy: _Copy | None) -> Any:  # noqa: ANN401
+    """Describe a copy; None where there is no tensor."""
+    if tensor is None or copy is None:
+        return tensor
+    made = _padded_copy(torch.empty_strided(*tensor[:2], dtype=tensor.dtype, device="meta"), *copy)
+    return tensor._replace(shape=tuple(made.shape), stride=made.stride())
+
+
+def _whole_units(tensor: Description) -> int:
+    """Round the columns of a matrix up to whole units."""
+    return -(-tensor.shape[-1] * tensor.dtype.itemsize // UNIT_BYTES) * UNIT_BYTES // tensor.dtype.itemsize
+
+
+def _gathering_pays(views: Problem) -> bool:
     """Tell whether a batch that shares b, whose last tiles are part empty, is better one product of a copied a."""
-    out, a, b = views
+    a, b, _, out = views[:4]
     *batch, m, k = a.shape
     if not batch or any(b.stride[:-2]) or 0 in a.stride:
         return False
-    copy = _padded_copy(torch.empty(a.shape, dtype=a.dtype, device="meta"), k, _place_of_rows(out))
-    gathered = join(out, a._replace(stride=copy.stride()), b)
+    gathered = join(views._replace(a=_description(a, _Copy(k, _place_of_rows(out)))))
     if gathered is None or len(gathered.a.shape) > 2:
         return False
     n, bits = b.shape[-2], 8 * a.dtype.itemsize
@@ -251,10 +269,10 @@ def _place_of_rows(out: Description) -> int:
     return sum(step > out.stride[-2] for step in out.stride[:-2])
 
 
-def _padded_copy(tensor: torch.Tensor, columns: int, place: int = -2) -> torch.Tensor:
+def _padded_copy(tensor: torch.Tensor, columns: int, place: int) -> torch.Tensor:
     """Copy matrices to such with contiguous rows of more columns, the others zero; one that a batch repeats only once.
 
-    With `place`, that many modes of the batch step farther than the rows, as those of the result do, to be joined.
+    At `place`, that many modes of the batch step farther than the rows, as those of the result do, to be joined.
     """
     if tensor.dtype.itemsize == 1 and tensor.dtype != torch.uint8:  # torch has few operations on 8-bit floats
         return _padded_copy(tensor.view(torch.uint8), columns, place).view(tensor.dtype)
@@ -269,9 +287,3 @@ def _padded_copy(tensor: torch.Tensor, columns: int, place: int = -2) -> torch.T
     if columns > given:
         copy[..., given:] = 0
     return copy.movedim(place, -2).expand(*extents, columns)
-
-
-def _describe(tensor: torch.Tensor | None) -> Description | None:
-    if tensor is None:
-        return None
-    return Description(tensor.shape, tensor.stride(), tensor.dtype, tensor.device)

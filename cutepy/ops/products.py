@@ -5,30 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.overrides import handle_torch_function, has_torch_function_variadic
 
-from cutepy.kernels.gemm.config import Activation
-from cutepy.kernels.gemm.operands import OUTPUT_DTYPES, dtype_name
-from cutepy.kernels.gemm.reference import ACTIVATION_FUNCTIONS, gemm_reference
-from cutepy.ops.checking import check_dimensions, check_tensor, describe_result
-from cutepy.ops.multiply import Launch, as_matrix, find_launch, multiply_into
-from cutepy.ops.overlap import check_apart
+from cutepy.kernels.gemm.config import Activation, OutputMajor
+from cutepy.kernels.gemm.reference import ACTIVATION_FUNCTIONS
+from cutepy.ops.checking import check_dimensions, describe
+from cutepy.ops.eager import unobserved
+from cutepy.ops.multiply import as_matrix, multiply
 from cutepy.ops.registration import register
 from cutepy.ops.rules import one_by_one
-
-_MOST_LAUNCHES = 4096
-_launches: dict[tuple[Any, ...], Launch | None] = {}
 
 
 def gemm(
     a: torch.Tensor,
     b: torch.Tensor,
     *,
+    c: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
     activation: Activation | None = None,
     out: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
+    out_major: OutputMajor = "row",
 ) -> torch.Tensor:
-    """Compute activation(a @ b.mT + bias) with fp32 accumulators, as `torch.nn.functional.linear` does.
+    """Compute activation(a @ b.mT + c + bias) with fp32 accumulators, as `torch.nn.functional.linear` does.
 
     A function (..., K), (N, K) -> (..., N), or of batches (..., M, K), (..., N, K) -> (..., M, N). On a Hopper GPU one
     kernel does it all; on the CPU the result is computed in float64 and rounded once, except within
@@ -48,21 +47,25 @@ def gemm(
     a : Tensor, (..., K), float16, bfloat16, float8_e4m3fn or float8_e5m2
     b : Tensor, (N, K) or (..., N, K), of a's dtype, or the other 8-bit float
         With a batch, a is (..., M, K), and the batches are broadcast.
+    c : Tensor, (..., N) or (..., M, N), float16, bfloat16 or float32, optional
+        Added in fp32; of the result's shape, or one that broadcasts to it.
     bias : Tensor, (N,), float16, bfloat16 or float32, optional
         Added in fp32.
     activation : "relu", "gelu", "gelu_tanh" or "silu", optional
         Of the fp32 sum, before it is rounded. Where a gradient will be asked for, all but "relu" are applied to the
         rounded sum instead, which is kept for it.
     out : Tensor, optional
-        Receives the result. It must share no memory with an input, and no argument may require grad; `torch.vmap`
-        refuses it.
+        Receives the result. It may be `c` itself, and must share no memory with another input; no argument may require
+        grad, and `torch.vmap` refuses it.
     out_dtype : float16, bfloat16 or float32, optional
         Of the result; `out`'s or a's dtype if not given, bfloat16 for 8-bit inputs.
+    out_major : "row" or "col"
+        Which extent of the result's matrices is contiguous: N, or M. Not read with `out`.
 
     Returns
     -------
     Tensor
-        Contiguous, or `out`.
+        Contiguous, each matrix in the order asked for; or `out`.
 
     Raises
     ------
@@ -81,27 +84,34 @@ def gemm(
     >>> gemm(a, b, bias=torch.full((5,), -5.0), activation="relu").shape
     torch.Size([2, 3, 5])
     """
-    if out is not None:
-        check_tensor("out", out, OUTPUT_DTYPES)
-        if not torch.compiler.is_compiling() and out.is_neg():  # torch would write to a copy
-            raise ValueError("out must not be a lazy negative; pass a new tensor, or out.resolve_neg()")
-        if out_dtype not in (None, out.dtype):
-            raise TypeError(
-                f"out_dtype must be out's dtype {dtype_name(out.dtype)} or be left out, got {dtype_name(out_dtype)}"
-            )
+    if not torch.compiler.is_compiling() and unobserved((a, b, c, bias, out)):
+        result = multiply(a, b, bias, activation, out_dtype, c, out_major, out)
+        if out is not None:
+            torch.autograd.graph.increment_version(out)
+        return result
+    if has_torch_function_variadic(a, b, c, bias, out):  # tensors of others, torch.fx's stand-ins, modes
+        named = {"c": c, "bias": bias, "activation": activation, "out": out, "out_dtype": out_dtype}
+        hand_over: Any = handle_torch_function
+        return hand_over(gemm, (a, b, c, bias, out), a, b, out_major=out_major, **named)  # type: ignore[no-any-return]
     try:
         if out is not None:
-            _gemm_out(a, b, bias, activation, out)
+            if not torch.compiler.is_compiling() and out.is_neg():  # torch would write to a copy
+                raise ValueError("out must not be a lazy negative; pass a new tensor, or out.resolve_neg()")
+            if out_dtype not in (None, out.dtype):
+                describe(a, b, bias, activation, out_dtype, c, out_major, out)
+            _gemm_out(a, b, bias, activation, out, c)
             return out
-        if activation in ("gelu", "gelu_tanh", "silu") and torch.is_grad_enabled() and _any_requires_grad(a, b, bias):
-            return ACTIVATION_FUNCTIONS[activation](_gemm(a, b, bias, None, out_dtype))
-        return _gemm(a, b, bias, activation, out_dtype)
-    except RuntimeError:
-        describe_result(a, b, bias, activation, out_dtype)  # says what the dispatcher tells in words of its own
+        if activation in ("gelu", "gelu_tanh", "silu") and torch.is_grad_enabled() and _requires_grad(a, b, bias, c):
+            return ACTIVATION_FUNCTIONS[activation](_gemm(a, b, bias, None, out_dtype, c, out_major))
+        return _gemm(a, b, bias, activation, out_dtype, c, out_major)
+    except (AttributeError, RuntimeError):
+        describe(
+            a, b, bias, activation, out_dtype, c, out_major, out
+        )  # says what the dispatcher tells in its own words
         raise
 
 
-def _any_requires_grad(*tensors: torch.Tensor | None) -> bool:
+def _requires_grad(*tensors: torch.Tensor | None) -> bool:
     return any(isinstance(tensor, torch.Tensor) and tensor.requires_grad for tensor in tensors)
 
 
@@ -109,49 +119,41 @@ def _fake_gemm(
     a: torch.Tensor,
     b: torch.Tensor,
     bias: torch.Tensor | None = None,
-    activation: str | None = None,
+    activation: Activation | None = None,
     out_dtype: torch.dtype | None = None,
+    c: torch.Tensor | None = None,
+    out_major: str = "row",
 ) -> torch.Tensor:
-    shape, dtype = describe_result(a, b, bias, activation, out_dtype)
-    return a.new_empty(shape, dtype=dtype)
-
-
-def _reference_gemm(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    activation: str | None = None,
-    out_dtype: torch.dtype | None = None,
-) -> torch.Tensor:
-    _, dtype = describe_result(a, b, bias, activation, out_dtype)
-    return gemm_reference(a, b, None, bias, activation).to(dtype)
+    shape, stride, dtype, _ = describe(a, b, bias, activation, out_dtype, c, out_major).out
+    return a.new_empty_strided(shape, stride, dtype=dtype)
 
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:  # noqa: ANN401
-    a, b, bias, activation, _ = inputs
+    a, b, bias, activation, _, c, _ = inputs
     if a.dtype.itemsize == 1 and (a.requires_grad or b.requires_grad):
         raise NotImplementedError(
             "gemm has no derivative by 8-bit operands, since gradients would need scales of their own; "
             "detach the operands, or convert them to bfloat16"
         )
-    kept = output if activation == "relu" else None
     # The sum that an activation took is computed again: `gemm` asks for it, where a gradient is wanted, anyway.
-    ctx.save_for_backward(a, b, bias, kept)
+    again = activation not in (None, "relu")
+    ctx.save_for_backward(a, b, *((bias, c, None) if again else (None, None, output if activation else None)))
     ctx.activation, ctx.out_dtype = activation, output.dtype
+    ctx.c_shape = None if c is None else c.shape
 
 
 def _backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401
-    a, b, bias, output = ctx.saved_tensors
+    a, b, bias, c, output = ctx.saved_tensors
     if ctx.activation == "relu":
         grad = torch.ops.aten.threshold_backward(grad, output, 0)
     elif ctx.activation is not None:
-        total = gemm(a, b, bias=bias, out_dtype=ctx.out_dtype)
+        total = gemm(a, b, c=c, bias=bias, out_dtype=ctx.out_dtype)
         if ctx.activation == "silu":
             grad = _silu_backward(grad, total)
         else:
             approximate = "tanh" if ctx.activation == "gelu_tanh" else "none"
             grad = torch.ops.aten.gelu_backward(grad, total, approximate=approximate)
-    grad_a, grad_b, grad_bias = None, None, None
+    grad_a, grad_b, grad_bias, grad_c = None, None, None, None
     lowered = grad.to(a.dtype) if any(ctx.needs_input_grad[:2]) else grad
     if ctx.needs_input_grad[0]:
         grad_a = gemm(lowered, b.mT).sum_to_size(a.shape)
@@ -161,8 +163,10 @@ def _backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]: 
         else:
             grad_b = gemm(lowered.mT, a.mT).sum_to_size(b.shape)
     if ctx.needs_input_grad[2]:
-        grad_bias = as_matrix(grad).sum(0, dtype=torch.float32).to(bias.dtype)
-    return grad_a, grad_b, grad_bias, None, None
+        grad_bias = as_matrix(grad).sum(0, dtype=torch.float32)  # autograd rounds it to the bias's dtype
+    if ctx.needs_input_grad[5]:
+        grad_c = grad if grad.shape == ctx.c_shape else grad.float().sum_to_size(ctx.c_shape)
+    return grad_a, grad_b, grad_bias, None, None, grad_c, None
 
 
 def _silu_backward(grad: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
@@ -176,24 +180,36 @@ def _silu_backward(grad: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
 
 
 def _vmap_gemm(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[torch.Tensor, int]:  # noqa: ANN401
-    """Make the examples of a and b a batch, broadcast where one has none; multiply one by one if each has its bias."""
-    a, b, *rest = arguments
-    if any(d is not None for d in in_dims[2:]):
+    """Make the examples of a, b and c a batch, broadcast where one has none; one by one if each has its bias."""
+    a, b, bias, activation, out_dtype, c, out_major = arguments
+    of_a, of_b, of_bias, _, _, of_c, _ = in_dims
+    if of_bias is not None:
         return one_by_one(_gemm)(info, in_dims, *arguments)  # type: ignore[no-any-return]
-    of_a, of_b = in_dims[:2]
     check_dimensions(_example_shape(a, of_a), _example_shape(b, of_b))
     a = a.unsqueeze(0) if of_a is None else a.movedim(of_a, 0)
-    if of_b is None and b.dim() == 2:
-        return _gemm(a, b, *rest), 0
-    b = b.unsqueeze(0) if of_b is None else b.movedim(of_b, 0)
-    one_row = a.dim() == 2
+    if of_a is None and of_b is None:
+        a = a.expand(info.batch_size, *a.shape[1:])
+    shared = of_b is None and b.dim() == 2
+    one_row = a.dim() == 2 and not shared
     if one_row:
         a = a.unsqueeze(1)
     # The batches of the examples align at the right, below those that examples make.
-    rank = max(a.dim(), b.dim())
-    a, b = (t.unflatten(0, (t.shape[0], *[1] * (rank - t.dim()))) for t in (a, b))
-    result = _gemm(a, b, *rest)
+    rank = a.dim()
+    if not shared:
+        b = b.unsqueeze(0) if of_b is None else b.movedim(of_b, 0)
+        rank = max(rank, b.dim())
+        a, b = _aligned(a, rank), _aligned(b, rank)
+    if of_c is not None:
+        c = c.movedim(of_c, 0)
+        c = _aligned(c.unsqueeze(-2) if one_row and c.dim() > 1 else c, rank)
+    result = _gemm(a, b, bias, activation, out_dtype, c, out_major)
     return result.squeeze(-2) if one_row else result, 0
+
+
+def _aligned(examples: torch.Tensor, rank: int) -> torch.Tensor:
+    """Give examples dimensions of 1, below the one that tells them apart."""
+    aligned: torch.Tensor = examples.unflatten(0, (examples.shape[0], *[1] * (rank - examples.dim())))
+    return aligned
 
 
 def _example_shape(tensor: torch.Tensor, dim: int | None) -> tuple[int, ...]:
@@ -204,8 +220,9 @@ def _example_shape(tensor: torch.Tensor, dim: int | None) -> tuple[int, ...]:
 
 
 @register(
-    "cutepy::gemm(Tensor a, Tensor b, Tensor? bias=None, str? activation=None, ScalarType? out_dtype=None) -> Tensor",
-    reference=_reference_gemm,
+    "cutepy::gemm(Tensor a, Tensor b, Tensor? bias=None, str? activation=None, ScalarType? out_dtype=None, "
+    'Tensor? c=None, str out_major="row") -> Tensor',
+    reference=multiply,
     fake=_fake_gemm,
     setup_context=_keep_for_backward,
     backward=_backward,
@@ -218,89 +235,38 @@ def _gemm(
     bias: torch.Tensor | None = None,
     activation: Activation | None = None,
     out_dtype: torch.dtype | None = None,
+    c: torch.Tensor | None = None,
+    out_major: str = "row",
 ) -> torch.Tensor:
-    # All that decides the launch, but for addresses; what is found for it once holds from then on.
-    key: tuple[Any, ...]
-    try:
-        key = (a.shape, a.stride(), a.dtype, a.device, b.shape, b.stride(), b.dtype, b.device, activation, out_dtype)
-        if bias is not None:
-            key += (bias.shape, bias.stride(), bias.dtype, bias.device)
-        launch = _launches.get(key)
-    except (AttributeError, TypeError, RuntimeError):
-        describe_result(a, b, bias, activation, out_dtype)  # says which argument is of a wrong type
-        raise
-    if launch is not None and (a.data_ptr() | b.data_ptr()) % 16 == 0:
-        return launch(a, b, bias)
-    shape, dtype = describe_result(a, b, bias, activation, out_dtype)
-    out = torch.empty(shape, dtype=dtype, device=a.device)
-    multiply_into(out, a, b, bias, activation)
-    _keep_launch(key, out, a, b, bias, activation)
-    return out
-
-
-def _keep_launch(
-    key: tuple[Any, ...],
-    out: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: Activation | None,
-) -> None:
-    """Remember how tensors of a key are multiplied."""
-    if key not in _launches:
-        if len(_launches) >= _MOST_LAUNCHES:
-            _launches.clear()
-        _launches[key] = find_launch(out, a, b, bias, activation)
+    return multiply(a, b, bias, activation, out_dtype, c, out_major)
 
 
 def _check_out(
-    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None, out: torch.Tensor
-) -> None:
-    """Check all that can be told without data; gives nothing, as the operation does: the result exists."""
-    check_tensor("out", out, OUTPUT_DTYPES)
-    shape, _ = describe_result(a, b, bias, activation, out.dtype)
-    if list(out.shape) != shape or out.device != a.device:
-        raise ValueError(f"out must be {tuple(shape)} on {a.device}, got {tuple(out.shape)} on {out.device}")
-
-
-def _reference_gemm_out(
-    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None, out: torch.Tensor
-) -> None:
-    _check_out(a, b, bias, activation, out)
-    check_apart(out, a=a, b=b, bias=bias)
-    out.copy_(gemm_reference(a, b, None, bias, activation))
-
-
-@register(
-    "cutepy::gemm_out(Tensor a, Tensor b, Tensor? bias, str? activation, Tensor(a!) out) -> ()",
-    reference=_reference_gemm_out,
-    fake=_check_out,
-    autocast="lower",
-)
-def _gemm_out(
     a: torch.Tensor,
     b: torch.Tensor,
     bias: torch.Tensor | None,
     activation: Activation | None,
     out: torch.Tensor,
+    c: torch.Tensor | None = None,
 ) -> None:
-    # With the result's description in the place of its dtype, which sets these keys apart from those without.
-    key: tuple[Any, ...]
-    try:
-        key = (a.shape, a.stride(), a.dtype, a.device, b.shape, b.stride(), b.dtype, b.device, activation)
-        key += (out.shape, out.stride(), out.dtype, out.device)
-        if bias is not None:
-            key += (bias.shape, bias.stride(), bias.dtype, bias.device)
-        launch = _launches.get(key)
-    except (AttributeError, TypeError, RuntimeError):
-        _check_out(a, b, bias, activation, out)  # says which argument is of a wrong type
-        raise
-    if launch is None:
-        _check_out(a, b, bias, activation, out)
-    # Here, where every road of torch ends, and has decided which tensors are the same memory.
-    check_apart(out, a=a, b=b, bias=bias)
-    if launch is not None and (a.data_ptr() | b.data_ptr() | out.data_ptr()) % 16 == 0:
-        launch(a, b, bias, out)
-        return
-    multiply_into(out, a, b, bias, activation)
-    _keep_launch(key, out, a, b, bias, activation)
+    """Check all that can be told without data; gives nothing, as the operation does: the result exists."""
+    describe(a, b, bias, activation, None, c, "row", out)
+
+
+def _multiply_into(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: Activation | None,
+    out: torch.Tensor,
+    c: torch.Tensor | None = None,
+) -> None:
+    multiply(a, b, bias, activation, None, c, "row", out)
+
+
+_gemm_out = register(
+    "cutepy::gemm_out(Tensor a, Tensor b, Tensor? bias, str? activation, Tensor(a!) out, Tensor? c=None) -> ()",
+    reference=_multiply_into,
+    fake=_check_out,
+    autocast="lower",
+)(_multiply_into)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.autograd import forward_ad
 from torch.utils._pytree import tree_leaves
 
-if TYPE_CHECKING:
-    from cutepy.ops.registration import Operation
+from cutepy.ops.operation import Operation
 
 _AUTOCAST_KEYS = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU"}
 _LOWER = (torch.float32, torch.float16, torch.bfloat16)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cutepy.dsl.execution import LaunchRequest
-from cutepy.dsl.h200 import SM_COUNT
 from cutepy.layouts.sm90.arch import MAX_THREADS_PER_CTA, SMEM_BYTES_PER_CTA
 from cutepy.layouts.sm90.occupancy import occupancy
+from cutepy.runtime.h200 import SM_COUNT
 from cutepy.sim.errors import LaunchError
 from cutepy.sim.lanes import Array
 from cutepy.sim.ptx.model import Function, Module, Variable

@@ -1,6 +1,6 @@
-"""GEMM: D = A B^T (+ C) on Hopper's tensor cores.
+"""GEMM: D = activation(A B^T + C + bias) on Hopper's tensor cores; `cutepy.ops.gemm` computes it.
 
-`config` is plain Python; `gemm` loads torch and the DSL when it is first asked for.
+`config` is plain Python; `compile_gemm` loads torch when it is first asked for, and the DSL only where it must compile.
 """
 
 from typing import TYPE_CHECKING
@@ -12,17 +12,17 @@ from cutepy.kernels.gemm.config import (
 )
 
 if TYPE_CHECKING:
-    from cutepy.kernels.gemm.op import compile_gemm as compile_gemm, gemm as gemm
+    from cutepy.kernels.gemm.op import compile_gemm as compile_gemm
 
-__all__ = ["GemmConfig", "GemmSignature", "compile_gemm", "gemm", "select_config"]
+__all__ = ["GemmConfig", "GemmSignature", "compile_gemm", "select_config"]
 
 
 def __getattr__(name: str) -> object:
-    """Load the public operation on first use (PEP 562)."""
-    if name in ("compile_gemm", "gemm"):
-        from cutepy.kernels.gemm import op
+    """Load the compiler's call on first use (PEP 562)."""
+    if name == "compile_gemm":
+        from cutepy.kernels.gemm.op import compile_gemm
 
-        return getattr(op, name)
+        return compile_gemm
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
 
 

@@ -10,9 +10,9 @@ from functools import cached_property
 from typing import Literal, get_args
 
 from cutepy.device import rules
-from cutepy.dsl.dtypes import DTYPES
 from cutepy.layouts import ComposedLayout, sm90, tile_to_shape
 from cutepy.layouts.sm90 import arch
+from cutepy.runtime.dtypes import DTYPES
 
 OperandMajor = Literal["k", "mn"]
 OutputMajor = Literal["row", "col"]
@@ -20,8 +20,10 @@ Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
 ACTIVATIONS = get_args(Activation)
 
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
-_INPUTS = ("float16", "bfloat16", *_FLOAT8)
-_OUTPUTS = ("float16", "bfloat16", "float32")
+INPUTS = ("float16", "bfloat16", *_FLOAT8)
+"""What A and B may be."""
+OUTPUTS = ("float16", "bfloat16", "float32")
+"""What C, D and the bias may be."""
 
 PRODUCER_WARPGROUPS = 1
 PRODUCER_REGISTERS = 40
@@ -30,6 +32,11 @@ _ADDRESSING_REGISTERS = 40
 _MAX_CLUSTER = 4
 MAX_BATCH_MODES = 3
 """Modes of a batch beside the two of a matrix: TMA knows five."""
+
+
+def multipliable(a_dtype: str, b_dtype: str) -> bool:
+    """Tell whether an instruction multiplies elements of these types: of one, or of two 8-bit floats."""
+    return a_dtype == b_dtype or {a_dtype, b_dtype} <= set(_FLOAT8)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,21 +86,21 @@ class GemmSignature:
     def __post_init__(self) -> None:
         """Refuse combinations that no wgmma instruction or epilogue has."""
         for name, value, allowed in (
-            ("a_dtype", self.a_dtype, _INPUTS),
-            ("b_dtype", self.b_dtype, _INPUTS),
-            ("out_dtype", self.out_dtype, _OUTPUTS),
-            ("c_dtype", self.c_dtype, (*_OUTPUTS, None)),
+            ("a_dtype", self.a_dtype, INPUTS),
+            ("b_dtype", self.b_dtype, INPUTS),
+            ("out_dtype", self.out_dtype, OUTPUTS),
+            ("c_dtype", self.c_dtype, (*OUTPUTS, None)),
             ("a_major", self.a_major, ("k", "mn")),
             ("b_major", self.b_major, ("k", "mn")),
             ("out_major", self.out_major, ("row", "col")),
             ("c_major", self.c_major, ("row", "col") if self.c_dtype else (None,)),
-            ("bias_dtype", self.bias_dtype, (*_OUTPUTS, None)),
+            ("bias_dtype", self.bias_dtype, (*OUTPUTS, None)),
             ("activation", self.activation, (*ACTIVATIONS, None)),
             ("batch_modes", self.batch_modes, range(MAX_BATCH_MODES + 1)),
         ):
             if value not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(map(str, allowed))}, got {value}")
-        if self.a_dtype != self.b_dtype and not {self.a_dtype, self.b_dtype} <= set(_FLOAT8):
+        if not multipliable(self.a_dtype, self.b_dtype):
             raise ValueError(
                 f"a and b must have one 16-bit dtype, or each an 8-bit float dtype, got {self.a_dtype} and "
                 f"{self.b_dtype}; convert one of them"

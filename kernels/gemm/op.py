@@ -1,251 +1,146 @@
-"""The public operation: check the tensors, choose a kernel, have it compiled once, launch it."""
+"""From a problem to what is launched for it: the kernel, compiled, and how it is to see the tensors."""
 
 import math
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import torch
 
-from cutepy.dsl.h200 import SM_COUNT
-from cutepy.host.family import Family
+from cutepy.dsl import execution
+from cutepy.host.compilation import compile
+from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
 from cutepy.host.specs import TensorSpec
-from cutepy.kernels.gemm.config import (
-    Activation,
-    GemmConfig,
-    GemmSignature,
-    OperandMajor,
-    OutputMajor,
-    select_config,
-)
-from cutepy.kernels.gemm.operands import (
-    Description,
-    Matrix,
-    check_address,
-    check_bias,
-    check_device,
-    check_operands,
-    check_options,
-    check_out,
-    check_overlap,
-    describe,
-    describe_new_out,
-    dtype_name,
-    matrix,
-)
-from cutepy.kernels.gemm.reference import gemm_reference
+from cutepy.kernels.gemm.config import GemmConfig, GemmSignature, OperandMajor, OutputMajor, select_config
+from cutepy.kernels.gemm.operands import Description, Matrix, Problem, dtype_name, matrix
+from cutepy.runtime.h200 import SM_COUNT
+
+SOURCES = ("cutepy.layouts", "cutepy.device", "cutepy.kernels.gemm")
+"""The packages whose content, with a configuration, decides what is compiled."""
+
+Given = torch.Tensor | None
+Launch = Callable[[torch.Tensor, torch.Tensor, Given, Given, Given], torch.Tensor]
+"""Multiplies (a, b, c, bias, out), into a new tensor if out is None; gives the result."""
+Way = tuple[tuple[int, ...], tuple[int, ...]]
+"""Shape and strides by which a tensor is seen."""
 
 _MOST_TILES = 2**31 - 2**16
 """A CTA's last step beyond them stays within 32 bits."""
+_OPERAND_MAJORS: tuple[OperandMajor, OperandMajor] = ("mn", "k")
+_OUTPUT_MAJORS: tuple[OutputMajor, OutputMajor] = ("col", "row")
 
-FAMILY = Family(
-    "cutepy.kernels.gemm.kernel:Gemm",
-    sources=("cutepy.layouts", "cutepy.device", "cutepy.kernels.gemm"),
-    resolved=True,  # `describe` refuses what torch negates, and so do the operations of `cutepy.ops`
-)
-"""The compiled kernels by configuration, with `examples` for arguments."""
-
-
-def gemm(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor | None = None,
-    *,
-    out: torch.Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-    out_major: OutputMajor = "row",
-    bias: torch.Tensor | None = None,
-    activation: Activation | None = None,
-) -> torch.Tensor:
-    """Compute D = activation(A B^T + C + bias) on a Hopper GPU, with fp32 accumulators.
-
-    A function (M, K), (N, K), (M, N), (N,) -> (M, N), or one of batches: a, b and c then have the same one to three
-    dimensions before those of the matrices, and one launch computes all products. The launch is asynchronous on torch's
-    current stream. The first call for each combination of types, majors, batch dimensions and tile compiles for about a
-    second, or finds what an earlier process compiled on the disk; every later size reuses that kernel. Within
-    `cutepy.simulate()` it runs on the CPU.
-    Of 8-bit products the tensor core keeps about 14 bits while it sums them (`cutepy.testing.numerics`).
-
-    Parameters
-    ----------
-    a : Tensor, ([batch,] M, K), float16, bfloat16, float8_e4m3fn or float8_e5m2, on a Hopper GPU
-        K-major (stride 1 along K) or, for 16-bit types, M-major. Its contiguous extent, its other strides and its
-        address are multiples of 16 bytes. The strides of a batch may be 0: `expand` a matrix that products share.
-    b : Tensor, ([batch,] N, K), of a's dtype, or the other 8-bit float
-        The same, with N for M.
-    c : Tensor, ([batch,] M, N), float16, bfloat16 or float32, optional
-        Added in fp32 before the result is rounded. Row- or column-major, aligned as the others.
-    out : Tensor, ([batch,] M, N), optional
-        Receives the result; its dtype and strides then decide those of D, aligned as the others. It may be `c`
-        itself, and must overlap nothing else.
-    out_dtype : float16, bfloat16 or float32, optional
-        Of the result; a's dtype if not given, bfloat16 for 8-bit inputs.
-    out_major : "row" or "col"
-        "row" makes a contiguous (M, N) result, "col" the transpose of a contiguous (N, M) one. Not read with `out`.
-    bias : Tensor, (N,), float16, bfloat16 or float32, contiguous, optional
-        Added to each row, of each product of a batch, in fp32 before the result is rounded.
-    activation : "relu", "gelu", "gelu_tanh" or "silu", optional
-        Of the sum, in fp32, as the functions of torch.nn.functional compute it.
-
-    Returns
-    -------
-    Tensor, ([batch,] M, N)
-        `out`, or a new tensor. With K = 0 the product is zeros; with M = 0, N = 0 or no batch the result is empty.
-
-    Raises
-    ------
-    TypeError
-        If an argument is no tensor or has a dtype that the kernel lacks.
-    ValueError
-        If ranks, extents, strides, alignment, devices or memory overlap are not as above. The message names the
-        argument. Nothing has been launched then.
-
-    Examples
-    --------
-    >>> import torch
-    >>> gemm(torch.zeros(4, 8), torch.zeros(4, 8))
-    Traceback (most recent call last):
-    ...
-    TypeError: a must have dtype float16, bfloat16, float8_e4m3fn or float8_e5m2, got float32; convert it with a.to(torch.bfloat16)
-    """  # noqa: E501
-    check_options(out_dtype, out_major, activation)
-    left = describe("a", a)
-    plan = plan_gemm(
-        left,
-        describe("b", b),
-        None if c is None else describe("c", c),
-        None if out is None else describe("out", out),
-        None if bias is None else describe("bias", bias),
-        out_dtype,
-        out_major,
-        activation,
-    )
-    if left.device.type == "cpu":
-        check_device(left)  # what was planned within `cutepy.simulate()` runs only there
-    inputs = (a, b, c, bias)
-    if out is None:
-        out = plan.new_out()
-    else:
-        for name, tensor in zip(("a", "b", "c", "bias"), inputs, strict=True):
-            if tensor is not None:
-                check_overlap(out, name, tensor)
-    for name, tensor in zip(("a", "b", "c", "out"), (a, b, c, out), strict=True):
-        if tensor is not None and plan.kernel is not None:
-            check_address(name, tensor.data_ptr())
-    plan.run(a, b, c, out, bias)
-    return out
+# Torch's compiled code allocates and makes views by these, at a third of what operators cost a call.
+_empty_on_gpu: Callable[..., torch.Tensor] | None = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
+_view: Callable[..., torch.Tensor] = getattr(torch._C._dynamo.guards, "_reinterpret_tensor", torch.as_strided)
+_current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: -1)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What is done for tensors of one description.
+def plan_gemm(problem: Problem, views: Problem) -> Launch:
+    """Choose and compile the kernel of a problem, whose tensors are seen as matrices, or batches, that TMA reaches.
 
-    Attributes
-    ----------
-    out : Description
-        Of the result.
-    kernel : Function or None
-        None where there is nothing to multiply.
-    strides : tuple
-        For each of a, b, c, out: the strides to pass instead of its own, where an extent of 1 leaves them open.
-    sm_count : int
-        SMs to fill.
-    activation : str or None
-        What `kernel` applies too.
-    """
-
-    out: Description
-    kernel: Function | None = None
-    strides: tuple[tuple[int, ...] | None, ...] = ()
-    sm_count: int = 0
-    activation: Activation | None = None
-
-    def new_out(self) -> torch.Tensor:
-        """Allocate the result."""
-        shape, stride, dtype, device = self.out
-        return torch.empty_strided(shape, stride, dtype=dtype, device=device)
-
-    def run(
-        self,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        c: torch.Tensor | None,
-        out: torch.Tensor,
-        bias: torch.Tensor | None,
-    ) -> None:
-        """Launch for tensors that have been described and checked, at addresses that are multiples of 16 bytes."""
-        if self.kernel is None:
-            out.copy_(gemm_reference(a, b, c, bias, self.activation))
-            return
-        matrices: tuple[torch.Tensor | None, ...] = (a, b, c, out)
-        if any(self.strides):
-            matrices = tuple(
-                tensor if tensor is None or stride is None else tensor.as_strided(tensor.shape, stride)
-                for tensor, stride in zip(matrices, self.strides, strict=True)
-            )
-        with _on_device(out):
-            self.kernel(*matrices, self.sm_count, bias)
-
-
-@lru_cache(maxsize=4096)
-def plan_gemm(
-    a: Description,
-    b: Description,
-    c: Description | None,
-    out: Description | None,
-    bias: Description | None,
-    out_dtype: torch.dtype | None,
-    out_major: str,
-    activation: Activation | None,
-    *,
-    wider_out: bool = False,
-) -> Plan:
-    """Check everything but addresses and overlap, and choose and compile the kernel.
-
-    With `wider_out`, `out` may have more columns than b has rows, as many as fill its last 16 bytes: what the kernel
+    The result, and C, may have more columns than B has rows, as many as fill their last 16 bytes: what the kernel
     writes there means nothing.
 
     Raises
     ------
-    TypeError, ValueError
-        As `gemm`.
+    ValueError
+        If the GPU is no Hopper, an extent or stride is more than TMA holds, or there are more tiles than a kernel
+        counts.
     """
-    batch, (m, n, k) = check_operands(a, b, c)
-    products = math.prod(batch)
-    check_bias(bias, n)
-    if out is None:
-        result = describe_new_out((*batch, m, n), out_dtype, out_major, a)
-    else:
-        check_out(out, out_dtype, (*batch, m, out.shape[-1] if wider_out else n))
-        result = out
-    if products * m * n * k == 0:  # nothing to multiply, so no demands on strides
-        check_device(a, b=b, c=c, out=out, bias=bias)
-        return Plan(result, activation=activation)
-    descriptions = (a, b, c, result)
-    matrices = (
-        matrix("a", a, "KM"),
-        matrix("b", b, "KN"),
-        None if c is None else matrix("c", c, "NM"),
-        matrix("out", result, "NM"),
+    a, b, out = _matrix("a", views.a), _matrix("b", views.b), _matrix("out", views.out)
+    c = None if views.c is None else _matrix("c", views.c)
+    sm_count = _sm_count(problem.a.device)
+    kernel = compile_gemm(_configure(views, a, b, c, out, sm_count))
+    way_a, way_b = _way(problem.a, views.a, a), _way(problem.b, views.b, b)
+    way_c, way_out = _way(problem.c, views.c, c), _way(problem.out, views.out, out)
+    as_they_are = not (way_a or way_b or way_c or way_out)
+    shape, stride, dtype, device = problem.out
+    index = None if execution.backends() else device.index  # of the GPU that must be current
+    empty: Any = _empty_on_gpu if index is not None and _empty_on_gpu else lambda *_: new_tensor(problem.out)
+
+    def launch(a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given) -> torch.Tensor:
+        if index is not None and index != _current_device():
+            with torch.cuda.device(index):
+                return launch(a, b, c, bias, out)
+        if out is None:
+            out = empty(shape, stride, dtype)
+        if as_they_are:
+            kernel(a, b, c, out, sm_count, bias)
+        else:
+            kernel(_see(a, way_a), _see(b, way_b), _see(c, way_c), _see(out, way_out), sm_count, bias)
+        return out
+
+    return launch
+
+
+def new_tensor(described: Description) -> torch.Tensor:
+    """Allocate a tensor."""
+    return torch.empty_strided(*described[:2], dtype=described.dtype, device=described.device)
+
+
+def _way(given: Description | None, seen: Description | None, found: Matrix | None) -> Way | None:
+    """Tell how a tensor is to be seen; None where it is so already.
+
+    An extent of 1 may leave a stride open that the kernel wants to be whole units.
+    """
+    if given is None or seen is None or found is None:
+        return None
+    way = (seen.shape, found.stride)
+    return None if way == given[:2] else way
+
+
+def _see(tensor: Any, way: Way | None) -> Any:  # noqa: ANN401
+    """View a tensor by shape and strides; as it is without these."""
+    return tensor if way is None else _view(tensor, *way)
+
+
+def _configure(views: Problem, a: Matrix, b: Matrix, c: Matrix | None, out: Matrix, sm_count: int) -> GemmConfig:
+    *extents, m, k = views.a.shape
+    batch, n = math.prod(extents), views.b.shape[-2]
+    signature = GemmSignature(
+        a_dtype=dtype_name(views.a.dtype),
+        b_dtype=dtype_name(views.b.dtype),
+        out_dtype=dtype_name(views.out.dtype),
+        a_major=_OPERAND_MAJORS[a.contiguous_mode],
+        b_major=_OPERAND_MAJORS[b.contiguous_mode],
+        out_major=_OUTPUT_MAJORS[out.contiguous_mode],
+        c_dtype=dtype_name(views.c.dtype) if views.c else None,
+        c_major=_OUTPUT_MAJORS[c.contiguous_mode] if c else None,
+        bias_dtype=dtype_name(views.bias) if views.bias else None,
+        activation=views.activation,
+        batch_modes=len(extents),
     )
-    check_device(a, b=b, c=c, out=out, bias=bias)
-    sm_count = _sm_count(a.device)
-    signature = _signature(*matrices, None if bias is None else dtype_name(bias.dtype), activation)
-    config = select_config(signature, m, n, k, sm_count, batch=products)
-    tiles = -(-m // config.tile_m) * -(-n // config.tile_n) * products
+    config = select_config(signature, m, n, k, sm_count, batch=batch)
+    tiles = -(-m // config.tile_m) * -(-n // config.tile_n) * batch
     if tiles >= _MOST_TILES:
         raise ValueError(
-            f"a batch must have fewer than {_MOST_TILES} tiles, which a kernel counts in 32 bits, got {products} "
+            f"a batch must have fewer than {_MOST_TILES} tiles, which a kernel counts in 32 bits, got {batch} "
             f"products of {m}x{n} in tiles of {config.tile_m}x{config.tile_n}; split it"
         )
-    strides = tuple(
-        None if form is None or given is None or form.strides == given.stride else form.strides
-        for form, given in zip(matrices, descriptions, strict=True)
-    )
-    return Plan(result, compile_gemm(config), strides, sm_count, activation)
+    return config
+
+
+def _matrix(name: str, tensor: Description) -> Matrix:
+    found = matrix(tensor)
+    if found is None:  # all else has been copied to where TMA reaches it
+        raise ValueError(
+            f"{name} must have extents below 2**31 and strides below 2**40 bytes, which TMA can hold, got {tensor}; "
+            "split it"
+        )
+    return found
+
+
+def _sm_count(device: torch.device) -> int:
+    if device.type != "cuda":
+        return SM_COUNT  # of the GPU that the simulator stands for
+    major, minor = torch.cuda.get_device_capability(device)
+    if (major, minor) != (9, 0):
+        raise ValueError(
+            f"a must be on a Hopper GPU (compute capability 9.0), got {device} with {major}.{minor}; "
+            "wgmma exists on no other"
+        )
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def examples(signature: GemmSignature) -> Mapping[str, TensorSpec | int | None]:
@@ -273,43 +168,14 @@ def examples(signature: GemmSignature) -> Mapping[str, TensorSpec | int | None]:
     return described
 
 
-def _signature(
-    a: Matrix, b: Matrix, c: Matrix | None, d: Matrix, bias_dtype: str | None, activation: Activation | None
-) -> GemmSignature:
-    operand_majors: tuple[OperandMajor, OperandMajor] = ("mn", "k")
-    output_majors: tuple[OutputMajor, OutputMajor] = ("col", "row")
-    return GemmSignature(
-        a_dtype=a.dtype,
-        b_dtype=b.dtype,
-        out_dtype=d.dtype,
-        a_major=operand_majors[a.contiguous_mode],
-        b_major=operand_majors[b.contiguous_mode],
-        out_major=output_majors[d.contiguous_mode],
-        c_dtype=c.dtype if c else None,
-        c_major=output_majors[c.contiguous_mode] if c else None,
-        bias_dtype=bias_dtype,
-        activation=activation,
-        batch_modes=len(a.batch_strides),
-    )
-
-
+@cache
 def compile_gemm(config: GemmConfig) -> Function:
     """Compile the kernel of a configuration, unless memory or disk has it; needs no GPU.
 
     The result is called with tensors A, B, C (or None) and D, the number of SMs to fill, and the bias (or None); it
-    tells its `ptx`, `sass` and `resources`.
+    tells its `ptx`, `sass` and `resources`. Callers see to it that no tensor is one that torch negates when it reads
+    it: that is not looked for.
     """
-    return FAMILY.function(config, examples(config.signature))
-
-
-def _sm_count(device: torch.device) -> int:
-    if device.type != "cuda":
-        return SM_COUNT  # of the GPU that the simulator stands for
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)
-
-
-def _on_device(tensor: torch.Tensor) -> AbstractContextManager[Any]:
-    """Make a GPU current for a launch; costs nothing where it is already."""
-    if not tensor.is_cuda or torch.cuda.current_device() == tensor.device.index:
-        return nullcontext()
-    return torch.cuda.device(tensor.device)
+    kernel = Deferred("cutepy.kernels.gemm.kernel:Gemm", config)
+    arguments: dict[str, Any] = {**examples(config.signature)}
+    return compile(kernel, **arguments, sources=SOURCES).of_resolved()

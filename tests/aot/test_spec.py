@@ -269,7 +269,7 @@ def test_the_runtime_serves_what_it_says():
     source = (Path(cutepy.aot.__file__).parent / "templates/runtime.cpp.jinja").read_text()
     assert set(re.findall(r"^SERVED [\w ]+?\*? ?(\w+)\(", source, re.MULTILINE)) == SERVED
     # Of what the simulator serves, exports leave out what host code calls besides launching, and say so by name.
-    from cutepy.dsl.host_calls import SIGNATURES
+    from cutepy.runtime.host_calls import SIGNATURES
 
     assert {name for name in SIGNATURES if "Launch" in name or "Library" in name} <= SERVED
 

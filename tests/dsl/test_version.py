@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from cutepy.dsl.version import installed, installed_parts
-from cutepy.host.compilation import entry_key
+from cutepy.host.declared import Deferred, declared_key
 
 
 @pytest.fixture
@@ -37,17 +37,21 @@ def test_parts_are_found_in_all_folders_of_the_path(parts, tmp_path):
     assert parts() == (*mine, *here)
 
 
+def key():
+    return declared_key(Deferred("m:f"), (), (), {}, "")
+
+
 def test_a_part_that_is_swapped_is_in_the_key(parts, tmp_path):
     parts()
-    keys = {entry_key("", (), "")}
+    keys = {key()}
     distribution(tmp_path / "first", "nvidia_cutlass_dsl_libs_base-4.8.1.post1")
     parts()
-    keys.add(entry_key("", (), ""))
+    keys.add(key())
     (tmp_path / "first" / "nvidia_cutlass_dsl_libs_base-4.8.1.post1.dist-info").rename(
         tmp_path / "first" / "nvidia_cutlass_dsl_libs_base-4.8.1.post2.dist-info"
     )
     parts()
-    assert len(keys | {entry_key("", (), "")}) == 3
+    assert len(keys | {key()}) == 3
 
 
 @pytest.mark.dsl

@@ -86,3 +86,15 @@ def bare_with_default(a: cute.Tensor, stream=None):
         _fill(a).launch(grid=(1, 1, 1), block=(32, 1, 1))
     else:
         _fill(a).launch(grid=(1, 1, 1), block=(32, 1, 1), stream=stream)
+
+
+@cute.jit
+def with_a_stream_for_default(a: cute.Tensor, stream=CUstream(0)):  # noqa: B008
+    """As NVIDIA's examples have it."""
+    _fill(a).launch(grid=(1, 1, 1), block=(32, 1, 1), stream=stream)
+
+
+@cute.jit
+def upstream(upstream, a: cute.Tensor):
+    """With a parameter that is for no stream, whatever it is called."""
+    _fill(a).launch(grid=(1, 1, 1), block=(32, 1, 1))

@@ -1,7 +1,6 @@
 """What stands for a number at a call, and which parameters are streams."""
 
 import copy
-import ctypes
 import inspect
 import pickle
 from types import SimpleNamespace
@@ -12,15 +11,17 @@ import pytest
 torch = pytest.importorskip("torch")
 cutlass = pytest.importorskip("cutlass")
 
+from cutlass.cute.runtime import make_fake_stream  # noqa: E402
+
 import cutepy  # noqa: E402
-from cutepy.dsl import entries  # noqa: E402
-from cutepy.dsl.program import ServedProgram  # noqa: E402
 from cutepy.host.arguments import Parameter, check_arguments  # noqa: E402
 from cutepy.host.copies import HostCopies  # noqa: E402
-from cutepy.host.cuda import CudaError  # noqa: E402
 from cutepy.host.examples import bind  # noqa: E402
 from cutepy.host.function import Function  # noqa: E402
 from cutepy.host.specs import TensorSpec  # noqa: E402
+from cutepy.runtime.cuda import CudaError  # noqa: E402
+from cutepy.runtime.host_calls import HostCalls  # noqa: E402
+from cutepy.runtime.program import ServedProgram  # noqa: E402
 from tests.host import kernels, streamed  # noqa: E402
 
 pytestmark = pytest.mark.dsl
@@ -109,13 +110,8 @@ STREAMS = [
 @pytest.fixture
 def streams(monkeypatch):
     """Collects the streams of launches, where torch's current one is 77."""
-    library, found = entries.ServedHost._library, []
-
-    def on_stream_77(host):
-        get = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32)(lambda kind, index: 77)
-        return {**library(host), "TVMFFIEnvGetStream": get}
-
-    monkeypatch.setattr(entries.ServedHost, "_library", on_stream_77)
+    found = []
+    monkeypatch.setattr(HostCalls, "TVMFFIEnvGetStream", lambda *_: 77)
 
     class Backend:
         def adopt(self, tensor):
@@ -144,18 +140,18 @@ def test_text_that_only_type_checkers_can_read_is_searched():
     assert bind(streamed.hidden, [FIXED], {})["stream"].parameter is None
 
 
-@pytest.mark.parametrize(
-    ("function", "examples", "message"),
-    [
-        (streamed.bare, (), "bare needs an example of stream: .* or None; if it is a stream, annotate it as"),
-        (streamed.bare_with_default, (), "would launch on the default stream, with stream = None; .* annotate it"),
-        (streamed.bare, (streamed.CUstream(0),), "the example of stream is a stream, .* annotate it as"),
-        (streamed.bare_with_default, (streamed.CUstream(0),), "the example of stream is a stream, .* annotate it as"),
-    ],
-)
-def test_a_stream_without_annotation_is_explained(function, examples, message):
-    with pytest.raises(TypeError, match=message):
-        cutepy.compile(function, FIXED, *examples, cache=False)
+@pytest.mark.parametrize("function", [streamed.bare, streamed.bare_with_default, streamed.with_a_stream_for_default])
+@pytest.mark.parametrize("examples", [(), (streamed.CUstream(0),), (make_fake_stream(),)], ids=["none", "cuda", "fake"])
+def test_a_stream_needs_no_annotation(function, examples, streams):
+    fill = cutepy.compile(function, FIXED, *examples, cache=False)
+    assert [parameter.name for parameter in fill.parameters] == ["a"]
+    assert len(streams(fill, torch.zeros(32))) == 1
+
+
+def test_what_is_called_a_stream_and_is_none():
+    """An example says more than a name."""
+    assert bind(streamed.upstream, [1.0, FIXED], {})["upstream"].parameter.kind == "scalar"
+    assert bind(streamed.upstream, [], {"upstream": FIXED, "a": FIXED})["upstream"].parameter.kind == "tensor"
 
 
 def test_none_in_place_of_a_stream_may_be_asked_for(streams):

@@ -1,11 +1,9 @@
 """`cutepy.compile`: examples, calls in the simulator, errors, and the disk cache."""
 
-import importlib
 import subprocess
 import sys
 import textwrap
 import threading
-from pathlib import Path
 
 import cutlass
 import cutlass.cute as cute
@@ -15,12 +13,10 @@ import torch
 
 import cutepy
 from cutepy.dsl.program import CompilationError
-from cutepy.host import compilation
 from cutepy.host.arguments import ArgumentError
-from cutepy.host.compilation import WrongEntryError, open_entry
-from cutepy.host.function import WrongDeviceError
+from cutepy.host.function import Function, WrongDeviceError, WrongEntryError
 from cutepy.host.specs import TensorSpec
-from cutepy.host.store import CacheWarning, Entry
+from cutepy.host.store import Entry
 from tests.host import kernels
 
 pytestmark = pytest.mark.dsl
@@ -195,12 +191,11 @@ def test_the_second_time_is_found_on_disk(folder):
     torch.testing.assert_close(c, a + 2 * b)
 
 
-def test_options_and_the_dsls_environment_are_in_the_key(monkeypatch):
+def test_options_are_in_the_key():
     made = [cutepy.compile(kernels.add, VECTOR, VECTOR, VECTOR, 1.0)]
     made.append(cutepy.compile(kernels.add, VECTOR, VECTOR, VECTOR, 1.0, options="--opt-level 2"))
-    monkeypatch.setenv("CUTE_DSL_LINEINFO", "1")
-    made.append(cutepy.compile(kernels.add, VECTOR, VECTOR, VECTOR, 1.0))
-    assert len({function.metadata["created"] for function in made}) == 3
+    made.append(cutepy.compile(kernels.add, VECTOR, VECTOR, VECTOR, 1.0, options="--enable-tvm-ffi"))
+    assert len({function.metadata["created"] for function in made}) == 2
 
 
 def test_the_type_of_a_number_is_in_the_key():
@@ -214,45 +209,6 @@ def test_the_type_of_a_number_is_in_the_key():
         with cutepy.simulate():
             function(a, number)
         assert (a == float(number)).all()
-
-
-def test_what_changes_before_it_is_compiled_is_not_kept(monkeypatch):
-    """Another process or thread may be waited for meanwhile."""
-    from cutepy.host.store import Store
-
-    original = Store.get_or_build
-    with monkeypatch.context() as patch:
-
-        def wait(*arguments):
-            patch.setattr(kernels, "BIAS", 7.0)
-            return original(*arguments)
-
-        patch.setattr(Store, "get_or_build", wait)
-        with pytest.warns(CacheWarning, match="biased is not kept on the disk, as it changed .*BIAS"):
-            cutepy.compile(kernels.biased, TensorSpec("float32", (32,)))
-    assert not compilation.default_store().entries()
-    cutepy.compile(kernels.biased, TensorSpec("float32", (32,)))
-    assert len(compilation.default_store().entries()) == 1
-
-
-def test_what_is_edited_while_it_compiles_is_not_kept(monkeypatch, tmp_path):
-    """The compiler may have read the old text or the new."""
-    file = tmp_path / "edited_meanwhile.py"
-    text = Path(kernels.__file__).read_text()
-    file.write_text(text)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    module = importlib.import_module("edited_meanwhile")
-    original = compilation.build
-    with monkeypatch.context() as patch:
-
-        def build(*arguments):
-            file.write_text(f"{text}\n")
-            return original(*arguments)
-
-        patch.setattr(compilation, "build", build)
-        with pytest.warns(CacheWarning, match=r"biased is not kept on the disk, as it changed .*edited_meanwhile\.py"):
-            cutepy.compile(module.biased, TensorSpec("float32", (32,)))
-    assert not compilation.default_store().entries()
 
 
 class NotesOnItself(kernels.Scaled):
@@ -294,7 +250,7 @@ def test_an_entry_for_another_architecture_is_refused():
     made = cutepy.compile(kernels.add, VECTOR, VECTOR, VECTOR, 1.0, cache=False)
     sections = {"object": made.program.object, "ptx": b"", "cubin": b""}
     with pytest.raises(WrongEntryError, match="compiled for sm_100a"):
-        open_entry(Entry({**made.metadata, "arch": "sm_100a"}, sections), {})
+        Function.of_entry(Entry({**made.metadata, "arch": "sm_100a"}, sections), made.parameters, {})
 
 
 SCRIPT = """
@@ -308,7 +264,7 @@ from cutepy.host.specs import TensorSpec
 start = time.perf_counter()
 vector = TensorSpec("float32", ("n",), divisibility={"n": 4})
 add = cutepy.compile(kernels.add, vector, vector, vector, 1.0)
-from cutepy.dsl.program import ServedProgram
+from cutepy.runtime.program import ServedProgram
 ServedProgram(add.program)
 spent = time.perf_counter() - start
 print(add.metadata["created"], spent)
@@ -387,7 +343,7 @@ def test_rows_of_a_compact_matrix_may_be_apart():
             copy(torch.zeros(32, 10)[:, :8], y)
 
 
-@pytest.mark.parametrize("option", ["--gpu-arch=sm_100a", "--dump-dir=/tmp/x", "--enable-tvm-ffi"])
+@pytest.mark.parametrize("option", ["--gpu-arch=sm_100a", "--dump-dir=/tmp/x", "--keep-ptx"])
 def test_options_that_are_ours_are_refused(option):
     with pytest.raises(ValueError, match="options must leave"):
         cutepy.compile(kernels.add, VECTOR, VECTOR, VECTOR, 1.0, options=option, cache=False)

@@ -61,7 +61,7 @@ def test_bytes_of_another_kind_are_found(data):
     ("key", "data", "reason"),
     [
         ("5e" * 32, DATA, f"it is the entry of key {KEY}"),
-        (KEY, DATA[:6] + b"\2" + DATA[7:], "it is of format 2, and this cutepy reads format 1"),
+        (KEY, DATA[:6] + b"\1" + DATA[7:], "it is of format 1, and this cutepy reads format 2"),
         (KEY, b"ELF" + DATA, "it does not begin as an entry does"),
         (KEY, b"", "it ends after 0 bytes"),
         (KEY, DATA[:-1], "its checksum is another"),

@@ -17,12 +17,11 @@ pytestmark = pytest.mark.dsl
 import torch  # noqa: E402
 
 import cutepy  # noqa: E402
-from cutepy.dsl.launches import LaunchFacts  # noqa: E402
-from cutepy.host import disassembly  # noqa: E402
-from cutepy.host.disassembly import DisassemblyError, disassemble, find_nvdisasm  # noqa: E402
+from cutepy.binaries.sass import DisassemblyError, disassemble, find_nvdisasm  # noqa: E402
 from cutepy.host.inspection import Cost, resources  # noqa: E402
 from cutepy.host.specs import TensorSpec  # noqa: E402
 from cutepy.layouts.sm90.occupancy import Occupancy  # noqa: E402
+from cutepy.runtime.program import LaunchFacts  # noqa: E402
 from tests.host import inspected, kernels  # noqa: E402
 
 VECTOR = TensorSpec("float32", ("n",))
@@ -122,18 +121,19 @@ def test_the_disassembler_is_looked_for_in_three_places(monkeypatch, tmp_path):
     packaged = tool(tmp_path / "package" / "nvdisasm", "")
     on_path = tool(tmp_path / "path" / "nvdisasm", "")
     at_home = tool(tmp_path / "cuda" / "bin" / "nvdisasm", "")
-    monkeypatch.setattr(disassembly, "_packaged", lambda: packaged)
+    monkeypatch.setattr("cutepy.binaries.sass._packaged", lambda: packaged)
     monkeypatch.setenv("PATH", str(on_path.parent))
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
     for place in (packaged, on_path, at_home):
-        assert find_nvdisasm() == place
+        assert find_nvdisasm(tmp_path / "cuda") == place
         place.unlink()
     with pytest.raises(DisassemblyError, match=r"pip install 'cutepy\[inspect\]'"):
         find_nvdisasm()
 
 
 def test_a_disassembler_that_fails_is_quoted(monkeypatch, tmp_path):
-    monkeypatch.setattr(disassembly, "_packaged", lambda: tool(tmp_path / "nvdisasm", "echo too new >&2; exit 3"))
+    monkeypatch.setattr(
+        "cutepy.binaries.sass._packaged", lambda: tool(tmp_path / "nvdisasm", "echo too new >&2; exit 3")
+    )
     with pytest.raises(DisassemblyError, match=r"could not read the kernels: too new; a newer one may"):
         disassemble(b"")
 
@@ -141,8 +141,8 @@ def test_a_disassembler_that_fails_is_quoted(monkeypatch, tmp_path):
 def test_a_cost_tells_stages_that_add_up(monkeypatch):
     examples = (kernels.add, VECTOR, VECTOR, VECTOR, 1.0)
     first, second = cutepy.compile(*examples).cost(), cutepy.compile(*examples).cost()
-    assert list(first.stages) == ["fingerprint", *STAGES, "store"]
-    assert list(second.stages) == ["fingerprint", "load"]
+    assert list(first.stages) == [*STAGES, "store"]
+    assert list(second.stages) == ["trace", "load"]
     assert (first.cached, second.cached) == (False, True)
     assert second.compilation == first.compilation == {name: first.stages[name] for name in STAGES}
     assert second.total == sum(second.stages.values()) < first.total
@@ -181,7 +181,7 @@ def test_a_stage_that_takes_longer_shows(tmp_path):
 
 
 def test_a_total_is_the_sum_of_the_stages():
-    assert Cost({"fingerprint": 0.25, "load": 0.5}, {}).total == 0.75
+    assert Cost({"trace": 0.25, "load": 0.5}, {}).total == 0.75
 
 
 def test_a_cost_cannot_be_written_to():

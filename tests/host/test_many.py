@@ -21,7 +21,7 @@ import torch  # noqa: E402
 from rich.console import Console  # noqa: E402
 
 import cutepy  # noqa: E402
-from cutepy.host import compilation  # noqa: E402
+from cutepy.dsl import program  # noqa: E402
 from cutepy.host.many import Variant, VariantsError, compile_many  # noqa: E402
 from cutepy.host.progress import Board  # noqa: E402
 from cutepy.host.specs import TensorSpec  # noqa: E402
@@ -43,13 +43,13 @@ def folder(monkeypatch, tmp_path):
 def here(monkeypatch):
     """List what is compiled in this process."""
     built = []
-    real = compilation.build
+    real = program.to_program
 
-    def build(function, name, examples, *rest):
-        built.append(name)
-        return real(function, name, examples, *rest)
+    def to_program(traced):
+        built.append(traced.function)
+        return real(traced)
 
-    monkeypatch.setattr(compilation, "build", build)
+    monkeypatch.setattr(program, "to_program", to_program)
     return built
 
 
@@ -125,14 +125,14 @@ def test_what_cannot_be_sent_is_named(here):
     assert "top level of a module" in str(error)
     assert here == []
     assert len(compile_many(variants, processes=1, progress=False)) == 3
-    assert here == ["test_what_cannot_be_sent_is_named.<locals>.local"]
+    assert here == ["local"]
 
 
 def test_without_the_cache_all_is_compiled_here(here, monkeypatch, tmp_path):
     monkeypatch.setenv("CUTEPY_CACHE", "off")
     with pytest.raises(VariantsError, match="1 of 3") as caught:
         compile_many([biased(1.0), (inspected.wrong, (VECTOR,)), biased(2.0)], processes=2, progress=False)
-    assert here == ["add", "wrong", "add"]
+    assert here == ["add", "add"]
     assert [function is None for function in caught.value.functions] == [False, True, False]
     assert not (tmp_path / "cache").exists()
 

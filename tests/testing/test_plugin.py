@@ -48,35 +48,31 @@ def test_with_fixture(simulated, times):
     assert len(simulated.launches) == times
 
 
-def test_nothing_is_left():
-    assert not torch.cuda.is_available() or LEFT
+def test_after_it():
+    assert torch.cuda.is_available() is SIMULATE
 """
 
 
-def outcomes(pytester, monkeypatch, source, *options):
+def outcomes(pytester, monkeypatch, options=(), **sources):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    pytester.makepyfile(source)
+    pytester.makepyfile(**sources)
     installed = any(point.value == "cutepy.testing.plugin" for point in entry_points(group="pytest11"))
     load = () if installed else ("-p", "cutepy.testing.plugin")  # an installed package is loaded by its entry point
     return pytester.runpytest_subprocess(*load, "-p", "no:cacheprovider", *options)
 
 
-def test_without_the_flag_there_is_no_gpu(pytester, monkeypatch):
-    outcomes(pytester, monkeypatch, FOR_A_GPU).assert_outcomes(skipped=1)
+def test_without_the_flag_the_fixture_serves_its_test_only(pytester, monkeypatch):
+    source = FOR_A_GPU + WITH_FIXTURE.replace("SIMULATE", "False")
+    outcomes(pytester, monkeypatch, test_it=source).assert_outcomes(passed=3, skipped=1)
 
 
 def test_simulate_runs_tests_for_a_gpu(pytester, monkeypatch):
-    source = FOR_A_GPU + WITH_FIXTURE.replace("LEFT", "True")
-    outcomes(pytester, monkeypatch, source, "--simulate").assert_outcomes(passed=4)
-
-
-def test_the_fixture_serves_its_test_only(pytester, monkeypatch):
-    source = FOR_A_GPU + WITH_FIXTURE.replace("LEFT", "False")
-    outcomes(pytester, monkeypatch, source).assert_outcomes(passed=3, skipped=1)
-
-
-def test_a_wrong_kernel_fails_under_simulate(pytester, monkeypatch):
-    outcomes(pytester, monkeypatch, FOR_A_GPU.replace("(2.0)", "(3.0)"), "--simulate").assert_outcomes(failed=1)
+    """And they can fail."""
+    sources = {"test_it": FOR_A_GPU + WITH_FIXTURE.replace("SIMULATE", "True")}
+    sources["test_wrong"] = FOR_A_GPU.replace("(2.0)", "(3.0)")
+    result = outcomes(pytester, monkeypatch, ["--simulate"], **sources)
+    result.assert_outcomes(passed=4, failed=1)
+    result.stdout.fnmatch_lines(["FAILED test_wrong.py::test_that_needs_a_gpu*"])
 
 
 def test_pytest_finds_the_plugin_where_cutepy_is_installed():

@@ -166,9 +166,7 @@ def test_what_sees_the_order_of_ctas_is_not_spread(body):
     assert three.launches[0].processes == 1
 
 
-@pytest.mark.parametrize(
-    "options", [{"observers": [Observer()]}, {"policy": CompletionPolicy()}, {"inspect": True}], ids=str
-)
+@pytest.mark.parametrize("options", [{"observers": [Observer()]}, {"policy": CompletionPolicy()}, {"inspect": True}])
 def test_what_is_watched_is_not_spread(options):
     body = "st.global.u32 [%rd10], %r4;"
     run = launch(INDEX + body, (np.zeros(CTAS * 32, np.uint32),), grid=(CTAS, 1, 1), processes=3, **options)

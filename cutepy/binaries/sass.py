@@ -1,0 +1,79 @@
+"""SASS, the machine code of kernels, as `nvdisasm` prints it, between the lines of source that it comes from."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import shutil
+import subprocess
+import tempfile
+from importlib import metadata
+from pathlib import Path
+
+_PACKAGE = "nvidia-cuda-nvdisasm"
+_TOOL = "nvdisasm"
+_LINE = re.compile(r'^(\s*//## )File "(.*)", line (\d+).*$', re.MULTILINE)
+
+
+class DisassemblyError(RuntimeError):
+    """There is no disassembler, or it refused."""
+
+
+def find_nvdisasm(cuda_home: Path | None = None) -> Path:
+    """Find the disassembler: in the package of that name, on PATH, or in the bin of a CUDA toolkit.
+
+    The package comes first, so that to install it helps where an old toolkit does not know what the DSL's assembler
+    writes.
+
+    Raises
+    ------
+    DisassemblyError
+        If there is none.
+    """
+    candidates = [_packaged(), shutil.which(_TOOL), cuda_home / "bin" / _TOOL if cuda_home else None]
+    for candidate in candidates:
+        if candidate is not None and Path(candidate).is_file():
+            return Path(candidate)
+    raise DisassemblyError(
+        f"{_TOOL} is needed to read machine code, and was found neither as the package {_PACKAGE}, nor on PATH, nor in "
+        "CUDA_HOME's bin: pip install 'cutepy[inspect]'"
+    )
+
+
+def _packaged() -> Path | None:
+    try:
+        files = metadata.files(_PACKAGE) or []
+    except metadata.PackageNotFoundError:
+        return None
+    return next((Path(str(file.locate())) for file in files if file.name == _TOOL), None)
+
+
+def disassemble(cubin: bytes, cuda_home: Path | None = None) -> str:
+    """Print the machine code of a cubin, with the lines of source that it comes from: ELF image -> text.
+
+    The source is read as it is now: where a file has changed since it was compiled, only the numbers are right.
+
+    Raises
+    ------
+    DisassemblyError
+        If there is no disassembler, or it can't read the cubin.
+    """
+    tool = find_nvdisasm(cuda_home)
+    with tempfile.TemporaryDirectory(prefix="cutepy-") as folder:
+        file = Path(folder, "kernels.cubin")
+        file.write_bytes(cubin)
+        command = [str(tool), "--print-code", "--print-line-info", str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise DisassemblyError(
+            f"{tool} could not read the kernels: {done.stderr.strip() or f'it ended with {done.returncode}'}; "
+            "a newer one may: pip install --upgrade 'cutepy[inspect]'"
+        )
+    linecache.checkcache()
+    return _LINE.sub(_with_source, done.stdout)
+
+
+def _with_source(line: re.Match[str]) -> str:
+    """Put the text of a line of source below its name."""
+    text = linecache.getline(line[2], int(line[3])).rstrip()
+    return f"{line[0]}\n{line[1]}{text}" if text else line[0]

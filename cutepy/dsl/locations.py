@@ -1,0 +1,111 @@
+"""Where traced operations come from, told by modules rather than by folders.
+
+A traced module names the file and line of each operation, and the compiler writes them into the PTX. So an edit that
+shifts lines is another program; the same files in another folder are not. Here the names of files within a module's
+bytecode are replaced by the modules that were imported from them.
+
+References: MLIR's bytecode format (mlir/docs/BytecodeFormat.md): header, sections, section 0 of strings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterator
+
+_MAGIC = b"ML\xefR"
+_STRINGS = 0
+_ALIGNED = 0x80
+
+
+def canonical(bytecode: bytes) -> bytes:
+    """Digest a module's bytecode with its files named by their modules: bytecode -> 32 bytes.
+
+    Raises
+    ------
+    ValueError
+        If it is no bytecode of MLIR.
+    """
+    total = hashlib.sha256()
+    for section, body in _sections(bytecode):
+        if section == _STRINGS:
+            strings = [name_of(text).encode(errors="surrogateescape") for text in _strings(body)]
+            body = b"".join(b"%d:%s" % (len(text), text) for text in strings)
+        total.update(b"%d:%d:" % (section, len(body)))
+        total.update(body)
+    return total.digest()
+
+
+def name_of(text: str) -> str:
+    """Name a source file by the module that it is; other text is what it is.
+
+    A file that is no module is named by its place below the folders of Python's path, and a notebook's cell, whose
+    folder bears the process's number, by its file, which Jupyter names after the cell's content.
+    """
+    if not text.startswith(os.sep):
+        return text
+    if text.endswith(".py") and (module := _module_of(text)) is not None:
+        return f"<module {module}>"
+    folder, _, name = text.rpartition(os.sep)
+    if "ipykernel_" in folder.rpartition(os.sep)[2]:
+        return f"<cell {name}>"
+    if text.endswith(".py"):
+        for root in sorted(filter(None, sys.path), key=len, reverse=True):
+            if text.startswith(root.rstrip(os.sep) + os.sep):
+                return f"<file {text[len(root.rstrip(os.sep)) + 1 :]}>"
+    return text
+
+
+_known: dict[str, str] = {}
+"""Files of modules, as met so far, and their names."""
+
+
+def _module_of(file: str) -> str | None:
+    """Name the module that was imported from a file; a script's name is its file's."""
+    if file not in _known:
+        for name, module in list(sys.modules.items()):
+            found = getattr(module, "__file__", None)
+            if isinstance(found, str):
+                _known[found] = os.path.basename(found) if name in ("__main__", "__mp_main__") else name  # noqa: PTH119
+    return _known.get(file)
+
+
+def _sections(bytecode: bytes) -> Iterator[tuple[int, bytes]]:
+    """Give (number, content) of each section; what leads them is number -1."""
+    if bytecode[:4] != _MAGIC:
+        raise ValueError(f"a traced module must be MLIR bytecode, which begins with {_MAGIC!r}, got {bytecode[:4]!r}")
+    _, start = _varint(bytecode, 4)
+    start = bytecode.index(b"\0", start) + 1
+    yield -1, bytecode[4:start]
+    while start < len(bytecode):
+        number, start = bytecode[start], start + 1
+        length, start = _varint(bytecode, start)
+        if number & _ALIGNED:
+            alignment, start = _varint(bytecode, start)
+            start += -start % alignment
+        yield number & ~_ALIGNED, bytecode[start : start + length]
+        start += length
+
+
+def _strings(body: bytes) -> list[str]:
+    """Read the section of strings: their number, their lengths from the last to the first, and their bytes."""
+    count, start = _varint(body, 0)
+    lengths = []
+    for _ in range(count):
+        length, start = _varint(body, start)
+        lengths.append(length)
+    found = []
+    for length in reversed(lengths):
+        found.append(body[start : start + length - 1].decode(errors="surrogateescape"))
+        start += length
+    return found
+
+
+def _varint(data: bytes, start: int) -> tuple[int, int]:
+    """Read a number whose first byte tells by its lowest bits how many more follow; gives it and where it ends."""
+    first = data[start]
+    if first == 0:
+        return int.from_bytes(data[start + 1 : start + 9], "little"), start + 9
+    more = (first & -first).bit_length() - 1
+    return int.from_bytes(data[start : start + 1 + more], "little") >> (more + 1), start + 1 + more

@@ -1,0 +1,307 @@
+"""Tracing a `@cute.jit` function: what the compiler is about to see, and a digest of all that decides its result.
+
+The DSL's front end runs the function once and writes down MLIR. What tracing read, from wherever it read it (globals,
+files, the environment), is in there, so the key of a compiled program is a hash of that module, with what else the
+compiler goes by: the pipeline with its options, the DSL's settings, the compiler's libraries, the files that are linked
+in, and how the compiled entry is to be called. Nothing is predicted. The trace that made the key goes on into the
+compiler, if the program is not found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import io
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar, get_origin
+
+from cutepy.dsl import locations
+from cutepy.dsl.callers import callers_known
+from cutepy.dsl.execution import compiling_for_gpu
+from cutepy.dsl.line_info import places_remembered
+from cutepy.dsl.version import require
+
+_T = TypeVar("_T")
+
+FOLDER = "{folder}"
+"""Within options, the folder where the compiler may keep files."""
+
+_TRACING = threading.RLock()
+"""The DSL traces one function at a time."""
+
+
+class Traced:
+    """A function that has been traced, within `trace`: a module that waits for the compiler.
+
+    Attributes
+    ----------
+    function : str
+        Name of the Python function, by which its compiled checks call it.
+    module : ir.Module
+        What was traced; compiled in place by `compile`.
+    seconds : float
+        What tracing took.
+    folder : str
+        Where the compiler writes what it keeps, such as the PTX.
+    """
+
+    def __init__(
+        self,
+        function: str,
+        module: Any,  # noqa: ANN401
+        pipeline: str,
+        settings: str,
+        convention: object,
+        folder: str,
+        seconds: float,
+        run: Callable[[], Any],
+    ) -> None:
+        self.function = function
+        self.module = module
+        self.folder = folder
+        self.seconds = seconds
+        self._pipeline = pipeline
+        self._settings = settings
+        self._convention = convention
+        self._run = run
+        self._digest = ""
+
+    @property
+    def pipeline(self) -> str:
+        """The compiler's passes with all options, but for where it keeps files."""
+        return self._pipeline.replace(self.folder, "")
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what was traced and how it is to be compiled and called; equal in other processes and folders."""
+        if not self._digest:
+            parts = (
+                _without_locations(self.module),
+                locations.canonical(_bytecode(self.module.operation)),
+                self.pipeline.encode(),
+                self._settings.encode(),
+                described(self._convention).encode(),
+                self.function.encode(),
+            )
+            total = hashlib.sha256()
+            for part in parts:
+                total.update(b"%d:" % len(part))
+                total.update(part)
+            self._digest = total.hexdigest()
+        return self._digest
+
+    def compile(self) -> Any:  # noqa: ANN401
+        """Run the compiler; gives the compiled module."""
+        compiled = self._run()
+        return self.module if compiled is None else compiled  # older compilers work in place, and say nothing
+
+
+class _Used(BaseException):
+    """Carries a result past the DSL, whose frames are left once a trace was used; no handler of errors sees it."""
+
+    def __init__(self, result: object) -> None:
+        self.result = result
+
+
+def trace(
+    function: Callable[..., Any],
+    arguments: Sequence[object],
+    named: Mapping[str, object],
+    use: Callable[[Traced], _T],
+    *,
+    classes: Collection[str] = (),
+    options: str = "",
+) -> _T:
+    """Trace a function, and give what `use` makes of it, before the compiler runs.
+
+    Parameters
+    ----------
+    function : callable
+        A `@cute.jit` function, or an object whose `__call__` is one.
+    arguments, named
+        Examples as the DSL takes them.
+    use : callable
+        Called while the traced module lives.
+    classes : collection of str
+        Names of the parameters whose arguments are classes, which are compiled in.
+    options : str
+        For the DSL's compiler, with `FOLDER` for where it may keep files.
+
+    Raises
+    ------
+    Exception
+        What the function raises while it is traced, the DSL refuses, or `use` raises.
+    """
+    cute = require("cutlass.cute", "compile")
+    provider = require("cutlass.base_dsl.compiler", "Compiler").Compiler
+    plain = _plain(function)
+    tracer = tracer_of(plain)
+    thread, start = threading.get_ident(), time.perf_counter()
+
+    def instead(original: Any, *arguments: Any, **given: Any) -> Any:  # noqa: ANN401
+        if threading.get_ident() != thread:
+            return original(*arguments, **given)
+        seconds = time.perf_counter() - start
+        _, module, pipeline, *_ = arguments
+
+        def run() -> Any:  # noqa: ANN401
+            return original(*arguments, **given)
+
+        settings = _settings(tracer.envar)
+        raise _Used(use(Traced(plain.__name__, module, pipeline, settings, conventions, folder, seconds, run)))
+
+    with (
+        _TRACING,
+        tempfile.TemporaryDirectory(prefix="cutepy-") as folder,
+        compiling_for_gpu(),
+        places_remembered(),
+        callers_known(),
+        _replaced(provider, "compile", instead),
+        _conventions(tracer, {*classes, *class_parameter(function)}) as conventions,
+    ):
+        try:
+            # The DSL's own engine would compile the host code a second time, for this process only.
+            cute.compile(function, *arguments, **named, options=options.replace(FOLDER, folder), no_jit_engine=True)
+        except _Used as used:
+            result: _T = used.result  # type: ignore[assignment]
+            return result
+    raise RuntimeError(
+        f"the DSL compiled {plain.__name__} without calling its compiler, which cutepy knows no way with"
+    )
+
+
+def _settings(environment: Any) -> str:  # noqa: ANN401
+    """Spell the DSL's settings, as far as they may decide what is compiled; older versions don't tell which do."""
+    if hasattr(environment, "cache_key_str"):
+        return str(environment.cache_key_str())
+    kept = sorted((name, repr(value)) for name, value in vars(environment).items() if isinstance(value, (int, str)))
+    return repr(kept)
+
+
+def class_parameter(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Name the parameter of a classmethod that takes the class; none for other functions."""
+    if not inspect.ismethod(function) or not isinstance(function.__self__, type):
+        return ()
+    return tuple(inspect.signature(function.__func__).parameters)[:1]
+
+
+def _plain(function: Any) -> Any:  # noqa: ANN401
+    """Find the Python function that is traced, as the DSL does."""
+    if inspect.ismethod(function):
+        function = function.__func__
+    elif not inspect.isfunction(function):
+        function = getattr(type(function).__call__, "__func__", type(function).__call__)
+    return inspect.unwrap(function)
+
+
+def tracer_of(plain: Any) -> Any:  # noqa: ANN401
+    """Give the DSL's object that traces a function: there is one for each dialect of decorators."""
+    base = require("cutlass.base_dsl.dsl", "BaseDSL").BaseDSL
+    base._lazy_initialize_dsl(plain)
+    if not hasattr(plain, "_dsl_object"):
+        raise TypeError(f"a function to compile must be decorated with @cute.jit, got {plain!r}")
+    return plain._dsl_object
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, wrapper: Callable[..., Any]) -> Iterator[None]:  # noqa: ANN401
+    original = owner.__dict__[name]
+
+    def method(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        return wrapper(original, *args, **kwargs)
+
+    setattr(owner, name, method)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+@contextmanager
+def _conventions(tracer: Any, classes: Collection[str]) -> Iterator[list[object]]:  # noqa: ANN401
+    """Collect how packed entries are to be called, as the DSL describes it to the part of it that builds them.
+
+    The DSL's tracer takes a class as it is, where the parameter is annotated as `type[...]` or not at all, and so the
+    class that a classmethod is bound to. The part that describes packed entries asks for `cutlass.Constexpr` instead,
+    and fails as it does for its own faults. So it is told that these parameters are annotated so. And what is compiled
+    in within a tuple or dataclass is nothing that a call passes, whatever its type.
+    """
+    module = require("cutlass.cute._tvm_ffi_args_spec_converter", "_tvm_ffi_args_spec_converter")
+    constexpr = require("cutlass", "Constexpr").Constexpr
+    spec = require("cutlass.base_dsl.tvm_ffi_builder", "spec").spec
+    thread, collected = threading.get_ident(), []
+
+    def convert(function: str, signature: inspect.Signature, *arguments: Any) -> Any:  # noqa: ANN401
+        if threading.get_ident() == thread and classes:
+            parameters = signature.parameters.items()
+            signature = signature.replace(
+                parameters=[p.replace(annotation=constexpr) if name in classes else p for name, p in parameters]
+            )
+        found = module._tvm_ffi_args_spec_converter(function, signature, *arguments)
+        if threading.get_ident() == thread:
+            collected.append(found)
+        return found
+
+    def convert_one(original: Any, value: Any, name: str, *more: Any, is_constexpr: bool = False) -> Any:  # noqa: ANN401
+        annotation = more[0]
+        if is_constexpr or annotation is constexpr or get_origin(annotation) is constexpr:
+            return spec.ConstNone(name)
+        return original(value, name, *more)
+
+    before, tracer._tvm_ffi_args_spec_converter = getattr(tracer, "_tvm_ffi_args_spec_converter", None), convert
+    try:
+        with _replaced(module, "_convert_single_arg", convert_one):
+            yield collected
+    finally:
+        tracer._tvm_ffi_args_spec_converter = before
+
+
+def _bytecode(operation: Any) -> bytes:  # noqa: ANN401
+    buffer = io.BytesIO()
+    operation.write_bytecode(buffer)
+    return buffer.getvalue()
+
+
+def _without_locations(module: Any) -> bytes:  # noqa: ANN401
+    """Write a module without where its operations come from."""
+    passes = require("cutlass._mlir.passmanager", "PassManager").PassManager
+    copy = module.operation.clone()
+    with module.context:
+        passes.parse("builtin.module(strip-debuginfo)").run(copy)
+    return _bytecode(copy)
+
+
+def described(value: object) -> str:
+    """Spell a tree of the DSL's descriptions: the same for equal ones in any process.
+
+    What is one object in several places, such as an extent that two tensors share, is told by its number.
+    """
+    numbers: dict[int, int] = {}
+    held: list[object] = []  # so that no number is given twice
+
+    def spelled(value: Any) -> str:  # noqa: ANN401
+        if value is None or isinstance(value, (bool, int, float, str, bytes)):
+            return repr(value)
+        if isinstance(value, (list, tuple, set, frozenset)):
+            items = [spelled(item) for item in value]
+            return f"{type(value).__name__}({','.join(items if isinstance(value, (list, tuple)) else sorted(items))})"
+        if isinstance(value, dict):
+            return f"dict({','.join(f'{spelled(k)}={spelled(v)}' for k, v in value.items())})"
+        if isinstance(value, type) or callable(value):
+            return (
+                f"{value.__module__}:{value.__qualname__}" if hasattr(value, "__qualname__") else type(value).__name__
+            )
+        if id(value) in numbers:
+            return f"#{numbers[id(value)]}"
+        numbers[id(value)] = len(numbers)
+        held.append(value)
+        parts = getattr(value, "__dict__", None)
+        if parts is None:
+            return f"{type(value).__qualname__}({value})"
+        return f"{type(value).__qualname__}({','.join(f'{n}={spelled(v)}' for n, v in sorted(parts.items()))})"
+
+    return spelled(value)

@@ -1,0 +1,176 @@
+"""Programs by declared sources: a key that is made of files, so that a process which finds one need not trace.
+
+To trace takes the DSL, whose import alone takes half a second. A package that ships kernels knows which of its files
+decide what is compiled, and says so; what it hands in counts by value. Nobody checks that it said all, unless asked to:
+`verify` traces as well, and fails if the same key stands for another program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from types import FunctionType
+from typing import Any
+
+from cutepy.dsl.version import installed_parts
+from cutepy.host import environment
+from cutepy.host.entry import VERSION
+from cutepy.host.inputs import compiler_digest, named_files, sources_digest
+from cutepy.host.specs import PointerSpec, TensorSpec
+
+OWN_SOURCES = ("cutepy.dsl", "cutepy.host", "cutepy.layouts", "cutepy.runtime")
+"""What decides the code of any program, besides its own sources."""
+
+
+class StaleSourcesError(RuntimeError):
+    """Declared sources that do not decide what is compiled: the same files and values were traced to something else."""
+
+
+class Deferred:
+    """A function to compile that is imported, or made, only when it has to be traced.
+
+    Parameters
+    ----------
+    name : str
+        "package.module:name" of a `@cute.jit` function; or, with arguments, of what gives one when it is called with
+        them, such as a class whose objects are callable.
+    *arguments
+        Frozen dataclasses, tuples, strings, numbers and None, which count by value.
+
+    Raises
+    ------
+    ValueError
+        If `name` is of another form.
+
+    Examples
+    --------
+    >>> Deferred("cutepy.kernels.gemm.kernel:Gemm", (128, 256))
+    Deferred('cutepy.kernels.gemm.kernel:Gemm', (128, 256))
+    """
+
+    def __init__(self, name: str, *arguments: object) -> None:
+        module, _, attribute = name.partition(":")
+        if not module or not attribute:
+            raise ValueError(f'a deferred function must be named "package.module:name", got {name!r}')
+        self.name = name
+        self.arguments = arguments
+
+    def __repr__(self) -> str:
+        return f"Deferred({', '.join([repr(self.name), *map(repr, self.arguments)])})"
+
+    def __call__(self) -> Callable[..., Any]:
+        """Import the function, or make it."""
+        module, _, path = self.name.partition(":")
+        found: Any = importlib.import_module(module)
+        for attribute in path.split("."):
+            found = getattr(found, attribute)
+        made: Callable[..., Any] = found(*self.arguments) if self.arguments else found
+        return made
+
+
+def deferred(function: object) -> Deferred:
+    """See a function as one to be imported by its name.
+
+    Raises
+    ------
+    TypeError
+        If it has no name by which to import it: then nothing tells what it holds.
+    """
+    if isinstance(function, Deferred):
+        return function
+    name = f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
+    if isinstance(function, FunctionType) and "<" not in name and not name.startswith("__main__:"):
+        return Deferred(name)
+    raise TypeError(
+        f"with declared sources, a function must be one that its module has under its name, or a cutepy.Deferred, got "
+        f"{function!r}"
+    )
+
+
+def declared_key(
+    function: Deferred,
+    sources: tuple[str | os.PathLike[str], ...],
+    arguments: Sequence[object],
+    named: Mapping[str, object],
+    options: str,
+) -> str:
+    """Make the key of a program from files and values: SHA-256, in hexadecimal.
+
+    Raises
+    ------
+    TypeError
+        If a value has no content to compare.
+    ModuleNotFoundError
+        If a source does not exist.
+    """
+    parts = {
+        "format": VERSION,
+        "function": [function.name, [content(value) for value in function.arguments]],
+        "arguments": [content(value) for value in arguments],
+        "named": {name: content(value) for name, value in named.items()},
+        "options": [options, named_files(options)],
+        "sources": _digest((*OWN_SOURCES, *sources)),
+        "compiler": [compiler_digest(), *installed_parts()],
+        "environment": environment.dsl_variables(),
+        "machine": platform.machine(),
+        "python": sys.version_info[:2],
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+@lru_cache(maxsize=256)
+def _digest(sources: tuple[str | os.PathLike[str], ...]) -> str:
+    """Digest sources once for a process, which has imported them as they were, or will now."""
+    return sources_digest(sources)
+
+
+def edited(sources: tuple[str | os.PathLike[str], ...]) -> bool:
+    """Tell whether declared sources are other than when this process first made a key of them."""
+    return sources_digest((*OWN_SOURCES, *sources)) != _digest((*OWN_SOURCES, *sources))
+
+
+def content(value: Any) -> Any:  # noqa: ANN401
+    """Spell a value in JSON's types, with the types that it has in Python.
+
+    Raises
+    ------
+    TypeError
+        If it is not made of dataclasses, named and plain tuples, strings, numbers, dtypes and None.
+
+    Examples
+    --------
+    >>> content((1, True, 2.0, "a"))
+    ['tuple', 1, True, ['float', '0x1.0000000000000p+1'], 'a']
+    """
+    if value is None or type(value) in (bool, int, str):
+        return value
+    if type(value) is float:
+        return ["float", value.hex()]
+    if isinstance(value, (TensorSpec, PointerSpec)) or (
+        dataclasses.is_dataclass(value) and not isinstance(value, type)
+    ):
+        fields = {field.name: content(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return [_type_name(type(value)), fields]
+    if isinstance(value, tuple) and (type(value) is tuple or hasattr(value, "_fields")):
+        name = "tuple" if type(value) is tuple else _type_name(type(value))
+        return [name, *map(content, value)]
+    if type(value) is dict:
+        return ["dict", *([content(key), content(item)] for key, item in value.items())]
+    if hasattr(value, "shape") and hasattr(value, "data_ptr"):
+        return content(TensorSpec.like(value))
+    if isinstance(value, type):
+        return ["class", _type_name(value)]
+    raise TypeError(
+        f"with declared sources, values must be made of dataclasses, tuples, strings, numbers and None, got {value!r}"
+    )
+
+
+def _type_name(cls: type) -> str:
+    return f"{cls.__module__}:{cls.__qualname__}"

@@ -1,0 +1,170 @@
+"""What decides a compiled program besides what was traced: the compiler's libraries, linked files, declared sources."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+
+from cutepy.host import environment
+
+_COMPILER = "nvidia_cutlass_dsl"
+_LIBRARIES = ("*/cutlass/_mlir/_mlir_libs/*.so*", "lib/*.so*", "*/lib/*.so*", "*/lib/*.bc", "*/lib/*.a")
+"""Where the DSL's distributions have what compiles, below their folder; one of a version may differ from another's."""
+_BETWEEN = re.compile(r"[\s=,;:'\"{}()]+|$")
+
+
+@cache
+def compiler_digest() -> str:
+    """Digest the libraries of the DSL's compiler, importing nothing: SHA-256, in hexadecimal.
+
+    They are hundreds of megabytes, so their digests are remembered beside the compiled programs, by path, size, inode
+    and time of change.
+    """
+    memory = _Memory(environment.cache_dir() / "libraries.json")
+    found = []
+    for folder in _folders_of(_COMPILER):
+        for path in sorted({path for pattern in _LIBRARIES for path in Path(folder).glob(pattern)}):
+            found.append(f"{path.relative_to(folder)} {memory.digest(path)}")
+    memory.keep()
+    return hashlib.sha256("\n".join(found).encode()).hexdigest()
+
+
+class _Memory:
+    """Digests of large files, kept in a file; where it can't be kept they are computed anew in each process."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._known: dict[str, str] = {}
+        self._grown = False
+        with contextlib.suppress(OSError, ValueError):
+            if file.stat().st_uid in (os.geteuid(), 0):
+                read = json.loads(file.read_text())
+                self._known = {str(key): str(value) for key, value in read.items()} if isinstance(read, dict) else {}
+
+    def digest(self, path: Path) -> str:
+        status = path.stat()
+        key = f"{path.resolve()} {status.st_size} {status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns}"
+        if key not in self._known:
+            with path.open("rb") as file:
+                self._known[key] = hashlib.file_digest(file, "sha256").hexdigest()
+            self._grown = True
+        return self._known[key]
+
+    def keep(self) -> None:
+        if not self._grown or not environment.cache_enabled():
+            return
+        with contextlib.suppress(OSError):
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            partial = self._file.with_suffix(f".{os.urandom(8).hex()}")
+            partial.write_text(json.dumps(self._known))
+            partial.replace(self._file)
+
+
+def named_files(options: str) -> list[tuple[str, str]]:
+    """Digest the files that exist of those that options name: options -> (path as named, SHA-256), sorted.
+
+    Such as a library of bitcode to link: what is in it is compiled in. Any text between separators may be a path, such
+    as both paths of `--option=a.bc,b.bc`, and a path may hold separators.
+
+    Raises
+    ------
+    OSError
+        If one of the files can't be read.
+
+    Examples
+    --------
+    >>> named_files("--opt-level 3")
+    []
+    """
+    texts = {text for word in re.split(r"[\s'\"]+", options) for text in _between_separators(word)}
+    texts |= {match[2] for match in re.finditer(r"(['\"])(.*?)\1", options)}
+    files = [text for text in texts if os.sep in text or "." in text]
+    return [(text, hashlib.sha256(Path(text).read_bytes()).hexdigest()) for text in sorted(files) if _is_file(text)]
+
+
+def _between_separators(word: str) -> set[str]:
+    """Give the parts of a word, and all runs of neighbouring parts: a path may hold what elsewhere separates."""
+    separators = [(0, 0), *(match.span() for match in _BETWEEN.finditer(word))]
+    return {word[left[1] : right[0]] for left, right in combinations(separators, 2)}
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # too long for a name, or with a null
+        return False
+
+
+def sources_digest(packages_or_paths: tuple[str | os.PathLike[str], ...]) -> str:
+    """Digest source files, importing nothing: SHA-256 of their names and contents, in hexadecimal.
+
+    Parameters
+    ----------
+    packages_or_paths : tuple of str or path
+        Dotted names of packages or modules, and paths (with a separator, or as `Path`) of files or folders. Of a
+        package or folder all files count but compiled Python, at any depth.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If there is no such package or path, or it has no files.
+    """
+    total = hashlib.sha256(repr(sys.version_info[:2]).encode())
+    for given in packages_or_paths:
+        files = dict(_source_files(given))
+        if not files:
+            raise ModuleNotFoundError(f"sources must be packages or paths with source files, got {given!r}")
+        for name, path in sorted(files.items()):
+            content = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+            total.update(f"{given} {name} {content}\n".encode())
+    return total.hexdigest()
+
+
+def _source_files(given: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
+    name = os.fspath(given)
+    if Path(name).is_file():
+        yield Path(name).name, name
+        return
+    is_path = os.sep in name or not isinstance(given, str)
+    for root in [name] if is_path else _folders_of(name):
+        if os.path.isfile(root):  # noqa: PTH113  a module; a Path for each would double the time
+            yield os.path.basename(root), root  # noqa: PTH119
+        else:
+            yield from _walk(root, "", frozenset())
+
+
+def _walk(folder: str, relative: str, above: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Give the files under a folder, through symbolic links that lead not back up."""
+    real = os.path.realpath(folder)
+    if real in above or not os.path.isdir(real):  # noqa: PTH112
+        return
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_file() and not entry.name.endswith((".pyc", ".pyo")):
+                yield relative + entry.name, entry.path
+            elif entry.name != "__pycache__" and entry.is_dir():
+                yield from _walk(entry.path, f"{relative}{entry.name}/", above | {real})
+
+
+def _folders_of(module: str) -> list[str]:
+    """Find the folders of a package, or the file of a module, without importing it or those above it."""
+    path: list[str] | None = None
+    for part in (names := [".".join(module.split(".")[: n + 1]) for n in range(module.count(".") + 1)]):
+        for finder in sys.meta_path:
+            spec = finder.find_spec(part, path) if hasattr(finder, "find_spec") else None
+            if spec is not None:
+                break
+        else:
+            return []
+        path = list(spec.submodule_search_locations or [])
+        if part == names[-1] and not path:
+            return [spec.origin] if spec.origin and spec.has_location else []
+    return path or []

@@ -1,0 +1,189 @@
+"""Programs on the GPU: CUDA under the names by which compiled host code calls it, and the kernels loaded.
+
+Launches go to the driver with no code of ours in between but four instructions; what happens once, such as loading the
+kernels and raising their limit of shared memory, is Python.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+from functools import cache
+from typing import Any
+
+from cutepy.runtime.host_abi import FUNCTIONS, MINIMUM_DRIVER, cuda_error_setters, version_of_ptx
+from cutepy.runtime.host_code import load_host
+from cutepy.runtime.objects import executable
+from cutepy.runtime.program import Program
+
+_P, _I = ctypes.c_void_p, ctypes.c_int32
+# x86-64 code. The driver's cuLaunchKernelEx has a fourth argument, `extra`, which must be null, and the host code gives
+# three: xor ecx, ecx; movabs rax, cuLaunchKernelEx; jmp rax. Kernels are loaded before the first call, so the check
+# that each call makes is answered at once: xor eax, eax; ret.
+_LAUNCH = b"\x31\xc9\x48\xb8%s\xff\xe0"
+_RETURN_0 = b"\x31\xc0\xc3"
+
+
+class CudaError(RuntimeError):
+    """A call of CUDA failed."""
+
+
+@cache
+def driver() -> ctypes.CDLL:
+    """Open CUDA's driver.
+
+    Raises
+    ------
+    CudaError
+        If this machine has none, or one for a CUDA before 12.0.
+    """
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise CudaError(
+            "a compiled function needs a GPU and its driver (libcuda.so.1), which this machine lacks; "
+            "run it on the CPU within `with cutepy.simulate():`"
+        ) from error
+    if (version := _version(library)) < MINIMUM_DRIVER:
+        raise CudaError(
+            f"a compiled function needs a driver for CUDA {MINIMUM_DRIVER[0]}.{MINIMUM_DRIVER[1]} or newer, and this "
+            f"machine's is for CUDA {version[0]}.{version[1]}; update NVIDIA's driver"
+        )
+    return library
+
+
+def _version(library: ctypes.CDLL) -> tuple[int, int]:
+    """Tell which CUDA a driver is for."""
+    version = ctypes.c_int()
+    library.cuDriverGetVersion(ctypes.byref(version))
+    return version.value // 1000, version.value % 1000 // 10
+
+
+@cache
+def runtime() -> ctypes.CDLL:
+    """Open CUDA's runtime: the one that torch has loaded, since a device is current in one runtime only."""
+    with open("/proc/self/maps") as maps:  # noqa: PTH123
+        loaded = {line.split(None, 5)[-1].strip() for line in maps if "libcudart" in line}
+    for path in [*sorted(loaded), "libcudart.so.13", "libcudart.so.12"]:
+        try:
+            return ctypes.CDLL(path)
+        except OSError:
+            continue
+    raise CudaError("CUDA's runtime (libcudart.so) must be loaded, and was not found; import torch first")
+
+
+def check(code: int, what: str) -> None:
+    """Raise if a call of the driver failed."""
+    if code:
+        raise CudaError(f"{what} failed with CUDA error {code} ({error_name(code)})")
+
+
+def error_name(code: int) -> str:
+    """Give CUDA's name of an error, and what it says of it."""
+    texts = []
+    for function in ("cuGetErrorName", "cuGetErrorString"):
+        text = ctypes.c_char_p()
+        getattr(driver(), function)(code, ctypes.byref(text))
+        texts.append(text.value.decode() if text.value else "unknown")
+    return ": ".join(texts)
+
+
+@cache
+def _stubs() -> dict[str, int]:
+    """Write the machine code above to memory; gives the address of each piece."""
+    launch = _address(driver().cuLaunchKernelEx)
+    code = {"_cudaLaunchKernelEx": _LAUNCH % launch.to_bytes(8, "little"), "cuda_dialect_init_library_once": _RETURN_0}
+    return {name: executable(piece) for name, piece in code.items()}
+
+
+@cache
+def _callbacks() -> dict[str, Any]:
+    """Make the functions that are called seldom: what raises errors, and what the driver takes in another order."""
+    # Kernels stay loaded: they may be running when the process ends.
+    unload = FUNCTIONS["cuda_dialect_unload_library_once"].prototype(lambda _: None)
+    made = {"cuda_dialect_unload_library_once": unload}
+    for name, function in FUNCTIONS.items():
+        if function.passes and name not in _stubs() and hasattr(driver(), function.driver):
+            made[name] = function.prototype(function.adapted(_address(getattr(driver(), function.driver))))
+    return {**made, **cuda_error_setters(lambda code: f"CUDA error {code} ({error_name(code)})")}
+
+
+def _address(function: Any) -> int:  # noqa: ANN401
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def _symbol(name: str) -> int:
+    """Find what the host code calls by a name."""
+    if name in _stubs():
+        return _stubs()[name]
+    if name in _callbacks():
+        return _address(_callbacks()[name])
+    if name.startswith("TVMFFI"):
+        return _address(getattr(_tvm_ffi(), name))
+    function = FUNCTIONS.get(name)
+    if function is None or not (function.driver or function.runtime):
+        raise CudaError(f"the host code calls {name}, which cutepy does not serve; call the @cute.jit function itself")
+    real = function.runtime or function.driver
+    library = runtime() if function.runtime else driver()
+    if not hasattr(library, real):
+        raise CudaError(f"the host code calls {name}, and this machine's CUDA has no {real}")
+    return _address(getattr(library, real))
+
+
+def _ages(ptx: str) -> str:
+    """Say what made kernels that a driver did not load, and what the driver is for: it may be too old for them."""
+    isa, (major, minor) = version_of_ptx(ptx), _version(driver())
+    made = isa[0] + 4
+    advice = f"; update it to one for CUDA {made}.0 or newer" if major < made else ""
+    return f"; CUDA {made} made them (PTX ISA {isa[0]}.{isa[1]}), and the driver is for CUDA {major}.{minor}{advice}"
+
+
+@cache
+def _tvm_ffi() -> ctypes.CDLL:
+    import tvm_ffi.libinfo
+
+    return ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi())
+
+
+class CudaProgram:
+    """A program loaded for this process's GPUs.
+
+    Attributes
+    ----------
+    function : tvm_ffi.Function
+        Calls the program's entry: torch tensors on a GPU, numbers and None; launches on torch's current stream.
+    devices : set of int
+        Those on which the kernels are ready to be launched.
+    """
+
+    def __init__(self, program: Program, device: int) -> None:
+        import tvm_ffi
+
+        self._object = load_host(program.object, _symbol)
+        self._library = ctypes.c_void_p()
+        init = ctypes.CFUNCTYPE(_I, _P)(self._object.addresses["cuda_init"])
+        if code := init(ctypes.addressof(self._library)):
+            failure = f"loading the kernels failed with CUDA error {code} ({error_name(code)})"
+            raise CudaError(failure + _ages(program.ptx))
+        self.devices: set[int] = set()
+        self.make_ready(device)
+        entry = self._object.addresses[program.entry]
+        self.function = tvm_ffi.Function.__from_extern_c__(entry, keep_alive_object=self)
+
+    def make_ready(self, device: int) -> bool:
+        """Do what launches on a device from this thread need, and may lack; tells whether there was anything to do.
+
+        The kernels' limits of shared memory and cluster size are raised once for each device. A thread that has not
+        called CUDA's runtime yet has no current context, which the driver asks for.
+        """
+        context = ctypes.c_void_p()
+        check(driver().cuCtxGetCurrent(ctypes.byref(context)), "asking for the context")
+        lacking = context.value is None
+        if lacking:
+            check(runtime().cudaSetDevice(device), f"making device {device} current")
+        if device not in self.devices:
+            load = ctypes.CFUNCTYPE(_I, _P, _I)(self._object.addresses["cuda_load_to_device"])
+            check(load(ctypes.addressof(self._library), device), f"loading the kernels on device {device}")
+            self.devices.add(device)
+            lacking = True
+        return lacking

@@ -1,0 +1,278 @@
+"""CUDA as compiled host code calls it, served in Python: a launch goes to a backend, the rest is answered.
+
+Each function that the host code calls (`host_abi`) is answered as an H200 would, so that the real host code runs where
+no driver is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from cutepy.runtime.h200 import ATTRIBUTES
+from cutepy.runtime.host_abi import FUNCTIONS
+from cutepy.runtime.interrupts import Interrupts, interrupts_kept
+from cutepy.runtime.tensor_maps import encode_tiled, replace_address
+
+_CLUSTER, _COOPERATIVE = 4, 2
+_ATTRIBUTE_BYTES = 72
+_LAUNCH_FAILED = 719
+
+_LOAD = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
+_LOAD_TO_DEVICE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32)
+
+RUNNING = threading.RLock()
+"""Held while host code runs on a backend: threads take turns, as a backend runs one kernel at a time."""
+
+
+@dataclass(frozen=True)
+class LaunchRequest:
+    """One kernel launch, as the host code asked for it.
+
+    Attributes
+    ----------
+    kernel : str
+        Name of the entry function.
+    ptx : str
+        The module that defines it.
+    grid, block, cluster : (int, int, int)
+        Extents; a cluster of (1, 1, 1) where the launch has no such attribute.
+    dynamic_smem_bytes : int
+        Dynamic shared memory.
+    cooperative : bool
+        Whether all CTAs must be resident at once.
+    stream : int
+        Handle of the stream.
+    parameters : int
+        Address of the array of pointers to parameters; valid during the call only.
+    """
+
+    kernel: str
+    ptx: str = field(repr=False)
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    dynamic_smem_bytes: int
+    cooperative: bool
+    stream: int
+    parameters: int = field(repr=False)
+
+    def parameter(self, index: int, size_bytes: int) -> bytes:
+        """Copy the bytes of a parameter."""
+        pointer = ctypes.c_void_p.from_address(self.parameters + 8 * index).value
+        return ctypes.string_at(pointer or 0, size_bytes)
+
+
+class Backend(Protocol):
+    """What takes the place of the GPU."""
+
+    def launch(self, request: LaunchRequest) -> None:
+        """Run a kernel; what it raises ends the host function and reaches the caller."""
+
+    def adopt(self, tensor: object) -> None:
+        """Learn of a tensor that was passed to a compiled function."""
+
+
+def serve(calls: HostCalls, name: str, handler: Callable[..., int] | None, *arguments: Any) -> int:  # noqa: ANN401
+    """Serve a call of the host code: what it raises crosses C frames, so it is kept, and raised again by `check`."""
+    try:
+        return calls.answer(name, handler, arguments)
+    except BaseException as error:
+        calls.note(error)
+        return _LAUNCH_FAILED
+
+
+class HostCalls:
+    """The runtime of one compiled function, whose kernels are those of `ptx`.
+
+    An exception can't cross the host code's C frames: a served function notes it and returns an error, which the host
+    code hands on or asserts on, and `check` raises it again. From then on no call does anything.
+    """
+
+    def __init__(self, ptx: str) -> None:
+        self._ptx = ptx
+        self._backend: Backend | None = None
+        self._failure: BaseException | None = None
+        self._interrupts = Interrupts(lambda number, frame: None)
+        self._names: dict[int, str] = {}
+        self._loaded = False
+
+    def callbacks(self, names: Iterable[str]) -> dict[str, Any]:
+        """Make a C function for each name; one that is not served fails by name when it is called."""
+        made = {}
+        for name in names:
+            prototype = FUNCTIONS[name].prototype if name in FUNCTIONS else ctypes.CFUNCTYPE(ctypes.c_int32)
+            made[name] = prototype(partial(serve, self, name, getattr(self, name, None)))
+        return made
+
+    @contextmanager
+    def launching_on(self, backend: Backend) -> Iterator[None]:
+        """Send the launches to a backend meanwhile."""
+        previous, self._backend = self._backend, backend
+        self._failure = None  # an interrupt may have taken the place of what `check` would have raised
+        try:
+            with interrupts_kept(serve.__code__) as self._interrupts:
+                yield
+        finally:
+            self._backend = previous
+
+    def check(self, code: int) -> None:
+        """Raise what a served function raised, or what an error code says."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        if code:
+            raise RuntimeError(f"the host code of a compiled function returned CUDA error {code}")
+
+    def answer(self, name: str, handler: Callable[..., int] | None, arguments: tuple[Any, ...]) -> int:
+        """Serve one call; raises what its handler raises, and an interrupt that came since the last."""
+        self._interrupts.deliver()
+        if self._failure is not None:
+            return _LAUNCH_FAILED  # the host code may run on, to its end, but nothing more is done for it
+        if handler is None:
+            raise NotImplementedError(f"the host code calls {name}, which the simulator does not serve")
+        return handler(*arguments)
+
+    def note(self, failure: BaseException) -> None:
+        """Keep the first failure of a call of the host code, for `check`."""
+        self._failure = self._failure or failure
+
+    # The functions of `host_abi`, by their names.
+
+    def cuda_dialect_init_library_once(self, library: int, load: int, load_to_device: int, *_: object) -> int:
+        """Load the kernels, which is done once."""
+        if self._loaded:
+            return 0
+        code = int(_LOAD(load)(library) or _LOAD_TO_DEVICE(load_to_device)(library, 0))
+        self._loaded = code == 0
+        return code
+
+    def cuda_dialect_unload_library_once(self, library: int) -> int:
+        """Keep the kernels."""
+        return 0
+
+    def TVMFFIEnvGetStream(self, *_: object) -> int:
+        """Give the default stream."""
+        return 0
+
+    def _cudaLibraryLoadData(self, library: int, *_: object) -> int:
+        ctypes.c_uint64.from_address(library).value = 1
+        return 0
+
+    def _cudaLibraryGetKernel(self, kernel: int, library: int, name: int) -> int:
+        handle = 0x1000 + 16 * len(self._names)
+        self._names[handle] = ctypes.string_at(name).decode()
+        ctypes.c_uint64.from_address(kernel).value = handle
+        return 0
+
+    def _cudaDeviceGetAttribute(self, value: int, attribute: int, device: int) -> int:
+        if attribute not in ATTRIBUTES:
+            raise NotImplementedError(f"the host code asks for device attribute {attribute}, which is not served")
+        ctypes.c_int32.from_address(value).value = ATTRIBUTES[attribute]
+        return 0
+
+    def _cudaGetDevice(self, device: int) -> int:
+        ctypes.c_int32.from_address(device).value = 0
+        return 0
+
+    def _cudaSetDevice(self, device: int) -> int:
+        return 0
+
+    def _cudaKernelSetAttributeForDevice(self, *_: object) -> int:
+        return 0
+
+    def _cuKernelGetAttribute(self, value: int, *_: object) -> int:
+        # Asked for the static shared memory, to which the host code adds the dynamic; the simulator checks their sum.
+        ctypes.c_int32.from_address(value).value = 0
+        return 0
+
+    def _cudaFuncSetAttribute(self, *_: object) -> int:
+        return 0
+
+    def _cudaOccupancyMaxActiveBlocksPerMultiprocessor(self, blocks: int, *_: object) -> int:
+        ctypes.c_int32.from_address(blocks).value = 1
+        return 0
+
+    def _cudaGetDeviceCount(self, count: int) -> int:
+        ctypes.c_int32.from_address(count).value = 1
+        return 0
+
+    def _cuDeviceGet(self, device: int, ordinal: int) -> int:
+        ctypes.c_int32.from_address(device).value = ordinal
+        return 0
+
+    def _cudaDeviceSynchronize(self) -> int:
+        return 0
+
+    def _cudaStreamSynchronize(self, stream: int) -> int:
+        return 0
+
+    def _cuTensorMapEncodeTiled(
+        self,
+        target: int,
+        dtype: int,
+        rank: int,
+        address: int,
+        dims: int,
+        strides: int,
+        box: int,
+        steps: int,
+        *modes: int,
+    ) -> int:
+        encode_tiled(target, dtype, rank, address, dims, strides, box, steps, modes)
+        return 0
+
+    def _cuTensorMapReplaceAddress(self, target: int, address: int) -> int:
+        replace_address(target, address)
+        return 0
+
+    def _assert_success(self, code: int) -> int:
+        # The DSL's own ends the process; here failures are exceptions, and what failed has been noted before.
+        if code:
+            raise RuntimeError(f"the host code asserts that a call of CUDA succeeds, and it returned error {code}")
+        return 0
+
+    cuda_dialect_assert_success = cuda_dialect_print_on_error = _assert_success
+
+    def _cudaLaunchKernel(
+        self, kernel: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, params: int, smem: int, stream: int
+    ) -> int:
+        return self._launch(kernel, (gx, gy, gz), (bx, by, bz), smem, stream, {}, params)
+
+    def _cudaLaunchKernelEx(self, config: int, kernel: int, params: int) -> int:
+        extents = (ctypes.c_int32 * 6).from_address(config)
+        smem = ctypes.c_int64.from_address(config + 24).value
+        stream = ctypes.c_uint64.from_address(config + 32).value
+        attributes = ctypes.c_uint64.from_address(config + 40).value
+        count = ctypes.c_int32.from_address(config + 48).value
+        values = {}
+        for index in range(count):
+            address = attributes + _ATTRIBUTE_BYTES * index
+            identity = ctypes.c_int32.from_address(address).value
+            values[identity] = tuple((ctypes.c_int32 * 3).from_address(address + 8))
+        x = tuple(extents)
+        return self._launch(kernel, (x[0], x[1], x[2]), (x[3], x[4], x[5]), smem, stream, values, params)
+
+    def _launch(
+        self,
+        kernel: int,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        smem: int,
+        stream: int | None,
+        attributes: dict[int, tuple[int, ...]],
+        params: int,
+    ) -> int:
+        assert self._backend is not None
+        cx, cy, cz = attributes.get(_CLUSTER, (1, 1, 1))
+        cooperative = bool(attributes.get(_COOPERATIVE, (0,))[0])
+        name = self._names[kernel]
+        self._backend.launch(
+            LaunchRequest(name, self._ptx, grid, block, (cx, cy, cz), smem, cooperative, stream or 0, params or 0)
+        )
+        return 0

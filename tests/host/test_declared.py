@@ -1,0 +1,197 @@
+"""Programs by declared sources: found without tracing, and verified where that is asked for."""
+
+import importlib
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+
+import cutepy
+from cutepy.dsl import program
+from cutepy.host import declared
+from cutepy.host.declared import Deferred, StaleSourcesError, content, declared_key
+from cutepy.host.inputs import sources_digest
+from cutepy.host.specs import PointerSpec, TensorSpec
+from cutepy.host.store import CacheWarning, default_store
+from tests.host import kernels
+
+pytestmark = pytest.mark.dsl
+
+VECTOR = TensorSpec("float32", (32,))
+KERNEL = """
+import os
+import cutlass, cutlass.cute as cute
+from declared_package.values import VALUE
+
+@cute.kernel
+def _fill(a: cute.Tensor, factor: cutlass.Constexpr):
+    a[cute.arch.thread_idx()[0]] = cutlass.Float32(VALUE * factor * float(os.environ.get("FACTOR", "1")))
+
+class Fill:
+    def __init__(self, factor):
+        self.factor = factor
+    @cute.jit
+    def __call__(self, a: cute.Tensor):
+        _fill(a, self.factor).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+@cute.jit
+def fill(a: cute.Tensor):
+    _fill(a, 1).launch(grid=(1, 1, 1), block=(32, 1, 1))
+"""
+
+
+@pytest.fixture(autouse=True)
+def package(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUTEPY_CACHE_DIR", str(tmp_path / "cache"))
+    folder = tmp_path / "path" / "declared_package"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").touch()
+    (folder / "values.py").write_text("VALUE = 2.0\n")
+    (folder / "kernel.py").write_text(KERNEL)
+    monkeypatch.syspath_prepend(str(folder.parent))
+    yield folder
+    _forget()
+
+
+def _forget():
+    """Let this process be like a new one."""
+    declared._digest.cache_clear()
+    importlib.invalidate_caches()
+    for name in [name for name in sys.modules if name.startswith("declared_package")]:
+        del sys.modules[name]
+
+
+def compile(factor=3.0, *, function="Fill", sources=("declared_package",), **settings):
+    arguments = (factor,) if function == "Fill" else ()
+    return cutepy.compile(
+        Deferred(f"declared_package.kernel:{function}", *arguments), VECTOR, sources=sources, **settings
+    )
+
+
+def filled(function):
+    a = torch.zeros(32)
+    with cutepy.simulate():
+        function(a)
+    return a[0].item()
+
+
+def test_the_second_time_nothing_is_imported_or_traced(monkeypatch):
+    assert filled(compile()) == 6
+    _forget()
+    monkeypatch.setattr(program, "trace_program", None)
+    found = compile()
+    assert list(found.cost().stages) == ["load"]
+    assert not any(name.startswith("declared_package") for name in sys.modules)
+    assert filled(found) == 6
+    assert str(found.parameters[0]) == f"a: {VECTOR}"
+
+
+def test_values_and_files_are_in_the_key(package):
+    assert filled(compile(3.0)) == 6
+    assert filled(compile(4.0)) == 8
+    assert not compile(4).cost().cached
+    (package / "values.py").write_text("VALUE = 5.0\n")
+    _forget()
+    assert filled(compile(3.0)) == 15
+    (package / "unused.txt").write_text("also a file of the package")
+    _forget()
+    assert list(compile(3.0).cost().stages) != ["load"]
+
+
+def test_what_was_traced_for_others_is_taken(package):
+    from declared_package.kernel import fill
+
+    assert not cutepy.compile(fill, VECTOR).cost().cached
+    made = compile(function="fill")
+    assert made.metadata["traced"] == cutepy.compile(fill, VECTOR).metadata["traced"]
+    assert "declared_package.kernel:fill" in repr(declared.deferred(fill))
+
+
+def test_without_the_cache_it_is_compiled():
+    assert filled(compile(cache=False)) == 6
+    assert not default_store().entries()
+
+
+def test_sources_that_do_not_tell_all_are_found_out(monkeypatch):
+    compile()
+    compile(verify=True)
+    monkeypatch.setenv("FACTOR", "10")
+    assert filled(compile()) == 6  # stale, as promised
+    with pytest.raises(StaleSourcesError, match=r"declared_package.kernel:Fill is traced to another program"):
+        compile(verify=True)
+    monkeypatch.setenv("CUTEPY_VERIFY", "1")
+    with pytest.raises(StaleSourcesError, match="add it to sources"):
+        compile()
+    compile(verify=False)
+    monkeypatch.setenv("CUTEPY_VERIFY", "yes")
+    with pytest.raises(ValueError, match="CUTEPY_VERIFY must be 0 or 1, got 'yes'"):
+        compile()
+
+
+def test_files_edited_meanwhile_are_not_kept(package, monkeypatch):
+    real = program.to_program
+
+    def edit(traced):
+        (package / "values.py").write_text("VALUE = 7.0\n")
+        return real(traced)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(program, "to_program", edit)
+        with pytest.warns(CacheWarning, match="not kept on the disk, as its sources changed"):
+            compile()
+    (package / "values.py").write_text("VALUE = 2.0\n")
+    _forget()
+    assert list(compile().cost().stages) != ["load"]
+    assert list(compile().cost().stages) == ["load"]
+
+
+class Pair(NamedTuple):
+    x: int
+    y: object
+
+
+@dataclass(frozen=True)
+class Settings:
+    x: object
+
+
+def test_contents_of_values_differ():
+    values = [0, False, 0.0, -0.0, "0", None, (0,), (0, 0), ((0,), 0), Pair(0, 1), (0, 1), Settings(0), Settings(0.0)]
+    values += [{"a": 1}, {"a": 2}, int, float, VECTOR, TensorSpec("float32", (32,), align=4), PointerSpec("float32")]
+    values += [torch.zeros(3, 4), torch.zeros(4, 3), torch.zeros(3, 4, dtype=torch.float64)]
+    assert len({repr(content(value)) for value in values}) == len(values)
+    assert content(torch.ones(3, 4)) == content(torch.zeros(3, 4))
+
+
+@pytest.mark.parametrize("value", [object(), [1], {1, 2}, lambda: 0, Settings([])])
+def test_values_without_content_are_refused(value):
+    with pytest.raises(TypeError, match="values must be made of dataclasses, tuples"):
+        declared_key(Deferred("m:f", value), (), (), {}, "")
+
+
+@pytest.mark.parametrize("name", ["", "m", "m:", ":f"])
+def test_a_name_has_two_parts(name):
+    with pytest.raises(ValueError, match=r'must be named "package.module:name"'):
+        Deferred(name)
+
+
+@pytest.mark.parametrize("function", [kernels.Scaled(1.0), lambda a: a])
+def test_what_has_no_name_is_refused(function):
+    with pytest.raises(TypeError, match=r"must be one that its module has under its name, or a cutepy\.Deferred"):
+        cutepy.compile(function, VECTOR, VECTOR, sources=("tests",))
+
+
+def test_sources_are_packages_modules_and_paths(package, tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path)
+    whole = sources_digest(("declared_package",))
+    digests = {whole, *(sources_digest((s,)) for s in ("declared_package.values", package, Path(__file__), "json"))}
+    assert len(digests) == 5
+    (package / "__pycache__").mkdir(exist_ok=True)
+    (package / "__pycache__" / "x.pyc").touch()
+    assert sources_digest(("declared_package",)) == whole
+    for missing in ("declared_package.missing", "no_such_package", str(tmp_path / "missing")):
+        with pytest.raises(ModuleNotFoundError, match="sources must be packages or paths with source files"):
+            sources_digest((missing,))

@@ -1,0 +1,155 @@
+"""Arguments that people who come from `cute.compile` hold: structures of tensors, the DSL's tensors, pointers."""
+
+import pickle
+
+import cutlass
+import cutlass.cute as cute
+import numpy as np
+import pytest
+import torch
+from cutlass.cute.runtime import from_dlpack, make_fake_compact_tensor, make_fake_tensor, make_ptr
+
+import cutepy
+from cutepy.host.arguments import ArgumentError
+from cutepy.host.specs import PointerSpec, TensorSpec
+from tests.host import structures
+from tests.host.structures import Inner, Outer, Pair, Scaling
+
+pytestmark = pytest.mark.dsl
+
+SPEC = TensorSpec("float32", (32,))
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUTEPY_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def test_named_tuples():
+    for function in (structures.of_pair, structures.of_any_pair):
+        made = cutepy.compile(function, Pair(SPEC, None, 1.0), SPEC)
+        assert str(made.parameters[0]) == f"pair: (.x: {SPEC}, .y: none, .factor: scalar)"
+        x, y = torch.randn(32), torch.zeros(32)
+        with cutepy.simulate():
+            made(Pair(x, None, 3.0), y)
+            torch.testing.assert_close(y, 3 * x)
+            made((x, None, 2.0), y)
+            torch.testing.assert_close(y, 2 * x)
+            with pytest.raises(TypeError, match=r"argument pair\.y must be None"):
+                made(Pair(x, x, 3.0), y)
+            with pytest.raises(ArgumentError, match=r"argument pair\.x: dim 0 is 16, must be 32"):
+                made(Pair(x[:16], None, 3.0), y)
+
+
+def test_what_is_constant_in_a_named_tuple_is_compiled_in():
+    made = cutepy.compile(structures.of_scaling, Scaling(SPEC, 2, "negated"), SPEC)
+    assert str(made.parameters[0]) == f"scaling: (.x: {SPEC}, .times: constant, .sign: constant)"
+    x, y = torch.randn(32), torch.zeros(32)
+    with cutepy.simulate():
+        for constants in ((2, "negated"), (None, None)):
+            made(Scaling(x, *constants), y.zero_())
+            torch.testing.assert_close(y, -2 * x)
+        with pytest.raises(ArgumentError, match=r"argument scaling\.times must be 2, as when compiled, got 3"):
+            made(Scaling(x, 3, "negated"), y)
+    assert not cutepy.compile(structures.of_scaling, Scaling(SPEC, 3, "negated"), SPEC).cost().cached
+
+
+def test_dataclasses_within_dataclasses():
+    made = cutepy.compile(structures.of_outer, Outer(Inner(SPEC, 2), SPEC, 1.0))
+    for function in (made, pickle.loads(pickle.dumps(made))):
+        x, y = torch.randn(32), torch.zeros(32)
+        with cutepy.simulate():
+            function(Outer(Inner(x, 2), y, 3.0))
+            torch.testing.assert_close(y, 6 * x)
+            with pytest.raises(ArgumentError, match=r"argument outer\.inner\.times must be 2, as when compiled, got 3"):
+                function(Outer(Inner(x, 3), y, 3.0))
+            with pytest.raises(TypeError, match=r"argument outer must be a tuple of 3"):
+                function(x)
+    assert not cutepy.compile(structures.of_outer, Outer(Inner(SPEC, 3), SPEC, 1.0)).cost().cached
+
+
+def test_an_example_is_left_as_it_was():
+    inner = Inner(torch.zeros(32), 2)
+    outer = Outer(inner, torch.zeros(32), 1.0)
+    cutepy.compile(structures.of_outer, outer)
+    assert outer.inner is inner
+    assert isinstance(outer.y, torch.Tensor)
+
+
+@pytest.mark.parametrize(
+    "example",
+    [PointerSpec("float32"), make_ptr(cutlass.Float32, 0, cute.AddressSpace.gmem, assumed_align=4)],
+    ids=["spec", "pointer"],
+)
+def test_pointers(example):
+    made = cutepy.compile(structures.of_pointer, example, SPEC)
+    y = torch.zeros(32)
+    for x in (torch.randn(32), np.arange(32, dtype=np.float32)):
+        with cutepy.simulate():
+            made(x, y)
+        torch.testing.assert_close(y, 2 * torch.as_tensor(x))
+    assert cutepy.compile(structures.of_pointer, PointerSpec("float32"), SPEC).cost().cached
+    with cutepy.simulate(), pytest.raises(TypeError, match="argument pointer must be an address or a tensor, got str"):
+        made("x", y)
+
+
+def test_alignment_of_a_pointer_is_compiled_in():
+    made = [cutepy.compile(structures.of_pointer, PointerSpec("float32", align=n), SPEC) for n in (4, 16)]
+    assert not made[1].cost().cached
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [({"align": 3}, "align must be a power of two"), ({"space": "smem"}, 'space must be "gmem" or "generic"')],
+)
+def test_wrong_pointers_are_refused(change, error):
+    with pytest.raises(ValueError, match=error):
+        PointerSpec("float32", **change)
+
+
+def symbolic(divisibility):
+    n = cute.sym_int(divisibility=divisibility)
+    return [make_fake_tensor(cutlass.Float32, (n,), (1,), assumed_align=16) for _ in "xy"]
+
+
+@pytest.mark.parametrize(
+    ("examples", "wrong", "error"),
+    [
+        (lambda: symbolic(4), (28, 32), r"argument y: dim 0 is 32, must equal n0 = 28"),
+        (lambda: symbolic(4), (30, 30), r"must be a multiple of 4"),
+        (
+            lambda: [make_fake_compact_tensor(cutlass.Float32, (32,), assumed_align=16) for _ in "xy"],
+            (28, 32),
+            r"argument x: dim 0 is 28, must be 32",
+        ),
+        (
+            lambda: [
+                from_dlpack(torch.zeros(32), assumed_align=16).mark_compact_shape_dynamic(0, (0,), 4) for _ in "xy"
+            ],
+            (32, 30),
+            r"argument y: dim 0 is 30, must be a multiple of 4",
+        ),
+        (lambda: [from_dlpack(torch.zeros(32)) for _ in "xy"], (32, 16), r"argument y: dim 0 is 16, must be 32"),
+    ],
+    ids=["symbols", "divisor", "compact", "dynamic", "static"],
+)
+def test_tensors_of_the_dsl(examples, wrong, error):
+    """They are for a GPU, wherever what they were made of is."""
+    made = cutepy.compile(structures.of_tensors, *examples())
+    assert ".global" in made.ptx
+    x, y = torch.randn(32), torch.zeros(32)
+    with cutepy.simulate():
+        made(x, y)
+        torch.testing.assert_close(x, y)
+        with pytest.raises(ArgumentError, match=error):
+            made(*map(torch.zeros, wrong))
+    assert cutepy.compile(structures.of_tensors, *examples()).cost().cached
+
+
+def test_strides_of_a_tensor_of_the_dsl_keep_their_divisors():
+    """What depends on them, such as copies of 16 bytes, compiles as it does for the DSL."""
+    x = torch.zeros(4, 32, 8)
+    tensor = from_dlpack(x, assumed_align=16).mark_layout_dynamic(2).mark_compact_shape_dynamic(2, (0, 1, 2), 4)
+    made = cutepy.compile(structures.of_rows, tensor)
+    assert "ld.global.v4" in made.ptx
+    assert made.parameters[0].spec.divisibility.items() >= {"n2": 4, "n3_stride": 4, "n4_stride": 4}.items()

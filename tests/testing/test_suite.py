@@ -1,0 +1,89 @@
+"""The suite's own rules, each in a run of pytest that breaks it."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run pytest on a file of the given text, below this suite's conftest; returns its exit status and output."""
+
+    def run(text, *options, **settings):
+        folder = tmp_path / "tests"
+        folder.mkdir()
+        (folder / "conftest.py").symlink_to(ROOT / "tests/conftest.py")
+        (folder / "test_it.py").write_text(text)
+        config = ("-c", ROOT / "pyproject.toml", "--rootdir", tmp_path, "-p", "no:cacheprovider")
+        command = [sys.executable, "-m", "pytest", *config, *options, folder]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, **settings)
+        return done.returncode, done.stdout + done.stderr
+
+    return run
+
+
+def test_ctrl_c_reaches_tests_of_a_background_job(run):
+    """A shell's background jobs are started with SIGINT ignored, and so are nohup's, with all that they start."""
+    text = """
+import signal, subprocess, sys
+
+def test_here():
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        return
+    raise AssertionError
+
+def test_in_a_child():
+    code = "import signal; signal.raise_signal(signal.SIGINT)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == -signal.SIGINT
+"""
+    status, output = run(text, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    assert status == 0, output
+
+
+def test_names_hold_no_addresses(run):
+    text = "import pytest\n@pytest.mark.parametrize('of', [object()], ids=str)\ndef test_it(of): ..."
+    status, output = run(text)
+    assert status == pytest.ExitCode.USAGE_ERROR
+    assert "is called by an address" in output
+
+
+def test_what_hangs_fails_and_the_rest_runs(run):
+    text = """
+import collections, itertools, time
+
+def test_in_python():
+    time.sleep(60)
+
+def test_in_compiled_code():
+    collections.deque(itertools.repeat(0), maxlen=0)  # never lets Python handle a signal
+
+def test_after(): ...
+"""
+    status, output = run(text, "-o", "timeout=1", "-o", "faulthandler_timeout=2", "-n", "1")
+    assert status == pytest.ExitCode.TESTS_FAILED
+    assert "Timeout (>1.0s)" in output
+    assert "crashed while running 'tests/test_it.py::test_in_compiled_code'" in output
+    assert "2 failed, 1 passed" in output
+
+
+def test_what_takes_too_long_fails_the_run(run, tmp_path):
+    text = """
+import subprocess, sys
+
+def test_it():
+    subprocess.run([sys.executable, "-c", "sum(range(5_000_000))"], check=True)
+"""
+    (tmp_path / "limits.py").write_text("from tests import budget\nbudget.ONE_TEST = budget.ALL_TESTS = 0.05")
+    path = os.pathsep.join((str(tmp_path), *sys.path))
+    status, output = run(text, "-p", "tests.budget", "-p", "limits", "-n", "1", env=os.environ | {"PYTHONPATH": path})
+    assert ("1 passed" in output, status) == (True, pytest.ExitCode.TESTS_FAILED), output
+    assert "tests/test_it.py::test_it took 0 s" in output
+    assert "all tests took 0 s" in output
