@@ -122,7 +122,7 @@ class ServedEntry:
     """
 
     def __init__(self, function: Any, ptx: str) -> None:  # noqa: ANN401
-        support = require("cutlass._mlir._mlir_libs._cutlass_ir", "_aot_support")._aot_support
+        support = require("cutlass._mlir._mlir_libs._cutlass_ir", "_aot_support.export_module_to_bytes")._aot_support
         ffi = require("tvm_ffi", "Function", "from_dlpack")
         library = ctypes.CDLL(require("tvm_ffi.libinfo", "find_libtvm_ffi").find_libtvm_ffi())
         wrapping = require("tvm_ffi.utils.kwargs_wrapper", "make_kwargs_wrapper", "unpack_dataclass_to_tuple")

@@ -22,8 +22,6 @@ from cutepy.dsl.host_programs import served_entry, served_program
 from cutepy.dsl.version import require
 
 _ARCHITECTURE = "sm_90a"
-_PACKED = ("TVMFFIJitCompiledFunction", "TVMFFIJitCompiledFunctionWithKwargs")
-"""The DSL's classes of functions that TVM-FFI calls."""
 
 _active: list[Backend] = []
 _for_gpu: ContextVar[bool] = ContextVar("for_gpu", default=False)
@@ -99,11 +97,15 @@ def _entered_by_one_thread() -> Iterator[bool]:
 
 def _wrap_the_dsl(stack: ExitStack) -> None:
     """Change what compiling and calling does, until the stack is closed."""
-    executor = require("cutlass.base_dsl.jit_executor", "JitCompiledFunction", "JitExecutor")
-    base = require("cutlass.base_dsl.dsl", "BaseDSL")
-    compiler = require("cutlass.base_dsl.compiler", "CompileOptions", "KeepPTX", "GenerateLineInfo")
+    executor = require(
+        "cutlass.base_dsl.jit_executor", "JitCompiledFunction.run_compiled_program", "JitCompiledFunction.to"
+    )
+    base = require("cutlass.base_dsl.dsl", "BaseDSL._func_impl")
+    compiler = require(
+        "cutlass.base_dsl.compiler", "CompileOptions.apply_envar_settings", "KeepPTX", "GenerateLineInfo"
+    )
     runtime = require("cutlass.cute.runtime", "_Tensor", "from_dlpack")
-    dsl_class = require("cutlass.cutlass_dsl", "CuTeDSL").CuTeDSL
+    dsl_class = require("cutlass.cutlass_dsl", "CuTeDSL._get_dsl").CuTeDSL
     operations = require("cutlass._mlir_helpers.op", "_get_location_from_frame_info", "_is_framework_stack_frame")
     require("cutlass._mlir.execution_engine", "ExecutionEngine")
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="cutepy-sim-"))
@@ -114,9 +116,11 @@ def _wrap_the_dsl(stack: ExitStack) -> None:
     _wrap(stack, executor.JitCompiledFunction, "run_compiled_program", _run)
     _wrap(stack, executor.JitCompiledFunction, "to", _to)
     if importlib.util.find_spec("tvm_ffi") is not None:
-        compiled = require("cutlass.cutlass_dsl.tvm_ffi_provider", *_PACKED)
-        for name in _PACKED:
-            _wrap(stack, getattr(compiled, name), "__call__", _call_packed)
+        compiled = require(
+            "cutlass.cutlass_dsl.tvm_ffi_provider", "TVMFFIJitCompiledFunction", "TVMFFIJitCompiledFunctionWithKwargs"
+        )
+        for packed in (compiled.TVMFFIJitCompiledFunction, compiled.TVMFFIJitCompiledFunctionWithKwargs):
+            _wrap(stack, packed, "__call__", _call_packed)
     _wrap(stack, base.BaseDSL, "_func_impl", _converting_tensors(runtime))
     _wrap(stack, runtime._Tensor, "__init__", _in_global_memory)
     _wrap(stack, operations, "_get_location_from_frame_info", _with_callers)
@@ -153,7 +157,7 @@ def _keeping_ptx(compiler: Any, folder: str, stack: ExitStack) -> Callable[..., 
         # File names are not unique across compilations, so each gets a folder.
         path = Path(folder) / str(next(count))
         path.mkdir()
-        options._set_artifact_dump_paths(keep, str(path), "kernel", _ARCHITECTURE, "ptx", "full_ptx_path")
+        keep.dump_path, keep.full_ptx_path = str(path / "kernel"), str(path / f"kernel.{_ARCHITECTURE}.ptx")
 
     return apply
 

@@ -75,7 +75,8 @@ class HostProgram:
     def __init__(self, function: Any, ptx: str) -> None:  # noqa: ANN401
         module, entry = function.ir_module, function.function_name
         self._calls = HostCalls(ptx)
-        engine = require("cutlass._mlir.execution_engine").ExecutionEngine(module, opt_level=2, shared_libs=[])
+        engines = require("cutlass._mlir.execution_engine", "ExecutionEngine")
+        engine = engines.ExecutionEngine(module, opt_level=2, shared_libs=[])
         self._engine = engine
         self._callbacks = self._calls.callbacks(_undefined_functions(module))
         for name, callback in self._callbacks.items():

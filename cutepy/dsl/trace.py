@@ -136,7 +136,7 @@ def trace(
         What the function raises while it is traced, the DSL refuses, or `use` raises.
     """
     cute = require("cutlass.cute", "compile")
-    provider = require("cutlass.base_dsl.compiler", "Compiler").Compiler
+    provider = require("cutlass.base_dsl.compiler", "Compiler.compile").Compiler
     plain = _plain(function)
     tracer = tracer_of(plain)
     thread, start = threading.get_ident(), time.perf_counter()
@@ -198,7 +198,7 @@ def _plain(function: Any) -> Any:  # noqa: ANN401
 
 def tracer_of(plain: Any) -> Any:  # noqa: ANN401
     """Give the DSL's object that traces a function: there is one for each dialect of decorators."""
-    base = require("cutlass.base_dsl.dsl", "BaseDSL").BaseDSL
+    base = require("cutlass.base_dsl.dsl", "BaseDSL._lazy_initialize_dsl").BaseDSL
     base._lazy_initialize_dsl(plain)
     if not hasattr(plain, "_dsl_object"):
         raise TypeError(f"a function to compile must be decorated with @cute.jit, got {plain!r}")
