@@ -1,6 +1,6 @@
 """cutepy: see, write, check and run Hopper kernels on NVIDIA's CuTe DSL.
 
-`import cutepy` loads nothing else: its attributes are the package's rooms, each imported on first use.
+`import cutepy` loads nothing else: its functions, and the package's rooms, are imported on first use.
 
 Examples
 --------
@@ -33,7 +33,7 @@ _FUNCTIONS = {
 }
 """Public function or class -> the module it lives in."""
 
-__all__ = ["__version__"]
+__all__ = ["TensorSpec", "__version__", "compile", "compile_many", "simulate"]
 
 
 def _check_links() -> None:

@@ -435,6 +435,12 @@ def shape_of(t: Any) -> IntTuple:  # noqa: ANN401 - IntTuple or layout
     return t.shape
 
 
+def check_extents(name: str, operands: tuple[object, ...], shape: IntTuple) -> None:
+    """Raise the LayoutError of public function `name` where an extent of `shape` is negative."""
+    if shape < 0 if shape.__class__ is int else min(flatten_to_tuple(shape), default=0) < 0:
+        raise LayoutError(name, operands, "extents must be >= 0")
+
+
 @operation
 def congruent(a: Any, b: Any) -> bool:  # noqa: ANN401 - IntTuples or layouts
     """Tell whether `a` and `b` have the same profile.

@@ -20,6 +20,7 @@ from .coordinates import (
 from .errors import LayoutError, MismatchError, operation
 from .int_tuple import (
     IntTuple,
+    check_extents,
     congruent,
     flatten_to_tuple,
     has_none,
@@ -229,7 +230,11 @@ class Layout(LayoutBase):
         raise TypeError(f"logical_divide: the tiler must be a Layout, int, None or tuple, got {type(tiler).__name__}")
 
     def _complement(self, max_idx: Any = None) -> Layout:  # noqa: ANN401 - int, shape or layout
-        return complement_layout(self, None if max_idx is None else shape_of(max_idx))
+        if max_idx is None:
+            return complement_layout(self, None)
+        cotarget = shape_of(max_idx)
+        check_extents("complement", (self, max_idx), cotarget)
+        return complement_layout(self, cotarget)
 
 
 _new = object.__new__
@@ -274,8 +279,7 @@ def _is_plain(shape: IntTuple, stride: IntTuple) -> bool:
 def _checked(shape: IntTuple, stride: IntTuple | None) -> tuple[IntTuple, IntTuple]:
     """Bring shape and stride to plain ints and tuples (and scaled bases), or say what is wrong with them."""
     shape = _integers(shape, "shape")
-    if min(flatten_to_tuple(shape), default=0) < 0:
-        raise LayoutError("Layout", (shape,) if stride is None else (shape, stride), "extents must be >= 0")
+    check_extents("Layout", (shape,) if stride is None else (shape, stride), shape)
     if stride is None:
         return shape, compact_col_major(shape)
     stride = _integers(stride, "stride")

@@ -37,8 +37,9 @@ from .reader import Reader, Value
 def parse(text: str) -> Value:
     """Read a value of the notation.
 
-    text -> the value it writes; ``parse(to_text(x)) == x`` for every ``x``. Spaces and line breaks between symbols
-    don't matter. The module's docstring lists the forms of other tools that are read as well.
+    text -> the value it writes; ``parse(to_text(x)) == x`` for every ``x`` of extents >= 0 (CuTe's complements and left
+    inverses of negative strides may have others). Spaces and line breaks between symbols don't matter. The module's
+    docstring lists the forms of other tools that are read as well.
 
     Parameters
     ----------
@@ -52,7 +53,8 @@ def parse(text: str) -> Value:
     ------
     ParseError
         If ``text`` is not in the notation, with a caret under the offending character; also for a value known only at
-        run time (``?``), and for operands that fit no layout (``(2,3):1``).
+        run time (``?``), and for operands that fit no layout
+        (``(2,3):1``, ``(-4,8):(1,2)``).
 
     Examples
     --------

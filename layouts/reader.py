@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 from .basis import ScaledBasis
 from .composed import ComposedLayout, SmemPtr, Swizzle
 from .errors import LayoutError, ParseError
-from .int_tuple import congruent
-from .layout import Layout, raw_layout
+from .layout import Layout
 from .modes import LayoutBase
 
 # int | None | tuple[Value, ...] | Layout | ScaledBasis | Swizzle | SmemPtr | ComposedLayout
@@ -172,17 +171,14 @@ class Reader:
         shape = self._atom()
         if not self._accept(":"):
             return shape
+        for token in self.tokens[first : self.index - 1]:
+            if "-" in token.text and token.kind == "int":
+                raise ParseError(self.text, token.start, f"extents must be >= 0, got {token.text}")
         self._check_only(first, self.index - 1, _IN_SHAPE, "a shape holds integers only")
         second = self.index
         stride = self._atom()
         self._check_only(second, self.index, _IN_STRIDE, "a stride holds integers and scaled bases only")
-        try:
-            return Layout(shape, stride)
-        except LayoutError:
-            if congruent(shape, stride):  # a negative extent: Layout() refuses it, but left inverses can have one
-                return raw_layout(shape, stride)
-            self._build(self.tokens[first].start, Layout, shape)  # if the shape is wrong by itself, the error is there
-            return self._build(self.tokens[second].start, Layout, shape, stride)
+        return self._build(self.tokens[second].start, Layout, shape, stride)
 
     def _check_only(self, first: int, end: int, kinds: frozenset[str], message: str) -> None:
         for token in self.tokens[first:end]:

@@ -14,7 +14,7 @@ from .algebra import coalesce, right_inverse
 from .composed import ComposedLayout, SmemPtr, Swizzle
 from .coordinates import compact_col_major
 from .errors import LayoutError, operation
-from .int_tuple import IntTuple, flatten_to_tuple, shape_of, wrap
+from .int_tuple import IntTuple, check_extents, flatten_to_tuple, shape_of, wrap
 from .layout import Layout, compose_layouts, raw_layout
 from .modes import require_layout
 from .tiling import logical_divide
@@ -98,6 +98,7 @@ def domain_distribute(a: Any, b: int) -> Layout:  # noqa: ANN401 - shape or layo
     if isinstance(b, bool) or not isinstance(b, int) or b < 1:
         raise LayoutError("domain_distribute", (a, b), f"the number of elements must be an int >= 1, got {b!r}")
     extents = flatten_to_tuple(shape_of(a))
+    check_extents("domain_distribute", (a, b), extents)
     taken, rest = [], b
     for extent in extents:
         taken.append(gcd(extent, rest))

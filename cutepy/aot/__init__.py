@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cutepy.aot.c_library import c as c
     from cutepy.aot.gemm import gemm_extension as gemm_extension
+    from cutepy.aot.loading import load as load
     from cutepy.aot.names import SpecError as SpecError
     from cutepy.aot.spec import Extension as Extension, Op as Op
-    from cutepy.aot.spec_files import load as load
     from cutepy.aot.torch_extension import extension as extension
     from cutepy.aot.variant import SM_COUNT_ARGUMENT as SM_COUNT_ARGUMENT, Variant as Variant
 
@@ -23,7 +23,7 @@ _HOMES = {
     "c": "c_library",
     "extension": "torch_extension",
     "gemm_extension": "gemm",
-    "load": "spec_files",
+    "load": "loading",
 }
 
 
@@ -34,3 +34,7 @@ def __getattr__(name: str) -> object:
 
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

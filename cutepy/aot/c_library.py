@@ -16,7 +16,7 @@ from cutepy.dsl.packed import dlpack_type
 
 _FORM = Form(
     "src",
-    ("runtime.h", "runtime.cpp", "dispatch.h", "dispatch.cpp"),
+    ("runtime.h", "runtime.cpp", "matching.h", "dispatch.h", "dispatch.cpp"),
     {
         "{name}.h": "c_api.h.jinja",
         "src/{name}.cpp": "c_api.cpp.jinja",
@@ -90,20 +90,25 @@ def _op_context(prefix: str, op: Op, compiled: Sequence[CompiledVariant]) -> dic
 
 
 def _order(op: Op) -> list[str]:
-    """Order a C function's parameters: as its kernels take them."""
+    """Order a C function's parameters: as its kernels take them, then what chooses among these."""
     passed = {*op.tensors, *op.numbers}
-    return [p.name for p in op.variants[0].parameters if p.name in passed]
+    return [*(p.name for p in op.variants[0].parameters if p.name in passed), *op.choices]
 
 
 def _c_parameter(prefix: str, op: Op, name: str) -> str:
     if name in op.numbers:
         return f"{CPP_NUMBERS[op.numbers[name]]} {name}"
+    if name in op.choices:
+        return f"const char* {name}"
     return f"const {prefix}_tensor* {name}"
 
 
 def _example_argument(op: Op, name: str) -> str:
+    variant = op.variants[0]
+    if name in op.choices:
+        return f'"{variant.choices[name]}"' if name in variant.choices else "NULL"
     if name not in op.numbers:
-        return f"&{name}"
+        return f"&{name}" if name in variant.tensors else "NULL"
     value = op.test_numbers.get(name, 1)
     return str(value).lower() if op.numbers[name] == "bool" else repr(value)
 
@@ -113,7 +118,7 @@ def _example(op: Op) -> list[dict[str, Any]]:
     variant = op.variants[0]
     extents = example_extents(op, variant)
     tensors = []
-    for name in op.tensors:
+    for name in (name for name in op.tensors if name in variant.tensors):
         spec = variant.tensors[name]
         shape = [extents[x] if isinstance(x, str) else x for x in spec.shape]
         strides, running = [0] * len(shape), 1

@@ -1,17 +1,22 @@
-"""The foundation's GEMM as an extension: every tile that `select_config` may choose, with its rule as conditions."""
+"""The foundation's GEMM as an extension: every tile that `select_config` may choose, by its own estimate."""
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import product
 
 from cutepy.aot.spec import Extension, Op
+from cutepy.aot.symbols import SM_COUNT, of
 from cutepy.aot.variant import SM_COUNT_ARGUMENT, Variant
 from cutepy.host.specs import TensorSpec
-from cutepy.kernels.gemm.config import TILES, GemmConfig, GemmSignature, OperandMajor, OutputMajor, Tile
+from cutepy.kernels.gemm.config import TILES, Activation, GemmConfig, GemmSignature, OperandMajor, OutputMajor, Tile
 
-_TMA_BYTES = 16
-_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float8_e4m3fn": 1, "float8_e5m2": 1}
 _MAJORS: dict[str, OperandMajor] = {"k": "k", "m": "mn", "n": "mn"}
+_EXTENTS = {"a": ("m", "k"), "b": ("n", "k"), "c": ("m", "n"), "d": ("m", "n")}
 
 DEFAULT_DTYPES = ("float16", "bfloat16")
 
@@ -23,10 +28,17 @@ def gemm_extension(
     majors: Sequence[str] = ("kk",),
     out_dtype: str | None = None,
     out_major: OutputMajor = "row",
+    c: bool = False,
+    bias: bool = False,
+    activations: Sequence[Activation] = (),
+    batch_modes: Sequence[int] = (0,),
     tiles: Sequence[tuple[int, int]] | None = None,
     version: str = "0.1.0",
 ) -> Extension:
-    """Describe an extension with one operation, `gemm(a, b)`: D = A B^T with A (M, K), B (N, K), D (M, N).
+    """Describe an extension with one operation, `gemm(a, b, c=None, bias=None, activation=None)`.
+
+    D = activation(A B^T + C + bias) with A (M, K), B (N, K), C and D (M, N), bias (N,), or batches of A, B, C and D.
+    What it takes is what there are kernels for: 21 for each combination of what is asked for here.
 
     Parameters
     ----------
@@ -37,9 +49,15 @@ def gemm_extension(
     majors : sequence of str
         The contiguous extent of A and of B: "kk", "kn", "mk" or "mn". 8-bit operands are "kk".
     out_dtype : str, optional
-        Of D; by default that of A and B, bfloat16 for 8-bit ones.
+        Of D, C and bias; by default that of A and B, bfloat16 for 8-bit ones.
     out_major : "row" or "col"
-        "row" if N is D's contiguous extent.
+        "row" if N is the contiguous extent of D and C.
+    c, bias : bool
+        Whether callers may pass these.
+    activations : sequence of str
+        What callers may ask for: "relu", "gelu", "gelu_tanh", "silu".
+    batch_modes : sequence of int
+        Dimensions of a batch: 0 for matrices, 1 to 3 for batches of them.
     tiles : sequence of (int, int), optional
         tile_m and tile_n to choose from; by default all nine of `select_config`.
     version : str
@@ -57,75 +75,116 @@ def gemm_extension(
     ['float16_kk_128x256_cluster2x1', 'float16_kk_128x256_cluster1x2', 'float16_kk_128x256_cluster1x1',
      'float16_kk_64x32_cluster1x1']
     """
-    chosen = [tile for tile in TILES if tiles is None or (tile.tile_m, tile.tile_n) in tiles]
     known = {(tile.tile_m, tile.tile_n) for tile in TILES}
     if unknown := [tile for tile in tiles or () if tuple(tile) not in known]:
         raise ValueError(f"tiles must be of {', '.join(f'{m}x{n}' for m, n in sorted(known))}, got {unknown}")
-    variants = []
-    for dtype in dtypes:
-        for pair in majors:
-            if len(pair) != 2 or pair[0] not in "km" or pair[1] not in "kn":
-                raise ValueError(f"majors must be kk, kn, mk or mn, got {pair!r}")
-            signature = GemmSignature(
-                a_dtype=dtype,
-                b_dtype=dtype,
-                out_dtype=out_dtype or (dtype if _BYTES.get(dtype) != 1 else "bfloat16"),
-                a_major=_MAJORS[pair[0]],
-                b_major=_MAJORS[pair[1]],
-                out_major=out_major,
-            )
-            variants += [variant for tile in chosen for variant in _variants(signature, f"{dtype}_{pair}", tile)]
+    variants: list[Variant] = []
+    combinations = product(batch_modes, (False, True)[: 1 + c], (False, True)[: 1 + bias], (None, *activations))
+    for (modes, with_c, with_bias, activation), dtype, pair in product(list(combinations), dtypes, majors):
+        if len(pair) != 2 or pair[0] not in "km" or pair[1] not in "kn":
+            raise ValueError(f"majors must be kk, kn, mk or mn, got {pair!r}")
+        out = out_dtype or (dtype if "float8" not in dtype else "bfloat16")
+        signature = GemmSignature(
+            a_dtype=dtype,
+            b_dtype=dtype,
+            out_dtype=out,
+            a_major=_MAJORS[pair[0]],
+            b_major=_MAJORS[pair[1]],
+            out_major=out_major,
+            c_dtype=out if with_c else None,
+            c_major=out_major if with_c else None,
+            bias_dtype=out if with_bias else None,
+            activation=activation,
+            batch_modes=modes,
+        )
+        parts = [f"batch{modes}" * bool(modes), "c" * with_c, "bias" * with_bias, activation or ""]
+        label = "_".join([dtype, pair, *filter(None, parts)])
+        variants += _variants(signature, label, tiles)
+    first = variants[0] if variants else None
     op = Op(
         "gemm",
         variants,
         results=("d",),
-        doc="Multiply D = A B^T with fp32 accumulators: A (M, K), B (N, K), D (M, N).",
+        doc="Compute D = activation(A B^T + C + bias), fp32 inside: A (M, K), B (N, K), C and D (M, N), bias (N,).",
         zero_if_empty=True,
-        reference="torch.mm(a.float(), b.float().t())",
+        reference=_reference(c, bias, activations),
         tolerance=_tolerance([variant.tensors for variant in variants]),
-        test_extents=[{"m": m, "n": n, "k": k} for m, n, k in _TEST_SHAPES],
-        matmul=True,
+        test_extents=[
+            {"m": m, "n": n, "k": k, **{f"batch{mode}": 2 + mode for mode in range(max(batch_modes))}}
+            for m, n, k in _TEST_SHAPES
+        ],
+        matmul=first is not None and len(first.tensors["a"].shape) == 2,
     )
     return Extension(name, [op], version=version, description="Matrix multiplication on NVIDIA Hopper.")
 
 
 _TEST_SHAPES = ((256, 256, 256), (1, 512, 128), (1000, 520, 264), (4096, 4096, 512), (64, 4096, 4096), (2048, 96, 1024))
+_FUNCTIONS: Mapping[Activation, str] = {
+    "relu": "torch.relu",
+    "gelu": "torch.nn.functional.gelu",
+    "gelu_tanh": "lambda x: torch.nn.functional.gelu(x, approximate='tanh')",
+    "silu": "torch.nn.functional.silu",
+}
+
+
+def _reference(c: bool, bias: bool, activations: Sequence[Activation]) -> str:
+    """Write what the exported test compares with."""
+    text = "torch.matmul(a.float(), b.float().mT)"
+    for name, given in (("c", c), ("bias", bias)):
+        if given:
+            text += f" + (0 if {name} is None else {name}.float())"
+    if not activations:
+        return text
+    functions = ", ".join(f"'{name}': {_FUNCTIONS[name]}" for name in activations)
+    return f"{{None: lambda x: x, {functions}}}[activation]({text})"
 
 
 def _tolerance(tensors: Sequence[Mapping[str, TensorSpec]]) -> dict[str, float]:
     """Bound what sums of up to 4096 products of standard normal numbers differ by: order of sums, rounding of D.
 
     The sums are about 64 in size, and their fp32 accumulators are truncated at each of some hundred steps: 1e-2 at
-    most. Of products of 8-bit floats the tensor core keeps about 14 bits while it sums them.
+    most. Of products of 8-bit floats the tensor core keeps about 14 bits while it sums them. Activations, of slopes
+    up to 1.13, add no more than the bound leaves.
     """
     bfloat16 = any(each["d"].dtype == "bfloat16" for each in tensors)
-    eight_bits = any(_BYTES[each["a"].dtype] == 1 for each in tensors)
+    eight_bits = any("float8" in each["a"].dtype for each in tensors)
     return {"rtol": 1.6e-2 if bfloat16 else 2e-3, "atol": 0.5 if eight_bits else 1e-2}
 
 
-def _variants(signature: GemmSignature, label: str, tile: Tile) -> Iterator[Variant]:
-    """Give the kernels of a tile: `select_config` lays its cluster along M, or N, or does without, by the extents."""
-    rows, columns = f"m > {tile.tile_m}", f"n > {tile.tile_n}"
-    cases = [
-        ((tile.cluster, 1), rows),
-        ((1, tile.cluster), f"not {rows} and {columns}"),
-        ((1, 1), f"not {rows} and not {columns}"),
-    ]
-    if tile.cluster == 1:
-        cases = [((1, 1), "")]
-    for (cluster_m, cluster_n), when in cases:
-        config = tile.config(signature, cluster_m, cluster_n)
-        clusters = f"ceil_div(m, {tile.tile_m * cluster_m}) * ceil_div(n, {tile.tile_n * cluster_n})"
-        slots = "sm_count" if cluster_m * cluster_n == 1 else f"max(sm_count // {cluster_m * cluster_n}, 1)"
-        spans = f"ceil_div(k * {signature.operand_bits}, 1024)"
-        yield Variant(
-            _kernel(config),
-            _arguments(signature),
-            when=when,
-            cost=f"ceil_div({clusters}, {slots}) * ({tile.tile_us} + {spans} * {tile.span_us})",
-            requires=_requirements(signature),
-            label=f"{label}_{tile.tile_m}x{tile.tile_n}_cluster{cluster_m}x{cluster_n}",
-        )
+def _variants(signature: GemmSignature, label: str, tiles: Sequence[tuple[int, int]] | None) -> Iterator[Variant]:
+    """Give the kernels of a signature; the costs are the ones by which `select_config` chooses."""
+    arguments = _arguments(signature)
+    requires = [_spans(*item) for item in arguments.items() if isinstance(item[1], TensorSpec) and item[0] != "bias"]
+    for config, cost in candidates(signature):
+        if tiles is None or (config.tile_m, config.tile_n) in tiles:
+            yield Variant(
+                _kernel(config),
+                arguments,
+                cost=cost,
+                requires=requires,
+                choices={"activation": signature.activation} if signature.activation else {},
+                label=f"{label}_{config.tile_m}x{config.tile_n}_cluster{config.cluster_m}x{config.cluster_n}",
+            )
+
+
+def candidates(signature: GemmSignature) -> Iterator[tuple[GemmConfig, Callable[..., float]]]:
+    """Give what `select_config` chooses from, each with its cost: the choice is the first of those of least cost."""
+    for tile in TILES:
+        for cluster in dict.fromkeys(((tile.cluster, 1), (1, tile.cluster), (1, 1))):
+            cost = partial(_cost, tile, cluster, signature.operand_bits)
+            yield tile.config(signature, *cluster), of(("m", "n", "k", SM_COUNT, *_batch(signature)), cost)
+
+
+def _cost(
+    tile: Tile, cluster: tuple[int, int], operand_bits: int, m: int, n: int, k: int, sm_count: int, *batch: int
+) -> float:
+    if tile.cluster_mn(m, n) != cluster:
+        return math.inf
+    return tile.expected_us(m, n, k, operand_bits, sm_count, math.prod(batch))
+
+
+def _batch(signature: GemmSignature) -> list[str]:
+    return [f"batch{mode}" for mode in range(signature.batch_modes)]
 
 
 def _kernel(config: GemmConfig) -> Callable[..., object]:
@@ -135,24 +194,29 @@ def _kernel(config: GemmConfig) -> Callable[..., object]:
 
 
 def _arguments(signature: GemmSignature) -> dict[str, object]:
-    a = _matrix(signature.a_dtype, ("m", "k"), "lda", 1 if signature.a_major == "k" else 0)
-    b = _matrix(signature.b_dtype, ("n", "k"), "ldb", 1 if signature.b_major == "k" else 0)
-    d = _matrix(signature.out_dtype, ("m", "n"), "ldd", 1 if signature.out_major == "row" else 0)
-    return {"a": a, "b": b, "c": None, "d": d, "sm_count": SM_COUNT_ARGUMENT}
+    """Describe the arguments as the kernels take them in process, with one name for extents that must be equal.
+
+    In process `operands` asks for contiguous extents of whole 16 bytes; here the specs do.
+    """
+    from cutepy.kernels.gemm.op import examples
+
+    made: dict[str, object] = {}
+    for name, spec in examples(signature).items():
+        if name == SM_COUNT:
+            made[name] = SM_COUNT_ARGUMENT
+        elif spec is None or name == "bias":
+            made[name] = spec
+        else:
+            assert isinstance(spec, TensorSpec)
+            assert spec.strides is not None
+            shape = (*_batch(signature), *_EXTENTS[name])
+            contiguous = shape[spec.strides.index(1)]
+            divisibility = {**spec.divisibility, contiguous: spec.divisibility[f"{name}_pitch"]}
+            made[name] = replace(spec, shape=shape, divisibility=divisibility)
+    return made
 
 
-def _matrix(dtype: str, shape: tuple[str, str], leading: str, contiguous: int) -> TensorSpec:
-    """Describe a matrix as TMA takes it: the contiguous extent, the other stride and the address in 16 bytes."""
-    unit = _TMA_BYTES // _BYTES[dtype]
-    strides = (leading, 1) if contiguous == 1 else (1, leading)
-    divisibility = {shape[contiguous]: unit, leading: unit}
-    return TensorSpec(dtype, shape, strides=strides, divisibility=divisibility, align=_TMA_BYTES)
-
-
-def _requirements(signature: GemmSignature) -> tuple[str, ...]:
-    """Rows must not overlap: the leading stride spans the contiguous extent."""
-    return (
-        f"lda >= {'k' if signature.a_major == 'k' else 'm'}",
-        f"ldb >= {'k' if signature.b_major == 'k' else 'n'}",
-        f"ldd >= {'n' if signature.out_major == 'row' else 'm'}",
-    )
+def _spans(name: str, spec: TensorSpec) -> Callable[..., bool]:
+    """Require that rows don't overlap: the stride between them spans the contiguous extent."""
+    assert spec.strides is not None
+    return of((f"{name}_pitch", str(spec.shape[spec.strides.index(1)])), operator.ge)

@@ -1,4 +1,4 @@
-"""What a description may hold: values of the right types, and names and texts that are Python, C and C++."""
+"""What a description may hold: names and texts that are Python, C and C++."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import builtins
 import keyword
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _LABEL = re.compile(r"[A-Za-z0-9_]*")
@@ -19,60 +19,25 @@ _RESERVED = frozenset(
     "double else enum explicit export extern false float for friend goto if inline int long mutable namespace new "
     "noexcept nullptr operator private protected public register return short signed sizeof static struct switch "
     "template this throw true try typedef typeid typename union unsigned using virtual void volatile while "
-    "NULL Op Tensor Value below call ceil_div check exit floor_div fprintf guard guarded inputs int64_t keys "
-    "names numbers on_gpu printf refuse_grad results sm_count std stderr stream tensors torch".split()
+    "NULL Op Tensor Text Value address below call check choices describe exit floor_div floor_mod fprintf guard "
+    "guarded inputs int64_t keys names numbers on_gpu printf refuse_grad results sm_count std stderr stream tensors text torch".split()
 )
 # Names of packages and namespaces that are others'.
 _PACKAGES = frozenset("aten c10 cutepy cutlass numpy prim pytest tensor".split()) | sys.stdlib_module_names
-
-
-def _texts(value: object) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(x, str) for x in value)
-
-
-def _numbers(value: object) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(x, int | float) for x in value.values())
-
-
-def _extents(value: object) -> bool:
-    return (
-        isinstance(value, Sequence)
-        and all(isinstance(x, Mapping) for x in value)
-        and all(type(n) is int and n >= 0 for x in value for n in x.values())
-    )
-
-
-_KINDS: Mapping[str, Callable[[object], bool]] = {
-    "a text": lambda value: isinstance(value, str),
-    "true or false": lambda value: isinstance(value, bool),
-    "a table": lambda value: isinstance(value, Mapping),
-    "a table of numbers": _numbers,
-    "a list of texts": _texts,
-    "a list of tables of integers from 0": _extents,
-    "a function": callable,
-}
 
 
 class SpecError(ValueError):
     """A description of what to export that makes no sense."""
 
 
-def check_kind(what: str, value: object, kind: str) -> None:
-    """Refuse a value of another kind than one of those named here."""
-    if not _KINDS[kind](value):
-        raise SpecError(f"{what} must be {kind}, got {value!r}")
-
-
 def check_identifier(what: str, name: str) -> None:
     """Refuse what can't be a name in what is written."""
-    check_kind(what, name, "a text")
-    if not _NAME.fullmatch(name) or keyword.iskeyword(name) or name in _RESERVED:
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or keyword.iskeyword(name) or name in _RESERVED:
         raise SpecError(f"{what} must be an identifier in Python and C++, and none of ours, got {name!r}")
 
 
 def check_line(what: str, text: str) -> None:
     """Refuse what would end a string or a comment in what is written."""
-    check_kind(what, text, "a text")
     if any(part in text for part in ('"', "\\", "\n", "*/")):
         raise SpecError(f"{what} must be one line without double quotes, backslashes and */, got {text!r}")
 
@@ -86,14 +51,12 @@ def check_package(name: str) -> None:
 
 def check_label(what: str, text: str) -> None:
     """Refuse what can't be the end of a symbol and of a file's name."""
-    check_kind(what, text, "a text")
     if not _LABEL.fullmatch(text):
         raise SpecError(f"{what} must be of letters, digits and underscores, got {text!r}")
 
 
 def check_version(text: str) -> None:
     """Refuse what can't be a package's version."""
-    check_kind("version", text, "a text")
     if not _VERSION.fullmatch(text):
         raise SpecError(f"version must be such as 1.2.3 or 1.2.3rc1 (PEP 440), got {text!r}")
 

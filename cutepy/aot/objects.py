@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from cutepy.aot.names import SpecError
 from cutepy.aot.spec import Extension, Op
 from cutepy.aot.variant import Variant
+from cutepy.dsl.host_abi import FUNCTIONS, is_host_function, version_of_ptx
 from cutepy.dsl.objects import undefined_symbols
 from cutepy.dsl.program import ARCH, compile_program
 from cutepy.host.examples import classes, to_dsl
 
-SERVED = frozenset(
-    {
-        "CuteDSLRT_TVMFFISetRaisedCudaError",
-        "CuteDSLRT_TVMFFISetRaisedCudaLaunchError",
-        "TVMFFIEnvGetStream",
-        "TVMFFIErrorSetRaisedFromCStr",
-        "TVMFFIErrorSetRaisedFromCStrParts",
-        "_cuKernelGetAttribute",
-        "_cudaDeviceGetAttribute",
-        "_cudaFuncSetAttribute",
-        "_cudaGetDevice",
-        "_cudaKernelSetAttributeForDevice",
-        "_cudaLaunchKernel",
-        "_cudaLaunchKernelEx",
-        "_cudaLibraryGetKernel",
-        "_cudaLibraryLoadData",
-        "_cudaOccupancyMaxActiveBlocksPerMultiprocessor",
-        "_cudaSetDevice",
-        "cuda_dialect_init_library_once",
-        "cuda_dialect_unload_library_once",
-    }
-)
+SERVED = {name: function for name, function in FUNCTIONS.items() if function.exported}
 """What `templates/runtime.cpp.jinja` defines for compiled host code."""
-
-_RUNTIME = re.compile(r"_?cu[A-Z_]|_?cuda|CuteDSL|TVMFFI|_mlir")
-"""Names of functions that some runtime of the compiler's must define; the rest are the C library's."""
 
 
 @dataclass(frozen=True)
@@ -126,15 +102,13 @@ def _compile(op: Op, variant: Variant, symbol: str) -> CompiledVariant:
     except Exception as error:
         options = f" with the options {variant.options!r}" if variant.options else ""
         raise SpecError(f"{op.name}: the DSL can't compile {symbol}{options}: {_in_short(error)}") from error
-    needed = [name for name in undefined_symbols(program.object) if _RUNTIME.match(name)]
-    if missing := set(needed) - SERVED:
+    needed = [name for name in undefined_symbols(program.object) if is_host_function(name)]
+    if missing := set(needed) - SERVED.keys():
         raise SpecError(
             f"{op.name}: the host code of {symbol} calls {', '.join(sorted(missing))}, which exported libraries do "
             f"not have; they serve {', '.join(sorted(SERVED))}"
         )
-    version = re.search(r"\.version (\d+)\.(\d+)", program.ptx)
-    assert version is not None
-    return CompiledVariant(variant, symbol, program.object, program.parameters, (int(version[1]), int(version[2])))
+    return CompiledVariant(variant, symbol, program.object, program.parameters, version_of_ptx(program.ptx))
 
 
 def _in_short(error: Exception) -> str:

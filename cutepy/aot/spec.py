@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from cutepy.aot.expressions import SM_COUNT
 from cutepy.aot.names import (
     SpecError,
     check_identifier,
-    check_kind,
     check_line,
     check_package,
     check_reference,
@@ -22,6 +21,7 @@ from cutepy.aot.variant import Variant, order_of
 _TAKEN = frozenset(("error", "dtype", "tensor", "make_tensor", "torch", "Path"))
 """Names that operations can't have beside: what an exported package or header defines or imports."""
 _MAX_TENSORS = 32
+_MAX_NAMES = 64
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Op:
     name : str
         An identifier.
     variants : sequence of Variant
-        At least one; all have the same tensors, numbers and ranks.
+        At least one; all have the same tensors and numbers, but for optional tensors, which some lack.
     results : sequence of str
         Tensors that the operation makes and returns, in order. Their extents are extents of the arguments.
     mutates : sequence of str
@@ -41,7 +41,8 @@ class Op:
     doc : str
         One line on what it does.
     zero_if_empty : bool
-        Whether the result is zeros, with nothing launched, where an argument has no elements.
+        Whether the result is zeros, with nothing launched, where an argument has no elements. Where optional tensors
+        are passed as well, such a call is refused.
     reference : str
         A Python expression over the arguments and `torch` that the exported test compares the result with.
     tolerance : mapping, optional
@@ -70,88 +71,85 @@ class Op:
         check_identifier("an operation's name", self.name)
         if self.name in _TAKEN:
             raise SpecError(f"an operation's name must not be one of {', '.join(sorted(_TAKEN))}, got {self.name!r}")
-        self._check_kinds()
+        check_line(f"{self.name}: doc", self.doc)
         if not self.variants:
             raise SpecError(f"{self.name} must have at least one variant")
-        first = self.variants[0]
         for name in (*self.results, *self.mutates):
-            if name not in first.tensors:
-                raise SpecError(f"{self.name}: {name} must be one of its tensors {', '.join(first.tensors)}")
+            if name not in self.required:
+                raise SpecError(
+                    f"{self.name}: {name} must be one of the tensors {', '.join(self.required)} of all its variants"
+                )
         if doubled := _doubled([*self.results, *self.mutates]):
             raise SpecError(f"{self.name}: results and mutates must name a tensor once, got {doubled} twice")
-        if not self.inputs:
+        if not set(self.inputs) - set(self.optional):
             raise SpecError(f"{self.name} must have a tensor argument that is no result, whose device it runs on")
         if not self.results and not self.mutates:
             raise SpecError(f"{self.name} must say which tensors it writes: results, or mutates")
-        if len(first.tensors) > _MAX_TENSORS:
-            raise SpecError(f"{self.name} must have at most {_MAX_TENSORS} tensors, got {len(first.tensors)}")
-        for name in (*self.tensors, *self.numbers, *self.names):
+        if len(self.tensors) > _MAX_TENSORS or len(self.names) > _MAX_NAMES:
+            raise SpecError(
+                f"{self.name} must have at most {_MAX_TENSORS} tensors and {_MAX_NAMES} names of extents and strides, "
+                f"got {len(self.tensors)} and {len(self.names)}"
+            )
+        called = [*self.tensors, *self.numbers, *self.choices, *self.names]
+        for name in called:
             check_identifier(f"{self.name}: a name of an argument or extent", name)
-        if doubled := _doubled([*self.tensors, *self.numbers, *self.names]):
+        if doubled := _doubled(called):
             raise SpecError(f"{self.name}: an extent must not be called like an argument, got {doubled}; rename it")
         for n, variant in enumerate(self.variants):
             self._check_variant(variant, f"{self.name}, variant {variant.label or n}")
         if doubled := _doubled([variant.label or str(n) for n, variant in enumerate(self.variants)]):
             raise SpecError(f"{self.name}: labels of variants must differ, got {doubled} twice")
-        self._check_dtypes()
+        self._check_results()
         self._check_tests()
+
+    @cached_property
+    def tensors(self) -> tuple[str, ...]:
+        """All tensors: what callers pass, in the order of the functions' parameters, then the results."""
+        found = {name for variant in self.variants for name in variant.tensors}
+        named = [p.name for p in self.variants[0].parameters if p.name in found]
+        return (*(name for name in named if name not in self.results), *self.results)
+
+    @cached_property
+    def required(self) -> tuple[str, ...]:
+        """The tensors that all variants have."""
+        return tuple(name for name in self.tensors if all(name in variant.tensors for variant in self.variants))
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """Tensors that callers pass."""
-        return tuple(name for name in self.variants[0].tensors if name not in self.results)
+        return tuple(name for name in self.tensors if name not in self.results)
 
     @property
-    def tensors(self) -> tuple[str, ...]:
-        """All tensors: what callers pass, then the results."""
-        return (*self.inputs, *self.results)
+    def optional(self) -> tuple[str, ...]:
+        """Tensors that callers may leave out."""
+        return tuple(name for name in self.inputs if name not in self.required)
 
     @property
     def numbers(self) -> dict[str, str]:
         """Numbers that callers pass, and their types in the schema."""
         return self.variants[0].numbers
 
+    @cached_property
+    def choices(self) -> tuple[str, ...]:
+        """Texts that callers pass to choose among kernels."""
+        return tuple(dict.fromkeys(name for variant in self.variants for name in variant.choices))
+
     @property
     def parameters(self) -> tuple[str, ...]:
-        """What callers pass, in the order of the first variant's function."""
-        passed = {*self.inputs, *self.numbers}
-        return tuple(p.name for p in self.variants[0].parameters if p.name in passed)
+        """What callers pass: as the functions take it, then what may be left out."""
+        passed = {*self.inputs, *self.numbers} - {*self.optional}
+        needed = (p.name for p in self.variants[0].parameters if p.name in passed)
+        return (*needed, *self.optional, *self.choices)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of extents and strides of all variants."""
         return tuple(dict.fromkeys(name for variant in self.variants for name in variant.names))
 
-    @property
-    def general(self) -> Variant:
-        """The variant with the most names: the one that says what an operation's extents are called."""
-        return max(self.variants, key=lambda variant: len(variant.names))
-
-    def place_of(self, variant: Variant, extent: int | str) -> tuple[str, int] | None:
-        """Find where an extent appears first among a variant's inputs: tensor and dimension."""
-        for name in self.inputs:
-            for dimension, value in enumerate(variant.tensors[name].shape):
-                if value == extent:
-                    return name, dimension
-        return None
-
-    def input_dtypes(self, variant: Variant) -> tuple[str, ...]:
-        """Give the dtypes of the tensors that callers pass."""
-        return tuple(variant.tensors[name].dtype for name in self.inputs)
-
-    def _check_kinds(self) -> None:
-        check_line(f"{self.name}: doc", self.doc)
-        for name, kind in (
-            ("results", "a list of texts"),
-            ("mutates", "a list of texts"),
-            ("zero_if_empty", "true or false"),
-            ("reference", "a text"),
-            ("tolerance", "a table of numbers"),
-            ("test_extents", "a list of tables of integers from 0"),
-            ("test_numbers", "a table of numbers"),
-        ):
-            if (value := getattr(self, name)) is not None:
-                check_kind(f"{self.name}: {name}", value, kind)
+    def key_of(self, variant: Variant) -> tuple[Any, ...]:
+        """Tell by what calls a variant may be chosen: those of equal keys differ in cost and requirements alone."""
+        specs = (repr(variant.tensors.get(name)) for name in self.tensors)
+        return (*specs, *(variant.choices.get(name) for name in self.choices))
 
     def _check_tests(self) -> None:
         """Check what the exported tests are made from."""
@@ -174,45 +172,35 @@ class Op:
 
     def _check_variant(self, variant: Variant, where: str) -> None:
         first = self.variants[0]
-        if list(variant.tensors) != list(first.tensors) or variant.numbers != first.numbers:
+        # An optional tensor is None where it is absent.
+        taken = [[p.name for p in each.parameters] for each in (first, variant)]
+        if taken[0] != taken[1] or variant.numbers != first.numbers:
             raise SpecError(
-                f"{where}: must take the tensors and numbers of the first variant, "
-                f"{', '.join([*first.tensors, *first.numbers])}, got {', '.join([*variant.tensors, *variant.numbers])}"
+                f"{where}: must take the tensors and numbers of the first variant, {', '.join(taken[0])}, "
+                f"got {', '.join(taken[1])}"
             )
-        for name, spec in variant.tensors.items():
-            if len(spec.shape) != len(first.tensors[name].shape):
-                raise SpecError(f"{where}: {name} must have {len(first.tensors[name].shape)} dimensions, got {spec}")
-        for expression in variant.expressions:
-            if unknown := set(expression.names) - {*variant.names, SM_COUNT}:
-                raise SpecError(
-                    f"{where}: {expression.text!r} uses {', '.join(sorted(unknown))}, which no tensor names"
-                )
-        general = self.general
+        try:
+            _ = variant.traced_cost, variant.requirements
+        except SpecError as error:
+            raise SpecError(f"{where}: {error}") from error
+        extents = {extent for name in self.inputs if name in variant.tensors for extent in variant.tensors[name].names}
         for name in self.results:
-            for dimension, extent in enumerate(general.tensors[name].shape):
-                own = variant.tensors[name].shape[dimension]
-                if isinstance(extent, int):
-                    agrees = own == extent
-                else:
-                    place = self.place_of(general, extent)
-                    if place is None:
-                        raise SpecError(f"{where}: {name}'s extent {extent} must be one of an argument's")
-                    agrees = variant.tensors[place[0]].shape[place[1]] == own
-                if not agrees:
-                    raise SpecError(
-                        f"{where}: {name}'s dim {dimension} must be {extent} as in other variants, got {own}"
-                    )
+            if unknown := set(variant.tensors[name].names) - extents:
+                raise SpecError(f"{where}: {name}'s extent {', '.join(sorted(unknown))} must be one of an argument's")
 
-    def _check_dtypes(self) -> None:
-        """Check that the dtypes of the arguments decide those of the results."""
-        decided: dict[tuple[str, ...], list[tuple[str, tuple[int, ...]]]] = {}
+    def _check_results(self) -> None:
+        """Check that types and ranks of the arguments decide those of the results, which meta functions make."""
+        decided: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
         for variant in self.variants:
-            made = [(variant.tensors[name].dtype, order_of(variant.tensors[name])) for name in self.results]
-            if decided.setdefault(self.input_dtypes(variant), made) != made:
+            specs = [variant.tensors.get(name) for name in self.inputs]
+            key = tuple(spec and (spec.dtype, len(spec.shape)) for spec in specs)
+            made = [
+                (spec.dtype, len(spec.shape), order_of(spec)) for spec in (variant.tensors[n] for n in self.results)
+            ]
+            if decided.setdefault(key, made) != made:
                 raise SpecError(
-                    f"{self.name}: variants for the dtypes {', '.join(self.input_dtypes(variant))} must make results "
-                    f"of one dtype and order, got {decided[self.input_dtypes(variant)]} and {made}; "
-                    "give them different operations"
+                    f"{self.name}: variants for arguments of one dtype and rank each must make results of one dtype, "
+                    f"rank and order, got {decided[key]} and {made} for {key}; give them different operations"
                 )
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cutepy.aot.expressions import SM_COUNT, Expression
 from cutepy.aot.names import SpecError
 from cutepy.aot.objects import CompiledVariant
 from cutepy.aot.spec import Op
+from cutepy.aot.symbols import SM_COUNT, Traced, parameters
 from cutepy.aot.variant import Variant, order_of
 from cutepy.dsl.packed import dlpack_type
 from cutepy.host.specs import TensorSpec
@@ -23,21 +22,19 @@ def op_tables(op: Op, compiled: Sequence[CompiledVariant]) -> dict[str, Any]:
     functions = _Functions(op)
     argument_lists = _ArgumentLists(op)
     requirement_lists = _RequirementLists(op, functions)
-    groups: dict[tuple[str, ...], dict[str, Any]] = {}
+    groups: dict[tuple[Any, ...], dict[str, Any]] = {}
     for index, item in enumerate(compiled):
         variant = item.variant
-        # Variants of equal specs are one group: tensors are compared with them once.
-        key = tuple(repr(variant.tensors[name]) for name in op.tensors)
-        if key not in groups:
-            groups[key] = _group(op, variant, len(groups))
-        groups[key]["kernels"][tuple(variant.requires)] += 1
-        groups[key]["variants"].append(
+        # Variants that take the same calls are one group: tensors are compared with them once.
+        group = groups.setdefault(op.key_of(variant), _group(op, variant, len(groups)))
+        requirements = requirement_lists.add(variant)
+        group["kernels"][tuple(traced.text for traced, _ in variant.requirements)] += 1
+        group["variants"].append(
             {
                 "index": index,
-                "requirements": requirement_lists.add(variant.requires),
-                "requirement_count": len(variant.requires),
-                "when": functions.add(variant.when, "bool", "when") if variant.when else "nullptr",
-                "cost": functions.add(variant.cost, "double", "cost") if variant.cost else "nullptr",
+                "requirements": requirements,
+                "requirement_count": len(variant.requirements),
+                "cost": functions.cost(variant.traced_cost, parameters(variant.cost)) if variant.cost else "nullptr",
                 "arguments": argument_lists.add(item),
                 "count": len(item.parameters),
             }
@@ -47,9 +44,12 @@ def op_tables(op: Op, compiled: Sequence[CompiledVariant]) -> dict[str, Any]:
         "doc": op.doc or f"Run {op.name}.",
         "tensor_names": _strings(op.tensors),
         "name_names": _strings(op.names or ("",)),
+        "choice_names": _strings(op.choices or ("",)),
         "tensor_count": len(op.tensors),
         "result_count": len(op.results),
-        "written": sum(1 << op.tensors.index(name) for name in (*op.results, *op.mutates)),
+        "choice_count": len(op.choices),
+        "written": _bits(op.tensors, (*op.results, *op.mutates)),
+        "optional": _bits(op.tensors, op.optional),
         "zero_if_empty": op.zero_if_empty,
         "name_count": len(op.names),
         "variants": compiled,
@@ -57,9 +57,9 @@ def op_tables(op: Op, compiled: Sequence[CompiledVariant]) -> dict[str, Any]:
         "argument_lists": argument_lists.made,
         "requirement_lists": requirement_lists.made,
         "groups": list(groups.values()),
-        "inputs": op.inputs,
         "results": list(op.results),
         "numbers": list(op.numbers),
+        "choices": list(op.choices),
         "parameters": list(op.parameters),
     }
 
@@ -76,22 +76,34 @@ def limits(ops: Sequence[Op], compiled: Mapping[str, Sequence[CompiledVariant]])
 
 
 class _Functions:
-    """Conditions and costs as C++ functions, each text once."""
+    """Conditions and costs as C++ functions, each once."""
 
     def __init__(self, op: Op) -> None:
         self._op = op
-        self._names: dict[tuple[str, str], str] = {}
+        self._names: dict[str, str] = {}
         self.made: list[dict[str, Any]] = []
 
-    def add(self, text: str, cpp_type: str, kind: str) -> str:
-        """Give the address of the function of an expression."""
-        key = (text, cpp_type)
+    def cost(self, traced: Traced | None, names: Sequence[str]) -> str:
+        """Give the address of a cost's function."""
+        assert traced is not None
+        unused = "" if SM_COUNT in names else "[[maybe_unused]] "
+        extents = [name for name in names if name != SM_COUNT]
+        return self._add("cost", "double", traced, extents, f", {unused}int64_t sm_count")
+
+    def requirement(self, traced: Traced, names: Sequence[str]) -> str:
+        """Give the address of a requirement's function."""
+        return self._add("requires", "bool", traced, names, "")
+
+    def _add(self, kind: str, cpp_type: str, traced: Traced, names: Sequence[str], more: str) -> str:
+        key = "\n".join((cpp_type, *traced.lines))
         if key not in self._names:
-            expression = Expression(text)
             name = self._names[key] = f"{self._op.name}_{kind}_{len(self.made)}"
-            extents = [(self._op.names.index(x), x) for x in expression.names if x != SM_COUNT]
-            cpp = expression.cpp if cpp_type == "bool" else f"static_cast<double>({expression.cpp})"
-            self.made.append({"name": name, "type": cpp_type, "text": text, "extents": extents, "cpp": cpp})
+            extents = [(self._op.names.index(x), x) for x in names]
+            unused = "" if extents else "[[maybe_unused]] "
+            taken = f"{unused}const int64_t* names{more}"
+            self.made.append(
+                {"name": name, "type": cpp_type, "parameters": taken, "extents": extents, "lines": traced.lines}
+            )
         return f"&{self._names[key]}"
 
 
@@ -104,12 +116,19 @@ class _RequirementLists:
         self._names: dict[tuple[str, ...], str] = {(): "nullptr"}
         self.made: list[dict[str, Any]] = []
 
-    def add(self, requires: Sequence[str]) -> str:
+    def add(self, variant: Variant) -> str:
         """Give the name of the array of a variant's requirements."""
-        key = tuple(requires)
+        key = tuple(traced.text for traced, _ in variant.requirements)
         if key not in self._names:
             self._names[key] = f"kRequirements{len(self.made)}_{self._op.name}"
-            items = [{"function": self._functions.add(text, "bool", "requires"), "text": text} for text in key]
+            items = [
+                {
+                    "function": self._functions.requirement(traced, names),
+                    "names": f"0x{_bits(self._op.names, names):x}u",
+                    "text": traced.text,
+                }
+                for traced, names in variant.requirements
+            ]
             self.made.append({"name": self._names[key], "conditions": items})
         return self._names[key]
 
@@ -147,17 +166,24 @@ class _ArgumentLists:
 
 
 def _group(op: Op, variant: Variant, index: int) -> dict[str, Any]:
-    forms = [(name, variant.tensors[name]) for name in op.tensors]
+    forms = [(name, variant.tensors.get(name)) for name in op.tensors]
+    described = [form_text(name, spec) for name, spec in forms]
+    choices = {name: variant.choices.get(name) for name in op.choices}
+    chosen = [f"{name}: {value}" for name, value in choices.items() if value is not None]
     return {
         "index": index,
-        "text": "; ".join(form_text(name, spec) for name, spec in forms),
-        "forms": [{"text": form_text(name, spec), "cpp": _form(op, variant, spec)} for name, spec in forms],
+        "text": "; ".join([*(text for (_, spec), text in zip(forms, described, strict=True) if spec), *chosen]),
+        "forms": [
+            {"text": text, "cpp": _form(op, variant, spec) if spec else "{{}, -1, 1, {}, {}, {}}"}
+            for (_, spec), text in zip(forms, described, strict=True)
+        ],
+        "choices": "{" + ", ".join("nullptr" if v is None else f'"{v}"' for v in choices.values() or (None,)) + "}",
         "kernels": Counter(),
         "variants": [],
     }
 
 
-def form_text(name: str, spec: TensorSpec) -> str:
+def form_text(name: str, spec: TensorSpec | None) -> str:
     """Describe an argument in a line.
 
     Examples
@@ -165,13 +191,13 @@ def form_text(name: str, spec: TensorSpec) -> str:
     >>> form_text("a", TensorSpec("float16", ("m", "k"), strides=("lda", 1), divisibility={"k": 8}))
     'a: float16 (m, k % 8):(lda, 1), align 16'
     """
-    return f"{name}: {repr(spec).removeprefix('TensorSpec(').removesuffix(')')}"
+    return f"{name}: {repr(spec).removeprefix('TensorSpec(').removesuffix(')') if spec else 'none'}"
 
 
 def _form(op: Op, variant: Variant, spec: TensorSpec) -> str:
     """Write a `Form`."""
     code, bits = dlpack_type(spec.dtype)
-    divisibility = _divisibility(variant)
+    divisibility = variant.divisibility
 
     def number(value: int | str) -> str:
         if isinstance(value, int):
@@ -185,12 +211,8 @@ def _form(op: Op, variant: Variant, spec: TensorSpec) -> str:
     return f"{{{{{code}, {bits}, 1}}, {len(spec.shape)}, {spec.align}, {numbers}}}"
 
 
-def _divisibility(variant: Variant) -> dict[str, int]:
-    combined: dict[str, int] = {}
-    for spec in variant.tensors.values():
-        for name, divisor in spec.divisibility.items():
-            combined[name] = math.lcm(combined.get(name, 1), divisor)
-    return combined
+def _bits(names: Sequence[str], chosen: Sequence[str]) -> int:
+    return sum(1 << names.index(name) for name in chosen)
 
 
 def _strings(names: Sequence[str]) -> str:

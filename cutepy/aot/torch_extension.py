@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
@@ -12,7 +12,6 @@ from cutepy.aot.objects import CompiledVariant
 from cutepy.aot.spec import Extension, Op
 from cutepy.aot.tables import CPP_NUMBERS, op_tables
 from cutepy.aot.tree import Form, test_cases, write_tree
-from cutepy.aot.variant import order_of
 from cutepy.dsl.packed import dlpack_type
 
 # at::ScalarType -> torch's name of the dtype.
@@ -32,7 +31,7 @@ _DTYPES = {
 }
 _FORM = Form(
     "csrc",
-    ("runtime.h", "runtime.cpp", "dispatch.h", "dispatch.cpp", "torch_bridge.h", "torch_bridge.cpp"),
+    ("runtime.h", "runtime.cpp", "matching.h", "dispatch.h", "dispatch.cpp", "torch_bridge.h"),
     {
         "csrc/ops.cpp": "torch_ops.cpp.jinja",
         "pyproject.toml": "pyproject.toml.jinja",
@@ -118,13 +117,19 @@ def _op_context(op: Op, compiled: Sequence[CompiledVariant]) -> dict[str, Any]:
         "schema": _schema(op),
         "cpp_parameters": ", ".join(_cpp_parameter(op, name) for name in op.parameters),
         "cpp_returns": _returns(op, "at::Tensor", "std::tuple<{}>", "void"),
-        "py_parameters": ", ".join(f"{name}: {op.numbers.get(name, 'Tensor')}" for name in op.parameters),
+        "py_parameters": ", ".join(_py_parameter(op, name) for name in op.parameters),
         "py_returns": _returns(op, "Tensor", "tuple[{}]", "None"),
-        "meta": _meta(op),
+        "given_tensors": _listed("address", op.inputs),
+        "given_choices": _listed("text", op.choices),
+        "given_numbers": _listed("Value::of", op.numbers),
         "reference": op.reference,
         "tolerances": "".join(f", {name}={value!r}" for name, value in tolerance.items()),
         "tests": [repr(case) for case in test_cases(op)],
     }
+
+
+def _listed(function: str, names: Iterable[str]) -> str:
+    return "{" + ", ".join(f"{function}({name})" for name in names) + "}"
 
 
 def _schema(op: Op) -> str:
@@ -133,7 +138,10 @@ def _schema(op: Op) -> str:
         kind = op.numbers.get(name, "Tensor")
         if name in op.mutates:
             kind = f"Tensor({ascii_lowercase[op.mutates.index(name)]}!)"
-        parts.append(f"{kind} {name}")
+        if name in op.choices:
+            kind = "str"
+        left_out = name in (*op.optional, *op.choices)
+        parts.append(f"{kind}? {name}=None" if left_out else f"{kind} {name}")
     returns = "Tensor" if len(op.results) == 1 else f"({', '.join(['Tensor'] * len(op.results))})"
     return f"{op.name}({', '.join(parts)}) -> {returns}"
 
@@ -147,50 +155,11 @@ def _returns(op: Op, one: str, several: str, none: str) -> str:
 def _cpp_parameter(op: Op, name: str) -> str:
     if name in op.numbers:
         return f"{CPP_NUMBERS[op.numbers[name]]} {name}"
-    return f"const at::Tensor& {name}"
+    if name in op.choices:
+        return f"std::optional<c10::string_view> {name}"
+    return f"const {'std::optional<at::Tensor>' if name in op.optional else 'at::Tensor'}& {name}"
 
 
-def _meta(op: Op) -> dict[str, Any]:
-    """Say how results follow from arguments, for symbolic extents."""
-    general = op.general
-    extents: dict[str, tuple[str, int]] = {}
-    checks = []
-    for name in op.inputs:
-        for dimension, extent in enumerate(general.tensors[name].shape):
-            if isinstance(extent, int):
-                if all(v.tensors[name].shape[dimension] == extent for v in op.variants):
-                    checks.append({"tensor": name, "dim": dimension, "equals": extent, "text": f"be {extent}"})
-            elif extent in extents:
-                text = f"equal {extent} ({extents[extent][0]}, dim {extents[extent][1]})"
-                checks.append({"tensor": name, "dim": dimension, "equals": extent, "text": text})
-            else:
-                extents[extent] = (name, dimension)
-    cases: dict[str, str] = {}
-    for variant in op.variants:
-        dtypes = zip(op.inputs, op.input_dtypes(variant), strict=True)
-        condition = " && ".join(f"{name}.scalar_type() == {_scalar_type(dtype)}" for name, dtype in dtypes)
-        results = [
-            _meta_result(op, general.tensors[n].shape, variant.tensors[n].dtype, order_of(variant.tensors[n]))
-            for n in op.results
-        ]
-        cases[condition] = results[0] if len(results) == 1 else "{" + ", ".join(results) + "}"
-    return {
-        "ranks": [{"name": name, "rank": len(general.tensors[name].shape)} for name in op.inputs],
-        "extents": [{"name": name, "tensor": tensor, "dim": dim} for name, (tensor, dim) in extents.items()],
-        "checks": checks,
-        "cases": [{"condition": condition, "result": result} for condition, result in cases.items()],
-    }
-
-
-def _meta_result(op: Op, shape: Sequence[int | str], dtype: str, order: Sequence[int]) -> str:
-    """Write the expression of a result without storage; one in another order is a permutation of a contiguous one."""
-    outwards = order[::-1]
-    options = f"{op.inputs[0]}.options().dtype({_scalar_type(dtype)})"
-    made = f"at::empty_symint({{{', '.join(str(shape[d]) for d in outwards)}}}, {options})"
-    if list(outwards) == list(range(len(shape))):
-        return made
-    return f"{made}.permute({{{', '.join(str(outwards.index(d)) for d in range(len(shape)))}}})"
-
-
-def _scalar_type(dtype: str) -> str:
-    return "at::ScalarType::" + next(torch for torch, name in _DTYPES.items() if name == dtype)
+def _py_parameter(op: Op, name: str) -> str:
+    kind = "str" if name in op.choices else op.numbers.get(name, "Tensor")
+    return f"{name}: {kind} | None = None" if name in (*op.optional, *op.choices) else f"{name}: {kind}"

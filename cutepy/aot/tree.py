@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import cutepy
-from cutepy.aot.objects import CompiledVariant, compile_variants, target
+from cutepy.aot.objects import SERVED, CompiledVariant, compile_variants, target
 from cutepy.aot.spec import Extension, Op
 from cutepy.aot.tables import CPP_NUMBERS, form_text, limits
 from cutepy.aot.variant import Variant, order_of
+from cutepy.dsl.host_abi import MINIMUM_DRIVER
 from cutepy.dsl.version import installed
 
 _DEFAULT_EXTENT = 256
@@ -57,7 +58,6 @@ class Tree:
             lstrip_blocks=True,
             keep_trailing_newline=True,
         )
-        self._templates.filters["addressed"] = lambda name: f"&{name}"
         self._templates.filters["valued"] = lambda name: f"Value::of({name})"
 
     def __enter__(self) -> Self:
@@ -88,8 +88,7 @@ class Tree:
                         "object": f"{item.symbol}.o",
                         "sha256": sha256(item.image).hexdigest(),
                         "arguments": [form_text(*tensor) for tensor in item.variant.tensors.items()],
-                        "when": item.variant.when,
-                        "cost": item.variant.cost,
+                        "choices": dict(item.variant.choices),
                     }
                 )
         made = {"arch": target(), "cutepy": cutepy.__version__, "dsl": installed(), "kernels": listed}
@@ -187,6 +186,8 @@ def write_tree(
             **_description(described),
             **_ages(max(item.isa for items in compiled.values() for item in items)),
             **limits(described.ops, compiled),
+            "served": SERVED,
+            "driver_version": MINIMUM_DRIVER,
             "ops": ops,
             "dtypes": dtypes,
             "object_count": sum(map(len, compiled.values())),
@@ -225,11 +226,11 @@ def _ages(isa: tuple[int, int]) -> dict[str, Any]:
 def test_cases(op: Op) -> list[list[Any]]:
     """Make arguments for the exported tests: for each set of forms and each choice of extents.
 
-    A tensor is (dtype, shape, dimensions from that of the largest stride), a number itself.
+    A tensor is (dtype, shape, dimensions from that of the largest stride), a number or text itself.
     """
-    forms: dict[tuple[str, ...], Variant] = {}
+    forms: dict[tuple[Any, ...], Variant] = {}
     for variant in op.variants:
-        forms.setdefault(tuple(repr(variant.tensors[name]) for name in op.tensors), variant)
+        forms.setdefault(op.key_of(variant), variant)
     cases: list[list[Any]] = []
     for variant in forms.values():
         for extents in op.test_extents or ({},):
@@ -240,10 +241,14 @@ def test_cases(op: Op) -> list[list[Any]]:
 
 
 def _test_value(op: Op, variant: Variant, name: str, extents: Mapping[str, int]) -> Any:  # noqa: ANN401
+    if name in op.choices:
+        return variant.choices.get(name)
     if name in op.numbers:
         value = op.test_numbers.get(name, 1)
         return {"int": int, "float": float, "bool": bool}[op.numbers[name]](value)
-    spec = variant.tensors[name]
+    spec = variant.tensors.get(name)
+    if spec is None:
+        return None
     shape = tuple(x if isinstance(x, int) else _extent(variant, x, extents) for x in spec.shape)
     return spec.dtype, shape, order_of(spec)[::-1]
 
@@ -255,5 +260,5 @@ def example_extents(op: Op, variant: Variant) -> dict[str, int]:
 
 
 def _extent(variant: Variant, name: str, extents: Mapping[str, int]) -> int:
-    divisor = math.lcm(*(spec.divisibility.get(name, 1) for spec in variant.tensors.values()))
+    divisor = variant.divisibility.get(name, 1)
     return math.ceil(extents.get(name, _DEFAULT_EXTENT) / divisor) * divisor

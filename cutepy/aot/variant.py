@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cutepy.aot.expressions import Expression
-from cutepy.aot.names import SpecError, check_kind, check_label, check_line
+from cutepy.aot.names import SpecError, check_label, check_line
+from cutepy.aot.symbols import SM_COUNT, Traced, parameters as parameters_of, trace
 from cutepy.host.arguments import Parameter
 from cutepy.host.examples import Example, bind, parameters
 from cutepy.host.specs import TensorSpec
@@ -31,7 +32,9 @@ SM_COUNT_ARGUMENT = _Filled()
 class Variant:
     """One kernel of an operation: a function, what it is compiled for, and when it is chosen.
 
-    It is chosen for tensors that its `TensorSpec`s describe, by dtype, extents, strides, divisibility and alignment.
+    It may be chosen for tensors that its `TensorSpec`s describe, by dtype, extents, strides, divisibility and
+    alignment, where what it requires holds; of several such variants the one of least cost is chosen, and of equal
+    costs the first.
 
     Parameters
     ----------
@@ -39,14 +42,17 @@ class Variant:
         A `@cute.jit` function, or an object whose `__call__` is one.
     arguments : mapping of str to object
         An example of each argument, by the function's name for it, as for `cutepy.compile`: a `TensorSpec`, a number
-        that callers pass, None, or the value of a `cutlass.Constexpr` parameter; or `SM_COUNT_ARGUMENT`.
-    when : str
-        A condition on extents, strides and `sm_count` under which it may be chosen, such as "m >= 128".
-    cost : str
-        What it is expected to cost then, 0 if not given: of several variants that may be chosen, the cheapest is; the
-        first, if equal.
-    requires : sequence of str
-        Conditions that callers must meet for this variant; an error shows them if it might have been chosen else.
+        that callers pass, None, or the value of a `cutlass.Constexpr` parameter; or `SM_COUNT_ARGUMENT`. A tensor that
+        is None here and not in other variants is optional.
+    cost : callable, optional
+        What it is expected to cost, as a function of extents, strides and `sm_count` by their names, such as
+        `lambda m, sm_count: -(-m // 128) / sm_count`. 0 if not given; infinity where it is never to be chosen before
+        others.
+    requires : sequence of callable
+        What callers must meet: comparisons of extents and strides, such as `lambda lda, k: lda >= k`.
+    choices : mapping of str to str
+        Arguments of text, each None for callers who leave it out, and their values for which it may be chosen, such as
+        `{"activation": "relu"}`.
     options : str
         Options for the DSL's compiler.
     label : str
@@ -55,25 +61,23 @@ class Variant:
     Raises
     ------
     SpecError
-        If one of these is of another type, or no text for a C++ comment.
+        If a label is none, or a cost or requirement can't be written in C++.
     """
 
     function: Callable[..., Any]
     arguments: Mapping[str, object]
-    when: str = field(default="", kw_only=True)
-    cost: str = field(default="", kw_only=True)
-    requires: Sequence[str] = field(default=(), kw_only=True)
+    cost: Callable[..., float] | None = field(default=None, kw_only=True)
+    requires: Sequence[Callable[..., bool]] = field(default=(), kw_only=True)
+    choices: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     options: str = field(default="", kw_only=True)
     label: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
-        check_kind("function", self.function, "a function")
-        check_kind("arguments", self.arguments, "a table")
-        check_kind("requires", self.requires, "a list of texts")
-        check_kind("options", self.options, "a text")
+        if not callable(self.function):
+            raise SpecError(f"function must be a @cute.jit function or an object like one, got {self.function!r}")
         check_label("label", self.label)
-        for name, text in (("when", self.when), ("cost", self.cost), *(("requires", text) for text in self.requires)):
-            check_line(name, text)
+        for name, value in self.choices.items():
+            check_line(f"the choice of {name}", value)
 
     @cached_property
     def examples(self) -> dict[str, Example]:
@@ -111,17 +115,36 @@ class Variant:
         return None if file is None else Path(file)
 
     @property
-    def expressions(self) -> Iterator[Expression]:
-        """All its conditions and costs."""
-        for text in (self.when, self.cost, *self.requires):
-            if text:
-                yield Expression(text)
+    def divisibility(self) -> dict[str, int]:
+        """What the values of names are multiples of, by all that the tensors say."""
+        combined: dict[str, int] = {}
+        for spec in self.tensors.values():
+            for name, divisor in spec.divisibility.items():
+                combined[name] = math.lcm(combined.get(name, 1), divisor)
+        return combined
+
+    @cached_property
+    def traced_cost(self) -> Traced | None:
+        """The cost, to be written in C++."""
+        return trace(self.cost, {*self.names, SM_COUNT}) if self.cost else None
+
+    @cached_property
+    def requirements(self) -> tuple[tuple[Traced, tuple[str, ...]], ...]:
+        """What callers must meet: comparisons, to be written in C++ and in errors, and the names in each."""
+        return tuple((_comparison(function, set(self.names)), parameters_of(function)) for function in self.requires)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of extents and strides, each once, in order of appearance."""
         found = [name for spec in self.tensors.values() for name in (*spec.names, *spec.stride_names)]
         return tuple(dict.fromkeys(found))
+
+
+def _comparison(function: Callable[..., bool], known: set[str]) -> Traced:
+    traced = trace(function, known)
+    if traced.value is None or traced.value.kind != "bool":
+        raise SpecError("what a variant requires must be one comparison, such as lambda lda, k: lda >= k")
+    return traced
 
 
 def _number_type(example: object) -> str:

@@ -73,8 +73,6 @@ def desc(
     """Decode a 64-bit GMMA (wgmma) shared-memory descriptor, and explain it."""
     from cutepy.layouts import sm90
 
-    if major not in (None, "MN", "K"):
-        fail(f"--major must be MN or K, got {major!r}")
     try:
         word = int(value, 0)
     except ValueError:
@@ -128,6 +126,7 @@ def bench_gemm(
     from cutepy.suites.gemm import GEMM_SUITES, run_gemm
 
     suite, dtype = suite or ["squares", "llama"], dtype or ["float16"]
+    suite, dtype = [name.lower() for name in suite], [name.lower() for name in dtype]
     for chosen, known, option in ((suite, GEMM_SUITES, "--suite"), (dtype, BENCH_DTYPES, "--dtype")):
         for name in chosen:
             if name not in known:

@@ -80,8 +80,8 @@ def _run(write: Callable[[str], None]) -> int:
         found = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
         write(f"It runs on Hopper GPUs (compute capability 9.0), and here is {found}: to the simulator, on the CPU.")
         return _simulate(write)
-    from cutepy.kernels.gemm import gemm
     from cutepy.kernels.gemm.reference import gemm_reference
+    from cutepy.ops import gemm
     from cutepy.testing.numerics import gemm_tolerance, relative_error
 
     write(f"On {torch.cuda.get_device_name()}:")
@@ -106,8 +106,8 @@ def _simulate(write: Callable[[str], None]) -> int:
     """Run the GEMM of a small size in the simulator, against float64; gives the number of wrong results."""
     import torch
 
-    from cutepy.kernels.gemm import gemm
     from cutepy.kernels.gemm.reference import gemm_reference
+    from cutepy.ops import gemm
     from cutepy.sim import simulate
     from cutepy.testing.numerics import gemm_tolerance, relative_error
 

@@ -17,7 +17,13 @@ app = typer.Typer(
     help="Write the sources of a PyTorch extension or a C library that needs no DSL.", no_args_is_help=True
 )
 
-_Spec = Annotated[str, typer.Argument(metavar="SPEC", help="A .toml or .py file that says what to export, or: gemm.")]
+_Spec = Annotated[
+    str,
+    typer.Argument(
+        metavar="SPEC",
+        help="What to export: gemm, or MODULE:NAME or FILE.py:NAME of a cutepy.aot.Extension of your own.",
+    ),
+]
 _Out = Annotated[Path, typer.Option("--out", "-o", help="The folder to write to.")]
 _Force = Annotated[bool, typer.Option("--force", help="Replace the folder, if an export wrote it.")]
 _Name = Annotated[str | None, typer.Option(help="For gemm: name of the package. Default: cutepy_gemm.")]
@@ -30,11 +36,33 @@ _Majors = Annotated[
     typer.Option(help="For gemm: contiguous extents of A and B, kk, kn, mk or mn; may be given again. Default: kk."),
 ]
 _OutDtype = Annotated[str | None, typer.Option(help="For gemm: of the result. Default: that of A.")]
+_C = Annotated[bool, typer.Option("--c", help="For gemm: with a matrix C that is added, where callers pass it.")]
+_Bias = Annotated[bool, typer.Option("--bias", help="For gemm: with a bias, where callers pass it.")]
+_Activations = Annotated[
+    list[str] | None,
+    typer.Option("--activation", help="For gemm: relu, gelu, gelu_tanh or silu to ask for; may be given again."),
+]
+_Batches = Annotated[
+    list[int] | None,
+    typer.Option("--batch", help="For gemm: dimensions of a batch, 0 to 3; may be given again. Default: 0."),
+]
 _Tiles = Annotated[
     list[str] | None, typer.Option("--tile", help="For gemm: such as 128x256; may be given again. Default: all.")
 ]
 
 
+_OPTIONS = {
+    "name": "name",
+    "dtypes": "dtype",
+    "majors": "majors",
+    "out_dtype": "out-dtype",
+    "c": "c",
+    "bias": "bias",
+    "activations": "activation",
+    "batch_modes": "batch",
+    "tiles": "tile",
+}
+"""What `gemm_extension` calls an option, and the command line."""
 _PACKAGES = ("cutlass", "jinja2", "numpy", "torch")
 _FORMS = {
     "extension": "Write a PyTorch extension, which builds with pip where torch and CUDA's headers are.",
@@ -52,12 +80,26 @@ def _exporter(form: str) -> Callable[..., None]:
         dtype: _Dtypes = None,
         majors: _Majors = None,
         out_dtype: _OutDtype = None,
+        c: _C = False,
+        bias: _Bias = False,
+        activation: _Activations = None,
+        batch: _Batches = None,
         tile: _Tiles = None,
         force: _Force = False,
     ) -> None:
         from cutepy import aot
 
-        chosen = {"name": name, "dtypes": dtype, "majors": majors, "out_dtype": out_dtype, "tiles": tile}
+        chosen = {
+            "name": name,
+            "dtypes": dtype,
+            "majors": majors,
+            "out_dtype": out_dtype,
+            "c": c,
+            "bias": bias,
+            "activations": activation,
+            "batch_modes": batch,
+            "tiles": tile,
+        }
         try:
             described = _describe(spec, {option: value for option, value in chosen.items() if value})
             folder = getattr(aot, form)(
@@ -78,13 +120,13 @@ for _form, _help in _FORMS.items():
 
 
 def _describe(spec: str, chosen: Mapping[str, Any]) -> Extension:
-    """Read a file, or describe the GEMM with the options that were given."""
+    """Import a description, or describe the GEMM with the options that were given."""
     from cutepy import aot
 
     if spec != "gemm":
         if chosen:
             raise ValueError(
-                f"--name, --dtype, --majors, --out-dtype and --tile are for gemm; {spec} says these itself"
+                f"--{', --'.join(_OPTIONS[option] for option in chosen)} are for gemm; {spec} says such things itself"
             )
         return aot.load(spec)
     tiles = {"tiles": list(map(_tile, chosen["tiles"]))} if "tiles" in chosen else {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -32,7 +33,7 @@ def run(script: Path, arguments: Sequence[str], echo: Callable[[str], None], *, 
     Returns
     -------
     int
-        The script's exit code; what it raises passes through.
+        The script's exit code: 1 if it raised, of which the traceback is printed.
     """
     from cutepy.sim.served import serve_cuda
 
@@ -46,6 +47,9 @@ def run(script: Path, arguments: Sequence[str], echo: Callable[[str], None], *, 
                 runpy.run_path(str(script), run_name="__main__")
             except SystemExit as leaving:
                 code = leaving.code
+            except Exception as error:
+                print(_traceback(error, script), end="", file=sys.stderr)
+                code = 1
             finally:
                 _summarise(simulation, echo, inspect)
     finally:
@@ -54,6 +58,24 @@ def run(script: Path, arguments: Sequence[str], echo: Callable[[str], None], *, 
         return code or 0
     echo(str(code))
     return 1
+
+
+def _traceback(error: Exception, script: Path) -> str:
+    """Format what a script raised, without the frames of what runs it, or of what simulates its kernels."""
+    from cutepy.sim.errors import SimulationError
+    from cutepy.sim.places import is_of_a_library
+
+    shown: traceback.TracebackException | None = traceback.TracebackException.from_exception(error)
+    text = shown
+    while shown is not None:
+        own = [n for n, frame in enumerate(shown.stack) if frame.filename == str(script)]
+        kept = shown.stack[own[0] if own else 0 :]
+        if isinstance(error, SimulationError):
+            kept = [f for f in kept if not (is_of_a_library(f.filename) or f.filename.startswith("<"))]
+        shown.stack = traceback.StackSummary.from_list(kept)
+        shown = shown.__cause__ or (None if shown.__suppress_context__ else shown.__context__)
+    assert text is not None
+    return "".join(text.format())
 
 
 def _summarise(simulation: Run, echo: Callable[[str], None], inspect: bool) -> None:

@@ -8,45 +8,91 @@ writes them into the PTX as ``.loc ... inlined_at``; that of 4.8.1 keeps the fir
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from cutepy.dsl.version import require
 
 _KERNEL = "kernel_wrapper"
 """The DSL's function that traces the body of a kernel."""
+_OURS = "cutepy.dsl."
+_LOCATE = "_get_location_from_frame_info"
+
+_lock = threading.Lock()
+_users = 0
 
 
-def with_callers(original: Callable[[Any], Any], info: Any) -> Any:  # noqa: ANN401
-    """Make the location of frame information, inlined at the lines that called it."""
-    location = original(info)
-    ir = require("cutlass._mlir.ir", "Location")
-    frames = _frames(sys._getframe(1))
-    callers = [
-        ir.Location.file(outer.f_code.co_filename, outer.f_lineno, 0)
-        for inner, outer in pairwise(frames)
-        if not _is_part_of(inner, outer)
-    ]
-    return ir.Location.callsite(location, callers) if callers else location
+@contextmanager
+def callers_known() -> Iterator[None]:
+    """Give locations their callers in whatever is traced meanwhile; several threads may be in it."""
+    global _users
+    operations: Any = require("cutlass._mlir_helpers.op", _LOCATE, "_is_framework_stack_frame")
+    with _lock:
+        _users += 1
+        if _users == 1:
+            setattr(operations, _LOCATE, _Located(getattr(operations, _LOCATE), operations._is_framework_stack_frame))
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if not _users:
+                setattr(operations, _LOCATE, getattr(operations, _LOCATE).original)
 
 
-def _frames(frame: FrameType | None) -> list[FrameType]:
-    """Return the frames of a kernel that are not the DSL's, innermost first; none outside of a kernel."""
-    is_framework = require("cutlass._mlir_helpers.op", "_is_framework_stack_frame")._is_framework_stack_frame
-    found = []
-    while frame is not None:
-        if not is_framework(frame):
-            if frame.f_globals.get("__name__", "") not in _OURS:
-                found.append(frame)
-        elif frame.f_code.co_name == _KERNEL:
-            return found
-        frame = frame.f_back
-    return []
+class _Located:
+    """Makes the location of frame information, inlined at the lines that called it.
 
+    Called for thousands of operations from some hundred places, so what was found is remembered: by the identity of
+    code, which is held, and of the context, which the location holds.
+    """
 
-_OURS = (__name__, "cutepy.dsl.execution")
+    def __init__(self, original: Callable[[Any], Any], is_framework: Callable[[FrameType], bool]) -> None:
+        self.original = original
+        self._is_framework = is_framework
+        self._ir = require("cutlass._mlir.ir", "Location", "Context")
+        self._kinds: dict[int, tuple[CodeType, bool | None]] = {}
+        self._known: dict[tuple[Any, ...], Any] = {}
+
+    def __call__(self, info: Any) -> Any:  # noqa: ANN401
+        frames = self._frames(sys._getframe(1))
+        key = (id(self._ir.Context.current), info.filename, info.lineno, *((id(f.f_code), f.f_lasti) for f in frames))
+        location = self._known.get(key)
+        if location is None:
+            callers = [
+                self._ir.Location.file(outer.f_code.co_filename, outer.f_lineno, 0)
+                for inner, outer in pairwise(frames)
+                if not _is_part_of(inner, outer)
+            ]
+            location = self.original(info)
+            if frames:
+                location = self._known[key] = self._ir.Location.callsite(location, callers) if callers else location
+        return location
+
+    def _frames(self, frame: FrameType | None) -> list[FrameType]:
+        """Return the frames of a kernel that are not the DSL's, innermost first; none outside of a kernel."""
+        frames, kinds = [], self._kinds
+        while frame is not None:
+            code = frame.f_code
+            kind = kinds.get(id(code))
+            if kind is None:
+                kind = kinds[id(code)] = code, self._is_users(frame)
+            if kind[1]:
+                frames.append(frame)
+            elif kind[1] is None:
+                return frames
+            frame = frame.f_back
+        return []
+
+    def _is_users(self, frame: FrameType) -> bool | None:
+        """Tell whether a frame is not the DSL's or of what wraps it; None for the one that traces a kernel."""
+        if self._is_framework(frame):
+            return None if frame.f_code.co_name == _KERNEL else False
+        return not str(frame.f_globals.get("__name__")).startswith(_OURS)
 
 
 def _is_part_of(inner: FrameType, outer: FrameType) -> bool:

@@ -14,26 +14,26 @@ from dataclasses import is_dataclass
 from typing import Any
 
 from cutepy.dsl.device_tensors import DeviceTensor, is_tensor
-from cutepy.dsl.host_calls import Backend, HostCalls, is_served
+from cutepy.dsl.host_abi import cuda_error_setters, is_host_function
+from cutepy.dsl.host_calls import Backend, HostCalls
 from cutepy.dsl.objects import LoadedObject, undefined_symbols
 from cutepy.dsl.version import require
 
-_P, _I = ctypes.c_void_p, ctypes.c_int32
+_P = ctypes.c_void_p
 # In the text of the errors that the compiled checks raise: the name and parameters of the function.
 _SIGNATURE = re.compile(r"when calling: `\w*\((.*?)\)`")
-
-_LOAD, _LOAD_TO_DEVICE = ctypes.CFUNCTYPE(_I, _P), ctypes.CFUNCTYPE(_I, _P, _I)
+_ERRORS = cuda_error_setters(lambda code: f"the host code of a compiled function returned CUDA error {code}")
 
 
 class ServedHost:
-    """A host object in memory.
+    """A host object in memory, whose calls of CUDA are answered here.
 
     Parameters
     ----------
     image : bytes
         Relocatable ELF object.
     entry : str
-        Symbol of the packed entry.
+        Symbol of the entry.
     ptx : str
         The kernels that it launches.
     errors : mapping of str to int
@@ -49,38 +49,43 @@ class ServedHost:
 
     def __init__(self, image: bytes, entry: str, ptx: str, errors: Mapping[str, int]) -> None:
         self.calls = HostCalls(ptx)
-        self._loaded = False
-        names = [name for name in undefined_symbols(image) if is_served(name)]
-        self._functions: dict[str, Any] = {**self.calls.callbacks(names), **self._library()}
+        names = [name for name in undefined_symbols(image) if is_host_function(name)]
+        self._functions: dict[str, Any] = {**self.calls.callbacks(names), **_ERRORS}
         addresses = {name: ctypes.cast(f, _P).value or 0 for name, f in self._functions.items()}
-        self._object = LoadedObject(image, {**c_library(image), **errors, **addresses})
+        self._object = load_host(image, {**addresses, **errors}.__getitem__)
         self.address = self._object.addresses[entry]
+        self._library = _P()
 
-    def _library(self) -> dict[str, Any]:
-        """Serve loading the kernels, which is done once."""
+    def load_kernels(self) -> None:
+        """Have the host code load its kernels, where its entry doesn't do so itself.
 
-        def initialise(state: int, init: int, to_device: int, _: int) -> int:
-            if self._loaded:
-                return 0
-            code = int(_LOAD(init)(state) or _LOAD_TO_DEVICE(to_device)(state, 0))
-            self._loaded = code == 0
-            return code
-
-        return {
-            "TVMFFIEnvGetStream": ctypes.CFUNCTYPE(_P, _I, _I)(lambda kind, index: 0),
-            "cuda_dialect_init_library_once": ctypes.CFUNCTYPE(_I, *[_P] * 4)(initialise),
-            "cuda_dialect_unload_library_once": ctypes.CFUNCTYPE(None, _P)(lambda state: None),
-        }
+        Raises
+        ------
+        RuntimeError
+            If it fails.
+        """
+        load, to_device = (self._object.addresses.get(name, 0) for name in ("cuda_init", "cuda_load_to_device"))
+        if load:
+            code = self.calls.cuda_dialect_init_library_once(ctypes.addressof(self._library), load, to_device)
+            self.calls.check(code)
 
 
-def c_library(image: bytes) -> dict[str, int]:
-    """Find the functions of the C library that an object uses, such as printf and memset, in this process."""
-    process = ctypes.CDLL(None)
-    found = {}
+def load_host(image: bytes, serve: Callable[[str], int]) -> LoadedObject:
+    """Load host code whose calls are served at addresses; the functions of the C library are this process's."""
+    process, symbols = ctypes.CDLL(None), {}
     for name in undefined_symbols(image):
-        if not name.startswith(("_cu", "cu", "TVMFFI", "Cute")) and hasattr(process, name):
-            found[name] = ctypes.cast(getattr(process, name), _P).value or 0
-    return found
+        if is_host_function(name):
+            symbols[name] = serve(name)
+        elif hasattr(process, name):
+            symbols[name] = ctypes.cast(getattr(process, name), _P).value or 0
+    return LoadedObject(image, symbols)
+
+
+def emit_object(module: Any, opt_level: int = 1) -> bytes:  # noqa: ANN401
+    """Have the DSL's compiler emit the host code of a compiled module as an object for this machine."""
+    support = require("cutlass._mlir._mlir_libs._cutlass_ir", "_aot_support.export_module_to_bytes")._aot_support
+    image: bytes = support.export_module_to_bytes(module, format="o", opt_level=opt_level, enable_pic=True)
+    return image
 
 
 def parameter_names(module: Any) -> tuple[str, ...] | None:  # noqa: ANN401
@@ -122,23 +127,14 @@ class ServedEntry:
     """
 
     def __init__(self, function: Any, ptx: str) -> None:  # noqa: ANN401
-        support = require("cutlass._mlir._mlir_libs._cutlass_ir", "_aot_support.export_module_to_bytes")._aot_support
         ffi = require("tvm_ffi", "Function", "from_dlpack")
         library = ctypes.CDLL(require("tvm_ffi.libinfo", "find_libtvm_ffi").find_libtvm_ffi())
         wrapping = require("tvm_ffi.utils.kwargs_wrapper", "make_kwargs_wrapper", "unpack_dataclass_to_tuple")
-
-        def raise_cuda(_: int, code: int) -> None:
-            message = f"the host code of a compiled function returned CUDA error {code}"
-            library.TVMFFIErrorSetRaisedFromCStr(b"RuntimeError", message.encode())
-
-        self._raise_cuda = ctypes.CFUNCTYPE(None, _P, _I)(raise_cuda)
         errors = {
             name: ctypes.cast(getattr(library, name), _P).value or 0
             for name in ("TVMFFIErrorSetRaisedFromCStr", "TVMFFIErrorSetRaisedFromCStrParts")
         }
-        for name in ("CuteDSLRT_TVMFFISetRaisedCudaError", "CuteDSLRT_TVMFFISetRaisedCudaLaunchError"):
-            errors[name] = ctypes.cast(self._raise_cuda, _P).value or 0
-        image = support.export_module_to_bytes(function.ir_module, format="o", opt_level=1, enable_pic=True)
+        image = emit_object(function.ir_module)
         self._host = ServedHost(image, f"__tvm_ffi_{function.function_name}", ptx, errors)
         self._entry = ffi.Function.__from_extern_c__(self._host.address)
         self._from_dlpack: Callable[[Any], Any] = ffi.from_dlpack

@@ -15,10 +15,11 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from cutepy.dsl.callers import with_callers
+from cutepy.dsl.callers import callers_known
 from cutepy.dsl.device_tensors import DeviceTensor, is_tensor
 from cutepy.dsl.host_calls import RUNNING, Backend as Backend, LaunchRequest as LaunchRequest
 from cutepy.dsl.host_programs import served_entry, served_program
+from cutepy.dsl.tma_arguments import REFUSAL_ADDRESS, check_tensor_maps, refusals_raised, tensor_names
 from cutepy.dsl.version import require
 
 _ARCHITECTURE = "sm_90a"
@@ -100,14 +101,12 @@ def _wrap_the_dsl(stack: ExitStack) -> None:
     executor = require(
         "cutlass.base_dsl.jit_executor", "JitCompiledFunction.run_compiled_program", "JitCompiledFunction.to"
     )
-    base = require("cutlass.base_dsl.dsl", "BaseDSL._func_impl")
+    base = require("cutlass.base_dsl.dsl", "BaseDSL._func_impl", "BaseDSL.generate_original_ir")
     compiler = require(
         "cutlass.base_dsl.compiler", "CompileOptions.apply_envar_settings", "KeepPTX", "GenerateLineInfo"
     )
     runtime = require("cutlass.cute.runtime", "_Tensor", "from_dlpack")
     dsl_class = require("cutlass.cutlass_dsl", "CuTeDSL._get_dsl").CuTeDSL
-    operations = require("cutlass._mlir_helpers.op", "_get_location_from_frame_info", "_is_framework_stack_frame")
-    require("cutlass._mlir.execution_engine", "ExecutionEngine")
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="cutepy-sim-"))
     dsl = dsl_class._get_dsl()
     _set(stack, dsl, "jit_cache", type(dsl.jit_cache)(max_elems=None))
@@ -122,8 +121,9 @@ def _wrap_the_dsl(stack: ExitStack) -> None:
         for packed in (compiled.TVMFFIJitCompiledFunction, compiled.TVMFFIJitCompiledFunctionWithKwargs):
             _wrap(stack, packed, "__call__", _call_packed)
     _wrap(stack, base.BaseDSL, "_func_impl", _converting_tensors(runtime))
+    _wrap(stack, base.BaseDSL, "generate_original_ir", _checking_tensor_maps)
     _wrap(stack, runtime._Tensor, "__init__", _in_global_memory)
-    _wrap(stack, operations, "_get_location_from_frame_info", _with_callers)
+    stack.enter_context(callers_known())
 
 
 def _set(stack: ExitStack, owner: Any, name: str, value: Any) -> None:  # noqa: ANN401
@@ -162,15 +162,31 @@ def _keeping_ptx(compiler: Any, folder: str, stack: ExitStack) -> Callable[..., 
     return apply
 
 
-def _with_callers(original: Callable[[Any], Any], info: Any) -> Any:  # noqa: ANN401
-    return original(info) if _for_gpu.get() else with_callers(original, info)
+def _checking_tensor_maps(
+    original: Callable[..., Any],
+    dsl: Any,  # noqa: ANN401
+    *parts: Any,  # noqa: ANN401
+    **named: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
+    """Trace a function, and let its host code refuse tensors that TMA can't address."""
+    if _for_gpu.get():
+        return original(dsl, *parts, **named)
+    arguments, only_named, signature = parts[6:9]
+    given = {**dict(zip(signature.parameters, arguments, strict=False)), **only_named}
+
+    def check(_: object, module: Any, name: str) -> None:  # noqa: ANN401
+        packed = dsl.compile_options.enable_tvm_ffi  # such functions raise themselves
+        check_tensor_maps(module, tensor_names(given), None if packed else REFUSAL_ADDRESS)
+
+    with dsl.trace_finalize_hooks(check):
+        return original(dsl, *parts, **named)
 
 
 def _run(original: Callable[..., Any], function: Any, exe_args: Sequence[Any]) -> int:  # noqa: ANN401
     """Run a compiled function's host code, with its launches sent to the backend."""
     backend = active_backend()
     assert backend is not None
-    with RUNNING:
+    with RUNNING, refusals_raised():
         return served_program(function).run(exe_args, backend)
 
 

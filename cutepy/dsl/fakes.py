@@ -109,6 +109,7 @@ def in_global_memory(tensor: Any) -> Any:  # noqa: ANN401
         return tensor
     ir = require("cutlass._mlir.ir", "Context", "Location")
     require("cutlass.cutlass_dsl", "CuTeDSL._get_dsl").CuTeDSL._get_dsl()
+    tensor.__c_pointers__()  # only now does its type know what strides are multiples of
     with ir.Context(), ir.Location.unknown():
         text = str(tensor.mlir_type)
     layout = text[text.index('"') + 1 : text.rindex('"')]

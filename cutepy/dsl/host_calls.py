@@ -1,7 +1,7 @@
 """CUDA as compiled host code calls it, served in Python: a launch goes to a backend, the rest is answered.
 
-The DSL compiles a `@cute.jit` function's host code against a small runtime whose functions are CUDA's under a name with
-an underscore. Here each is answered as an H200 would, so that the real host code runs where no driver is.
+Each function that the host code calls (`host_abi`) is answered as an H200 would, so that the real host code runs where
+no driver is.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from cutepy.dsl.h200 import ATTRIBUTES
+from cutepy.dsl.host_abi import FUNCTIONS
 from cutepy.dsl.interrupts import Interrupts, interrupts_kept
 from cutepy.dsl.tensor_maps import encode_tiled, replace_address
 
@@ -22,38 +23,11 @@ _CLUSTER, _COOPERATIVE = 4, 2
 _ATTRIBUTE_BYTES = 72
 _LAUNCH_FAILED = 719
 
-_P, _I, _L = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
+_LOAD = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
+_LOAD_TO_DEVICE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32)
 
 RUNNING = threading.RLock()
 """Held while host code runs on a backend: threads take turns, as a backend runs one kernel at a time."""
-
-SIGNATURES: dict[str, tuple[Any, ...]] = {
-    "_cudaLibraryLoadData": (_P, _P, _P, _P, _I, _P, _P, _I),
-    "_cudaLibraryGetKernel": (_P, _P, _P),
-    "_cudaDeviceGetAttribute": (_P, _I, _I),
-    "_cudaGetDevice": (_P,),
-    "_cudaSetDevice": (_I,),
-    "_cudaKernelSetAttributeForDevice": (_P, _I, _I, _I),
-    "_cuKernelGetAttribute": (_P, _I, _P, _I),
-    "_cudaFuncSetAttribute": (_P, _I, _I),
-    "_cudaOccupancyMaxActiveBlocksPerMultiprocessor": (_P, _P, _I, _L),
-    "_cudaLaunchKernel": (_P, _I, _I, _I, _I, _I, _I, _P, _L, _P),
-    "_cudaLaunchKernelEx": (_P, _P, _P),
-    "_cudaGetDeviceCount": (_P,),
-    "_cuDeviceGet": (_P, _I),
-    "_cudaDeviceSynchronize": (),
-    "_cudaStreamSynchronize": (_P,),
-    "_cuTensorMapEncodeTiled": (_P, _I, _I, _P, _P, _P, _P, _P, _I, _I, _I, _I),
-    "_cuTensorMapReplaceAddress": (_P, _P),
-    "cuda_dialect_assert_success": (_I,),
-    "cuda_dialect_print_on_error": (_I,),
-}
-"""The functions of the DSL's runtime that are served, with the types of their arguments; all return an int32."""
-
-
-def is_served(name: str) -> bool:
-    """Tell whether a function that host code declares is answered here, if only by an error."""
-    return name.startswith("_cu") or name in SIGNATURES
 
 
 @dataclass(frozen=True)
@@ -126,14 +100,14 @@ class HostCalls:
         self._failure: BaseException | None = None
         self._interrupts = Interrupts(lambda number, frame: None)
         self._names: dict[int, str] = {}
+        self._loaded = False
 
     def callbacks(self, names: Iterable[str]) -> dict[str, Any]:
         """Make a C function for each name; one that is not served fails by name when it is called."""
         made = {}
         for name in names:
-            prototype = ctypes.CFUNCTYPE(ctypes.c_int32, *SIGNATURES.get(name, ()))
-            handler = getattr(self, name) if name in SIGNATURES else None
-            made[name] = prototype(partial(serve, self, name, handler))
+            prototype = FUNCTIONS[name].prototype if name in FUNCTIONS else ctypes.CFUNCTYPE(ctypes.c_int32)
+            made[name] = prototype(partial(serve, self, name, getattr(self, name, None)))
         return made
 
     @contextmanager
@@ -168,7 +142,23 @@ class HostCalls:
         """Keep the first failure of a call of the host code, for `check`."""
         self._failure = self._failure or failure
 
-    # The functions of the DSL's runtime, by its names for them.
+    # The functions of `host_abi`, by their names.
+
+    def cuda_dialect_init_library_once(self, library: int, load: int, load_to_device: int, *_: object) -> int:
+        """Load the kernels, which is done once."""
+        if self._loaded:
+            return 0
+        code = int(_LOAD(load)(library) or _LOAD_TO_DEVICE(load_to_device)(library, 0))
+        self._loaded = code == 0
+        return code
+
+    def cuda_dialect_unload_library_once(self, library: int) -> int:
+        """Keep the kernels."""
+        return 0
+
+    def TVMFFIEnvGetStream(self, *_: object) -> int:
+        """Give the default stream."""
+        return 0
 
     def _cudaLibraryLoadData(self, library: int, *_: object) -> int:
         ctypes.c_uint64.from_address(library).value = 1

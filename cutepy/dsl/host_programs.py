@@ -1,8 +1,7 @@
 """The host code of functions that the DSL compiled, run with CUDA's functions served.
 
-A compiled function keeps its host code as LLVM-dialect MLIR; what that calls of CUDA are functions without a body. A
-second execution engine of the same module, with those functions served in Python, runs the real host code with no
-driver.
+A compiled function keeps its host code as LLVM-dialect MLIR; what that calls of CUDA are functions without a body. An
+object of the same module, loaded with those functions served in Python, runs the real host code with no driver.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cutepy.dsl.entries import ServedEntry
-from cutepy.dsl.host_calls import Backend, HostCalls, is_served
+from cutepy.dsl.entries import ServedEntry, ServedHost, emit_object
+from cutepy.dsl.host_calls import Backend
 from cutepy.dsl.version import require
 
 
@@ -22,6 +21,7 @@ class NoPtxError(RuntimeError):
     """A compiled function that kept no PTX was called on a backend that needs it."""
 
 
+_PACKED = "cutepy_packed"
 _programs: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 _Served = TypeVar("_Served")
@@ -70,67 +70,65 @@ def _kept_ptx(function: Any) -> str | None:  # noqa: ANN401
 
 
 class HostProgram:
-    """The host code of one compiled function, in an engine whose CUDA calls are served here."""
+    """The host code of one compiled function, which takes the DSL's own packed arguments."""
 
     def __init__(self, function: Any, ptx: str) -> None:  # noqa: ANN401
-        module, entry = function.ir_module, function.function_name
-        self._calls = HostCalls(ptx)
-        engines = require("cutlass._mlir.execution_engine", "ExecutionEngine")
-        engine = engines.ExecutionEngine(module, opt_level=2, shared_libs=[])
-        self._engine = engine
-        self._callbacks = self._calls.callbacks(_undefined_functions(module))
-        for name, callback in self._callbacks.items():
-            engine.raw_register_runtime(name, ctypes.cast(callback, ctypes.c_void_p))
-        self._library = ctypes.c_void_p()
-        self._load(engine)
-        self._entry = engine.lookup(entry)
-        self._arity = _arity(module, entry)
-
-    def _load(self, engine: Any) -> None:  # noqa: ANN401
-        """Let the host code load its library and look up its kernels."""
-        library = ctypes.pointer(self._library)
-        indirect, error, device = ctypes.pointer(library), ctypes.c_int32(0), ctypes.c_int32(0)
-        addresses = [ctypes.addressof(x) for x in (indirect, error)]
-        with_device = [ctypes.addressof(x) for x in (indirect, device, error)]
-        for name, arguments in (("cuda_init", addresses), ("cuda_load_to_device", with_device)):
-            address = engine.raw_lookup(name)
-            if address:
-                packed = (ctypes.c_void_p * len(arguments))(*arguments)
-                ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)(ctypes.cast(packed, ctypes.c_void_p))
-                self._calls.check(error.value)
+        image, self._arity = _emit_packed(function.ir_module, function.function_name)
+        self._host = ServedHost(image, _PACKED, ptx, {})
+        self._host.load_kernels()
+        self._entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._host.address)
 
     def run(self, exe_args: Sequence[Any], backend: Backend) -> int:
         """Call the host function with the DSL's own packed arguments."""
         result = ctypes.c_int32(0)
         addresses = [a if isinstance(a, int) else ctypes.c_void_p(a).value for a in map(_address, exe_args)]
-        if self._arity is not None and len(addresses) != self._arity:
+        if len(addresses) != self._arity:
             raise TypeError(
                 f"a compiled function that takes {self._arity} values at run time got {len(addresses)}; "
                 "pass what it was compiled for: None stays None, and constants stay constants"
             )
         packed = (ctypes.c_void_p * (len(addresses) + 1))(*addresses, ctypes.addressof(result))
-        with self._calls.launching_on(backend):
-            self._entry(packed)
-        self._calls.check(result.value)
+        with self._host.calls.launching_on(backend):
+            self._entry(ctypes.addressof(packed))
+        self._host.calls.check(result.value)
         return 0
 
 
-def _arity(module: Any, entry: str) -> int | None:  # noqa: ANN401
-    """Count the arguments of a host function."""
-    for operation in module.body.operations:
-        if operation.name == "llvm.func" and operation.attributes["sym_name"].value == entry:
-            return len(operation.regions[0].blocks[0].arguments)
-    return None
+def _emit_packed(module: Any, name: str) -> tuple[bytes, int]:  # noqa: ANN401
+    """Emit host code with an entry that loads its arguments, and stores its result, where an array of pointers says.
+
+    Gives the object and the number of arguments. The host function itself takes structures by value.
+    """
+    ir = require("cutlass._mlir.ir", "Module", "InsertionPoint")
+    (function,) = (
+        op for op in module.body.operations if op.name == "llvm.func" and op.attributes["sym_name"].value == name
+    )
+    kinds = [str(argument.type) for argument in function.regions[0].blocks[0].arguments]
+    places = "\n".join(
+        f"%at{n} = llvm.getelementptr %packed[{n}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr\n"
+        f"%p{n} = llvm.load %at{n} : !llvm.ptr -> !llvm.ptr"
+        for n in range(len(kinds) + 1)
+    )
+    loads = "\n".join(f"%v{n} = llvm.load %p{n} : !llvm.ptr -> {kind}" for n, kind in enumerate(kinds))
+    passed = ", ".join(f"%v{n}" for n in range(len(kinds)))
+    text = f"""
+llvm.func @{name}({", ".join(kinds)}) -> i32
+llvm.func @{_PACKED}(%packed: !llvm.ptr) {{
+{places}
+{loads}
+%result = llvm.call @{name}({passed}) : ({", ".join(kinds)}) -> i32
+llvm.store %result, %p{len(kinds)} : i32, !llvm.ptr
+llvm.return
+}}"""
+    with module.context:
+        parsed = ir.Module.parse(text)  # its operations live as long as it does
+        _, added = parsed.body.operations
+        wrapper = added.clone(ir.InsertionPoint(module.body))
+    try:
+        return emit_object(module), len(kinds)
+    finally:
+        wrapper.erase()
 
 
 def _address(argument: Any) -> Any:  # noqa: ANN401
     return argument.value if isinstance(argument, ctypes.c_void_p) else argument
-
-
-def _undefined_functions(module: Any) -> list[str]:  # noqa: ANN401
-    """List the functions of the DSL's runtime that are declared; C's own, such as printf, are the process's."""
-    declared = []
-    for operation in module.body.operations:
-        if operation.name == "llvm.func" and not len(operation.regions[0].blocks):
-            declared.append(operation.attributes["sym_name"].value)
-    return [name for name in declared if is_served(name)]

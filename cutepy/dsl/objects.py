@@ -162,16 +162,29 @@ class LoadedObject:
 
     def _protect(self) -> None:
         """Make the code executable, and no longer writable."""
-        if not self._code_bytes:
-            return
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-        if libc.mprotect(self._base, self._code_bytes, _READ_EXECUTE):
-            raise OSError(ctypes.get_errno(), "the system refused to make memory executable")
+        if self._code_bytes:
+            _make_executable(self._base, self._code_bytes)
 
 
 _immortal: list[mmap.mmap] = []
 """The memory of all that was loaded."""
+
+
+def executable(code: bytes) -> int:
+    """Write machine code to memory, for the life of the process; gives its address."""
+    memory = mmap.mmap(-1, _align(len(code), mmap.PAGESIZE))
+    memory[: len(code)] = code
+    _immortal.append(memory)
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    _make_executable(base, len(memory))
+    return base
+
+
+def _make_executable(base: int, size: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    if libc.mprotect(base, size, _READ_EXECUTE):
+        raise OSError(ctypes.get_errno(), "the system refused to make memory executable")
 
 
 def undefined_symbols(image: bytes) -> list[str]:

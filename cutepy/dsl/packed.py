@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from cutepy.dsl.device_tensors import DeviceTensor, is_tensor
+from cutepy.dsl.dtypes import dlpack_type as dlpack_type
 from cutepy.dsl.version import require
 
 _NONE, _INT, _BOOL, _FLOAT, _TENSOR, _ARRAY = 0, 1, 2, 3, 7, 71
@@ -43,35 +44,6 @@ class _Tensor(ctypes.Structure):
         ("strides", ctypes.POINTER(ctypes.c_int64)),
         ("byte_offset", ctypes.c_uint64),
     )
-
-
-_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5, "bool": 6}
-_FLOAT8 = {
-    "float8_e4m3fn": (10, 8),
-    "float8_e4m3fnuz": (11, 8),
-    "float8_e5m2": (12, 8),
-    "float8_e5m2fnuz": (13, 8),
-    "float8_e8m0fnu": (14, 8),
-    "float4_e2m1fn_x2": (17, 4),
-}
-
-
-def dlpack_type(dtype: str) -> tuple[int, int]:
-    """Give DLPack's (code, bits) of an element type, by torch's or numpy's name for it.
-
-    Examples
-    --------
-    >>> dlpack_type("bfloat16"), dlpack_type("float8_e4m3fn"), dlpack_type("bool")
-    ((4, 16), (10, 8), (6, 8))
-    """
-    if dtype in _FLOAT8:
-        return _FLOAT8[dtype]
-    if dtype == "bool":
-        return _CODES["bool"], 8
-    name = dtype.rstrip("0123456789")
-    if name not in _CODES or name == dtype:
-        raise ValueError(f"dtype must be one that DLPack knows, such as float16 or int32, got {dtype!r}")
-    return _CODES[name], int(dtype[len(name) :])
 
 
 def plain_number(value: object) -> bool | int | float | None:

@@ -34,11 +34,18 @@ class PrivateNames:
 PRIVATE_NAMES = (
     PrivateNames(
         "cutlass._mlir.ir",
-        ("Attribute", "Context", "InsertionPoint", "Location", "StringAttr", "Value"),
-        "MLIR's bindings, as MLIR documents them: to read and change compiled host code, and to tell what is traced",
+        (
+            *("Attribute", "Context", "InsertionPoint", "IntegerAttr", "IntegerType"),
+            *("Location", "Module", "StringAttr", "Value"),
+        ),
+        "MLIR's bindings, as MLIR documents them: to read and change what is traced, and compiled host code",
+    ),
+    PrivateNames(
+        "MLIR's dialects, in cutlass._mlir.dialects",
+        ("arith", "cuda", "cute", "func", "llvm"),
+        "writes what checks the tensors of TMA's maps into host code",
     ),
     PrivateNames("cutlass._mlir.passmanager", ("PassManager",), "strips locations, for keys"),
-    PrivateNames("cutlass._mlir.execution_engine", ("ExecutionEngine",), "runs host code in the simulator"),
     PrivateNames(
         "cutlass._mlir._mlir_libs._cutlass_ir",
         ("_aot_support.export_module_to_bytes",),
@@ -68,6 +75,7 @@ PRIVATE_NAMES = (
         "makes the simulator's compilations keep their PTX, in files of their own",
     ),
     PrivateNames("cutlass.base_dsl.dsl", ("BaseDSL._lazy_initialize_dsl",), "finds the object that traces a function"),
+    PrivateNames("cutlass.base_dsl.dsl", ("BaseDSL.generate_original_ir",), "checks TMA's maps in what is simulated"),
     PrivateNames("cutlass.base_dsl.dsl", ("BaseDSL._func_impl",), "takes torch's tensors in plain calls, simulated"),
     PrivateNames(
         "cutlass.base_dsl.jit_executor",
@@ -79,6 +87,7 @@ PRIVATE_NAMES = (
         ("_tvm_ffi_args_spec_converter",),
         "how a packed entry is to be called, and which of its parameters are classes",
     ),
+    PrivateNames("cutlass.base_dsl.tvm_ffi_builder", ("spec",), "the types of what a packed entry takes"),
     PrivateNames("cutlass.cute.runtime", ("_Tensor",), "shows CPU tensors to the tracer as in global memory"),
     PrivateNames("cutlass.cutlass_dsl", ("CuTeDSL._get_dsl",), "the object that traces"),
     PrivateNames(

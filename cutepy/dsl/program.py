@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import inspect
 import platform
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,6 +21,7 @@ from cutepy.dsl.entries import ServedHost, parameter_names
 from cutepy.dsl.host_calls import RUNNING, Backend
 from cutepy.dsl.launches import LaunchFacts, read_launches
 from cutepy.dsl.packed import PackedArguments, call
+from cutepy.dsl.tma_arguments import check_tensor_maps, tensor_names
 from cutepy.dsl.trace import FOLDER, Traced, trace
 from cutepy.dsl.version import require
 
@@ -143,7 +145,13 @@ def trace_program(
         raise ImportError("compiling needs the package apache-tvm-ffi: pip install 'cutepy[dsl]'", name="tvm_ffi")
     lines = " --generate-line-info" if line_info else ""
     decided = f"--gpu-arch={ARCH} --enable-tvm-ffi --keep-ptx --keep-cubin --dump-dir={FOLDER}{lines}"
-    return trace(function, arguments, named, use, classes=classes, options=f"{decided} {options}")
+    tensors = tensor_names(inspect.signature(function).bind(*arguments, **named).arguments)
+
+    def use_checked(traced: Traced) -> _T:
+        check_tensor_maps(traced.module, tensors)
+        return use(traced)
+
+    return trace(function, arguments, named, use_checked, classes=classes, options=f"{decided} {options}")
 
 
 def to_program(traced: Traced, symbol: str = ENTRY_SYMBOL) -> Program:

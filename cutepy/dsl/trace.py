@@ -17,9 +17,10 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin
 
 from cutepy.dsl import locations
+from cutepy.dsl.callers import callers_known
 from cutepy.dsl.execution import compiling_for_gpu
 from cutepy.dsl.line_info import places_remembered
 from cutepy.dsl.version import require
@@ -158,6 +159,7 @@ def trace(
         tempfile.TemporaryDirectory(prefix="cutepy-") as folder,
         compiling_for_gpu(),
         places_remembered(),
+        callers_known(),
         _replaced(provider, "compile", instead),
         _conventions(tracer, {*classes, *class_parameter(function)}) as conventions,
     ):
@@ -225,10 +227,12 @@ def _conventions(tracer: Any, classes: Collection[str]) -> Iterator[list[object]
 
     The DSL's tracer takes a class as it is, where the parameter is annotated as `type[...]` or not at all, and so the
     class that a classmethod is bound to. The part that describes packed entries asks for `cutlass.Constexpr` instead,
-    and fails as it does for its own faults. So it is told that these parameters are annotated so.
+    and fails as it does for its own faults. So it is told that these parameters are annotated so. And what is compiled
+    in within a tuple or dataclass is nothing that a call passes, whatever its type.
     """
     module = require("cutlass.cute._tvm_ffi_args_spec_converter", "_tvm_ffi_args_spec_converter")
     constexpr = require("cutlass", "Constexpr").Constexpr
+    spec = require("cutlass.base_dsl.tvm_ffi_builder", "spec").spec
     thread, collected = threading.get_ident(), []
 
     def convert(function: str, signature: inspect.Signature, *arguments: Any) -> Any:  # noqa: ANN401
@@ -242,9 +246,16 @@ def _conventions(tracer: Any, classes: Collection[str]) -> Iterator[list[object]
             collected.append(found)
         return found
 
+    def convert_one(original: Any, value: Any, name: str, *more: Any, is_constexpr: bool = False) -> Any:  # noqa: ANN401
+        annotation = more[0]
+        if is_constexpr or annotation is constexpr or get_origin(annotation) is constexpr:
+            return spec.ConstNone(name)
+        return original(value, name, *more)
+
     before, tracer._tvm_ffi_args_spec_converter = getattr(tracer, "_tvm_ffi_args_spec_converter", None), convert
     try:
-        yield collected
+        with _replaced(module, "_convert_single_arg", convert_one):
+            yield collected
     finally:
         tracer._tvm_ffi_args_spec_converter = before
 

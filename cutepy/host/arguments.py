@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any
 
 from cutepy.dsl.packed import plain_number
+from cutepy.dsl.tma_arguments import refused_stride
 from cutepy.host.specs import TensorSpec, dtype_name, element_strides
 
 _PARTS = ("float16", "float32", "float64")
@@ -33,7 +34,7 @@ class Parameter:
         As in the `@cute.jit` function.
     kind : str
         "tensor", "pointer", "scalar", "none", "tuple" (also a named one), "structure" (a dataclass), or "constant": a
-        field of one that is compiled in, which callers repeat.
+        field of one, or of a named tuple, that is compiled in, which callers repeat, or pass None for.
     spec : TensorSpec or None
         Of a tensor.
     number : str
@@ -52,7 +53,7 @@ class Parameter:
     @property
     def is_plain(self) -> bool:
         """Whether compiled code takes arguments as callers pass them."""
-        return self.kind not in ("structure", "pointer") and all(item.is_plain for item in self.items)
+        return self.kind not in ("structure", "pointer", "constant") and all(item.is_plain for item in self.items)
 
     def __str__(self) -> str:
         if self.items or self.kind in ("tuple", "structure"):
@@ -96,7 +97,7 @@ def check_arguments(function: str, parameters: Sequence[Parameter], arguments: S
     for name, parameter, argument in flattened(parameters, arguments):
         if parameter.kind == "none" and argument is not None:
             raise TypeError(f"argument {name} must be None, as it was when compiled, got {type(argument).__name__}")
-        if parameter.kind == "constant" and repr(argument) != parameter.number:
+        if parameter.kind == "constant" and not _is_repeated(parameter, argument):
             raise ArgumentError(f"argument {name} must be {parameter.number}, as when compiled, got {argument!r}")
         if parameter.kind == "pointer" and not isinstance(argument, int):
             raise TypeError(f"argument {name} must be an address or a tensor, got {type(argument).__name__}")
@@ -128,6 +129,8 @@ def passed(parameters: Sequence[Parameter], arguments: tuple[Any, ...]) -> tuple
 def _as_taken(parameter: Parameter, argument: Any) -> Any:  # noqa: ANN401
     if parameter.is_plain:
         return argument
+    if parameter.kind == "constant":
+        return None if _is_repeated(parameter, argument) else argument
     if parameter.kind == "pointer":
         if hasattr(argument, "data_ptr"):
             return argument.data_ptr()
@@ -141,6 +144,10 @@ def _as_taken(parameter: Parameter, argument: Any) -> Any:  # noqa: ANN401
     if isinstance(argument, (tuple, list)) and len(argument) == len(parameter.items):
         return tuple(map(_as_taken, parameter.items, argument))
     return argument
+
+
+def _is_repeated(parameter: Parameter, argument: object) -> bool:
+    return argument is None or repr(argument) == parameter.number
 
 
 def leaves(arguments: Sequence[Any]) -> Iterator[Any]:
@@ -209,6 +216,24 @@ def refused_number(text: str, parameters: Sequence[Parameter], arguments: Sequen
         return ArgumentError(f"argument {name}: must be in {limits}, got {argument}")
     expected = text.rpartition("expected ")[2]
     return TypeError(f"argument {name} must be of type {expected}, got {argument!r} of type {type(argument).__name__}")
+
+
+def refused_for_tma(text: str, parameters: Sequence[Parameter], arguments: Sequence[Any]) -> Exception | None:
+    """Say what TMA needs of a tensor that compiled code refused, and what to declare; None if it was another thing."""
+    if not text.startswith("argument ") or "TMA needs" not in text:
+        return None
+    found = refused_stride(text)
+    for name, parameter, tensor in flattened(parameters, arguments) if found else ():
+        assert found is not None
+        refused, stride, multiple = found
+        spec = parameter.spec
+        if name == refused and spec is not None and stride in (strides := element_strides(tensor)):
+            decides = spec.decides_stride(strides.index(stride))
+            if decides is not None:
+                text += (
+                    f"; pad {decides} to a multiple of {multiple}, and declare divisibility={{{decides!r}: {multiple}}}"
+                )
+    return ArgumentError(text)
 
 
 def _check_tensor(name: str, spec: TensorSpec, tensor: Any, bound: dict[str, tuple[int, str]]) -> None:  # noqa: ANN401

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
-import mmap
-import re
 from functools import cache
 from typing import Any
 
-from cutepy.dsl.entries import c_library
-from cutepy.dsl.objects import LoadedObject, undefined_symbols
+from cutepy.dsl.entries import load_host
+from cutepy.dsl.host_abi import FUNCTIONS, MINIMUM_DRIVER, cuda_error_setters, version_of_ptx
+from cutepy.dsl.objects import executable
 from cutepy.dsl.program import Program
 
-_READ_EXECUTE = 1 | 4
-
+_P, _I = ctypes.c_void_p, ctypes.c_int32
 # x86-64 code. The driver's cuLaunchKernelEx has a fourth argument, `extra`, which must be null, and the host code gives
 # three: xor ecx, ecx; movabs rax, cuLaunchKernelEx; jmp rax. Kernels are loaded before the first call, so the check
 # that each call makes is answered at once: xor eax, eax; ret.
@@ -37,8 +35,7 @@ def driver() -> ctypes.CDLL:
     Raises
     ------
     CudaError
-        If this machine has none, or one for a CUDA before 12.0: kernels are loaded by `cuLibraryLoadData`, which that
-        brought.
+        If this machine has none, or one for a CUDA before 12.0.
     """
     try:
         library = ctypes.CDLL("libcuda.so.1")
@@ -47,10 +44,10 @@ def driver() -> ctypes.CDLL:
             "a compiled function needs a GPU and its driver (libcuda.so.1), which this machine lacks; "
             "run it on the CPU within `with cutepy.simulate():`"
         ) from error
-    if (version := _version(library)) < (12, 0):
+    if (version := _version(library)) < MINIMUM_DRIVER:
         raise CudaError(
-            "a compiled function needs a driver for CUDA 12.0 or newer, and this machine's is for CUDA "
-            f"{version[0]}.{version[1]}; update NVIDIA's driver"
+            f"a compiled function needs a driver for CUDA {MINIMUM_DRIVER[0]}.{MINIMUM_DRIVER[1]} or newer, and this "
+            f"machine's is for CUDA {version[0]}.{version[1]}; update NVIDIA's driver"
         )
     return library
 
@@ -92,52 +89,23 @@ def error_name(code: int) -> str:
 
 
 @cache
-def _code() -> mmap.mmap:
-    return mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-
-
-@cache
 def _stubs() -> dict[str, int]:
     """Write the machine code above to memory; gives the address of each piece."""
-    launch = ctypes.cast(driver().cuLaunchKernelEx, ctypes.c_void_p).value or 0
-    pieces = {"launch": _LAUNCH % launch.to_bytes(8, "little"), "return 0": _RETURN_0}
-    memory, addresses, cursor = _code(), {}, 0
-    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    for name, piece in pieces.items():
-        memory[cursor : cursor + len(piece)] = piece
-        addresses[name] = base + cursor
-        cursor += 16 * (1 + len(piece) // 16)
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    if libc.mprotect(base, mmap.PAGESIZE, _READ_EXECUTE):
-        raise OSError(ctypes.get_errno(), "the system refused to make memory executable")
-    return addresses
-
-
-_P, _I = ctypes.c_void_p, ctypes.c_int32
+    launch = _address(driver().cuLaunchKernelEx)
+    code = {"_cudaLaunchKernelEx": _LAUNCH % launch.to_bytes(8, "little"), "cuda_dialect_init_library_once": _RETURN_0}
+    return {name: executable(piece) for name, piece in code.items()}
 
 
 @cache
 def _callbacks() -> dict[str, Any]:
-    """Make the functions that are called seldom: setting limits, and raising errors."""
-
-    def set_attribute(kernel: int, attribute: int, value: int, device: int) -> int:
-        return int(driver().cuKernelSetAttribute(attribute, value, ctypes.c_void_p(kernel), device))
-
-    def raise_cuda(setter: int, code: int) -> None:
-        raise_parts = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, _I)(setter)
-        text = ctypes.c_char_p(f"CUDA error {code} ({error_name(code)})".encode())
-        raise_parts(b"RuntimeError", ctypes.addressof(text), 1)
-
-    def unload(_: int) -> None:
-        """Leave the kernels loaded: they may be running when the process ends."""
-
-    return {
-        "_cudaKernelSetAttributeForDevice": ctypes.CFUNCTYPE(_I, _P, _I, _I, _I)(set_attribute),
-        "CuteDSLRT_TVMFFISetRaisedCudaError": ctypes.CFUNCTYPE(None, _P, _I)(raise_cuda),
-        "CuteDSLRT_TVMFFISetRaisedCudaLaunchError": ctypes.CFUNCTYPE(None, _P, _I)(raise_cuda),
-        "cuda_dialect_unload_library_once": ctypes.CFUNCTYPE(None, _P)(unload),
-    }
+    """Make the functions that are called seldom: what raises errors, and what the driver takes in another order."""
+    # Kernels stay loaded: they may be running when the process ends.
+    unload = FUNCTIONS["cuda_dialect_unload_library_once"].prototype(lambda _: None)
+    made = {"cuda_dialect_unload_library_once": unload}
+    for name, function in FUNCTIONS.items():
+        if function.passes and name not in _stubs() and hasattr(driver(), function.driver):
+            made[name] = function.prototype(function.adapted(_address(getattr(driver(), function.driver))))
+    return {**made, **cuda_error_setters(lambda code: f"CUDA error {code} ({error_name(code)})")}
 
 
 def _address(function: Any) -> int:  # noqa: ANN401
@@ -146,17 +114,17 @@ def _address(function: Any) -> int:  # noqa: ANN401
 
 def _symbol(name: str) -> int:
     """Find what the host code calls by a name."""
-    if name in ("_cudaLaunchKernelEx", "_cudaLaunchKernelExC"):
-        return _stubs()["launch"]
-    if name == "cuda_dialect_init_library_once":
-        return _stubs()["return 0"]
+    if name in _stubs():
+        return _stubs()[name]
     if name in _callbacks():
         return _address(_callbacks()[name])
     if name.startswith("TVMFFI"):
         return _address(getattr(_tvm_ffi(), name))
-    library, real = (runtime(), name[1:]) if name.startswith("_cuda") else (driver(), name[1:])
-    if name == "_cudaLibraryLoadData" or name == "_cudaLibraryGetKernel":
-        library, real = driver(), name.replace("_cuda", "cu")
+    function = FUNCTIONS.get(name)
+    if function is None or not (function.driver or function.runtime):
+        raise CudaError(f"the host code calls {name}, which cutepy does not serve; call the @cute.jit function itself")
+    real = function.runtime or function.driver
+    library = runtime() if function.runtime else driver()
     if not hasattr(library, real):
         raise CudaError(f"the host code calls {name}, and this machine's CUDA has no {real}")
     return _address(getattr(library, real))
@@ -164,12 +132,10 @@ def _symbol(name: str) -> int:
 
 def _ages(ptx: str) -> str:
     """Say what made kernels that a driver did not load, and what the driver is for: it may be too old for them."""
-    isa = re.search(r"\.version (\d+)\.(\d+)", ptx)
-    if isa is None:
-        return ""
-    made, (major, minor) = int(isa[1]) + 4, _version(driver())  # PTX ISA 8 is CUDA 12's, 9 is CUDA 13's
+    isa, (major, minor) = version_of_ptx(ptx), _version(driver())
+    made = isa[0] + 4
     advice = f"; update it to one for CUDA {made}.0 or newer" if major < made else ""
-    return f"; CUDA {made} made them (PTX ISA {isa[1]}.{isa[2]}), and the driver is for CUDA {major}.{minor}{advice}"
+    return f"; CUDA {made} made them (PTX ISA {isa[0]}.{isa[1]}), and the driver is for CUDA {major}.{minor}{advice}"
 
 
 @cache
@@ -193,8 +159,7 @@ class CudaProgram:
     def __init__(self, program: Program, device: int) -> None:
         import tvm_ffi
 
-        names = [n for n in undefined_symbols(program.object) if n.startswith(("_cu", "cu", "TVMFFI", "Cute"))]
-        self._object = LoadedObject(program.object, {**c_library(program.object), **{n: _symbol(n) for n in names}})
+        self._object = load_host(program.object, _symbol)
         self._library = ctypes.c_void_p()
         init = ctypes.CFUNCTYPE(_I, _P)(self._object.addresses["cuda_init"])
         if code := init(ctypes.addressof(self._library)):

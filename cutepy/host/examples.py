@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from cutepy.dsl.packed import plain_number
 from cutepy.host.arguments import Parameter
@@ -204,15 +204,8 @@ def _example(name: str, value: object, annotation: object, extents: dict[int, st
 
 def _normal(value: Any) -> Any:  # noqa: ANN401
     """Make what stands for memory a spec, and foreign numbers Python's; those of the DSL say what to compile for."""
-    if isinstance(value, (tuple, list)):
-        items = [_normal(item) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    if _is_structure(value):
-        changed = copy.copy(value)
-        for field in fields(value):
-            if not _is_constant(field):
-                object.__setattr__(changed, field.name, _normal(getattr(value, field.name)))
-        return changed
+    if (parts := _parts(value)) is not None:
+        return _rebuilt(value, [part.value if part.is_constant else _normal(part.value) for part in parts])
     if isinstance(value, (type, TensorSpec, PointerSpec)):
         return value
     if _is_dsl_value(value):
@@ -244,18 +237,11 @@ def _parameter(name: str, value: Any, extents: dict[int, str]) -> Parameter:  # 
         return Parameter(name, "tensor", value)
     if isinstance(value, PointerSpec):
         return Parameter(name, "pointer", number=str(value))
-    if isinstance(value, tuple):
-        names = [f".{field}" for field in getattr(value, "_fields", ())] or [f"[{n}]" for n in range(len(value))]
-        return Parameter(name, "tuple", items=_items(name, zip(names, value, strict=True), extents))
-    if _is_structure(value):
-        constants = {field.name for field in fields(value) if _is_constant(field)}
-        items = [(f".{field.name}", getattr(value, field.name)) for field in fields(value)]
-        described = _items(name, [(n, 0 if n[1:] in constants else item) for n, item in items], extents)
-        fixed = tuple(
-            Parameter(p.name, "constant", number=repr(item)) if p.name[1:] in constants else p
-            for p, (_, item) in zip(described, items, strict=True)
-        )
-        return Parameter(name, "structure", items=fixed, number=type(value).__qualname__)
+    if (parts := _parts(value)) is not None:
+        items = tuple(replace(_part_parameter(name, part, extents), name=part.place) for part in parts)
+        if isinstance(value, tuple):
+            return Parameter(name, "tuple", items=items)
+        return Parameter(name, "structure", items=items, number=type(value).__qualname__)
     if _is_dsl_value(value):
         if hasattr(value, "element_type") and hasattr(value, "shape"):
             from cutepy.dsl.fakes import described_fake
@@ -275,8 +261,10 @@ def _parameter(name: str, value: Any, extents: dict[int, str]) -> Parameter:  # 
     )
 
 
-def _items(name: str, items: Iterable[tuple[str, Any]], extents: dict[int, str]) -> tuple[Parameter, ...]:
-    return tuple(replace(_parameter(name + place, item, extents), name=place) for place, item in items)
+def _part_parameter(name: str, part: _Part, extents: dict[int, str]) -> Parameter:
+    if part.is_constant:
+        return Parameter(part.place, "constant", number=repr(part.value))
+    return _parameter(name + part.place, part.value, extents)
 
 
 def _stand_in(value: Any, symbols: Any) -> Any:  # noqa: ANN401
@@ -293,30 +281,59 @@ def _stand_in(value: Any, symbols: Any) -> Any:  # noqa: ANN401
         )
     if isinstance(value, PointerSpec):
         return fake_pointer(value.dtype, value.space, value.align)
-    if hasattr(value, "_fields"):
-        hints = get_type_hints(type(value))
-        fields_and_items = zip(value._fields, value, strict=True)
-        return type(value)(*(_in_named_tuple(item, hints.get(n), symbols) for n, item in fields_and_items))
-    if isinstance(value, tuple):
-        return tuple(_stand_in(item, symbols) for item in value)
-    if _is_structure(value):
-        changed = copy.copy(value)
-        for field in fields(value):
-            if not _is_constant(field):
-                object.__setattr__(changed, field.name, _stand_in(getattr(value, field.name), symbols))
-        return changed
+    if (parts := _parts(value)) is not None:
+        stand_in = (
+            _in_named_tuple if hasattr(value, "_fields") else lambda part, symbols: _stand_in(part.value, symbols)
+        )
+        return _rebuilt(value, [part.value if part.is_constant else stand_in(part, symbols) for part in parts])
     if isinstance(value, (bool, int, float)) or (_is_dsl_value(value) and hasattr(value, "value")):
         return type(value)(1)  # any will do, and the DSL names functions after theirs
     return value
 
 
-def _in_named_tuple(value: Any, annotation: object, symbols: Any) -> Any:  # noqa: ANN401
+def _in_named_tuple(part: _Part, symbols: Any) -> Any:  # noqa: ANN401
     """Stand in for a field of a named tuple, where the DSL takes Python's numbers for constants."""
-    if isinstance(value, (bool, int, float)):
+    if isinstance(part.value, (bool, int, float)):
         from cutepy.dsl.fakes import dsl_number
 
-        return dsl_number(value, annotation)
-    return _stand_in(value, symbols)
+        return dsl_number(part.value, part.annotation)
+    return _stand_in(part.value, symbols)
+
+
+class _Part(NamedTuple):
+    """An item of a tuple, or a field of a named one or of a dataclass."""
+
+    place: str
+    value: Any
+    annotation: object = None
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it is compiled in."""
+        return "Constexpr" in str(self.annotation)
+
+
+def _parts(value: Any) -> list[_Part] | None:  # noqa: ANN401
+    """List what a tuple or dataclass is made of; None for other values."""
+    if hasattr(value, "_fields"):
+        hints = get_type_hints(type(value))
+        return [_Part(f".{name}", item, hints.get(name)) for name, item in zip(value._fields, value, strict=True)]
+    if isinstance(value, (tuple, list)):
+        return [_Part(f"[{n}]", item) for n, item in enumerate(value)]
+    known = isinstance(value, (type, TensorSpec, PointerSpec)) or _is_dsl_value(value)
+    if not is_dataclass(value) or known:
+        return None
+    return [_Part(f".{field.name}", getattr(value, field.name), field.type) for field in fields(value)]
+
+
+def _rebuilt(value: Any, items: Sequence[Any]) -> Any:  # noqa: ANN401
+    """Put other items into a tuple, or into a copy of a dataclass."""
+    if isinstance(value, (tuple, list)):
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    changed = copy.copy(value)
+    for field, item in zip(fields(value), items, strict=True):
+        object.__setattr__(changed, field.name, item)
+    return changed
 
 
 def _divisibility(parameters: Iterable[Parameter]) -> dict[str, int]:
@@ -366,16 +383,6 @@ def _says_stream(annotation: Any, scope: Mapping[str, Any]) -> bool:  # noqa: AN
 def _is_stream_value(value: object) -> bool:
     """Tell whether a value is a stream: CUDA's, torch's, or the DSL's fake one."""
     return not isinstance(value, type) and "stream" in type(value).__name__.lower()
-
-
-def _is_structure(value: object) -> bool:
-    known = isinstance(value, (type, TensorSpec, PointerSpec)) or _is_dsl_value(value)
-    return is_dataclass(value) and not known
-
-
-def _is_constant(field: Any) -> bool:  # noqa: ANN401
-    """Tell whether a field of a dataclass is compiled in."""
-    return "Constexpr" in str(field.type)
 
 
 def _is_dsl_value(value: object) -> bool:

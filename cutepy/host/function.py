@@ -11,6 +11,7 @@ from cutepy.dsl import execution
 from cutepy.dsl.launches import LaunchFacts
 from cutepy.dsl.packed import plain_number
 from cutepy.dsl.program import ARCH, Program, ServedProgram
+from cutepy.host import environment
 from cutepy.host.arguments import (
     ArgumentError,
     Parameter,
@@ -20,6 +21,7 @@ from cutepy.host.arguments import (
     leaves,
     may_be_lazy,
     passed,
+    refused_for_tma,
     refused_number,
 )
 from cutepy.host.copies import HostCopies, is_host_array, is_read_only, mapped
@@ -173,9 +175,9 @@ class Function:
     @property
     def sass(self) -> str:
         """The machine code of its kernels, as nvdisasm prints it, with the lines of source it comes from."""
-        from cutepy.host.disassembly import disassemble
+        from cutepy.binaries.sass import disassemble
 
-        return disassemble(self.program.cubin)
+        return disassemble(self.program.cubin, environment.cuda_home())
 
     @property
     def resources(self) -> tuple[Resources, ...]:
@@ -249,13 +251,18 @@ class Function:
             self._served(self._backends[-1], *arguments)
         except (TypeError, ValueError) as error:
             check_arguments(self.__name__, self.parameters, arguments)
-            raise self._explained(error, arguments) from error
+            raise self._explained(error, arguments) from None
         if copies is not None:
             copies.bring_back()
 
     def _explained(self, error: Exception, arguments: tuple[Any, ...]) -> Exception:
-        """Put what compiled code said of a number in the caller's terms."""
-        return refused_number(str(error), self.parameters, arguments) or error
+        """Put what compiled code said of an argument in the caller's terms."""
+        text = str(error)
+        return (
+            refused_number(text, self.parameters, arguments)
+            or refused_for_tma(text, self.parameters, arguments)
+            or error
+        )
 
     def _positional(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """Put named arguments in their places; what stays None may be left out."""

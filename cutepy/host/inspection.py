@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from cutepy.dsl.cubin import KernelResources, read_resources
+from cutepy.binaries.cubin import KernelResources, read_resources
 from cutepy.dsl.launches import LaunchFacts
 from cutepy.dsl.program import Program
 from cutepy.host.residency import max_active_clusters

@@ -126,6 +126,21 @@ class TensorSpec:
             step = step * extent if isinstance(extent, int) and step is not None else None
         return tuple(strides)
 
+    def decides_stride(self, dimension: int) -> str | None:
+        """Name what decides a stride: its own name, or the innermost named extent that it spans; None for a number.
+
+        Examples
+        --------
+        >>> TensorSpec("float16", ("m", "k")).decides_stride(0)
+        'k'
+        """
+        if self.strides is not None:
+            stride = self.strides[dimension]
+            return stride if isinstance(stride, str) else None
+        order = self.stride_order or tuple(reversed(range(len(self.shape))))
+        spanned = sorted((order[d], extent) for d, extent in enumerate(self.shape) if order[d] < order[dimension])
+        return next((extent for _, extent in spanned if isinstance(extent, str)), None)
+
     @classmethod
     def like(
         cls,

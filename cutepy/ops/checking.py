@@ -87,7 +87,8 @@ def new_result(shape: Sequence[int], dtype: torch.dtype, major: str, device: tor
     """Describe a result that is allocated: its matrices one after another, each in the order asked for."""
     turned = major == "col" and len(shape) > 1
     order = (*shape[:-2], shape[-1], shape[-2]) if turned else shape
-    stride, step = [], 1
+    stride: list[int] = []
+    step = 1
     for extent in reversed(order):
         stride.insert(0, step)
         step = step * torch.sym_max(extent, 1)

@@ -16,7 +16,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _autocast = torch._C._is_any_autocast_enabled
 _transform = torch._C._functorch.peek_interpreter_stack
-_tracing = torch._C._get_tracing_state
+_tracing = torch._C._is_tracing
 
 
 def unobserved(arguments: tuple[object, ...]) -> str:
@@ -34,7 +34,7 @@ def unobserved(arguments: tuple[object, ...]) -> str:
         or has_torch_function(arguments)  # also of modes
         or _autocast()
         or _transform() is not None
-        or _tracing() is not None
+        or _tracing()
         or forward_ad._current_level >= 0
         or profiler._is_profiler_enabled
     ):

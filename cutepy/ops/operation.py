@@ -49,12 +49,15 @@ class Operation(Generic[P, R]):
         self.lowers = False
         # Tensors in lists are seen by the dispatcher only.
         self._lists = any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments)
+        self._defaults = {a.name: a.default_value for a in arguments if not a.kwarg_only}
+        self._defaults_by_name = {a.name: a.default_value for a in arguments if a.kwarg_only}
         self._backends = execution.backends()
+        self._launch, self._refer = self.completed(kernel), self.completed(reference)
         self.__name__ = self.__qualname__ = name
         self.__doc__ = kernel.__doc__
         self.__module__ = getattr(kernel, "__module__", __name__)
         self._place = getattr(kernel, "__qualname__", name)
-        self.library.impl(name, kernel, "CUDA")
+        self.library.impl(name, self._launch, "CUDA")
         self.library.impl(name, self._on_cpu, "CPU")
 
     def __repr__(self) -> str:
@@ -66,9 +69,15 @@ class Operation(Generic[P, R]):
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> R:
         """Compute, by way of torch's dispatcher only if something else would see the call there."""
-        if torch.compiler.is_compiling() or named or self._lists or not (device := unobserved(arguments)):
+        if (
+            torch.compiler.is_compiling()
+            or named
+            or self._lists
+            or len(arguments) != len(self._defaults)
+            or not (device := unobserved(arguments))
+        ):
             return self.op(*arguments, **named)  # type: ignore[no-any-return]
-        implementation: Any = self.kernel if device == "cuda" else self._on_cpu
+        implementation: Any = self._launch if device == "cuda" else self._on_cpu
         result = implementation(*arguments)
         if self.mutated:  # afterwards, as torch does: what was refused was not written to
             self.count_writing(arguments, {})
@@ -76,10 +85,33 @@ class Operation(Generic[P, R]):
 
     def complete(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Give all arguments that the schema has, by position and by name; torch leaves out those with defaults."""
-        schema = self.op._schema.arguments
-        rest = {a.name: named.get(a.name, a.default_value) for a in schema[len(arguments) :]}
-        by_name = {a.name: rest.pop(a.name) for a in schema if a.kwarg_only}
-        return (*arguments, *rest.values()), by_name
+        rest = list(self._defaults.items())[len(arguments) :]
+        by_name = {name: named.get(name, default) for name, default in self._defaults_by_name.items()}
+        return (*arguments, *(named.get(name, default) for name, default in rest)), by_name
+
+    def completed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Have a function called with all arguments, and see that it gives what the schema says: new tensors."""
+
+        def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+            arguments, named = self.complete(arguments, named)
+            results = function(*arguments, **named)
+            if results is not None:
+                self._check_new(results, {**dict(zip(self._defaults, arguments, strict=True)), **named})
+            return results
+
+        return call
+
+    def _check_new(self, results: Any, arguments: Mapping[str, Any]) -> None:  # noqa: ANN401
+        """Refuse results in memory of others: compiled code takes them to be apart, and writes accordingly."""
+        seen = [(f"its argument {name}", t) for name, value in arguments.items() for t in _tensors(value)]
+        for n, result in enumerate(_tensors(results)):
+            for what, tensor in seen:
+                if torch._C._is_alias_of(result, tensor):
+                    raise ValueError(
+                        f"{self.op} must give new tensors, and its result {n} shares memory with {what}; give a copy, "
+                        "such as by .clone()"
+                    )
+            seen.append((f"its result {n}", result))
 
     def count_writing(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
         """Have autograd know that the arguments that it writes to were written to."""
@@ -89,4 +121,11 @@ class Operation(Generic[P, R]):
                 torch.autograd.graph.increment_version(written)
 
     def _on_cpu(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
-        return (self.kernel if self._backends else self.reference)(*arguments, **named)
+        return (self._launch if self._backends else self._refer)(*arguments, **named)
+
+
+def _tensors(value: Any) -> Sequence[torch.Tensor]:  # noqa: ANN401
+    """List the tensors of an argument or result."""
+    if isinstance(value, torch.Tensor):
+        return (value,)
+    return [item for item in value if isinstance(item, torch.Tensor)] if isinstance(value, (tuple, list)) else ()

@@ -90,8 +90,9 @@ def gemm(
             torch.autograd.graph.increment_version(out)
         return result
     if has_torch_function_variadic(a, b, c, bias, out):  # tensors of others, torch.fx's stand-ins, modes
-        options = {"bias": bias, "activation": activation, "out": out, "out_dtype": out_dtype, "out_major": out_major}
-        return handle_torch_function(gemm, (a, b, c, bias, out), a, b, c=c, **options)  # type: ignore[no-any-return]
+        named = {"c": c, "bias": bias, "activation": activation, "out": out, "out_dtype": out_dtype}
+        hand_over: Any = handle_torch_function
+        return hand_over(gemm, (a, b, c, bias, out), a, b, out_major=out_major, **named)  # type: ignore[no-any-return]
     try:
         if out is not None:
             if not torch.compiler.is_compiling() and out.is_neg():  # torch would write to a copy
@@ -179,7 +180,7 @@ def _silu_backward(grad: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
 
 
 def _vmap_gemm(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[torch.Tensor, int]:  # noqa: ANN401
-    """Make the examples of a, b and c a batch, broadcast where one has none; multiply one by one if each has its bias."""
+    """Make the examples of a, b and c a batch, broadcast where one has none; one by one if each has its bias."""
     a, b, bias, activation, out_dtype, c, out_major = arguments
     of_a, of_b, of_bias, _, _, of_c, _ = in_dims
     if of_bias is not None:
@@ -207,7 +208,8 @@ def _vmap_gemm(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> t
 
 def _aligned(examples: torch.Tensor, rank: int) -> torch.Tensor:
     """Give examples dimensions of 1, below the one that tells them apart."""
-    return examples.unflatten(0, (examples.shape[0], *[1] * (rank - examples.dim())))
+    aligned: torch.Tensor = examples.unflatten(0, (examples.shape[0], *[1] * (rank - examples.dim())))
+    return aligned
 
 
 def _example_shape(tensor: torch.Tensor, dim: int | None) -> tuple[int, ...]:

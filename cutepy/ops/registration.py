@@ -54,12 +54,13 @@ def register(
     Returns
     -------
     callable
-        Makes an `Operation` of a function. A second one of a name replaces the first.
+        Makes an `Operation` of a function. A second one of a name and schema replaces the first.
 
     Raises
     ------
     ValueError
-        If the schema has no namespace, or the options contradict it.
+        If the schema has no namespace, the options contradict it, its results share memory with arguments, or its name
+        is registered with another schema.
 
     Examples
     --------
@@ -82,14 +83,26 @@ def register(
     if "!" in schema and (backward or vmap):
         raise ValueError(f"{name} writes to an argument, which has neither a derivative nor a vmap rule")
 
+    declared = torch._C.parse_schema(schema)
+    if any(result.alias_info is not None for result in declared.returns):
+        raise ValueError(
+            f"{name} must give new tensors, got {schema!r}, whose results share memory with arguments; return nothing, "
+            '"-> ()", of what is written to an argument'
+        )
+    if name in _registered and str(declared) != str(_registered[name].op._schema):
+        raise ValueError(
+            f"{name} is registered as {_registered[name].op._schema}, which its callers rely on, and can be replaced "
+            f"by an operation of that schema only, got {declared}; use another name"
+        )
+
     def decorate(kernel: Callable[P, R]) -> Operation[P, R]:
-        if backward and any(a.kwarg_only and "Tensor" in str(a.type) for a in torch._C.parse_schema(schema).arguments):
+        if backward and any(a.kwarg_only and "Tensor" in str(a.type) for a in declared.arguments):
             raise ValueError(f"{name} has a backward, which gives none to a tensor by keyword only; make it positional")
         if name in _registered:
             _registered[name].library._destroy()
         operation = Operation(schema, kernel, reference)
         _registered[name] = operation
-        torch.library.register_fake(operation.op, fake or reference, lib=operation.library)
+        torch.library.register_fake(operation.op, operation.completed(fake or reference), lib=operation.library)
         if operation.mutated:
             register_mutation(operation)
         else:

@@ -25,7 +25,7 @@ from cutepy.sim.events import (
     WgmmaEvent as WgmmaEvent,
 )
 from cutepy.sim.run import Run as Run, simulate as simulate
-from cutepy.sim.stepping import Breakpoint as Breakpoint, Step as Step
+from cutepy.sim.stepping import Breakpoint as Breakpoint, BreakpointError as BreakpointError, Step as Step
 
 __all__ = [
     "Access",
@@ -34,6 +34,7 @@ __all__ = [
     "BarrierError",
     "BarrierEvent",
     "Breakpoint",
+    "BreakpointError",
     "CompletionPolicy",
     "DeadlockError",
     "DescriptorError",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.lanes import Threads
+from cutepy.sim.places import described
 
 if TYPE_CHECKING:
     from cutepy.sim.group import Group
@@ -20,7 +21,7 @@ def report(machine: Machine) -> list[str]:
     waits = [g.waits_for() if g.waits_for else "" for g in machine.groups]
     for g, wait in zip(machine.groups, waits, strict=True):
         i = _instruction(machine, g)
-        where = f" at {i.source}" if i is not None and i.source is not None else ""
+        where = f" {described(i.source)}" if i is not None and i.source is not None else ""
         text = f" in `{i.text}`" if i is not None else ""
         fellows = [other for other, theirs in zip(machine.groups, waits, strict=True) if theirs == wait]
         absent = _absent(machine, g, fellows) if wait else ""

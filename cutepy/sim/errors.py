@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cutepy.sim.places import described
+
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
 
@@ -27,8 +29,7 @@ class SimulationError(RuntimeError):
             lines.append(f"  by {where}")
         if instruction is not None:
             if instruction.source is not None:
-                line, *callers = instruction.source.chain()
-                lines += [f"  at {line}", *(f"  called at {caller}" for caller in callers)]
+                lines.append("  " + described(instruction.source, "\n  "))
             lines.append(f"  in `{instruction.text}`")
         super().__init__("\n".join(lines))
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.barrier_names import barrier_name
 from cutepy.sim.errors import BarrierError
 from cutepy.sim.lanes import Array
 from cutepy.sim.memory import RANK_SHIFT
@@ -37,6 +38,7 @@ class Mbarrier:
         self.pending = np.zeros(slots, np.int64)
         self.transactions = np.zeros(slots, np.int64)
         self.phase = np.zeros(slots, np.int64)
+        self.made_by: Instruction | None = None
 
     def settle(self, rows: Array) -> None:
         """Complete the phase where nothing is pending."""
@@ -100,6 +102,7 @@ class Mbarriers:
         for offset, slots, total in self._targets(g, i, address, count):
             found = self._objects.setdefault(offset, Mbarrier(self._slots))
             found.valid[slots] = True
+            found.made_by = i
             found.count[slots] = found.pending[slots] = total // lanes
             found.transactions[slots] = 0
             found.phase[slots] = 0
@@ -152,7 +155,7 @@ class Mbarriers:
             if (found.pending[slots] < 0).any():
                 expected = int(found.count[slots[0]])
                 raise BarrierError(
-                    f"mbarrier {offset:#x} got {int(-found.pending[slots].min())} arrivals more than the {expected} "
+                    f"{self._name(offset)} got {int(-found.pending[slots].min())} arrivals more than the {expected} "
                     "that a phase expects: the next phase would complete early",
                     i,
                     g.describe(),
@@ -222,6 +225,9 @@ class Mbarriers:
         """Return the pending count that a state held."""
         return (state & np.uint64(0xFFFFFFFF)).astype(np.uint32)
 
+    def _name(self, offset: int) -> str:
+        return barrier_name(offset, {at: found.made_by for at, found in self._objects.items() if found.made_by})
+
     def _describe(self, position: Array, state: Array, parity: bool) -> str:
         where = int(position.flat[0])
         offset, slot = where % self._machine.memory.slot_bytes, where // self._machine.memory.slot_bytes
@@ -229,7 +235,7 @@ class Mbarriers:
         value = int(state.flat[0])
         wanted = f"the phase of parity {value}" if parity else f"phase {value >> _TOKEN_PHASE_SHIFT}"
         return (
-            f"{wanted} of mbarrier {offset:#x}, which is in phase {int(found.phase[slot])} with "
+            f"{wanted} of {self._name(offset)}, which is in phase {int(found.phase[slot])} with "
             f"{int(found.pending[slot])} of {int(found.count[slot])} arrivals and {int(found.transactions[slot])} "
             "bytes pending"
         )

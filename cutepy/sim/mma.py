@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.layouts.sm90.wgmma import DTYPE_BITS
+from cutepy.layouts.sm90.arch import DTYPE_BITS
 from cutepy.sim import floats
 from cutepy.sim.errors import SimulationError
 from cutepy.sim.lanes import WARP, Array

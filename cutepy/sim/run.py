@@ -176,11 +176,22 @@ class Run:
         Returns
         -------
         Breakpoint
-            Counts its `hits`. Compiled code is reordered: a line may be hit in several places, or in none.
+            Counts its `hits`. Compiled code is reordered: a line may be hit in several places.
+
+        Raises
+        ------
+        BreakpointError
+            If no code can be there; when the run ends, if no launch had code there.
         """
         point = Breakpoint(where, action)
         self._observers = (*self._observers, point)
         return point
+
+    def check_breakpoints(self) -> None:
+        """Raise if a breakpoint was at no line of what was launched."""
+        for observer in self._observers:
+            if isinstance(observer, Breakpoint):
+                observer.check()
 
     def _need_inspect(self, name: str) -> None:
         if not self._inspect:
@@ -321,7 +332,10 @@ def simulate(
         From the call that launched the kernel, if that does what the hardware would not.
     RuntimeError
         If another thread is simulating.
+    BreakpointError
+        At the end, if no launch had code at a breakpoint.
     """
     run = Run(observers, policy, inspect=inspect, processes=processes, exact_mma=exact_mma)
     with executing_on(run):
         yield run
+    run.check_breakpoints()

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from cutepy.layouts import LayoutError, sm90
+from cutepy.layouts.sm90.arch import DTYPE_BITS
 from cutepy.layouts.sm90.gmma import byte_swizzle
-from cutepy.layouts.sm90.wgmma import DTYPE_BITS
 from cutepy.sim import floats, minifloat, tensor_core
 from cutepy.sim.effects import accumulators
 from cutepy.sim.errors import DescriptorError, MemoryAccessError, SimulationError, UnknownInstructionError

@@ -92,8 +92,8 @@ def _measure_gemm(problem: GemmProblem) -> list[Any]:
     import torch
 
     from cutepy.benchmark import Row, buffer_sets, compare
-    from cutepy.kernels.gemm import gemm
     from cutepy.kernels.gemm.reference import gemm_reference
+    from cutepy.ops import gemm
     from cutepy.testing.numerics import relative_error
 
     dtype, out_dtype = getattr(torch, problem.dtype), getattr(torch, _out_dtype(problem.dtype))

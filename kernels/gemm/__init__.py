@@ -24,3 +24,7 @@ def __getattr__(name: str) -> object:
 
         return compile_gemm
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

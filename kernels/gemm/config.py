@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Literal, get_args
 
 from cutepy.device import rules
+from cutepy.dsl.dtypes import DTYPES
 from cutepy.layouts import ComposedLayout, sm90, tile_to_shape
 from cutepy.layouts.sm90 import arch
 
@@ -18,7 +19,6 @@ OutputMajor = Literal["row", "col"]
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
 ACTIVATIONS = get_args(Activation)
 
-_BITS = {"float16": 16, "bfloat16": 16, "float8_e4m3fn": 8, "float8_e5m2": 8, "float32": 32}
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 INPUTS = ("float16", "bfloat16", *_FLOAT8)
 """What A and B may be."""
@@ -115,17 +115,17 @@ class GemmSignature:
     @property
     def operand_bits(self) -> int:
         """Width of an element of A or B."""
-        return _BITS[self.a_dtype]
+        return DTYPES[self.a_dtype].bits
 
     @property
     def out_bits(self) -> int:
         """Width of an element of D."""
-        return _BITS[self.out_dtype]
+        return DTYPES[self.out_dtype].bits
 
     @property
     def c_bits(self) -> int:
         """Width of an element of C; 0 without C."""
-        return _BITS[self.c_dtype] if self.c_dtype else 0
+        return DTYPES[self.c_dtype].bits if self.c_dtype else 0
 
 
 @dataclass(frozen=True, kw_only=True)

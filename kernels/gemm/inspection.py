@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from cutepy.binaries import ptx
 from cutepy.device import rules
-from cutepy.dsl import ptx
+from cutepy.dsl.dtypes import DTYPES
 from cutepy.host.function import Function
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.layouts import sm90
 from cutepy.layouts.sm90 import arch
-
-_PTX_TYPES = {"float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def _mma_facts(config: GemmConfig, text: str) -> Iterator[Fact]:
     signature = config.signature
     mmas = ptx.wgmmas(text, thread=arch.WARPGROUP_THREADS)  # the first consumer thread
     n, k = config.tile_n, 256 // signature.operand_bits
-    types = f"f32.{_PTX_TYPES[signature.a_dtype]}.{_PTX_TYPES[signature.b_dtype]}"
+    types = f"f32.{DTYPES[signature.a_dtype].ptx}.{DTYPES[signature.b_dtype].ptx}"
     found = {f"m{m.shape_mnk[0]}n{m.shape_mnk[1]}k{m.shape_mnk[2]}.{'.'.join(m.types)}" for m in mmas}
     yield Fact("wgmma", f"m64n{n}k{k}.{types}", _join(found))
     meant = tuple(int(major == "mn") for major in (signature.a_major, signature.b_major))

@@ -1,12 +1,13 @@
 """From a problem to what is launched for it: the kernel, compiled, and how it is to see the tensors."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
+from cutepy.dsl import execution
 from cutepy.dsl.h200 import SM_COUNT
 from cutepy.host.compilation import compile
 from cutepy.host.declared import Deferred
@@ -18,31 +19,25 @@ from cutepy.kernels.gemm.operands import Description, Matrix, Problem, dtype_nam
 SOURCES = ("cutepy.layouts", "cutepy.device", "cutepy.kernels.gemm")
 """The packages whose content, with a configuration, decides what is compiled."""
 
+Given = torch.Tensor | None
+Launch = Callable[[torch.Tensor, torch.Tensor, Given, Given, Given], torch.Tensor]
+"""Multiplies (a, b, c, bias, out), into a new tensor if out is None; gives the result."""
+Way = tuple[tuple[int, ...], tuple[int, ...]]
+"""Shape and strides by which a tensor is seen."""
+
 _MOST_TILES = 2**31 - 2**16
 """A CTA's last step beyond them stays within 32 bits."""
 _OPERAND_MAJORS: tuple[OperandMajor, OperandMajor] = ("mn", "k")
 _OUTPUT_MAJORS: tuple[OutputMajor, OutputMajor] = ("col", "row")
 
-
-class Plan(NamedTuple):
-    """What computes a problem: `kernel(a, b, c, out, sm_count, bias)`, of tensors with these strides.
-
-    Attributes
-    ----------
-    kernel : Function
-    sm_count : int
-        SMs to fill.
-    strides : tuple
-        Those of a, b, c and out; None without C. They are not the tensors' where an extent of 1 leaves them open.
-    """
-
-    kernel: Function
-    sm_count: int
-    strides: tuple[tuple[int, ...] | None, ...]
+# Torch's compiled code allocates and makes views by these, at a third of what operators cost a call.
+_empty_on_gpu: Callable[..., torch.Tensor] | None = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
+_view: Callable[..., torch.Tensor] = getattr(torch._C._dynamo.guards, "_reinterpret_tensor", torch.as_strided)
+_current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: -1)
 
 
-def plan_gemm(problem: Problem) -> Plan:
-    """Choose and compile the kernel for matrices, or for batches of one shape, that TMA reaches.
+def plan_gemm(problem: Problem, views: Problem) -> Launch:
+    """Choose and compile the kernel of a problem, whose tensors are seen as matrices, or batches, that TMA reaches.
 
     The result, and C, may have more columns than B has rows, as many as fill their last 16 bytes: what the kernel
     writes there means nothing.
@@ -53,23 +48,67 @@ def plan_gemm(problem: Problem) -> Plan:
         If the GPU is no Hopper, an extent or stride is more than TMA holds, or there are more tiles than a kernel
         counts.
     """
-    matrices = [_matrix(name, tensor) for name, tensor in zip(problem._fields[:4], problem[:4], strict=True)]
-    a, b, c, out = matrices
-    assert a and b and out
-    *extents, m, k = problem.a.shape
-    batch, n = math.prod(extents), problem.b.shape[-2]
+    a, b, out = _matrix("a", views.a), _matrix("b", views.b), _matrix("out", views.out)
+    c = None if views.c is None else _matrix("c", views.c)
     sm_count = _sm_count(problem.a.device)
+    kernel = compile_gemm(_configure(views, a, b, c, out, sm_count))
+    way_a, way_b = _way(problem.a, views.a, a), _way(problem.b, views.b, b)
+    way_c, way_out = _way(problem.c, views.c, c), _way(problem.out, views.out, out)
+    as_they_are = not (way_a or way_b or way_c or way_out)
+    shape, stride, dtype, device = problem.out
+    index = None if execution.backends() else device.index  # of the GPU that must be current
+    empty: Any = _empty_on_gpu if index is not None and _empty_on_gpu else lambda *_: new_tensor(problem.out)
+
+    def launch(a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given) -> torch.Tensor:
+        if index is not None and index != _current_device():
+            with torch.cuda.device(index):
+                return launch(a, b, c, bias, out)
+        if out is None:
+            out = empty(shape, stride, dtype)
+        if as_they_are:
+            kernel(a, b, c, out, sm_count, bias)
+        else:
+            kernel(_see(a, way_a), _see(b, way_b), _see(c, way_c), _see(out, way_out), sm_count, bias)
+        return out
+
+    return launch
+
+
+def new_tensor(described: Description) -> torch.Tensor:
+    """Allocate a tensor."""
+    return torch.empty_strided(*described[:2], dtype=described.dtype, device=described.device)
+
+
+def _way(given: Description | None, seen: Description | None, found: Matrix | None) -> Way | None:
+    """Tell how a tensor is to be seen; None where it is so already.
+
+    An extent of 1 may leave a stride open that the kernel wants to be whole units.
+    """
+    if given is None or seen is None or found is None:
+        return None
+    way = (seen.shape, found.stride)
+    return None if way == given[:2] else way
+
+
+def _see(tensor: Any, way: Way | None) -> Any:  # noqa: ANN401
+    """View a tensor by shape and strides; as it is without these."""
+    return tensor if way is None else _view(tensor, *way)
+
+
+def _configure(views: Problem, a: Matrix, b: Matrix, c: Matrix | None, out: Matrix, sm_count: int) -> GemmConfig:
+    *extents, m, k = views.a.shape
+    batch, n = math.prod(extents), views.b.shape[-2]
     signature = GemmSignature(
-        a_dtype=dtype_name(problem.a.dtype),
-        b_dtype=dtype_name(problem.b.dtype),
-        out_dtype=dtype_name(problem.out.dtype),
+        a_dtype=dtype_name(views.a.dtype),
+        b_dtype=dtype_name(views.b.dtype),
+        out_dtype=dtype_name(views.out.dtype),
         a_major=_OPERAND_MAJORS[a.contiguous_mode],
         b_major=_OPERAND_MAJORS[b.contiguous_mode],
         out_major=_OUTPUT_MAJORS[out.contiguous_mode],
-        c_dtype=dtype_name(problem.c.dtype) if problem.c else None,
+        c_dtype=dtype_name(views.c.dtype) if views.c else None,
         c_major=_OUTPUT_MAJORS[c.contiguous_mode] if c else None,
-        bias_dtype=dtype_name(problem.bias) if problem.bias else None,
-        activation=problem.activation,
+        bias_dtype=dtype_name(views.bias) if views.bias else None,
+        activation=views.activation,
         batch_modes=len(extents),
     )
     config = select_config(signature, m, n, k, sm_count, batch=batch)
@@ -79,12 +118,10 @@ def plan_gemm(problem: Problem) -> Plan:
             f"a batch must have fewer than {_MOST_TILES} tiles, which a kernel counts in 32 bits, got {batch} "
             f"products of {m}x{n} in tiles of {config.tile_m}x{config.tile_n}; split it"
         )
-    return Plan(compile_gemm(config), sm_count, tuple(found and found.stride for found in matrices))
+    return config
 
 
-def _matrix(name: str, tensor: Description | None) -> Matrix | None:
-    if tensor is None:
-        return None
+def _matrix(name: str, tensor: Description) -> Matrix:
     found = matrix(tensor)
     if found is None:  # all else has been copied to where TMA reaches it
         raise ValueError(

@@ -42,6 +42,21 @@ GMMA_LAYOUT_TYPE: Final[dict[SwizzleMode, int]] = {"INTER": 0, "SW128": 1, "SW64
 TMA_SWIZZLE: Final[dict[SwizzleMode, int]] = {"INTER": 0, "SW32": 1, "SW64": 2, "SW128": 3}
 """CUtensorMapSwizzle of the same patterns."""
 
+DTYPE_BITS: Final[dict[str, int]] = {
+    "u8": 8, "s8": 8, "e4m3": 8, "e5m2": 8, "u16": 16, "f16": 16, "bf16": 16, "u32": 32, "s32": 32, "f32": 32,
+    "f32.ftz": 32, "tf32": 32, "tf32.ftz": 32, "u64": 64, "s64": 64, "f64": 64,
+}  # fmt: skip
+"""Width of the element types of wgmma and TMA, by PTX's names."""
+
+TMA_CODES: Final[dict[str, int]] = {
+    "u8": 0, "u16": 1, "u32": 2, "s32": 3, "u64": 4, "s64": 5, "f16": 6, "f32": 7, "f32.ftz": 8, "f64": 9, "bf16": 10,
+    "tf32": 11, "tf32.ftz": 12,
+}  # fmt: skip
+"""PTX's code, in tensormap.replace, of each type that TMA knows."""
+
+TMA_ALIASES: Final = {"e4m3": "u8", "e5m2": "u8", "s8": "u8"}
+"""Types that TMA moves as others: it knows no 8-bit floats, and bytes have no sign."""
+
 WARP_THREADS: Final = 32
 WARPGROUP_THREADS: Final = 128
 WGMMA_M: Final = 64

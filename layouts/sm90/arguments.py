@@ -66,6 +66,21 @@ def text(operation: str, name: str, value: Any) -> str:  # noqa: ANN401 - unchec
     return value
 
 
+def one_of(operation: str, operands: tuple[object, ...], name: str, value: Any, choices: Iterable[str]) -> Any:  # noqa: ANN401
+    """Return the choice that a name spells in any case.
+
+    Examples
+    --------
+    >>> one_of("example", (), "swizzle", "sw128", ("INTER", "SW128"))
+    'SW128'
+    """
+    spelled = {choice.lower(): choice for choice in choices}
+    found = spelled.get(value.lower()) if isinstance(value, str) else None
+    if found is None:
+        raise LayoutError(operation, operands, f"{name} must be one of {', '.join(spelled.values())}, got {value!r}")
+    return found
+
+
 def check_layout(operation: str, name: str, value: object) -> None:
     """Raise TypeError unless the value is a layout."""
     if not isinstance(value, Layout | ComposedLayout):

@@ -80,7 +80,7 @@ def make_gmma_desc(layout: AnyLayout, *, major: Major, bits: int, start_address:
     ----------
     CuTe ``atom/mma_traits_sm90_gmma.hpp``, ``make_gmma_desc``.
     """
-    check_major(_OPERATION, (layout,), major)
+    major = check_major(_OPERATION, (layout,), major)
     check_bits(_OPERATION, (layout,), bits)
     mode, tile, offset_elems, pointer = split_swizzle(_OPERATION, layout, bits)
     if rank(tile) != 2:

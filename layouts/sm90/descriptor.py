@@ -102,7 +102,7 @@ class GmmaDescriptor:
             if not 0 <= value <= last:
                 raise self._error(f"{name} must be 0 to {last}, got {value}")
         if self.major is not None:
-            check_major("GmmaDescriptor", self._operands(), self.major)
+            object.__setattr__(self, "major", check_major("GmmaDescriptor", self._operands(), self.major))
         if self.bits is not None:
             check_bits("GmmaDescriptor", self._operands(), self.bits)
         if self.shape_mn_k is not None:
@@ -272,7 +272,7 @@ class GmmaDescriptor:
         major, bits = self.major if major is None else major, self.bits if bits is None else bits
         if major is None or bits is None:
             raise self._error("the 64 bits do not tell the major and the element width", "pass major= and bits=")
-        check_major("GmmaDescriptor.address", (self,), major)
+        major = check_major("GmmaDescriptor.address", (self,), major)
         check_bits("GmmaDescriptor.address", (self,), bits)
         if self.base_offset:
             raise self._error("the address walk is defined for base_offset 0 only", "align the tile to its pattern")

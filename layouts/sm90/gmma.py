@@ -28,6 +28,7 @@ from .arch import (
     SwizzleMode,
     span_bytes,
 )
+from .arguments import one_of
 
 
 def gmma_layout_atom(
@@ -40,9 +41,9 @@ def gmma_layout_atom(
 
     Parameters
     ----------
-    major : "MN" or "K"
+    major : "MN" or "K", in any case
         The contiguous mode.
-    swizzle : "INTER", "SW32", "SW64" or "SW128"
+    swizzle : "INTER", "SW32", "SW64" or "SW128", in any case
         The swizzle mode.
     bits : int
         Width of an element: 1, 2, 4, 8, 16, 32, 64 or 128. With 1 the layout is in bits.
@@ -74,11 +75,8 @@ def gmma_layout_atom(
     CuTe ``atom/mma_traits_sm90_gmma.hpp``, "Common layouts for GMMA Shared Memory".
     """
     operands = (major, swizzle, bits)
-    check_major("gmma_layout_atom", operands, major)
-    if swizzle not in SWIZZLE_MODES:
-        raise LayoutError(
-            "gmma_layout_atom", operands, f"swizzle must be one of {', '.join(SWIZZLE_MODES)}, got {swizzle!r}"
-        )
+    major = check_major("gmma_layout_atom", operands, major)
+    swizzle = one_of("gmma_layout_atom", operands, "swizzle", swizzle, SWIZZLE_MODES)
     check_bits("gmma_layout_atom", operands, bits)
     span = 8 * span_bytes(swizzle)
     rows = CORE_MATRIX_ROWS
@@ -183,10 +181,9 @@ def split_swizzle(operation: str, layout: Layout | ComposedLayout, bits: int) ->
     return SwizzledTile(mode, layout.layoutA, offset, None)
 
 
-def check_major(operation: str, operands: tuple[object, ...], major: object) -> None:
-    """Raise LayoutError unless `major` is "MN" or "K"."""
-    if major not in MAJORS:
-        raise LayoutError(operation, operands, f"major must be 'MN' or 'K', got {major!r}")
+def check_major(operation: str, operands: tuple[object, ...], major: object) -> Major:
+    """Return "MN" or "K", in any case, as it is spelled here; raise LayoutError for anything else."""
+    return cast(Major, one_of(operation, operands, "major", major, MAJORS))
 
 
 def check_bits(operation: str, operands: tuple[object, ...], bits: object) -> None:

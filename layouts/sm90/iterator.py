@@ -79,7 +79,7 @@ class GmmaDescriptorIterator:
         object.__setattr__(self, "mma_shape", extents(name, "mma_shape", self.mma_shape))
         object.__setattr__(self, "base_address", integer(name, "base_address", self.base_address))
         operands = (smem, self.mma_shape)
-        check_major(name, operands, self.major)
+        object.__setattr__(self, "major", check_major(name, operands, self.major))
         check_bits(name, operands, bits)
         parts = split_swizzle(name, smem, bits)
         if parts.offset_elems:

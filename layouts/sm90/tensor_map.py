@@ -12,27 +12,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Literal
+from typing import Any, Literal
 
 from ..errors import LayoutError
-from .arch import SMEM_BYTES_PER_CTA, SWIZZLE_MODES, TMA_SWIZZLE, UNIT_BYTES, SwizzleMode, span_bytes
-from .arguments import integer, integers, text
+from .arch import (
+    DTYPE_BITS,
+    SMEM_BYTES_PER_CTA,
+    SWIZZLE_MODES,
+    TMA_ALIASES,
+    TMA_CODES,
+    TMA_SWIZZLE,
+    UNIT_BYTES,
+    SwizzleMode,
+    span_bytes,
+)
+from .arguments import integer, integers, one_of, text
 
 MAX_RANK = 5
 MAX_BOX = 256
 MAX_ELEMENT_STRIDE = 8
 SMEM_ALIGNMENT = 128
 """Bytes to which the shared-memory address of every TMA copy must be aligned."""
-
-TMA_DTYPES: dict[str, tuple[int, int]] = {
-    "u8": (0, 8), "u16": (1, 16), "u32": (2, 32), "s32": (3, 32), "u64": (4, 64), "s64": (5, 64),
-    "f16": (6, 16), "f32": (7, 32), "f32.ftz": (8, 32), "f64": (9, 64), "bf16": (10, 16), "tf32": (11, 32),
-    "tf32.ftz": (12, 32),
-}  # fmt: skip
-"""Element types as (PTX's code, bits); in the descriptor tf32 is f32 with a bit of its own."""
-
-DTYPE_ALIASES = {"e4m3": "u8", "e5m2": "u8", "s8": "u8"}
-"""Types that TMA moves as others: it knows no 8-bit floats, and bytes have no sign."""
 
 Interleave = Literal["none", "16B", "32B"]
 L2Promotion = Literal["none", "64B", "128B", "256B"]
@@ -41,7 +41,6 @@ OobFill = Literal["zero", "nan"]
 _INTERLEAVES: tuple[Interleave, ...] = ("none", "16B", "32B")
 _PROMOTIONS: tuple[L2Promotion, ...] = ("none", "64B", "128B", "256B")
 _FILLS: tuple[OobFill, ...] = ("zero", "nan")
-_FLOATS = ("f16", "f32", "f32.ftz", "f64", "bf16", "tf32", "tf32.ftz")
 _WORD = (1 << 64) - 1
 _TILED = 1 << 1
 _ROUNDS_TO_TF32 = 1 << 16
@@ -113,8 +112,8 @@ class TensorMap:
     oob_fill: OobFill = field(default="zero", kw_only=True)
 
     def __post_init__(self) -> None:
-        dtype = text("TensorMap", "dtype", self.dtype)
-        object.__setattr__(self, "dtype", DTYPE_ALIASES.get(dtype, dtype))
+        operands = self.dtype, self.dims, self.strides_bytes, self.box
+        object.__setattr__(self, "dtype", tma_dtype("TensorMap", operands, self.dtype))
         for name in ("dims", "strides_bytes", "box", "element_strides"):
             object.__setattr__(self, name, integers("TensorMap", name, getattr(self, name)))
         object.__setattr__(self, "element_strides", self.element_strides or (1,) * self.rank)
@@ -132,7 +131,7 @@ class TensorMap:
     @property
     def bits(self) -> int:
         """Width of an element."""
-        return TMA_DTYPES[self.dtype][1]
+        return DTYPE_BITS[self.dtype]
 
     @property
     def global_bytes(self) -> int:
@@ -165,7 +164,7 @@ class TensorMap:
             _TILED
             | (_LARGE if self.global_bytes >= _LARGE_BYTES else 0)
             | (self.rank - 1) << 4
-            | TMA_DTYPES[_TF32.get(self.dtype, self.dtype)][0] << 7
+            | TMA_CODES[_TF32.get(self.dtype, self.dtype)] << 7
             | _INTERLEAVES.index(self.interleave) << 11
             | TMA_SWIZZLE[self.swizzle] << 13
             | _FILLS.index(self.oob_fill) << 15
@@ -198,7 +197,7 @@ class TensorMap:
         kind, strides, high, dims, steps = halves[0], halves[1:5], halves[5], halves[6:11], halves[11]
         rank = (kind >> 4 & 7) + 1
         rounds = bool(kind & _ROUNDS_TO_TF32)
-        codes = {TMA_DTYPES[_TF32.get(name, name)][0]: name for name in TMA_DTYPES if (name in _TF32) == rounds}
+        codes = {TMA_CODES[_TF32.get(name, name)]: name for name in TMA_CODES if (name in _TF32) == rounds}
         code = kind >> 7 & 15
         box = rest[5] >> 56 | rest[6] << 8
         if rank > MAX_RANK or code not in codes or kind >> 11 & 3 == 3:
@@ -221,18 +220,15 @@ class TensorMap:
         return tensor_map
 
     def _check_kinds(self) -> None:
-        if self.dtype not in TMA_DTYPES:
-            known = ", ".join([*TMA_DTYPES, *DTYPE_ALIASES])
-            raise self._error(f"TMA has no element type {self.dtype!r}", f"one of {known}")
-        for name, value, known_values in (
-            ("swizzle", self.swizzle, SWIZZLE_MODES),
-            ("interleave", self.interleave, _INTERLEAVES),
-            ("l2_promotion", self.l2_promotion, _PROMOTIONS),
-            ("oob_fill", self.oob_fill, _FILLS),
+        operands = self.dtype, self.dims, self.strides_bytes, self.box
+        for name, choices in (
+            ("swizzle", SWIZZLE_MODES),
+            ("interleave", _INTERLEAVES),
+            ("l2_promotion", _PROMOTIONS),
+            ("oob_fill", _FILLS),
         ):
-            if value not in known_values:
-                raise self._error(f"{name} must be one of {', '.join(known_values)}, got {value!r}")
-        if self.oob_fill == "nan" and self.dtype not in _FLOATS:
+            object.__setattr__(self, name, one_of("TensorMap", operands, name, getattr(self, name), choices))
+        if self.oob_fill == "nan" and self.dtype[0] in "us":
             raise self._error(f"out-of-bounds NaN needs a floating-point type, got {self.dtype}", "fill with zero")
         if self.interleave == "32B" and self.swizzle != "SW32":
             raise self._error(f"interleave 32B goes with swizzle SW32 only, got {self.swizzle}")
@@ -295,3 +291,19 @@ class TensorMap:
 
     def _error(self, condition: str, hint: str = "") -> LayoutError:
         return LayoutError("TensorMap", (self.dtype, self.dims, self.strides_bytes, self.box), condition, hint)
+
+
+def tma_dtype(operation: str, operands: tuple[object, ...], dtype: Any) -> str:  # noqa: ANN401 - unchecked input
+    """Return the type as which TMA moves elements of a type, named in any case.
+
+    Raises
+    ------
+    LayoutError
+        If TMA has none.
+    """
+    name = text(operation, "dtype", dtype).lower()
+    name = TMA_ALIASES.get(name, name)
+    if name not in TMA_CODES:
+        known = ", ".join([*TMA_CODES, *TMA_ALIASES])
+        raise LayoutError(operation, operands, f"TMA has no element type {dtype!r}", f"one of {known}")
+    return name

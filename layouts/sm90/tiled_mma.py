@@ -14,14 +14,14 @@ from typing import Any, Literal
 from ..algebra import AnyLayout, Tiler, complement, composition, right_inverse
 from ..composed import ComposedLayout
 from ..errors import LayoutError
-from ..int_tuple import IntTuple, product
+from ..int_tuple import IntTuple, check_extents, product
 from ..layout import Layout, make_layout
 from ..modes import rank
 from ..tiling import make_fragment_like, tiled_product
 from ..writer import to_text
 from .arch import Major
 from .arguments import check_layout, integer, wrong_type
-from .gmma import split_swizzle
+from .gmma import check_major, split_swizzle
 from .iterator import GmmaDescriptorIterator
 from .thrfrg import on_tile, slice_thread, thrfrg
 from .wgmma import WgmmaTraits
@@ -83,6 +83,8 @@ class TiledMMA:
             if not _is_tiler(tiler):
                 required = "an int, a shape, a Layout or None"
                 raise wrong_type("TiledMMA", f"permutation_mnk[{i}]", required, tiler)
+            if isinstance(tiler, int | tuple):
+                check_extents("TiledMMA", operands, tiler)
 
     def __str__(self) -> str:
         return f"TiledMMA({self.traits.name}, {self.atom_layout_mnk}, {to_text(self.permutation_mnk)})"
@@ -250,6 +252,7 @@ class TiledMMA:
     ) -> GmmaDescriptorIterator:
         traits, (x, y) = self.traits, _MODES[operand]
         majors, bits = (traits.a_majors, traits.a_bits) if operand == "A" else (traits.b_majors, traits.b_bits)
+        major = check_major(f"descriptors_{operand}", (traits.name, smem_layout), major)
         if major not in majors:
             raise LayoutError(
                 f"descriptors_{operand}",

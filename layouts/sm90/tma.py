@@ -18,10 +18,10 @@ from ..errors import LayoutError
 from ..int_tuple import flatten_to_tuple, product_each, wrap
 from ..layout import Layout, make_identity_layout
 from ..modes import depth, rank, size
-from .arch import UNIT_BYTES, SwizzleMode, pattern_bytes
-from .arguments import integer, text
+from .arch import DTYPE_BITS, UNIT_BYTES, SwizzleMode, pattern_bytes
+from .arguments import integer
 from .gmma import split_swizzle
-from .tensor_map import DTYPE_ALIASES, SMEM_ALIGNMENT, TMA_DTYPES, TensorMap
+from .tensor_map import SMEM_ALIGNMENT, TensorMap, tma_dtype
 
 _OPERATION = "make_tma_copy"
 
@@ -100,12 +100,7 @@ got 0x40; TMA would fault or swizzle with another phase: wrong bytes
 
 
 def make_tma_copy(
-    gmem_layout: Layout,
-    smem_layout: AnyLayout,
-    *,
-    dtype: str,
-    global_address: int = 0,
-    multicast: int = 1,
+    gmem_layout: Layout, smem_layout: AnyLayout, *, dtype: str, global_address: int = 0, multicast: int = 1
 ) -> TmaCopy:
     """Return the TMA copy of a tile between global and shared memory, with the largest box that CuTe would find.
 
@@ -140,7 +135,8 @@ def make_tma_copy(
     [((0, 0), 0), ((0, 64), 16384)]
     """
     operands = (gmem_layout, smem_layout)
-    bits = _bits(operands, text(_OPERATION, "dtype", dtype))
+    dtype = tma_dtype(_OPERATION, operands, dtype)
+    bits = DTYPE_BITS[dtype]
     global_address = integer(_OPERATION, "global_address", global_address)
     multicast = integer(_OPERATION, "multicast", multicast)
     _check_gmem(operands, gmem_layout)
@@ -163,14 +159,6 @@ def make_tma_copy(
     box = _divide_among(operands, [extents.get(mode, 1) for mode in modes], multicast)
     tensor_map = _tensor_map(operands, gmem_layout, modes, box, dtype, global_address, parts.mode)
     return TmaCopy(tensor_map, modes, boxes, multicast)
-
-
-def _bits(operands: tuple[object, ...], dtype: str) -> int:
-    name = DTYPE_ALIASES.get(dtype, dtype)
-    if name not in TMA_DTYPES:
-        known = ", ".join([*TMA_DTYPES, *DTYPE_ALIASES])
-        raise LayoutError(_OPERATION, operands, f"TMA has no element type {dtype!r}", f"one of {known}")
-    return TMA_DTYPES[name][1]
 
 
 def _check_gmem(operands: tuple[object, ...], gmem_layout: object) -> None:
@@ -246,7 +234,7 @@ def _tensor_map(
     global_address: int,
     swizzle: SwizzleMode,
 ) -> TensorMap:
-    bits = _bits(operands, dtype)
+    bits = DTYPE_BITS[dtype]
     dims = tuple(gmem_layout[mode].size() for mode in modes)
     strides = [wrap(gmem_layout.stride)[mode] for mode in modes]
     if strides[0] != 1 and dims[0] != 1:

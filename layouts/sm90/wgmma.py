@@ -15,13 +15,8 @@ from typing import Literal, NoReturn
 
 from ..errors import LayoutError
 from ..layout import Layout
-from .arch import WARPGROUP_THREADS, WGMMA_M, Major
+from .arch import DTYPE_BITS, WARPGROUP_THREADS, WGMMA_M, Major
 from .arguments import integer, text
-
-DTYPE_BITS: dict[str, int] = {
-    "f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "f32": 32, "s32": 32,
-}  # fmt: skip
-"""Width of the element types of wgmma, by PTX's names."""
 
 _FLOAT8 = ("E4M3", "E5M2")
 _INT8 = ("S8", "U8")

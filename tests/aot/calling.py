@@ -46,12 +46,27 @@ def call(name, *arguments):
     """Call a function on the stream; gives its error, or an empty string."""
     prefix = name.rpartition(".")[0]
     function = getattr(library, name.replace(".", "_"))
-    passed = [ctypes.byref(a) if isinstance(a, Tensor) else ctypes.c_double(a) for a in arguments]
+    passed = list(map(_passed, arguments))
     if not function(*passed, ctypes.c_void_p(STREAM)):
         return ""
     error = getattr(library, f"{prefix}_error")
     error.restype = ctypes.c_char_p
     return error().decode()
+
+
+def _passed(argument):
+    kinds = {
+        float: ctypes.c_double,
+        int: ctypes.c_int64,
+        str: lambda text: text.encode(),
+        type(None): lambda none: none,
+    }
+    return ctypes.byref(argument) if isinstance(argument, Tensor) else kinds[type(argument)](argument)
+
+
+def gemm(a, b, d, c=None, bias=None, activation=None):
+    """Call the GEMM; gives its error."""
+    return call("example_ops.gemm", a, b, c, d, bias, activation)
 
 
 def count(name):

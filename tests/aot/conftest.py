@@ -1,5 +1,6 @@
 """One set of operations, compiled once and exported in both forms."""
 
+import dataclasses
 import functools
 
 import pytest
@@ -11,11 +12,22 @@ NAME = "example_ops"
 
 @pytest.fixture(scope="session")
 def described():
+    """The example, a kernel that counts, and the GEMM: two tiles of it, and one with what else there may be."""
     from cutepy import aot
+    from tests.aot.dispatched import counting
 
-    example = aot.load(EXAMPLE / "kernels.toml")
-    gemm = aot.gemm_extension(dtypes=["float16"], tiles=[(128, 128), (64, 32)]).ops[0]
-    return aot.Extension(NAME, [*example.ops, gemm], version=example.version, description=example.description)
+    example = aot.load(f"{EXAMPLE}/my_export.py:EXTENSION")
+    plain = aot.gemm_extension(dtypes=["float16"], tiles=[(128, 128), (64, 32)]).ops[0]
+    more = aot.gemm_extension(
+        dtypes=["float16"], tiles=[(64, 32)], c=True, bias=True, activations=["relu"], batch_modes=[0, 1]
+    ).ops[0]
+    some = [
+        v for v in more.variants if v.label.split("_64x32")[0] in ("float16_kk_c_bias_relu", "float16_kk_batch1_bias")
+    ]
+    gemm = dataclasses.replace(more, variants=[*plain.variants, *some])
+    return aot.Extension(
+        NAME, [*example.ops, counting(), gemm], version=example.version, description=example.description
+    )
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import proof_gemm
 import torch
 
-from cutepy.kernels.gemm import gemm
+from cutepy.ops import gemm
 
 SHAPES = [(512, 512, 512), (1, 4096, 4096), (1000, 520, 264), (4096, 4096, 4096), (128, 16384, 1024), (8192, 96, 2048)]
 ROUNDS, CALLS = 40, 100

@@ -11,7 +11,7 @@ from tests.aot.building import call_in_python, cuda_headers, run
 pytestmark = pytest.mark.dsl
 
 HALF = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
-GEMM = "C.call('example_ops.gemm', C.tensor((512, 64)), C.tensor((256, 64)), C.tensor((512, 256)))"
+GEMM = "C.gemm(C.tensor((512, 64)), C.tensor((256, 64)), C.tensor((512, 256)))"
 SCALE = "C.call('example_ops.scale', C.tensor((1000,)), C.tensor((1000,)), 2.5)"
 
 
@@ -32,7 +32,7 @@ def test_a_gemm_is_launched_once_as_its_configuration_says(libraries, m, n, tile
     config = tile.config(HALF, *cluster_mn)
     code = f"""
 a, b, d = C.tensor(({m}, 2048)), C.tensor(({n}, 2048)), C.tensor(({m}, {n}))
-print(repr(C.call("example_ops.gemm", a, b, d)), C.count("launches"))
+print(repr(C.gemm(a, b, d)), C.count("launches"))
 print(C.last())
 """
     expected = (grid, (config.threads, 1, 1), (*cluster_mn, 1), config.smem_bytes, 0x57, 0)
@@ -60,22 +60,25 @@ for n, dtype in ((1000, "float16"), (1000, "float32"), (8192, "float32")):
         ("(512, 64)), C.tensor((256, 32)", "gemm: b: dim 1 is 32, must equal k = 64"),
         ("(512, 64), 'float32'), C.tensor((256, 64)", "gemm: a: dtype must be float16"),
         ("(512, 64), address=4104), C.tensor((256, 64)", "gemm: a: must start at a multiple of 16 bytes; pass a copy"),
-        ("(512, 64, 1)), C.tensor((256, 64)", "a: must have at most 2 dimensions, got 3"),
+        ("(512, 64, 1, 1)), C.tensor((256, 64)", "a: must have at most 3 dimensions, got 4"),
         ("(64,)), C.tensor((256, 64)", "gemm: a: must have 2 dimensions"),
-        ("(512, 64), strides=(68, 1)), C.tensor((256, 64)", "gemm: a: stride 0 is 68, must be a multiple of 8 (lda)"),
+        ("(2, 512, 64)), C.tensor((256, 64)", "gemm: b: must have 3 dimensions"),
+        (
+            "(512, 64), strides=(68, 1)), C.tensor((256, 64)",
+            "gemm: a: stride 0 is 68, must be a multiple of 8 (a_pitch)",
+        ),
         ("(512, 64), strides=(1, 512)), C.tensor((256, 64)", "gemm: a: stride 1 is 512, must be 1"),
-        ("(512, 64), strides=(0, 1)), C.tensor((256, 64)", "gemm: must have lda >= k, got "),
+        ("(512, 64), strides=(0, 1)), C.tensor((256, 64)", "gemm: must have a_pitch >= k, got "),
         ("(512, 64)), C.tensor((264, 64)", "gemm: d: dim 1 is 256, must equal n = 264"),
         ("(512, 64), device=1), C.tensor((256, 64)", "gemm: b must be on a CUDA device, the one of a"),
         ("(512, 64), kind=1), C.tensor((256, 64)", "gemm: a must be on a CUDA device, the one of a"),
         ("(512, 0)), C.tensor((256, 0)", "gemm: an argument is empty; set the result to 0"),
-        # What a form can't say, the compiled entry does: extents have 32 bits.
-        ("(2**32 + 512, 64)), C.tensor((256, 64)", "gemm: d: dim 0 is 512, must equal m = 4294967808"),
+        ("(2**32 + 512, 64)), C.tensor((256, 64)", "gemm: a: dim 0 is 4294967808, must be at most 2147483647"),
     ],
 )
 def test_what_no_kernel_takes_is_refused_with_a_reason(libraries, arguments, message):
     code = f"""
-print(C.call("example_ops.gemm", C.tensor({arguments}), C.tensor((512, 256))))
+print(C.call("example_ops.gemm", C.tensor({arguments}), None, C.tensor((512, 256)), None, None))
 print(C.count("launches"))
 """
     lines = printed(code, libraries)
@@ -85,34 +88,59 @@ print(C.count("launches"))
         assert lines[1].startswith("got a: float")
         assert lines[2:4] == [
             "kernels take:",
-            "  a: float16 (m, k % 8):(lda % 8, 1), align 16; b: float16 (n, k % 8):(ldb % 8, 1), align 16; "
-            "d: float16 (m, n % 8):(ldd % 8, 1), align 16",
+            "  a: float16 (m, k % 8):(a_pitch % 8, 1), align 16; b: float16 (n, k % 8):(b_pitch % 8, 1), align 16; "
+            "d: float16 (m, n % 8):(d_pitch % 8, 1), align 16",
         ]
 
 
-def test_the_checks_of_the_compiled_entry_are_heard(libraries):
-    """An extent beyond 32 bits passes the tables; the entry refuses it, by a message in parts."""
+def test_what_may_be_left_out_chooses_the_kernel(libraries):
+    """The parameters of a kernel are the TMA descriptors and tensors, and the addend's among them."""
     code = """
-big = 2**32 + 8
-print(C.call("example_ops.scale", C.tensor((big,)), C.tensor((big,)), 1.0), C.count("launches"))
+d, row = C.tensor((512, 256)), C.tensor((256,))
+matrices = C.tensor((512, 64)), C.tensor((256, 64))
+batches = C.tensor((3, 512, 64)), C.tensor((3, 256, 64), strides=(0, 64, 1)), C.tensor((3, 512, 256))
+for call in (
+    lambda: C.gemm(*matrices, d, c=d, bias=row, activation="relu"),
+    lambda: C.gemm(*batches, bias=row),
+    lambda: C.gemm(*matrices, d, c=d),
+    lambda: C.gemm(*matrices, d, bias=C.tensor((255,)), c=d, activation="relu"),
+    lambda: C.gemm(*matrices, d, c=d, bias=row, activation="tanh"),
+    lambda: C.gemm(C.tensor((512, 0)), C.tensor((256, 0)), d, c=d, bias=row, activation="relu"),
+):
+    error = call()
+    print(error.splitlines()[0] if error else C.last()[0])
+"""
+    assert printed(code, libraries) == [
+        "(64, 1, 1)",
+        "(132, 1, 1)",
+        "gemm: bias: must be given",
+        "gemm: bias: dim 0 is 255, must equal n = 256",
+        'gemm: activation must be "relu" for such tensors, got "tanh"',
+        "gemm: an argument is empty, and no kernel computes the result from c alone",
+    ]
+
+
+def test_the_checks_of_the_compiled_entry_are_heard(libraries):
+    """A number beyond 32 bits passes the tables; the entry refuses it, by a message in parts."""
+    code = """
+print(C.call("example_ops.count", C.tensor((8,), "float32"), 2**40), C.count("launches"))
 """
     (line,) = printed(code, libraries)
-    assert "x.shape[0]" in line
-    assert "int32 range" in line
+    assert "Out of bound value on argument" in line
     assert line.endswith(" 0")
 
 
 def test_strides_of_extents_of_one_are_never_looked_at(libraries):
     code = """
 a, b, d = C.tensor((1, 64), strides=(3, 1)), C.tensor((256, 64)), C.tensor((1, 256), strides=(7, 1))
-print(repr(C.call("example_ops.gemm", a, b, d)), C.count("launches"))
+print(repr(C.gemm(a, b, d)), C.count("launches"))
 """
     assert printed(code, libraries) == ["'' 1"]
 
 
 def test_nothing_is_launched_for_empty_results(libraries):
     code = """
-print(repr(C.call("example_ops.gemm", C.tensor((0, 64)), C.tensor((256, 64)), C.tensor((0, 256)))))
+print(repr(C.gemm(C.tensor((0, 64)), C.tensor((256, 64)), C.tensor((0, 256)))))
 print(repr(C.call("example_ops.add_to", C.tensor((0, 5), "float32"), C.tensor((0, 5), "float32"))))
 print(C.count("launches"))
 """
@@ -128,7 +156,7 @@ def work(device):
     start.wait()
     for _ in range(50):
         tensors = [C.tensor(shape, device=device) for shape in ((512, 64), (256, 64), (512, 256))]
-        assert C.call("example_ops.gemm", *tensors) == "", C.call("example_ops.gemm", *tensors)
+        assert C.gemm(*tensors) == "", C.gemm(*tensors)
 threads = [threading.Thread(target=work, args=(n % 3,)) for n in range(24)]
 [t.start() for t in threads], [t.join() for t in threads]
 print(C.count("launches"), C.count("libraries_loaded"), C.count("kernels_set_up"))
@@ -142,7 +170,7 @@ def test_the_device_of_the_tensors_is_made_current_and_the_other_again(libraries
 tensors = lambda device: [C.tensor(shape, device=device) for shape in ((512, 64), (256, 64), (512, 256))]
 for current, device in ((0, 0), (0, 1), (1, 0), (-1, 0)):
     C.driver.make_current(current)
-    print(C.call("example_ops.gemm", *tensors(device)), C.last()[5], C.count("contexts_pushed"), C.current_device())
+    print(C.gemm(*tensors(device)), C.last()[5], C.count("contexts_pushed"), C.current_device())
 """
     assert printed(code, libraries) == [" 0 0 0", " 1 1 0", " 0 2 1", " 0 3 -1"]
 
@@ -178,12 +206,12 @@ def test_a_tensor_that_is_null_is_refused(libraries, place):
 import ctypes
 arguments = [ctypes.byref(C.tensor(shape)) for shape in ((512, 64), (256, 64), (512, 256))]
 arguments[{place}] = None
-C.library.example_ops_error.restype = ctypes.c_char_p
-print(C.library.example_ops_gemm(*arguments, None), C.library.example_ops_error().decode())
+C.library.example_ops_error.restype, call = ctypes.c_char_p, C.library.example_ops_gemm
+print(call(*arguments[:2], None, arguments[2], None, None, None), C.library.example_ops_error().decode())
 nowhere = C.tensor((512, 64))
 nowhere.shape = None
 arguments[{place}] = ctypes.byref(nowhere)
-print(C.library.example_ops_gemm(*arguments, None), C.library.example_ops_error().decode())
+print(call(*arguments[:2], None, arguments[2], None, None, None), C.library.example_ops_error().decode())
 """
     assert printed(code, libraries) == [f"-1 gemm: {'abd'[place]} and its shape must not be NULL"] * 2
 
@@ -201,7 +229,8 @@ def test_without_a_driver_the_error_says_so(libraries, tmp_path):
 def test_the_library_shows_its_functions_only_and_needs_no_other(libraries):
     names = run("nm", "-D", "--defined-only", libraries[1]).splitlines()
     shown = {line.split()[2] for line in names if line.split()[1] == "T"}
-    assert shown == {"example_ops_error", "example_ops_scale", "example_ops_add_to", "example_ops_gemm"}
+    assert shown == {"example_ops_error", "example_ops_scale", "example_ops_add_to", "example_ops_count",
+                     "example_ops_gemm"}  # fmt: skip
     needed = [
         line.split("[")[1].rstrip("]") for line in run("readelf", "-d", libraries[1]).splitlines() if "NEEDED" in line
     ]
@@ -226,7 +255,7 @@ def test_the_header_and_the_example_are_c_and_cpp(trees, tmp_path):
 
 def test_objects_hold_no_paths_of_this_machine(trees):
     objects = sorted((trees[1] / "objects").glob("*.o"))
-    assert len(objects) == 8
+    assert len(objects) == 12
     for path in objects:
         assert b"/cutepy/" not in path.read_bytes()
-        assert b"kernels.py" not in path.read_bytes()
+        assert b"my_kernels.py" not in path.read_bytes()

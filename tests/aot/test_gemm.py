@@ -1,49 +1,50 @@
 """The exported GEMM chooses what `select_config` does."""
 
+import random
+
 import pytest
-from hypothesis import given, strategies as st
 
 from cutepy.kernels.gemm.config import GemmSignature, select_config
+from tests.aot.test_symbols import evaluated
 
 pytestmark = pytest.mark.dsl
 
-EXTENTS = st.one_of(st.integers(1, 700), st.integers(1, 20_000), st.sampled_from((64, 65, 128, 129, 4096, 8192)))
+NAMES = ("m", "n", "k", "sm_count", "batch0")
+SIGNATURES = [
+    GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16"),
+    GemmSignature(a_dtype="float8_e4m3fn", b_dtype="float8_e5m2", out_dtype="bfloat16", batch_modes=1),
+]
 
 
-def chosen(op, dtype, **extents):
-    """Evaluate the conditions and costs of an operation's variants as its dispatcher does."""
-    from cutepy.aot.expressions import Expression
+@pytest.mark.parametrize("signature", SIGNATURES, ids=["half", "batch of float8"])
+def test_the_choice_in_cpp_is_that_of_select_config(tmp_path, signature):
+    """The first kernel of least cost, as the exported dispatcher takes it."""
+    from cutepy.aot.gemm import candidates
 
-    names = {"lda": extents["k"], "ldb": extents["k"], "ldd": extents["n"], **extents}
-    best, least = None, 0.0
-    for variant in op.variants:
-        if variant.tensors["a"].dtype != dtype:
-            continue
-        if variant.when and not Expression(variant.when)(**names):
-            continue
-        cost = Expression(variant.cost)(**names)
-        if best is None or cost < least:
-            best, least = variant, cost
-    return best.function.config
+    chance = random.Random(0)
+    extents = (lambda: chance.randint(1, 700), lambda: chance.randint(1, 20_000), lambda: 2 ** chance.randint(0, 14))
+    rows = [
+        (*(chance.choice(extents)() for _ in "mnk"), chance.choice((132, 114, 78, 16)), chance.randint(1, 40))
+        for _ in range(1000)
+    ]
+    configs, costs = zip(*candidates(signature), strict=True)
+    assert len(configs) == 21
+    for row, found in zip(rows, evaluated(tmp_path, costs, rows, NAMES), strict=True):
+        m, n, k, sm_count, batch = row
+        batch = batch if signature.batch_modes else 1
+        assert configs[found.index(min(found))] == select_config(signature, m, n, k, sm_count, batch=batch), row
 
 
-@pytest.fixture(scope="module")
-def op():
+def test_every_variant_has_a_label_of_its_own():
     from cutepy import aot
 
-    return aot.gemm_extension(dtypes=["float16", "float8_e4m3fn"]).ops[0]
-
-
-@given(m=EXTENTS, n=EXTENTS, k=EXTENTS, sm_count=st.sampled_from((132, 114, 78, 16)), eight=st.booleans())
-def test_the_choice_is_that_of_select_config(op, m, n, k, sm_count, eight):
-    dtype, out = ("float8_e4m3fn", "bfloat16") if eight else ("float16", "float16")
-    signature = GemmSignature(a_dtype=dtype, b_dtype=dtype, out_dtype=out)
-    assert chosen(op, dtype, m=m, n=n, k=k, sm_count=sm_count) == select_config(signature, m, n, k, sm_count)
-
-
-def test_every_variant_has_a_label_of_its_own(op):
+    op = aot.gemm_extension(
+        dtypes=["float16", "float8_e4m3fn"], c=True, bias=True, activations=["gelu", "silu"], batch_modes=[0, 2]
+    ).ops[0]
     labels = [variant.label for variant in op.variants]
-    assert len(set(labels)) == len(labels) == 2 * 21
+    assert len(set(labels)) == len(labels) == 2 * 21 * 2 * 2 * 3 * 2
+    assert op.parameters == ("a", "b", "c", "bias", "activation")
+    assert (op.optional, op.choices) == (("c", "bias"), ("activation",))
 
 
 @pytest.mark.parametrize(
@@ -54,6 +55,9 @@ def test_every_variant_has_a_label_of_its_own(op):
         ({"dtypes": ["float64"]}, "a_dtype must be one of"),
         ({"dtypes": ["float8_e4m3fn"], "majors": ["mk"]}, "a must be K-major"),
         ({"name": "my-gemm"}, "must be an identifier"),
+        ({"activations": ["tanh"]}, "activation must be one of relu"),
+        ({"batch_modes": [4]}, "batch_modes must be one of 0, 1, 2, 3"),
+        ({"dtypes": []}, "gemm must have at least one variant"),
     ],
 )
 def test_what_does_not_exist_is_refused(options, message):
@@ -66,8 +70,15 @@ def test_what_does_not_exist_is_refused(options, message):
 def test_majors_and_types_of_results_are_described():
     from cutepy import aot
 
-    op = aot.gemm_extension(dtypes=["bfloat16"], majors=["mn"], out_dtype="float32", out_major="col").ops[0]
-    tensors = op.variants[0].tensors
-    assert str(tensors["a"]) == "TensorSpec(bfloat16 (m % 8, k):(1, lda % 8), align 16)"
-    assert str(tensors["b"]) == "TensorSpec(bfloat16 (n % 8, k):(1, ldb % 8), align 16)"
-    assert str(tensors["d"]) == "TensorSpec(float32 (m % 4, n):(1, ldd % 4), align 16)"
+    op = aot.gemm_extension(
+        dtypes=["bfloat16"], majors=["mn"], out_dtype="float32", out_major="col", bias=True, batch_modes=[1]
+    ).ops[0]
+    tensors = {name: str(spec) for name, spec in op.variants[-1].tensors.items()}
+    assert tensors == {
+        "a": "TensorSpec(bfloat16 (batch0, m % 8, k):(a_batch0_stride % 8, 1, a_pitch % 8), align 16)",
+        "b": "TensorSpec(bfloat16 (batch0, n % 8, k):(b_batch0_stride % 8, 1, b_pitch % 8), align 16)",
+        "d": "TensorSpec(float32 (batch0, m % 4, n):(d_batch0_stride % 4, 1, d_pitch % 4), align 16)",
+        "bias": "TensorSpec(float32 (n,), align 4)",
+    }
+    texts = [traced.text for traced, _ in op.variants[0].requirements]
+    assert texts == ["a_pitch >= m", "b_pitch >= n", "d_pitch >= m"]

@@ -1,6 +1,7 @@
 """Exported PyTorch extensions, built by pip here and called over stand-ins for torch's CUDA and for the driver."""
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -34,25 +35,15 @@ def site(trees, driver, tmp_path_factory):
     )
     stand_ins = tmp_path_factory.mktemp("stand_in_headers")
     shutil.copytree(STAND_IN / "c10", stand_ins / "c10")
-    common = ("-shared", "-fPIC", "-O0", f"-I{stand_ins}", f"-I{headers}", f"-I{include}")
-    api = f"-I{include}/torch/csrc/api/include"
-    torch_libraries = (f"-L{home}/lib", "-lc10", "-ltorch_cpu")
-    run(
-        "g++",
-        *common,
-        api,
-        "-std=c++20",
-        "-o",
-        folder / "libc10_cuda.so",
-        STAND_IN / "torch_cuda.cpp",
-        *torch_libraries,
-    )
+    common = ("-shared", "-fPIC", "-O0", "-g0", f"-I{stand_ins}", f"-I{headers}", f"-I{include}", "-std=c++20")
+    libraries = (f"-L{home}/lib", f"-Wl,-rpath,{home}/lib", "-lc10", "-ltorch_cpu", "-ltorch_python")
+    run("g++", *common, "-o", folder / "libc10_cuda.so", STAND_IN / "torch_cuda.cpp", *libraries)
     run("gcc", "-shared", "-o", folder / "libtorch_cuda.so", "-x", "c", "/dev/null")
     source, target = folder / "source", folder / "site"
     shutil.copytree(trees[0], source)
     run(
         sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--no-index",
-        "--target", target, source,
+        "--no-compile", "--disable-pip-version-check", "--target", target, source,
         PYTHONPATH=str(folder), CPLUS_INCLUDE_PATH=str(stand_ins), LIBRARY_PATH=str(folder),
         CUDA_HOME=str(headers.parent), CFLAGS="-O0",
     )  # fmt: skip
@@ -68,38 +59,22 @@ def headers_major(folder):
 @pytest.fixture(scope="module")
 def printed(site, driver):
     """Run Python code with the extension installed; gives the lines that it prints."""
+    folders = f"{site.parent}:{driver.parent}"
+    command = [sys.executable, "-W", "ignore", Path(__file__).with_name("serving.py")]
+    variables = {**os.environ, "PYTHONPATH": str(site), "LD_LIBRARY_PATH": folders}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=variables
+    ) as server:
 
-    def execute(code):
-        prelude = f"import ctypes\ndriver = ctypes.CDLL({str(driver)!r})\n" + _PRELUDE
-        return run(
-            sys.executable, "-W", "ignore", "-c", prelude + code,
-            PYTHONPATH=str(site), LD_LIBRARY_PATH=str(site.parent),
-        ).splitlines()  # fmt: skip
+        def execute(code):
+            server.stdin.write(json.dumps(code) + "\n")
+            server.stdin.flush()
+            answer = json.loads(server.stdout.readline())
+            assert "failed" not in answer, answer["failed"]
+            return answer["printed"].splitlines()
 
-    return execute
-
-
-_PRELUDE = """
-import torch
-ctypes.CDLL("libc10_cuda.so")
-import example_ops
-
-def tensor(shape, dtype=torch.float16, strides=None, device=0):
-    strides = torch.empty(shape, device="meta").stride() if strides is None else strides
-    return torch.ops.stand_in.make(shape, strides, dtype, device)
-
-def count(name):
-    return ctypes.c_int.in_dll(driver, name).value
-
-def show(call):
-    try:
-        result = call()
-        if result is not None:
-            result = tuple(result.shape), result.stride(), str(result.dtype), str(result.device)
-        print(result)
-    except Exception as error:
-        print(type(error).__name__ + ": " + str(error).splitlines()[0])
-"""
+        yield execute
+        server.stdin.close()
 
 
 def test_operators_launch_and_make_their_results(printed):
@@ -133,7 +108,7 @@ show(lambda: example_ops.gemm(a, tensor((256, 64), torch.complex64)))
 show(lambda: example_ops.gemm(a, tensor((256, 64), device=1)))
 show(lambda: example_ops.gemm(a, torch.empty(256, 64, dtype=torch.float16)))
 show(lambda: example_ops.gemm(tensor((64,)), b))
-show(lambda: example_ops.gemm(tensor((2, 3, 4)), b))
+show(lambda: example_ops.gemm(tensor((2, 3, 4, 5)), b))
 a.requires_grad_()
 show(lambda: example_ops.gemm(a, b))
 with torch.no_grad():
@@ -145,11 +120,11 @@ print(count("launches"))
     assert lines[:8] == [
         "ValueError: gemm: a: dim 1 is 65, must be a multiple of 8 (k)",
         "TypeError: gemm: b: dtype must be float16",
-        "TypeError: b: no kernel takes dtype ComplexFloat",
+        "TypeError: gemm: b: no kernel takes dtype ComplexFloat",
         "ValueError: b: must be on cuda:0 as a is, got cuda:1",
         "ValueError: b: must be on cuda:0 as a is, got cpu",
         "ValueError: gemm: a: must have 2 dimensions",
-        "ValueError: a: must have at most 2 dimensions, got 3",
+        "ValueError: a: must have at most 3 dimensions, got 4",
         "ValueError: a requires grad, and gemm has no derivative; pass a.detach() or use torch.no_grad()",
     ]
     assert lines[8] == "((512, 256), (256, 1), 'torch.float16', 'cuda:0')"
@@ -159,7 +134,6 @@ print(count("launches"))
 
 def test_a_derivative_is_refused_wherever_operations_are_recorded(printed):
     code = """
-meta = lambda *shape: torch.empty(shape, dtype=torch.float16, device="meta")
 a, b = meta(512, 64).requires_grad_(), meta(256, 64)
 y, x = (torch.empty(3, 5, device="meta") for _ in range(2))
 compiled = torch.compile(lambda *x: example_ops.gemm(*x), fullgraph=True, backend="aot_eager")
@@ -186,12 +160,8 @@ print(refused(compiled, a.detach(), b), refused(added, y, x), refused(added, y, 
 
 def test_meta_functions_serve_compile_and_export(printed):
     code = """
-meta = lambda *shape, dtype=torch.float16: torch.empty(shape, dtype=dtype, device="meta")
 show(lambda: example_ops.gemm(meta(512, 64), meta(256, 64)))
 show(lambda: example_ops.scale(meta(7, dtype=torch.float32), 1.0))
-show(lambda: example_ops.gemm(meta(512, 64), meta(256, 32)))
-show(lambda: example_ops.gemm(meta(512, 64, dtype=torch.float32), meta(256, 64)))
-show(lambda: example_ops.gemm(meta(512), meta(256, 64)))
 from torch._subclasses.fake_tensor import FakeTensorMode
 with FakeTensorMode():
     make = lambda *shape: torch.empty(shape, dtype=torch.float16, device="cuda")
@@ -204,21 +174,125 @@ class Model(torch.nn.Module):
 
 dim = torch.export.Dim
 program = torch.export.export(Model(), (meta(512, 64), meta(256, 64)),
-                              dynamic_shapes={"a": {0: dim("m")}, "b": {0: dim("n")}})
+                              dynamic_shapes={"a": {0: dim("m")}, "b": {0: 8 * dim("n")}})
 print([str(node.target) for node in program.graph.nodes if "example_ops" in str(node.target)])
 print([list(map(str, node.meta["val"].shape)) for node in program.graph.nodes if "gemm" in str(node.target)])
 """
     lines = printed(code)
-    assert lines[:6] == [
+    assert lines[:3] == [
         "((512, 256), (256, 1), 'torch.float16', 'meta')",
         "((7,), (1,), 'torch.float32', 'meta')",
-        "RuntimeError: b: dim 1 must equal k (a, dim 1)",
-        "TypeError: gemm: no kernel takes these dtypes",
-        "ValueError: a must be 2-dimensional, got dimensions: 1",
         "((512, 256), (256, 1), 'torch.float16', 'cuda:0')",
     ]
-    assert lines[6] == "['example_ops.scale.default', 'example_ops.gemm.default']"
-    assert lines[7].count("s") == 2  # two symbols: both extents of the result vary
+    assert lines[3] == "['example_ops.scale.default', 'example_ops.gemm.default']"
+    assert lines[4].count("s") == 2  # two symbols: both extents of the result vary
+
+
+REFUSED = {
+    "(512, 65), (256, 65)": "a: dim 1 is 65, must be a multiple of 8 (k)",
+    "(512, 64), (256, 32)": "b: dim 1 is 32, must equal k = 64",
+    "(512, 64), (255, 64)": "b: dim 0 is 255, must be a multiple of 8 (n)",
+    "(64,), (256, 64)": "a: must have 2 dimensions",
+    "(2**31, 64), (256, 64)": "a: dim 0 is 2147483648, must be at most 2147483647",
+    "(512, 64), (256, 64), 'bfloat16'": "a: dtype must be float16",
+    "(512, 64), (256, 64), 'float16', (65, 1)": "a: stride 0 is 65, must be a multiple of 8 (a_pitch)",
+    "(512, 64), (256, 64), 'float16', (8, 1)": "must have a_pitch >= k, got m = 512, k = 64, a_pitch = 8",
+    "(512, 64), (256, 64), 'complex64'": "a: no kernel takes dtype ComplexFloat",
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_meta_functions_refuse_what_launches_refuse_and_say_what_kernels_take(printed, case):
+    code = f"""
+def errors(a_shape, b_shape, dtype="float16", strides=None):
+    dtype = getattr(torch, dtype)
+    launched = lambda: example_ops.gemm(tensor(a_shape, dtype, strides), tensor(b_shape))
+    a = meta(*a_shape, dtype=dtype)
+    described = lambda: example_ops.gemm(a if strides is None else a.as_strided(a_shape, strides), meta(*b_shape))
+    for call in [described] + [launched] * (a_shape[0] < 2**31):
+        try:
+            call()
+            yield "passed"
+        except (TypeError, ValueError) as error:
+            yield type(error).__name__ + str(error)
+found = list(errors({case}))
+assert len(set(found)) == 1, found
+print(found[0])
+"""
+    first, *rest = printed(code)
+    kind = "TypeError" if "dtype" in REFUSED[case] else "ValueError"
+    assert first.startswith(f"{kind}gemm: {REFUSED[case]}")
+    assert rest[-4] == "kernels take:"
+    assert rest[-3].startswith("  a: float16 (m, k % 8):(a_pitch % 8, 1), align 16; b: ")
+
+
+def test_symbols_are_checked_when_the_graph_is_made(printed):
+    code = """
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+def symbolic(*shapes):
+    mode, context = FakeTensorMode(shape_env=ShapeEnv()), StatelessSymbolicContext([DimDynamic.DYNAMIC] * 2)
+    return [mode.from_tensor(torch.empty(s, dtype=torch.float16), symbolic_context=context) for s in shapes]
+def show(call):
+    try:
+        result = call()
+        print(*result.shape, *(guard.expr for guard in result.fake_mode.shape_env.guards), sep="; ")
+    except ValueError as error:
+        print(str(error).splitlines()[0])
+for shapes in (((513, 72), (256, 72)), ((513, 65), (256, 65)), ((513, 72), (250, 72)), ((513, 72), (256, 64))):
+    show(lambda: example_ops.gemm(*symbolic(*shapes)))
+"""
+    lines = [re.sub(r"s\d+", "s", line) for line in printed(code)]
+    # What holds of the symbols is guarded, and nothing else is.
+    assert lines == [
+        "s; s; Eq(Mod(s, 8), 0); Eq(Mod(s, 8), 0); Eq(s, s)",
+        "gemm: a: dim 1 is s, must be a multiple of 8 (k)",
+        "gemm: b: dim 0 is s, must be a multiple of 8 (n)",
+        "gemm: b: dim 1 is s, must equal k = s",
+    ]
+
+
+def test_results_are_of_the_dtype_that_the_kernel_writes(printed):
+    """Not of another one of as many bits."""
+    code = """
+for dtype in (torch.bfloat16, torch.float16, torch.float32):
+    print(example_ops.scale(tensor((8,), dtype), 1.0).dtype, example_ops.scale(meta(8, dtype=dtype), 1.0).dtype)
+"""
+    names = ("torch.bfloat16", "torch.float16", "torch.float32")
+    assert printed(code) == [f"{name} {name}" for name in names]
+
+
+def test_what_may_be_left_out_is_optional(printed):
+    code = """
+a, b, c, bias = tensor((512, 64)), tensor((256, 64)), tensor((512, 256)), tensor((256,))
+show(lambda: example_ops.gemm(a, b, c, bias=bias, activation="relu"))
+show(lambda: example_ops.gemm(tensor((3, 512, 64)), tensor((3, 256, 64), strides=(0, 64, 1)), bias=bias))
+show(lambda: example_ops.gemm(meta(3, 512, 64), meta(3, 256, 64), bias=meta(256)))
+show(lambda: example_ops.gemm(a, b, activation="relu"))
+show(lambda: example_ops.gemm(a, b, c, bias, "silu"))
+show(lambda: example_ops.gemm(meta(512, 64), meta(256, 64), meta(512, 256), meta(256), "silu"))
+show(lambda: example_ops.gemm(meta(512, 0), meta(256, 0)))
+for make in (tensor, lambda shape: meta(*shape)):
+    show(lambda: example_ops.gemm(*map(make, ((512, 0), (256, 0), (512, 256), (256,))), "relu"))
+bias.requires_grad_()
+show(lambda: example_ops.gemm(a, b, c, bias, "relu"))
+print(count("launches"), torch.ops.example_ops.gemm.default._schema)
+"""
+    refused = 'ValueError: gemm: activation must be "relu" for such tensors, got "silu"'
+    empty = "ValueError: gemm: an argument is empty, and no kernel computes the result from c alone"
+    assert printed(code) == [
+        "((512, 256), (256, 1), 'torch.float16', 'cuda:0')",
+        "((3, 512, 256), (131072, 256, 1), 'torch.float16', 'cuda:0')",
+        "((3, 512, 256), (131072, 256, 1), 'torch.float16', 'meta')",
+        'ValueError: gemm: activation must be none for such tensors, got "relu"',
+        refused,
+        refused,
+        "((512, 256), (256, 1), 'torch.float16', 'meta')",
+        empty,
+        empty,
+        "ValueError: bias requires grad, and gemm has no derivative; pass bias.detach() or use torch.no_grad()",
+        "2 example_ops::gemm(Tensor a, Tensor b, Tensor? c=None, Tensor? bias=None, str? activation=None) -> Tensor",
+    ]
 
 
 def test_what_is_written_in_place_counts_a_version(printed):
@@ -233,17 +307,19 @@ print(torch.ops.example_ops.add_to.default._schema)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("other", "message"),
     [
-        ("torch.__version__ = '2.6.1+cu124'", "example_ops can't be loaded: it was built for torch {}"),
-        ("pass", "example_ops can't be loaded: libc10_cuda.so: cannot open shared object file"),
+        (True, "example_ops can't be loaded: it was built for torch {}"),
+        (False, "example_ops can't be loaded: libc10_cuda.so: cannot open shared object file"),
     ],
+    ids=["another version", "without CUDA"],
 )
-def test_another_torch_than_that_of_the_build_is_told(site, change, message):
+def test_another_torch_than_that_of_the_build_is_told(site, tmp_path, other, message):
     import torch
 
-    code = f"import torch\n{change}\ntry:\n    import example_ops\nexcept ImportError as error:\n    print(error)"
-    (line,) = run(sys.executable, "-W", "ignore", "-c", code, PYTHONPATH=str(site)).splitlines()
+    folders = f"{pretend(tmp_path, 'x', 0)['PYTHONPATH'] if other else ''}:{site}"
+    code = "try:\n    import example_ops\nexcept ImportError as error:\n    print(error)"
+    (line,) = run(sys.executable, "-W", "ignore", "-c", code, PYTHONPATH=folders).splitlines()
     assert line.startswith(message.format(torch.__version__))
     assert f"built for torch {torch.__version__} (CUDA 1" in line
     assert line.endswith("build it from its sources with this torch: pip install --no-build-isolation .")
@@ -298,9 +374,15 @@ def setup(tree, tmp_path, change=lambda copy: None, **environment):
 
 
 def pretend(folder, name, value):
-    """Make a module that sets an attribute of torch before anything else runs; gives the environment for it."""
-    folder.mkdir()
-    (folder / "sitecustomize.py").write_text(f"import torch, torch.version\ntorch.{name} = {value!r}\n")
+    """Make a module torch of some version, that takes no time to import; gives the environment for it."""
+    (folder / "torch/utils").mkdir(parents=True)
+    extension = (
+        "CUDA_HOME = CppExtension = None\nclass BuildExtension:\n    with_options = lambda **_: BuildExtension\n"
+    )
+    (folder / "torch/utils/cpp_extension.py").write_text(extension)
+    (folder / "torch/version.py").write_text("cuda = '12.4'\n")
+    versions = f"from torch import version\n__version__ = '2.6.1+cu124'\n{name} = {value!r}\n"
+    (folder / "torch/__init__.py").write_text(versions)
     return {"PYTHONPATH": str(folder)}
 
 
@@ -380,7 +462,7 @@ def test_objects_that_are_missing_or_none_are_named(trees, tmp_path):
     error = setup(trees[0], tmp_path / "lfs", a_pointer, **environment)
     assert "is no object file; if the repository keeps such files in Git LFS" in error
     error = setup(trees[0], tmp_path / "missing", lambda copy: first_object(copy).unlink(), **environment)
-    assert "objects/ must hold 8 object files, got 7" in error
+    assert "objects/ must hold 12 object files, got 11" in error
 
 
 def first_object(tree):
@@ -394,8 +476,9 @@ def test_the_tree_is_small_and_readable(trees):
     assert sources == {
         "MANIFEST.in", "README.md", "pyproject.toml", "setup.py", "src/example_ops/__init__.py",
         "src/example_ops/__init__.pyi", "src/example_ops/py.typed", "tests/test_example_ops.py", "csrc/runtime.h",
-        "csrc/runtime.cpp", "csrc/dispatch.h", "csrc/dispatch.cpp", "csrc/torch_bridge.h", "csrc/torch_bridge.cpp",
-        "csrc/ops.cpp", "csrc/scale_kernels.h", "csrc/add_to_kernels.h", "csrc/gemm_kernels.h",
+        "csrc/runtime.cpp", "csrc/dispatch.h", "csrc/dispatch.cpp", "csrc/torch_bridge.h", "csrc/matching.h",
+        "csrc/ops.cpp", "csrc/scale_kernels.h", "csrc/add_to_kernels.h", "csrc/count_kernels.h",
+        "csrc/gemm_kernels.h",
     }  # fmt: skip
     assert sum(len((tree / name).read_text().splitlines()) for name in sources) < 1900
     for name in sources:
@@ -425,7 +508,8 @@ def test_the_exported_tests_import_what_is_installed_and_skip_without_a_gpu(tree
 def test_the_exported_tests_fail_where_the_package_is_not_installed(trees, tmp_path, beside):
     if beside:
         (tmp_path / "path" / "example_ops").mkdir(parents=True)
-    done = exported_tests(trees[0], tmp_path, PYTHONPATH=str(tmp_path / "path"))
+    environment = pretend(tmp_path / "path", "cuda", None)
+    done = exported_tests(trees[0], tmp_path, **environment)
     assert done.returncode not in (0, 5), done.stdout
     assert "skipped" not in done.stdout
     assert "ImportError: example_ops must be built and installed to be tested: pip install" in done.stdout

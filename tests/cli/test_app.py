@@ -82,6 +82,7 @@ def test_parse_error_shows_a_caret_and_fails():
     assert result.stdout == ""
     shown, caret = result.stderr.splitlines()[-2:]
     assert caret.index("^") == shown.index("x")
+    assert "extents must be >= 0, got -4 at character 1" in invoke("parse", "(-4,8):(1,2)").stderr
 
 
 def test_desc_explains_a_descriptor():
@@ -90,6 +91,7 @@ def test_desc_explains_a_descriptor():
     expected = sm90.GmmaDescriptor.decode(0x4000008000000680, major="MN", bits=16).explain()
     assert result.output == expected + "\n"
     assert invoke("desc", str(0x4000008000000680), "--major", "MN", "--bits", "16").output == result.output
+    assert invoke("desc", "0x4000008000000680", "--major", "mn", "--bits", "16").output == result.output
 
 
 @pytest.mark.parametrize(
@@ -97,7 +99,7 @@ def test_desc_explains_a_descriptor():
     [
         (("12z",), "must be a decimal or 0x-hexadecimal number, got '12z'"),
         (("0x1" + "0" * 16,), "a descriptor has 64 bits"),
-        (("64", "--major", "M"), "--major must be MN or K, got 'M'"),
+        (("64", "--major", "M"), "major must be one of MN, K, got 'M'"),
         (("64", "--bits", "3"), "got 3"),
     ],
 )
@@ -120,6 +122,15 @@ def test_bench_refuses_unknown_names(arguments, message):
     result = invoke("bench", "gemm", *arguments)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def test_bench_takes_names_in_any_case(monkeypatch):
+    from cutepy.suites import gemm
+
+    measured = []
+    monkeypatch.setattr(gemm, "run_gemm", lambda *arguments: measured.append(arguments) or 0)
+    assert invoke("bench", "gemm", "--suite", "Llama", "--dtype", "FLOAT8_E4M3FN").exit_code == 0
+    assert measured == [(["llama"], ["float8_e4m3fn"], None)]
 
 
 @pytest.mark.dsl

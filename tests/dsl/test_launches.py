@@ -10,7 +10,7 @@ import cutlass  # noqa: E402
 import cutlass.cute as cute  # noqa: E402
 import torch  # noqa: E402
 
-from cutepy.dsl.cubin import read_resources  # noqa: E402
+from cutepy.binaries.cubin import read_resources  # noqa: E402
 from cutepy.dsl.execution import LaunchRequest  # noqa: E402
 from cutepy.dsl.launches import LaunchFacts  # noqa: E402
 from cutepy.dsl.program import ServedProgram, compile_program  # noqa: E402

@@ -14,7 +14,7 @@ SOURCES = {
     for room in ("cutepy", "layouts", "kernels")
     for path in (Path(__file__).parents[2] / room).rglob("*.py")
 }
-OF_OTHERS = {"_getframe"}  # Python's
+OF_OTHERS = {"_fields", "_getframe"}  # Python's
 MODULES = [row for row in PRIVATE_NAMES if row.where.startswith("cutlass")]
 
 
@@ -26,9 +26,17 @@ def is_private(path):
 def required():
     """Give the (module, name)s of the DSL that `require` is asked for anywhere."""
     for tree in SOURCES.values():
+        constants = {
+            target.id: node.value
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "require":
-                texts = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
+                given = [constants.get(a.id) if isinstance(a, ast.Name) else a for a in node.args]
+                texts = [argument.value for argument in given if isinstance(argument, ast.Constant)]
                 yield from ((texts[0], name) for name in texts[1:] if texts[0].startswith("cutlass"))
 
 

@@ -70,7 +70,7 @@ def test_a_map_that_the_driver_refuses_is_an_error_here(options):
 
 
 def test_a_call_that_is_not_served_is_an_error_by_name(monkeypatch):
-    monkeypatch.delitem(host_calls.SIGNATURES, "_cuTensorMapEncodeTiled")
+    monkeypatch.delattr(host_calls.HostCalls, "_cuTensorMapEncodeTiled")
     with cutepy.simulate() as run, pytest.raises(NotImplementedError, match="_cuTensorMapEncodeTiled"):
         store(torch.zeros(ROWS, COLUMNS, dtype=torch.float16), 0)
     assert not run.launches

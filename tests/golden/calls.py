@@ -10,6 +10,7 @@ from typing import Any
 
 import cutepy.layouts as cl
 from cutepy.layouts import parse, to_text
+from cutepy.layouts.layout import raw_layout
 
 HERE = Path(__file__).parent
 Operand = int | str
@@ -28,7 +29,12 @@ def vectors(name: str) -> list[Vector]:
 
 def operand(value: Operand) -> Any:
     """A JSON operand as the argument of a call: numbers stay, text is parsed."""
-    return parse(value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    if re.fullmatch(r"[(\d,)]*-[-(\d,)]*:[-(\d,)]*", value):
+        # CuTe makes negative extents of negative strides, and goes on with them; as text they are refused.
+        return raw_layout(*map(parse, value.split(":")))
+    return parse(value)
 
 
 def written(result: Any) -> Any:

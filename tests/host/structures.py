@@ -13,6 +13,12 @@ class Pair(NamedTuple):
     factor: cutlass.Float32
 
 
+class Scaling(NamedTuple):
+    x: cute.Tensor
+    times: cutlass.Constexpr[int]
+    sign: cutlass.Constexpr
+
+
 @dataclass(frozen=True)
 class Inner:
     x: cute.Tensor
@@ -45,6 +51,14 @@ def of_any_pair(pair, y: cute.Tensor):
 
 
 @cute.jit
+def of_scaling(scaling: Scaling, y: cute.Tensor):
+    """Scale by what is constant in a named tuple."""
+    assert isinstance(scaling.times, int)
+    factor = cutlass.Float32(-scaling.times if scaling.sign == "negated" else scaling.times)
+    _scale(scaling.x, y, factor).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+@cute.jit
 def of_outer(outer: Outer):
     """Scale what is in dataclasses within each other, one with a constant."""
     _scale(outer.inner.x, outer.y, outer.factor * outer.inner.times).launch(grid=(1, 1, 1), block=(32, 1, 1))
@@ -61,3 +75,16 @@ def of_pointer(pointer: cute.Pointer, y: cute.Tensor):
 def of_tensors(x: cute.Tensor, y: cute.Tensor):
     """Copy."""
     _scale(x, y, cutlass.Float32(1.0)).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+@cute.kernel
+def _add(x: cute.Tensor):
+    row = cute.local_tile(x[cute.arch.block_idx()[0], cute.arch.thread_idx()[0], None], (4,), (0,))
+    values = row.load() + 1.0
+    row.store(values)
+
+
+@cute.jit
+def of_rows(x: cute.Tensor):
+    """Add 1 to four neighbours at a time."""
+    _add(x).launch(grid=(1, 1, 1), block=(32, 1, 1))

@@ -1,7 +1,6 @@
 """What stands for a number at a call, and which parameters are streams."""
 
 import copy
-import ctypes
 import inspect
 import pickle
 from types import SimpleNamespace
@@ -15,7 +14,7 @@ cutlass = pytest.importorskip("cutlass")
 from cutlass.cute.runtime import make_fake_stream  # noqa: E402
 
 import cutepy  # noqa: E402
-from cutepy.dsl import entries  # noqa: E402
+from cutepy.dsl.host_calls import HostCalls  # noqa: E402
 from cutepy.dsl.program import ServedProgram  # noqa: E402
 from cutepy.host.arguments import Parameter, check_arguments  # noqa: E402
 from cutepy.host.copies import HostCopies  # noqa: E402
@@ -111,13 +110,8 @@ STREAMS = [
 @pytest.fixture
 def streams(monkeypatch):
     """Collects the streams of launches, where torch's current one is 77."""
-    library, found = entries.ServedHost._library, []
-
-    def on_stream_77(host):
-        get = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32)(lambda kind, index: 77)
-        return {**library(host), "TVMFFIEnvGetStream": get}
-
-    monkeypatch.setattr(entries.ServedHost, "_library", on_stream_77)
+    found = []
+    monkeypatch.setattr(HostCalls, "TVMFFIEnvGetStream", lambda *_: 77)
 
     class Backend:
         def adopt(self, tensor):

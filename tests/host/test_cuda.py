@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
 import cutepy  # noqa: E402
+from cutepy.dsl.host_abi import FUNCTIONS  # noqa: E402
 from cutepy.dsl.objects import undefined_symbols  # noqa: E402
 from cutepy.host import cuda  # noqa: E402
 from cutepy.host.specs import TensorSpec  # noqa: E402
@@ -18,7 +19,7 @@ from tests.aot.building import build_driver  # noqa: E402
 from tests.host import kernels  # noqa: E402
 
 VECTOR = TensorSpec("float32", ("n",), divisibility={"n": 4})
-CACHES = (cuda.driver, cuda._stubs, cuda._callbacks, cuda._code)
+CACHES = (cuda.driver, cuda._stubs, cuda._callbacks)
 pytestmark = [
     pytest.mark.dsl,
     pytest.mark.skipif(torch.cuda.is_available(), reason="has a driver of its own"),
@@ -58,7 +59,7 @@ def test_a_driver_before_cuda_12_is_refused_by_its_version(driver):
     assert cuda.driver() is driver
 
 
-RUNTIMES = {"_cudaDeviceGetAttribute", "_cudaFuncSetAttribute", "_cudaGetDevice", "_cudaSetDevice"}
+RUNTIMES = {name for name, function in FUNCTIONS.items() if function.runtime}
 
 
 @pytest.mark.parametrize(
@@ -85,3 +86,19 @@ def test_every_function_that_compiled_code_calls_is_in_a_driver_for_cuda_12(driv
     needed = {name for name in undefined_symbols(add.program.object) if name.startswith(("_cu", "cu"))}
     assert "_cudaLaunchKernelEx" in needed
     assert all(cuda._symbol(name) for name in needed - RUNTIMES)
+
+
+def test_a_launch_without_attributes_reaches_the_driver_in_its_order(driver):
+    function = FUNCTIONS["_cudaLaunchKernel"]
+    parameters = (ctypes.c_void_p * 1)()
+    launch = function.prototype(cuda._symbol("_cudaLaunchKernel"))
+    assert launch(0x77, 2, 3, 4, 5, 6, 7, ctypes.addressof(parameters), 1024, 0x57) == 0
+    extents = (ctypes.c_uint32 * 7).in_dll(driver, "last")
+    assert list(extents) == [2, 3, 4, 5, 6, 7, 1024]
+    assert (ctypes.c_uint64 * 6).in_dll(driver, "last")[5] == 0x57
+
+
+def test_a_function_that_nothing_serves_is_named(driver):
+    for name in ("_cudaMemcpyAsync", "cuda_dialect_assert_success"):
+        with pytest.raises(cuda.CudaError, match=f"the host code calls {name}, which cutepy does not serve"):
+            cuda._symbol(name)

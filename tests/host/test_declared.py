@@ -138,10 +138,10 @@ def test_files_edited_meanwhile_are_not_kept(package, monkeypatch):
         (package / "values.py").write_text("VALUE = 7.0\n")
         return real(traced)
 
-    monkeypatch.setattr(program, "to_program", edit)
-    with pytest.warns(CacheWarning, match="not kept on the disk, as its sources changed"):
-        compile()
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(program, "to_program", edit)
+        with pytest.warns(CacheWarning, match="not kept on the disk, as its sources changed"):
+            compile()
     (package / "values.py").write_text("VALUE = 2.0\n")
     _forget()
     assert list(compile().cost().stages) != ["load"]

@@ -17,9 +17,8 @@ pytestmark = pytest.mark.dsl
 import torch  # noqa: E402
 
 import cutepy  # noqa: E402
+from cutepy.binaries.sass import DisassemblyError, disassemble, find_nvdisasm  # noqa: E402
 from cutepy.dsl.launches import LaunchFacts  # noqa: E402
-from cutepy.host import disassembly  # noqa: E402
-from cutepy.host.disassembly import DisassemblyError, disassemble, find_nvdisasm  # noqa: E402
 from cutepy.host.inspection import Cost, resources  # noqa: E402
 from cutepy.host.specs import TensorSpec  # noqa: E402
 from cutepy.layouts.sm90.occupancy import Occupancy  # noqa: E402
@@ -122,18 +121,17 @@ def test_the_disassembler_is_looked_for_in_three_places(monkeypatch, tmp_path):
     packaged = tool(tmp_path / "package" / "nvdisasm", "")
     on_path = tool(tmp_path / "path" / "nvdisasm", "")
     at_home = tool(tmp_path / "cuda" / "bin" / "nvdisasm", "")
-    monkeypatch.setattr(disassembly, "_packaged", lambda: packaged)
+    monkeypatch.setattr("cutepy.binaries.sass._packaged", lambda: packaged)
     monkeypatch.setenv("PATH", str(on_path.parent))
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
     for place in (packaged, on_path, at_home):
-        assert find_nvdisasm() == place
+        assert find_nvdisasm(tmp_path / "cuda") == place
         place.unlink()
     with pytest.raises(DisassemblyError, match=r"pip install 'cutepy\[inspect\]'"):
         find_nvdisasm()
 
 
 def test_a_disassembler_that_fails_is_quoted(monkeypatch, tmp_path):
-    monkeypatch.setattr(disassembly, "_packaged", lambda: tool(tmp_path / "nvdisasm", "echo too new >&2; exit 3"))
+    monkeypatch.setattr("cutepy.binaries.sass._packaged", lambda: tool(tmp_path / "nvdisasm", "echo too new >&2; exit 3"))
     with pytest.raises(DisassemblyError, match=r"could not read the kernels: too new; a newer one may"):
         disassemble(b"")
 

@@ -13,7 +13,7 @@ import cutepy
 from cutepy.host.arguments import ArgumentError
 from cutepy.host.specs import PointerSpec, TensorSpec
 from tests.host import structures
-from tests.host.structures import Inner, Outer, Pair
+from tests.host.structures import Inner, Outer, Pair, Scaling
 
 pytestmark = pytest.mark.dsl
 
@@ -39,6 +39,19 @@ def test_named_tuples():
                 made(Pair(x, x, 3.0), y)
             with pytest.raises(ArgumentError, match=r"argument pair\.x: dim 0 is 16, must be 32"):
                 made(Pair(x[:16], None, 3.0), y)
+
+
+def test_what_is_constant_in_a_named_tuple_is_compiled_in():
+    made = cutepy.compile(structures.of_scaling, Scaling(SPEC, 2, "negated"), SPEC)
+    assert str(made.parameters[0]) == f"scaling: (.x: {SPEC}, .times: constant, .sign: constant)"
+    x, y = torch.randn(32), torch.zeros(32)
+    with cutepy.simulate():
+        for constants in ((2, "negated"), (None, None)):
+            made(Scaling(x, *constants), y.zero_())
+            torch.testing.assert_close(y, -2 * x)
+        with pytest.raises(ArgumentError, match=r"argument scaling\.times must be 2, as when compiled, got 3"):
+            made(Scaling(x, 3, "negated"), y)
+    assert not cutepy.compile(structures.of_scaling, Scaling(SPEC, 3, "negated"), SPEC).cost().cached
 
 
 def test_dataclasses_within_dataclasses():
@@ -131,3 +144,12 @@ def test_tensors_of_the_dsl(examples, wrong, error):
         with pytest.raises(ArgumentError, match=error):
             made(*map(torch.zeros, wrong))
     assert cutepy.compile(structures.of_tensors, *examples()).cost().cached
+
+
+def test_strides_of_a_tensor_of_the_dsl_keep_their_divisors():
+    """What depends on them, such as copies of 16 bytes, compiles as it does for the DSL."""
+    x = torch.zeros(4, 32, 8)
+    tensor = from_dlpack(x, assumed_align=16).mark_layout_dynamic(2).mark_compact_shape_dynamic(2, (0, 1, 2), 4)
+    made = cutepy.compile(structures.of_rows, tensor)
+    assert "ld.global.v4" in made.ptx
+    assert made.parameters[0].spec.divisibility.items() >= {"n2": 4, "n3_stride": 4, "n4_stride": 4}.items()

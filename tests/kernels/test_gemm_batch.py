@@ -7,8 +7,9 @@ pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
 
 import cutepy  # noqa: E402
-from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm, gemm  # noqa: E402
+from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm  # noqa: E402
 from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
+from cutepy.ops import gemm  # noqa: E402
 
 F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
@@ -27,7 +28,7 @@ def integers(*shape, dtype=F16):
 def check(a, b, c=None, **options):
     """Run in the simulator, into memory full of NaN, and compare; gives the result."""
     with cutepy.simulate() as run:
-        result = gemm(a, b, c, **options)
+        result = gemm(a, b, c=c, **options)
     assert len(run.launches) == 1
     exact = gemm_reference(a, b, c, options.get("bias"), options.get("activation"))
     assert torch.equal(result, exact.to(result.dtype))
@@ -88,7 +89,7 @@ def test_c_may_be_overwritten_by_a_batch():
     a, b, c = integers(3, 33, 16), integers(3, 24, 16), integers(3, 33, 24)
     expected = gemm_reference(a, b, c).half()
     with cutepy.simulate():
-        assert gemm(a, b, c, out=c) is c
+        assert gemm(a, b, c=c, out=c) is c
     assert torch.equal(c, expected)
 
 

@@ -8,8 +8,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.gpu
 
-from cutepy.kernels.gemm import gemm  # noqa: E402
 from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
+from cutepy.ops import gemm  # noqa: E402
 
 F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
@@ -72,7 +72,7 @@ def test_random_batches(number, batch, mnk, dtype, out_dtype, majors):
         c, _ = stored(draw, (*batch, m, n), F32, majors[2], shared[2], integers)
     bias = torch.arange(n, device="cuda").float() % 5 - 2 if draw.random() < 0.4 else None
     out, buffer = stored(draw, (*batch, m, n), out_dtype, majors[2], set(), nothing)
-    assert gemm(a, b, c, out=out, bias=bias) is out
+    assert gemm(a, b, c=c, out=out, bias=bias) is out
     assert torch.equal(out, gemm_reference(a, b, c, bias).to(out_dtype))
     assert int(buffer.isnan().sum()) == buffer.numel() - out.numel()
 

@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
 
-from cutepy.dsl import ptx  # noqa: E402
+from cutepy.binaries import ptx  # noqa: E402
 from cutepy.dsl.execution import executing_on  # noqa: E402
 from cutepy.host.function import Function  # noqa: E402
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm  # noqa: E402

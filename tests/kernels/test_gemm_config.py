@@ -73,6 +73,15 @@ def test_configurations_that_the_hardware_cannot_run_say_why(changes, words):
         assert word in str(caught.value)
 
 
+def test_a_cluster_splits_the_tile_that_it_shares():
+    """CTAs along M share B, of tile_n rows; those along N share A, of tile_m."""
+    tiles = {"signature": HALF, "tile_m": 128, "tile_n": 48, "epi_n": 16, "warpgroups": 2}
+    assert GemmConfig(**tiles, cluster_n=4).epi_tile == (128, 16)
+    assert GemmConfig(**tiles, cluster_m=2).subtiles == 3
+    with pytest.raises(ValueError, match=r"whole 8-row groups, got tile 128 x 48 over cluster 4 x 1"):
+        GemmConfig(**tiles, cluster_m=4)
+
+
 @pytest.mark.parametrize(
     ("name", "value"), [("tile_m", 128.0), ("stages", 2.5), ("tile_n", "a"), ("band_rows", 1.5), ("cluster_m", True)]
 )

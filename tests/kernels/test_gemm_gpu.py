@@ -9,8 +9,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.gpu
 
-from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm, gemm  # noqa: E402
+from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm  # noqa: E402
 from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
+from cutepy.ops import gemm  # noqa: E402
 from cutepy.testing.numerics import gemm_tolerance, relative_error  # noqa: E402
 
 F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
@@ -64,7 +65,7 @@ def check(a, b, c=None, out_dtype=None, out_mode=1, *, exact):
     """Run into poisoned memory; compare, and see that nothing around the output changed."""
     dtype = out_dtype or (BF16 if a.dtype.itemsize == 1 else a.dtype)
     out, buffer = poisoned(a.shape[0], b.shape[0], dtype, out_mode)
-    returned = gemm(a, b, c, out=out)
+    returned = gemm(a, b, c=c, out=out)
     assert returned is out
     assert_right(out, a, b, c, exact=exact)
     assert int(buffer.isnan().sum()) == buffer.numel() - out.numel()
@@ -207,7 +208,7 @@ def test_strides_may_be_padded(matrix):
 def test_c_may_be_overwritten_by_the_result(matrix):
     a, b, c = matrix(512, 256, BF16), matrix(768, 256, BF16), matrix(512, 768, BF16)
     addend = c.clone()
-    assert gemm(a, b, c, out=c) is c
+    assert gemm(a, b, c=c, out=c) is c
     assert_right(c, a, b, addend, exact=matrix is integers)
 
 
@@ -218,7 +219,7 @@ def test_empty_extents_give_what_torch_gives(shape, with_c):
     a, b = normal(m, k, F16), normal(n, k, F16)
     c = normal(m, n, F16) if with_c else None
     expected = torch.mm(a, b.t()) if c is None else torch.addmm(c, a, b.t())
-    result = gemm(a, b, c)
+    result = gemm(a, b, c=c)
     assert result.shape == expected.shape
     assert result.dtype == expected.dtype
     assert torch.equal(result, expected)
@@ -276,4 +277,4 @@ def test_wrong_gpu_memory_is_refused_before_anything_launches():
         gemm(a, a, out=a)
     c = normal(64, 128, F16)
     with pytest.raises(ValueError, match="out must share no memory with c"):
-        gemm(a, a, c[:, :64], out=c[:, 32:96])
+        gemm(a, a, c=c[:, :64], out=c[:, 32:96])

@@ -8,14 +8,19 @@ from cutepy.layouts import (
     Swizzle,
     complement,
     composition,
+    domain_distribute,
     downcast,
+    logical_divide,
+    logical_product,
     make_identity_layout,
     make_swizzle,
     max_common_layout,
     max_common_vector,
     recast_layout,
+    right_inverse,
     shiftl,
     shiftr,
+    sm90,
     upcast,
 )
 
@@ -110,3 +115,29 @@ def test_nothing_is_divided_by_an_extent_of_zero():
 def test_a_right_operand_without_modes_is_refused():
     with pytest.raises(LayoutError, match="the right operand must have a mode"):
         composition(Layout((4, 2)), Layout((), ()))
+
+
+ATOM = sm90.wgmma_traits("SM90_64x8x16_F16F16F16_SS")
+NEGATIVE = {
+    "Layout": lambda: Layout((-4, 8)),
+    "Layout with strides": lambda: Layout((4, (2, -8)), (1, (4, 8))),
+    "composition with an int": lambda: composition(Layout((8, 4)), -4),
+    "composition by mode": lambda: composition(Layout((8, 4)), (4, -2)),
+    "a method": lambda: Layout((8, 4)).with_shape(-4, 8),
+    "complement": lambda: complement(Layout(4, 2), -24),
+    "complement in a shape": lambda: complement(Layout(4, 2), (4, -6)),
+    "domain_distribute": lambda: domain_distribute((-15, 14), 6),
+    "an identity": lambda: make_identity_layout((4, -8)),
+    "an inverse": lambda: right_inverse(-4),
+    "a tiler": lambda: logical_divide(Layout((8, 4)), (4, -2)),
+    "a product": lambda: logical_product(Layout((8, 4)), -2),
+    "an MMA's permutation": lambda: sm90.TiledMMA(
+        sm90.wgmma_traits("SM90_64x8x16_F16F16F16_SS"), permutation_mnk=(-64, 8, 16)
+    ),
+}
+
+
+@pytest.mark.parametrize("call", NEGATIVE.values(), ids=NEGATIVE)
+def test_no_extent_is_negative(call):
+    with pytest.raises(LayoutError, match="extents must be >= 0"):
+        call()

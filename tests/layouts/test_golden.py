@@ -81,9 +81,19 @@ def test_text_of_every_vector_reads_back(file: str):
     texts = {text for row in vectors(file) for text in _texts([row["in"], row["out"]])}
     notation = [t for t in texts if t not in plain and (t[0] in "(<-0123456789" or t.startswith("Sw<"))]
     notation = [t for t in notation if not t.startswith("0x") and ";order=" not in t]
+    notation = [t for t in notation if not _has_negative_extent(t)]
     wrong = [text for text in notation if to_text(parse(text)) != text or parse(to_text(parse(text))) != parse(text)]
     assert notation
     assert not wrong, wrong[:_SHOWN]
+
+
+def _has_negative_extent(text: str) -> bool:
+    """Whether a text is of a result that CuTe makes of negative strides, and that is refused as text."""
+    try:
+        parse(text)
+    except LayoutError as error:
+        return error.condition.startswith("extents must be >= 0")
+    return False
 
 
 def test_a_wrong_answer_is_reported():

@@ -37,7 +37,6 @@ PAIRS: list[tuple[Any, str]] = [
     (Layout((), ()), "():()"),
     (Layout((2, (4, 2)), (-1, (2, 8))), "(2,(4,2)):(-1,(2,8))"),
     (Layout((8, (2, 2)), (ScaledBasis(1, (0,)), (ScaledBasis(1, (1, 0)), 0))), "(8,(2,2)):(1@0,(1@0@1,0))"),
-    (left_inverse(Layout((4,), (-1,))), "(-1,4):(0,1)"),
     (SW128, "Sw<3,4,3>"),
     (NEGATIVE, "Sw<3,0,-3>"),
     ((SW128,), "<Sw<3,4,3>>"),
@@ -352,6 +351,35 @@ def test_every_prefix_of_the_forms_above() -> None:
     for text in itertools.chain((text for _, text in PAIRS), (foreign for foreign, _ in FOREIGN)):
         for end in range(len(text)):
             parses_or_says_why(text[:end])
+
+
+@pytest.mark.parametrize(
+    ("text", "extent", "position"),
+    [
+        ("(-4,8):(1,2)", "-4", 1),
+        ("-4:1", "-4", 0),
+        ("(2,(3,_-4)):(1,(2,6))", "_-4", 6),
+        ("Sw<3,4,3> o 0 o (8,-8):(1,8)", "-8", 19),
+        ("<4,(2,-2):(1,4)>", "-2", 6),
+        ("tensor<ptr<f16, gmem, align<16>> o (-64,8):(1,64)>", "-64", 36),
+    ],
+)
+def test_extents_are_not_negative(text, extent, position):
+    with pytest.raises(ParseError, match=f"extents must be >= 0, got {extent} at character {position}") as raised:
+        parse(text)
+    assert str(raised.value).splitlines()[-1] == " " * (2 + position) + "^"
+
+
+def test_what_cute_makes_of_negative_strides_is_written_but_not_read():
+    text = to_text(left_inverse(Layout((4,), (-1,))))
+    assert text == "(-1,4):(0,1)"
+    with pytest.raises(ParseError, match="extents must be >= 0, got -1 at character 1"):
+        parse(text)
+
+
+@pytest.mark.parametrize("text", ["(-4,8)", "(4,8):(-1,-4)", "(0,8):(1,4)"])
+def test_strides_and_coordinates_may_be_negative_and_extents_zero(text):
+    assert to_text(parse(text)) == text
 
 
 @pytest.mark.parametrize(("text", "position"), [("1@-1", 2), ("1@-1@0", 2), ("1@0@-1", 4)])

@@ -92,3 +92,13 @@ def test_a_layer_of_32_bits_says_what_to_do():
         layer(torch.zeros(1, 16))
     with torch.autocast("cpu", dtype=BF16):
         assert layer(torch.zeros(1, 16)).dtype == BF16
+
+
+def test_a_replaced_model_is_traced_symbolically():
+    """By torch.fx, whose stand-ins for tensors are none."""
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8, bias=False)).bfloat16()
+    replace_linears(model)
+    traced = torch.fx.symbolic_trace(model)
+    assert [node.target for node in traced.graph.nodes if node.op == "call_function"] == [cutepy.ops.gemm] * 2
+    x = torch.randn(4, 16, dtype=BF16)
+    assert torch.equal(traced(x), model(x))

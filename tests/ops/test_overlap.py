@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 from hypothesis import given, strategies as st  # noqa: E402
 
 from cutepy.ops import gemm  # noqa: E402
-from cutepy.ops.overlap import check_apart  # noqa: E402
+from cutepy.ops.overlap import check_apart, may_overlap  # noqa: E402
 
 POOL = torch.zeros(512, dtype=torch.uint8)
 
@@ -78,3 +78,49 @@ def test_a_refused_result_keeps_its_version(dispatched):
     multiply(a, b, out)
     assert out._version > before
     assert torch.equal(out, torch.full((4, 8), 8.0).half())
+
+
+def half(*shape):
+    return torch.zeros(shape, dtype=torch.float16)
+
+
+def test_c_itself_may_be_written_to_and_no_part_of_it():
+    whole, wide = half(64, 64), half(64, 128)
+    check_apart(whole, whole, a=half(64, 64))
+    for out, c in (
+        (wide[:, 32:96], wide[:, :64]),
+        (whole.T, whole),
+        (whole, whole.view(torch.bfloat16)),
+        (whole, whole[:1]),
+    ):
+        with pytest.raises(ValueError, match=r"out must share no memory with c.*or c itself"):
+            check_apart(out, c)
+    with pytest.raises(ValueError, match=r"out must share no memory with a: .*pass a new tensor$"):
+        check_apart(whole, whole, a=whole)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_overlap_is_exact_for_blocks_of_one_matrix(turned):
+    def overlap(x, y):
+        return may_overlap(x.t(), y.t()) if turned else may_overlap(x, y)
+
+    whole = half(16, 64)
+    for first in range(0, 48, 8):
+        for second in range(0, 48, 8):
+            x, y = whole[2:9, first : first + 16], whole[3:8, second : second + 16]
+            assert overlap(x, y) == (abs(first - second) < 16)
+    assert not overlap(whole[:4], whole[4:])
+    assert overlap(whole[:5], whole[4:])
+    assert overlap(whole, whole[3:4, 5:6])
+    assert not overlap(whole[:0], whole)
+    assert overlap(whole, whole.view(32, 32))
+
+
+def test_overlap_of_batches_is_told_by_their_rows():
+    buffer = half(3, 16, 64)
+    for first in range(0, 48, 8):
+        x, y = buffer[..., :16], buffer[..., first : first + 16]
+        assert may_overlap(x, y) == (first < 16)
+    assert not may_overlap(buffer[:1], buffer[1:])
+    assert may_overlap(buffer[:2], buffer[1:])
+    assert may_overlap(buffer[..., :16].transpose(0, 1), buffer[..., 16:32].transpose(0, 1))  # no view joins their rows

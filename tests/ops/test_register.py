@@ -90,6 +90,97 @@ def test_without_a_backward_differentiating_says_so():
         result.sum().backward()
 
 
+SHARING = {
+    "an argument": ("Tensor", lambda x, y: y, "result 0 shares memory with its argument y"),
+    "a view of one": ("Tensor", lambda x, y: x[1:], "result 0 shares memory with its argument x"),
+    "what is contiguous already": ("Tensor", lambda x, y: x.contiguous(), "result 0 shares memory with its argument x"),
+    "in a list": ("Tensor[]", lambda x, y: [x + y, y[:2]], "result 1 shares memory with its argument y"),
+    "each other": ("(Tensor, Tensor)", lambda x, y: (z := x + y, z[:1]), "result 1 shares memory with its result 0"),
+}
+
+
+@pytest.mark.parametrize("simulated", [False, pytest.param(True, marks=pytest.mark.dsl)])
+@pytest.mark.parametrize("name", SHARING)
+def test_results_that_share_memory_are_refused(name, simulated):
+    """Compiled code takes results to be new, and would give others than eager code once one is edited in place."""
+    results, given, message = SHARING[name]
+    operation = register(
+        f"cutepy_tests::sharing_{name.replace(' ', '_')}(Tensor x, Tensor y) -> {results}",
+        reference=given,
+        backward=lambda ctx, *grads: (None, None),
+    )(given)
+    x, y = torch.ones(4), torch.ones(4)
+    with cutepy.simulate() if simulated else contextlib.nullcontext():
+        for call in (
+            lambda: operation(x, y),
+            lambda: operation.op(x, y),
+            lambda: operation(x.clone().requires_grad_(), y),
+            lambda: torch.vmap(operation)(torch.ones(2, 4), torch.ones(2, 4)),
+            lambda: operation(x.to("meta"), y.to("meta")),
+        ):
+            with pytest.raises(ValueError, match=f"must give new tensors, and its {message}; give a copy"):
+                call()
+
+
+def test_what_is_written_to_may_not_be_a_result():
+    with pytest.raises(ValueError, match=r"a::b must give new tensors, .* return nothing, \"-> \(\)\", of what is wri"):
+        register("a::b(Tensor(a!) x) -> Tensor(a!)", reference=lambda x: x)
+    with pytest.raises(ValueError, match="a::b must give new tensors"):
+        register("a::b(Tensor(a) x) -> Tensor(a)", reference=lambda x: x)
+
+
+@pytest.mark.parametrize("simulated", [False, pytest.param(True, marks=pytest.mark.dsl)])
+def test_defaults_of_the_schema_need_none_in_python(simulated):
+    """Torch leaves out arguments that have their default, whoever gave them."""
+    scale = register(
+        "cutepy_tests::scale_by(Tensor x, float factor=2.0, *, float offset=1.0) -> Tensor",
+        reference=lambda x, factor, *, offset: factor * x + offset,
+        setup_context=lambda ctx, inputs, keyword_only_inputs, output: setattr(ctx, "factor", inputs[1]),
+        backward=lambda ctx, grad: (ctx.factor * grad, None),
+        autocast="lower",
+    )(lambda x, factor, *, offset: factor * x.detach() + offset)
+    x = torch.ones(3)
+
+    def lowered():
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return scale(x, 2.0).float()
+
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    with cutepy.simulate() if simulated else contextlib.nullcontext():
+        for call in (
+            lambda: scale(x),
+            lambda: scale(x, 2.0),
+            lambda: scale(x, factor=2.0, offset=1.0),
+            lambda: scale.op(x, 2.0),
+            lowered,
+            lambda: scale(torch.nn.Parameter(x.clone()), 2.0).detach(),
+            lambda: make_fx(lambda x: scale(x, 2.0))(x)(x),
+            lambda: torch.compile(lambda x: scale(x, 2.0), backend="aot_eager", fullgraph=True)(x),
+            lambda: torch.vmap(lambda x: scale(x, 2.0))(x[None])[0],
+        ):
+            assert torch.equal(call(), torch.full((3,), 3.0))
+    grad = torch.func.grad(lambda x: scale(x, 2.0).sum())(x)
+    assert torch.equal(grad, torch.full((3,), 2.0))
+    with pytest.raises(RuntimeError, match="missing value for argument 'x'"):
+        scale()
+
+
+def test_a_name_keeps_its_schema():
+    """Under another one the first operation would break."""
+    first = register("cutepy_tests::kept(Tensor x) -> Tensor", reference=lambda x: x + 1)(lambda x: None)
+    with pytest.raises(ValueError, match=r"kept is registered as .*kept\(Tensor x\) -> Tensor, .*use another name"):
+        register("cutepy_tests::kept(Tensor x, float f) -> Tensor", reference=lambda x, f: x + f)
+    assert torch.equal(first.op(torch.zeros(1)), torch.ones(1))
+    assert first(torch.zeros(1, requires_grad=True)).item() == 1
+
+
+def test_stand_ins_for_tensors_see_the_operation():
+    traced = torch.fx.symbolic_trace(lambda x, y: scaled_add.scaled_add(x, y, 2.0))
+    assert [str(node.target) for node in traced.graph.nodes][2] == "cutepy_tests.scaled_add.default"
+    assert torch.equal(traced(torch.ones(2), torch.ones(2)), torch.full((2,), 3.0))
+
+
 def test_a_second_registration_replaces_the_first():
     for factor in (2, 3):
         register("cutepy_tests::again(Tensor x) -> Tensor", reference=lambda x, f=factor: f * x)(lambda x: None)
@@ -248,7 +339,7 @@ def test_lists_that_are_written_to():
 def test_results_that_are_several_or_a_list():
     for results, kind in (("(Tensor, Tensor)", tuple), ("Tensor[]", list)):
         split = register(
-            f"cutepy_tests::split(Tensor x) -> {results}",
+            f"cutepy_tests::split_{kind.__name__}(Tensor x) -> {results}",
             reference=lambda x, kind=kind: kind((x + 1, 2 * x)),
             backward=lambda ctx, *grads: grads[0] + 2 * grads[1] if len(grads) == 2 else grads[0][0] + 2 * grads[0][1],
         )(lambda x: None)

@@ -1,13 +1,15 @@
 """The public names, pinned: a change here is a change that users see."""
 
 import importlib
+import pydoc
+import re
 from pathlib import Path
 
 import pytest
 
 PINNED = Path(__file__).with_name("exports.txt")
 MODULES = {name.rpartition(".")[0] for name in PINNED.read_text().splitlines()}
-NEEDS_THE_DSL = {"cutepy.dsl", "cutepy.kernels.gemm", "cutepy.nn", "cutepy.ops"}
+NEEDS_THE_DSL = {"cutepy", "cutepy.dsl", "cutepy.kernels.gemm", "cutepy.nn", "cutepy.ops"}
 
 
 @pytest.mark.parametrize(
@@ -19,3 +21,13 @@ def test_exported_names_are_the_pinned_ones(module):
     assert [f"{module}.{name}" for name in sorted(public.__all__)] == sorted(pinned)
     missing = [name for name in public.__all__ if not hasattr(public, name)]
     assert missing == []
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_help_tells_of_every_exported_name(module):
+    # help() looks for what dir() names, and shows what __all__ names.
+    public = importlib.import_module(module)
+    told = pydoc.render_doc(public, renderer=pydoc.plaintext)
+    untold = [name for name in public.__all__ if not re.search(rf"^    (class )?{name}\b", told, re.MULTILINE)]
+    assert [name for name in untold if name != "__version__"] == []

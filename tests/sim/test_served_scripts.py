@@ -1,5 +1,6 @@
 """`cutepy simulate`: scripts for a GPU run unmodified, see their arguments, and end with their exit code."""
 
+import re
 import sys
 from typing import NamedTuple
 
@@ -103,10 +104,40 @@ def test_a_script_that_is_absent_is_said(tmp_path):
     assert "there is no file" in result.output
 
 
-def test_what_the_script_raises_passes_through(script):
-    script.write_text("raise KeyError('mine')")
+def test_what_the_script_raises_is_shown_as_python_shows_it(script):
+    script.write_text("def fails():\n    raise KeyError('mine')\nfails()")
     result = CliRunner().invoke(app, ["simulate", str(script)])
-    assert isinstance(result.exception, KeyError)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(
+        f'Traceback (most recent call last):\n  File "{script}", line 3, in <module>\n    fails()\n  File "{script}", '
+    )
+    assert "KeyError: 'mine'" in result.stderr
+    assert "runpy" not in result.stderr
+
+
+OUT_OF_BOUNDS = """
+import cutlass.cute as cute, torch
+from cutlass.cute.runtime import from_dlpack
+
+@cute.kernel
+def kernel(a: cute.Tensor):
+    a[100000] = 1.0
+
+@cute.jit
+def launch(a: cute.Tensor):
+    kernel(a).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+launch(from_dlpack(torch.zeros(64, device="cuda")))
+"""
+
+
+def test_a_kernels_error_is_shown_with_the_scripts_frames_only(script):
+    script.write_text(OUT_OF_BOUNDS)
+    result = CliRunner().invoke(app, ["simulate", str(script)])
+    assert result.exit_code == 1
+    files = re.findall(r'File "([^"]*)"', result.stderr)
+    assert files == [str(script)]
+    assert f"at {script}:7\n" in result.stderr
 
 
 def test_dlpack_of_the_device_is_global_memory():

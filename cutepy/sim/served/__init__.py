@@ -126,3 +126,4 @@ def serve_cuda(
         stack.enter_context(operators.serving_operators())
         stack.enter_context(executing_on(run))
         yield run
+    run.check_breakpoints()

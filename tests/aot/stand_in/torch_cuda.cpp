@@ -1,9 +1,12 @@
 // What exported extensions use of a torch with CUDA, for a torch without: results in host memory that say they are on
-// a GPU, and an operator that makes such tensors.
+// a GPU, and a function that makes such tensors.
 #include <ATen/cuda/EmptyTensor.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/cuda/CUDAStream.h>
-#include <torch/library.h>
+
+struct _object;
+using PyObject = _object;
+PyObject* THPVariable_Wrap(const at::TensorBase& tensor);  // of libtorch_python
 
 namespace {
 
@@ -16,10 +19,6 @@ at::Tensor on_gpu(at::IntArrayRef shape, at::IntArrayRef strides, at::ScalarType
       std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CUDA), c10::scalarTypeToTypeMeta(dtype));
   made.unsafeGetTensorImpl()->set_sizes_and_strides(shape, strides);
   return made;
-}
-
-at::Tensor make(at::IntArrayRef shape, at::IntArrayRef strides, at::ScalarType dtype, int64_t device) {
-  return on_gpu(shape, strides, dtype, static_cast<c10::DeviceIndex>(device));
 }
 
 }  // namespace
@@ -37,7 +36,8 @@ TensorBase empty_strided_cuda(IntArrayRef shape, IntArrayRef strides, ScalarType
 }
 }  // namespace at::detail
 
-TORCH_LIBRARY(stand_in, m) {
-  m.def("make(int[] shape, int[] strides, ScalarType dtype, int device) -> Tensor");
-  m.impl("make", c10::DispatchKey::CompositeExplicitAutograd, &make);
+extern "C" PyObject* make(int rank, const int64_t* shape, const int64_t* strides, int dtype, int device) {
+  const auto count = static_cast<size_t>(rank);
+  return THPVariable_Wrap(on_gpu({shape, count}, {strides, count}, static_cast<at::ScalarType>(dtype),
+                                 static_cast<c10::DeviceIndex>(device)));
 }

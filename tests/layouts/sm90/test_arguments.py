@@ -102,7 +102,7 @@ def test_integers_of_other_types_are_ints():
         (lambda: sm90.accumulator_layout(12), r"accumulator_layout\(12\): n must be a multiple of 8 from 8 to 256"),
         (lambda: sm90.accumulator_layout(264), "n must be a multiple of 8 from 8 to 256"),
         (lambda: sm90.accumulator_layout(0), "n must be a multiple of 8 from 8 to 256"),
-        (lambda: sm90.GmmaDescriptor(0, 0, 0, major="M"), "major must be 'MN' or 'K', got 'M'"),
+        (lambda: sm90.GmmaDescriptor(0, 0, 0, major="M"), "major must be one of MN, K, got 'M'"),
         (lambda: sm90.GmmaDescriptor(0, 0, 0, bits=12), "bits must divide the 128 bits"),
         (
             lambda: sm90.GmmaDescriptor(0, 0, 0, shape_mn_k=(64,)),
@@ -115,7 +115,7 @@ def test_integers_of_other_types_are_ints():
         ),
         (lambda: sm90.ldmatrix_traits(4).in_elements(12), r"in_elements\(12\): bits must divide the 128 bits"),
         (lambda: DESCRIPTOR.address(0, 0, bits=0), "bits must divide"),
-        (lambda: DESCRIPTOR.address(0, 0, major=""), "major must be 'MN' or 'K', got ''"),
+        (lambda: DESCRIPTOR.address(0, 0, major=""), "major must be one of MN, K, got ''"),
         (lambda: DESCRIPTOR.element_addresses((8,)), "shape_mn_k must be two extents >= 1"),
         (
             lambda: sm90.make_gmma_desc(make_identity_layout((64, 16)), major="K", bits=16, start_address=0),
@@ -126,3 +126,27 @@ def test_integers_of_other_types_are_ints():
 def test_values_that_do_not_fit_are_errors_of_layouts(call, message):
     with pytest.raises(LayoutError, match=message):
         call()
+
+
+SS = sm90.wgmma_traits("SM90_64x128x16_F32F16F16_SS")
+TENSOR = (64, 64), (128,), (64, 8)
+IN_ANY_CASE = {
+    "gmma_layout_atom": lambda n: sm90.gmma_layout_atom(n("K"), n("SW64"), 16),
+    "GmmaDescriptor": lambda n: sm90.GmmaDescriptor(0, 0, 0, major=n("MN")).major,
+    "decode": lambda n: sm90.GmmaDescriptor.decode(0, major=n("MN"), bits=16).explain(),
+    "address": lambda n: DESCRIPTOR.address(1, 0, major=n("MN"), bits=16),
+    "make_gmma_desc": lambda n: sm90.make_gmma_desc(TILE, major=n("K"), bits=16, start_address=0).explain(),
+    "GmmaDescriptorIterator": lambda n: iterator(major=n("K")).major,
+    "descriptors_A": lambda n: sm90.TiledMMA(SS).descriptors_A(TILE, major=n("K")),
+    "make_tma_copy": lambda n: tma_copy(dtype=n("bf16")),
+    "TensorMap": lambda n: sm90.TensorMap(
+        n("f16"), *TENSOR, swizzle=n("SW128"), l2_promotion=n("256B"), oob_fill=n("nan")
+    ),
+    "TensorMap's aliases": lambda n: sm90.TensorMap(n("e4m3"), *TENSOR),
+}
+
+
+@pytest.mark.parametrize("change", [str.lower, str.upper, str.swapcase])
+@pytest.mark.parametrize("call", IN_ANY_CASE.values(), ids=IN_ANY_CASE)
+def test_names_are_taken_in_any_case(call, change):
+    assert call(change) == call(str)

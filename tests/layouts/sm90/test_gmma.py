@@ -43,7 +43,7 @@ def test_the_widest_span_comes_with_the_most_bits():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("M", "SW128", 16), "major must be 'MN' or 'K', got 'M'"),
+        (("M", "SW128", 16), "major must be one of MN, K, got 'M'"),
         (("K", "SW256", 16), "swizzle must be one of INTER, SW32, SW64, SW128, got 'SW256'"),
         (("K", "SW128", 6), "bits must divide the 128 bits of a core matrix row"),
         (("K", "SW128", 0), "bits must divide"),

@@ -4,15 +4,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cutepy.layouts import LayoutError, sm90
-from cutepy.layouts.sm90.arch import SWIZZLE_MODES, span_bytes
-from cutepy.layouts.sm90.tensor_map import TMA_DTYPES
+from cutepy.layouts.sm90.arch import DTYPE_BITS, SWIZZLE_MODES, TMA_CODES, span_bytes
 
 
 @st.composite
 def tensor_maps(draw):
     """Draw any valid descriptor."""
-    dtype = draw(st.sampled_from(sorted(TMA_DTYPES)))
-    width = TMA_DTYPES[dtype][1] // 8
+    dtype = draw(st.sampled_from(sorted(TMA_CODES)))
+    width = DTYPE_BITS[dtype] // 8
     interleave = draw(st.sampled_from(("none", "16B", "32B")))
     rank = draw(st.integers(1 if interleave == "none" else 3, 5))
     unit = 32 if interleave == "32B" else 16
@@ -95,7 +94,7 @@ def test_element_types_have_ptxs_codes_and_widths(code, dtype):
     # ptxas writes tf32 as f32, and a bit that says so.
     assert (kind >> 7 & 15, kind >> 16 & 1) == ((code - 4, 1) if dtype.startswith("tf32") else (code, 0))
     assert sm90.TensorMap.decode(tensor_map.encode()) == tensor_map
-    assert tuple(TMA_DTYPES) == CODES
+    assert tuple(TMA_CODES) == CODES
 
 
 @pytest.mark.parametrize(

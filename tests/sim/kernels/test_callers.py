@@ -1,14 +1,23 @@
 """Lines of inlined code have callers: breakpoints and errors know them."""
 
+from pathlib import Path
+
 import cutlass
 import cutlass.cute as cute
 import numpy as np
 import pytest
+from cutlass import pipeline
+from cutlass.memory import SmemAllocator
 
 import cutepy
-from cutepy.sim import MemoryAccessError, Run
+import cutepy.device
+from cutepy.device.pipeline import TmaRing
+from cutepy.dsl.execution import LaunchRequest
+from cutepy.sim import BreakpointError, DeadlockError, MemoryAccessError, Run, stepping
+from cutepy.sim.places import described
+from cutepy.sim.ptx.model import SourceLine
 
-from .launching import launch
+from .launching import launch, ptx_module
 
 NESTED = """
 .loc 1 30 4
@@ -23,12 +32,32 @@ ld.global.u32 %r3, [%rd0+1024];
 """
 
 
-def test_errors_name_the_callers_of_a_line():
+def test_errors_name_a_line_and_what_it_calls():
     with pytest.raises(MemoryAccessError) as caught:
         launch(NESTED, [np.zeros(4, np.uint32)])
     lines = [line.strip() for line in str(caught.value).splitlines()]
-    at = lines.index("at kernel.py:10")
-    assert lines[at + 1 : at + 3] == ["called at kernel.py:20", "called at kernel.py:30"]
+    at = lines.index("at kernel.py:30")
+    assert lines[at + 1 : at + 3] == ["through kernel.py:20", "through kernel.py:10"]
+
+
+@pytest.mark.parametrize(
+    ("chain", "ordered"),
+    [
+        (["mine.py", "lib/site-packages/quack/copy.py"], [0, 1]),
+        (["lib/site-packages/quack/copy.py", "mine.py"], [1, 0]),
+        ([cutepy.device.__file__, "mine.py"], [1, 0]),
+        (["mine.py", cutepy.__file__, "lib/dist-packages/kernel.py"], [0, 2, 1]),
+        ([cutepy.__file__, "mine.py", "yours.py"], [2, 1, 0]),
+        ([], []),
+    ],
+)
+def test_the_users_lines_come_before_those_of_libraries(chain, ordered):
+    """A chain goes from the innermost line outwards; callers come before what they call."""
+    source = None
+    for n, file in reversed([*enumerate(chain)]):
+        source = SourceLine(file, n, source)
+    expected = [f"{chain[n]}:{n}" for n in ordered]
+    assert described(source) == "at " + " through ".join(expected) if expected else described(source) == ""
 
 
 @pytest.mark.parametrize(("line", "hits"), [(10, 2), (20, 2), (30, 2), (31, 1), (11, 0)])
@@ -41,6 +70,7 @@ def test_breakpoints_at_a_line_or_at_what_called_it(line, hits, monkeypatch):
 
     points = []
     monkeypatch.setattr(Run, "__init__", with_breakpoint)
+    monkeypatch.setattr(stepping, "_loaded_files", list)  # whose lines are not those of this PTX
     launch(NESTED, [np.zeros(512, np.uint32)])
     assert points[0].hits == hits
 
@@ -81,3 +111,156 @@ def test_the_lines_of_a_kernel_that_call_others():
         if i.parts[0] == "st"
     }
     assert callers == {(1, 7), (1, 10)}
+
+
+@cute.kernel
+def out_of_bounds(a: cute.Tensor):
+    triple(a, 1 << 20)
+
+
+@cute.jit
+def launch_out_of_bounds(a: cute.Tensor):
+    out_of_bounds(a).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("compiled", [False, True])
+def test_errors_of_plain_and_of_compiled_functions_name_the_callers(compiled):
+    a = np.zeros(32, np.int32)
+    f = cutepy.compile(launch_out_of_bounds, a) if compiled else launch_out_of_bounds
+    with cutepy.simulate(), pytest.raises(MemoryAccessError) as caught:
+        f(a)
+    first = Path(__file__).read_text().splitlines().index("    triple(a, 1 << 20)") + 1
+    called = triple.__code__.co_firstlineno + 1
+    assert f"  at {__file__}:{first}\n  through {__file__}:{called}\n" in str(caught.value)
+
+
+@cute.kernel
+def waits_at_a_ring(a: cute.Tensor):
+    allocator = SmemAllocator()
+    ring = TmaRing(allocator.allocate_array(cutlass.Int64, 6), 3, 128, 1)
+    if cute.arch.thread_idx()[0] == 0:
+        ring.initialise()
+    cute.arch.mbarrier_init_fence()
+    cute.arch.sync_threads()
+    state = ring.consumer_state()
+    state.advance()
+    ring.wait(state)
+    a[0] = 1
+
+
+@cute.kernel
+def waits_at_a_pipeline(a: cute.Tensor):
+    allocator = SmemAllocator()
+    storage = allocator.allocate_array(cutlass.Int64, 4)
+    loads = pipeline.PipelineTmaAsync.create(
+        barrier_storage=storage,
+        num_stages=2,
+        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
+        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, 32),
+        tx_count=128,
+        cta_layout_vmnk=cute.make_layout((1, 1, 1, 1)),
+    )
+    state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, 2)
+    for _ in cutlass.range_constexpr(3):
+        loads.producer_acquire(state)
+        state.advance()
+    a[0] = 1
+
+
+@cute.kernel
+def waits_at_its_own(a: cute.Tensor):
+    done = SmemAllocator().allocate_array(cutlass.Int64, 1)
+    if cute.arch.thread_idx()[0] == 0:
+        cute.arch.mbarrier_init(done, 1)
+    cute.arch.mbarrier_init_fence()
+    cute.arch.sync_threads()
+    cute.arch.mbarrier_wait(done, 0)
+    a[0] = 1
+
+
+@cute.jit
+def launch_waiting(kernel: cutlass.Constexpr, a: cute.Tensor):
+    kernel(a).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    ("kernel", "barrier", "through"),
+    [
+        (waits_at_a_ring, "mbarrier ring.full, stage 1 (0x8)", "pipeline.py"),
+        (waits_at_a_pipeline, "mbarrier loads.empty, stage 0 (0x10)", ""),
+        (waits_at_its_own, "mbarrier done (0x0)", ""),
+    ],
+)
+def test_a_deadlock_names_the_barrier_and_the_users_line_first(kernel, barrier, through, compiled):
+    a = np.zeros(32, np.int32)
+    f = cutepy.compile(launch_waiting, kernel, a) if compiled else (lambda a: launch_waiting(kernel, a))
+    with cutepy.simulate(), pytest.raises(DeadlockError) as caught:
+        f(a)
+    (waiting,) = caught.value.waiting
+    assert f" of {barrier}, which is in phase" in waiting
+    place = waiting.partition(f" at {__file__}:")[2]
+    assert place
+    assert through in place
+
+
+def simulate_with_breakpoint(where, body):
+    with cutepy.simulate() as run:
+        run.breakpoint(where, print)
+        body()
+
+
+def line_of(text: str) -> int:
+    return Path(__file__).read_text().splitlines().index(text) + 1
+
+
+@pytest.mark.dsl
+def test_a_breakpoint_in_a_file_that_no_kernel_is_of_is_said_when_the_run_ends():
+    a = np.zeros(32, np.int32)
+    with pytest.raises(BreakpointError, match=r"no code is at the breakpoint nofile\.py:3: what was launched is of /"):
+        simulate_with_breakpoint("nofile.py:3", lambda: twice(a))
+    assert a[0] == 4  # the run went to its end
+    with pytest.raises(BreakpointError, match="nothing was launched"):
+        simulate_with_breakpoint("nofile.py:3", lambda: None)
+    with pytest.raises(KeyError, match="mine"):
+        simulate_with_breakpoint("nofile.py:3", lambda: {}["mine"])
+
+
+@pytest.mark.dsl
+def test_a_breakpoint_at_a_line_without_code_is_said_at_once():
+    blank = line_of("    a[i] = a[i] * 3 + 1") + 1
+    with cutepy.simulate() as run, pytest.raises(BreakpointError) as refused:
+        run.breakpoint(f"test_callers.py:{blank}", print)
+    assert f"the nearest is at {__file__}:{blank - 1} and {__file__}:" in str(refused.value)
+
+
+@pytest.mark.dsl
+def test_a_breakpoint_at_a_line_of_no_launched_kernel_is_said_when_the_run_ends():
+    line = line_of("    triple(a, 1 << 20)")
+    with pytest.raises(BreakpointError, match=rf"the nearest is at {__file__}:\d+$"):
+        simulate_with_breakpoint(f"test_callers.py:{line}", lambda: twice(np.zeros(32, np.int32)))
+
+
+def test_a_line_that_is_not_reached_is_no_mistake():
+    text = ptx_module("bra OVER;\n.loc 1 10 0\nmov.u32 %r1, 1;\nOVER:", 0).replace("kernel.py", "nested.py")
+    run = Run((), None)
+    point = run.breakpoint("nested.py:10", print)
+    run.launch(LaunchRequest("k", text, (1, 1, 1), (1, 1, 1), (1, 1, 1), 0, False, 0, 0))
+    run.check_breakpoints()
+    assert point.hits == 0
+
+
+def test_a_breakpoint_in_two_files_is_refused_by_the_launch():
+    two = ".loc 1 10 0\nmov.u32 %r1, 1;\n.loc 2 10 0\nmov.u32 %r1, 2;\n"
+    text = ptx_module(two, 0).replace('.file 1 "kernel.py"', '.file 1 "/a/nested.py"\n.file 2 "/b/nested.py"')
+    request = LaunchRequest("k", text, (1, 1, 1), (1, 1, 1), (1, 1, 1), 0, False, 0, 0)
+    run = Run((), None)
+    run.breakpoint("nested.py:10", print)
+    with pytest.raises(BreakpointError, match=r"is in /a/nested\.py and in /b/nested\.py; give more of the path"):
+        run.launch(request)
+    run = Run((), None)
+    point = run.breakpoint("a/nested.py:10", lambda step: None)
+    run.launch(request)
+    assert point.hits == 1

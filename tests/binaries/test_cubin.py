@@ -12,7 +12,7 @@ pytestmark = pytest.mark.dsl
 import cutlass  # noqa: E402
 import cutlass.cute as cute  # noqa: E402
 
-from cutepy.dsl.cubin import read_resources  # noqa: E402
+from cutepy.binaries.cubin import read_resources  # noqa: E402
 from cutepy.dsl.fakes import Symbols, fake_tensor  # noqa: E402
 from cutepy.dsl.program import compile_program  # noqa: E402
 

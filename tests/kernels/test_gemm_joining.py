@@ -8,8 +8,8 @@ torch = pytest.importorskip("torch")
 
 from hypothesis import assume, given, strategies as st  # noqa: E402
 
-from cutepy.kernels.gemm.operands import Description  # noqa: E402
-from cutepy.ops.joining import join  # noqa: E402
+from cutepy.kernels.gemm.joining import join  # noqa: E402
+from cutepy.kernels.gemm.operands import Description, Problem  # noqa: E402
 
 F16 = torch.float16
 
@@ -18,10 +18,15 @@ def describe(tensor):
     return Description(tuple(tensor.shape), tensor.stride(), F16, tensor.device)
 
 
-def joined(out, a, b):
-    """Give the views of three tensors."""
-    views = join(describe(out), describe(a), describe(b))
-    return [t.as_strided(v.shape, v.stride) for t, v in zip((out, a, b), views, strict=True)]
+def problem(out, a, b, c=None):
+    return Problem(describe(a), describe(b), c if c is None else describe(c), describe(out), None, None)
+
+
+def joined(out, a, b, c=None):
+    """Give the views of the tensors."""
+    views, tensors = join(problem(out, a, b, c)), {"out": out, "a": a, "b": b, "c": c}
+    seen = ((t, getattr(views, name)) for name, t in tensors.items() if t is not None)
+    return [t.as_strided(v.shape, v.stride) for t, v in seen]
 
 
 def numbered(*shape):
@@ -60,15 +65,18 @@ def products(draw):
     return out, a, b
 
 
-@given(products())
-def test_the_product_of_the_views_is_the_product(drawn):
+@given(products(), st.data())
+def test_the_product_of_the_views_is_the_product(drawn, data):
     out, a, b = drawn
-    expected = a @ b.mT
-    assume(join(describe(out), describe(a), describe(b)) is not None)
-    seen, left, right = joined(out, a, b)
+    shape = [1 if data.draw(st.integers(0, 3)) == 0 else extent for extent in out.shape]
+    c = data.draw(tensors(tuple(shape[data.draw(st.integers(0, out.dim())) :])))
+    expected = a @ b.mT + c
+    assume(join(problem(out, a, b, c)) is not None)
+    seen, left, right, added = joined(out, a, b, c)
     assert seen.shape[:-2] == left.shape[:-2] == right.shape[:-2]
     assert seen.numel() == out.numel()
-    seen.copy_(left @ right.mT)
+    assert added.shape == seen.shape
+    seen.copy_(left @ right.mT + added)
     assert torch.equal(out, expected)
 
 
@@ -121,4 +129,4 @@ def test_rows_must_be_such_as_tma_reaches():
 
 def test_more_modes_than_a_kernel_takes_are_not_joined():
     a, b = numbered(2, 1, 2, 1, 4, 8), numbered(1, 2, 1, 2, 5, 8)
-    assert join(describe(a @ b.mT), describe(a), describe(b)) is None
+    assert join(problem(a @ b.mT, a, b)) is None

@@ -10,8 +10,6 @@ import tempfile
 from importlib import metadata
 from pathlib import Path
 
-from cutepy.host import environment
-
 _PACKAGE = "nvidia-cuda-nvdisasm"
 _TOOL = "nvdisasm"
 _LINE = re.compile(r'^(\s*//## )File "(.*)", line (\d+).*$', re.MULTILINE)
@@ -21,8 +19,8 @@ class DisassemblyError(RuntimeError):
     """There is no disassembler, or it refused."""
 
 
-def find_nvdisasm() -> Path:
-    """Find the disassembler: in the package of that name, on PATH, or in `CUDA_HOME`'s bin.
+def find_nvdisasm(cuda_home: Path | None = None) -> Path:
+    """Find the disassembler: in the package of that name, on PATH, or in the bin of a CUDA toolkit.
 
     The package comes first, so that to install it helps where an old toolkit does not know what the DSL's assembler
     writes.
@@ -32,14 +30,13 @@ def find_nvdisasm() -> Path:
     DisassemblyError
         If there is none.
     """
-    home = environment.cuda_home()
-    candidates = [_packaged(), shutil.which(_TOOL), home / "bin" / _TOOL if home else None]
+    candidates = [_packaged(), shutil.which(_TOOL), cuda_home / "bin" / _TOOL if cuda_home else None]
     for candidate in candidates:
         if candidate is not None and Path(candidate).is_file():
             return Path(candidate)
     raise DisassemblyError(
         f"{_TOOL} is needed to read machine code, and was found neither as the package {_PACKAGE}, nor on PATH, nor in "
-        f"{environment.CUDA_HOME.name}'s bin: pip install 'cutepy[inspect]'"
+        "CUDA_HOME's bin: pip install 'cutepy[inspect]'"
     )
 
 
@@ -51,7 +48,7 @@ def _packaged() -> Path | None:
     return next((Path(str(file.locate())) for file in files if file.name == _TOOL), None)
 
 
-def disassemble(cubin: bytes) -> str:
+def disassemble(cubin: bytes, cuda_home: Path | None = None) -> str:
     """Print the machine code of a cubin, with the lines of source that it comes from: ELF image -> text.
 
     The source is read as it is now: where a file has changed since it was compiled, only the numbers are right.
@@ -61,7 +58,7 @@ def disassemble(cubin: bytes) -> str:
     DisassemblyError
         If there is no disassembler, or it can't read the cubin.
     """
-    tool = find_nvdisasm()
+    tool = find_nvdisasm(cuda_home)
     with tempfile.TemporaryDirectory(prefix="cutepy-") as folder:
         file = Path(folder, "kernels.cubin")
         file.write_bytes(cubin)

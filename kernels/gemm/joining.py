@@ -75,7 +75,7 @@ def join(problem: Problem) -> Problem | None:
             out=_seen(out, (*extents, rows.extent, out.shape[-1]), (*(m.out for m in batch), rows.out, out.stride[-1])),
         )
         if c is not None:
-            columns, step = max(n, *c.shape[-1:]), _aligned(c.shape, c.stride, len(out.shape))[-1]
+            columns, step = max((n, *c.shape[-1:])), _aligned(c.shape, c.stride, len(out.shape))[-1]
             shape, stride = (*extents, rows.extent, columns), (*(mode.c for mode in batch), rows.c, step)
             views = views._replace(c=_seen(c, shape, stride))
         splits.append(views)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from cutepy.dsl import ptx
+from cutepy.binaries import ptx
 
 KERNEL = """
 .visible .entry k(.param .align 8 .b8 k_param_0[24])

@@ -1,0 +1,7 @@
+"""What a compiled kernel is made of: its PTX, its ELF image and its machine code, of any compiler, read."""
+
+from cutepy.binaries.cubin import KernelResources as KernelResources, read_resources as read_resources
+from cutepy.binaries.ptx import Wgmma as Wgmma, wgmmas as wgmmas
+from cutepy.binaries.sass import DisassemblyError as DisassemblyError, disassemble as disassemble
+
+__all__ = ["DisassemblyError", "KernelResources", "Wgmma", "disassemble", "read_resources", "wgmmas"]

@@ -1,0 +1,34 @@
+"""Where in Python an instruction came from, in the order in which people look: their own lines, then libraries'."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
+
+import cutepy
+
+if TYPE_CHECKING:
+    from cutepy.sim.ptx.model import SourceLine
+
+
+def lines(source: SourceLine | None) -> list[SourceLine]:
+    """List a line and those that called it: callers before what they call, and the user's before any library's."""
+    chain = [] if source is None else [*source.chain()][::-1]
+    return sorted(chain, key=lambda line: is_of_a_library(line.file))
+
+
+def described(source: SourceLine | None, separator: str = " ") -> str:
+    """Say where an instruction came from, as "at mine.py:30 through library.py:10"; nothing if it isn't known."""
+    first, *others = lines(source) or [None]
+    return separator.join([f"at {first}", *(f"through {line}" for line in others)]) if first else ""
+
+
+@cache
+def is_of_a_library(file: str) -> bool:
+    """Tell whether a file is installed, or cutepy's, rather than the user's."""
+    package = Path(cutepy.__file__).parent
+    ours = {package, *((package / name).resolve() for name in ("layouts", "kernels"))}
+    return not {"site-packages", "dist-packages"}.isdisjoint(PurePath(file).parts) or any(
+        PurePath(file).is_relative_to(folder) for folder in ours
+    )

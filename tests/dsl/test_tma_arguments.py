@@ -1,0 +1,230 @@
+"""Tensors that TMA can't address are refused where a tensor map would be made of them, and others never."""
+
+from typing import NamedTuple
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+pytestmark = pytest.mark.dsl
+
+import cutlass  # noqa: E402
+import cutlass.cute as cute  # noqa: E402
+from cutlass.cute.runtime import from_dlpack  # noqa: E402
+from cutlass.memory import SmemAllocator  # noqa: E402
+
+import cutepy  # noqa: E402
+from cutepy import TensorSpec  # noqa: E402
+from cutepy.device import smem, tma  # noqa: E402
+from cutepy.dsl.tma_arguments import requirements  # noqa: E402
+from cutepy.host.arguments import ArgumentError  # noqa: E402
+
+TILE = (64, 64)
+
+
+@cute.kernel
+def copy_tile(load: cute.CopyAtom, mA: cute.Tensor, store: cute.CopyAtom, mD: cute.Tensor, layout: cute.ComposedLayout):
+    allocator = SmemAllocator()
+    staged = smem.allocate(allocator, cutlass.Float16, layout)
+    full = allocator.allocate_array(cutlass.Int64, 1)
+    with cute.arch.elect_one():
+        cute.arch.mbarrier_init(full, 1)
+    cute.arch.mbarrier_init_fence()
+    cute.arch.sync_threads()
+    tAsA, tAgA = tma.partition(load, staged, cute.local_tile(mA, TILE, (0, 0)))
+    tDsD, tDgD = tma.partition(store, staged, cute.local_tile(mD, TILE, (0, 0)))
+    with cute.arch.elect_one():
+        cute.arch.mbarrier_arrive_and_expect_tx(full, 64 * 64 * 2)
+    cute.copy(load, tAgA, tAsA[(None, 0)], tma_bar_ptr=full)
+    cute.arch.mbarrier_wait(full, 0)
+    cute.copy(store, tDsD[(None, 0)], tDgD)
+    cute.arch.cp_async_bulk_commit_group()
+    cute.arch.cp_async_bulk_wait_group(0)
+
+
+def launch_copy(a, d):
+    layout = smem.staged_layout(cutlass.Float16, TILE, 1, 1)
+    load, mA = tma.make_load(a, layout, TILE, 1)
+    store, mD = tma.make_store(d, layout, TILE)
+    copy_tile(load, mA, store, mD, layout).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+@cute.jit
+def copy(a: cute.Tensor, d: cute.Tensor):
+    launch_copy(a, d)
+
+
+@cute.jit
+def copy_of_batch(a: cute.Tensor, d: cute.Tensor):
+    """Copy product 1 of (batch, m, k)."""
+    launch_copy(a[1, None, None], d)
+
+
+class Pair(NamedTuple):
+    d: cute.Tensor
+    a: cute.Tensor
+
+
+@cute.jit
+def copy_pair(n: cutlass.Int32, pair: Pair):
+    launch_copy(pair.a, pair.d)
+
+
+def values(rows: int, columns: int) -> torch.Tensor:
+    return (torch.arange(rows * columns) % 1000).half().view(rows, columns)
+
+
+def output() -> torch.Tensor:
+    return torch.zeros(TILE, dtype=torch.float16)
+
+
+OUT = TensorSpec("float16", TILE)
+PITCH_120 = "stride 0 is 60 elements, 120 bytes, and TMA needs a multiple of 16 bytes"
+
+
+def test_a_plain_call_with_a_pitch_that_is_no_multiple_of_16_bytes_is_refused():
+    with cutepy.simulate() as run, pytest.raises(ValueError, match=f"argument a: {PITCH_120}"):
+        copy(values(64, 60), output())
+    assert not run.launches
+
+
+def test_a_compiled_call_names_the_argument_and_what_to_declare():
+    f = cutepy.compile(copy, TensorSpec("float16", ("m", "k")), OUT)
+    with cutepy.simulate() as run, pytest.raises(ArgumentError, match=f"argument a: {PITCH_120}") as refused:
+        f(values(64, 60), output())
+    assert str(refused.value).endswith("pad k to a multiple of 8, and declare divisibility={'k': 8}")
+    assert not run.launches
+    a, d = values(64, 64), output()
+    with cutepy.simulate():
+        f(a, d)
+    assert torch.equal(d, a)
+
+
+@pytest.mark.gpu
+def test_a_gpu_call_names_the_argument_and_what_to_declare():
+    f = cutepy.compile(copy, TensorSpec("float16", ("m", "k")), OUT)
+    with pytest.raises(ArgumentError, match=f"argument a: {PITCH_120}.*divisibility={{'k': 8}}"):
+        f(values(64, 60).cuda(), output().cuda())
+    a, d = values(64, 64).cuda(), output().cuda()
+    f(a, d)
+    assert torch.equal(d, a)
+
+
+def test_a_named_stride_is_what_is_to_be_declared():
+    f = cutepy.compile(copy, TensorSpec("float16", ("m", 64), strides=("lda", 1)), OUT)
+    a, d = values(64, 72)[:, :64], output()
+    with cutepy.simulate():
+        f(a, d)
+    assert torch.equal(d, a)
+    with cutepy.simulate(), pytest.raises(ArgumentError, match=r"stride 0 is 68 elements.*divisibility={'lda': 8}"):
+        f(values(64, 68)[:, :64], d)
+
+
+def test_static_strides_are_refused_too():
+    f = cutepy.compile(copy, TensorSpec("float16", (64, 60)), OUT)
+    with cutepy.simulate(), pytest.raises(ArgumentError, match=f"argument a: {PITCH_120}"):
+        f(values(64, 60), output())
+    with cutepy.simulate(), pytest.raises(ValueError, match=f"argument a: {PITCH_120}"):
+        copy(from_dlpack(values(64, 60)), output())
+
+
+def test_the_stored_tensor_is_named():
+    with cutepy.simulate(), pytest.raises(ValueError, match=f"argument d: {PITCH_120}"):
+        copy(values(64, 64), values(64, 60))
+
+
+def test_what_the_dsl_compiles_itself_is_checked_in_the_simulator():
+    a, d = values(64, 60), output()
+    for options in ("", "--enable-tvm-ffi"):
+        with cutepy.simulate() as run:
+            arguments = [from_dlpack(t, enable_tvm_ffi=bool(options)).mark_layout_dynamic() for t in (a, d)]
+            f = cute.compile(copy, *arguments, options=options)
+            with pytest.raises(ValueError, match=f"argument a: {PITCH_120}"):
+                f(*((a, d) if options else arguments))
+            assert not run.launches
+            f(*(arguments[1:] * 2))  # the next call is a call of its own
+            assert len(run.launches) == 1
+
+
+def test_an_address_that_is_no_multiple_of_16_bytes_is_refused():
+    shifted = torch.zeros(64 * 64 + 1, dtype=torch.float16)[1:].view(64, 64)
+    with cutepy.simulate(), pytest.raises(ValueError, match=r"argument a: it starts at address 0x\w+2, and TMA needs"):
+        copy(shifted, output())
+    f = cutepy.compile(copy, TensorSpec("float16", TILE, align=2), OUT)
+    with cutepy.simulate(), pytest.raises(ArgumentError, match=r"argument a: it starts at address 0x\w+2, and TMA"):
+        f(shifted, output())
+
+
+def test_a_contiguous_mode_that_is_not_is_refused():
+    a, d = values(64, 128)[:, ::2], output()
+    f = cutepy.compile(copy, TensorSpec("float16", ("m", "k"), strides=("s", "t"), divisibility={"s": 8}), OUT)
+    with cutepy.simulate():
+        f(values(64, 64), d)  # whose stride happens to be 1
+        with pytest.raises(ArgumentError, match="argument a: stride 1 is 2 elements, and TMA needs 1"):
+            f(a, d)
+        with pytest.raises(ValueError, match="argument a: stride 1 is 2 elements, and TMA needs 1"):
+            copy(from_dlpack(a), d)
+    assert torch.equal(d, values(64, 64))
+
+
+def test_the_stride_of_an_extent_of_1_is_not_used():
+    f = cutepy.compile(copy, TensorSpec("float16", ("m", 64), strides=("lda", 1)), OUT)
+    a, d = values(1, 68)[:, :64], output()
+    assert a.stride(0) == 68
+    with cutepy.simulate():
+        f(a, d)
+    assert torch.equal(d[:1], a)
+    assert not d[1:].any()
+
+
+def test_a_tensor_that_host_code_derives_is_traced_back_to_its_argument():
+    a = torch.zeros(3, 64, 60, dtype=torch.float16)
+    with cutepy.simulate(), pytest.raises(ValueError, match=r"argument a: (a stride is 60 elements|it starts at)"):
+        copy_of_batch(a, output())
+    f = cutepy.compile(copy_of_batch, TensorSpec("float16", (3, "m", "k")), OUT)
+    with cutepy.simulate(), pytest.raises(ArgumentError, match=r"argument a: .* TMA needs"):
+        f(a, output())
+
+
+def test_tensors_within_tuples_are_named_by_their_place():
+    with cutepy.simulate(), pytest.raises(ValueError, match=f"argument pair.a: {PITCH_120}"):
+        copy_pair(1, Pair(from_dlpack(output()), from_dlpack(values(64, 60)).mark_layout_dynamic()))
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_what_the_types_prove_adds_no_code(declared):
+    from cutepy.dsl.fakes import Symbols, fake_tensor
+    from cutepy.dsl.program import compile_program
+
+    symbols = Symbols({"k": 8} if declared else {})
+    a, d = fake_tensor("float16", ("m", "k"), symbols), fake_tensor("float16", TILE, symbols)
+    assert (b"TMA needs" in compile_program(copy, [a, d]).object) is not declared
+
+
+@pytest.mark.parametrize(
+    ("tensor", "coordinates", "leaves"),
+    [
+        ('f16, gmem, align<16>, "(?,?):(?{i64},1)"', "(?,?):(1@1,1@0)", [0]),
+        ('f16, gmem, align<16>, "(?,?):(?{i64 div=8},1)"', "(?,?):(1@1,1@0)", []),
+        ('f16, gmem, align<16>, "(?,?):(?{i64 div=4},1)"', "(?,?):(1@1,1@0)", [0]),
+        ('f32, gmem, align<16>, "(?,?):(?{i64 div=4},1)"', "(?,?):(1@1,1@0)", []),
+        ('f8E4M3FN, gmem, align<16>, "(?,?):(?{i64 div=8},1)"', "(?,?):(1@1,1@0)", [0]),
+        ('f8E4M3FN, gmem, align<16>, "(?,?):(?{i64 div=16},1)"', "(?,?):(1@1,1@0)", []),
+        ('f16, gmem, align<16>, "(?,?):(1,?{i64})"', "(?,?):(1@0,1@1)", [1]),
+        ('f16, gmem, align<16>, "(64,60):(60,1)"', "(64,60):(1@1,1@0)", [0]),
+        ('f16, gmem, align<16>, "(64,64):(64,1)"', "(64,64):(1@1,1@0)", []),
+        ('f16, gmem, align<128>, "(?,?):(0,1)"', "(?,?):(1@1,1@0)", []),
+        ('f16, gmem, align<8>, "(64,64):(64,1)"', "(64,64):(1@1,1@0)", [None]),
+        ('f16, gmem, "(64,64):(64,1)"', "(64,64):(1@1,1@0)", [None]),
+        ('f16, gmem, align<16>, "(?,?,?):(?{i64},1,?{i64 div=8})"', "(?,?,?):(1@1,1@0,1@2)", [0]),
+        ('f16, gmem, align<16>, "((8,?),?):((?,?{div=8}),1)"', "((8,?),?):((1@1,1@2),1@0)", [0]),
+        ('f16, gmem, align<16>, "(?,(8,?)):(8,(1,8))"', "(?,(8,?)):(1@1,(1@0,8@0))", []),
+        ('f16, gmem, align<16>, "(?,(8,?)):(8,(8,1))"', "(?,(8,?)):(1@1,(8@0,1@0))", []),
+        ('f16, gmem, align<16>, "(64,64):(64,2)"', "(64,64):(1@1,2@0)", [1]),
+        ('f16, gmem, align<16>, "(?,?):(?{i64 div=8},?{i64})"', "(?,?):(1@1,?{i64}@0)", [1]),
+        ('f16, gmem, align<16>, "(64,1):(?{i64 div=8},?{i64})"', "(64,1):(1@1,0)", []),
+    ],
+)
+def test_what_the_types_leave_open(tensor, coordinates, leaves):
+    found = requirements(f"!cute.memref<{tensor}>", f'!cute.coord_tensor<"(0,0)", "{coordinates}">')
+    assert [need.leaf for need in found] == leaves
