@@ -84,8 +84,8 @@ PRIVATE_NAMES = (
     ),
     PrivateNames(
         "cutlass.cute._tvm_ffi_args_spec_converter",
-        ("_tvm_ffi_args_spec_converter",),
-        "how a packed entry is to be called, and which of its parameters are classes",
+        ("_convert_single_arg", "_tvm_ffi_args_spec_converter"),
+        "how a packed entry is to be called, and which of its parameters are compiled in",
     ),
     PrivateNames("cutlass.base_dsl.tvm_ffi_builder", ("spec",), "the types of what a packed entry takes"),
     PrivateNames("cutlass.cute.runtime", ("_Tensor",), "shows CPU tensors to the tracer as in global memory"),

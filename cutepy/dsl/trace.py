@@ -230,7 +230,7 @@ def _conventions(tracer: Any, classes: Collection[str]) -> Iterator[list[object]
     and fails as it does for its own faults. So it is told that these parameters are annotated so. And what is compiled
     in within a tuple or dataclass is nothing that a call passes, whatever its type.
     """
-    module = require("cutlass.cute._tvm_ffi_args_spec_converter", "_tvm_ffi_args_spec_converter")
+    module = require("cutlass.cute._tvm_ffi_args_spec_converter", "_tvm_ffi_args_spec_converter", "_convert_single_arg")
     constexpr = require("cutlass", "Constexpr").Constexpr
     spec = require("cutlass.base_dsl.tvm_ffi_builder", "spec").spec
     thread, collected = threading.get_ident(), []

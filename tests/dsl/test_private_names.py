@@ -63,7 +63,9 @@ def foreign(tree):
                 defined.add(name)
             case ast.Attribute(attr=name):
                 mentioned.add(name)
-            case ast.Call(func=ast.Name(id="getattr" | "hasattr" | "require" | "_set" | "_wrap"), args=arguments):
+            case ast.Call(
+                func=ast.Name(id="getattr" | "hasattr" | "require" | "_replaced" | "_set" | "_wrap"), args=arguments
+            ):
                 texts = [a.value for a in arguments if isinstance(a, ast.Constant) and isinstance(a.value, str)]
                 mentioned.update(part for text in texts for part in text.split("."))
     return {name for name in mentioned - defined if re.fullmatch(r"_[a-zA-Z]\w+", name)}
