@@ -3,9 +3,9 @@
 import cutlass
 import cutlass.cute as cute
 from cutlass.cute.nvgpu import warpgroup
-from cutlass.memory import SmemAllocator
 
 from cutepy.device.rules import SWIZZLE_ALIGNMENT_BYTES, staged_swizzle
+from cutepy.dsl.traced_names import SmemAllocator
 
 
 def staged_layout(

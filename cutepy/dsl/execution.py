@@ -23,8 +23,6 @@ from cutepy.runtime.device_tensors import DeviceTensor, is_tensor
 from cutepy.runtime.host_calls import RUNNING, Backend as Backend, LaunchRequest as LaunchRequest
 
 _ARCHITECTURE = "sm_90a"
-_PACKED = ("TVMFFIJitCompiledFunction", "TVMFFIJitCompiledFunctionWithKwargs")
-"""The DSL's classes of functions that TVM-FFI calls."""
 
 _for_gpu: ContextVar[bool] = ContextVar("for_gpu", default=False)
 
@@ -117,12 +115,15 @@ def compiling_for_gpu() -> Iterator[None]:
 
 def _wrap_the_dsl(stack: ExitStack) -> None:
     """Change what compiling and calling does, until the stack is closed."""
-    executor = require("cutlass.base_dsl.jit_executor", "JitCompiledFunction", "JitExecutor")
-    base = require("cutlass.base_dsl.dsl", "BaseDSL")
-    compiler = require("cutlass.base_dsl.compiler", "CompileOptions", "KeepPTX", "GenerateLineInfo")
+    executor = require(
+        "cutlass.base_dsl.jit_executor", "JitCompiledFunction.run_compiled_program", "JitCompiledFunction.to"
+    )
+    base = require("cutlass.base_dsl.dsl", "BaseDSL._func_impl", "BaseDSL.generate_original_ir")
+    compiler = require(
+        "cutlass.base_dsl.compiler", "CompileOptions.apply_envar_settings", "KeepPTX", "GenerateLineInfo"
+    )
     runtime = require("cutlass.cute.runtime", "_Tensor", "from_dlpack")
-    dsl_class = require("cutlass.cutlass_dsl", "CuTeDSL").CuTeDSL
-    require("cutlass._mlir.execution_engine", "ExecutionEngine")
+    dsl_class = require("cutlass.cutlass_dsl", "CuTeDSL._get_dsl").CuTeDSL
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="cutepy-sim-"))
     dsl = dsl_class._get_dsl()
     _set(stack, dsl, "jit_cache", type(dsl.jit_cache)(max_elems=None))
@@ -131,9 +132,11 @@ def _wrap_the_dsl(stack: ExitStack) -> None:
     _wrap(stack, executor.JitCompiledFunction, "run_compiled_program", _run)
     _wrap(stack, executor.JitCompiledFunction, "to", _to)
     if importlib.util.find_spec("tvm_ffi") is not None:
-        compiled = require("cutlass.cutlass_dsl.tvm_ffi_provider", *_PACKED)
-        for name in _PACKED:
-            _wrap(stack, getattr(compiled, name), "__call__", _call_packed)
+        compiled = require(
+            "cutlass.cutlass_dsl.tvm_ffi_provider", "TVMFFIJitCompiledFunction", "TVMFFIJitCompiledFunctionWithKwargs"
+        )
+        for packed in (compiled.TVMFFIJitCompiledFunction, compiled.TVMFFIJitCompiledFunctionWithKwargs):
+            _wrap(stack, packed, "__call__", _call_packed)
     _wrap(stack, base.BaseDSL, "_func_impl", _converting_tensors(runtime))
     _wrap(stack, base.BaseDSL, "generate_original_ir", _checking_tensor_maps)
     _wrap(stack, runtime._Tensor, "__init__", _in_global_memory)
@@ -171,7 +174,7 @@ def _keeping_ptx(compiler: Any, folder: str, stack: ExitStack) -> Callable[..., 
         # File names are not unique across compilations, so each gets a folder.
         path = Path(folder) / str(next(count))
         path.mkdir()
-        options._set_artifact_dump_paths(keep, str(path), "kernel", _ARCHITECTURE, "ptx", "full_ptx_path")
+        keep.dump_path, keep.full_ptx_path = str(path / "kernel"), str(path / f"kernel.{_ARCHITECTURE}.ptx")
 
     return apply
 

@@ -108,7 +108,7 @@ def in_global_memory(tensor: Any) -> Any:  # noqa: ANN401
     if not hasattr(tensor, "_dlpack_data"):
         return tensor
     ir = require("cutlass._mlir.ir", "Context", "Location")
-    require("cutlass.cutlass_dsl", "CuTeDSL").CuTeDSL._get_dsl()
+    require("cutlass.cutlass_dsl", "CuTeDSL._get_dsl").CuTeDSL._get_dsl()
     tensor.__c_pointers__()  # only now does its type know what strides are multiples of
     with ir.Context(), ir.Location.unknown():
         text = str(tensor.mlir_type)

@@ -2,7 +2,8 @@
 
 import cutlass
 import cutlass.cute as cute
-from cutlass.memory import SmemAllocator
+
+from cutepy.dsl.traced_names import SmemAllocator
 
 
 @cute.kernel
