@@ -176,7 +176,7 @@ class Function:
         """The machine code of its kernels, as nvdisasm prints it, with the lines of source it comes from."""
         from cutepy.binaries.sass import disassemble
 
-        return disassemble(self.program.cubin, environment.cuda_home())
+        return disassemble(self.program.cubin, environment.cuda_home()) if self.program.cubin else ""
 
     @property
     def resources(self) -> tuple[Resources, ...]:
