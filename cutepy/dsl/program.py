@@ -119,7 +119,7 @@ def to_program(traced: Traced, symbol: str = ENTRY_SYMBOL) -> Program:
     Raises
     ------
     CompilationError
-        If it can't be called in the packed convention, or launches no kernel.
+        If it can't be called in the packed convention.
     """
     marks = {"start": time.time()}
     module = traced.compile()
@@ -131,16 +131,14 @@ def to_program(traced: Traced, symbol: str = ENTRY_SYMBOL) -> Program:
     entry = _packed_entry(module)
     names = parameter_names(module)
     ptx = "".join(file.read_text().rstrip("\0") for file in kept["ptx"])
-    if entry is None or names is None or not ptx or len(kept["cubin"]) != 1:
-        raise CompilationError(
-            f"{traced.function} was compiled to host code without a packed entry or without kernels; "
-            "a function to compile launches at least one kernel"
-        )
+    if entry is None or names is None or len(kept["cubin"]) > 1 or bool(ptx) != bool(kept["cubin"]):
+        raise CompilationError(f"{traced.function} was compiled to host code without a packed entry or its kernels")
     launches = read_launches(module)
     image = _host_object(module, entry, symbol)
     marks["host"] = time.time()
     spent = {"trace": traced.seconds, **_differences(marks)}
-    return Program(image, symbol, names, ptx, kept["cubin"][0].read_bytes(), spent, launches)
+    cubin = b"".join(file.read_bytes() for file in kept["cubin"])
+    return Program(image, symbol, names, ptx, cubin, spent, launches)
 
 
 def _packed_entry(module: Any) -> str | None:  # noqa: ANN401

@@ -65,9 +65,9 @@ class Program:
     parameters : tuple of str
         Names of what the entry takes, in order: constexpr parameters and streams are not among them.
     ptx : str
-        The PTX of its kernels; with line information, unless it was compiled without.
+        The PTX of its kernels; with line information, unless it was compiled without; empty if it has none.
     cubin : bytes
-        The kernels' ELF image, which `object` also holds.
+        The kernels' ELF image, which `object` also holds; empty if there are none.
     seconds : mapping of str to float
         What compilation spent: "trace" (Python to MLIR), "lower" (MLIR to PTX), "assemble" (PTX to cubin) and "host"
         (host code to object). What can't be told from the stage after it is part of that one.
