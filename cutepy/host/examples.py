@@ -110,8 +110,9 @@ def bind(
         else:
             examples[name] = _example(name, value, parameter.annotation, extents, keyword_only=only)
     if not any(_specs(parameters(examples.values()))):
-        streams = {name: Parameter(name, "stream") for name, example in examples.items() if example.is_stream}
-        examples.update({name: replace(examples[name], parameter=stream) for name, stream in streams.items()})
+        # The stream that is current is asked of a tensor's device: without one, callers pass it.
+        passed = {name: Parameter(name, "stream") for name, example in examples.items() if example.is_stream}
+        examples.update({name: replace(examples[name], parameter=stream) for name, stream in passed.items()})
     return examples
 
 

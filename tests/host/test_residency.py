@@ -26,11 +26,11 @@ class Driver:
     def __getattr__(self, name):
         return lambda *_: self.calls.append(name) or 0
 
-    def cuFuncSetAttribute(self, function, attribute, value):  # noqa: N802
+    def cuFuncSetAttribute(self, function, attribute, value):
         self.attributes[attribute] = value
         return 0
 
-    def cuOccupancyMaxActiveClusters(self, count, function, config):  # noqa: N802
+    def cuOccupancyMaxActiveClusters(self, count, function, config):
         count._obj.value, self.config = self._clusters, config._obj
         return self._error
 
