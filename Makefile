@@ -2,6 +2,7 @@
 #   PYTHON=python3.12   the interpreter that .venv is made from
 #   VENV=/some/folder   another place for the environment
 #   PY=python3          an interpreter that has what it needs: nothing is created or installed
+#   DSL=4.7.0           for `make test`: another version of the DSL, in an environment of its own within .venv
 PYTHON  ?= python3
 VENV    ?= .venv
 PROFILE ?= quick
@@ -39,6 +40,16 @@ $(VENV)/.oracle: constraints-oracle.txt $(DEV)
 	$(PY) -m pip install -q --no-deps --upgrade --target $(VENV)/oracle -r constraints-oracle.txt
 	touch $@
 
+$(VENV)/dsl-%/.made: .ci/dsl $(DEV)
+	.ci/dsl $(VENV) $* $(@D)
+	touch $@
+
+ifdef DSL
+TEST_PY = $(VENV)/dsl-$(DSL)/bin/python
+else
+TEST_PY = $(PY)
+endif
+
 .PHONY: help
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1 \2/p' $(MAKEFILE_LIST) | while read -r name text; do printf 'make %-13s %s\n' "$$name" "$$text"; done
@@ -48,8 +59,8 @@ demo: $(RUN)  ## print the tutorial, then compile, check and run the GEMM, on a 
 	$(PY) -m cutepy demo $(ARGS)
 
 .PHONY: test
-test: $(DEV)  ## run the tests, on up to 8 cores; at least 200 examples a property
-	$(PY) -m pytest -n auto --maxprocesses=8 --dist=worksteal --hypothesis-profile=$(PROFILE) $(ARGS)
+test: $(DEV) $(if $(DSL),$(VENV)/dsl-$(DSL)/.made)  ## run the tests, on up to 8 cores; at least 200 examples a property
+	$(TEST_PY) -m pytest -n auto --maxprocesses=8 --dist=worksteal --hypothesis-profile=$(PROFILE) $(ARGS)
 
 .PHONY: test-deep
 test-deep: $(DEV)  ## run the properties with 20,000 examples each, and the slow tests

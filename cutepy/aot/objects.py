@@ -12,7 +12,6 @@ from cutepy.dsl.program import compile_program
 from cutepy.host.examples import classes, to_dsl
 from cutepy.runtime.host_abi import FUNCTIONS, is_host_function, version_of_ptx
 from cutepy.runtime.objects import undefined_symbols
-from cutepy.runtime.program import ARCH
 
 SERVED = {name: function for name, function in FUNCTIONS.items() if function.exported}
 """What `templates/runtime.cpp.jinja` defines for compiled host code."""
@@ -119,8 +118,3 @@ def _in_short(error: Exception) -> str:
         *(getattr(error, "suggestion", ()) or ()),
     ]
     return " ".join(" ".join(map(str, parts)).split())
-
-
-def target() -> str:
-    """Name the architecture that objects are compiled for."""
-    return ARCH

@@ -25,7 +25,7 @@ _SIGNATURE = re.compile(r"when calling: `\w*\((.*?)\)`")
 
 def emit_object(module: Any, opt_level: int = 1) -> bytes:  # noqa: ANN401
     """Have the DSL's compiler emit the host code of a compiled module as an object for this machine."""
-    support = require("cutlass._mlir._mlir_libs._cutlass_ir", "_aot_support")._aot_support
+    support = require("cutlass._mlir._mlir_libs._cutlass_ir", "_aot_support.export_module_to_bytes")._aot_support
     image: bytes = support.export_module_to_bytes(module, format="o", opt_level=opt_level, enable_pic=True)
     return image
 

@@ -1,6 +1,6 @@
 """Where compiled functions execute: on the GPU, or on a backend that takes the launches of their host code.
 
-While `executing_on` is active, a few methods of the DSL are wrapped, so that compiled functions run their host code in
+While `EXECUTION.on` is active, a few methods of the DSL are wrapped, so that compiled functions run their host code in
 `host_programs`; they are restored when it ends. What of the DSL's internals is used is checked on entry.
 """
 
@@ -23,16 +23,84 @@ from cutepy.runtime.device_tensors import DeviceTensor, is_tensor
 from cutepy.runtime.host_calls import RUNNING, Backend as Backend, LaunchRequest as LaunchRequest
 
 _ARCHITECTURE = "sm_90a"
-_PACKED = ("TVMFFIJitCompiledFunction", "TVMFFIJitCompiledFunctionWithKwargs")
-"""The DSL's classes of functions that TVM-FFI calls."""
 
-_active: list[Backend] = []
 _for_gpu: ContextVar[bool] = ContextVar("for_gpu", default=False)
+
+
+class Execution:
+    """Where the compiled functions of this process execute: on the GPU, or on a backend that takes their launches.
+
+    There is one for all threads, `EXECUTION`.
+
+    Attributes
+    ----------
+    backend : Backend or None
+        The innermost backend that is active; None for the GPU. To be read at each launch; only `on` sets it.
+    """
+
+    __slots__ = ("_entering", "_stack", "_thread", "backend")
+
+    def __init__(self) -> None:
+        self.backend: Backend | None = None
+        self._stack: list[Backend] = []
+        self._entering = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def on(self, backend: Backend) -> Iterator[None]:
+        """Send the launches of every compiled function to `backend`, and keep the PTX of what is compiled meanwhile.
+
+        It nests: the innermost backend takes the launches.
+
+        Parameters
+        ----------
+        backend : Backend
+            Takes the launches, of all threads.
+
+        Raises
+        ------
+        ImportError
+            If the DSL's internals are not those this was written for.
+        RuntimeError
+            If another thread has a backend active.
+        """
+        with ExitStack() as stack:
+            if self._enter():
+                stack.callback(setattr, self, "_thread", None)
+                _wrap_the_dsl(stack)
+            stack.callback(setattr, self, "backend", self.backend)
+            stack.callback(self._stack.pop)
+            self._stack.append(backend)
+            self.backend = backend
+            yield
+
+    def _enter(self) -> bool:
+        """Tell whether this is the outermost of nested contexts; other threads would take each other's launches."""
+        own = threading.current_thread()
+        with self._entering:
+            if self._thread not in (None, own):
+                assert self._thread is not None
+                raise RuntimeError(
+                    f"simulation is active in thread {self._thread.name!r}, and for all threads, so {own.name!r} "
+                    "cannot start another; enter it once, and call the kernels of every thread within it"
+                )
+            outermost, self._thread = self._thread is None, own
+        return outermost
+
+
+EXECUTION = Execution()
+"""Of this process."""
+executing_on = EXECUTION.on
 
 
 def active_backend() -> Backend | None:
     """Return the backend that compiled functions execute on, or None for the GPU."""
-    return _active[-1] if _active else None
+    return EXECUTION.backend
+
+
+def backends() -> list[Backend]:
+    """Give the list, always the same, whose last item is the active backend; empty for the GPU."""
+    return EXECUTION._stack
 
 
 @contextmanager
@@ -45,67 +113,17 @@ def compiling_for_gpu() -> Iterator[None]:
         _for_gpu.reset(token)
 
 
-def backends() -> list[Backend]:
-    """Give the list, always the same, whose last item is the active backend; empty for the GPU."""
-    return _active
-
-
-@contextmanager
-def executing_on(backend: Backend) -> Iterator[None]:
-    """Send the launches of every compiled function to `backend`, and keep the PTX of what is compiled meanwhile.
-
-    It nests: the innermost backend takes the launches.
-
-    Parameters
-    ----------
-    backend : Backend
-        Takes the launches, of all threads.
-
-    Raises
-    ------
-    ImportError
-        If the DSL's internals are not those this was written for.
-    RuntimeError
-        If another thread has a backend active.
-    """
-    with _entered_by_one_thread() as outermost, ExitStack() as stack:
-        if outermost:
-            _wrap_the_dsl(stack)
-        _active.append(backend)
-        stack.callback(_active.pop)
-        yield
-
-
-_entering = threading.Lock()
-_entered: list[threading.Thread] = []
-
-
-@contextmanager
-def _entered_by_one_thread() -> Iterator[bool]:
-    """Tell whether this is the outermost of nested contexts; other threads would take each other's launches."""
-    own = threading.current_thread()
-    with _entering:
-        if _entered and _entered[-1] is not own:
-            raise RuntimeError(
-                f"simulation is active in thread {_entered[-1].name!r}, and for all threads, so {own.name!r} cannot "
-                "start another; enter it once, and call the kernels of every thread within it"
-            )
-        outermost = not _entered
-        _entered.append(own)
-    try:
-        yield outermost
-    finally:
-        _entered.pop()
-
-
 def _wrap_the_dsl(stack: ExitStack) -> None:
     """Change what compiling and calling does, until the stack is closed."""
-    executor = require("cutlass.base_dsl.jit_executor", "JitCompiledFunction", "JitExecutor")
-    base = require("cutlass.base_dsl.dsl", "BaseDSL")
-    compiler = require("cutlass.base_dsl.compiler", "CompileOptions", "KeepPTX", "GenerateLineInfo")
+    executor = require(
+        "cutlass.base_dsl.jit_executor", "JitCompiledFunction.run_compiled_program", "JitCompiledFunction.to"
+    )
+    base = require("cutlass.base_dsl.dsl", "BaseDSL._func_impl", "BaseDSL.generate_original_ir")
+    compiler = require(
+        "cutlass.base_dsl.compiler", "CompileOptions.apply_envar_settings", "KeepPTX", "GenerateLineInfo"
+    )
     runtime = require("cutlass.cute.runtime", "_Tensor", "from_dlpack")
-    dsl_class = require("cutlass.cutlass_dsl", "CuTeDSL").CuTeDSL
-    require("cutlass._mlir.execution_engine", "ExecutionEngine")
+    dsl_class = require("cutlass.cutlass_dsl", "CuTeDSL._get_dsl").CuTeDSL
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="cutepy-sim-"))
     dsl = dsl_class._get_dsl()
     _set(stack, dsl, "jit_cache", type(dsl.jit_cache)(max_elems=None))
@@ -114,9 +132,11 @@ def _wrap_the_dsl(stack: ExitStack) -> None:
     _wrap(stack, executor.JitCompiledFunction, "run_compiled_program", _run)
     _wrap(stack, executor.JitCompiledFunction, "to", _to)
     if importlib.util.find_spec("tvm_ffi") is not None:
-        compiled = require("cutlass.cutlass_dsl.tvm_ffi_provider", *_PACKED)
-        for name in _PACKED:
-            _wrap(stack, getattr(compiled, name), "__call__", _call_packed)
+        compiled = require(
+            "cutlass.cutlass_dsl.tvm_ffi_provider", "TVMFFIJitCompiledFunction", "TVMFFIJitCompiledFunctionWithKwargs"
+        )
+        for packed in (compiled.TVMFFIJitCompiledFunction, compiled.TVMFFIJitCompiledFunctionWithKwargs):
+            _wrap(stack, packed, "__call__", _call_packed)
     _wrap(stack, base.BaseDSL, "_func_impl", _converting_tensors(runtime))
     _wrap(stack, base.BaseDSL, "generate_original_ir", _checking_tensor_maps)
     _wrap(stack, runtime._Tensor, "__init__", _in_global_memory)
@@ -154,7 +174,7 @@ def _keeping_ptx(compiler: Any, folder: str, stack: ExitStack) -> Callable[..., 
         # File names are not unique across compilations, so each gets a folder.
         path = Path(folder) / str(next(count))
         path.mkdir()
-        options._set_artifact_dump_paths(keep, str(path), "kernel", _ARCHITECTURE, "ptx", "full_ptx_path")
+        keep.dump_path, keep.full_ptx_path = str(path / "kernel"), str(path / f"kernel.{_ARCHITECTURE}.ptx")
 
     return apply
 
@@ -181,7 +201,7 @@ def _checking_tensor_maps(
 
 def _run(original: Callable[..., Any], function: Any, exe_args: Sequence[Any]) -> int:  # noqa: ANN401
     """Run a compiled function's host code, with its launches sent to the backend."""
-    backend = active_backend()
+    backend = EXECUTION.backend
     assert backend is not None
     with RUNNING, refusals_raised():
         return served_program(function).run(exe_args, backend)
@@ -189,7 +209,7 @@ def _run(original: Callable[..., Any], function: Any, exe_args: Sequence[Any]) -
 
 def _call_packed(original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
     """Call what was compiled for TVM-FFI through its own entry, with its launches sent to the backend."""
-    backend = active_backend()
+    backend = EXECUTION.backend
     assert backend is not None
     with RUNNING:
         return served_entry(function)(backend, args, kwargs)
@@ -222,7 +242,7 @@ def _converting_tensors(runtime: Any) -> Callable[..., Any]:  # noqa: ANN401
 
 def _in_global_memory(original: Callable[..., None], self: Any, tensor: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
     """Show a CPU tensor to the DSL as one in global memory, so that it makes the PTX of a GPU."""
-    backend = active_backend()
+    backend = EXECUTION.backend
     if backend is not None and hasattr(tensor, "__dlpack__"):
         with RUNNING:
             backend.adopt(tensor)

@@ -8,6 +8,8 @@ up once. For the GEMM that is the greater part of what line information costs.
 
 from __future__ import annotations
 
+import inspect
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,28 +20,22 @@ from typing import Any
 from cutepy.dsl.version import require
 
 
-def _remembered(lookup: Callable[[FrameType], Any]) -> Callable[[FrameType], Any]:
+def remembered(lookup: Callable[[FrameType], Any]) -> Callable[[FrameType], Any]:
     """Remember what a function says of frames, by their code and instruction.
 
     By the code's identity: code that is equal may be of another file.
     """
     known: dict[tuple[int, int], tuple[CodeType, Any]] = {}  # the code is held, so that no other gets its identity
 
-    def remembered(frame: FrameType) -> Any:  # noqa: ANN401
+    def answer(frame: FrameType) -> Any:  # noqa: ANN401
         place = id(frame.f_code), frame.f_lasti
         found = known.get(place)
         if found is None:
             found = known[place] = frame.f_code, lookup(frame)
         return found[1]
 
-    return remembered
+    return answer
 
-
-# The DSL's functions that are called for each operation, and what remembers their answers.
-_REMEMBERED: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
-    "_fast_frameinfo": _remembered,
-    "_is_framework_module": cache,
-}
 
 _lock = threading.Lock()
 _users = 0
@@ -50,17 +46,18 @@ _originals: dict[str, Callable[..., Any]] = {}
 def places_remembered() -> Iterator[None]:
     """Look each place in the source up once, in whatever is traced meanwhile.
 
-    Several threads may be in it: the first brings the memory, and the last to leave takes it away. A DSL that looks
-    places up in another way is left as it is.
+    Several threads may be in it: the first brings the memory, and the last to leave takes it away.
     """
     global _users
-    operations = require("cutlass._mlir_helpers.op")
+    operations = require(
+        "cutlass._mlir_helpers.op", "_get_caller_frame_info", "_find_user_frame", "_is_framework_module"
+    )
     with _lock:
         _users += 1
         if _users == 1:
-            _originals.update({name: vars(operations)[name] for name in _REMEMBERED if name in vars(operations)})
-            for name, original in _originals.items():
-                setattr(operations, name, _REMEMBERED[name](original))
+            for name, replacement in _replacements(operations).items():
+                _originals[name] = getattr(operations, name)
+                setattr(operations, name, replacement)
     try:
         yield
     finally:
@@ -70,3 +67,16 @@ def places_remembered() -> Iterator[None]:
                 for name, original in _originals.items():
                     setattr(operations, name, original)
                 _originals.clear()
+
+
+def _replacements(operations: Any) -> dict[str, Callable[..., Any]]:  # noqa: ANN401
+    """Make what takes the place of the DSL's functions that are called for each operation."""
+    # The one of 4.8 reads no source file again and again, as Python's does.
+    place_of = remembered(getattr(operations, "_fast_frameinfo", inspect.getframeinfo))
+
+    def caller() -> Any:  # noqa: ANN401
+        """Tell where the function was called that called the one that calls this."""
+        frame = operations._find_user_frame(sys._getframe(2))
+        return None if frame is None else place_of(frame)
+
+    return {"_get_caller_frame_info": caller, "_is_framework_module": cache(operations._is_framework_module)}

@@ -137,7 +137,7 @@ def trace(
         What the function raises while it is traced, the DSL refuses, or `use` raises.
     """
     cute = require("cutlass.cute", "compile")
-    provider = require("cutlass.base_dsl.compiler", "Compiler").Compiler
+    provider = require("cutlass.base_dsl.compiler", "Compiler.compile").Compiler
     plain = _plain(function)
     tracer = tracer_of(plain)
     thread, start = threading.get_ident(), time.perf_counter()
@@ -200,7 +200,7 @@ def _plain(function: Any) -> Any:  # noqa: ANN401
 
 def tracer_of(plain: Any) -> Any:  # noqa: ANN401
     """Give the DSL's object that traces a function: there is one for each dialect of decorators."""
-    base = require("cutlass.base_dsl.dsl", "BaseDSL").BaseDSL
+    base = require("cutlass.base_dsl.dsl", "BaseDSL._lazy_initialize_dsl").BaseDSL
     base._lazy_initialize_dsl(plain)
     if not hasattr(plain, "_dsl_object"):
         raise TypeError(f"a function to compile must be decorated with @cute.jit, got {plain!r}")
@@ -230,7 +230,7 @@ def _conventions(tracer: Any, classes: Collection[str]) -> Iterator[list[object]
     and fails as it does for its own faults. So it is told that these parameters are annotated so. And what is compiled
     in within a tuple or dataclass is nothing that a call passes, whatever its type.
     """
-    module = require("cutlass.cute._tvm_ffi_args_spec_converter", "_tvm_ffi_args_spec_converter")
+    module = require("cutlass.cute._tvm_ffi_args_spec_converter", "_tvm_ffi_args_spec_converter", "_convert_single_arg")
     constexpr = require("cutlass", "Constexpr").Constexpr
     spec = require("cutlass.base_dsl.tvm_ffi_builder", "spec").spec
     thread, collected = threading.get_ident(), []

@@ -4,13 +4,15 @@ import importlib
 import importlib.metadata
 import os
 import sys
+from contextlib import suppress
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 DISTRIBUTION = "nvidia-cutlass-dsl"
 _FOLDER = "nvidia_cutlass_dsl"
-# Tested with the first; pyproject.toml asks for this range.
-SUPPORTED = "4.8.1 <= version < 5"
+# pyproject.toml asks for this range; what differs within it is told apart by what there is, never by the number.
+SUPPORTED = "4.6.2 <= version < 5"
 
 
 def require(module: str, *names: str) -> Any:  # noqa: ANN401 - the DSL is untyped
@@ -21,7 +23,8 @@ def require(module: str, *names: str) -> Any:  # noqa: ANN401 - the DSL is untyp
     module : str
         Dotted name, such as ``"cutlass.cute"``.
     *names : str
-        Attributes that the caller is going to use.
+        Attributes that the caller is going to use, with dots for attributes of these. `private_names` lists those that
+        the DSL doesn't document.
 
     Returns
     -------
@@ -38,19 +41,40 @@ def require(module: str, *names: str) -> Any:  # noqa: ANN401 - the DSL is untyp
     >>> require("cutlass.cute", "no_such_name")  # doctest: +ELLIPSIS, +SKIP
     Traceback (most recent call last):
         ...
-    ImportError: cutlass.cute of nvidia-cutlass-dsl 4.8.1 lacks no_such_name; cutepy supports 4.8.1 <= version < 5
+    ImportError: cutlass.cute of nvidia-cutlass-dsl 4.8.1 lacks no_such_name; cutepy supports 4.6.2 <= version < 5
     """
     try:
         found = importlib.import_module(module)
     except ImportError as error:
         raise ImportError(_missing(module), name=module) from error
-    lacking = [name for name in names if not hasattr(found, name)]
-    if lacking:
+    if lacking := [name for name in names if not _has(found, name)]:
         raise ImportError(
             f"{module} of {DISTRIBUTION} {installed()} lacks {', '.join(lacking)}; cutepy supports {SUPPORTED}",
             name=module,
         )
     return found
+
+
+def first(*names: str) -> Any:  # noqa: ANN401
+    """Give what is called by one name or another: "module:name", the first that there is.
+
+    Raises
+    ------
+    ImportError
+        If there is none of them.
+    """
+    for module, _, name in (entry.partition(":") for entry in names):
+        with suppress(ImportError):
+            return getattr(require(module, name), name)
+    raise ImportError(f"{DISTRIBUTION} {installed()} has none of {', '.join(names)}; cutepy supports {SUPPORTED}")
+
+
+def _has(owner: object, path: str) -> bool:
+    try:
+        attrgetter(path)(owner)
+    except AttributeError:
+        return False
+    return True
 
 
 def installed() -> str | None:

@@ -99,7 +99,7 @@ class Cost:
 
 def resources(program: Program) -> tuple[Resources, ...]:
     """List the resources of a program's kernels, in the order in which it launches them."""
-    kernels = {kernel.name: kernel for kernel in read_resources(program.cubin)}
+    kernels = {kernel.name: kernel for kernel in (read_resources(program.cubin) if program.cubin else ())}
     launched = dict.fromkeys(launch.kernel for launch in program.launches if launch.kernel in kernels)
     names = [*launched, *(name for name in kernels if name not in launched)]
     return tuple(_resources(program, kernels[name]) for name in names)

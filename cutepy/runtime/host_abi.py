@@ -177,9 +177,9 @@ def cuda_error_setters(describe: Callable[[int], str]) -> dict[str, Any]:
     """Serve the functions by which host code raises errors of CUDA: a RuntimeError with what is said of a code."""
 
     def raise_cuda(raise_parts: int, code: int) -> None:
-        text = ctypes.c_char_p(describe(code).encode())
-        prototype = FUNCTIONS["TVMFFIErrorSetRaisedFromCStrParts"].prototype
-        prototype(raise_parts)(ctypes.cast(b"RuntimeError", ctypes.c_void_p), ctypes.addressof(text), 1)
+        kind, text = ctypes.c_char_p(b"RuntimeError"), ctypes.c_char_p(describe(code).encode())
+        raise_error = FUNCTIONS["TVMFFIErrorSetRaisedFromCStrParts"].prototype(raise_parts)
+        raise_error(ctypes.cast(kind, ctypes.c_void_p), ctypes.addressof(text), 1)
 
     names = ("CuteDSLRT_TVMFFISetRaisedCudaError", "CuteDSLRT_TVMFFISetRaisedCudaLaunchError")
     return {name: FUNCTIONS[name].prototype(raise_cuda) for name in names}

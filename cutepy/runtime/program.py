@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from cutepy.runtime.host_abi import FUNCTIONS
 from cutepy.runtime.host_calls import RUNNING, Backend
 from cutepy.runtime.host_code import ServedHost
 from cutepy.runtime.packed import PackedArguments, call
@@ -64,9 +65,9 @@ class Program:
     parameters : tuple of str
         Names of what the entry takes, in order: constexpr parameters and streams are not among them.
     ptx : str
-        The PTX of its kernels; with line information, unless it was compiled without.
+        The PTX of its kernels; with line information, unless it was compiled without; empty if it has none.
     cubin : bytes
-        The kernels' ELF image, which `object` also holds.
+        The kernels' ELF image, which `object` also holds; empty if there are none.
     seconds : mapping of str to float
         What compilation spent: "trace" (Python to MLIR), "lower" (MLIR to PTX), "assemble" (PTX to cubin) and "host"
         (host code to object). What can't be told from the stage after it is part of that one.
@@ -132,7 +133,6 @@ class ServedProgram:
 
     def _errors(self) -> dict[str, Any]:
         """Serve the functions by which an entry raises, without `tvm_ffi`."""
-        pointer, integer = ctypes.c_void_p, ctypes.c_int32
 
         def raise_parts(kind: int, parts: int, count: int) -> None:
             texts = (ctypes.c_char_p * count).from_address(parts)
@@ -141,12 +141,5 @@ class ServedProgram:
         def raise_text(kind: int, text: int) -> None:
             self._error = (ctypes.string_at(kind).decode(), ctypes.string_at(text).decode())
 
-        def raise_cuda(_: int, code: int) -> None:
-            self._error = ("RuntimeError", f"the host code of a compiled function returned CUDA error {code}")
-
-        return {
-            "TVMFFIErrorSetRaisedFromCStr": ctypes.CFUNCTYPE(None, pointer, pointer)(raise_text),
-            "TVMFFIErrorSetRaisedFromCStrParts": ctypes.CFUNCTYPE(None, pointer, pointer, integer)(raise_parts),
-            "CuteDSLRT_TVMFFISetRaisedCudaError": ctypes.CFUNCTYPE(None, pointer, integer)(raise_cuda),
-            "CuteDSLRT_TVMFFISetRaisedCudaLaunchError": ctypes.CFUNCTYPE(None, pointer, integer)(raise_cuda),
-        }
+        setters = {"TVMFFIErrorSetRaisedFromCStr": raise_text, "TVMFFIErrorSetRaisedFromCStrParts": raise_parts}
+        return {name: FUNCTIONS[name].prototype(setter) for name, setter in setters.items()}

@@ -19,13 +19,13 @@ import cutlass
 import cutlass.cute as cute
 from cuda.bindings.driver import CUstream
 from cutlass.cute.nvgpu import cpasync, warpgroup
-from cutlass.memory import SmemAllocator
 
 from cutepy.device import mma, rules, smem, tma
 from cutepy.device.epilogue import RowBias, activate, make_tile_load, make_tile_store
 from cutepy.device.pipeline import TmaRing
 from cutepy.device.rasterise import coordinates_of, tile_of
 from cutepy.dsl.element_types import element_type
+from cutepy.dsl.traced_names import SmemAllocator
 from cutepy.kernels.gemm.config import CONSUMER_REGISTERS, PRODUCER_REGISTERS, GemmConfig
 from cutepy.layouts.sm90 import arch
 

@@ -480,7 +480,7 @@ def test_the_tree_is_small_and_readable(trees):
         "csrc/ops.cpp", "csrc/scale_kernels.h", "csrc/add_to_kernels.h", "csrc/count_kernels.h",
         "csrc/gemm_kernels.h",
     }  # fmt: skip
-    assert sum(len((tree / name).read_text().splitlines()) for name in sources) < 1900
+    assert sum(len((tree / name).read_text().splitlines()) for name in sources) < 2300
     for name in sources:
         if name.endswith((".py", ".pyi")):
             ast.parse((tree / name).read_text())

@@ -91,7 +91,12 @@ def test_spills_are_what_the_assembler_says(threads, capfd, tmp_path):
     """Spills are told from other local memory, and counted as ptxas -v counts them."""
     matrix = cute.runtime.make_fake_compact_tensor(cutlass.Float64, (threads, 160))
     options = f"--gpu-arch=sm_90a --keep-cubin --dump-dir={tmp_path} --ptxas-options '-v' remarks{{ptx}}"
-    compiled = cute.compile(launch_doubles, matrix, matrix, cutlass.Int32(3), threads, options=options)
+    try:
+        compiled = cute.compile(launch_doubles, matrix, matrix, cutlass.Int32(3), threads, options=options)
+    except ValueError as error:
+        if "remarks supports selectors" not in str(error):
+            raise
+        pytest.skip("this version of the DSL doesn't show what its assembler says")
     (resources,) = read_resources(compiled.artifacts.CUBIN)
     said = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill", capfd.readouterr().err)
     assert said, "160 doubles do not fit into 255 registers"

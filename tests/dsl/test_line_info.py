@@ -1,6 +1,6 @@
 """Places in the source are looked up once, and are the same."""
 
-import sys
+import inspect
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
@@ -14,9 +14,11 @@ import cutlass  # noqa: E402
 import cutlass.cute as cute  # noqa: E402
 from cutlass._mlir_helpers import op as operations  # noqa: E402
 
-from cutepy.dsl.line_info import places_remembered  # noqa: E402
+from cutepy.dsl.line_info import places_remembered, remembered  # noqa: E402
 
-LOOKUPS = ("_fast_frameinfo", "_is_framework_module")
+REPLACED = ("_get_caller_frame_info", "_is_framework_module")
+# What looks a place up is the DSL's own or, in older versions, Python's.
+LOOKUP = (operations, "_fast_frameinfo") if hasattr(operations, "_fast_frameinfo") else (inspect, "getframeinfo")
 
 
 @cute.kernel
@@ -43,8 +45,8 @@ def ptx(folder):
 
 def test_the_lines_are_the_same_and_looked_up_once(tmp_path, monkeypatch):
     frames = []
-    lookup = operations._fast_frameinfo
-    monkeypatch.setattr(operations, "_fast_frameinfo", lambda frame: frames.append(frame.f_lasti) or lookup(frame))
+    lookup = getattr(*LOOKUP)
+    monkeypatch.setattr(*LOOKUP, lambda frame: frames.append(frame.f_lasti) or lookup(frame))
     folders = [tmp_path / name for name in ("each", "once")]
     for folder in folders:
         folder.mkdir()
@@ -67,23 +69,22 @@ def test_equal_code_of_two_files_is_of_two_places():
         exec(compile(source, name, "exec"), found)
         frames.append(found["frame"])
     assert frames[0].f_code == frames[1].f_code
-    with places_remembered():
-        places = [operations._fast_frameinfo(frame).filename for frame in frames]
-    assert places == ["one.py", "another.py"]
+    place_of = remembered(lambda frame: frame.f_code.co_filename)
+    assert [place_of(frame) for frame in frames] == ["one.py", "another.py"]
 
 
 def test_the_dsl_is_left_as_it_was_when_the_last_leaves():
-    before = [getattr(operations, name) for name in LOOKUPS]
+    before = [getattr(operations, name) for name in REPLACED]
     inside = Barrier(2, timeout=20)
 
     def enter(stays):
         with places_remembered():
             inside.wait()
-            changed = [getattr(operations, name) for name in LOOKUPS]
+            changed = [getattr(operations, name) for name in REPLACED]
             inside.wait()
             if stays:
                 inside.wait()
-                assert [getattr(operations, name) for name in LOOKUPS] == changed
+                assert [getattr(operations, name) for name in REPLACED] == changed
         if not stays:
             inside.wait()
         return changed
@@ -92,14 +93,4 @@ def test_the_dsl_is_left_as_it_was_when_the_last_leaves():
         first, second = pool.map(enter, [False, True])
     assert first == second
     assert all(ours is not theirs for ours, theirs in zip(first, before, strict=True))
-    assert [getattr(operations, name) for name in LOOKUPS] == before
-
-
-def test_a_dsl_that_looks_places_up_otherwise_is_left_alone(monkeypatch):
-    for name in LOOKUPS:
-        monkeypatch.delattr(operations, name)
-    with places_remembered():
-        assert not any(hasattr(operations, name) for name in LOOKUPS)
-    frame = sys._getframe()
-    monkeypatch.undo()
-    assert operations._fast_frameinfo(frame).function == frame.f_code.co_name
+    assert [getattr(operations, name) for name in REPLACED] == before

@@ -187,6 +187,20 @@ def test_a_numpy_array_beside_a_tensor_is_on_no_device(add):
     check_arguments("add", add.parameters, (np.zeros(16, np.float32), on_gpu, on_gpu, 1.0))
 
 
+def test_the_stride_of_an_extent_of_1_is_any():
+    """Nothing is reached by it, and torch gives it any value; the check and the compiled code agree."""
+    matrix = TensorSpec("float32", ("m", 8), strides=("row", 1), divisibility={"row": 8})
+    function = cutepy.compile(kernels.copy, matrix, matrix, rows=1, cache=False)
+    row, out = torch.arange(8.0).as_strided((1, 8), (9, 1)), torch.zeros(8).as_strided((1, 8), (8, 1))
+    check_arguments("copy", function.parameters, (row, out))
+    with cutepy.simulate():
+        function(row, out)
+    assert out.tolist() == [list(range(8))]
+    rows = torch.zeros(18).as_strided((2, 8), (9, 1))
+    with pytest.raises(ValueError, match=r"stride 0 is 9, must be a multiple of 8 \(row\)"):
+        check_arguments("copy", function.parameters, (rows, rows))
+
+
 def test_the_simulator_does_not_write_to_read_only_arrays(add):
     a, out = np.arange(16, dtype=np.float32), np.zeros(16, dtype=np.float32)
     a.flags.writeable = False

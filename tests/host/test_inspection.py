@@ -224,3 +224,19 @@ def test_occupancy_is_what_cuda_says(threads, cluster, stages):
     assert kernel.occupancy.ctas_per_sm == ctas
     processors = torch.cuda.get_device_properties(0).multi_processor_count
     assert 0 < kernel.max_active_clusters <= processors * ctas // cluster
+
+
+def test_host_code_without_kernels():
+    made = cutepy.compile(inspected.without_kernels, VECTOR, 1)
+    for function in (made, cutepy.compile(inspected.without_kernels, VECTOR, 1)):
+        assert (function.ptx, function.cubin, function.sass, function.resources) == ("", b"", "", ())
+        with cutepy.simulate() as run:
+            function(torch.zeros(32), 5)
+        assert not run.launches
+    assert function.cost().cached
+    assert list(made.cost().compilation) == ["trace", "host"]
+
+
+@pytest.mark.gpu
+def test_host_code_without_kernels_needs_none_loaded():
+    cutepy.compile(inspected.without_kernels, VECTOR, 1).prepare()(torch.zeros(32, device="cuda"), 5)

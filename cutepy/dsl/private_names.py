@@ -1,0 +1,108 @@
+"""What cutepy uses of the DSL that the DSL doesn't document, and what for.
+
+A release may change any of these. `require` checks for those that it is given when they are used, and says which one a
+version lacks; a test holds this list against the source, and every name of it against the version that is installed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PrivateNames:
+    """Names in one place of the DSL.
+
+    Attributes
+    ----------
+    where : str
+        A module, or in words what has them as attributes.
+    names : tuple of str
+        Attributes, with dots for attributes of these.
+    purpose : str
+        What they are for.
+    without : str
+        What is lost in versions that have none; empty for what cutepy can't do without.
+    """
+
+    where: str
+    names: tuple[str, ...]
+    purpose: str
+    without: str = ""
+
+
+PRIVATE_NAMES = (
+    PrivateNames(
+        "cutlass._mlir.ir",
+        (
+            *("Attribute", "Context", "InsertionPoint", "IntegerAttr", "IntegerType"),
+            *("Location", "Module", "StringAttr", "Value"),
+        ),
+        "MLIR's bindings, as MLIR documents them: to read and change what is traced, and compiled host code",
+    ),
+    PrivateNames(
+        "MLIR's dialects, in cutlass._mlir.dialects",
+        ("arith", "cuda", "cute", "func", "llvm"),
+        "writes what checks the tensors of TMA's maps into host code",
+    ),
+    PrivateNames("cutlass._mlir.passmanager", ("PassManager",), "strips locations, for keys"),
+    PrivateNames(
+        "cutlass._mlir._mlir_libs._cutlass_ir",
+        ("_aot_support.export_module_to_bytes",),
+        "writes compiled host code as an object",
+    ),
+    PrivateNames(
+        "cutlass._mlir_helpers.op",
+        ("_find_user_frame", "_get_caller_frame_info", "_is_framework_module"),
+        "which line an operation comes from: remembered while a function is traced",
+    ),
+    PrivateNames(
+        "cutlass._mlir_helpers.op",
+        ("_get_location_from_frame_info", "_is_framework_stack_frame"),
+        "adds the callers' lines to the simulator's PTX",
+    ),
+    PrivateNames(
+        "cutlass._mlir_helpers.op",
+        ("_fast_frameinfo",),
+        "looks a line up without reading its file",
+        without="tracing takes longer, as each line of Python is looked up in its file, once a trace",
+    ),
+    PrivateNames("cutlass.base_dsl.common", ("DSLCudaRuntimeError",), "what the DSL makes of an error of CUDA"),
+    PrivateNames("cutlass.base_dsl.compiler", ("Compiler.compile",), "held up between tracing and compiling"),
+    PrivateNames(
+        "cutlass.base_dsl.compiler",
+        ("CompileOptions.apply_envar_settings", "GenerateLineInfo", "KeepPTX"),
+        "makes the simulator's compilations keep their PTX, in files of their own",
+    ),
+    PrivateNames("cutlass.base_dsl.dsl", ("BaseDSL._lazy_initialize_dsl",), "finds the object that traces a function"),
+    PrivateNames("cutlass.base_dsl.dsl", ("BaseDSL.generate_original_ir",), "checks TMA's maps in what is simulated"),
+    PrivateNames("cutlass.base_dsl.dsl", ("BaseDSL._func_impl",), "takes torch's tensors in plain calls, simulated"),
+    PrivateNames(
+        "cutlass.base_dsl.jit_executor",
+        ("JitCompiledFunction.run_compiled_program", "JitCompiledFunction.to"),
+        "where compiled functions are run: on the simulator instead",
+    ),
+    PrivateNames(
+        "cutlass.cute._tvm_ffi_args_spec_converter",
+        ("_convert_single_arg", "_tvm_ffi_args_spec_converter"),
+        "how a packed entry is to be called, and which of its parameters are compiled in",
+    ),
+    PrivateNames("cutlass.base_dsl.tvm_ffi_builder", ("spec",), "the types of what a packed entry takes"),
+    PrivateNames("cutlass.cute.runtime", ("_Tensor",), "shows CPU tensors to the tracer as in global memory"),
+    PrivateNames("cutlass.cutlass_dsl", ("CuTeDSL._get_dsl",), "the object that traces"),
+    PrivateNames(
+        "cutlass.cutlass_dsl.tvm_ffi_provider",
+        ("TVMFFIJitCompiledFunction", "TVMFFIJitCompiledFunctionWithKwargs"),
+        "functions compiled for TVM-FFI: run on the simulator instead",
+    ),
+    PrivateNames("the object that traces", ("_tvm_ffi_args_spec_converter",), "see above"),
+    PrivateNames("the object that traces", ("envar._arch", "jit_cache"), "compiles for Hopper where there is no GPU"),
+    PrivateNames(
+        "the object that traces",
+        ("envar.cache_key_str",),
+        "which of the environment's settings decide what is compiled",
+        without="every setting is in the key of a compiled program, so that a change of one is a miss",
+    ),
+    PrivateNames("a function decorated with @cute.jit", ("_dsl_object",), "the object that traces it"),
+    PrivateNames("a tensor of the DSL's", ("_assumed_align", "_dlpack_data"), "what it promises of its address"),
+)
