@@ -8,13 +8,13 @@ up once. For the GEMM that is the greater part of what line information costs.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import cache
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
+from cutepy.dsl.shared_change import SharedChange
 from cutepy.dsl.version import require
 
 
@@ -41,32 +41,19 @@ _REMEMBERED: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
     "_is_framework_module": cache,
 }
 
-_lock = threading.Lock()
-_users = 0
-_originals: dict[str, Callable[..., Any]] = {}
 
-
-@contextmanager
-def places_remembered() -> Iterator[None]:
-    """Look each place in the source up once, in whatever is traced meanwhile.
-
-    Several threads may be in it: the first brings the memory, and the last to leave takes it away. A DSL that looks
-    places up in another way is left as it is.
-    """
-    global _users
+def _remembering() -> tuple[ModuleType, dict[str, Any]]:
     operations = require("cutlass._mlir_helpers.op")
-    with _lock:
-        _users += 1
-        if _users == 1:
-            _originals.update({name: vars(operations)[name] for name in _REMEMBERED if name in vars(operations)})
-            for name, original in _originals.items():
-                setattr(operations, name, _REMEMBERED[name](original))
-    try:
-        yield
-    finally:
-        with _lock:
-            _users -= 1
-            if not _users:
-                for name, original in _originals.items():
-                    setattr(operations, name, original)
-                _originals.clear()
+    known = vars(operations)
+    return operations, {name: memory(known[name]) for name, memory in _REMEMBERED.items() if name in known}
+
+
+_CHANGE = SharedChange(_remembering)
+
+
+def places_remembered() -> AbstractContextManager[None]:
+    """Look each place in the source up once, in whatever is traced meanwhile; several threads may be in it.
+
+    A DSL that looks places up in another way is left as it is.
+    """
+    return _CHANGE.made()
