@@ -122,11 +122,11 @@ def compile_program(
     if importlib.util.find_spec("tvm_ffi") is None:
         raise ImportError("compiling needs the package apache-tvm-ffi: pip install 'cutepy[dsl]'", name="tvm_ffi")
     marks = {"start": time.time()}
-    names = tensor_names(inspect.signature(function).bind(*arguments, **(named or {})).arguments)
+    tensors = tensor_names(inspect.signature(function).bind(*arguments, **(named or {})).arguments)
 
     def traced(_: object, module: Any, __: str) -> None:  # noqa: ANN401
         marks["trace"] = time.time()
-        check_tensor_maps(module, names)
+        check_tensor_maps(module, tensors)
 
     with (
         tempfile.TemporaryDirectory(prefix="cutepy-") as folder,

@@ -69,19 +69,19 @@ def requirements(tensor: str, coordinates: str) -> list[Requirement]:
     strides = _leaves(tensor)
     modes = [leaf.rpartition("@") for leaf in _leaves(coordinates)]
     found = []
-    aligned = re.search(r"align<(\d+)>", tensor)
-    if int(aligned[1] if aligned else max(bits // 8, 1)) % (_UNIT_BITS // 8):
-        text = "it starts at address 0x%llx, and TMA needs a multiple of 16 bytes"
-        found.append(Requirement(None, 1, 0, _UNIT_BITS // 8 - 1, text))
     contiguous = [n for n, (_, at, mode) in enumerate(modes) if at and mode == "0"]
-    for n, (_, at, mode) in enumerate(modes):
-        if at and mode != "0" and _divisor(strides[n]) * bits % _UNIT_BITS:
-            text = f"stride {n} is %lld elements, %lld bytes, and TMA needs a multiple of 16 bytes (below 2**40)"
-            found.append(Requirement(n, bits, 0, ~(_LARGEST_BITS - _UNIT_BITS), text))
     for n in sorted(contiguous, key=lambda n: modes[n][0] != "1")[:1]:
         if strides[n] != "1":
             text = f"stride {n} is %lld elements, and TMA needs 1: it copies runs of neighbours along this mode"
             found.append(Requirement(n, 1, 1, -1, text))
+    for n, (_, at, mode) in enumerate(modes):
+        if at and mode != "0" and _divisor(strides[n]) * bits % _UNIT_BITS:
+            text = f"stride {n} is %lld elements, %lld bytes, and TMA needs a multiple of 16 bytes (below 2**40)"
+            found.append(Requirement(n, bits, 0, ~(_LARGEST_BITS - _UNIT_BITS), text))
+    aligned = re.search(r"align<(\d+)>", tensor)
+    if int(aligned[1] if aligned else max(bits // 8, 1)) % (_UNIT_BITS // 8):
+        text = "it starts at address 0x%llx, and TMA needs a multiple of 16 bytes"
+        found.append(Requirement(None, 1, 0, _UNIT_BITS // 8 - 1, text))
     return found
 
 
@@ -168,7 +168,7 @@ def _tensor_maps(function: Any) -> list[_TensorMap]:  # noqa: ANN401
     lines = function.get_asm(print_generic_op_form=True).splitlines() if operations else []
     made_of: dict[str, set[str]] = {}
     arguments: list[str] = []
-    found = []
+    found: list[_TensorMap] = []
     for line in lines:
         if not arguments and line.startswith("^"):
             arguments = re.findall(r"(%arg\d+): !cute\.memref", line)

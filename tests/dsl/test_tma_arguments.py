@@ -177,6 +177,20 @@ def test_the_stride_of_an_extent_of_1_is_not_used():
     assert not d[1:].any()
 
 
+def test_tma_does_not_transpose():
+    """A tile that is contiguous along rows in shared memory asks for a tensor that is so in global memory."""
+
+    @cute.jit
+    def transposed(a: cute.Tensor, d: cute.Tensor):
+        layout = smem.staged_layout(cutlass.Float16, TILE, 0, 1)
+        load, mA = tma.make_load(a, layout, TILE, 1)
+        store, mD = tma.make_store(d, layout, TILE)
+        copy_tile(load, mA, store, mD, layout).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+    with cutepy.simulate(), pytest.raises(ValueError, match="argument a: stride 0 is 64 elements, and TMA needs 1: "):
+        transposed(values(64, 64), output())
+
+
 def test_a_tensor_that_host_code_derives_is_traced_back_to_its_argument():
     a = torch.zeros(3, 64, 60, dtype=torch.float16)
     with cutepy.simulate(), pytest.raises(ValueError, match=r"argument a: (a stride is 60 elements|it starts at)"):
