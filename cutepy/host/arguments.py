@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cutepy.dsl.packed import plain_number
-from cutepy.dsl.tma_arguments import refused_stride
+from cutepy.dsl.tma_requirements import refused_stride
 from cutepy.host.specs import TensorSpec, dtype_name, element_strides
 
 _PARTS = ("float16", "float32", "float64")

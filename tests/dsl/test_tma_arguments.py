@@ -16,7 +16,7 @@ from cutlass.memory import SmemAllocator  # noqa: E402
 import cutepy  # noqa: E402
 from cutepy import TensorSpec  # noqa: E402
 from cutepy.device import smem, tma  # noqa: E402
-from cutepy.dsl.tma_arguments import requirements  # noqa: E402
+from cutepy.dsl.tma_requirements import requirements  # noqa: E402
 from cutepy.host.arguments import ArgumentError  # noqa: E402
 
 TILE = (64, 64)
