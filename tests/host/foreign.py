@@ -45,10 +45,10 @@ _FILES = re.compile(r"^\s*\.file\s.*$", re.MULTILINE)
 class _Launchable:
     """Stands for what `cute.compile` gives: whatever is called or read, nothing happens."""
 
-    def __call__(self, *_: object, **__: object) -> Any:  # noqa: ANN401
+    def __call__(self, *_: object, **__: object) -> Any:
         return self
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         return self
@@ -76,7 +76,7 @@ class _Recorder:
         self.write(end=f"stopped, as it compiled nothing for {_REST} s")
         os._exit(0)
 
-    def compile(self, own: Any, function: Any, arguments: Any, named: dict[str, Any], options: str) -> Any:  # noqa: ANN401
+    def compile(self, own: Any, function: Any, arguments: Any, named: dict[str, Any], options: str) -> Any:
         """Compile by cutepy; where that fails, by the DSL's own way, to learn whether it would."""
         import cutepy
 
@@ -102,7 +102,7 @@ class _Recorder:
         )
         return _Launchable()
 
-    def _by_the_dsl(self, own: Any, function: Any, arguments: Any, named: dict[str, Any], options: str) -> str:  # noqa: ANN401
+    def _by_the_dsl(self, own: Any, function: Any, arguments: Any, named: dict[str, Any], options: str) -> str:
         try:
             own(function, *arguments, **named, options=f"--gpu-arch=sm_90a{options}", no_jit_engine=True)
         except Exception as error:
@@ -135,24 +135,23 @@ def _told(error: BaseException) -> str:
 @contextlib.contextmanager
 def _redirected(recorder: _Recorder) -> Iterator[None]:
     """Send what a script compiles, by `cute.compile` or by a plain call, to the recorder."""
+    import cutlass.cute.testing as timing
     import numpy as np
     import torch
     from cutlass._mlir import ir
     from cutlass.base_dsl.compiler import CompileCallable
     from cutlass.base_dsl.dsl import BaseDSL
 
-    import cutlass.cute.testing as timing
-
     compile_, call = CompileCallable._compile, BaseDSL._func_impl
 
-    def compiled(callable_: Any, function: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+    def compiled(callable_: Any, function: Any, *arguments: Any, **named: Any) -> Any:
         if recorder.is_busy:
             return compile_(callable_, function, *arguments, **named)
         options = named.pop("options", None) or " ".join(_spelled(callable_._compile_options))
         own = types.MethodType(compile_, callable_)
         return recorder.compile(own, function, arguments, named, " ".join(_OURS.sub("", options).split()))
 
-    def called(dsl: Any, body: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+    def called(dsl: Any, body: Any, *arguments: Any, **named: Any) -> Any:
         traced = ir.Context.current is not None and ir.InsertionPoint.current is not None
         if traced or recorder.is_busy:
             return call(dsl, body, *arguments, **named)
@@ -175,7 +174,7 @@ def _nothing(*_: object, **__: object) -> None:
     pass
 
 
-def _spelled(options: Any) -> Iterator[str]:  # noqa: ANN401
+def _spelled(options: Any) -> Iterator[str]:
     """Spell what `cute.compile[...]` was given as a string of options, but what cutepy decides."""
     from cutlass.base_dsl.compiler import CompileOptions
 
@@ -217,7 +216,7 @@ def _process(script: Path, arguments: list[str], folder: Path, seed: int, *, cac
             str(record),
             *([] if cached else ["--uncached"]),
         ]
-        path = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH", "")]))
+        path = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH", "")]))
         settings = {
             "CUTE_DSL_ARCH": "sm_90a",
             "PYTHONPATH": path,

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-
 from flash_attn.cute import interface
 
 

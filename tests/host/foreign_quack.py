@@ -8,7 +8,6 @@ import traceback
 from collections.abc import Callable
 
 import torch
-
 from quack import gemm_interface as gemms
 from quack.cross_entropy import cross_entropy_bwd, cross_entropy_fwd
 from quack.rmsnorm import layernorm_fwd, rmsnorm, rmsnorm_bwd
