@@ -229,6 +229,16 @@ REFUSED = {
     "out shape": (lambda: gemm(A, B, out=A), ValueError, r"out must have shape \(4, 8\), got \(4, 16\)"),
     "out dtype": (lambda: gemm(A, B, out=torch.zeros(4, 8).double()), TypeError, "out must have dtype"),
     "out clash": (lambda: gemm(A, B, out=A[:, :8], out_dtype=F32), TypeError, "out_dtype must be out's dtype"),
+    "out expanded": (
+        lambda: gemm(A, B, out=torch.zeros(1, 8, dtype=F16).expand(4, 8)),
+        ValueError,
+        r"out must not overlap itself, got shape \(4, 8\) with strides \(0, 1\); pass one whose elements lie apart",
+    ),
+    "out expanded, of a batch": (
+        lambda: gemm(A.expand(2, 4, 16), B, out=torch.zeros(4, 8, dtype=F16).expand(2, 4, 8)),
+        ValueError,
+        "out must not overlap itself",
+    ),
     "out is a": (lambda: gemm(A, B, out=A[:, 4:12]), ValueError, "out must share no memory with a"),
     "out and grad": (
         lambda: gemm(A.clone().requires_grad_(), B, out=torch.zeros(4, 8, dtype=F16)),
