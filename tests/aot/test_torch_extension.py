@@ -482,7 +482,7 @@ def test_the_tree_is_small_and_readable(trees):
     assert sources == {
         "MANIFEST.in", "README.md", "pyproject.toml", "setup.py", "src/example_ops/__init__.py",
         "src/example_ops/__init__.pyi", "src/example_ops/py.typed", "tests/test_example_ops.py", "csrc/runtime.h",
-        "csrc/runtime.cpp", "csrc/dispatch.h", "csrc/dispatch.cpp", "csrc/torch_bridge.h", "csrc/matching.h",
+        "csrc/runtime.cpp", "csrc/dispatch.h", "csrc/dispatch.cpp", "csrc/torch_bridge.h",
         "csrc/ops.cpp", "csrc/scale_kernels.h", "csrc/add_to_kernels.h", "csrc/count_kernels.h",
         "csrc/gemm_kernels.h",
     }  # fmt: skip
