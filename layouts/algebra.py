@@ -26,8 +26,6 @@ from .modes import IndexFunction, require_layout
 AnyLayout = Any
 Tiler = Any
 
-_MISSING: Any = object()
-
 
 @operation
 def transform_layout(function: Callable[..., Layout], t: Any, u: Any = None) -> Layout:  # noqa: ANN401 - layouts, tilers
@@ -104,17 +102,16 @@ def filter(layout: AnyLayout, profile: IntTuple = None) -> AnyLayout:
 
 
 @operation
-def filter_zeros(x: Any, profile: IntTuple = _MISSING) -> Any:  # noqa: ANN401 - IntTuple, Layout or ComposedLayout
+def filter_zeros(x: Any, profile: IntTuple = None) -> Any:  # noqa: ANN401 - IntTuple, Layout or ComposedLayout
     """Give modes of stride 0 size 1; with `profile`, those at its zeros instead.
 
     >>> print(filter_zeros(Layout((4, 8), (0, 1))))
     (1,8):(0,1)
     """
     if isinstance(x, ComposedLayout):
-        return x.on_domain(filter_zeros, *(() if profile is _MISSING else (profile,)))
+        return x.on_domain(filter_zeros, profile)
     shape, guide = (x.shape, x.stride) if isinstance(x, Layout) else (x, x)
-    if profile is not _MISSING:
-        guide = profile
+    guide = guide if profile is None else profile
     kept = transform_leaf(lambda g, s: repeat_like(s, 1) if g == 0 else s, guide, shape)
     return raw_layout(kept, x.stride) if isinstance(x, Layout) else kept
 

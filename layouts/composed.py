@@ -352,11 +352,19 @@ class ComposedLayout(LayoutBase, Frozen):
         return self.on_domain(lambda layout: layout._joined(function, other))
 
     def _sliced(self, crd: IntTuple) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
-        return slice_composed(crd, self)[0]
+        return self._slice_and_offset(crd)[0]
 
-    def slice_and_offset(self, crd: IntTuple) -> tuple[Any, Any]:
-        """Return the layout of the modes where `crd` has None, and the offset that it leaves."""
-        return slice_composed(crd, self)
+    def _slice_and_offset(self, crd: IntTuple) -> tuple[Any, Any]:
+        # Under a swizzle the kept modes become a plain layout, with signed strides, wherever no two of their index bits
+        # meet in the swizzle; else the fixed part of the index moves into the offset before the swizzle.
+        if _all_none(crd):
+            return compose(self.layoutB, self.offset, self.layoutA._sliced(crd)), 0
+        if isinstance(self.offset, SmemPtr):
+            raise _bytes_error("slice_and_offset", crd, self, "sliced at an index")
+        if isinstance(self.layoutB, Swizzle) and isinstance(self.layoutA, Layout):
+            return _slice_swizzled(crd, self)
+        inner, offset = self.layoutA._slice_and_offset(crd)
+        return ComposedLayout(self.layoutB, add_coordinates(self.offset, offset), inner), 0
 
     @operation
     def with_shape(self, *shape: IntTuple) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
@@ -426,27 +434,6 @@ def get_nonswizzle_portion(layout: Any) -> Any:  # noqa: ANN401 - Layout or Comp
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def slice_composed(crd: IntTuple, layout: ComposedLayout) -> tuple[Any, Any]:
-    """Slice a composed layout at `crd`: (the layout of the kept modes, the offset that it leaves).
-
-    Under a swizzle the kept modes become a plain layout, with signed strides, wherever no two of their index bits
-    meet in the swizzle; else the fixed part of the index moves into the offset before the swizzle.
-    """
-    if crd is None or (isinstance(crd, tuple) and _all_none(crd)) or isinstance(layout.offset, SmemPtr):
-        if isinstance(layout.offset, SmemPtr) and not _all_none(crd):
-            raise LayoutError(
-                "slice_and_offset",
-                (crd, layout),
-                "a layout of byte addresses cannot be sliced at an index",
-                "take position_independent() of it first",
-            )
-        return compose(layout.layoutB, layout.offset, layout.layoutA._sliced(crd)), 0
-    if isinstance(layout.layoutB, Swizzle) and isinstance(layout.layoutA, Layout):
-        return _slice_swizzled(crd, layout)
-    inner, offset = layout.layoutA.slice_and_offset(crd)
-    return ComposedLayout(layout.layoutB, add_coordinates(layout.offset, offset), inner), 0
-
-
 def _slice_swizzled(crd: IntTuple, layout: ComposedLayout) -> tuple[Any, Any]:
     swizzle: Swizzle = layout.layoutB
     bits, base, gap = swizzle.bits, swizzle.base, abs(swizzle.shift) - swizzle.bits
@@ -508,6 +495,11 @@ def _all_none(crd: IntTuple) -> bool:
     return all(map(_all_none, crd)) if isinstance(crd, tuple) else crd is None
 
 
+def _bytes_error(name: str, crd: IntTuple, layout: ComposedLayout, what: str) -> LayoutError:
+    condition = f"a layout of byte addresses cannot be {what}"
+    return LayoutError(name, (crd, layout), condition, "take position_independent() of it first")
+
+
 @operation
 def domain_offset(crd: IntTuple, layout: Any) -> tuple[Any, Any]:  # noqa: ANN401 - Layout or ComposedLayout
     """Move the origin of `layout` to `crd`: (layout, offset); a composed layout takes the offset in itself.
@@ -517,12 +509,7 @@ def domain_offset(crd: IntTuple, layout: Any) -> tuple[Any, Any]:  # noqa: ANN40
     """
     if isinstance(layout, ComposedLayout):
         if isinstance(layout.offset, SmemPtr):
-            raise LayoutError(
-                "domain_offset",
-                (crd, layout),
-                "a layout of byte addresses cannot be moved by elements",
-                "take position_independent() of it first",
-            )
+            raise _bytes_error("domain_offset", crd, layout, "moved by elements")
         moved = add_coordinates(layout.offset, layout.layoutA(crd))
         return ComposedLayout(layout.layoutB, moved, layout.layoutA), 0
     return layout, layout(crd)

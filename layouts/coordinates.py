@@ -16,15 +16,7 @@ from typing import Any
 
 from .basis import E, add_coordinates, as_coordinate
 from .errors import LayoutError, MismatchError, operation
-from .int_tuple import (
-    IntTuple,
-    flatten_modes,
-    flatten_to_tuple,
-    product,
-    product_like,
-    truncated_div,
-    tuple_rank,
-)
+from .int_tuple import IntTuple, flatten_modes, flatten_to_tuple, product, product_like, truncated_div, tuple_rank
 
 
 @operation

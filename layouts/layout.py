@@ -195,8 +195,7 @@ class Layout(LayoutBase):
     def _sliced(self, crd: IntTuple) -> Layout:
         return raw_layout(slice_tuple(crd, self._shape), slice_tuple(crd, self._stride))
 
-    def slice_and_offset(self, crd: IntTuple) -> tuple[Layout, Any]:
-        """Return the layout of the modes where `crd` has None, and the index of the rest of it."""
+    def _slice_and_offset(self, crd: IntTuple) -> tuple[Layout, Any]:
         return self._sliced(crd), crd2idx(crd, self._shape, self._stride)
 
     @operation

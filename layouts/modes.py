@@ -57,8 +57,8 @@ class LayoutBase(IndexFunction):
 
     ``_on_modes(function, *args)`` applies a function on IntTuples alike to shape and stride, and to what they are made
     of in a composed layout; ``_joined(function, other)`` one on two IntTuples to the shapes and the strides of two
-    layouts, None being ``1:0``. ``_sliced(crd)``, ``_divided_by(tiler)`` and ``_complement(max_idx)`` are `slice_`,
-    `logical_divide` and `complement`.
+    layouts, None being ``1:0``. ``_sliced(crd)``, ``_slice_and_offset(crd)``, ``_divided_by(tiler)`` and
+    ``_complement(max_idx)`` are `slice_`, `slice_and_offset`, `logical_divide` and `complement`.
     """
 
     __slots__ = ()
@@ -427,7 +427,7 @@ def slice_and_offset(crd: IntTuple, layout: Modes) -> tuple[Modes, Any]:
     >>> print(kept, offset)
     (8):(4) 2
     """
-    return layout.slice_and_offset(crd)  # type: ignore[no-any-return]
+    return layout._slice_and_offset(crd)  # type: ignore[no-any-return]
 
 
 @operation

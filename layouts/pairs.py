@@ -2,10 +2,6 @@
 
 Functions take and give congruent shapes and strides, so that only results are made into layouts. A condition that fails
 is a MismatchError, to which those who hold the layouts add them.
-
-References
-----------
-CuTe ``layout.hpp``.
 """
 
 from __future__ import annotations

@@ -23,15 +23,7 @@ from .algebra import AnyLayout, Tiler
 from .composed import ComposedLayout, Swizzle, make_swizzle
 from .coordinates import compact_col_major
 from .errors import LayoutError, operation
-from .int_tuple import (
-    IntTuple,
-    ceil_div,
-    evenly_divides,
-    product_each,
-    repeat_like,
-    transform_leaf,
-    tuple_rank,
-)
+from .int_tuple import IntTuple, ceil_div, evenly_divides, product_each, repeat_like, transform_leaf, tuple_rank
 from .layout import Layout, by_mode, complement_layout, compose_layouts, make_ordered_layout, raw_layout
 from .modes import LayoutBase, append, gather_flat, gather_tiles, require_layout, unzip, zip_modes
 

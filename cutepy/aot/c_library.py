@@ -12,7 +12,7 @@ from cutepy.aot.spec import Extension, Op
 from cutepy.aot.tables import CPP_NUMBERS, op_tables
 from cutepy.aot.tree import Form, example_extents, write_tree
 from cutepy.aot.variant import order_of
-from cutepy.dsl.packed import dlpack_type
+from cutepy.runtime.dtypes import dlpack_type
 
 _FORM = Form(
     "src",

@@ -37,8 +37,8 @@ def gemm_extension(
 ) -> Extension:
     """Describe an extension with one operation, `gemm(a, b, c=None, bias=None, activation=None)`.
 
-    D = activation(A B^T + C + bias) with A (M, K), B (N, K), C and D (M, N), bias (N,), or batches of A, B, C and D.
-    What it takes is what there are kernels for: 21 for each combination of what is asked for here.
+    D = activation(A B^T + C + bias) with A (M, K), B (N, K), C and D (M, N), bias (N,), or batches of all but bias.
+    It takes what there are kernels for: 21 for each combination of what is asked for here.
 
     Parameters
     ----------
@@ -79,10 +79,12 @@ def gemm_extension(
     if unknown := [tile for tile in tiles or () if tuple(tile) not in known]:
         raise ValueError(f"tiles must be of {', '.join(f'{m}x{n}' for m, n in sorted(known))}, got {unknown}")
     variants: list[Variant] = []
-    combinations = product(batch_modes, (False, True)[: 1 + c], (False, True)[: 1 + bias], (None, *activations))
-    for (modes, with_c, with_bias, activation), dtype, pair in product(list(combinations), dtypes, majors):
+    for pair in majors:
         if len(pair) != 2 or pair[0] not in "km" or pair[1] not in "kn":
             raise ValueError(f"majors must be kk, kn, mk or mn, got {pair!r}")
+    # Plain ones first: of these the exported example is made.
+    addends = product(sorted(batch_modes), (False, True)[: 1 + c], (False, True)[: 1 + bias], (None, *activations))
+    for (modes, with_c, with_bias, activation), dtype, pair in product(list(addends), dtypes, majors):
         out = out_dtype or (dtype if "float8" not in dtype else "bfloat16")
         signature = GemmSignature(
             a_dtype=dtype,
@@ -97,10 +99,8 @@ def gemm_extension(
             activation=activation,
             batch_modes=modes,
         )
-        parts = [f"batch{modes}" * bool(modes), "c" * with_c, "bias" * with_bias, activation or ""]
-        label = "_".join([dtype, pair, *filter(None, parts)])
-        variants += _variants(signature, label, tiles)
-    first = variants[0] if variants else None
+        parts = [dtype, pair, f"batch{modes}" * bool(modes), "c" * with_c, "bias" * with_bias, activation or ""]
+        variants += _variants(signature, "_".join(filter(None, parts)), tiles)
     op = Op(
         "gemm",
         variants,
@@ -113,7 +113,7 @@ def gemm_extension(
             {"m": m, "n": n, "k": k, **{f"batch{mode}": 2 + mode for mode in range(max(batch_modes))}}
             for m, n, k in _TEST_SHAPES
         ],
-        matmul=first is not None and len(first.tensors["a"].shape) == 2,
+        matmul=min(batch_modes) == 0,
     )
     return Extension(name, [op], version=version, description="Matrix multiplication on NVIDIA Hopper.")
 
@@ -154,7 +154,8 @@ def _tolerance(tensors: Sequence[Mapping[str, TensorSpec]]) -> dict[str, float]:
 def _variants(signature: GemmSignature, label: str, tiles: Sequence[tuple[int, int]] | None) -> Iterator[Variant]:
     """Give the kernels of a signature; the costs are the ones by which `select_config` chooses."""
     arguments = _arguments(signature)
-    requires = [_spans(*item) for item in arguments.items() if isinstance(item[1], TensorSpec) and item[0] != "bias"]
+    matrices = {name: spec for name, spec in arguments.items() if isinstance(spec, TensorSpec) and name != "bias"}
+    requires = [_spans(name, spec) for name, spec in matrices.items()]
     for config, cost in candidates(signature):
         if tiles is None or (config.tile_m, config.tile_n) in tiles:
             yield Variant(

@@ -66,7 +66,8 @@ def load(spec: str) -> Extension:
 
 def _where(error: Exception) -> str:
     """Say in one line what went wrong while a module was imported, and where."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-    own = [frame for frame in frames if Path(frame.filename).parent != Path(__file__).parent]
+    frames = traceback.extract_tb(error.__traceback__)
+    foreign = [frame for frame in frames if Path(frame.filename).parent != Path(__file__).parent]
+    own = [frame for frame in foreign if "importlib" not in frame.filename and not frame.filename.startswith("<")]
     place = f"{own[-1].filename}, line {own[-1].lineno}: " if own else ""
     return f"{place}{type(error).__name__}: {error}"

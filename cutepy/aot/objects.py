@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from cutepy.aot.names import SpecError
 from cutepy.aot.spec import Extension, Op
 from cutepy.aot.variant import Variant
-from cutepy.dsl.host_abi import FUNCTIONS, is_host_function, version_of_ptx
-from cutepy.dsl.objects import undefined_symbols
-from cutepy.dsl.program import ARCH, compile_program
+from cutepy.dsl.program import compile_program
 from cutepy.host.examples import classes, to_dsl
+from cutepy.runtime.host_abi import FUNCTIONS, is_host_function, version_of_ptx
+from cutepy.runtime.objects import undefined_symbols
 
 SERVED = {name: function for name, function in FUNCTIONS.items() if function.exported}
 """What `templates/runtime.cpp.jinja` defines for compiled host code."""
@@ -118,8 +118,3 @@ def _in_short(error: Exception) -> str:
         *(getattr(error, "suggestion", ()) or ()),
     ]
     return " ".join(" ".join(map(str, parts)).split())
-
-
-def target() -> str:
-    """Name the architecture that objects are compiled for."""
-    return ARCH

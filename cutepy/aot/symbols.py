@@ -48,16 +48,13 @@ class Symbol:
         return Symbol(f"(-{self.cpp})", f"(-{self.python})", self._number, self.decided)
 
     def __abs__(self) -> Symbol:
-        return self if self >= 0 else -self
-
-    def __ceil__(self) -> Symbol:
-        raise TypeError("math.ceil has no symbols; write -(-a // b)")
+        return self if self._with(">=", 0) else -self
 
     def __index__(self) -> int:
-        raise TypeError(f"{self.python} is known only when the exported library is called")
+        raise TypeError(f"{self.python} is known only when the exported library is called; round by // if need be")
 
     __hash__ = None  # type: ignore[assignment]
-    __int__ = __float__ = __round__ = __trunc__ = __floor__ = __index__  # type: ignore[assignment]
+    __int__ = __float__ = __round__ = __trunc__ = __floor__ = __ceil__ = __index__
 
     @property
     def _number(self) -> str:

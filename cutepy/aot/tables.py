@@ -11,8 +11,8 @@ from cutepy.aot.objects import CompiledVariant
 from cutepy.aot.spec import Op
 from cutepy.aot.symbols import SM_COUNT, Traced, parameters
 from cutepy.aot.variant import Variant, order_of
-from cutepy.dsl.packed import dlpack_type
 from cutepy.host.specs import TensorSpec
+from cutepy.runtime.dtypes import dlpack_type
 
 CPP_NUMBERS = {"int": "int64_t", "float": "double", "bool": "bool"}
 

@@ -12,7 +12,7 @@ from cutepy.aot.objects import CompiledVariant
 from cutepy.aot.spec import Extension, Op
 from cutepy.aot.tables import CPP_NUMBERS, op_tables
 from cutepy.aot.tree import Form, test_cases, write_tree
-from cutepy.dsl.packed import dlpack_type
+from cutepy.runtime.dtypes import dlpack_type
 
 # at::ScalarType -> torch's name of the dtype.
 _DTYPES = {

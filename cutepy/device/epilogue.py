@@ -6,6 +6,9 @@ import cutlass
 import cutlass.cute as cute
 from cutlass.cute.nvgpu import CopyUniversalOp, warp
 
+from cutepy.device import rules
+from cutepy.layouts.sm90 import arch
+
 STORE_WARP = 0
 """The consumer warp that issues the TMA stores."""
 
@@ -38,6 +41,11 @@ def smem_to_register(tiled_mma: cute.TiledMma, dtype: type[cutlass.Numeric], con
     else:
         op = CopyUniversalOp()
     return _fragment_copy(tiled_mma, cute.make_copy_atom(op, dtype))
+
+
+def _check_subtile(tiled_mma: cute.TiledMma, staged: cute.Tensor) -> None:
+    rows, columns = cute.size(staged, mode=[0]), cute.size(staged, mode=[1])
+    rules.check_subtile(rows, columns, tiled_mma.size // arch.WARPGROUP_THREADS)
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,7 @@ class TileStore:
     def subtile(self, tRS_rC, index):
         """Copy subtile `index` of the accumulators into fresh fp32 registers, in the store's distribution."""
         rC = cute.make_rmem_tensor(self.subtile_shape, cutlass.Float32)
+        rules.check_subtile_registers(cute.size(tRS_rC), cute.size(rC), index)
         for v in cutlass.range_constexpr(cute.size(rC)):
             rC[v] = tRS_rC[index * cute.size(rC) + v]
         return rC
@@ -109,7 +118,20 @@ def make_tile_store(
     """Partition the staged subtiles `sD` (rows, columns, stages) for storing the accumulators of `tiled_mma`.
 
     `contiguous_mode` is 1 for a row-major output; `tidx` counts among the `threads` consumer threads.
+
+    Raises
+    ------
+    ValueError
+        If the threads are not those of `tiled_mma`, or can't store such subtiles.
     """
+    if threads != tiled_mma.size:
+        raise ValueError(f"a tile store needs the {tiled_mma.size} threads of its MMA, got {threads}")
+    _check_subtile(tiled_mma, sD)
+    if (stages := cute.size(sD, mode=[2])) < 2:
+        raise ValueError(
+            f"a tile store needs at least 2 stages, got {stages}: the threads fill one while TMA reads the other; "
+            "use 2, of half the columns if there is no room"
+        )
     copy = register_to_smem(tiled_mma, sD.element_type, contiguous_mode)
     thread_copy = copy.get_slice(tidx)
     shape = cute.shape(thread_copy.partition_S(sD))[:3]
@@ -145,7 +167,14 @@ class TileLoad:
 
 
 def make_tile_load(tiled_mma: cute.TiledMma, sC: cute.Tensor, contiguous_mode: int, tidx: cutlass.Int32) -> TileLoad:
-    """Partition the staged subtiles `sC` (rows, columns, stages) for adding them to the accumulators of `tiled_mma`."""
+    """Partition the staged subtiles `sC` (rows, columns, stages) for adding them to the accumulators of `tiled_mma`.
+
+    Raises
+    ------
+    ValueError
+        If the threads can't load such subtiles.
+    """
+    _check_subtile(tiled_mma, sC)
     copy = smem_to_register(tiled_mma, sC.element_type, contiguous_mode)
     return TileLoad(copy, copy.get_slice(tidx).partition_S(sC), tidx)
 
@@ -192,9 +221,18 @@ class RowBias:
             rC[v] = rC[v] + values[2 * (v // 4) + v % 2].to(cutlass.Float32)
 
 
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
+
+
+def _check_activation(activation: str) -> None:
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"the activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
+
+
 @cute.jit
 def activate(rC, activation: cutlass.Constexpr):
     """Apply an activation to the fp32 registers `rC`, as torch.nn.functional defines it for fp32."""
+    _check_activation(activation)
     if cutlass.const_expr(activation == "relu"):
         x = rC.load()
         rC.store(cute.where(x < 0.0, cute.zeros_like(x), x))  # a NaN stays, as it would not by max.f32

@@ -19,7 +19,18 @@ def make_tiled_mma(
     Both operands are read from shared memory through descriptors (the SS form) and fp32 accumulators stay in
     registers. A contiguous mode of 1 is K-major; 0 is MN-major, which only 16-bit types have: the transpose
     bits of the instruction exist for them alone.
+
+    Raises
+    ------
+    ValueError
+        If there is no such instruction for the types or majors.
     """
+    if {a_contiguous_mode, b_contiguous_mode} - {0, 1}:
+        raise ValueError(f"contiguous modes must be 0 or 1, got {a_contiguous_mode} and {b_contiguous_mode}")
+    if a_dtype.width != 16 and {a_contiguous_mode, b_contiguous_mode} != {1}:
+        raise ValueError(f"wgmma reads only 16-bit operands MN-major, got {a_dtype} and {b_dtype}; make both K-major")
+    if a_dtype.width == 16 and a_dtype is not b_dtype:
+        raise ValueError(f"wgmma takes 16-bit operands of one type, got {a_dtype} and {b_dtype}; convert one")
     major = {0: OperandMajorMode.MN, 1: OperandMajorMode.K}
     a_major, b_major = major[a_contiguous_mode], major[b_contiguous_mode]
     shape = (64, tile_n, 256 // a_dtype.width)

@@ -39,6 +39,9 @@ class TmaRing:
     consumer_warps: int
     cluster_mn: tuple[int, int] = (1, 1)
 
+    def __post_init__(self) -> None:
+        rules.check_ring(self.stages, self.stage_bytes, self.consumer_warps, self.cluster_mn)
+
     @property
     def full(self) -> cute.Pointer:
         """The barriers that consumers wait on."""

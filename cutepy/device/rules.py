@@ -11,6 +11,19 @@ SWIZZLE_ALIGNMENT_BYTES = arch.pattern_bytes("SW128")
 """The 128-byte swizzle repeats every 8 rows of 128 bytes; a tile that starts on this boundary sees base offset 0."""
 
 
+MAX_TRANSACTION_BYTES = 2**20 - 16
+"""What an mbarrier counts in one phase, in 16 bytes: its count has 20 bits."""
+
+MAX_CLUSTER_CTAS = 16
+"""With the non-portable cluster size allowed."""
+
+ATOM_ROWS = 8
+"""Rows of a GMMA layout atom: of its core matrices."""
+
+SUBTILE_COLUMNS = 16
+"""Columns of what a four-matrix stmatrix moves."""
+
+
 def widest_swizzle(contiguous_elems: int, bits: int) -> arch.SwizzleMode:
     """Choose the widest swizzle whose span divides the contiguous extent of a shared-memory tile.
 
@@ -35,6 +48,113 @@ def widest_swizzle(contiguous_elems: int, bits: int) -> arch.SwizzleMode:
         f"the contiguous extent of a shared-memory tile must be a multiple of 16 bytes, got {contiguous_elems} "
         f"elements of {bits} bits; widen the tile to {-(-extent_bytes // 16) * 128 // bits} elements"
     )
+
+
+def staged_swizzle(
+    tile: tuple[int, int], contiguous_mode: int, stages: int, bits: int, swizzle: str | None = None
+) -> arch.SwizzleMode:
+    """Choose the swizzle of a staged shared-memory tile, or check the one asked for.
+
+    Atoms of 8 rows by the swizzle's span fill the tile; a tile that they don't fill would be rounded up, and no copy
+    would fit it.
+
+    Raises
+    ------
+    ValueError
+        If there is no stage, no such mode or swizzle, or the tile is not made of whole atoms.
+
+    Examples
+    --------
+    >>> staged_swizzle((128, 64), 1, 4, 16), staged_swizzle((128, 64), 0, 4, 16, "SW64")
+    ('SW128', 'SW64')
+    """
+    if contiguous_mode not in (0, 1):
+        raise ValueError(f"contiguous_mode must be 0 (MN-major) or 1 (K-major), got {contiguous_mode}")
+    if stages < 1:
+        raise ValueError(f"a staged tile needs at least 1 stage, got {stages}")
+    along, across = tile[contiguous_mode], tile[1 - contiguous_mode]
+    if across < 1 or across % ATOM_ROWS:
+        raise ValueError(
+            f"a shared-memory tile must have a multiple of {ATOM_ROWS} across its contiguous mode, got {across} of "
+            f"{tile}; use {-(-max(across, 1) // ATOM_ROWS) * ATOM_ROWS}"
+        )
+    if swizzle is None:
+        return widest_swizzle(along, bits)
+    fitting = [mode for mode in arch.SWIZZLE_MODES if along > 0 and along * bits // 8 % arch.span_bytes(mode) == 0]
+    for mode in fitting:
+        if mode == swizzle:
+            return mode
+    raise ValueError(
+        f"the swizzle of a tile of {along} contiguous elements of {bits} bits must be one of "
+        f"{', '.join(fitting) or 'none'}, got {swizzle!r}"
+    )
+
+
+def check_subtile(rows: int, columns: int, warpgroups: int) -> None:
+    """Check the epilogue subtiles that `warpgroups` move between accumulators and shared memory.
+
+    A warpgroup holds its 64 rows of all columns, columns after one another, and moves blocks of 16 by 16.
+
+    Raises
+    ------
+    ValueError
+        If the threads could not move them: values would be stored in wrong places.
+
+    Examples
+    --------
+    >>> check_subtile(128, 32, 2)
+    """
+    fitting = arch.WGMMA_M * warpgroups
+    if rows != fitting or columns < 1 or columns % SUBTILE_COLUMNS:
+        wide = -(-max(columns, 1) // SUBTILE_COLUMNS) * SUBTILE_COLUMNS
+        raise ValueError(
+            f"an epilogue subtile of {warpgroups} warpgroups must have {fitting} rows, {arch.WGMMA_M} for each, and a "
+            f"multiple of {SUBTILE_COLUMNS} columns, got ({rows}, {columns}); use ({fitting}, {wide})"
+        )
+
+
+def check_subtile_registers(accumulators: int, subtile: int, index: int) -> None:
+    """Check that a thread's accumulators are whole subtiles, and that there is one of this index.
+
+    Raises
+    ------
+    ValueError
+        If not.
+
+    Examples
+    --------
+    >>> check_subtile_registers(64, 16, 3)
+    """
+    if accumulators % subtile or not 0 <= index < accumulators // subtile:
+        raise ValueError(
+            f"subtile {index} must be one of those that {accumulators} accumulators of a thread divide into, got "
+            f"subtiles of {subtile}; use columns that divide the tile's"
+        )
+
+
+def check_ring(stages: int, stage_bytes: int, consumer_warps: int, cluster_mn: tuple[int, int]) -> None:
+    """Check a ring of stages that TMA fills.
+
+    Raises
+    ------
+    ValueError
+        If its barriers could not count what it announces.
+
+    Examples
+    --------
+    >>> check_ring(4, 32768, 8, (2, 1))
+    """
+    if stages < 1:
+        raise ValueError(f"a ring needs at least 1 stage, got {stages}")
+    if not 0 < stage_bytes <= MAX_TRANSACTION_BYTES or stage_bytes % 16:
+        raise ValueError(
+            f"a stage must be filled by 16 to {MAX_TRANSACTION_BYTES} bytes, a multiple of 16, got {stage_bytes}"
+        )
+    if consumer_warps < 1:
+        raise ValueError(f"a ring needs at least 1 consumer warp, got {consumer_warps}: nobody would free its stages")
+    cluster_m, cluster_n = cluster_mn
+    if cluster_m < 1 or cluster_n < 1 or cluster_m * cluster_n > MAX_CLUSTER_CTAS:
+        raise ValueError(f"a cluster has 1 to {MAX_CLUSTER_CTAS} CTAs, got {cluster_mn}")
 
 
 def tile_bytes(rows: int, columns: int, bits: int) -> int:

@@ -4,7 +4,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass.cute.nvgpu import warpgroup
 
-from cutepy.device.rules import SWIZZLE_ALIGNMENT_BYTES, widest_swizzle
+from cutepy.device.rules import SWIZZLE_ALIGNMENT_BYTES, staged_swizzle
 from cutepy.dsl.traced_names import SmemAllocator
 
 
@@ -34,8 +34,13 @@ def staged_layout(
     -------
     ComposedLayout
         `Sw<..> o 0 o ((8,rows/8),(span,columns/span),(1,stages))` for mode 1, and its transpose for mode 0.
+
+    Raises
+    ------
+    ValueError
+        If atoms don't fill the tile, or there is no stage.
     """
-    swizzle = swizzle or widest_swizzle(tile[contiguous_mode], element_type.width)
+    swizzle = staged_swizzle(tile, contiguous_mode, stages, element_type.width, swizzle)
     kind = warpgroup.SmemLayoutAtomKind[f"{'K' if contiguous_mode == 1 else 'MN'}_{swizzle}"]
     atom = warpgroup.make_smem_layout_atom(kind, element_type)
     # Atoms are laid one after another along the mode that is not contiguous first: then the 8-row core-matrix

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutepy.dsl.dtypes import DTYPES
 from cutepy.dsl.version import require
+from cutepy.runtime.dtypes import DTYPES
 
 # Looked up when this module is imported: traced code may read globals, but import nothing.
 _TYPES: dict[str, Any] = {dtype: getattr(require("cutlass", t.dsl), t.dsl) for dtype, t in DTYPES.items() if t.dsl}
@@ -34,5 +34,7 @@ def dtype_of(element: Any) -> str:  # noqa: ANN401
     """
     found = next((dtype for dtype, known in _TYPES.items() if known is element), None)
     if found is None:
-        raise ValueError(f"the element type must be one of {', '.join(known.__name__ for known in _TYPES.values())}, got {element}")
+        raise ValueError(
+            f"the element type must be one of {', '.join(known.__name__ for known in _TYPES.values())}, got {element}"
+        )
     return found

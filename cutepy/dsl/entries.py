@@ -13,72 +13,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from typing import Any
 
-from cutepy.dsl.device_tensors import DeviceTensor, is_tensor
-from cutepy.dsl.host_abi import cuda_error_setters, is_host_function
-from cutepy.dsl.host_calls import Backend, HostCalls
-from cutepy.dsl.objects import LoadedObject, undefined_symbols
 from cutepy.dsl.version import require
+from cutepy.runtime.device_tensors import DeviceTensor, is_tensor
+from cutepy.runtime.host_calls import Backend
+from cutepy.runtime.host_code import ServedHost
 
 _P = ctypes.c_void_p
 # In the text of the errors that the compiled checks raise: the name and parameters of the function.
 _SIGNATURE = re.compile(r"when calling: `\w*\((.*?)\)`")
-_ERRORS = cuda_error_setters(lambda code: f"the host code of a compiled function returned CUDA error {code}")
-
-
-class ServedHost:
-    """A host object in memory, whose calls of CUDA are answered here.
-
-    Parameters
-    ----------
-    image : bytes
-        Relocatable ELF object.
-    entry : str
-        Symbol of the entry.
-    ptx : str
-        The kernels that it launches.
-    errors : mapping of str to int
-        Addresses of the functions by which the entry raises errors.
-
-    Attributes
-    ----------
-    calls : HostCalls
-        Where its launches go, and its failures.
-    address : int
-        Of the entry.
-    """
-
-    def __init__(self, image: bytes, entry: str, ptx: str, errors: Mapping[str, int]) -> None:
-        self.calls = HostCalls(ptx)
-        names = [name for name in undefined_symbols(image) if is_host_function(name)]
-        self._functions: dict[str, Any] = {**self.calls.callbacks(names), **_ERRORS}
-        addresses = {name: ctypes.cast(f, _P).value or 0 for name, f in self._functions.items()}
-        self._object = load_host(image, {**addresses, **errors}.__getitem__)
-        self.address = self._object.addresses[entry]
-        self._library = _P()
-
-    def load_kernels(self) -> None:
-        """Have the host code load its kernels, where its entry doesn't do so itself.
-
-        Raises
-        ------
-        RuntimeError
-            If it fails.
-        """
-        load, to_device = (self._object.addresses.get(name, 0) for name in ("cuda_init", "cuda_load_to_device"))
-        if load:
-            code = self.calls.cuda_dialect_init_library_once(ctypes.addressof(self._library), load, to_device)
-            self.calls.check(code)
-
-
-def load_host(image: bytes, serve: Callable[[str], int]) -> LoadedObject:
-    """Load host code whose calls are served at addresses; the functions of the C library are this process's."""
-    process, symbols = ctypes.CDLL(None), {}
-    for name in undefined_symbols(image):
-        if is_host_function(name):
-            symbols[name] = serve(name)
-        elif hasattr(process, name):
-            symbols[name] = ctypes.cast(getattr(process, name), _P).value or 0
-    return LoadedObject(image, symbols)
 
 
 def emit_object(module: Any, opt_level: int = 1) -> bytes:  # noqa: ANN401

@@ -1,6 +1,6 @@
 """Where compiled functions execute: on the GPU, or on a backend that takes the launches of their host code.
 
-While `executing_on` is active, a few methods of the DSL are wrapped, so that compiled functions run their host code in
+While `EXECUTION.on` is active, a few methods of the DSL are wrapped, so that compiled functions run their host code in
 `host_programs`; they are restored when it ends. What of the DSL's internals is used is checked on entry.
 """
 
@@ -16,21 +16,91 @@ from pathlib import Path
 from typing import Any
 
 from cutepy.dsl.callers import callers_known
-from cutepy.dsl.device_tensors import DeviceTensor, is_tensor
-from cutepy.dsl.host_calls import RUNNING, Backend as Backend, LaunchRequest as LaunchRequest
 from cutepy.dsl.host_programs import served_entry, served_program
 from cutepy.dsl.tma_arguments import REFUSAL_ADDRESS, check_tensor_maps, refusals_raised, tensor_names
 from cutepy.dsl.version import require
+from cutepy.runtime.device_tensors import DeviceTensor, is_tensor
+from cutepy.runtime.host_calls import RUNNING, Backend as Backend, LaunchRequest as LaunchRequest
 
 _ARCHITECTURE = "sm_90a"
 
-_active: list[Backend] = []
 _for_gpu: ContextVar[bool] = ContextVar("for_gpu", default=False)
+
+
+class Execution:
+    """Where the compiled functions of this process execute: on the GPU, or on a backend that takes their launches.
+
+    There is one for all threads, `EXECUTION`.
+
+    Attributes
+    ----------
+    backend : Backend or None
+        The innermost backend that is active; None for the GPU. To be read at each launch; only `on` sets it.
+    """
+
+    __slots__ = ("_entering", "_stack", "_thread", "backend")
+
+    def __init__(self) -> None:
+        self.backend: Backend | None = None
+        self._stack: list[Backend] = []
+        self._entering = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def on(self, backend: Backend) -> Iterator[None]:
+        """Send the launches of every compiled function to `backend`, and keep the PTX of what is compiled meanwhile.
+
+        It nests: the innermost backend takes the launches.
+
+        Parameters
+        ----------
+        backend : Backend
+            Takes the launches, of all threads.
+
+        Raises
+        ------
+        ImportError
+            If the DSL's internals are not those this was written for.
+        RuntimeError
+            If another thread has a backend active.
+        """
+        with ExitStack() as stack:
+            if self._enter():
+                stack.callback(setattr, self, "_thread", None)
+                _wrap_the_dsl(stack)
+            stack.callback(setattr, self, "backend", self.backend)
+            stack.callback(self._stack.pop)
+            self._stack.append(backend)
+            self.backend = backend
+            yield
+
+    def _enter(self) -> bool:
+        """Tell whether this is the outermost of nested contexts; other threads would take each other's launches."""
+        own = threading.current_thread()
+        with self._entering:
+            if self._thread not in (None, own):
+                assert self._thread is not None
+                raise RuntimeError(
+                    f"simulation is active in thread {self._thread.name!r}, and for all threads, so {own.name!r} "
+                    "cannot start another; enter it once, and call the kernels of every thread within it"
+                )
+            outermost, self._thread = self._thread is None, own
+        return outermost
+
+
+EXECUTION = Execution()
+"""Of this process."""
+executing_on = EXECUTION.on
 
 
 def active_backend() -> Backend | None:
     """Return the backend that compiled functions execute on, or None for the GPU."""
-    return _active[-1] if _active else None
+    return EXECUTION.backend
+
+
+def backends() -> list[Backend]:
+    """Give the list, always the same, whose last item is the active backend; empty for the GPU."""
+    return EXECUTION._stack
 
 
 @contextmanager
@@ -41,59 +111,6 @@ def compiling_for_gpu() -> Iterator[None]:
         yield
     finally:
         _for_gpu.reset(token)
-
-
-def backends() -> list[Backend]:
-    """Give the list, always the same, whose last item is the active backend; empty for the GPU."""
-    return _active
-
-
-@contextmanager
-def executing_on(backend: Backend) -> Iterator[None]:
-    """Send the launches of every compiled function to `backend`, and keep the PTX of what is compiled meanwhile.
-
-    It nests: the innermost backend takes the launches.
-
-    Parameters
-    ----------
-    backend : Backend
-        Takes the launches, of all threads.
-
-    Raises
-    ------
-    ImportError
-        If the DSL's internals are not those this was written for.
-    RuntimeError
-        If another thread has a backend active.
-    """
-    with _entered_by_one_thread() as outermost, ExitStack() as stack:
-        if outermost:
-            _wrap_the_dsl(stack)
-        _active.append(backend)
-        stack.callback(_active.pop)
-        yield
-
-
-_entering = threading.Lock()
-_entered: list[threading.Thread] = []
-
-
-@contextmanager
-def _entered_by_one_thread() -> Iterator[bool]:
-    """Tell whether this is the outermost of nested contexts; other threads would take each other's launches."""
-    own = threading.current_thread()
-    with _entering:
-        if _entered and _entered[-1] is not own:
-            raise RuntimeError(
-                f"simulation is active in thread {_entered[-1].name!r}, and for all threads, so {own.name!r} cannot "
-                "start another; enter it once, and call the kernels of every thread within it"
-            )
-        outermost = not _entered
-        _entered.append(own)
-    try:
-        yield outermost
-    finally:
-        _entered.pop()
 
 
 def _wrap_the_dsl(stack: ExitStack) -> None:
@@ -184,7 +201,7 @@ def _checking_tensor_maps(
 
 def _run(original: Callable[..., Any], function: Any, exe_args: Sequence[Any]) -> int:  # noqa: ANN401
     """Run a compiled function's host code, with its launches sent to the backend."""
-    backend = active_backend()
+    backend = EXECUTION.backend
     assert backend is not None
     with RUNNING, refusals_raised():
         return served_program(function).run(exe_args, backend)
@@ -192,7 +209,7 @@ def _run(original: Callable[..., Any], function: Any, exe_args: Sequence[Any]) -
 
 def _call_packed(original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
     """Call what was compiled for TVM-FFI through its own entry, with its launches sent to the backend."""
-    backend = active_backend()
+    backend = EXECUTION.backend
     assert backend is not None
     with RUNNING:
         return served_entry(function)(backend, args, kwargs)
@@ -225,7 +242,7 @@ def _converting_tensors(runtime: Any) -> Callable[..., Any]:  # noqa: ANN401
 
 def _in_global_memory(original: Callable[..., None], self: Any, tensor: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
     """Show a CPU tensor to the DSL as one in global memory, so that it makes the PTX of a GPU."""
-    backend = active_backend()
+    backend = EXECUTION.backend
     if backend is not None and hasattr(tensor, "__dlpack__"):
         with RUNNING:
             backend.adopt(tensor)

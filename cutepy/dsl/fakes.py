@@ -161,13 +161,15 @@ def described_fake(tensor: Any, names: dict[int, str]) -> dict[str, Any]:  # noq
     }
 
 
-def fake_stream() -> Any:  # noqa: ANN401
+def fake_stream(*, asked_for: bool = True) -> Any:  # noqa: ANN401
     """Stand for the stream that is current at a call; callers do not pass it.
+
+    Compiled code asks for it, by the GPU of a tensor; without a tensor, `asked_for` must be false, and it is passed.
 
     It says that it is a `CUstream`: the DSL takes its own fake for a parameter annotated as one, but holds it against
     a union such as `CUstream | None`, and then only an instance of a member will do.
     """
-    return _stream_type()(use_tvm_ffi_env_stream=True)
+    return _stream_type()(use_tvm_ffi_env_stream=asked_for)
 
 
 @cache

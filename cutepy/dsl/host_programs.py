@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cutepy.dsl.entries import ServedEntry, ServedHost, emit_object
-from cutepy.dsl.host_calls import Backend
+from cutepy.dsl.entries import ServedEntry, emit_object
 from cutepy.dsl.version import require
+from cutepy.runtime.host_calls import Backend
+from cutepy.runtime.host_code import ServedHost
 
 
 class NoPtxError(RuntimeError):

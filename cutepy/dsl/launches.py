@@ -9,11 +9,11 @@ References: `cudaLaunchConfig_t` and `cudaLaunchAttribute` of CUDA's driver_type
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
 from cutepy.dsl.version import require
+from cutepy.runtime.program import LaunchFacts
 
 _LAUNCH = "_cudaLaunchKernelEx"
 _KERNEL_PREFIX = "kernels_"
@@ -26,38 +26,6 @@ _DYNAMIC = -(2**31)
 
 Place = tuple[Hashable, ...]
 """A memory location: the allocation, and the indices into it."""
-
-
-@dataclass(frozen=True)
-class LaunchFacts:
-    """What is known of a launch before it is made.
-
-    Attributes
-    ----------
-    kernel : str
-        Name of the entry function.
-    block : (int, int, int) or None
-        Threads of a CTA; None if they are computed from the arguments.
-    cluster : (int, int, int) or None
-        CTAs of a cluster, (1, 1, 1) for a launch without; None if they are computed.
-    dynamic_smem_bytes : int or None
-        Dynamic shared memory of a CTA; None if it is computed.
-    """
-
-    kernel: str
-    block: tuple[int, int, int] | None
-    cluster: tuple[int, int, int] | None
-    dynamic_smem_bytes: int | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Describe the launch in JSON's types."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> LaunchFacts:
-        """Read what `to_json` wrote."""
-        known: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in data.items()}
-        return cls(**known)
 
 
 def read_launches(module: Any) -> tuple[LaunchFacts, ...]:  # noqa: ANN401

@@ -1,31 +1,22 @@
-"""Compiled programs: all that is left of a `@cute.jit` function once it is compiled, and needs nothing of the DSL.
-
-A program is host code as a relocatable object with one symbol, its entry, and the PTX of its kernels, whose ELF image
-the object holds. The host code is for any x86-64, whatever machine compiled it. What a program is called with, on a GPU
-or in the simulator, is TVM-FFI's packed convention (`packed`); what it calls, the loader serves (`objects`).
-"""
+"""Compiling: from a `@cute.jit` function to a program that needs nothing of the DSL (`cutepy.runtime.program`)."""
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import inspect
 import platform
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cutepy.dsl.entries import ServedHost, parameter_names
-from cutepy.dsl.host_calls import RUNNING, Backend
-from cutepy.dsl.launches import LaunchFacts, read_launches
-from cutepy.dsl.packed import PackedArguments, call
+from cutepy.dsl.entries import emit_object, parameter_names
+from cutepy.dsl.launches import read_launches
 from cutepy.dsl.tma_arguments import check_tensor_maps, tensor_names
 from cutepy.dsl.trace import FOLDER, Traced, trace
 from cutepy.dsl.version import require
+from cutepy.runtime.program import ARCH, Program
 
-ARCH = "sm_90a"
 ENTRY_SYMBOL = "cutepy_entry"
 
 _ENTRY_PREFIX = "__tvm_ffi_"
@@ -37,38 +28,6 @@ _OURS = ("--gpu-arch", "--dump-dir", "--keep-", "--host-target")
 
 class CompilationError(RuntimeError):
     """What the DSL compiled is not what was asked for."""
-
-
-@dataclass(frozen=True)
-class Program:
-    """A compiled `@cute.jit` function.
-
-    Attributes
-    ----------
-    object : bytes
-        Relocatable ELF object for x86-64; it defines `entry` and nothing else.
-    entry : str
-        Symbol of the host function, in TVM-FFI's packed convention.
-    parameters : tuple of str
-        Names of what the entry takes, in order: constexpr parameters and streams are not among them.
-    ptx : str
-        The PTX of its kernels; with line information, unless it was compiled without.
-    cubin : bytes
-        The kernels' ELF image, which `object` also holds.
-    seconds : mapping of str to float
-        What compilation spent: "trace" (Python to MLIR), "lower" (MLIR to PTX), "assemble" (PTX to cubin) and "host"
-        (host code to object). What can't be told from the stage after it is part of that one.
-    launches : tuple of LaunchFacts
-        What the host code says of its launches.
-    """
-
-    object: bytes = field(repr=False)
-    entry: str
-    parameters: tuple[str, ...]
-    ptx: str = field(repr=False)
-    cubin: bytes = field(repr=False)
-    seconds: Mapping[str, float]
-    launches: tuple[LaunchFacts, ...] = ()
 
 
 def compile_program(
@@ -160,7 +119,7 @@ def to_program(traced: Traced, symbol: str = ENTRY_SYMBOL) -> Program:
     Raises
     ------
     CompilationError
-        If it can't be called in the packed convention, or launches no kernel.
+        If it can't be called in the packed convention.
     """
     marks = {"start": time.time()}
     module = traced.compile()
@@ -172,16 +131,14 @@ def to_program(traced: Traced, symbol: str = ENTRY_SYMBOL) -> Program:
     entry = _packed_entry(module)
     names = parameter_names(module)
     ptx = "".join(file.read_text().rstrip("\0") for file in kept["ptx"])
-    if entry is None or names is None or not ptx or len(kept["cubin"]) != 1:
-        raise CompilationError(
-            f"{traced.function} was compiled to host code without a packed entry or without kernels; "
-            "a function to compile launches at least one kernel"
-        )
+    if entry is None or names is None or len(kept["cubin"]) > 1 or bool(ptx) != bool(kept["cubin"]):
+        raise CompilationError(f"{traced.function} was compiled to host code without a packed entry or its kernels")
     launches = read_launches(module)
     image = _host_object(module, entry, symbol)
     marks["host"] = time.time()
     spent = {"trace": traced.seconds, **_differences(marks)}
-    return Program(image, symbol, names, ptx, kept["cubin"][0].read_bytes(), spent, launches)
+    cubin = b"".join(file.read_bytes() for file in kept["cubin"])
+    return Program(image, symbol, names, ptx, cubin, spent, launches)
 
 
 def _packed_entry(module: Any) -> str | None:  # noqa: ANN401
@@ -208,7 +165,6 @@ def _host_object(module: Any, entry: str, symbol: str) -> bytes:  # noqa: ANN401
     a call of the GEMM's takes 0.10 us rather than 0.04 of the 3 us of a launch, and emitting it a third of the time.
     """
     ir = require("cutlass._mlir.ir", "StringAttr", "Attribute")
-    support = require("cutlass._mlir._mlir_libs._cutlass_ir", "_aot_support.export_module_to_bytes")._aot_support
     with module.context:
         internal = ir.Attribute.parse("#llvm.linkage<internal>")
         features = ir.Attribute.parse('#llvm.target_features<["+sse2"]>')
@@ -221,74 +177,4 @@ def _host_object(module: Any, entry: str, symbol: str) -> bytes:  # noqa: ANN401
                 operation.attributes["sym_name"] = ir.StringAttr.get(symbol)
             else:
                 operation.attributes["linkage"] = internal
-    image: bytes = support.export_module_to_bytes(module, format="o", opt_level=0, enable_pic=True)
-    return image
-
-
-class ServedProgram:
-    """A program loaded for a backend: its CUDA calls are answered here, and its launches sent on.
-
-    Parameters
-    ----------
-    program : Program
-        What to load.
-
-    Examples
-    --------
-    `ServedProgram(program)(backend, tensor, 3)` runs the host code with these arguments.
-    """
-
-    def __init__(self, program: Program) -> None:
-        self._error: tuple[str, str] = ("", "")
-        self._functions = self._errors()
-        errors = {name: ctypes.cast(f, ctypes.c_void_p).value or 0 for name, f in self._functions.items()}
-        self._host = ServedHost(program.object, program.entry, program.ptx, errors)
-
-    def __call__(self, backend: Backend, *arguments: object) -> None:
-        """Run the host function; its launches go to the backend.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If the compiled checks refuse an argument, in their words.
-        """
-        with RUNNING:
-            self._run(backend, arguments)
-
-    def _run(self, backend: Backend, arguments: Sequence[object]) -> None:
-        self._adopt(backend, arguments)
-        with self._host.calls.launching_on(backend):
-            code = call(self._host.address, PackedArguments(arguments))
-        self._host.calls.check(0)
-        kind, message = self._error
-        if code:
-            self._error = ("", "")
-            raise {"TypeError": TypeError, "ValueError": ValueError}.get(kind, RuntimeError)(message)
-
-    def _adopt(self, backend: Backend, arguments: Sequence[object]) -> None:
-        for argument in arguments:
-            if isinstance(argument, (tuple, list)):
-                self._adopt(backend, argument)
-            elif hasattr(argument, "__dlpack__"):
-                backend.adopt(argument)
-
-    def _errors(self) -> dict[str, Any]:
-        """Serve the functions by which an entry raises, without `tvm_ffi`."""
-        pointer, integer = ctypes.c_void_p, ctypes.c_int32
-
-        def raise_parts(kind: int, parts: int, count: int) -> None:
-            texts = (ctypes.c_char_p * count).from_address(parts)
-            self._error = (ctypes.string_at(kind).decode(), "".join(text.decode() for text in texts if text))
-
-        def raise_text(kind: int, text: int) -> None:
-            self._error = (ctypes.string_at(kind).decode(), ctypes.string_at(text).decode())
-
-        def raise_cuda(_: int, code: int) -> None:
-            self._error = ("RuntimeError", f"the host code of a compiled function returned CUDA error {code}")
-
-        return {
-            "TVMFFIErrorSetRaisedFromCStr": ctypes.CFUNCTYPE(None, pointer, pointer)(raise_text),
-            "TVMFFIErrorSetRaisedFromCStrParts": ctypes.CFUNCTYPE(None, pointer, pointer, integer)(raise_parts),
-            "CuteDSLRT_TVMFFISetRaisedCudaError": ctypes.CFUNCTYPE(None, pointer, integer)(raise_cuda),
-            "CuteDSLRT_TVMFFISetRaisedCudaLaunchError": ctypes.CFUNCTYPE(None, pointer, integer)(raise_cuda),
-        }
+    return emit_object(module, opt_level=0)

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any
 
-from cutepy.dsl.packed import plain_number
-from cutepy.dsl.tma_arguments import refused_stride
+from cutepy.dsl.tma_requirements import refused_stride
 from cutepy.host.specs import TensorSpec, dtype_name, element_strides
+from cutepy.runtime.packed import plain_number
 
 _PARTS = ("float16", "float32", "float64")
 """What parts of complex numbers are."""
@@ -33,8 +33,9 @@ class Parameter:
     name : str
         As in the `@cute.jit` function.
     kind : str
-        "tensor", "pointer", "scalar", "none", "tuple" (also a named one), "structure" (a dataclass), or "constant": a
-        field of one, or of a named tuple, that is compiled in, which callers repeat, or pass None for.
+        "tensor", "pointer", "scalar", "none", "tuple" (also a named one), "structure" (a dataclass), "constant": a
+        field of one, or of a named tuple, that is compiled in, which callers repeat, or pass None for; or "stream": one
+        that callers leave out, and that compiled code can't ask for, as there is no tensor whose GPU it would be of.
     spec : TensorSpec or None
         Of a tensor.
     number : str
@@ -53,7 +54,9 @@ class Parameter:
     @property
     def is_plain(self) -> bool:
         """Whether compiled code takes arguments as callers pass them."""
-        return self.kind not in ("structure", "pointer", "constant") and all(item.is_plain for item in self.items)
+        return self.kind not in ("structure", "pointer", "constant", "stream") and all(
+            item.is_plain for item in self.items
+        )
 
     def __str__(self) -> str:
         if self.items or self.kind in ("tuple", "structure"):
@@ -90,8 +93,8 @@ def check_arguments(function: str, parameters: Sequence[Parameter], arguments: S
         If a tensor has another dtype, rank, extent, stride or alignment, or two disagree about a name.
     """
     if len(arguments) != len(parameters):
-        expected = ", ".join(map(str, parameters))
-        raise TypeError(f"{function} takes {len(parameters)} arguments ({expected}), got {len(arguments)}")
+        expected = [str(parameter) for parameter in parameters if parameter.kind != "stream"]
+        raise TypeError(f"{function} takes {len(expected)} arguments ({', '.join(expected)}), got {len(arguments)}")
     bound: dict[str, tuple[int, str]] = {}
     device: tuple[str, object] | None = None
     for name, parameter, argument in flattened(parameters, arguments):
@@ -119,11 +122,22 @@ def check_arguments(function: str, parameters: Sequence[Parameter], arguments: S
 def passed(parameters: Sequence[Parameter], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """Put arguments in the form in which compiled code takes them: dataclasses as tuples, pointers as addresses.
 
-    What is of another kind than its parameter is left as it is, to be refused.
+    Streams that callers leave out are put in. What is of another kind than its parameter is left as it is, to be
+    refused.
     """
     if len(arguments) > len(parameters) or all(parameter.is_plain for parameter in parameters):
         return arguments
+    if len(arguments) == sum(parameter.kind != "stream" for parameter in parameters):
+        given = iter(arguments)
+        arguments = tuple(_current_stream() if p.kind == "stream" else next(given) for p in parameters)
     return (*map(_as_taken, parameters, arguments),)
+
+
+def _current_stream() -> int:
+    """Give torch's current stream of the current GPU."""
+    import torch
+
+    return int(torch.cuda.current_stream().cuda_stream) if torch.cuda.is_available() else 0
 
 
 def _as_taken(parameter: Parameter, argument: Any) -> Any:  # noqa: ANN401

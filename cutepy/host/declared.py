@@ -25,7 +25,7 @@ from cutepy.host.entry import VERSION
 from cutepy.host.inputs import compiler_digest, named_files, sources_digest
 from cutepy.host.specs import PointerSpec, TensorSpec
 
-OWN_SOURCES = ("cutepy.dsl", "cutepy.host", "cutepy.layouts")
+OWN_SOURCES = ("cutepy.dsl", "cutepy.host", "cutepy.layouts", "cutepy.runtime")
 """What decides the code of any program, besides its own sources."""
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from cutepy.dsl.packed import plain_number
 from cutepy.host.arguments import Parameter
 from cutepy.host.specs import PointerSpec, TensorSpec
+from cutepy.runtime.packed import plain_number
 
 _SETTINGS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "options": ((str,), "the compiler's options in one string"),
@@ -31,7 +31,7 @@ class Example:
     Attributes
     ----------
     parameter : Parameter or None
-        What callers pass; None for streams and constexpr values, which they don't.
+        What callers pass; None for constexpr values, which they don't, and for streams, which compiled code asks for.
     value : object
         What is handed to the DSL, with a TensorSpec or PointerSpec wherever something is to stand in for memory.
     keyword_only : bool
@@ -109,6 +109,10 @@ def bind(
             raise TypeError(f"{name} is a stream, the one that is current at each call; got an example {value!r}")
         else:
             examples[name] = _example(name, value, parameter.annotation, extents, keyword_only=only)
+    if not any(_specs(parameters(examples.values()))):
+        # The stream that is current is asked of a tensor's device: without one, callers pass it.
+        passed = {name: Parameter(name, "stream") for name, example in examples.items() if example.is_stream}
+        examples.update({name: replace(examples[name], parameter=stream) for name, stream in passed.items()})
     return examples
 
 
@@ -130,7 +134,7 @@ def to_dsl(examples: Mapping[str, Example]) -> tuple[list[Any], dict[str, Any]]:
     positional, named = [], {}
     for name, example in examples.items():
         if example.is_stream:
-            value = fake_stream()
+            value = fake_stream(asked_for=example.parameter is None)
         elif example.parameter is None:
             value = example.value
         else:
@@ -282,18 +286,17 @@ def _stand_in(value: Any, symbols: Any) -> Any:  # noqa: ANN401
     if isinstance(value, PointerSpec):
         return fake_pointer(value.dtype, value.space, value.align)
     if (parts := _parts(value)) is not None:
-        stand_in = (
-            _in_named_tuple if hasattr(value, "_fields") else lambda part, symbols: _stand_in(part.value, symbols)
-        )
-        return _rebuilt(value, [part.value if part.is_constant else stand_in(part, symbols) for part in parts])
+        return _rebuilt(value, [_stand_in_for(part, symbols, named=hasattr(value, "_fields")) for part in parts])
     if isinstance(value, (bool, int, float)) or (_is_dsl_value(value) and hasattr(value, "value")):
         return type(value)(1)  # any will do, and the DSL names functions after theirs
     return value
 
 
-def _in_named_tuple(part: _Part, symbols: Any) -> Any:  # noqa: ANN401
-    """Stand in for a field of a named tuple, where the DSL takes Python's numbers for constants."""
-    if isinstance(part.value, (bool, int, float)):
+def _stand_in_for(part: _Part, symbols: Any, *, named: bool) -> Any:  # noqa: ANN401
+    """Stand in for a part of a tuple or dataclass; in a named tuple the DSL takes Python's numbers for constants."""
+    if part.is_constant:
+        return part.value
+    if named and isinstance(part.value, (bool, int, float)):
         from cutepy.dsl.fakes import dsl_number
 
         return dsl_number(part.value, part.annotation)

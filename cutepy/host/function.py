@@ -8,9 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cutepy.dsl import execution
-from cutepy.dsl.launches import LaunchFacts
-from cutepy.dsl.packed import plain_number
-from cutepy.dsl.program import ARCH, Program, ServedProgram
 from cutepy.host import environment
 from cutepy.host.arguments import (
     ArgumentError,
@@ -25,8 +22,10 @@ from cutepy.host.arguments import (
     refused_number,
 )
 from cutepy.host.copies import HostCopies, is_host_array, is_read_only, mapped
-from cutepy.host.cuda import CudaError, CudaProgram
 from cutepy.host.entry import Entry
+from cutepy.runtime.cuda import CudaError, CudaProgram
+from cutepy.runtime.packed import plain_number
+from cutepy.runtime.program import ARCH, LaunchFacts, Program, ServedProgram
 
 if TYPE_CHECKING:
     from cutepy.host.inspection import Cost, Resources
@@ -177,7 +176,11 @@ class Function:
         """The machine code of its kernels, as nvdisasm prints it, with the lines of source it comes from."""
         from cutepy.binaries.sass import disassemble
 
-        return disassemble(self.program.cubin, environment.cuda_home())
+        return (
+            disassemble(self.program.cubin, environment.cuda_home(), self.metadata.get("moved", {}))
+            if self.program.cubin
+            else ""
+        )
 
     @property
     def resources(self) -> tuple[Resources, ...]:
@@ -266,8 +269,9 @@ class Function:
 
     def _positional(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """Put named arguments in their places; what stays None may be left out."""
-        names = [parameter.name for parameter in self.parameters]
-        rest = self.parameters[len(arguments) :]
+        parameters = [parameter for parameter in self.parameters if parameter.kind != "stream"]
+        names = [parameter.name for parameter in parameters]
+        rest = parameters[len(arguments) :]
         named = {**{parameter.name: None for parameter in rest if parameter.kind == "none"}, **named}
         missing = [name for name in names[len(arguments) :] if name not in named]
         unknown = [name for name in named if name not in names[len(arguments) :]]
@@ -279,8 +283,8 @@ class Function:
         return (*arguments, *(named[name] for name in names[len(arguments) :]))
 
     def _passed(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Put arguments in the form in which compiled code takes them; the last may be left out if they are None."""
-        rest = self.parameters[len(arguments) :]
+        """Put arguments in the form in which compiled code takes them; the last may be left out if they stay None."""
+        rest = [parameter for parameter in self.parameters if parameter.kind != "stream"][len(arguments) :]
         if rest and all(p.kind == "none" for p in rest):
             arguments = (*arguments, *(None for _ in rest))
         return passed(self.parameters, arguments)
@@ -365,8 +369,11 @@ def _reopened(metadata: dict[str, Any], sections: dict[str, bytes]) -> Function:
 
 
 def _device_index(arguments: Sequence[Any]) -> int | None:
-    """Find the GPU that the first tensor on one is on."""
-    return next((a.device.index for a in leaves(arguments) if getattr(a, "is_cuda", False)), None)
+    """Find the GPU to launch on: that of the first tensor on one, or the current one; None if there is none."""
+    import torch
+
+    on_gpu = (a.device.index for a in leaves(arguments) if getattr(a, "is_cuda", False))
+    return next(on_gpu, torch.cuda.current_device() if torch.cuda.is_available() else None)
 
 
 def _is_without_memory(argument: Any) -> bool:  # noqa: ANN401

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from cutepy.binaries.cubin import KernelResources, read_resources
-from cutepy.dsl.launches import LaunchFacts
-from cutepy.dsl.program import Program
 from cutepy.host.residency import max_active_clusters
 from cutepy.layouts.sm90.occupancy import Occupancy, occupancy
+from cutepy.runtime.program import LaunchFacts, Program
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ class Cost:
 
 def resources(program: Program) -> tuple[Resources, ...]:
     """List the resources of a program's kernels, in the order in which it launches them."""
-    kernels = {kernel.name: kernel for kernel in read_resources(program.cubin)}
+    kernels = {kernel.name: kernel for kernel in (read_resources(program.cubin) if program.cubin else ())}
     launched = dict.fromkeys(launch.kernel for launch in program.launches if launch.kernel in kernels)
     names = [*launched, *(name for name in kernels if name not in launched)]
     return tuple(_resources(program, kernels[name]) for name in names)

@@ -6,7 +6,7 @@ import ctypes
 import math
 from collections.abc import Callable
 
-from cutepy.host.cuda import check, driver, runtime
+from cutepy.runtime.cuda import check, driver, runtime
 
 _MAX_DYNAMIC_SMEM, _NON_PORTABLE_CLUSTER = 8, 14
 _CLUSTER_ATTRIBUTE = 4

@@ -50,6 +50,7 @@ class Operation(Generic[P, R]):
         # Tensors in lists are seen by the dispatcher only.
         self._lists = any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments)
         self._defaults = {a.name: a.default_value for a in arguments if not a.kwarg_only}
+        self._default_values = tuple(self._defaults.values())
         self._defaults_by_name = {a.name: a.default_value for a in arguments if a.kwarg_only}
         self._backends = execution.backends()
         self._launch, self._refer = self.completed(kernel), self.completed(reference)
@@ -85,6 +86,8 @@ class Operation(Generic[P, R]):
 
     def complete(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Give all arguments that the schema has, by position and by name; torch leaves out those with defaults."""
+        if not named and not self._defaults_by_name:
+            return (*arguments, *self._default_values[len(arguments) :]), {}
         rest = list(self._defaults.items())[len(arguments) :]
         by_name = {name: named.get(name, default) for name, default in self._defaults_by_name.items()}
         return (*arguments, *(named.get(name, default) for name, default in rest)), by_name
@@ -96,22 +99,26 @@ class Operation(Generic[P, R]):
             arguments, named = self.complete(arguments, named)
             results = function(*arguments, **named)
             if results is not None:
-                self._check_new(results, {**dict(zip(self._defaults, arguments, strict=True)), **named})
+                self._check_new(_tensors(results), (*arguments, *named.values()))
             return results
 
         return call
 
-    def _check_new(self, results: Any, arguments: Mapping[str, Any]) -> None:  # noqa: ANN401
+    def _check_new(self, results: Sequence[torch.Tensor], arguments: Sequence[Any]) -> None:
         """Refuse results in memory of others: compiled code takes them to be apart, and writes accordingly."""
-        seen = [(f"its argument {name}", t) for name, value in arguments.items() for t in _tensors(value)]
-        for n, result in enumerate(_tensors(results)):
-            for what, tensor in seen:
-                if torch._C._is_alias_of(result, tensor):
+        given = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
+        if self._lists:
+            given += [tensor for argument in arguments if isinstance(argument, list) for tensor in _tensors(argument)]
+        for n, result in enumerate(results):
+            for other in (*given, *results[:n]):
+                if torch._C._is_alias_of(result, other):  # type: ignore[attr-defined]
+                    names = [*self._defaults, *self._defaults_by_name, *(f"result {k}" for k in range(n))]
+                    holders = zip(names, [*arguments, *results[:n]], strict=True)
+                    name = next(name for name, holder in holders if any(t is other for t in _tensors(holder)))
                     raise ValueError(
-                        f"{self.op} must give new tensors, and its result {n} shares memory with {what}; give a copy, "
+                        f"{self.op} must give new tensors, and its result {n} shares memory with {name}; give a copy, "
                         "such as by .clone()"
                     )
-            seen.append((f"its result {n}", result))
 
     def count_writing(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
         """Have autograd know that the arguments that it writes to were written to."""

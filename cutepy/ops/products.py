@@ -105,9 +105,8 @@ def gemm(
             return ACTIVATION_FUNCTIONS[activation](_gemm(a, b, bias, None, out_dtype, c, out_major))
         return _gemm(a, b, bias, activation, out_dtype, c, out_major)
     except (AttributeError, RuntimeError):
-        describe(
-            a, b, bias, activation, out_dtype, c, out_major, out
-        )  # says what the dispatcher tells in its own words
+        # It says what the dispatcher tells in words of its own.
+        describe(a, b, bias, activation, out_dtype, c, out_major, out)
         raise
 
 

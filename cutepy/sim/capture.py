@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cutepy.dsl.execution import LaunchRequest
-from cutepy.dsl.h200 import SM_COUNT
+from cutepy.dsl.kernel_names import readable
 from cutepy.layouts.sm90.arch import MAX_THREADS_PER_CTA, SMEM_BYTES_PER_CTA
 from cutepy.layouts.sm90.occupancy import occupancy
+from cutepy.runtime.h200 import SM_COUNT
 from cutepy.sim.errors import LaunchError
 from cutepy.sim.lanes import Array
 from cutepy.sim.ptx.model import Function, Module, Variable
@@ -29,14 +30,14 @@ _SHARED_BASE = 0
 """Where a CTA's variables start. The hardware reserves the first 1024 bytes; addresses are relative to its own."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Launch:
     """One kernel launch.
 
     Attributes
     ----------
     kernel : str
-        Name of the entry function.
+        Name of the entry function, in full; `name` is what people read.
     grid, block, cluster : (int, int, int)
     dynamic_smem_bytes, smem_bytes : int
         Dynamic shared memory, and all of it.
@@ -71,20 +72,29 @@ class Launch:
     cluster: tuple[int, int, int]
     dynamic_smem_bytes: int
     smem_bytes: int
-    parameters: dict[str, bytes] = field(repr=False)
+    parameters: dict[str, bytes]
     stream: int = 0
     cooperative: bool = False
-    ptx: str = field(default="", repr=False)
-    symbols: dict[str, int] = field(default_factory=dict, repr=False)
-    parameter_addresses: dict[str, int] = field(default_factory=dict, repr=False)
-    parameter_block: Array | None = field(default=None, repr=False)
-    variables: tuple[tuple[Variable, Array], ...] = field(default=(), repr=False)
-    local_bytes: int = field(default=0, repr=False)
-    seconds: float = field(default=0.0, repr=False)
-    processes: int = field(default=1, repr=False)
+    ptx: str = ""
+    symbols: dict[str, int] = field(default_factory=dict)
+    parameter_addresses: dict[str, int] = field(default_factory=dict)
+    parameter_block: Array | None = None
+    variables: tuple[tuple[Variable, Array], ...] = ()
+    local_bytes: int = 0
+    seconds: float = 0.0
+    processes: int = 1
     stats: dict[str, int] = field(default_factory=dict)
-    printf: str = field(default="", repr=False)
-    instructions: Counter[str] = field(default_factory=Counter, repr=False)
+    printf: str = ""
+    instructions: Counter[str] = field(default_factory=Counter)
+
+    def __repr__(self) -> str:
+        clusters = f", cluster={self.cluster}" if self.cluster != (1, 1, 1) else ""
+        return f"Launch({self.name}, grid={self.grid}, block={self.block}{clusters}, smem_bytes={self.smem_bytes})"
+
+    @property
+    def name(self) -> str:
+        """The kernel's name as people read it: its function's, or the one that was chosen for it."""
+        return readable(self.kernel)
 
     @property
     def slot_bytes(self) -> int:
@@ -190,7 +200,7 @@ def _check(launch: Launch, function: Function) -> None:
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     cluster = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
     required = function.directives.get("reqntid")
-    name = launch.kernel
+    name = launch.name
     if not 0 < threads <= MAX_THREADS_PER_CTA or any(b > m for b, m in zip(launch.block, MAX_BLOCK, strict=True)):
         raise LaunchError(
             f"{name}: a block must have 1 to {MAX_THREADS_PER_CTA} threads within {MAX_BLOCK}, got {launch.block}"

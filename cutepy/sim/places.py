@@ -6,8 +6,6 @@ from functools import cache
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-import cutepy
-
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import SourceLine
 
@@ -20,14 +18,14 @@ def lines(source: SourceLine | None) -> list[SourceLine]:
 
 def described(source: SourceLine | None, separator: str = " ") -> str:
     """Say where an instruction came from, as "at mine.py:30 through library.py:10"; nothing if it isn't known."""
-    first, *others = lines(source) or [None]
-    return separator.join([f"at {first}", *(f"through {line}" for line in others)]) if first else ""
+    words = ["at", *["through"] * 99]
+    return separator.join(f"{word} {line}" for word, line in zip(words, lines(source), strict=False))
 
 
 @cache
 def is_of_a_library(file: str) -> bool:
     """Tell whether a file is installed, or cutepy's, rather than the user's."""
-    package = Path(cutepy.__file__).parent
+    package = Path(__file__).parents[1]
     ours = {package, *((package / name).resolve() for name in ("layouts", "kernels"))}
     return not {"site-packages", "dist-packages"}.isdisjoint(PurePath(file).parts) or any(
         PurePath(file).is_relative_to(folder) for folder in ours

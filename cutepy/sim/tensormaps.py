@@ -123,6 +123,8 @@ def _set_field(data: Array, field: str, ordinal: int, value: int, i: Instruction
     elif field == "global_dim":
         _set_bits(data, 256 + 32 * ordinal, 32, value - 1)
     elif field == "global_stride":
+        if value % 16 or value >> 40:
+            raise DescriptorError(f"a tensor map's strides must be a multiple of 16 bytes below 2**40, got {value}", i)
         _set_bits(data, 96 + 32 * ordinal, 32, value // 16 & 0xFFFFFFFF)
         _set_bits(data, 224 + 4 * ordinal, 4, value >> 36)
     elif field == "box_dim":

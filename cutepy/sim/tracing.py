@@ -96,7 +96,7 @@ class Recorder(Observer):
                 "ph": "M",
                 "name": "process_name",
                 "pid": number,
-                "args": {"name": f"{self.launches[number].kernel} {cta}"},
+                "args": {"name": f"{self.launches[number].name} {cta}"},
             }
         ]
         warps: set[int] = set()

@@ -39,7 +39,7 @@ def _make_ready(function: Any, on_gpu: bool) -> None:  # noqa: ANN401
         return
     import tvm_ffi as tvm_ffi
 
-    from cutepy.dsl.program import ServedProgram
+    from cutepy.runtime.program import ServedProgram
 
     ServedProgram(function.program)
 

@@ -109,7 +109,9 @@ def _ways() -> dict[str, Call]:
         "cutepy, 3 tensors": lambda: three(a, b, out),
         "cutepy, 8 tensors": lambda: eight(*tensors),
         **_dsl_ways(sum_2, [a, b, out]),
+        "cutepy.ops.gemm(x, y, out=z)": lambda: cutepy.ops.gemm(x, x, out=y),
         "torch.mm(x, y, out=z)": lambda: torch.mm(x, x, out=y),
+        "cutepy.ops.gemm(x, y)": lambda: cutepy.ops.gemm(x, x),
         "torch.mm(x, y)": lambda: torch.mm(x, x),
         "x.add_(y)": lambda: a.add_(b),
     }

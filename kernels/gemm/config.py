@@ -10,9 +10,9 @@ from functools import cached_property
 from typing import Literal, get_args
 
 from cutepy.device import rules
-from cutepy.dsl.dtypes import DTYPES
 from cutepy.layouts import ComposedLayout, sm90, tile_to_shape
 from cutepy.layouts.sm90 import arch
+from cutepy.runtime.dtypes import DTYPES
 
 OperandMajor = Literal["k", "mn"]
 OutputMajor = Literal["row", "col"]

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from cutepy.binaries import ptx
 from cutepy.device import rules
-from cutepy.dsl.dtypes import DTYPES
 from cutepy.host.function import Function
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.layouts import sm90
 from cutepy.layouts.sm90 import arch
+from cutepy.runtime.dtypes import DTYPES
 
 
 @dataclass(frozen=True)

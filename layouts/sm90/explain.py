@@ -9,15 +9,7 @@ from __future__ import annotations
 
 from ..render.grid import Grid
 from ..render.text import render_text
-from .arch import (
-    SWIZZLE_BASE_BYTES,
-    SWIZZLE_BITS,
-    SWIZZLE_SHIFT,
-    UNIT_BITS,
-    UNIT_BYTES,
-    pattern_bytes,
-    span_bytes,
-)
+from .arch import SWIZZLE_BASE_BYTES, SWIZZLE_BITS, SWIZZLE_SHIFT, UNIT_BITS, UNIT_BYTES, pattern_bytes, span_bytes
 from .walk import Walk
 
 _ROWS_SHOWN = 10

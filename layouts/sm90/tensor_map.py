@@ -250,9 +250,7 @@ class TensorMap:
         unit = 32 if self.interleave == "32B" else UNIT_BYTES
         if self.global_address % unit or not 0 <= self.global_address <= _WORD:
             raise self._error(f"the global address must be a multiple of {unit} bytes, got {self.global_address:#x}")
-        for i, extent in enumerate(self.dims):
-            if not 1 <= extent <= 1 << 32:
-                raise self._error(f"dimension {i} must be 1 to 2**32, got {extent}", "do not copy an empty tensor")
+        self._check_range("dimension", self.dims, 1 << 32, "do not copy an empty tensor")
         for i, stride in enumerate(self.strides_bytes, start=1):
             if stride % unit:
                 raise self._error(
@@ -263,14 +261,8 @@ class TensorMap:
                 raise self._error(f"the stride of dimension {i} must be below 2**40 bytes, got {stride}")
 
     def _check_box(self) -> None:
-        for i, extent in enumerate(self.box):
-            if not 1 <= extent <= MAX_BOX:
-                raise self._error(
-                    f"box extent {i} must be 1 to {MAX_BOX}, got {extent}", "split the tile into several copies"
-                )
-        for i, step in enumerate(self.element_strides):
-            if not 1 <= step <= MAX_ELEMENT_STRIDE:
-                raise self._error(f"element stride {i} must be 1 to {MAX_ELEMENT_STRIDE}, got {step}")
+        self._check_range("box extent", self.box, MAX_BOX, "split the tile into several copies")
+        self._check_range("element stride", self.element_strides, MAX_ELEMENT_STRIDE)
         if self.interleave == "none" and self.element_strides[0] != 1:
             raise self._error(
                 f"element stride 0 must be 1 with interleave none, got {self.element_strides[0]}",
@@ -288,6 +280,12 @@ class TensorMap:
                 )
         if self.box_bytes > SMEM_BYTES_PER_CTA:
             raise self._error(f"the box has {self.box_bytes} bytes, shared memory {SMEM_BYTES_PER_CTA}")
+
+    def _check_range(self, what: str, values: tuple[int, ...], last: int, hint: str = "") -> None:
+        for i, value in enumerate(values):
+            if not 1 <= value <= last:
+                shown = "2**32" if last == 1 << 32 else last
+                raise self._error(f"{what} {i} must be 1 to {shown}, got {value}", hint)
 
     def _error(self, condition: str, hint: str = "") -> LayoutError:
         return LayoutError("TensorMap", (self.dtype, self.dims, self.strides_bytes, self.box), condition, hint)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Prove an export on a Hopper GPU: build it, run its own tests, compare with the in-process kernel bit for bit, time it
-# beside torch.mm, install its wheel into a fresh environment, and build and run the C examples. Takes two minutes.
+# beside torch.mm, install its wheel into a fresh environment, and build and run the C examples. Takes three minutes.
 #   usage: tests/aot/gpu_proof.sh [FOLDER]
 # Needs python3 with torch, pytest, setuptools and cutepy's dependencies, CUDA's headers, a C++ compiler and CMake.
 set -euo pipefail
@@ -22,8 +22,12 @@ work = sys.argv[1]
 aot.extension(aot.gemm_extension("proof_gemm", dtypes=["float16"]), f"{work}/extension", overwrite=True)
 few = aot.gemm_extension("proof_c", dtypes=["bfloat16"], tiles=[(128, 256), (64, 32)])
 aot.c(few, f"{work}/c", overwrite=True)
-aot.c(aot.load("tests/aot/example/kernels.toml"), f"{work}/example_c", overwrite=True)
-aot.extension(aot.load("tests/aot/example/kernels.toml"), f"{work}/example", overwrite=True)
+everything = {"c": True, "bias": True, "activations": ["gelu_tanh"], "batch_modes": [0, 1]}
+full = aot.gemm_extension("proof_full", dtypes=["bfloat16"], tiles=[(64, 128)], **everything)
+aot.extension(full, f"{work}/full", overwrite=True)
+example = aot.load("tests/aot/example/my_export.py:EXTENSION")
+aot.c(example, f"{work}/example_c", overwrite=True)
+aot.extension(example, f"{work}/example", overwrite=True)
 PYTHON
 rm -rf "$work/clean"
 cp -r "$work/extension" "$work/clean" # nothing that a build leaves behind gets into the wheel's
@@ -32,9 +36,10 @@ step "build and install from a clean copy of the tree, without network"
 install() { "$python" -m pip install -q --no-build-isolation --no-deps --no-index --upgrade --target "$work/site" "$1"; }
 install "$work/extension"
 install "$work/example"
+install "$work/full"
 
 step "their own tests, without cutepy"
-for tree in extension example; do
+for tree in extension example full; do
   (cd "$work/$tree/tests" && env PYTHONPATH="$work/site${others:+:$others}" "$python" -P -m pytest -q -p no:cacheprovider .)
 done
 

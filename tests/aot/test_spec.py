@@ -1,286 +1,258 @@
+"""Descriptions of what to export: how they are found, and what makes no sense in them."""
+
+import dataclasses
+import re
+import sys
+from pathlib import Path
+
 import pytest
 
 from tests.aot.building import EXAMPLE
 
 pytestmark = pytest.mark.dsl
 
-TOML = (EXAMPLE / "kernels.toml").read_text()
+MODULES = ("my_kernels", "my_export", "helper_of_test_spec", "spec", "copy_of_test_spec")
 
 
-def test_a_file_describes_operations():
+@pytest.fixture(autouse=True)
+def modules_of_others():
+    """Import modules of these names anew in each test."""
+    for name in MODULES:
+        sys.modules.pop(name, None)
+    yield
+    for name in MODULES:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def example():
     from cutepy import aot
 
-    described = aot.load(EXAMPLE / "kernels.toml")
-    assert (described.name, described.version) == ("example_ops", "1.2.3")
-    scale, add_to = described.ops
+    return aot.load(f"{EXAMPLE}/my_export.py:EXTENSION")
+
+
+def test_a_file_describes_operations(example):
+    assert (example.name, example.version) == ("example_ops", "1.2.3")
+    scale, add_to = example.ops
     assert (scale.inputs, scale.results, scale.numbers) == (("x",), ["out"], {"alpha": "float"})
     assert scale.parameters == ("x", "alpha")
-    assert [variant.label for variant in scale.variants] == ["half", "single_small", "single_large"]
+    assert [variant.label for variant in scale.variants] == ["half", "brain", "single_small", "single_large"]
     assert (add_to.inputs, add_to.mutates, add_to.names) == (("y", "x"), ["y"], ("m", "n", "ldy"))
+    assert [traced.text for traced, _ in add_to.variants[0].requirements] == ["ldy >= n"]
 
 
-def test_a_python_file_makes_an_extension(tmp_path):
+def test_a_module_is_found_in_the_current_folder(monkeypatch):
     from cutepy import aot
 
-    (tmp_path / "spec.py").write_text(
-        f"from cutepy import aot\nextension = aot.load({str(EXAMPLE / 'kernels.toml')!r})\n"
-    )
-    assert aot.load(tmp_path / "spec.py").name == "example_ops"
-    (tmp_path / "none.py").write_text("x = 1")
-    with pytest.raises(aot.SpecError, match=r"must define extension, a cutepy.aot.Extension, got None"):
-        aot.load(tmp_path / "none.py")
+    monkeypatch.chdir(EXAMPLE)
+    before = list(sys.path)
+    described = aot.load("my_export:EXTENSION")
+    assert described.file == EXAMPLE / "my_export.py"
+    assert described.sources == (EXAMPLE / "my_export.py", EXAMPLE / "my_kernels.py")
+    assert sys.path == before
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ('name = "example_ops"', "", r"the file must have name"),
-        ('name = "example_ops"', 'name = "example-ops"', "an extension's name must be an identifier"),
-        ('name = "scale"', 'name = "new"', "an operation's name must be an identifier in Python and C"),
-        ('name = "add_to"', 'name = "scale"', "must have operations of different names"),
-        ('doc = "Add', 'dok = "Add', r"\[\[op\]\] has no field dok; it has name, results"),
-        ('results = ["out"]', 'results = ["y"]', "scale: y must be one of its tensors x, out"),
-        ('mutates = ["y"]', "", "add_to must say which tensors it writes"),
-        ('results = ["out"]', 'results = ["x", "out"]', "scale must have a tensor argument that is no result"),
-        ("kernels.py:add_to", "kernels.py:add_two", "variant 0 of add_to: kernels.py has no add_two"),
-        ("kernels.py:add_to", "kernel.py:add_to", "variant 0 of add_to: there is no file"),
-        ("kernels.py:add_to", "add_to", 'function must be "file.py:name" or "module:name"'),
-        ('"n <= 4096"', '"n <= size"', r"'n <= size' uses size, which no tensor names"),
-        ('"n <= 4096"', '"n <="', "must be an expression"),
-        (
-            'dtype = "float16", shape = ["n"], align = 2',
-            'dtype = "float16", shape = ["n", 1]',
-            "must have 2 dimensions",
-        ),
-        (
-            'out = { dtype = "float16", shape = ["n"] }',
-            'out = { dtype = "float16", shape = [8] }',
-            "dim 0 must be 8 as in other variants, got n",
-        ),
-        ('shape = ["n"], align = 2', 'shape = ["int"]', "must be an identifier"),
-        ("threads = 128", "thread = 128", "has no parameter thread"),
-        ('name = "scale"', 'name = "error"', "an operation's name must not be one of Path, dtype, error"),
-        ('doc = "Add x', "doc = 'Add \"x\"'  # ", "add_to: doc must be one line without double quotes"),
-        ('"Two small', '"*/ Two small', "description must be one line"),
-        ("[[op.variant]]", "[[op.variants]]", r"\[\[op\]\] has no field variants"),
-        ('description = "Two', 'description = 2  # "Two', "description must be a text, got 2"),
-        ('version = "1.2.3"', "version = 1", "version must be a text, got 1"),
-        ('version = "1.2.3"', 'version = "one"', "version must be such as 1.2.3 or 1.2.3rc1"),
-        ('name = "example_ops"', "name = 5", "an extension's name must be a text, got 5"),
-        ('name = "example_ops"', 'name = "numpy"', "none of another package or namespace, got 'numpy'"),
-        ('name = "scale"', "name = 5", "an operation's name must be a text, got 5"),
-        ('results = ["out"]', 'results = "out"', "scale: results must be a list of texts, got 'out'"),
-        ('results = ["out"]', 'results = ["out", "out"]', "must name a tensor once, got out twice"),
-        ('reference = "x', 'reference = 5 # "x', "scale: reference must be a text, got 5"),
-        ('reference = "x', 'reference = "x *( ', "reference must be a Python expression, got 'x"),
-        ('reference = "x', 'reference = "y + x', "reference uses y; it may use x, alpha and torch"),
-        (
-            "test_extents = [{ n = 1000 }, { n = 1 }]",
-            "test_extents = { n = 1 }",
-            "must be a list of tables of integers",
-        ),
-        ("{ n = 1000 }", "{ q = 1000 }", "scale: test_extents must be of n, got q"),
-        ("{ alpha = 2.5 }", "{ alfa = 2.5 }", "scale: test_numbers must be of alpha, got alfa"),
-        ("{ alpha = 2.5 }", '{ alpha = "x" }', "scale: test_numbers must be a table of numbers"),
-        ("test_numbers", "tolerance = { rtol = 1.0 }\ntest_numbers", "tolerance must have rtol and atol, got rtol"),
-        ("test_numbers", "zero_if_empty = 1\ntest_numbers", "zero_if_empty must be true or false, got 1"),
-        ('"kernels.py:add_to"', "3", "variant 0 of add_to: function must be a text, got 3"),
-        ("kernels.py:add_to", "nowhere:add_to", "there is no module nowhere, neither beside the file nor installed"),
-        ("kernels.py:add_to", "kernels.py:cutlass", "variant 0 of add_to: function must be a function, got <module"),
-        ('"n <= 4096"', "5", "variant 1 of scale: when must be a text, got 5"),
-        ('"n <= 4096"', "true", "variant 1 of scale: when must be a text, got True"),
-        ('"n <= 4096"', '"""(n <=\n4096)"""', "variant 1 of scale: when must be one line"),
-        ('when = "n <= 4096"', "cost = 3", "variant 1 of scale: cost must be a text, got 3"),
-        ('["ldy >= n"]', '"ldy >= n"', "variant 0 of add_to: requires must be a list of texts, got 'ldy >= n'"),
-        ('["ldy >= n"]', '["""ldy\n>= n"""]', "variant 0 of add_to: requires must be one line"),
-        ('label = "half"', 'label = "a/b"', "variant 0 of scale: label must be of letters, digits and underscores"),
-        ('"single_small"', '"half"', "scale: labels of variants must differ, got half twice"),
-        (
-            "threads = 128",
-            'threads = "float32"',
-            "variant 0 of scale: threads must be the value of a cutlass.Constexpr",
-        ),
-        (
-            "align = 2",
-            "aling = 2",
-            "variant 0 of scale: x: a table of a tensor has no field aling; it has dtype, shape",
-        ),
-        (
-            'shape = ["n"], align = 2',
-            'shape = ["x"], align = 2',
-            "an extent must not be called like an argument, got x",
-        ),
-        ("[[op]]", "[op]", r"op must be tables, each under \[\[op\]\], got op = "),
-        ("= ", "=", None),
-    ],
-)
-def test_what_makes_no_sense_is_refused_by_name(tmp_path, old, new, message):
-    from cutepy import aot
-
-    (tmp_path / "kernels.py").write_text((EXAMPLE / "kernels.py").read_text())
-    assert old in TOML
-    changed = TOML.replace(old, new, 1 if message else -1)
-    if new == "[op]":
-        changed = changed[: changed.rindex("[[op]]")]
-    (tmp_path / "kernels.toml").write_text(changed)
-    if message is None:
-        assert aot.load(tmp_path / "kernels.toml").name == "example_ops"
-        return
-    with pytest.raises(aot.SpecError, match=message) as raised:
-        aot.load(tmp_path / "kernels.toml")
-    assert str(raised.value).startswith(str(tmp_path / "kernels.toml"))
-
-
-def test_results_of_one_type_for_arguments_of_one_type(tmp_path):
-    from cutepy import aot
-
-    (tmp_path / "kernels.py").write_text((EXAMPLE / "kernels.py").read_text())
-    text = TOML.replace('arguments.out = { dtype = "float32", shape', 'arguments.out = { dtype = "float16", shape', 1)
-    (tmp_path / "kernels.toml").write_text(text)
-    with pytest.raises(aot.SpecError, match="must make results of one dtype and order"):
-        aot.load(tmp_path / "kernels.toml")
-
-
-def test_files_that_are_none_are_refused(tmp_path):
-    from cutepy import aot
-
-    with pytest.raises(aot.SpecError, match="there is no file"):
-        aot.load(tmp_path / "kernels.toml")
-    (tmp_path / "kernels.yaml").write_text("")
-    with pytest.raises(aot.SpecError, match=r"must be a .toml or .py file"):
-        aot.load(tmp_path / "kernels.yaml")
-    (tmp_path / "broken.toml").write_text("name = ")
-    with pytest.raises(aot.SpecError, match=r"broken.toml: "):
-        aot.load(tmp_path / "broken.toml")
-
-
-@pytest.mark.parametrize("function", ["copy.py:scale", "beside:scale"])
-def test_a_file_is_imported_with_those_beside_it_and_replaces_no_other(tmp_path, function):
-    import copy
-    import sys
+def test_what_lies_beside_a_file_is_imported_and_replaces_no_other(tmp_path):
+    import random
 
     from cutepy import aot
 
-    text = (EXAMPLE / "kernels.py").read_text()
-    name = "copy.py" if function.startswith("copy") else "beside.py"
-    (tmp_path / name).write_text(text.replace("import cutlass\n", "import cutlass\nimport helper_of_test_spec\n", 1))
+    text = (EXAMPLE / "my_export.py").read_text().replace("import my_kernels", "import helper_of_test_spec, my_kernels")
+    (tmp_path / "copy_of_test_spec.py").write_text(text + "\nimport random\nassert random.__file__ != __file__\n")
+    (tmp_path / "my_kernels.py").write_text((EXAMPLE / "my_kernels.py").read_text())
     (tmp_path / "helper_of_test_spec.py").write_text("")
     (tmp_path / "random.py").write_text("raise AssertionError('in place of the library')")
-    (tmp_path / "kernels.toml").write_text(
-        TOML.replace("kernels.py:scale", function).partition('[[op]]\nname = "add')[0]
-    )
-    before = list(sys.path)
-    try:
-        described = aot.load(tmp_path / "kernels.toml")
-        assert described.ops[0].variants[0].file == tmp_path / name
-        assert described.ops[0].variants[0].function is described.ops[0].variants[1].function
-        assert sys.modules["copy"] is copy
-        assert sys.path == before
-    finally:
-        for module in ("helper_of_test_spec", "beside"):
-            sys.modules.pop(module, None)
+    assert aot.load(f"{tmp_path}/copy_of_test_spec.py:EXTENSION").ops[0].variants[0].file == tmp_path / "my_kernels.py"
+    assert sys.modules["random"] is random
+    with pytest.raises(aot.SpecError, match=r"random.py is not what `import random` gives, which is .*; rename"):
+        aot.load(f"{tmp_path}/random.py:EXTENSION")
+
+
+ADVICE = r"must be gemm, .* or MODULE:NAME or FILE.py:NAME of a cutepy.aot.Extension of your own, .*; got '{}'"
 
 
 @pytest.mark.parametrize(
-    ("source", "message"),
+    ("spec", "source", "message"),
     [
-        ("def f(:", r"spec.py: SyntaxError: "),
-        ("\n\nx = 1 / 0", r"spec.py, line 3: ZeroDivisionError: division by zero"),
+        ("foo", None, ADVICE.format("foo")),
+        ("spec.py", "", ADVICE.format(".*spec.py")),
+        ("spec.py:", "", ADVICE.format(".*spec.py:")),
+        ("spec.py:X", None, "there is no file"),
+        ("spec.py:X", "X = 1\nY = 2", r"spec.py:X must be a cutepy.aot.Extension, got 1; .*spec.py has none"),
+        ("nowhere_of_test_spec:X", None, "there is no module nowhere_of_test_spec, neither in .* nor installed"),
+        ("spec.py:X", "def f(:", r"SyntaxError: "),
+        ("spec.py:X", "\n\nx = 1 / 0", r"spec.py, line 3: ZeroDivisionError: division by zero"),
         (
-            "from cutepy import aot\nextension = aot.Extension('a-b', [])",
-            r"spec.py: an extension's name must be an ident",
+            "spec.py:X",
+            "from cutepy import aot\nX = aot.Extension('a-b', [])",
+            r"spec.py, line 2: SpecError: an extension's name must be an identifier",
         ),
     ],
 )
-def test_what_fails_in_a_python_file_is_told_in_a_line(tmp_path, source, message):
+def test_what_is_no_description_is_told_in_a_line(tmp_path, spec, source, message):
     from cutepy import aot
 
-    (tmp_path / "spec.py").write_text(source)
-    with pytest.raises(aot.SpecError, match=message):
-        aot.load(tmp_path / "spec.py")
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        (
-            "kernels.py:scale",
-            "kernels.py:scale_kernel",
-            "scale: the DSL can't compile one_scale_half: `scale_kernel` is",
-        ),
-        (
-            'label = "half"',
-            'label = "half"\noptions = "--bogus=3"',
-            "half with the options '--bogus=3': Compiler options",
-        ),
-    ],
-)
-def test_what_the_dsl_refuses_is_told_without_its_source(tmp_path, old, new, message):
-    from cutepy import aot
-
-    (tmp_path / "kernels.py").write_text((EXAMPLE / "kernels.py").read_text())
-    (tmp_path / "kernels.toml").write_text(TOML.replace(old, new, 1).replace("example_ops", "one"))
+    if source is not None:
+        (tmp_path / "spec.py").write_text(source)
     with pytest.raises(aot.SpecError, match=message) as raised:
-        aot.c(aot.load(tmp_path / "kernels.toml"), tmp_path / "out")
+        aot.load(f"{tmp_path}/{spec}" if spec.startswith("spec") else spec)
+    assert "\n" not in str(raised.value)
+
+
+def test_the_command_line_says_what_a_description_is():
+    from typer.testing import CliRunner
+
+    from cutepy.cli.app import app
+
+    done = CliRunner().invoke(app, ["export", "extension", "foo", "-o", "/tmp/never"])
+    assert done.exit_code != 0
+    assert re.search(ADVICE.format("foo"), " ".join(done.output.split()))
+    assert not Path("/tmp/never").exists()
+    done = CliRunner().invoke(app, ["export", "c", "my:SPEC", "-o", "/tmp/never", "--bias", "--tile", "64x32"])
+    assert "--bias, --tile are for gemm; my:SPEC says such things itself" in " ".join(done.output.split())
+
+
+def other(op, variant=None, **fields):
+    """Change fields of an operation, or of its first variant."""
+    if variant:
+        fields["variants"] = [dataclasses.replace(op.variants[0], **variant), *op.variants[1:]]
+    return dataclasses.replace(op, **fields)
+
+
+def spec(dtype="float16", shape=("n",), **more):
+    from cutepy import TensorSpec
+
+    return TensorSpec(dtype, shape, **more)
+
+
+def arguments(**more):
+    """Change the arguments of the first variant of `scale`."""
+    return {"arguments": {"x": spec(align=2), "out": spec(align=2), "alpha": 1.0, "threads": 128, **more}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"name": "new"}, "an operation's name must be an identifier in Python and C"),
+        ({"name": 5}, "an operation's name must be an identifier"),
+        ({"name": "error"}, "an operation's name must not be one of Path, dtype, error"),
+        ({"doc": 'Say "x".'}, "scale: doc must be one line without double quotes"),
+        ({"results": ["y"]}, "scale: y must be one of the tensors x, out of all its variants"),
+        ({"results": ["x", "out"]}, "scale must have a tensor argument that is no result"),
+        ({"results": ["out", "out"]}, "must name a tensor once, got out twice"),
+        ({"results": []}, "scale: reference is what results are compared with|must say which tensors it writes"),
+        ({"reference": "x *( "}, "reference must be a Python expression, got 'x"),
+        ({"reference": "y + x"}, "reference uses y; it may use x, alpha and torch"),
+        ({"test_extents": [{"q": 1}]}, "scale: test_extents must be of n, got q"),
+        ({"test_numbers": {"alfa": 2.5}}, "scale: test_numbers must be of alpha, got alfa"),
+        ({"tolerance": {"rtol": 1.0}}, "tolerance must have rtol and atol, got rtol"),
+        ({"variants": []}, "scale must have at least one variant"),
+        ({"variant": {"cost": lambda size: size}}, "variant half: .* is of size, which no tensor names"),
+        ({"variant": {"requires": [lambda n: n]}}, "what a variant requires must be one comparison, such as lambda"),
+        ({"variant": {"requires": [lambda n: n > 1 and n < 3]}}, "what a variant requires must be one comparison"),
+        ({"variant": {"function": 3}}, "function must be a @cute.jit function or an object like one, got 3"),
+        ({"variant": {"label": "a/b"}}, "label must be of letters, digits and underscores"),
+        ({"variant": {"label": "brain"}}, "scale: labels of variants must differ, got brain twice"),
+        ({"variant": {"choices": {"way": '"'}}}, "the choice of way must be one line"),
+        ({"variant": {"choices": {"x": "way"}}}, "an extent must not be called like an argument, got x"),
+        ({"variant": arguments(x=spec(shape=("int",)))}, "must be an identifier"),
+        ({"variant": arguments(x=spec(shape=("x",)))}, "an extent must not be called like an argument, got x"),
+        ({"variant": arguments(out=spec(shape=("m",)))}, "variant half: out's extent m must be one of an argument's"),
+        ({"variant": arguments(out=None)}, "scale: out must be one of the tensors x of all its variants"),
+        ({"variant": arguments(out=spec("float32"), x=spec("float32"), alpha=1)}, "must take the tensors and numbers"),
+        (
+            {"variant": arguments(x=spec("float32"), out=spec("float64"))},
+            "variants for arguments of one dtype and rank each must make results of one dtype, rank and order",
+        ),
+        ({"variant": arguments(thread=128)}, "has no parameter thread"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(example, fields, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        other(example.ops[0], **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"name": "example-ops"}, "an extension's name must be an identifier"),
+        ({"name": 5}, "an extension's name must be an identifier"),
+        ({"name": "numpy"}, "none of another package or namespace, got 'numpy'"),
+        ({"version": "one"}, "version must be such as 1.2.3 or 1.2.3rc1"),
+        ({"description": "*/ Two small"}, "description must be one line"),
+        ({"ops": []}, "must have operations of different names, got none"),
+    ],
+)
+def test_an_extension_that_makes_no_sense_is_refused(example, fields, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(example, **fields)
+    with pytest.raises(ValueError, match="must have operations of different names, got scale, scale"):
+        dataclasses.replace(example, ops=[example.ops[0]] * 2)
+
+
+def test_tensors_that_some_variants_lack_are_optional(example):
+    add_to = example.ops[1]
+    (variant,) = add_to.variants
+    lacking = dataclasses.replace(variant, arguments={**variant.arguments, "x": None}, label="alone")
+    op = dataclasses.replace(add_to, variants=[variant, lacking])
+    assert (op.tensors, op.required, op.optional) == (("y", "x"), ("y",), ("x",))
+    assert op.key_of(lacking)[1] == "None"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"function": "scale_kernel"}, "scale: the DSL can't compile one_scale_half: `scale_kernel` is"),
+        ({"options": "--bogus=3"}, "half with the options '--bogus=3': Compiler options"),
+    ],
+)
+def test_what_the_dsl_refuses_is_told_without_its_source(example, tmp_path, fields, message):
+    from cutepy import aot
+
+    kernels = sys.modules["my_kernels"]
+    fields = {name: getattr(kernels, value) if name == "function" else value for name, value in fields.items()}
+    op = other(example.ops[0], fields)
+    with pytest.raises(aot.SpecError, match=message) as raised:
+        aot.c(aot.Extension("one", [op]), tmp_path / "out")
     assert "\x1b" not in str(raised.value)
     assert "program.py" not in str(raised.value)
 
 
-def test_dtypes_that_torch_has_few_operators_for_are_refused_by_name(tmp_path):
+def test_dtypes_that_torch_has_few_operators_for_are_refused_by_name(example, tmp_path):
     from cutepy import aot
 
-    (tmp_path / "kernels.py").write_text((EXAMPLE / "kernels.py").read_text())
-    (tmp_path / "kernels.toml").write_text(TOML.replace('dtype = "float16"', 'dtype = "uint32"'))
-    described = aot.load(tmp_path / "kernels.toml")
+    op = other(example.ops[0], arguments(x=spec("uint32"), out=spec("uint32")))
     with pytest.raises(aot.SpecError, match=r"scale: x must be of float16, .* in a PyTorch extension, got uint32"):
-        aot.extension(described, tmp_path / "out")
+        aot.extension(aot.Extension("one", [op]), tmp_path / "out")
 
 
-def test_symbols_of_kernels_are_of_one_each(described):
-    import dataclasses
-
+def test_symbols_of_kernels_are_of_one_each(example):
     from cutepy import aot
     from cutepy.aot import objects
 
-    scale = described.ops[0]
-    ops = [scale, dataclasses.replace(scale, name="scale_half")]
-    with pytest.raises(aot.SpecError, match="labels of variants must differ, got one_scale_half twice"):
-        objects.compile_variants(aot.Extension("one", ops))
+    scale = example.ops[0]
+    clash = dataclasses.replace(scale, name="scale_half", variants=[dataclasses.replace(scale.variants[0], label="0")])
+    first = dataclasses.replace(scale, variants=[dataclasses.replace(scale.variants[0], label="half_0")])
+    with pytest.raises(aot.SpecError, match="labels of variants must differ, got one_scale_half_0 twice"):
+        objects.compile_variants(aot.Extension("one", [first, clash]))
 
 
-def test_a_folder_that_is_not_empty_is_kept(described, tmp_path):
+def test_a_folder_that_is_not_empty_is_kept(example, tmp_path):
     from cutepy import aot
 
     (tmp_path / "mine.txt").write_text("precious")
     for export in (aot.extension, aot.c):
         with pytest.raises(FileExistsError, match="must be a new or empty folder"):
-            export(described, tmp_path)
+            export(example, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_the_runtime_serves_what_it_says():
-    """`SERVED` names just the functions that the runtime's source defines."""
-    import re
-    from pathlib import Path
-
-    import cutepy.aot
-    from cutepy.aot.objects import SERVED
-
-    source = (Path(cutepy.aot.__file__).parent / "templates/runtime.cpp.jinja").read_text()
-    assert set(re.findall(r"^SERVED [\w ]+?\*? ?(\w+)\(", source, re.MULTILINE)) == SERVED
-    # Of what the simulator serves, exports leave out what host code calls besides launching, and say so by name.
-    from cutepy.dsl.host_calls import SIGNATURES
-
-    assert {name for name in SIGNATURES if "Launch" in name or "Library" in name} <= SERVED
-
-
-def test_functions_of_the_compilers_runtime_that_are_not_served_are_refused(monkeypatch, described):
+def test_functions_of_the_compilers_runtime_that_are_not_served_are_refused(monkeypatch, example):
     from cutepy import aot
     from cutepy.aot import objects
 
-    monkeypatch.setattr(objects, "SERVED", objects.SERVED - {"_cudaLaunchKernelEx"})
-    one = aot.Extension("one", [described.ops[0]])
+    monkeypatch.delitem(objects.SERVED, "_cudaLaunchKernelEx")
     with pytest.raises(
         aot.SpecError, match="one_scale_half calls _cudaLaunchKernelEx, which exported libraries do not"
     ):
-        objects.compile_variants(one)
+        objects.compile_variants(aot.Extension("one", [example.ops[0]]))

@@ -7,6 +7,7 @@ from cutepy.cli.app import app
 from tests.aot.building import EXAMPLE
 
 pytestmark = pytest.mark.dsl
+SPEC = f"{EXAMPLE}/my_export.py:EXTENSION"
 
 
 def invoke(*arguments):
@@ -15,12 +16,12 @@ def invoke(*arguments):
 
 @pytest.mark.parametrize(("form", "file"), [("extension", "setup.py"), ("c", "CMakeLists.txt")])
 def test_a_file_is_exported(form, file, tmp_path):
-    result = invoke(form, EXAMPLE / "kernels.toml", "-o", tmp_path / "out")
+    result = invoke(form, SPEC, "-o", tmp_path / "out")
     assert result.exit_code == 0, result.output
     assert result.stdout == f"wrote {tmp_path / 'out'}; its README.md says how to build it\n"
-    assert result.stderr.splitlines()[0] == "1 of 4: example_ops_scale_half"
+    assert result.stderr.splitlines()[0] == "1 of 5: example_ops_scale_half"
     assert (tmp_path / "out" / file).is_file()
-    again = invoke(form, EXAMPLE / "kernels.toml", "-o", tmp_path / "out")
+    again = invoke(form, SPEC, "-o", tmp_path / "out")
     assert (again.exit_code, again.stdout) == (2, "")
     assert "must be a new or empty folder; remove it" in again.stderr
 
@@ -30,14 +31,16 @@ def test_the_gemm_is_exported_with_options(tmp_path):
     result = invoke("extension", "gemm", "-o", tmp_path / "out", *options)
     assert result.exit_code == 0, result.output
     assert result.stderr == "1 of 1: tiny_gemm_bfloat16_mn_64x32_cluster1x1\n"
-    assert "d: float32 (m, n % 4):(ldd % 4, 1)" in (tmp_path / "out/README.md").read_text()
+    assert "d: float32 (m, n % 4):(d_pitch % 4, 1)" in (tmp_path / "out/README.md").read_text()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("c", "nothing.toml"), "there is no file nothing.toml"),
-        (("c", "nothing.toml", "--dtype", "float16"), "--tile are for gemm; nothing.toml says these itself"),
+        (("c", "nothing.py:X"), "there is no file nothing.py"),
+        (("c", "x:Y", "--dtype", "float16", "--bias"), "--dtype, --bias are for gemm; x:Y says such things itself"),
+        (("extension", "foo"), "what to export must be gemm, the GEMM that comes with cutepy, or MODULE:NAME or"),
+        (("extension", "gemm", "--activation", "tanh"), "activation must be one of relu, gelu"),
         (("extension", "gemm", "--tile", "128"), "--tile must be such as 128x256, got '128'"),
         (("extension", "gemm", "--tile", "1x2"), "tiles must be of"),
         (
@@ -55,24 +58,25 @@ def test_what_cannot_be_exported_is_refused(arguments, message, tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_is_told_in_a_line():
-    result = invoke("c", EXAMPLE / "kernels.toml", "-o", "/proc/cutepy_export")
+    result = invoke("c", SPEC, "-o", "/proc/cutepy_export")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("error: [Errno 2] No such file or directory: '/proc/")
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    result = invoke("c", EXAMPLE / "kernels.toml", "-o", tmp_path / "out")
+    result = invoke("c", SPEC, "-o", tmp_path / "out")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == "error: exporting needs the package jinja2: pip install 'cutepy[dsl]'\n"
 
 
 def test_nothing_is_left_of_an_export_that_fails_on_the_way(tmp_path):
-    spec = tmp_path / "kernels.toml"
-    spec.write_text((EXAMPLE / "kernels.toml").read_text().replace('"single_small"', '"s"\noptions = "--bogus"'))
-    spec.with_suffix(".py").write_text((EXAMPLE / "kernels.py").read_text())
+    text = (EXAMPLE / "my_export.py").read_text()
+    (tmp_path / "failing_export.py").write_text(text.replace('label="single_small"', 'label="s", options="--bogus"'))
+    (tmp_path / "my_kernels.py").write_text((EXAMPLE / "my_kernels.py").read_text())
+    spec = f"{tmp_path}/failing_export.py:EXTENSION"
     result = invoke("c", spec, "-o", tmp_path / "made" / "out")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "1 of 4: example_ops_scale_half" in result.stderr
+    assert "1 of 5: example_ops_scale_half" in result.stderr
     assert "error: scale: the DSL can't compile example_ops_scale_s with the options '--bogus'" in result.stderr
     assert list((tmp_path / "made").iterdir()) == []

@@ -39,3 +39,68 @@ def test_sizes():
     assert rules.tile_bytes(128, 64, 16) == 16384
     assert rules.accumulator_registers(64, 256, 1) == 128
     assert rules.SWIZZLE_ALIGNMENT_BYTES == 1024
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+def test_a_staged_tile_is_made_of_whole_atoms(mode):
+    def tile(across, along):
+        return (across, along) if mode == 1 else (along, across)
+
+    assert rules.staged_swizzle(tile(8, 64), mode, 1, 16) == "SW128"
+    assert rules.staged_swizzle(tile(24, 32), mode, 3, 16) == "SW64"
+    assert rules.staged_swizzle(tile(64, 64), mode, 3, 16, "SW32") == "SW32"
+    with pytest.raises(ValueError, match=r"multiple of 8 across its contiguous mode, got 12 of .*; use 16"):
+        rules.staged_swizzle(tile(12, 64), mode, 2, 16)
+    with pytest.raises(ValueError, match=r"multiple of 8 across its contiguous mode, got 0 of .*; use 8"):
+        rules.staged_swizzle(tile(0, 64), mode, 2, 16)
+    with pytest.raises(ValueError, match="must be one of INTER, SW32, SW64, got 'SW128'"):
+        rules.staged_swizzle(tile(64, 32), mode, 2, 16, "SW128")
+    with pytest.raises(ValueError, match="must be one of none, got 'INTER'"):
+        rules.staged_swizzle(tile(64, 0), mode, 2, 16, "INTER")
+    with pytest.raises(ValueError, match="at least 1 stage, got 0"):
+        rules.staged_swizzle(tile(64, 64), mode, 0, 16)
+    with pytest.raises(ValueError, match=r"must be 0 .* or 1 .*, got 2"):
+        rules.staged_swizzle(tile(64, 64), 2, 1, 16)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "warpgroups", "fits"),
+    [
+        (64, 16, 1, None),
+        (128, 48, 2, None),
+        (128, 16, 1, r"use \(64, 16\)"),
+        (64, 16, 2, r"use \(128, 16\)"),
+        (64, 40, 1, r"use \(64, 48\)"),
+        (64, 0, 1, r"use \(64, 16\)"),
+    ],
+)
+def test_subtiles_say_what_would_fit(rows, columns, warpgroups, fits):
+    if fits is None:
+        rules.check_subtile(rows, columns, warpgroups)
+    else:
+        with pytest.raises(ValueError, match=fits):
+            rules.check_subtile(rows, columns, warpgroups)
+
+
+def test_accumulators_divide_into_subtiles():
+    rules.check_subtile_registers(32, 8, 3)
+    for accumulators, subtile, index in ((32, 12, 0), (32, 8, 4), (32, 8, -1)):
+        with pytest.raises(ValueError, match=f"subtile {index} must be one of those that {accumulators} accumulators"):
+            rules.check_subtile_registers(accumulators, subtile, index)
+
+
+def test_a_ring_that_its_barriers_can_count():
+    rules.check_ring(1, 16, 1, (1, 1))
+    rules.check_ring(7, 2**20 - 16, 8, (4, 4))
+    for ring, said in (
+        ((0, 16, 1, (1, 1)), "at least 1 stage, got 0"),
+        ((1, 0, 1, (1, 1)), "16 to 1048560 bytes, a multiple of 16, got 0"),
+        ((1, 24, 1, (1, 1)), "a multiple of 16, got 24"),
+        ((1, 2**20, 1, (1, 1)), "got 1048576"),
+        ((1, 16, 0, (1, 1)), "at least 1 consumer warp, got 0: nobody"),
+        ((1, 16, 1, (0, 1)), r"1 to 16 CTAs, got \(0, 1\)"),
+        ((1, 16, 1, (1, -1)), r"1 to 16 CTAs, got \(1, -1\)"),
+        ((1, 16, 1, (4, 5)), r"1 to 16 CTAs, got \(4, 5\)"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            rules.check_ring(*ring)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import cutepy
+from cutepy.dsl.execution import EXECUTION
 from cutepy.sim.served import serve_cuda
 
 pytestmark = pytest.mark.dsl
@@ -40,6 +41,18 @@ def test_the_innermost_run_takes_the_launches(outer):
         compiled(a, 4.0)
         assert (len(around.launches), len(run.launches)) == (2, 2)
     assert a.unique().tolist() == [10.0]
+
+
+def test_the_owner_names_the_innermost_backend():
+    assert EXECUTION.backend is None
+    with cutepy.simulate() as outer:
+        assert EXECUTION.backend is outer
+        with cutepy.simulate() as inner:
+            assert EXECUTION.backend is inner
+        with pytest.raises(KeyError), cutepy.simulate():
+            raise KeyError
+        assert EXECUTION.backend is outer
+    assert EXECUTION.backend is None
 
 
 def test_a_failure_inside_leaves_the_outer_run_as_it_was():

@@ -50,3 +50,9 @@ def two(source: cute.Tensor, target: cute.Tensor):
 def wrong(source: cute.Tensor):
     """Fail to compile."""
     raise ValueError("this kernel is wrong")
+
+
+@cute.jit
+def without_kernels(a: cute.Tensor, n: cutlass.Int32):
+    """Launch nothing."""
+    cute.printf("n is {}", n)

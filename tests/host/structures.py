@@ -72,6 +72,14 @@ def of_pointer(pointer: cute.Pointer, y: cute.Tensor):
 
 
 @cute.jit
+def of_pointers(x: cute.Pointer, stream, y: cute.Pointer, n: cutlass.Int32):
+    """Double what is pointed to, on a stream that no tensor tells of."""
+    layout = cute.make_layout(32)
+    x, y = cute.make_tensor(x, layout), cute.make_tensor(y, layout)
+    _scale(x, y, cutlass.Float32(2.0)).launch(grid=(n, 1, 1), block=(32, 1, 1), stream=stream)
+
+
+@cute.jit
 def of_tensors(x: cute.Tensor, y: cute.Tensor):
     """Copy."""
     _scale(x, y, cutlass.Float32(1.0)).launch(grid=(1, 1, 1), block=(32, 1, 1))

@@ -14,14 +14,14 @@ cutlass = pytest.importorskip("cutlass")
 from cutlass.cute.runtime import make_fake_stream  # noqa: E402
 
 import cutepy  # noqa: E402
-from cutepy.dsl.host_calls import HostCalls  # noqa: E402
-from cutepy.dsl.program import ServedProgram  # noqa: E402
 from cutepy.host.arguments import Parameter, check_arguments  # noqa: E402
 from cutepy.host.copies import HostCopies  # noqa: E402
-from cutepy.host.cuda import CudaError  # noqa: E402
 from cutepy.host.examples import bind  # noqa: E402
 from cutepy.host.function import Function  # noqa: E402
 from cutepy.host.specs import TensorSpec  # noqa: E402
+from cutepy.runtime.cuda import CudaError  # noqa: E402
+from cutepy.runtime.host_calls import HostCalls  # noqa: E402
+from cutepy.runtime.program import ServedProgram  # noqa: E402
 from tests.host import kernels, streamed  # noqa: E402
 
 pytestmark = pytest.mark.dsl

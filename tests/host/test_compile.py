@@ -264,7 +264,7 @@ from cutepy.host.specs import TensorSpec
 start = time.perf_counter()
 vector = TensorSpec("float32", ("n",), divisibility={"n": 4})
 add = cutepy.compile(kernels.add, vector, vector, vector, 1.0)
-from cutepy.dsl.program import ServedProgram
+from cutepy.runtime.program import ServedProgram
 ServedProgram(add.program)
 spent = time.perf_counter() - start
 print(add.metadata["created"], spent)

@@ -18,10 +18,10 @@ import torch  # noqa: E402
 
 import cutepy  # noqa: E402
 from cutepy.binaries.sass import DisassemblyError, disassemble, find_nvdisasm  # noqa: E402
-from cutepy.dsl.launches import LaunchFacts  # noqa: E402
 from cutepy.host.inspection import Cost, resources  # noqa: E402
 from cutepy.host.specs import TensorSpec  # noqa: E402
 from cutepy.layouts.sm90.occupancy import Occupancy  # noqa: E402
+from cutepy.runtime.program import LaunchFacts  # noqa: E402
 from tests.host import inspected, kernels  # noqa: E402
 
 VECTOR = TensorSpec("float32", ("n",))
@@ -131,7 +131,9 @@ def test_the_disassembler_is_looked_for_in_three_places(monkeypatch, tmp_path):
 
 
 def test_a_disassembler_that_fails_is_quoted(monkeypatch, tmp_path):
-    monkeypatch.setattr("cutepy.binaries.sass._packaged", lambda: tool(tmp_path / "nvdisasm", "echo too new >&2; exit 3"))
+    monkeypatch.setattr(
+        "cutepy.binaries.sass._packaged", lambda: tool(tmp_path / "nvdisasm", "echo too new >&2; exit 3")
+    )
     with pytest.raises(DisassemblyError, match=r"could not read the kernels: too new; a newer one may"):
         disassemble(b"")
 
@@ -222,3 +224,19 @@ def test_occupancy_is_what_cuda_says(threads, cluster, stages):
     assert kernel.occupancy.ctas_per_sm == ctas
     processors = torch.cuda.get_device_properties(0).multi_processor_count
     assert 0 < kernel.max_active_clusters <= processors * ctas // cluster
+
+
+def test_host_code_without_kernels():
+    made = cutepy.compile(inspected.without_kernels, VECTOR, 1)
+    for function in (made, cutepy.compile(inspected.without_kernels, VECTOR, 1)):
+        assert (function.ptx, function.cubin, function.sass, function.resources) == ("", b"", "", ())
+        with cutepy.simulate() as run:
+            function(torch.zeros(32), 5)
+        assert not run.launches
+    assert function.cost().cached
+    assert list(made.cost().compilation) == ["trace", "host"]
+
+
+@pytest.mark.gpu
+def test_host_code_without_kernels_needs_none_loaded():
+    cutepy.compile(inspected.without_kernels, VECTOR, 1).prepare()(torch.zeros(32, device="cuda"), 5)

@@ -7,8 +7,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from cutepy.host import cuda, residency  # noqa: E402
-from cutepy.host.cuda import CudaError  # noqa: E402
+from cutepy.host import residency  # noqa: E402
+from cutepy.runtime import cuda  # noqa: E402
+from cutepy.runtime.cuda import CudaError  # noqa: E402
 
 # CUfunction_attribute and CUlaunchAttributeID of cuda.h
 MAX_DYNAMIC_SMEM, NON_PORTABLE_CLUSTER_ALLOWED = 8, 14
@@ -29,11 +30,11 @@ class Driver:
     def _code(self, name):
         return CUDA_ERROR_INVALID_VALUE if name == self._refusing else 0
 
-    def cuFuncSetAttribute(self, function, attribute, value):  # noqa: N802
+    def cuFuncSetAttribute(self, function, attribute, value):
         self.attributes[attribute] = value
         return self._code("cuFuncSetAttribute")
 
-    def cuOccupancyMaxActiveClusters(self, count, function, config):  # noqa: N802
+    def cuOccupancyMaxActiveClusters(self, count, function, config):
         count._obj.value, self.config = self._clusters, config._obj
         return self._code("cuOccupancyMaxActiveClusters")
 

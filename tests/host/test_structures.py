@@ -93,6 +93,34 @@ def test_pointers(example):
         made("x", y)
 
 
+def test_a_stream_needs_no_tensor():
+    made = cutepy.compile(structures.of_pointers, PointerSpec("float32"), PointerSpec("float32"), 1)
+    for function in (made, pickle.loads(pickle.dumps(made))):
+        x, y = torch.randn(32), torch.zeros(32)
+        with cutepy.simulate() as run:
+            function(x, y, 1)
+            function(x, n=1, y=y)
+        torch.testing.assert_close(y, 2 * x)
+        assert len(run.launches) == 2
+    with cutepy.simulate(), pytest.raises(TypeError, match=r"takes 3 arguments \(x: pointer, y: pointer, n: .*, got 2"):
+        made(x, y)
+    with cutepy.simulate(), pytest.raises(TypeError, match=r"takes \(x, y, n\), each once; missing n"):
+        made(x, y=y)
+
+
+@pytest.mark.gpu
+def test_a_stream_without_a_tensor_is_the_current_one():
+    made = cutepy.compile(structures.of_pointers, PointerSpec("float32"), PointerSpec("float32"), 1)
+    x, y = torch.randn(32, device="cuda"), torch.zeros(32, device="cuda")
+    made(x, y, 1)
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.cuda.graph(graph, stream=stream):  # refuses launches on any other stream
+        made(x, y, 1)
+    y.zero_()
+    graph.replay()
+    torch.testing.assert_close(y, 2 * x)
+
+
 def test_alignment_of_a_pointer_is_compiled_in():
     made = [cutepy.compile(structures.of_pointer, PointerSpec("float32", align=n), SPEC) for n in (4, 16)]
     assert not made[1].cost().cached

@@ -295,3 +295,22 @@ def test_saved_tensors_that_were_overwritten_are_noticed():
         gemm(normal(16, 16), normal(16, 16), out=weight.detach())
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         result.sum().backward()
+
+
+def test_a_call_costs_no_more_than_torch_mm():
+    from cutepy.suites.launch import launch_costs
+
+    costs = launch_costs(rounds=9, calls=1000)
+    for arguments in ("(x, y)", "(x, y, out=z)"):
+        assert costs[f"cutepy.ops.gemm{arguments}"] <= costs[f"torch.mm{arguments}"]
+
+
+def test_c_and_either_order_of_the_result():
+    a, b, c = normal(2, 130, 264), normal(257, 264), normal(2, 130, 257, dtype=F32)
+    for out_major in ("row", "col"):
+        result = gemm(a, b, c=c, activation="gelu", out_major=out_major, out_dtype=F32)
+        exact = gemm_reference(a, b, c, None, "gelu")
+        assert relative_error(result, exact) <= gemm_tolerance(264, 16, "float32")
+        assert (result if out_major == "row" else result.mT).is_contiguous()
+    expected = gemm(a, b, c=c, out_dtype=F32)
+    assert torch.equal(gemm(a, b, c=c, out=c), expected)

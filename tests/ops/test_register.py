@@ -91,11 +91,11 @@ def test_without_a_backward_differentiating_says_so():
 
 
 SHARING = {
-    "an argument": ("Tensor", lambda x, y: y, "result 0 shares memory with its argument y"),
-    "a view of one": ("Tensor", lambda x, y: x[1:], "result 0 shares memory with its argument x"),
-    "what is contiguous already": ("Tensor", lambda x, y: x.contiguous(), "result 0 shares memory with its argument x"),
-    "in a list": ("Tensor[]", lambda x, y: [x + y, y[:2]], "result 1 shares memory with its argument y"),
-    "each other": ("(Tensor, Tensor)", lambda x, y: (z := x + y, z[:1]), "result 1 shares memory with its result 0"),
+    "an argument": ("Tensor", lambda x, y: y, "result 0 shares memory with y"),
+    "a view of one": ("Tensor", lambda x, y: x[1:], "result 0 shares memory with x"),
+    "what is contiguous already": ("Tensor", lambda x, y: x.contiguous(), "result 0 shares memory with x"),
+    "in a list": ("Tensor[]", lambda x, y: [x + y, y[:2]], "result 1 shares memory with y"),
+    "each other": ("(Tensor, Tensor)", lambda x, y: (z := x + y, z[:1]), "result 1 shares memory with result 0"),
 }
 
 

@@ -26,7 +26,7 @@ from cutepy.kernels.gemm.config import GemmSignature, select_config
 from cutepy.kernels.gemm.op import compile_gemm
 signature = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
 function = compile_gemm(select_config(signature, 256, 256, 256))
-from cutepy.dsl.program import ServedProgram
+from cutepy.runtime.program import ServedProgram
 ServedProgram(function.program)
 import tvm_ffi
 spent = time.perf_counter() - start

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# Modules that still do, each to be taken off this list when it no longer does.
-ALLOWED = {"cutepy.kernels.gemm.op"}
 # Imports modules one by one; prints, as JSON, [module, event, file] for what a line of theirs caused, directly or
 # through the standard library. What other packages do with what is theirs to decorate is not counted.
 WATCH = """
@@ -64,7 +62,7 @@ def file_work(names, root=ROOT):
 def test_importing_reads_no_files():
     seen, missing = file_work(modules())
     assert set(missing) <= {"triton"}
-    assert {name for name, *_ in seen} == ALLOWED, [row for row in seen if row[0] not in ALLOWED]
+    assert seen == []
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def serve_cuda(
             f"serving the cuda device needs torch's build for the CPU, got {torch.__version__}, whose kernels for CUDA "
             "would be called; install the CPU build in another environment"
         )
-    from cutepy.dsl import h200
+    from cutepy.runtime import h200
     from cutepy.sim.served import bindings, device_guard, operators, torch_cuda
 
     device_guard.install()

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from cutepy.dsl import h200
+from cutepy.runtime import h200
 from cutepy.sim.served import streams
 from cutepy.sim.served.errors import NotServedError, not_served
 from cutepy.sim.served.storage import allocations

@@ -14,7 +14,7 @@ import torch.cuda.nvtx
 import torch.cuda.profiler
 import torch.utils._device
 
-from cutepy.dsl import h200
+from cutepy.runtime import h200
 from cutepy.sim.served import streams
 from cutepy.sim.served.errors import not_served
 from cutepy.sim.served.storage import allocations

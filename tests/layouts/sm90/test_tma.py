@@ -227,8 +227,10 @@ def test_what_cannot_be_copied_is_an_error_that_says_why(gmem, smem, keywords, m
 def test_the_address_in_shared_memory_is_checked():
     copy = sm90.make_tma_copy(Layout((512, 512), (512, 1)), SMEM, dtype="f16")
     copy.check_smem_address(0x400)
-    with pytest.raises(LayoutError, match="multiple of 1024 bytes, got 0x200; TMA would fault or swizzle with another"):
+    with pytest.raises(LayoutError, match="multiple of 1024 bytes, got 0x200; TMA swizzles by the bits of the address"):
         copy.check_smem_address(0x200)
+    with pytest.raises(LayoutError, match="multiple of 1024 bytes, got 0x240; TMA faults"):
+        copy.check_smem_address(0x240)
 
 
 def test_one_stage_of_a_staged_layout():

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import cutepy
-from cutepy.dsl import execution, host_calls, host_programs
+from cutepy.dsl import execution, host_programs
+from cutepy.runtime import host_calls
 from cutepy.sim import Observer
 
 pytestmark = pytest.mark.dsl

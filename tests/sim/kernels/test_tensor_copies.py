@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from cutepy.sim import DescriptorError
+from cutepy.layouts.sm90.arch import SWIZZLE_BITS, span_bytes
+from cutepy.sim import DescriptorError, MemoryAccessError
 from tests.sim.test_opcodes_tma import aligned, swizzled, tensor_map
 
 from .launching import launch
@@ -59,3 +60,67 @@ def test_interleaved_tensors_are_refused():
     data = aligned((7, 9, 64), "u2")
     with pytest.raises(DescriptorError, match="interleave 16B are not simulated"):
         launch(STORE, [described(data, (8, 5, 4), interleave="16B"), data], smem=4104, block=(1, 1, 1))
+
+
+SHIFTED_LOAD = """
+mov.u32 %r0, smem; add.u32 %r9, %r0, 8192; add.u32 %r8, %r0, {offset}; mov.u32 %r4, 0;
+mbarrier.init.shared.b64 [%r9], 1;
+mbarrier.arrive.expect_tx.shared.b64 %rd5, [%r9], {size_bytes};
+cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r8], [%rd0, {{%r4, %r4}}], [%r9];
+WAIT: mbarrier.try_wait.shared.b64 %p2, [%r9], %rd5;
+@!%p2 bra WAIT;
+"""
+SHIFTED_STORE = """
+mov.u32 %r0, smem; add.u32 %r8, %r0, {offset}; mov.u32 %r4, 0; mov.u32 %r5, 0;
+FILL: shr.u32 %r6, %r5, 4; add.u32 %r7, %r0, %r5; st.shared.u8 [%r7], %r6;
+add.u32 %r5, %r5, 1; setp.lt.u32 %p1, %r5, 4096; @%p1 bra FILL;
+cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd0, {{%r4, %r4}}], [%r8];
+cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
+"""
+SWIZZLES = ("INTER", "SW32", "SW64", "SW128")
+
+
+def units_at(offset, swizzle):
+    """Return where the 16-byte units of a box of 16 rows lie, as on an H200: by the bits of their addresses."""
+    unit = np.arange(span_bytes(swizzle)) + offset // 16
+    return unit ^ (unit >> 3 & (1 << SWIZZLE_BITS[swizzle]) - 1)
+
+
+@pytest.mark.parametrize("offset", [0, 128, 256, 512, 640])
+@pytest.mark.parametrize("swizzle", SWIZZLES)
+def test_a_box_is_swizzled_by_address_wherever_it_starts(swizzle, offset):
+    """Measured on an H200, 2026-11-22, one process a case: these offsets from a multiple of 1024 bytes all work."""
+    span = span_bytes(swizzle)
+    data = aligned((16, span + 16), "u1")[:, :span]
+    data[...] = np.arange(16 * span).reshape(16, span) // 16
+    descriptor = described(data, (span, 16), swizzle=swizzle)
+    run = launch(
+        SHIFTED_LOAD.format(offset=offset, size_bytes=data.size), [descriptor, data], smem=8200, block=(1, 1, 1)
+    )
+    found = run.smem()[: 4096 // 16 * 16].reshape(-1, 16)[units_at(offset, swizzle), 0]
+    np.testing.assert_array_equal(found, np.arange(span))
+    data[...] = 255
+    launch(SHIFTED_STORE.format(offset=offset), [descriptor, data], smem=8200, block=(1, 1, 1))
+    np.testing.assert_array_equal(data.reshape(-1, 16)[:, 0], units_at(offset, swizzle))
+
+
+@pytest.mark.parametrize("offset", [16, 32, 64, 144])
+@pytest.mark.parametrize("swizzle", SWIZZLES)
+def test_a_box_at_no_multiple_of_128_bytes_is_a_fault(swizzle, offset):
+    """Measured on an H200, 2026-11-22: loads and stores end with cudaErrorMisalignedAddress, whatever the swizzle."""
+    span = span_bytes(swizzle)
+    data = aligned((16, span + 16), "u1")[:, :span]
+    descriptor = described(data, (span, 16), swizzle=swizzle)
+    for body in (SHIFTED_LOAD.format(offset=offset, size_bytes=data.size), SHIFTED_STORE.format(offset=offset)):
+        with pytest.raises(MemoryAccessError, match="no multiple of 128"):
+            launch(body, [descriptor, data], smem=8200, block=(1, 1, 1))
+
+
+def test_a_stride_that_a_tensor_map_can_not_hold_is_not_put_into_it():
+    data = aligned((7, 9, 64), "u2")
+    for stride, said in ((120, "a multiple of 16 bytes below 2\\*\\*40, got 120"), (1 << 40, "got 1099511627776")):
+        body = f"mov.b64 %rd5, {stride}; tensormap.replace.tile.global_stride.global.b1024.b64 [%rd0], 0, %rd5;"
+        with pytest.raises(DescriptorError, match=said):
+            launch(body, [described(data, (32, 5, 4)), data], block=(1, 1, 1))
+    body = "mov.b64 %rd5, 144; tensormap.replace.tile.global_stride.global.b1024.b64 [%rd0], 0, %rd5;"
+    launch(body, [described(data, (32, 5, 4)), data], block=(1, 1, 1))

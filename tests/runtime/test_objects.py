@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from cutepy.dsl.objects import LoadedObject, ObjectError, defined_symbols, undefined_symbols
+from cutepy.runtime.objects import LoadedObject, ObjectError, defined_symbols, undefined_symbols
 
 SOURCE = """
 extern long served(long);

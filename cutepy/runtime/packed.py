@@ -13,9 +13,8 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from cutepy.dsl.device_tensors import DeviceTensor, is_tensor
-from cutepy.dsl.dtypes import dlpack_type as dlpack_type
-from cutepy.dsl.version import require
+from cutepy.runtime.device_tensors import DeviceTensor, is_tensor
+from cutepy.runtime.dtypes import dlpack_type
 
 _NONE, _INT, _BOOL, _FLOAT, _TENSOR, _ARRAY = 0, 1, 2, 3, 7, 71
 CUDA = 2
@@ -120,7 +119,7 @@ class PackedArguments:
 
     def _array(self, items: Sequence[object]) -> _Any:
         """Have TVM-FFI make its array, which holds values of its own."""
-        ffi = require("tvm_ffi", "convert", "from_dlpack")
+        import tvm_ffi as ffi
 
         def converted(item: Any) -> Any:  # noqa: ANN401
             if isinstance(item, (tuple, list)):

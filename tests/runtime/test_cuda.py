@@ -11,10 +11,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
 import cutepy  # noqa: E402
-from cutepy.dsl.host_abi import FUNCTIONS  # noqa: E402
-from cutepy.dsl.objects import undefined_symbols  # noqa: E402
-from cutepy.host import cuda  # noqa: E402
 from cutepy.host.specs import TensorSpec  # noqa: E402
+from cutepy.runtime import cuda  # noqa: E402
+from cutepy.runtime.host_abi import FUNCTIONS  # noqa: E402
+from cutepy.runtime.objects import undefined_symbols  # noqa: E402
 from tests.aot.building import build_driver  # noqa: E402
 from tests.host import kernels  # noqa: E402
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from cutepy.dsl.interrupts import interrupts_kept
+from cutepy.runtime.interrupts import interrupts_kept
 
 
 def callback():

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from cutepy.dsl.h200 import ATTRIBUTES
-from cutepy.dsl.host_abi import FUNCTIONS
-from cutepy.dsl.interrupts import Interrupts, interrupts_kept
-from cutepy.dsl.tensor_maps import encode_tiled, replace_address
+from cutepy.runtime.h200 import ATTRIBUTES
+from cutepy.runtime.host_abi import FUNCTIONS
+from cutepy.runtime.interrupts import Interrupts, interrupts_kept
+from cutepy.runtime.tensor_maps import encode_tiled, replace_address
 
 _CLUSTER, _COOPERATIVE = 4, 2
 _ATTRIBUTE_BYTES = 72

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from cutepy.dsl.entries import emit_object
-from cutepy.dsl.host_abi import FUNCTIONS, MINIMUM_DRIVER, HostFunction, is_host_function
-from cutepy.dsl.host_calls import HostCalls
-from cutepy.dsl.objects import undefined_symbols
+from cutepy.runtime.host_abi import FUNCTIONS, MINIMUM_DRIVER, HostFunction, is_host_function
+from cutepy.runtime.host_calls import HostCalls
+from cutepy.runtime.objects import undefined_symbols
 
 TYPES = {"ptr": ctypes.c_void_p, "i32": ctypes.c_int32, "i64": ctypes.c_int64}
 
@@ -53,7 +53,7 @@ def test_the_compiler_declares_them_so(options):
     import cutlass.cute as cute
     from cutlass.cute.runtime import from_dlpack, make_fake_stream
 
-    from cutepy.dsl.device_tensors import DeviceTensor
+    from cutepy.runtime.device_tensors import DeviceTensor
     from tests.aot.example import my_kernels
 
     x = from_dlpack(DeviceTensor(torch.zeros(16, dtype=torch.float16)), enable_tvm_ffi=bool(options))

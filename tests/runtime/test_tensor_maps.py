@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import cutepy
-from cutepy.dsl import host_calls
-from cutepy.dsl.tensor_maps import encode_tiled, replace_address
 from cutepy.layouts import LayoutError
 from cutepy.layouts.sm90 import TensorMap
+from cutepy.runtime import host_calls
+from cutepy.runtime.tensor_maps import encode_tiled, replace_address
 
 pytestmark = pytest.mark.dsl
 

@@ -11,10 +11,10 @@ import ctypes.util
 from functools import cache
 from typing import Any
 
-from cutepy.dsl.entries import load_host
-from cutepy.dsl.host_abi import FUNCTIONS, MINIMUM_DRIVER, cuda_error_setters, version_of_ptx
-from cutepy.dsl.objects import executable
-from cutepy.dsl.program import Program
+from cutepy.runtime.host_abi import FUNCTIONS, MINIMUM_DRIVER, cuda_error_setters, version_of_ptx
+from cutepy.runtime.host_code import load_host
+from cutepy.runtime.objects import executable
+from cutepy.runtime.program import Program
 
 _P, _I = ctypes.c_void_p, ctypes.c_int32
 # x86-64 code. The driver's cuLaunchKernelEx has a fourth argument, `extra`, which must be null, and the host code gives
@@ -161,10 +161,12 @@ class CudaProgram:
 
         self._object = load_host(program.object, _symbol)
         self._library = ctypes.c_void_p()
-        init = ctypes.CFUNCTYPE(_I, _P)(self._object.addresses["cuda_init"])
-        if code := init(ctypes.addressof(self._library)):
-            failure = f"loading the kernels failed with CUDA error {code} ({error_name(code)})"
-            raise CudaError(failure + _ages(program.ptx))
+        self._load = self._object.addresses.get("cuda_load_to_device")  # None for host code without kernels
+        if self._load is not None:
+            init = ctypes.CFUNCTYPE(_I, _P)(self._object.addresses["cuda_init"])
+            if code := init(ctypes.addressof(self._library)):
+                failure = f"loading the kernels failed with CUDA error {code} ({error_name(code)})"
+                raise CudaError(failure + _ages(program.ptx))
         self.devices: set[int] = set()
         self.make_ready(device)
         entry = self._object.addresses[program.entry]
@@ -182,7 +184,7 @@ class CudaProgram:
         if lacking:
             check(runtime().cudaSetDevice(device), f"making device {device} current")
         if device not in self.devices:
-            load = ctypes.CFUNCTYPE(_I, _P, _I)(self._object.addresses["cuda_load_to_device"])
+            load = ctypes.CFUNCTYPE(_I, _P, _I)(self._load) if self._load is not None else lambda _, index: 0
             check(load(ctypes.addressof(self._library), device), f"loading the kernels on device {device}")
             self.devices.add(device)
             lacking = True

@@ -3,7 +3,7 @@
 The DSL compiles the host code of a `@cute.jit` function against a small runtime: CUDA's functions under a name with an
 underscore in front, TVM-FFI's, and some helpers of its own. This table is the one place that says what they are. Made
 from it are the callbacks that answer them in the simulator (`host_calls`), the addresses that a program is linked with
-on a GPU (`cutepy.host.cuda`), the C++ that serves them in what is exported, and the check of what that serves
+on a GPU (`cutepy.runtime.cuda`), the C++ that serves them in what is exported, and the check of what that serves
 (`cutepy.aot`).
 """
 
@@ -177,9 +177,9 @@ def cuda_error_setters(describe: Callable[[int], str]) -> dict[str, Any]:
     """Serve the functions by which host code raises errors of CUDA: a RuntimeError with what is said of a code."""
 
     def raise_cuda(raise_parts: int, code: int) -> None:
-        text = ctypes.c_char_p(describe(code).encode())
-        prototype = FUNCTIONS["TVMFFIErrorSetRaisedFromCStrParts"].prototype
-        prototype(raise_parts)(ctypes.cast(b"RuntimeError", ctypes.c_void_p), ctypes.addressof(text), 1)
+        kind, text = ctypes.c_char_p(b"RuntimeError"), ctypes.c_char_p(describe(code).encode())
+        raise_error = FUNCTIONS["TVMFFIErrorSetRaisedFromCStrParts"].prototype(raise_parts)
+        raise_error(ctypes.cast(kind, ctypes.c_void_p), ctypes.addressof(text), 1)
 
     names = ("CuteDSLRT_TVMFFISetRaisedCudaError", "CuteDSLRT_TVMFFISetRaisedCudaLaunchError")
     return {name: FUNCTIONS[name].prototype(raise_cuda) for name in names}

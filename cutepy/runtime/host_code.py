@@ -1,0 +1,70 @@
+"""Host code in memory: its object loaded, and what it calls answered."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cutepy.runtime.host_abi import cuda_error_setters, is_host_function
+from cutepy.runtime.host_calls import HostCalls
+from cutepy.runtime.objects import LoadedObject, undefined_symbols
+
+_P = ctypes.c_void_p
+_ERRORS = cuda_error_setters(lambda code: f"the host code of a compiled function returned CUDA error {code}")
+
+
+class ServedHost:
+    """A host object in memory, whose calls of CUDA are answered here.
+
+    Parameters
+    ----------
+    image : bytes
+        Relocatable ELF object.
+    entry : str
+        Symbol of the entry.
+    ptx : str
+        The kernels that it launches.
+    errors : mapping of str to int
+        Addresses of the functions by which the entry raises errors.
+
+    Attributes
+    ----------
+    calls : HostCalls
+        Where its launches go, and its failures.
+    address : int
+        Of the entry.
+    """
+
+    def __init__(self, image: bytes, entry: str, ptx: str, errors: Mapping[str, int]) -> None:
+        self.calls = HostCalls(ptx)
+        names = [name for name in undefined_symbols(image) if is_host_function(name)]
+        self._functions: dict[str, Any] = {**self.calls.callbacks(names), **_ERRORS}
+        addresses = {name: ctypes.cast(f, _P).value or 0 for name, f in self._functions.items()}
+        self._object = load_host(image, {**addresses, **errors}.__getitem__)
+        self.address = self._object.addresses[entry]
+        self._library = _P()
+
+    def load_kernels(self) -> None:
+        """Have the host code load its kernels, where its entry doesn't do so itself.
+
+        Raises
+        ------
+        RuntimeError
+            If it fails.
+        """
+        load, to_device = (self._object.addresses.get(name, 0) for name in ("cuda_init", "cuda_load_to_device"))
+        if load:
+            code = self.calls.cuda_dialect_init_library_once(ctypes.addressof(self._library), load, to_device)
+            self.calls.check(code)
+
+
+def load_host(image: bytes, serve: Callable[[str], int]) -> LoadedObject:
+    """Load host code whose calls are served at addresses; the functions of the C library are this process's."""
+    process, symbols = ctypes.CDLL(None), {}
+    for name in undefined_symbols(image):
+        if is_host_function(name):
+            symbols[name] = serve(name)
+        elif hasattr(process, name):
+            symbols[name] = ctypes.cast(getattr(process, name), _P).value or 0
+    return LoadedObject(image, symbols)

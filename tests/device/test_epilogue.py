@@ -1,0 +1,125 @@
+"""Subtiles of accumulators reach global memory through a tile store, or are refused while the kernel is traced."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+pytestmark = pytest.mark.dsl
+
+import cutlass  # noqa: E402
+import cutlass.cute as cute  # noqa: E402
+from cutlass.memory import SmemAllocator  # noqa: E402
+
+import cutepy  # noqa: E402
+from cutepy.device import epilogue, mma, smem, tma  # noqa: E402
+
+DTYPES = {cutlass.Float32: torch.float32, cutlass.Float16: torch.float16}
+
+
+class Store:
+    """Store a tile of accumulators whose values are their places in the tile, row by row."""
+
+    def __init__(self, tile, subtile, stages=2, warpgroups=1, dtype=cutlass.Float32, contiguous_mode=1, threads=None):
+        self.tile, self.subtile, self.stages, self.warpgroups = tile, subtile, stages, warpgroups
+        self.dtype, self.mode = dtype, contiguous_mode
+        self.threads = threads or 128 * warpgroups
+
+    @cute.jit
+    def __call__(self, d: cute.Tensor):
+        tiled_mma = mma.make_tiled_mma(
+            cutlass.Float16,
+            cutlass.Float16,
+            a_contiguous_mode=1,
+            b_contiguous_mode=1,
+            tile_n=self.tile[1],
+            warpgroups=self.warpgroups,
+        )
+        layout = smem.staged_layout(self.dtype, self.subtile, self.mode, self.stages)
+        store, mD = tma.make_store(d, layout, self.subtile)
+        self.kernel(tiled_mma, layout, store, mD).launch(grid=(1, 1, 1), block=(128 * self.warpgroups, 1, 1))
+
+    @cute.kernel
+    def kernel(self, tiled_mma: cute.TiledMma, layout: cute.ComposedLayout, store: cute.CopyAtom, mD: cute.Tensor):
+        sD = smem.allocate(SmemAllocator(), self.dtype, layout)
+        tidx = cute.arch.thread_idx()[0]
+        places = tiled_mma.get_slice(tidx).partition_C(cute.make_identity_tensor(self.tile))
+        tCrC = cute.make_rmem_tensor(tiled_mma.partition_shape_C(self.tile), cutlass.Float32)
+        for i in cutlass.range_constexpr(cute.size(tCrC)):
+            tCrC[i] = cutlass.Float32(places[i][0] * self.tile[1] + places[i][1])
+        out = epilogue.make_tile_store(tiled_mma, sD, self.mode, tidx, self.threads)
+        tRS_rC = out.copy.retile(tCrC)
+        gD = cute.local_tile(cute.local_tile(mD, self.tile, (0, 0)), self.subtile, (None, None))
+        tDsD, tDgD = tma.partition(store, sD, gD)
+        rows, columns = self.tile[0] // self.subtile[0], self.tile[1] // self.subtile[1]
+        for index in cutlass.range_constexpr(rows * columns):
+            place = (None, index // columns, index % columns)
+            out.store(out.subtile(tRS_rC, index), index % self.stages, store, tDsD, tDgD[place])
+        out.finish()
+
+
+def stored(tile, subtile, **options):
+    """Simulate a store, and return what it wrote and what it should have."""
+    store = Store(tile, subtile, **options)
+    d = torch.zeros(tile, dtype=DTYPES[store.dtype])
+    d = d if store.mode == 1 else torch.zeros(tile[::-1], dtype=d.dtype).t()
+    with cutepy.simulate():
+        store(d)
+    return d, torch.arange(tile[0] * tile[1]).reshape(tile).to(d.dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("contiguous_mode", [0, 1])
+@pytest.mark.parametrize(
+    ("tile", "subtile", "warpgroups", "stages"),
+    [((64, 32), (64, 16), 1, 2), ((64, 32), (64, 32), 1, 3), ((128, 16), (64, 16), 1, 2), ((128, 16), (128, 16), 2, 2)],
+)
+def test_what_is_stored_is_in_its_place(tile, subtile, warpgroups, stages, dtype, contiguous_mode):
+    got, expected = stored(
+        tile, subtile, warpgroups=warpgroups, stages=stages, dtype=dtype, contiguous_mode=contiguous_mode
+    )
+    assert torch.equal(got, expected)
+
+
+@pytest.mark.parametrize(
+    ("tile", "subtile", "options", "said"),
+    [
+        ((128, 32), (128, 16), {}, r"64 rows, 64 for each, .*, got \(128, 16\); use \(64, 16\)"),
+        ((64, 32), (32, 16), {}, r"got \(32, 16\); use \(64, 16\)"),
+        ((128, 32), (64, 16), {"warpgroups": 2}, r"128 rows, 64 for each, .*, got \(64, 16\); use \(128, 16\)"),
+        ((64, 32), (64, 8), {}, r"multiple of 16 columns, got \(64, 8\); use \(64, 16\)"),
+        ((64, 48), (64, 24), {}, r"multiple of 16 columns, got \(64, 24\); use \(64, 32\)"),
+        ((64, 48), (64, 32), {}, "24 accumulators of a thread divide into, got subtiles of 16"),
+        ((64, 32), (64, 16), {"stages": 1}, "at least 2 stages, got 1.*use 2"),
+        ((64, 32), (64, 16), {"threads": 256}, "the 128 threads of its MMA, got 256"),
+    ],
+)
+def test_what_it_can_not_store_is_refused(tile, subtile, options, said):
+    with pytest.raises(ValueError, match=said):
+        stored(tile, subtile, **options)
+
+
+@cute.jit
+def traced(make: cutlass.Constexpr):
+    make()
+
+
+@pytest.mark.parametrize(
+    ("types", "modes", "said"),
+    [
+        ((cutlass.Float8E4M3FN,) * 2, (0, 1), "only 16-bit operands MN-major"),
+        ((cutlass.Float8E4M3FN,) * 2, (1, 0), "only 16-bit operands MN-major"),
+        ((cutlass.Float16, cutlass.BFloat16), (1, 1), "16-bit operands of one type, got Float16 and BFloat16"),
+        ((cutlass.Float16,) * 2, (1, 2), "contiguous modes must be 0 or 1, got 1 and 2"),
+    ],
+)
+def test_operands_that_no_wgmma_takes_are_refused(types, modes, said):
+    def make():
+        mma.make_tiled_mma(*types, a_contiguous_mode=modes[0], b_contiguous_mode=modes[1], tile_n=64, warpgroups=1)
+
+    with cutepy.simulate(), pytest.raises(ValueError, match=said):
+        traced(make)
+
+
+def test_an_unknown_activation_is_refused():
+    with cutepy.simulate(), pytest.raises(ValueError, match="one of relu, gelu, gelu_tanh, silu, got 'swish'"):
+        traced(lambda: epilogue.activate(cute.make_rmem_tensor(4, cutlass.Float32), "swish"))
