@@ -73,7 +73,7 @@ class _Located:
     def _chain(self, frame: FrameType | None) -> tuple[FrameType, list[FrameType], int] | None:
         """Return the frames of a kernel that are not the DSL's, innermost first, and a number for all but that one.
 
-        None outside of a kernel. While a frame runs, those that called it stay where they are: they are looked for once.
+        None outside of a kernel. While a frame runs, those that called it stay where they are: they are found once.
         """
         while frame is not None and (kind := self._kind(frame)) is False:
             frame = frame.f_back
