@@ -71,7 +71,7 @@ oracle: $(DEV) $(ORACLE)  ## draw fresh random cases and compare with C++ CuTe (
 	PYTHONPATH=$(VENV)/oracle $(PY) -m tests.oracle $(ARGS)
 
 .PHONY: mutation
-mutation: $(DEV)  ## change layouts/ one operator or constant at a time, and list the changes no test notices
+mutation: $(DEV)  ## change one operator or constant at a time, ARGS="cutepy/host --count 60", and list what no test notices
 	$(PY) -m tests.mutation $(ARGS)
 
 .PHONY: bench

@@ -12,11 +12,11 @@ from cutepy.aot.spec import Extension, Op
 from cutepy.aot.tables import CPP_NUMBERS, op_tables
 from cutepy.aot.tree import Form, example_extents, write_tree
 from cutepy.aot.variant import order_of
-from cutepy.runtime.packed import dlpack_type
+from cutepy.runtime.dtypes import dlpack_type
 
 _FORM = Form(
     "src",
-    ("runtime.h", "runtime.cpp", "matching.h", "dispatch.h", "dispatch.cpp"),
+    ("runtime.h", "runtime.cpp", "dispatch.h", "dispatch.cpp"),
     {
         "{name}.h": "c_api.h.jinja",
         "src/{name}.cpp": "c_api.cpp.jinja",

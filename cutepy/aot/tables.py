@@ -12,7 +12,7 @@ from cutepy.aot.spec import Op
 from cutepy.aot.symbols import SM_COUNT, Traced, parameters
 from cutepy.aot.variant import Variant, order_of
 from cutepy.host.specs import TensorSpec
-from cutepy.runtime.packed import dlpack_type
+from cutepy.runtime.dtypes import dlpack_type
 
 CPP_NUMBERS = {"int": "int64_t", "float": "double", "bool": "bool"}
 

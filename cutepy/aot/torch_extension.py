@@ -12,7 +12,7 @@ from cutepy.aot.objects import CompiledVariant
 from cutepy.aot.spec import Extension, Op
 from cutepy.aot.tables import CPP_NUMBERS, op_tables
 from cutepy.aot.tree import Form, test_cases, write_tree
-from cutepy.runtime.packed import dlpack_type
+from cutepy.runtime.dtypes import dlpack_type
 
 # at::ScalarType -> torch's name of the dtype.
 _DTYPES = {
@@ -31,7 +31,7 @@ _DTYPES = {
 }
 _FORM = Form(
     "csrc",
-    ("runtime.h", "runtime.cpp", "matching.h", "dispatch.h", "dispatch.cpp", "torch_bridge.h"),
+    ("runtime.h", "runtime.cpp", "dispatch.h", "dispatch.cpp", "torch_bridge.h"),
     {
         "csrc/ops.cpp": "torch_ops.cpp.jinja",
         "pyproject.toml": "pyproject.toml.jinja",

@@ -7,8 +7,10 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 
 _PACKAGE = "nvidia-cuda-nvdisasm"
 _TOOL = "nvdisasm"
@@ -48,10 +50,18 @@ def _packaged() -> Path | None:
     return next((Path(str(file.locate())) for file in files if file.name == _TOOL), None)
 
 
-def disassemble(cubin: bytes, cuda_home: Path | None = None) -> str:
+def disassemble(cubin: bytes, cuda_home: Path | None = None, moved: Mapping[str, str] = MappingProxyType({})) -> str:
     """Print the machine code of a cubin, with the lines of source that it comes from: ELF image -> text.
 
     The source is read as it is now: where a file has changed since it was compiled, only the numbers are right.
+
+    Parameters
+    ----------
+    cubin : bytes
+    cuda_home : Path, optional
+        A CUDA toolkit to look for the disassembler in.
+    moved : mapping of str to str
+        Where source files are that were elsewhere when they were compiled.
 
     Raises
     ------
@@ -70,7 +80,10 @@ def disassemble(cubin: bytes, cuda_home: Path | None = None) -> str:
             "a newer one may: pip install --upgrade 'cutepy[inspect]'"
         )
     linecache.checkcache()
-    return _LINE.sub(_with_source, done.stdout)
+    text = done.stdout
+    for old, new in moved.items():
+        text = text.replace(f'"{old}"', f'"{new}"')
+    return _LINE.sub(_with_source, text)
 
 
 def _with_source(line: re.Match[str]) -> str:

@@ -8,13 +8,13 @@ writes them into the PTX as ``.loc ... inlined_at``; that of 4.8.1 keeps the fir
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from itertools import pairwise
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
+from cutepy.dsl.shared_change import SharedChange
 from cutepy.dsl.version import require
 
 _KERNEL = "kernel_wrapper"
@@ -22,26 +22,18 @@ _KERNEL = "kernel_wrapper"
 _OURS = "cutepy.dsl."
 _LOCATE = "_get_location_from_frame_info"
 
-_lock = threading.Lock()
-_users = 0
 
-
-@contextmanager
-def callers_known() -> Iterator[None]:
+def callers_known() -> AbstractContextManager[None]:
     """Give locations their callers in whatever is traced meanwhile; several threads may be in it."""
-    global _users
+    return _CHANGE.made()
+
+
+def _locating() -> tuple[ModuleType, dict[str, Any]]:
     operations: Any = require("cutlass._mlir_helpers.op", _LOCATE, "_is_framework_stack_frame")
-    with _lock:
-        _users += 1
-        if _users == 1:
-            setattr(operations, _LOCATE, _Located(getattr(operations, _LOCATE), operations._is_framework_stack_frame))
-    try:
-        yield
-    finally:
-        with _lock:
-            _users -= 1
-            if not _users:
-                setattr(operations, _LOCATE, getattr(operations, _LOCATE).original)
+    return operations, {_LOCATE: _Located(getattr(operations, _LOCATE), operations._is_framework_stack_frame)}
+
+
+_CHANGE = SharedChange(_locating)
 
 
 class _Located:
@@ -52,7 +44,7 @@ class _Located:
     """
 
     def __init__(self, original: Callable[[Any], Any], is_framework: Callable[[FrameType], bool]) -> None:
-        self.original = original
+        self._original = original
         self._is_framework = is_framework
         self._ir = require("cutlass._mlir.ir", "Location", "Context")
         self._kinds: dict[int, tuple[CodeType, bool | None]] = {}
@@ -68,7 +60,7 @@ class _Located:
                 for inner, outer in pairwise(frames)
                 if not _is_part_of(inner, outer)
             ]
-            location = self.original(info)
+            location = self._original(info)
             if frames:
                 location = self._known[key] = self._ir.Location.callsite(location, callers) if callers else location
         return location

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import inspect
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import cache
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
+from cutepy.dsl.shared_change import SharedChange
 from cutepy.dsl.version import require
 
 
@@ -37,36 +37,19 @@ def remembered(lookup: Callable[[FrameType], Any]) -> Callable[[FrameType], Any]
     return answer
 
 
-_lock = threading.Lock()
-_users = 0
-_originals: dict[str, Callable[..., Any]] = {}
-
-
-@contextmanager
-def places_remembered() -> Iterator[None]:
-    """Look each place in the source up once, in whatever is traced meanwhile.
-
-    Several threads may be in it: the first brings the memory, and the last to leave takes it away.
-    """
-    global _users
+def _remembering() -> tuple[ModuleType, dict[str, Any]]:
     operations = require(
         "cutlass._mlir_helpers.op", "_get_caller_frame_info", "_find_user_frame", "_is_framework_module"
     )
-    with _lock:
-        _users += 1
-        if _users == 1:
-            for name, replacement in _replacements(operations).items():
-                _originals[name] = getattr(operations, name)
-                setattr(operations, name, replacement)
-    try:
-        yield
-    finally:
-        with _lock:
-            _users -= 1
-            if not _users:
-                for name, original in _originals.items():
-                    setattr(operations, name, original)
-                _originals.clear()
+    return operations, _replacements(operations)
+
+
+_CHANGE = SharedChange(_remembering)
+
+
+def places_remembered() -> AbstractContextManager[None]:
+    """Look each place in the source up once, in whatever is traced meanwhile; several threads may be in it."""
+    return _CHANGE.made()
 
 
 def _replacements(operations: Any) -> dict[str, Callable[..., Any]]:  # noqa: ANN401

@@ -37,6 +37,12 @@ def canonical(bytecode: bytes) -> bytes:
     return total.digest()
 
 
+def files(bytecode: bytes) -> dict[str, str]:
+    """List the source files that a module's operations come from: the name that stands for each -> its path."""
+    texts = {text for section, body in _sections(bytecode) if section == _STRINGS for text in _strings(body)}
+    return {name: text for text in sorted(texts) if (name := name_of(text)) != text}
+
+
 def name_of(text: str) -> str:
     """Name a source file by the module that it is; other text is what it is.
 

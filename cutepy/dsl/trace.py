@@ -76,6 +76,11 @@ class Traced:
         return self._pipeline.replace(self.folder, "")
 
     @property
+    def files(self) -> dict[str, str]:
+        """The source files that it comes from: the name by which the digest knows each -> its path here."""
+        return locations.files(_bytecode(self.module.operation))
+
+    @property
     def digest(self) -> str:
         """SHA-256 of what was traced and how it is to be compiled and called; equal in other processes and folders."""
         if not self._digest:

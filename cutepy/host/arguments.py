@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any
 
-from cutepy.dsl.tma_arguments import refused_stride
+from cutepy.dsl.tma_requirements import refused_stride
 from cutepy.host.specs import TensorSpec, dtype_name, element_strides
 from cutepy.runtime.packed import plain_number
 

@@ -133,24 +133,42 @@ class Call:
         from cutepy.dsl.program import to_program, trace_program
 
         def use_trace(traced: Any) -> Found:  # noqa: ANN401
-            key = traced_key(traced.digest, traced.pipeline)
-            entry, built = use(key, lambda: self._to_entry(to_program(traced), key))
-            return Found(key, entry, built, traced.seconds)
+            key, files = traced_key(traced.digest, traced.pipeline), traced.files
+            entry, built = use(key, lambda: self._to_entry(to_program(traced), key, files))
+            return Found(key, entry if built or entry is None else _moved(entry, files), built, traced.seconds)
 
         positional, named = to_dsl(self._examples)
         taken = classes(self._examples)
         with _untouched(self.function):
             return trace_program(self.function, positional, named, use_trace, classes=taken, options=self.options)
 
-    def _to_entry(self, program: Any, key: str) -> Entry:  # noqa: ANN401
+    def _to_entry(self, program: Any, key: str, files: Mapping[str, str]) -> Entry:  # noqa: ANN401
         names = tuple(parameter.name for parameter in self.parameters)
         if program.parameters != names:
             raise TypeError(
                 f"{self.name} was compiled to take ({', '.join(program.parameters)}) at each call, where the examples "
                 f"say ({', '.join(names)}); annotate what is constant as cutlass.Constexpr"
             )
-        known = {"function": self.name, "options": self.options, "dsl": installed(), "traced": key}
+        known = {
+            "function": self.name,
+            "options": self.options,
+            "dsl": installed(),
+            "traced": key,
+            "files": dict(files),
+        }
         return to_entry(program, self.parameters, known)
+
+
+def _moved(entry: Entry, files: Mapping[str, str]) -> Entry:
+    """Let a program that was compiled from the same sources in other folders name those that are here."""
+    then = entry.metadata["files"]
+    moved = {then[name]: path for name, path in files.items() if then.get(name, path) != path}
+    if not moved:
+        return entry
+    ptx = entry.sections["ptx"].decode()
+    for old, new in moved.items():
+        ptx = ptx.replace(f'"{old}"', f'"{new}"')
+    return Entry({**entry.metadata, "moved": moved}, {**entry.sections, "ptx": ptx.encode()})
 
 
 @contextmanager

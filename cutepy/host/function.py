@@ -176,7 +176,11 @@ class Function:
         """The machine code of its kernels, as nvdisasm prints it, with the lines of source it comes from."""
         from cutepy.binaries.sass import disassemble
 
-        return disassemble(self.program.cubin, environment.cuda_home()) if self.program.cubin else ""
+        return (
+            disassemble(self.program.cubin, environment.cuda_home(), self.metadata.get("moved", {}))
+            if self.program.cubin
+            else ""
+        )
 
     @property
     def resources(self) -> tuple[Resources, ...]:

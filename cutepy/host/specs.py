@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cutepy.runtime.packed import dlpack_type
+from cutepy.runtime.dtypes import dlpack_type
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from cutepy.runtime.device_tensors import DeviceTensor, is_tensor
-from cutepy.runtime.dtypes import dlpack_type as dlpack_type
+from cutepy.runtime.dtypes import dlpack_type
 
 _NONE, _INT, _BOOL, _FLOAT, _TENSOR, _ARRAY = 0, 1, 2, 3, 7, 71
 CUDA = 2

@@ -9,10 +9,10 @@ STAND_IN = Path(__file__).parent / "stand_in"
 EXAMPLE = Path(__file__).parent / "example"
 
 
-def run(*command, **environment):
+def run(*command, cwd=None, **environment):
     """Run a command, which must succeed, with more environment variables; gives what it printed."""
     done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, env={**os.environ, **environment}
+        [str(part) for part in command], capture_output=True, text=True, cwd=cwd, env={**os.environ, **environment}
     )
     assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -33,13 +33,14 @@ def build_driver(folder):
     return library
 
 
-def build_c_library(tree, name, headers, folder):
+def build_c_library(tree, name, headers, folder, optimise="-O0"):
     """Build an exported C library as its CMake file does, with all symbols resolved and no warnings."""
     library = folder / f"lib{name}.so"
     sources = sorted((tree / "src").glob("*.cpp"))
-    run("g++", "-shared", "-fPIC", "-O1", "-std=c++17", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror",
-        f"-I{headers}", "-Wl,-z,defs", "-o", library, *sources, *sorted((tree / "objects").glob("*.o")),
-        "-ldl")  # fmt: skip
+    run("g++", "-c", "-fPIC", optimise, "-std=c++17", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror",
+        f"-I{headers}", *sources, cwd=folder)  # fmt: skip
+    run("g++", "-shared", "-Wl,-z,defs", "-o", library, *(folder / f"{source.stem}.o" for source in sources),
+        *sorted((tree / "objects").glob("*.o")), "-ldl")  # fmt: skip
     return library
 
 

@@ -16,7 +16,7 @@ from cutlass.memory import SmemAllocator  # noqa: E402
 import cutepy  # noqa: E402
 from cutepy import TensorSpec  # noqa: E402
 from cutepy.device import smem, tma  # noqa: E402
-from cutepy.dsl.tma_arguments import requirements  # noqa: E402
+from cutepy.dsl.tma_requirements import requirements  # noqa: E402
 from cutepy.host.arguments import ArgumentError  # noqa: E402
 
 TILE = (64, 64)
@@ -175,6 +175,20 @@ def test_the_stride_of_an_extent_of_1_is_not_used():
         f(a, d)
     assert torch.equal(d[:1], a)
     assert not d[1:].any()
+
+
+def test_tma_does_not_transpose():
+    """A tile that is contiguous along rows in shared memory asks for a tensor that is so in global memory."""
+
+    @cute.jit
+    def transposed(a: cute.Tensor, d: cute.Tensor):
+        layout = smem.staged_layout(cutlass.Float16, TILE, 0, 1)
+        load, mA = tma.make_load(a, layout, TILE, 1)
+        store, mD = tma.make_store(d, layout, TILE)
+        copy_tile(load, mA, store, mD, layout).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+    with cutepy.simulate(), pytest.raises(ValueError, match="argument a: stride 0 is 64 elements, and TMA needs 1: "):
+        transposed(values(64, 64), output())
 
 
 def test_a_tensor_that_host_code_derives_is_traced_back_to_its_argument():

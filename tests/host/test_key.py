@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import cutepy
+from cutepy.binaries import DisassemblyError
 from cutepy.dsl import locations
 from cutepy.host import inputs
 from cutepy.host.compilation import Call, traced_key
@@ -384,6 +385,19 @@ def test_a_copy_that_knows_its_own_path_is_another_program(load, tmp_path):
     knowing = [key(load("V = float(sum(map(ord, __file__)))", "V", place=tmp_path / name).fill) for name in "ab"]
     assert plain[0] == plain[1]
     assert knowing[0] != knowing[1]
+
+
+def test_a_program_from_another_folder_names_the_files_that_are_here(load, tmp_path):
+    cutepy.compile(load("VALUE = 1.0", place=tmp_path / "a").fill, VECTOR)
+    here = load("VALUE = 1.0", place=tmp_path / "b").fill
+    found, compiled = cutepy.compile(here, VECTOR), cutepy.compile(here, VECTOR, cache=False)
+    assert found.cost().cached
+    assert found.ptx == compiled.ptx
+    assert str(tmp_path / "b" / "traced_module.py") in found.ptx
+    try:
+        assert found.sass == compiled.sass
+    except DisassemblyError as error:
+        pytest.skip(str(error))
 
 
 def test_files_are_named_by_what_was_imported_from_them(tmp_path, monkeypatch):

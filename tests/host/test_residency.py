@@ -7,8 +7,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from cutepy.host import cuda, residency  # noqa: E402
-from cutepy.host.cuda import CudaError  # noqa: E402
+from cutepy.host import residency  # noqa: E402
+from cutepy.runtime import cuda  # noqa: E402
+from cutepy.runtime.cuda import CudaError  # noqa: E402
 
 # CUfunction_attribute and CUlaunchAttributeID of cuda.h
 MAX_DYNAMIC_SMEM, NON_PORTABLE_CLUSTER_ALLOWED = 8, 14
@@ -19,20 +20,23 @@ CUDA_ERROR_INVALID_VALUE = 1
 class Driver:
     """Notes what is called with what."""
 
-    def __init__(self, clusters=66, error=0):
+    def __init__(self, clusters=66, refusing=""):
         self.calls, self.attributes, self.config = [], {}, None
-        self._clusters, self._error = clusters, error
+        self._clusters, self._refusing = clusters, refusing
 
     def __getattr__(self, name):
-        return lambda *_: self.calls.append(name) or 0
+        return lambda *_: self.calls.append(name) or self._code(name)
+
+    def _code(self, name):
+        return CUDA_ERROR_INVALID_VALUE if name == self._refusing else 0
 
     def cuFuncSetAttribute(self, function, attribute, value):
         self.attributes[attribute] = value
-        return 0
+        return self._code("cuFuncSetAttribute")
 
     def cuOccupancyMaxActiveClusters(self, count, function, config):
         count._obj.value, self.config = self._clusters, config._obj
-        return self._error
+        return self._code("cuOccupancyMaxActiveClusters")
 
 
 @pytest.fixture
@@ -71,16 +75,26 @@ def test_the_launch_that_is_asked_about(ask):
     config = driver.config
     (attribute,) = (config.attributes[i] for i in range(config.count))
     assert (tuple(config.grid), tuple(config.block), config.smem_bytes) == ((2, 4, 1), (128, 3, 1), 200_000)
-    assert (attribute.identity, tuple(attribute.value)[:3]) == (CLUSTER_DIMENSION, (2, 4, 1))
+    assert (attribute.identity, attribute.padding, tuple(attribute.value)[:3]) == (CLUSTER_DIMENSION, 0, (2, 4, 1))
     assert ctypes.sizeof(attribute) == 72
     assert driver.calls[-1] == "cuLibraryUnload"
 
 
-def test_what_cuda_refuses_is_an_error_and_leaves_nothing_loaded(ask):
-    driver = Driver(error=CUDA_ERROR_INVALID_VALUE)
-    with pytest.raises(CudaError, match="asking for the number of active clusters"):
+@pytest.mark.parametrize(
+    ("refusing", "message"),
+    [
+        ("cuLibraryLoadData", "loading the kernels"),
+        ("cuLibraryGetKernel", "finding kernel"),
+        ("cuKernelGetFunction", "loading kernel"),
+        ("cuFuncSetAttribute", "setting attribute 8"),
+        ("cuOccupancyMaxActiveClusters", "asking for the number of active clusters"),
+    ],
+)
+def test_what_cuda_refuses_is_an_error_and_leaves_nothing_loaded(ask, refusing, message):
+    driver = Driver(refusing=refusing)
+    with pytest.raises(CudaError, match=f"^{message} failed with CUDA error 1"):
         ask((1, 1, 1), driver)
-    assert driver.calls[-1] == "cuLibraryUnload"
+    assert ("cuLibraryUnload" in driver.calls) == (refusing != "cuLibraryLoadData")
 
 
 @pytest.mark.parametrize("capability", [(8, 9), (10, 0)])

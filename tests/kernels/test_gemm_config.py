@@ -1,5 +1,6 @@
 """What a GEMM configuration accepts, refuses and chooses; needs neither torch nor the DSL."""
 
+import re
 import subprocess
 import sys
 
@@ -35,7 +36,7 @@ SIGNATURES = [
     ],
 )
 def test_signatures_that_no_instruction_has_are_refused(changes, words):
-    with pytest.raises(ValueError, match="must") as caught:
+    with pytest.raises(ValueError, match=re.escape(words[0])) as caught:
         GemmSignature(**({"a_dtype": "float16", "b_dtype": "float16", "out_dtype": "float16"} | changes))
     for word in words:
         assert word in str(caught.value)
@@ -67,7 +68,7 @@ def test_signatures_that_no_instruction_has_are_refused(changes, words):
     ],
 )
 def test_configurations_that_the_hardware_cannot_run_say_why(changes, words):
-    with pytest.raises(ValueError, match=r"must|exceed|more") as caught:
+    with pytest.raises(ValueError, match=re.escape(words[0])) as caught:
         GemmConfig(**({"signature": HALF, "tile_m": 128, "tile_n": 256, "warpgroups": 2} | changes))
     for word in words:
         assert word in str(caught.value)

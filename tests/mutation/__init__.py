@@ -1,1 +1,1 @@
-"""Mutation testing of `cutepy.layouts`: change one operator, constant or statement; some test must notice."""
+"""Mutation testing: change one operator, constant or statement; some test must notice."""

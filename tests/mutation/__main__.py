@@ -1,219 +1,201 @@
-"""`python -m tests.mutation`: mutate `layouts/`, one change at a time, and list the mutants that no test notices.
+"""`python -m tests.mutation cutepy/host --count 60`: change the code in one place, and list what no test notices.
 
-Results are kept in build/mutation, so a stopped run goes on; a module's results are dropped when its source changes.
-Survivors that are listed with a reason in survivors.md are explained; the exit status is 1 while any is not.
-With `--sample 0.3`, only the mutants whose name hashes into that share are tried and reported; a larger share holds
-every mutant of a smaller one, so a sample grows by another run. With `--tests 100`, what the first 100 test functions
-that reach a mutant miss is a survivor, so the share killed is a lower bound.
+Which tests reach which line is measured once, under coverage, and remembered. A mutant meets those that reach its line,
+those of its own room first, up to a failure; one that takes too long counts as noticed. All is done in copies of the
+checkout. The status is 1 if a mutant survives that survivors.md does not explain.
+
+Of what else there is, mutmut puts variants of functions behind a switch, which code that the DSL reads again from its
+source doesn't see, and neither it nor cosmic-ray picks tests by the line.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
+import difflib
 import hashlib
 import json
-import multiprocessing
 import os
+import queue
+import random
 import re
+import shutil
+import signal
+import subprocess
 import sys
-import time
-from collections import Counter
+import tempfile
+from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-import hypothesis.strategies  # noqa: F401 - loaded before forking, once for all mutants
-import pytest  # noqa: F401
+import coverage
 
 from tests.mutation.sites import Mutant, mutants
-from tests.mutation.tests_by_line import ROOT, Reached, load, measure
-from tests.mutation.trial import Verdict, attempt
 
-LAYOUTS = ROOT / "layouts"
+ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build/mutation"
 SURVIVORS = Path(__file__).with_name("survivors.md")
-_EVERY_SM90 = 12  # the share of the larger files of vectors that each mutant meets before the tests
+PYTEST = (
+    "-m",
+    "pytest",
+    "-q",
+    "-p",
+    "tests.mutation.plugin",
+    "-p",
+    "no:cacheprovider",
+    "--hypothesis-profile=mutation",
+)
+
+Reached = dict[str, dict[int, list[str]]]
+"""File -> line -> test functions, `path::name`; line 0 holds every test of the file."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Try every mutant that has no result yet; report the survivors."""
+    """Try mutants; report the survivors."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
-    parser.add_argument("files", nargs="*", help="modules below layouts/ (default: all)")
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--again", action="store_true", help="try unexplained survivors again: tests have changed")
+    parser.add_argument("rooms", nargs="*", default=["layouts"], help="folders or files (default: layouts)")
+    parser.add_argument("--count", type=int, help="only a random sample of so many mutants")
+    parser.add_argument("--seed", type=int, help="of the sample (default: another one each time, printed)")
+    parser.add_argument("--suite", nargs="+", default=["tests"], help="the tests to try with (default: all)")
     parser.add_argument("--remeasure", action="store_true", help="find out again which tests reach which lines")
-    parser.add_argument("--report", action="store_true", help="only report what earlier runs found")
-    parser.add_argument("--sample", type=_share, default=1.0, metavar="SHARE", help="only this share of the mutants")
-    parser.add_argument("--tests", type=int, metavar="N", help="at most N test functions for a mutant")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--seconds", type=float, default=300, help="for one mutant (default: %(default)s)")
     options = parser.parse_args(arguments)
-    files = [LAYOUTS / f for f in options.files] or sorted(LAYOUTS.rglob("*.py"))
-    if not options.report:
-        reached = (None if options.remeasure else load(BUILD)) or measure(BUILD)
-        workers = [
-            multiprocessing.Process(target=_work, args=(files, job, reached, options)) for job in range(options.jobs)
-        ]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        if any(worker.exitcode for worker in workers):
-            return 2
-    return _report(files, options.sample)
+    reached = measured(options.suite, options.jobs, again=options.remeasure)
+    found = [mutant for room in options.rooms for file in sources(room) for mutant in mutants(file, read(file))]
+    seed = random.randrange(1 << 32) if options.seed is None else options.seed
+    if options.count is not None and options.count < len(found):
+        print(f"{options.count} of {len(found)} mutants: --seed {seed}")
+        found = random.Random(seed).sample(found, options.count)
+    with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
+        trees: queue.Queue[Path] = queue.Queue()
+        for job in range(options.jobs):
+            trees.put(copied(Path(folder) / str(job)))
+
+        def attempt(mutant: Mutant) -> str:
+            tree = trees.get()
+            try:
+                return tried(tree, mutant, tests_of(mutant, reached), options.seconds)
+            finally:
+                trees.put(tree)
+
+        with ThreadPoolExecutor(options.jobs) as pool:
+            verdicts = dict(zip(found, pool.map(attempt, found), strict=True))
+    return report(verdicts)
 
 
-def _share(text: str) -> float:
-    share = float(text)
-    if not 0 < share <= 1:
-        raise argparse.ArgumentTypeError(f"a share lies above 0 and up to 1, got {text}")
-    return share
+def sources(room: str) -> list[str]:
+    """Give the files of a room, relative to the checkout; `cutepy/layouts` is `layouts`."""
+    path = (ROOT / room).resolve()
+    if not path.exists():
+        raise SystemExit(f"no such folder or file: {room}")
+    files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+    return [str(file.relative_to(ROOT)) for file in files]
+
+
+def read(file: str) -> str:
+    """Read a file of the checkout."""
+    return (ROOT / file).read_text()
+
+
+def copied(tree: Path) -> Path:
+    """Copy what git knows of the checkout, with what it doesn't ignore."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    for name in subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0"):
+        if name and os.path.lexists(ROOT / name) and (not (ROOT / name).is_symlink() or name.startswith("cutepy/")):
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, tree / name, follow_symlinks=False)
+    return tree
+
+
+def environment(tree: Path) -> dict[str, str]:
+    """Give the environment in which a copy's tests run: with its own code and cache, and no stale bytecode."""
+    own = {"PYTHONPATH": f"{tree}{os.pathsep}{os.environ.get('PYTHONPATH', '')}", "CUTEPY_CACHE_DIR": f"{tree}/.cache"}
+    return os.environ | own | {"PYTHONDONTWRITEBYTECODE": "1"}
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Which tests reach which line
+
+
+def measured(suite: list[str], jobs: int, *, again: bool) -> Reached:
+    """Run the tests once under coverage, or remember what that said."""
+    known = BUILD / f"reached-{hashlib.sha256(' '.join(sorted(suite)).encode()).hexdigest()[:8]}.json"
+    if known.exists() and not again:
+        return {f: {int(n): tests for n, tests in lines.items()} for f, lines in json.loads(known.read_text()).items()}
+    with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
+        tree = copied(Path(folder) / "tree")
+        command = [sys.executable, *PYTEST, "-n", str(jobs), "--dist=worksteal", *suite]
+        done = subprocess.run(command, cwd=tree, env=environment(tree) | {"MUTATION_COVERAGE": folder}, check=False)
+        if done.returncode != 0:
+            raise SystemExit("the tests must pass before mutants are tried")
+        lines: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+        for part in Path(folder).glob("coverage.*"):
+            data = coverage.CoverageData(basename=str(part))
+            data.read()
+            for file in data.measured_files():
+                path = Path(file).resolve()
+                if path.is_relative_to(tree.resolve()):
+                    for line, tests in data.contexts_by_lineno(file).items():
+                        lines[str(path.relative_to(tree.resolve()))][line] |= set(tests) - {""}
+    reached = {f: {n: sorted(tests) for n, tests in by_line.items()} for f, by_line in lines.items()}
+    for by_line in reached.values():
+        by_line[0] = sorted({test for tests in by_line.values() for test in tests})
+    BUILD.mkdir(parents=True, exist_ok=True)
+    known.write_text(json.dumps(reached))
+    return reached
+
+
+def tests_of(mutant: Mutant, reached: Reached) -> list[str]:
+    """Give the tests that reach a mutant's line, or its file if that runs at import; its own room's first."""
+    file = mutant.name.partition(":")[0]
+    lines = reached.get(file, {})
+    room, own = f"tests/{Path(file).parent.name}/", f"test_{Path(file).stem}"
+    found = lines.get(mutant.line) or lines.get(0, [])
+    return sorted(found, key=lambda test: (own not in test, not test.startswith(room), test))
 
 
 # --------------------------------------------------------------------------------------------------------------------
 # Trying mutants
 
 
-def _chosen(file: Path, tree: ast.Module, share: float) -> list[Mutant]:
-    """The mutants of a file whose names hash into the share."""
-
-    def place(mutant: Mutant) -> float:
-        return int.from_bytes(hashlib.sha256(mutant.name.encode()).digest()[:4], "big") / 2**32
-
-    return [mutant for mutant in mutants(_below(file), tree) if place(mutant) < share]
-
-
-def _work(files: list[Path], job: int, reached: Reached, options: argparse.Namespace) -> None:
-    """Try every `jobs`-th mutant of every file."""
-    rows, explained = _vectors(), _explained()
-    for place, file in enumerate(files):
-        digest, known = _results(file)
-        path = _results_path(file, job)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        tree = ast.parse(file.read_text(), str(file))
-        chosen = _chosen(file, tree, options.sample)
-        undecided = {None, Verdict.SURVIVED} if options.again else {None}
-        if place % options.jobs == job and any(known.get(mutant.name) in undecided for mutant in chosen):
-            _check_baseline(file, tree, rows, reached, every=place < options.jobs)
-        with path.open("a") as results:
-            for mutant in chosen[job :: options.jobs]:
-                done = known.get(mutant.name)
-                if done not in undecided or (done is not None and mutant.name in explained):
-                    continue
-                started = time.monotonic()
-                verdict = _fork(file, tree, mutant, rows, _tests(file, mutant, reached)[: options.tests])
-                if verdict == Verdict.BROKEN:
-                    print(f"the trial itself failed, the mutant stays untried: {mutant.name}", file=sys.stderr)
-                    continue
-                row = {"digest": digest, "name": mutant.name, "line": mutant.line, "verdict": verdict}
-                results.write(json.dumps({**row, "seconds": round(time.monotonic() - started, 2)}) + "\n")
-                results.flush()
+def tried(tree: Path, mutant: Mutant, tests: list[str], seconds: float) -> str:
+    """Run the tests in a copy that has the mutant; gives "killed", "timeout", "survived" or "unreached"."""
+    if not tests:
+        return "unreached"
+    file = tree / mutant.name.partition(":")[0]
+    before = file.read_text()
+    names = tree / ".tests"
+    names.write_text("\n".join(tests))
+    file.write_text(mutant.text)
+    command = [sys.executable, *PYTEST, "-x", "--assert=plain", f"@{names}"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, cwd=tree, env=environment(tree), start_new_session=True, **quiet)  # type: ignore[call-overload]
+    try:
+        return "survived" if process.wait(seconds) == 0 else "killed"
+    except subprocess.TimeoutExpired:
+        return "timeout"
+    finally:
+        os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
+        process.wait()
+        file.write_text(before)
 
 
-def _fork(file: Path, tree: ast.Module, mutant: Mutant, rows: list[dict[str, Any]], tests: list[str]) -> Verdict:
-    """Change the tree, import and try it in a child: the parent's tree stays as it is."""
-    child = os.fork()
-    if child == 0:
-        verdict = Verdict.BROKEN
-        try:
-            mutant.apply()
-            module = "cutepy.layouts." + _below(file).removesuffix(".py").replace("/", ".").removesuffix("__init__")
-            verdict = attempt(module.rstrip("."), tree, str(file), rows, tests)
-        finally:
-            os._exit(verdict)
-    _, status = os.waitpid(child, 0)
-    return Verdict.TIMEOUT if os.WIFSIGNALED(status) else Verdict(os.WEXITSTATUS(status))
-
-
-def _check_baseline(file: Path, tree: ast.Module, rows: list[dict[str, Any]], reached: Reached, *, every: bool) -> None:
-    """The module as it is must survive, or every verdict would be worthless: all its tests, or only its own."""
-    same = Mutant("nothing changed", 0, lambda: None)
-    tests = _tests(file, same, reached)
-    if not every:
-        tests = [test for test in tests if f"test_{file.stem}" in test]
-    if (verdict := _fork(file, tree, same, rows, tests)) != Verdict.SURVIVED:
-        raise RuntimeError(f"{_below(file)} fails unmutated: {verdict.name}; run the tests, then --remeasure")
-
-
-def _tests(file: Path, mutant: Mutant, reached: Reached) -> list[str]:
-    """The tests that reach the mutated line, the module's own first; those that replay the vectors last.
-
-    Of what runs at import, say a constant, the users are not known: all tests of the modules in its folder.
-    """
-    folder = _below(file.parent)
-    found = reached.get(_below(file), {}).get(mutant.line)
-    if not found:
-        beside = (lines for module, lines in reached.items() if folder in map(str, Path(module).parents))
-        found = [test for lines in beside for test in lines.get(0, [])]
-        named = ROOT / "tests/layouts" / folder / f"test_{file.stem}.py"  # may hold tests that reach no line at all
-        found += [str(named.relative_to(ROOT))] if named.exists() else []
-    own = f"test_{file.stem}"
-    return sorted(set(found), key=lambda test: ("golden" in test, own not in test, test))
-
-
-def _vectors() -> list[dict[str, Any]]:
-    """Reference vectors, the broad ones whole."""
-    folder = ROOT / "tests/golden"
-
-    def read(name: str) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
-
-    refused = [
-        r for r in read("invalid") if "half_t" not in str(r["in"]) and "L<" not in str(r["in"]) and "(" not in r["op"]
-    ]
-    chosen = read("algebra") + read("extra") + [r for r in refused if r["op"] != "make_gmma_desc"] + read("gmma_atoms")
-    for name in ("tile_to_shape", "descriptors", "tv_layouts", "extra_sm90"):
-        chosen += read(name)[::_EVERY_SM90]
-    return chosen
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# Results
-
-
-def _below(file: Path) -> str:
-    return str(file.relative_to(LAYOUTS))
-
-
-def _results_path(file: Path, job: int) -> Path:
-    return BUILD / f"{_below(file).replace('/', '_')}.{job}.jsonl"
-
-
-def _results(file: Path) -> tuple[str, dict[str, Verdict]]:
-    """The source's digest, and the verdicts that were reached on it."""
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
-    known: dict[str, Verdict] = {}
-    for path in sorted(BUILD.glob(f"{_below(file).replace('/', '_')}.*.jsonl"), key=lambda p: p.stat().st_mtime):
-        for line in path.read_text().splitlines():
-            row = json.loads(line)
-            if row["digest"] == digest and known.get(row["name"], Verdict.SURVIVED) == Verdict.SURVIVED:
-                known[row["name"]] = Verdict(row["verdict"])
-    return digest, known
-
-
-def _explained() -> set[str]:
-    """The survivors that survivors.md lists: bullets of a mutant's name, two spaces and the reason."""
-    if not SURVIVORS.exists():
-        return set()
-    return set(re.findall(r"^- (\S+\.py: .*?) {2}", SURVIVORS.read_text(), re.MULTILINE))
-
-
-def _report(files: list[Path], share: float) -> int:
-    explained, open_survivors, totals = _explained(), [], Counter[str]()
-    for file in files:
-        _, known = _results(file)
-        names = [(m.line, m.name) for m in _chosen(file, ast.parse(file.read_text()), share)]
-        verdicts = Counter(known[name].name if name in known else "UNTRIED" for _, name in names)
-        totals.update(verdicts)
-        survived = [(line, name) for line, name in names if known.get(name) == Verdict.SURVIVED]
-        totals["EXPLAINED"] += sum(name in explained for _, name in survived)
-        open_survivors += [(line, name) for line, name in survived if name not in explained]
-        print(f"{_below(file):28} {dict(verdicts)}")
-    for line, name in open_survivors:
-        print(f"survived, line {line}: {name}")
-    tried = sum(totals.values()) - totals["UNTRIED"] - totals["EXPLAINED"]
-    killed = tried - totals["SURVIVED"]
-    print(f"{dict(totals)}\n{killed} of {tried} killed; {totals['EXPLAINED']} survivors explained: ", end="")
-    print(f"{killed / max(1, tried - totals['EXPLAINED']):.2%} of the others killed")
-    return 1 if open_survivors or totals["UNTRIED"] else 0
+def report(verdicts: dict[Mutant, str]) -> int:
+    """Print the survivors with what they changed, and the totals."""
+    explained = set(re.findall(r"^- (\S+\.py: .*?) {2}", SURVIVORS.read_text(), re.MULTILINE))
+    totals = Counter(verdicts.values())
+    alive = {m: verdict for m, verdict in verdicts.items() if verdict in ("survived", "unreached")}
+    open_ones = {m: verdict for m, verdict in alive.items() if m.name not in explained}
+    for mutant, verdict in sorted(open_ones.items(), key=lambda item: item[0].name):
+        file = mutant.name.partition(":")[0]
+        print(f"\n{file}:{mutant.line} {verdict}\n- {mutant.name}")
+        changes = difflib.unified_diff(read(file).splitlines(), mutant.text.splitlines(), lineterm="", n=0)
+        print("\n".join(f"    {line}" for line in list(changes)[3:]))
+    killed = totals["killed"] + totals["timeout"]
+    counted = len(verdicts) - len(alive) + len(open_ones)
+    print(f"\n{len(verdicts)} mutants: {dict(totals)}, of the survivors {len(alive) - len(open_ones)} explained")
+    print(f"{killed / max(counted, 1):.1%} killed of all but the explained")
+    return int(bool(open_ones))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,12 @@
-"""Pytest plugin of the mutation runs: short, repeatable properties, and each test's coverage under its own name."""
+"""Pytest plugin of the mutation runs: short, repeatable properties, and which tests run which lines.
+
+With MUTATION_COVERAGE set to a folder, every process, those of xdist included, leaves its coverage there, each test's
+under its own name.
+"""
+
+import os
+import uuid
+from pathlib import Path
 
 import coverage
 import pytest
@@ -13,10 +21,24 @@ settings.register_profile(
     suppress_health_check=list(HealthCheck),
 )
 
+_measuring = None
+if folder := os.environ.get("MUTATION_COVERAGE"):
+    data = Path(folder) / f"coverage.{uuid.uuid4().hex}"
+    _measuring = coverage.Coverage(
+        data_file=data, config_file=False, include=["*/cutepy/*", "*/kernels/*", "*/layouts/*"]
+    )
+    _measuring.start()
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Name the test to coverage; its own guess is hypothesis's engine for every property."""
-    measuring = coverage.Coverage.current()
-    if measuring is not None:
-        measuring.switch_context(item.nodeid.partition("[")[0])
+    if _measuring is not None:
+        _measuring.switch_context(item.nodeid.partition("[")[0])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    if _measuring is not None:
+        _measuring.stop()
+        _measuring.save()

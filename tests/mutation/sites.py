@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import copy
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 _COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
@@ -34,38 +35,50 @@ _BINARY: dict[type[ast.operator], tuple[type[ast.operator], ...]] = {
 }
 _CALLS = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "list", "reversed": "list"}
 
-Change = Callable[[], None]
-
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change of one module, named by the function it is in and what it turns into what."""
+    """One change of one file, named by the function it is in and what it turns into what."""
 
     name: str
     line: int
-    apply: Change
-    """Change the shared tree in place: call it in a process of its own."""
+    text: str
+    """The changed file; what follows the change stays in its lines."""
 
 
-def mutants(module: str, tree: ast.Module) -> Iterator[Mutant]:
-    """Every mutant of a parsed module; all of them share its tree."""
+Found = tuple[ast.AST, str, str]
+"""A node, its mutant's name, and what takes the node's place."""
+
+
+def mutants(path: str, source: str) -> Iterator[Mutant]:
+    """Every mutant of a file."""
     seen: Counter[str] = Counter()
-    for line, name, change in _in_block(tree, ""):
+    lines = source.encode().splitlines(keepends=True)  # ast counts bytes
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line))
+    for node, name, new in _in_block(ast.parse(source), ""):
         seen[name] += 1
         label = name if seen[name] == 1 else f"{name} (#{seen[name]})"
-        yield Mutant(f"{module}: {label}", line, change)
+        place: ast.expr = node  # type: ignore[assignment]
+        assert place.end_lineno is not None
+        assert place.end_col_offset is not None
+        begin, end = starts[place.lineno - 1] + place.col_offset, starts[place.end_lineno - 1] + place.end_col_offset
+        padding = "\n" * (place.end_lineno - place.lineno - new.count("\n"))
+        new = f"({new}{padding})" if isinstance(node, ast.expr) else new + padding
+        text = source.encode()[:begin] + new.encode() + source.encode()[end:]
+        yield Mutant(f"{path}: {label}", place.lineno, text.decode())
 
 
-def _in_block(node: ast.AST, scope: str) -> Iterator[tuple[int, str, Change]]:
+def _in_block(node: ast.AST, scope: str) -> Iterator[Found]:
     for name, value in ast.iter_fields(node):
-        if isinstance(value, list):
-            for index, child in enumerate(value):
-                if isinstance(child, ast.stmt):
-                    yield from _statement(value, index, child, scope)
-                elif isinstance(child, ast.AST) and not _skipped(node, name):
-                    yield from _expression(child, scope)
-        elif isinstance(value, ast.AST) and not _skipped(node, name):
-            yield from _expression(value, scope)
+        if _skipped(node, name):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.stmt):
+                yield from _statement(child, scope)
+            elif isinstance(child, ast.AST):
+                yield from _expression(child, scope)
 
 
 def _skipped(node: ast.AST, name: str) -> bool:
@@ -77,34 +90,30 @@ def _skipped(node: ast.AST, name: str) -> bool:
     )
 
 
-def _statement(body: list[ast.stmt], index: int, node: ast.stmt, scope: str) -> Iterator[tuple[int, str, Change]]:
+def _statement(node: ast.stmt, scope: str) -> Iterator[Found]:
     """Changes of a whole statement, then those inside it."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         yield from _in_block(node, f"{scope}{node.name}.")
         return
     if isinstance(node, ast.Import | ast.ImportFrom) or _is_declaration(node):
         return
-
-    def replace(*new: ast.stmt) -> Change:
-        return lambda: body.__setitem__(slice(index, index + 1), list(new))
-
     text = f"{scope.rstrip('.') or 'module'}: `{ast.unparse(node).splitlines()[0][:90]}`"
     if isinstance(node, ast.Raise):
-        yield node.lineno, f"{text} -> pass", replace(ast.Pass())
+        yield node, f"{text} -> pass", "pass"
         return  # what an error says is not what a function computes
     if isinstance(node, ast.Continue):
-        yield node.lineno, f"{text} -> break", replace(ast.Break())
+        yield node, f"{text} -> break", "break"
     elif isinstance(node, ast.Break):
-        yield node.lineno, f"{text} -> continue", replace(ast.Continue())
+        yield node, f"{text} -> continue", "continue"
     elif isinstance(node, ast.Return) and node.value is not None and not _is_none(node.value):
-        yield node.lineno, f"{text} -> return None", lambda: setattr(node, "value", ast.Constant(None))
+        yield node, f"{text} -> return None", "return None"
     elif isinstance(node, ast.Expr) or (isinstance(node, ast.AugAssign) and scope):
-        yield node.lineno, f"{text} -> pass", replace(ast.Pass())
+        yield node, f"{text} -> pass", "pass"
     if isinstance(node, ast.AugAssign):
         for other in _BINARY.get(type(node.op), ()):
-            yield node.lineno, f"{text} -> {other.__name__}", _setter(node, "op", other())
+            yield node, f"{text} -> {other.__name__}", _changed(node, op=other())
     if isinstance(node, ast.If | ast.While) and not isinstance(node.test, ast.Compare):
-        yield node.lineno, f"{text} -> not", _negation(node)
+        yield node.test, f"{text} -> not", f"not ({ast.unparse(node.test)})"
     yield from _in_block(node, scope)
 
 
@@ -126,26 +135,25 @@ def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
-def _setter(node: ast.AST, name: str, value: object) -> Change:
-    return lambda: setattr(node, name, value)
+def _changed(node: ast.AST, **fields: object) -> str:
+    """Write a node with other fields."""
+    other = copy.copy(node)
+    vars(other).update(fields)
+    return ast.unparse(other)
 
 
-def _negation(node: ast.If | ast.While | ast.IfExp) -> Change:
-    return lambda: setattr(node, "test", ast.UnaryOp(ast.Not(), node.test))
-
-
-def _expression(node: ast.AST, scope: str) -> Iterator[tuple[int, str, Change]]:
+def _expression(node: ast.AST, scope: str) -> Iterator[Found]:
     """Changes of an expression and of everything inside it, but for the text of messages."""
     if isinstance(node, ast.JoinedStr) or _is_error(node):
         return
     where = scope.rstrip(".") or "module"
     if isinstance(node, ast.expr):
-        for effect, change in _effects(node):
-            yield node.lineno, f"{where}: `{ast.unparse(node)[:90]}` -> {effect}", change
+        for effect, changed, new in _effects(node):
+            yield changed, f"{where}: `{ast.unparse(node)[:90]}` -> {effect}", new
     elif isinstance(node, ast.comprehension):
-        for i, test in enumerate(node.ifs):
-            change = _at(node.ifs, i, ast.UnaryOp(ast.Not(), test))
-            yield test.lineno, f"{where}: `if {ast.unparse(test)[:60]}` -> if not", change
+        for test in node.ifs:
+            text = ast.unparse(test)
+            yield test, f"{where}: `if {text[:60]}` -> if not", f"not ({text})"
     yield from _in_block(node, scope)
 
 
@@ -153,37 +161,31 @@ def _is_error(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("Error", "_error"))
 
 
-def _effects(node: ast.AST) -> Iterator[tuple[str, Change]]:
+def _effects(node: ast.expr) -> Iterator[tuple[str, ast.expr, str]]:
+    """Give each change of an expression: what it is called, the node that it is in, and what takes its place."""
     if isinstance(node, ast.Compare):
         for i, op in enumerate(node.ops):
             for other in _COMPARISONS[type(op)]:
-                yield f"{other.__name__}" + (f"[{i}]" if i else ""), _at(node.ops, i, other())
+                name = other.__name__ + (f"[{i}]" if i else "")
+                yield name, node, _changed(node, ops=[*node.ops[:i], other(), *node.ops[i + 1 :]])
     elif isinstance(node, ast.BinOp):
         for operator in _BINARY.get(type(node.op), ()):
-            yield operator.__name__, _setter(node, "op", operator())
+            yield operator.__name__, node, _changed(node, op=operator())
     elif isinstance(node, ast.BoolOp):
         other_op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-        yield type(other_op).__name__, _setter(node, "op", other_op)
+        yield type(other_op).__name__, node, _changed(node, op=other_op)
     elif isinstance(node, ast.UnaryOp):
         if isinstance(node.op, ast.Not):
-            yield "not not", _setter(node, "operand", ast.UnaryOp(ast.Not(), node.operand))
+            yield "not not", node, f"bool({ast.unparse(node.operand)})"
         elif isinstance(node.op, ast.USub | ast.Invert):
-            yield "without sign", _setter(node, "op", ast.UAdd())
+            yield "without sign", node, ast.unparse(node.operand)
     elif isinstance(node, ast.Constant):
-        yield from _constants(node)
+        if isinstance(node.value, bool):
+            yield str(not node.value), node, str(not node.value)
+        elif isinstance(node.value, int):
+            for value in (node.value + 1, node.value - 1):
+                yield str(value), node, str(value)
     elif isinstance(node, ast.IfExp):
-        yield "not", _negation(node)
+        yield "not", node.test, f"not ({ast.unparse(node.test)})"
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CALLS:
-        yield _CALLS[node.func.id], _setter(node.func, "id", _CALLS[node.func.id])
-
-
-def _constants(node: ast.Constant) -> Iterator[tuple[str, Change]]:
-    if isinstance(node.value, bool):
-        yield str(not node.value), _setter(node, "value", not node.value)
-    elif isinstance(node.value, int):
-        yield str(node.value + 1), _setter(node, "value", node.value + 1)
-        yield str(node.value - 1), _setter(node, "value", node.value - 1)
-
-
-def _at(items: list, index: int, value: object) -> Change:  # type: ignore[type-arg]
-    return lambda: items.__setitem__(index, value)
+        yield _CALLS[node.func.id], node.func, _CALLS[node.func.id]

@@ -71,8 +71,12 @@ def test_a_refused_result_keeps_its_version(dispatched):
     a, b, square = torch.ones(4, 8).half(), torch.ones(8, 8).half(), torch.zeros(8, 8).half()
     out = square[:4]
     before = out._version
-    for wrong_a, wrong_out in ((torch.ones(4, 9).half(), out), (a, square), (square, square)):
-        with pytest.raises(ValueError, match="must"):
+    for wrong_a, wrong_out, message in (
+        (torch.ones(4, 9).half(), out, r"b must be .* with a's K = 9, got shape \(8, 8\)"),
+        (a, square, r"out must have shape \(4, 8\), got \(8, 8\)"),
+        (square, square, "out must share no memory with a"),
+    ):
+        with pytest.raises(ValueError, match=message):
             multiply(wrong_a, b, wrong_out)
     assert out._version == before
     multiply(a, b, out)

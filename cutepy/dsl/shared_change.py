@@ -1,0 +1,44 @@
+"""Changes to the DSL's modules that several threads may want at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+
+class SharedChange:
+    """Other attributes of a module while anyone wants them: the first makes the change, the last to leave undoes it.
+
+    Parameters
+    ----------
+    replacements : callable
+        Gives the module, and what its attributes become by name. Called for each first.
+    """
+
+    def __init__(self, replacements: Callable[[], tuple[ModuleType, Mapping[str, Any]]]) -> None:
+        self._replacements = replacements
+        self._lock = threading.Lock()
+        self._users = 0
+        self._undo: list[tuple[ModuleType, str, Any]] = []
+
+    @contextmanager
+    def made(self) -> Iterator[None]:
+        """Keep the change for as long as the context is entered; several threads may be in it."""
+        with self._lock:
+            if not self._users:
+                module, changed = self._replacements()
+                self._undo = [(module, name, getattr(module, name)) for name in changed]
+                for name, value in changed.items():
+                    setattr(module, name, value)
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    for change in self._undo:
+                        setattr(*change)

@@ -1,0 +1,102 @@
+"""What TMA needs of a tensor, where the types in traced code leave it open: strides, contiguity, address.
+
+References
+----------
+CUDA driver API, cuTensorMapEncodeTiled: its conditions on `globalAddress` and `globalStrides`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_UNIT_BITS = 128
+_LARGEST_BITS = 1 << 43
+"""Strides must be less than 2**40 bytes."""
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """What a tensor map needs of a number of its tensor: that the bits in `mask` are as in `expected`, if it is used.
+
+    Attributes
+    ----------
+    leaf : int or None
+        The mode, counted through nested ones; None for the address.
+    factor : int
+        What the number is multiplied with before: a stride in elements becomes one in bits.
+    expected, mask : int
+    text : str
+        What is wrong; with places for the number and, of a stride, for it in bytes.
+    """
+
+    leaf: int | None
+    factor: int
+    expected: int
+    mask: int
+    text: str
+
+
+def requirements(tensor: str, coordinates: str) -> list[Requirement]:
+    """List what TMA needs of a tensor, and the types don't prove.
+
+    Parameters
+    ----------
+    tensor : str
+        The tensor's type in the traced code: element type, alignment and layout.
+    coordinates : str
+        The type of the coordinates that TMA takes for it: which of its modes each of the tensor's is.
+
+    Examples
+    --------
+    >>> tensor = '!cute.memref<f16, gmem, align<16>, "(?,?):(?{i64},1)">'
+    >>> [r.leaf for r in requirements(tensor, '!cute.coord_tensor<"(0,0)", "(?,?):(1@1,1@0)">')]
+    [0]
+    """
+    bits = int(re.search(r"\d+", tensor.partition("<")[2])[0])  # type: ignore[index]
+    strides = _leaves(tensor)
+    modes = [leaf.rpartition("@") for leaf in _leaves(coordinates)]
+    found = []
+    contiguous = [n for n, (_, at, mode) in enumerate(modes) if at and mode == "0"]
+    for n in sorted(contiguous, key=lambda n: modes[n][0] != "1")[:1]:
+        if strides[n] != "1":
+            text = f"stride {n} is %lld elements, and TMA needs 1: it copies runs of neighbours along this mode"
+            found.append(Requirement(n, 1, 1, -1, text))
+    for n, (_, at, mode) in enumerate(modes):
+        if at and mode != "0" and _divisor(strides[n]) * bits % _UNIT_BITS:
+            text = f"stride {n} is %lld elements, %lld bytes, and TMA needs a multiple of 16 bytes (below 2**40)"
+            found.append(Requirement(n, bits, 0, ~(_LARGEST_BITS - _UNIT_BITS), text))
+    aligned = re.search(r"align<(\d+)>", tensor)
+    if int(aligned[1] if aligned else max(bits // 8, 1)) % (_UNIT_BITS // 8):
+        text = "it starts at address 0x%llx, and TMA needs a multiple of 16 bytes"
+        found.append(Requirement(None, 1, 0, _UNIT_BITS // 8 - 1, text))
+    return found
+
+
+def _leaves(text: str) -> list[str]:
+    """Split the strides of the last layout in a type: numbers, scaled basis vectors, and what is known of others."""
+    return re.findall(r"[^(),]+", text.rpartition('"')[0].rpartition(":")[2])
+
+
+def _divisor(stride: str) -> int:
+    """Tell what a stride is known to be a multiple of."""
+    known = re.search(r"div=(\d+)|^(\d+)$", stride)
+    return int(known[1] or known[2]) if known else 1
+
+
+_STRIDE = re.compile(r"argument (.+): (?:stride \d+|a stride) is (\d+) elements, (\d+) bytes, and TMA needs")
+
+
+def refused_stride(text: str) -> tuple[str, int, int] | None:
+    """Read which argument's stride host code refused, how long it is, and of what it must be a multiple, in elements.
+
+    Examples
+    --------
+    >>> refused_stride("argument a: stride 0 is 60 elements, 120 bytes, and TMA needs a multiple of 16 bytes")
+    ('a', 60, 8)
+    """
+    found = _STRIDE.match(text)
+    if found is None or not int(found[3]):
+        return None
+    elements, size_bytes = int(found[2]), int(found[3])
+    return found[1], elements, _UNIT_BITS // 8 * elements // size_bytes
