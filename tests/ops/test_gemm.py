@@ -598,6 +598,14 @@ def test_modes_and_subclasses_see_the_operation():
     assert "cutepy::gemm" in {event.key for event in profile.key_averages()}
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_tracing_sees_the_operation():
+    traced = torch.jit.trace(lambda a: gemm(a, B), A)
+    assert "cutepy::gemm" in str(traced.graph)
+    a = normal(4, 16)
+    assert torch.equal(traced(a), gemm(a, B))
+
+
 def test_the_result_counts_as_a_change_of_out():
     a, weight = normal(16, 16).requires_grad_(), normal(16, 16).requires_grad_() * 1
     result = gemm(a, weight)
