@@ -8,10 +8,10 @@ pytestmark = pytest.mark.dsl
 
 import cutlass  # noqa: E402
 import cutlass.cute as cute  # noqa: E402
-from cutlass.memory import SmemAllocator  # noqa: E402
 
 import cutepy  # noqa: E402
 from cutepy.device import epilogue, mma, smem, tma  # noqa: E402
+from cutepy.dsl.traced_names import SmemAllocator  # noqa: E402
 
 DTYPES = {cutlass.Float32: torch.float32, cutlass.Float16: torch.float16}
 

@@ -11,12 +11,12 @@ pytestmark = pytest.mark.dsl
 import cutlass  # noqa: E402
 import cutlass.cute as cute  # noqa: E402
 from cutlass.cute.runtime import from_dlpack  # noqa: E402
-from cutlass.memory import SmemAllocator  # noqa: E402
 
 import cutepy  # noqa: E402
 from cutepy import TensorSpec  # noqa: E402
 from cutepy.device import smem, tma  # noqa: E402
 from cutepy.dsl.tma_requirements import refused_stride, requirements  # noqa: E402
+from cutepy.dsl.traced_names import SmemAllocator  # noqa: E402
 from cutepy.host.arguments import ArgumentError  # noqa: E402
 
 TILE = (64, 64)

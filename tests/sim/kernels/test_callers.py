@@ -7,12 +7,12 @@ import cutlass.cute as cute
 import numpy as np
 import pytest
 from cutlass import pipeline
-from cutlass.memory import SmemAllocator
 
 import cutepy
 import cutepy.device
 from cutepy.device.pipeline import TmaRing
 from cutepy.dsl.execution import LaunchRequest
+from cutepy.dsl.traced_names import SmemAllocator
 from cutepy.sim import BreakpointError, DeadlockError, MemoryAccessError, Run, stepping
 from cutepy.sim.places import described
 from cutepy.sim.ptx.model import SourceLine

@@ -8,12 +8,12 @@ import time
 
 import cutlass
 import cutlass.cute as cute
-import cutlass.memory
 import numpy as np
 import pytest
 
 import cutepy
 from cutepy.dsl import execution, host_programs
+from cutepy.dsl.traced_names import SmemAllocator
 from cutepy.runtime import host_calls
 from cutepy.sim import Observer
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.dsl
 
 @cute.kernel
 def count_device(a: cute.Tensor, times: cutlass.Int32):
-    smem = cutlass.memory.SmemAllocator().allocate_tensor(cutlass.Int32, cute.make_layout(32), 16)
+    smem = SmemAllocator().allocate_tensor(cutlass.Int32, cute.make_layout(32), 16)
     tid = cute.arch.thread_idx()[0]
     smem[tid] = tid + 7
     for _ in range(times):
