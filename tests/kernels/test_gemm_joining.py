@@ -127,6 +127,13 @@ def test_rows_must_be_such_as_tma_reaches():
     assert (left.shape, left.stride()) == ((24, 8, 16), (128, 1, 8))
 
 
+def test_rows_that_c_repeats_are_a_batch():
+    """TMA reaches no matrix that repeats one row, and any batch that repeats one matrix."""
+    a, b, c = numbered(8, 3, 16).transpose(0, 1), numbered(24, 16), numbered(3, 1, 24)
+    _, left, _, added = joined(torch.zeros(3, 8, 24), a, b, c)
+    assert (left.shape, added.stride()) == ((8, 3, 16), (0, 24, 1))
+
+
 def test_more_modes_than_a_kernel_takes_are_not_joined():
     a, b = numbered(2, 1, 2, 1, 4, 8), numbered(1, 2, 1, 2, 5, 8)
     assert join(problem(a @ b.mT, a, b)) is None
