@@ -161,7 +161,7 @@ class Call:
 
 def _moved(entry: Entry, files: Mapping[str, str]) -> Entry:
     """Let a program that was compiled from the same sources in other folders name those that are here."""
-    then = entry.metadata["files"]
+    then = entry.metadata.get("files", {})
     moved = {then[name]: path for name, path in files.items() if then.get(name, path) != path}
     if not moved:
         return entry

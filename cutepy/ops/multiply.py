@@ -116,12 +116,13 @@ def _checking_overlap(launch: Launch, *tensors: Given) -> Launch:
     def checked(a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given) -> torch.Tensor:
         assert out is not None
         start = out.data_ptr()
-        end = start + span
-        if (  # what nearly no call finds, so the least is asked to find it
-            (a.data_ptr() < end and start < a.data_ptr() + span_a)
-            or (b.data_ptr() < end and start < b.data_ptr() + span_b)
-            or (c is not None and c.data_ptr() < end and start < c.data_ptr() + span_c)
-            or (bias is not None and bias.data_ptr() < end and start < bias.data_ptr() + span_bias)
+        # What nearly no call finds, so the least is asked to find it: an input ends behind where the result begins,
+        # and begins before its end.
+        if (
+            -span_a < (a.data_ptr() - start) < span
+            or -span_b < (b.data_ptr() - start) < span
+            or (c is not None and -span_c < (c.data_ptr() - start) < span)
+            or (bias is not None and -span_bias < (bias.data_ptr() - start) < span)
         ):
             check_apart(out, c, a=a, b=b, bias=bias)
         return launch(a, b, c, bias, out)
