@@ -67,7 +67,7 @@ def requirements(tensor: str, coordinates: str) -> list[Requirement]:
             text = f"stride {n} is %lld elements, %lld bytes, and TMA needs a multiple of 16 bytes (below 2**40)"
             found.append(Requirement(n, bits, 0, ~(_LARGEST_BITS - _UNIT_BITS), text))
     aligned = re.search(r"align<(\d+)>", tensor)
-    if int(aligned[1] if aligned else max(bits // 8, 1)) % (_UNIT_BITS // 8):
+    if aligned is None or int(aligned[1]) % (_UNIT_BITS // 8):
         text = "it starts at address 0x%llx, and TMA needs a multiple of 16 bytes"
         found.append(Requirement(None, 1, 0, _UNIT_BITS // 8 - 1, text))
     return found
