@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from cutepy.runtime.host_abi import FUNCTIONS
+from cutepy.runtime.host_abi import error_setters
 from cutepy.runtime.host_calls import RUNNING, Backend
 from cutepy.runtime.host_code import ServedHost
 from cutepy.runtime.packed import PackedArguments, call
@@ -141,5 +141,4 @@ class ServedProgram:
         def raise_text(kind: int, text: int) -> None:
             self._error = (ctypes.string_at(kind).decode(), ctypes.string_at(text).decode())
 
-        setters = {"TVMFFIErrorSetRaisedFromCStr": raise_text, "TVMFFIErrorSetRaisedFromCStrParts": raise_parts}
-        return {name: FUNCTIONS[name].prototype(setter) for name, setter in setters.items()}
+        return error_setters(raise_text, raise_parts)
