@@ -16,7 +16,7 @@ from cutepy.runtime.dtypes import dlpack_type
 
 _FORM = Form(
     "src",
-    ("runtime.h", "runtime.cpp", "matching.h", "dispatch.h", "dispatch.cpp"),
+    ("runtime.h", "runtime.cpp", "dispatch.h", "dispatch.cpp"),
     {
         "{name}.h": "c_api.h.jinja",
         "src/{name}.cpp": "c_api.cpp.jinja",

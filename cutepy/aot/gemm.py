@@ -130,9 +130,7 @@ _FUNCTIONS: Mapping[Activation, str] = {
 def _reference(c: bool, bias: bool, activations: Sequence[Activation]) -> str:
     """Write what the exported test compares with."""
     text = "torch.matmul(a.float(), b.float().mT)"
-    for name, given in (("c", c), ("bias", bias)):
-        if given:
-            text += f" + (0 if {name} is None else {name}.float())"
+    text += "".join(f" + (0 if {name} is None else {name}.float())" for name in ["c"] * c + ["bias"] * bias)
     if not activations:
         return text
     functions = ", ".join(f"'{name}': {_FUNCTIONS[name]}" for name in activations)

@@ -39,10 +39,9 @@ class Symbol:
     decided: Mapping[str, bool] = field(repr=False)
 
     def __bool__(self) -> bool:
-        condition = self.cpp if self.kind == "bool" else f"({self.cpp} != 0)"
-        if condition not in self.decided:
-            raise _Fork(condition)
-        return self.decided[condition]
+        if self.cpp not in self.decided:
+            raise _Fork(self.cpp)
+        return self.decided[self.cpp]
 
     def __neg__(self) -> Symbol:
         return Symbol(f"(-{self.cpp})", f"(-{self.python})", self._number, self.decided)

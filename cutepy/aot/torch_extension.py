@@ -31,7 +31,7 @@ _DTYPES = {
 }
 _FORM = Form(
     "csrc",
-    ("runtime.h", "runtime.cpp", "matching.h", "dispatch.h", "dispatch.cpp", "torch_bridge.h"),
+    ("runtime.h", "runtime.cpp", "dispatch.h", "dispatch.cpp", "torch_bridge.h"),
     {
         "csrc/ops.cpp": "torch_ops.cpp.jinja",
         "pyproject.toml": "pyproject.toml.jinja",

@@ -49,10 +49,16 @@ class _Located:
         self._ir = require("cutlass._mlir.ir", "Location", "Context")
         self._kinds: dict[int, tuple[CodeType, bool | None]] = {}
         self._known: dict[tuple[Any, ...], Any] = {}
+        self._places: dict[tuple[Any, ...], int] = {}
+        self._last: tuple[FrameType, list[FrameType], int] | None = None
 
     def __call__(self, info: Any) -> Any:  # noqa: ANN401
-        frames = self._frames(sys._getframe(1))
-        key = (id(self._ir.Context.current), info.filename, info.lineno, *((id(f.f_code), f.f_lasti) for f in frames))
+        chain = self._last = self._chain(sys._getframe(1))
+        if chain is None:
+            return self._original(info)
+        innermost, frames, place = chain
+        context = id(self._ir.Context.current)
+        key = context, info.filename, info.lineno, id(innermost.f_code), innermost.f_lasti, place
         location = self._known.get(key)
         if location is None:
             callers = [
@@ -61,24 +67,35 @@ class _Located:
                 if not _is_part_of(inner, outer)
             ]
             location = self._original(info)
-            if frames:
-                location = self._known[key] = self._ir.Location.callsite(location, callers) if callers else location
+            location = self._known[key] = self._ir.Location.callsite(location, callers) if callers else location
         return location
 
-    def _frames(self, frame: FrameType | None) -> list[FrameType]:
-        """Return the frames of a kernel that are not the DSL's, innermost first; none outside of a kernel."""
-        frames, kinds = [], self._kinds
-        while frame is not None:
-            code = frame.f_code
-            kind = kinds.get(id(code))
-            if kind is None:
-                kind = kinds[id(code)] = code, self._is_users(frame)
-            if kind[1]:
-                frames.append(frame)
-            elif kind[1] is None:
-                return frames
+    def _chain(self, frame: FrameType | None) -> tuple[FrameType, list[FrameType], int] | None:
+        """Return the frames of a kernel that are not the DSL's, innermost first, and a number for all but that one.
+
+        None outside of a kernel. While a frame runs, those that called it stay where they are: they are found once.
+        """
+        while frame is not None and (kind := self._kind(frame)) is False:
             frame = frame.f_back
-        return []
+        if frame is None or kind is None:
+            return None
+        if self._last is not None and self._last[0] is frame:
+            return self._last
+        frames, outer = [frame], frame.f_back
+        while outer is not None and (kind := self._kind(outer)) is not None:
+            if kind:
+                frames.append(outer)
+            outer = outer.f_back
+        if outer is None:
+            return None
+        place = tuple((id(f.f_code), f.f_lasti) for f in frames[1:])
+        return frame, frames, self._places.setdefault(place, len(self._places))
+
+    def _kind(self, frame: FrameType) -> bool | None:
+        known = self._kinds.get(id(frame.f_code))
+        if known is None:
+            known = self._kinds[id(frame.f_code)] = frame.f_code, self._is_users(frame)
+        return known[1]
 
     def _is_users(self, frame: FrameType) -> bool | None:
         """Tell whether a frame is not the DSL's or of what wraps it; None for the one that traces a kernel."""

@@ -38,11 +38,10 @@ class Execution:
         The innermost backend that is active; None for the GPU. To be read at each launch; only `on` sets it.
     """
 
-    __slots__ = ("_entering", "_stack", "_thread", "backend")
+    __slots__ = ("_entering", "_thread", "backend")
 
     def __init__(self) -> None:
         self.backend: Backend | None = None
-        self._stack: list[Backend] = []
         self._entering = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -69,8 +68,6 @@ class Execution:
                 stack.callback(setattr, self, "_thread", None)
                 _wrap_the_dsl(stack)
             stack.callback(setattr, self, "backend", self.backend)
-            stack.callback(self._stack.pop)
-            self._stack.append(backend)
             self.backend = backend
             yield
 
@@ -96,11 +93,6 @@ executing_on = EXECUTION.on
 def active_backend() -> Backend | None:
     """Return the backend that compiled functions execute on, or None for the GPU."""
     return EXECUTION.backend
-
-
-def backends() -> list[Backend]:
-    """Give the list, always the same, whose last item is the active backend; empty for the GPU."""
-    return EXECUTION._stack
 
 
 @contextmanager

@@ -96,7 +96,7 @@ def refused_stride(text: str) -> tuple[str, int, int] | None:
     ('a', 60, 8)
     """
     found = _STRIDE.match(text)
-    if found is None or not int(found[3]):
+    if found is None:
         return None
     elements, size_bytes = int(found[2]), int(found[3])
     return found[1], elements, _UNIT_BITS // 8 * elements // size_bytes

@@ -9,6 +9,7 @@ compiler, if the program is not found.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import inspect
 import io
@@ -17,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, TypeVar, get_origin
 
 from cutepy.dsl import locations
@@ -75,10 +77,15 @@ class Traced:
         """The compiler's passes with all options, but for where it keeps files."""
         return self._pipeline.replace(self.folder, "")
 
+    @cached_property
+    def _bytecode(self) -> bytes:
+        """The module as it was traced: what reads it, reads it before it is compiled."""
+        return _bytecode(self.module.operation)
+
     @property
     def files(self) -> dict[str, str]:
         """The source files that it comes from: the name by which the digest knows each -> its path here."""
-        return locations.files(_bytecode(self.module.operation))
+        return locations.files(self._bytecode)
 
     @property
     def digest(self) -> str:
@@ -86,7 +93,7 @@ class Traced:
         if not self._digest:
             parts = (
                 _without_locations(self.module),
-                locations.canonical(_bytecode(self.module.operation)),
+                locations.canonical(self._bytecode),
                 self.pipeline.encode(),
                 self._settings.encode(),
                 described(self._convention).encode(),
@@ -165,6 +172,7 @@ def trace(
         compiling_for_gpu(),
         places_remembered(),
         callers_known(),
+        _no_collection(),
         _replaced(provider, "compile", instead),
         _conventions(tracer, {*classes, *class_parameter(function)}) as conventions,
     ):
@@ -210,6 +218,18 @@ def tracer_of(plain: Any) -> Any:  # noqa: ANN401
     if not hasattr(plain, "_dsl_object"):
         raise TypeError(f"a function to compile must be decorated with @cute.jit, got {plain!r}")
     return plain._dsl_object
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep Python from looking for garbage, which among all objects of the DSL and torch takes a tenth of a trace."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cutepy.dsl import execution
+from cutepy.dsl.execution import EXECUTION, Backend
 from cutepy.host import environment
 from cutepy.host.arguments import (
     ArgumentError,
@@ -85,7 +85,6 @@ class Function:
         self._lock = threading.Lock()
         self._cuda: CudaProgram | None = None
         self._served: ServedProgram | None = None
-        self._backends = execution.backends()
         self._launch: Any = self._prepare_and_launch
 
     @classmethod
@@ -153,8 +152,8 @@ class Function:
         """
         if named:
             arguments = self._positional(arguments, named)
-        if self._backends:
-            self._simulate(arguments)
+        if (backend := EXECUTION.backend) is not None:
+            self._simulate(backend, arguments)
             return
         try:
             self._launch(*arguments)
@@ -235,14 +234,14 @@ class Function:
         self.prepare(_device_index(arguments))
         self._launch(*arguments)
 
-    def _simulate(self, arguments: tuple[Any, ...]) -> None:
+    def _simulate(self, backend: Backend, arguments: tuple[Any, ...]) -> None:
         given = mapped(_as_passed, arguments)
         arguments = self._passed(given)
         if any(map(_is_without_memory, leaves(arguments))):
             check_arguments(self.__name__, self.parameters, arguments)
         for argument in leaves(given) if arguments is not given else ():
             if hasattr(argument, "__dlpack__"):  # also a tensor whose address alone is passed
-                self._backends[-1].adopt(argument)
+                backend.adopt(argument)
         with self._lock:
             if self._served is None:
                 self._served = ServedProgram(self.program)
@@ -251,7 +250,7 @@ class Function:
             if any(map(is_read_only, leaves(arguments))):
                 copies = HostCopies(arguments, "cpu", read_only=True)
                 arguments = copies.arguments
-            self._served(self._backends[-1], *arguments)
+            self._served(backend, *arguments)
         except (TypeError, ValueError) as error:
             check_arguments(self.__name__, self.parameters, arguments)
             raise self._explained(error, arguments) from None

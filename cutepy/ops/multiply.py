@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from cutepy.dsl import execution
+from cutepy.dsl.execution import EXECUTION
 from cutepy.kernels.gemm.config import Activation, expected_us
 from cutepy.kernels.gemm.joining import join
 from cutepy.kernels.gemm.op import Given, Launch, new_tensor, plan_gemm
@@ -26,7 +26,6 @@ from cutepy.ops.overlap import check_apart, overlaps_itself, span_bytes
 
 _MOST_LAUNCHES = 4096
 _launches: dict[tuple[Any, ...], Launch] = {}
-_backends = execution.backends()
 
 # What a copy costs: the host's work for another launch, and the bytes that the GPU's memory moves. Estimates for an
 # H200; they decide only whether ragged batches of rows are copied together, where some 20 us are at stake.
@@ -56,7 +55,17 @@ def multiply(
     try:
         # All that decides the route. The words tell which tensors there are.
         key: tuple[Any, ...]
-        key = (activation, out_dtype, out_major, not _backends, a.shape, a.stride(), a.dtype, a.device, b.shape)
+        key = (
+            activation,
+            out_dtype,
+            out_major,
+            EXECUTION.backend is None,
+            a.shape,
+            a.stride(),
+            a.dtype,
+            a.device,
+            b.shape,
+        )
         key += (b.stride(), b.dtype, b.device)
         address = a.data_ptr() | b.data_ptr()
         if bias is not None:
@@ -122,7 +131,7 @@ def _checking_overlap(launch: Launch, *tensors: Given) -> Launch:
 
 def _plan(problem: Problem, tensors: tuple[Given, ...], bias: Given) -> Launch:
     """Decide what of a, b, c and out is copied, and how all is seen."""
-    on_cpu = problem.a.device.type == "cpu" and not _backends
+    on_cpu = problem.a.device.type == "cpu" and EXECUTION.backend is None
     if on_cpu or math.prod(problem.out.shape) * problem.a.shape[-1] == 0:
         return partial(_multiply_by_reference, problem)
     views = join(problem)

@@ -7,7 +7,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import torch
 
-from cutepy.dsl import execution
+from cutepy.dsl.execution import EXECUTION
 from cutepy.ops.eager import unobserved
 
 P = ParamSpec("P")
@@ -52,7 +52,6 @@ class Operation(Generic[P, R]):
         self._defaults = {a.name: a.default_value for a in arguments if not a.kwarg_only}
         self._default_values = tuple(self._defaults.values())
         self._defaults_by_name = {a.name: a.default_value for a in arguments if a.kwarg_only}
-        self._backends = execution.backends()
         self._launch, self._refer = self.completed(kernel), self.completed(reference)
         self.__name__ = self.__qualname__ = name
         self.__doc__ = kernel.__doc__
@@ -128,7 +127,7 @@ class Operation(Generic[P, R]):
                 torch.autograd.graph.increment_version(written)
 
     def _on_cpu(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
-        return (self._launch if self._backends else self._refer)(*arguments, **named)
+        return (self._launch if EXECUTION.backend is not None else self._refer)(*arguments, **named)
 
 
 def _tensors(value: Any) -> Sequence[torch.Tensor]:  # noqa: ANN401

@@ -199,8 +199,7 @@ def _vmap_gemm(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> t
         rank = max(rank, b.dim())
         a, b = _aligned(a, rank), _aligned(b, rank)
     if of_c is not None:
-        c = c.movedim(of_c, 0)
-        c = _aligned(c.unsqueeze(-2) if one_row and c.dim() > 1 else c, rank)
+        c = _aligned(c.movedim(of_c, 0), rank)
     result = _gemm(a, b, bias, activation, out_dtype, c, out_major)
     return result.squeeze(-2) if one_row else result, 0
 

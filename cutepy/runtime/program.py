@@ -116,12 +116,12 @@ class ServedProgram:
 
     def _run(self, backend: Backend, arguments: Sequence[object]) -> None:
         self._adopt(backend, arguments)
+        self._error = ("", "")
         with self._host.calls.launching_on(backend):
             code = call(self._host.address, PackedArguments(arguments))
         self._host.calls.check(0)
         kind, message = self._error
         if code:
-            self._error = ("", "")
             raise {"TypeError": TypeError, "ValueError": ValueError}.get(kind, RuntimeError)(message)
 
     def _adopt(self, backend: Backend, arguments: Sequence[object]) -> None:
@@ -134,11 +134,14 @@ class ServedProgram:
     def _errors(self) -> dict[str, Any]:
         """Serve the functions by which an entry raises, without `tvm_ffi`."""
 
+        def note(kind: str, text: str) -> None:
+            self._error = self._error if self._error[0] else (kind, text)  # what comes later only follows from it
+
         def raise_parts(kind: int, parts: int, count: int) -> None:
             texts = (ctypes.c_char_p * count).from_address(parts)
-            self._error = (ctypes.string_at(kind).decode(), "".join(text.decode() for text in texts if text))
+            note(ctypes.string_at(kind).decode(), "".join(text.decode() for text in texts if text))
 
         def raise_text(kind: int, text: int) -> None:
-            self._error = (ctypes.string_at(kind).decode(), ctypes.string_at(text).decode())
+            note(ctypes.string_at(kind).decode(), ctypes.string_at(text).decode())
 
         return error_setters(raise_text, raise_parts)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-DSL, DSL_LINES, OURS, OPS = "dsl", "dsl-line-info", "cutepy", "ops"
+DSL, DSL_LINES, OURS, DECLARED, OPS = "dsl", "dsl-line-info", "cutepy", "declared", "ops"
 
 
 def _has_gpu() -> bool:
@@ -81,6 +81,24 @@ def _ours() -> Callable[[], bool]:
     return compile
 
 
+def _declared() -> Callable[[], bool]:
+    """Prepare a call of `cutepy.compile` with declared sources; the DSL is not imported."""
+    import torch as torch
+
+    import cutepy
+    from cutepy.kernels.gemm.op import SOURCES, examples
+
+    config, on_gpu = _config(), _has_gpu()
+    described: dict[str, Any] = dict(examples(config.signature))
+
+    def compile() -> bool:
+        kernel = cutepy.Deferred("cutepy.kernels.gemm.kernel:Gemm", config)
+        _make_ready(cutepy.compile(kernel, **described, sources=SOURCES), on_gpu)
+        return "cutlass" in sys.modules
+
+    return compile
+
+
 def _ops() -> Callable[[], bool]:
     """Prepare all from `import cutepy` to the first launch of `cutepy.ops.gemm`; torch is there."""
     import torch
@@ -107,6 +125,7 @@ WAYS: dict[str, Callable[[], Callable[[], bool]]] = {
     DSL: lambda: _dsl(""),
     DSL_LINES: lambda: _dsl("--generate-line-info"),
     OURS: _ours,
+    DECLARED: _declared,
     OPS: _ops,
 }
 

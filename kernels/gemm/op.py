@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from cutepy.dsl import execution
+from cutepy.dsl.execution import EXECUTION
 from cutepy.host.compilation import compile
 from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
@@ -56,7 +56,7 @@ def plan_gemm(problem: Problem, views: Problem) -> Launch:
     way_c, way_out = _way(problem.c, views.c, c), _way(problem.out, views.out, out)
     as_they_are = not (way_a or way_b or way_c or way_out)
     shape, stride, dtype, device = problem.out
-    index = None if execution.backends() else device.index  # of the GPU that must be current
+    index = None if EXECUTION.backend is not None else device.index  # of the GPU that must be current
     empty: Any = _empty_on_gpu if index is not None and _empty_on_gpu else lambda *_: new_tensor(problem.out)
 
     def launch(a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given) -> torch.Tensor:

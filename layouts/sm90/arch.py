@@ -75,6 +75,20 @@ RESERVED_SMEM_BYTES: Final = 1024
 """Shared memory that the system takes of each CTA's."""
 
 
+def swizzle_bits(mode: str) -> int:
+    """Return B of ``Sw<B,4,3>`` of a mode, which is named in any case.
+
+    Examples
+    --------
+    >>> swizzle_bits("SW128"), swizzle_bits("inter")
+    (3, 0)
+    """
+    for known, bits in SWIZZLE_BITS.items():
+        if known == mode.upper():
+            return bits
+    raise ValueError(f"swizzle must be one of {', '.join(SWIZZLE_MODES)}, got {mode!r}")
+
+
 def span_bytes(mode: SwizzleMode) -> int:
     """Return the bytes over which a mode permutes 16-byte units: 16, 32, 64 or 128.
 
@@ -83,7 +97,7 @@ def span_bytes(mode: SwizzleMode) -> int:
     >>> span_bytes("SW64")
     64
     """
-    return UNIT_BYTES << SWIZZLE_BITS[mode]
+    return UNIT_BYTES << swizzle_bits(mode)
 
 
 def pattern_bytes(mode: SwizzleMode) -> int:

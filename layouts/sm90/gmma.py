@@ -27,6 +27,7 @@ from .arch import (
     Major,
     SwizzleMode,
     span_bytes,
+    swizzle_bits,
 )
 from .arguments import one_of
 
@@ -97,7 +98,7 @@ def byte_swizzle(mode: SwizzleMode) -> Swizzle:
     >>> print(byte_swizzle("SW128"))
     Sw<3,4,3>
     """
-    return Swizzle(SWIZZLE_BITS[mode], SWIZZLE_BASE_BYTES, SWIZZLE_SHIFT)
+    return Swizzle(swizzle_bits(mode), SWIZZLE_BASE_BYTES, SWIZZLE_SHIFT)
 
 
 def element_swizzle(mode: SwizzleMode, bits: int) -> Swizzle:
@@ -108,7 +109,7 @@ def element_swizzle(mode: SwizzleMode, bits: int) -> Swizzle:
     >>> print(element_swizzle("SW128", 16), element_swizzle("SW32", 32))
     Sw<3,3,3> Sw<1,2,3>
     """
-    return Swizzle(SWIZZLE_BITS[mode], _element_base(bits), SWIZZLE_SHIFT)
+    return Swizzle(swizzle_bits(mode), _element_base(bits), SWIZZLE_SHIFT)
 
 
 class SwizzledTile(NamedTuple):

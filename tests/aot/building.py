@@ -1,6 +1,8 @@
 """Build what was exported on a machine without a GPU, against stand-ins for what only a machine with one has."""
 
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +18,21 @@ def run(*command, cwd=None, **environment):
     )
     assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+def built_once(tmp_path_factory, name, build):
+    """Give a folder that one process of a test run fills, by `build(folder)`, while the others wait for it."""
+    root = tmp_path_factory.getbasetemp()
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root  # of all workers
+    folder, done = root / name, root / f"{name}.done"
+    with (root / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            build(folder)
+            done.touch()
+    return folder
 
 
 def cuda_headers():

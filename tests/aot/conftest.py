@@ -5,14 +5,13 @@ import functools
 
 import pytest
 
-from tests.aot.building import EXAMPLE, STAND_IN, build_c_library, build_driver, cuda_headers
+from tests.aot.building import EXAMPLE, STAND_IN, build_c_library, build_driver, built_once, cuda_headers
 
 NAME = "example_ops"
 
 
-@pytest.fixture(scope="session")
 def described():
-    """The example, a kernel that counts, and the GEMM: two tiles of it, and one with what else there may be."""
+    """Describe the example, a kernel that counts, and the GEMM: two tiles, and one with what else there may be."""
     from cutepy import aot
     from tests.aot.dispatched import counting
 
@@ -31,22 +30,27 @@ def described():
 
 
 @pytest.fixture(scope="session")
-def trees(described, tmp_path_factory):
+def trees(tmp_path_factory):
     """Give the exported folders: (extension, C library)."""
     from cutepy import aot
     from cutepy.aot import tree
     from cutepy.aot.objects import compile_variants
 
-    folder = tmp_path_factory.mktemp("exported")
-    compiled = functools.cache(lambda *_: compile_variants(described))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tree, "compile_variants", lambda *_: compiled())
-        return aot.extension(described, folder / "extension"), aot.c(described, folder / "c")
+    def export(folder):
+        extension = described()
+        compiled = functools.cache(lambda *_: compile_variants(extension))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tree, "compile_variants", lambda *_: compiled())
+            aot.extension(extension, folder / "extension")
+            aot.c(extension, folder / "c")
+
+    folder = built_once(tmp_path_factory, "exported", export)
+    return folder / "extension", folder / "c"
 
 
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory):
-    return build_driver(tmp_path_factory.mktemp("driver"))
+    return built_once(tmp_path_factory, "driver", build_driver) / "libcuda.so.1"
 
 
 @pytest.fixture(scope="session", params=["stand-in", "toolkit"])
@@ -56,4 +60,9 @@ def libraries(request, trees, driver, tmp_path_factory):
     if headers is None:
         pytest.skip("needs CUDA's headers")
     optimise = "-O0" if request.param == "stand-in" else "-O1"  # which warns of more
-    return driver, build_c_library(trees[1], NAME, headers, tmp_path_factory.mktemp("library"), optimise)
+    folder = built_once(
+        tmp_path_factory,
+        f"library with {request.param}",
+        lambda folder: build_c_library(trees[1], NAME, headers, folder, optimise),
+    )
+    return driver, folder / f"lib{NAME}.so"

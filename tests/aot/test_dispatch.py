@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.aot.building import STAND_IN, build_c_library, call_in_python, run
+from tests.aot.building import STAND_IN, build_c_library, built_once, call_in_python, run
 
 pytestmark = pytest.mark.dsl
 
@@ -12,12 +12,15 @@ def tree(tmp_path_factory):
     from cutepy import aot
     from tests.aot.dispatched import described
 
-    return aot.c(described(), tmp_path_factory.mktemp("dispatched") / "tree")
+    return built_once(tmp_path_factory, "dispatched", lambda folder: aot.c(described(), folder / "tree")) / "tree"
 
 
 @pytest.fixture(scope="module")
 def library(tree, tmp_path_factory):
-    return build_c_library(tree, "chosen", STAND_IN, tmp_path_factory.mktemp("library"))
+    folder = built_once(
+        tmp_path_factory, "dispatching", lambda folder: build_c_library(tree, "chosen", STAND_IN, folder)
+    )
+    return folder / "libchosen.so"
 
 
 @pytest.fixture(scope="module")

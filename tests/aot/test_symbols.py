@@ -51,7 +51,7 @@ NAMES = ("m", "n", "k", "sm_count")
 
 def helpers():
     """Read the functions that the written code calls."""
-    source = (Path(cutepy.aot.__file__).parent / "templates/matching.h.jinja").read_text()
+    source = (Path(cutepy.aot.__file__).parent / "templates/dispatch.h.jinja").read_text()
     found = re.findall(r"^inline int64_t floor_\w+\(.*", source, re.MULTILINE)
     assert len(found) == 2
     return found

@@ -12,48 +12,55 @@ from pathlib import Path
 
 import pytest
 
-from tests.aot.building import STAND_IN, cuda_headers, run
+from tests.aot.building import STAND_IN, built_once, cuda_headers, run
 
 pytestmark = pytest.mark.dsl
 
 
 @pytest.fixture(scope="module")
-def site(trees, driver, tmp_path_factory):
-    """Install the extension, as its README says; what only a torch with CUDA has is a stand-in."""
+def torch_stand_in(tmp_path_factory):
+    """Build what only a torch with CUDA has."""
     import torch
 
-    headers = cuda_headers()
-    if headers is None:
+    if cuda_headers() is None:
         pytest.skip("needs CUDA's headers")
     if torch.version.cuda is not None:
         pytest.skip("torch has CUDA: tests/aot/gpu_proof.sh builds the extension itself")
-    folder = tmp_path_factory.mktemp("torch")
-    home = Path(torch.__file__).parent
-    include = home / "include"
-    (folder / "sitecustomize.py").write_text(
-        f"import torch.version\ntorch.version.cuda = '{headers_major(headers)}.0'\n"
-    )
-    stand_ins = tmp_path_factory.mktemp("stand_in_headers")
-    shutil.copytree(STAND_IN / "c10", stand_ins / "c10")
-    common = ("-shared", "-fPIC", "-O0", "-g0", f"-I{stand_ins}", f"-I{headers}", f"-I{include}", "-std=c++20")
-    libraries = (f"-L{home}/lib", f"-Wl,-rpath,{home}/lib", "-lc10", "-ltorch_cpu", "-ltorch_python")
-    run("g++", *common, "-o", folder / "libc10_cuda.so", STAND_IN / "torch_cuda.cpp", *libraries)
-    run("gcc", "-shared", "-o", folder / "libtorch_cuda.so", "-x", "c", "/dev/null")
-    source, target = folder / "source", folder / "site"
-    shutil.copytree(trees[0], source)
-    # What pip calls, once rather than three times: each imports torch.
-    build = f"from setuptools.build_meta import build_wheel; build_wheel({str(folder)!r})"
-    variables = {
-        "PYTHONPATH": str(folder),
-        "CPLUS_INCLUDE_PATH": str(stand_ins),
-        "LIBRARY_PATH": str(folder),
-        "CUDA_HOME": str(headers.parent),
-        "CFLAGS": "-O0",
-    }
-    run(sys.executable, "-c", build, cwd=source, **variables)
-    (wheel,) = folder.glob("*.whl")
-    run(sys.executable, "-m", "zipfile", "-e", wheel, target)
-    return target
+
+    def build(folder):
+        home = Path(torch.__file__).parent
+        version = f"import torch.version\ntorch.version.cuda = '{headers_major(cuda_headers())}.0'\n"
+        (folder / "sitecustomize.py").write_text(version)
+        shutil.copytree(STAND_IN / "c10", folder / "include/c10")  # without our cuda.h
+        includes = (f"-I{part}" for part in (folder / "include", cuda_headers(), home / "include"))
+        libraries = (f"-L{home}/lib", f"-Wl,-rpath,{home}/lib", "-lc10", "-ltorch_cpu", "-ltorch_python")
+        run("g++", "-shared", "-fPIC", "-O0", "-g0", "-std=c++20", *includes, "-o", folder / "libc10_cuda.so",
+            STAND_IN / "torch_cuda.cpp", *libraries)  # fmt: skip
+        run("gcc", "-shared", "-o", folder / "libtorch_cuda.so", "-x", "c", "/dev/null")
+
+    return built_once(tmp_path_factory, "torch stand-in", build)
+
+
+@pytest.fixture(scope="module")
+def site(trees, torch_stand_in, tmp_path_factory):
+    """Build and install the extension."""
+
+    def build(folder):
+        source = folder / "source"
+        shutil.copytree(trees[0], source)
+        # What pip calls, once rather than three times: each imports torch.
+        wheel = f"from setuptools.build_meta import build_wheel; build_wheel({str(folder)!r})"
+        variables = {
+            "PYTHONPATH": str(torch_stand_in),
+            "CPLUS_INCLUDE_PATH": str(torch_stand_in / "include"),
+            "LIBRARY_PATH": str(torch_stand_in),
+            "CUDA_HOME": str(cuda_headers().parent),
+            "CFLAGS": "-O0",
+        }
+        run(sys.executable, "-c", wheel, cwd=source, **variables)
+        run(sys.executable, "-m", "zipfile", "-e", *folder.glob("*.whl"), folder / "site")
+
+    return built_once(tmp_path_factory, "torch", build) / "site"
 
 
 def headers_major(folder):
@@ -63,9 +70,9 @@ def headers_major(folder):
 
 
 @pytest.fixture(scope="module")
-def printed(site, driver):
+def printed(site, torch_stand_in, driver):
     """Run Python code with the extension installed; gives the lines that it prints."""
-    folders = f"{site.parent}:{driver.parent}"
+    folders = f"{torch_stand_in}:{driver.parent}"
     command = [sys.executable, "-W", "ignore", Path(__file__).with_name("serving.py")]
     variables = {**os.environ, "PYTHONPATH": str(site), "LD_LIBRARY_PATH": folders}
     with subprocess.Popen(
@@ -81,6 +88,11 @@ def printed(site, driver):
 
         yield execute
         server.stdin.close()
+
+
+def test_the_stand_in_has_what_extensions_use_of_torchs_cuda(torch_stand_in):
+    shown = run("nm", "-DC", "--defined-only", torch_stand_in / "libc10_cuda.so")
+    assert all(name in shown for name in (" make", "c10::cuda::getCurrentCUDAStream", "at::detail::empty_strided_cuda"))
 
 
 def test_operators_launch_and_make_their_results(printed):
@@ -482,7 +494,7 @@ def test_the_tree_is_small_and_readable(trees):
     assert sources == {
         "MANIFEST.in", "README.md", "pyproject.toml", "setup.py", "src/example_ops/__init__.py",
         "src/example_ops/__init__.pyi", "src/example_ops/py.typed", "tests/test_example_ops.py", "csrc/runtime.h",
-        "csrc/runtime.cpp", "csrc/dispatch.h", "csrc/dispatch.cpp", "csrc/torch_bridge.h", "csrc/matching.h",
+        "csrc/runtime.cpp", "csrc/dispatch.h", "csrc/dispatch.cpp", "csrc/torch_bridge.h",
         "csrc/ops.cpp", "csrc/scale_kernels.h", "csrc/add_to_kernels.h", "csrc/count_kernels.h",
         "csrc/gemm_kernels.h",
     }  # fmt: skip
@@ -505,8 +517,8 @@ def exported_tests(tree, folder, **environment):
     )  # fmt: skip
 
 
-def test_the_exported_tests_import_what_is_installed_and_skip_without_a_gpu(trees, site, tmp_path):
-    done = exported_tests(trees[0], tmp_path, PYTHONPATH=str(site), LD_LIBRARY_PATH=str(site.parent))
+def test_the_exported_tests_import_what_is_installed_and_skip_without_a_gpu(trees, site, torch_stand_in, tmp_path):
+    done = exported_tests(trees[0], tmp_path, PYTHONPATH=str(site), LD_LIBRARY_PATH=str(torch_stand_in))
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^\d\d skipped in", done.stdout, re.M)
 

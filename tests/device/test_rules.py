@@ -83,6 +83,7 @@ def test_subtiles_say_what_would_fit(rows, columns, warpgroups, fits):
 
 
 def test_accumulators_divide_into_subtiles():
+    rules.check_subtile_registers(32, 8, 0)
     rules.check_subtile_registers(32, 8, 3)
     for accumulators, subtile, index in ((32, 12, 0), (32, 8, 4), (32, 8, -1)):
         with pytest.raises(ValueError, match=f"subtile {index} must be one of those that {accumulators} accumulators"):

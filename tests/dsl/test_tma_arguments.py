@@ -15,7 +15,7 @@ from cutlass.cute.runtime import from_dlpack  # noqa: E402
 import cutepy  # noqa: E402
 from cutepy import TensorSpec  # noqa: E402
 from cutepy.device import smem, tma  # noqa: E402
-from cutepy.dsl.tma_requirements import requirements  # noqa: E402
+from cutepy.dsl.tma_requirements import refused_stride, requirements  # noqa: E402
 from cutepy.dsl.traced_names import SmemAllocator  # noqa: E402
 from cutepy.host.arguments import ArgumentError  # noqa: E402
 
@@ -242,3 +242,27 @@ def test_what_the_types_prove_adds_no_code(declared):
 def test_what_the_types_leave_open(tensor, coordinates, leaves):
     found = requirements(f"!cute.memref<{tensor}>", f'!cute.coord_tensor<"(0,0)", "{coordinates}">')
     assert [need.leaf for need in found] == leaves
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fine", "refused"),
+    [
+        ("f16", (0, 8, 64, (1 << 39) - 8), (-8, 1, 4, 60, 1 << 39, 1 << 41)),
+        ("i8", (16, (1 << 40) - 16), (8, -16, 1 << 40)),
+        ("f32", (4, 60), (1, 2, 6, 1 << 38)),
+    ],
+)
+def test_strides_are_multiples_of_16_bytes_below_2_to_the_40(dtype, fine, refused):
+    tensor, coordinates = f'!cute.memref<{dtype}, gmem, align<16>, "(?,?):(?,1)">', '"(?,?):(1@1,1@0)">'
+    (need,) = requirements(tensor, coordinates)
+    wrong = [stride for stride in (*fine, *refused) if (stride * need.factor ^ need.expected) & need.mask]
+    assert wrong == list(refused)
+
+
+def test_what_host_code_said_is_read_back():
+    assert refused_stride("argument p.a[1]: a stride is 6 elements, 24 bytes, and TMA needs a multiple") == (
+        "p.a[1]",
+        6,
+        4,
+    )
+    assert refused_stride("argument a: stride 1 is 2 elements, and TMA needs 1: it copies") is None

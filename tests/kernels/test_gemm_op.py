@@ -7,7 +7,7 @@ pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
 
 import cutepy  # noqa: E402
-from cutepy.kernels.gemm import op  # noqa: E402
+from cutepy.kernels.gemm import GemmSignature, op, select_config  # noqa: E402
 from cutepy.kernels.gemm.operands import Description, Problem, matrix  # noqa: E402
 from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
 
@@ -110,6 +110,17 @@ def test_more_tiles_than_a_kernel_counts_are_refused():
     tensors[2] = tensors[2]._replace(stride=(0, 1024, 1))  # below the limit of strides
     with cutepy.simulate(), pytest.raises(ValueError, match=r"fewer than 2147418112 tiles.* 1024x1024 .*split it"):
         plan(*tensors)
+
+
+@pytest.mark.parametrize("batch", [1, 64])
+def test_the_tile_is_that_of_the_whole_batch(monkeypatch, batch):
+    taken = []
+    monkeypatch.setattr(op, "compile_gemm", taken.append)
+    matrices = described(batch, 512, 512, stride=(512 * 512, 512, 1))
+    with cutepy.simulate():
+        plan(matrices, matrices, matrices)
+    signature = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16", batch_modes=1)
+    assert taken == [select_config(signature, 512, 512, 512, batch=batch)]
 
 
 @pytest.mark.parametrize("capability", [(8, 0), (10, 0)])

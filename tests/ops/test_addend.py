@@ -120,7 +120,8 @@ def test_c_is_not_kept_for_a_gradient_that_does_not_need_it():
         result.sum().backward()
 
 
-def test_the_gradient_of_a_bias_is_summed_in_fp32():
+@pytest.mark.parametrize("name", ["bias", "c"])
+def test_a_gradient_that_is_a_sum_is_one_in_fp32(name):
     """Of bf16 operands too: neither the sum nor what is summed is rounded to their 8 bits."""
     a, b = torch.zeros(257, 16, dtype=BF16).requires_grad_(), torch.zeros(8, 16, dtype=BF16)
     for dtype, out_dtype, given, expected in (
@@ -128,9 +129,9 @@ def test_the_gradient_of_a_bias_is_summed_in_fp32():
         (F32, F32, 1 + 2**-12, 257 * (1 + 2**-12)),
         (BF16, BF16, 1.0, 256.0),
     ):
-        bias = torch.zeros(8, dtype=dtype, requires_grad=True)
-        result = gemm(a, b, bias=bias, out_dtype=out_dtype)
-        found = torch.autograd.grad(result, (a, bias), torch.full_like(result, given))[1]
+        added = torch.zeros(8, dtype=dtype, requires_grad=True)
+        result = gemm(a, b, out_dtype=out_dtype, **{name: added})
+        found = torch.autograd.grad(result, (a, added), torch.full_like(result, given))[1]
         assert found.dtype == dtype
         assert torch.equal(found.float(), torch.full((8,), expected))
 

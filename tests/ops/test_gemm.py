@@ -34,7 +34,7 @@ def check(a, b, **options):
     assert len(run.launches) == (2 if a.numel() * b.numel() else 0)
     for result in (plain, *simulated):
         assert result.shape == exact.shape
-        assert result.is_contiguous()
+        assert result.stride() == torch.empty(exact.shape).stride()
         name = str(result.dtype).removeprefix("torch.")
         assert relative_error(result, exact) <= gemm_tolerance(max(a.shape[-1], 1), 8 * a.dtype.itemsize, name)
     assert plain.dtype == simulated[0].dtype == options.get("out_dtype", BF16 if a.dtype.itemsize == 1 else a.dtype)
@@ -229,6 +229,16 @@ REFUSED = {
     "out shape": (lambda: gemm(A, B, out=A), ValueError, r"out must have shape \(4, 8\), got \(4, 16\)"),
     "out dtype": (lambda: gemm(A, B, out=torch.zeros(4, 8).double()), TypeError, "out must have dtype"),
     "out clash": (lambda: gemm(A, B, out=A[:, :8], out_dtype=F32), TypeError, "out_dtype must be out's dtype"),
+    "out expanded": (
+        lambda: gemm(A, B, out=torch.zeros(1, 8, dtype=F16).expand(4, 8)),
+        ValueError,
+        r"out must not overlap itself, got shape \(4, 8\) with strides \(0, 1\); pass one whose elements lie apart",
+    ),
+    "out expanded, of a batch": (
+        lambda: gemm(A.expand(2, 4, 16), B, out=torch.zeros(4, 8, dtype=F16).expand(2, 4, 8)),
+        ValueError,
+        "out must not overlap itself",
+    ),
     "out is a": (lambda: gemm(A, B, out=A[:, 4:12]), ValueError, "out must share no memory with a"),
     "out and grad": (
         lambda: gemm(A.clone().requires_grad_(), B, out=torch.zeros(4, 8, dtype=F16)),
@@ -586,6 +596,14 @@ def test_modes_and_subclasses_see_the_operation():
     with torch.profiler.profile() as profile:
         gemm(A, B)
     assert "cutepy::gemm" in {event.key for event in profile.key_averages()}
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_tracing_sees_the_operation():
+    traced = torch.jit.trace(lambda a: gemm(a, B), A)
+    assert "cutepy::gemm" in str(traced.graph)
+    a = normal(4, 16)
+    assert torch.equal(traced(a), gemm(a, B))
 
 
 def test_the_result_counts_as_a_change_of_out():

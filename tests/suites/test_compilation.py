@@ -10,7 +10,7 @@ pytest.importorskip("cutlass")
 
 from cutepy.cli.app import app
 from cutepy.suites import compilation
-from cutepy.suites.compilation import COLD, DSL, DSL_LINES, OPS, WARM, Start
+from cutepy.suites.compilation import COLD, DECLARED, DSL, DSL_LINES, LIMITS_MS, OPS, WARM, Start
 
 
 def test_medians_and_ratios_are_printed(monkeypatch, tmp_path):
@@ -19,13 +19,14 @@ def test_medians_and_ratios_are_printed(monkeypatch, tmp_path):
         DSL_LINES: (0.8, 0.8, 0.8),
         COLD: (0.7, 0.72, 2.0),
         WARM: (0.05,) * 3,
+        DECLARED: (0.02,) * 3,
         OPS: (0.06,) * 3,
     }
     asked = []
 
     def measure(rounds):
         asked.append(rounds)
-        return {name: [Start(s, s, name not in (WARM, OPS)) for s in spent] for name, spent in times.items()}
+        return {name: [Start(s, s, name not in LIMITS_MS) for s in spent] for name, spent in times.items()}
 
     monkeypatch.setattr(compilation, "measure", measure)
     monkeypatch.setenv("COLUMNS", "160")
@@ -37,7 +38,8 @@ def test_medians_and_ratios_are_printed(monkeypatch, tmp_path):
         [DSL, "600", "500 to 900", "1.00", "0.75", ""],
         [DSL_LINES, "800", "800 to 800", "1.33", "1.00", ""],
         [COLD, "720", "700 to 2000", "1.20", "0.90", "1.2 x"],
-        [WARM, "50", "50 to 50", "", "", "150 ms"],
+        [WARM, "50", "50 to 50", "", "", "200 ms"],
+        [DECLARED, "20", "20 to 20", "", "", "60 ms"],
         [OPS, "60", "60 to 60", "", "", "150 ms"],
     ]
     saved = json.loads((tmp_path / "x.json").read_text())
@@ -56,3 +58,4 @@ def test_compiling_costs_little_more_than_the_dsls_own_and_finding_less():
     assert best[COLD] < 1.9 * best[DSL]
     assert best[WARM] < 0.4 * best[DSL]
     assert best[OPS] < 0.4 * best[DSL]
+    assert best[DECLARED] < 0.1 * best[DSL]

@@ -59,7 +59,7 @@ def test_the_bound_for_8_bits_holds_and_is_broken_by_one_lost_step(k, dtype):
     assert relative_error(lost.bfloat16(), exact) > gemm_tolerance(k, 8, "bfloat16")
 
 
-# Of D = A B^T with 512 x K normal operands and an fp32 result; NVIDIA H200, 2026-11-21, `cutepy.kernels.gemm.gemm`.
+# Of D = A B^T with 512 x K normal operands and an fp32 result; NVIDIA H200, 2026-11-21, `cutepy.ops.gemm`.
 MEASURED = {
     "e4m3": (8, {16: 3.6e-5, 64: 7.3e-5, 1024: 5.4e-4, 4096: 1.33e-3, 14336: 2.87e-3, 32768: 4.7e-3, 65536: 7.1e-3}),
     "e5m2": (8, {16: 2.5e-5, 64: 5.2e-5, 1024: 3.3e-4, 4096: 8.5e-4, 14336: 1.95e-3, 32768: 3.3e-3, 65536: 5.1e-3}),

@@ -5,6 +5,7 @@ from enum import IntEnum
 import pytest
 
 from cutepy.layouts import ComposedLayout, Layout, LayoutError, Swizzle, make_identity_layout, sm90, tile_to_shape
+from cutepy.layouts.sm90 import arch, gmma
 
 TILE = ComposedLayout(Swizzle(3, 4, 3), 0, Layout((64, 16), (64, 1)))
 SMEM = tile_to_shape(sm90.gmma_layout_atom("K", "SW128", 16), (128, 64, 3))
@@ -132,6 +133,10 @@ SS = sm90.wgmma_traits("SM90_64x128x16_F32F16F16_SS")
 TENSOR = (64, 64), (128,), (64, 8)
 IN_ANY_CASE = {
     "gmma_layout_atom": lambda n: sm90.gmma_layout_atom(n("K"), n("SW64"), 16),
+    "byte_swizzle": lambda n: gmma.byte_swizzle(n("SW128")),
+    "element_swizzle": lambda n: gmma.element_swizzle(n("SW32"), 16),
+    "span_bytes": lambda n: arch.span_bytes(n("SW64")),
+    "pattern_bytes": lambda n: arch.pattern_bytes(n("INTER")),
     "GmmaDescriptor": lambda n: sm90.GmmaDescriptor(0, 0, 0, major=n("MN")).major,
     "decode": lambda n: sm90.GmmaDescriptor.decode(0, major=n("MN"), bits=16).explain(),
     "address": lambda n: DESCRIPTOR.address(1, 0, major=n("MN"), bits=16),
@@ -150,3 +155,8 @@ IN_ANY_CASE = {
 @pytest.mark.parametrize("call", IN_ANY_CASE.values(), ids=IN_ANY_CASE)
 def test_names_are_taken_in_any_case(call, change):
     assert call(change) == call(str)
+
+
+def test_a_swizzle_that_is_none_is_named():
+    with pytest.raises(ValueError, match="swizzle must be one of INTER, SW32, SW64, SW128, got 'SW16'"):
+        gmma.byte_swizzle("SW16")
