@@ -15,6 +15,7 @@ from typing import Any
 
 from cutepy.dsl.version import require
 from cutepy.runtime.device_tensors import DeviceTensor, is_tensor
+from cutepy.runtime.host_abi import FUNCTIONS, error_setters
 from cutepy.runtime.host_calls import Backend
 from cutepy.runtime.host_code import ServedHost
 
@@ -72,10 +73,10 @@ class ServedEntry:
         ffi = require("tvm_ffi", "Function", "from_dlpack")
         library = ctypes.CDLL(require("tvm_ffi.libinfo", "find_libtvm_ffi").find_libtvm_ffi())
         wrapping = require("tvm_ffi.utils.kwargs_wrapper", "make_kwargs_wrapper", "unpack_dataclass_to_tuple")
-        errors = {
-            name: ctypes.cast(getattr(library, name), _P).value or 0
-            for name in ("TVMFFIErrorSetRaisedFromCStr", "TVMFFIErrorSetRaisedFromCStrParts")
-        }
+        names = ("TVMFFIErrorSetRaisedFromCStr", "TVMFFIErrorSetRaisedFromCStrParts")
+        real = (FUNCTIONS[name].prototype(ctypes.cast(getattr(library, name), _P).value or 0) for name in names)
+        self._setters = error_setters(*real)
+        errors = {name: ctypes.cast(setter, _P).value or 0 for name, setter in self._setters.items()}
         image = emit_object(function.ir_module)
         self._host = ServedHost(image, f"__tvm_ffi_{function.function_name}", ptx, errors)
         self._entry = ffi.Function.__from_extern_c__(self._host.address)

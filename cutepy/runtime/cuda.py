@@ -11,7 +11,7 @@ import ctypes.util
 from functools import cache
 from typing import Any
 
-from cutepy.runtime.host_abi import FUNCTIONS, MINIMUM_DRIVER, cuda_error_setters, version_of_ptx
+from cutepy.runtime.host_abi import FUNCTIONS, MINIMUM_DRIVER, cuda_error_setters, error_setters, version_of_ptx
 from cutepy.runtime.host_code import load_host
 from cutepy.runtime.objects import executable
 from cutepy.runtime.program import Program
@@ -105,6 +105,8 @@ def _callbacks() -> dict[str, Any]:
     for name, function in FUNCTIONS.items():
         if function.passes and name not in _stubs() and hasattr(driver(), function.driver):
             made[name] = function.prototype(function.adapted(_address(getattr(driver(), function.driver))))
+    names = ("TVMFFIErrorSetRaisedFromCStr", "TVMFFIErrorSetRaisedFromCStrParts")
+    made |= error_setters(*(FUNCTIONS[name].prototype(_address(getattr(_tvm_ffi(), name))) for name in names))
     return {**made, **cuda_error_setters(lambda code: f"CUDA error {code} ({error_name(code)})")}
 
 

@@ -185,6 +185,29 @@ def cuda_error_setters(describe: Callable[[int], str]) -> dict[str, Any]:
     return {name: FUNCTIONS[name].prototype(raise_cuda) for name in names}
 
 
+_RAISED_ALREADY = b"CUDA Error Code: -1"
+
+
+def error_setters(
+    raise_text: Callable[[int, int], None], raise_parts: Callable[[int, int, int], None]
+) -> dict[str, Any]:
+    """Serve the functions by which host code raises errors, so that what it raised first stays.
+
+    The entries of the DSL 4.6 raise again when the host function has raised, with the code alone, none of CUDA's.
+    """
+
+    def text(kind: int, message: int) -> None:
+        if ctypes.string_at(message) != _RAISED_ALREADY:
+            raise_text(kind, message)
+
+    def parts(kind: int, messages: int, count: int) -> None:
+        if b"".join(part or b"" for part in (ctypes.c_char_p * count).from_address(messages)) != _RAISED_ALREADY:
+            raise_parts(kind, messages, count)
+
+    setters = {"TVMFFIErrorSetRaisedFromCStr": text, "TVMFFIErrorSetRaisedFromCStrParts": parts}
+    return {name: FUNCTIONS[name].prototype(setter) for name, setter in setters.items()}
+
+
 def version_of_ptx(ptx: str) -> tuple[int, int]:
     """Read which version of the PTX ISA kernels are in: 8 is CUDA 12's, 9 is CUDA 13's."""
     found = re.search(r"\.version (\d+)\.(\d+)", ptx)

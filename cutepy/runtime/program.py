@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from cutepy.runtime.host_abi import error_setters
 from cutepy.runtime.host_calls import RUNNING, Backend
 from cutepy.runtime.host_code import ServedHost
 from cutepy.runtime.packed import PackedArguments, call
@@ -132,7 +133,6 @@ class ServedProgram:
 
     def _errors(self) -> dict[str, Any]:
         """Serve the functions by which an entry raises, without `tvm_ffi`."""
-        pointer, integer = ctypes.c_void_p, ctypes.c_int32
 
         def note(kind: str, text: str) -> None:
             self._error = self._error if self._error[0] else (kind, text)  # what comes later only follows from it
@@ -144,12 +144,4 @@ class ServedProgram:
         def raise_text(kind: int, text: int) -> None:
             note(ctypes.string_at(kind).decode(), ctypes.string_at(text).decode())
 
-        def raise_cuda(_: int, code: int) -> None:
-            note("RuntimeError", f"the host code of a compiled function returned CUDA error {code}")
-
-        return {
-            "TVMFFIErrorSetRaisedFromCStr": ctypes.CFUNCTYPE(None, pointer, pointer)(raise_text),
-            "TVMFFIErrorSetRaisedFromCStrParts": ctypes.CFUNCTYPE(None, pointer, pointer, integer)(raise_parts),
-            "CuteDSLRT_TVMFFISetRaisedCudaError": ctypes.CFUNCTYPE(None, pointer, integer)(raise_cuda),
-            "CuteDSLRT_TVMFFISetRaisedCudaLaunchError": ctypes.CFUNCTYPE(None, pointer, integer)(raise_cuda),
-        }
+        return error_setters(raise_text, raise_parts)
