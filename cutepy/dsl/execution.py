@@ -15,8 +15,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from cutepy.dsl.callers import callers_known
 from cutepy.dsl.host_programs import served_entry, served_program
+from cutepy.dsl.line_info import lines_known
 from cutepy.dsl.tma_arguments import REFUSAL_ADDRESS, check_tensor_maps, refusals_raised, tensor_names
 from cutepy.dsl.version import require
 from cutepy.runtime.device_tensors import DeviceTensor, is_tensor
@@ -132,7 +132,7 @@ def _wrap_the_dsl(stack: ExitStack) -> None:
     _wrap(stack, base.BaseDSL, "_func_impl", _converting_tensors(runtime))
     _wrap(stack, base.BaseDSL, "generate_original_ir", _checking_tensor_maps)
     _wrap(stack, runtime._Tensor, "__init__", _in_global_memory)
-    stack.enter_context(callers_known())
+    stack.enter_context(lines_known())
 
 
 def _set(stack: ExitStack, owner: Any, name: str, value: Any) -> None:  # noqa: ANN401

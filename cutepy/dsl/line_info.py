@@ -1,65 +1,179 @@
-"""Line information at the cost of the places in the source, not of the operations traced from them.
+"""Line information with its callers, at the cost of the places in the source, not of the operations traced from them.
 
-With line information the DSL asks, for every operation it makes, which line of Python that comes from. A kernel is
-traced into thousands of operations from some hundred places, as loops are unrolled, and version 4.8.1 reads the whole
-table of positions of a function for each. What a place is does not change while a function is traced, so it is looked
-up once. For the GEMM that is the greater part of what line information costs.
+With line information the DSL asks, for every operation that it makes, which line of Python that comes from: the
+innermost that is not its own. A kernel is traced into thousands of operations from some hundred places, as loops are
+unrolled, and tens of calls deep. So each place is looked up once, and the stack only as far down as it has changed.
+
+Tracing inlines what a kernel calls, so the line is often a library's. Here a location gets the lines of its callers
+too, up to the kernel's own. The compiler writes them into the PTX as ``.loc ... inlined_at``; that of 4.8.1 keeps the
+first and the last. The code is the same.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import cache
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from cutepy.dsl.shared_change import SharedChange
 from cutepy.dsl.version import require
 
-
-def remembered(lookup: Callable[[FrameType], Any]) -> Callable[[FrameType], Any]:
-    """Remember what a function says of frames, by their code and instruction.
-
-    By the code's identity: code that is equal may be of another file.
-    """
-    known: dict[tuple[int, int], tuple[CodeType, Any]] = {}  # the code is held, so that no other gets its identity
-
-    def answer(frame: FrameType) -> Any:  # noqa: ANN401
-        place = id(frame.f_code), frame.f_lasti
-        found = known.get(place)
-        if found is None:
-            found = known[place] = frame.f_code, lookup(frame)
-        return found[1]
-
-    return answer
+_KERNEL = "kernel_wrapper"
+"""The DSL's function that traces the body of a kernel."""
+_OURS = "cutepy.dsl."
+_CALLER = "_get_caller_frame_info"
+_LOCATE = "_get_location_from_frame_info"
+_USERS, _RESUMED, _FRAMEWORKS, _BOTTOM = range(4)
+"""Kinds of code: of users; of users and resumed by several callers in turn; of the DSL; the bottom of a kernel."""
 
 
-def _remembering() -> tuple[ModuleType, dict[str, Any]]:
-    operations = require(
-        "cutlass._mlir_helpers.op", "_get_caller_frame_info", "_find_user_frame", "_is_framework_module"
-    )
-    return operations, _replacements(operations)
-
-
-_CHANGE = SharedChange(_remembering)
-
-
-def places_remembered() -> AbstractContextManager[None]:
-    """Look each place in the source up once, in whatever is traced meanwhile; several threads may be in it."""
+def lines_known() -> AbstractContextManager[None]:
+    """Look each place up once, and tell its callers, in whatever is traced meanwhile; several threads may be in it."""
     return _CHANGE.made()
 
 
-def _replacements(operations: Any) -> dict[str, Callable[..., Any]]:  # noqa: ANN401
-    """Make what takes the place of the DSL's functions that are called for each operation."""
-    # The one of 4.8 reads no source file again and again, as Python's does.
-    place_of = remembered(getattr(operations, "_fast_frameinfo", inspect.getframeinfo))
+def _knowing() -> tuple[ModuleType, dict[str, Any]]:
+    operations: Any = require("cutlass._mlir_helpers.op", _CALLER, _LOCATE, "_is_framework_stack_frame")
+    threads = threading.local()
 
     def caller() -> Any:  # noqa: ANN401
         """Tell where the function was called that called the one that calls this."""
-        frame = operations._find_user_frame(sys._getframe(2))
-        return None if frame is None else place_of(frame)
+        if getattr(operations, "_INCLUDE_LIB_FRAME", False):  # who debugs the DSL wants to see its own lines
+            return caller_of_dsl()
+        try:
+            lines = threads.lines
+        except AttributeError:
+            lines = threads.lines = _Lines(operations, locate_of_dsl)
+        return lines.caller(sys._getframe(2))
 
-    return {"_get_caller_frame_info": caller, "_is_framework_module": cache(operations._is_framework_module)}
+    def locate(info: Any) -> Any:  # noqa: ANN401
+        lines = getattr(threads, "lines", None)
+        return locate_of_dsl(info) if lines is None else lines.locate(info)
+
+    caller_of_dsl, locate_of_dsl = getattr(operations, _CALLER), getattr(operations, _LOCATE)
+    return operations, {_CALLER: caller, _LOCATE: locate}
+
+
+_CHANGE = SharedChange(_knowing)
+
+
+class _Place:
+    """An instruction, and the place that called its function."""
+
+    __slots__ = ("caller", "code", "info", "line", "location")
+
+    def __init__(self, frame: FrameType | None = None, caller: _Place | None = None) -> None:
+        self.code = frame.f_code if frame else None
+        self.line = frame.f_lineno if frame else 0
+        self.caller = caller
+        self.info: Any = None
+        self.location: Any = None
+
+
+_OUTSIDE, _INSIDE = _Place(), _Place()
+"""What calls the outermost frames, outside of a kernel and within one."""
+
+
+class _Lines:
+    """What a thread knows of the places that it traces, in one context of MLIR."""
+
+    def __init__(self, operations: Any, locate: Callable[[Any], Any]) -> None:  # noqa: ANN401
+        self._ir = require("cutlass._mlir.ir", "Location", "Context")
+        self._is_framework = operations._is_framework_stack_frame
+        # The one of 4.8 reads no source file again and again, as Python's does.
+        self._look_up = getattr(operations, "_fast_frameinfo", inspect.getframeinfo)
+        self._locate = locate
+        self._context: Any = None
+        self._kinds: dict[int, tuple[CodeType, int]] = {}
+        self._places: dict[tuple[int, int, int], _Place] = {}
+        # The users' frames when this was last asked, outermost first, each with the place that called it. As long as a
+        # frame lives, its callers wait where they called it.
+        self._stack: list[tuple[FrameType, _Place]] = []
+        self._depths: dict[int, int] = {}
+        self._last = _OUTSIDE
+
+    def caller(self, frame: FrameType) -> Any:  # noqa: ANN401
+        """Tell which line of a user's a frame is called from."""
+        if (context := self._ir.Context.current) is not self._context:
+            self._context = context
+            self._places.clear()
+        self._last = place = self._place(frame)
+        return place.info
+
+    def locate(self, info: Any) -> Any:  # noqa: ANN401
+        """Make the location of a line, inlined at the lines that called it."""
+        place = self._last
+        if place.info is not info:
+            return self._locate(info)
+        if place.location is None:
+            place.location = self._inlined(self._locate(info), place)
+        return place.location
+
+    def _place(self, frame: FrameType) -> _Place:
+        """Find the innermost place of a user's, and forget the frames that are gone."""
+        at: FrameType | None = frame
+        new: list[FrameType] = []
+        caller, kept = _OUTSIDE, 0
+        while at is not None:
+            known = self._kinds.get(id(at.f_code))
+            kind = self._kind(at) if known is None else known[1]
+            if kind <= _RESUMED:
+                depth = self._depths.get(id(at), -1) if kind == _USERS else -1
+                if depth >= 0 and self._stack[depth][0] is at:
+                    new.append(at)
+                    caller, kept = self._stack[depth][1], depth
+                    break
+                new.append(at)
+            elif kind == _BOTTOM and new:
+                caller = _INSIDE
+                break
+            at = at.f_back
+        for gone, _ in self._stack[kept:]:
+            self._depths.pop(id(gone), None)
+        del self._stack[kept:]
+        for at in reversed(new or [frame]):
+            self._depths[id(at)] = len(self._stack)
+            self._stack.append((at, caller))
+            caller = self._called(at, caller)
+        if caller.info is None:
+            caller.info = self._look_up(self._stack[-1][0])
+        return caller
+
+    def _called(self, frame: FrameType, caller: _Place) -> _Place:
+        """Give the place of a frame, always the same for the same places that called it; outside of kernels none do."""
+        if caller is not _INSIDE and caller.caller is None:
+            caller = _OUTSIDE
+        key = id(frame.f_code), frame.f_lasti, id(caller)
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = _Place(frame, None if caller is _OUTSIDE else caller)
+        return place
+
+    def _inlined(self, location: Any, place: _Place) -> Any:  # noqa: ANN401
+        callers = []
+        inner, outer = place, place.caller
+        while outer is not None and outer.code is not None:
+            if not _is_part_of(inner.code, outer.code):
+                callers.append(self._ir.Location.file(outer.code.co_filename, outer.line, 0))
+            inner, outer = outer, outer.caller
+        return self._ir.Location.callsite(location, callers) if callers else location
+
+    def _kind(self, frame: FrameType) -> int:
+        code = frame.f_code
+        if self._is_framework(frame):
+            kind = _BOTTOM if code.co_name == _KERNEL else _FRAMEWORKS
+        elif str(frame.f_globals.get("__name__")).startswith(_OURS):
+            kind = _FRAMEWORKS
+        else:
+            kind = _RESUMED if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE) else _USERS
+        self._kinds[id(code)] = code, kind
+        return kind
+
+
+def _is_part_of(inner: CodeType | None, outer: CodeType) -> bool:
+    """Tell whether a function is within another: the DSL makes one of each loop body and branch."""
+    return inner is not None and inner.co_qualname.startswith(f"{outer.co_qualname}.<locals>.")

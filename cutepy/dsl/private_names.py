@@ -53,18 +53,13 @@ PRIVATE_NAMES = (
     ),
     PrivateNames(
         "cutlass._mlir_helpers.op",
-        ("_find_user_frame", "_get_caller_frame_info", "_is_framework_module"),
-        "which line an operation comes from: remembered while a function is traced",
+        ("_get_caller_frame_info", "_get_location_from_frame_info", "_is_framework_stack_frame"),
+        "which line an operation comes from, and its callers: remembered while a function is traced",
     ),
     PrivateNames(
         "cutlass._mlir_helpers.op",
-        ("_get_location_from_frame_info", "_is_framework_stack_frame"),
-        "adds the callers' lines to the simulator's PTX",
-    ),
-    PrivateNames(
-        "cutlass._mlir_helpers.op",
-        ("_fast_frameinfo",),
-        "looks a line up without reading its file",
+        ("_INCLUDE_LIB_FRAME", "_fast_frameinfo"),
+        "leaves the lines of the DSL itself to who debugs it, and looks lines up without reading files",
         without="tracing takes longer, as each line of Python is looked up in its file, once a trace",
     ),
     PrivateNames("cutlass.base_dsl.common", ("DSLCudaRuntimeError",), "what the DSL makes of an error of CUDA"),

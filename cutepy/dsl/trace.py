@@ -22,9 +22,8 @@ from functools import cached_property
 from typing import Any, TypeVar, get_origin
 
 from cutepy.dsl import locations
-from cutepy.dsl.callers import callers_known
 from cutepy.dsl.execution import compiling_for_gpu
-from cutepy.dsl.line_info import places_remembered
+from cutepy.dsl.line_info import lines_known
 from cutepy.dsl.version import require
 
 _T = TypeVar("_T")
@@ -170,8 +169,7 @@ def trace(
         _TRACING,
         tempfile.TemporaryDirectory(prefix="cutepy-") as folder,
         compiling_for_gpu(),
-        places_remembered(),
-        callers_known(),
+        lines_known(),
         _no_collection(),
         _replaced(provider, "compile", instead),
         _conventions(tracer, {*classes, *class_parameter(function)}) as conventions,

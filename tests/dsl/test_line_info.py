@@ -1,7 +1,9 @@
 """Places in the source are looked up once, and are the same."""
 
 import inspect
+import re
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Barrier
 
 import pytest
@@ -12,11 +14,12 @@ pytestmark = pytest.mark.dsl
 
 import cutlass  # noqa: E402
 import cutlass.cute as cute  # noqa: E402
+from cutlass._mlir import ir  # noqa: E402
 from cutlass._mlir_helpers import op as operations  # noqa: E402
 
-from cutepy.dsl.line_info import places_remembered, remembered  # noqa: E402
+from cutepy.dsl.line_info import lines_known  # noqa: E402
 
-REPLACED = ("_get_caller_frame_info", "_is_framework_module")
+REPLACED = ("_get_caller_frame_info", "_get_location_from_frame_info")
 # What looks a place up is the DSL's own or, in older versions, Python's.
 LOOKUP = (operations, "_fast_frameinfo") if hasattr(operations, "_fast_frameinfo") else (inspect, "getframeinfo")
 
@@ -35,10 +38,10 @@ def launch(x: cute.Tensor):
     power(x).launch(grid=(1, 1, 1), block=(32, 1, 1))
 
 
-def ptx(folder):
+def ptx(folder, function=launch):
     x = cute.runtime.make_fake_compact_tensor(cutlass.Float32, (32,), assumed_align=16)
     options = f"--gpu-arch=sm_90a --generate-line-info --keep-ptx --dump-dir={folder}"
-    cute.compile(launch, x, options=options, no_jit_engine=True)
+    cute.compile(function, x, options=options, no_jit_engine=True)
     (file,) = folder.glob("*.ptx")
     return file.read_text()
 
@@ -53,7 +56,7 @@ def test_the_lines_are_the_same_and_looked_up_once(tmp_path, monkeypatch):
     each = ptx(folders[0])
     operations_made = len(frames)
     frames.clear()
-    with places_remembered():
+    with lines_known():
         once = ptx(folders[1])
     assert each.count(".loc") > 4
     assert each == once
@@ -62,15 +65,44 @@ def test_the_lines_are_the_same_and_looked_up_once(tmp_path, monkeypatch):
 
 
 def test_equal_code_of_two_files_is_of_two_places():
-    source = "import sys\nframe = sys._getframe()\n"
-    frames = []
-    for name in ("one.py", "another.py"):
-        found = {}
-        exec(compile(source, name, "exec"), found)
-        frames.append(found["frame"])
-    assert frames[0].f_code == frames[1].f_code
-    place_of = remembered(lambda frame: frame.f_code.co_filename)
-    assert [place_of(frame) for frame in frames] == ["one.py", "another.py"]
+    with ir.Context(), lines_known():
+        found = [{"asked": operations._get_caller_frame_info} for _ in range(2)]
+        for name, names in zip(("one.py", "another.py"), found, strict=True):
+            exec(compile("def wrapper():\n    return asked()\ninfo = wrapper()\n", name, "exec"), names)
+        codes = [names["wrapper"].__code__ for names in found]
+        assert codes[0] == codes[1]
+        assert [(names["info"].filename, names["info"].lineno) for names in found] == [("one.py", 3), ("another.py", 3)]
+
+
+@cute.jit
+def squared(value):
+    return value * value
+
+
+def resumed(values):
+    for value in values:
+        yield squared(value)
+
+
+@cute.kernel
+def nested(x: cute.Tensor):
+    values = resumed([x[0], x[1]])
+    x[2] = next(values)
+    x[3] = next(values)
+
+
+@cute.jit
+def launch_nested(x: cute.Tensor):
+    nested(x).launch(grid=(1, 1, 1), block=(1, 1, 1))
+
+
+def test_callers_are_those_of_each_operation(tmp_path):
+    """Also where a function is resumed by two callers."""
+    with lines_known():
+        text = ptx(tmp_path, launch_nested)
+    source = Path(__file__).read_text().splitlines()
+    inlined = re.findall(rf"\.loc\s+1 {source.index('    return value * value') + 1} \d+.*inlined_at 1 (\d+)", text)
+    assert [source[int(line) - 1] for line in dict.fromkeys(inlined)] == [f"    x[{n}] = next(values)" for n in (2, 3)]
 
 
 def test_the_dsl_is_left_as_it_was_when_the_last_leaves():
@@ -78,7 +110,7 @@ def test_the_dsl_is_left_as_it_was_when_the_last_leaves():
     inside = Barrier(2, timeout=20)
 
     def enter(stays):
-        with places_remembered():
+        with lines_known():
             inside.wait()
             changed = [getattr(operations, name) for name in REPLACED]
             inside.wait()

@@ -39,6 +39,8 @@ _REST = 20
 """Seconds without anything to compile, after which a script that compiled something is taken to be done."""
 _OURS = re.compile(r"--(enable-tvm-ffi|keep-\w+|generate-line-info|(gpu-arch|dump-dir)[ =]\S+)")
 """Options that cutepy decides itself."""
+_THEIRS = ("is_experimental", "no_jit_engine", "no_cache", "compile_only")
+"""Settings of the DSL, which are no examples."""
 _FILES = re.compile(r"^\s*\.file\s.*$", re.MULTILINE)
 
 
@@ -80,7 +82,7 @@ class _Recorder:
         """Compile by cutepy; where that fails, by the DSL's own way, to learn whether it would."""
         import cutepy
 
-        named = {name: value for name, value in named.items() if name not in ("is_experimental", "no_jit_engine")}
+        named = {name: value for name, value in named.items() if name not in _THEIRS}
         name = getattr(function, "__qualname__", type(function).__qualname__)
         start = time.perf_counter()
         with self._busy():
@@ -166,7 +168,6 @@ def _redirected(recorder: _Recorder) -> Iterator[None]:
     torch.testing.assert_close = np.testing.assert_allclose = np.testing.assert_array_equal = _nothing
     torch.allclose = torch.equal = np.allclose = lambda *_, **__: True
     timing.benchmark = lambda *_, **__: 1.0
-    timing.tune = _nothing
     yield
 
 
@@ -253,26 +254,24 @@ def _examined(script: Path, arguments: list[str], copied: Path | None) -> dict[s
             if copied is not None:
                 runs["copied"] = _process(copied, arguments, folder, 3)
             runs["uncached"] = _process(script, arguments, folder, 4, cached=False)
+    return {"script": str(script), "arguments": arguments, "runs": runs, "wrong": list(differences(runs))}
+
+
+def differences(runs: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
+    """Tell in what the processes of a script differ: what each recorded, by the process's name, "first" the first."""
     made = {run: [fact for fact in facts if "function" in fact] for run, facts in runs.items()}
-    wrong = []
     known: set[str] = set()
     for at, first in enumerate(made["first"]):
-        for run, facts in list(made.items())[1:]:
-            other = facts[at] if at < len(facts) else {}
-            wrong += [
-                f"{first['function']}: another {name} in the {run} process"
-                for name in _DIFFER
-                if first.get(name) != other.get(name)
-            ]
+        for run in runs.keys() - {"first"}:
+            other = made[run][at] if at < len(made[run]) else {}
+            changed = [name for name in ("function", "key", "ptx", "host") if first.get(name) != other.get(name)]
+            if changed:
+                yield f"{first['function']}: another {', '.join(changed)} in the {run} process"
             if "key" in first and run != "uncached" and other.get("built", True):
-                wrong.append(f"{first['function']}: built again in the {run} process")
+                yield f"{first['function']}: built again in the {run} process"
         if first.get("built") and first["key"] in known:
-            wrong.append(f"{first['function']}: built twice in the first process")
+            yield f"{first['function']}: built twice in the first process"
         known.add(first.get("key", ""))
-    return {"script": str(script), "arguments": arguments, "runs": runs, "wrong": wrong}
-
-
-_DIFFER = ("function", "key", "ptx", "host")
 
 
 def _line(found: dict[str, Any]) -> str:
