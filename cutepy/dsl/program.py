@@ -98,7 +98,9 @@ def trace_program(
             f"host code is compiled for x86-64 only, and this machine is {platform.machine()}; "
             "call the @cute.jit function itself, as the DSL compiles it"
         )
-    if ours := [option for option in _OURS if option in options]:
+    words = [word.partition("=")[0] for word in options.split() if word.startswith("--")]
+    # The DSL takes the beginning of an option's name for it.
+    if ours := [option for option in _OURS if any(w.startswith(option) or option.startswith(w) for w in words)]:
         raise ValueError(f"options must leave {', '.join(ours)} to cutepy, got {options!r}")
     if importlib.util.find_spec("tvm_ffi") is None:
         raise ImportError("compiling needs the package apache-tvm-ffi: pip install 'cutepy[dsl]'", name="tvm_ffi")
@@ -134,6 +136,8 @@ def to_program(traced: Traced, symbol: str = ENTRY_SYMBOL) -> Program:
     if entry is None or names is None or len(kept["cubin"]) > 1 or bool(ptx) != bool(kept["cubin"]):
         raise CompilationError(f"{traced.function} was compiled to host code without a packed entry or its kernels")
     launches = read_launches(module)
+    if launches and not ptx:
+        raise CompilationError(f"{traced.function} launches kernels, and the compiler left none of them")
     image = _host_object(module, entry, symbol)
     marks["host"] = time.time()
     spent = {"trace": traced.seconds, **_differences(marks)}

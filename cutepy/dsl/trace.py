@@ -270,10 +270,12 @@ def _conventions(tracer: Any, classes: Collection[str]) -> Iterator[list[object]
         return found
 
     def convert_one(original: Any, value: Any, name: str, *more: Any, is_constexpr: bool = False) -> Any:  # noqa: ANN401
-        annotation = more[0]
+        annotation, *others = more
+        if annotation in (None, inspect.Parameter.empty) and hasattr(value, "_fields"):
+            annotation = type(value)  # which tells of its fields
         if is_constexpr or annotation is constexpr or get_origin(annotation) is constexpr:
             return spec.ConstNone(name)
-        return original(value, name, *more)
+        return original(value, name, annotation, *others)
 
     before, tracer._tvm_ffi_args_spec_converter = getattr(tracer, "_tvm_ffi_args_spec_converter", None), convert
     try:

@@ -13,17 +13,18 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from cutepy.dsl.version import installed
+from cutepy.dsl.version import installed, installed_parts
 from cutepy.host import environment
 from cutepy.host.arguments import Parameter
-from cutepy.host.declared import Deferred, StaleSourcesError, declared_key, deferred, edited
+from cutepy.host.declared import OWN_SOURCES, Deferred, StaleSourcesError, declared_key, deferred
 from cutepy.host.entry import VERSION, Entry
 from cutepy.host.examples import bind, classes, parameters, to_dsl
 from cutepy.host.function import Function, to_entry
-from cutepy.host.inputs import compiler_digest, named_files
+from cutepy.host.inputs import Sources, compiler_digest, named_files, sources as met_sources
 from cutepy.host.store import CacheWarning, NotKept, default_store
 
 
@@ -83,8 +84,10 @@ def compile(
     settings = {"options": options, "cache": cache, "sources": sources, "verify": verify}
     cached = environment.cache_enabled() if cache is None else cache
     if sources and cached:
-        verify = environment.verify() if verify is None else verify
-        return _Declared(deferred(function), arguments, named, settings).compile(start, verify=verify)
+        declared = _Declared(deferred(function), arguments, named, settings)
+        if not declared.sources.edited():  # else what was imported may be of either text, and a trace tells
+            verify = environment.verify() if verify is None else verify
+            return declared.compile(start, verify=verify)
     call = Call(function, arguments, named, settings)
     _, entry, built, traced = call.compile(cached=cached)
     if not cached:
@@ -135,12 +138,23 @@ class Call:
         def use_trace(traced: Any) -> Found:  # noqa: ANN401
             key, files = traced_key(traced.digest, traced.pipeline), traced.files
             entry, built = use(key, lambda: self._to_entry(to_program(traced), key, files))
-            return Found(key, entry if built or entry is None else _moved(entry, files), built, traced.seconds)
+            return Found(key, entry and self._as_here(entry, files), built, traced.seconds)
 
         positional, named = to_dsl(self._examples)
         taken = classes(self._examples)
         with _untouched(self.function):
             return trace_program(self.function, positional, named, use_trace, classes=taken, options=self.options)
+
+    def _as_here(self, entry: Entry, files: Mapping[str, str]) -> Entry:
+        """Let a program that was compiled from the same sources name what is here: the function, and its files."""
+        then = entry.metadata.get("files", {})
+        moved = {then[name]: path for name, path in files.items() if then.get(name, path) != path}
+        if not moved:
+            return Entry({**entry.metadata, "function": self.name}, entry.sections)
+        ptx = entry.sections["ptx"].decode()
+        for old, new in moved.items():
+            ptx = ptx.replace(f'"{old}"', f'"{new}"')
+        return Entry({**entry.metadata, "function": self.name, "moved": moved}, {**entry.sections, "ptx": ptx.encode()})
 
     def _to_entry(self, program: Any, key: str, files: Mapping[str, str]) -> Entry:  # noqa: ANN401
         names = tuple(parameter.name for parameter in self.parameters)
@@ -157,18 +171,6 @@ class Call:
             "files": dict(files),
         }
         return to_entry(program, self.parameters, known)
-
-
-def _moved(entry: Entry, files: Mapping[str, str]) -> Entry:
-    """Let a program that was compiled from the same sources in other folders name those that are here."""
-    then = entry.metadata.get("files", {})
-    moved = {then[name]: path for name, path in files.items() if then.get(name, path) != path}
-    if not moved:
-        return entry
-    ptx = entry.sections["ptx"].decode()
-    for old, new in moved.items():
-        ptx = ptx.replace(f'"{old}"', f'"{new}"')
-    return Entry({**entry.metadata, "moved": moved}, {**entry.sections, "ptx": ptx.encode()})
 
 
 @contextmanager
@@ -211,7 +213,9 @@ class Found(NamedTuple):
 
 def traced_key(digest: str, pipeline: str) -> str:
     """Make the name of an entry from what was traced, and from the files that the compiler reads."""
-    parts = [str(VERSION), digest, compiler_digest(), *(content for _, content in named_files(pipeline))]
+    # Between the trace and the program is cutepy's own code, and the DSL's, which its version tells.
+    own = [str(VERSION), met_sources("cutepy.dsl").digest, *installed_parts()]
+    parts = [*own, digest, compiler_digest(), *(content for _, content in named_files(pipeline))]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -226,9 +230,14 @@ class _Declared:
         settings: Mapping[str, Any],
     ) -> None:
         self._function = function
-        self._sources = tuple(settings["sources"])
+        self._declared = tuple(map(_lasting, settings["sources"]))
         self._arguments = arguments, named, settings
-        self._key = declared_key(function, self._sources, arguments, named, settings["options"])
+        self._key = declared_key(function, self._declared, arguments, named, settings["options"])
+
+    @property
+    def sources(self) -> Sources:
+        """The files that decide, as this process met them."""
+        return met_sources(*OWN_SOURCES, *self._declared)
 
     def compile(self, start: float, *, verify: bool) -> Function:
         """Find the program by its sources, or compile it; `start` is when the caller began."""
@@ -243,7 +252,7 @@ class _Declared:
         call = Call(self._function, *self._arguments)
         entry = call.compile(cached=True).entry
         entry = Entry({**entry.metadata, "parameters": [p.to_json() for p in call.parameters]}, dict(entry.sections))
-        if edited(self._sources):
+        if self.sources.edited():
             warnings.warn(
                 f"{self._function.name} is not kept on the disk, as its sources changed before it was compiled; leave "
                 "source files alone until cutepy.compile returns",
@@ -257,9 +266,14 @@ class _Declared:
         if Call(self._function, *self._arguments).compile(cached=True).key != found.metadata["traced"]:
             raise StaleSourcesError(
                 f"{self._function.name} is traced to another program than the one kept for these sources and values "
-                f"({', '.join(map(str, self._sources))}): something else decides what is compiled, such as a module "
+                f"({', '.join(map(str, self._declared))}): something else decides what is compiled, such as a module "
                 "outside of them, a global or the environment; add it to sources, or compile without them"
             )
+
+
+def _lasting(source: str | os.PathLike[str]) -> str | Path:
+    """Make a path absolute: the working directory may become another."""
+    return source if isinstance(source, str) and os.sep not in source else Path(source).absolute()
 
 
 def opened(

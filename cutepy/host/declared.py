@@ -7,7 +7,9 @@ decide what is compiled, and says so; what it hands in counts by value. Nobody c
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import enum
 import hashlib
 import importlib
 import json
@@ -15,15 +17,16 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 from cutepy.dsl.version import installed_parts
 from cutepy.host import environment
 from cutepy.host.entry import VERSION
-from cutepy.host.inputs import compiler_digest, named_files, sources_digest
-from cutepy.host.specs import PointerSpec, TensorSpec
+from cutepy.host.inputs import compiler_digest, named_files, sources
+from cutepy.host.specs import TensorSpec, dtype_name
+from cutepy.runtime.packed import plain_number
 
 OWN_SOURCES = ("cutepy.dsl", "cutepy.host", "cutepy.layouts", "cutepy.runtime")
 """What decides the code of any program, besides its own sources."""
@@ -87,7 +90,10 @@ def deferred(function: object) -> Deferred:
         return function
     name = f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
     if isinstance(function, FunctionType) and "<" not in name and not name.startswith("__main__:"):
-        return Deferred(name)
+        found = Deferred(name)
+        with contextlib.suppress(AttributeError, ImportError):
+            if found() is function:
+                return found
     raise TypeError(
         f"with declared sources, a function must be one that its module has under its name, or a cutepy.Deferred, got "
         f"{function!r}"
@@ -96,7 +102,7 @@ def deferred(function: object) -> Deferred:
 
 def declared_key(
     function: Deferred,
-    sources: tuple[str | os.PathLike[str], ...],
+    declared: tuple[str | Path, ...],
     arguments: Sequence[object],
     named: Mapping[str, object],
     options: str,
@@ -116,7 +122,7 @@ def declared_key(
         "arguments": [content(value) for value in arguments],
         "named": {name: content(value) for name, value in named.items()},
         "options": [options, named_files(options)],
-        "sources": _digest((*OWN_SOURCES, *sources)),
+        "sources": sources(*OWN_SOURCES, *declared).digest,
         "compiler": [compiler_digest(), *installed_parts()],
         "environment": environment.dsl_variables(),
         "machine": platform.machine(),
@@ -125,24 +131,14 @@ def declared_key(
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-@lru_cache(maxsize=256)
-def _digest(sources: tuple[str | os.PathLike[str], ...]) -> str:
-    """Digest sources once for a process, which has imported them as they were, or will now."""
-    return sources_digest(sources)
-
-
-def edited(sources: tuple[str | os.PathLike[str], ...]) -> bool:
-    """Tell whether declared sources are other than when this process first made a key of them."""
-    return sources_digest((*OWN_SOURCES, *sources)) != _digest((*OWN_SOURCES, *sources))
-
-
 def content(value: Any) -> Any:  # noqa: ANN401
     """Spell a value in JSON's types, with the types that it has in Python.
 
     Raises
     ------
     TypeError
-        If it is not made of dataclasses, named and plain tuples, strings, numbers, dtypes and None.
+        If it is not made of tensors, dataclasses, tuples, lists, strings, numbers, dtypes, enumerations, classes that
+        a module has under their names, and None.
 
     Examples
     --------
@@ -153,24 +149,60 @@ def content(value: Any) -> Any:  # noqa: ANN401
         return value
     if type(value) is float:
         return ["float", value.hex()]
-    if isinstance(value, (TensorSpec, PointerSpec)) or (
-        dataclasses.is_dataclass(value) and not isinstance(value, type)
-    ):
+    if isinstance(value, type):
+        return ["class", _class(value)]
+    if isinstance(value, enum.Enum):
+        return ["member", _class(type(value)), value.name]
+    if dataclasses.is_dataclass(value):
         fields = {field.name: content(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        return [_type_name(type(value)), fields]
-    if isinstance(value, tuple) and (type(value) is tuple or hasattr(value, "_fields")):
-        name = "tuple" if type(value) is tuple else _type_name(type(value))
-        return [name, *map(content, value)]
+        if beyond := vars(value).keys() - fields.keys() if hasattr(value, "__dict__") else ():
+            raise TypeError(
+                f"with declared sources, a dataclass must hold its fields alone, and {value!r} holds "
+                f"{', '.join(sorted(beyond))} too"
+            )
+        return [_class(type(value)), fields]
+    if isinstance(value, (tuple, list)):
+        named = hasattr(value, "_fields")
+        return [_class(type(value)) if named else "tuple", *map(content, value)]
     if type(value) is dict:
         return ["dict", *([content(key), content(item)] for key, item in value.items())]
-    if hasattr(value, "shape") and hasattr(value, "data_ptr"):
+    if (number := plain_number(value)) is not None and type(value).__module__.partition(".")[0] == "numpy":
+        return content(number)
+    if hasattr(value, "shape") and (hasattr(value, "data_ptr") or hasattr(value, "__array_interface__")):
         return content(TensorSpec.like(value))
-    if isinstance(value, type):
-        return ["class", _type_name(value)]
+    if type(value).__name__ == "dtype":
+        return ["dtype", dtype_name(value)]
     raise TypeError(
-        f"with declared sources, values must be made of dataclasses, tuples, strings, numbers and None, got {value!r}"
+        "with declared sources, values must be tensors, or made of dataclasses, tuples, strings, numbers, dtypes and "
+        f"None, got {value!r}"
     )
 
 
-def _type_name(cls: type) -> str:
-    return f"{cls.__module__}:{cls.__qualname__}"
+def _class(cls: type) -> list[str]:
+    """Name a class, with the content of the file that it comes from.
+
+    Raises
+    ------
+    TypeError
+        If nothing tells what it is but itself.
+    """
+    module = sys.modules.get(cls.__module__)
+    found: Any = module
+    for part in cls.__qualname__.split("."):
+        found = getattr(found, part, None)
+    if found is not cls:
+        raise TypeError(
+            f"with declared sources, classes must be what their modules have under their names, got {cls!r}; define it "
+            "at the top level of a module"
+        )
+    name = f"{cls.__module__}:{cls.__qualname__}"
+    if cls.__module__.partition(".")[0] in _KNOWN_BY_VERSION:
+        return [name]
+    file = getattr(module, "__file__", None)
+    if file is None:
+        raise TypeError(f"with declared sources, classes must come from files, got {cls!r}")
+    return [name, sources(Path(file)).digest]
+
+
+_KNOWN_BY_VERSION = frozenset({"builtins", "cutlass", "cutepy", "numpy", "torch"})
+"""Packages whose classes are what their versions say, or whose files count anyhow."""

@@ -128,6 +128,35 @@ def sources_digest(packages_or_paths: tuple[str | os.PathLike[str], ...]) -> str
     return total.hexdigest()
 
 
+class Sources:
+    """Source files as this process met them: digested once, since what was imported from them stays as it was.
+
+    Parameters
+    ----------
+    packages_or_paths : tuple of str or path
+        As for `sources_digest`.
+    """
+
+    def __init__(self, packages_or_paths: tuple[str | os.PathLike[str], ...]) -> None:
+        self._given = packages_or_paths
+        self._then = self._listing()
+        self.digest = sources_digest(packages_or_paths)
+
+    def edited(self) -> bool:
+        """Tell whether a file is another than it was, by size and time."""
+        return self._listing() != self._then
+
+    def _listing(self) -> list[tuple[str, int, int]]:
+        paths = sorted(path for given in self._given for _, path in _source_files(given))
+        return [(path, (status := os.stat(path)).st_size, status.st_mtime_ns) for path in paths]  # noqa: PTH116
+
+
+@cache
+def sources(*packages_or_paths: str | Path) -> Sources:
+    """Give the sources of these packages and paths, as this process met them first."""
+    return Sources(packages_or_paths)
+
+
 def _source_files(given: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
     name = os.fspath(given)
     if Path(name).is_file():

@@ -96,3 +96,14 @@ def _add(x: cute.Tensor):
 def of_rows(x: cute.Tensor):
     """Add 1 to four neighbours at a time."""
     _add(x).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+class Fixed(NamedTuple):
+    x: cute.Tensor
+    times: cutlass.Constexpr[int]
+
+
+@cute.jit
+def of_any_fixed(fixed, y: cute.Tensor):
+    """Scale what is in a named tuple by a constant that is in it too."""
+    _scale(fixed.x, y, cutlass.Float32(fixed.times)).launch(grid=(1, 1, 1), block=(32, 1, 1))

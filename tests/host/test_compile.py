@@ -343,7 +343,9 @@ def test_rows_of_a_compact_matrix_may_be_apart():
             copy(torch.zeros(32, 10)[:, :8], y)
 
 
-@pytest.mark.parametrize("option", ["--gpu-arch=sm_100a", "--dump-dir=/tmp/x", "--keep-ptx"])
+@pytest.mark.parametrize(
+    "option", ["--gpu-arch=sm_100a", "--dump-dir=/tmp/x", "--keep-ptx", "--gpu sm_80", "--dump /tmp/x", "--host x"]
+)
 def test_options_that_are_ours_are_refused(option):
     with pytest.raises(ValueError, match="options must leave"):
         cutepy.compile(kernels.add, VECTOR, VECTOR, VECTOR, 1.0, options=option, cache=False)

@@ -1,17 +1,19 @@
 """Programs by declared sources: found without tracing, and verified where that is asked for."""
 
+import enum
 import importlib
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 
 import cutepy
 from cutepy.dsl import program
-from cutepy.host import declared
+from cutepy.host import declared, inputs
 from cutepy.host.declared import Deferred, StaleSourcesError, content, declared_key
 from cutepy.host.inputs import sources_digest
 from cutepy.host.specs import PointerSpec, TensorSpec
@@ -58,7 +60,7 @@ def package(monkeypatch, tmp_path):
 
 def _forget():
     """Let this process be like a new one."""
-    declared._digest.cache_clear()
+    inputs.sources.cache_clear()
     importlib.invalidate_caches()
     for name in [name for name in sys.modules if name.startswith("declared_package")]:
         del sys.modules[name]
@@ -148,6 +150,11 @@ def test_files_edited_meanwhile_are_not_kept(package, monkeypatch):
     assert list(compile().cost().stages) == ["load"]
 
 
+class Mode(enum.Enum):
+    ON = 1
+    OFF = 2
+
+
 class Pair(NamedTuple):
     x: int
     y: object
@@ -162,14 +169,65 @@ def test_contents_of_values_differ():
     values = [0, False, 0.0, -0.0, "0", None, (0,), (0, 0), ((0,), 0), Pair(0, 1), (0, 1), Settings(0), Settings(0.0)]
     values += [{"a": 1}, {"a": 2}, int, float, VECTOR, TensorSpec("float32", (32,), align=4), PointerSpec("float32")]
     values += [torch.zeros(3, 4), torch.zeros(4, 3), torch.zeros(3, 4, dtype=torch.float64)]
+    values += [torch.float16, torch.int8, Mode.ON, Mode.OFF, Settings, Pair]
+    assert content([np.float32(2), np.zeros((3, 4), "float32")]) == content((2.0, torch.zeros(3, 4)))
     assert len({repr(content(value)) for value in values}) == len(values)
     assert content(torch.ones(3, 4)) == content(torch.zeros(3, 4))
 
 
-@pytest.mark.parametrize("value", [object(), [1], {1, 2}, lambda: 0, Settings([])])
+@pytest.mark.parametrize("value", [object(), {1, 2}, lambda: 0, Settings(object())])
 def test_values_without_content_are_refused(value):
-    with pytest.raises(TypeError, match="values must be made of dataclasses, tuples"):
+    with pytest.raises(TypeError, match="values must be tensors, or made of dataclasses"):
         declared_key(Deferred("m:f", value), (), (), {}, "")
+
+
+def test_classes_count_by_their_files(package):
+    def own():
+        class Own:
+            pass
+
+        return Own
+
+    with pytest.raises(TypeError, match=r"classes must be what their modules have under their names, got .*Own"):
+        content(own())
+    file = package / "values.py"
+    file.write_text("class C:\n    x = 1\n")
+    first = content(importlib.import_module("declared_package.values").C)
+    _forget()
+    file.write_text("class C:\n    x = 2\n")
+    second = content(importlib.import_module("declared_package.values").C)
+    assert first[1][0] == second[1][0]
+    assert first != second
+
+
+def test_a_dataclass_that_holds_more_than_its_fields_is_refused():
+    more = Settings(1)
+    object.__setattr__(more, "more", 2)
+    with pytest.raises(TypeError, match=r"a dataclass must hold its fields alone, .* holds more too"):
+        content(more)
+
+
+def test_a_function_in_the_place_of_another_is_refused(package):
+    kernel = importlib.import_module("declared_package.kernel")
+    original, kernel.fill = kernel.fill, kernel.Fill(1)
+    with pytest.raises(TypeError, match="must be one that its module has under its name"):
+        cutepy.compile(original, VECTOR, sources=("declared_package",))
+
+
+def test_what_is_edited_in_a_process_is_traced(package):
+    """Imported is the old text until it is loaded again, and then the new one."""
+    import declared_package.kernel
+
+    def filled_now():
+        return filled(cutepy.compile(declared_package.kernel.fill, VECTOR, sources=("declared_package",)))
+
+    assert filled_now() == 2
+    (package / "values.py").write_text("VALUE = 50.0\n")
+    assert filled_now() == 2
+    importlib.reload(declared_package.values)
+    declared_package.kernel = importlib.reload(declared_package.kernel)
+    assert filled_now() == 50
+    assert filled_now() == 50
 
 
 @pytest.mark.parametrize("name", ["", "m", "m:", ":f"])

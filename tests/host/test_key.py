@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import cutlass
 import pytest
@@ -420,3 +421,20 @@ def test_threads_compile_one_after_the_other(load):
     for thread in threads:
         thread.join()
     assert found == [key(module.fill)] * 3
+
+
+def test_a_program_that_is_found_bears_the_name_of_the_function_that_asked(load):
+    module = load("VALUE = 1.0")
+    cutepy.compile(module.fill, VECTOR)
+    module.fill.__qualname__ = "Other.fill"
+    found = cutepy.compile(module.fill, VECTOR)
+    assert (found.__name__, found.cost().cached) == ("Other.fill", True)
+
+
+def test_code_between_the_trace_and_the_program_is_in_the_key(monkeypatch):
+    keys = {traced_key("digest", "pipeline")}
+    monkeypatch.setattr("cutepy.host.compilation.installed_parts", lambda: ("another",))
+    keys.add(traced_key("digest", "pipeline"))
+    monkeypatch.setattr("cutepy.host.compilation.met_sources", lambda *_: SimpleNamespace(digest="another"))
+    keys.add(traced_key("digest", "pipeline"))
+    assert len(keys) == 3

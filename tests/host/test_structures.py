@@ -181,3 +181,11 @@ def test_strides_of_a_tensor_of_the_dsl_keep_their_divisors():
     made = cutepy.compile(structures.of_rows, tensor)
     assert "ld.global.v4" in made.ptx
     assert made.parameters[0].spec.divisibility.items() >= {"n2": 4, "n3_stride": 4, "n4_stride": 4}.items()
+
+
+def test_named_tuples_with_constants_that_nothing_announces():
+    made = cutepy.compile(structures.of_any_fixed, structures.Fixed(SPEC, 3), SPEC)
+    x, y = torch.randn(32), torch.zeros(32)
+    with cutepy.simulate():
+        made(structures.Fixed(x, 3), y)
+    torch.testing.assert_close(y, 3 * x)
