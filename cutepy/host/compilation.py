@@ -25,7 +25,7 @@ from cutepy.host.entry import VERSION, Entry
 from cutepy.host.examples import bind, classes, parameters, to_dsl
 from cutepy.host.function import Function, to_entry
 from cutepy.host.inputs import Sources, compiler_digest, named_files, sources as met_sources
-from cutepy.host.store import CacheWarning, NotKept, default_store
+from cutepy.host.store import CacheWarning, NotKept, callers_level, default_store
 
 
 def compile(
@@ -257,7 +257,7 @@ class _Declared:
                 f"{self._function.name} is not kept on the disk, as its sources changed before it was compiled; leave "
                 "source files alone until cutepy.compile returns",
                 CacheWarning,
-                stacklevel=6,
+                stacklevel=callers_level(),
             )
             raise NotKept(entry)
         return entry

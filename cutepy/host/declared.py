@@ -13,7 +13,6 @@ import enum
 import hashlib
 import importlib
 import json
-import os
 import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence

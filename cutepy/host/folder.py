@@ -123,11 +123,7 @@ class Folder:
         OSError
             If there is no file, or it cannot be read.
         """
-        descriptor = os.open(self.file(key, PROGRAM), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OSError(errno.EINVAL, "a compiled program must be a file, and this is none", file.name)
-            return file.read()
+        return read_file(self.file(key, PROGRAM))
 
     def write(self, key: str, data: bytes) -> None:
         """Put a program in its place: whoever reads sees what was there before, or all of the new.
@@ -145,7 +141,10 @@ class Folder:
                 file.flush()
                 _stamp(descriptor)
                 os.fsync(file.fileno())
-            partial.replace(self.file(key, PROGRAM))
+            place = self.file(key, PROGRAM)
+            if place.is_dir() and not place.is_symlink():
+                _remove_folder(place)
+            partial.replace(place)
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
@@ -153,9 +152,8 @@ class Folder:
     def count_use(self, key: str) -> None:
         """Note that a program was used now; in a folder that cannot be written this does nothing."""
         with contextlib.suppress(OSError):
-            descriptor = os.open(
-                self.file(key, USES), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-            )
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(self.file(key, USES), flags, 0o600)
             try:
                 os.write(descriptor, b".")
                 _stamp(descriptor)
@@ -218,6 +216,24 @@ class Folder:
                             yield (key, suffix), item.stat(follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return
+
+
+def read_file(path: Path) -> bytes:
+    """Read a file; what else is in its place, such as a pipe or a device, is not waited for.
+
+    Raises
+    ------
+    OSError
+        If there is no file, or it cannot be read.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "this must be a file, and is none", str(path))
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
 
 
 def _remove_folder(path: Path) -> None:

@@ -14,6 +14,7 @@ from itertools import combinations
 from pathlib import Path
 
 from cutepy.host import environment
+from cutepy.host.folder import read_file
 
 _COMPILER = "nvidia_cutlass_dsl"
 _LIBRARIES = ("*/cutlass/_mlir/_mlir_libs/*.so*", "lib/*.so*", "*/lib/*.so*", "*/lib/*.bc", "*/lib/*.a")
@@ -46,7 +47,7 @@ class _Memory:
         self._grown = False
         with contextlib.suppress(OSError, ValueError):
             if file.stat().st_uid in (os.geteuid(), 0):
-                read = json.loads(file.read_text())
+                read = json.loads(read_file(file))
                 self._known = {str(key): str(value) for key, value in read.items()} if isinstance(read, dict) else {}
 
     def digest(self, path: Path) -> str:

@@ -13,7 +13,6 @@ from cutepy.host import compilation, environment, workers
 from cutepy.host.function import Function
 from cutepy.host.progress import Board
 from cutepy.host.specs import TensorSpec
-from cutepy.host.store import default_store
 
 _NAME_LENGTH = 60
 
@@ -143,8 +142,8 @@ class _Many:
             self._compile_apart(indices[missing:], processes)
         return [self._results[index] for index in indices]
 
-    def _find(self, index: int) -> bool:
-        """Look for a variant; tells whether there is nothing left to do for it."""
+    def _find(self, index: int, *, compiled: bool = False) -> bool:
+        """Look for a variant, which may just have been `compiled`; tells whether there is nothing left to do for it."""
         start = time.perf_counter()
         try:
             call = self._call(index)
@@ -158,7 +157,7 @@ class _Many:
         self._results[index] = compilation.opened(
             found.entry, call.parameters, spent, built=False, traced_seconds=traced
         )
-        self._board.cached(self._names[index])
+        (self._board.done if compiled else self._board.cached)(self._names[index])
         return True
 
     def _call(self, index: int) -> compilation.Call:
@@ -187,21 +186,12 @@ class _Many:
             index = int(event.task)
             if isinstance(event, workers.Started):
                 self._board.started(self._names[index])
-            elif isinstance(event.result, Exception):
-                self._failed(index, event.result)
-            else:
-                self._open(index, event.result)
-
-    def _open(self, index: int, key: str) -> None:
-        """Take what a process has kept; what it could not keep is compiled here."""
-        start = time.perf_counter()
-        entry = default_store().load(key)
-        if entry is None:
-            self._compile_here(index)
-            return
-        described = self._call(index).parameters
-        self._results[index] = compilation.opened(entry, described, time.perf_counter() - start, built=False)
-        self._board.done(self._names[index])
+            elif event.error is not None:
+                self._failed(index, event.error)
+            elif not self._find(
+                index, compiled=True
+            ):  # traced here: what this process has set is not what others import
+                self._compile_here(index)
 
     def _failed(self, index: int, error: Exception) -> None:
         self._results[index] = error

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -305,11 +306,19 @@ class Store:
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"compiled programs cannot be kept in {self.folder}: {error}; set {environment.CACHE_DIR.name} to a "
-                f"folder that can be written, or {environment.CACHE.name}=off",
+                f"compiled programs cannot all be kept in {self.folder}, or read from it: {error}; "
+                f"set {environment.CACHE_DIR.name} to a folder that can be written, or {environment.CACHE.name}=off",
                 CacheWarning,
-                stacklevel=4,
+                stacklevel=callers_level(),
             )
+
+
+def callers_level() -> int:
+    """Count the frames up to the first outside of cutepy, for a warning of the function that asks."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("cutepy."):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def default_store() -> Store:

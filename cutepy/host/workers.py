@@ -29,12 +29,12 @@ class Outcome(NamedTuple):
     ----------
     task : str
         Its name.
-    result : str or Exception
-        The key of its program, or what it raised.
+    error : Exception or None
+        What it raised, if it did.
     """
 
     task: str
-    result: str | Exception
+    error: Exception | None
 
 
 class Started(NamedTuple):
@@ -60,10 +60,10 @@ class _Worker:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send_bytes(data)
 
-    def take(self) -> str | Exception:
+    def take(self) -> Exception | None:
         """Receive what became of the task, once there is something to receive."""
         try:
-            result = pickle.loads(self.connection.recv_bytes())
+            error = pickle.loads(self.connection.recv_bytes())
         except (EOFError, ConnectionResetError):
             self.process.join()
             return WorkerDiedError(
@@ -71,8 +71,8 @@ class _Worker:
                 "If it could not start, guard what your script does with `if __name__ == '__main__':`, since "
                 "processes that compile import the script"
             )
-        assert isinstance(result, (str, Exception))
-        return result
+        assert error is None or isinstance(error, Exception)
+        return error
 
     def stop(self) -> None:
         """End the process, whatever it does: an entry of the cache is written whole or not at all."""
@@ -107,9 +107,9 @@ def run(tasks: Mapping[str, bytes], processes: int) -> Iterator[Started | Outcom
             for worker in [worker for worker in busy if worker.connection in ready]:
                 assert worker.task is not None
                 task, worker.task = worker.task, None
-                result = worker.take()
-                yield Outcome(task, result)
-                if isinstance(result, WorkerDiedError):
+                error = worker.take()
+                yield Outcome(task, error)
+                if isinstance(error, WorkerDiedError):
                     worker.stop()
                     workers.remove(worker)
                     worker = _Worker() if waiting else worker
@@ -155,13 +155,14 @@ def _rename(names: Mapping[str, Any], old: str, new: str) -> None:
 
 
 def _compile(task: bytes) -> bytes:
-    """Compile a task for the disk; gives the key, or what it raised, pickled."""
+    """Compile a task for the disk; gives what it raised, pickled."""
     try:
         from cutepy.host.compilation import Call
 
-        return pickle.dumps(Call(*pickle.loads(task)).compile(cached=True).key)
+        Call(*pickle.loads(task)).compile(cached=True)
     except Exception as error:
         return _pickled(error, traceback.format_exc())
+    return pickle.dumps(None)
 
 
 def _pickled(error: Exception, trace: str) -> bytes:

@@ -48,6 +48,8 @@ def fill(a: cute.Tensor):
 @pytest.fixture(autouse=True)
 def package(monkeypatch, tmp_path):
     monkeypatch.setenv("CUTEPY_CACHE_DIR", str(tmp_path / "cache"))
+    for name in ("FACTOR", "CUTEPY_VERIFY"):
+        monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "path" / "declared_package"
     folder.mkdir(parents=True)
     (folder / "__init__.py").touch()

@@ -243,3 +243,17 @@ def test_ctrl_c_ends_the_processes(script, monkeypatch, tmp_path):
     for pid in (tmp_path / "pids").read_text().split():
         with pytest.raises(ProcessLookupError):
             os.kill(int(pid), 0)
+
+
+def test_what_this_process_has_set_is_compiled_in(monkeypatch):
+    """Other processes import the module as its file has it."""
+    vector = TensorSpec("float32", (32,))
+    monkeypatch.setattr(kernels, "BIAS", 7.0)
+    for _ in range(2):
+        for function in compile_many([Variant(kernels.biased, (vector,)), biased(1.0)], processes=2, progress=False)[
+            :1
+        ]:
+            a = torch.zeros(32)
+            with cutepy.simulate():
+                function(a)
+            assert a.tolist() == [7.0] * 32

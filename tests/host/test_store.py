@@ -384,7 +384,9 @@ def test_a_folder_that_cannot_be_written_is_read_and_warned_of_once(read_only, a
 def test_an_entry_that_cannot_be_read_is_built(store, folder):
     (folder / f"{KEY}.program").mkdir(parents=True)
     folder.chmod(0o700)
-    with pytest.warns(CacheWarning, match=f"cannot be kept in {folder}: .*Is a directory"):
+    with pytest.warns(
+        CacheWarning, match=f"cannot all be kept in {folder}, or read from it: .* must be a file, and is none"
+    ):
         assert store.load(KEY) is None
     assert store.get_or_build(KEY, build) == (ENTRY, True)
 
@@ -415,7 +417,9 @@ def test_a_full_disk_leaves_no_part_of_an_entry(folder):
     done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.splitlines()
-    assert first.startswith(f"True 1 compiled programs cannot be kept in {folder}: [Errno 27] File too large")
+    assert first.startswith(
+        f"True 1 compiled programs cannot all be kept in {folder}, or read from it: [Errno 27] File too large"
+    )
     assert second == "True 1"
     assert files(folder) == ["small.program"]
 
@@ -495,3 +499,22 @@ def test_a_warning_made_an_error_leaves_the_damaged_entry_removed(store, folder)
         with pytest.raises(CacheWarning):
             store.get_or_build(KEY, fail)
     assert store.get_or_build(KEY, build) == (ENTRY, True)
+
+
+@pytest.mark.parametrize("suffix", [".program", ".uses", ".lock"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path, suffix):
+    store = Store(tmp_path, 2**20)
+    if suffix == ".uses":
+        store.save(KEY, Entry({}, {"object": b"x"}))
+    os.mkfifo(tmp_path / f"{KEY}{suffix}")
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        entry, _ = store.get_or_build(KEY, lambda: Entry({}, {"object": b"x"}))
+    assert bytes(entry.sections["object"]) == b"x"
+
+
+def test_a_folder_in_the_place_of_a_program_gives_way(tmp_path):
+    store = Store(tmp_path, 2**20)
+    (tmp_path / f"{KEY}.program").mkdir()
+    store.save(KEY, Entry({}, {"object": b"x"}))
+    assert bytes(store.load(KEY).sections["object"]) == b"x"
