@@ -33,7 +33,7 @@ _FUNCTIONS = {
 }
 """Public function or class -> the module it lives in."""
 
-__all__ = ["TensorSpec", "__version__", "compile", "compile_many", "simulate"]
+__all__ = ["Deferred", "PointerSpec", "TensorSpec", "__version__", "compile", "compile_many", "simulate"]
 
 
 def _check_links() -> None:

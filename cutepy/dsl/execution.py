@@ -90,11 +90,6 @@ EXECUTION = Execution()
 executing_on = EXECUTION.on
 
 
-def active_backend() -> Backend | None:
-    """Return the backend that compiled functions execute on, or None for the GPU."""
-    return EXECUTION.backend
-
-
 @contextmanager
 def compiling_for_gpu() -> Iterator[None]:
     """Leave what is compiled meanwhile as it would be for a GPU, also where a backend is active."""

@@ -242,8 +242,11 @@ def refused_for_tma(text: str, parameters: Sequence[Parameter], arguments: Seque
         refused, stride, multiple = found
         spec = parameter.spec
         if name == refused and spec is not None and stride in (strides := element_strides(tensor)):
-            decides = spec.decides_stride(strides.index(stride))
-            if decides is not None:
+            dimension = strides.index(stride)
+            decides = spec.decides_stride(dimension)
+            extents: dict[object, int] = dict(zip(spec.shape, tensor.shape, strict=True))
+            extent = extents.get(decides, stride)
+            if decides is not None and stride % extent == 0 and extent % multiple:  # else rows are apart by choice
                 text += (
                     f"; pad {decides} to a multiple of {multiple}, and declare divisibility={{{decides!r}: {multiple}}}"
                 )

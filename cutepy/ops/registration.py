@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -59,8 +60,8 @@ def register(
     Raises
     ------
     ValueError
-        If the schema has no namespace, the options contradict it, its results share memory with arguments, or its name
-        is registered with another schema.
+        If the schema has no namespace, or cutepy's own; the options contradict it; its results share memory with
+        arguments; its name is registered with another schema; or the function has other defaults.
 
     Examples
     --------
@@ -96,6 +97,7 @@ def register(
         )
 
     def decorate(kernel: Callable[P, R]) -> Operation[P, R]:
+        _check_kernel(name, kernel, declared.arguments)
         if backward and any(a.kwarg_only and "Tensor" in str(a.type) for a in declared.arguments):
             raise ValueError(f"{name} has a backward, which gives none to a tensor by keyword only; make it positional")
         if name in _registered:
@@ -116,3 +118,23 @@ def register(
         return operation
 
     return decorate
+
+
+def _check_kernel(name: str, kernel: Callable[..., Any], arguments: Sequence[Any]) -> None:
+    """Refuse a function under a name that is cutepy's, and one whose defaults are others than the schema's."""
+    if name.startswith("cutepy::") and not str(kernel.__module__).startswith("cutepy."):
+        raise ValueError(f"{name} is in the namespace of cutepy's own operations; use one of yours")
+    taken = inspect.signature(kernel).parameters
+    for argument in arguments:
+        parameter = taken.get(argument.name)
+        if parameter is None or parameter.default is parameter.empty or not isinstance(parameter.default, _PLAIN):
+            continue
+        if not argument.has_default_value() or argument.default_value != parameter.default:
+            stated = argument.default_value if argument.has_default_value() else "none"
+            raise ValueError(
+                f"{name} has the default {parameter.default!r} for {argument.name} in its function, and {stated} in "
+                "its schema, which is what callers get; let them be equal, or leave out the function's"
+            )
+
+
+_PLAIN = (bool, int, float, str)

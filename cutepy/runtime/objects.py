@@ -192,11 +192,6 @@ def undefined_symbols(image: bytes) -> list[str]:
     return sorted({symbol.name for symbol in _symbols(image, _sections(image)) if _is_external(symbol)})
 
 
-def defined_symbols(image: bytes) -> list[str]:
-    """List the functions and variables that an object defines."""
-    return sorted({symbol.name for symbol in _symbols(image, _sections(image)) if symbol.name and symbol.section})
-
-
 def _is_external(symbol: _Symbol) -> bool:
     return symbol.section == _UNDEFINED and symbol.name not in ("", _GOT_SYMBOL)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from cutepy.runtime.device_tensors import DeviceTensor, is_tensor
 from cutepy.runtime.dtypes import dlpack_type
@@ -65,15 +65,6 @@ def plain_number(value: object) -> bool | int | float | None:
     elif hasattr(value, "__tvm_ffi_float__"):
         value = value.__tvm_ffi_float__()
     return value if isinstance(value, (bool, int, float)) else None
-
-
-class TensorLike(Protocol):
-    """What is read of a tensor: torch's attributes, which numpy's arrays mostly have."""
-
-    @property
-    def shape(self) -> Sequence[int]: ...  # noqa: D102
-    @property
-    def dtype(self) -> Any: ...  # noqa: ANN401, D102
 
 
 class PackedArguments:

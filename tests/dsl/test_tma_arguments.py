@@ -266,3 +266,10 @@ def test_what_host_code_said_is_read_back():
         4,
     )
     assert refused_stride("argument a: stride 1 is 2 elements, and TMA needs 1: it copies") is None
+
+
+def test_where_rows_are_apart_by_choice_nothing_is_to_be_padded():
+    f = cutepy.compile(copy, TensorSpec("float16", ("m", "k")), OUT)
+    with cutepy.simulate(), pytest.raises(ArgumentError, match=r"stride 0 is 68 elements") as refused:
+        f(values(64, 68)[:, :64], output())
+    assert "pad" not in str(refused.value)

@@ -372,3 +372,17 @@ def test_an_operation_is_copied_and_pickled_by_name():
     local = register("cutepy_tests::local(Tensor x) -> Tensor", reference=lambda x: x + 1)(lambda x: None)
     with pytest.raises((pickle.PicklingError, AttributeError), match="local"):
         pickle.dumps(local)
+
+
+def test_defaults_of_a_function_are_those_of_its_schema():
+    schema = "cutepy_tests::with_default(Tensor x, float f=2.0, int n=1) -> Tensor"
+    for wrong in (lambda x, f=3.0, n=1: x, lambda x, f=2.0, n=True + 1: x):
+        with pytest.raises(ValueError, match=r"has the default .* in its function, and .* in its schema"):
+            register(schema, reference=lambda x, f, n: x * f)(wrong)
+    with pytest.raises(ValueError, match="and none in its schema"):
+        register("cutepy_tests::without(Tensor x, float f) -> Tensor", reference=lambda x, f: x)(lambda x, f=1.0: x)
+
+
+def test_the_namespace_of_cutepys_own_operations_is_refused():
+    with pytest.raises(ValueError, match="in the namespace of cutepy's own operations"):
+        register("cutepy::mine(Tensor x) -> Tensor", reference=lambda x: x)(lambda x: x)

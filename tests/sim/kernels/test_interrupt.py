@@ -66,7 +66,7 @@ def test_ctrl_c_ends_the_call_and_what_ran_can_be_seen():
         assert run.instructions == launch.instructions
         count(a, 1)
         assert len(run.launches) == 3
-    assert execution.active_backend() is None
+    assert execution.EXECUTION.backend is None
     with cutepy.simulate() as run:
         count(a, 1)
     np.testing.assert_array_equal(a, 9)
@@ -98,7 +98,7 @@ SCRIPT = """
 import sys
 import cutlass, cutlass.cute as cute, numpy as np
 import cutepy
-from cutepy.dsl.execution import active_backend
+from cutepy.dsl.execution import EXECUTION
 
 
 @cute.kernel
@@ -119,7 +119,7 @@ try:
         print("ready", flush=True)
         host(a, False)
 except KeyboardInterrupt:
-    assert active_backend() is None
+    assert EXECUTION.backend is None
     (launch,) = run.launches
     print("stopped", int(a[0]) > 0, launch.instructions["st"] > 0, flush=True)
 with cutepy.simulate() as run:
