@@ -19,7 +19,9 @@ __all__ = ["Operation", "gemm", "register"]
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
     if name in _HOMES:
-        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        # Kept, since to ask here costs a microsecond of each call.
+        found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
 
 

@@ -99,3 +99,8 @@ def test_an_address_that_tma_cannot_reach_goes_the_long_way(launches):
         gemm(a, b, out=odd)
     assert (odd == 32).all()
     assert memory[0] == 0
+
+
+def test_the_package_remembers_its_functions():
+    """To find them anew would cost each call a microsecond."""
+    assert cutepy.ops.gemm is vars(cutepy.ops)["gemm"]
