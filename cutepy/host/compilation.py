@@ -22,7 +22,7 @@ from cutepy.host import environment
 from cutepy.host.arguments import Parameter
 from cutepy.host.declared import OWN_SOURCES, Deferred, StaleSourcesError, declared_key, deferred
 from cutepy.host.entry import VERSION, Entry
-from cutepy.host.examples import bind, classes, parameters, to_dsl
+from cutepy.host.examples import bind, check_settings, classes, parameters, to_dsl
 from cutepy.host.function import Function, to_entry
 from cutepy.host.inputs import Sources, compiler_digest, named_files, sources as met_sources
 from cutepy.host.store import CacheWarning, NotKept, callers_level, default_store
@@ -55,8 +55,8 @@ def compile(
     cache : bool, optional
         Whether to look on disk and keep the result there; as `CUTEPY_CACHE` says if not given.
     sources : sequence of str or path
-        Packages, modules and paths whose files, with the values handed in, decide what is compiled. The key is made of
-        them, and nothing is traced where the program is found.
+        Packages, modules and paths whose files, with the function's own and the values handed in, decide what is
+        compiled. The key is made of them, and nothing is traced where the program is found.
     verify : bool, optional
         With `sources`: trace all the same, and fail if that shows another program than the one found; as
         `CUTEPY_VERIFY` says if not given.
@@ -229,8 +229,9 @@ class _Declared:
         named: Mapping[str, object],
         settings: Mapping[str, Any],
     ) -> None:
+        check_settings(settings)
         self._function = function
-        self._declared = tuple(map(_lasting, settings["sources"]))
+        self._declared = (function.name.partition(":")[0], *map(_lasting, settings["sources"]))
         self._arguments = arguments, named, settings
         self._key = declared_key(function, self._declared, arguments, named, settings["options"])
 

@@ -163,16 +163,28 @@ def _placed(
     return placed
 
 
+def check_settings(settings: Mapping[str, object]) -> None:
+    """Refuse settings of `cutepy.compile` that are none.
+
+    Raises
+    ------
+    TypeError
+    """
+    for name, value in settings.items():
+        kinds, what = _SETTINGS[name]
+        if not isinstance(value, kinds):
+            raise TypeError(f"{name} must be {what}, got {value!r}")
+
+
 def _check_setting(name: str, value: object, function: Callable[..., Any], parameter: inspect.Parameter | None) -> None:
     """Refuse a setting that is none, and one that may be meant for the parameter of that name, which has no example."""
-    kinds, what = _SETTINGS[name]
+    kinds, _ = _SETTINGS[name]
     if parameter is not None and not (isinstance(value, kinds) and value in (None, "", ())):
         raise TypeError(
             f"{_name(function)} has a parameter {name}, and {name}={value!r} is for cutepy.compile itself"
             + _by_position(name, parameter)
         )
-    if not isinstance(value, kinds):
-        raise TypeError(f"{name} must be {what}, got {value!r}")
+    check_settings({name: value})
 
 
 def _by_position(name: str, parameter: inspect.Parameter) -> str:

@@ -141,15 +141,34 @@ class Sources:
     def __init__(self, packages_or_paths: tuple[str | os.PathLike[str], ...]) -> None:
         self._given = packages_or_paths
         self._then = self._listing()
+        self._unsure = any(path in _imported_files() for path, _, time in self._then if time > _started_ns())
         self.digest = sources_digest(packages_or_paths)
 
     def edited(self) -> bool:
-        """Tell whether a file is another than it was, by size and time."""
-        return self._listing() != self._then
+        """Tell whether what this process imported may be of another text than the files that were digested.
+
+        So it is where a file is another than it was, by size and time, and where one that had been imported by then is
+        younger than the process.
+        """
+        return self._unsure or self._listing() != self._then
 
     def _listing(self) -> list[tuple[str, int, int]]:
         paths = sorted(path for given in self._given for _, path in _source_files(given))
         return [(path, (status := os.stat(path)).st_size, status.st_mtime_ns) for path in paths]  # noqa: PTH116
+
+
+def _imported_files() -> set[str]:
+    return {file for module in list(sys.modules.values()) if isinstance(file := getattr(module, "__file__", None), str)}
+
+
+@cache
+def _started_ns() -> int:
+    """Tell when this process started, in nanoseconds since the epoch; 0 where the system doesn't tell."""
+    with contextlib.suppress(OSError, LookupError, ValueError):
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        booted = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime"))
+        return int(booted.split()[1]) * 10**9 + ticks * 10**9 // os.sysconf("SC_CLK_TCK")
+    return 0
 
 
 @cache

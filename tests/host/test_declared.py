@@ -3,6 +3,7 @@
 import enum
 import importlib
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -117,6 +118,43 @@ def test_what_was_traced_for_others_is_taken(package):
 def test_without_the_cache_it_is_compiled():
     assert filled(compile(cache=False)) == 6
     assert not default_store().entries()
+
+
+def test_what_was_imported_before_an_edit_is_not_kept_as_what_came_after(package, monkeypatch):
+    """A running program, whose files an editor or an update changes, has the old ones."""
+    import declared_package.kernel
+
+    (package / "values.py").write_text("VALUE = 100.0\n")
+    monkeypatch.setattr(inputs, "_started_ns", lambda: 0)
+    assert filled(cutepy.compile(declared_package.kernel.fill, VECTOR, sources=("declared_package",))) == 2
+    _forget()
+    assert filled(compile(function="fill")) == 100
+
+
+def test_the_process_knows_when_it_started():
+    begun = inputs._started_ns()
+    assert Path(__file__).stat().st_mtime_ns < begun < time.time_ns()
+    assert time.time_ns() - begun < 10**9 * 86400
+
+
+def test_the_functions_own_module_counts(package):
+    assert filled(compile(function="fill", sources=("json",))) == 2
+    (package / "kernel.py").write_text(KERNEL.replace("VALUE * factor", "VALUE * factor + 1"))
+    _forget()
+    assert filled(compile(function="fill", sources=("json",))) == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"sources": "json"}, "sources must be a tuple of names of packages and paths, got 'json'"),
+        ({"options": 3}, "options must be the compiler's options in one string, got 3"),
+        ({"cache": "x"}, "cache must be True, False or None, got 'x'"),
+    ],
+)
+def test_wrong_settings_are_refused(settings, told):
+    with pytest.raises(TypeError, match=told):
+        compile(**settings)
 
 
 def test_sources_that_do_not_tell_all_are_found_out(monkeypatch):
