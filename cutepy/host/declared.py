@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
+import functools
 import hashlib
 import importlib
 import json
@@ -154,7 +155,9 @@ def content(value: Any) -> Any:  # noqa: ANN401
         return ["member", _class(type(value)), value.name]
     if dataclasses.is_dataclass(value):
         fields = {field.name: content(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        if beyond := vars(value).keys() - fields.keys() if hasattr(value, "__dict__") else ():
+        held = vars(value).keys() - fields.keys() if hasattr(value, "__dict__") else set()
+        # What a cached property keeps follows from the fields.
+        if beyond := {n for n in held if not isinstance(getattr(type(value), n, None), functools.cached_property)}:
             raise TypeError(
                 f"with declared sources, a dataclass must hold its fields alone, and {value!r} holds "
                 f"{', '.join(sorted(beyond))} too"

@@ -1,6 +1,7 @@
 """Programs by declared sources: found without tracing, and verified where that is asked for."""
 
 import enum
+import functools
 import importlib
 import sys
 import time
@@ -204,6 +205,10 @@ class Pair(NamedTuple):
 class Settings:
     x: object
 
+    @functools.cached_property
+    def twice(self):
+        return 2 * self.x
+
 
 def test_contents_of_values_differ():
     values = [0, False, 0.0, -0.0, "0", None, (0,), (0, 0), ((0,), 0), Pair(0, 1), (0, 1), Settings(0), Settings(0.0)]
@@ -242,6 +247,8 @@ def test_classes_count_by_their_files(package):
 
 def test_a_dataclass_that_holds_more_than_its_fields_is_refused():
     more = Settings(1)
+    assert more.twice == 2  # which it keeps
+    assert content(more) == content(Settings(1))
     object.__setattr__(more, "more", 2)
     with pytest.raises(TypeError, match=r"a dataclass must hold its fields alone, .* holds more too"):
         content(more)
