@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-# `make test` is to end within 3 minutes on two cores, half a minute of which each of two processes starts and collects.
-ALL_TESTS = 300
+# What all took on two cores was 300 to 600 s, as fast as the machine was that day: this stops growth, not bad days.
+ALL_TESTS = 900
 # What takes longer shares what it builds with other tests, or is marked `deep`.
-ONE_TEST = 20
+ONE_TEST = 45
 
 _last = cpu = 0.0
 _seconds: Counter[str] = Counter()

@@ -74,6 +74,7 @@ def test_two_processes_compile_what_is_missing(here):
     assert compile_many(variants, processes=2, progress=False)[2].program == functions[2].program
 
 
+@pytest.mark.deep
 def test_options_and_objects(here):
     variants = [(kernels.Scaled(factor), (VECTOR, VECTOR), "--opt-level 2") for factor in (2.0, 3.0)]
     functions = compile_many(variants, processes=2, progress=False)
@@ -217,6 +218,7 @@ def test_functions_of_a_script(script):
     assert out == "[True, True, True]\n", error
 
 
+@pytest.mark.deep
 def test_a_script_without_a_guard_is_told_of_it(script):
     process = script("unguarded")
     _, error = process.communicate(timeout=120)
@@ -224,6 +226,7 @@ def test_a_script_without_a_guard_is_told_of_it(script):
     assert "guard what your script does" in error
 
 
+@pytest.mark.deep
 def test_ctrl_c_ends_the_processes(script, monkeypatch, tmp_path):
     """Of a terminal, all processes in the foreground get the signal."""
     monkeypatch.setenv("TROUBLED", str(tmp_path / "pids"))

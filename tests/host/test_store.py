@@ -271,7 +271,7 @@ def test_saving_lists_the_folder_once_while_there_is_room(folder, listings):
     assert len(listings) == 1
 
 
-@pytest.mark.parametrize("stores", [1, 3])
+@pytest.mark.parametrize("stores", [1, pytest.param(3, marks=pytest.mark.deep)])
 def test_the_limit_is_kept_to_with_few_listings(folder, listings, stores):
     limit = 100_000
     in_turn = [Store(folder, limit) for _ in range(stores)]

@@ -55,6 +55,7 @@ def test_names_hold_no_addresses(run):
     assert "is called by an address" in output
 
 
+@pytest.mark.deep
 def test_what_hangs_fails_and_the_rest_runs(run):
     text = """
 import collections, itertools, time
