@@ -241,6 +241,27 @@ def test_wrong_numbers_are_named():
             fill(torch.zeros(32), 2**31)
 
 
+@pytest.mark.parametrize("number", [-2, -(2**31), 2**31 - 1])
+def test_numbers_at_the_ends_of_their_range_are_passed(number):
+    fill = cutepy.compile(kernels.fill, FIXED, 1, cache=False)
+    x = torch.zeros(32, dtype=torch.float32)
+    with cutepy.simulate():
+        fill(x, number)
+        assert (x == number).all()
+    check_arguments("fill", fill.parameters, (x, number))
+
+
+@pytest.mark.parametrize(("extent", "refused"), [(2**31 - 4, False), (2**31, True)])
+def test_extents_beyond_32_bits_are_refused(extent, refused):
+    vector = np.lib.stride_tricks.as_strided(np.zeros(4, np.float32), (extent,), (4,))
+    parameters = [Parameter("x", "tensor", VECTOR)]
+    if refused:
+        with pytest.raises(ValueError, match=r"argument x: dim 0 is 2147483648, must be below 2\*\*31"):
+            check_arguments("add", parameters, [vector])
+    else:
+        check_arguments("add", parameters, [vector])
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

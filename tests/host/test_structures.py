@@ -121,6 +121,11 @@ def test_a_stream_without_a_tensor_is_the_current_one():
     torch.testing.assert_close(y, 2 * x)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, np.float16, "torch.float16"])
+def test_types_of_pointers_may_be_named_in_any_way(dtype):
+    assert PointerSpec(dtype) == PointerSpec("float16", align=2)
+
+
 def test_alignment_of_a_pointer_is_compiled_in():
     made = [cutepy.compile(structures.of_pointer, PointerSpec("float32", align=n), SPEC) for n in (4, 16)]
     assert not made[1].cost().cached
