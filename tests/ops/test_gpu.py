@@ -300,9 +300,10 @@ def test_saved_tensors_that_were_overwritten_are_noticed():
 def test_a_call_costs_no_more_than_torch_mm():
     from cutepy.suites.launch import launch_costs
 
-    costs = launch_costs(rounds=9, calls=1000)
+    runs = [launch_costs(rounds=9, calls=300) for _ in range(3)]
+    least = {way: min(run[way] for run in runs) for way in runs[0]}  # other work on the host only adds
     for arguments in ("(x, y)", "(x, y, out=z)"):
-        assert costs[f"cutepy.ops.gemm{arguments}"] <= costs[f"torch.mm{arguments}"]
+        assert least[f"cutepy.ops.gemm{arguments}"] <= least[f"torch.mm{arguments}"]
 
 
 def test_c_and_either_order_of_the_result():
