@@ -69,7 +69,6 @@ class Traced:
         self._settings = settings
         self._convention = convention
         self._run = run
-        self._digest = ""
 
     @property
     def pipeline(self) -> str:
@@ -86,24 +85,22 @@ class Traced:
         """The source files that it comes from: the name by which the digest knows each -> its path here."""
         return locations.files(self._bytecode)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of what was traced and how it is to be compiled and called; equal in other processes and folders."""
-        if not self._digest:
-            parts = (
-                _without_locations(self.module),
-                locations.canonical(self._bytecode),
-                self.pipeline.encode(),
-                self._settings.encode(),
-                described(self._convention).encode(),
-                self.function.encode(),
-            )
-            total = hashlib.sha256()
-            for part in parts:
-                total.update(b"%d:" % len(part))
-                total.update(part)
-            self._digest = total.hexdigest()
-        return self._digest
+        parts = (
+            _without_locations(self.module),
+            locations.canonical(self._bytecode),
+            self.pipeline.encode(),
+            self._settings.encode(),
+            described(self._convention).encode(),
+            self.function.encode(),
+        )
+        total = hashlib.sha256()
+        for part in parts:
+            total.update(b"%d:" % len(part))
+            total.update(part)
+        return total.hexdigest()
 
     def compile(self) -> Any:  # noqa: ANN401
         """Run the compiler; gives the compiled module."""

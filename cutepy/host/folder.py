@@ -133,21 +133,7 @@ class Folder:
         OSError
             If the folder cannot be written, or is full.
         """
-        partial = self.file(key, f".{os.urandom(8).hex()}{PARTIAL}")
-        try:
-            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                _stamp(descriptor)
-                os.fsync(file.fileno())
-            place = self.file(key, PROGRAM)
-            if place.is_dir() and not place.is_symlink():
-                _remove_folder(place)
-            partial.replace(place)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
+        write_file(self.file(key, PROGRAM), data)
 
     def count_use(self, key: str) -> None:
         """Note that a program was used now; in a folder that cannot be written this does nothing."""
@@ -216,6 +202,30 @@ class Folder:
                             yield (key, suffix), item.stat(follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return
+
+
+def write_file(place: Path, data: bytes) -> None:
+    """Put a file in its place, for its owner alone: whoever reads sees what was there before, or all of the new.
+
+    Raises
+    ------
+    OSError
+        If the folder cannot be written, or is full.
+    """
+    partial = place.with_name(f"{place.stem}.{os.urandom(8).hex()}{PARTIAL}")
+    try:
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            _stamp(descriptor)
+            os.fsync(file.fileno())
+        if place.is_dir() and not place.is_symlink():
+            _remove_folder(place)
+        partial.replace(place)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def read_file(path: Path) -> bytes:

@@ -14,7 +14,7 @@ from itertools import combinations
 from pathlib import Path
 
 from cutepy.host import environment
-from cutepy.host.folder import read_file
+from cutepy.host.folder import read_file, write_file
 
 _COMPILER = "nvidia_cutlass_dsl"
 _LIBRARIES = ("*/cutlass/_mlir/_mlir_libs/*.so*", "lib/*.so*", "*/lib/*.so*", "*/lib/*.bc", "*/lib/*.a")
@@ -64,9 +64,7 @@ class _Memory:
             return
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            partial = self._file.with_suffix(f".{os.urandom(8).hex()}")
-            partial.write_text(json.dumps(self._known))
-            partial.replace(self._file)
+            write_file(self._file, json.dumps(self._known).encode())
 
 
 def named_files(options: str) -> list[tuple[str, str]]:

@@ -311,12 +311,15 @@ def test_a_library_that_is_swapped_is_another_compiler(monkeypatch, tmp_path):
     libraries.mkdir(parents=True)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(inputs, "_folders_of", lambda name: [str(tmp_path / name)])
+    monkeypatch.setenv("CUTEPY_CACHE_DIR", str(tmp_path / "cache"))
     digests = []
     for content in ("one", "two", "two", "one"):
         (libraries / "_ir.so").write_text(content)
         inputs.compiler_digest.cache_clear()
         digests.append(inputs.compiler_digest())
     inputs.compiler_digest.cache_clear()
+    kept = tmp_path / "cache" / "libraries.json"
+    assert (kept.stat().st_mode & 0o777, [*kept.parent.glob("libraries.*")]) == (0o600, [kept])
     assert digests[0] == digests[3] != digests[1] == digests[2]
 
 
