@@ -61,6 +61,7 @@ def prune() -> None:
     """Remove the programs that can't be read: damaged ones, and those of other versions of cutepy."""
     with _told():
         removed = _store().prune()
+        _functions().prune()
     typer.echo(f"removed {_count(len(removed))}")
 
 
@@ -109,6 +110,8 @@ def clear(
                 f"Remove {'' if keys else 'all of '}{_count(len(chosen))} ({total}) from {store.folder}?", abort=True
             )
         removed = sum(store.remove(program.key) for program in chosen) if keys else store.clear()
+        if not keys:
+            _functions().clear()
     typer.echo(f"removed {_count(removed)}")
 
 
@@ -187,6 +190,13 @@ def _store() -> Store:
     from cutepy.host.store import default_store
 
     return default_store()
+
+
+def _functions() -> Store:
+    """Open what is kept to trace sooner, and is not worth listing."""
+    from cutepy.host.store import function_store
+
+    return function_store()
 
 
 def _find(store: Store, key: str) -> EntryInfo:

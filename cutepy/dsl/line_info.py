@@ -94,6 +94,8 @@ class _Lines:
         # frame lives, its callers wait where they called it.
         self._stack: list[tuple[FrameType, _Place]] = []
         self._depths: dict[int, int] = {}
+        self._innermost: FrameType | None = None
+        self._frameworks: set[int] = set()
         self._last = _OUTSIDE
 
     def caller(self, frame: FrameType) -> Any:  # noqa: ANN401
@@ -114,7 +116,20 @@ class _Lines:
         return place.location
 
     def _place(self, frame: FrameType) -> _Place:
-        """Find the innermost place of a user's, and forget the frames that are gone."""
+        """Find the innermost place of a user's."""
+        at: FrameType | None = frame
+        while at is not None and id(at.f_code) in self._frameworks:
+            at = at.f_back
+        if at is None or at is not self._innermost:
+            place = self._after_a_call(frame)
+        else:
+            place = self._called(at, self._stack[-1][1])
+        if place.info is None:
+            place.info = self._look_up(self._stack[-1][0])
+        return place
+
+    def _after_a_call(self, frame: FrameType) -> _Place:
+        """Find the innermost place where another function runs than before, and forget the frames that are gone."""
         at: FrameType | None = frame
         new: list[FrameType] = []
         caller, kept = _OUTSIDE, 0
@@ -139,8 +154,8 @@ class _Lines:
             self._depths[id(at)] = len(self._stack)
             self._stack.append((at, caller))
             caller = self._called(at, caller)
-        if caller.info is None:
-            caller.info = self._look_up(self._stack[-1][0])
+        innermost = self._stack[-1][0]
+        self._innermost = innermost if self._kinds[id(innermost.f_code)][1] == _USERS else None
         return caller
 
     def _called(self, frame: FrameType, caller: _Place) -> _Place:
@@ -171,6 +186,8 @@ class _Lines:
         else:
             kind = _RESUMED if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE) else _USERS
         self._kinds[id(code)] = code, kind
+        if kind == _FRAMEWORKS:
+            self._frameworks.add(id(code))
         return kind
 
 

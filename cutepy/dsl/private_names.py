@@ -62,6 +62,17 @@ PRIVATE_NAMES = (
         "leaves the lines of the DSL itself to who debugs it, and looks lines up without reading files",
         without="tracing takes longer, as each line of Python is looked up in its file, once a trace",
     ),
+    PrivateNames(
+        "cutlass.base_dsl.ast_preprocessor",
+        ("DSLPreprocessor.exec", "DSLPreprocessor.transform"),
+        "rewrites functions before they are traced: once, and not in each process",
+    ),
+    PrivateNames(
+        "cutlass.base_dsl.ast_preprocessor",
+        ("DSLPreprocessor.exec_imports", "DSLPreprocessor.issue_deprecation_warning"),
+        "tell preprocessors whose results can't be kept, and functions that are to be warned of each time",
+        without="nothing; versions that have exec_imports rewrite in each process",
+    ),
     PrivateNames("cutlass.base_dsl.common", ("DSLCudaRuntimeError",), "what the DSL makes of an error of CUDA"),
     PrivateNames("cutlass.base_dsl.compiler", ("Compiler.compile",), "held up between tracing and compiling"),
     PrivateNames(

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from cutepy.dsl.entries import emit_object, parameter_names
 from cutepy.dsl.launches import read_launches
+from cutepy.dsl.preprocessing import Shelf
 from cutepy.dsl.tma_arguments import check_tensor_maps, tensor_names
 from cutepy.dsl.trace import FOLDER, Traced, trace
 from cutepy.dsl.version import require
@@ -88,10 +89,11 @@ def trace_program(
     classes: Collection[str] = (),
     options: str = "",
     line_info: bool = True,
+    shelf: Shelf | None = None,
 ) -> _T:
     """Trace a `@cute.jit` function for SM90a, and give what `use` makes of it, such as `to_program`.
 
-    Parameters and errors are those of `compile_program`.
+    Parameters and errors are those of `compile_program`; `shelf` keeps what the DSL rewrites (`preprocessing`).
     """
     if platform.machine() not in ("x86_64", "AMD64"):
         raise CompilationError(
@@ -112,7 +114,8 @@ def trace_program(
         check_tensor_maps(traced.module, tensors)
         return use(traced)
 
-    return trace(function, arguments, named, use_checked, classes=classes, options=f"{decided} {options}")
+    options = f"{decided} {options}"
+    return trace(function, arguments, named, use_checked, classes=classes, options=options, shelf=shelf)
 
 
 def to_program(traced: Traced, symbol: str = ENTRY_SYMBOL) -> Program:

@@ -1,4 +1,4 @@
-"""Changes to the DSL's modules that several threads may want at once."""
+"""Changes to the DSL's modules and classes: those that several threads may want at once, and those of one."""
 
 from __future__ import annotations
 
@@ -42,3 +42,21 @@ class SharedChange:
                 if not self._users:
                     for change in self._undo:
                         setattr(*change)
+
+
+@contextmanager
+def replaced(owner: Any, name: str, wrapper: Callable[..., Any]) -> Iterator[None]:  # noqa: ANN401
+    """Have calls of a module's function, or of a class's method, come to `wrapper`, with the original before the rest.
+
+    All threads' calls do, so that a wrapper must know its own; one thread at a time may do this to one name.
+    """
+    original = owner.__dict__[name]
+
+    def instead(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        return wrapper(original, *args, **kwargs)
+
+    setattr(owner, name, instead)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)

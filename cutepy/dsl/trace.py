@@ -24,6 +24,8 @@ from typing import Any, TypeVar, get_origin
 from cutepy.dsl import locations
 from cutepy.dsl.execution import compiling_for_gpu
 from cutepy.dsl.line_info import lines_known
+from cutepy.dsl.preprocessing import Shelf, preprocessed_once
+from cutepy.dsl.shared_change import replaced
 from cutepy.dsl.version import require
 
 _T = TypeVar("_T")
@@ -123,6 +125,7 @@ def trace(
     *,
     classes: Collection[str] = (),
     options: str = "",
+    shelf: Shelf | None = None,
 ) -> _T:
     """Trace a function, and give what `use` makes of it, before the compiler runs.
 
@@ -138,6 +141,8 @@ def trace(
         Names of the parameters whose arguments are classes, which are compiled in.
     options : str
         For the DSL's compiler, with `FOLDER` for where it may keep files.
+    shelf : Shelf, optional
+        Where the functions that the DSL rewrites are kept.
 
     Raises
     ------
@@ -167,8 +172,9 @@ def trace(
         tempfile.TemporaryDirectory(prefix="cutepy-") as folder,
         compiling_for_gpu(),
         lines_known(),
+        preprocessed_once(shelf, tracer.envar),
         _no_collection(),
-        _replaced(provider, "compile", instead),
+        replaced(provider, "compile", instead),
         _conventions(tracer, {*classes, *class_parameter(function)}) as conventions,
     ):
         try:
@@ -228,20 +234,6 @@ def _no_collection() -> Iterator[None]:
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, wrapper: Callable[..., Any]) -> Iterator[None]:  # noqa: ANN401
-    original = owner.__dict__[name]
-
-    def method(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        return wrapper(original, *args, **kwargs)
-
-    setattr(owner, name, method)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
-
-
-@contextmanager
 def _conventions(tracer: Any, classes: Collection[str]) -> Iterator[list[object]]:  # noqa: ANN401
     """Collect how packed entries are to be called, as the DSL describes it to the part of it that builds them.
 
@@ -276,7 +268,7 @@ def _conventions(tracer: Any, classes: Collection[str]) -> Iterator[list[object]
 
     before, tracer._tvm_ffi_args_spec_converter = getattr(tracer, "_tvm_ffi_args_spec_converter", None), convert
     try:
-        with _replaced(module, "_convert_single_arg", convert_one):
+        with replaced(module, "_convert_single_arg", convert_one):
             yield collected
     finally:
         tracer._tvm_ffi_args_spec_converter = before

@@ -25,7 +25,7 @@ from cutepy.host.entry import VERSION, Entry
 from cutepy.host.examples import bind, check_settings, classes, parameters, to_dsl
 from cutepy.host.function import Function, to_entry
 from cutepy.host.inputs import Sources, compiler_digest, named_files, sources as met_sources
-from cutepy.host.store import CacheWarning, NotKept, callers_level, default_store
+from cutepy.host.store import CacheWarning, NotKept, callers_level, default_store, function_store
 
 
 def compile(
@@ -121,17 +121,15 @@ class Call:
 
     def compile(self, *, cached: bool) -> Found:
         """Trace, and find the program or compile it."""
-
-        def use(key: str, build: Callable[[], Entry]) -> tuple[Entry, bool]:
-            return default_store().get_or_build(key, build) if cached else (build(), True)
-
-        return self._traced(use)
+        if cached:
+            return self._traced(default_store().get_or_build, _Shelf())
+        return self._traced(lambda _, build: (build(), True), None)
 
     def find(self) -> Found:
         """Trace, and look for the program on disk; its entry is None if it is not there."""
-        return self._traced(lambda key, build: (default_store().load(key), False))
+        return self._traced(lambda key, _: (default_store().load(key), False), _Shelf())
 
-    def _traced(self, use: Callable[[str, Callable[[], Entry]], tuple[Any, bool]]) -> Found:
+    def _traced(self, use: Callable[[str, Callable[[], Entry]], tuple[Any, bool]], shelf: Any) -> Found:  # noqa: ANN401
         """Trace, and give what `use` makes of the key, and of what compiles on from there."""
         from cutepy.dsl.program import to_program, trace_program
 
@@ -140,10 +138,10 @@ class Call:
             entry, built = use(key, lambda: self._to_entry(to_program(traced), key, files))
             return Found(key, entry and self._as_here(entry, files), built, traced.seconds)
 
-        positional, named = to_dsl(self._examples)
-        taken = classes(self._examples)
+        examples = to_dsl(self._examples)
+        settings = {"classes": classes(self._examples), "options": self.options, "shelf": shelf}
         with _untouched(self.function):
-            return trace_program(self.function, positional, named, use_trace, classes=taken, options=self.options)
+            return trace_program(self.function, *examples, use_trace, **settings)
 
     def _as_here(self, entry: Entry, files: Mapping[str, str]) -> Entry:
         """Let a program that was compiled from the same sources name what is here: the function, and its files."""
@@ -173,6 +171,17 @@ class Call:
         return to_entry(program, self.parameters, known)
 
 
+class _Shelf:
+    """Where rewritten functions are kept (`cutepy.dsl.preprocessing.Shelf`)."""
+
+    def load(self, key: str) -> Mapping[str, bytes]:
+        entry = function_store().load(key)
+        return entry.sections if entry else {}
+
+    def save(self, key: str, functions: Mapping[str, bytes]) -> None:
+        function_store().save(key, Entry({}, functions))
+
+
 @contextmanager
 def _untouched(function: Callable[..., Any]) -> Iterator[None]:
     """Take back what tracing sets on the object that is traced, as kernels in the style of the DSL's examples do.
@@ -180,15 +189,14 @@ def _untouched(function: Callable[..., Any]) -> Iterator[None]:
     What they note there is of the trace, and dead after it: such an object could be neither copied nor sent elsewhere.
     """
     owner = getattr(function, "__self__", function)
-    state = None if isinstance(owner, FunctionType | type | ModuleType) else getattr(owner, "__dict__", None)
-    before = dict(state) if isinstance(state, dict) else {}
+    has_state = hasattr(owner, "__dict__") and not isinstance(owner, FunctionType | type | ModuleType)
+    state = vars(owner) if has_state else {}
+    before = dict(state)
     try:
         yield
     finally:
-        if isinstance(state, dict):
-            for name in state.keys() - before.keys():
-                del state[name]
-            state.update(before)
+        state.clear()
+        state.update(before)
 
 
 class Found(NamedTuple):

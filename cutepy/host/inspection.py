@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from cutepy.binaries.cubin import KernelResources, read_resources
-from cutepy.host.residency import max_active_clusters
 from cutepy.layouts.sm90.occupancy import Occupancy, occupancy
 from cutepy.runtime.program import LaunchFacts, Program
+from cutepy.runtime.residency import max_active_clusters
 
 
 @dataclass(frozen=True)
@@ -130,12 +130,6 @@ def _resources(program: Program, kernel: KernelResources) -> Resources:
 
 def _agreed(launches: list[LaunchFacts]) -> LaunchFacts:
     """Combine the launches of one kernel: what differs is known of neither."""
-    blocks = {launch.block for launch in launches}
-    clusters = {launch.cluster for launch in launches}
-    sizes = {launch.dynamic_smem_bytes for launch in launches}
-    return LaunchFacts(
-        launches[0].kernel if launches else "",
-        blocks.pop() if len(blocks) == 1 else None,
-        clusters.pop() if len(clusters) == 1 else None,
-        sizes.pop() if len(sizes) == 1 else None,
-    )
+    known = ({getattr(launch, name) for launch in launches} for name in ("block", "cluster", "dynamic_smem_bytes"))
+    kernel = launches[0].kernel if launches else ""
+    return LaunchFacts(kernel, *(values.pop() if len(values) == 1 else None for values in known))

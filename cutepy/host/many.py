@@ -157,7 +157,7 @@ class _Many:
         self._results[index] = compilation.opened(
             found.entry, call.parameters, spent, built=False, traced_seconds=traced
         )
-        (self._board.done if compiled else self._board.cached)(self._names[index])
+        self._board.done(self._names[index], "compiled" if compiled else "cached")
         return True
 
     def _call(self, index: int) -> compilation.Call:

@@ -55,13 +55,9 @@ class Board:
         self._running.append(name)
         self._show()
 
-    def done(self, name: str) -> None:
-        """Count a variant that was compiled."""
-        self._count(name, "compiled")
-
-    def cached(self, name: str) -> None:
-        """Count a variant that was found on the disk."""
-        self._count(name, "cached")
+    def done(self, name: str, how: str = "compiled") -> None:
+        """Count a variant that was "compiled", or found on the disk, "cached"."""
+        self._count(name, how)
 
     def failed(self, name: str) -> None:
         """Count a variant that could not be compiled, and print its name."""

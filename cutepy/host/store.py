@@ -19,6 +19,8 @@ from cutepy.host.lock import exclusive
 # written: other processes write, too. What none of them counted, such as a killed one's, the next listing finds.
 _LISTING_AGE_S = 60.0
 _SHARE = 16
+# Rewritten functions take some kilobytes each.
+_FUNCTIONS_BYTES = 2**26
 
 
 class CacheWarning(UserWarning):
@@ -77,6 +79,8 @@ class Store:
     limit_bytes : int
         Size of all entries. Beyond it the least recently used are removed, except the one just saved, until a
         sixteenth is free. One process keeps to it exactly; several at a time may exceed it for a minute.
+    quiet : bool
+        Whether to say nothing of a folder that does not do.
 
     Attributes
     ----------
@@ -84,11 +88,11 @@ class Store:
         As given.
     """
 
-    def __init__(self, folder: Path, limit_bytes: int) -> None:
+    def __init__(self, folder: Path, limit_bytes: int, *, quiet: bool = False) -> None:
         self.folder = folder
         self.limit_bytes = limit_bytes
         self._files = Folder(folder)
-        self._warned = False
+        self._warned = quiet
         self._unlisted_room_bytes = 0
         self._listed_until = float("-inf")
 
@@ -332,7 +336,12 @@ def default_store() -> Store:
     return _open(environment.cache_dir() / "programs", environment.cache_limit_bytes())
 
 
+def function_store() -> Store:
+    """Open what the DSL's preprocessor made of source files; where it can't be kept, nothing is lost but time."""
+    return _open(environment.cache_dir() / "functions", _FUNCTIONS_BYTES, quiet=True)
+
+
 @lru_cache(maxsize=16)
-def _open(folder: Path, limit_bytes: int) -> Store:
+def _open(folder: Path, limit_bytes: int, *, quiet: bool = False) -> Store:
     """Keep one store for a folder, so that each process warns of it once."""
-    return Store(folder, limit_bytes)
+    return Store(folder, limit_bytes, quiet=quiet)

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cutepy.cli.app import app
-from cutepy.host.store import Entry, default_store
+from cutepy.host.store import Entry, default_store, function_store
 
 PTX = ".version 8.0\n.target sm_90a\nret;\n"
 METADATA = {
@@ -179,6 +179,18 @@ def test_clear_removes_what_cannot_be_read(three, folder):
     (folder / "broken.program").write_bytes(b"?")
     assert cache("clear", "--yes").output == "removed 4 programs\n"
     assert list(folder.iterdir()) == []
+
+
+def test_what_is_kept_to_trace_sooner_goes_with_the_programs(three):
+    functions = function_store()
+    functions.save("file", Entry({}, {"f 1": b"code"}))
+    functions.folder.joinpath("broken.program").write_bytes(b"?")
+    assert cache("clear", three.entries()[0].key, "--yes").output == "removed 1 program\n"
+    assert cache("prune").output == "removed 0 programs\n"
+    assert functions.load("file").sections == {"f 1": b"code"}
+    assert not functions.unreadable()
+    assert cache("clear", "--yes").output == "removed 2 programs\n"
+    assert functions.load("file") is None
 
 
 def test_a_folder_in_the_place_of_a_program_is_told(three, folder):

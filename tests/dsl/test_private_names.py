@@ -64,7 +64,7 @@ def foreign(tree):
             case ast.Attribute(attr=name):
                 mentioned.add(name)
             case ast.Call(
-                func=ast.Name(id="getattr" | "hasattr" | "require" | "_replaced" | "_set" | "_wrap"), args=arguments
+                func=ast.Name(id="getattr" | "hasattr" | "require" | "replaced" | "_set" | "_wrap"), args=arguments
             ):
                 texts = [a.value for a in arguments if isinstance(a, ast.Constant) and isinstance(a.value, str)]
                 mentioned.update(part for text in texts for part in text.split("."))

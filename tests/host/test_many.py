@@ -153,7 +153,7 @@ def test_names_of_variants():
 def test_the_progress_bar_counts():
     out = io.StringIO()
     with Board(3, console=Console(file=out, force_terminal=True, width=100)) as board:
-        board.cached("a")
+        board.done("a", "cached")
         board.started("b[bold]")
         board.started("c")
         board.done("c")

@@ -7,8 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from cutepy.host import residency  # noqa: E402
-from cutepy.runtime import cuda  # noqa: E402
+from cutepy.runtime import cuda, residency  # noqa: E402
 from cutepy.runtime.cuda import CudaError  # noqa: E402
 
 # CUfunction_attribute and CUlaunchAttributeID of cuda.h

@@ -1,0 +1,189 @@
+"""Functions that the DSL has rewritten are taken wherever it would rewrite them the same, and nowhere else."""
+
+import importlib.util
+import linecache
+import textwrap
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+pytestmark = pytest.mark.dsl
+
+import cutlass  # noqa: E402
+import cutlass.cute as cute  # noqa: E402
+from cutlass.base_dsl import ast_preprocessor  # noqa: E402
+
+from cutepy.dsl import preprocessing  # noqa: E402
+from cutepy.dsl.trace import trace  # noqa: E402
+
+if preprocessing._rules(ast_preprocessor) is None:
+    pytest.skip("this version's preprocessor does without", allow_module_level=True)
+
+TEXT = """
+import cutlass, cutlass.cute as cute
+from cutlass._mlir.dialects import arith
+{head}
+@cute.jit
+def double(value):
+    return {value}
+
+@cute.kernel
+def kernel(a: cute.Tensor):
+    i = cute.arch.thread_idx()[0]
+    for j in range(i):
+        if j < 4:
+            a[i] = double(a[i])
+
+@cute.jit
+def launch(a: cute.Tensor):
+    kernel(a).launch(grid=(1, 1, 1), block=(32, 1, 1))
+"""
+
+
+class Shelf:
+    """A shelf in memory, that counts."""
+
+    def __init__(self):
+        self.files = {}
+        self.saved = 0
+
+    def load(self, key):
+        return self.files.get(key, {})
+
+    def save(self, key, functions):
+        self.saved += 1
+        self.files[key] = dict(functions)
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Import a module of a text, always from one file."""
+
+    def load(head="", value="value + value", text=TEXT):
+        file = tmp_path / "rewritten_module.py"
+        file.write_text(textwrap.dedent(text).format(head=head, value=value))
+        linecache.clearcache()
+        spec = importlib.util.spec_from_file_location("rewritten_module", file)
+        module = importlib.util.module_from_spec(spec)
+        exec(compile(file.read_text(), str(file), "exec"), module.__dict__)
+        return module
+
+    return load
+
+
+@pytest.fixture
+def rewritten(monkeypatch):
+    """Names of the functions that the DSL has rewritten, and not taken from a shelf."""
+    names = []
+    original = ast_preprocessor.DSLPreprocessor.transform_function
+
+    def transform_function(self, name, function):
+        names.append(name)
+        return original(self, name, function)
+
+    transform_function.__code__ = transform_function.__code__.replace(co_filename=ast_preprocessor.__file__)
+    monkeypatch.setattr(ast_preprocessor.DSLPreprocessor, "transform_function", transform_function)
+    return names
+
+
+def digest(function, shelf=None):
+    tensor = cute.runtime.make_fake_compact_tensor(cutlass.Float32, (32,), assumed_align=16)
+    options = "--gpu-arch=sm_90a --enable-tvm-ffi --generate-line-info"
+    return trace(function, (tensor,), {}, lambda traced: traced.digest, options=options, shelf=shelf)
+
+
+def test_a_function_is_rewritten_once(load, rewritten):
+    shelf = Shelf()
+    expected = digest(load().launch)
+    assert rewritten == ["launch", "kernel", "double"]
+    assert digest(load().launch, shelf) == expected
+    rewritten.clear()
+    assert digest(load().launch, shelf) == expected
+    assert (rewritten, shelf.saved, len(shelf.files)) == ([], 1, 1)
+
+
+def test_other_functions_of_a_file_join_those_that_are_there(load, rewritten):
+    shelf = Shelf()
+    digest(load().launch, shelf)
+    text = TEXT.replace("double(a[i])", "double(a[i]) if cutlass.const_expr(THRICE) else cutlass.Float32(0)")
+    digest(load("THRICE = False", text=text).launch, shelf)
+    rewritten.clear()
+    module = load("THRICE = False", text=text)
+    module.THRICE = True
+    module.kernel.__globals__["THRICE"] = True
+    digest(module.launch, shelf)
+    assert rewritten == ["double"]
+    assert sorted(map(len, shelf.files.values())) == [3, 3]
+
+
+def test_an_edit_is_rewritten(load, rewritten):
+    shelf = Shelf()
+    digest(load().launch, shelf)
+    rewritten.clear()
+    assert digest(load(value="value * value").launch, shelf) == digest(load(value="value * value").launch)
+    assert rewritten == ["launch", "kernel", "double"] * 2
+
+
+def test_a_name_that_is_another_thing_is_asked_for_again(load, rewritten):
+    """Calls of functions of MLIR's dialects are rewritten, so that they take numbers of the DSL's."""
+    shelf = Shelf()
+    text = TEXT.replace("from cutlass._mlir.dialects import arith", "from types import SimpleNamespace")
+    value = "maths.addf(value, value)"
+    plain = load("maths = SimpleNamespace(addf=lambda a, b: a + b)", value, text)
+    digest(plain.launch, shelf)
+    again = load("maths = SimpleNamespace(addf=lambda a, b: a + b)", value, text)
+    from cutlass._mlir.dialects import arith
+
+    again.maths = arith
+    rewritten.clear()
+    digest(again.launch, shelf)
+    assert rewritten == ["double"]
+
+
+def test_a_default_of_an_enclosing_function_is_not_kept(load, rewritten):
+    text = """
+    import cutlass, cutlass.cute as cute
+    {head}
+    def make(factor):
+        @cute.jit
+        def scaled(value, by=factor):
+            return value * by
+        return scaled
+    scaled = make(SCALE)
+    @cute.kernel
+    def kernel(a: cute.Tensor):
+        a[0] = scaled(a[0])
+    @cute.jit
+    def launch(a: cute.Tensor):
+        kernel(a).launch(grid=(1, 1, 1), block=(32, 1, 1))
+    """
+    shelf = Shelf()
+    for _ in range(2):
+        rewritten.clear()
+        digest(load("SCALE = 2.0", text=text).launch, shelf)
+        assert "scaled" in rewritten
+
+
+def test_who_warns_warns_again(load):
+    shelf = Shelf()
+    for _ in range(2):
+        with pytest.warns(DeprecationWarning, match="range_dynamic"):
+            digest(load(text=TEXT.replace("range(i)", "cutlass.range_dynamic(i)")).launch, shelf)
+
+
+def test_a_preprocessor_that_somebody_changed_is_not_relied_on(load, monkeypatch):
+    shelf = Shelf()
+    original = ast_preprocessor.DSLPreprocessor.visit_Name
+    monkeypatch.setattr(ast_preprocessor.DSLPreprocessor, "visit_Name", lambda self, node: original(self, node))
+    digest(load().launch, shelf)
+    assert not shelf.files
+
+
+def test_what_is_to_be_printed_is_rewritten(load):
+    shelf = Shelf()
+    printing = SimpleNamespace(print_after_preprocessor=True)
+    with preprocessing.preprocessed_once(shelf, printing):
+        digest(load().launch)
+    assert not shelf.files
