@@ -1,8 +1,9 @@
 """`python -m tests.mutation cutepy/host --count 60`: change the code in one place, and list what no test notices.
 
 Which tests reach which line is measured once, under coverage, and remembered. A mutant meets those that reach its line,
-those of its own room first, up to a failure; one that takes too long counts as noticed. All is done in copies of the
-checkout. The status is 1 if a mutant survives that survivors.md does not explain.
+those of its own room first, up to a failure, or until the rest would take too long; one that hangs counts as noticed.
+All is done in copies of the checkout, and tests that fail without any mutant are left out. The status is 1 if a mutant
+survives that survivors.md does not explain.
 
 Of what else there is, mutmut puts variants of functions behind a switch, which code that the DSL reads again from its
 source doesn't see, and neither it nor cosmic-ray picks tests by the line.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import hashlib
+import itertools
 import json
 import os
 import queue
@@ -47,6 +49,8 @@ PYTEST = (
 
 Reached = dict[str, dict[int, list[str]]]
 """File -> line -> test functions, `path::name`; line 0 holds every test of the file."""
+Seconds = dict[str, float]
+"""Test function -> what it took, under coverage."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -58,9 +62,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--suite", nargs="+", default=["tests"], help="the tests to try with (default: all)")
     parser.add_argument("--remeasure", action="store_true", help="find out again which tests reach which lines")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--seconds", type=float, default=300, help="for one mutant (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=300, help="of tests for one mutant (default: %(default)s)")
     options = parser.parse_args(arguments)
-    reached = measured(options.suite, options.jobs, again=options.remeasure)
+    reached, seconds = measured(options.suite, options.jobs, again=options.remeasure)
     found = [mutant for room in options.rooms for file in sources(room) for mutant in mutants(file, read(file))]
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
     if options.count is not None and options.count < len(found):
@@ -74,7 +78,8 @@ def main(arguments: list[str] | None = None) -> int:
         def attempt(mutant: Mutant) -> str:
             tree = trees.get()
             try:
-                return tried(tree, mutant, tests_of(mutant, reached), options.seconds)
+                tests = within(tests_of(mutant, reached), seconds, options.seconds)
+                return tried(tree, mutant, tests, 60 + 3 * sum(seconds.get(test, 0.0) for test in tests))
             finally:
                 trees.put(tree)
 
@@ -117,18 +122,29 @@ def environment(tree: Path) -> dict[str, str]:
 # Which tests reach which line
 
 
-def measured(suite: list[str], jobs: int, *, again: bool) -> Reached:
+def measured(suite: list[str], jobs: int, *, again: bool) -> tuple[Reached, Seconds]:
     """Run the tests once under coverage, or remember what that said."""
     known = BUILD / f"reached-{hashlib.sha256(' '.join(sorted(suite)).encode()).hexdigest()[:8]}.json"
-    if known.exists() and not again:
-        return {f: {int(n): tests for n, tests in lines.items()} for f, lines in json.loads(known.read_text()).items()}
+    if not known.exists() or again:
+        print(f"which tests reach which line of code: all of {' '.join(suite)} run once", flush=True)
+        BUILD.mkdir(parents=True, exist_ok=True)
+        known.write_text(json.dumps(_measured(suite, jobs)))
+    told = json.loads(known.read_text())
+    return {f: {int(n): tests for n, tests in lines.items()} for f, lines in told["reached"].items()}, told["seconds"]
+
+
+def _measured(suite: list[str], jobs: int) -> dict[str, object]:
+    lines: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+    seconds: Seconds = {}
+    failed: set[str] = set()
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
         tree = copied(Path(folder) / "tree")
         command = [sys.executable, *PYTEST, "-n", str(jobs), "--dist=worksteal", *suite]
-        done = subprocess.run(command, cwd=tree, env=environment(tree) | {"MUTATION_COVERAGE": folder}, check=False)
-        if done.returncode != 0:
-            raise SystemExit("the tests must pass before mutants are tried")
-        lines: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+        subprocess.run(command, cwd=tree, env=environment(tree) | {"MUTATION_COVERAGE": folder}, check=False)
+        for part in Path(folder).glob("told.*"):
+            told = json.loads(part.read_text())
+            seconds |= told["seconds"]
+            failed |= set(told["failed"])
         for part in Path(folder).glob("coverage.*"):
             data = coverage.CoverageData(basename=str(part))
             data.read()
@@ -136,13 +152,15 @@ def measured(suite: list[str], jobs: int, *, again: bool) -> Reached:
                 path = Path(file).resolve()
                 if path.is_relative_to(tree.resolve()):
                     for line, tests in data.contexts_by_lineno(file).items():
-                        lines[str(path.relative_to(tree.resolve()))][line] |= set(tests) - {""}
+                        lines[str(path.relative_to(tree.resolve()))][line] |= set(tests) - {""} - failed
+    if not seconds:
+        raise SystemExit(f"no test ran: {' '.join(command)}")
+    for test in sorted(failed):
+        print(f"left out, as it fails without any mutant: {test}", flush=True)
     reached = {f: {n: sorted(tests) for n, tests in by_line.items()} for f, by_line in lines.items()}
     for by_line in reached.values():
         by_line[0] = sorted({test for tests in by_line.values() for test in tests})
-    BUILD.mkdir(parents=True, exist_ok=True)
-    known.write_text(json.dumps(reached))
-    return reached
+    return {"reached": reached, "seconds": seconds}
 
 
 def tests_of(mutant: Mutant, reached: Reached) -> list[str]:
@@ -152,6 +170,12 @@ def tests_of(mutant: Mutant, reached: Reached) -> list[str]:
     room, own = f"tests/{Path(file).parent.name}/", f"test_{Path(file).stem}"
     found = lines.get(mutant.line) or lines.get(0, [])
     return sorted(found, key=lambda test: (own not in test, not test.startswith(room), test))
+
+
+def within(tests: list[str], seconds: Seconds, limit: float) -> list[str]:
+    """Give the first tests, as many as together take no longer than a limit, and at least one."""
+    ends = itertools.accumulate(seconds.get(test, 0.0) for test in tests)
+    return [test for n, (test, end) in enumerate(zip(tests, ends, strict=True)) if end <= limit or n == 0]
 
 
 # --------------------------------------------------------------------------------------------------------------------

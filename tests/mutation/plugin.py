@@ -1,11 +1,13 @@
 """Pytest plugin of the mutation runs: short, repeatable properties, and which tests run which lines.
 
 With MUTATION_COVERAGE set to a folder, every process, those of xdist included, leaves its coverage there, each test's
-under its own name.
+under its own name, and how long its tests took and which of them failed.
 """
 
+import json
 import os
 import uuid
+from collections import Counter
 from pathlib import Path
 
 import coverage
@@ -22,6 +24,8 @@ settings.register_profile(
 )
 
 _measuring = None
+_seconds: Counter[str] = Counter()
+_failed: set[str] = set()
 if folder := os.environ.get("MUTATION_COVERAGE"):
     data = Path(folder) / f"coverage.{uuid.uuid4().hex}"
     _measuring = coverage.Coverage(
@@ -37,8 +41,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         _measuring.switch_context(item.nodeid.partition("[")[0])
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    name = report.nodeid.partition("[")[0]
+    _seconds[name] += report.duration
+    if report.failed:
+        _failed.add(name)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure() -> None:
     if _measuring is not None:
         _measuring.stop()
-        _measuring.save()
+        if _seconds:  # xdist's first process hears of all tests, and runs none
+            _measuring.save()
+            told = {"seconds": _seconds, "failed": sorted(_failed)}
+            data.with_name(f"told.{uuid.uuid4().hex}").write_text(json.dumps(told))
