@@ -79,7 +79,9 @@ def main(arguments: list[str] | None = None) -> int:
             tree = trees.get()
             try:
                 tests = within(tests_of(mutant, reached), seconds, options.seconds)
-                return tried(tree, mutant, tests, 60 + 3 * sum(seconds.get(test, 0.0) for test in tests))
+                verdict = tried(tree, mutant, tests, 60 + 3 * sum(seconds.get(test, 0.0) for test in tests))
+                print(f"{verdict}: {mutant.name}", flush=True)
+                return verdict
             finally:
                 trees.put(tree)
 
