@@ -14,7 +14,7 @@ cutlass = pytest.importorskip("cutlass")
 from cutlass.cute.runtime import make_fake_stream  # noqa: E402
 
 import cutepy  # noqa: E402
-from cutepy.host.arguments import Parameter, check_arguments  # noqa: E402
+from cutepy.host.arguments import Parameter, check_arguments, may_be_lazy, refused_for_tma  # noqa: E402
 from cutepy.host.copies import HostCopies  # noqa: E402
 from cutepy.host.examples import bind  # noqa: E402
 from cutepy.host.function import Function  # noqa: E402
@@ -300,6 +300,18 @@ def test_only_what_needs_a_guard_has_one():
         function, _ = guarded(specs)
         assert (function._launch is not function._cuda.function) == count, specs
     assert guarded([VECTOR], kernels=("k", "l"))[0]._launch.__name__ == "guarded_from_new_devices"
+
+
+def test_an_odd_stride_of_an_extent_of_1_keeps_no_lazy_numbers_out():
+    """Such a stride is never used, and so is not checked."""
+    imaginary = TensorSpec("float32", (1, 4), strides=(1, 2))
+    assert may_be_lazy(Parameter("a", "tensor", imaginary))
+    assert not may_be_lazy(Parameter("a", "tensor", TensorSpec("float32", (2, 4), strides=(1, 2))))
+
+
+def test_only_what_is_said_of_tma_is_told_as_such():
+    for text in ("argument a: something else", "the compiler says that TMA needs it"):
+        assert refused_for_tma(text, (), ()) is None
 
 
 def test_a_lazy_negative_is_refused_before_a_launch():

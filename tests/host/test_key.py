@@ -336,6 +336,17 @@ def test_the_digests_of_libraries_are_remembered(monkeypatch, tmp_path):
     assert inputs._Memory(tmp_path / "memory.json").digest(file) == digest
 
 
+@pytest.mark.parametrize(("owner", "believed"), [(0, True), ("self", True), (4711, False)])
+def test_digests_are_believed_of_oneself_and_of_root(monkeypatch, tmp_path, owner, believed):
+    memory = tmp_path / "memory.json"
+    memory.write_text(json.dumps({"large.so 1": "digest"}))
+    mine = os.geteuid() if owner == "self" else 1234
+    monkeypatch.setattr(inputs.os, "geteuid", lambda: mine)
+    status = SimpleNamespace(st_uid=mine if owner == "self" else owner)
+    monkeypatch.setattr(Path, "stat", lambda self, **_: status)
+    assert (inputs._Memory(memory)._known != {}) == believed
+
+
 SCRIPT = """
 import json, os, sys, threading
 sys.path[:0] = json.loads(sys.argv[1])
