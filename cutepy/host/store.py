@@ -276,7 +276,7 @@ class Store:
         except DamagedEntryError as error:
             file = self._files.file(key, PROGRAM)
             with contextlib.suppress(OSError):  # then the next to save replaces it
-                file.unlink(missing_ok=True)
+                file.unlink()
             warnings.warn(f"{file} is damaged and not used: {error}", CacheWarning, stacklevel=3)
             return None
 

@@ -35,6 +35,17 @@ def test_arrays_that_share_memory_do_so_in_their_copies(offset):
     assert (base == expected).all()
 
 
+@pytest.mark.parametrize("shape", [(1, 4), (4, 1), (1,), (0, 4)])
+def test_extents_of_0_and_1_are_copied(shape):
+    array = np.arange(int(np.prod(shape)), dtype=np.int16).reshape(shape) + 5
+    copies = HostCopies((array,), "cpu")
+    assert copies.arguments[0].tolist() == array.tolist()
+    copies.arguments[0].add_(1)
+    expected = (array + 1).tolist()
+    copies.bring_back()
+    assert array.tolist() == expected
+
+
 def test_gaps_between_elements_are_left_alone():
     """Another thread may write to them meanwhile."""
     base = np.zeros((4, 8), dtype=np.int16)

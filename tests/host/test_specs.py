@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from cutepy.host.arguments import Parameter
-from cutepy.host.specs import TensorSpec, dtype_name
+from cutepy.host.specs import PointerSpec, TensorSpec, dtype_name
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,20 @@ def test_an_example_that_is_not_compact_cannot_be_named():
 def test_dtypes_have_torchs_names(dtype):
     assert dtype_name(dtype) == "float16"
     assert TensorSpec(dtype, (4,)).dtype == "float16"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "given", "align"),
+    [("int8", 0, 1), ("uint8", 1, 1), ("float16", 0, 2), ("float16", 1, 1), ("int64", 0, 8)],
+)
+def test_pointers_are_aligned_to_elements_unless_told_otherwise(dtype, given, align):
+    assert PointerSpec(dtype, align=given).align == align
+
+
+@pytest.mark.parametrize("named", [{"align": 12}, {"align": -2}, {"space": "smem"}])
+def test_pointers_of_no_sense_are_refused(named):
+    with pytest.raises(ValueError, match=next(iter(named))):
+        PointerSpec("float16", **named)
 
 
 def test_a_parameter_survives_json():
