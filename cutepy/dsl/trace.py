@@ -192,8 +192,7 @@ def _settings(environment: Any) -> str:  # noqa: ANN401
     """Spell the DSL's settings, as far as they may decide what is compiled; older versions don't tell which do."""
     if hasattr(environment, "cache_key_str"):
         return str(environment.cache_key_str())
-    kept = sorted((name, repr(value)) for name, value in vars(environment).items() if isinstance(value, (int, str)))
-    return repr(kept)
+    return repr([(name, value) for name, value in vars(environment).items() if isinstance(value, (int, str))])
 
 
 def class_parameter(function: Callable[..., Any]) -> tuple[str, ...]:
@@ -248,7 +247,7 @@ def _conventions(tracer: Any, classes: Collection[str]) -> Iterator[list[object]
     thread, collected = threading.get_ident(), []
 
     def convert(function: str, signature: inspect.Signature, *arguments: Any) -> Any:  # noqa: ANN401
-        if threading.get_ident() == thread and classes:
+        if threading.get_ident() == thread:
             parameters = signature.parameters.items()
             signature = signature.replace(
                 parameters=[p.replace(annotation=constexpr) if name in classes else p for name, p in parameters]
