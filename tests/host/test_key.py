@@ -365,10 +365,18 @@ print(json.dumps(keys))
 """
 
 
-def test_keys_are_equal_in_other_processes(tmp_path):
+@pytest.mark.parametrize(
+    "ways",
+    [
+        [("0",), ("1", "thread", "late")],
+        pytest.param([("0",), ("1", "thread"), ("2", "late"), ("3",)], marks=pytest.mark.deep),
+    ],
+    ids=["at once", "one by one"],
+)
+def test_keys_are_equal_in_other_processes(tmp_path, ways):
     """Under another hash seed, in a thread, in another folder with the same modules, imported in another order."""
     found = []
-    for n, (seed, *modes) in enumerate([("0",), ("1", "thread"), ("2", "late"), ("3",)]):
+    for n, (seed, *modes) in enumerate(ways):
         place = tmp_path / str(n)
         place.mkdir()
         (place / "shared_module.py").write_text(MODULE.format(head="VALUE = {'a': 1.0, 'b': 2.0}", value="VALUE['b']"))
