@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from math import prod
 from typing import Any
 
@@ -47,6 +47,12 @@ def leaves_of(t: IntTuple) -> list[Any]:
     return [leaf for mode in t for leaf in leaves_of(mode)] if isinstance(t, tuple) else [t]
 
 
+# Strategies that draw the parts of an example are made once: hypothesis looks into each new one before it draws.
+integers = cache(st.integers)
+orders = cache(lambda count: st.permutations(range(count)))
+flags = st.booleans()
+
+
 @cache
 def _nestings(leaves: int, max_rank: int, max_depth: int) -> st.SearchStrategy[IntTuple]:
     fitting = [p for p in _profiles(leaves, max_depth) if not isinstance(p, tuple) or len(p) <= max_rank]
@@ -88,7 +94,7 @@ def int_tuples(
     IntTuple
     """
     leaf = st.integers(-8, 8) if elements is None else elements
-    count = draw(st.integers(1, leaf_limit(max_leaves, max_rank, max_depth)))
+    count = draw(integers(1, leaf_limit(max_leaves, max_rank, max_depth)))
     return fill(draw(_nestings(count, max_rank, max_depth)), iter([draw(leaf) for _ in range(count)]))
 
 
@@ -132,14 +138,14 @@ def _draw_extents(
 ) -> list[int]:
     smallest = 1 if size_one else 2
     budget, extents = max_size, []
-    for _ in range(draw(st.integers(1, max_leaves))):
+    for _ in range(draw(integers(1, max_leaves))):
         limit = min(max_extent, budget)
         if limit < smallest:
             break
         if powers_of_two:
-            extents.append(1 << draw(st.integers(smallest - 1, limit.bit_length() - 1)))
+            extents.append(1 << draw(integers(smallest - 1, limit.bit_length() - 1)))
         else:
-            extents.append(draw(st.integers(smallest, limit)))
+            extents.append(draw(integers(smallest, limit)))
         budget //= extents[-1]
     return extents
 
@@ -158,9 +164,9 @@ def coordinates(draw: st.DrawFn, shape: IntTuple | LayoutBase) -> IntTuple:
     IntTuple
     """
     extents = shape.shape if isinstance(shape, LayoutBase) else shape
-    if isinstance(extents, tuple) and draw(st.booleans()):
-        return tuple(draw(coordinates(mode)) for mode in extents)
-    return draw(st.integers(0, max(0, prod(leaves_of(extents)) - 1)))
+    if isinstance(extents, tuple) and draw(flags):
+        return tuple(draw(_coordinates(mode)) for mode in extents)
+    return draw(integers(0, max(0, prod(leaves_of(extents)) - 1)))
 
 
 @st.composite
@@ -177,13 +183,19 @@ def slice_coordinates(draw: st.DrawFn, shape: IntTuple | LayoutBase) -> IntTuple
         Weakly congruent to `shape`, with at least one None.
     """
     extents = shape.shape if isinstance(shape, LayoutBase) else shape
-    if not isinstance(extents, tuple) or not extents or not draw(st.integers(0, 3)):
+    if not isinstance(extents, tuple) or not extents or not draw(integers(0, 3)):
         return None
-    kept = draw(st.integers(0, len(extents) - 1))
-    return tuple(
-        draw(slice_coordinates(mode)) if i == kept else draw(st.none() | coordinates(mode) | slice_coordinates(mode))
-        for i, mode in enumerate(extents)
-    )
+    kept = draw(integers(0, len(extents) - 1))
+    return tuple(draw(_slice_coordinates(mode) if i == kept else _kept_or_not(mode)) for i, mode in enumerate(extents))
+
+
+# Of a mode, whose extents are few.
+_coordinates, _slice_coordinates = lru_cache(coordinates), lru_cache(slice_coordinates)
+
+
+@lru_cache
+def _kept_or_not(extents: IntTuple) -> st.SearchStrategy[IntTuple]:
+    return st.none() | coordinates(extents) | slice_coordinates(extents)
 
 
 __all__ = ["coordinates", "int_tuples", "shapes", "slice_coordinates"]
