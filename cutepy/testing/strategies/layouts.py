@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cutepy.layouts import ComposedLayout, IntTuple, Layout, LayoutBase, ScaledBasis, SmemPtr, Swizzle
-from cutepy.testing.strategies.shapes import fill, flags, int_tuples, integers, leaves_of, orders, shapes
+from cutepy.testing.strategies.shapes import favouring, fill, flags, int_tuples, integers, leaves_of, orders, shapes
 
 _shapes = cache(shapes)
 _SIGNS = st.sampled_from((1, -1))
@@ -114,7 +114,11 @@ def _draw_ordered_strides(draw: st.DrawFn, extents: list[int], *, gaps: bool, po
 def _exponential(smallest: int, largest: int, powers_of_two: bool) -> st.SearchStrategy[int]:
     """Integers that favour the small and the powers of two."""
     powers = [n for n in (0, 1, 2, 4, 8, 16, 32, 64, 128, 256) if smallest <= n <= largest]
-    return st.sampled_from(powers) if powers_of_two else st.sampled_from(powers) | st.integers(smallest, largest)
+    if powers_of_two:
+        return st.sampled_from(powers)
+    if largest > 1024:
+        return st.sampled_from(powers) | st.integers(smallest, largest)
+    return favouring(powers, range(smallest, largest + 1))
 
 
 @st.composite

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
+from itertools import permutations
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
 from cutepy.layouts import IntTuple, Layout, LayoutBase
+
+T = TypeVar("T")
 
 
 @cache
@@ -49,15 +52,25 @@ def leaves_of(t: IntTuple) -> list[Any]:
 
 # Strategies that draw the parts of an example are made once: hypothesis looks into each new one before it draws.
 integers = cache(st.integers)
-orders = cache(lambda count: st.permutations(range(count)))
 flags = st.booleans()
+
+
+@cache
+def orders(count: int) -> st.SearchStrategy[Sequence[int]]:
+    """Permutations of ``range(count)``: few are listed, which takes one draw."""
+    return st.sampled_from(list(permutations(range(count)))) if count <= 4 else st.permutations(range(count))
+
+
+def favouring(some: Sequence[T], of_all: Sequence[T]) -> st.SearchStrategy[T]:
+    """As often one of `some` as one of all, in one draw."""
+    return st.sampled_from([*some] * max(1, round(len(of_all) / len(some))) + [*of_all])
 
 
 @cache
 def _nestings(leaves: int, max_rank: int, max_depth: int) -> st.SearchStrategy[IntTuple]:
     fitting = [p for p in _profiles(leaves, max_depth) if not isinstance(p, tuple) or len(p) <= max_rank]
     no_wraps = [p for p in fitting if "()" not in str(p) and ",)" not in str(p)]
-    return st.sampled_from(no_wraps or fitting) | st.sampled_from(fitting)
+    return favouring(no_wraps or fitting, fitting)
 
 
 def nested_layout(draw: st.DrawFn, leaves: Sequence[tuple[int, Any]], max_rank: int, max_depth: int) -> Layout:
