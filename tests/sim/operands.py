@@ -134,12 +134,12 @@ def round_bits(exact: Fraction | float, kind: str, mode: str = "rn") -> int:
     exponent = max(magnitude.numerator.bit_length() - magnitude.denominator.bit_length() - 1, 1 - bias)
     while magnitude >= power_of_two(exponent + 1):
         exponent += 1
-    scaled = magnitude / power_of_two(exponent - mantissa_bits)
-    low = scaled.numerator // scaled.denominator
-    rest = scaled - low
+    places = mantissa_bits - exponent
+    numerator, denominator = magnitude.numerator << max(places, 0), magnitude.denominator << max(-places, 0)
+    low, rest = divmod(numerator, denominator)
     up = {
-        "rn": rest > Fraction(1, 2) or (rest == Fraction(1, 2) and low & 1 == 1),
-        "rna": rest >= Fraction(1, 2),
+        "rn": 2 * rest > denominator or (2 * rest == denominator and low & 1 == 1),
+        "rna": 2 * rest >= denominator,
         "rz": False,
         "rm": bool(sign and rest),
         "rp": bool(not sign and rest),

@@ -95,8 +95,16 @@ def recorded_launches() -> dict[bytes, bytes]:
     return record.unpacked_launches(recording()["opcodes"])
 
 
-# In all the launches of these, the opcode tests themselves compare each value with numpy, and no rounding is left open.
-DEAR = ("convert.to_float8", "float.arithmetic", "integer.arithmetic")
+# The opcode tests themselves compare each value of these launches with exact arithmetic.
+DEAR = (
+    "convert.between_integers",
+    "convert.float_to_integer",
+    "convert.integer_to_float",
+    "convert.setp",
+    "float.arithmetic",
+    "integer.arithmetic",
+    "memory.load_and_store",
+)
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.deep] * (n in DEAR)) for n in OPCODES])

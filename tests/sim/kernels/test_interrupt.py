@@ -95,6 +95,7 @@ def test_ctrl_c_between_two_launches_of_a_host_function(monkeypatch):
 
 SCRIPT = """
 import sys
+sys.modules["torch"] = None  # which takes seconds to import, and is not needed
 import cutlass, cutlass.cute as cute, numpy as np
 import cutepy, cutepy.sim
 from cutepy.dsl.execution import EXECUTION
