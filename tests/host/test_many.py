@@ -36,7 +36,7 @@ VECTORS = (VECTOR, VECTOR, VECTOR, 1.0)
 @pytest.fixture(autouse=True)
 def folder(monkeypatch, tmp_path):
     monkeypatch.setenv("CUTEPY_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(Path(__file__).with_name("without_torch")))))
 
 
 @pytest.fixture
