@@ -53,6 +53,7 @@ def package(monkeypatch, tmp_path):
     monkeypatch.setenv("CUTEPY_CACHE_DIR", str(tmp_path / "cache"))
     for name in ("FACTOR", "CUTEPY_VERIFY"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # which an edit of as many bytes in one second is none to
     folder = tmp_path / "path" / "declared_package"
     folder.mkdir(parents=True)
     (folder / "__init__.py").touch()
