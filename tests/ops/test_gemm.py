@@ -144,7 +144,12 @@ def test_gathered_rows(monkeypatch):
 @pytest.mark.dsl
 @pytest.mark.parametrize(
     ("activation", "bias_dtype"),
-    [*((name, dtype) for name in ACTIVATION_FUNCTIONS for dtype in (None, F16)), (None, F32)],
+    [
+        pytest.param(name, dtype, marks=() if (n % 2 == 0) == (dtype is None) else pytest.mark.deep)
+        for n, name in enumerate(ACTIVATION_FUNCTIONS)
+        for dtype in (None, F16)
+    ]
+    + [(None, F32)],
 )
 def test_bias_and_activation(activation, bias_dtype):
     bias = None if bias_dtype is None else normal(41, dtype=bias_dtype)
@@ -282,12 +287,20 @@ def gradients(product, a, b, bias):
     return torch.autograd.grad((result.float() * weights).sum(), inputs)
 
 
+GRADIENTS = [((6, 24), (40, 24)), ((2, 3, 7), (5, 7)), ((2, 4, 8), (3, 1, 8, 8))]
+
+
 @pytest.mark.dsl
 @pytest.mark.parametrize(
-    ("activation", "simulated"), [*((name, False) for name in ACTIVATION_FUNCTIONS), (None, True), ("gelu", True)]
+    ("activation", "simulated", "shapes"),
+    [(name, False, shapes) for shapes in GRADIENTS for name in ACTIVATION_FUNCTIONS]
+    + [
+        pytest.param(name, True, shapes, marks=() if (n % 2 == 0) == (name == "gelu") else pytest.mark.deep)
+        for n, shapes in enumerate(GRADIENTS)
+        for name in (None, "gelu")
+    ],
 )
-@pytest.mark.parametrize("shapes", [((6, 24), (40, 24)), ((2, 3, 7), (5, 7)), ((2, 4, 8), (3, 1, 8, 8))])
-def test_gradients(shapes, activation, simulated):
+def test_gradients(activation, simulated, shapes):
     """Against float64: bfloat16 rounds the sum, the gradient of the result, and each gradient."""
     a, b = (normal(*shape, dtype=BF16) / 2 for shape in shapes)
     bias = normal(b.shape[-2], dtype=BF16)
