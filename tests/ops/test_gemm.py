@@ -121,14 +121,15 @@ def test_rows_that_fill_their_tiles_badly_are_gathered_where_a_copy_costs_less()
     from cutepy.ops.checking import describe
     from cutepy.ops.multiply import _gathering_pays
 
-    def pays(rows, extent):
-        whole = torch.empty(32, rows + 1, extent, dtype=F16, device="meta")
-        a, b = whole[:, :rows], torch.empty(extent, extent, dtype=F16, device="meta")
+    def pays(rows, n, k):
+        whole = torch.empty(32, rows + 1, k, dtype=F16, device="meta")
+        a, b = whole[:, :rows], torch.empty(n, k, dtype=F16, device="meta")
         return _gathering_pays(join(describe(a, b, None, None, None, None, "row")))
 
-    assert pays(100, 8192)
-    assert not pays(128, 8192)
-    assert not pays(100, 512)
+    assert pays(100, 8192, 8192)
+    assert not pays(128, 8192, 8192)
+    assert not pays(100, 512, 512)
+    assert not pays(65, 1024, 8192), "what is copied is too much for so few columns"
 
 
 @pytest.mark.dsl
