@@ -208,6 +208,11 @@ def _plain(function: Any) -> Any:  # noqa: ANN401
         function = function.__func__
     elif not inspect.isfunction(function):
         function = getattr(type(function).__call__, "__func__", type(function).__call__)
+    names, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
+    held = dict(zip(names.co_freevars, cells, strict=True)) if names and cells else {}
+    if "executor_name" in held and held["executor_name"].cell_contents == "_kernel_helper":
+        # Older versions compile it as host code, which then ends the process.
+        raise TypeError(f"{function.__qualname__} is a @cute.kernel; compile a @cute.jit function that launches it")
     return inspect.unwrap(function)
 
 
