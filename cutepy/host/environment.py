@@ -126,7 +126,7 @@ def cuda_home() -> Path | None:
 
 
 def dsl_variables() -> dict[str, str]:
-    """Read the variables of the DSL that may change what it compiles: `CUTE_DSL_*`, but for what its own engine loads."""
+    """Read the DSL's variables that may change what it compiles: `CUTE_DSL_*`, but for what its own engine loads."""
     found = (name for name in sorted(os.environ) if name.startswith("CUTE_DSL_") and name != "CUTE_DSL_LIBS")
     return {name: os.environ[name] for name in found}
 

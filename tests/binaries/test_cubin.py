@@ -99,7 +99,7 @@ def test_spills_are_what_the_assembler_says(threads, capfd, tmp_path):
         pytest.skip("this version of the DSL doesn't show what its assembler says")
     (resources,) = read_resources(compiled.artifacts.CUBIN)
     shown = capfd.readouterr().err
-    if not shown.strip():
+    if "ptxas info" not in shown:
         pytest.skip("this version of the DSL shows nothing of what its assembler says")
     said = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill", shown)
     assert said, "160 doubles do not fit into 255 registers"
