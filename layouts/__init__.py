@@ -172,7 +172,7 @@ slice = slice_
 
 
 def __getattr__(name: str) -> ModuleType:
-    if name in ("sm90", "render"):
+    if name in ("banks", "linear", "render", "sm90"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
