@@ -21,7 +21,7 @@ reads the same address; or the same holds at distance 2. Stores never merge.
 
 The rows for ld, st, ldmatrix and stmatrix are measured: counters of an H200's loads and stores, 378 patterns, all
 explained (2026-11). Those for wgmma and tma are the reading for which their layouts are made, and atom's is a model:
-neither is measured. `tests/layouts/banks/banks_hardware.py` compares patterns of all but the two with the counters.
+neither is measured. `tests/layouts/banks_hardware.py` compares patterns of all but wgmma and tma with counters.
 """
 
 from __future__ import annotations
