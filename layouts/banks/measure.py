@@ -14,7 +14,7 @@ from .access import WarpAccess
 from .rule import ROW_BYTES, ROW_KINDS, fewest_wavefronts, passes, served, unit_bank, unit_bytes, wavefronts
 
 _SIZES = (1, 2, 4, 8, 16)
-_SHOWN = 8
+_SHOWN = 4
 
 
 @dataclass(frozen=True)

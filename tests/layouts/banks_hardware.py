@@ -55,9 +55,11 @@ def _move(operation: str, suffix: str, size: int, count: int, constraint: str, t
     names = [f"x{i}" for i in range(count)]
     group = "{" + ", ".join(f"%{i + (operation == 'st')}" for i in range(count)) + "}" if count > 1 else ""
     if operation == "ld":
+        # All of a value: of one in part the compiler loads a part.
+        kept = (lambda x: f"(unsigned)({x} ^ ({x} >> 32))") if constraint == "l" else (lambda x: f"(unsigned){x}")
         outs = ", ".join(f'"={constraint}"({name})' for name in names)
         asm = f'asm volatile("ld.shared.{suffix} {group or "%0"}, [%{count}];" : {outs} : "r"(at));'
-        body = f"{type_} {', '.join(names)}; {asm} r = {' + '.join(f'(unsigned){name}' for name in names)};"
+        body = f"{type_} {', '.join(names)}; {asm} r = {' + '.join(map(kept, names))};"
     else:
         ins = ", ".join(f'"{constraint}"({name})' for name in names)
         asm = f'asm volatile("st.shared.{suffix} [%0], {group or "%1"};" :: "r"(at), {ins} : "memory");'
