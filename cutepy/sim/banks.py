@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.layouts import banks as rule
+from cutepy.layouts.banks.rule import count_wavefronts
 from cutepy.sim.events import Access, BarrierEvent, Observer
 from cutepy.sim.lanes import WARP, Array
 
@@ -65,7 +65,7 @@ def wavefronts(kind: Kind, size_bytes: int, addresses: Array) -> tuple[int, int]
 def _of_pattern(kind: Kind, size_bytes: int, pattern: bytes) -> tuple[int, int]:
     """Count by the one definition; kernels repeat few patterns."""
     addresses = [None if address == OFF else address for address in np.frombuffer(pattern, np.int64).tolist()]
-    return rule.wavefronts(kind, size_bytes, addresses), rule.fewest_wavefronts(kind, size_bytes, addresses)
+    return count_wavefronts(kind, size_bytes, addresses)
 
 
 @dataclass

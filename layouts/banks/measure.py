@@ -11,7 +11,7 @@ from ..errors import LayoutError
 from ..int_tuple import IntTuple, product
 from ..writer import to_text
 from .access import WarpAccess
-from .rule import ROW_BYTES, ROW_KINDS, fewest_wavefronts, passes, served, unit_bank, unit_bytes, wavefronts
+from .rule import ROW_BYTES, ROW_KINDS, count_wavefronts, passes, served, unit_bank, unit_bytes
 
 _SIZES = (1, 2, 4, 8, 16)
 _SHOWN = 4
@@ -144,8 +144,7 @@ def measure(access: WarpAccess, layout: Any, bits: int) -> AccessReport:  # noqa
     """
     size = size_bytes(access, layout, bits)
     addresses = tuple(_address(access, lane, layout, bits) for lane in range(len(access.elements)))
-    counts = (count_of(access.kind, size, addresses) for count_of in (wavefronts, fewest_wavefronts))
-    return AccessReport(access, size, addresses, *counts)
+    return AccessReport(access, size, addresses, *count_wavefronts(access.kind, size, addresses))
 
 
 def size_bytes(access: WarpAccess, layout: object, bits: int) -> int:

@@ -120,10 +120,7 @@ def wavefronts(kind: Kind, size_bytes: int, addresses: Addresses) -> int:
     >>> wavefronts("st", 16, [0] * 32), wavefronts("ld", 16, [0] * 32), wavefronts("ldmatrix", 16, [0] * 8)
     (4, 2, 8)
     """
-    return sum(
-        max(Counter(unit_bank(size_bytes, unit) for unit in served(kind, size_bytes, addresses, lanes)).values())
-        for lanes in passes(kind, size_bytes, addresses)
-    )
+    return count_wavefronts(kind, size_bytes, addresses)[0]
 
 
 def fewest_wavefronts(kind: Kind, size_bytes: int, addresses: Addresses) -> int:
@@ -138,7 +135,21 @@ def fewest_wavefronts(kind: Kind, size_bytes: int, addresses: Addresses) -> int:
     >>> fewest_wavefronts("ld", 4, range(0, 4096, 128)), fewest_wavefronts("st", 8, range(0, 256, 8))
     (1, 2)
     """
-    return sum(
-        max(Counter(served(kind, size_bytes, addresses, lanes)).values())
-        for lanes in passes(kind, size_bytes, addresses)
-    )
+    return count_wavefronts(kind, size_bytes, addresses)[1]
+
+
+def count_wavefronts(kind: Kind, size_bytes: int, addresses: Addresses) -> tuple[int, int]:
+    """Return `wavefronts` and `fewest_wavefronts` of one instruction.
+
+    Examples
+    --------
+    >>> count_wavefronts("ld", 4, range(0, 4096, 128))
+    (32, 1)
+    """
+    banks = _LINE_BYTES // unit_bytes(size_bytes)
+    taken = fewest = 0
+    for lanes in passes(kind, size_bytes, addresses):
+        units = served(kind, size_bytes, addresses, lanes)
+        taken += max(Counter([unit % banks for unit in units]).values())
+        fewest += max(Counter(units).values()) if kind in _SERVED_APART else 1
+    return taken, fewest

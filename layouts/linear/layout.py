@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import LayoutError
-from ..writer import Frozen
+from ..writer import ReadOnly
 from . import f2
 
 Bases = Mapping[str, Sequence[Sequence[int] | int]]
 """In-dimension -> for each of its bits, lowest first, the coordinates in the out-dimensions; an int for a single."""
 
 
-class LinearLayout(Frozen):
+class LinearLayout(ReadOnly):
     """A linear map over F2: named inputs -> named outputs, ``f(x ^ y) == f(x) ^ f(y)``.
 
     What Triton calls by this name. Each bit of an input contributes its *basis*, and bases add by exclusive or. The
