@@ -170,6 +170,14 @@ def _address(access: WarpAccess, lane: int, layout: Any, bits: int) -> int | Non
         return None
     who = f"row {lane}" if access.kind in ROW_KINDS else f"lane {lane}"
     for coordinate in elements:
+        modes = len(layout.shape) if isinstance(layout.shape, tuple) else 1
+        if isinstance(coordinate, tuple) and len(coordinate) != modes:
+            raise LayoutError(
+                "bank_conflicts",
+                (layout, bits),
+                f"a coordinate of the tile has {count(modes, 'mode')}, {who} touches {to_text(coordinate)}",
+                "take one stage of the tile, or give coordinates in it",
+            )
         if not _inside(coordinate, layout.shape):
             raise LayoutError(
                 "bank_conflicts",

@@ -30,6 +30,12 @@ def test_the_simulator_and_the_static_report_agree(access):
     assert fewest == sum(rule.fewest_wavefronts(kind, size, row) for row in rows)
 
 
+def test_halves_of_words_stay_in_their_words():
+    """Words 0 and 32 are in one bank; moved by two bytes they would be words 0 and 31."""
+    assert wavefronts("ld", 2, np.array([[2, 128]])) == (2, 1)
+    assert wavefronts("st", 1, np.array([[OFF, 3, 128, 0]])) == (2, 1)
+
+
 LOAD = """
 mov.u32 %r1, %tid.x; mov.u32 %r0, smem;
 {guard}

@@ -171,6 +171,10 @@ def rows(count):
             lambda: bank_conflicts(warp_access("ld", [(0, 0)], vector=4, along=0), SQUARE, 32),
             "the 4 elements of lane 0 must be contiguous in memory, got offsets 0, 32, 64, 96",
         ),
+        (
+            lambda: bank_conflicts(COLUMN, Layout((32, 32, 3)), 32),
+            r"a coordinate of the tile has 3 modes, lane 0 touches \(0,0\); take one stage",
+        ),
         (lambda: warp_access("ld", rows(33)), "a warp has 32 lanes, got 33"),
         (lambda: warp_access("ld", Layout((64, 4))), "a warp has 32 lanes, got 256; take tv_accesses"),
         (
