@@ -81,7 +81,7 @@ class AccessSite:
     warps : int
         How often a warp executed it.
     wavefronts, fewest : int
-        Wavefronts that took, and how few they could be for as many words.
+        Wavefronts that took, and the fewest that any layout of shared memory gives them.
     """
 
     launch: int

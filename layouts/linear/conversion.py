@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 from ..errors import LayoutError
 from . import f2
 from .layout import LinearLayout
+from .swizzling import OptimalSwizzle, Use, optimal_swizzle
 
 Way = Literal["none", "registers", "shuffles", "shared", "cluster"]
 """How a conversion is done: the cheapest of these that can do it."""
@@ -106,11 +107,25 @@ class Conversion:
         own = [c for name in (_REGISTER, _LANE, _WARP) for c in self.source.columns_of(name)]
         return (self.bits << f2.rank(own)) // 8
 
+    @cached_property
+    def swizzle(self) -> OptimalSwizzle | None:
+        """The best layout of shared memory to go through, where that is the way: with what writes and reads take.
+
+        None also where a block holds a part of the tensor only.
+        """
+        whole = self.source.is_surjective and self.target.is_surjective and self.source.in_dims.get(_BLOCK, 1) == 1
+        if self.way != "shared" or not whole:
+            return None
+        return optimal_swizzle([Use("st", self.source), Use("ld", self.target)], self.bits)
+
     def __str__(self) -> str:
         if self.way == "shuffles":
             return f"shuffles: {self.shuffles} of 32 bits a warp"
         if self.way in ("shared", "cluster"):
-            return f"{self.way}: {self.shared_bytes} bytes of shared memory a block"
+            taken = (
+                "" if self.swizzle is None else f", {' + '.join(map(str, self.swizzle.wavefronts))} wavefronts a warp"
+            )
+            return f"{self.way}: {self.shared_bytes} bytes of shared memory a block{taken}"
         return self.way
 
 

@@ -76,6 +76,7 @@ def test_bijective_layouts_are_converted_by_the_cheapest_way_with_the_fewest_shu
     if found.way == "shared":
         assert found.shared_bytes == source.size() * bits // 8
         assert found.shuffles == 0
+        assert found.swizzle.proof == "conflict-free"
     if found.way != "shuffles":
         assert found.plans == ()
         return
@@ -133,7 +134,12 @@ def layout(register, lane, warp=(), block=()):
         (layout([1, 2], [4, 8]), layout([1, 8], [2, 4]), 16, "shuffles: 2 of 32 bits a warp"),
         (layout([1, 2], [4, 8]), layout([1, 2], [8, 4]), 16, "shuffles: 2 of 32 bits a warp"),
         (layout([1, 2], [4, 8]), layout([1, 2], [8, 4]), 64, "shuffles: 8 of 32 bits a warp"),
-        (layout([1], [2], [4]), layout([1], [4], [2]), 16, "shared: 16 bytes of shared memory a block"),
+        (
+            layout([1], [2], [4]),
+            layout([1], [4], [2]),
+            16,
+            "shared: 16 bytes of shared memory a block, 1 + 1 wavefronts a warp",
+        ),
         (layout([1], [2], [4], [8]), layout([1], [2], [8], [4]), 16, "cluster: 16 bytes of shared memory a block"),
     ],
 )
@@ -154,6 +160,13 @@ def test_cases_by_hand(source, target, bits, expected):
 def test_errors(source, target, bits, message):
     with pytest.raises(LayoutError, match=message):
         conversion(source, target, bits)
+
+
+def test_a_part_of_a_tensor_has_no_layout_of_its_own():
+    source, target = layout([1], [2], [4], [8]), layout([1], [4], [2], [8])
+    assert str(conversion(source, target, 16)) == "shared: 16 bytes of shared memory a block"
+    assert conversion(source, target, 16).swizzle is None
+    assert conversion(source, source, 16).swizzle is None
 
 
 def test_the_order_of_dimensions_does_not_matter():
