@@ -9,7 +9,7 @@ instruction            lanes of a pass             what one wavefront of a bank 
 ld, st of <= 4 bytes   the warp                    a word of 4 bytes, to all lanes that want it
 ld, st of 8 bytes      a half                      as above, with 8 bytes and two banks
 ld, st of 16 bytes     a quarter                   as above, with 16 bytes and four banks
-ldmatrix, stmatrix     a matrix: eight rows        one row of 16 bytes; equal rows are served apart
+ldmatrix, stmatrix     a matrix: eight rows        one row of 16 bytes, to all lanes that give it
 atom                   as ld, never merged         one lane; lanes on one word are served one by one
 wgmma                  a core matrix: eight rows   one row of 16 bytes
 tma                    128 bytes: eight units      one unit of 16 bytes
@@ -17,7 +17,7 @@ tma                    128 bytes: eight units      one unit of 16 bytes
 
 Loads of 8 and 16 bytes can merge: two passes side by side (the halves; quarters 0 with 1 and 2 with 3) are one if each
 lane agrees with a neighbour: over the whole warp, for every active lane the lane at distance 1 (``lane ^ 1``) is off or
-reads the same address; or the same holds at distance 2. Stores never merge.
+reads the same address; or the same holds at distance 2. Stores never merge, nor do matrices, even of equal rows.
 
 The rows for ld, st, ldmatrix and stmatrix are measured: counters of an H200's loads and stores, 378 patterns, all
 explained (2026-11). Those for wgmma and tma are the reading for which their layouts are made, and atom's is a model:
@@ -44,8 +44,8 @@ ROW_BYTES: Final = UNIT_BYTES
 """What each row of them has."""
 
 _ROWS = 8
-_SERVED_APART = frozenset(("atom", "ldmatrix", "stmatrix"))
-"""Kinds of which one wavefront of a bank serves one lane or row, even where addresses are equal."""
+_SERVED_APART = frozenset(("atom",))
+"""Kinds of which one wavefront of a bank serves one lane, even where addresses are equal."""
 
 _LINE_BYTES: Final = SMEM_BANKS * SMEM_BANK_BYTES
 
@@ -118,7 +118,7 @@ def wavefronts(kind: Kind, size_bytes: int, addresses: Addresses) -> int:
     >>> wavefronts("ld", 4, range(0, 128, 4)), wavefronts("ld", 4, range(0, 4096, 128))
     (1, 32)
     >>> wavefronts("st", 16, [0] * 32), wavefronts("ld", 16, [0] * 32), wavefronts("ldmatrix", 16, [0] * 8)
-    (4, 2, 8)
+    (4, 2, 1)
     """
     return count_wavefronts(kind, size_bytes, addresses)[0]
 

@@ -30,6 +30,11 @@ def test_patterns_tell_rules_apart():
     stores = [p for p in given if p.instruction.kind == "st" and p.instruction.size > 4]
     assert sum(words.wavefronts("st", p.instruction.size, p.addresses) != p.expected for p in loads) >= 3
     assert sum(words.wavefronts("ld", p.instruction.size, p.addresses) != p.expected for p in stores) >= 3
+    # Were equal rows of a matrix served one after another, some would take more; were equal lanes of atomics not, less.
+    matrices = [p for p in given if "matrix" in p.instruction.kind]
+    assert sum(words.wavefronts("atom", 16, p.addresses) != p.expected for p in matrices) >= 3
+    atomics = [p for p in given if p.instruction.kind == "atom"]
+    assert sum(words.wavefronts("st", p.instruction.size, p.addresses) != p.expected for p in atomics) >= 3
 
 
 def test_ncu_s_table_is_read():

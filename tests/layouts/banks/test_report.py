@@ -113,7 +113,7 @@ def test_conflicts_say_who_waits_for_whom():
         ((0, 1, 2, 3), 256, (2, 3)),
         ((0, 1, 2, 3), 2304, (18, 19)),
     ]
-    same = bank_conflicts(warp_access("ldmatrix", [(0, 0)] * 8, vector=8, along=1), Layout((8, 64), (64, 1)), 16)
+    same = bank_conflicts(warp_access("atom", [(0, 0)] * 8), Layout((8, 64), (64, 1)), 32)
     assert [turn.lanes for turn in same.conflicts[0].turns] == [(lane,) for lane in range(8)]
     assert same.wavefronts == same.ideal == 8
 

@@ -70,11 +70,14 @@ def test_turning_the_banks_changes_nothing(access):
         ("ld", 16, [16 * lane if lane < 8 else None for lane in LANES], 1),
         ("ld", 16, [16 * lane if lane in (0, 31) else None for lane in LANES], 2),
         ("ld", 16, [16 * lane if lane in (0, 15) else None for lane in LANES], 2 - 1),
-        # Matrices by themselves; equal rows are served apart.
+        # Matrices by themselves: equal rows within one are one address, and merge no two of them.
         ("ldmatrix", 16, [16 * row for row in range(32)], 4),
         ("ldmatrix", 16, [128 * row for row in range(8)], 8),
         ("stmatrix", 16, [144 * row for row in range(16)], 2),
-        ("ldmatrix", 16, [0] * 8, 8),
+        ("ldmatrix", 16, [0] * 8, 1),
+        ("ldmatrix", 16, [0] * 32, 4),
+        ("stmatrix", 16, [16 * (row // 2) for row in range(32)], 4),
+        ("ldmatrix", 16, [128 * (row // 2) for row in range(32)], 16),
         ("ldmatrix", 16, [16 * (row % 8) for row in range(32)], 4),
         # The model of atomics: each lane by itself.
         ("atom", 4, [4 * lane for lane in LANES], 1),
