@@ -13,7 +13,7 @@ results are CuTe C++'s.
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 if __name__ != "cutepy.layouts":
     raise ImportError(
@@ -168,13 +168,33 @@ from .vectorize import (
 )
 from .writer import to_text as to_text
 
+if TYPE_CHECKING:
+    from .banks import bank_conflicts as bank_conflicts, warp_access as warp_access
+    from .linear import LinearLayout as LinearLayout, to_layout as to_layout, to_linear as to_linear
+
 slice = slice_
 
+# What is loaded when it is first asked for: most users of layouts need none of it, and it takes longer than the rest.
+_ROOMS = ("banks", "linear", "render", "sm90")
+_LAZY = {
+    "LinearLayout": "linear",
+    "bank_conflicts": "banks",
+    "to_layout": "linear",
+    "to_linear": "linear",
+    "warp_access": "banks",
+}
 
-def __getattr__(name: str) -> ModuleType:
-    if name in ("sm90", "render"):
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a room, or one of its names
+    if name in _ROOMS:
         return importlib.import_module(f"{__name__}.{name}")
+    if name in _LAZY:
+        return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ROOMS, *_LAZY})
 
 
 __all__ = [
@@ -185,12 +205,14 @@ __all__ = [
     "Layout",
     "LayoutBase",
     "LayoutError",
+    "LinearLayout",
     "ParseError",
     "ScaledBasis",
     "SmemPtr",
     "Swizzle",
     "add_coordinates",
     "append",
+    "bank_conflicts",
     "basis_get",
     "basis_value",
     "blocked_product",
@@ -292,6 +314,8 @@ __all__ = [
     "tile_unzip",
     "tiled_divide",
     "tiled_product",
+    "to_layout",
+    "to_linear",
     "to_text",
     "transform_layout",
     "transform_leaf",
@@ -302,6 +326,7 @@ __all__ = [
     "unflatten",
     "unwrap",
     "upcast",
+    "warp_access",
     "weakly_compatible",
     "weakly_congruent",
     "wrap",
