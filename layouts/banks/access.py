@@ -30,7 +30,7 @@ class WarpAccess:
 
     Parameters
     ----------
-    kind : "ld", "st", "atom", "ldmatrix", "stmatrix", "wgmma" or "tma"
+    kind : "ld", "st", "atom", "cas", "ldmatrix", "stmatrix", "wgmma" or "tma"
     elements : tuple
         For each lane the coordinates of its elements, in order of memory, or None for a lane that is off. A coordinate
         is what the tile's layout takes: a (nested) tuple, or an integer, which counts colexicographically. Of
@@ -91,7 +91,7 @@ def warp_access(kind: Kind, where: Where, *, vector: int = 1, along: int | None 
 
     Parameters
     ----------
-    kind : "ld", "st", "atom", "ldmatrix" or "stmatrix"
+    kind : "ld", "st", "atom", "cas", "ldmatrix" or "stmatrix"
     where : layout, callable or iterable
         Lane -> coordinate of the lane's first element, or None for a lane that is off. A layout's size is the number of
         lanes; another callable is asked for all 32. For an access by offsets, let the tile be ``Layout(n)``.
@@ -159,7 +159,7 @@ def tv_accesses(kind: Kind, tv: Any, *, vector: int = 1) -> tuple[WarpAccess, ..
 
     Parameters
     ----------
-    kind : "ld", "st" or "atom"
+    kind : "ld", "st", "atom" or "cas"
     tv : Layout or ComposedLayout
         (thread, value) -> coordinate in the tile, or its colexicographic index.
     vector : int

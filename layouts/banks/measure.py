@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -114,12 +115,13 @@ class AccessReport:
         lanes_of: dict[int, list[int]] = {}
         for lane in lanes:
             lanes_of.setdefault(self._unit(lane), []).append(lane)
-        apart = len(served(self.access.kind, self.size_bytes, self.addresses, lanes)) > len(lanes_of)
+        times = Counter(served(self.access.kind, self.size_bytes, self.addresses, lanes))
         turns: dict[tuple[int, ...], list[Turn]] = {}
         for number, sharers in sorted(lanes_of.items()):
             first = unit_bank(self.size_bytes, number) * banks_each
             at = turns.setdefault(tuple(range(first, first + banks_each)), [])
-            at += [Turn(number * unit, group) for group in ([(x,) for x in sharers] if apart else [tuple(sharers)])]
+            groups: list[tuple[int, ...]] = [(lane,) for lane in sharers for _ in range(times[number] // len(sharers))]
+            at += [Turn(number * unit, group) for group in groups or [tuple(sharers)]]
         return Pass(tuple(lanes), {banks: tuple(turns[banks]) for banks in sorted(turns)})
 
     def _unit(self, lane: int) -> int:

@@ -11,6 +11,7 @@ ld, st of 8 bytes      a half                      as above, with 8 bytes and tw
 ld, st of 16 bytes     a quarter                   as above, with 16 bytes and four banks
 ldmatrix, stmatrix     a matrix: eight rows        one row of 16 bytes, to all lanes that give it
 atom                   as ld, never merged         one lane; lanes on one word are served one by one
+cas                    as atom                     one lane, with a second wavefront: it reads, then writes
 wgmma                  a core matrix: eight rows   one row of 16 bytes
 tma                    128 bytes: eight units      one unit of 16 bytes
 =====================  ==========================  ===================================================
@@ -19,21 +20,21 @@ Loads of 8 and 16 bytes can merge: two passes side by side (the halves; quarters
 lane agrees with a neighbour: over the whole warp, for every active lane the lane at distance 1 (``lane ^ 1``) is off or
 reads the same address; or the same holds at distance 2. Stores never merge, nor do matrices, even of equal rows.
 
-The rows for ld, st, ldmatrix and stmatrix are measured: counters of an H200's loads and stores, 378 patterns, all
-explained (2026-11). Those for wgmma and tma are the reading for which their layouts are made, and atom's is a model:
-neither is measured. `tests/layouts/banks_hardware.py` compares patterns of all but wgmma and tma with counters.
+All but the rows for wgmma and tma are measured: an H200's counters for 378 patterns of loads and stores, and for 128 of
+all these instructions by `tests/layouts/banks_hardware.py` (2026-11), all explained. The rows for wgmma and tma are the
+reading for which their layouts are made, and not measured.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal, get_args
 
 from ..sm90.arch import SMEM_BANK_BYTES, SMEM_BANKS, UNIT_BYTES, WARP_THREADS
 
-Kind = Literal["ld", "st", "atom", "ldmatrix", "stmatrix", "wgmma", "tma"]
-"""What a warp does with shared memory: PTX's names."""
+Kind = Literal["ld", "st", "atom", "cas", "ldmatrix", "stmatrix", "wgmma", "tma"]
+"""What a warp does with shared memory: PTX's names; "atom" is each of its operations but "cas"."""
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
@@ -44,8 +45,8 @@ ROW_BYTES: Final = UNIT_BYTES
 """What each row of them has."""
 
 _ROWS = 8
-_SERVED_APART = frozenset(("atom",))
-"""Kinds of which one wavefront of a bank serves one lane, even where addresses are equal."""
+_SERVED_APART: Final[Mapping[Kind, int]] = {"atom": 1, "cas": 2}
+"""Kinds of which a bank serves each lane by itself, even where addresses are equal, and in how many wavefronts."""
 
 _LINE_BYTES: Final = SMEM_BANKS * SMEM_BANK_BYTES
 
@@ -94,7 +95,7 @@ def served(kind: Kind, size_bytes: int, addresses: Addresses, lanes: Sequence[in
     """
     unit = unit_bytes(size_bytes)
     units = [address // unit for lane in lanes if (address := addresses[lane]) is not None]
-    return units if kind in _SERVED_APART else list(set(units))
+    return units * _SERVED_APART[kind] if kind in _SERVED_APART else list(set(units))
 
 
 def unit_bank(size_bytes: int, unit: int) -> int:

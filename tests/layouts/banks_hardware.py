@@ -30,7 +30,14 @@ from pathlib import Path
 from cutepy.layouts.banks import Kind, wavefronts
 
 COUNTER = "l1tex__data_pipe_lsu_wavefronts_mem_shared"
-SUFFIX = {"ld": "_op_ld", "ldmatrix": "_op_ld", "st": "_op_st", "stmatrix": "_op_st", "atom": "_op_atom"}
+SUFFIX = {
+    "ld": "_op_ld",
+    "ldmatrix": "_op_ld",
+    "st": "_op_st",
+    "stmatrix": "_op_st",
+    "atom": "_op_atom",
+    "cas": "_op_atom",
+}
 TILE_BYTES = 32 * 1024
 OFF = 0xFFFFFFFF
 
@@ -87,7 +94,8 @@ def _atom(suffix: str, size: int, constraint: str, type_: str, operands: int) ->
     values = ", ".join(f"%{i + 2}" for i in range(operands))
     ins = ", ".join(f'"{constraint}"(({type_})(threadIdx.x + {i}))' for i in range(operands))
     asm = f'asm volatile("atom.shared.{suffix} %0, [%1], {values};" : "={constraint}"(x) : "r"(at), {ins} : "memory");'
-    return Instruction(f"atom.shared.{suffix}", "atom", size, 32, f"{type_} x; {asm} r = (unsigned)x;")
+    kind: Kind = "cas" if suffix.startswith("cas") else "atom"
+    return Instruction(f"atom.shared.{suffix}", kind, size, 32, f"{type_} x; {asm} r = (unsigned)x;")
 
 
 INSTRUCTIONS = [

@@ -29,5 +29,5 @@ def accesses(draw, kinds=KINDS):
     if kind in ROW_KINDS:
         rows = draw(st.sampled_from([8, 16, 32] if "matrix" in kind else [8]))
         return kind, 16, [address for address in draw(addresses(16, rows)) if address is not None] or [0]
-    size = draw(st.sampled_from([4, 8] if kind == "atom" else [1, 2, 4, 8, 16]))
+    size = draw(st.sampled_from([4, 8] if kind in ("atom", "cas") else [1, 2, 4, 8, 16]))
     return kind, size, draw(addresses(size))

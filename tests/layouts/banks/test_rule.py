@@ -79,7 +79,9 @@ def test_turning_the_banks_changes_nothing(access):
         ("stmatrix", 16, [16 * (row // 2) for row in range(32)], 4),
         ("ldmatrix", 16, [128 * (row // 2) for row in range(32)], 16),
         ("ldmatrix", 16, [16 * (row % 8) for row in range(32)], 4),
-        # The model of atomics: each lane by itself.
+        # Atomics serve each lane by itself, and compare-and-swap takes two wavefronts for each.
+        ("cas", 4, [4 * lane for lane in LANES], 2),
+        ("cas", 8, [0] * 32, 64),
         ("atom", 4, [4 * lane for lane in LANES], 1),
         ("atom", 4, [0] * 32, 32),
     ],

@@ -48,6 +48,6 @@ def wavefronts(kind, size, addresses):
             groups = [a + b for a, b in zip(groups[::2], groups[1::2], strict=True)]
     total = 0
     for group in groups:
-        banks = words_of_bank(by_lane, group, size, apart=kind == "atom")
-        total += max(map(len, banks.values()), default=0)
+        banks = words_of_bank(by_lane, group, size, apart=kind in ("atom", "cas"))
+        total += max(map(len, banks.values()), default=0) * (2 if kind == "cas" else 1)
     return total
