@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 from cutepy.layouts.sm90.arch import RESERVED_SMEM_BYTES
 
-_EI_CUDA_INFO = 0x70000000
 _FORMAT_SIZED_VALUE = 0x04
 _REGISTER_COUNT = 0x2F
 _FRAME_SIZE = 0x11
@@ -90,7 +89,7 @@ def read_resources(cubin: bytes) -> tuple[KernelResources, ...]:
     symbols = next((_symbol_names(s, sections[s.link]) for s in sections if s.kind == _SYMBOL_TABLE), [])
     facts: dict[int, dict[int, int]] = {}
     for section in sections:
-        if section.kind == _EI_CUDA_INFO and section.name == ".nv.info":
+        if section.name == ".nv.info":
             for attribute, payload in _attributes(section.data):
                 if attribute in (_REGISTER_COUNT, _FRAME_SIZE):
                     symbol, value = struct.unpack("<II", payload)
@@ -98,7 +97,7 @@ def read_resources(cubin: bytes) -> tuple[KernelResources, ...]:
     by_name = {section.name: section for section in sections}
     kernels = tuple(
         _kernel(symbols[symbol], found[_REGISTER_COUNT], found[_FRAME_SIZE], by_name)
-        for symbol, found in sorted(facts.items())
+        for symbol, found in facts.items()
         if found.keys() >= {_REGISTER_COUNT, _FRAME_SIZE}
     )
     if not kernels:
@@ -122,7 +121,6 @@ def _kernel(name: str, registers: int, frame_bytes: int, sections: Mapping[str, 
             if low & _OPCODE_MASK in spilled:
                 spilled[low & _OPCODE_MASK] += _WIDTHS[high >> 9 & 7]
     required = attributes.get(_REQUIRED_THREADS)
-    x, y, z = struct.unpack("<III", required) if required else (0, 0, 0)
     return KernelResources(
         name,
         registers,
@@ -130,7 +128,7 @@ def _kernel(name: str, registers: int, frame_bytes: int, sections: Mapping[str, 
         shared,
         spilled[_STORE_LOCAL],
         spilled[_LOAD_LOCAL],
-        (x, y, z) if required else None,
+        struct.unpack("<III", required) if required else None,
     )
 
 

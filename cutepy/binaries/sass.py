@@ -44,7 +44,7 @@ def find_nvdisasm(cuda_home: Path | None = None) -> Path:
 
 def _packaged() -> Path | None:
     try:
-        files = metadata.files(_PACKAGE) or []
+        files = metadata.files(_PACKAGE) or ()
     except metadata.PackageNotFoundError:
         return None
     return next((Path(str(file.locate())) for file in files if file.name == _TOOL), None)

@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import pytest
+
 from cutepy.binaries import ptx
 
 KERNEL = """
@@ -136,6 +138,51 @@ def test_steps_are_read_as_they_first_run():
         ("cp.async.bulk.tensor.2d.global", 1, 1, 512),
         ("cp.async.bulk.wait_group.read", 2),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("mov.u32 %r2, -1;", 2**32 - 1),
+        ("add.u32 %r2, 4294967295, 2;", 1),
+        ("sub.s64 %r2, 0, 1;", 2**64 - 1),
+        ("mul.wide.u32 %r2, 4294967295, 4;", 4 * (2**32 - 1)),
+        ("mul.wide.u16 %r2, 65535, 65535;", 65535 * 65535),
+        ("mad.lo.s32 %r2, 65536, 65536, 7;", 7),
+        ("mov.pred %r2, -1;", 2**64 - 1),  # of no width: as wide as a register may be
+        ("shl.b16 %r2, 3, 15;", 32768),
+        ("sin.approx.f32 %r2, 5;", 0),  # what it can't evaluate is as what it doesn't know
+        ("mov.u32 %r2, %r99;", 0),
+    ],
+)
+def test_registers_hold_what_their_width_can(text, value):
+    assert ptx.steps(f"\t{text}\n\tbar.sync 1, %r2;\n") == [("bar.sync", (1, value))]
+
+
+def test_operands_that_matter_are_told():
+    """Of each instruction of a protocol those that say which barrier, how many, or for how many to wait."""
+    text = """
+	barrier.sync 	3, 128;
+	barrier.sync.aligned 	2, 64;
+	wgmma.wait_group.sync.aligned 	1;
+	setmaxnreg.inc.sync.aligned.u32 	232;
+	setmaxnreg.dec.sync.aligned.u32 	40;
+	cp.async.bulk.wait_group 	3;
+"""
+    assert [(name, *operands) for name, operands in ptx.steps(text)] == [
+        ("barrier.sync", 3, 128),
+        ("barrier.sync", 2, 64),
+        ("wgmma.wait_group", 1),
+        ("setmaxnreg.inc", 232),
+        ("setmaxnreg.dec", 40),
+        ("cp.async.bulk.wait_group", 3),
+    ]
+
+
+def test_the_first_thread_counts():
+    """Counts may be computed from the thread; those of thread 0 are told."""
+    text = "\tmov.u32 %r1, %tid.x;\n\tadd.s32 %r2, %r1, 5;\n\tmbarrier.init.shared.b64 [%r9], %r2;\n"
+    assert ptx.mbarrier_counts(text) == [5]
 
 
 def test_a_comparison_chooses():
