@@ -13,7 +13,7 @@ results are CuTe C++'s.
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 if __name__ != "cutepy.layouts":
     raise ImportError(
@@ -168,13 +168,28 @@ from .vectorize import (
 )
 from .writer import to_text as to_text
 
+if TYPE_CHECKING:
+    from .render.comparison import compare as compare
+    from .render.operations import steps as steps
+    from .render.output import save as save, show as show
+
 slice = slice_
 
+_DRAWING = ("compare", "save", "show", "steps")
 
-def __getattr__(name: str) -> ModuleType:
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401
+    """Import a room, or a function that draws, on first use (PEP 562)."""
     if name in ("sm90", "render"):
         return importlib.import_module(f"{__name__}.{name}")
+    if name in _DRAWING:
+        return getattr(importlib.import_module(f"{__name__}.render"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Name what is imported on first use too."""
+    return sorted({*globals(), *_DRAWING, "render", "sm90"})
 
 
 __all__ = [
@@ -203,6 +218,7 @@ __all__ = [
     "compact_col_major",
     "compact_order",
     "compact_row_major",
+    "compare",
     "compatible",
     "complement",
     "composition",
@@ -276,15 +292,18 @@ __all__ = [
     "replace",
     "right_inverse",
     "round_up",
+    "save",
     "select",
     "shape",
     "shape_div",
     "shiftl",
     "shiftr",
+    "show",
     "signum",
     "size",
     "slice_",
     "slice_and_offset",
+    "steps",
     "stride",
     "suffix_product",
     "take",

@@ -18,6 +18,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .comparison import compare as compare
     from .drawing import picture_of as picture_of
     from .grid import Axis as Axis, Cell as Cell, Grid as Grid, Picture as Picture, table as table
     from .html import render_html as render_html, render_page as render_page
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .of_data import tensor_grid as tensor_grid
     from .of_layouts import layout_grid as layout_grid
     from .of_threads import owned_grid as owned_grid, tv_grid as tv_grid
+    from .operations import steps as steps
     from .output import save as save, show as show
     from .svg import render_svg as render_svg
     from .text import Drawing as Drawing, Span as Span, draw_text as draw_text, render_text as render_text
@@ -36,6 +38,7 @@ _HOMES = {
     "Grid": "grid",
     "Picture": "grid",
     "Span": "text",
+    "compare": "comparison",
     "draw_text": "text",
     "layout_grid": "of_layouts",
     "owned_grid": "of_threads",
@@ -47,6 +50,7 @@ _HOMES = {
     "render_text": "text",
     "save": "output",
     "show": "output",
+    "steps": "operations",
     "table": "grid",
     "tensor_grid": "of_data",
     "tv_grid": "of_threads",

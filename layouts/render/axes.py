@@ -17,7 +17,7 @@ class Side(NamedTuple):
     axis: Axis
     coordinate: Callable[[int], tuple[Any, ...]]
     """Position -> natural coordinate of all modes; 0 of those of the other axis."""
-    index: Callable[[int], int]
+    flat: Callable[[int], int]
     """Position -> its part of the colexicographic index."""
     modes: range
     """Which modes run along the axis."""
@@ -35,7 +35,7 @@ def sides(shape: IntTuple, names: Sequence[str] = ()) -> tuple[Side, Side]:
     Examples
     --------
     >>> rows, columns = sides(((4, 2), 3, 5))
-    >>> rows.axis.size, rows.axis.tiles, columns.axis.size, rows.axis.label(39), rows.coordinate(39), rows.index(39)
+    >>> rows.axis.size, rows.axis.tiles, columns.axis.size, rows.axis.label(39), rows.coordinate(39), rows.flat(39)
     (40, (4, 8), 3, '7,4', ((3, 1), 0, 4), 103)
     """
     modes = wrap(shape)
@@ -49,7 +49,7 @@ def _side(modes: tuple[Any, ...], mine: range, names: Sequence[str]) -> Side:
     zeros = [idx2crd(0, shape) if product(shape) else 0 for shape in modes]
 
     @cache
-    def flat(position: int) -> tuple[int, ...]:
+    def parted(position: int) -> tuple[int, ...]:
         found = []
         for extent in extents:
             position, rest = divmod(position, extent)
@@ -59,15 +59,15 @@ def _side(modes: tuple[Any, ...], mine: range, names: Sequence[str]) -> Side:
     @cache
     def coordinate(position: int) -> tuple[Any, ...]:
         whole = list(zeros)
-        for mode, part in zip(mine, flat(position), strict=True):
+        for mode, part in zip(mine, parted(position), strict=True):
             whole[mode] = idx2crd(part, modes[mode])
         return tuple(whole)
 
     def label(position: int) -> str:
-        return ",".join(map(str, flat(position)))
+        return ",".join(map(str, parted(position)))
 
-    def index(position: int) -> int:
-        return sum(part * steps[mode] for mode, part in zip(mine, flat(position), strict=True))
+    def flat(position: int) -> int:
+        return sum(part * steps[mode] for mode, part in zip(mine, parted(position), strict=True))
 
     leaves = [leaf for mode in mine for leaf in flatten_to_tuple(wrap(modes[mode])) if leaf != 1]
     tiles, reached = [], 1
@@ -80,7 +80,7 @@ def _side(modes: tuple[Any, ...], mine: range, names: Sequence[str]) -> Side:
         tiles=tiles if 0 not in leaves else (),
         names=" and ".join(names[mode] for mode in mine),
     )
-    return Side(axis, coordinate, cache(index), mine)
+    return Side(axis, coordinate, cache(flat), mine)
 
 
 def orientation(rows: Axis, columns: Axis) -> str:

@@ -1,4 +1,4 @@
-"""Pictures too large for their place: in larger units, by tiles, or with the middle left out, and a note that says so."""
+"""Pictures too large for their place: in larger units, by tiles, or with the middle left out, and a note to say so."""
 
 from __future__ import annotations
 

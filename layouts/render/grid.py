@@ -25,7 +25,7 @@ class Cell(NamedTuple):
         What is written in the cell. A line break parts what may stand on two lines.
     coordinate : IntTuple
         The natural, hierarchical coordinate.
-    index : int
+    flat : int
         The same as one colexicographic integer.
     offset : int or IntTuple
         What the layout maps it to, in elements; a coordinate where strides are scaled bases.
@@ -45,7 +45,7 @@ class Cell(NamedTuple):
 
     text: str
     coordinate: Any = None
-    index: int | None = None
+    flat: int | None = None
     offset: Any = None
     byte: int | None = None
     bank: int | None = None
@@ -73,7 +73,7 @@ class Cell(NamedTuple):
         """
         known = [
             (name, to_text(value))
-            for name, value in (("coordinate", self.coordinate), ("index", self.index), ("offset", self.offset))
+            for name, value in (("coordinate", self.coordinate), ("index", self.flat), ("offset", self.offset))
             if value is not None
         ]
         known += [(name, str(x)) for name, x in (("byte", self.byte), ("bank", self.bank)) if x is not None]
@@ -127,7 +127,7 @@ class Axis:
             if not callable(texts) and len(texts) != (size if texts or name == "labels" else 0):
                 raise ValueError(f"{name} must be {size} texts, one for each position, got {len(texts)}")
         for inner, outer in zip((1, *tiles), tiles, strict=False):
-            if inner < 1 or outer % inner:
+            if outer < 1 or outer % inner:
                 raise ValueError(f"each of the tiles {tuple(tiles)} must be a multiple of the one before")
         self.size = size
         self.tiles = tuple(tiles)
@@ -290,6 +290,4 @@ def ranges(numbers: Sequence[int]) -> str:
             runs[-1] = [runs[-1][0], number]
         else:
             runs.append([number])
-    return ",".join(
-        f"{run[0]},{run[-1]}" if run[-1] == run[0] + 1 else "-".join(map(str, run)) for run in runs
-    )
+    return ",".join(f"{run[0]},{run[-1]}" if run[-1] == run[0] + 1 else "-".join(map(str, run)) for run in runs)

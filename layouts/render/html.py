@@ -35,8 +35,9 @@ _PAGE_STYLE = (
 )
 _SCRIPT = (
     "const facts=document.getElementById('facts');let lit=[];"
-    "document.addEventListener('mouseover',e=>{const d=e.target.closest('td');lit.forEach(x=>x.classList.remove('same'));"
-    "lit=[];if(!d){return}facts.textContent=d.title.split('\\n').join(' \\u00b7 ');"
+    "document.addEventListener('mouseover',e=>{const d=e.target.closest('td');"
+    "lit.forEach(x=>x.classList.remove('same'));lit=[];if(!d){return}"
+    "facts.textContent=d.title.split('\\n').join(' \\u00b7 ');"
     "const by=d.dataset.thread!==undefined?'thread':'offset';if(d.dataset[by]!==undefined){"
     "lit=[...document.querySelectorAll('td')].filter(x=>x.dataset[by]===d.dataset[by]);"
     "lit.forEach(x=>x.classList.add('same'))}})"

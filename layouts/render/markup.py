@@ -20,8 +20,8 @@ _REPLACED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"
 def escaped(text: str) -> str:
     """Return text for an element or an attribute; characters that XML has no place for become U+FFFD.
 
-    >>> escaped('<a & "b">'), escaped("\\x00")
-    ('&lt;a &amp; &quot;b&quot;&gt;', '\\ufffd')
+    >>> escaped('<a & "b">'), escaped(chr(0)) == chr(0xFFFD)
+    ('&lt;a &amp; &quot;b&quot;&gt;', True)
     """
     return _FORBIDDEN.sub("\ufffd", text).translate(_REPLACED)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import LayoutError
-from ..int_tuple import product
-from ..layout import Layout
 from ..modes import LayoutBase
+from ..writer import to_text
 from .axes import joined, orientation, sides
 from .grid import Cell, Grid
 from .of_layouts import layout_grid
@@ -45,7 +44,7 @@ def tensor_grid(
     Raises
     ------
     LayoutError
-        If the layout reaches beyond the memory.
+        If bits are given without a layout; and, once the cell is asked for, if the layout reaches beyond the memory.
 
     Examples
     --------
@@ -66,7 +65,7 @@ def tensor_grid(
         element = elements if elements is not None else tensor[coordinate]
         for index in coordinate if elements is not None else ():
             element = element[index]
-        return Cell(written(element), coordinate, rows.index(i) + columns.index(j), data=str(element))
+        return Cell(written(element), coordinate, rows.flat(i) + columns.flat(j), data=str(element))
 
     name = type(tensor).__name__
     dtype = f" of {tensor.dtype}" if hasattr(tensor, "dtype") else ""
@@ -91,18 +90,14 @@ def _in_memory(tensor: Any, layout: Any, bits: int | None, title: str | None) ->
         tensor = tensor.reshape(-1).tolist() if len(shape) > 1 else tensor.tolist()
     held = len(tensor)
     grid = layout_grid(layout, bits=bits)
-    reached = max((layout(i) for i in range(product(layout.shape))), default=-1) if _cheap(layout) else held - 1
-    if reached >= held:
-        raise LayoutError("tensor_grid", (layout,), f"the layout reaches element {reached}; the memory has {held}")
 
     def cell(i: int, j: int) -> Cell:
         found = grid.cell(i, j)
+        if not isinstance(found.offset, int) or not 0 <= found.offset < held:
+            at = to_text(found.offset)
+            raise LayoutError("tensor_grid", (layout,), f"the layout reaches element {at}; the memory has {held}")
         element = tensor[found.offset]
         return found._replace(text=written(element), data=str(element))
 
     said = f"{grid.caption[0].partition(';')[0]}; elements of a memory of {held}"
     return grid.but(cell=cell, caption=(said, *grid.caption[1:]), title=title or grid.title, coarser=None)
-
-
-def _cheap(layout: Any) -> bool:  # noqa: ANN401 - Layout or ComposedLayout
-    return bool(layout.size() <= 1 << 16) or isinstance(layout, Layout)

@@ -10,20 +10,18 @@ from ..basis import add_coordinates
 from ..composed import ComposedLayout, SmemPtr, Swizzle
 from ..coordinates import crd2idx
 from ..errors import LayoutError
-from ..int_tuple import IntTuple, elem_scale, flatten_to_tuple, transform_leaf, wrap
+from ..int_tuple import IntTuple, elem_scale, wrap
 from ..layout import Layout
 from ..modes import LayoutBase
-from ..recast import recast_layout
 from ..writer import to_text
 from .axes import Side, joined, orientation, sides
 from .grid import Cell, Grid
+from .units import UNIT_BITS, UNIT_BYTES, in_units
 
 BANKS, BANK_BYTES = 32, 4
-UNIT_BYTES = 16
-"""What swizzles move whole, and a thread moves at most: the unit in which large pictures are drawn."""
 
-_UNIT_BITS = 8 * UNIT_BYTES
 _LINE_UNITS = BANKS * BANK_BYTES // UNIT_BYTES
+_LINE = "the 16-byte unit of its line of 32 banks (byte / 16 mod 8)"
 
 
 def layout_grid(
@@ -32,6 +30,7 @@ def layout_grid(
     bits: int | None = None,
     banks: bool = False,
     address: int = 0,
+    units: bool = False,
     title: str | None = None,
 ) -> Grid:
     """Return the grid of a layout: modes 0, 2, 4 ... run down, modes 1, 3, 5 ... across.
@@ -45,15 +44,17 @@ def layout_grid(
     banks : bool
         Write banks into the cells in place of offsets; needs `bits`.
     address : int
-        Byte at which the data begin.
+        Byte at which the data begin; default: where the pointer points.
+    units : bool
+        Draw units of 16 bytes in place of elements; needs `bits`.
     title : str, optional
         Default: the layout's text.
 
     Raises
     ------
     LayoutError
-        If `bits` is no positive integer, contradicts the pointer, or is missing for banks; or the layout maps to
-        coordinates, which lie in no bank.
+        If `bits` is no positive integer, contradicts the pointer, or is missing for banks or units; or the layout maps
+        to coordinates, which lie in no bank, or has no whole units of 16 bytes.
 
     Examples
     --------
@@ -68,26 +69,32 @@ def layout_grid(
         raise LayoutError("layout_grid", (layout,), "banks need the width of an element", "pass bits=16 or so")
     if isinstance(address, bool) or not isinstance(address, int) or address < 0:
         raise LayoutError("layout_grid", (layout,), f"address must be an int >= 0, got {address!r}")
-    start = layout.offset.address or 0 if _is_pointed(layout) else 0
-    draw = _Elements(layout, bits, banks, address or start)
+    if address == 0 and _is_pointed(layout):
+        address = layout.offset.address or 0
+    title = to_text(layout) if title is None else title
+    coarse = None if bits is None else _in_units(layout, bits, banks, address, title)
+    if units:
+        if coarse is None:
+            condition = "its elements do not come in whole units of 16 bytes, or their width is not known"
+            raise LayoutError("layout_grid", (layout,), condition, "pass bits=, or leave out units")
+        return coarse("")
+    draw = _Elements(layout, bits, banks, address)
     rows, columns = draw.rows.axis, draw.columns.axis
-    if banks and rows.size * columns.size and not isinstance(draw.offset(0, 0), int):
+    if banks and draw.maps_to_coordinates:
         raise LayoutError("layout_grid", (layout,), "coordinates lie in no bank: strides must be integers")
-    coloured = not draw.maps_to_coordinates
-    line = "the 16-byte unit of its line of 32 banks (byte / 16 mod 8)"
     return Grid(
         rows,
         columns,
         draw.cell,
-        title=to_text(layout) if title is None else title,
+        title=title,
         caption=(f"{orientation(rows, columns)}; {_units(draw, bits, banks)}", *_swizzle_words(layout)),
-        colours="" if not coloured else "offset mod 8" if bits is None else line,
-        coarser=_in_units(layout, bits, banks, address or start, title),
+        colours="" if draw.maps_to_coordinates else "offset mod 8" if bits is None else _LINE,
+        coarser=None if coarse is None else lambda: coarse(f"{layout.size()} elements are too many here: "),
     )
 
 
 class _Elements:
-    """The cells of a layout: what a row and a column contribute is computed once each and added, where that is right."""
+    """The cells of a layout. What a row and a column contribute is computed once each, and added, where it may be."""
 
     def __init__(self, layout: Any, bits: int | None, banks: bool, address: int) -> None:  # noqa: ANN401 - any layout
         self.shape = layout.shape
@@ -95,8 +102,9 @@ class _Elements:
         self.bits, self.banks, self.address = bits, banks, address
         inner, self.outer = _parted(layout)
         self.offset: Callable[[int, int], Any] = self._whole if inner is None else self._added
-        self._down = cache(lambda i: inner(*self.rows.coordinate(i)))
-        self._across = cache(lambda j: inner(*self.columns.coordinate(j)))
+        at = inner if isinstance(self.shape, tuple) else lambda crd: inner(crd[0])
+        self._down = cache(lambda i: at(self.rows.coordinate(i)))
+        self._across = cache(lambda j: at(self.columns.coordinate(j)))
         self.maps_to_coordinates = bool(self.rows.axis.size * self.columns.axis.size) and not isinstance(
             self.offset(0, 0), int
         )
@@ -115,19 +123,19 @@ class _Elements:
 
     def cell(self, i: int, j: int) -> Cell:
         offset = self.offset(i, j)
-        coordinate, index = self.coordinate(i, j), self.rows.index(i) + self.columns.index(j)
+        coordinate, flat = self.coordinate(i, j), self.rows.flat(i) + self.columns.flat(j)
         if offset.__class__ is not int:
-            return Cell(to_text(offset), coordinate, index, offset)
+            return Cell(to_text(offset), coordinate, flat, offset)
         if self.bits is None:
-            return Cell(str(offset), coordinate, index, offset, colour=offset % 8)
+            return Cell(str(offset), coordinate, flat, offset, colour=offset % 8)
         byte = self.address + offset * self.bits // 8
         bank = byte // BANK_BYTES % BANKS
         text = str(bank) if self.banks else str(offset)
-        return Cell(text, coordinate, index, offset, byte, bank, colour=byte // UNIT_BYTES % _LINE_UNITS)
+        return Cell(text, coordinate, flat, offset, byte, bank, colour=byte // UNIT_BYTES % _LINE_UNITS)
 
 
 def _parted(layout: Any) -> tuple[Any, Callable[[Any], Any]]:  # noqa: ANN401 - Layout or ComposedLayout
-    """Take a layout apart into a linear function on coordinates and one on its results; (None, whole) if it is not so."""
+    """Take a layout apart into a linear function on coordinates and one on its results; else (None, layout)."""
     if isinstance(layout, Layout):
         return layout, lambda offset: offset
     if _is_pointed(layout):
@@ -145,67 +153,45 @@ def _parted(layout: Any) -> tuple[Any, Callable[[Any], Any]]:  # noqa: ANN401 - 
 
 def _in_units(
     layout: Any,  # noqa: ANN401 - Layout or ComposedLayout
-    bits: int | None,
+    bits: int,
     banks: bool,
     address: int,
-    title: str | None,
-) -> Callable[[], Grid] | None:
-    """Return what draws a layout in units of 16 bytes, where its elements come in such units."""
-    if bits is None or bits >= _UNIT_BITS or _UNIT_BITS % bits or address % UNIT_BYTES:
+    title: str,
+) -> Callable[[str], Grid] | None:
+    """Return what draws a layout in units of 16 bytes, with a remark why, where its elements come in such units."""
+    found = in_units(layout, bits) if address % UNIT_BYTES == 0 else None
+    if found is None:
         return None
-    per_unit = _UNIT_BITS // bits
-    elements = layout.position_independent() if _is_pointed(layout) else layout
-    try:
-        units = recast_layout(elements, bits, _UNIT_BITS)
-    except (LayoutError, TypeError):
-        return None
-    # What is narrower than a unit, or permuted within it, is rounded up by the cast: not the same elements.
-    if units.size() * per_unit != layout.size() or not _moves_units(elements, per_unit):
-        return None
+    units, ratio = found
+    per_unit = UNIT_BITS // bits
 
-    # A unit is called by its first element.
-    ratio = transform_leaf(lambda whole, part: whole // part, layout.shape, units.shape)
-
-    def draw() -> Grid:
-        cells = _Elements(units, _UNIT_BITS, banks, address)
+    def draw(why: str) -> Grid:
+        cells = _Elements(units, UNIT_BITS, banks, address)
         rows, columns = (side.axis.called(_label(side, layout.shape, ratio)) for side in (cells.rows, cells.columns))
 
         def cell(i: int, j: int) -> Cell:
             unit = cells.cell(i, j)
             first = elem_scale(unit.coordinate, ratio)
-            return unit._replace(
-                coordinate=first,
-                index=crd2idx(first, layout.shape),
-                offset=unit.offset * per_unit,
-                notes=(("elements", f"{per_unit} from offset {unit.offset * per_unit}"),),
-            )
+            offset = unit.offset * per_unit
+            notes = (("elements", f"{per_unit} from offset {offset}"),)
+            return unit._replace(coordinate=first, flat=crd2idx(first, layout.shape), offset=offset, notes=notes)
 
-        what = "banks where units begin" if banks else f"offsets in units of 16 bytes ({per_unit} elements of {bits} bits)"
-        return layout_grid(layout, bits=bits, banks=banks, address=address, title=title).but(
-            rows=rows,
-            columns=columns,
-            cell=cell,
+        unit = f"units of 16 bytes ({per_unit} elements of {bits} bits)"
+        what = f"banks where {unit} begin" if banks else f"offsets in {unit}"
+        return Grid(
+            rows,
+            columns,
+            cell,
+            title=title,
             caption=(
                 f"{orientation(rows, columns)}; {what}",
-                f"{layout.size()} elements are too many here: a cell is a unit, labelled by its first element",
+                f"{why}a cell is a unit, labelled by its first element",
                 *_swizzle_words(layout),
             ),
-            coarser=None,
+            colours=_LINE,
         )
 
     return draw
-
-
-def _moves_units(layout: Any, per_unit: int) -> bool:  # noqa: ANN401 - Layout or ComposedLayout
-    """Tell whether each unit's elements stay together and in order: no swizzle within, no step backwards."""
-    while isinstance(layout, ComposedLayout):
-        swizzle = layout.layoutB
-        if not isinstance(swizzle, Swizzle) or (swizzle.bits and 1 << swizzle.base < per_unit):
-            return False
-        if not isinstance(layout.offset, int) or layout.offset % per_unit:
-            return False
-        layout = layout.layoutA
-    return isinstance(layout, Layout) and all(stride >= 0 for stride in flatten_to_tuple(wrap(layout.stride)))
 
 
 def _label(side: Side, shape: IntTuple, ratio: IntTuple) -> Callable[[int], str]:
@@ -227,7 +213,7 @@ def _width(layout: Any, bits: Any) -> int | None:  # noqa: ANN401 - unchecked in
     if bits is not None and (isinstance(bits, bool) or not isinstance(bits, int) or bits < 1):
         raise LayoutError("layout_grid", (layout,), f"bits must be a positive int, got {bits!r}")
     if not _is_pointed(layout):
-        return bits  # type: ignore[no-any-return]
+        return bits
     pointed: int = layout.offset.bits
     if bits not in (None, pointed):
         raise LayoutError("layout_grid", (layout,), f"the pointer is to {pointed}-bit elements, not {bits}-bit")

@@ -8,7 +8,7 @@ from typing import Any
 from ..basis import add_coordinates
 from ..errors import LayoutError
 from ..int_tuple import IntTuple
-from ..layout import Layout
+from ..layout import Layout, is_layout
 from ..modes import LayoutBase, rank
 from ..writer import to_text
 from .axes import joined, orientation, sides
@@ -27,7 +27,7 @@ def tv_grid(
     title: str | None = None,
     names: Sequence[str] = (),
 ) -> Grid:
-    """Return the grid of a thread-value layout's tile: who holds each element.
+    r"""Return the grid of a thread-value layout's tile: who holds each element.
 
     Parameters
     ----------
@@ -49,10 +49,10 @@ def tv_grid(
     Examples
     --------
     >>> grid = tv_grid(Layout(((2, 2), 2), ((2, 1), 4)), (2, 4))
-    >>> [[cell.text.replace("\\n", " ") for cell in row] for row in grid.cells]
+    >>> [[cell.text.replace("\n", " ") for cell in row] for row in grid.cells]
     [['T0 V0', 'T1 V0', 'T0 V1', 'T1 V1'], ['T2 V0', 'T3 V0', 'T2 V1', 'T3 V1']]
     """
-    if not isinstance(layout, LayoutBase) or rank(layout) != 2:
+    if not is_layout(layout) or rank(layout) != 2:
         raise LayoutError("tv_grid", (layout, tile), f"a layout of rank 2, (thread, value), is needed, got {layout}")
     owners = owners_of(layout)
     called = title if title is not None else to_text(layout)
@@ -104,7 +104,7 @@ def owned_grid(
         held = owners.get(index, ())
         colour = held[0][0][0] % 8 if held and len(held[0][0]) < threads else None
         return Cell(
-            _written(held, threads), coordinate, rows.index(i) + columns.index(j), index, owners=held, colour=colour
+            _written(held, threads), coordinate, rows.flat(i) + columns.flat(j), index, owners=held, colour=colour
         )
 
     said = [f"{orientation(rows.axis, columns.axis)}; T thread, V its value", *caption]
@@ -133,7 +133,9 @@ def owners_of(layout: Any) -> Owners:  # noqa: ANN401 - Layout or ComposedLayout
     """
     threads, values = layout[0].size(), layout[1].size()
     if not isinstance(layout, Layout):
-        return inverted({(thread, value): layout(thread, value) for thread in range(threads) for value in range(values)})
+        return inverted(
+            {(thread, value): layout(thread, value) for thread in range(threads) for value in range(values)}
+        )
     return owners_by_start([layout(thread, 0) for thread in range(threads)], [layout(0, v) for v in range(values)])
 
 

@@ -80,7 +80,9 @@ def save(x: Any, path: str | os.PathLike[str], **options: Any) -> None:  # noqa:
     file = Path(path)
     suffix = file.suffix.lower()
     if suffix not in SUFFIXES:
-        raise ValueError(f"a picture's file must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, got {str(path)!r}")
+        raise ValueError(
+            f"a picture's file must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, got {str(path)!r}"
+        )
     picture = picture_of(x, **options)
     if suffix == ".svg":
         from .svg import render_svg

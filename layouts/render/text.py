@@ -12,11 +12,14 @@ MARK = "*"
 """Stands before the text of a marked cell."""
 
 _GAP = "..."
+_APART = "    "
+_NARROW = 44
+"""Columns to which titles and remarks are wrapped where pictures may stand side by side."""
 Position = int | None
 
 
 class Span(NamedTuple):
-    """A stretch of a text, and what it is: ``title``, ``label``, ``caption``, ``mark``, or ``colour0`` to ``colour7``."""
+    """A stretch of a text, and its style: ``title``, ``label``, ``caption``, ``mark``, ``colour0`` to ``colour7``."""
 
     start: int
     end: int
@@ -64,13 +67,16 @@ def render_text(picture: Grid | Picture, *, width: int | None = None, height: in
 
 def draw_text(picture: Grid | Picture, *, width: int | None = None, height: int | None = None) -> Drawing:
     """Draw a picture as `render_text`, with the spans to colour."""
+    if isinstance(picture, Grid):
+        return _joined(_grid(picture, width, height))
     lines: list[Line] = []
-    if isinstance(picture, Picture) and picture.title:
+    if picture.title:
         lines += [[(part, "title")] for part in wrapped(picture.title, width)]
-    for grid in picture.grids if isinstance(picture, Picture) else (picture,):
+    narrow = None if width is None else min(width, _NARROW)
+    for row in _rows([_grid(grid, width, height, narrow) for grid in picture.grids], width):
         if lines:
             lines.append([])
-        lines += _grid(grid, width, height)
+        lines += row
     return _joined(lines)
 
 
@@ -89,12 +95,38 @@ def wrapped(text: str, width: int | None) -> list[str]:
     return [*lines, text]
 
 
+def _rows(blocks: list[list[Line]], width: int | None) -> list[list[Line]]:
+    """Put blocks side by side as long as they fit."""
+    rows: list[list[Line]] = []
+    used = 0
+    for block in blocks:
+        extent = max(map(_length, block))
+        if rows and width is not None and used + len(_APART) + extent <= width:
+            left = rows[-1]
+            for k in range(max(len(left), len(block))):
+                if k == len(left):
+                    left.append([])
+                fill = " " * (used - _length(left[k]))
+                if k < len(block):
+                    left[k] = [*left[k], (fill + _APART, ""), *block[k]]
+            used += len(_APART) + extent
+        else:
+            rows.append(list(block))
+            used = extent
+    return rows
+
+
+def _length(line: Line) -> int:
+    return sum(len(text) for text, _ in line)
+
+
 def _joined(lines: list[Line]) -> Drawing:
     written, spans, at = [], [], 0
     for line in lines:
         if line and not line[-1][1]:
             line[-1] = (line[-1][0].rstrip(), "")
-        for text, style in line:
+        for piece, style in line:
+            text = piece if piece.isprintable() else _harmless(piece)
             if style and text:
                 spans.append(Span(at, at + len(text), style))
             written.append(text)
@@ -104,16 +136,23 @@ def _joined(lines: list[Line]) -> Drawing:
     return Drawing("".join(written)[:-1], tuple(spans))
 
 
-def _grid(grid: Grid, width: int | None, height: int | None) -> list[Line]:
+def _grid(grid: Grid, width: int | None, height: int | None, narrow: int | None = None) -> list[Line]:
     table = _fitted(grid, width, height)
     if table is None and grid.coarser is not None:
-        return _grid(grid.coarser(), width, height)
+        return _grid(grid.coarser(), width, height, narrow)
     left_out: list[str] = []
     if table is None:
         table, left_out = _elided(grid, width, height)
+    if narrow is not None:
+        width = max(narrow, *map(_length, table))
     above: list[Line] = [[(part, "title")] for part in wrapped(grid.title, width)] if grid.title else []
     remarks = [part for remark in (*left_out, *grid.remarks()) for part in wrapped(remark, width)]
     return [*above, *table, *([(remark, "caption")] for remark in remarks)]
+
+
+def _harmless(text: str) -> str:
+    """Return text without what would steer a terminal."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
 def _fitted(grid: Grid, width: int | None, height: int | None) -> list[Line] | None:
@@ -137,7 +176,7 @@ def _elided(grid: Grid, width: int | None, height: int | None) -> tuple[list[Lin
         rows = kept(grid.rows.size, room)
         table = _Table(grid, rows, kept(grid.columns.size, count))
         lines = table.lines(range(len(table.columns)))
-        longest = max(len("".join(text for text, _ in line)) for line in lines)
+        longest = max(map(_length, lines))
         if height is not None and len(lines) > height and room > 3:
             room = max(3, room - (len(lines) - height))
         elif width is not None and longest > width and count > 1:
@@ -159,9 +198,7 @@ class _Table:
     def __init__(self, grid: Grid, rows: Sequence[Position], columns: Sequence[Position]) -> None:
         self.grid, self.rows, self.columns = grid, rows, columns
         empty = Cell(_GAP)
-        self.cells = [
-            [empty if i is None or j is None else grid.cell(i, j) for j in columns] for i in rows
-        ]
+        self.cells = [[empty if i is None or j is None else grid.cell(i, j) for j in columns] for i in rows]
         self.texts = [[_written(cell) for cell in row] for row in self.cells]
         self.labels = [_GAP if i is None else grid.rows.label(i) for i in rows]
         self.heads = [_GAP if j is None else grid.columns.label(j) for j in columns]
@@ -169,26 +206,32 @@ class _Table:
         stacked = zip(self.heads, self.notes, *self.texts, strict=True)
         self.widths = [max(map(len, column)) for column in stacked]
         self.left = max(map(len, (grid.corner, *self.labels)), default=0)
+        levels = [
+            0 if j is None or not k or columns[k - 1] is None else grid.columns.level(j) for k, j in enumerate(columns)
+        ]
+        self.levels = levels
         spaced = any(" " in text for row in self.texts for text in row)
-        self.space = "  " if spaced else " "
+        space = "  " if spaced else " "
+        self.gaps = [space if not level else " | " if level == 1 else " || " for level in levels]
+        self.drawn_notes = ["" if i is None else grid.rows.note(i) for i in rows]
 
     def bands(self, width: int | None) -> list[range]:
         """Part the columns into runs that fit, where tiles end if there is such a place."""
         if width is None:
             return [range(len(self.columns))]
-        notes = max((len(self.grid.rows.note(i)) for i in self.rows if i is not None), default=0)
+        notes = max(map(len, self.drawn_notes), default=0)
         room = width - self.left - len(" |  |") - (notes + 1 if notes else 0)
         bands, start, used = [], 0, 0
         place = None  # the last column before which a tile ends
         for j, column in enumerate(self.widths):
-            gap = len(self._gap(j)) if j > start else 0
+            gap = len(self.gaps[j]) if j > start else 0
             if j > start and used + gap + column > room:
                 cut = j if place is None else place
                 bands.append(range(start, cut))
-                start, place, gap = cut, None, 0
-                used = sum(self.widths[start:j]) + sum(len(self._gap(k)) for k in range(start + 1, j + 1)) - gap
-                gap = 0 if j == start else gap
-            if j > start and self._level(j):
+                start, place = cut, None
+                gap = len(self.gaps[j]) if j > start else 0
+                used = sum(self.widths[start:j]) + sum(map(len, self.gaps[start + 1 : j]))
+            if j > start and self.levels[j]:
                 place = j
             used += gap + column
         return [*bands, range(start, len(self.columns))]
@@ -196,10 +239,9 @@ class _Table:
     def lines(self, band: range) -> list[Line]:
         """Draw some of the columns."""
         grid, rule = self.grid, self._rule(band, "-")
-        notes = [""] * len(self.rows)
-        if grid.rows.notes:
-            notes = ["" if i is None else grid.rows.note(i) for i in self.rows]
-        lines = [self._line(grid.corner.ljust(self.left), "  ", self.heads, band, "label")]
+        lines: list[Line] = []
+        if grid.corner or any(self.heads[j] for j in band):
+            lines.append(self._line(grid.corner.ljust(self.left), "  ", self.heads, band, "label"))
         if any(self.notes[j] for j in band):
             lines.append(self._line(" " * self.left, "  ", self.notes, band, "label"))
         lines.append(rule)
@@ -210,32 +252,23 @@ class _Table:
             line = self._line(self.labels[position].rjust(self.left), " |", self.texts[position], band, "")
             for k, j in enumerate(band):
                 line[2 * k + 2] = (line[2 * k + 2][0], _style(self.cells[position][j]))
-            line.append((f" | {notes[position]}" if notes[position] else " |", ""))
+            line.append((f" | {self.drawn_notes[position]}", ""))
             lines.append(line)
         return [*lines, rule]
 
     def _line(self, label: str, edge: str, texts: Sequence[str], band: range, style: str) -> Line:
         line: Line = [(label, "label")]
         for k, j in enumerate(band):
-            gap = self._gap(j) if k else " "
-            gap = gap if edge == " |" else " " * len(gap)
-            line += [(gap if k else edge + gap, ""), (texts[j].rjust(self.widths[j]), style)]
+            gap = self.gaps[j] if edge == " |" else " " * len(self.gaps[j])
+            line += [(gap if k else f"{edge} ", ""), (texts[j].rjust(self.widths[j]), style)]
         return line
 
     def _rule(self, band: range, dash: str) -> Line:
         drawn = [" " * self.left, " +", dash]
         for k, j in enumerate(band):
-            drawn.append("".join(dash if character == " " else "+" for character in self._gap(j)) if k else "")
+            drawn.append("".join(dash if character == " " else "+" for character in self.gaps[j]) if k else "")
             drawn.append(dash * self.widths[j])
         return [("".join([*drawn, dash, "+"]), "")]
-
-    def _gap(self, j: int) -> str:
-        level = self._level(j)
-        return self.space if not level else " | " if level == 1 else " || "
-
-    def _level(self, j: int) -> int:
-        position = self.columns[j]
-        return self.grid.columns.level(position) if position is not None and j and self.columns[j - 1] is not None else 0
 
 
 def _written(cell: Cell) -> str:

@@ -83,9 +83,7 @@ def matrix_copy_picture(traits: Any, bits: int) -> Picture:  # noqa: ANN401 - Ma
     """Return both sides of ldmatrix or stmatrix: the row that each lane addresses, and what its registers hold."""
     elements = traits.in_elements(bits)
     across = UNIT_BITS // bits
-    tile = Layout(
-        (CORE_MATRIX_ROWS, across, traits.num_matrices), (across, 1, CORE_MATRIX_ROWS * across)
-    )
+    tile = Layout((CORE_MATRIX_ROWS, across, traits.num_matrices), (across, 1, CORE_MATRIX_ROWS * across))
     loads = traits.src_layout != traits.ref_layout
     smem = "shared memory: T addresses a row"
     titles = (smem, "registers") if loads else ("registers", smem)
@@ -133,7 +131,7 @@ def iterator_grid(iterator: Any) -> Grid:  # noqa: ANN401 - GmmaDescriptorIterat
         descriptor = iterator[coordinate]
         start = descriptor.start_address
         notes = (("descriptor", f"{int(descriptor):#018x}"),)
-        index = rows.index(i) + columns.index(j)
+        index = rows.flat(i) + columns.flat(j)
         return _addressed(hex(start), coordinate, index, start, iterator.bits, iterator.first.start_address, notes)
 
     return Grid(
@@ -168,7 +166,7 @@ def tma_grid(copy: Any) -> Grid:  # noqa: ANN401 - TmaCopy
         within = sum((c % e) * steps[mode] for mode, (c, e) in enumerate(zip(coordinate, box_shape, strict=True)))
         # As the hardware does: the bits of the address choose, of a tile that starts at a multiple of the pattern.
         byte = swizzle(box.smem_offset_bytes + within * bits // 8)
-        found = _addressed("", coordinate, rows.index(i) + columns.index(j), byte, bits, 0, (("box", str(number)),))
+        found = _addressed("", coordinate, rows.flat(i) + columns.flat(j), byte, bits, 0, (("box", str(number)),))
         return found._replace(text=str(found.offset), colour=number % 8)
 
     boxes = f"{len(copy.boxes)} box{'es' if len(copy.boxes) > 1 else ''} of {to_text(copy.box_shape)} elements"
@@ -254,6 +252,4 @@ def _extents(shape_mnk: tuple[int, int, int], name: str) -> tuple[int, int]:
 
 def _in_core_matrices(grid: Grid, bits: int) -> Grid:
     """Draw lines where core matrices end, and where warps' rows do."""
-    return grid.but(
-        rows=grid.rows.tiled(CORE_MATRIX_ROWS, 64), columns=grid.columns.tiled(UNIT_BITS // bits)
-    )
+    return grid.but(rows=grid.rows.tiled(CORE_MATRIX_ROWS, 64), columns=grid.columns.tiled(UNIT_BITS // bits))
