@@ -83,7 +83,7 @@ def _marked(grid: Grid, other: _Side) -> Grid:
             return found
         return found._replace(marks=("differs",), notes=(*found.notes, ("other", _told(theirs))))
 
-    return grid.but(cell=cell, caption=(*grid.caption, "* differs"), coarser=None)
+    return grid.but(cell=cell, caption=(*grid.caption, "marked (* or outlined): differs"), coarser=None)
 
 
 def _content(cell: Cell) -> Any:  # noqa: ANN401 - an offset, owners or an element

@@ -26,8 +26,8 @@ def picture_of(x: Any, *, tv: bool = False, **options: Any) -> Grid | Picture:  
     tv : bool
         Read a layout of rank 2 as (thread, value) -> index, and draw who holds each element; see `tv_grid`.
     **options
-        Of a layout: ``bits``, ``banks``, ``units``, ``address``, ``title``; with `tv`, ``tile``, ``names``, ``title``; of a
-        tensor: ``layout``, ``bits``, ``title``.
+        Of a layout: ``bits``, ``banks``, ``units``, ``address``, ``title``; with `tv`, ``tile``, ``names``, ``title``;
+        of a tensor: ``layout``, ``bits``, ``title``.
 
     Raises
     ------

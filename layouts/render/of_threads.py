@@ -14,7 +14,7 @@ from ..writer import to_text
 from .axes import joined, orientation, sides
 from .grid import Cell, Grid, Owner, ranges
 
-_LONGEST = 9
+_LONGEST = 11
 
 Owners = dict[Any, tuple[Owner, ...]]
 """Index -> who holds it."""

@@ -170,7 +170,7 @@ def _followed(layout: Any, parts: Callable[[], Any], what: str) -> Callable[[Gri
             notes = found.notes if number is None else ((what, str(number)),)
             return found._replace(colour=None if number is None else number % 8, marks=marks, notes=notes)
 
-        said = f"* {what} 0"
+        said = f"marked (* or outlined): {what} 0"
         return grid.but(cell=cell, colours=f"{what} mod 8", caption=(*grid.caption, said), coarser=None)
 
     return follow
@@ -194,7 +194,7 @@ def _marked(grid: Grid | Picture, offsets: set[Any], mark: str) -> Grid:
         found = grid.cell(i, j)
         return found._replace(marks=(mark,)) if found.offset in offsets else found
 
-    return grid.but(cell=cell, caption=(*grid.caption, f"* {mark}"), coarser=None)
+    return grid.but(cell=cell, caption=(*grid.caption, f"marked (* or outlined): {mark}"), coarser=None)
 
 
 def _offsets(layout: Any) -> set[Any]:  # noqa: ANN401 - Layout or ComposedLayout

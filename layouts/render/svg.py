@@ -13,7 +13,7 @@ from .text import wrapped
 _CHARACTER, _LINE = 6.7, 14
 """Width and height of a character of the cells' font, in pixels."""
 _PAD, _BETWEEN, _TILE_GAP = 5, 36, 4
-_MIN_CELL = 24
+_MIN_CELL, _MIN_WIDTH = 24, 300
 
 
 def render_svg(picture: Grid | Picture) -> str:
@@ -35,16 +35,17 @@ def render_svg(picture: Grid | Picture) -> str:
     whole = drawable(picture)
     title, description = described(whole)
     parts: list[str] = []
-    left, bottom = _PAD, 0
-    top = _PAD
+    left, top, bottom = _PAD, _PAD, 0
     if whole.title:
         parts.append(_text(left, top + 11, whole.title, f'font-weight="bold" fill="{INK}"'))
         top += _LINE + _PAD
-    for number, grid in enumerate(whole.grids):
+    plans = [_planned(grid) for grid in whole.grids]
+    above = max((len(plan.titles) for plan in plans), default=0)
+    for number, plan in enumerate(plans):
         if number:
             left += _BETWEEN
-        width, height = _draw(parts, grid, left, top)
-        left, bottom = left + width, max(bottom, height)
+        bottom = max(bottom, _draw(parts, plan, left, top, above))
+        left += plan.width
     right = max(left, _PAD + round(len(whole.title) * _CHARACTER)) + _PAD
     height = top + bottom + _PAD
     return "".join(
@@ -71,34 +72,50 @@ class _Sizes(NamedTuple):
     height: int
 
 
-def _draw(parts: list[str], grid: Grid, left: int, top: int) -> tuple[int, int]:
-    """Draw a grid with its upper left corner at a place; return its width and height."""
+class _Plan(NamedTuple):
+    """What a grid needs: its cells and where they lie, and the lines around them."""
+
+    grid: Grid
+    cells: tuple[tuple[Cell, ...], ...]
+    sizes: _Sizes
+    side: int
+    width: int
+    titles: list[str]
+    remarks: list[str]
+
+
+def _planned(grid: Grid) -> _Plan:
     cells = grid.cells
     sizes = _sizes(grid, cells)
     labels = max((len(grid.rows.label(i)) for i in range(grid.rows.size)), default=0)
     notes = max(map(len, grid.rows.notes), default=0)
     side = round(max(labels, len(grid.corner)) * _CHARACTER) + 2 * _PAD
     inner = (sizes.lefts[-1] + sizes.width if sizes.lefts else 0) + 1
-    beside = round(notes * _CHARACTER) + _PAD if notes else 0
-    width = max(side + inner + beside, 300)
+    width = max(side + inner + (round(notes * _CHARACTER) + _PAD if notes else 0), _MIN_WIDTH)
     characters = int(width / _CHARACTER)
-    y = top
-    for line in wrapped(grid.title, characters) if grid.title else ():
-        parts.append(_text(left, y + 11, line, f'font-weight="bold" fill="{INK}"'))
-        y += _LINE
-    y += _LINE + (_LINE if any(grid.columns.notes) else 0)
-    _draw_labels(parts, grid, sizes, (left, y), side)
+    titles = wrapped(grid.title, characters) if grid.title else []
+    remarks = [line for remark in grid.remarks() for line in wrapped(remark, characters)]
+    return _Plan(grid, cells, sizes, side, width, titles, remarks)
+
+
+def _draw(parts: list[str], plan: _Plan, left: int, top: int, above: int) -> int:
+    """Draw a grid at a place, with room for so many lines of titles, and return its height."""
+    grid, sizes = plan.grid, plan.sizes
+    for k, line in enumerate(plan.titles):
+        y = top + 11 + _LINE * (above - len(plan.titles) + k)
+        parts.append(_text(left, y, line, f'font-weight="bold" fill="{INK}"'))
+    y = top + _LINE * above + _LINE + 4 + (_LINE if any(grid.columns.notes) else 0)
+    _draw_labels(parts, grid, sizes, (left, y), plan.side)
     parts.append(f'<g stroke="{LINE}" text-anchor="middle" fill="{INK}">')
-    for i, row in enumerate(cells):
+    for i, row in enumerate(plan.cells):
         for j, cell in enumerate(row):
-            parts.append(_cell(cell, i, j, left + side + sizes.lefts[j], y + sizes.tops[i], sizes))
+            parts.append(_cell(cell, i, j, left + plan.side + sizes.lefts[j], y + sizes.tops[i], sizes))
     parts.append("</g>")
     y += (sizes.tops[-1] + sizes.height if sizes.tops else 0) + _PAD
-    for remark in grid.remarks():
-        for line in wrapped(remark, characters):
-            y += _LINE
-            parts.append(_text(left, y - 3, line, f'fill="{MUTED}"'))
-    return width, y - top + _PAD
+    for line in plan.remarks:
+        y += _LINE
+        parts.append(_text(left, y - 3, line, f'fill="{MUTED}"'))
+    return y - top + _PAD
 
 
 def _sizes(grid: Grid, cells: tuple[tuple[Cell, ...], ...]) -> _Sizes:

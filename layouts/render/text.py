@@ -188,7 +188,7 @@ def _elided(grid: Grid, width: int | None, height: int | None) -> tuple[list[Lin
         missing = sorted(set(range(axis.size)) - set(drawn)) if len(drawn) < axis.size or None in drawn else []
         if missing:
             ends = f"{axis.label(missing[0])} to {axis.label(missing[-1])}"
-            notes.append(f"too large to draw: {name} {ends} of {axis.size} are left out")
+            notes.append(f"too large to draw: {len(missing)} of {axis.size} {name} are left out, {ends}")
     return lines, notes
 
 
