@@ -7,6 +7,7 @@ from typing import Any
 from ..composed import ComposedLayout, Swizzle
 from ..layout import Layout
 from ..modes import LayoutBase
+from ..notation import parse
 from .grid import Grid, Picture
 from .of_data import is_tensor, tensor_grid
 from .of_layouts import layout_grid
@@ -21,8 +22,9 @@ def picture_of(x: Any, *, tv: bool = False, **options: Any) -> Grid | Picture:  
     ----------
     x : object
         A Layout, ComposedLayout or Swizzle; what says itself how it looks by a method ``_picture_``, as the objects of
-        `cutepy.layouts.sm90` do; a Grid or a Picture; a tensor, anything with ``shape`` and elements; or a text of the
-        notation, or the name of an atom of wgmma, ldmatrix or stmatrix.
+        `cutepy.layouts.sm90` do; a Grid or a Picture; a tensor, anything with ``shape`` and elements; a text of the
+        notation, or what prints itself as one, as the layouts of the CuTe DSL and of pycute do; or the name of an atom
+        of wgmma, ldmatrix or stmatrix.
     tv : bool
         Read a layout of rank 2 as (thread, value) -> index, and draw who holds each element; see `tv_grid`.
     **options
@@ -56,17 +58,33 @@ tensors have pictures
         x = ComposedLayout(x, 0, Layout((1 << x.bits, 1 << x.base + abs(x.shift)), (1 << x.base + abs(x.shift), 1)))
     if isinstance(x, LayoutBase):
         return tv_grid(x, **options) if tv else layout_grid(x, **options)
-    if tv:
-        raise TypeError(f"tv reads a layout as (thread, value); {type(x).__name__} is none")
     if isinstance(x, Grid | Picture):
         if options:
             raise TypeError(f"a {type(x).__name__} is drawn as it is; got {', '.join(options)}")
         return x
     if hasattr(type(x), "_picture_"):
+        if tv:
+            raise TypeError(f"tv reads a layout as (thread, value); {type(x).__name__} is none")
         return x._picture_(**options)  # type: ignore[no-any-return]
-    if is_tensor(x) or ("layout" in options and hasattr(x, "__getitem__")):
+    if "layout" in options or hasattr(x, "tolist"):
+        return tensor_grid(x, **options)
+    printed = _printed(x)
+    if printed is not None:
+        return picture_of(printed, tv=tv, **options)
+    if is_tensor(x):
         return tensor_grid(x, **options)
     raise TypeError(
         f"cannot draw {x!r} of type {type(x).__name__}: layouts, their texts, swizzles, the objects of "
         "cutepy.layouts.sm90, and tensors have pictures"
     )
+
+
+def _printed(x: object) -> str | None:
+    """Return what a foreign layout prints, if it is a layout's text."""
+    if type(x).__module__ == "builtins" or type(x).__str__ is object.__str__:
+        return None
+    text = str(x)
+    try:
+        return text if isinstance(parse(text), LayoutBase) else None
+    except ValueError:
+        return None

@@ -48,10 +48,13 @@ def tensor_grid(
 
     Examples
     --------
+    >>> from cutepy.layouts import Layout
     >>> grid = tensor_grid([10, 11, 12, 13], layout=Layout((2, 2), (2, 1)))
     >>> [[cell.text for cell in row] for row in grid.cells]
     [['10', '11'], ['12', '13']]
     """
+    if not (is_tensor(tensor) or (layout is not None and hasattr(tensor, "__getitem__"))):
+        raise TypeError(f"tensor_grid: something with a shape and elements is needed, got {type(tensor).__name__}")
     if layout is not None:
         return _in_memory(tensor, layout, bits, title)
     if bits is not None:

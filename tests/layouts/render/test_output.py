@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import cutepy
-from cutepy.layouts import Layout, LayoutError, ParseError, Swizzle, parse, save, show, sm90, tile_to_shape
+from cutepy.layouts import Layout, LayoutError, ParseError, Swizzle, compare, parse, save, show, sm90, tile_to_shape
 from cutepy.layouts.render import picture_of, render_text, tensor_grid
 from cutepy.layouts.render.output import terminal_width
 from tests.layouts.render.readers import HtmlGrid, SvgGrid, read_latex, read_text
@@ -37,6 +37,15 @@ DRAWN = [
 def test_notebooks_show_every_object(value):
     assert HtmlGrid(value._repr_html_()).tables
     assert SvgGrid(value._repr_svg_()).cells
+
+
+@pytest.mark.parametrize("width", [80, 140])
+@pytest.mark.parametrize("value", DRAWN, ids=lambda value: type(value).__name__)
+def test_every_object_fits_the_terminal(value, width, capsys):
+    show(value, width=width)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    assert any("|" in line for line in lines)
 
 
 def test_what_cannot_be_drawn_is_shown_as_its_repr():
@@ -155,6 +164,22 @@ def test_the_dsls_swizzles_are_bytes_once_the_width_is_known(major, mode, bits):
     assert cxx.cell(1, 1).offset == parse(dsl)(1, 1)
     assert any("acts on offsets of elements" in line for line in cxx.caption)
     assert "tell the width" in picture_of(dsl).caption[-1]
+
+
+def test_layouts_of_others_are_drawn_as_they_print():
+    pycute = pytest.importorskip("pycute")
+    theirs = pycute.Layout((4, (2, 3)), (6, (3, 1)))
+    ours = picture_of(Layout((4, (2, 3)), (6, (3, 1))))
+    assert [[cell.text for cell in row] for row in picture_of(theirs).cells] == [
+        [cell.text for cell in row] for row in ours.cells
+    ]
+
+    class OfTheDsl:
+        def __str__(self):
+            return "S<3,4,3> o 0 o (8,64):(64,1)"
+
+    assert picture_of(OfTheDsl(), bits=16).cell(1, 0).offset == 72
+    assert compare(OfTheDsl(), "Sw<3,3,3> o 0 o (8,64):(64,1)", bits=16).title == "all 512 elements equal"
 
 
 def test_pointers_and_plain_layouts_leave_no_doubt():
