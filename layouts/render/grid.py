@@ -72,7 +72,7 @@ class Cell(NamedTuple):
         [('coordinate', '(0,1)'), ('index', '4'), ('offset', '8'), ('byte', '16'), ('bank', '4')]
         """
         known = [
-            (name, to_text(value))
+            (name, str(value) if value.__class__ is int else to_text(value))
             for name, value in (("coordinate", self.coordinate), ("index", self.flat), ("offset", self.offset))
             if value is not None
         ]

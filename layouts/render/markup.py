@@ -13,8 +13,8 @@ MAX_CELLS = 16384
 SUMMARY_CELLS = 4096
 """Cells of a summary."""
 
-_FORBIDDEN = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_REPLACED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"})
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"}
+_REPLACED = re.compile("[&<>\"']|[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def escaped(text: str) -> str:
@@ -23,7 +23,10 @@ def escaped(text: str) -> str:
     >>> escaped('<a & "b">'), escaped(chr(0)) == chr(0xFFFD)
     ('&lt;a &amp; &quot;b&quot;&gt;', True)
     """
-    return _FORBIDDEN.sub("\ufffd", text).translate(_REPLACED)
+    # Most texts need nothing, and looking takes half the time of replacing.
+    if _REPLACED.search(text) is None:
+        return text
+    return _REPLACED.sub(lambda found: _ENTITIES.get(found[0], "\ufffd"), text)
 
 
 def drawable(picture: Grid | Picture, limit: int = MAX_CELLS) -> Picture:

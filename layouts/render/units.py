@@ -37,8 +37,6 @@ def in_units(layout: Any, bits: int) -> tuple[Any, IntTuple] | None:  # noqa: AN
         swizzle = inner.layoutB
         if not isinstance(swizzle, Swizzle) or (swizzle.bits and 1 << swizzle.base < per_unit):
             return None  # moves elements within units
-        if not isinstance(inner.offset, int) or inner.offset % per_unit:
-            return None
         inner = inner.layoutA
     if not isinstance(inner, Layout) or not layout.size():
         return None

@@ -222,7 +222,12 @@ def test_a_descriptor_walks_the_layout_that_it_was_made_of(major, swizzle, bits)
             offset = brute_force_at(smem, *cell.coordinate)
             assert (cell.offset, cell.byte) == (offset, 2048 + offset * bits // 8)
             assert cell.text == hex(cell.byte)
-    assert grid.size == 64 * 256 // 128
+    along, across = (128 // bits, 1) if major == "MN" else (1, 128 // bits)
+    assert [grid.rows.label(i) for i in range(grid.rows.size)] == [str(mn) for mn in range(0, 64, along)]
+    assert [grid.columns.label(j) for j in range(grid.columns.size)] == [str(k) for k in range(0, 256 // bits, across)]
+    assert [[cell.coordinate for cell in row] for row in grid.cells] == [
+        [(mn, k) for k in range(0, 256 // bits, across)] for mn in range(0, 64, along)
+    ]
 
 
 def brute_force_at(layout, row, column):
