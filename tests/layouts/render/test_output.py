@@ -12,8 +12,9 @@ from hypothesis import given, strategies as st
 
 import cutepy
 from cutepy.layouts import Layout, LayoutError, ParseError, Swizzle, compare, parse, save, show, sm90, tile_to_shape
-from cutepy.layouts.render import picture_of, render_text, tensor_grid
+from cutepy.layouts.render import picture_of, render_html, render_latex, render_svg, render_text, tensor_grid
 from cutepy.layouts.render.output import terminal_width
+from cutepy.testing.strategies import any_layouts
 from tests.layouts.render.readers import HtmlGrid, SvgGrid, read_latex, read_text
 
 SMEM = tile_to_shape(sm90.gmma_layout_atom("K", "SW128", 16), (64, 64))
@@ -250,3 +251,13 @@ def test_a_memory_is_seen_through_a_layout():
         tensor_grid(Tensor(2), bits=16)
     with pytest.raises(TypeError, match="layout must be a Layout"):
         tensor_grid([1], layout="1:1")
+
+
+@given(any_layouts())
+def test_any_layout_is_drawn_in_every_format(layout):
+    picture = picture_of(layout)
+    assert render_text(picture, width=80, height=200)
+    assert render_svg(picture)
+    assert render_html(picture)
+    assert render_latex(picture)
+    assert compare(layout, layout).title.startswith("all ")
