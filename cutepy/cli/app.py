@@ -92,6 +92,8 @@ def show(
             files.append(file)
     if tile is not None and not tv:
         fail("--tile is the tile of a thread-value layout: it needs --tv")
+    if operand is not None and not text.strip().startswith("SM"):
+        fail("--operand is A, B or C of an atom: name one, as SM90_64x64x16_F16F16F16_SS")
     try:
         draw(text, files, width=width, tile=tile, bits=bits, banks=banks, units=units, tv=tv, operand=operand)
     except (ValueError, TypeError, OSError) as error:

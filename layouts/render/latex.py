@@ -78,13 +78,13 @@ def _grid(grid: Grid) -> list[str]:
     drawn = [
         rf"\begin{{tikzpicture}}[x={{(0cm,-{height:g}cm)}},y={{({width:g}cm,0cm)}},",
         rf"  cell/.style={{draw,minimum width={width:g}cm,minimum height={height:g}cm,inner sep=0pt,align=center,",
-        r"    font=\footnotesize\ttfamily},label/.style={font=\footnotesize\ttfamily,text=darkgray}]",
+        r"    font=\footnotesize\ttfamily},axis/.style={font=\footnotesize\ttfamily,text=darkgray}]",
     ]
     for i, row in enumerate(cells):
         drawn += [_cell(cell, i, j) for j, cell in enumerate(row)]
-    drawn += [rf"\node[label] at ({i},-1) {{{latex_escaped(grid.rows.label(i))}}};" for i in range(grid.rows.size)]
+    drawn += [rf"\node[axis] at ({i},-1) {{{latex_escaped(grid.rows.label(i))}}};" for i in range(grid.rows.size)]
     across = range(grid.columns.size)
-    drawn += [rf"\node[label] at (-1,{j}) {{{latex_escaped(grid.columns.label(j))}}};" for j in across]
+    drawn += [rf"\node[axis] at (-1,{j}) {{{latex_escaped(grid.columns.label(j))}}};" for j in across]
     drawn += _edges(grid.rows, lambda at: f"({at},-0.5) -- ({at},{grid.columns.size - 0.5:g})")
     drawn += _edges(grid.columns, lambda at: f"(-0.5,{at}) -- ({grid.rows.size - 0.5:g},{at})")
     below = [rf"\bfseries {latex_escaped(grid.title)}"] if grid.title else []

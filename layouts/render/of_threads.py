@@ -56,7 +56,10 @@ def tv_grid(
         raise LayoutError("tv_grid", (layout, tile), f"a layout of rank 2, (thread, value), is needed, got {layout}")
     owners = owners_of(layout)
     called = title if title is not None else to_text(layout)
-    return owned_grid(owners, tile, threads=layout[0].size(), title=called, names=names, operands=(layout, tile))
+    untold = ("the tile's shape is not told: tile=(M, N) draws its rows and columns",) if tile is None else ()
+    return owned_grid(
+        owners, tile, threads=layout[0].size(), title=called, names=names, operands=(layout, tile), caption=untold
+    )
 
 
 def owned_grid(

@@ -116,4 +116,5 @@ def _in_notebook() -> bool:
     """Tell whether this is a Jupyter kernel: one that has a front end to show HTML."""
     shell = sys.modules.get("IPython")
     running = shell.get_ipython() if shell is not None else None
-    return type(running).__name__ == "ZMQInteractiveShell" and "IPython.display" in sys.modules
+    kernels = any(base.__name__ == "ZMQInteractiveShell" for base in type(running).__mro__)
+    return kernels and "IPython.display" in sys.modules

@@ -70,7 +70,8 @@ def test_files_of_every_kind_at_once(tmp_path):
         (("4:1", "--svg", "a.png"), "--svg takes a file that ends in .svg, got 'a.png'"),
         (("4:1", "--html", "/nowhere/a.html"), "No such file or directory"),
         (("SM90_64x8x16_F16F16F16_RS", "--operand", "D"), "operand must be one of A, B, C, got 'D'"),
-        (("4:1", "--operand", "A"), "operand"),
+        (("4:1", "--operand", "A"), "--operand is A, B or C of an atom: name one"),
+        (("SM90_64x8x16_F16F16F16_RS", "--banks"), "unexpected keyword argument 'banks'"),
     ],
 )
 def test_wrong_input_is_told(arguments, message):

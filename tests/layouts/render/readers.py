@@ -148,7 +148,7 @@ def read_latex(text):
             place = int(row), int(column)
             if style.startswith("cell"):
                 cells[place] = "\n".join(map(unescaped, content.split(r"\\"))), style
-            elif style == "label":
+            elif style == "axis":
                 labels[place] = unescaped(content)
         found.append((cells, labels))
     return found

@@ -121,7 +121,7 @@ def test_width_without_a_terminal(monkeypatch, told, width):
 
 def test_in_a_notebook_show_displays_html(monkeypatch):
     shown = []
-    shell = type("ZMQInteractiveShell", (), {})()
+    shell = type("Shell", (type("ZMQInteractiveShell", (), {}),), {})()  # as hosted notebooks derive theirs
     display = types.SimpleNamespace(display=shown.append, HTML=lambda text: text)
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
     monkeypatch.setitem(sys.modules, "IPython.display", display)
