@@ -16,8 +16,8 @@ _STYLE = "".join(
         f".cutepy{{color:{INK};background:{EMPTY};font:12px ui-monospace,Menlo,Consolas,monospace;overflow-x:auto}}",
         ".cutepy figure{display:inline-block;margin:8px 24px 8px 0;vertical-align:top}",
         ".cutepy table{border-collapse:collapse;margin:4px 0;width:auto}",
-        f".cutepy td{{border:1px solid {LINE};padding:2px 5px;text-align:center;white-space:nowrap;color:{INK};"
-        f"background:{EMPTY}}}",
+        f".cutepy td{{border:1px solid {LINE};padding:3px 5px;min-width:1.8em;text-align:center;white-space:nowrap;"
+        f"color:{INK};background:{EMPTY}}}",
         f".cutepy th{{color:{MUTED};font-weight:normal;padding:2px 5px;text-align:center;background:{EMPTY}}}",
         ".cutepy tbody th{text-align:right}.cutepy th.n{text-align:left}",
         f".cutepy .l1{{border-left:3px solid {INK}}}.cutepy .l2{{border-left:6px double {INK}}}",

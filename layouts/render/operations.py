@@ -184,7 +184,8 @@ def _numbered(grid: Grid) -> Grid:
         number = found.flat or 0
         return found._replace(colour=number % 8, marks=("copy 0",) if number == 0 else ())
 
-    return grid.but(cell=cell, colours="copy mod 8", coarser=None)
+    said = "marked (* or outlined): copy 0"
+    return grid.but(cell=cell, colours="copy mod 8", caption=(*grid.caption, said), coarser=None)
 
 
 def _marked(grid: Grid | Picture, offsets: set[Any], mark: str) -> Grid:
