@@ -58,7 +58,9 @@ help:  ## list the targets
 demo: $(RUN)  ## print the tutorial, then compile, check and run the GEMM, on a Hopper GPU or simulated
 	$(PY) -m cutepy demo $(ARGS)
 
+# Many processes import the same modules, so their bytecode is kept, whatever the environment says.
 .PHONY: test
+test: export PYTHONDONTWRITEBYTECODE :=
 test: $(DEV) $(if $(DSL),$(VENV)/dsl-$(DSL)/.made)  ## run the tests, on up to 8 cores; at least 200 examples a property
 	$(TEST_PY) -m pytest -n auto --maxprocesses=8 --dist=worksteal --hypothesis-profile=$(PROFILE) $(ARGS)
 

@@ -6,7 +6,7 @@ A test draws them again and compares, so that they are what the library draws to
 from collections.abc import Callable
 from pathlib import Path
 
-from cutepy.layouts import Layout, compare, steps, tile_to_shape, zipped_divide
+from cutepy.layouts import Layout, bank_conflicts, compare, steps, tile_to_shape, warp_access, zipped_divide
 from cutepy.layouts.render import Grid, Picture, picture_of, render_svg
 from cutepy.layouts.sm90 import GmmaDescriptorIterator, gmma_layout_atom, ldmatrix_traits
 
@@ -52,8 +52,15 @@ def comparison() -> Picture:
     return compare(Layout((4, 4), (4, 1)), "Sw<1,0,2> o 0 o (4,4):(4,1)")
 
 
+def conflict() -> Grid | Picture:
+    """Draw a warp's read of four columns of a tile whose rows are 128 bytes."""
+    read = warp_access("ld", lambda lane: (lane % 8, lane // 8))
+    return picture_of(bank_conflicts(read, Layout((8, 8), (32, 1)), 32))
+
+
 PICTURES: dict[str, Callable[[], Grid | Picture]] = {
     "comparison": comparison,
+    "conflict": conflict,
     "descriptor": descriptor,
     "divide": divide,
     "fragment": fragment,

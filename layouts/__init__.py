@@ -169,27 +169,39 @@ from .vectorize import (
 from .writer import to_text as to_text
 
 if TYPE_CHECKING:
+    from .banks import bank_conflicts as bank_conflicts, warp_access as warp_access
+    from .linear import LinearLayout as LinearLayout, to_layout as to_layout, to_linear as to_linear
     from .render.comparison import compare as compare
     from .render.operations import steps as steps
     from .render.output import save as save, show as show
 
 slice = slice_
 
-_DRAWING = ("compare", "save", "show", "steps")
+# What is loaded when it is first asked for: most users of layouts need none of it, and it takes longer than the rest.
+_ROOMS = ("banks", "linear", "render", "sm90")
+_LAZY = {
+    "LinearLayout": "linear",
+    "bank_conflicts": "banks",
+    "compare": "render",
+    "save": "render",
+    "show": "render",
+    "steps": "render",
+    "to_layout": "linear",
+    "to_linear": "linear",
+    "warp_access": "banks",
+}
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401
-    """Import a room, or a function that draws, on first use (PEP 562)."""
-    if name in ("sm90", "render"):
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a room, or one of its names
+    if name in _ROOMS:
         return importlib.import_module(f"{__name__}.{name}")
-    if name in _DRAWING:
-        return getattr(importlib.import_module(f"{__name__}.render"), name)
+    if name in _LAZY:
+        return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    """Name what is imported on first use too."""
-    return sorted({*globals(), *_DRAWING, "render", "sm90"})
+    return sorted({*globals(), *_ROOMS, *_LAZY})
 
 
 __all__ = [
@@ -200,12 +212,14 @@ __all__ = [
     "Layout",
     "LayoutBase",
     "LayoutError",
+    "LinearLayout",
     "ParseError",
     "ScaledBasis",
     "SmemPtr",
     "Swizzle",
     "add_coordinates",
     "append",
+    "bank_conflicts",
     "basis_get",
     "basis_value",
     "blocked_product",
@@ -311,6 +325,8 @@ __all__ = [
     "tile_unzip",
     "tiled_divide",
     "tiled_product",
+    "to_layout",
+    "to_linear",
     "to_text",
     "transform_layout",
     "transform_leaf",
@@ -321,6 +337,7 @@ __all__ = [
     "unflatten",
     "unwrap",
     "upcast",
+    "warp_access",
     "weakly_compatible",
     "weakly_congruent",
     "wrap",

@@ -9,7 +9,7 @@ class Notated:
     __slots__ = ()
 
 
-class Frozen(Notated):
+class ReadOnly:
     """A value whose attributes are read-only."""
 
     __slots__ = ()
@@ -19,6 +19,12 @@ class Frozen(Notated):
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable; cannot delete {name}")
+
+
+class Frozen(ReadOnly, Notated):
+    """A read-only value of the notation."""
+
+    __slots__ = ()
 
 
 def to_text(value: object) -> str:

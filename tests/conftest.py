@@ -1,5 +1,6 @@
 """What every test shares: the property profiles, and the skips for hardware that is absent."""
 
+import gc
 import importlib.util
 import re
 import signal
@@ -44,6 +45,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             skip(items, "gpu", "needs a Hopper GPU (compute capability 9.0)")
         if gpus < 2:
             skip(items, "multigpu", f"needs at least 2 Hopper GPUs, got {gpus}")
+
+
+def pytest_collection_finish() -> None:
+    """Let garbage collections leave out what was imported, which stays: pytest's ten at the end took seconds."""
+    gc.collect()
+    gc.freeze()
 
 
 def skip(items: list[pytest.Item], marker: str, reason: str) -> None:

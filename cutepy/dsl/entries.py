@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass
 from typing import Any
 
 from cutepy.dsl.version import require
@@ -128,8 +127,7 @@ class ServedEntry:
             assert self._backend is not None
             self._backend.adopt(argument)
             return self._from_dlpack(DeviceTensor(argument))
-        if is_dataclass(argument) and not isinstance(argument, type):
-            argument = self._unpacked(argument)
+        argument = self._unpacked(argument)  # a dataclass as a tuple, all else as it is
         if isinstance(argument, (tuple, list)):
             return tuple(map(self._on_device, argument))
         return argument

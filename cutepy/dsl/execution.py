@@ -191,7 +191,8 @@ def _run(original: Callable[..., Any], function: Any, exe_args: Sequence[Any]) -
     backend = EXECUTION.backend
     assert backend is not None
     with RUNNING, refusals_raised():
-        return served_program(function).run(exe_args, backend)
+        served_program(function).run(exe_args, backend)
+    return 0  # as CUDA says that all is well
 
 
 def _call_packed(original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401

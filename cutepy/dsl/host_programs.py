@@ -79,7 +79,7 @@ class HostProgram:
         self._host.load_kernels()
         self._entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._host.address)
 
-    def run(self, exe_args: Sequence[Any], backend: Backend) -> int:
+    def run(self, exe_args: Sequence[Any], backend: Backend) -> None:
         """Call the host function with the DSL's own packed arguments."""
         result = ctypes.c_int32(0)
         addresses = [a if isinstance(a, int) else ctypes.c_void_p(a).value for a in map(_address, exe_args)]
@@ -92,7 +92,6 @@ class HostProgram:
         with self._host.calls.launching_on(backend):
             self._entry(ctypes.addressof(packed))
         self._host.calls.check(result.value)
-        return 0
 
 
 def _emit_packed(module: Any, name: str) -> tuple[bytes, int]:  # noqa: ANN401
@@ -108,7 +107,7 @@ def _emit_packed(module: Any, name: str) -> tuple[bytes, int]:  # noqa: ANN401
     places = "\n".join(
         f"%at{n} = llvm.getelementptr %packed[{n}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr\n"
         f"%p{n} = llvm.load %at{n} : !llvm.ptr -> !llvm.ptr"
-        for n in range(len(kinds) + 1)
+        for n, _ in enumerate([*kinds, "the result"])
     )
     loads = "\n".join(f"%v{n} = llvm.load %p{n} : !llvm.ptr -> {kind}" for n, kind in enumerate(kinds))
     passed = ", ".join(f"%v{n}" for n in range(len(kinds)))

@@ -137,8 +137,8 @@ class _Lines:
             known = self._kinds.get(id(at.f_code))
             kind = self._kind(at) if known is None else known[1]
             if kind <= _RESUMED:
-                depth = self._depths.get(id(at), -1) if kind == _USERS else -1
-                if depth >= 0 and self._stack[depth][0] is at:
+                depth = self._depths.get(id(at)) if kind == _USERS else None
+                if depth is not None and self._stack[depth][0] is at:
                     new.append(at)
                     caller, kept = self._stack[depth][1], depth
                     break

@@ -110,5 +110,10 @@ PRIVATE_NAMES = (
         without="every setting is in the key of a compiled program, so that a change of one is a miss",
     ),
     PrivateNames("a function decorated with @cute.jit", ("_dsl_object",), "the object that traces it"),
+    PrivateNames(
+        "what a decorated function's code holds",
+        ("executor_name",),
+        "tells kernels from host functions: versions before 4.8 compile a kernel as if it were one",
+    ),
     PrivateNames("a tensor of the DSL's", ("_assumed_align", "_dlpack_data"), "what it promises of its address"),
 )

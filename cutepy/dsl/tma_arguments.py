@@ -81,7 +81,7 @@ class _TensorMap:
 
 
 _MAKES = re.compile(r"cute_nvgpu\.atom\.make_non_exec_\w*_tma_")
-_SIGNATURE = re.compile(r": \((!cute\.memref<[^\"]*\"[^\"]*\">).*(!cute\.coord_tensor<[^>]*>)\)$")
+_SIGNATURE = re.compile(r": \((!cute\.memref<[^\"]*, gmem[^\"]*\"[^\"]*\">).*(!cute\.coord_tensor<[^>]*>)\)$")
 
 
 def _tensor_maps(function: Any) -> list[_TensorMap]:  # noqa: ANN401
@@ -104,7 +104,7 @@ def _tensor_maps(function: Any) -> list[_TensorMap]:  # noqa: ANN401
         made_of.update((name, used) for name in re.findall(r"%\w+", results))
         if _MAKES.search(line):
             operation, types = operations[len(found)], _SIGNATURE.search(line)
-            tensor, coordinates = types.groups() if types and ", gmem" in types[1] else ("", "")
+            tensor, coordinates = types.groups() if types else ("", "")
             sources = tuple(n for n, argument in enumerate(arguments) if argument in used)
             passed = re.findall(r"%\w+", rest)[0] in arguments
             found.append(_TensorMap(operation, tensor, coordinates, sources, len(arguments), passed))

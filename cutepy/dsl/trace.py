@@ -192,8 +192,7 @@ def _settings(environment: Any) -> str:  # noqa: ANN401
     """Spell the DSL's settings, as far as they may decide what is compiled; older versions don't tell which do."""
     if hasattr(environment, "cache_key_str"):
         return str(environment.cache_key_str())
-    kept = sorted((name, repr(value)) for name, value in vars(environment).items() if isinstance(value, (int, str)))
-    return repr(kept)
+    return repr([(name, value) for name, value in vars(environment).items() if isinstance(value, (int, str))])
 
 
 def class_parameter(function: Callable[..., Any]) -> tuple[str, ...]:
@@ -209,6 +208,11 @@ def _plain(function: Any) -> Any:  # noqa: ANN401
         function = function.__func__
     elif not inspect.isfunction(function):
         function = getattr(type(function).__call__, "__func__", type(function).__call__)
+    names, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
+    held = dict(zip(names.co_freevars, cells, strict=True)) if names and cells else {}
+    if "executor_name" in held and held["executor_name"].cell_contents == "_kernel_helper":
+        # Older versions compile it as host code, which then ends the process.
+        raise TypeError(f"{function.__qualname__} is a @cute.kernel; compile a @cute.jit function that launches it")
     return inspect.unwrap(function)
 
 
@@ -248,7 +252,7 @@ def _conventions(tracer: Any, classes: Collection[str]) -> Iterator[list[object]
     thread, collected = threading.get_ident(), []
 
     def convert(function: str, signature: inspect.Signature, *arguments: Any) -> Any:  # noqa: ANN401
-        if threading.get_ident() == thread and classes:
+        if threading.get_ident() == thread:
             parameters = signature.parameters.items()
             signature = signature.replace(
                 parameters=[p.replace(annotation=constexpr) if name in classes else p for name, p in parameters]

@@ -64,8 +64,8 @@ def first(*names: str) -> Any:  # noqa: ANN401
         If there is none of them.
     """
     for module, _, name in (entry.partition(":") for entry in names):
-        with suppress(ImportError):
-            return getattr(require(module, name), name)
+        with suppress(ImportError, AttributeError):
+            return getattr(importlib.import_module(module), name)
     raise ImportError(f"{DISTRIBUTION} {installed()} has none of {', '.join(names)}; cutepy supports {SUPPORTED}")
 
 

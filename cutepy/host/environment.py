@@ -122,13 +122,13 @@ def cache_limit_bytes() -> int:
 
 def cuda_home() -> Path | None:
     """Find the CUDA toolkit that is set (`CUDA_HOME`); None if none is."""
-    value = CUDA_HOME.read()
-    return Path(value) if value else None
+    return Path(value) if (value := CUDA_HOME.read()) else None
 
 
 def dsl_variables() -> dict[str, str]:
-    """Read the variables of the DSL, all of which may change what it compiles (`CUTE_DSL_*`)."""
-    return {name: value for name, value in sorted(os.environ.items()) if name.startswith("CUTE_DSL_")}
+    """Read the DSL's variables that may change what it compiles: `CUTE_DSL_*`, but for what its own engine loads."""
+    found = (name for name in sorted(os.environ) if name.startswith("CUTE_DSL_") and name != "CUTE_DSL_LIBS")
+    return {name: os.environ[name] for name in found}
 
 
 def of_child(cache: Path, package_root: Path) -> dict[str, str]:

@@ -1,63 +1,71 @@
 """Bank conflicts of shared memory, and waits at barriers, by the instruction where they happen.
 
-Shared memory has 32 banks of 4 bytes. What a warp reads or writes with one instruction takes one wavefront for each
-different word in its busiest bank; accesses of 8 bytes a lane go half a warp at a time, those of 16 a quarter. The
-rows of ldmatrix and stmatrix are such accesses of 16 bytes.
-
-References
-----------
-CUDA C++ Programming Guide, "Compute Capability 5.x": "Shared Memory". CUDA C++ Best Practices Guide, "Shared Memory
-and Memory Banks".
+What a warp's access takes is defined once, in `cutepy.layouts.banks`. Here it is counted for the accesses of many
+warps, of which most have patterns seen before.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.layouts.banks.rule import count_wavefronts
 from cutepy.sim.events import Access, BarrierEvent, Observer
 from cutepy.sim.lanes import WARP, Array
 
 if TYPE_CHECKING:
+    from cutepy.layouts.banks import Kind
     from cutepy.sim.capture import Launch
     from cutepy.sim.ptx.model import Instruction
 
-BANKS = 32
-BANK_BYTES = 4
-_ROW_BYTES = BANKS * BANK_BYTES
+_WIDEST = 16
+"""Bytes of the widest access of a lane: a step by so many turns the banks, and changes no count."""
+
+_MATRIX_KINDS: tuple[Kind, ...] = ("ldmatrix", "stmatrix")
+
+OFF = -1
+"""In place of an address: the lane is off."""
 
 
-def wavefronts(addresses: Array, lanes: Array, size_bytes: int) -> tuple[int, int]:
-    """Count the wavefronts of one access by lanes of a CTA, and the fewest that so many words can take.
+def wavefronts(kind: Kind, size_bytes: int, addresses: Array) -> tuple[int, int]:
+    """Count the wavefronts of accesses by warps, and the fewest that any layout gives them.
 
     Parameters
     ----------
-    addresses : array of int
-        Byte address of each lane in shared memory.
-    lanes : array of int
-        The lanes' linear index in the CTA: 32 make a warp.
+    kind : "ld", "st", "ldmatrix" or "stmatrix"
     size_bytes : int
         Bytes of each lane.
+    addresses : array of int, (warps, lanes or rows)
+        Byte address of each lane in shared memory; `OFF` where it is off.
 
     Examples
     --------
-    >>> lanes = np.arange(32)
-    >>> wavefronts(4 * lanes, lanes, 4), wavefronts(128 * lanes, lanes, 4), wavefronts(0 * lanes, lanes, 4)
+    >>> lanes = np.arange(32)[None, :]
+    >>> wavefronts("ld", 4, 4 * lanes), wavefronts("ld", 4, 128 * lanes), wavefronts("ld", 4, 0 * lanes)
     ((1, 1), (32, 1), (1, 1))
-    >>> wavefronts(16 * lanes, lanes, 16), wavefronts(128 * lanes, lanes, 16)
-    ((4, 4), (32, 4))
+    >>> wavefronts("st", 16, 16 * lanes), wavefronts("ld", 16, 0 * lanes)
+    ((4, 4), (2, 2))
     """
-    words = max(1, size_bytes // BANK_BYTES)
-    phase = lanes // min(WARP, max(1, _ROW_BYTES // size_bytes))
-    word = addresses[:, None] // BANK_BYTES + np.arange(words)
-    pairs = np.unique(np.stack([np.broadcast_to(phase[:, None], word.shape), word]).reshape(2, -1), axis=1)
-    _, phases = np.unique(pairs[0], return_inverse=True)
-    count = int(phases.max()) + 1
-    banks = np.bincount(phases * BANKS + pairs[1] % BANKS, minlength=count * BANKS).reshape(count, BANKS)
-    fewest = -(-banks.sum(axis=1) // BANKS)
-    return int(banks.max(axis=1).sum()), int(fewest.sum())
+    present = addresses != OFF
+    first = np.where(present, addresses, np.iinfo(np.int64).max).min(axis=1, keepdims=True)
+    patterns = np.where(present, addresses - first // _WIDEST * _WIDEST, OFF)
+    taken = fewest = 0
+    for pattern, times in Counter(map(bytes, patterns)).items():
+        counts = _of_pattern(kind, size_bytes, pattern)
+        taken += times * counts[0]
+        fewest += times * counts[1]
+    return taken, fewest
+
+
+@lru_cache(maxsize=1 << 14)
+def _of_pattern(kind: Kind, size_bytes: int, pattern: bytes) -> tuple[int, int]:
+    """Count by the one definition; kernels repeat few patterns."""
+    addresses = [None if address == OFF else address for address in np.frombuffer(pattern, np.int64).tolist()]
+    return count_wavefronts(kind, size_bytes, addresses)
 
 
 @dataclass
@@ -73,7 +81,7 @@ class AccessSite:
     warps : int
         How often a warp executed it.
     wavefronts, fewest : int
-        Wavefronts that took, and how few they could be for as many words.
+        Wavefronts that took, and the fewest that any layout of shared memory gives them.
     """
 
     launch: int
@@ -152,23 +160,20 @@ class Sites(Observer):
             return
         key = self._launch, access.instruction.index
         site = self.accesses.setdefault(key, AccessSite(self._launch, access.instruction))
-        warps = len(access.threads.warps)
-        addresses = access.addresses
-        site.warps += warps * access.ctas.count
-        if addresses.shape[1] == 1:
-            site.wavefronts += warps * access.ctas.count
-            site.fewest += warps * access.ctas.count
-            return
-        # Of ldmatrix and stmatrix there are rows, eight to a matrix, and not lanes.
-        rows = addresses.shape[1] != access.threads.count or "matrix" in access.instruction.opcode
-        lanes = np.arange(addresses.shape[1]) if rows else access.threads.ids
-        steps = addresses - addresses[:1]
-        alike = (steps == steps[:, :1]).all() and not (steps[:, 0] % _ROW_BYTES).any()
-        times = access.ctas.count if alike else 1
-        for row in addresses[:1] if alike else addresses:
-            taken, fewest = wavefronts(row, lanes, access.size_bytes)
-            site.wavefronts += times * taken
-            site.fewest += times * fewest
+        threads, addresses = access.threads, access.addresses
+        matrices = next((kind for kind in _MATRIX_KINDS if access.instruction.opcode.startswith(kind)), None)
+        if matrices:
+            # Of these there are rows, eight to a matrix, and not lanes; every warp has all of its lanes.
+            lanes = addresses.reshape(access.ctas.count * len(threads.warps), -1)
+        else:
+            lanes = np.full((access.ctas.count, len(threads.warps) * WARP), OFF, np.int64)
+            lanes[:, threads.position] = addresses
+            lanes = lanes.reshape(-1, WARP)
+        kind: Kind = matrices or ("ld" if access.operation == "read" else "st")
+        taken, fewest = wavefronts(kind, access.size_bytes, lanes)
+        site.warps += len(lanes)
+        site.wavefronts += taken
+        site.fewest += fewest
 
     def on_wait(self, event: BarrierEvent) -> None:
         """Count lanes that have to wait."""

@@ -72,7 +72,7 @@ def draw_text(picture: Grid | Picture, *, width: int | None = None, height: int 
     lines: list[Line] = []
     if picture.title:
         lines += [[(part, "title")] for part in wrapped(picture.title, width)]
-    narrow = None if width is None else min(width, _NARROW)
+    narrow = None if width is None or len(picture.grids) == 1 else min(width, _NARROW)
     for row in _rows([_grid(grid, width, height, narrow) for grid in picture.grids], width):
         if lines:
             lines.append([])

@@ -202,7 +202,7 @@ def test_tensors_that_some_variants_lack_are_optional(example):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"function": "scale_kernel"}, "scale: the DSL can't compile one_scale_half: `scale_kernel` is"),
+        ({"function": "scale_kernel"}, "scale: the DSL can't compile one_scale_half: scale_kernel is a @cute.kernel"),
         ({"options": "--bogus=3"}, "half with the options '--bogus=3': Compiler options"),
     ],
 )

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -29,36 +30,63 @@ def torch_stand_in(tmp_path_factory):
 
     def build(folder):
         home = Path(torch.__file__).parent
-        version = f"import torch.version\ntorch.version.cuda = '{headers_major(cuda_headers())}.0'\n"
-        (folder / "sitecustomize.py").write_text(version)
         shutil.copytree(STAND_IN / "c10", folder / "include/c10")  # without our cuda.h
         includes = (f"-I{part}" for part in (folder / "include", cuda_headers(), home / "include"))
         libraries = (f"-L{home}/lib", f"-Wl,-rpath,{home}/lib", "-lc10", "-ltorch_cpu", "-ltorch_python")
-        run("g++", "-shared", "-fPIC", "-O0", "-g0", "-std=c++20", *includes, "-o", folder / "libc10_cuda.so",
+        run("g++", *shared(folder / "libc10_cuda.so"), "-fPIC", "-O0", "-g0", "-std=c++20", *includes,
             STAND_IN / "torch_cuda.cpp", *libraries)  # fmt: skip
-        run("gcc", "-shared", "-o", folder / "libtorch_cuda.so", "-x", "c", "/dev/null")
+        run("gcc", *shared(folder / "libtorch_cuda.so"), "-x", "c", "/dev/null")
 
     return built_once(tmp_path_factory, "torch stand-in", build)
 
 
+def shared(library):
+    """Name what makes a library that another finds once it is loaded."""
+    return "-shared", f"-Wl,-soname,{library.name}", "-o", library
+
+
 @pytest.fixture(scope="module")
-def site(trees, torch_stand_in, tmp_path_factory):
+def execute():
+    """Run Python code in a process that has imported torch: in its own, or in the one of all that stays."""
+    command = [sys.executable, "-W", "ignore", Path(__file__).with_name("serving.py")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **pipes, text=True) as server:
+
+        def execute(code, stays=False, **environment):
+            server.stdin.write(json.dumps([code, environment, stays]) + "\n")
+            server.stdin.flush()
+            return json.loads(server.stdout.readline())
+
+        yield execute
+        server.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def site(trees, torch_stand_in, execute, tmp_path_factory):
     """Build and install the extension."""
 
     def build(folder):
         source = folder / "source"
         shutil.copytree(trees[0], source)
-        # What pip calls, once rather than three times: each imports torch.
-        wheel = f"from setuptools.build_meta import build_wheel; build_wheel({str(folder)!r})"
-        variables = {
-            "PYTHONPATH": str(torch_stand_in),
-            "CPLUS_INCLUDE_PATH": str(torch_stand_in / "include"),
-            "LIBRARY_PATH": str(torch_stand_in),
-            "CUDA_HOME": str(cuda_headers().parent),
-            "CFLAGS": "-O0",
-        }
-        run(sys.executable, "-c", wheel, cwd=source, **variables)
-        run(sys.executable, "-m", "zipfile", "-e", *folder.glob("*.whl"), folder / "site")
+        # What pip calls, once rather than three times.
+        wheel = f"""
+import os, sys
+torch.version.cuda = "{headers_major(cuda_headers())}.0"
+os.chdir({str(source)!r})
+sys.path.append("")
+from setuptools.build_meta import build_wheel
+build_wheel({str(folder)!r})
+"""
+        answer = execute(
+            wheel,
+            CPLUS_INCLUDE_PATH=str(torch_stand_in / "include"),
+            LIBRARY_PATH=str(torch_stand_in),
+            CUDA_HOME=str(cuda_headers().parent),
+            CFLAGS="-O0",
+        )
+        assert "printed" in answer, answer["failed"]
+        with zipfile.ZipFile(*folder.glob("*.whl")) as file:
+            file.extractall(folder / "site")
 
     return built_once(tmp_path_factory, "torch", build) / "site"
 
@@ -70,24 +98,22 @@ def headers_major(folder):
 
 
 @pytest.fixture(scope="module")
-def printed(site, torch_stand_in, driver):
+def stand_ins(torch_stand_in, driver):
+    """List the libraries that a torch with CUDA has loaded, or would load."""
+    return [str(driver), *(str(torch_stand_in / f"lib{name}.so") for name in ("c10_cuda", "torch_cuda"))]
+
+
+@pytest.fixture(scope="module")
+def printed(site, stand_ins, execute):
     """Run Python code with the extension installed; gives the lines that it prints."""
-    folders = f"{torch_stand_in}:{driver.parent}"
-    command = [sys.executable, "-W", "ignore", Path(__file__).with_name("serving.py")]
-    variables = {**os.environ, "PYTHONPATH": str(site), "LD_LIBRARY_PATH": folders}
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=variables
-    ) as server:
 
-        def execute(code):
-            server.stdin.write(json.dumps(code) + "\n")
-            server.stdin.flush()
-            answer = json.loads(server.stdout.readline())
-            assert "failed" not in answer, answer["failed"]
-            return answer["printed"].splitlines()
+    def printed(code):
+        answer = execute(code, stays=True)
+        assert "printed" in answer, answer["failed"]
+        return answer["printed"].splitlines()
 
-        yield execute
-        server.stdin.close()
+    printed(f"load({stand_ins!r}, {str(site)!r})")
+    return printed
 
 
 def test_the_stand_in_has_what_extensions_use_of_torchs_cuda(torch_stand_in):
@@ -332,12 +358,14 @@ print(torch.ops.example_ops.add_to.default._schema)
     ],
     ids=["another version", "without CUDA"],
 )
-def test_another_torch_than_that_of_the_build_is_told(site, tmp_path, other, message):
+def test_another_torch_than_that_of_the_build_is_told(site, execute, tmp_path, other, message):
     import torch
 
-    folders = f"{pretend(tmp_path, 'x', 0)['PYTHONPATH'] if other else ''}:{site}"
-    code = "try:\n    import example_ops\nexcept ImportError as error:\n    print(error)"
-    (line,) = run(sys.executable, "-W", "ignore", "-c", code, PYTHONPATH=folders).splitlines()
+    code = f"import sys\nsys.path.insert(0, {str(site)!r})\n"
+    if other:
+        code += f"del sys.modules['torch']\nsys.path.insert(0, {pretend(tmp_path, 'x', 0)['PYTHONPATH']!r})\n"
+    code += "try:\n    import example_ops\nexcept ImportError as error:\n    print(error)"
+    (line,) = execute(code)["printed"].splitlines()
     assert line.startswith(message.format(torch.__version__))
     assert f"built for torch {torch.__version__} (CUDA 1" in line
     assert line.endswith("build it from its sources with this torch: pip install --no-build-isolation .")
@@ -507,20 +535,21 @@ def test_the_tree_is_small_and_readable(trees):
     assert "sm_90a" in (tree / "README.md").read_text()
 
 
-def exported_tests(tree, folder, **environment):
-    """Run an exported test where there is no GPU."""
-    shutil.copytree(tree / "tests", folder / "tests")
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder / "tests")],
-        capture_output=True, text=True, cwd=folder,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **environment},
-    )  # fmt: skip
+QUIETLY = {"CUDA_VISIBLE_DEVICES": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
-def test_the_exported_tests_import_what_is_installed_and_skip_without_a_gpu(trees, site, torch_stand_in, tmp_path):
-    done = exported_tests(trees[0], tmp_path, PYTHONPATH=str(site), LD_LIBRARY_PATH=str(torch_stand_in))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^\d\d skipped in", done.stdout, re.M)
+def test_the_exported_tests_import_what_is_installed_and_skip_without_a_gpu(trees, site, stand_ins, execute, tmp_path):
+    shutil.copytree(trees[0] / "tests", tmp_path / "tests")
+    code = f"""
+import os, pytest
+os.chdir({str(tmp_path)!r})
+load({stand_ins!r}, {str(site)!r})
+print(pytest.main(["-q", "-p", "no:cacheprovider", {str(tmp_path / "tests")!r}]) == 0)
+"""
+    answer = execute(code, **QUIETLY)
+    assert "printed" in answer, answer["failed"]
+    assert answer["printed"].endswith("True\n"), answer["printed"]
+    assert re.search(r"^\d\d skipped in", answer["printed"], re.M)
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a folder of its name"])
@@ -528,7 +557,11 @@ def test_the_exported_tests_fail_where_the_package_is_not_installed(trees, tmp_p
     if beside:
         (tmp_path / "path" / "example_ops").mkdir(parents=True)
     environment = pretend(tmp_path / "path", "cuda", None)
-    done = exported_tests(trees[0], tmp_path, **environment)
+    shutil.copytree(trees[0] / "tests", tmp_path / "tests")
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "tests")],
+        capture_output=True, text=True, cwd=tmp_path, env={**os.environ, **QUIETLY, **environment},
+    )  # fmt: skip
     assert done.returncode not in (0, 5), done.stdout
     assert "skipped" not in done.stdout
     assert "ImportError: example_ops must be built and installed to be tested: pip install" in done.stdout

@@ -98,7 +98,10 @@ def test_spills_are_what_the_assembler_says(threads, capfd, tmp_path):
             raise
         pytest.skip("this version of the DSL doesn't show what its assembler says")
     (resources,) = read_resources(compiled.artifacts.CUBIN)
-    said = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill", capfd.readouterr().err)
+    shown = capfd.readouterr().err
+    if "ptxas info" not in shown:
+        pytest.skip("this version of the DSL shows nothing of what its assembler says")
+    said = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill", shown)
     assert said, "160 doubles do not fit into 255 registers"
     found = resources.frame_bytes, resources.spill_store_bytes, resources.spill_load_bytes
     assert found == tuple(map(int, said.groups()))

@@ -266,31 +266,20 @@ if __name__ == "__main__":
 
 
 @pytest.mark.dsl
-def test_a_script_finds_what_was_warmed(tmp_path):
-    (tmp_path / "kernels.py").write_text(COMPILES_A_KERNEL)
+def test_a_script_finds_what_was_warmed(tmp_path, folder):
+    """And is found by it: the process that warms has other modules, and another `__main__`."""
+    script = tmp_path / "kernels.py"
+    script.write_text(COMPILES_A_KERNEL)
     (tmp_path / "beside.py").write_text("def value():\n    return 1\n")
-    root = Path(__file__).parents[2]
-
-    def run(*arguments):
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(root)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.splitlines()
-
-    output = run("-m", "cutepy", "cache", "warm", str(tmp_path / "kernels.py"), "1", "2")
-    assert output[0] == "[False, False]"
-    assert output[1].startswith("2 programs built, 0 already there")
-    assert run("kernels.py", "1", "2", "3") == ["[True, True, False]"]
-    assert run("-m", "cutepy", "cache", "warm", "kernels.py", "3") == [
-        "[True]",
-        output[1].replace("2 programs built, 0", "0 programs built, 1"),
-    ]
+    warmed = cache("warm", str(script), "1", "2").output.splitlines()
+    assert warmed == ["[False, False]", f"2 programs built, 0 already there, in {folder}"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "kernels.py", "1", "2", "3"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("[True, True, False]\n", 0), done.stderr
+    found = cache("warm", str(script), "3").output.splitlines()
+    assert found == ["[True]", f"0 programs built, 1 already there, in {folder}"]
+    sys.modules.pop("beside")
 
 
 def test_warm_counts_what_was_damaged_as_built(script, folder):

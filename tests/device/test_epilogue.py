@@ -67,11 +67,22 @@ def stored(tile, subtile, **options):
     return d, torch.arange(tile[0] * tile[1]).reshape(tile).to(d.dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("contiguous_mode", [0, 1])
+WAYS = [
+    ((64, 32), (64, 16), 1, 2),
+    ((64, 32), (64, 32), 1, 3),
+    ((128, 16), (64, 16), 1, 2),
+    ((128, 16), (128, 16), 2, 2),
+]
+
+
 @pytest.mark.parametrize(
-    ("tile", "subtile", "warpgroups", "stages"),
-    [((64, 32), (64, 16), 1, 2), ((64, 32), (64, 32), 1, 3), ((128, 16), (64, 16), 1, 2), ((128, 16), (128, 16), 2, 2)],
+    ("tile", "subtile", "warpgroups", "stages", "dtype", "contiguous_mode"),
+    [  # Each pair of a way, a dtype and a mode, and all together in `make test-deep`.
+        pytest.param(*way, dtype, mode, marks=[pytest.mark.deep] * ((a + b + mode) % 2))
+        for a, way in enumerate(WAYS)
+        for b, dtype in enumerate(DTYPES)
+        for mode in (0, 1)
+    ],
 )
 def test_what_is_stored_is_in_its_place(tile, subtile, warpgroups, stages, dtype, contiguous_mode):
     got, expected = stored(

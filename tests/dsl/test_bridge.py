@@ -197,6 +197,7 @@ def test_forms_that_the_dsl_writes_otherwise(text: str, becomes: str) -> None:
         ("(4,0):(1,4)", "strictly positive"),
         ("8:9223372036854775808", "9223372036854775808 is beyond 64 bits"),
         ("8:9223372036854775808@0", "is beyond 64 bits"),
+        ("8:-9223372036854775809", "-9223372036854775809 is beyond 64 bits"),
         ("Sw<3,4,3> o 0 o (8,8):(1@0,1@1)", "the DSL cannot hold Sw<3,4,3> o 0 o"),
         ("8:1 o (0,0) o (8,8):(1@0,1@1)", "the DSL cannot hold 8:1 o"),
         ("Sw<3,4,3> o smem_ptr[16b](0x400) o 8:1", "an address belongs to a pointer"),

@@ -84,11 +84,21 @@ def resumed(values):
         yield squared(value)
 
 
+def resumed_itself(value):
+    while True:
+        value = value + value
+        yield value
+
+
 @cute.kernel
 def nested(x: cute.Tensor):
     values = resumed([x[0], x[1]])
     x[2] = next(values)
     x[3] = next(values)
+    sums = resumed_itself(x[4])
+    once = next(sums)
+    again = next(sums)
+    x[5] = once * again
 
 
 @cute.jit
@@ -101,8 +111,13 @@ def test_callers_are_those_of_each_operation(tmp_path):
     with lines_known():
         text = ptx(tmp_path, launch_nested)
     source = Path(__file__).read_text().splitlines()
-    inlined = re.findall(rf"\.loc\s+1 {source.index('    return value * value') + 1} \d+.*inlined_at 1 (\d+)", text)
-    assert [source[int(line) - 1] for line in dict.fromkeys(inlined)] == [f"    x[{n}] = next(values)" for n in (2, 3)]
+
+    def callers(line):
+        inlined = re.findall(rf"\.loc\s+1 {source.index(line) + 1} \d+.*inlined_at 1 (\d+)", text)
+        return [source[int(n) - 1].strip() for n in dict.fromkeys(inlined)]
+
+    assert callers("    return value * value") == [f"x[{n}] = next(values)" for n in (2, 3)]
+    assert callers("        value = value + value") == ["once = next(sums)", "again = next(sums)"]
 
 
 def test_the_dsl_is_left_as_it_was_when_the_last_leaves():

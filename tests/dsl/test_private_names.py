@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,16 @@ import pytest
 from cutepy.dsl.private_names import PRIVATE_NAMES
 from cutepy.dsl.version import require
 
-SOURCES = {
-    path: ast.parse(path.read_text())
-    for room in ("cutepy", "layouts", "kernels")
-    for path in (Path(__file__).parents[2] / room).rglob("*.py")
-}
 OF_OTHERS = {"_fields", "_getframe"}  # Python's
 MODULES = [row for row in PRIVATE_NAMES if row.where.startswith("cutlass")]
+
+
+@cache
+def sources():
+    """Give the syntax of each file of ours."""
+    root = Path(__file__).parents[2]
+    paths = [path for room in ("cutepy", "layouts", "kernels") for path in (root / room).rglob("*.py")]
+    return {path: ast.parse(path.read_text()) for path in paths}
 
 
 def is_private(path):
@@ -25,7 +29,7 @@ def is_private(path):
 
 def required():
     """Give the (module, name)s of the DSL that `require` is asked for anywhere."""
-    for tree in SOURCES.values():
+    for tree in sources().values():
         constants = {
             target.id: node.value
             for node in tree.body
@@ -42,7 +46,7 @@ def required():
 
 def imported():
     """Give the DSL's modules that are imported anywhere, and what is imported from them."""
-    for tree in SOURCES.values():
+    for tree in sources().values():
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names if alias.name.startswith("cutlass"))
@@ -84,7 +88,7 @@ def test_every_foreign_name_is_listed():
     parts = {part for row in PRIVATE_NAMES for text in (row.where, *row.names) for part in text.split(".")}
     unlisted = {
         path.name: sorted(found)
-        for path, tree in SOURCES.items()
+        for path, tree in sources().items()
         if path.parent.name == "dsl"
         and path.name != "private_names.py"
         and (found := foreign(tree) - parts - OF_OTHERS)
@@ -93,7 +97,7 @@ def test_every_foreign_name_is_listed():
 
 
 def test_what_objects_are_asked_for_is_asked_for():
-    text = "\n".join(path.read_text() for path in SOURCES if path.name != "private_names.py")
+    text = "\n".join(path.read_text() for path in sources() if path.name != "private_names.py")
     for row in PRIVATE_NAMES:
         assert row.purpose
         for name in row.names:

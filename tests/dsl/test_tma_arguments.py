@@ -15,6 +15,7 @@ from cutlass.cute.runtime import from_dlpack  # noqa: E402
 import cutepy  # noqa: E402
 from cutepy import TensorSpec  # noqa: E402
 from cutepy.device import smem, tma  # noqa: E402
+from cutepy.dsl.tma_arguments import tensor_names  # noqa: E402
 from cutepy.dsl.tma_requirements import refused_stride, requirements  # noqa: E402
 from cutepy.dsl.traced_names import SmemAllocator  # noqa: E402
 from cutepy.host.arguments import ArgumentError  # noqa: E402
@@ -203,6 +204,14 @@ def test_a_tensor_that_host_code_derives_is_traced_back_to_its_argument():
 def test_tensors_within_tuples_are_named_by_their_place():
     with cutepy.simulate(), pytest.raises(ValueError, match=f"argument pair.a: {PITCH_120}"):
         copy_pair(1, Pair(from_dlpack(output()), from_dlpack(values(64, 60)).mark_layout_dynamic()))
+
+
+def test_names_of_tensors_within_tuples():
+    def tensor():
+        return from_dlpack(output())
+
+    given = {"n": 1, "t": (tensor(), [2, tensor()]), "pair": Pair(tensor(), tensor()), "a": tensor()}
+    assert tensor_names(given) == ["t[0]", "t[1][1]", "pair.d", "pair.a", "a"]
 
 
 @pytest.mark.parametrize("declared", [True, False])

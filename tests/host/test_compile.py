@@ -253,21 +253,24 @@ def test_an_entry_for_another_architecture_is_refused():
         Function.of_entry(Entry({**made.metadata, "arch": "sm_100a"}, sections), made.parameters, {})
 
 
+def test_a_kernel_is_no_host_function():
+    with pytest.raises(TypeError, match=r"_copy is a @cute.kernel; compile a @cute.jit function that launches it"):
+        cutepy.compile(kernels._copy, VECTOR, VECTOR)
+
+
 SCRIPT = """
-import sys, time
+import sys
 import torch, numpy
 import cutlass, cutlass.cute
 from tests.host import kernels
 import cutepy
 from cutepy.host.function import WrongDeviceError
 from cutepy.host.specs import TensorSpec
-start = time.perf_counter()
 vector = TensorSpec("float32", ("n",), divisibility={"n": 4})
 add = cutepy.compile(kernels.add, vector, vector, vector, 1.0)
 from cutepy.runtime.program import ServedProgram
 ServedProgram(add.program)
-spent = time.perf_counter() - start
-print(add.metadata["created"], spent)
+print(add.metadata["created"])
 a, b, c = (torch.ones(64) for _ in range(3))
 with cutepy.simulate():
     add(a, b, c, 2.0)
@@ -276,15 +279,10 @@ assert (c == 3).all()
 
 
 def test_another_process_starts_warm(folder):
-    def start():
-        done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(SCRIPT)], capture_output=True, text=True, check=True
-        )
-        return done.stdout.split()
-
-    (first, _), (second, spent) = start(), start()
-    assert first == second
-    assert float(spent) < 1.0, "see benchmarks for the figure; here it only must not compile"
+    first = cutepy.compile(kernels.add, VECTOR, VECTOR, VECTOR, 1.0)
+    command = [sys.executable, "-c", textwrap.dedent(SCRIPT)]
+    created = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert float(created) == first.metadata["created"]
 
 
 def test_a_gpu_of_another_architecture_is_refused(add, monkeypatch):

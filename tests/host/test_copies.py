@@ -21,15 +21,16 @@ def test_one_array_in_two_places_has_one_copy():
 
 @pytest.mark.parametrize("offset", [1, 2, 15])
 def test_arrays_that_share_memory_do_so_in_their_copies(offset):
-    base = np.zeros(64, dtype=np.float32)
+    base = np.arange(1, 65, dtype=np.float32)
     first, second = base[:32].reshape(4, 8)[:, :3], base[offset:][:32]
     copies = HostCopies((second, (first, None)), "cpu")
     there, (here, none) = copies.arguments
     assert none is None
     assert here.data_ptr() - there.data_ptr() == -4 * offset
     assert here.data_ptr() % 512 == first.__array_interface__["data"][0] % 512
+    assert (here.tolist(), there.tolist()) == (first.tolist(), second.tolist())
     there.copy_(torch.arange(32))
-    expected = np.zeros(64, dtype=np.float32)
+    expected = np.arange(1, 65, dtype=np.float32)
     expected[offset:][:32] = np.arange(32)
     copies.bring_back()
     assert (base == expected).all()

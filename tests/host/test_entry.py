@@ -14,12 +14,12 @@ DATA = encode(KEY, ENTRY)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=8,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
 )
 
 
-@given(st.dictionaries(st.text(), JSON), st.dictionaries(st.text(), st.binary()))
+@given(st.dictionaries(st.text(), JSON, max_size=3), st.dictionaries(st.text(), st.binary(), max_size=4))
 def test_what_is_written_is_read(metadata, sections):
     entry = Entry(metadata, sections)
     data = encode(KEY, entry)

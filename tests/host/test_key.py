@@ -4,6 +4,7 @@ import importlib.util
 import json
 import logging
 import os
+import runpy
 import subprocess
 import sys
 import textwrap
@@ -376,10 +377,18 @@ print(json.dumps(keys))
 """
 
 
-def test_keys_are_equal_in_other_processes(tmp_path):
+@pytest.mark.parametrize(
+    "ways",
+    [
+        [("here",), ("1", "thread", "late")],
+        pytest.param([("0",), ("1", "thread"), ("2", "late"), ("3",)], marks=pytest.mark.deep),
+    ],
+    ids=["at once", "one by one"],
+)
+def test_keys_are_equal_in_other_processes(tmp_path, ways, monkeypatch, capsys):
     """Under another hash seed, in a thread, in another folder with the same modules, imported in another order."""
     found = []
-    for n, (seed, *modes) in enumerate([("0",), ("1", "thread"), ("2", "late"), ("3",)]):
+    for n, (seed, *modes) in enumerate(ways):
         place = tmp_path / str(n)
         place.mkdir()
         (place / "shared_module.py").write_text(MODULE.format(head="VALUE = {'a': 1.0, 'b': 2.0}", value="VALUE['b']"))
@@ -387,6 +396,13 @@ def test_keys_are_equal_in_other_processes(tmp_path):
         script.write_text(textwrap.dedent(SCRIPT))
         environment = {**os.environ, "PYTHONHASHSEED": seed, "CUTEPY_CACHE_DIR": str(tmp_path / "cache")}
         command = [sys.executable, script, json.dumps([str(place), str(ROOT)]), *modes]
+        if seed == "here":
+            monkeypatch.setattr(sys, "argv", [str(part) for part in command[1:]])
+            monkeypatch.setattr(sys, "path", sys.path[:])
+            runpy.run_path(str(script))
+            sys.modules.pop("shared_module")
+            found.append(json.loads(capsys.readouterr().out))
+            continue
         done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         found.append(json.loads(done.stdout))

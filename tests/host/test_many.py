@@ -36,7 +36,7 @@ VECTORS = (VECTOR, VECTOR, VECTOR, 1.0)
 @pytest.fixture(autouse=True)
 def folder(monkeypatch, tmp_path):
     monkeypatch.setenv("CUTEPY_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(Path(__file__).with_name("without_torch")))))
 
 
 @pytest.fixture
@@ -53,25 +53,44 @@ def here(monkeypatch):
     return built
 
 
+def local():
+    """Make a function that pickle does not take."""
+
+    @cute.jit
+    def local(x: cute.Tensor):
+        kernels._copy(x, x).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+    return local
+
+
 def biased(bias):
     return Variant(kernels.add, VECTORS, named={"bias": bias})
 
 
-def test_two_processes_compile_what_is_missing(here):
+def test_two_processes_compile_what_is_missing(here, monkeypatch):
+    """But for what this process has set: others import the module as its file has it."""
     found = cutepy.compile(kernels.add, *VECTORS, bias=1.0)
     here.clear()
-    variants = [biased(1.0), biased(2.0), (kernels.copy, (torch.zeros(32, 8), None)), biased(2.0)]
+    monkeypatch.setattr(kernels, "BIAS", 7.0)
+    of_here = Variant(kernels.biased, (TensorSpec("float32", (32,)),))
+    variants = [biased(1.0), biased(2.0), (kernels.copy, (torch.zeros(32, 8), None)), biased(2.0), of_here]
     functions = compile_many(variants, processes=2, progress=False)
-    assert here == []
-    assert [function.__name__ for function in functions] == ["add", "add", "copy", "add"]
+    assert here == ["biased"]
+    assert [function.__name__ for function in functions] == ["add", "add", "copy", "add", "biased"]
     assert functions[0].program == found.program
     for function, bias in ((functions[0], 1), (functions[1], 2), (functions[3], 2)):
         a, b, c = (torch.ones(8) for _ in range(3))
         with cutepy.simulate():
             function(a, b, c, 1.0)
         assert c.tolist() == [2 + bias] * 8
-    assert all(function.cost().cached for function in functions)
-    assert compile_many(variants, processes=2, progress=False)[2].program == functions[2].program
+    assert all(function.cost().cached for function in functions[:4])
+    again = compile_many(variants, processes=2, progress=False)
+    assert again[2].program == functions[2].program
+    for function in (functions[4], again[4]):
+        a = torch.zeros(32)
+        with cutepy.simulate():
+            function(a)
+        assert a.tolist() == [7.0] * 32
 
 
 @pytest.mark.deep
@@ -91,19 +110,23 @@ def test_errors_wait_for_the_others_and_name_the_variant(here, monkeypatch):
         Variant(inspected.wrong, (VECTOR,), name="the wrong one"),
         (troubled.troubled, (MATRIX,)),
         biased(2.0),
+        Variant(local(), (MATRIX,)),
     ]
-    with pytest.raises(VariantsError, match="3 of 5 variants") as caught:
+    with pytest.raises(VariantsError, match="4 of 6 variants") as caught:
         compile_many(variants, processes=2, progress=False)
     assert here == []
-    assert [type(error).__name__ for error in caught.value.exceptions] == ["TypeError", "ValueError", "WorkerDiedError"]
-    too_few, wrong, died = caught.value.exceptions
+    kinds = [type(error).__name__ for error in caught.value.exceptions]
+    assert kinds == ["TypeError", "ValueError", "WorkerDiedError", "TypeError"]
+    too_few, wrong, died, unsent = caught.value.exceptions
     assert "needs an example of c" in str(too_few)
     assert str(wrong) == "this kernel is wrong"
     assert "in wrong" in wrong.__notes__[0]
     assert "ended with exit code 7" in str(died)
     assert [error.__notes__[-1].partition("(")[0] for error in (too_few, died)] == ["variant: add", "variant: troubled"]
     assert wrong.__notes__[-1] == "variant: the wrong one"
-    assert [function is None for function in caught.value.functions] == [False, True, True, True, False]
+    assert [function is None for function in caught.value.functions] == [False, True, True, True, False, True]
+    for part in ("the function", "local", "top level of a module"):
+        assert part in str(unsent)
     some = caught.value.subgroup(ValueError)
     assert isinstance(some, VariantsError)
     assert some.functions == caught.value.functions
@@ -111,22 +134,10 @@ def test_errors_wait_for_the_others_and_name_the_variant(here, monkeypatch):
     assert here == []
 
 
-def test_what_cannot_be_sent_is_named(here):
-    @cute.jit
-    def local(x: cute.Tensor):
-        kernels._copy(x, x).launch(grid=(1, 1, 1), block=(32, 1, 1))
-
-    variants = [Variant(local, (MATRIX,)), (kernels.copy, (MATRIX, None)), biased(1.0)]
-    with pytest.raises(VariantsError) as caught:
-        compile_many(variants, processes=2, progress=False)
-    (error,) = caught.value.exceptions
-    assert isinstance(error, TypeError)
-    assert "the function" in str(error)
-    assert "local" in str(error)
-    assert "top level of a module" in str(error)
-    assert here == []
-    assert len(compile_many(variants, processes=1, progress=False)) == 3
-    assert here == ["local"]
+def test_one_process_compiles_also_what_cannot_be_sent(here):
+    variants = [Variant(local(), (MATRIX,)), (kernels.copy, (MATRIX, None))]
+    assert len(compile_many(variants, processes=1, progress=False)) == 2
+    assert here == ["local", "copy"]
 
 
 def test_without_the_cache_all_is_compiled_here(here, monkeypatch, tmp_path):
@@ -246,17 +257,3 @@ def test_ctrl_c_ends_the_processes(script, monkeypatch, tmp_path):
     for pid in (tmp_path / "pids").read_text().split():
         with pytest.raises(ProcessLookupError):
             os.kill(int(pid), 0)
-
-
-def test_what_this_process_has_set_is_compiled_in(monkeypatch):
-    """Other processes import the module as its file has it."""
-    vector = TensorSpec("float32", (32,))
-    monkeypatch.setattr(kernels, "BIAS", 7.0)
-    for _ in range(2):
-        for function in compile_many([Variant(kernels.biased, (vector,)), biased(1.0)], processes=2, progress=False)[
-            :1
-        ]:
-            a = torch.zeros(32)
-            with cutepy.simulate():
-                function(a)
-            assert a.tolist() == [7.0] * 32

@@ -276,14 +276,14 @@ def test_the_limit_is_kept_to_with_few_listings(folder, listings, stores):
     limit = 100_000
     in_turn = [Store(folder, limit) for _ in range(stores)]
     largest = 0
-    for number in range(900):
+    for number in range(800):
         in_turn[number % stores].save(f"k{number}", sized(20))
         largest = max(largest, size_of(folder)) if number % 10 == 0 else largest
     before = len(listings)
-    assert before < 900 / 2
-    for number in range(200):
+    assert before < 800 / 2
+    for number in range(60):
         in_turn[number % stores].save(f"m{number}", sized(20))
-    assert len(listings) - before < 200 * 0.75  # room for a few at a time is made
+    assert len(listings) - before < 60 * 0.75  # room for a few at a time is made
     assert 0.9 * limit < largest < limit + (stores - 1) * limit / 16
     in_turn[0].save("last", sized(limit // 16))
     assert 0.9 * limit < size_of(folder) <= limit

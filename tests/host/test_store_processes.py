@@ -15,7 +15,7 @@ from cutepy.host.lock import _held, exclusive, remove_if_free
 from cutepy.host.store import Entry, Store
 
 ROOT = Path(__file__).parents[2]
-PROCESSES = 32
+PROCESSES = 16
 
 # Prints "asks" and then, once it has the entry, "built" or "loaded". The first builder of all, noted in the log, takes
 # as long as the test says.
@@ -224,7 +224,7 @@ def test_what_is_read_while_others_write_and_evict_is_whole(tmp_path):
     command = [sys.executable, "-W", "error", "-c", STRESS, tmp_path / "cache"]
     workers = [
         subprocess.Popen(
-            [*command, str(seed), "3"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+            [*command, str(seed), "2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
         )
         for seed in range(4)
     ]

@@ -102,9 +102,17 @@ def test_empty_batches_launch_nothing(shapes):
     assert torch.equal(result, a @ b.mT)
 
 
-@pytest.mark.parametrize("batch_modes", [1, 2, 3])
+# Each number of modes in two clusters, and each cluster.
+SCHEDULES = {(1, 1, 3): (1, 3), (2, 1, 4): (2,), (1, 2, 132): (1,), (2, 2, 9): (2, 3)}
+
+
 @pytest.mark.parametrize(
-    ("cluster_m", "cluster_n", "sms"), [(1, 1, 3), (2, 1, 4), (1, 2, 132), (2, 2, 9)], ids=lambda value: str(value)
+    ("batch_modes", "cluster_m", "cluster_n", "sms"),
+    [
+        pytest.param(modes, *schedule, marks=() if modes in often else pytest.mark.deep)
+        for schedule, often in SCHEDULES.items()
+        for modes in (1, 2, 3)
+    ],
 )
 def test_one_compiled_kernel_serves_every_batch(batch_modes, cluster_m, cluster_n, sms):
     """With more tiles than CTAs, and ragged edges: several tiles of several products come to each CTA."""

@@ -89,15 +89,20 @@ def gradients(product, *tensors):
     return torch.autograd.grad((result.float() * weights).sum(), inputs)
 
 
+GRADIENTS = [(((6, 24), (40, 24)), (6, 40)), (((2, 3, 7), (5, 7)), (3, 1)), (((3, 8), (2, 8, 8)), (8,))]
+
+
 @pytest.mark.dsl
-@pytest.mark.parametrize("simulated", [False, True])
-@pytest.mark.parametrize("activation", ACTIVATION_FUNCTIONS)
 @pytest.mark.parametrize(
-    ("shapes", "c_shape"), [(((6, 24), (40, 24)), (6, 40)), (((2, 3, 7), (5, 7)), (3, 1)), (((3, 8), (2, 8, 8)), (8,))]
+    ("shapes", "c_shape", "activation", "simulated"),
+    [(*shapes, name, False) for shapes in GRADIENTS for name in ACTIVATION_FUNCTIONS]
+    + [
+        pytest.param(*shapes, name, True, marks=() if (n % 2 == 0) == (name == "gelu") else pytest.mark.deep)
+        for n, shapes in enumerate(GRADIENTS)
+        for name in (None, "gelu")
+    ],
 )
 def test_gradients(shapes, c_shape, activation, simulated):
-    if simulated and activation not in (None, "gelu"):
-        pytest.skip("the formula is the same")
     a, b = (torch.randn(shape).to(BF16) / 2 for shape in shapes)
     c = torch.randn(c_shape)
     exact = gradients(lambda a, b, c: gemm_reference(a, b, c, None, activation), a.double(), b.double(), c.double())

@@ -121,14 +121,15 @@ def test_rows_that_fill_their_tiles_badly_are_gathered_where_a_copy_costs_less()
     from cutepy.ops.checking import describe
     from cutepy.ops.multiply import _gathering_pays
 
-    def pays(rows, extent):
-        whole = torch.empty(32, rows + 1, extent, dtype=F16, device="meta")
-        a, b = whole[:, :rows], torch.empty(extent, extent, dtype=F16, device="meta")
+    def pays(rows, n, k):
+        whole = torch.empty(32, rows + 1, k, dtype=F16, device="meta")
+        a, b = whole[:, :rows], torch.empty(n, k, dtype=F16, device="meta")
         return _gathering_pays(join(describe(a, b, None, None, None, None, "row")))
 
-    assert pays(100, 8192)
-    assert not pays(128, 8192)
-    assert not pays(100, 512)
+    assert pays(100, 8192, 8192)
+    assert not pays(128, 8192, 8192)
+    assert not pays(100, 512, 512)
+    assert not pays(65, 1024, 8192), "what is copied is too much for so few columns"
 
 
 @pytest.mark.dsl
@@ -144,7 +145,12 @@ def test_gathered_rows(monkeypatch):
 @pytest.mark.dsl
 @pytest.mark.parametrize(
     ("activation", "bias_dtype"),
-    [*((name, dtype) for name in ACTIVATION_FUNCTIONS for dtype in (None, F16)), (None, F32)],
+    [
+        pytest.param(name, dtype, marks=() if (n % 2 == 0) == (dtype is None) else pytest.mark.deep)
+        for n, name in enumerate(ACTIVATION_FUNCTIONS)
+        for dtype in (None, F16)
+    ]
+    + [(None, F32)],
 )
 def test_bias_and_activation(activation, bias_dtype):
     bias = None if bias_dtype is None else normal(41, dtype=bias_dtype)
@@ -282,12 +288,20 @@ def gradients(product, a, b, bias):
     return torch.autograd.grad((result.float() * weights).sum(), inputs)
 
 
+GRADIENTS = [((6, 24), (40, 24)), ((2, 3, 7), (5, 7)), ((2, 4, 8), (3, 1, 8, 8))]
+
+
 @pytest.mark.dsl
 @pytest.mark.parametrize(
-    ("activation", "simulated"), [*((name, False) for name in ACTIVATION_FUNCTIONS), (None, True), ("gelu", True)]
+    ("activation", "simulated", "shapes"),
+    [(name, False, shapes) for shapes in GRADIENTS for name in ACTIVATION_FUNCTIONS]
+    + [
+        pytest.param(name, True, shapes, marks=() if (n % 2 == 0) == (name == "gelu") else pytest.mark.deep)
+        for n, shapes in enumerate(GRADIENTS)
+        for name in (None, "gelu")
+    ],
 )
-@pytest.mark.parametrize("shapes", [((6, 24), (40, 24)), ((2, 3, 7), (5, 7)), ((2, 4, 8), (3, 1, 8, 8))])
-def test_gradients(shapes, activation, simulated):
+def test_gradients(activation, simulated, shapes):
     """Against float64: bfloat16 rounds the sum, the gradient of the result, and each gradient."""
     a, b = (normal(*shape, dtype=BF16) / 2 for shape in shapes)
     bias = normal(b.shape[-2], dtype=BF16)
@@ -416,9 +430,16 @@ def test_compiles_without_graph_breaks(backend):
         assert torch.equal(compiled(normal(5, 16), b, bias).isnan(), torch.tensor(False))
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@pytest.mark.parametrize("activation", [None, "silu"])
-def test_transforms_compile(backend, activation):
+@pytest.mark.parametrize(
+    ("activation", "backend"),
+    [
+        (None, "aot_eager"),
+        ("silu", "eager"),
+        pytest.param(None, "eager", marks=pytest.mark.deep),
+        pytest.param("silu", "aot_eager", marks=pytest.mark.deep),
+    ],
+)
+def test_transforms_compile(activation, backend):
     def total(b, a):
         return gemm(a, b, activation=activation).float().square().sum()
 

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import pickle
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ pytest.importorskip("cutlass")
 
 import cutepy  # noqa: E402
 from cutepy.ops import register  # noqa: E402
+from cutepy.ops.rules import one_by_one  # noqa: E402
 from tests.ops import scaled_add  # noqa: E402
 
 
@@ -352,6 +354,26 @@ def test_results_that_are_several_or_a_list():
         assert isinstance(found, kind)
         assert [tuple(part.shape) for part in found] == [(4, 3), (4, 3)]
         torch.library.opcheck(split.op, (x,))
+
+
+def test_a_tensor_by_keyword_only_has_no_gradient():
+    with pytest.raises(ValueError, match="gives none to a tensor by keyword only; make it positional"):
+        register(
+            "cutepy_tests::shifted(Tensor x, *, Tensor by) -> Tensor",
+            reference=lambda x, *, by: x + by,
+            backward=lambda ctx, grad: grad,
+        )(lambda x, *, by: x + by)
+
+
+def test_a_result_that_is_no_tensor_is_that_of_all_examples():
+    count = register("cutepy_tests::count(Tensor x) -> int", reference=lambda x: int(x[0]), fake=lambda x: 0)(
+        lambda x: int(x[0])
+    )
+    for values, counted in (([[3.0]], 3), ([[3.0], [3.0]], 3)):
+        found = one_by_one(count.op)(SimpleNamespace(batch_size=len(values)), (0,), torch.tensor(values))
+        assert found == (counted, None)
+    with pytest.raises(ValueError, match=r"must be the same for all examples, got \[3, 4\]"):
+        one_by_one(count.op)(SimpleNamespace(batch_size=2), (0,), torch.tensor([[3.0], [4.0]]))
 
 
 def test_a_backward_with_too_few_gradients_is_told():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,12 @@ def float_bits(kind: str, count: int, name: str, seed: int = 0) -> np.ndarray[An
     return np.where(pick < 0.3, edge, np.where(pick < 0.75, near, wide)).astype(unsigned)
 
 
+@cache
+def power_of_two(exponent: int) -> Fraction:
+    """Return 2**exponent."""
+    return Fraction(2) ** exponent
+
+
 def value_of(bits: int, kind: str) -> Fraction | float:
     """Return the number that a bit pattern stands for: a fraction, or a float for -0, infinities and NaN."""
     exponent_bits, mantissa_bits = _FORMATS[kind]
@@ -99,9 +106,9 @@ def value_of(bits: int, kind: str) -> Fraction | float:
     if exponent == (1 << exponent_bits) - 1 and kind != "e4m3":
         return float("nan") if mantissa else float("-inf" if sign else "inf")
     if exponent == 0:
-        magnitude = Fraction(mantissa) * Fraction(2) ** (1 - bias - mantissa_bits)
+        magnitude = mantissa * power_of_two(1 - bias - mantissa_bits)
     else:
-        magnitude = (mantissa + (1 << mantissa_bits)) * Fraction(2) ** (exponent - bias - mantissa_bits)
+        magnitude = (mantissa + (1 << mantissa_bits)) * power_of_two(exponent - bias - mantissa_bits)
     if magnitude == 0 and sign:
         return -0.0
     return -magnitude if sign else magnitude
@@ -125,14 +132,14 @@ def round_bits(exact: Fraction | float, kind: str, mode: str = "rn") -> int:
         return 0
     bias = (1 << exponent_bits - 1) - 1
     exponent = max(magnitude.numerator.bit_length() - magnitude.denominator.bit_length() - 1, 1 - bias)
-    while magnitude >= Fraction(2) ** (exponent + 1):
+    while magnitude >= power_of_two(exponent + 1):
         exponent += 1
-    scaled = magnitude / Fraction(2) ** (exponent - mantissa_bits)
-    low = scaled.numerator // scaled.denominator
-    rest = scaled - low
+    places = mantissa_bits - exponent
+    numerator, denominator = magnitude.numerator << max(places, 0), magnitude.denominator << max(-places, 0)
+    low, rest = divmod(numerator, denominator)
     up = {
-        "rn": rest > Fraction(1, 2) or (rest == Fraction(1, 2) and low & 1 == 1),
-        "rna": rest >= Fraction(1, 2),
+        "rn": 2 * rest > denominator or (2 * rest == denominator and low & 1 == 1),
+        "rna": 2 * rest >= denominator,
         "rz": False,
         "rm": bool(sign and rest),
         "rp": bool(not sign and rest),

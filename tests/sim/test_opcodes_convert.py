@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -237,18 +239,25 @@ def test_packed(to, modifiers):
         assert_same_bits(part.astype(np.uint16), [one(x) for x in source.tolist()], kind, (source,))
 
 
+@cache
+def float8_values(kind):
+    """List the values of a format, in the order of their codes: ascending."""
+    return [value_of(code, kind) for code in range(0x7F if kind == "e4m3" else 0x7C)]
+
+
 def round_float8(value, kind, relu):
-    """Round by trying every value of the format."""
+    """Round to the nearer of the two values of the format that are next to it."""
     if value != value:
         return 0x7F
-    codes = range(0x7F if kind == "e4m3" else 0x7C)
+    values = float8_values(kind)
     sign = 0x80 if math.copysign(1, value) < 0 else 0
     if relu and (sign or value == 0):
         return 0
     magnitude = abs(value)
-    if magnitude == math.inf or magnitude >= value_of(codes[-1], kind):
-        return sign | codes[-1]
-    best = min(codes, key=lambda c: (abs(value_of(c, kind) - Fraction(magnitude)), c & 1))
+    if magnitude >= values[-1]:
+        return sign | len(values) - 1
+    above = bisect_right(values, magnitude)
+    best = min((above - 1, above), key=lambda c: (abs(values[c] - Fraction(magnitude)), c & 1))
     return sign | best
 
 

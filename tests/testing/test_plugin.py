@@ -1,4 +1,4 @@
-"""The pytest plugin, in processes of its own."""
+"""The pytest plugin, in runs of pytest of its own, and once in a process of its own."""
 
 import os
 import tomllib
@@ -6,6 +6,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("cutlass")
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.dsl
@@ -53,24 +56,24 @@ def test_after_it():
 """
 
 
-def outcomes(pytester, monkeypatch, options=(), **sources):
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+def outcomes(run, pytester, options=(), **sources):
     pytester.makepyfile(**sources)
     installed = any(point.value == "cutepy.testing.plugin" for point in entry_points(group="pytest11"))
     load = () if installed else ("-p", "cutepy.testing.plugin")  # an installed package is loaded by its entry point
-    return pytester.runpytest_subprocess(*load, "-p", "no:cacheprovider", *options)
+    return run(*load, "-p", "no:cacheprovider", *options)
 
 
-def test_without_the_flag_the_fixture_serves_its_test_only(pytester, monkeypatch):
+def test_without_the_flag_the_fixture_serves_its_test_only(pytester):
     source = FOR_A_GPU + WITH_FIXTURE.replace("SIMULATE", "False")
-    outcomes(pytester, monkeypatch, test_it=source).assert_outcomes(passed=3, skipped=1)
+    outcomes(pytester.runpytest_inprocess, pytester, test_it=source).assert_outcomes(passed=3, skipped=1)
 
 
 def test_simulate_runs_tests_for_a_gpu(pytester, monkeypatch):
-    """And they can fail."""
+    """And they can fail. In a process of its own, as a GPU is served to its end."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     sources = {"test_it": FOR_A_GPU + WITH_FIXTURE.replace("SIMULATE", "True")}
     sources["test_wrong"] = FOR_A_GPU.replace("(2.0)", "(3.0)")
-    result = outcomes(pytester, monkeypatch, ["--simulate"], **sources)
+    result = outcomes(pytester.runpytest_subprocess, pytester, ["--simulate"], **sources)
     result.assert_outcomes(passed=4, failed=1)
     result.stdout.fnmatch_lines(["FAILED test_wrong.py::test_that_needs_a_gpu*"])
 

@@ -8,7 +8,15 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cutepy.layouts import ComposedLayout, IntTuple, Layout, LayoutBase, ScaledBasis, SmemPtr, Swizzle
-from cutepy.testing.strategies.shapes import fill, int_tuples, leaves_of, shapes
+from cutepy.testing.strategies.shapes import favouring, fill, flags, int_tuples, integers, leaves_of, orders, shapes
+
+_shapes = cache(shapes)
+_SIGNS = st.sampled_from((1, -1))
+_GAPS, _POWERS = st.sampled_from((1, 2, 3)), st.sampled_from((1, 2, 4))
+_BASES = st.builds(ScaledBasis, st.integers(1, 4), st.sampled_from(((1,), (0, 0), (0, 1))))
+_BITS = st.sampled_from((8, 16, 32))
+_ADDRESSES = st.none() | st.integers(0, 7).map(lambda i: i << 10)
+_SWIZZLES_OF_BYTES = st.sampled_from((Swizzle(1, 4, 3), Swizzle(2, 4, 3), Swizzle(3, 4, 3)))
 
 
 @st.composite
@@ -65,7 +73,7 @@ def layouts(
     """
     if shape is None:
         shape = draw(
-            shapes(
+            _shapes(
                 max_leaves=max_leaves,
                 max_rank=max_rank,
                 max_depth=max_depth,
@@ -79,25 +87,24 @@ def layouts(
         shape = draw(shape)
     extents = leaves_of(shape)
     zeros = not (compact or injective) if zero_strides is None else zero_strides
-    if compact or injective or draw(st.booleans()):
+    if compact or injective or draw(flags):
         strides = _draw_ordered_strides(draw, extents, gaps=not compact, powers_of_two=powers_of_two)
         if zeros:
-            strides = [d * draw(st.integers(0, 1)) for d in strides]
+            strides = [d * draw(integers(0, 1)) for d in strides]
     else:
         smallest = 0 if zeros else 1
         strides = [draw(_exponential(smallest, max_stride, powers_of_two)) for _ in extents]
     if signed:
-        strides = [draw(st.sampled_from((d, -d))) for d in strides]
+        strides = [d * draw(_SIGNS) for d in strides]
     return Layout(shape, fill(shape, iter(strides)))
 
 
 def _draw_ordered_strides(draw: st.DrawFn, extents: list[int], *, gaps: bool, powers_of_two: bool) -> list[int]:
     """Strides in a random order of the modes, each a multiple of what the smaller ones reach."""
     strides, reach = [0] * len(extents), 1
-    gap = st.sampled_from((1, 2, 4) if powers_of_two else (1, 2, 3))
-    for mode in draw(st.permutations(range(len(extents)))):
+    for mode in draw(orders(len(extents))):
         if gaps:
-            reach *= draw(gap)
+            reach *= draw(_POWERS if powers_of_two else _GAPS)
         strides[mode] = reach
         reach *= extents[mode]
     return strides
@@ -107,7 +114,11 @@ def _draw_ordered_strides(draw: st.DrawFn, extents: list[int], *, gaps: bool, po
 def _exponential(smallest: int, largest: int, powers_of_two: bool) -> st.SearchStrategy[int]:
     """Integers that favour the small and the powers of two."""
     powers = [n for n in (0, 1, 2, 4, 8, 16, 32, 64, 128, 256) if smallest <= n <= largest]
-    return st.sampled_from(powers) if powers_of_two else st.sampled_from(powers) | st.integers(smallest, largest)
+    if powers_of_two:
+        return st.sampled_from(powers)
+    if largest > 1024:
+        return st.sampled_from(powers) | st.integers(smallest, largest)
+    return favouring(powers, range(smallest, largest + 1))
 
 
 @st.composite
@@ -124,9 +135,8 @@ def basis_layouts(draw: st.DrawFn, *, max_size: int = 64) -> Layout:
     Layout
         Its codomain has the profile ``((0, 0), 0)`` or one with fewer modes.
     """
-    shape = draw(shapes(max_size=max_size))
-    basis = st.builds(ScaledBasis, st.integers(1, 4), st.sampled_from(((1,), (0, 0), (0, 1))))
-    return Layout(shape, fill(shape, iter([draw(basis) for _ in leaves_of(shape)])))
+    shape = draw(_shapes(max_size=max_size))
+    return Layout(shape, fill(shape, iter([draw(_BASES) for _ in leaves_of(shape)])))
 
 
 @st.composite
@@ -148,11 +158,14 @@ def swizzles(
     -------
     Swizzle
     """
-    bits = draw(st.integers(0, max_bits))
-    shift = bits + draw(st.integers(0, max_gap))
-    if negative_shifts and draw(st.booleans()):
+    bits = draw(integers(0, max_bits))
+    shift = bits + draw(integers(0, max_gap))
+    if negative_shifts and draw(flags):
         shift = -shift
-    return Swizzle(bits, draw(st.integers(0, max_base)), shift)
+    return Swizzle(bits, draw(integers(0, max_base)), shift)
+
+
+_LAYOUTS, _SWIZZLES = layouts(), swizzles()
 
 
 @st.composite
@@ -181,18 +194,18 @@ def composed_layouts(
     -------
     ComposedLayout
     """
-    layout: Any = draw(layouts() if inner is None else inner)
-    offset: Any = draw(st.integers(0, max_offset))
-    outer: Any = draw(swizzles())
-    if pointers and draw(st.booleans()):
-        offset = SmemPtr(draw(st.sampled_from((8, 16, 32))), draw(st.none() | st.integers(0, 7).map(lambda i: i << 10)))
-        outer = draw(st.sampled_from((Swizzle(1, 4, 3), Swizzle(2, 4, 3), Swizzle(3, 4, 3))))
-    elif nested and draw(st.booleans()):
-        inside = ComposedLayout(draw(swizzles()), draw(st.integers(0, max_offset)), layout)
-        if draw(st.booleans()):
+    layout: Any = draw(_LAYOUTS if inner is None else inner)
+    offset: Any = draw(integers(0, max_offset))
+    outer: Any = draw(_SWIZZLES)
+    if pointers and draw(flags):
+        offset = SmemPtr(draw(_BITS), draw(_ADDRESSES))
+        outer = draw(_SWIZZLES_OF_BYTES)
+    elif nested and draw(flags):
+        inside = ComposedLayout(draw(_SWIZZLES), draw(integers(0, max_offset)), layout)
+        if draw(flags):
             layout = inside
         else:
-            outer = draw(layouts() | st.just(inside))
+            outer = draw(_LAYOUTS | st.just(inside))
     return ComposedLayout(outer, offset, layout)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -10,16 +11,31 @@ from hypothesis import strategies as st
 
 from cutepy.layouts import Layout, LayoutBase
 from cutepy.testing.strategies.layouts import layouts
-from cutepy.testing.strategies.shapes import leaf_limit, leaves_of, nested_layout
+from cutepy.testing.strategies.shapes import flags, integers, leaf_limit, leaves_of, nested_layout, orders
 
 Leaf = tuple[int, int]  # the extent and the stride of an integer mode
+
+
+_LAYOUTS = layouts()
+_STEPS = st.sampled_from(("begin", "skip", "go on"))
+_BESIDE = st.sampled_from(((2, 0), (1, 0), (1, 1), (3, 0)))
+_DIGITS = st.lists(st.integers(2, 4), min_size=2, max_size=5)
+
+
+@cache
+def _divisors(n: int) -> st.SearchStrategy[int]:
+    return st.sampled_from([i for i in range(1, n + 1) if n % i == 0])
+
+
+def _draw_order(draw: st.DrawFn, leaves: Sequence[Leaf]) -> list[Leaf]:
+    return [leaves[i] for i in draw(orders(len(leaves)))]
 
 
 def _draw_digits(draw: st.DrawFn, extents: Sequence[int]) -> list[int]:
     """Factors of the extents, in order: the digits of a mixed radix in which the extents are groups of digits."""
     digits = []
     for extent in extents:
-        divisor = draw(st.sampled_from([n for n in range(1, extent + 1) if extent % n == 0]))
+        divisor = draw(_divisors(extent))
         digits += [divisor, extent // divisor]
     return [digit for digit in digits if digit != 1]
 
@@ -32,7 +48,7 @@ def _draw_runs(draw: st.DrawFn, digits: Sequence[int], *, whole: bool) -> list[L
     runs: list[Leaf] = []
     place, is_open = 1, False
     for digit in digits:
-        choice = draw(st.sampled_from(("begin", "skip", "go on")))
+        choice = draw(_STEPS)
         if choice == "skip":
             is_open = False
         elif choice == "begin" or not is_open:
@@ -40,18 +56,18 @@ def _draw_runs(draw: st.DrawFn, digits: Sequence[int], *, whole: bool) -> list[L
             is_open = True
         else:
             runs[-1] = (runs[-1][0] * digit, runs[-1][1])
-        if is_open and not whole and draw(st.integers(0, 7)) == 7:
+        if is_open and not whole and draw(integers(0, 7)) == 7:
             extent, stride = runs[-1]
-            runs[-1] = (extent // digit * draw(st.integers(1, digit)), stride)
+            runs[-1] = (extent // digit * draw(integers(1, digit)), stride)
             is_open = False
         place *= digit
-    if not whole and draw(st.integers(0, 3)) == 3:
-        further = draw(st.integers(2, 3))
+    if not whole and draw(integers(0, 3)) == 3:
+        further = draw(integers(2, 3))
         if is_open:
             runs[-1] = (runs[-1][0] * further, runs[-1][1])
         else:
             runs.append((further, place))
-    return draw(st.permutations(runs)) if runs else [(1, 0)]
+    return _draw_order(draw, runs) if runs else [(1, 0)]
 
 
 @st.composite
@@ -76,10 +92,10 @@ def composable_pairs(
     tuple of Layout
         (A, B)
     """
-    a = draw(layouts() if left is None else left)
+    a = draw(_LAYOUTS if left is None else left)
     leaves = _draw_runs(draw, _draw_digits(draw, leaves_of(a.shape)), whole=False)
-    if draw(st.integers(0, 3)) == 3:
-        leaves.insert(draw(st.integers(0, len(leaves))), draw(st.sampled_from(((2, 0), (1, 0), (1, 1), (3, 0)))))
+    if draw(integers(0, 3)) == 3:
+        leaves.insert(draw(integers(0, len(leaves))), draw(_BESIDE))
     leaves = leaves[: leaf_limit(6, max_rank, max_depth)]
     return a, nested_layout(draw, leaves, max_rank, max_depth)
 
@@ -114,14 +130,14 @@ def tilers(draw: st.DrawFn, layout: Layout, *, keep: bool = True) -> Any:  # noq
     -------
     Layout, int or tuple
     """
-    if isinstance(layout.shape, tuple) and draw(st.booleans()):
-        modes = draw(st.integers(1, len(layout.shape)))
+    if isinstance(layout.shape, tuple) and draw(flags):
+        modes = draw(integers(1, len(layout.shape)))
         none = st.none() if keep else st.nothing()
         return tuple(draw(none | tilers(layout[i], keep=keep)) for i in range(modes))
-    if draw(st.booleans()):
+    if draw(flags):
         return draw(tiler_layouts(layout))
     digits = _draw_digits(draw, leaves_of(layout.shape))
-    return prod(digits[: draw(st.integers(0, len(digits)))])
+    return prod(digits[: draw(integers(0, len(digits)))])
 
 
 @st.composite
@@ -133,15 +149,15 @@ def product_operands(draw: st.DrawFn) -> tuple[Layout, Layout]:
     tuple of Layout
         (block, tiler), both injective.
     """
-    digits = draw(st.lists(st.integers(2, 4), min_size=2, max_size=5))
+    digits = draw(_DIGITS)
     block, free, place = [], [], 1
     for digit in digits:
-        if draw(st.booleans()):
+        if draw(flags):
             block.append((digit, place))
         else:
             free.append(digit)
         place *= digit
-    block = draw(st.permutations(block)) if block else [(1, 0)]
+    block = _draw_order(draw, block) if block else [(1, 0)]
     runs = [run for run in _draw_runs(draw, free, whole=False) if run[0] > 1]
     return nested_layout(draw, block, 3, 2), nested_layout(draw, (runs or [(1, 0)])[:5], 3, 2)
 
@@ -161,10 +177,10 @@ def target_shapes(draw: st.DrawFn, block: LayoutBase, *, max_copies: int = 8) ->
     tuple of int
     """
     modes = block.shape if isinstance(block.shape, tuple) else (block.shape,)
-    sizes = [prod(leaves_of(mode)) for mode in modes] + [1] * draw(st.integers(0, 1))
+    sizes = [prod(leaves_of(mode)) for mode in modes] + [1] * draw(integers(0, 1))
     copies, target = max_copies, []
     for size in sizes:
-        factor = draw(st.integers(1, max(1, min(4, copies))))
+        factor = draw(integers(1, max(1, min(4, copies))))
         copies //= factor
         target.append(size * factor)
     return tuple(target)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
+from itertools import permutations
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
 from cutepy.layouts import IntTuple, Layout, LayoutBase
+
+T = TypeVar("T")
 
 
 @cache
@@ -47,11 +50,27 @@ def leaves_of(t: IntTuple) -> list[Any]:
     return [leaf for mode in t for leaf in leaves_of(mode)] if isinstance(t, tuple) else [t]
 
 
+# Strategies that draw the parts of an example are made once: hypothesis looks into each new one before it draws.
+integers = cache(st.integers)
+flags = st.booleans()
+
+
+@cache
+def orders(count: int) -> st.SearchStrategy[Sequence[int]]:
+    """Permutations of ``range(count)``: few are listed, which takes one draw."""
+    return st.sampled_from(list(permutations(range(count)))) if count <= 4 else st.permutations(range(count))
+
+
+def favouring(some: Sequence[T], of_all: Sequence[T]) -> st.SearchStrategy[T]:
+    """As often one of `some` as one of all, in one draw."""
+    return st.sampled_from([*some] * max(1, round(len(of_all) / len(some))) + [*of_all])
+
+
 @cache
 def _nestings(leaves: int, max_rank: int, max_depth: int) -> st.SearchStrategy[IntTuple]:
     fitting = [p for p in _profiles(leaves, max_depth) if not isinstance(p, tuple) or len(p) <= max_rank]
     no_wraps = [p for p in fitting if "()" not in str(p) and ",)" not in str(p)]
-    return st.sampled_from(no_wraps or fitting) | st.sampled_from(fitting)
+    return favouring(no_wraps or fitting, fitting)
 
 
 def nested_layout(draw: st.DrawFn, leaves: Sequence[tuple[int, Any]], max_rank: int, max_depth: int) -> Layout:
@@ -88,7 +107,7 @@ def int_tuples(
     IntTuple
     """
     leaf = st.integers(-8, 8) if elements is None else elements
-    count = draw(st.integers(1, leaf_limit(max_leaves, max_rank, max_depth)))
+    count = draw(integers(1, leaf_limit(max_leaves, max_rank, max_depth)))
     return fill(draw(_nestings(count, max_rank, max_depth)), iter([draw(leaf) for _ in range(count)]))
 
 
@@ -132,14 +151,14 @@ def _draw_extents(
 ) -> list[int]:
     smallest = 1 if size_one else 2
     budget, extents = max_size, []
-    for _ in range(draw(st.integers(1, max_leaves))):
+    for _ in range(draw(integers(1, max_leaves))):
         limit = min(max_extent, budget)
         if limit < smallest:
             break
         if powers_of_two:
-            extents.append(1 << draw(st.integers(smallest - 1, limit.bit_length() - 1)))
+            extents.append(1 << draw(integers(smallest - 1, limit.bit_length() - 1)))
         else:
-            extents.append(draw(st.integers(smallest, limit)))
+            extents.append(draw(integers(smallest, limit)))
         budget //= extents[-1]
     return extents
 
@@ -158,9 +177,9 @@ def coordinates(draw: st.DrawFn, shape: IntTuple | LayoutBase) -> IntTuple:
     IntTuple
     """
     extents = shape.shape if isinstance(shape, LayoutBase) else shape
-    if isinstance(extents, tuple) and draw(st.booleans()):
-        return tuple(draw(coordinates(mode)) for mode in extents)
-    return draw(st.integers(0, max(0, prod(leaves_of(extents)) - 1)))
+    if isinstance(extents, tuple) and draw(flags):
+        return tuple(draw(_coordinates(mode)) for mode in extents)
+    return draw(integers(0, max(0, prod(leaves_of(extents)) - 1)))
 
 
 @st.composite
@@ -177,13 +196,19 @@ def slice_coordinates(draw: st.DrawFn, shape: IntTuple | LayoutBase) -> IntTuple
         Weakly congruent to `shape`, with at least one None.
     """
     extents = shape.shape if isinstance(shape, LayoutBase) else shape
-    if not isinstance(extents, tuple) or not extents or not draw(st.integers(0, 3)):
+    if not isinstance(extents, tuple) or not extents or not draw(integers(0, 3)):
         return None
-    kept = draw(st.integers(0, len(extents) - 1))
-    return tuple(
-        draw(slice_coordinates(mode)) if i == kept else draw(st.none() | coordinates(mode) | slice_coordinates(mode))
-        for i, mode in enumerate(extents)
-    )
+    kept = draw(integers(0, len(extents) - 1))
+    return tuple(draw(_slice_coordinates(mode) if i == kept else _kept_or_not(mode)) for i, mode in enumerate(extents))
+
+
+# Of a mode, whose extents are few.
+_coordinates, _slice_coordinates = lru_cache(coordinates), lru_cache(slice_coordinates)
+
+
+@lru_cache
+def _kept_or_not(extents: IntTuple) -> st.SearchStrategy[IntTuple]:
+    return st.none() | coordinates(extents) | slice_coordinates(extents)
 
 
 __all__ = ["coordinates", "int_tuples", "shapes", "slice_coordinates"]

@@ -1,8 +1,9 @@
 // What exported extensions use of a torch with CUDA, for a torch without: results in host memory that say they are on
 // a GPU, and a function that makes such tensors.
 #include <ATen/cuda/EmptyTensor.h>
-#include <ATen/ops/empty_strided.h>
 #include <c10/cuda/CUDAStream.h>
+
+#include <cstdlib>
 
 struct _object;
 using PyObject = _object;
@@ -10,12 +11,17 @@ PyObject* THPVariable_Wrap(const at::TensorBase& tensor);  // of libtorch_python
 
 namespace {
 
-at::Tensor on_gpu(at::IntArrayRef shape, at::IntArrayRef strides, at::ScalarType dtype, c10::DeviceIndex index) {
+at::TensorBase on_gpu(at::IntArrayRef shape, at::IntArrayRef strides, at::ScalarType dtype, c10::DeviceIndex index) {
+  size_t elements = 1;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    elements = shape[i] == 0 ? 0 : elements + (shape[i] - 1) * strides[i];
+    if (elements == 0) break;
+  }
+  const size_t bytes = elements * c10::elementSize(dtype);
   // Lives as long as the process: nothing here frees a GPU's memory.
-  auto* owner = new at::Tensor(at::empty_strided(shape, strides, at::TensorOptions().dtype(dtype)));
-  c10::Storage storage(c10::Storage::use_byte_size_t{}, owner->storage().nbytes(),
-                       at::DataPtr(owner->data_ptr(), at::Device(at::kCUDA, index)));
-  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
+  c10::Storage storage(c10::Storage::use_byte_size_t{}, bytes,
+                       at::DataPtr(std::aligned_alloc(64, (bytes + 64) / 64 * 64), at::Device(at::kCUDA, index)));
+  at::TensorBase made = at::detail::make_tensor_base<c10::TensorImpl>(
       std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CUDA), c10::scalarTypeToTypeMeta(dtype));
   made.unsafeGetTensorImpl()->set_sizes_and_strides(shape, strides);
   return made;

@@ -16,6 +16,7 @@ from cutepy.layouts import (
     sm90,
     tile_to_shape,
 )
+from tests.layouts import brute_force as bf
 
 SS, RS, FP8 = "SM90_64x16x16_F32F16F16_SS", "SM90_64x16x16_F32F16F16_RS", "SM90_64x8x32_F32E4M3E4M3_RS_TN"
 
@@ -33,7 +34,7 @@ def test_the_tv_layout_of_c_holds_each_element_once(mma):
     m, n, _ = mma.tile_shape
     layout = mma.get_layoutC_TV()
     assert (size(layout, 0), cosize(layout)) == (mma.thr_size, m * n)
-    assert sorted(layout(i) for i in range(size(layout))) == list(range(m * n))
+    assert sorted(bf.table(layout)) == list(range(m * n))
 
 
 @given(tiled_mmas(), st.integers(1, 2), st.integers(1, 2), st.booleans())
@@ -43,7 +44,7 @@ def test_partitions_of_c_cover_it_once(mma, times_m, times_n, row_major):
     covered = []
     for thread in range(mma.thr_size):
         part, offset = mma.partition_C(c, thread)
-        covered += [offset + part(i) for i in range(size(part))]
+        covered += [offset + i for i in bf.table(part)]
     assert sorted(covered) == list(range(m * n))
 
 

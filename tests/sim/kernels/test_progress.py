@@ -29,12 +29,12 @@ def test_a_long_loop_of_loads_is_no_deadlock():
     out = np.zeros(1, "u4")
     launch(
         """mov.u32 %r5, 0;
-        X: ld.global.u32 %r6, [%rd0]; add.u32 %r5, %r5, 1; add.u32 %r5, %r5, %r6; setp.lt.u32 %p2, %r5, 450000;
+        X: ld.global.u32 %r6, [%rd0]; add.u32 %r5, %r5, 1; add.u32 %r5, %r5, %r6; setp.lt.u32 %p2, %r5, 50000;
         @%p2 bra X;
         st.global.u32 [%rd0], %r5;""",
         [out],
     )
-    assert out[0] == 450_000
+    assert out[0] == 50_000
 
 
 def test_a_warp_may_wait_for_one_that_computes_for_long():
@@ -45,7 +45,7 @@ def test_a_warp_may_wait_for_one_that_computes_for_long():
         WAIT: mbarrier.try_wait.parity.shared.b64 %p1, [%r10], 0; @!%p1 bra WAIT;
         bra DONE;
         WORK: mov.u32 %r5, 0;
-        X: add.u32 %r5, %r5, 1; setp.lt.u32 %p2, %r5, 450000; @%p2 bra X;
+        X: add.u32 %r5, %r5, 1; setp.lt.u32 %p2, %r5, 150000; @%p2 bra X;
         mbarrier.arrive.shared.b64 _, [%r10];
         DONE: mad.wide.u32 %rd1, %r1, 4, %rd0; st.global.u32 [%rd1], 5;""",
         [out],
@@ -130,7 +130,7 @@ _COUNTS = {
 
 
 @pytest.mark.parametrize("counting", list(_COUNTS))
-@pytest.mark.parametrize(("ctas", "threads"), [(2, 1), (5, 1), (1, 6), (2, 3)])
+@pytest.mark.parametrize(("ctas", "threads"), [(2, 1), (3, 1), (1, 4), (2, 2)])
 def test_a_spin_lock(ctas, threads, counting):
     out = np.zeros(4, "u4")
     begin = time.perf_counter()
