@@ -24,8 +24,9 @@ def report_picture(report: Any) -> Picture:  # noqa: ANN401 - BankReport
 def _access_grid(layout: Any, bits: int, access: AccessReport, conflicts: list[Conflict]) -> Grid:  # noqa: ANN401
     lanes_at: dict[int, list[int]] = {}
     for lane, address in enumerate(access.addresses):
-        for byte in range(access.size_bytes) if address is not None else ():
-            lanes_at.setdefault(address + byte, []).append(lane)
+        if address is not None:
+            for byte in range(address, address + access.size_bytes):
+                lanes_at.setdefault(byte, []).append(lane)
     turns_of: dict[int, int] = {}
     for conflict in conflicts:
         for lane in {lane for turn in conflict.turns for lane in turn.lanes}:
@@ -40,6 +41,7 @@ def _access_grid(layout: Any, bits: int, access: AccessReport, conflicts: list[C
         turns = max((turns_of.get(lane, 0) for lane in lanes), default=0)
         who = ranges(lanes) if len(lanes) < 3 else f"{lanes[0]}+{len(lanes) - 1}"
         return found._replace(
+            colour=(found.bank or 0) % 8,
             text=f"L{who}\nb{found.bank}",
             marks=(f"conflict: its banks serve {turns} addresses in turn",) if turns else (),
             notes=(*found.notes, ("lanes", ranges(lanes))),
@@ -48,4 +50,6 @@ def _access_grid(layout: Any, bits: int, access: AccessReport, conflicts: list[C
     where = tile.caption[0].partition(";")[0]
     said = f"{where}; L lane, b its bank; elsewhere banks; {access.access.kind} of {access.size_bytes} bytes a lane"
     marked = "marked (* or outlined): in a bank conflict"
-    return tile.but(cell=cell, caption=(said, *tile.caption[1:], marked), title=str(access), coarser=None)
+    return tile.but(
+        cell=cell, caption=(said, *tile.caption[1:], marked), title=str(access), colours="bank mod 8", coarser=None
+    )
