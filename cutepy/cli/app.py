@@ -96,6 +96,8 @@ def show(
         fail("--operand is A, B or C of an atom: name one, as SM90_64x64x16_F16F16F16_SS")
     try:
         draw(text, files, width=width, tile=tile, bits=bits, banks=banks, units=units, tv=tv, operand=operand)
+    except BrokenPipeError:  # whoever read has enough
+        raise
     except (ValueError, TypeError, OSError) as error:
         fail(str(error))
 

@@ -24,6 +24,7 @@ from .arch import (
     SMEM_BANKS,
     UNIT_BITS,
     UNIT_BYTES,
+    WARP_THREADS,
     swizzle_bits,
 )
 from .gmma import byte_swizzle
@@ -92,6 +93,11 @@ def matrix_copy_picture(traits: Any, bits: int) -> Picture:  # noqa: ANN401 - Ma
         tv_grid(layout, tile, title=title, names=names)
         for layout, title in zip((elements.src_layout, elements.dst_layout), titles, strict=True)
     ]
+    lanes = CORE_MATRIX_ROWS * traits.num_matrices
+    if lanes < WARP_THREADS:
+        side = titles.index(smem)
+        said = f"the addresses of lanes 0 to {lanes - 1} count; the others repeat them"
+        grids[side] = grids[side].but(caption=(*grids[side].caption, said))
     return Picture(tuple(grids), f"{traits.name}: {'ldmatrix' if loads else 'stmatrix'}, elements of {bits} bits")
 
 

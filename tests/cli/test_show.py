@@ -1,5 +1,6 @@
 """`cutepy show`: what it prints, its files, its colours, and what it refuses."""
 
+import errno
 import os
 import pty
 import re
@@ -128,3 +129,11 @@ def test_a_swizzled_tile_is_drawn_in_time(capsys):
     show.draw(str(TILE), [], width=80, tile=None, bits=16)
     assert time.process_time() - start < 0.1
     assert "too many here" in capsys.readouterr().out
+
+
+def test_a_reader_that_has_enough_is_no_error(monkeypatch):
+    def closed(*arguments):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(show, "paint", closed)
+    assert invoke("4:1").stderr == ""
