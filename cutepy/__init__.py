@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cutepy.host.declared import Deferred as Deferred
     from cutepy.host.many import compile_many as compile_many
     from cutepy.host.specs import PointerSpec as PointerSpec, TensorSpec as TensorSpec
+    from cutepy.layouts.render.output import save as save, show as show
     from cutepy.sim import simulate as simulate
 
 __version__ = "0.1.0"
@@ -29,11 +30,23 @@ _FUNCTIONS = {
     "TensorSpec": "host.specs",
     "compile": "host.compilation",
     "compile_many": "host.many",
+    "save": "layouts.render.output",
+    "show": "layouts.render.output",
     "simulate": "sim",
 }
 """Public function or class -> the module it lives in."""
 
-__all__ = ["Deferred", "PointerSpec", "TensorSpec", "__version__", "compile", "compile_many", "simulate"]
+__all__ = [
+    "Deferred",
+    "PointerSpec",
+    "TensorSpec",
+    "__version__",
+    "compile",
+    "compile_many",
+    "save",
+    "show",
+    "simulate",
+]
 
 
 def _check_links() -> None:

@@ -171,6 +171,9 @@ from .writer import to_text as to_text
 if TYPE_CHECKING:
     from .banks import bank_conflicts as bank_conflicts, warp_access as warp_access
     from .linear import LinearLayout as LinearLayout, to_layout as to_layout, to_linear as to_linear
+    from .render.comparison import compare as compare
+    from .render.operations import steps as steps
+    from .render.output import save as save, show as show
 
 slice = slice_
 
@@ -179,6 +182,10 @@ _ROOMS = ("banks", "linear", "render", "sm90")
 _LAZY = {
     "LinearLayout": "linear",
     "bank_conflicts": "banks",
+    "compare": "render",
+    "save": "render",
+    "show": "render",
+    "steps": "render",
     "to_layout": "linear",
     "to_linear": "linear",
     "warp_access": "banks",
@@ -225,6 +232,7 @@ __all__ = [
     "compact_col_major",
     "compact_order",
     "compact_row_major",
+    "compare",
     "compatible",
     "complement",
     "composition",
@@ -298,15 +306,18 @@ __all__ = [
     "replace",
     "right_inverse",
     "round_up",
+    "save",
     "select",
     "shape",
     "shape_div",
     "shiftl",
     "shiftr",
+    "show",
     "signum",
     "size",
     "slice_",
     "slice_and_offset",
+    "steps",
     "stride",
     "suffix_product",
     "take",

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .coordinates import dice_tuple, slice_tuple
+from .drawn import Drawn
 from .errors import LayoutError, operation
 from .int_tuple import (
     IntTuple,
@@ -32,7 +33,7 @@ Modes = Any
 _MISSING: Any = object()
 
 
-class IndexFunction(Notated):
+class IndexFunction(Notated, Drawn):
     """What the algebra composes: layouts, and swizzles.
 
     ``f._composed_with(tiler)`` is ``composition(f, tiler)``; a plain layout leaves what it does not know to the tiler,

@@ -57,10 +57,48 @@ def parse(
     """Read a layout, swizzle, tiler or coordinate, and say what it is."""
     from cutepy.cli.parse import describe
     from cutepy.layouts import LayoutError
+    from cutepy.layouts.render.output import terminal_width
 
     try:
-        typer.echo(describe(text))
+        typer.echo(describe(text, terminal_width()))
     except LayoutError as error:
+        fail(str(error))
+
+
+@app.command()
+def show(
+    text: Annotated[
+        str, typer.Argument(help="A layout as C++ CuTe, the DSL or cutepy prints it, or an atom: SM90_64x64x16_...")
+    ],
+    bits: Annotated[int | None, typer.Option(help="Width of an element, for bytes and banks.")] = None,
+    banks: Annotated[bool, typer.Option("--banks", help="Write banks into the cells; needs --bits.")] = False,
+    units: Annotated[bool, typer.Option("--units", help="A cell for each unit of 16 bytes; needs --bits.")] = False,
+    tv: Annotated[bool, typer.Option("--tv", help="Read (thread, value), and draw who holds each element.")] = False,
+    tile: Annotated[str | None, typer.Option(help="With --tv: the tile's shape or layout, e.g. '(64,16)'.")] = None,
+    operand: Annotated[str | None, typer.Option(help="Of an atom: A, B or C alone.")] = None,
+    width: Annotated[int | None, typer.Option(min=20, help="Columns of characters. Default: the terminal's.")] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw into an SVG file instead.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw into an HTML file to hover over.")] = None,
+    tex: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw into a LaTeX file.")] = None,
+) -> None:
+    """Draw a layout, a thread-value layout or an atom."""
+    from cutepy.cli.show import draw
+
+    files = []
+    for file, suffix in ((svg, ".svg"), (html, ".html"), (tex, ".tex")):
+        if file is not None:
+            if file.suffix.lower() != suffix:
+                fail(f"--{suffix[1:]} takes a file that ends in {suffix}, got {str(file)!r}")
+            files.append(file)
+    if tile is not None and not tv:
+        fail("--tile is the tile of a thread-value layout: it needs --tv")
+    if operand is not None and not text.strip().startswith("SM"):
+        fail("--operand is A, B or C of an atom: name one, as SM90_64x64x16_F16F16F16_SS")
+    try:
+        draw(text, files, width=width, tile=tile, bits=bits, banks=banks, units=units, tv=tv, operand=operand)
+    except BrokenPipeError:  # whoever read has enough
+        raise
+    except (ValueError, TypeError, OSError) as error:
         fail(str(error))
 
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..drawn import Drawn
 from ..errors import LayoutError
 from .access import WarpAccess, as_accesses
 from .measure import AccessReport, Conflict, count, measure
 from .proposals import Proposal, propose
 
+if TYPE_CHECKING:
+    from ..render.grid import Picture
+
 _SHOWN = 8
 
 
 @dataclass(frozen=True)
-class BankReport:
+class BankReport(Drawn):
     """What warp accesses to a tile take, who conflicts with whom, and what would cure it.
 
     Parameters
@@ -63,6 +67,12 @@ class BankReport:
     def proposals(self) -> tuple[Proposal, ...]:
         """Other layouts of the tile that take fewer wavefronts: see `propose`."""
         return propose([report.access for report in self.accesses], self.layout, self.bits)
+
+    def _picture_(self) -> Picture:
+        """Draw the tile in banks for each access, with who touches what, and the conflicts marked."""
+        from .picture import report_picture
+
+        return report_picture(self)
 
     def __str__(self) -> str:
         lines = list(map(str, self.accesses))

@@ -1,81 +1,293 @@
-"""Grid: the one model of a drawing, a labelled table of cells, that every renderer takes."""
+"""Grid: the one model of a picture, a table of cells whose axes nest, that every renderer takes.
+
+Rank is no special case. A layout's modes 0, 2, 4 ... run down and 1, 3, 5 ... across, the later ones outside, so that a
+mode beyond the second, a stage for instance, repeats the tile before it, as the outer part of a hierarchical mode
+does. An axis knows at which positions tiles end; renderers draw the ends.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from ..errors import LayoutError
-from ..modes import rank, size
+from ..writer import to_text
+
+Owner = tuple[tuple[int, ...], int]
+"""Threads, and which of their values an element is."""
 
 
-@dataclass(frozen=True)
-class Grid:
-    """A table of texts with a label for each row and column.
+class Cell(NamedTuple):
+    """One element of a picture, or one tile of elements.
+
+    Attributes
+    ----------
+    text : str
+        What is written in the cell. A line break parts what may stand on two lines.
+    coordinate : IntTuple
+        The natural, hierarchical coordinate.
+    flat : int
+        The same as one colexicographic integer.
+    offset : int or IntTuple
+        What the layout maps it to, in elements; a coordinate where strides are scaled bases.
+    byte, bank : int
+        Where it lies in memory, where the width of an element is known, and in which bank of shared memory.
+    owners : tuple of (tuple of int, int)
+        Who holds the element: (threads, value). Several where registers repeat it.
+    data : str
+        The element itself, of a tensor.
+    colour : int
+        Colour key, taken modulo 8; None for none.
+    marks : tuple of str
+        Why the cell stands out; empty where it does not.
+    notes : tuple of (str, str)
+        What else there is to know, as names and texts.
+    """
+
+    text: str
+    coordinate: Any = None
+    flat: int | None = None
+    offset: Any = None
+    byte: int | None = None
+    bank: int | None = None
+    owners: tuple[Owner, ...] = ()
+    data: str | None = None
+    colour: int | None = None
+    marks: tuple[str, ...] = ()
+    notes: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def thread(self) -> int | None:
+        """The first thread that holds the element."""
+        return self.owners[0][0][0] if self.owners else None
+
+    @property
+    def value(self) -> int | None:
+        """Which of that thread's values it is."""
+        return self.owners[0][1] if self.owners else None
+
+    def facts(self) -> list[tuple[str, str]]:
+        """List all that is known of the element, as names and texts.
+
+        >>> Cell("8", (0, 1), 4, 8, 16, 4).facts()
+        [('coordinate', '(0,1)'), ('index', '4'), ('offset', '8'), ('byte', '16'), ('bank', '4')]
+        """
+        known = [
+            (name, str(value) if value.__class__ is int else to_text(value))
+            for name, value in (("coordinate", self.coordinate), ("index", self.flat), ("offset", self.offset))
+            if value is not None
+        ]
+        known += [(name, str(x)) for name, x in (("byte", self.byte), ("bank", self.bank)) if x is not None]
+        for threads, value in self.owners:
+            known += [("thread", ranges(threads)), ("value", str(value))]
+        if self.data is not None:
+            known.append(("data", self.data))
+        return [*known, *self.notes, *(("mark", mark) for mark in self.marks)]
+
+
+class Axis:
+    """One side of a grid: what its positions are called, and where tiles end.
 
     Parameters
     ----------
-    cells : tuple of tuple of str
-        Rows of cells, all of one length.
-    row_labels, column_labels : tuple of str
-        One for each row, one for each column.
-    corner : str
-        What stands where the labels meet: the names of the axes.
-    row_notes, column_notes : tuple of str
-        Remarks beside each row and under each column label; empty, or one for each.
+    size : int
+        Number of positions.
+    label : callable or sequence of str, optional
+        Position -> what stands beside it; default: its number.
+    tiles : sequence of int, optional
+        Positions of a tile, of a tile of tiles, and so on: each a multiple of the one before.
+    notes : sequence of str, optional
+        Remarks, one for each position.
+    names : str, optional
+        What runs along the axis, for captions: ``"mode 0"``.
 
     Raises
     ------
     ValueError
-        If labels or notes do not match the cells.
-    """
-
-    cells: tuple[tuple[str, ...], ...]
-    row_labels: tuple[str, ...]
-    column_labels: tuple[str, ...]
-    corner: str = field(default="", kw_only=True)
-    row_notes: tuple[str, ...] = field(default=(), kw_only=True)
-    column_notes: tuple[str, ...] = field(default=(), kw_only=True)
-
-    def __post_init__(self) -> None:
-        columns = len(self.column_labels)
-        for row in self.cells:
-            if len(row) != columns:
-                raise ValueError(f"a row must have one cell for each of {columns} column labels, got {len(row)}")
-        for name, texts, count in (
-            ("row_labels", self.row_labels, len(self.cells)),
-            ("row_notes", self.row_notes or self.row_labels, len(self.cells)),
-            ("column_notes", self.column_notes or self.column_labels, columns),
-        ):
-            if len(texts) != count:
-                raise ValueError(f"{name} must have {count} texts, got {len(texts)}")
-
-
-def layout_grid(layout: Any, *, cell: Callable[[Any], str] = str) -> Grid:  # noqa: ANN401 - Layout or ComposedLayout
-    """Return the grid of a layout of rank 1 or 2: mode 0 runs down, mode 1 runs across.
-
-    Parameters
-    ----------
-    layout : Layout or ComposedLayout
-        Of rank 1 or 2; a rank-1 layout is one column.
-    cell : callable
-        Writes an index (or a coordinate) into a cell.
-
-    Raises
-    ------
-    LayoutError
-        If the rank is another.
+        If labels or notes are not one for each position, or a tile does not divide the next.
 
     Examples
     --------
-    >>> from cutepy.layouts import Layout
-    >>> layout_grid(Layout((2, 3), (3, 1))).cells
-    (('0', '1', '2'), ('3', '4', '5'))
+    >>> axis = Axis(8, tiles=(2, 4))
+    >>> [axis.level(i) for i in range(8)]
+    [0, 0, 1, 0, 2, 0, 1, 0]
     """
-    if rank(layout) not in (1, 2):
-        raise LayoutError("layout_grid", (layout,), f"rank must be 1 or 2, got {rank(layout)}", "group modes first")
-    flat = rank(layout) == 1
-    rows, columns = size(layout, 0), 1 if flat else size(layout, 1)
-    cells = tuple(tuple(cell(layout(i) if flat else layout(i, j)) for j in range(columns)) for i in range(rows))
-    return Grid(cells, tuple(map(str, range(rows))), tuple(map(str, range(columns))))
+
+    __slots__ = ("_label", "names", "notes", "size", "tiles")
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        label: Callable[[int], str] | Sequence[str] = str,
+        tiles: Sequence[int] = (),
+        notes: Sequence[str] = (),
+        names: str = "",
+    ) -> None:
+        for name, texts in (("labels", label), ("notes", notes)):
+            if not callable(texts) and len(texts) != (size if texts or name == "labels" else 0):
+                raise ValueError(f"{name} must be {size} texts, one for each position, got {len(texts)}")
+        for inner, outer in zip((1, *tiles), tiles, strict=False):
+            if outer < 1 or outer % inner:
+                raise ValueError(f"each of the tiles {tuple(tiles)} must be a multiple of the one before")
+        self.size = size
+        self.tiles = tuple(tiles)
+        self.notes = tuple(notes)
+        self.names = names
+        self._label = label if callable(label) else label.__getitem__
+
+    def label(self, position: int) -> str:
+        """Return what stands beside a position."""
+        return self._label(position)
+
+    def called(self, label: Callable[[int], str]) -> Axis:
+        """Return this axis with other labels."""
+        return Axis(self.size, label=label, tiles=self.tiles, notes=self.notes, names=self.names)
+
+    def tiled(self, *tiles: int) -> Axis:
+        """Return this axis with other tiles; those that reach its end are left out."""
+        within = [tile for tile in tiles if tile < self.size]
+        return Axis(self.size, label=self._label, tiles=within, notes=self.notes, names=self.names)
+
+    def note(self, position: int) -> str:
+        """Return the remark on a position; empty if there is none."""
+        return self.notes[position] if self.notes else ""
+
+    def level(self, position: int) -> int:
+        """Return how many tiles, one within the other, end before a position; 0 at the start."""
+        return sum(position % tile == 0 for tile in self.tiles) if position else 0
+
+
+class Grid:
+    """A picture: cells by row and column, and what to write around them.
+
+    Cells are made when they are asked for, so that of a large grid only what is drawn costs time.
+
+    Parameters
+    ----------
+    rows, columns : Axis
+    cell : callable
+        (row, column) -> Cell.
+    title : str
+        The object, in its notation.
+    caption : sequence of str
+        What the texts in the cells are, with their units; and remarks.
+    colours : str
+        What the colours tell; empty where there are none.
+    corner : str
+        What stands where the labels meet.
+    coarser : callable, optional
+        Makes the same picture in larger units, for renderers that have no room for this one.
+
+    Examples
+    --------
+    >>> grid = Grid(Axis(2), Axis(3), lambda i, j: Cell(str(3 * i + j)))
+    >>> [[cell.text for cell in row] for row in grid.cells]
+    [['0', '1', '2'], ['3', '4', '5']]
+    """
+
+    __slots__ = ("caption", "cell", "coarser", "colours", "columns", "corner", "rows", "title")
+
+    def __init__(
+        self,
+        rows: Axis,
+        columns: Axis,
+        cell: Callable[[int, int], Cell],
+        *,
+        title: str = "",
+        caption: Sequence[str] = (),
+        colours: str = "",
+        corner: str = "",
+        coarser: Callable[[], Grid] | None = None,
+    ) -> None:
+        self.rows = rows
+        self.columns = columns
+        self.cell = cell
+        self.title = title
+        self.caption = tuple(caption)
+        self.colours = colours
+        self.corner = corner
+        self.coarser = coarser
+
+    @property
+    def cells(self) -> tuple[tuple[Cell, ...], ...]:
+        """All cells, row by row."""
+        columns = range(self.columns.size)
+        return tuple([tuple([self.cell(i, j) for j in columns]) for i in range(self.rows.size)])
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return self.rows.size * self.columns.size
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return the lines under the picture: the caption, and what the colours tell."""
+        return (*self.caption, f"colour: {self.colours}") if self.colours else self.caption
+
+    def but(self, **changed: Any) -> Grid:  # noqa: ANN401 - as the parameters
+        """Return this grid with other values of some parameters.
+
+        >>> Grid(Axis(1), Axis(1), lambda i, j: Cell("7")).but(title="a").title
+        'a'
+        """
+        return Grid(**{name: getattr(self, name) for name in self.__slots__} | changed)
+
+
+class Picture(NamedTuple):
+    """Grids in a row: the operands of an instruction, the steps of an operation.
+
+    Attributes
+    ----------
+    grids : tuple of Grid
+    title : str
+        Of all of them; empty where each has its own only.
+    """
+
+    grids: tuple[Grid, ...]
+    title: str = ""
+
+
+def table(
+    texts: Sequence[Sequence[str]],
+    row_labels: Sequence[str],
+    column_labels: Sequence[str],
+    *,
+    corner: str = "",
+    row_notes: Sequence[str] = (),
+    column_notes: Sequence[str] = (),
+) -> Grid:
+    """Return the grid of a table of texts.
+
+    Raises
+    ------
+    ValueError
+        If labels or notes do not match the texts.
+
+    Examples
+    --------
+    >>> table((("a", "b"),), ("0",), ("x", "y")).cell(0, 1).text
+    'b'
+    """
+    for row in texts:
+        if len(row) != len(column_labels):
+            raise ValueError(f"a row must have one text for each of {len(column_labels)} columns, got {len(row)}")
+    return Grid(
+        Axis(len(texts), label=row_labels, notes=row_notes),
+        Axis(len(column_labels), label=column_labels, notes=column_notes),
+        lambda i, j: Cell(texts[i][j]),
+        corner=corner,
+    )
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Write rising integers, runs of them by their ends.
+
+    >>> ranges((0, 1, 2, 3, 8, 16, 17))
+    '0-3,8,16,17'
+    """
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1] = [runs[-1][0], number]
+        else:
+            runs.append([number])
+    return ",".join(f"{run[0]},{run[-1]}" if run[-1] == run[0] + 1 else "-".join(map(str, run)) for run in runs)

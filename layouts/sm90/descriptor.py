@@ -9,13 +9,18 @@ PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout": "Strides" a
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
+from ..drawn import Drawn
 from ..errors import LayoutError
 from .arch import GMMA_LAYOUT_TYPE, MAJORS, UNIT_BYTES, Major, SwizzleMode
 from .arguments import extents, integer
 from .explain import explain_walk
 from .gmma import check_bits, check_major
 from .walk import Walk
+
+if TYPE_CHECKING:
+    from ..render.grid import Picture
 
 FIELD_BITS = 14
 """Addresses and offsets are kept in units of 16 bytes, 14 bits each: 256 KB."""
@@ -33,7 +38,7 @@ _MODE_OF_LAYOUT_TYPE: dict[int, SwizzleMode] = {value: mode for mode, value in G
 
 
 @dataclass(frozen=True)
-class GmmaDescriptor:
+class GmmaDescriptor(Drawn):
     """Where and how wgmma finds an operand tile in shared memory: (mn, k) -> byte address.
 
     Two descriptors are equal if they are the same 64 bits; `major`, `bits` and `shape_mn_k` are what `make_gmma_desc`
@@ -107,6 +112,19 @@ class GmmaDescriptor:
             check_bits("GmmaDescriptor", self._operands(), self.bits)
         if self.shape_mn_k is not None:
             object.__setattr__(self, "shape_mn_k", extents("GmmaDescriptor", "shape_mn_k", self.shape_mn_k))
+
+    def _picture_(
+        self, *, major: Major | None = None, bits: int | None = None, shape_mn_k: tuple[int, int] | None = None
+    ) -> Picture:
+        """Draw the addresses of the tile's units of 16 bytes; where the major is not known, for both."""
+        from .pictures import descriptor_picture
+
+        major = self.major if major is None else check_major("show", self._operands(), major)
+        bits = self.bits if bits is None else bits
+        if bits is not None:
+            check_bits("show", self._operands(), bits)
+        walks = [self._walk(read_as, bits or 8) for read_as in (MAJORS if major is None else (major,))]
+        return descriptor_picture(self, walks, self.shape_mn_k if shape_mn_k is None else shape_mn_k)
 
     def _operands(self) -> tuple[int, ...]:
         return self.start_address, self.lbo, self.sbo, self.base_offset, self.layout_type

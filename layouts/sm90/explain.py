@@ -7,7 +7,7 @@ PTX ISA, "Strides" of the asynchronous warpgroup level matrix shared memory layo
 
 from __future__ import annotations
 
-from ..render.grid import Grid
+from ..render.grid import Grid, table
 from ..render.text import render_text
 from .arch import SWIZZLE_BASE_BYTES, SWIZZLE_BITS, SWIZZLE_SHIFT, UNIT_BITS, UNIT_BYTES, pattern_bytes, span_bytes
 from .walk import Walk
@@ -53,9 +53,7 @@ def core_matrix_grid(walk: Walk, shape_mn_k: tuple[int, int] | None, bits_known:
         notes.append(_down(walk, i, units) if i else "")
     wide = [_extent(j, width, walk.major == "K" and not bits_known) for j in range(columns)]
     across = ["", *(_across(walk) for _ in range(columns - 1))]
-    return Grid(
-        tuple(cells), tuple(labels), tuple(wide), corner="MN\\K", row_notes=tuple(notes), column_notes=tuple(across)
-    )
+    return table(cells, labels, wide, corner="MN\\K", row_notes=notes, column_notes=across)
 
 
 def _words(walk: Walk, bits_known: bool) -> list[str]:

@@ -8,10 +8,11 @@ CuTe ``atom/mma_traits_sm90_gmma.hpp``, ``DescriptorIterator`` and ``MakeTensor<
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..algebra import AnyLayout
 from ..composed import ComposedLayout
+from ..drawn import Drawn
 from ..errors import LayoutError
 from ..int_tuple import product
 from ..layout import Layout
@@ -25,9 +26,12 @@ from .descriptor import GmmaDescriptor
 from .gmma import check_bits, check_major, split_swizzle
 from .thrfrg import partition_smem
 
+if TYPE_CHECKING:
+    from ..render.grid import Grid
+
 
 @dataclass(frozen=True)
-class GmmaDescriptorIterator:
+class GmmaDescriptorIterator(Drawn):
     """The descriptors of an operand in shared memory: (MMA tile, block along MN, block along K, stage) -> descriptor.
 
     Parameters
@@ -69,9 +73,9 @@ class GmmaDescriptorIterator:
     mma_shape: tuple[int, int] = field(kw_only=True)
     base_address: int = field(default=0, kw_only=True)
     partition: Layout = field(default=None, kw_only=True)  # type: ignore[assignment]  # set in __post_init__
-    first: GmmaDescriptor = field(init=False, compare=False)
+    first: GmmaDescriptor = field(init=False, compare=False, repr=False)
     """The descriptor of the first MMA tile of the first stage."""
-    layout: Layout = field(init=False, compare=False)
+    layout: Layout = field(init=False, compare=False, repr=False)
     """What each coordinate adds to the start address, in 16-byte units."""
 
     def __post_init__(self) -> None:
@@ -100,6 +104,11 @@ class GmmaDescriptorIterator:
         object.__setattr__(self, "partition", partition)
         object.__setattr__(self, "first", first)
         object.__setattr__(self, "layout", replace(recast_layout(partition, bits, UNIT_BITS), 0, Layout(1, 0)))
+
+    def _picture_(self) -> Grid:
+        from .pictures import iterator_grid
+
+        return iterator_grid(self)
 
     def __getitem__(self, coordinate: tuple[Any, ...]) -> GmmaDescriptor:
         """Return the descriptor at (mn_block, k_block) or (mn_block, k_block, stage), each an index or a coordinate.

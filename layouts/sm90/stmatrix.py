@@ -8,15 +8,19 @@ PTX ISA, "ldmatrix" and "stmatrix". CuTe ``atom/copy_traits_sm75.hpp`` and ``ato
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from ..basis import E
+from ..drawn import Drawn
 from ..errors import LayoutError
 from ..layout import Layout
 from ..recast import upcast
 from .arch import WARP_THREADS
 from .arguments import integer
 from .gmma import check_bits
+
+if TYPE_CHECKING:
+    from ..render.grid import Picture
 
 MATRIX_BITS = 8 * 8 * 16
 """An 8x8 matrix of 16-bit elements."""
@@ -26,7 +30,7 @@ ROW_BITS = 8 * 16
 
 
 @dataclass(frozen=True)
-class MatrixCopyTraits:
+class MatrixCopyTraits(Drawn):
     """What CuTe's ``Copy_Traits`` says of one ldmatrix or stmatrix instruction.
 
     The layouts map (thread, bit) to a bit of the matrices, stored one after another, row by row. A lane's bits on
@@ -56,6 +60,12 @@ class MatrixCopyTraits:
     src_layout: Layout
     dst_layout: Layout
     ref_layout: Layout
+
+    def _picture_(self, *, bits: int = 16) -> Picture:
+        """Draw which row each lane addresses, and what its registers hold, in elements of `bits` bits."""
+        from .pictures import matrix_copy_picture
+
+        return matrix_copy_picture(self, bits)
 
     def in_elements(self, bits: int = 16) -> MatrixCopyTraits:
         """Return the same traits with layouts in elements of `bits` bits.

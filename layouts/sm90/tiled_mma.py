@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..algebra import AnyLayout, Tiler, complement, composition, right_inverse
 from ..composed import ComposedLayout
+from ..drawn import Drawn
 from ..errors import LayoutError
 from ..int_tuple import IntTuple, check_extents, product
 from ..layout import Layout, make_layout
@@ -26,6 +27,9 @@ from .iterator import GmmaDescriptorIterator
 from .thrfrg import on_tile, slice_thread, thrfrg
 from .wgmma import WgmmaTraits
 
+if TYPE_CHECKING:
+    from ..render.grid import Grid, Picture
+
 Operand = Literal["A", "B", "C"]
 
 _MODES: dict[Operand, tuple[int, int]] = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}
@@ -35,7 +39,7 @@ _ONE_ATOM = Layout((1, 1, 1))
 
 
 @dataclass(frozen=True)
-class TiledMMA:
+class TiledMMA(Drawn):
     """MMA atoms tiled over M, N and K: a map from (thread, value) to elements of A, B and C.
 
     Layouts passed to the methods map elements of an operand, (M, K, ...), (N, K, ...) or (M, N, ...), to whatever:
@@ -88,6 +92,14 @@ class TiledMMA:
 
     def __str__(self) -> str:
         return f"TiledMMA({self.traits.name}, {self.atom_layout_mnk}, {to_text(self.permutation_mnk)})"
+
+    def _picture_(
+        self, *, operand: Operand | None = None, tile_mnk: tuple[int, int, int] | None = None
+    ) -> Grid | Picture:
+        """Draw who holds each element of A, B and C of a tile, or of one of them; default: of `tile_shape`."""
+        from .pictures import tiled_mma_picture
+
+        return tiled_mma_picture(self, operand, tile_mnk)
 
     @cached_property
     def thr_layout_vmnk(self) -> Layout:

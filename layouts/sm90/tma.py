@@ -11,9 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import TYPE_CHECKING
 
 from ..algebra import AnyLayout, coalesce, composition, right_inverse
 from ..basis import ScaledBasis
+from ..drawn import Drawn
 from ..errors import LayoutError
 from ..int_tuple import flatten_to_tuple, product_each, wrap
 from ..layout import Layout, make_identity_layout
@@ -22,6 +24,9 @@ from .arch import DTYPE_BITS, UNIT_BYTES, SwizzleMode, pattern_bytes
 from .arguments import integer
 from .gmma import split_swizzle
 from .tensor_map import SMEM_ALIGNMENT, TensorMap, tma_dtype
+
+if TYPE_CHECKING:
+    from ..render.grid import Grid
 
 _OPERATION = "make_tma_copy"
 
@@ -46,7 +51,7 @@ class TmaBox:
 
 
 @dataclass(frozen=True)
-class TmaCopy:
+class TmaCopy(Drawn):
     """How TMA copies a tile: a descriptor, and one instruction for each box.
 
     Parameters
@@ -59,12 +64,20 @@ class TmaCopy:
         The instructions, in the order of shared memory.
     multicast : int
         How many CTAs share the tile, each loading a part of every box into all.
+    box_shape : tuple of int
+        Extents of a box in the descriptor's dimensions, before a multicast divides it.
     """
 
     tensor_map: TensorMap
     modes: tuple[int, ...]
     boxes: tuple[TmaBox, ...]
     multicast: int
+    box_shape: tuple[int, ...]
+
+    def _picture_(self) -> Grid:
+        from .pictures import tma_grid
+
+        return tma_grid(self)
 
     @property
     def tx_bytes(self) -> int:
@@ -158,14 +171,15 @@ def make_tma_copy(
     missing = [mode for mode in range(rank(gmem_layout)) if mode not in extents and gmem_layout[mode].size() != 1]
     modes = (*extents, *missing)
     boxes = _boxes(operands, tile, parts.mode, extents, bits)
-    box = _divide_among(operands, [extents.get(mode, 1) for mode in modes], multicast)
+    box_shape = tuple(extents.get(mode, 1) for mode in modes)
+    box = _divide_among(operands, list(box_shape), multicast)
     dims = tuple(gmem_layout[mode].size() for mode in modes)
     strides = _strides_bytes(operands, gmem_layout, modes, dims, bits)
     try:
         tensor_map = TensorMap(dtype, dims, strides, box, global_address=global_address, swizzle=parts.mode)
     except LayoutError as error:
         raise error.within(_OPERATION, operands) from error
-    return TmaCopy(tensor_map, modes, boxes, multicast)
+    return TmaCopy(tensor_map, modes, boxes, multicast, box_shape)
 
 
 def _check_gmem(operands: tuple[object, ...], gmem_layout: object) -> None:

@@ -11,12 +11,16 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass
-from typing import Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
+from ..drawn import Drawn
 from ..errors import LayoutError
 from ..layout import Layout
 from .arch import DTYPE_BITS, WARPGROUP_THREADS, WGMMA_M, Major
 from .arguments import integer, text
+
+if TYPE_CHECKING:
+    from ..render.grid import Grid, Picture
 
 _FLOAT8 = ("E4M3", "E5M2")
 _INT8 = ("S8", "U8")
@@ -42,7 +46,7 @@ _NAME = re.compile(
 
 
 @dataclass(frozen=True)
-class WgmmaTraits:
+class WgmmaTraits(Drawn):
     """What CuTe's ``MMA_Traits`` says of one wgmma instruction.
 
     Parameters
@@ -79,6 +83,12 @@ class WgmmaTraits:
     a_majors: tuple[Major, ...]
     b_majors: tuple[Major, ...]
     saturate: bool
+
+    def _picture_(self, *, operand: Literal["A", "B", "C"] | None = None) -> Grid | Picture:
+        """Draw who holds each element of A, B and C, or of one of them."""
+        from .pictures import traits_picture
+
+        return traits_picture(self, operand)
 
     @property
     def a_bits(self) -> int:

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 import cutepy
 from cutepy.cli.app import app
 from cutepy.layouts import sm90
+from tests.layouts.render.readers import read_text
 
 
 def invoke(*arguments: str):
@@ -69,11 +70,23 @@ def test_parse_says_what_a_text_is(text, lines):
     assert result.output.splitlines()[: len(lines)] == lines
 
 
-def test_parse_draws_small_tables_only():
-    assert "+---+" in invoke("parse", "(2,3):(3,1)").output
-    assert "+---+" in invoke("parse", "3:1").output
-    assert "+" not in invoke("parse", "(33,2):(2,1)").output
-    assert "+" not in invoke("parse", "(2,2,2):(4,2,1)").output
+def drawn(text, monkeypatch, width):
+    """The table that `parse` draws at a width, read back."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    output = invoke("parse", text).output
+    assert max(map(len, output.splitlines())) <= width
+    return {place: int(cell) for place, cell in read_text(output).items()}
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_parse_draws_every_layout_at_every_width(monkeypatch, width):
+    assert drawn("(2,3):(3,1)", monkeypatch, width)["1", "2"] == 5
+    assert drawn("3:1", monkeypatch, width) == {("0", ""): 0, ("1", ""): 1, ("2", ""): 2}
+    assert len(drawn("(33,2):(2,1)", monkeypatch, width)) == 66
+    assert drawn("(2,2,2):(4,2,1)", monkeypatch, width)["1,1", "0"] == 5
+    atom = sm90.gmma_layout_atom("K", "SW128", 16)
+    table = drawn(str(atom), monkeypatch, width)
+    assert table == {(str(i), str(j)): atom(i, j) for i in range(8) for j in range(64)}
 
 
 def test_parse_error_shows_a_caret_and_fails():

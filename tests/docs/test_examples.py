@@ -40,9 +40,10 @@ def run(page: str, name: str) -> tuple[doctest.TestResults, str]:
 
 
 @pytest.fixture(autouse=True)
-def cache(monkeypatch, tmp_path):
-    """What a page compiles is not left in the user's cache."""
+def surroundings(monkeypatch, tmp_path):
+    """What a page compiles is not left in the user's cache; a terminal is as wide as a page."""
     monkeypatch.setenv("CUTEPY_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "80")
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())

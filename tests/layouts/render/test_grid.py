@@ -1,61 +1,313 @@
-"""Grids, and their text."""
+"""The model: axes, cells, grids of layouts, and folding."""
+
+import time
 
 import pytest
+from hypothesis import assume, given, strategies as st
 
-from cutepy.layouts import Layout, LayoutError, Swizzle, make_composed_layout, make_identity_layout
-from cutepy.layouts.render import Grid, layout_grid, render_text
+from cutepy.layouts import (
+    Layout,
+    LayoutError,
+    Swizzle,
+    make_composed_layout,
+    make_identity_layout,
+    parse,
+    sm90,
+    tile_to_shape,
+)
+from cutepy.layouts.render import Axis, Cell, Grid, layout_grid, picture_of, render_html, render_svg, render_text, table
+from cutepy.layouts.render.fold import kept, summarised
+from cutepy.layouts.render.markup import drawable
+from cutepy.layouts.render.palette import FILLS, INK
+from cutepy.testing.strategies import layouts
+from tests.layouts import brute_force
+from tests.layouts.render.readers import read_text
+
+SW128 = sm90.gmma_layout_atom("K", "SW128", 16)
 
 
-def test_a_layout_is_drawn_with_mode_0_down():
-    assert render_text(layout_grid(Layout((2, 3), (3, 1)))) == "\n".join(
-        [
-            "    0   1   2",
-            "  +---+---+---+",
-            "0 | 0 | 1 | 2 |",
-            "  +---+---+---+",
-            "1 | 3 | 4 | 5 |",
-            "  +---+---+---+",
-        ]
-    )
+def texts(grid):
+    return [[cell.text for cell in row] for row in grid.cells]
 
 
-def test_rank_1_is_a_column_and_hierarchy_is_flat():
-    assert layout_grid(Layout(3, 5)).cells == (("0",), ("5",), ("10",))
-    assert layout_grid(Layout(((2, 2), 1), ((1, 8), 0))).cells == (("0",), ("1",), ("8",), ("9",))
-    with pytest.raises(LayoutError, match="rank must be 1 or 2, got 3; group modes first"):
-        layout_grid(Layout((2, 2, 2)))
+def test_mode_0_runs_down_and_mode_1_across():
+    assert texts(layout_grid(Layout((2, 3), (3, 1)))) == [["0", "1", "2"], ["3", "4", "5"]]
+    assert texts(layout_grid(Layout(3, 5))) == [["0"], ["5"], ["10"]]
+    assert texts(layout_grid(Layout(()))) == [["0"]]
+
+
+def test_later_modes_repeat_the_tile_outside():
+    grid = layout_grid(Layout((2, 2, 3, 2), (1, 10, 100, 1000)))
+    assert texts(grid)[3] == ["101", "111", "1101", "1111"]
+    assert [grid.rows.label(i) for i in range(6)] == ["0,0", "1,0", "0,1", "1,1", "0,2", "1,2"]
+    assert [grid.rows.level(i) for i in range(6)] == [0, 0, 1, 0, 1, 0]
+
+
+def test_tiles_end_where_hierarchical_modes_do():
+    grid = layout_grid(Layout((((2, 1), 3), 4, 2)))
+    assert grid.rows.tiles == (2, 6)
+    assert [grid.rows.level(i) for i in range(8)] == [0, 0, 1, 0, 1, 0, 2, 0]
 
 
 def test_composed_layouts_and_coordinates_are_drawn():
     swizzled = make_composed_layout(Swizzle(1, 0, 1), 0, Layout((2, 2), (2, 1)))
-    assert layout_grid(swizzled).cells == (("0", "1"), ("3", "2"))
-    assert layout_grid(make_identity_layout((1, 2)), cell=lambda c: f"{c[0]};{c[1]}").cells == (("0;0", "0;1"),)
+    assert texts(layout_grid(swizzled)) == [["0", "1"], ["3", "2"]]
+    assert texts(layout_grid(make_identity_layout((1, 2)))) == [["(0,0)", "(0,1)"]]
+    nested = parse("(Sw<1,0,1> o 1 o (2,2):(1,2)) o 0 o (2,2):(2,1)")
+    assert texts(layout_grid(nested)) == [[str(nested(i, j)) for j in range(2)] for i in range(2)]
 
 
-def test_notes_stand_beside_rows_and_under_columns():
-    grid = Grid((("1",), ("22",)), ("a", "b"), ("x",), corner="ab", row_notes=("", "+1"), column_notes=("n",))
-    assert render_text(grid) == "\n".join(
-        ["ab    x", "      n", "   +----+", " a |  1 |", "   +----+", " b | 22 | +1", "   +----+"]
-    )
+def test_extents_of_nothing_draw_nothing():
+    grid = layout_grid(Layout((0, 3)))
+    assert grid.cells == ()
+    assert "(no elements)" in render_text(grid)
+    assert "<svg" in render_svg(grid)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "keywords", "message"),
+    ("arguments", "message"),
     [
-        (((("1",),), ("a", "b"), ("x",)), {}, "row_labels must have 1 texts, got 2"),
-        (((("1", "2"),), ("a",), ("x",)), {}, "one cell for each of 1 column labels, got 2"),
-        (((("1",),), ("a",), ("x",)), {"row_notes": ("", "")}, "row_notes must have 1 texts, got 2"),
-        (((("1",),), ("a",), ("x",)), {"column_notes": ("", "")}, "column_notes must have 1 texts, got 2"),
+        ({"bits": 0}, "bits must be a positive int, got 0"),
+        ({"bits": True}, "bits must be a positive int, got True"),
+        ({"bits": "16"}, "bits must be a positive int, got '16'"),
+        ({"banks": True}, "banks need the width of an element; pass bits=16 or so"),
+        ({"address": -1}, "address must be an int >= 0, got -1"),
     ],
 )
-def test_labels_must_match_the_cells(arguments, keywords, message):
+def test_wrong_options_are_told(arguments, message):
+    with pytest.raises(LayoutError, match=message):
+        layout_grid(Layout((2, 2)), **arguments)
+
+
+def test_bits_must_be_the_pointers():
+    pointed = sm90.gmma_layout_atom("K", "SW128", 16, pointer_swizzle=True)
+    assert layout_grid(pointed).cell(0, 9).byte == 18
+    with pytest.raises(LayoutError, match="the pointer is to 16-bit elements, not 32-bit"):
+        layout_grid(pointed, bits=32)
+    with pytest.raises(LayoutError, match="coordinates lie in no bank"):
+        layout_grid(make_identity_layout((2, 2)), bits=16, banks=True)
+
+
+def test_both_forms_of_an_atom_have_one_picture():
+    pointed = sm90.gmma_layout_atom("MN", "SW64", 8, pointer_swizzle=True)
+    assert texts(layout_grid(pointed)) == texts(layout_grid(sm90.gmma_layout_atom("MN", "SW64", 8)))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: table((("1",),), ("a", "b"), ("x",)), "labels must be 1 texts, one for each position, got 2"),
+        (lambda: table((("1", "2"),), ("a",), ("x",)), "one text for each of 1 columns, got 2"),
+        (lambda: table((("1",),), ("a",), ("x",), row_notes=("", "")), "notes must be 1 texts"),
+        (lambda: Axis(8, tiles=(2, 3)), "must be a multiple of the one before"),
+        (lambda: Axis(8, tiles=(0,)), "must be a multiple of the one before"),
+    ],
+)
+def test_a_table_must_fit_together(make, message):
     with pytest.raises(ValueError, match=message):
-        Grid(*arguments, **keywords)
+        make()
 
 
-def test_corner_and_notes_are_given_by_keyword():
-    cells, labels = (("a",),), ("0",)
-    assert Grid(cells, labels, labels, corner="m", row_notes=labels, column_notes=labels).corner == "m"
-    for extra in ((labels,), (labels, labels), ("m",)):
-        with pytest.raises(TypeError, match="positional"):
-            Grid(cells, labels, labels, *extra)
+# ---------------------------------------------------------------------------------------------------------------------
+# Folding
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def flat(layout, coordinate):
+    """A natural coordinate with one integer for each mode."""
+
+    def index(crd, shape):
+        if not isinstance(crd, tuple):
+            return crd
+        total = 0
+        for c, s in zip(reversed(crd), reversed(shape), strict=True):
+            total = index(c, s) + brute_force.size(s) * total
+        return total
+
+    return [index(c, s) for c, s in zip(coordinate, layout.shape, strict=True)]
+
+
+@given(
+    st.sampled_from(("MN", "K")),
+    st.sampled_from(("INTER", "SW32", "SW64", "SW128")),
+    st.sampled_from((4, 8, 16, 32, 64)),
+    st.booleans(),
+    st.sampled_from((None, (2, 1), (1, 0))),
+)
+def test_units_are_sixteen_bytes_in_a_row(major, swizzle, bits, pointed, order):
+    atom = sm90.gmma_layout_atom(major, swizzle, bits, pointer_swizzle=pointed)
+    layout = tile_to_shape(atom, (atom.shape[0], 2 * atom.shape[1]), order)
+    units = layout_grid(layout, bits=bits).coarser()
+    assert units.size == layout.size() * bits // 128
+    seen = set()
+    for i, row in enumerate(units.cells):
+        for j, cell in enumerate(row):
+            assert layout(cell.coordinate) == layout(cell.flat) == cell.offset
+            assert (units.rows.label(i), units.columns.label(j)) == tuple(map(str, flat(layout, cell.coordinate)))
+            assert cell.byte == cell.offset * bits // 8
+            assert cell.text == str(cell.byte // 16)
+            # The elements beside the first in its contiguous mode follow in memory.
+            last = flat(layout, cell.coordinate)
+            last[0 if major == "MN" else 1] += 128 // bits - 1
+            assert layout(*last) == cell.offset + 128 // bits - 1
+            seen.add(cell.offset)
+    assert len(seen) == units.size
+
+
+@given(layouts(signed=True), st.sampled_from((8, 16)), st.integers(0, 3))
+def test_a_layout_without_whole_units_is_not_drawn_in_them(layout, bits, start):
+    coarser = layout_grid(layout, bits=bits, address=start).coarser
+    if coarser is not None:
+        for row in coarser().cells:
+            for cell in row:
+                assert cell.byte % 16 == 0
+                assert layout(cell.flat) == cell.offset
+        held = brute_force.table(layout)
+        starts = {16 * 8 // bits * (i * bits // 128) for i in held}
+        assert starts == {cell.offset for row in coarser().cells for cell in row}
+        assert all(i + k in held for i in starts for k in range(128 // bits))
+
+
+def test_a_swizzle_within_units_is_not_hidden():
+    assert layout_grid(Layout((4, 2, 3), (1, 2, 8)), bits=16).coarser is None  # overlaps itself
+    with pytest.raises(LayoutError, match="do not come in whole units of 16 bytes"):
+        layout_grid(Layout((8, 3)), bits=8, units=True)
+    with pytest.raises(LayoutError, match="their width is not known"):
+        layout_grid(Layout((8, 8)), units=True)
+    grid = layout_grid(Layout((8, 64), (64, 1)), bits=16, units=True)
+    assert grid.caption[1] == "a cell is a unit, labelled by its first element"
+    assert grid.size == 64
+    assert layout_grid(parse("Sw<1,0,3> o 0 o (8,16):(16,1)"), bits=16).coarser is None
+    assert layout_grid(parse("Sw<1,3,3> o 4 o (8,16):(16,1)"), bits=16).coarser is None
+    assert layout_grid(Layout((8, 16), (-16, 1)), bits=16).coarser is None
+    assert layout_grid(Layout((8, 16), (16, 1)), bits=16).coarser is not None
+
+
+@given(st.integers(1, 300), st.integers(1, 40))
+def test_what_is_kept_has_both_ends(size, room):
+    positions = kept(size, room)
+    assert len(positions) <= max(room, 1)
+    assert [p for p in positions if p is not None] == sorted({p for p in positions if p is not None})
+    if size <= room:
+        assert positions == list(range(size))
+    elif room >= 3:
+        assert positions[0] == 0
+        assert positions[-1] == size - 1
+        assert positions.count(None) == 1
+
+
+@given(layouts(max_leaves=6, max_size=4096, max_extent=64), st.integers(1, 200))
+def test_a_summary_shows_the_first_of_each_tile(layout, limit):
+    whole = layout_grid(layout)
+    small = summarised(whole, limit)
+    assert small.size <= limit
+    if small is whole:
+        return
+    assert "too many here" in small.caption[-1]
+    rows, columns = map(int, small.caption[-1].partition("stands for ")[2].split(" of ")[0].split(" x "))
+    for i in range(small.rows.size):
+        for j in range(small.columns.size):
+            assert small.cell(i, j).offset == whole.cell(i * rows, j * columns).offset
+            assert small.rows.label(i) == whole.rows.label(i * rows)
+    assert small.rows.size == -(-whole.rows.size // rows)
+    assert small.columns.size == -(-whole.columns.size // columns)
+
+
+@given(
+    st.sampled_from((Layout((100, 100)), Layout((64, 64), (64, 1)), tile_to_shape(SW128, (64, 128, 3)), Layout(5000))),
+    st.sampled_from((40, 80, 140)),
+    st.integers(12, 60),
+    st.booleans(),
+)
+def test_folded_text_fits_and_every_cell_is_true(layout, width, height, known):
+    grid = layout_grid(layout, bits=16 if known else None)
+    text = render_text(grid, width=width, height=height)
+    lines = text.splitlines()
+    assert all(len(line) <= width for line in lines)
+    table_lines = [line for line in lines if "|" in line or "+" in line]
+    assert len(table_lines) <= height
+    assert ("too large" in text) or ("too many" in text) or len(read_text(text)) == layout.size()
+    cells = {place: cell for place, cell in read_text(text).items() if "..." not in (*place, cell)}
+    assert cells
+    unit = 8 if "units of 16 bytes" in " ".join(text.split()) else 1
+    for (row, column), cell in cells.items():
+        crd = [0] * len(layout.shape if isinstance(layout.shape, tuple) else (1,))
+        crd[0::2] = [int(part) for part in row.split(",")]
+        crd[1::2] = [int(part) for part in column.split(",") if part]
+        assert layout(*crd) == unit * int(cell)
+
+
+@pytest.mark.parametrize("render", [render_svg, render_html, lambda grid: render_text(grid, width=80, height=200)])
+def test_a_thousand_squared_takes_less_than_a_second(render):
+    layout = tile_to_shape(SW128, (1024, 1024))
+    start = time.process_time()
+    drawn = render(layout_grid(layout, bits=16))
+    assert time.process_time() - start < 1
+    assert "1048576 elements are too many here" in drawn
+    assert len(drawn) < 2_000_000
+
+
+def test_huge_layouts_are_not_walked():
+    start = time.process_time()
+    render_text(layout_grid(Layout((1 << 20, 1 << 20))), width=80, height=100)
+    render_svg(layout_grid(Layout((1 << 20, 1 << 20)), bits=32))
+    assert time.process_time() - start < 2
+
+
+def test_what_fits_is_drawn_in_full():
+    assert drawable(layout_grid(Layout((128, 128)))).grids[0].size == 128 * 128
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Colours
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def luminance(colour):
+    """Relative luminance as WCAG 2 defines it."""
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(a, b):
+    low, high = sorted((luminance(a), luminance(b)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def as_dichromat(colour, kind):
+    """What a dichromat sees, by the matrices of Viénot, Brettel and Mollon (1999), in linear RGB."""
+    matrix = {
+        "protan": ((0.11238, 0.88762, 0.0), (0.11238, 0.88762, 0.0), (0.00401, -0.00401, 1.0)),
+        "deutan": ((0.29275, 0.70725, 0.0), (0.29275, 0.70725, 0.0), (-0.02234, 0.02234, 1.0)),
+    }[kind]
+    rgb = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgb]
+    return [sum(m * c for m, c in zip(row, linear, strict=True)) for row in matrix]
+
+
+def test_text_can_be_read_on_every_colour():
+    assert all(contrast(fill, INK) >= 7 for fill in FILLS)  # WCAG 2, level AAA
+
+
+@pytest.mark.parametrize("kind", ["protan", "deutan"])
+def test_dichromats_see_eight_colours(kind):
+    seen = [as_dichromat(fill, kind) for fill in FILLS]
+    for i, a in enumerate(seen):
+        for b in seen[:i]:
+            assert max(abs(x - y) for x, y in zip(a, b, strict=True)) > 0.04
+
+
+def test_pictures_are_drawn_as_they_are():
+    grid = Grid(Axis(1), Axis(1), lambda i, j: Cell("x"))
+    assert picture_of(grid) is grid
+    with pytest.raises(TypeError, match="a Grid is drawn as it is; got bits"):
+        picture_of(grid, bits=16)
+
+
+@given(layouts())
+def test_facts_are_the_layouts(layout):
+    assume(layout.size())
+    cell = layout_grid(layout, bits=32, address=64).cell(0, 0)
+    assert dict(cell.facts())["byte"] == "64"
+    assert (cell.thread, cell.value) == (None, None)

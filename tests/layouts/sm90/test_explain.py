@@ -11,6 +11,14 @@ from cutepy.layouts.sm90.arch import MAJORS, SWIZZLE_MODES
 from cutepy.layouts.sm90.explain import _shown, core_matrix_grid
 
 
+def labels(axis):
+    return [axis.label(position) for position in range(axis.size)]
+
+
+def texts(grid):
+    return [[cell.text for cell in row] for row in grid.cells]
+
+
 def describe(major, mode, mn=128, bits=16):
     atom = sm90.gmma_layout_atom(major, mode, bits)
     smem = tile_to_shape(atom, (max(mn, size(atom, 0)), max(256 // bits, size(atom, 1))))
@@ -23,13 +31,13 @@ def test_every_drawn_address_is_the_hardwares(major, mode, bits):
     descriptor = describe(major, mode, bits=bits)
     grid = core_matrix_grid(descriptor.walk(), descriptor.shape_mn_k)
     addresses = descriptor.element_addresses()
-    for label, row in zip(grid.row_labels, grid.cells, strict=True):
+    for label, row in zip(labels(grid.rows), texts(grid), strict=True):
         if label != "...":
             mn = int(label.split("..")[0])
-            starts = [int(column.split("..")[0]) for column in grid.column_labels]
-            assert row == tuple(hex(addresses[mn][k]) for k in starts)
-    assert grid.row_labels[0].startswith("0..")
-    assert grid.row_labels[-1].endswith("..127")
+            starts = [int(column.split("..")[0]) for column in labels(grid.columns)]
+            assert row == [hex(addresses[mn][k]) for k in starts]
+    assert labels(grid.rows)[0].startswith("0..")
+    assert labels(grid.rows)[-1].endswith("..127")
 
 
 def test_both_offsets_are_told_of():
@@ -68,10 +76,10 @@ def test_steps_in_the_drawing_are_the_differences_of_addresses():
     for major in MAJORS:
         for mode in SWIZZLE_MODES:
             grid = core_matrix_grid(describe(major, mode, mn=64).walk(), (64, 16))
-            across = re.search(r"\+(?:.BO \()?(\d+)", grid.column_notes[1])
-            assert int(grid.cells[0][1], 16) - int(grid.cells[0][0], 16) == int(across[1])
-            below = re.search(r"\+(?:.BO \()?(\d+)", grid.row_notes[1])
-            assert int(grid.cells[1][0], 16) - int(grid.cells[0][0], 16) == int(below[1])
+            across = re.search(r"\+(?:.BO \()?(\d+)", grid.columns.note(1))
+            assert int(texts(grid)[0][1], 16) - int(texts(grid)[0][0], 16) == int(across[1])
+            below = re.search(r"\+(?:.BO \()?(\d+)", grid.rows.note(1))
+            assert int(texts(grid)[1][0], 16) - int(texts(grid)[0][0], 16) == int(below[1])
 
 
 def test_a_word_alone_is_explained_for_both_majors():
@@ -115,5 +123,5 @@ def test_extents_of_an_unknown_element_are_labelled_in_bytes():
     descriptor = sm90.GmmaDescriptor.decode(0x4000004000000040)
     for major in MAJORS:
         grid = core_matrix_grid(descriptor.walk(major=major, bits=8), None, bits_known=False)
-        assert all(label.endswith(" B") == (major == "MN") for label in grid.row_labels if label != "...")
-        assert all(label.endswith(" B") == (major == "K") for label in grid.column_labels)
+        assert all(label.endswith(" B") == (major == "MN") for label in labels(grid.rows) if label != "...")
+        assert all(label.endswith(" B") == (major == "K") for label in labels(grid.columns))

@@ -1,0 +1,77 @@
+"""`cutepy show`: a layout, an atom or a descriptor as a picture, in the terminal or in a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cutepy.layouts import parse
+from cutepy.layouts.render.drawing import picture_of
+from cutepy.layouts.render.output import HEIGHT, save, terminal_width
+from cutepy.layouts.render.palette import fill
+from cutepy.layouts.render.text import Drawing, draw_text
+
+if TYPE_CHECKING:
+    from cutepy.layouts.render.grid import Grid, Picture
+
+STYLES = {
+    "title": "bold",
+    "label": "dim",
+    "caption": "dim",
+    "mark": "bold reverse",
+    **{f"colour{key}": f"#000000 on {fill(key).lower()}" for key in range(8)},
+}
+"""What a span of a drawing looks like, by rich's names."""
+
+
+def draw(text: str, files: list[Path], *, width: int | None, tile: str | None, **options: Any) -> None:  # noqa: ANN401
+    """Draw what a text denotes: into files, or to the terminal if none is named.
+
+    Parameters
+    ----------
+    text : str
+        Of the layout notation, or an atom's name.
+    files : list of Path
+        Their suffixes say as what.
+    width : int or None
+        Columns of characters; None for the terminal's.
+    tile : str or None
+        Shape or layout of the tile of a thread-value layout, in the notation.
+    **options
+        As of `picture_of`; those that are None or False are not passed on.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the text or an option is wrong: LayoutError, ParseError, or what `picture_of` and `save` raise.
+    """
+    given = {name: value for name, value in options.items() if value is not None and value is not False}
+    if tile is not None:
+        given["tile"] = parse(tile)
+    picture = picture_of(text, **given)
+    for file in files:
+        save(picture, file)
+    if not files:
+        paint(picture, width)
+
+
+def paint(picture: Grid | Picture, width: int | None = None) -> None:
+    """Write a picture to standard output: in colour on a terminal, unless NO_COLOR is set."""
+    drawing = draw_text(picture, width=terminal_width() if width is None else width, height=HEIGHT)
+    if os.environ.get("NO_COLOR") or not (sys.stdout.isatty() or os.environ.get("FORCE_COLOR")):
+        print(drawing.text)
+    else:
+        _paint(drawing)
+
+
+def _paint(drawing: Drawing) -> None:
+    # rich takes longer to import than a picture to draw, so only terminals wait for it.
+    from rich.console import Console
+    from rich.text import Text
+
+    text = Text(drawing.text, no_wrap=True, end="\n")
+    for start, end, style in drawing.spans:
+        text.stylize(STYLES[style], start, end)
+    Console(highlight=False, soft_wrap=True).print(text)

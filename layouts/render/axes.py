@@ -1,0 +1,98 @@
+"""Axes of a shape: which modes run down and which across, and the natural coordinate of each position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from ..coordinates import idx2crd
+from ..int_tuple import IntTuple, flatten_to_tuple, product, wrap
+from .grid import Axis
+
+
+class Side(NamedTuple):
+    """One axis of a shape."""
+
+    axis: Axis
+    coordinate: Callable[[int], tuple[Any, ...]]
+    """Position -> natural coordinate of all modes; 0 of those of the other axis."""
+    flat: Callable[[int], int]
+    """Position -> its part of the colexicographic index."""
+    modes: range
+    """Which modes run along the axis."""
+
+
+def sides(shape: IntTuple, names: Sequence[str] = ()) -> tuple[Side, Side]:
+    """Return the rows and the columns of a shape: modes 0, 2, 4 ... run down, modes 1, 3, 5 ... across.
+
+    Parameters
+    ----------
+    shape : IntTuple
+    names : sequence of str, optional
+        Of the modes; default ``mode 0`` and so on.
+
+    Examples
+    --------
+    >>> rows, columns = sides(((4, 2), 3, 5))
+    >>> rows.axis.size, rows.axis.tiles, columns.axis.size, rows.axis.label(39), rows.coordinate(39), rows.flat(39)
+    (40, (4, 8), 3, '7,4', ((3, 1), 0, 4), 103)
+    """
+    modes = wrap(shape)
+    called = tuple(names) or tuple(f"mode {i}" for i in range(len(modes)))
+    return _side(modes, range(0, len(modes), 2), called), _side(modes, range(1, len(modes), 2), called)
+
+
+def _side(modes: tuple[Any, ...], mine: range, names: Sequence[str]) -> Side:
+    extents = tuple(product(modes[mode]) for mode in mine)
+    steps = {mode: product(modes[:mode]) for mode in mine}
+    zeros = [idx2crd(0, shape) if product(shape) else 0 for shape in modes]
+
+    @cache
+    def parted(position: int) -> tuple[int, ...]:
+        found = []
+        for extent in extents:
+            position, rest = divmod(position, extent)
+            found.append(rest)
+        return tuple(found)
+
+    @cache
+    def coordinate(position: int) -> tuple[Any, ...]:
+        whole = list(zeros)
+        for mode, part in zip(mine, parted(position), strict=True):
+            whole[mode] = idx2crd(part, modes[mode])
+        return tuple(whole)
+
+    def label(position: int) -> str:
+        return ",".join(map(str, parted(position)))
+
+    def flat(position: int) -> int:
+        return sum(part * steps[mode] for mode, part in zip(mine, parted(position), strict=True))
+
+    leaves = [leaf for mode in mine for leaf in flatten_to_tuple(wrap(modes[mode])) if leaf != 1]
+    tiles, reached = [], 1
+    for leaf in leaves[:-1]:
+        reached *= leaf
+        tiles.append(reached)
+    axis = Axis(
+        product(extents),
+        label=label if len(mine) else lambda position: "",
+        tiles=tiles if 0 not in leaves else (),
+        names=" and ".join(names[mode] for mode in mine),
+    )
+    return Side(axis, coordinate, cache(flat), mine)
+
+
+def orientation(rows: Axis, columns: Axis) -> str:
+    """Say what runs where: ``mode 0 down, mode 1 across``."""
+    return ", ".join(f"{axis.names} {where}" for axis, where in ((rows, "down"), (columns, "across")) if axis.names)
+
+
+def joined(shape: IntTuple, down: tuple[Any, ...], across: tuple[Any, ...]) -> IntTuple:
+    """Return the coordinate whose even modes are `down`'s and odd ones `across`'s; an integer for an integer shape.
+
+    >>> joined((2, 3, 4), (1, 0, 3), (0, 2, 0))
+    (1, 2, 3)
+    """
+    both = tuple([across[mode] if mode % 2 else down[mode] for mode in range(len(down))])
+    return both if isinstance(shape, tuple) else both[0]

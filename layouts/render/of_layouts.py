@@ -1,0 +1,236 @@
+"""Grids of layouts: offsets, bytes and banks of what they map coordinates to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from ..basis import add_coordinates
+from ..composed import ComposedLayout, SmemPtr, Swizzle
+from ..coordinates import crd2idx
+from ..errors import LayoutError
+from ..int_tuple import IntTuple, elem_scale, wrap
+from ..layout import Layout
+from ..modes import LayoutBase
+from ..writer import to_text
+from .axes import Side, joined, orientation, sides
+from .grid import Cell, Grid
+from .units import UNIT_BITS, UNIT_BYTES, in_units
+
+BANKS, BANK_BYTES = 32, 4
+
+_LINE_UNITS = BANKS * BANK_BYTES // UNIT_BYTES
+_LINE = "the 16-byte unit of its line of 32 banks (byte / 16 mod 8)"
+
+
+def layout_grid(
+    layout: Any,  # noqa: ANN401 - Layout or ComposedLayout
+    *,
+    bits: int | None = None,
+    banks: bool = False,
+    address: int = 0,
+    units: bool = False,
+    title: str | None = None,
+) -> Grid:
+    """Return the grid of a layout: modes 0, 2, 4 ... run down, modes 1, 3, 5 ... across.
+
+    Parameters
+    ----------
+    layout : Layout or ComposedLayout
+        Of any rank. Swizzles act on element offsets, those over a ``smem_ptr`` on byte addresses.
+    bits : int, optional
+        Width of an element; a ``smem_ptr`` tells it. With it, cells know their byte and bank.
+    banks : bool
+        Write banks into the cells in place of offsets; needs `bits`.
+    address : int
+        Byte at which the data begin; default: where the pointer points.
+    units : bool
+        Draw units of 16 bytes in place of elements; needs `bits`.
+    title : str, optional
+        Default: the layout's text.
+
+    Raises
+    ------
+    LayoutError
+        If `bits` is no positive integer, contradicts the pointer, or is missing for banks or units; or the layout maps
+        to coordinates, which lie in no bank, or has no whole units of 16 bytes.
+
+    Examples
+    --------
+    >>> grid = layout_grid(Layout((2, 3), (3, 1)))
+    >>> [[cell.text for cell in row] for row in grid.cells]
+    [['0', '1', '2'], ['3', '4', '5']]
+    >>> grid.caption
+    ('mode 0 down, mode 1 across; offsets in elements',)
+    """
+    bits = _width(layout, bits)
+    if banks and bits is None:
+        raise LayoutError("layout_grid", (layout,), "banks need the width of an element", "pass bits=16 or so")
+    if isinstance(address, bool) or not isinstance(address, int) or address < 0:
+        raise LayoutError("layout_grid", (layout,), f"address must be an int >= 0, got {address!r}")
+    if address == 0 and _is_pointed(layout):
+        address = layout.offset.address or 0
+    title = to_text(layout) if title is None else title
+    coarse = None if bits is None else _in_units(layout, bits, banks, address, title)
+    if units:
+        if coarse is None:
+            condition = "its elements do not come in whole units of 16 bytes, or their width is not known"
+            raise LayoutError("layout_grid", (layout,), condition, "pass bits=, or leave out units")
+        return coarse("")
+    draw = _Elements(layout, bits, banks, address)
+    rows, columns = draw.rows.axis, draw.columns.axis
+    if banks and draw.maps_to_coordinates:
+        raise LayoutError("layout_grid", (layout,), "coordinates lie in no bank: strides must be integers")
+    return Grid(
+        rows,
+        columns,
+        draw.cell,
+        title=title,
+        caption=(f"{orientation(rows, columns)}; {_units(draw, bits, banks)}", *_swizzle_words(layout)),
+        colours="" if draw.maps_to_coordinates else "offset mod 8" if bits is None else _LINE,
+        coarser=None if coarse is None else lambda: coarse(f"{layout.size()} elements are too many here: "),
+    )
+
+
+class _Elements:
+    """The cells of a layout. What a row and a column contribute is computed once each, and added, where it may be."""
+
+    def __init__(self, layout: Any, bits: int | None, banks: bool, address: int) -> None:  # noqa: ANN401 - any layout
+        self.shape = layout.shape
+        self.rows, self.columns = sides(self.shape)
+        self.bits, self.banks, self.address = bits, banks, address
+        inner, self.outer = _parted(layout)
+        self.offset: Callable[[int, int], Any] = self._whole if inner is None else self._added
+        at = inner if isinstance(self.shape, tuple) else lambda crd: inner(crd[0])
+        self._down = cache(lambda i: at(self.rows.coordinate(i)))
+        self._across = cache(lambda j: at(self.columns.coordinate(j)))
+        self.maps_to_coordinates = bool(self.rows.axis.size * self.columns.axis.size) and not isinstance(
+            self.offset(0, 0), int
+        )
+
+    def coordinate(self, i: int, j: int) -> Any:  # noqa: ANN401 - IntTuple
+        return joined(self.shape, self.rows.coordinate(i), self.columns.coordinate(j))
+
+    def _whole(self, i: int, j: int) -> Any:  # noqa: ANN401 - int or coordinate
+        return self.outer(self.coordinate(i, j))
+
+    def _added(self, i: int, j: int) -> Any:  # noqa: ANN401 - int or coordinate
+        down, across = self._down(i), self._across(j)
+        if down.__class__ is across.__class__ is int:
+            return self.outer(down + across)
+        return self.outer(add_coordinates(down, across))
+
+    def cell(self, i: int, j: int) -> Cell:
+        offset = self.offset(i, j)
+        coordinate, flat = self.coordinate(i, j), self.rows.flat(i) + self.columns.flat(j)
+        if offset.__class__ is not int:
+            return Cell(to_text(offset), coordinate, flat, offset)
+        if self.bits is None:
+            return Cell(str(offset), coordinate, flat, offset, colour=offset % 8)
+        byte = self.address + offset * self.bits // 8
+        bank = byte // BANK_BYTES % BANKS
+        text = str(bank) if self.banks else str(offset)
+        return Cell(text, coordinate, flat, offset, byte, bank, colour=byte // UNIT_BYTES % _LINE_UNITS)
+
+
+def _parted(layout: Any) -> tuple[Any, Callable[[Any], Any]]:  # noqa: ANN401 - Layout or ComposedLayout
+    """Take a layout apart into a linear function on coordinates and one on its results; else (None, layout)."""
+    if isinstance(layout, Layout):
+        return layout, lambda offset: offset
+    if _is_pointed(layout):
+        return _parted(layout.position_independent())
+    if not isinstance(layout.layoutA, LayoutBase):
+        return None, layout
+    inner, between = _parted(layout.layoutA)
+    outer, start = layout.layoutB, layout.offset
+    if inner is None:
+        return None, layout
+    if start == 0:
+        return inner, lambda offset: outer(between(offset))
+    return inner, lambda offset: outer(add_coordinates(start, between(offset)))
+
+
+def _in_units(
+    layout: Any,  # noqa: ANN401 - Layout or ComposedLayout
+    bits: int,
+    banks: bool,
+    address: int,
+    title: str,
+) -> Callable[[str], Grid] | None:
+    """Return what draws a layout in units of 16 bytes, with a remark why, where its elements come in such units."""
+    found = in_units(layout, bits) if address % UNIT_BYTES == 0 else None
+    if found is None:
+        return None
+    units, ratio = found
+    per_unit = UNIT_BITS // bits
+
+    def draw(why: str) -> Grid:
+        cells = _Elements(units, UNIT_BITS, banks, address)
+        rows, columns = (side.axis.called(_label(side, layout.shape, ratio)) for side in (cells.rows, cells.columns))
+
+        def cell(i: int, j: int) -> Cell:
+            unit = cells.cell(i, j)
+            first = elem_scale(unit.coordinate, ratio)
+            offset = unit.offset * per_unit
+            notes = (("elements", f"{per_unit} from offset {offset}"),)
+            return unit._replace(coordinate=first, flat=crd2idx(first, layout.shape), offset=offset, notes=notes)
+
+        unit = f"units of 16 bytes ({per_unit} elements of {bits} bits)"
+        what = f"banks where {unit} begin" if banks else f"offsets in {unit}"
+        return Grid(
+            rows,
+            columns,
+            cell,
+            title=title,
+            caption=(
+                f"{orientation(rows, columns)}; {what}",
+                f"{why}a cell is a unit, labelled by its first element",
+                *_swizzle_words(layout),
+            ),
+            colours=_LINE,
+        )
+
+    return draw
+
+
+def _label(side: Side, shape: IntTuple, ratio: IntTuple) -> Callable[[int], str]:
+    def label(position: int) -> str:
+        first = [
+            crd2idx(elem_scale(part, factor), extent)
+            for part, factor, extent in zip(side.coordinate(position), wrap(ratio), wrap(shape), strict=True)
+        ]
+        return ",".join(str(first[mode]) for mode in side.modes)
+
+    return label
+
+
+def _is_pointed(layout: Any) -> bool:  # noqa: ANN401 - Layout or ComposedLayout
+    return isinstance(layout, ComposedLayout) and isinstance(layout.offset, SmemPtr)
+
+
+def _width(layout: Any, bits: Any) -> int | None:  # noqa: ANN401 - unchecked input
+    if bits is not None and (isinstance(bits, bool) or not isinstance(bits, int) or bits < 1):
+        raise LayoutError("layout_grid", (layout,), f"bits must be a positive int, got {bits!r}")
+    if not _is_pointed(layout):
+        return bits
+    pointed: int = layout.offset.bits
+    if bits not in (None, pointed):
+        raise LayoutError("layout_grid", (layout,), f"the pointer is to {pointed}-bit elements, not {bits}-bit")
+    return pointed
+
+
+def _units(draw: _Elements, bits: int | None, banks: bool) -> str:
+    if draw.maps_to_coordinates:
+        return "coordinates"
+    if banks:
+        return f"banks of 4 bytes; elements of {bits} bits"
+    return "offsets in elements" if bits is None else f"offsets in elements of {bits} bits"
+
+
+def _swizzle_words(layout: Any) -> tuple[str, ...]:  # noqa: ANN401 - Layout or ComposedLayout
+    if not isinstance(layout, ComposedLayout) or not isinstance(layout.layoutB, Swizzle):
+        return ()
+    if _is_pointed(layout):
+        return (f"{layout.layoutB} acts on byte addresses; offsets are relative to the pointer",)
+    return (f"{layout.layoutB} acts on offsets of elements",)

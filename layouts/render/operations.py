@@ -1,0 +1,209 @@
+"""Operations of the algebra as rows of pictures: operands, what comes between, result.
+
+Operands and results of a division or product hold the same offsets, so a colour can follow each tile through all of
+them. Tile 0 is marked too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..algebra import complement, composition
+from ..basis import add_coordinates
+from ..int_tuple import ceil_div, product_each
+from ..layout import Layout, make_ordered_layout
+from ..modes import LayoutBase, append
+from ..tiling import (
+    blocked_product,
+    flat_divide,
+    flat_product,
+    logical_divide,
+    logical_product,
+    raked_product,
+    tile_to_shape,
+    tiled_divide,
+    tiled_product,
+    zipped_divide,
+    zipped_product,
+)
+from ..writer import to_text
+from .drawing import picture_of
+from .grid import Cell, Grid, Picture
+from .of_layouts import layout_grid
+
+MAX_FOLLOWED = 1 << 16
+"""Elements up to which tiles are followed by colour; it takes a call for each."""
+
+_DIVIDES = (logical_divide, zipped_divide, tiled_divide, flat_divide)
+_PRODUCTS = (logical_product, zipped_product, tiled_product, flat_product)
+_RANKED_PRODUCTS = (blocked_product, raked_product)
+
+
+def steps(operation: Callable[..., Any], *operands: Any) -> Picture:  # noqa: ANN401 - the operation's
+    """Return an operation on layouts as a row of pictures, for `show` and `save`.
+
+    Parameters
+    ----------
+    operation : callable
+        A function of `cutepy.layouts`: the divides and products, `tile_to_shape` and `composition` show what comes
+        between and follow tiles by colour; a partition of a TiledMMA (``mma.partition_C``) marks what the thread gets;
+        of any other function operands and result are drawn.
+    *operands
+        Its arguments.
+
+    Returns
+    -------
+    Picture
+
+    Raises
+    ------
+    LayoutError
+        What the operation raises.
+    TypeError
+        If it is no function, or neither takes nor gives a layout.
+
+    Examples
+    --------
+    >>> row = steps(logical_divide, Layout((4, 6)), (2, 3))
+    >>> [grid.title for grid in row.grids]
+    ['layout (4,6):(1,4)', 'logical_divide ((2,2),(3,2)):((1,2),(4,12))']
+    >>> [cell.colour for cell in row.grids[0].cells[0]]
+    [0, 0, 0, 2, 2, 2]
+    """
+    if not callable(operation):
+        raise TypeError(f"steps: operation must be a function such as logical_divide, got {operation!r}")
+    name = getattr(operation, "__name__", type(operation).__name__)
+    result = operation(*operands)
+    title = f"{name}({', '.join(map(_written, operands))})"
+    if operation in _DIVIDES:
+        grids = _division(operation, name, result, *operands)
+    elif operation in _PRODUCTS or operation in _RANKED_PRODUCTS or operation is tile_to_shape:
+        grids = _product(operation, name, result, *operands)
+    elif operation is composition:
+        grids = _composition(result, *operands)
+    else:
+        grids = _any(name, result, operands)
+    if not grids:
+        raise TypeError(f"steps: {title} has no layout to draw")
+    return Picture(tuple(grids), title)
+
+
+def _division(operation: Any, name: str, result: Any, layout: Any, tiler: Any) -> list[Grid]:  # noqa: ANN401
+    parts = logical_divide(layout, tiler)
+    follow = _followed(layout, lambda: zipped_divide(layout, tiler), "tile")
+    grids = [follow(layout_grid(layout, title=f"layout {layout}"))]
+    if isinstance(tiler, Layout):
+        rest = complement(tiler, layout.size())
+        grids += [
+            layout_grid(tiler, title=f"tiler {tiler}"),
+            layout_grid(rest, title=f"its complement {rest}"),
+        ]
+    if operation is not logical_divide:
+        grids.append(follow(layout_grid(parts, title=f"logical_divide {parts}")))
+    return [*grids, follow(layout_grid(result, title=f"{name} {result}"))]
+
+
+def _product(operation: Any, name: str, result: Any, block: Any, tiler: Any, *order: Any) -> list[Grid]:  # noqa: ANN401
+    if operation is tile_to_shape:
+        copies = ceil_div(product_each(tiler), product_each(append(block, len(tiler)).shape))
+        tiler = make_ordered_layout(copies, *order) if order else Layout(copies)
+    ranked = operation in _RANKED_PRODUCTS or operation is tile_to_shape
+
+    def parts() -> Any:  # noqa: ANN401 - Layout or ComposedLayout
+        if not ranked:
+            return zipped_product(block, tiler)
+        arrangement = Layout(tiler) if isinstance(tiler, int) else tiler
+        modes = max(block.rank(), arrangement.rank())
+        return logical_product(append(block, modes), append(arrangement, modes))
+
+    follow = _followed(result, parts, "copy")
+    grids = [follow(layout_grid(block, title=f"block {block}"))]
+    if isinstance(tiler, LayoutBase):
+        grids.append(_numbered(layout_grid(tiler, title=f"copies {tiler}")))
+    if ranked or operation is not logical_product:
+        between = parts() if ranked else logical_product(block, tiler)
+        grids.append(follow(layout_grid(between, title=f"logical_product {between}")))
+    return [*grids, follow(layout_grid(result, title=f"{name} {result}"))]
+
+
+def _composition(result: Any, layout: Any, tiler: Any) -> list[Grid]:  # noqa: ANN401 - as composition
+    grids = [_marked(picture_of(layout), _offsets(result), "in the composition")]
+    if isinstance(tiler, LayoutBase):
+        grids.append(layout_grid(tiler, title=f"right operand {tiler}"))
+    return [*grids, layout_grid(result, title=f"composition {result}")]
+
+
+def _any(name: str, result: Any, operands: tuple[Any, ...]) -> list[Grid]:  # noqa: ANN401 - the operation's
+    drawn, offset = result, 0
+    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], LayoutBase):
+        drawn, offset = result
+    grids = [layout_grid(operand) for operand in operands if isinstance(operand, LayoutBase)]
+    if drawn is not result:
+        taken = {add_coordinates(index, offset) for index in _offsets(drawn)}
+        grids = [_marked(grid, taken, "in the result") for grid in grids]
+    if isinstance(drawn, LayoutBase):
+        moved = "" if drawn is result else f", {to_text(offset)} onwards"
+        grids.append(layout_grid(drawn, title=f"{name} {drawn}{moved}"))
+    return grids
+
+
+def _followed(layout: Any, parts: Callable[[], Any], what: str) -> Callable[[Grid], Grid]:  # noqa: ANN401 - any layout
+    """Return what colours the cells of a grid by the tile that their offset belongs to; nothing for too many."""
+    if layout.size() > MAX_FOLLOWED:
+        return lambda grid: grid
+    try:
+        tiles = parts()
+    except ValueError:  # no gathered form: a tiler that keeps a mode
+        return lambda grid: grid
+    within, count = tiles[0].size(), tiles[1].size()
+    tile_of: dict[Any, int] = {}
+    for number in range(count):
+        for element in range(within):
+            tile_of.setdefault(tiles(element, number), number)
+
+    def follow(grid: Grid) -> Grid:
+        def cell(i: int, j: int) -> Cell:
+            found = grid.cell(i, j)
+            number = tile_of.get(found.offset)
+            marks = (f"{what} 0",) if number == 0 else ()
+            notes = found.notes if number is None else ((what, str(number)),)
+            return found._replace(colour=None if number is None else number % 8, marks=marks, notes=notes)
+
+        said = f"marked (* or outlined): {what} 0"
+        return grid.but(cell=cell, colours=f"{what} mod 8", caption=(*grid.caption, said), coarser=None)
+
+    return follow
+
+
+def _numbered(grid: Grid) -> Grid:
+    """Colour each copy's place in the arrangement as the copy."""
+
+    def cell(i: int, j: int) -> Cell:
+        found = grid.cell(i, j)
+        number = found.flat or 0
+        return found._replace(colour=number % 8, marks=("copy 0",) if number == 0 else ())
+
+    said = "marked (* or outlined): copy 0"
+    return grid.but(cell=cell, colours="copy mod 8", caption=(*grid.caption, said), coarser=None)
+
+
+def _marked(grid: Grid | Picture, offsets: set[Any], mark: str) -> Grid:
+    assert isinstance(grid, Grid)
+
+    def cell(i: int, j: int) -> Cell:
+        found = grid.cell(i, j)
+        return found._replace(marks=(mark,)) if found.offset in offsets else found
+
+    return grid.but(cell=cell, caption=(*grid.caption, f"marked (* or outlined): {mark}"), coarser=None)
+
+
+def _offsets(layout: Any) -> set[Any]:  # noqa: ANN401 - Layout or ComposedLayout
+    return {layout(i) for i in range(min(layout.size(), MAX_FOLLOWED))}
+
+
+def _written(operand: object) -> str:
+    try:
+        return to_text(operand)
+    except TypeError:
+        return repr(operand)

@@ -1,0 +1,68 @@
+"""Texts to draw: the notation, as who printed it means it, and names of atoms."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ..composed import ComposedLayout, SmemPtr, Swizzle
+from ..notation import parse
+
+_DSL_SWIZZLE = re.compile(r"(?<![A-Za-z])S<")
+_MATRIX_COPY = re.compile(r"SM(75|90)_U(32|16)x([1248])_(LDSM|STSM)_(N|T)")
+
+
+def read(text: str, bits: int | None = None) -> tuple[Any, tuple[str, ...]]:
+    """Read what is to be drawn.
+
+    The CuTe DSL prints the swizzle of a GMMA atom as ``S<3,4,3>`` and means byte addresses; C++ CuTe prints
+    ``Sw<3,3,3>`` for 16 bits, and means offsets of elements. So ``S<>`` is read as bytes once the width is known.
+
+    Parameters
+    ----------
+    text : str
+        Of the notation; or a name such as ``SM90_64x64x16_F16F16F16_SS`` or ``SM75_U32x4_LDSM_N``.
+    bits : int, optional
+        Width of an element.
+
+    Returns
+    -------
+    (value, remarks)
+        Remarks say how a swizzle was read, where there is a doubt.
+
+    Examples
+    --------
+    >>> print(read("S<3,4,3> o 0 o (64,8):(1,64)", 16)[0])
+    Sw<3,3,3> o 0 o (64,8):(1,64)
+    >>> print(read("Sw<3,4,3> o 0 o (64,8):(1,64)", 16)[0])
+    Sw<3,4,3> o 0 o (64,8):(1,64)
+    """
+    name = text.strip()
+    if name.startswith("SM"):
+        return _atom(name), ()
+    value = parse(text)
+    if (
+        not _DSL_SWIZZLE.search(text)
+        or not isinstance(value, ComposedLayout)
+        or not isinstance(value.layoutB, Swizzle)
+        or isinstance(value.offset, SmemPtr)
+    ):
+        return value, ()
+    printed = str(value.layoutB).replace("Sw", "S")
+    if bits is None:
+        return value, (f"{printed} is drawn on offsets; where the DSL means bytes, tell the width of an element",)
+    on_elements = value.layoutB.downcast(8).upcast(bits)
+    read_as = ComposedLayout(on_elements, value.offset, value.layoutA)
+    return read_as, (f"{printed} is read as the DSL means it, on byte addresses: {on_elements} on {bits}-bit elements",)
+
+
+def _atom(name: str) -> Any:  # noqa: ANN401 - WgmmaTraits or MatrixCopyTraits
+    from ..sm90.stmatrix import ldmatrix_traits, stmatrix_traits
+    from ..sm90.wgmma import wgmma_traits
+
+    parts = _MATRIX_COPY.fullmatch(name)
+    if parts is None:
+        return wgmma_traits(name)
+    transpose = parts[5] == "T"
+    traits = ldmatrix_traits if parts[4] == "LDSM" else stmatrix_traits
+    return traits(int(parts[3]) // (2 if transpose else 1), transpose=transpose)

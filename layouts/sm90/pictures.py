@@ -1,0 +1,261 @@
+"""What Hopper's objects look like: fragments by thread and value, descriptors and boxes by address.
+
+References
+----------
+PTX ISA, "Register Fragments and Shared Memory Matrix Layouts" of wgmma; "ldmatrix"; "stmatrix": the figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from ..errors import LayoutError
+from ..layout import Layout
+from ..render.axes import joined, orientation, sides
+from ..render.grid import Axis, Cell, Grid, Picture
+from ..render.of_threads import owned_grid, owners_by_start, tv_grid
+from ..writer import to_text
+from .arch import (
+    CORE_MATRIX_ROWS,
+    DTYPE_BITS,
+    SMEM_BANK_BYTES,
+    SMEM_BANKS,
+    UNIT_BITS,
+    UNIT_BYTES,
+    WARP_THREADS,
+    swizzle_bits,
+)
+from .gmma import byte_swizzle
+from .walk import Walk
+
+_OPERANDS = {"A": ("M", "K"), "B": ("N", "K"), "C": ("M", "N")}
+_LINE = "the 16-byte unit of its line of 32 banks (byte / 16 mod 8)"
+
+
+def traits_picture(traits: Any, operand: str | None) -> Grid | Picture:  # noqa: ANN401 - WgmmaTraits
+    """Return who holds each element of A, B and C of one wgmma instruction, or of one of them."""
+
+    def grid(name: str) -> Grid:
+        layout, source, bits = _operand(traits, name)
+        extents = _extents(traits.shape_mnk, name)
+        drawn = tv_grid(layout, extents, title=f"{name}, {extents[0]}x{extents[1]}, {source}", names=_OPERANDS[name])
+        return _in_core_matrices(drawn, bits)
+
+    return _operands(grid, operand, traits.name)
+
+
+def tiled_mma_picture(
+    mma: Any,  # noqa: ANN401 - TiledMMA
+    operand: str | None,
+    tile_mnk: tuple[int, int, int] | None,
+) -> Grid | Picture:
+    """Return who holds each element of A, B and C of a tile, or of one of them.
+
+    Owners come from each thread's partition, not from ``get_layoutC_TV``: with several atoms along K that layout maps
+    beyond the tile, where truly the threads of all these atoms hold partial sums of the same element.
+    """
+    shape = mma.tile_shape if tile_mnk is None else tile_mnk
+
+    def grid(name: str) -> Grid:
+        partition = {"A": mma.partition_A, "B": mma.partition_B, "C": mma.partition_C}[name]
+        extents = _extents(shape, name)
+        parts = [partition(Layout(extents), thread) for thread in range(mma.thr_size)]
+        first, _ = parts[0]
+        owners = owners_by_start([start for _, start in parts], [first(value) for value in range(first.size())])
+        _, source, bits = _operand(mma.traits, name)
+        return _in_core_matrices(
+            owned_grid(
+                owners,
+                extents,
+                threads=mma.thr_size,
+                title=f"{name}, {extents[0]}x{extents[1]}, {source}",
+                names=_OPERANDS[name],
+                operands=(str(mma), name),
+            ),
+            bits,
+        )
+
+    return _operands(grid, operand, str(mma))
+
+
+def matrix_copy_picture(traits: Any, bits: int) -> Picture:  # noqa: ANN401 - MatrixCopyTraits
+    """Return both sides of ldmatrix or stmatrix: the row that each lane addresses, and what its registers hold."""
+    elements = traits.in_elements(bits)
+    across = UNIT_BITS // bits
+    tile = Layout((CORE_MATRIX_ROWS, across, traits.num_matrices), (across, 1, CORE_MATRIX_ROWS * across))
+    loads = traits.src_layout != traits.ref_layout
+    smem = "shared memory: T addresses a row"
+    titles = (smem, "registers") if loads else ("registers", smem)
+    names = ("row", "column", "matrix")
+    grids = [
+        tv_grid(layout, tile, title=title, names=names)
+        for layout, title in zip((elements.src_layout, elements.dst_layout), titles, strict=True)
+    ]
+    lanes = CORE_MATRIX_ROWS * traits.num_matrices
+    if lanes < WARP_THREADS:
+        side = titles.index(smem)
+        said = f"the addresses of lanes 0 to {lanes - 1} count; the others repeat them"
+        grids[side] = grids[side].but(caption=(*grids[side].caption, said))
+    return Picture(tuple(grids), f"{traits.name}: {'ldmatrix' if loads else 'stmatrix'}, elements of {bits} bits")
+
+
+def walk_grid(walk: Walk, shape_mn_k: tuple[int, int], title: str) -> Grid:
+    """Return the addresses at which wgmma reads an operand tile, by units of 16 bytes: MN down, K across."""
+    per_unit = UNIT_BITS // walk.bits
+    along = {"MN": (per_unit, 1), "K": (1, per_unit)}[walk.major]
+    rows = Axis(-(-shape_mn_k[0] // along[0]), label=lambda i: str(i * along[0]), names="MN")
+    columns = Axis(-(-shape_mn_k[1] // along[1]), label=lambda j: str(j * along[1]), names="K")
+
+    def cell(i: int, j: int) -> Cell:
+        mn, k = i * along[0], j * along[1]
+        byte = walk.address(mn, k)
+        notes = (("holds", f"{per_unit} elements along {walk.major}"),)
+        return _addressed(hex(byte), (mn, k), mn + k * shape_mn_k[0], byte, walk.bits, walk.start_address, notes)
+
+    what = f"byte addresses of units of 16 bytes ({per_unit} elements of {walk.bits} bits along {walk.major})"
+    return Grid(
+        rows.tiled(CORE_MATRIX_ROWS if walk.major == "K" else 1 << swizzle_bits(walk.swizzle)),
+        columns.tiled(CORE_MATRIX_ROWS) if walk.major == "MN" else columns,
+        cell,
+        title=title,
+        caption=(f"{orientation(rows, columns)}; {what}", f"{walk.major}-major, {walk.swizzle}"),
+        colours=_LINE,
+    )
+
+
+def iterator_grid(iterator: Any) -> Grid:  # noqa: ANN401 - GmmaDescriptorIterator
+    """Return the start addresses of an operand's descriptors: blocks along MN and stages down, along K across."""
+    layout = iterator.layout
+    shape = layout.shape[1:]
+    names = ("blocks along MN", "blocks along K", "stages", *(f"mode {mode}" for mode in range(4, len(shape) + 1)))
+    rows, columns = sides(shape, names[: len(shape)])
+
+    def cell(i: int, j: int) -> Cell:
+        coordinate = joined(shape, rows.coordinate(i), columns.coordinate(j))
+        descriptor = iterator[coordinate]
+        start = descriptor.start_address
+        notes = (("descriptor", f"{int(descriptor):#018x}"),)
+        index = rows.flat(i) + columns.flat(j)
+        return _addressed(hex(start), coordinate, index, start, iterator.bits, iterator.first.start_address, notes)
+
+    return Grid(
+        rows.axis,
+        columns.axis,
+        cell,
+        title=str(iterator),
+        caption=(
+            f"{orientation(rows.axis, columns.axis)}; byte addresses at which descriptors start",
+            f"{iterator.major}-major operand {to_text(iterator.smem_layout)} of {iterator.bits} bits",
+        ),
+        colours=_LINE,
+    )
+
+
+def tma_grid(copy: Any) -> Grid:  # noqa: ANN401 - TmaCopy
+    """Return where TMA puts each element of a tile, and with which box."""
+    tensor_map = copy.tensor_map
+    bits = DTYPE_BITS[tensor_map.dtype]
+    extents = dict(zip(copy.modes, copy.box_shape, strict=True))
+    rank = len(copy.boxes[0].coordinate)
+    box_shape = [extents[mode] for mode in range(rank)]
+    by_coordinate = {box.coordinate: (number, box) for number, box in enumerate(copy.boxes)}
+    shape = tuple(max(box.coordinate[mode] for box in copy.boxes) + box_shape[mode] for mode in range(rank))
+    rows, columns = sides(shape)
+    swizzle = byte_swizzle(tensor_map.swizzle)
+    steps = {mode: prod(copy.box_shape[:place]) for place, mode in enumerate(copy.modes)}
+
+    def cell(i: int, j: int) -> Cell:
+        coordinate = joined(shape, rows.coordinate(i), columns.coordinate(j))
+        number, box = by_coordinate[tuple(c // e * e for c, e in zip(coordinate, box_shape, strict=True))]
+        within = sum((c % e) * steps[mode] for mode, (c, e) in enumerate(zip(coordinate, box_shape, strict=True)))
+        # As the hardware does: the bits of the address choose, of a tile that starts at a multiple of the pattern.
+        byte = swizzle(box.smem_offset_bytes + within * bits // 8)
+        found = _addressed("", coordinate, rows.flat(i) + columns.flat(j), byte, bits, 0, (("box", str(number)),))
+        return found._replace(text=str(found.offset), colour=number % 8)
+
+    boxes = f"{len(copy.boxes)} box{'es' if len(copy.boxes) > 1 else ''} of {to_text(copy.box_shape)} elements"
+    shared = f", each in {copy.multicast} parts {to_text(tensor_map.box)}" if copy.multicast > 1 else ""
+    return Grid(
+        _with_boxes(rows.axis, box_shape[0]),
+        _with_boxes(columns.axis, box_shape[1]) if rank > 1 else columns.axis,
+        cell,
+        title=f"TMA copy of a tile {to_text(shape)}, {tensor_map.dtype}, {tensor_map.swizzle}",
+        caption=(
+            f"{orientation(rows.axis, columns.axis)}; offsets in shared memory, in elements of {bits} bits",
+            f"{boxes}{shared}; {copy.tx_bytes} bytes",
+        ),
+        colours="box mod 8",
+    )
+
+
+def descriptor_picture(
+    descriptor: Any,  # noqa: ANN401 - GmmaDescriptor
+    walks: Sequence[Walk],
+    shape_mn_k: tuple[int, int] | None,
+) -> Picture:
+    """Return what a descriptor's bits tell: for each reading of them the addresses of a tile."""
+    title = f"GMMA descriptor {int(descriptor):#018x}"
+    if descriptor.base_offset:
+        raise LayoutError("show", (title,), "the address walk is defined for base offset 0 only")
+    grids = []
+    for walk in walks:
+        shape = shape_mn_k or (64, 2 * UNIT_BITS // walk.bits)
+        grids.append(walk_grid(walk, shape, f"{walk.major}-major, {walk.bits}-bit elements, {shape[0]}x{shape[1]}"))
+    return Picture(tuple(grids), title)
+
+
+def _addressed(
+    text: str,
+    coordinate: Any,  # noqa: ANN401 - IntTuple
+    index: int,
+    byte: int,
+    bits: int,
+    start: int,
+    notes: tuple[tuple[str, str], ...],
+) -> Cell:
+    bank = byte // SMEM_BANK_BYTES % SMEM_BANKS
+    return Cell(
+        text,
+        coordinate,
+        index,
+        (byte - start) * 8 // bits,
+        byte,
+        bank,
+        colour=byte // UNIT_BYTES % (SMEM_BANKS * SMEM_BANK_BYTES // UNIT_BYTES),
+        notes=notes,
+    )
+
+
+def _with_boxes(axis: Axis, extent: int) -> Axis:
+    return axis.tiled(*dict.fromkeys((extent, *(tile for tile in axis.tiles if tile % extent == 0))))
+
+
+def _operands(grid: Any, operand: str | None, title: str) -> Grid | Picture:  # noqa: ANN401 - operand -> Grid
+    if operand is None:
+        return Picture(tuple(grid(name) for name in _OPERANDS), title)
+    if operand not in _OPERANDS:
+        raise LayoutError("show", (title,), f"operand must be one of {', '.join(_OPERANDS)}, got {operand!r}")
+    drawn: Grid = grid(operand)
+    return drawn.but(title=f"{title}: {drawn.title}")
+
+
+def _operand(traits: Any, name: str) -> tuple[Layout, str, int]:  # noqa: ANN401 - WgmmaTraits
+    """Return an operand's layout, where it is, and the width of an element."""
+    if name == "C":
+        return traits.c_layout, f"{traits.c_dtype} in registers", 16
+    if name == "B":
+        return traits.b_layout, f"{traits.b_dtype} in shared memory", traits.b_bits
+    where = "shared memory" if traits.a_source == "smem" else "registers"
+    return traits.a_layout, f"{traits.a_dtype} in {where}", traits.a_bits
+
+
+def _extents(shape_mnk: tuple[int, int, int], name: str) -> tuple[int, int]:
+    x, y = ("MNK".index(mode) for mode in _OPERANDS[name])
+    return shape_mnk[x], shape_mnk[y]
+
+
+def _in_core_matrices(grid: Grid, bits: int) -> Grid:
+    """Draw lines where core matrices end, and where warps' rows do."""
+    return grid.but(rows=grid.rows.tiled(CORE_MATRIX_ROWS, 64), columns=grid.columns.tiled(UNIT_BITS // bits))

@@ -1,0 +1,35 @@
+"""The documentation's pictures are what the library draws."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SPEC = importlib.util.spec_from_file_location("docs_pictures", ROOT / "docs" / "pictures.py")
+pictures = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(pictures)
+
+
+@pytest.mark.parametrize("name", sorted(pictures.PICTURES))
+def test_a_picture_is_drawn_again(name):
+    drawn = (ROOT / "docs" / "pictures" / f"{name}.svg").read_text(encoding="utf-8")
+    assert drawn == pictures.draw(name), "run python docs/pictures.py"
+
+
+def test_every_picture_is_shown_and_described():
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    shown = {}
+    for page in pages:
+        for words, path in re.findall(r"!\[([^\]]*)\]\(([^)]*\.svg)\)", page.read_text()):
+            assert len(words) > 20
+            shown[(page.parent / path).resolve()] = words
+    files = {path.resolve() for path in (ROOT / "docs" / "pictures").iterdir()}
+    assert files == set(shown)
+    assert {path.stem for path in files} == set(pictures.PICTURES)
+
+
+def test_the_readme_opens_with_a_picture():
+    before, _, _ = (ROOT / "README.md").read_text().partition("\n## ")
+    assert "](docs/pictures/swizzle.svg)" in before
