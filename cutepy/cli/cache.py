@@ -60,8 +60,7 @@ def list_programs() -> None:
 def prune() -> None:
     """Remove the programs that can't be read: damaged ones, and those of other versions of cutepy."""
     with _told():
-        removed = _store().prune()
-        _functions().prune()
+        removed = [*_functions().prune(), *_store().prune()]
     typer.echo(f"removed {_count(len(removed))}")
 
 
@@ -109,9 +108,9 @@ def clear(
             typer.confirm(
                 f"Remove {'' if keys else 'all of '}{_count(len(chosen))} ({total}) from {store.folder}?", abort=True
             )
-        removed = sum(store.remove(program.key) for program in chosen) if keys else store.clear()
         if not keys:
             _functions().clear()
+        removed = sum(store.remove(program.key) for program in chosen) if keys else store.clear()
     typer.echo(f"removed {_count(removed)}")
 
 

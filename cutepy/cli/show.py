@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +12,8 @@ from cutepy.layouts.render.palette import fill
 from cutepy.layouts.render.text import Drawing, draw_text
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from cutepy.layouts.render.grid import Grid, Picture
 
 STYLES = {
@@ -60,18 +60,19 @@ def draw(text: str, files: list[Path], *, width: int | None, tile: str | None, *
 def paint(picture: Grid | Picture, width: int | None = None) -> None:
     """Write a picture to standard output: in colour on a terminal, unless NO_COLOR is set."""
     drawing = draw_text(picture, width=terminal_width() if width is None else width, height=HEIGHT)
-    if os.environ.get("NO_COLOR") or not (sys.stdout.isatty() or os.environ.get("FORCE_COLOR")):
-        print(drawing.text)
-    else:
-        _paint(drawing)
-
-
-def _paint(drawing: Drawing) -> None:
-    # rich takes longer to import than a picture to draw, so only terminals wait for it.
     from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=True)
+    if console.is_terminal and not console.no_color:  # as NO_COLOR and FORCE_COLOR say, too
+        _paint(console, drawing)
+    else:
+        print(drawing.text)
+
+
+def _paint(console: Console, drawing: Drawing) -> None:
     from rich.text import Text
 
     text = Text(drawing.text, no_wrap=True, end="\n")
     for start, end, style in drawing.spans:
         text.stylize(STYLES[style], start, end)
-    Console(highlight=False, soft_wrap=True).print(text)
+    console.print(text)

@@ -12,6 +12,7 @@ first and the last. The code is the same.
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -27,6 +28,8 @@ _KERNEL = "kernel_wrapper"
 _OURS = "cutepy.dsl."
 _CALLER = "_get_caller_frame_info"
 _LOCATE = "_get_location_from_frame_info"
+_PART = re.compile(r"\w*(body|region|block)_\d+|<\w+>")
+"""What the DSL calls the functions that it makes of loop bodies and branches, and Python lambdas and comprehensions."""
 _USERS, _RESUMED, _FRAMEWORKS, _BOTTOM = range(4)
 """Kinds of code: of users; of users and resumed by several callers in turn; of the DSL; the bottom of a kernel."""
 
@@ -192,5 +195,8 @@ class _Lines:
 
 
 def _is_part_of(inner: CodeType | None, outer: CodeType) -> bool:
-    """Tell whether a function is within another: the DSL makes one of each loop body and branch."""
-    return inner is not None and inner.co_qualname.startswith(f"{outer.co_qualname}.<locals>.")
+    """Tell whether a function is a loop body or branch within another, of which the DSL makes functions."""
+    within = f"{outer.co_qualname}.<locals>."
+    if inner is None or not inner.co_qualname.startswith(within):
+        return False
+    return all(map(_PART.fullmatch, inner.co_qualname.removeprefix(within).split(".<locals>.")))

@@ -12,10 +12,12 @@ import ast
 import contextlib
 import hashlib
 import inspect
-import linecache
 import marshal
+import os
 import sys
+import textwrap
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.util import MAGIC_NUMBER
@@ -81,48 +83,47 @@ class _Preprocessing:
         self._files: dict[str, dict[str, bytes]] = {}
         self._grown: set[str] = set()
         self._found: CodeType | None = None
+        self._asked: _Asked | None = None
         self._new: tuple[str, str, _Asked] | None = None
 
     def transform(self, original: Callable[..., Any], preprocessor: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
         """Rewrite a function, unless its code is there: then the tree is empty, and `execute` has the code."""
         if not self._is_ours(preprocessor):
             return original(preprocessor, *arguments, **named)
-        self._found = self._new = None
+        self._found = self._new = self._asked = None
         function, names = arguments
         file = self._file(function)
         if file is None:
             return original(preprocessor, *arguments, **named)
-        code = function.__code__
-        function_key = f"{function.__name__} {code.co_firstlineno} {' '.join(code.co_freevars)}"
         if file not in self._files:
             self._files[file] = dict(self._shelf.load(file))
-        asked = _Asked(names)
-        if kept := self._files[file].get(function_key):
-            answers, found = marshal.loads(kept)
-            if all(asked.answer(name) == answer for name, answer in answers.items()):
-                self._found = found
+        key, self._asked = _key(function), _Asked(names)
+        asked = self._asked
+        if kept := self._files[file].get(key):
+            self._found = _unpacked(kept, asked)
+            if self._found is not None:
                 return ast.Module(body=[], type_ignores=[])
-        self._new = file, function_key, asked
-        return original(preprocessor, function, asked, **named)
+        tree = original(preprocessor, function, asked, **named)
+        if self._file(function) == file:  # else the text was edited meanwhile
+            self._new = file, key, asked
+        return tree
 
     def execute(self, original: Callable[..., Any], preprocessor: Any, *arguments: Any) -> Any:  # noqa: ANN401
         """Define the rewritten function, by the code that was found or is new."""
         if not self._is_ours(preprocessor):
             return original(preprocessor, *arguments)
         name, function, code, names = arguments
-        if self._found is not None:
-            code = self._found
-        elif self._new is not None:
-            file, function_key, asked = self._new
-            if not asked.changed:
-                self._files[file][function_key] = marshal.dumps((asked.answers, code))
-                self._grown.add(file)
-        return original(preprocessor, name, function, code, names)
+        defined = original(preprocessor, name, function, self._found or code, names)
+        if self._new is not None and not self._new[-1].changed and not _warns(function):
+            file, key, asked = self._new
+            self._files[file][key] = marshal.dumps((asked.answers, code))
+            self._grown.add(file)
+        return defined
 
     def warn(self, original: Callable[..., Any], *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
         """Warn of what a function uses, each time that it is traced: such a one is not kept."""
-        if threading.get_ident() == self._thread:
-            self._new = None
+        if threading.get_ident() == self._thread and self._asked is not None:
+            self._asked.changed = True
         return original(*arguments, **named)
 
     def save(self) -> None:
@@ -135,11 +136,11 @@ class _Preprocessing:
         if type(function) is not FunctionType or hasattr(function, "__wrapped__"):
             return None
         path = inspect.getsourcefile(function)
-        if path is None:
+        try:
+            lines, _ = inspect.findsource(function)
+        except (OSError, IndexError):
             return None
-        linecache.checkcache(path)
-        lines = linecache.getlines(path)
-        if not lines:
+        if path is None:
             return None
         met, digest = self._texts.get(path, (None, ""))
         if met is not lines:
@@ -149,7 +150,9 @@ class _Preprocessing:
         return digest
 
     def _is_ours(self, preprocessor: object) -> bool:
-        return threading.get_ident() == self._thread and type(preprocessor) is self._preprocessor
+        if threading.get_ident() != self._thread or type(preprocessor) is not self._preprocessor:
+            return False
+        return not vars(preprocessor).keys() & dir(self._preprocessor)  # such as a method of its own
 
 
 class _Asked:
@@ -164,7 +167,7 @@ class _Asked:
         """Say what a name is, as far as the preprocessor cares: a module, of which package, something else, nothing."""
         value = self._names.get(name, self)
         if isinstance(value, ModuleType):
-            return f"module {value.__name__} of {value.__package__}"
+            return f"a module of {vars(value).get('__package__')}"
         return "nothing" if value is self else "a value"
 
     def get(self, name: str, default: object = None) -> Any:  # noqa: ANN401
@@ -183,15 +186,55 @@ class _Asked:
         self._names[name] = value
 
 
+def _key(function: FunctionType) -> str:
+    """Name a function among those of its file; which of its parameters have defaults decides what is looked up."""
+    code = function.__code__
+    defaulted = [len(function.__defaults__ or ()), *sorted(function.__kwdefaults__ or ())]
+    return f"{function.__name__} {code.co_firstlineno} {code.co_freevars} {defaulted}"
+
+
+def _unpacked(kept: bytes, asked: _Asked) -> CodeType | None:
+    """Give the code that is kept, if the answers are still those that led to it; None if not, or if it is damaged."""
+    try:
+        answers, code = marshal.loads(kept)
+        fits = isinstance(code, CodeType) and all(asked.answer(name) == answer for name, answer in answers.items())
+    except (AttributeError, EOFError, TypeError, ValueError):
+        return None
+    return code if fits else None
+
+
+def _warns(function: FunctionType) -> bool:
+    """Tell whether Python warns of a function's text when it reads it, as of an escape that is none: each time."""
+    lines, _ = inspect.getsourcelines(function)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            compile(textwrap.dedent("".join(lines)), "<text>", "exec", dont_inherit=True)
+        except (Warning, SyntaxError):  # the parser's own are syntax errors, as errors
+            return True
+    return False
+
+
 def _rules(module: ModuleType) -> str | None:
     """Digest what rewrites and compiles, the preprocessor and Python; None where a part is not as it was released.
 
     Preprocessors of older versions hand more than a tree from rewriting to defining: those do without.
     """
     preprocessor, path = module.DSLPreprocessor, module.__file__
-    methods = [part.__code__ for part in vars(preprocessor).values() if isinstance(part, FunctionType)]
-    released = all(code.co_filename in (path, contextlib.__file__) for code in methods)
-    return _released(path) if path and released and not hasattr(preprocessor, "exec_imports") else None
+    if path is None or hasattr(preprocessor, "exec_imports"):
+        return None
+    released = os.path.dirname(os.path.dirname(path)), os.path.dirname(contextlib.__file__)  # noqa: PTH120
+    facts = []
+    for name, part in [*vars(module).items(), *vars(preprocessor).items()]:
+        held = getattr(part, "__func__", None) or getattr(part, "fget", None) or part
+        if isinstance(held, FunctionType):
+            if not held.__code__.co_filename.startswith(released):
+                return None
+        elif isinstance(held, (str, int, set, frozenset, tuple)) and not name.startswith("__"):
+            facts.append(f"{name}={sorted(held) if isinstance(held, (set, frozenset)) else held!r}")
+    # Columns of places may be left out of compiled code, and then are of locations.
+    columns = list(compile("0", "<text>", "eval").co_positions())
+    return hashlib.sha256(f"{_released(path)} {facts} {columns}".encode()).hexdigest()
 
 
 @cache

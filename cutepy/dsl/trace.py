@@ -208,12 +208,17 @@ def _plain(function: Any) -> Any:  # noqa: ANN401
         function = function.__func__
     elif not inspect.isfunction(function):
         function = getattr(type(function).__call__, "__func__", type(function).__call__)
-    names, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
-    held = dict(zip(names.co_freevars, cells, strict=True)) if names and cells else {}
-    if "executor_name" in held and held["executor_name"].cell_contents == "_kernel_helper":
-        # Older versions compile it as host code, which then ends the process.
-        raise TypeError(f"{function.__qualname__} is a @cute.kernel; compile a @cute.jit function that launches it")
-    return inspect.unwrap(function)
+    return inspect.unwrap(function, stop=_refuse_kernel)
+
+
+def _refuse_kernel(function: Any) -> bool:  # noqa: ANN401
+    """Refuse a kernel, which older versions compile as host code that ends the process; False goes on to unwrap."""
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
+    if code and cells and code.co_filename == require("cutlass.base_dsl.dsl").__file__:
+        held = {name: cell.cell_contents for name, cell in zip(code.co_freevars, cells, strict=True)}
+        if held.get("executor_name") == "_kernel_helper":
+            raise TypeError(f"{function.__qualname__} is a @cute.kernel; compile a @cute.jit function that launches it")
+    return False
 
 
 def tracer_of(plain: Any) -> Any:  # noqa: ANN401

@@ -12,7 +12,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from cutepy.host.arguments import Parameter
 from cutepy.host.declared import OWN_SOURCES, Deferred, StaleSourcesError, declared_key, deferred
 from cutepy.host.entry import VERSION, Entry
 from cutepy.host.examples import bind, check_settings, classes, parameters, to_dsl
+from cutepy.host.folder import CacheFolderError
 from cutepy.host.function import Function, to_entry
 from cutepy.host.inputs import Sources, compiler_digest, named_files, sources as met_sources
 from cutepy.host.store import CacheWarning, NotKept, callers_level, default_store, function_store
@@ -172,14 +173,16 @@ class Call:
 
 
 class _Shelf:
-    """Where rewritten functions are kept (`cutepy.dsl.preprocessing.Shelf`)."""
+    """Where rewritten functions are kept (`cutepy.dsl.preprocessing.Shelf`); none where others could write, too."""
 
     def load(self, key: str) -> Mapping[str, bytes]:
-        entry = function_store().load(key)
-        return entry.sections if entry else {}
+        with suppress(CacheFolderError):
+            return entry.sections if (entry := function_store().load(key)) else {}
+        return {}
 
     def save(self, key: str, functions: Mapping[str, bytes]) -> None:
-        function_store().save(key, Entry({}, functions))
+        with suppress(CacheFolderError):
+            function_store().save(key, Entry({}, functions))
 
 
 @contextmanager

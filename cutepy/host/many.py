@@ -153,10 +153,8 @@ class _Many:
             return True
         if found.entry is None:
             return False
-        spent, traced = time.perf_counter() - start, found.traced_seconds
-        self._results[index] = compilation.opened(
-            found.entry, call.parameters, spent, built=False, traced_seconds=traced
-        )
+        entry, spent, traced = found.entry, time.perf_counter() - start, found.traced_seconds
+        self._results[index] = compilation.opened(entry, call.parameters, spent, built=False, traced_seconds=traced)
         self._board.done(self._names[index], "compiled" if compiled else "cached")
         return True
 
@@ -188,9 +186,8 @@ class _Many:
                 self._board.started(self._names[index])
             elif event.error is not None:
                 self._failed(index, event.error)
-            elif not self._find(
-                index, compiled=True
-            ):  # traced here: what this process has set is not what others import
+            # Traced here: what this process has set is not what others import
+            elif not self._find(index, compiled=True):
                 self._compile_here(index)
 
     def _failed(self, index: int, error: Exception) -> None:

@@ -19,8 +19,6 @@ from cutepy.host.lock import exclusive
 # written: other processes write, too. What none of them counted, such as a killed one's, the next listing finds.
 _LISTING_AGE_S = 60.0
 _SHARE = 16
-# Rewritten functions take some kilobytes each.
-_FUNCTIONS_BYTES = 2**26
 
 
 class CacheWarning(UserWarning):
@@ -252,6 +250,7 @@ class Store:
             except OSError as error:
                 failed = failed or error
         self._files.remove_locks()
+        self._files.sweep()
         if failed:
             raise failed
         return removed
@@ -337,8 +336,8 @@ def default_store() -> Store:
 
 
 def function_store() -> Store:
-    """Open what the DSL's preprocessor made of source files; where it can't be kept, nothing is lost but time."""
-    return _open(environment.cache_dir() / "functions", _FUNCTIONS_BYTES, quiet=True)
+    """Open what the DSL's preprocessor made of source files, which has a sixteenth of the limit for itself."""
+    return _open(environment.cache_dir() / "functions", environment.cache_limit_bytes() // _SHARE, quiet=True)
 
 
 @lru_cache(maxsize=16)

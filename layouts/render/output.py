@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -103,13 +104,7 @@ def save(x: Any, path: str | os.PathLike[str], **options: Any) -> None:  # noqa:
 
 def terminal_width(otherwise: int = 80) -> int:
     """Return the columns of the terminal: what COLUMNS says, else what the terminal does."""
-    told = os.environ.get("COLUMNS", "")
-    if told.isdecimal() and int(told) > 0:
-        return int(told)
-    try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or otherwise
-    except (AttributeError, ValueError, OSError):
-        return otherwise
+    return shutil.get_terminal_size((otherwise, 0)).columns
 
 
 def _in_notebook() -> bool:

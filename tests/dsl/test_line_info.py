@@ -100,6 +100,12 @@ def nested(x: cute.Tensor):
     again = next(sums)
     x[5] = once * again
 
+    def inner(value):
+        return squared(value)
+
+    x[6] = inner(x[7])
+    x[8] = inner(x[9])
+
 
 @cute.jit
 def launch_nested(x: cute.Tensor):
@@ -116,7 +122,10 @@ def test_callers_are_those_of_each_operation(tmp_path):
         inlined = re.findall(rf"\.loc\s+1 {source.index(line) + 1} \d+.*inlined_at 1 (\d+)", text)
         return [source[int(n) - 1].strip() for n in dict.fromkeys(inlined)]
 
-    assert callers("    return value * value") == [f"x[{n}] = next(values)" for n in (2, 3)]
+    assert callers("    return value * value") == [
+        *(f"x[{n}] = next(values)" for n in (2, 3)),
+        *(f"x[{n}] = inner(x[{n + 1}])" for n in (6, 8)),
+    ]
     assert callers("        value = value + value") == ["once = next(sums)", "again = next(sums)"]
 
 

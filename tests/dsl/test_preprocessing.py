@@ -2,7 +2,10 @@
 
 import importlib.util
 import linecache
+import marshal
+import sys
 import textwrap
+import types
 from types import SimpleNamespace
 
 import pytest
@@ -173,12 +176,124 @@ def test_who_warns_warns_again(load):
             digest(load(text=TEXT.replace("range(i)", "cutlass.range_dynamic(i)")).launch, shelf)
 
 
-def test_a_preprocessor_that_somebody_changed_is_not_relied_on(load, monkeypatch):
+@pytest.mark.parametrize(
+    ("owner", "name", "value"),
+    [
+        (ast_preprocessor.DSLPreprocessor, "visit_Name", lambda self, node: self.generic_visit(node)),
+        (ast_preprocessor.DSLPreprocessor, "_keyword_map", staticmethod(lambda node: {})),
+        (ast_preprocessor.DSLPreprocessor, "IF_EXECUTOR", "another_executor"),
+        (ast_preprocessor, "_create_module_attribute", lambda *args, **named: None),
+    ],
+)
+def test_a_preprocessor_that_somebody_changed_is_not_that_which_was_kept(monkeypatch, owner, name, value):
+    if not hasattr(owner, name):
+        pytest.skip(f"this version has no {name}")
+    released = preprocessing._rules(ast_preprocessor)
+    monkeypatch.setattr(owner, name, value)
+    assert preprocessing._rules(ast_preprocessor) != released
+
+
+def test_one_preprocessor_that_somebody_changed_is_not_relied_on(load, monkeypatch):
     shelf = Shelf()
-    original = ast_preprocessor.DSLPreprocessor.visit_Name
-    monkeypatch.setattr(ast_preprocessor.DSLPreprocessor, "visit_Name", lambda self, node: original(self, node))
     digest(load().launch, shelf)
-    assert not shelf.files
+    preprocessor = cutlass.cutlass_dsl.CuTeDSL._get_dsl().preprocessor
+    own = preprocessor.extract_unroll_args
+    asked = []
+    monkeypatch.setattr(
+        preprocessor, "extract_unroll_args", lambda node: asked.append(node) or own(node), raising=False
+    )
+    digest(load().launch, shelf)
+    assert asked
+
+
+def test_columns_that_python_leaves_out_are_others(monkeypatch):
+    released = preprocessing._rules(ast_preprocessor)
+    without = SimpleNamespace(co_positions=lambda: [(1, None, None, None)])
+    monkeypatch.setattr(preprocessing, "compile", lambda *given, **named: without, raising=False)
+    assert preprocessing._rules(ast_preprocessor) != released
+
+
+def test_the_text_is_that_of_the_modules_loader(tmp_path, monkeypatch, rewritten):
+    """Also where a file of the same relative name lies on Python's path."""
+    (tmp_path / "relative_module.py").write_text("decoy = True\n" * 40)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = textwrap.dedent(TEXT).format(head="", value="value + value")
+    loader = SimpleNamespace(get_source=lambda name: text)
+    module = types.ModuleType("relative_module")
+    module.__dict__.update(__loader__=loader, __file__="relative_module.py")
+    monkeypatch.setitem(sys.modules, "relative_module", module)
+    exec(compile(text, "relative_module.py", "exec"), module.__dict__)
+    linecache.clearcache()
+    digest(module.launch, Shelf())
+    assert rewritten == ["launch", "kernel", "double"]
+
+
+def test_a_file_that_is_edited_while_it_is_rewritten_is_not_kept(load):
+    class Editing(Shelf):
+        def load(self, key):
+            load(value="value * value")
+            return super().load(key)
+
+    editing, shelf = Editing(), Shelf()
+    digest(load().launch, editing)
+    shelf.files = editing.files
+    assert digest(load().launch, shelf) == digest(load().launch)
+
+
+def test_code_that_could_not_be_defined_is_not_kept(load):
+    text = """
+    import cutlass, cutlass.cute as cute
+    {head}
+    def make(factor):
+        @cute.jit
+        def scaled(value, by=factor):
+            return value * by
+        return scaled
+    scaled = make(2.0)
+    @cute.kernel
+    def kernel(a: cute.Tensor):
+        a[0] = scaled(a[0])
+    @cute.jit
+    def launch(a: cute.Tensor):
+        kernel(a).launch(grid=(1, 1, 1), block=(32, 1, 1))
+    """
+    shelf = Shelf()
+    module = load(text=text)
+    module.scaled.__wrapped__.__defaults__ = None
+    with pytest.raises(Exception, match="factor"):
+        digest(module.launch, shelf)
+    assert digest(load(text=text).launch, shelf) == digest(load(text=text).launch)
+
+
+def test_python_warns_of_a_text_each_time(load):
+    shelf = Shelf()
+    text = TEXT.replace("    i = cute.arch.thread_idx()[0]", "    i = cute.arch.thread_idx()[0] if '\\d' else 0")
+    for _ in range(2):
+        with pytest.warns((DeprecationWarning, SyntaxWarning), match="invalid escape sequence"):
+            digest(load(text=text).launch, shelf)
+
+
+@pytest.mark.parametrize("damage", [b"", b"?", marshal.dumps(3), marshal.dumps(({}, "code")), marshal.dumps((1, 2, 3))])
+def test_what_is_kept_and_damaged_is_rewritten(load, rewritten, damage):
+    shelf = Shelf()
+    expected = digest(load().launch, shelf)
+    for functions in shelf.files.values():
+        functions.update(dict.fromkeys(functions, damage))
+    rewritten.clear()
+    assert digest(load().launch, shelf) == expected
+    assert rewritten == ["launch", "kernel", "double"]
+
+
+def test_a_module_may_answer_for_itself(load):
+    class Answering(types.ModuleType):
+        def __getattr__(self, name):
+            raise RuntimeError(f"nobody asks for {name}")
+
+    module = load()
+    answering = Answering("answering")
+    del answering.__dict__["__name__"]
+    asked = preprocessing._Asked({"m": answering, **vars(module)})
+    assert ("m" in asked, asked.answers) == (True, {"m": "a module of None"})
 
 
 def test_what_is_to_be_printed_is_rewritten(load):

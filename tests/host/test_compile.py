@@ -1,5 +1,6 @@
 """`cutepy.compile`: examples, calls in the simulator, errors, and the disk cache."""
 
+import functools
 import subprocess
 import sys
 import textwrap
@@ -256,6 +257,31 @@ def test_an_entry_for_another_architecture_is_refused():
 def test_a_kernel_is_no_host_function():
     with pytest.raises(TypeError, match=r"_copy is a @cute.kernel; compile a @cute.jit function that launches it"):
         cutepy.compile(kernels._copy, VECTOR, VECTOR)
+
+    @functools.wraps(kernels._copy)
+    def wrapped(x, y):
+        kernels._copy(x, y)
+
+    with pytest.raises(TypeError, match=r"_copy is a @cute.kernel"):
+        cutepy.compile(wrapped, VECTOR, VECTOR)
+
+
+def test_a_plain_function_is_told_to_be_decorated():
+    """Whatever it holds, and if what it holds is not there yet."""
+
+    def made(executor_name):
+        def plain(x):
+            return executor_name
+
+        if not executor_name:
+            del executor_name
+        return plain
+
+    plain = made("_kernel_helper")
+    with pytest.raises(TypeError, match=r"must be decorated with @cute.jit"):
+        cutepy.compile(plain, VECTOR)
+    with pytest.raises(TypeError, match=r"must be decorated with @cute.jit"):
+        cutepy.compile(made(""), VECTOR)
 
 
 SCRIPT = """

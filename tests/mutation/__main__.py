@@ -126,7 +126,8 @@ def environment(tree: Path) -> dict[str, str]:
 
 def measured(suite: list[str], jobs: int, *, again: bool) -> tuple[Reached, Seconds]:
     """Run the tests once under coverage, or remember what that said."""
-    known = BUILD / f"reached-{hashlib.sha256(' '.join(sorted(suite)).encode()).hexdigest()[:8]}.json"
+    listed = [" ".join(sorted(suite)).encode(), *(read(f).encode() for f in sources("cutepy") + sources("tests"))]
+    known = BUILD / f"reached-{hashlib.sha256(b''.join(listed)).hexdigest()[:8]}.json"
     if not known.exists() or again:
         print(f"which tests reach which line of code: all of {' '.join(suite)} run once", flush=True)
         BUILD.mkdir(parents=True, exist_ok=True)
