@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from functools import cache
 from itertools import combinations
@@ -162,10 +163,10 @@ def _imported_files() -> set[str]:
 @cache
 def _started_ns() -> int:
     """Tell when this process started, in nanoseconds since the epoch; 0 where the system doesn't tell."""
-    with contextlib.suppress(OSError, LookupError, ValueError):
+    with contextlib.suppress(AttributeError, OSError, LookupError, ValueError):
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-        booted = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime"))
-        return int(booted.split()[1]) * 10**9 + ticks * 10**9 // os.sysconf("SC_CLK_TCK")
+        age = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - ticks * 10**9 // os.sysconf("SC_CLK_TCK")
+        return time.time_ns() - age
     return 0
 
 
