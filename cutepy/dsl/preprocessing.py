@@ -53,10 +53,12 @@ def preprocessed_once(shelf: Shelf | None, settings: Any) -> Iterator[None]:  # 
     settings
         The tracer's, one of which prints what the preprocessor makes.
     """
+    if shelf is None or getattr(settings, "print_after_preprocessor", False):
+        yield
+        return
     module = require("cutlass.base_dsl.ast_preprocessor", "DSLPreprocessor.transform", "DSLPreprocessor.exec")
-    preprocessor = module.DSLPreprocessor
-    rules = _rules(module)
-    if shelf is None or rules is None or getattr(settings, "print_after_preprocessor", False):
+    preprocessor, rules = module.DSLPreprocessor, _rules(module)
+    if rules is None:
         yield
         return
     work = _Preprocessing(shelf, preprocessor, rules)
@@ -77,6 +79,7 @@ class _Preprocessing:
     def __init__(self, shelf: Shelf, preprocessor: type, rules: str) -> None:
         self._shelf = shelf
         self._preprocessor = preprocessor
+        self._methods = frozenset(dir(preprocessor))
         self._rules = rules
         self._thread = threading.get_ident()
         self._texts: dict[str, tuple[list[str], str]] = {}
@@ -84,7 +87,7 @@ class _Preprocessing:
         self._grown: set[str] = set()
         self._found: CodeType | None = None
         self._asked: _Asked | None = None
-        self._new: tuple[str, str, _Asked] | None = None
+        self._new: tuple[str, str] | None = None
 
     def transform(self, original: Callable[..., Any], preprocessor: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
         """Rewrite a function, unless its code is there: then the tree is empty, and `execute` has the code."""
@@ -97,15 +100,15 @@ class _Preprocessing:
             return original(preprocessor, *arguments, **named)
         if file not in self._files:
             self._files[file] = dict(self._shelf.load(file))
-        key, self._asked = _key(function), _Asked(names)
-        asked = self._asked
+        key, asked = _key(function), _Asked(names)
+        self._asked = asked
         if kept := self._files[file].get(key):
             self._found = _unpacked(kept, asked)
             if self._found is not None:
                 return ast.Module(body=[], type_ignores=[])
         tree = original(preprocessor, function, asked, **named)
         if self._file(function) == file:  # else the text was edited meanwhile
-            self._new = file, key, asked
+            self._new = file, key
         return tree
 
     def execute(self, original: Callable[..., Any], preprocessor: Any, *arguments: Any) -> Any:  # noqa: ANN401
@@ -114,9 +117,9 @@ class _Preprocessing:
             return original(preprocessor, *arguments)
         name, function, code, names = arguments
         defined = original(preprocessor, name, function, self._found or code, names)
-        if self._new is not None and not self._new[-1].changed and not _warns(function):
-            file, key, asked = self._new
-            self._files[file][key] = marshal.dumps((asked.answers, code))
+        if self._new is not None and self._asked is not None and not self._asked.changed and not _warns(function):
+            file, key = self._new
+            self._files[file][key] = marshal.dumps((self._asked.answers, code))
             self._grown.add(file)
         return defined
 
@@ -152,7 +155,7 @@ class _Preprocessing:
     def _is_ours(self, preprocessor: object) -> bool:
         if threading.get_ident() != self._thread or type(preprocessor) is not self._preprocessor:
             return False
-        return not vars(preprocessor).keys() & dir(self._preprocessor)  # such as a method of its own
+        return self._methods.isdisjoint(vars(preprocessor))  # else one has a method of its own
 
 
 class _Asked:

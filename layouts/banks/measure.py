@@ -10,6 +10,8 @@ from typing import Any
 
 from ..errors import LayoutError
 from ..int_tuple import IntTuple, product
+from ..render.grid import ranges
+from ..sm90.arch import SMEM_BANK_BYTES
 from ..writer import to_text
 from .access import WarpAccess
 from .rule import ROW_BYTES, ROW_KINDS, count_wavefronts, passes, served, unit_bank, unit_bytes
@@ -34,7 +36,7 @@ class Turn:
     lanes: tuple[int, ...]
 
     def __str__(self) -> str:
-        return f"{self.address:#x} ({'lane' if len(self.lanes) == 1 else 'lanes'} {_ranges(self.lanes)})"
+        return f"{self.address:#x} ({'lane' if len(self.lanes) == 1 else 'lanes'} {ranges(self.lanes)})"
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Conflict:
     def __str__(self) -> str:
         name = "bank" if len(self.banks) == 1 else "banks"
         shown = [str(turn) for turn in self.turns[:_SHOWN]] + ["..."] * (len(self.turns) > _SHOWN)
-        return f"{name} {_ranges(self.banks)}: {len(self.turns)} turns: {', '.join(shown)}"
+        return f"{name} {ranges(self.banks)}: {len(self.turns)} turns: {', '.join(shown)}"
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ class AccessReport:
 
     def _pass(self, lanes: Sequence[int]) -> Pass:
         unit = unit_bytes(self.size_bytes)
-        banks_each = unit // 4
+        banks_each = unit // SMEM_BANK_BYTES
         lanes_of: dict[int, list[int]] = {}
         for lane in lanes:
             lanes_of.setdefault(self._unit(lane), []).append(lane)
@@ -226,14 +228,3 @@ def count(number: int, noun: str) -> str:
     """Write a number of things: ``1 lane``, ``2 lanes``, ``2 accesses``."""
     plural = "es" if noun.endswith("s") else "s"
     return f"{number} {noun}{'' if number == 1 else plural}"
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """Write ascending integers as runs: ``0-3, 8``."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

@@ -75,11 +75,12 @@ def render_page(picture: Grid | Picture) -> str:
     >>> render_page(layout_grid(Layout(1)))[:15]
     '<!DOCTYPE html>'
     """
-    title, _ = described(drawable(picture))
+    whole = drawable(picture)
+    title, _ = described(whole)
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
         f'content="width=device-width"><title>{escaped(title)}</title><style>{_PAGE_STYLE}</style></head>\n<body>'
-        f'{render_html(picture)}\n<p id="facts" class="cutepy" aria-live="polite">Point at a cell.</p>\n'
+        f'{render_html(whole)}\n<p id="facts" class="cutepy" aria-live="polite">Point at a cell.</p>\n'
         f"<script>{_SCRIPT}</script></body></html>\n"
     )
 

@@ -18,6 +18,7 @@ from .axes import Side, joined, orientation, sides
 from .grid import Cell, Grid
 from .units import UNIT_BITS, UNIT_BYTES, in_units
 
+# As in sm90.arch, which would load all of Hopper: a test holds them together.
 BANKS, BANK_BYTES = 32, 4
 
 _LINE_UNITS = BANKS * BANK_BYTES // UNIT_BYTES

@@ -10,6 +10,7 @@ from ..int_tuple import IntTuple, flatten_to_tuple, transform_leaf, wrap
 from ..layout import Layout
 from ..recast import recast_layout
 
+# As in sm90.arch, which would load all of Hopper: a test holds them together.
 UNIT_BYTES = 16
 UNIT_BITS = 8 * UNIT_BYTES
 

@@ -45,6 +45,24 @@ def launch(a: cute.Tensor):
 """
 
 
+FACTORY = """
+import cutlass, cutlass.cute as cute
+{head}
+def make(factor):
+    @cute.jit
+    def scaled(value, by=factor):
+        return value * by
+    return scaled
+scaled = make(SCALE)
+@cute.kernel
+def kernel(a: cute.Tensor):
+    a[0] = scaled(a[0])
+@cute.jit
+def launch(a: cute.Tensor):
+    kernel(a).launch(grid=(1, 1, 1), block=(32, 1, 1))
+"""
+
+
 class Shelf:
     """A shelf in memory, that counts."""
 
@@ -146,26 +164,10 @@ def test_a_name_that_is_another_thing_is_asked_for_again(load, rewritten):
 
 
 def test_a_default_of_an_enclosing_function_is_not_kept(load, rewritten):
-    text = """
-    import cutlass, cutlass.cute as cute
-    {head}
-    def make(factor):
-        @cute.jit
-        def scaled(value, by=factor):
-            return value * by
-        return scaled
-    scaled = make(SCALE)
-    @cute.kernel
-    def kernel(a: cute.Tensor):
-        a[0] = scaled(a[0])
-    @cute.jit
-    def launch(a: cute.Tensor):
-        kernel(a).launch(grid=(1, 1, 1), block=(32, 1, 1))
-    """
     shelf = Shelf()
     for _ in range(2):
         rewritten.clear()
-        digest(load("SCALE = 2.0", text=text).launch, shelf)
+        digest(load("SCALE = 2.0", text=FACTORY).launch, shelf)
         assert "scaled" in rewritten
 
 
@@ -241,28 +243,12 @@ def test_a_file_that_is_edited_while_it_is_rewritten_is_not_kept(load):
 
 
 def test_code_that_could_not_be_defined_is_not_kept(load):
-    text = """
-    import cutlass, cutlass.cute as cute
-    {head}
-    def make(factor):
-        @cute.jit
-        def scaled(value, by=factor):
-            return value * by
-        return scaled
-    scaled = make(2.0)
-    @cute.kernel
-    def kernel(a: cute.Tensor):
-        a[0] = scaled(a[0])
-    @cute.jit
-    def launch(a: cute.Tensor):
-        kernel(a).launch(grid=(1, 1, 1), block=(32, 1, 1))
-    """
     shelf = Shelf()
-    module = load(text=text)
+    module = load("SCALE = 2.0", text=FACTORY)
     module.scaled.__wrapped__.__defaults__ = None
     with pytest.raises(Exception, match="factor"):
         digest(module.launch, shelf)
-    assert digest(load(text=text).launch, shelf) == digest(load(text=text).launch)
+    assert digest(load("SCALE = 2.0", text=FACTORY).launch, shelf) == digest(load("SCALE = 2.0", text=FACTORY).launch)
 
 
 def test_python_warns_of_a_text_each_time(load):

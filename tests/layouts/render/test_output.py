@@ -14,6 +14,7 @@ import cutepy
 from cutepy.layouts import Layout, LayoutError, ParseError, Swizzle, compare, parse, save, show, sm90, tile_to_shape
 from cutepy.layouts.render import picture_of, render_html, render_latex, render_svg, render_text, tensor_grid
 from cutepy.layouts.render.output import terminal_width
+from cutepy.layouts.sm90 import arch
 from cutepy.testing.strategies import any_layouts
 from tests.layouts.render.readers import HtmlGrid, SvgGrid, read_latex, read_text
 
@@ -127,6 +128,13 @@ def test_in_a_notebook_show_displays_html(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython.display", display)
     show(Layout((2, 2)))
     assert HtmlGrid(shown[0]).tables
+
+
+def test_banks_and_units_are_those_of_the_hardware():
+    from cutepy.layouts.render import of_layouts, units
+
+    assert (of_layouts.BANKS, of_layouts.BANK_BYTES) == (arch.SMEM_BANKS, arch.SMEM_BANK_BYTES)
+    assert (units.UNIT_BYTES, units.UNIT_BITS) == (arch.UNIT_BYTES, arch.UNIT_BITS)
 
 
 def test_nothing_heavy_is_imported_to_show():
