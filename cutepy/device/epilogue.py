@@ -77,14 +77,13 @@ class TileStore:
         """Subtiles in shared memory."""
         return cute.size(self.tRS_sD, mode=[3])
 
-    @cute.jit
-    def subtile(self, tRS_rC, index):
-        """Copy subtile `index` of the accumulators into fresh fp32 registers, in the store's distribution."""
-        rC = cute.make_rmem_tensor(self.subtile_shape, cutlass.Float32)
-        rules.check_subtile_registers(cute.size(tRS_rC), cute.size(rC), index)
-        for v in cutlass.range_constexpr(cute.size(rC)):
-            rC[v] = tRS_rC[index * cute.size(rC) + v]
-        return rC
+    def subtiles(self, tCrC):
+        """Part this thread's accumulators into subtiles, in the store's distribution: views, to finish in place."""
+        size = cute.size(self.subtile_shape)
+        rules.check_subtile_registers(cute.size(tCrC), size)
+        count = cute.size(tCrC) // size
+        parted = cute.composition(self.copy.retile(tCrC), cute.make_layout((*self.subtile_shape, count)))
+        return tuple(parted[None, None, None, index] for index in range(count))
 
     @cute.jit
     def store(self, rC, buffer, tma_d, tDsD, tDgD):

@@ -113,8 +113,8 @@ def check_subtile(rows: int, columns: int, warpgroups: int) -> None:
         )
 
 
-def check_subtile_registers(accumulators: int, subtile: int, index: int) -> None:
-    """Check that a thread's accumulators are whole subtiles, and that there is one of this index.
+def check_subtile_registers(accumulators: int, subtile: int) -> None:
+    """Check that a thread's accumulators are whole subtiles.
 
     Raises
     ------
@@ -123,12 +123,12 @@ def check_subtile_registers(accumulators: int, subtile: int, index: int) -> None
 
     Examples
     --------
-    >>> check_subtile_registers(64, 16, 3)
+    >>> check_subtile_registers(64, 16)
     """
-    if accumulators % subtile or not 0 <= index < accumulators // subtile:
+    if accumulators % subtile:
         raise ValueError(
-            f"subtile {index} must be one of those that {accumulators} accumulators of a thread divide into, got "
-            f"subtiles of {subtile}; use columns that divide the tile's"
+            f"subtiles must divide the {accumulators} accumulators of a thread, got subtiles of {subtile}; use columns "
+            "that divide the tile's"
         )
 
 

@@ -249,7 +249,6 @@ class Gemm:
         tCrB = tiled_mma.make_fragment_B(thr_mma.partition_B(sB))  # (MMA, MMA_N, MMA_K, stages)
         tCrC = cute.make_rmem_tensor(tiled_mma.partition_shape_C((config.tile_m, config.tile_n)), cutlass.Float32)
         out = make_tile_store(tiled_mma, sD, self.d_mode, tidx, self.consumer_threads)
-        tRS_rC = out.copy.retile(tCrC)
         addend = None
         if cutlass.const_expr(sC is not None):
             addend = make_tile_load(tiled_mma, sC, self.c_mode, tidx)
@@ -257,7 +256,8 @@ class Gemm:
         if cutlass.const_expr(bias is not None):
             row_bias = RowBias(bias, config.epi_n, cute.arch.lane_idx())
         state, c_state = ring.consumer_state(), ring.consumer_state()
-        stored = cutlass.Int32(0)
+        # Where the next tile's first subtile is staged: at the same place each time if whole rounds of stages are used.
+        stage = cutlass.Int32(0)
         if cutlass.const_expr(sC is not None):
             c_state = c_ring.consumer_state()
         first, end, step = self.tiles(raster)
@@ -267,8 +267,7 @@ class Gemm:
                 values = row_bias.load(column * config.tile_n)  # arrives while the tile is multiplied
             state = self.multiply(ring, state, tiled_mma, tCrA, tCrB, tCrC, k_tiles)
             tDsD, tDgD = self.partition_subtiles(tma_d, sD, gD[(None, None, row, column, *batch)])
-            for index in cutlass.range_constexpr(config.subtiles):
-                rC = out.subtile(tRS_rC, index)
+            for index, rC in enumerate(out.subtiles(tCrC)):
                 if cutlass.const_expr(sC is not None):
                     c_ring.wait(c_state)
                     addend.add_to(rC, c_state.index)
@@ -281,8 +280,9 @@ class Gemm:
                         values = row_bias.load(column * config.tile_n + following * config.epi_n)
                 if cutlass.const_expr(config.signature.activation is not None):
                     activate(rC, config.signature.activation)
-                out.store(rC, (stored + index) % config.epi_stages, tma_d, tDsD, tDgD[self.subtile(index)])
-            stored += config.subtiles
+                out.store(rC, (stage + index) % config.epi_stages, tma_d, tDsD, tDgD[self.subtile(index)])
+            if cutlass.const_expr(config.subtiles % config.epi_stages != 0):
+                stage = (stage + config.subtiles) % config.epi_stages
         out.finish()
 
     @cute.jit

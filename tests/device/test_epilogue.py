@@ -47,13 +47,12 @@ class Store:
         for i in cutlass.range_constexpr(cute.size(tCrC)):
             tCrC[i] = cutlass.Float32(places[i][0] * self.tile[1] + places[i][1])
         out = epilogue.make_tile_store(tiled_mma, sD, self.mode, tidx, self.threads)
-        tRS_rC = out.copy.retile(tCrC)
         gD = cute.local_tile(cute.local_tile(mD, self.tile, (0, 0)), self.subtile, (None, None))
         tDsD, tDgD = tma.partition(store, sD, gD)
-        rows, columns = self.tile[0] // self.subtile[0], self.tile[1] // self.subtile[1]
-        for index in cutlass.range_constexpr(rows * columns):
+        columns = self.tile[1] // self.subtile[1]
+        for index, rC in enumerate(out.subtiles(tCrC)):
             place = (None, index // columns, index % columns)
-            out.store(out.subtile(tRS_rC, index), index % self.stages, store, tDsD, tDgD[place])
+            out.store(rC, index % self.stages, store, tDsD, tDgD[place])
         out.finish()
 
 
@@ -99,7 +98,7 @@ def test_what_is_stored_is_in_its_place(tile, subtile, warpgroups, stages, dtype
         ((128, 32), (64, 16), {"warpgroups": 2}, r"128 rows, 64 for each, .*, got \(64, 16\); use \(128, 16\)"),
         ((64, 32), (64, 8), {}, r"multiple of 16 columns, got \(64, 8\); use \(64, 16\)"),
         ((64, 48), (64, 24), {}, r"multiple of 16 columns, got \(64, 24\); use \(64, 32\)"),
-        ((64, 48), (64, 32), {}, "24 accumulators of a thread divide into, got subtiles of 16"),
+        ((64, 48), (64, 32), {}, "divide the 24 accumulators of a thread, got subtiles of 16"),
         ((64, 32), (64, 16), {"stages": 1}, "at least 2 stages, got 1.*use 2"),
         ((64, 32), (64, 16), {"threads": 256}, "the 128 threads of its MMA, got 256"),
     ],
