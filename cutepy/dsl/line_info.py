@@ -121,7 +121,8 @@ class _Lines:
     def _place(self, frame: FrameType) -> _Place:
         """Find the innermost place of a user's."""
         at: FrameType | None = frame
-        while at is not None and id(at.f_code) in self._frameworks:
+        frameworks = self._frameworks
+        while at is not None and id(at.f_code) in frameworks:
             at = at.f_back
         if at is None or at is not self._innermost:
             place = self._after_a_call(frame)

@@ -25,6 +25,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Protocol
 
+from cutepy.dsl.patches import UntoldError, told
 from cutepy.dsl.shared_change import replaced
 from cutepy.dsl.version import installed_parts, require
 
@@ -219,7 +220,7 @@ def _warns(function: FunctionType) -> bool:
 
 
 def _rules(module: ModuleType) -> str | None:
-    """Digest what rewrites and compiles, the preprocessor and Python; None where a part is not as it was released.
+    """Digest what rewrites and compiles, the preprocessor and Python; None where a part can't be told.
 
     Preprocessors of older versions hand more than a tree from rewriting to defining: those do without.
     """
@@ -232,7 +233,10 @@ def _rules(module: ModuleType) -> str | None:
         held = getattr(part, "__func__", None) or getattr(part, "fget", None) or part
         if isinstance(held, FunctionType):
             if not held.__code__.co_filename.startswith(released):
-                return None
+                try:
+                    facts.append(f"{name}={told(held, vars(preprocessor), released)}")
+                except UntoldError:
+                    return None
         elif isinstance(held, (str, int, set, frozenset, tuple)) and not name.startswith("__"):
             facts.append(f"{name}={sorted(held) if isinstance(held, (set, frozenset)) else held!r}")
     # Columns of places may be left out of compiled code, and then are of locations.

@@ -109,13 +109,8 @@ def trace_program(
     lines = " --generate-line-info" if line_info else ""
     decided = f"--gpu-arch={ARCH} --enable-tvm-ffi --keep-ptx --keep-cubin --dump-dir={FOLDER}{lines}"
     tensors = tensor_names(inspect.signature(function).bind(*arguments, **named).arguments)
-
-    def use_checked(traced: Traced) -> _T:
-        check_tensor_maps(traced.module, tensors)
-        return use(traced)
-
-    options = f"{decided} {options}"
-    return trace(function, arguments, named, use_checked, classes=classes, options=options, shelf=shelf)
+    options, add = f"{decided} {options}", check_tensor_maps
+    return trace(function, arguments, named, use, classes=classes, options=options, shelf=shelf, add=add, added=tensors)
 
 
 def to_program(traced: Traced, symbol: str = ENTRY_SYMBOL) -> Program:

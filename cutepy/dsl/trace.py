@@ -13,6 +13,9 @@ import gc
 import hashlib
 import inspect
 import io
+import os
+import secrets
+import shutil
 import tempfile
 import threading
 import time
@@ -49,7 +52,7 @@ class Traced:
     seconds : float
         What tracing took.
     folder : str
-        Where the compiler writes what it keeps, such as the PTX.
+        Where the compiler writes what it keeps, such as the PTX; there once it runs.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Traced:
         pipeline: str,
         settings: str,
         convention: object,
+        added: object,
         folder: str,
         seconds: float,
         run: Callable[[], Any],
@@ -70,6 +74,7 @@ class Traced:
         self._pipeline = pipeline
         self._settings = settings
         self._convention = convention
+        self._added = added
         self._run = run
 
     @property
@@ -96,6 +101,7 @@ class Traced:
             self.pipeline.encode(),
             self._settings.encode(),
             described(self._convention).encode(),
+            described(self._added).encode(),
             self.function.encode(),
         )
         total = hashlib.sha256()
@@ -126,6 +132,8 @@ def trace(
     classes: Collection[str] = (),
     options: str = "",
     shelf: Shelf | None = None,
+    add: Callable[..., object] | None = None,
+    added: object = None,
 ) -> _T:
     """Trace a function, and give what `use` makes of it, before the compiler runs.
 
@@ -143,6 +151,10 @@ def trace(
         For the DSL's compiler, with `FOLDER` for where it may keep files.
     shelf : Shelf, optional
         Where the functions that the DSL rewrites are kept.
+    add : callable, optional
+        Called with the module and `added` before the compiler runs, to add to it what follows from them alone.
+    added : optional
+        What `add` goes by, besides the module.
 
     Raises
     ------
@@ -162,14 +174,17 @@ def trace(
         _, module, pipeline, *_ = arguments
 
         def run() -> Any:  # noqa: ANN401
+            if add is not None:
+                add(module, added)
+            os.mkdir(folder, 0o700)  # noqa: PTH102
             return original(*arguments, **given)
 
         settings = _settings(tracer.envar)
-        raise _Used(use(Traced(plain.__name__, module, pipeline, settings, conventions, folder, seconds, run)))
+        raise _Used(use(Traced(plain.__name__, module, pipeline, settings, conventions, added, folder, seconds, run)))
 
     with (
         _TRACING,
-        tempfile.TemporaryDirectory(prefix="cutepy-") as folder,
+        _folder_to_be() as folder,
         compiling_for_gpu(),
         lines_known(),
         preprocessed_once(shelf, tracer.envar),
@@ -228,6 +243,17 @@ def tracer_of(plain: Any) -> Any:  # noqa: ANN401
     if not hasattr(plain, "_dsl_object"):
         raise TypeError(f"a function to compile must be decorated with @cute.jit, got {plain!r}")
     return plain._dsl_object
+
+
+@contextmanager
+def _folder_to_be() -> Iterator[str]:
+    """Name a folder that is not there yet, as most programs are found and then nothing is kept; remove it if it is."""
+    folder = os.path.join(tempfile.gettempdir(), f"cutepy-{secrets.token_hex(16)}")  # noqa: PTH118
+    try:
+        yield folder
+    finally:
+        if os.path.isdir(folder):  # noqa: PTH112
+            shutil.rmtree(folder)
 
 
 @contextmanager

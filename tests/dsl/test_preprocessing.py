@@ -195,6 +195,25 @@ def test_a_preprocessor_that_somebody_changed_is_not_that_which_was_kept(monkeyp
     assert preprocessing._rules(ast_preprocessor) != released
 
 
+def test_a_function_of_somebodys_decides_what_is_kept(load, rewritten, monkeypatch):
+    shelf, released = Shelf(), ast_preprocessor.DSLPreprocessor.visit_If
+
+    def changed(self, node):
+        return released(self, node)
+
+    def remembers(self, node, met=[]):  # noqa: B006
+        met.append(node)
+        return released(self, node)
+
+    digest(load().launch, shelf)
+    for patch, again in ((changed, []), (remembers, ["launch", "kernel", "double"])):
+        monkeypatch.setattr(ast_preprocessor.DSLPreprocessor, "visit_If", patch)
+        for expected in (["launch", "kernel", "double"], again):
+            rewritten.clear()
+            digest(load().launch, shelf)
+            assert rewritten == expected
+
+
 def test_one_preprocessor_that_somebody_changed_is_not_relied_on(load, monkeypatch):
     shelf = Shelf()
     digest(load().launch, shelf)
