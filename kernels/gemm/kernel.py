@@ -256,8 +256,7 @@ class Gemm:
         if cutlass.const_expr(bias is not None):
             row_bias = RowBias(bias, config.epi_n, cute.arch.lane_idx())
         state, c_state = ring.consumer_state(), ring.consumer_state()
-        # Where the next tile's first subtile is staged: at the same place each time if whole rounds of stages are used.
-        stage = cutlass.Int32(0)
+        stored = cutlass.Int32(0)
         if cutlass.const_expr(sC is not None):
             c_state = c_ring.consumer_state()
         first, end, step = self.tiles(raster)
@@ -280,9 +279,8 @@ class Gemm:
                         values = row_bias.load(column * config.tile_n + following * config.epi_n)
                 if cutlass.const_expr(config.signature.activation is not None):
                     activate(rC, config.signature.activation)
-                out.store(rC, (stage + index) % config.epi_stages, tma_d, tDsD, tDgD[self.subtile(index)])
-            if cutlass.const_expr(config.subtiles % config.epi_stages != 0):
-                stage = (stage + config.subtiles) % config.epi_stages
+                out.store(rC, (stored + index) % config.epi_stages, tma_d, tDsD, tDgD[self.subtile(index)])
+            stored += config.subtiles
         out.finish()
 
     @cute.jit
