@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from ..drawn import Drawn
 from ..writer import to_text
 
 Owner = tuple[tuple[int, ...], int]
@@ -157,7 +158,7 @@ class Axis:
         return sum(position % tile == 0 for tile in self.tiles) if position else 0
 
 
-class Grid:
+class Grid(Drawn):
     """A picture: cells by row and column, and what to write around them.
 
     Cells are made when they are asked for, so that of a large grid only what is drawn costs time.
@@ -244,6 +245,10 @@ class Picture(NamedTuple):
 
     grids: tuple[Grid, ...]
     title: str = ""
+
+    # A NamedTuple has no other base.
+    _repr_html_ = Drawn._repr_html_
+    _repr_svg_ = Drawn._repr_svg_
 
 
 def table(
