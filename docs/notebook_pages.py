@@ -84,7 +84,9 @@ def _outputs(printed: str, value: Any) -> list[str]:  # noqa: ANN401 - what a ce
     html = value._repr_html_() if hasattr(value, "_repr_html_") else None
     if html is not None:
         # Not one for the search: it would list every offset.
-        outputs.append(f"<div data-search-exclude>{html}</div>")
+        # With a class, tables have their own style and not the site's.
+        styled = html.replace("<table>", '<table class="grid">')
+        outputs.append(f"<div data-search-exclude>{styled}</div>")
     elif value is not None:
         outputs.append(f"```text\n{value!r}\n```")
     return outputs

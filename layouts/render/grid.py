@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ..drawn import Drawn
+from ..drawn import Drawn, drawn_as
 from ..writer import to_text
 
 Owner = tuple[tuple[int, ...], int]
@@ -246,9 +246,12 @@ class Picture(NamedTuple):
     grids: tuple[Grid, ...]
     title: str = ""
 
-    # A NamedTuple has no other base.
-    _repr_html_ = Drawn._repr_html_
-    _repr_svg_ = Drawn._repr_svg_
+    # As Drawn has them: a NamedTuple has no other base.
+    def _repr_html_(self) -> str | None:
+        return drawn_as("html", self)
+
+    def _repr_svg_(self) -> str | None:
+        return drawn_as("svg", self)
 
 
 def table(

@@ -219,11 +219,11 @@ def load(number: int) -> Chapter:
 
 
 def evaluate(source: str, number: int) -> Chapter:
-    """Evaluate the text of a chapter.
+    r"""Evaluate the text of a chapter.
 
     Examples
     --------
-    >>> evaluate("# Sums\\n\\nThree and four make {3 + 4}.", 1).parts
+    >>> evaluate("# Sums\n\nThree and four make {3 + 4}.", 1).parts
     (Prose(text='Three and four make 7.', item=False),)
     """
     first, _, body = source.partition("\n")
