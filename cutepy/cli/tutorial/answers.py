@@ -44,7 +44,7 @@ def judge(given: str, answer: Any) -> Verdict:  # noqa: ANN401 - what a question
     >>> judge("8:1", Layout((2, 4)))
     Verdict(right=True, remark='the same function; CuTe writes (2,4):(1,2)')
     >>> judge("(2,x)", (2, 3)).remark
-    "expected an integer, '_', '(', '<' or a swizzle, got 'x' at character 4:\n  (2,x)\n     ^"
+    "expected an integer, '_', '(', '<' or a swizzle, got 'x' at character 3:\n  (2,x)\n     ^"
     """
     text = given.strip().strip("`'\"").strip()
     if isinstance(answer, bool):

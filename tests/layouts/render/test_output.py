@@ -32,6 +32,8 @@ DRAWN = [
     sm90.GmmaDescriptorIterator(SMEM, major="K", bits=16, mma_shape=(64, 16)),
     sm90.GmmaDescriptorIterator(SMEM, major="K", bits=16, mma_shape=(64, 16))[0, 1],
     sm90.GmmaDescriptor.decode(0x4000004000000040),
+    picture_of(Layout((2, 3))),
+    compare(Layout((2, 3)), "(2,3):(3,1)"),
 ]
 
 
