@@ -81,12 +81,11 @@ def markdown_of(path: Path) -> str:
 
 def _outputs(printed: str, value: Any) -> list[str]:  # noqa: ANN401 - what a cell ends with
     outputs = [f"```text\n{printed.rstrip()}\n```"] if printed else []
-    html = value._repr_html_() if hasattr(value, "_repr_html_") else None
-    if html is not None:
+    # Not the HTML that Jupyter shows: tables have the site's style.
+    svg = value._repr_svg_() if hasattr(value, "_repr_svg_") else None
+    if svg is not None:
         # Not one for the search: it would list every offset.
-        # With a class, tables have their own style and not the site's.
-        styled = html.replace("<table>", '<table class="grid">')
-        outputs.append(f"<div data-search-exclude>{styled}</div>")
+        outputs.append(f"<div data-search-exclude>{svg}</div>")
     elif value is not None:
         outputs.append(f"```text\n{value!r}\n```")
     return outputs
