@@ -57,7 +57,8 @@ def _layouts(write: Callable[[str], None]) -> int:
             write(computed)
             write(line)
     write(f"The WGMMA tutorial: {lines[-1]}")
-    write("Each of them: cutepy tutorial --check. What they mean, with pictures and questions: cutepy tutorial")
+    write("Each of them: cutepy tutorial --check")
+    write("What they mean, with pictures and questions: cutepy tutorial")
     return failed
 
 

@@ -216,7 +216,7 @@ def walked(capsys, *answers, number=1):
 def test_right_answers_are_counted(capsys):
     text = walked(capsys, "29", "316", "(_4,_6):(_1,_4)")
     assert text.count("Right. ") == 3
-    assert text.endswith("End of chapter 1: 3 of 3 right at the first try.\n")
+    assert text.endswith("End of chapter 1: 3 of 3 right at the first try.\nNext: cutepy tutorial 2\n")
     assert "Answers to chapter" not in text
 
 

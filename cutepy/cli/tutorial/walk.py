@@ -152,6 +152,8 @@ def _walk(chapter: Chapter, screen: Screen, ask: Callable[[str], str], *, last: 
         screen.write()
         screen.write(f"End of chapter {chapter.number}: {at_once} of {len(chapter.questions)} right at the first try.")
         if last:
+            if chapter.number < len(titles()):
+                screen.write(f"Next: cutepy tutorial {chapter.number + 1}")
             return True
         leaves = ask("Enter for the next chapter, q to leave: ").strip().casefold() in ("q", "quit")
     except (EOFError, KeyboardInterrupt):
