@@ -55,7 +55,7 @@ help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1 \2/p' $(MAKEFILE_LIST) | while read -r name text; do printf 'make %-13s %s\n' "$$name" "$$text"; done
 
 .PHONY: demo
-demo: $(RUN)  ## print the tutorial, then compile, check and run the GEMM, on a Hopper GPU or simulated
+demo: $(RUN)  ## check layouts, then compile, check and run the GEMM, on a Hopper GPU or simulated
 	$(PY) -m cutepy demo $(ARGS)
 
 # Many processes import the same modules, so their bytecode is kept, whatever the environment says.

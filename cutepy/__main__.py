@@ -11,9 +11,13 @@ def main() -> None:
 
         run_command()
     elif sys.argv[1:] == ["tutorial"]:
-        from cutepy.cli import tutorial
+        from cutepy.cli.tutorial import walk
 
-        sys.exit(tutorial.run())
+        sys.exit(walk.run())
+    elif sys.argv[1:] == ["tutorial", "--check"]:
+        from cutepy.cli import conformance
+
+        sys.exit(conformance.run())
     elif sys.argv[1:] == ["demo"]:
         from cutepy.cli import demo
 

@@ -6,11 +6,49 @@ A test draws them again and compares, so that they are what the library draws to
 from collections.abc import Callable
 from pathlib import Path
 
-from cutepy.layouts import Layout, bank_conflicts, compare, steps, tile_to_shape, warp_access, zipped_divide
-from cutepy.layouts.render import Grid, Picture, picture_of, render_svg
-from cutepy.layouts.sm90 import GmmaDescriptorIterator, gmma_layout_atom, ldmatrix_traits
+from cutepy.kernels.gemm import GemmConfig, GemmSignature
+from cutepy.layouts import (
+    Layout,
+    bank_conflicts,
+    blocked_product,
+    compare,
+    composition,
+    logical_divide,
+    parse,
+    raked_product,
+    steps,
+    tile_to_shape,
+    to_linear,
+    warp_access,
+    zipped_divide,
+)
+from cutepy.layouts.render import Axis, Cell, Grid, Picture, picture_of, render_svg
+from cutepy.layouts.sm90 import (
+    GmmaDescriptorIterator,
+    SwizzleMode,
+    gmma_layout_atom,
+    ldmatrix_traits,
+    make_tma_copy,
+    stmatrix_traits,
+)
+from cutepy.layouts.sm90.arch import SWIZZLE_MODES
 
 FOLDER = Path(__file__).with_name("pictures")
+
+
+def one(picture: Grid | Picture, title: str | None = None) -> Grid:
+    """Return a picture that is a single grid, under a title of its own."""
+    assert isinstance(picture, Grid)
+    return picture if title is None else picture.but(title=title)
+
+
+def overview() -> Picture:
+    """Draw what cutepy is for: layouts computed, memory seen, threads known."""
+    divided = steps(logical_divide, Layout((8, 8), (8, 1)), (4, 4)).grids[-1]
+    tiles = divided.but(title="compute: (8,8):(8,1) in tiles of 4 x 4")
+    memory = one(picture_of(gmma_layout_atom("K", "SW128", 16), bits=16, units=True), "see: 16-byte units under SW128")
+    threads = one(picture_of(Layout(((4, 8), 2), ((16, 1), 8)), tv=True, tile=(8, 8)), "know: which thread holds what")
+    return Picture(tuple(grid.but(caption=()) for grid in (tiles, memory, threads)))
 
 
 def swizzle() -> Picture:
@@ -58,14 +96,89 @@ def conflict() -> Grid | Picture:
     return picture_of(bank_conflicts(read, Layout((8, 8), (32, 1)), 32))
 
 
+def products() -> Picture:
+    """Draw the two ways to repeat a block by mode."""
+    block, grid = Layout((2, 2)), Layout((2, 3))
+    return Picture(
+        tuple(
+            one(picture_of(product(block, grid)), f"{product.__name__} {product(block, grid)}")
+            for product in (blocked_product, raked_product)
+        )
+    )
+
+
+def atoms() -> Picture:
+    """Draw the swizzled K-major atoms of 16-bit elements, by units of 16 bytes."""
+
+    def atom(mode: SwizzleMode) -> Grid:
+        layout = gmma_layout_atom("K", mode, 16)
+        return one(picture_of(layout, bits=16, units=True), f"{mode} {layout}").but(caption=())
+
+    return Picture(tuple(map(atom, SWIZZLE_MODES[1:])), "K-major atoms, 16 bits: a cell is a unit of 16 bytes")
+
+
+def boxes() -> Grid:
+    """Draw a tile that takes two boxes of TMA."""
+    tile = tile_to_shape(gmma_layout_atom("K", "SW32", 32), (8, 16))
+    return one(picture_of(make_tma_copy(Layout((64, 64), (64, 1)), tile, dtype="f32")))
+
+
+def bases() -> Grid:
+    """Draw a swizzled tile as a matrix over F2: what each bit of the coordinate adds to the offset."""
+    linear = to_linear(gmma_layout_atom("K", "SW128", 16), ["row", "column"])
+    columns = [(f"{name}{1 << bit}", basis[0]) for name in linear.bases for bit, basis in enumerate(linear.bases[name])]
+    bits = max(basis for _, basis in columns).bit_length()
+
+    def cell(i: int, j: int) -> Cell:
+        told = columns[j][1] >> i & 1
+        return Cell(str(told), colour=columns[j][0].startswith("row") + 3 if told else None)
+
+    return Grid(
+        Axis(bits, label=lambda i: str(1 << i)),
+        Axis(len(columns), label=lambda j: columns[j][0]),
+        cell,
+        title=f"{gmma_layout_atom('K', 'SW128', 16)} over F2",
+        caption=("a column for each bit of the coordinate, a row for each bit of the offset",),
+    )
+
+
+def half_gemm() -> GemmConfig:
+    """Return the configuration that the page on the GEMM follows."""
+    half = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+    return GemmConfig(signature=half, tile_m=128, tile_n=256, warpgroups=2)
+
+
+def ring() -> Grid:
+    """Draw which K tile is in which stage, round by round."""
+    stages = half_gemm().stages
+    return one(picture_of(Layout((stages, 3))), "K tile by stage (down) and round (across)").but(caption=())
+
+
+def descriptors() -> Grid:
+    """Draw where the descriptors of a GEMM's operand A start."""
+    layout = half_gemm().a_layout
+    return one(picture_of(GmmaDescriptorIterator(layout, major="K", bits=16, mma_shape=(64, 16), base_address=0x400)))
+
+
 PICTURES: dict[str, Callable[[], Grid | Picture]] = {
+    "atoms": atoms,
+    "bases": bases,
+    "boxes": boxes,
     "comparison": comparison,
+    "composition": lambda: steps(composition, Layout((6, 2), (8, 2)), Layout((4, 3), (3, 1))),
     "conflict": conflict,
     "descriptor": descriptor,
+    "descriptors": descriptors,
     "divide": divide,
     "fragment": fragment,
     "hierarchy": hierarchy,
     "ldmatrix": lambda: picture_of(ldmatrix_traits(1)),
+    "nested": lambda: picture_of(parse("(2,(4,2)):(1,(2,8))")),
+    "overview": overview,
+    "products": products,
+    "pycute": lambda: steps(logical_divide, Layout((4, 8), (8, 1)), (2, 4)),
+    "ring": ring,
+    "stmatrix": lambda: picture_of(stmatrix_traits(1)),
     "swizzle": swizzle,
 }
 """Name of a file -> what it shows."""

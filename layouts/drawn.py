@@ -14,13 +14,13 @@ class Drawn:
     __slots__ = ()
 
     def _repr_html_(self) -> str | None:
-        return _drawn_as("html", self)
+        return drawn_as("html", self)
 
     def _repr_svg_(self) -> str | None:
-        return _drawn_as("svg", self)
+        return drawn_as("svg", self)
 
 
-def _drawn_as(form: str, value: object) -> str | None:
+def drawn_as(form: str, value: object) -> str | None:
     """Return a picture for a notebook; None, upon which it shows the repr, where the value has none."""
     try:
         return importlib.import_module(f"{__package__}.render.{form}").in_notebook(value)  # type: ignore[no-any-return]

@@ -35,16 +35,32 @@ def _options(
 
 
 @app.command()
-def tutorial() -> None:
-    """Walk through the WGMMA tutorial's tensors, printing each beside the vector that it must equal."""
-    from cutepy.cli.tutorial import run
+def tutorial(
+    chapter: Annotated[int | None, typer.Argument(help="The chapter's number. Default: all of them, in order.")] = None,
+    contents: Annotated[bool, typer.Option("--list", help="List the chapters, and leave.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Print the WGMMA tutorial's tensors, each beside what C++ CuTe prints.")
+    ] = False,
+) -> None:
+    """Learn layouts, swizzles, wgmma and TMA, with pictures; on a terminal it asks questions and checks answers."""
+    if check:
+        from cutepy.cli.conformance import run as run_conformance
 
-    raise typer.Exit(run(typer.echo))
+        raise typer.Exit(run_conformance(typer.echo))
+    from cutepy.cli.tutorial import walk
+
+    if contents:
+        walk.list_chapters()
+        return
+    try:
+        raise typer.Exit(walk.run(chapter))
+    except ValueError as error:
+        fail(str(error))
 
 
 @app.command()
 def demo() -> None:
-    """Print the tutorial, then compile the GEMM, check its PTX, and run it: on a Hopper GPU or simulated."""
+    """Check layouts against C++ CuTe's, compile the GEMM and check its PTX, and run it: on a GPU or simulated."""
     from cutepy.cli.demo import run
 
     raise typer.Exit(run())

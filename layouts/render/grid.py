@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from ..drawn import Drawn, drawn_as
 from ..writer import to_text
 
 Owner = tuple[tuple[int, ...], int]
@@ -157,7 +158,7 @@ class Axis:
         return sum(position % tile == 0 for tile in self.tiles) if position else 0
 
 
-class Grid:
+class Grid(Drawn):
     """A picture: cells by row and column, and what to write around them.
 
     Cells are made when they are asked for, so that of a large grid only what is drawn costs time.
@@ -244,6 +245,13 @@ class Picture(NamedTuple):
 
     grids: tuple[Grid, ...]
     title: str = ""
+
+    # As Drawn has them: a NamedTuple has no other base.
+    def _repr_html_(self) -> str | None:
+        return drawn_as("html", self)
+
+    def _repr_svg_(self) -> str | None:
+        return drawn_as("svg", self)
 
 
 def table(

@@ -27,7 +27,8 @@ def test_module_is_the_command():
 @pytest.mark.parametrize(
     ("arguments", "returned", "out", "err"),
     [
-        (["tutorial"], 0, "505 of 505 tensors and descriptors equal C++ CuTe's.\n", ""),
+        (["tutorial", "--check"], 0, "505 of 505 tensors and descriptors equal C++ CuTe's.\n", ""),
+        (["tutorial"], 0, "what the mbarrier expects for it.\n", ""),
         (["demo"], 1, "The GEMM needs cutlass: pip install 'cutepy[dsl]'\n", ""),
         (["parse", "_4"], 1, "", "cutepy's command line needs typer: pip install typer"),
         ([], 1, "", "without it there are `tutorial` and `demo`\n"),
@@ -35,7 +36,7 @@ def test_module_is_the_command():
 )
 def test_the_tutorial_and_the_demo_need_no_typer(arguments, returned, out, err):
     code = (
-        "import runpy, sys\nsys.modules |= {'typer': None, 'cutlass': None}\n"
+        "import runpy, sys\nsys.modules |= {'typer': None, 'rich': None, 'cutlass': None}\n"
         f"sys.argv[1:] = {arguments}\nrunpy.run_module('cutepy', run_name='__main__')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -5,13 +5,13 @@ import re
 
 import pytest
 
-from cutepy.cli import demo, tutorial
+from cutepy.cli import conformance, demo
 
 
 @pytest.fixture
 def lines(monkeypatch):
-    """Collect what is written, with the tutorial cut short: it has its own tests."""
-    monkeypatch.setattr(tutorial, "run", lambda write: (write("tutorial"), 0)[1])
+    """Collect what is written, with the conformance log cut short: it has its own tests."""
+    monkeypatch.setattr(conformance, "run", lambda write: (write("all equal"), 0)[1])
     return []
 
 
@@ -21,7 +21,7 @@ def test_without_a_gpu_the_kernel_is_compiled_checked_and_simulated(lines, monke
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert demo.run(lines.append) == 0
     text = "\n".join(lines)
-    assert lines[0] == "tutorial"
+    assert "The WGMMA tutorial: all equal" in lines
     assert "Compiled for sm_90a" in text
     assert text.count("  equal") == 9
     assert "DIFFERS" not in text
@@ -62,9 +62,23 @@ def test_what_is_missing_is_said(lines, monkeypatch):
     assert lines[-1] == "The GEMM needs cutlass: pip install 'cutepy[dsl]'"
 
 
-def test_a_failing_tutorial_fails_the_demo(monkeypatch):
-    monkeypatch.setattr(tutorial, "run", lambda _write: 1)
+def test_a_layout_that_differs_is_shown_and_fails_the_demo(monkeypatch):
+    log = ["  sA  (8,64):(64,1)", "  C++ (8,64):(64,2)  DIFFERS", "  sB  4:1", "  C++ 4:1  equal", "1 of 2 equal"]
+    monkeypatch.setattr(conformance, "run", lambda write: ([write(line) for line in log], 1)[1])
     monkeypatch.setattr(demo, "_compile", lambda _write: 0)
     monkeypatch.setattr(demo, "_run", lambda _write: 0)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object())
-    assert demo.run(lambda _line: None) == 1
+    lines = []
+    assert demo.run(lines.append) == 1
+    assert log[0] in lines
+    assert log[1] in lines
+    assert log[3] not in lines
+
+
+def test_its_layouts_are_drawn_and_compared_on_one_screen():
+    lines = []
+    assert demo._layouts(lines.append) == 0
+    text = "\n".join(lines)
+    assert "Sw<3,3,3> o 0 o (8,64):(64,1)\n" in text
+    assert "The WGMMA tutorial: 505 of 505 tensors and descriptors equal C++ CuTe's." in text
+    assert len(text.splitlines()) <= 24

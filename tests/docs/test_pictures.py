@@ -33,3 +33,18 @@ def test_every_picture_is_shown_and_described():
 def test_the_readme_opens_with_a_picture():
     before, _, _ = (ROOT / "README.md").read_text().partition("\n## ")
     assert "](docs/pictures/swizzle.svg)" in before
+
+
+ILLUSTRATED = (
+    "banks", "from_cuda", "from_triton", "gemm", "hanging_kernel", "hopper_smem", "hopper_tma", "hopper_wgmma", "index",
+    "layout_algebra", "linear_layouts", "notation", "pycute", "questions", "show",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("page", ILLUSTRATED)
+def test_pages_on_layouts_and_hopper_have_pictures(page):
+    assert re.search(r"^!\[.*\]\(pictures/\w+\.svg\)$", (ROOT / "docs" / f"{page}.md").read_text(), re.MULTILINE)
+
+
+def test_pictures_are_small():
+    assert max(path.stat().st_size for path in (ROOT / "docs" / "pictures").iterdir()) < 60_000

@@ -35,7 +35,10 @@ DRAWN = [
 ]
 
 
-@pytest.mark.parametrize("value", DRAWN, ids=lambda value: type(value).__name__)
+PICTURES = [picture_of(Layout((2, 3))), compare(Layout((2, 3)), "(2,3):(3,1)")]
+
+
+@pytest.mark.parametrize("value", [*DRAWN, *PICTURES], ids=lambda value: type(value).__name__)
 def test_notebooks_show_every_object(value):
     assert HtmlGrid(value._repr_html_()).tables
     assert SvgGrid(value._repr_svg_()).cells

@@ -1,4 +1,4 @@
-"""`cutepy tutorial`: the WGMMA tutorial's tensors, computed, beside what C++ CuTe prints for them.
+"""`cutepy tutorial --check`: the WGMMA tutorial's tensors, computed, beside what C++ CuTe prints for them.
 
 The story is that of a GEMM's main loop: a TiledMMA, the shared-memory layouts of A and B from GMMA layout atoms, their
 partitions, the descriptors that wgmma reads them by, and the accumulators.
@@ -60,7 +60,7 @@ class Page:
 
 
 def run(write: Callable[[str], None] = print) -> int:
-    """Walk through the tutorial.
+    """Write every tensor of the tutorial beside its vector.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def run(write: Callable[[str], None] = print) -> int:
     int
         Exit status: 0 if every tensor equals the vector beside it, else 1.
     """
-    vectors = json.loads(files("cutepy.cli").joinpath("tutorial.json").read_text())
+    vectors = json.loads(files("cutepy.cli").joinpath("conformance.json").read_text())
     page = Page(write)
     mma = TiledMMA(sm90.wgmma_traits(ATOM))
     tiled_mma(page, mma, vectors["mma"])
