@@ -163,10 +163,13 @@ class Machine:
         said = f" after it printed: {printed.splitlines()[-1]}" if printed else ""
         raise TrapError(f"the kernel executed a trap{said}", i, g.describe())
 
-    def notify(self, operation: str, barrier: str, g: Group, i: Instruction) -> None:
+    def notify(
+        self, operation: str, barrier: str, g: Group, i: Instruction, amounts: Array | int | None = None
+    ) -> None:
         """Tell observers of an operation on a barrier."""
         if self.observers:
-            event = BarrierEvent(operation, barrier, i, g.ctas, g.threads)
+            counted = () if amounts is None else tuple(np.atleast_1d(amounts).tolist())
+            event = BarrierEvent(operation, barrier, i, g.ctas, g.threads, counted)
             for observer in self.observers:
                 observer.on_barrier(event)
 

@@ -107,7 +107,7 @@ class Mbarriers:
             found.transactions[slots] = 0
             found.phase[slots] = 0
             self._mark(offset, slots, True)
-            self._machine.notify("init", f"mbarrier {offset:#x}", g, i)
+            self._machine.notify("init", f"mbarrier {offset:#x}", g, i, total // lanes)
 
     def invalidate(self, g: Group, i: Instruction, address: Array) -> None:
         """End an object."""
@@ -161,7 +161,7 @@ class Mbarriers:
                     g.describe(),
                 )
             found.settle(slots)
-            self._machine.notify("arrive", f"mbarrier {offset:#x}", g, i)
+            self._machine.notify("arrive", f"mbarrier {offset:#x}", g, i, total)
         return state
 
     def expect_arrivals(self, g: Group, i: Instruction, address: Array) -> None:
@@ -175,7 +175,7 @@ class Mbarriers:
         self._machine.changes += 1
         for offset, slots, total in self._targets(g, i, address, size):
             self._object(g, i, offset, slots).transactions[slots] += total
-            self._machine.notify("expect_tx", f"mbarrier {offset:#x}", g, i)
+            self._machine.notify("expect_tx", f"mbarrier {offset:#x}", g, i, total)
 
     def complete_tx(self, g: Group, i: Instruction, address: Array, size: Array) -> None:
         """Count bytes as arrived."""
@@ -188,7 +188,7 @@ class Mbarriers:
         found = self._object(g, i, offset, slots)
         found.transactions[slots] -= size
         found.settle(slots)
-        self._machine.notify("complete_tx", f"mbarrier {offset:#x}", g, i)
+        self._machine.notify("complete_tx", f"mbarrier {offset:#x}", g, i, size)
 
     def wait(
         self, g: Group, i: Instruction, address: Array, state: Array, parity: bool, may_wait: bool
