@@ -1,0 +1,81 @@
+"""What ptxas says of kernels: their resources, and its advisories at the lines that they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from cutepy.anatomy.mmas import site_of
+from cutepy.anatomy.model import Advisory, LaunchFacts, RegisterChange, Resources, Site
+from cutepy.anatomy.values import Values
+from cutepy.binaries.ptxas import Advice, Assembly
+from cutepy.layouts.sm90.occupancy import occupancy
+from cutepy.sim.effects import is_wgmma
+from cutepy.sim.ptx import Function, Instruction
+
+_SUBJECTS: Mapping[str, Callable[[Instruction], bool]] = {
+    "wgmma": is_wgmma,
+    "setmaxnreg": lambda i: i.parts[0] == "setmaxnreg",
+}
+"""A word of an advisory -> the instructions that it is about."""
+
+
+def advisories_of(function: Function, assembly: Assembly, kernels: int) -> tuple[Advisory, ...]:
+    """List the advisories on a function; those that name none are on the module's `kernels`, each one's if it fits."""
+    found = []
+    for advice in assembly.advice:
+        if advice.function not in (None, function.name):
+            continue
+        sites = _sites(function, advice)
+        if advice.function is None and not sites and kernels > 1:
+            continue
+        found.append(Advisory(advice.code, advice.text, sites))
+    return tuple(found)
+
+
+def _sites(function: Function, advice: Advice) -> tuple[Site, ...]:
+    """Find the lines that an advisory is about: the one it names, else those of what it speaks of."""
+    instructions = function.instructions
+    if advice.line is not None:
+        before = [i for i in instructions if 0 < i.line <= advice.line]
+        inside = before and instructions[-1].line >= advice.line
+        return (site_of([max(before, key=lambda i: i.line)]),) if inside else ()
+    about = next((test for word, test in _SUBJECTS.items() if word in advice.text), None)
+    groups: dict[object, list[Instruction]] = {}
+    for i in instructions if about else ():
+        if about is not None and about(i):
+            groups.setdefault(site_of([i]).lines, []).append(i)
+    return tuple(site_of(group) for group in groups.values())
+
+
+def register_changes(function: Function, values: Values) -> tuple[RegisterChange, ...]:
+    """List where warps trade registers."""
+    return tuple(
+        RegisterChange(
+            next((part for part in i.parts if part in ("inc", "dec")), ""),
+            values.always(i.operands[0]) if i.operands else None,
+            site_of([i]),
+        )
+        for i in function.instructions
+        if i.parts[0] == "setmaxnreg"
+    )
+
+
+def resources_of(name: str, assembly: Assembly, launch: LaunchFacts) -> Resources | None:
+    """Return what a kernel takes; None if ptxas made no such kernel."""
+    kernel = next((found for found in assembly.resources if found.name == name), None)
+    if kernel is None:
+        return None
+    fits = None
+    if launch.block is not None and launch.dynamic_smem_bytes is not None:
+        threads = launch.block[0] * launch.block[1] * launch.block[2]
+        fits = occupancy(kernel.registers, threads, kernel.static_smem_bytes + launch.dynamic_smem_bytes)
+    return Resources(
+        f"ptxas {assembly.version}".strip(),
+        kernel.registers,
+        kernel.spill_store_bytes,
+        kernel.spill_load_bytes,
+        kernel.frame_bytes,
+        kernel.static_smem_bytes,
+        fits.ctas_per_sm if fits else None,
+        fits.limited_by if fits else (),
+    )

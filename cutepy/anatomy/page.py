@@ -1,0 +1,3 @@
+"""Explanations as HTML."""
+def page(x): return ""
+def fragment(x): return ""
