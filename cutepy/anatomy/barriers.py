@@ -31,11 +31,10 @@ def static_barriers(function: Function, values: Values) -> tuple[Found, dict[int
     """Find operations on barriers in a function, and who initialises mbarriers at constant addresses."""
     found: Found = {}
     initialised: dict[int, Instruction] = {}
-    for i in function.instructions:
-        action = _action(i)
-        if action is None:
-            continue
-        key, amount = _operands(i, action, values)
+    acting = [(i, action) for i in function.instructions if (action := _action(i)) is not None]
+    # Those that initialise come first: others may act on stages that a loop goes through, of which the first is known.
+    for i, action in sorted(acting, key=lambda pair: pair[1] != "init"):
+        key, amount = _operands(i, action, values, initialised)
         party = found.setdefault(key, {}).setdefault((action, i.index), SeenParty(i))
         if amount is not None:
             party.amounts.add(amount)
@@ -73,8 +72,10 @@ def _action(i: Instruction) -> str | None:
     return "complete_tx" if "mbarrier::complete_tx::bytes" in i.opcode else None
 
 
-def _operands(i: Instruction, action: str, values: Values) -> tuple[Key | None, int | None]:
-    """Return which barrier an instruction acts on, and its count or bytes."""
+def _operands(
+    i: Instruction, action: str, values: Values, initialised: Mapping[int, Instruction]
+) -> tuple[Key | None, int | None]:
+    """Return which barrier an instruction acts on, or acts on first, and its count or bytes."""
     if i.opcode.startswith("barrier.cluster"):
         return CLUSTER, None
     if i.parts[0] in ("bar", "barrier"):
@@ -89,7 +90,7 @@ def _operands(i: Instruction, action: str, values: Values) -> tuple[Key | None, 
     rest = i.operands[at + 1 :]
     if rest and i.parts[0] == "mbarrier" and action != "wait":
         amount = values.always(rest[0])
-    return (address if stays else None), amount
+    return (address if stays or address in initialised else None), amount
 
 
 def _bar_operands(i: Instruction) -> tuple[Operand, ...]:

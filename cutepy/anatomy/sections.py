@@ -226,9 +226,9 @@ def _barrier(barrier: Barrier) -> Entry:
     if barrier.kind == "mbarrier":
         facts.append(("addresses", addresses(barrier.addresses)))
     if barrier.kind != "cluster":
-        unit = "arrivals" if barrier.kind == "mbarrier" else "threads"
+        unit = "arrival" if barrier.kind == "mbarrier" else "thread"
         everyone = "all threads of the CTA" if barrier.kind == "bar" else UNKNOWN
-        facts.append(("expects", everyone if barrier.arrivals is None else f"{barrier.arrivals} {unit}"))
+        facts.append(("expects", everyone if barrier.arrivals is None else several(barrier.arrivals, unit)))
     facts += [(_ACTIONS.get(party.action, party.action), _party(party)) for party in barrier.parties]
     return Entry(title, tuple(facts))
 

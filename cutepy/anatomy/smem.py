@@ -13,6 +13,8 @@ from cutepy.anatomy.words import place
 from cutepy.sim.lanes import Array
 from cutepy.sim.ptx import Module
 
+_APART = 128
+"""Bytes between stretches that are not worth a line."""
 _APART_BYTES = 1024
 """Gaps up to this, between stretches that are used alike, are padding."""
 _MOST_ROLES = 62
@@ -41,18 +43,39 @@ def seen_regions(seen: Seen, barriers: Sequence[Barrier], symbols: Mapping[str, 
         for cells in group:
             signature[: len(cells.used)][cells.used] |= np.uint64(1 << min(number, _MOST_ROLES))
     labels = list(roles)
-    return tuple(
+    runs = _runs(signature)
+    used = max(launch.smem_bytes for launch in seen.launches)
+    found = [
         _region(start, end, [labels[n] for n in range(len(labels)) if bits >> min(n, _MOST_ROLES) & 1], roles, symbols)
-        for start, end, bits in _runs(signature)
-    )
+        for start, end, bits in runs
+    ]
+    ends = [0, *(end for _, end, _ in runs)]
+    starts = [*(start for start, _, _ in runs), used]
+    unused = [
+        Region(end, start - end, "not accessed") for end, start in zip(ends, starts, strict=True) if start - end > _APART
+    ]
+    return tuple(sorted((*found, *unused), key=lambda region: region.start))
 
 
 def static_regions(symbols: Mapping[str, tuple[int, int]], barriers: Sequence[Barrier]) -> tuple[Region, ...]:
     """Map what the PTX itself places: variables, and mbarriers at constant addresses."""
     found = [Region(start, end - start, f"variable {name}") for name, (start, end) in symbols.items() if end > start]
     for barrier in barriers:
-        found += [Region(at, CELL_BYTES, f"mbarrier {barrier.name}") for at in barrier.addresses]
+        for run in _neighbours(barrier.addresses):
+            name = barrier.name if len(run) > 1 or not barrier.name.startswith("0x") else f"{run[0]:#x}"
+            found.append(Region(run[0], run[-1] + CELL_BYTES - run[0], f"mbarrier {name}"))
     return tuple(sorted(found, key=lambda region: (region.start, -region.bytes)))
+
+
+def _neighbours(addresses: Sequence[int]) -> list[list[int]]:
+    """Part rising addresses into runs of barriers that lie side by side."""
+    runs: list[list[int]] = []
+    for at in addresses:
+        if runs and at == runs[-1][-1] + CELL_BYTES:
+            runs[-1].append(at)
+        else:
+            runs.append([at])
+    return runs
 
 
 def variables(module: Module, function_variables: Sequence[object], shared: Mapping[str, int]) -> dict[str, tuple[int, int]]:
