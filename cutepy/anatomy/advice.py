@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 from cutepy.anatomy.mmas import site_of
@@ -12,6 +13,8 @@ from cutepy.layouts.sm90.occupancy import occupancy
 from cutepy.sim.effects import is_wgmma
 from cutepy.sim.ptx import Function, Instruction
 
+_PLACE = re.compile(r" in around line \d+| (?:in|for) (?:the )?function '[^']*'")
+"""What of an advisory its sites tell."""
 _SUBJECTS: Mapping[str, Callable[[Instruction], bool]] = {
     "wgmma": is_wgmma,
     "setmaxnreg": lambda i: i.parts[0] == "setmaxnreg",
@@ -21,15 +24,15 @@ _SUBJECTS: Mapping[str, Callable[[Instruction], bool]] = {
 
 def advisories_of(function: Function, assembly: Assembly, kernels: int) -> tuple[Advisory, ...]:
     """List the advisories on a function; those that name none are on the module's `kernels`, each one's if it fits."""
-    found = []
+    found: dict[tuple[str, str], dict[Site, None]] = {}
     for advice in assembly.advice:
         if advice.function not in (None, function.name):
             continue
         sites = _sites(function, advice)
         if advice.function is None and not sites and kernels > 1:
             continue
-        found.append(Advisory(advice.code, advice.text, sites))
-    return tuple(found)
+        found.setdefault((advice.code, _PLACE.sub("", advice.text)), {}).update(dict.fromkeys(sites))
+    return tuple(Advisory(code, text, tuple(sites)) for (code, text), sites in found.items())
 
 
 def _sites(function: Function, advice: Advice) -> tuple[Site, ...]:

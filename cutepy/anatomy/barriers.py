@@ -47,7 +47,7 @@ def barriers_of(
     function: Function, values: Values, seen: Seen | None, names: Mapping[int, str], found: Found
 ) -> tuple[Barrier, ...]:
     """List the barriers of a function, alike ones as the stages of one."""
-    every: Found = {**seen.barriers} if seen is not None else found
+    every: Found = dict(seen.barriers.items()) if seen is not None else found
     groups: dict[object, list[Key | None]] = {}
     for key, parties in every.items():
         groups.setdefault(_alike(key, parties, names), []).append(key)
@@ -116,7 +116,9 @@ def _alike(key: Key | None, parties: Mapping[tuple[str, int], SeenParty], names:
     amounts = frozenset(n for (action, _), p in parties.items() if action == "init" for n in p.amounts)
     if name and not name.startswith("0x"):
         return name, amounts
-    done = frozenset((action, p.instruction.source or index) for (action, index), p in parties.items() if action != "init")
+    done = frozenset(
+        (action, p.instruction.source or index) for (action, index), p in parties.items() if action != "init"
+    )
     return amounts, done
 
 

@@ -32,18 +32,30 @@ def copies_of(function: Function, values: Values, seen: Seen | None, barriers: M
     barriers : mapping of int to str
         By address, what mbarriers are called.
     """
-    groups: dict[object, list[tuple[Instruction, Copy]]] = {}
+    of_lines: dict[object, list[tuple[Instruction, Copy]]] = {}
     for i in function.instructions:
         if i.opcode.startswith(_COPIES) and not i.opcode.startswith(_NO_COPIES):
             one = _copy(i, values, seen, barriers)
-            key = one.site.lines or i.index, i.opcode, one.tensor_map and replace(one.tensor_map, global_address=0)
-            groups.setdefault((*key, one.parameter, one.bytes), []).append((i, one))
-    return tuple(_joined(group) for group in groups.values())
+            of_lines.setdefault((one.site.lines or i.index, i.opcode), []).append((i, one))
+    return tuple(_joined(group) for copies in of_lines.values() for group in _of_one_tensor(copies))
+
+
+def _of_one_tensor(copies: list[tuple[Instruction, Copy]]) -> list[list[tuple[Instruction, Copy]]]:
+    """Part copies by tensor; those that launches did not reach are counted with the first."""
+    groups: dict[object, list[tuple[Instruction, Copy]]] = {}
+    for i, one in sorted(copies, key=lambda pair: (not pair[1].issued, pair[0].index)):
+        key = one.tensor_map and replace(one.tensor_map, global_address=0), one.parameter, one.bytes
+        if one.issued == 0 and one.tensor_map is None and groups:
+            key = next(iter(groups))  # type: ignore[assignment]
+        groups.setdefault(key, []).append((i, one))
+    return list(groups.values())
 
 
 def _copy(i: Instruction, values: Values, seen: Seen | None, barriers: Mapping[int, str]) -> Copy:
     tensor = "tensor" in i.parts
-    rank = next((int(p[0]) for p in i.parts if len(p) == 2 and p[0].isdigit() and p[1] == "d"), None) if tensor else None
+    rank = (
+        next((int(p[0]) for p in i.parts if len(p) == 2 and p[0].isdigit() and p[1] == "d"), None) if tensor else None
+    )
     found = None if seen is None else seen.copies.get(i.index, SeenCopy())
     parameter, tensor_map = "", None
     size = None if tensor else _size(i, values)
@@ -81,7 +93,7 @@ def _operation(i: Instruction) -> str:
     """Say what a copy does, by its opcode."""
     if "prefetch" in i.parts:
         return "prefetch"
-    if i.parts[1] == "reduce" or i.parts[0] == "cp" and "reduce" in i.parts:
+    if i.parts[1] == "reduce" or (i.parts[0] == "cp" and "reduce" in i.parts):
         return next((part for part in i.parts if part in _REDUCTIONS), "reduce")
     spaces = [part for part in i.parts if part.startswith(("shared", "global"))]
     if spaces[:1] and spaces[0].startswith("shared"):
@@ -119,7 +131,7 @@ def _barriers(i: Instruction, values: Values, seen: Seen | None, barriers: Mappi
     if "mbarrier::complete_tx::bytes" not in i.opcode or not addresses:
         return ()
     first, stays = values.address(addresses[-1])
-    return (barriers[first],) if stays and first in barriers else ()
+    return (barriers[first],) if first is not None and stays and first in barriers else ()
 
 
 def _parameter(tensor_map: TensorMap, launches: Sequence[Launch]) -> str:

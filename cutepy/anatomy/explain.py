@@ -26,7 +26,9 @@ from cutepy.sim.ptx import Function, Module, Unread, parse_module
 
 _VERSION = re.compile(r"^\s*\.version\s+([\d.]+)", re.MULTILINE)
 _ADDRESSES = "addresses of shared memory count from the CTA's first byte, after the 1024 that the system keeps"
-_SEEN = "of launches in the simulator: what another launch does may differ; who had to wait is of the simulator's schedule"
+_SEEN = (
+    "of launches in the simulator: what another launch does may differ; who had to wait is of the simulator's schedule"
+)
 _STATIC = "what only a launch decides is 'known at launch': explain a script that launches the kernel to see it"
 
 
@@ -103,7 +105,9 @@ def _parsed(text: str, assembler: bool) -> _Parsed:
 
 def _of_ptx(text: str, assembler: bool, name: str) -> Explanation:
     if ".entry" not in text:
-        raise ExplainError(f"{name} has no kernel: expected PTX with an .entry, as compilers write it (--keep-ptx, nvcc -ptx)")
+        raise ExplainError(
+            f"{name} has no kernel: expected PTX with an .entry, as compilers write it (--keep-ptx, nvcc -ptx)"
+        )
     parsed = _parsed(text, assembler)
     if not parsed.module.functions:
         raise ExplainError(f"{name} has no kernel that could be read, though it says .entry; is it PTX?")
@@ -178,9 +182,7 @@ def _launch_facts(function: Function, seen: Seen | None, static_bytes: int, modu
             smem.pop() if len(smem) == 1 else None,
             threads,
         )
-    dynamic = any(
-        v.space == "shared" and v.size_bytes is None for v in (*module.variables, *function.variables)
-    )
+    dynamic = any(v.space == "shared" and v.size_bytes is None for v in (*module.variables, *function.variables))
     return LaunchFacts(
         None,
         (),

@@ -62,10 +62,8 @@ def _operand(i: Instruction, at: int, shape: Shape, values: Values, seen: Mappin
     known = Operand(dtype, bits, major, (extent, shape.k), "shared memory")
     if seen:
         return with_descriptors(known, tuple(seen), complete=True)
-    word, first = values.always(i.operands[at]), values.first(i.operands[at])
-    words = () if first is None else (first,)
-    if words:
-        return with_descriptors(known, words, complete=word is not None)
+    if seen is None and (first := values.first(i.operands[at])) is not None:
+        return with_descriptors(known, (first,), complete=values.always(i.operands[at]) is not None)
     fields = {name: values.always(i.operands[at], _reader(name)) for name in _FIELDS}
     return _with_fields(known, fields)
 
@@ -111,7 +109,8 @@ def _joined(group: list[tuple[Instruction, Mma]]) -> Mma:
     def operand(name: str) -> Operand | None:
         every = [x for x in (getattr(one, name) for _, one in group) if x is not None]
         words = tuple(dict.fromkeys(word for x in every for word in x.descriptors))
-        return replace(every[0], descriptors=words, complete=all(x.complete for x in every)) if every else None
+        complete = all(x.complete for x in every if x.descriptors)
+        return replace(every[0], descriptors=words, complete=complete) if every else None
 
     return replace(
         first,

@@ -74,10 +74,10 @@ class Operand:
 
     @property
     def descriptor(self) -> GmmaDescriptor | None:
-        """The first descriptor; of one whose start is not known, with start 0; None if its fields are not known."""
+        """That with the lowest start, or 0 where no start is known; None if its other fields are not known."""
         if self.lbo is None or self.sbo is None or self.swizzle is None or self.base_offset is None:
             return None
-        start = (self.descriptors[0] & 0x3FFF) << 4 if self.descriptors else 0
+        start = min(self.start_addresses, default=0)
         try:
             return GmmaDescriptor(
                 start,
@@ -251,7 +251,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Advisory:
-    """A remark of ptxas, and the lines that it is about."""
+    """A remark of ptxas, and the lines that it is about: the one that it names, or all of what it speaks of."""
 
     code: str
     text: str

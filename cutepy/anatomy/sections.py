@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from cutepy.anatomy.model import Barrier, Copy, Kernel, LaunchFacts, Mma, Operand, Party, Region
-from cutepy.anatomy.tiles import box_picture, operand_pictures, pictured, tensor_picture, tile_layout
+from cutepy.anatomy.tiles import box_picture, first_rows, operand_pictures, pictured, tensor_picture, tile_layout
 from cutepy.anatomy.words import UNKNOWN, addresses, extents, place, several
 from cutepy.layouts.render import Picture
 from cutepy.layouts.sm90.arch import WARP_THREADS
@@ -176,22 +176,11 @@ def _copy(copy: Copy, drawn: set[object]) -> Entry:
     if "mbarrier" in copy.opcode:
         facts.append(("counted at", ", ".join(f"mbarrier {name}" for name in copy.barriers) or UNKNOWN))
     tensor_map = copy.tensor_map
-    key = tensor_map and (tensor_map.box, tensor_map.dtype, tensor_map.swizzle)
-    box = None if key in drawn else box_picture(copy)
+    key = tensor_map and (tensor_map.box[0], tensor_map.bits, tensor_map.swizzle)
+    box, tensor = box_picture(copy), tensor_picture(copy)
+    small = None if box is None or key in drawn else first_rows(box)
     drawn.add(key)
-    tensor = tensor_picture(copy)
-    return Entry(title, tuple(facts), pictured(box and _few_rows(box)), pictured(box, tensor))
-
-
-def _few_rows(grid):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Return the first rows of a grid: one turn of the swizzle."""
-    from cutepy.layouts.render.grid import Axis
-
-    rows = grid.rows
-    if rows.size <= 8:
-        return grid
-    axis = Axis(8, label=rows.label, names=rows.names)
-    return grid.but(rows=axis, coarser=None, caption=(*grid.caption, f"the first 8 of {rows.size} rows"))
+    return Entry(title, tuple(facts), pictured(small), pictured(box, tensor))
 
 
 def _tensor(copy: Copy) -> Iterator[tuple[str, str]]:

@@ -52,7 +52,9 @@ def seen_regions(seen: Seen, barriers: Sequence[Barrier], symbols: Mapping[str, 
     ends = [0, *(end for _, end, _ in runs)]
     starts = [*(start for start, _, _ in runs), used]
     unused = [
-        Region(end, start - end, "not accessed") for end, start in zip(ends, starts, strict=True) if start - end > _APART
+        Region(end, start - end, "not accessed")
+        for end, start in zip(ends, starts, strict=True)
+        if start - end > _APART
     ]
     return tuple(sorted((*found, *unused), key=lambda region: region.start))
 
@@ -78,7 +80,9 @@ def _neighbours(addresses: Sequence[int]) -> list[list[int]]:
     return runs
 
 
-def variables(module: Module, function_variables: Sequence[object], shared: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+def variables(
+    module: Module, function_variables: Sequence[object], shared: Mapping[str, int]
+) -> dict[str, tuple[int, int]]:
     """Return where shared variables of known size start and end."""
     every = [v for v in (*module.variables, *function_variables) if getattr(v, "space", "") == "shared"]
     return {
@@ -116,14 +120,20 @@ def _runs(signature: Array) -> list[tuple[int, int, int]]:
 
 
 def _region(
-    start: int, end: int, labels: list[object], roles: Mapping[object, list[Cells]], symbols: Mapping[str, tuple[int, int]]
+    start: int,
+    end: int,
+    labels: list[object],
+    roles: Mapping[object, list[Cells]],
+    symbols: Mapping[str, tuple[int, int]],
 ) -> Region:
     within = slice(start // CELL_BYTES, end // CELL_BYTES)
     here = [cells for label in labels for cells in roles[label] if cells.used[within].any()]
     copied = sorted({at for cells in here if cells.role.startswith("TMA") for at in cells.starts if start <= at < end})
     writers = _said(here, ("TMA load", "written", "updated"))
     readers = _said(here, ("wgmma", "TMA", "read", "updated"), ("TMA load",))
-    return Region(start, end - start, _what(here, labels, start, symbols), writers, readers, tuple(copied[1:] and copied))
+    return Region(
+        start, end - start, _what(here, labels, start, symbols), writers, readers, tuple(copied[1:] and copied)
+    )
 
 
 def _what(here: Sequence[Cells], labels: list[object], start: int, symbols: Mapping[str, tuple[int, int]]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cutepy.anatomy.model import Findings
 from cutepy.anatomy.sections import Entry, sections
+from cutepy.anatomy.words import several
 from cutepy.layouts.render.text import Drawing, Span, draw_text, wrapped
 
 _INDENT = 2
@@ -71,7 +72,8 @@ def draw(findings: Findings, width: int | None = 80) -> Drawing:
     """
     out = _Writer(width)
     made = f"PTX {findings.ptx_version}" if findings.ptx_version else "PTX"
-    out.line(f"{findings.source}: {len(findings.kernels)} kernel{'s' * (len(findings.kernels) != 1)}, {made} for {findings.target or 'an unknown target'}", "title")
+    kernels = several(len(findings.kernels), "kernel")
+    out.line(f"{findings.source}: {kernels}, {made} for {findings.target or 'an unknown target'}", "title")
     for note in findings.notes:
         out.line(note, "caption")
     for kernel in findings.kernels:

@@ -7,7 +7,7 @@ PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout": "Strides"; 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cutepy.layouts import ComposedLayout, Layout, LayoutError, SmemPtr, Swizzle
 from cutepy.layouts.render import Cell, Grid, Picture, layout_grid
@@ -58,7 +58,8 @@ def tile_layout(operand: Operand) -> Layout | ComposedLayout | None:
 
 def _by_blocks(*modes: tuple[int, int, int, int]) -> Layout:
     """Make a layout of modes, each an extent, what of it is a block, the stride in a block, and from block to block."""
-    shape, stride = [], []
+    shape: list[Any] = []
+    stride: list[Any] = []
     for extent, block, within, between in modes:
         if extent <= block:
             shape.append(extent)
@@ -75,7 +76,7 @@ def _swizzled(tile: Layout, mode: SwizzleMode, bits: int, address: int) -> Compo
 
 
 def box_layout(tensor_map: TensorMap, address: int = 0) -> ComposedLayout:
-    """Return (outer modes, contiguous mode) -> place of a box in shared memory: its rows down, their elements across."""
+    """Return (outer modes, contiguous mode) -> place of a box in shared memory, in elements."""
     inner, *outer = tensor_map.box_elems
     shape, stride, step = [], [], inner
     for extent in outer:
@@ -108,15 +109,31 @@ def box_picture(copy: Copy) -> Grid | None:
     tensor_map = copy.tensor_map
     layout = box_layout(tensor_map, address)
     shape = "x".join(map(str, tensor_map.box[::-1]))
+    bits = DTYPE_BITS[tensor_map.dtype]
     try:
-        return layout_grid(
+        drawn = layout_grid(
             layout,
-            bits=DTYPE_BITS[tensor_map.dtype],
+            bits=bits,
             units=True,
             title=f"A box of {shape} {tensor_map.dtype}, {tensor_map.swizzle}, in shared memory at {address:#x}",
         )
     except LayoutError:  # rows that are no whole units of 16 bytes
         return None
+    return drawn.but(
+        caption=(
+            f"rows of the box down, units of 16 bytes ({UNIT_BITS // bits} elements) across: which unit of shared "
+            "memory each goes to",
+        )
+    )
+
+
+def first_rows(grid: Grid, count: int = 8) -> Grid:
+    """Return the first rows of a picture: those in which a swizzle differs."""
+    rows = grid.rows
+    if rows.size <= count:
+        return grid
+    axis = Axis(count, label=rows.label, names=rows.names)
+    return grid.but(rows=axis, coarser=None, caption=(*grid.caption, f"the first {count} of {rows.size} rows"))
 
 
 def tensor_picture(copy: Copy) -> Grid | None:

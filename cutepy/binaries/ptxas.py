@@ -80,8 +80,8 @@ def find_ptxas(cuda_home: Path | None = None) -> Path:
         if place is not None and os.access(place, os.X_OK):
             return Path(place)
     raise AssemblyError(
-        f"{_TOOL} is needed for registers, spills and advisories, and was found neither on PATH, nor in CUDA_HOME's bin, "
-        "nor in a package: pip install nvidia-cuda-nvcc"
+        f"{_TOOL} is needed for registers, spills and advisories, and was found neither on PATH, nor in CUDA_HOME's "
+        "bin, nor in a package: pip install nvidia-cuda-nvcc"
     )
 
 
@@ -139,9 +139,7 @@ def read_advice(said: str) -> tuple[Advice, ...]:
     for match in _ADVICE.finditer(said):
         text = match["text"].strip()
         function, line = _FUNCTION.search(text), _LINE.search(text)
-        found.append(
-            Advice(match["code"], text, function[1] if function else None, int(line[1]) if line else None)
-        )
+        found.append(Advice(match["code"], text, function[1] if function else None, int(line[1]) if line else None))
     return tuple(dict.fromkeys(found))
 
 

@@ -148,12 +148,14 @@ def explain(
     file: Annotated[
         Path, typer.Argument(metavar="FILE.ptx|FILE.py", help="PTX, or a script; what follows are its arguments.")
     ],
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one HTML page that needs nothing else.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write one HTML page that needs nothing else.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     width: Annotated[int | None, typer.Option(min=20, help="Columns of characters. Default: the terminal's.")] = None,
     ptxas: Annotated[bool, typer.Option(help="Ask ptxas for registers, spills and advisories.")] = True,
 ) -> None:
-    """Explain kernels: MMAs and their tiles, TMA copies, barriers, shared memory, registers; of a script, as simulated."""
+    """Explain kernels: MMAs, TMA copies, barriers, shared memory, registers; those of a script as simulated."""
     from cutepy.cli.explain import of_file, write
 
     if not file.is_file():

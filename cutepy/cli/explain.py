@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 JSON = "json"
 
 
-def of_file(path: Path, arguments: Sequence[str], echo: Callable[[str], None], *, ptxas: bool) -> tuple[Explanation, int]:
+def of_file(
+    path: Path, arguments: Sequence[str], echo: Callable[[str], None], *, ptxas: bool
+) -> tuple[Explanation, int]:
     """Explain a file of PTX, or run a script and explain what it launched.
 
     Parameters

@@ -14,6 +14,7 @@ import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from cutepy.sim.ptx.model import (
@@ -116,14 +117,14 @@ def parse_module(text: str, unread: list[Unread] | None = None) -> Module:
     position = 0
     for match in _ENTRY.finditer(text):
         line = text.count("\n", 0, match.end()) + 1
-        end = reading.attempt(lambda at=match.end(): _closing_brace(text, at), line, match[0], len(text) + 1)  # type: ignore[misc]
+        end = reading.attempt(partial(_closing_brace, text, match.end()), line, match[0], len(text) + 1)
         outside.append(text[position : match.start()])
         position = end
         body = text[match.end() : end - 1]
         functions[match[1]] = _Body(files, reading, line).parse(match[1], match[2] or "", match[3], body)
     outside.append(text[position:])
     declared = [
-        reading.attempt(lambda found=match: _variable(found), 0, match[0], None)  # type: ignore[misc]
+        reading.attempt(partial(_variable, match), 0, match[0], None)
         for match in _VARIABLE.finditer("\n".join(outside))
     ]
     return Module(target[1] if target else "", functions, tuple(v for v in declared if v is not None))
@@ -205,7 +206,7 @@ class _Body:
                 rest = body[position:].strip()
                 if not rest:
                     break
-                attempt(lambda text=rest: _refuse(text), self._line, rest.partition("\n")[0], None)  # type: ignore[misc]
+                attempt(partial(_refuse, rest), self._line, rest.partition("\n")[0], None)
                 # What ends the statement that can't be read, or its line.
                 position += len(re.match(r"\s*[^;\n]*[;\n]?", body[position:])[0])  # type: ignore[index]
                 continue
@@ -216,14 +217,11 @@ class _Body:
             if self._reading.strict:
                 self._statement(match)
             else:
-                attempt(lambda found=match: self._statement(found), self._line, match[0], None)  # type: ignore[misc]
+                attempt(partial(self._statement, match), self._line, match[0], None)
         # Registers of a range come to be when an operand first names them.
         read = self._instruction if self._reading.strict else self._instruction_or_bare
         instructions = tuple(read(i, *item) for i, item in enumerate(self._pending))
-        found = [
-            attempt(lambda m=m: _parameter(m), self._line, m[0], None)  # type: ignore[misc]
-            for m in _PARAMETER.finditer(parameters)
-        ]
+        found = [attempt(partial(_parameter, m), self._line, m[0], None) for m in _PARAMETER.finditer(parameters)]
         return Function(
             name,
             tuple(parameter for parameter in found if parameter is not None),
@@ -336,7 +334,7 @@ class _Body:
         """Read an instruction; if it can't be, give it without its operands."""
         *_, source, line = rest
         bare = Instruction(index, opcode, (), None, f"{opcode} {' '.join(text.split())}", source, line)
-        return self._reading.attempt(lambda: self._instruction(index, opcode, text, *rest), line, bare.text, bare)
+        return self._reading.attempt(partial(self._instruction, index, opcode, text, *rest), line, bare.text, bare)
 
     def _instruction(
         self,
