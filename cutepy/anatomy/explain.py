@@ -182,7 +182,8 @@ def _launch_facts(function: Function, seen: Seen | None, static_bytes: int, modu
             smem.pop() if len(smem) == 1 else None,
             threads,
         )
-    dynamic = any(v.space == "shared" and v.size_bytes is None for v in (*module.variables, *function.variables))
+    extern = {v.name for v in (*module.variables, *function.variables) if v.space == "shared" and v.size_bytes is None}
+    dynamic = any(name in i.text for i in function.instructions for name in extern)
     return LaunchFacts(
         None,
         (),

@@ -53,7 +53,7 @@ def tile_layout(operand: Operand) -> Layout | ComposedLayout | None:
         tile = _by_blocks((extent, unit, 1, sbo), (k, rows, unit, lbo))
     else:
         tile = _by_blocks((extent, span, 1, lbo), (k, rows, span, sbo))
-    return _swizzled(tile, d.swizzle, bits, d.start_address)
+    return _swizzled(tile, d.swizzle, bits, d.start_address if operand.descriptors else None)
 
 
 def _by_blocks(*modes: tuple[int, int, int, int]) -> Layout:
@@ -70,7 +70,7 @@ def _by_blocks(*modes: tuple[int, int, int, int]) -> Layout:
     return Layout(tuple(shape), tuple(stride))
 
 
-def _swizzled(tile: Layout, mode: SwizzleMode, bits: int, address: int) -> ComposedLayout:
+def _swizzled(tile: Layout, mode: SwizzleMode, bits: int, address: int | None) -> ComposedLayout:
     swizzle = Swizzle(SWIZZLE_BITS[mode], SWIZZLE_BASE_BYTES, SWIZZLE_SHIFT)
     return ComposedLayout(swizzle, SmemPtr(bits, address), tile)
 

@@ -67,8 +67,8 @@ class Assembly:
     advice: tuple[Advice, ...]
 
 
-def find_ptxas(cuda_home: Path | None = None) -> Path:
-    """Find the assembler: on PATH, in the bin of a CUDA toolkit, or in a package that has it.
+def find_ptxas(cuda_home: Path | None = None) -> list[Path]:
+    """Find assemblers: on PATH, in the bin of a CUDA toolkit, and in packages that have one.
 
     Raises
     ------
@@ -76,9 +76,9 @@ def find_ptxas(cuda_home: Path | None = None) -> Path:
         If there is none.
     """
     places = [shutil.which(_TOOL), cuda_home / "bin" / _TOOL if cuda_home else None, *_packaged()]
-    for place in places:
-        if place is not None and os.access(place, os.X_OK):
-            return Path(place)
+    found = [Path(place) for place in places if place is not None and os.access(place, os.X_OK)]
+    if found:
+        return list(dict.fromkeys(found))
     raise AssemblyError(
         f"{_TOOL} is needed for registers, spills and advisories, and was found neither on PATH, nor in CUDA_HOME's "
         "bin, nor in a package: pip install nvidia-cuda-nvcc"
@@ -95,7 +95,7 @@ def _packaged() -> Iterator[Path]:
 
 
 def assemble(ptx: str, target: str = "sm_90a", cuda_home: Path | None = None) -> Assembly:
-    """Assemble a module, and read what it takes and what ptxas advises.
+    """Assemble a module, and read what it takes and what ptxas advises: the first that is new enough for it.
 
     Parameters
     ----------
@@ -110,7 +110,16 @@ def assemble(ptx: str, target: str = "sm_90a", cuda_home: Path | None = None) ->
     AssemblyError
         If there is no ptxas, or it refuses: what it says is told.
     """
-    tool = find_ptxas(cuda_home)
+    refused = []
+    for tool in find_ptxas(cuda_home):
+        try:
+            return _assembled(tool, ptx, target)
+        except AssemblyError as error:
+            refused.append(error)
+    raise refused[0]
+
+
+def _assembled(tool: Path, ptx: str, target: str) -> Assembly:
     version = _VERSION.search(_run([str(tool), "--version"]).stdout)
     with tempfile.TemporaryDirectory(prefix="cutepy-") as folder:
         source, image = Path(folder, "kernels.ptx"), Path(folder, "kernels.cubin")

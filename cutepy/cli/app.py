@@ -140,13 +140,15 @@ def simulate(
     raise typer.Exit(run(script, context.args, lambda line: typer.echo(line, err=True), inspect=inspect))
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
-)
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def explain(
     context: typer.Context,
     file: Annotated[
-        Path, typer.Argument(metavar="FILE.ptx|FILE.py", help="PTX, or a script; what follows are its arguments.")
+        Path,
+        typer.Argument(
+            metavar="FILE.ptx|FILE.py",
+            help="PTX, or a script, which gets the arguments that are none of these, and all that follow --.",
+        ),
     ],
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write one HTML page that needs nothing else.")
@@ -163,7 +165,7 @@ def explain(
     if html is not None and html.suffix.lower() != ".html":
         fail(f"--html takes a file that ends in .html, got {str(html)!r}")
     if file.suffix != ".py" and context.args:
-        fail(f"only a script takes arguments, got {' '.join(context.args)!r}; options stand before {file}")
+        fail(f"only a script, FILE.py, takes arguments, and {file} got {' '.join(context.args)!r}")
     try:
         explanation, code = of_file(file, context.args, lambda line: typer.echo(line, err=True), ptxas=ptxas)
         write(explanation, html, json, width)
