@@ -131,13 +131,13 @@ def _of_watch(watch: Watch, assembler: bool, name: str) -> Explanation:
 
 def _kernel(parsed: _Parsed, function: Function, seen: Seen | None) -> Kernel:
     module = parsed.module
-    shared, static_bytes = place_shared(module, function)
+    shared, _ = place_shared(module, function)
     values = Values(function, shared)
-    launch = _launch_facts(function, seen, static_bytes, module)
+    symbols = variables(module, function.variables, shared)
+    launch = _launch_facts(function, seen, max((end for _, end in symbols.values()), default=0), module)
     found, initialised = static_barriers(function, values)
     names = names_of(initialised if seen is None else seen.initialised)
     barriers = barriers_of(function, values, seen, names, found)
-    symbols = variables(module, function.variables, shared)
     regions = static_regions(symbols, barriers) if seen is None else seen_regions(seen, barriers, symbols)
     assembly = parsed.assembly
     resources = None if assembly is None else resources_of(function.name, assembly, launch)

@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cutepy.anatomy import Explanation
 
-JSON = "json"
-
-
 def of_file(
     path: Path, arguments: Sequence[str], echo: Callable[[str], None], *, ptxas: bool
 ) -> tuple[Explanation, int]:
@@ -41,7 +38,10 @@ def of_file(
     ExplainError
         If there is nothing to explain.
     """
-    from cutepy.anatomy import Watch, explain
+    try:
+        from cutepy.anatomy import Watch, explain
+    except ModuleNotFoundError as missing:
+        raise ImportError(f"explain needs {missing.name}: pip install 'cutepy[dsl]'") from missing
 
     if path.suffix != ".py":
         return explain(path, assembler=ptxas), 0

@@ -203,9 +203,12 @@ class _Body:
         while position < end:
             match = match_at(body, position)
             if match is None:
-                rest = body[position:].strip()
+                rest = body[position:].lstrip()
                 if not rest:
                     break
+                start = end - len(rest)
+                self._line += body.count("\n", counted, start)
+                counted = start
                 attempt(partial(_refuse, rest), self._line, rest.partition("\n")[0], None)
                 # What ends the statement that can't be read, or its line.
                 position += len(re.match(r"\s*[^;\n]*[;\n]?", body[position:])[0])  # type: ignore[index]
