@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cutepy.anatomy import Explanation
 
+
 def of_file(
     path: Path, arguments: Sequence[str], echo: Callable[[str], None], *, ptxas: bool
 ) -> tuple[Explanation, int]:

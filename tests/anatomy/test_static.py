@@ -83,7 +83,9 @@ def test_the_map_has_variables_and_barriers():
 
 
 def test_what_cannot_be_read_is_said_and_the_rest_is_explained():
-    odd = RING.replace("wgmma.fence.sync.aligned;", "future.thing %zz9, {1 2};\n    ???;\n    wgmma.fence.sync.aligned;")
+    odd = RING.replace(
+        "wgmma.fence.sync.aligned;", "future.thing %zz9, {1 2};\n    ???;\n    wgmma.fence.sync.aligned;"
+    )
     (kernel,) = explain(odd, assembler=False).kernels
     assert kernel.mmas[0].a.sbo == 1024
     line = line_of(odd, "future.thing")

@@ -69,9 +69,7 @@ def test_the_small_picture_shows_core_matrices():
     small, large = operand_pictures(operand, "A")
     assert "0x400" in render_text(small)
     drawn = {(int(r), int(c)): int(text, 16) for (r, c), text in read_text(render_text(large)).items()}
-    assert drawn == {
-        (mn, k): hardware_address(word, "K", 16, mn, k) for mn in range(64) for k in (0, 8)
-    }
+    assert drawn == {(mn, k): hardware_address(word, "K", 16, mn, k) for mn in range(64) for k in (0, 8)}
 
 
 def test_no_tile_where_a_field_is_not_known_or_the_base_offset_is_not_0():

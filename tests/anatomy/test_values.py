@@ -52,7 +52,13 @@ def test_threads_and_parameters_are_not_known_but_masks_of_them_are():
 
 
 def test_a_loop_keeps_what_it_enters_with():
-    lines = ["mov.b32 %r1, 7;", "$L: add.s32 %r2, %r1, 1;", "setp.eq.s32 %q1, %r2, 9;", "mov.b32 %r1, %r2;", "@!%q1 bra $L;"]
+    lines = [
+        "mov.b32 %r1, 7;",
+        "$L: add.s32 %r2, %r1, 1;",
+        "setp.eq.s32 %q1, %r2, 9;",
+        "mov.b32 %r1, %r2;",
+        "@!%q1 bra $L;",
+    ]
     known, register = last_of([*lines, "add.s32 %r5, %r1, 0;"])
     assert known.first(register) == 7
     assert known.always(register) is None
@@ -87,7 +93,10 @@ def test_a_long_chain_is_not_followed():
 def test_registers_that_need_each_other_end():
     names = [f"%r{n}" for n in range(1, 20)]
     lines = [f"mov.b32 {name}, {n};" for n, name in enumerate(names)]
-    lines += [f"add.s32 {name}, {a}, {b};" for name, a, b in zip(names, names[1:] + names[:1], names[2:] + names[:2], strict=True)]
+    lines += [
+        f"add.s32 {name}, {a}, {b};"
+        for name, a, b in zip(names, names[1:] + names[:1], names[2:] + names[:2], strict=True)
+    ]
     known, register = last_of([*lines, "add.s32 %r50, %r1, 0;"])
     assert known.first(register) == 0
     assert known.always(register) is None
