@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import pytest
 import torch
@@ -133,7 +134,7 @@ def test_barriers_have_names_counts_and_parties(run):
 def test_the_map_covers_shared_memory_once(run):
     regions = run.kernel.regions
     assert regions[0].start == 0
-    for before, after in zip(regions, regions[1:], strict=False):
+    for before, after in pairwise(regions):
         assert 0 <= after.start - (before.start + before.bytes) <= 128
     assert run.launch.smem_bytes - 128 <= regions[-1].start + regions[-1].bytes <= run.launch.smem_bytes
     (mma, *_) = run.kernel.mmas

@@ -22,7 +22,8 @@ OPERATIONS = {
 
 def last_of(lines, shared=None):
     body = " ".join(lines)
-    text = f".target sm_90a\n.visible .entry k(.param .u32 p) {{ .reg .b32 %r<99>; .reg .b64 %d<9>; .reg .pred %q<9>; {body} ret; }}"
+    registers = ".reg .b32 %r<99>; .reg .b64 %d<9>; .reg .pred %q<9>;"
+    text = f".target sm_90a\n.visible .entry k(.param .u32 p) {{ {registers} {body} ret; }}"
     function = parse_module(text).functions["k"]
     return Values(function, shared or {}), function.instructions[-2].operands[0]
 

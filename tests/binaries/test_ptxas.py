@@ -17,6 +17,7 @@ ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions
 ptxas warning : (C7508) Potential Performance Loss: 'setmaxnreg' ignored; unable to determine register count at entry.
 ptxas info    : Used 42 registers, used 2 barriers
 """  # noqa: E501
+VERSION = 'if [ "$1" = --version ]; then echo V9.9.9; exit 0; fi\n'
 needs_ptxas = pytest.mark.skipif(shutil.which("ptxas") is None, reason="needs ptxas on PATH")
 
 
@@ -64,7 +65,7 @@ def test_a_toolkit_is_found(alone, tmp_path):
 def test_what_ptxas_refuses_is_told(alone, tmp_path, monkeypatch):
     tool(
         tmp_path,
-        'if [ "$1" = --version ]; then echo V1.2.3; exit 0; fi\necho "$3, line 9; fatal   : Unsupported .version" >&2; exit 255',
+        VERSION + 'echo "$3, line 9; fatal   : Unsupported .version" >&2; exit 255',
     )
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     with pytest.raises(AssemblyError, match="refused the PTX: line 9; fatal"):
@@ -76,7 +77,7 @@ def test_one_that_is_new_enough_is_taken(alone, tmp_path, monkeypatch):
     (tmp_path / "bin").mkdir()
     old, new = (
         tool(tmp_path, "exit 3"),
-        tool(tmp_path / "bin", 'if [ "$1" = --version ]; then echo V9.9.9; exit 0; fi; : > "$5"'),
+        tool(tmp_path / "bin", VERSION + ': > "$5"'),
     )
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     assert find_ptxas(tmp_path) == [old, new]
@@ -88,8 +89,8 @@ def test_advisories_are_at_the_lines_of_python(alone, tmp_path, monkeypatch):
     near = line_of(RING, "mbarrier.try_wait")
     said = (
         "ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored; unable to determine it.\n"
-        "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to x in the "
-        "function 'ring'\n"
+        "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to x"
+        " in the function 'ring'\n"
         "ptxas info    : (C7514) Potential Performance Loss: wgmma.mma_async in the function 'another'\n"
         f"ptxas info    : (C7519) warpgroup.arrive is injected in around line {near} by compiler in function 'ring'\n"
     )
