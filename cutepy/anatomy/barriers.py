@@ -115,7 +115,8 @@ def _alike(key: Key | None, parties: Mapping[tuple[str, int], SeenParty], names:
     name = names.get(key, "")
     amounts = frozenset(n for (action, _), p in parties.items() if action == "init" for n in p.amounts)
     if name and not name.startswith("0x"):
-        return name, amounts
+        made = next((p.instruction for (action, _), p in parties.items() if action == "init"), None)
+        return name, amounts, made and site_of([made]).lines
     done = frozenset(
         (action, p.instruction.source or index) for (action, index), p in parties.items() if action != "init"
     )

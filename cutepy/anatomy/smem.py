@@ -154,6 +154,14 @@ def _said(here: Sequence[Cells], beginnings: tuple[str, ...], but: tuple[str, ..
     found: dict[str, None] = {}
     for cells in here:
         if cells.role.startswith(beginnings) and not (but and cells.role.startswith(but)):
-            role = cells.instruction.parts[0] if "threads" in cells.role else cells.role
-            found[f"{role} at {place(site_of([cells.instruction]))}"] = None
+            found[f"{_role(cells)} at {place(site_of([cells.instruction]))}"] = None
     return tuple(found)
+
+
+def _role(cells: Cells) -> str:
+    """Say how an instruction uses shared memory."""
+    if cells.role.endswith("by bulk copies"):
+        return "bulk copy"
+    if not cells.role.endswith("by threads"):
+        return cells.role
+    return "cp.async" if cells.instruction.opcode.startswith("cp.async") else cells.instruction.parts[0]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.layouts import LayoutError
+from cutepy.layouts.render.grid import ranges
 from cutepy.layouts.sm90.arch import DTYPE_BITS
 from cutepy.sim import Access, BarrierEvent, Launch, Observer, TmaEvent, WgmmaEvent
 from cutepy.sim.lanes import WARP, Array
@@ -248,10 +249,10 @@ def thread_ranges(ids: Iterable[int]) -> str:
     >>> thread_ranges(range(128)), thread_ranges([0, 1, 2, 7])
     ('warps 0-3', 'threads 0-2,7')
     """
-    from cutepy.layouts.render.grid import ranges
-
     every = sorted(ids)
+    if not every:
+        return ""
     warps = sorted({thread // WARP for thread in every})
     if len(every) == WARP * len(warps):
         return f"warp{'s' if len(warps) > 1 else ''} {ranges(warps)}"
-    return f"thread{'s' if len(every) > 1 else ''} {ranges(every)}" if every else ""
+    return f"thread{'s' if len(every) > 1 else ''} {ranges(every)}"
