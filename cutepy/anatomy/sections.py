@@ -9,6 +9,7 @@ from cutepy.anatomy.model import Barrier, Copy, Kernel, LaunchFacts, Mma, Operan
 from cutepy.anatomy.tiles import box_picture, first_rows, operand_pictures, pictured, tensor_picture, tile_layout
 from cutepy.anatomy.words import UNKNOWN, addresses, extents, place, several
 from cutepy.layouts.render import Picture
+from cutepy.layouts.sm90 import TensorMap
 from cutepy.layouts.sm90.arch import WARP_THREADS
 
 
@@ -196,7 +197,18 @@ def _tensor(copy: Copy) -> Iterator[tuple[str, str]]:
     yield "L2 promotion", found.l2_promotion
     if copy.coordinates:
         lows, highs = (tuple(map(f, zip(*copy.coordinates, strict=True))) for f in (min, max))
-        yield "coordinates", f"{len(copy.coordinates)} boxes, from {_tuple(lows)} to {_tuple(highs)}"
+        over = sum(not _inside(at, found) for at in copy.coordinates)
+        beyond = f", {over} of which reach beyond the tensor" if over else ""
+        yield (
+            "coordinates",
+            f"{several(len(copy.coordinates), 'box', 'boxes')}, {_tuple(lows)} to {_tuple(highs)}{beyond}",
+        )
+
+
+def _inside(at: tuple[int, ...], tensor_map: TensorMap) -> bool:
+    """Tell whether a box lies within its tensor."""
+    spans = zip(at, tensor_map.box_elems, tensor_map.element_strides, tensor_map.dims, strict=True)
+    return all(first >= 0 and first + (count - 1) * step < extent for first, count, step, extent in spans)
 
 
 def _tuple(values: tuple[int, ...]) -> str:

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from html.parser import HTMLParser
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -236,3 +237,14 @@ def test_without_a_launch_the_ptx_says_the_same_where_it_says_anything(run):
             assert min(before.start_addresses) == min(after.start_addresses)
     names = {b.name: (b.addresses, b.arrivals) for b in run.kernel.barriers if b.kind == "mbarrier"}
     assert {b.name: (b.addresses, b.arrivals) for b in static.barriers if b.kind == "mbarrier"} == names
+
+
+def test_the_documentation_shows_what_is_said(run):
+    def numberless(text):
+        return re.sub(r"\.py:\d+", ".py:0", text)
+
+    said = numberless(run.explanation.text(80))
+    blocks = re.findall(r"```text\n(.*?)```", (Path(__file__).parents[2] / "docs" / "explain.md").read_text(), re.DOTALL)
+    assert len(blocks) == 4
+    for block in blocks:
+        assert numberless(block.rstrip()) in said
