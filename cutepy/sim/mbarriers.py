@@ -232,7 +232,8 @@ class Mbarriers:
             return None
         memory = self._machine.memory
         _, address = memory.resolve("shared" if address.dtype == np.uint32 else "generic", address)
-        return memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES) % memory.slot_bytes == offset
+        here: Array = memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES) % memory.slot_bytes == offset
+        return here
 
     def pending_count(self, state: Array) -> Array:
         """Return the pending count that a state held."""

@@ -244,7 +244,8 @@ def test_the_documentation_shows_what_is_said(run):
         return re.sub(r"\.py:\d+", ".py:0", text)
 
     said = numberless(run.explanation.text(80))
-    blocks = re.findall(r"```text\n(.*?)```", (Path(__file__).parents[2] / "docs" / "explain.md").read_text(), re.DOTALL)
+    page = Path(__file__).parents[2] / "docs" / "explain.md"
+    blocks = re.findall(r"```text\n(.*?)```", page.read_text(), re.DOTALL)
     assert len(blocks) == 4
     for block in blocks:
         assert numberless(block.rstrip()) in said
