@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from cutepy.anatomy.mmas import site_of
 from cutepy.anatomy.model import Advisory, LaunchFacts, RegisterChange, Resources, Site
@@ -32,7 +32,16 @@ def advisories_of(function: Function, assembly: Assembly, kernels: int) -> tuple
         if advice.function is None and not sites and kernels > 1:
             continue
         found.setdefault((advice.code, _PLACE.sub("", advice.text)), {}).update(dict.fromkeys(sites))
-    return tuple(Advisory(code, text, tuple(sites)) for (code, text), sites in found.items())
+    return tuple(Advisory(code, text, _by_line(sites)) for (code, text), sites in found.items())
+
+
+def _by_line(sites: Iterable[Site]) -> tuple[Site, ...]:
+    """Unite the sites of one line."""
+    found: dict[object, Site] = {}
+    for site in sites:
+        before = found.get(site.lines or site, site)
+        found[site.lines or site] = Site(site.lines, tuple(sorted({*before.ptx_lines, *site.ptx_lines})))
+    return tuple(found.values())
 
 
 def _sites(function: Function, advice: Advice) -> tuple[Site, ...]:

@@ -37,16 +37,25 @@ def copies_of(function: Function, values: Values, seen: Seen | None, barriers: M
         if i.opcode.startswith(_COPIES) and not i.opcode.startswith(_NO_COPIES):
             one = _copy(i, values, seen, barriers)
             of_lines.setdefault((one.site.lines or i.index, i.opcode), []).append((i, one))
-    return tuple(_joined(group) for copies in of_lines.values() for group in _of_one_tensor(copies))
+    joined = [_joined(group) for copies in of_lines.values() for group in _of_one_tensor(copies)]
+    return tuple(replace(copy, tensor_maps=_shapes(copy.tensor_maps)) for copy in joined)
+
+
+def _shapes(tensor_maps: Sequence[TensorMap]) -> tuple[TensorMap, ...]:
+    """Return the first of those tensor maps that differ in the address only."""
+    found: dict[TensorMap, TensorMap] = {}
+    for tensor_map in tensor_maps:
+        found.setdefault(replace(tensor_map, global_address=0), tensor_map)
+    return tuple(found.values())
 
 
 def _of_one_tensor(copies: list[tuple[Instruction, Copy]]) -> list[list[tuple[Instruction, Copy]]]:
     """Part copies by tensor; those that launches did not reach are counted with the first."""
     groups: dict[object, list[tuple[Instruction, Copy]]] = {}
     for i, one in sorted(copies, key=lambda pair: (not pair[1].issued, pair[0].index)):
-        key = one.tensor_map and replace(one.tensor_map, global_address=0), one.parameter, one.bytes
-        if one.issued == 0 and one.tensor_map is None and groups:
-            key = next(iter(groups))  # type: ignore[assignment]
+        key: object = frozenset(one.tensor_maps), one.parameter, one.bytes
+        if one.issued == 0 and not one.tensor_maps and groups:
+            key = next(iter(groups))
         groups.setdefault(key, []).append((i, one))
     return list(groups.values())
 
@@ -57,14 +66,16 @@ def _copy(i: Instruction, values: Values, seen: Seen | None, barriers: Mapping[i
         next((int(p[0]) for p in i.parts if len(p) == 2 and p[0].isdigit() and p[1] == "d"), None) if tensor else None
     )
     found = None if seen is None else seen.copies.get(i.index, SeenCopy())
-    parameter, tensor_map = "", None
+    parameter = ""
+    tensor_maps: tuple[TensorMap, ...] = ()
     size = None if tensor else _size(i, values)
     places: tuple[int, ...] = ()
     if found is not None and found.tensor_maps:
-        tensor_map = next(iter(found.tensor_maps))
+        tensor_maps = tuple(found.tensor_maps)
         assert seen is not None
-        parameter = _parameter(tensor_map, seen.launches)
-        size = tensor_map.box_bytes
+        parameter = _parameter(tensor_maps[0], seen.launches)
+        sizes = {tensor_map.box_bytes for tensor_map in tensor_maps}
+        size = sizes.pop() if len(sizes) == 1 else None
         places = tuple(sorted(found.places))
     elif (address := _shared_operand(i)) is not None:
         first, stays = values.address(address)
@@ -77,7 +88,7 @@ def _copy(i: Instruction, values: Values, seen: Seen | None, barriers: Mapping[i
         _operation(i),
         rank,
         any(part.startswith("multicast") for part in i.parts),
-        tensor_map,
+        tensor_maps,
         parameter,
         1,
         issued,

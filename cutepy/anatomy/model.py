@@ -140,9 +140,11 @@ class Copy:
     rank : int or None
         Coordinates; None for a copy of plain bytes.
     multicast : bool
-    tensor_map : TensorMap or None
+    tensor_maps : tuple of TensorMap
+        That it was seen to have: several where a kernel goes through tensors of several shapes. Those that differ in
+        the address only are one.
     parameter : str
-        The parameter of the kernel that holds the tensor map, where one does.
+        The parameter of the kernel that holds the first tensor map, where one does.
     instructions : int
     issued : int or None
         How often a thread issued one.
@@ -161,7 +163,7 @@ class Copy:
     operation: str
     rank: int | None
     multicast: bool
-    tensor_map: TensorMap | None
+    tensor_maps: tuple[TensorMap, ...]
     parameter: str
     instructions: int
     issued: int | None
@@ -170,6 +172,11 @@ class Copy:
     coordinates: tuple[tuple[int, ...], ...]
     barriers: tuple[str, ...]
     site: Site
+
+    @property
+    def tensor_map(self) -> TensorMap | None:
+        """The first tensor map."""
+        return self.tensor_maps[0] if self.tensor_maps else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,12 +192,18 @@ def _tensor(copy: Copy) -> Iterator[tuple[str, str]]:
     held = f" ({copy.parameter})" if copy.parameter else ""
     yield "tensor", f"{extents(found.dims)} {found.dtype}, the contiguous mode first{held}"
     yield "strides", f"{', '.join(map(str, found.strides_bytes)) or 'none'} bytes of modes beyond the first"
-    yield "box", f"{extents(found.box)}: {copy.bytes} bytes; element strides {extents(found.element_strides)}"
+    yield "box", f"{extents(found.box)}: {found.box_bytes} bytes; element strides {extents(found.element_strides)}"
     yield "swizzle", f"{found.swizzle}; interleave {found.interleave}; outside reads as {found.oob_fill}"
     yield "L2 promotion", found.l2_promotion
+    for other in copy.tensor_maps[1:]:
+        strides = ", ".join(map(str, other.strides_bytes)) or "none"
+        yield (
+            "also",
+            f"{extents(other.dims)} {other.dtype}, strides {strides}, box {extents(other.box)}, {other.swizzle}",
+        )
     if copy.coordinates:
         lows, highs = (tuple(map(f, zip(*copy.coordinates, strict=True))) for f in (min, max))
-        over = sum(not _inside(at, found) for at in copy.coordinates)
+        over = sum(not _inside(at, found) for at in copy.coordinates) if len(copy.tensor_maps) == 1 else 0
         beyond = f", {over} of which reach beyond the tensor" if over else ""
         yield (
             "coordinates",

@@ -139,7 +139,7 @@ def first_rows(grid: Grid, count: int = 8) -> Grid:
 def tensor_picture(copy: Copy) -> Grid | None:
     """Draw a tensor of rank 2 in boxes: which were copied."""
     tensor_map = copy.tensor_map
-    if tensor_map is None or tensor_map.rank < 2 or not copy.coordinates:
+    if tensor_map is None or len(copy.tensor_maps) > 1 or tensor_map.rank < 2 or not copy.coordinates:
         return None
     places = {c[:2] for c in copy.coordinates}
     inner, outer = tensor_map.box[:2]

@@ -216,7 +216,7 @@ def test_json_has_all_of_it(run):
     assert kernel["launch"]["block"] == list(run.launch.block)
     assert {int(word, 16) for mma in kernel["mmas"] for word in mma["a"]["descriptors"]} == run.counting.words["a"]
     assert kernel["mmas"][0]["a"]["layout"].startswith("Sw<3,4,3> o smem_ptr[16b](")
-    assert {tuple(copy["tensor_map"]["dims"]) for copy in kernel["copies"]} == {(K, M), (K, N), (N, M)}
+    assert {tuple(copy["tensor_maps"][0]["dims"]) for copy in kernel["copies"]} == {(K, M), (K, N), (N, M)}
 
 
 def test_in_a_notebook_it_is_a_fragment(run):

@@ -80,7 +80,7 @@ def test_no_tile_where_a_field_is_not_known_or_the_base_offset_is_not_0():
 
 
 def copy_of(tensor_map, coordinates=()):
-    return Copy("cp.async.bulk", "load", 2, False, tensor_map, "", 1, 1, 1, (2048,), coordinates, (), Site())
+    return Copy("cp.async.bulk", "load", 2, False, (tensor_map,), "", 1, 1, 1, (2048,), coordinates, (), Site())
 
 
 @given(st.sampled_from(["INTER", "SW32", "SW64", "SW128"]), st.integers(1, 9), st.integers(1, 3))
