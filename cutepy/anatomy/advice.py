@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from cutepy.anatomy.mmas import site_of
 from cutepy.anatomy.model import Advisory, LaunchFacts, RegisterChange, Resources, Site
 from cutepy.anatomy.values import Values
+from cutepy.binaries.cubin import KernelResources
 from cutepy.binaries.ptxas import Advice, Assembly
 from cutepy.layouts.sm90.occupancy import occupancy
 from cutepy.sim.effects import is_wgmma
@@ -72,9 +73,11 @@ def register_changes(function: Function, values: Values) -> tuple[RegisterChange
     )
 
 
-def resources_of(name: str, assembly: Assembly, launch: LaunchFacts) -> Resources | None:
-    """Return what a kernel takes; None if ptxas made no such kernel."""
-    kernel = next((found for found in assembly.resources if found.name == name), None)
+def resources_of(
+    name: str, kernels: Sequence[KernelResources], assembler: str, launch: LaunchFacts
+) -> Resources | None:
+    """Return what a kernel takes; None if it is not among those that were assembled."""
+    kernel = next((found for found in kernels if found.name == name), None)
     if kernel is None:
         return None
     fits = None
@@ -82,7 +85,7 @@ def resources_of(name: str, assembly: Assembly, launch: LaunchFacts) -> Resource
         threads = launch.block[0] * launch.block[1] * launch.block[2]
         fits = occupancy(kernel.registers, threads, kernel.static_smem_bytes + launch.dynamic_smem_bytes)
     return Resources(
-        f"ptxas {assembly.version}".strip(),
+        assembler,
         kernel.registers,
         kernel.spill_store_bytes,
         kernel.spill_load_bytes,

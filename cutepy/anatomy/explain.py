@@ -14,10 +14,11 @@ from cutepy.anatomy.barriers import barriers_of, names_of, static_barriers
 from cutepy.anatomy.copies import copies_of
 from cutepy.anatomy.explanation import Explanation
 from cutepy.anatomy.mmas import mmas_of
-from cutepy.anatomy.model import Dim3, Kernel, LaunchFacts
+from cutepy.anatomy.model import Dim3, Kernel, LaunchFacts, Resources
 from cutepy.anatomy.smem import seen_regions, static_regions, variables
 from cutepy.anatomy.values import Values
 from cutepy.anatomy.watch import Seen, Watch
+from cutepy.binaries.cubin import read_resources
 from cutepy.binaries.ptxas import Assembly, AssemblyError, assemble
 from cutepy.dsl.kernel_names import readable
 from cutepy.host.environment import cuda_home
@@ -65,7 +66,7 @@ def explain(source: Any, *, assembler: bool = True, name: str | None = None) -> 
         return _of_watch(source, assembler, name or "simulated launches")
     if not isinstance(source, str | os.PathLike) and isinstance(getattr(source, "ptx", None), str):
         name = name or getattr(source, "__name__", None) or type(source).__name__
-        return _of_ptx(source.ptx, assembler, name)
+        return _of_ptx(source.ptx, assembler, name, getattr(source, "cubin", b""))
     if isinstance(source, os.PathLike) or (isinstance(source, str) and "\n" not in source and ".entry" not in source):
         path = Path(source)
         try:
@@ -87,9 +88,16 @@ class _Parsed:
     assembly: Assembly | None
     refusal: str
     version: str
+    cubin: bytes
+
+    def resources(self, kernel: str, launch: LaunchFacts) -> Resources | None:
+        """Return what a kernel takes, as ptxas tells, else as the cubin does."""
+        if self.assembly is not None:
+            return resources_of(kernel, self.assembly.resources, f"ptxas {self.assembly.version}".strip(), launch)
+        return resources_of(kernel, read_resources(self.cubin), "its cubin", launch) if self.cubin else None
 
 
-def _parsed(text: str, assembler: bool) -> _Parsed:
+def _parsed(text: str, assembler: bool, cubin: bytes = b"") -> _Parsed:
     text = text.rstrip("\0")
     unread: list[Unread] = []
     module = parse_module(text, unread)
@@ -100,15 +108,15 @@ def _parsed(text: str, assembler: bool) -> _Parsed:
             assembly = assemble(text, module.target or "sm_90a", cuda_home())
         except AssemblyError as error:
             refusal = str(error)
-    return _Parsed(module, unread, assembly, refusal, version[1] if version else "")
+    return _Parsed(module, unread, assembly, refusal, version[1] if version else "", cubin)
 
 
-def _of_ptx(text: str, assembler: bool, name: str) -> Explanation:
+def _of_ptx(text: str, assembler: bool, name: str, cubin: bytes = b"") -> Explanation:
     if ".entry" not in text:
         raise ExplainError(
             f"{name} has no kernel: expected PTX with an .entry, as compilers write it (--keep-ptx, nvcc -ptx)"
         )
-    parsed = _parsed(text, assembler)
+    parsed = _parsed(text, assembler, cubin)
     if not parsed.module.functions:
         raise ExplainError(f"{name} has no kernel that could be read, though it says .entry; is it PTX?")
     kernels = tuple(_kernel(parsed, function, None) for function in parsed.module.functions.values())
@@ -140,7 +148,7 @@ def _kernel(parsed: _Parsed, function: Function, seen: Seen | None) -> Kernel:
     barriers = barriers_of(function, values, seen, names, found)
     regions = static_regions(symbols, barriers) if seen is None else seen_regions(seen, barriers, symbols)
     assembly = parsed.assembly
-    resources = None if assembly is None else resources_of(function.name, assembly, launch)
+    resources = parsed.resources(function.name, launch)
     refusal = parsed.refusal if assembly is None else "" if resources else "ptxas tells nothing of this kernel"
     first, last = (function.instructions[n].line if function.instructions else 0 for n in (0, -1))
     alone = len(module.functions) == 1

@@ -276,12 +276,12 @@ class RegisterChange:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a kernel takes, as ptxas made it.
+    """What a kernel takes, as an assembler made it.
 
     Attributes
     ----------
     assembler : str
-        Such as "ptxas 13.0.88".
+        Such as "ptxas 13.0.88"; "its cubin" for what a compiled function brings.
     registers : int
         A thread, at launch.
     spill_store_bytes, spill_load_bytes, stack_bytes : int
@@ -339,8 +339,8 @@ class Kernel:
         Whether a launch of it was seen.
     launch : LaunchFacts
     resources : Resources or None
-    no_resources : str
-        Why there are none.
+    unassembled : str
+        Why ptxas tells nothing: of registers, where there is no cubin, and of advisories. Empty if it does.
     advisories : tuple of Advisory
     register_changes : tuple of RegisterChange
     mmas : tuple of Mma
@@ -357,7 +357,7 @@ class Kernel:
     simulated: bool
     launch: LaunchFacts
     resources: Resources | None
-    no_resources: str
+    unassembled: str
     advisories: tuple[Advisory, ...] = ()
     register_changes: tuple[RegisterChange, ...] = ()
     mmas: tuple[Mma, ...] = ()

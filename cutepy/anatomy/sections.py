@@ -76,7 +76,7 @@ def _launch(launch: LaunchFacts) -> Iterator[tuple[str, str]]:
 def _registers(kernel: Kernel) -> Iterator[tuple[str, str]]:
     found = kernel.resources
     if found is None:
-        yield "not known", kernel.no_resources
+        yield "not known", kernel.unassembled
     else:
         yield "registers", f"{found.registers} a thread ({found.assembler})"
         spills = f"{found.spill_store_bytes} bytes stored, {found.spill_load_bytes} loaded"
@@ -94,7 +94,7 @@ def _registers(kernel: Kernel) -> Iterator[tuple[str, str]]:
 def _advice_remark(kernel: Kernel) -> str:
     if kernel.advisories:
         return ""
-    return "none" if kernel.resources else "not known: ptxas did not assemble this kernel"
+    return f"not known: {kernel.unassembled}" if kernel.unassembled else "none"
 
 
 def _advisory(advisory: object) -> Entry:

@@ -12,6 +12,7 @@ import torch
 
 import cutepy
 from cutepy.anatomy import Watch, explain
+from cutepy.kernels.gemm import GemmSignature, compile_gemm, select_config
 from cutepy.sim import Observer
 from cutepy.sim.served import serve_cuda
 from tests.anatomy.kernels import opcodes
@@ -49,7 +50,8 @@ class Counting(Observer):
 
 
 class Run:
-    def __init__(self):
+    def __init__(self, cache):
+        self.cache = cache
         self.watch, self.counting = Watch(), Counting()
         generator = torch.Generator().manual_seed(0)
         a = torch.randn(M, K, generator=generator).half()
@@ -66,8 +68,9 @@ class Run:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CUTEPY_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        return Run()
+        cache = tmp_path_factory.mktemp("cache")
+        patch.setenv("CUTEPY_CACHE_DIR", str(cache))
+        return Run(cache)
 
 
 def test_mmas_are_those_of_the_ptx_and_of_the_run(run):
@@ -249,3 +252,15 @@ def test_the_documentation_shows_what_is_said(run):
     assert len(blocks) == 4
     for block in blocks:
         assert numberless(block.rstrip()) in said
+
+
+def test_a_compiled_function_brings_its_registers(run, monkeypatch):
+    monkeypatch.setenv("CUTEPY_CACHE_DIR", str(run.cache))
+    half = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+    compiled = compile_gemm(select_config(half, M, N, K))
+    (kernel,) = explain(compiled, assembler=False).kernels
+    (resources,) = compiled.resources
+    assert kernel.resources.registers == resources.registers
+    assert kernel.resources.spill_store_bytes == resources.spill_store_bytes
+    assert (kernel.resources.assembler, kernel.unassembled) == ("its cubin", "ptxas was not asked")
+    assert "Advisories of ptxas: not known: ptxas was not asked" in explain(compiled, assembler=False).text()

@@ -52,7 +52,7 @@ def test_without_ptxas_it_is_said_how_to_get_it(alone):
     explained = explain(RING)
     (kernel,) = explained.kernels
     assert (kernel.resources, kernel.advisories) == (None, ())
-    assert "pip install" in kernel.no_resources
+    assert "pip install" in kernel.unassembled
     assert "Advisories of ptxas: not known" in explained.text()
 
 
