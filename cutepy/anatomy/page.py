@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from cutepy.anatomy.model import Findings, Kernel
 from cutepy.anatomy.sections import sections
+from cutepy.anatomy.smem import UNUSED
 from cutepy.layouts.render import render_svg
 from cutepy.layouts.render.palette import FILLS
 
@@ -55,10 +56,8 @@ def _rendered(template: str, findings: Findings) -> str:
 
 def bars(kernel: Kernel) -> list[Bar]:
     """Lay the regions of shared memory side by side; thin ones are widened, so that they can be pointed at."""
-    regions = kernel.regions
-    if not regions:
-        return []
-    end = max(region.start + region.bytes for region in regions)
+    end = max((region.start + region.bytes for region in kernel.regions), default=0)
+    regions = [region for region in kernel.regions if region.what != UNUSED]
     return [
         Bar(
             round(100 * region.start / end, 3),

@@ -13,6 +13,9 @@ from cutepy.anatomy.words import place
 from cutepy.sim.lanes import Array
 from cutepy.sim.ptx import Module
 
+UNUSED = "not accessed"
+"""What a stretch is that no launch used."""
+
 _APART = 128
 """Bytes between stretches that are not worth a line."""
 _APART_BYTES = 1024
@@ -51,11 +54,7 @@ def seen_regions(seen: Seen, barriers: Sequence[Barrier], symbols: Mapping[str, 
     ]
     ends = [0, *(end for _, end, _ in runs)]
     starts = [*(start for start, _, _ in runs), used]
-    unused = [
-        Region(end, start - end, "not accessed")
-        for end, start in zip(ends, starts, strict=True)
-        if start - end > _APART
-    ]
+    unused = [Region(end, start - end, UNUSED) for end, start in zip(ends, starts, strict=True) if start - end > _APART]
     return tuple(sorted((*found, *unused), key=lambda region: region.start))
 
 
