@@ -14,6 +14,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cutepy.anatomy.explain import explain as explain
     from cutepy.host.compilation import compile as compile
     from cutepy.host.declared import Deferred as Deferred
     from cutepy.host.many import compile_many as compile_many
@@ -30,6 +31,7 @@ _FUNCTIONS = {
     "TensorSpec": "host.specs",
     "compile": "host.compilation",
     "compile_many": "host.many",
+    "explain": "anatomy.explain",
     "save": "layouts.render.output",
     "show": "layouts.render.output",
     "simulate": "sim",
@@ -43,6 +45,7 @@ __all__ = [
     "__version__",
     "compile",
     "compile_many",
+    "explain",
     "save",
     "show",
     "simulate",

@@ -156,6 +156,42 @@ def simulate(
     raise typer.Exit(run(script, context.args, lambda line: typer.echo(line, err=True), inspect=inspect))
 
 
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def explain(
+    context: typer.Context,
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE.ptx|FILE.py",
+            help="PTX, or a script, which gets the arguments that are none of these, and all that follow --.",
+        ),
+    ],
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write one HTML page that needs nothing else.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    width: Annotated[int | None, typer.Option(min=20, help="Columns of characters. Default: the terminal's.")] = None,
+    ptxas: Annotated[bool, typer.Option(help="Ask ptxas for registers, spills and advisories.")] = True,
+) -> None:
+    """Explain kernels: MMAs, TMA copies, barriers, shared memory, registers; those of a script as simulated."""
+    from cutepy.cli.explain import of_file, write
+
+    if not file.is_file():
+        fail(f"there is no file {file}")
+    if html is not None and html.suffix.lower() != ".html":
+        fail(f"--html takes a file that ends in .html, got {str(html)!r}")
+    if file.suffix != ".py" and context.args:
+        fail(f"only a script, FILE.py, takes arguments, and {file} got {' '.join(context.args)!r}")
+    try:
+        explanation, code = of_file(file, context.args, lambda line: typer.echo(line, err=True), ptxas=ptxas)
+        write(explanation, html, json, width)
+    except BrokenPipeError:  # whoever read has enough
+        raise
+    except (ValueError, ImportError, OSError) as error:
+        fail(str(error))
+    raise typer.Exit(code)
+
+
 bench = typer.Typer(
     help="Time kernels on a Hopper GPU, simulator and compiler anywhere, against peers.", no_args_is_help=True
 )

@@ -59,9 +59,13 @@ def draw(text: str, files: list[Path], *, width: int | None, tile: str | None, *
 
 def paint(picture: Grid | Picture, width: int | None = None) -> None:
     """Write a picture to standard output: in colour on a terminal, unless NO_COLOR is set."""
+    paint_drawing(draw_text(picture, width=terminal_width() if width is None else width, height=HEIGHT))
+
+
+def paint_drawing(drawing: Drawing) -> None:
+    """Write a drawing to standard output: in colour on a terminal, unless NO_COLOR is set."""
     from rich.console import Console
 
-    drawing = draw_text(picture, width=terminal_width() if width is None else width, height=HEIGHT)
     console = Console(highlight=False, soft_wrap=True)
     if console.is_terminal and not console.no_color:  # as NO_COLOR and FORCE_COLOR say, too
         _paint(console, drawing)

@@ -11,13 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from cutepy.sim.events import Observer
     from cutepy.sim.run import Run
 
 _SITES = 10
 """Lines of conflicts, and of waits, that are printed."""
 
 
-def run(script: Path, arguments: Sequence[str], echo: Callable[[str], None], *, inspect: bool = False) -> int:
+def run(
+    script: Path,
+    arguments: Sequence[str],
+    echo: Callable[[str], None],
+    *,
+    inspect: bool = False,
+    observers: Sequence[Observer] = (),
+) -> int:
     """Run a script as `__main__`, with device `cuda` served from host memory and every launch simulated.
 
     Parameters
@@ -29,6 +37,8 @@ def run(script: Path, arguments: Sequence[str], echo: Callable[[str], None], *, 
         Prints a line of the summary.
     inspect : bool
         Whether to count bank conflicts and waits by line, and to print them with all other counts.
+    observers : sequence of Observer
+        See what the kernels do.
 
     Returns
     -------
@@ -42,7 +52,7 @@ def run(script: Path, arguments: Sequence[str], echo: Callable[[str], None], *, 
     sys.path[0] = str(script.resolve().parent)
     code: object = 0
     try:
-        with serve_cuda(inspect=inspect) as simulation:
+        with serve_cuda(inspect=inspect, observers=observers) as simulation:
             try:
                 runpy.run_path(str(script), run_name="__main__")
             except SystemExit as leaving:

@@ -24,7 +24,7 @@ class Variable(NamedTuple):
         return os.environ.get(self.name) or self.default
 
 
-CUDA_HOME = Variable("CUDA_HOME", "", "A CUDA toolkit, whose `nvdisasm` is used where no other is found.")
+CUDA_HOME = Variable("CUDA_HOME", "", "A CUDA toolkit, whose `nvdisasm` and `ptxas` serve where no others are found.")
 CACHE = Variable("CUTEPY_CACHE", "on", "`off`: compiled programs are neither read from the disk nor kept there.")
 CACHE_DIR = Variable(
     "CUTEPY_CACHE_DIR",

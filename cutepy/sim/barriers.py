@@ -44,7 +44,7 @@ class Barriers:
     def arrive(self, g: Group, i: Instruction, identity: Array, count: Array | None) -> None:
         """Arrive without waiting."""
         self._arrive(g, i, identity, count)
-        self._machine.notify("arrive", f"bar {int(identity.flat[0])}", g, i)
+        self._notify("arrive", g, i, identity)
 
     def sync(self, g: Group, i: Instruction, identity: Array, count: Array | None) -> bool:
         """Arrive, and tell whether all that are expected have; called again until they have."""
@@ -57,7 +57,7 @@ class Barriers:
         done = self._generation[slots, identity] != g.token
         if done.all():
             g.token, g.ready, g.waits_for = None, None, None
-            self._machine.notify("sync", f"bar {int(identity.flat[0])}", g, i)
+            self._notify("sync", g, i, identity)
             return True
         g.ready = done
         g.waits_for = lambda: self._describe(g, identity)
@@ -80,6 +80,11 @@ class Barriers:
             return self._counted[slots, identity].astype(np.uint32)
         result: Array = self._unanimous[slots, identity] if operation == "and" else self._counted[slots, identity] > 0
         return result
+
+    def _notify(self, operation: str, g: Group, i: Instruction, identity: Array) -> None:
+        """Tell observers of each barrier that lanes are at."""
+        for number in np.unique(identity).tolist() if self._machine.observers else ():
+            self._machine.notify(operation, f"bar {number}", g, i, lanes=identity == number)
 
     def _check(self, g: Group, i: Instruction, identity: Array) -> None:
         if int(identity.max()) >= BARRIERS:

@@ -118,7 +118,7 @@ def capture(request: LaunchRequest, module: Module) -> Launch:
     if request.kernel not in module.functions:
         raise LaunchError(f"the PTX defines no entry {request.kernel}")
     function = module.functions[request.kernel]
-    shared, static = _place_shared(module, function)
+    shared, static = place_shared(module, function)
     launch = Launch(
         request.kernel,
         request.grid,
@@ -145,8 +145,8 @@ def _cluster(request: LaunchRequest, function: Function) -> tuple[int, int, int]
     return required[0], required[1], required[2]
 
 
-def _place_shared(module: Module, function: Function) -> tuple[dict[str, int], int]:
-    """Give each shared variable its address; dynamic shared memory follows the static."""
+def place_shared(module: Module, function: Function) -> tuple[dict[str, int], int]:
+    """Give each shared variable its address, and where they end; dynamic shared memory follows the static."""
     variables = [v for v in (*module.variables, *function.variables) if v.space == "shared"]
     addresses, end = {}, _SHARED_BASE
     for variable in sorted(variables, key=lambda v: v.size_bytes is None):

@@ -66,6 +66,9 @@ class BarrierEvent:
     instruction : Instruction
     ctas, threads : Ctas, Threads
         Who.
+    amounts : tuple of int
+        By CTA of the barrier, or one for all: of "init" the arrivals that a phase expects, of "arrive" at an mbarrier
+        those that were made, of "expect_tx" and "complete_tx" bytes; empty for other operations.
     """
 
     operation: str
@@ -73,6 +76,7 @@ class BarrierEvent:
     instruction: Instruction
     ctas: Ctas
     threads: Threads
+    amounts: tuple[int, ...] = ()
 
 
 @dataclass(slots=True, eq=False)

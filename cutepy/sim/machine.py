@@ -163,10 +163,25 @@ class Machine:
         said = f" after it printed: {printed.splitlines()[-1]}" if printed else ""
         raise TrapError(f"the kernel executed a trap{said}", i, g.describe())
 
-    def notify(self, operation: str, barrier: str, g: Group, i: Instruction) -> None:
-        """Tell observers of an operation on a barrier."""
+    def notify(
+        self,
+        operation: str,
+        barrier: str,
+        g: Group,
+        i: Instruction,
+        amounts: Array | int | None = None,
+        lanes: Array | None = None,
+    ) -> None:
+        """Tell observers of an operation on a barrier, of the lanes that `lanes`, (CTAs, threads), picks."""
         if self.observers:
-            event = BarrierEvent(operation, barrier, i, g.ctas, g.threads)
+            counted = () if amounts is None else tuple(np.atleast_1d(amounts).tolist())
+            ctas, threads = g.ctas, g.threads
+            if lanes is not None and not lanes.all():
+                if lanes.shape[0] > 1:
+                    ctas = Ctas(ctas.slots[lanes.any(axis=1)], ctas.residents)
+                if lanes.shape[1] > 1:
+                    threads = Threads(threads.ids[lanes.any(axis=0)], threads.block)
+            event = BarrierEvent(operation, barrier, i, ctas, threads, counted)
             for observer in self.observers:
                 observer.on_barrier(event)
 

@@ -107,7 +107,9 @@ class Mbarriers:
             found.transactions[slots] = 0
             found.phase[slots] = 0
             self._mark(offset, slots, True)
-            self._machine.notify("init", f"mbarrier {offset:#x}", g, i)
+            self._machine.notify(
+                "init", f"mbarrier {offset:#x}", g, i, total // lanes, self._lanes(g, i, address, offset)
+            )
 
     def invalidate(self, g: Group, i: Instruction, address: Array) -> None:
         """End an object."""
@@ -161,7 +163,8 @@ class Mbarriers:
                     g.describe(),
                 )
             found.settle(slots)
-            self._machine.notify("arrive", f"mbarrier {offset:#x}", g, i)
+            here = self._lanes(g, i, address, offset)
+            self._machine.notify("arrive", f"mbarrier {offset:#x}", g, i, total, here)
         return state
 
     def expect_arrivals(self, g: Group, i: Instruction, address: Array) -> None:
@@ -175,7 +178,8 @@ class Mbarriers:
         self._machine.changes += 1
         for offset, slots, total in self._targets(g, i, address, size):
             self._object(g, i, offset, slots).transactions[slots] += total
-            self._machine.notify("expect_tx", f"mbarrier {offset:#x}", g, i)
+            here = self._lanes(g, i, address, offset)
+            self._machine.notify("expect_tx", f"mbarrier {offset:#x}", g, i, total, here)
 
     def complete_tx(self, g: Group, i: Instruction, address: Array, size: Array) -> None:
         """Count bytes as arrived."""
@@ -188,7 +192,7 @@ class Mbarriers:
         found = self._object(g, i, offset, slots)
         found.transactions[slots] -= size
         found.settle(slots)
-        self._machine.notify("complete_tx", f"mbarrier {offset:#x}", g, i)
+        self._machine.notify("complete_tx", f"mbarrier {offset:#x}", g, i, size)
 
     def wait(
         self, g: Group, i: Instruction, address: Array, state: Array, parity: bool, may_wait: bool
@@ -214,12 +218,22 @@ class Mbarriers:
             if g.timed_out == changes:
                 g.timed_out = ~changes
             g.ready, g.waits_for = None, None
-            if self._machine.observers:
-                self._machine.notify("wait", f"mbarrier {int(position.flat[0] % memory.slot_bytes):#x}", g, i)
+            offsets = position % memory.slot_bytes
+            for offset in np.unique(offsets).tolist() if self._machine.observers else ():
+                self._machine.notify("wait", f"mbarrier {offset:#x}", g, i, lanes=offsets == offset)
             return _TRUE if done.all() else done
         g.ready = done
         g.waits_for = lambda: self._describe(position, state, parity)
         return None
+
+    def _lanes(self, g: Group, i: Instruction, address: Array, offset: int) -> Array | None:
+        """Return which lanes address the objects at an offset, for observers; None for all."""
+        if not self._machine.observers or address.size == 1:
+            return None
+        memory = self._machine.memory
+        _, address = memory.resolve("shared" if address.dtype == np.uint32 else "generic", address)
+        here: Array = memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES) % memory.slot_bytes == offset
+        return here
 
     def pending_count(self, state: Array) -> Array:
         """Return the pending count that a state held."""

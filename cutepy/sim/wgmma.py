@@ -176,7 +176,7 @@ class Wgmma:
     def _shape(self, i: Instruction) -> Shape:
         shape = self._shapes.get(i.index)
         if shape is None:
-            shape = self._shapes[i.index] = _parse(i, self._machine.program.set_of[i.index])
+            shape = self._shapes[i.index] = parse_shape(i, self._machine.program.set_of[i.index])
             sets = self._machine.program.accumulator_sets
             mine = set(sets[shape.registers])
             self._conflicts[shape.registers] = tuple(
@@ -454,7 +454,20 @@ def to_numbers(bits: Array, kind: str) -> Array:
     return (bits.view(np.int8) if kind == "s8" else bits).astype(np.float32)
 
 
-def _parse(i: Instruction, number: int) -> Shape:
+def parse_shape(i: Instruction, number: int = 0) -> Shape:
+    """Read what a wgmma instruction says.
+
+    Parameters
+    ----------
+    i : Instruction
+    number : int
+        Of its accumulators' register tuple.
+
+    Raises
+    ------
+    UnknownInstructionError
+        If it is of a form that is not simulated.
+    """
     parts = i.parts
     size = next(p for p in parts if p.startswith("m64n"))
     n, k = (int(x) for x in size.removeprefix("m64n").split("k"))

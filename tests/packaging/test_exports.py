@@ -9,7 +9,7 @@ import pytest
 
 PINNED = Path(__file__).with_name("exports.txt")
 MODULES = {name.rpartition(".")[0] for name in PINNED.read_text().splitlines()}
-NEEDS_THE_DSL = {"cutepy", "cutepy.dsl", "cutepy.kernels.gemm", "cutepy.nn", "cutepy.ops"}
+NEEDS_THE_DSL = {"cutepy", "cutepy.anatomy", "cutepy.dsl", "cutepy.kernels.gemm", "cutepy.nn", "cutepy.ops"}
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from cutepy.sim.ptx.model import (
     SourceLine as SourceLine,
     Special as Special,
     Symbol as Symbol,
+    Unread as Unread,
     Variable as Variable,
     Vector as Vector,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "SourceLine",
     "Special",
     "Symbol",
+    "Unread",
     "Variable",
     "Vector",
     "parse_module",

@@ -162,6 +162,8 @@ class Instruction:
         The instruction as written.
     source : SourceLine or None
         Where in Python it came from.
+    line : int
+        Line of the PTX where it begins, from 1.
     """
 
     index: int
@@ -170,6 +172,7 @@ class Instruction:
     predicate: tuple[Register, bool] | None = None
     text: str = field(default="", compare=False)
     source: SourceLine | None = field(default=None, compare=False)
+    line: int = field(default=0, compare=False)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -193,6 +196,24 @@ def registers_in(operand: Operand | None) -> Iterator[Register]:
         yield from registers_in(operand.second)
     elif isinstance(operand, Negated):
         yield operand.operand
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A part of a module that the parser does not know.
+
+    Attributes
+    ----------
+    line : int
+        Line of the PTX where it begins, from 1.
+    text : str
+        The beginning of what is written there.
+    reason : str
+    """
+
+    line: int
+    text: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
 
 from cutepy.sim.ptx.model import (
     Address,
@@ -30,6 +33,7 @@ from cutepy.sim.ptx.model import (
     SourceLine,
     Special,
     Symbol,
+    Unread,
     Variable,
     Vector,
     type_bits,
@@ -71,22 +75,31 @@ _SPECIALS = frozenset(
 )
 
 
+_T = TypeVar("_T")
+
+
 class PtxSyntaxError(ValueError):
     """Text that is not the PTX this parser knows."""
 
 
-def parse_module(text: str) -> Module:
+_NOT_UNDERSTOOD = (PtxSyntaxError, AssertionError, LookupError, TypeError, ValueError)
+"""What parsing a statement may raise that is of another form than those known."""
+
+
+def parse_module(text: str, unread: list[Unread] | None = None) -> Module:
     """Parse a PTX module.
 
     Parameters
     ----------
     text : str
         As the compiler wrote it.
+    unread : list of Unread, optional
+        Gets what is not understood, and the rest is read: statements without their operands, or not at all.
 
     Raises
     ------
     PtxSyntaxError
-        If a statement is not understood; the message shows it.
+        If a statement is not understood, and there is no such list; the message shows it.
 
     Examples
     --------
@@ -95,20 +108,45 @@ def parse_module(text: str) -> Module:
     >>> [i.opcode for i in module.functions["k"].instructions]
     ['add.s32', 'ret']
     """
-    text = _COMMENT.sub("", text)
+    text = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text)
+    reading = _Reading(unread)
     files = {int(number): name for number, name in _FILE.findall(text)}
     target = re.search(r"\.target\s+([\w]+)", text)
     functions: dict[str, Function] = {}
     outside = []
     position = 0
     for match in _ENTRY.finditer(text):
-        end = _closing_brace(text, match.end())
+        line = text.count("\n", 0, match.end()) + 1
+        end = reading.attempt(partial(_closing_brace, text, match.end()), line, match[0], len(text) + 1)
         outside.append(text[position : match.start()])
         position = end
-        functions[match[1]] = _Body(files).parse(match[1], match[2] or "", match[3], text[match.end() : end - 1])
+        body = text[match.end() : end - 1]
+        functions[match[1]] = _Body(files, reading, line).parse(match[1], match[2] or "", match[3], body)
     outside.append(text[position:])
-    variables = tuple(_variable(match) for match in _VARIABLE.finditer("\n".join(outside)))
-    return Module(target[1] if target else "", functions, variables)
+    declared = [
+        reading.attempt(partial(_variable, match), 0, match[0], None)
+        for match in _VARIABLE.finditer("\n".join(outside))
+    ]
+    return Module(target[1] if target else "", functions, tuple(v for v in declared if v is not None))
+
+
+class _Reading:
+    """What becomes of statements that are not understood: they are listed, or end the reading."""
+
+    def __init__(self, unread: list[Unread] | None) -> None:
+        self._unread = unread
+        self.strict = unread is None
+
+    def attempt(self, read: Callable[[], _T], line: int, text: str, otherwise: _T) -> _T:
+        """Give what reading a text gives, or something else."""
+        if self._unread is None:
+            return read()
+        try:
+            return read()
+        except _NOT_UNDERSTOOD as error:
+            words = " ".join(text.split())
+            self._unread.append(Unread(line, words[:80], str(error) or "of a form that is not known"))
+            return otherwise
 
 
 def _closing_brace(text: str, position: int) -> int:
@@ -146,33 +184,50 @@ class _Scope:
 class _Body:
     """The parser of one function body: its scopes, registers and instructions so far."""
 
-    def __init__(self, files: dict[int, str]) -> None:
+    def __init__(self, files: dict[int, str], reading: _Reading, line: int) -> None:
         self._files = files
+        self._reading = reading
+        self._line = line
         self._registers: list[Register] = []
         self._scope = _Scope(None)
         self._label = ""
         self._source: SourceLine | None = None
-        self._pending: list[tuple[str, str, str | None, bool, _Scope, SourceLine | None]] = []
+        self._pending: list[tuple[str, str, str | None, bool, _Scope, SourceLine | None, int]] = []
         self._variables: list[Variable] = []
         self._sources: dict[SourceLine, SourceLine] = {}
         self._places: dict[tuple[int, int, int], SourceLine] = {}
 
     def parse(self, name: str, parameters: str, directives: str, body: str) -> Function:
-        position, end = 0, len(body)
-        match_at = _STATEMENT.match
+        position, counted, end = 0, 0, len(body)
+        match_at, attempt = _STATEMENT.match, self._reading.attempt
         while position < end:
             match = match_at(body, position)
             if match is None:
-                if body[position:].strip():
-                    raise PtxSyntaxError(f"cannot read {body[position:].strip()[:80]!r}")
-                break
+                rest = body[position:].lstrip()
+                if not rest:
+                    break
+                start = end - len(rest)
+                self._line += body.count("\n", counted, start)
+                counted = start
+                attempt(partial(_refuse, rest), self._line, rest.partition("\n")[0], None)
+                # What ends the statement that can't be read, or its line.
+                position += len(re.match(r"\s*[^;\n]*[;\n]?", body[position:])[0])  # type: ignore[index]
+                continue
             position = match.end()
-            self._statement(match)
+            start = match.start("opcode") if match["opcode"] is not None else position
+            self._line += body.count("\n", counted, start)
+            counted = start
+            if self._reading.strict:
+                self._statement(match)
+            else:
+                attempt(partial(self._statement, match), self._line, match[0], None)
         # Registers of a range come to be when an operand first names them.
-        instructions = tuple(self._instruction(i, *item) for i, item in enumerate(self._pending))
+        read = self._instruction if self._reading.strict else self._instruction_or_bare
+        instructions = tuple(read(i, *item) for i, item in enumerate(self._pending))
+        found = [attempt(partial(_parameter, m), self._line, m[0], None) for m in _PARAMETER.finditer(parameters)]
         return Function(
             name,
-            tuple(_parameter(m) for m in _PARAMETER.finditer(parameters)),
+            tuple(parameter for parameter in found if parameter is not None),
             tuple(self._registers),
             instructions,
             tuple(self._variables),
@@ -187,7 +242,8 @@ class _Body:
             if match["opcode"].startswith("brx.idx") and guard is None:
                 self._branch_by_index(operands)
                 return
-            self._pending.append((match["opcode"], operands, guard, bool(match["negated"]), self._scope, self._source))
+            negated = bool(match["negated"])
+            self._pending.append((match["opcode"], operands, guard, negated, self._scope, self._source, self._line))
         elif match["loc"] is not None:
             self._locate(match)
         elif kind == "open":
@@ -226,9 +282,9 @@ class _Body:
         self._scope.registers[predicate] = self._new(predicate, "pred")
         for number, target in enumerate(targets):
             comparison = f"{predicate}, {index}, {number}"
-            self._pending.append(("setp.eq.u32", comparison, None, False, self._scope, self._source))
-            self._pending.append(("bra", target, predicate, False, self._scope, self._source))
-        self._pending.append(("bra", last, None, False, self._scope, self._source))
+            self._pending.append(("setp.eq.u32", comparison, None, False, self._scope, self._source, self._line))
+            self._pending.append(("bra", target, predicate, False, self._scope, self._source, self._line))
+        self._pending.append(("bra", last, None, False, self._scope, self._source, self._line))
 
     def _directive(self, text: str) -> None:
         if text.startswith(".branchtargets"):
@@ -277,6 +333,12 @@ class _Body:
             inner = inner.parent
         return None
 
+    def _instruction_or_bare(self, index: int, opcode: str, text: str, *rest: Any) -> Instruction:  # noqa: ANN401
+        """Read an instruction; if it can't be, give it without its operands."""
+        *_, source, line = rest
+        bare = Instruction(index, opcode, (), None, f"{opcode} {' '.join(text.split())}", source, line)
+        return self._reading.attempt(partial(self._instruction, index, opcode, text, *rest), line, bare.text, bare)
+
     def _instruction(
         self,
         index: int,
@@ -286,6 +348,7 @@ class _Body:
         negated: bool,
         scope: _Scope,
         source: SourceLine | None,
+        line: int,
     ) -> Instruction:
         predicate = None
         if guard is not None:
@@ -295,7 +358,8 @@ class _Body:
             predicate = register, negated
         operands = tuple(self._operand(part, scope, opcode) for part in _split(text))
         prefix = f"@{'!' if negated else ''}{guard} " if guard else ""
-        return Instruction(index, opcode, operands, predicate, f"{prefix}{opcode} {' '.join(text.split())}", source)
+        whole = f"{prefix}{opcode} {' '.join(text.split())}"
+        return Instruction(index, opcode, operands, predicate, whole, source, line)
 
     def _operand(self, text: str, scope: _Scope, opcode: str) -> Operand:
         first = text[0]
@@ -343,6 +407,10 @@ class _Body:
         base_operand = self._operand(name.strip(), scope, opcode)
         assert isinstance(base_operand, Register | Symbol | Immediate)
         return Address(base_operand, int(offset.strip(), 0) if sign else 0)
+
+
+def _refuse(text: str) -> None:
+    raise PtxSyntaxError(f"cannot read {text[:80]!r}")
 
 
 def _parameter(match: re.Match[str]) -> Parameter:

@@ -1,0 +1,41 @@
+"""What a kernel is made of: its MMAs, copies, barriers, shared memory and registers, explained.
+
+`explain` is the way in; `Watch` sees what simulated launches do.
+"""
+
+from cutepy.anatomy.explain import ExplainError as ExplainError, explain as explain
+from cutepy.anatomy.explanation import Explanation as Explanation
+from cutepy.anatomy.model import (
+    Advisory as Advisory,
+    Barrier as Barrier,
+    Copy as Copy,
+    Kernel as Kernel,
+    LaunchFacts as LaunchFacts,
+    Mma as Mma,
+    Operand as Operand,
+    Party as Party,
+    Region as Region,
+    RegisterChange as RegisterChange,
+    Resources as Resources,
+    Site as Site,
+)
+from cutepy.anatomy.watch import Watch as Watch
+
+__all__ = [
+    "Advisory",
+    "Barrier",
+    "Copy",
+    "ExplainError",
+    "Explanation",
+    "Kernel",
+    "LaunchFacts",
+    "Mma",
+    "Operand",
+    "Party",
+    "Region",
+    "RegisterChange",
+    "Resources",
+    "Site",
+    "Watch",
+    "explain",
+]

@@ -1,0 +1,171 @@
+"""The barriers of a kernel: who initialises them, who arrives, who waits, and for how many bytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from cutepy.anatomy.mmas import site_of
+from cutepy.anatomy.model import Barrier, Party
+from cutepy.anatomy.values import Values
+from cutepy.anatomy.watch import CLUSTER, Key, Seen, SeenParty, thread_ranges
+from cutepy.sim.barrier_names import barrier_name
+from cutepy.sim.ptx import Address, Function, Immediate, Instruction, Operand
+
+_NAME = re.compile(r"mbarrier (?P<name>.+?)(?:, stage \d+)? \(0x")
+_ORDER = ("init", "expect_tx", "arrive", "complete_tx", "sync", "wait")
+Found = dict[Key | None, dict[tuple[str, int], SeenParty]]
+"""By barrier, None where its address is not known; then by action and index of the instruction."""
+
+
+def names_of(initialised: Mapping[int, Instruction]) -> dict[int, str]:
+    """Name mbarriers by address: what the source calls them, or the address."""
+    names = {}
+    for address in initialised:
+        found = _NAME.match(barrier_name(address, initialised))
+        names[address] = found["name"] if found else f"{address:#x}"
+    return names
+
+
+def static_barriers(function: Function, values: Values) -> tuple[Found, dict[int, Instruction]]:
+    """Find operations on barriers in a function, and who initialises mbarriers at constant addresses."""
+    found: Found = {}
+    initialised: dict[int, Instruction] = {}
+    acting = [(i, action) for i in function.instructions if (action := _action(i)) is not None]
+    # Those that initialise come first: others may act on stages that a loop goes through, of which the first is known.
+    for i, action in sorted(acting, key=lambda pair: pair[1] != "init"):
+        key, amount = _operands(i, action, values, initialised)
+        party = found.setdefault(key, {}).setdefault((action, i.index), SeenParty(i))
+        if amount is not None:
+            party.amounts.add(amount)
+        if action == "init" and isinstance(key, int):
+            initialised.setdefault(key, i)
+    return found, initialised
+
+
+def barriers_of(
+    function: Function, values: Values, seen: Seen | None, names: Mapping[int, str], found: Found
+) -> tuple[Barrier, ...]:
+    """List the barriers of a function, alike ones as the stages of one."""
+    every: Found = dict(seen.barriers.items()) if seen is not None else found
+    groups: dict[object, list[Key | None]] = {}
+    for key, parties in every.items():
+        groups.setdefault(_alike(key, parties, names), []).append(key)
+    counts = {p.instruction.index: _thread_count(p.instruction, values) for q in every.values() for p in q.values()}
+    barriers = [_barrier(keys, every, names, counts, seen is not None) for keys in groups.values()]
+    return tuple(sorted(barriers, key=lambda b: (b.kind != "mbarrier", b.addresses or (1 << 62,), b.name)))
+
+
+def _action(i: Instruction) -> str | None:
+    parts = i.parts
+    if parts[0] == "mbarrier" and len(parts) > 1:
+        if parts[1] in ("try_wait", "test_wait"):
+            return "wait"
+        if parts[1] in ("arrive", "arrive_drop", "init", "expect_tx", "complete_tx"):
+            return parts[1].removesuffix("_drop")
+        return None
+    if i.opcode.startswith("barrier.cluster") and len(parts) > 2:
+        return parts[2]
+    if parts[0] in ("bar", "barrier"):
+        operation = next((p for p in parts[1:] if p not in ("cta", "aligned")), "")
+        return {"sync": "sync", "red": "sync", "arrive": "arrive"}.get(operation)
+    return "complete_tx" if "mbarrier::complete_tx::bytes" in i.opcode else None
+
+
+def _operands(
+    i: Instruction, action: str, values: Values, initialised: Mapping[int, Instruction]
+) -> tuple[Key | None, int | None]:
+    """Return which barrier an instruction acts on, or acts on first, and its count or bytes."""
+    if i.opcode.startswith("barrier.cluster"):
+        return CLUSTER, None
+    if i.parts[0] in ("bar", "barrier"):
+        number = values.always(_bar_operands(i)[0]) if _bar_operands(i) else None
+        return (None if number is None else f"bar {number}"), None
+    addresses = [n for n, x in enumerate(i.operands) if isinstance(x, Address) and x.coordinates is None]
+    if not addresses:
+        return None, None
+    at = addresses[-1] if action == "complete_tx" and i.parts[0] != "mbarrier" else addresses[0]
+    address, stays = values.address(i.operands[at])
+    amount = None
+    rest = i.operands[at + 1 :]
+    if rest and i.parts[0] == "mbarrier" and action != "wait":
+        amount = values.always(rest[0])
+    return (address if stays or address in initialised else None), amount
+
+
+def _bar_operands(i: Instruction) -> tuple[Operand, ...]:
+    return i.operands[1:] if "red" in i.parts else i.operands
+
+
+def _thread_count(i: Instruction, values: Values) -> int | None:
+    """Return how many threads a named barrier expects, where the instruction says."""
+    if i.parts[0] not in ("bar", "barrier") or "cluster" in i.parts:
+        return None
+    operands = _bar_operands(i)
+    count = operands[1:2]
+    if not count or ("red" in i.parts and len(operands) < 3):
+        return None
+    return count[0].value if isinstance(count[0], Immediate) else values.always(count[0])
+
+
+def _alike(key: Key | None, parties: Mapping[tuple[str, int], SeenParty], names: Mapping[int, str]) -> object:
+    """Return what the stages of a ring agree in."""
+    if not isinstance(key, int):
+        return key
+    name = names.get(key, "")
+    amounts = frozenset(n for (action, _), p in parties.items() if action == "init" for n in p.amounts)
+    if name and not name.startswith("0x"):
+        made = next((p.instruction for (action, _), p in parties.items() if action == "init"), None)
+        return name, amounts, made and site_of([made]).lines
+    done = frozenset(
+        (action, p.instruction.source or index) for (action, index), p in parties.items() if action != "init"
+    )
+    return amounts, done
+
+
+def _barrier(
+    keys: list[Key | None], every: Found, names: Mapping[int, str], counts: Mapping[int, int | None], launched: bool
+) -> Barrier:
+    groups: dict[tuple[str, object], list[SeenParty]] = {}
+    for key in keys:
+        for (action, index), party in every[key].items():
+            said = _expects(action, party.instruction)
+            groups.setdefault((said, site_of([party.instruction]).lines or index), []).append(party)
+    parties = [_party(action, group, launched) for (action, _), group in groups.items()]
+    parties.sort(key=lambda party: _ORDER.index(party.action) if party.action in _ORDER else len(_ORDER))
+    first = keys[0]
+    if isinstance(first, int):
+        addresses = tuple(sorted(key for key in keys if isinstance(key, int)))
+        known = {amount for party in parties if party.action == "init" for amount in party.amounts}
+        name = names.get(addresses[0], "")
+        return Barrier("mbarrier", name, addresses, known.pop() if len(known) == 1 else None, tuple(parties))
+    if first is None:
+        kind = "bar" if all(p.instruction.parts[0] in ("bar", "barrier") for p in every[None].values()) else "mbarrier"
+        return Barrier(kind, "", (), None, tuple(parties))
+    if first == CLUSTER:
+        return Barrier("cluster", "", (), None, tuple(parties))
+    expected = {counts[index] for (_, index) in every[first]}
+    return Barrier("bar", str(first), (), expected.pop() if len(expected) == 1 else None, tuple(parties))
+
+
+def _expects(action: str, i: Instruction) -> str:
+    """Tell an arrival that expects bytes from a plain one: both events are of one instruction."""
+    return "expect_tx" if action == "arrive" and "expect_tx" in i.parts else action
+
+
+def _party(action: str, group: list[SeenParty], launched: bool) -> Party:
+    instructions = {p.instruction.index: p.instruction for p in group}
+    amounts: Iterable[int] = {amount for p in group for amount in p.amounts}
+    if action == "expect_tx" and len(list(amounts)) > 1:
+        amounts = {amount for amount in amounts if amount > 1} or amounts  # the arrival itself, beside the bytes
+    site = site_of(instructions.values())
+    if not launched:
+        return Party(action, site, amounts=tuple(sorted(amounts)))
+    threads = {thread for p in group for thread in p.threads}
+    # One instruction that arrives and expects bytes is two events.
+    once = {(id(p)): p for p in group}.values()
+    times = sum(p.times for p in once)
+    if action == "expect_tx" and any("arrive" in p.instruction.parts for p in group):
+        times //= 2
+    waited = sum(p.waited for p in group)
+    return Party(action, site, thread_ranges(threads), times, waited, tuple(sorted(amounts)))

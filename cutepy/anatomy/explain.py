@@ -1,0 +1,210 @@
+"""explain: what a kernel is made of, from its PTX, and from what simulated launches of it did."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cutepy.anatomy.advice import advisories_of, register_changes, resources_of
+from cutepy.anatomy.barriers import barriers_of, names_of, static_barriers
+from cutepy.anatomy.copies import copies_of
+from cutepy.anatomy.explanation import Explanation
+from cutepy.anatomy.mmas import mmas_of
+from cutepy.anatomy.model import Dim3, Kernel, LaunchFacts, Resources
+from cutepy.anatomy.smem import seen_regions, static_regions, variables
+from cutepy.anatomy.values import Values
+from cutepy.anatomy.watch import Seen, Watch
+from cutepy.binaries.cubin import read_resources
+from cutepy.binaries.ptxas import Assembly, AssemblyError, assemble
+from cutepy.dsl.kernel_names import readable
+from cutepy.host.environment import cuda_home
+from cutepy.sim.capture import place_shared
+from cutepy.sim.ptx import Function, Module, Unread, parse_module
+
+_VERSION = re.compile(r"^\s*\.version\s+([\d.]+)", re.MULTILINE)
+_ADDRESSES = "addresses of shared memory count from the CTA's first byte, after the 1024 that the system keeps"
+_SEEN = (
+    "of launches in the simulator: what another launch does may differ; who had to wait is of the simulator's schedule"
+)
+_STATIC = "what only a launch decides is 'known at launch': explain a script that launches the kernel to see it"
+
+
+class ExplainError(ValueError):
+    """There is nothing to explain, or it is no PTX."""
+
+
+def explain(source: Any, *, assembler: bool = True, name: str | None = None) -> Explanation:  # noqa: ANN401
+    """Explain kernels: their MMAs, copies, barriers, shared memory, registers, and what ptxas advises.
+
+    Parameters
+    ----------
+    source : str, path, Watch or object with ``ptx``
+        PTX, as text, or as a file that ends in ``.ptx``: what is not known without a launch is said to be. A `Watch`
+        that saw simulated launches: what they did. Anything with a text ``ptx``, as compiled functions and launches.
+    assembler : bool
+        Whether to ask ptxas, if there is one, for registers, spills and advisories.
+    name : str, optional
+        What to call the source.
+
+    Raises
+    ------
+    ExplainError
+        If there is no kernel, no launch, or no such file.
+
+    Examples
+    --------
+    >>> ptx = ".version 8.0 .target sm_90a .visible .entry k() { .reg .b32 %r<2>; bar.sync 1, 128; ret; }"
+    >>> kernel, = explain(ptx, assembler=False).kernels
+    >>> kernel.barriers[0].name, kernel.barriers[0].arrivals
+    ('bar 1', 128)
+    """
+    if isinstance(source, Watch):
+        return _of_watch(source, assembler, name or "simulated launches")
+    if not isinstance(source, str | os.PathLike) and isinstance(getattr(source, "ptx", None), str):
+        name = name or getattr(source, "__name__", None) or type(source).__name__
+        return _of_ptx(source.ptx, assembler, name, getattr(source, "cubin", b""))
+    if isinstance(source, os.PathLike) or (isinstance(source, str) and "\n" not in source and ".entry" not in source):
+        path = Path(source)
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise ExplainError(f"{path} can't be read: {error.strerror or error}") from error
+        return _of_ptx(text, assembler, name or path.name)
+    if isinstance(source, str):
+        return _of_ptx(source, assembler, name or "PTX")
+    raise TypeError(f"expected PTX, a .ptx file, a Watch or an object with ptx, got {type(source).__name__}")
+
+
+@dataclass
+class _Parsed:
+    """A module, and what ptxas made of it."""
+
+    module: Module
+    unread: list[Unread]
+    assembly: Assembly | None
+    refusal: str
+    version: str
+    cubin: bytes
+
+    def resources(self, kernel: str, launch: LaunchFacts) -> Resources | None:
+        """Return what a kernel takes, as ptxas tells, else as the cubin does."""
+        if self.assembly is not None:
+            return resources_of(kernel, self.assembly.resources, f"ptxas {self.assembly.version}".strip(), launch)
+        return resources_of(kernel, read_resources(self.cubin), "its cubin", launch) if self.cubin else None
+
+
+def _parsed(text: str, assembler: bool, cubin: bytes = b"") -> _Parsed:
+    text = text.rstrip("\0")
+    unread: list[Unread] = []
+    module = parse_module(text, unread)
+    version = _VERSION.search(text)
+    assembly, refusal = None, "ptxas was not asked"
+    if assembler:
+        try:
+            assembly = assemble(text, module.target or "sm_90a", cuda_home())
+        except AssemblyError as error:
+            refusal = str(error)
+    return _Parsed(module, unread, assembly, refusal, version[1] if version else "", cubin)
+
+
+def _of_ptx(text: str, assembler: bool, name: str, cubin: bytes = b"") -> Explanation:
+    if ".entry" not in text:
+        raise ExplainError(
+            f"{name} has no kernel: expected PTX with an .entry, as compilers write it (--keep-ptx, nvcc -ptx)"
+        )
+    parsed = _parsed(text, assembler, cubin)
+    if not parsed.module.functions:
+        raise ExplainError(f"{name} has no kernel that could be read, though it says .entry; is it PTX?")
+    kernels = tuple(_kernel(parsed, function, None) for function in parsed.module.functions.values())
+    return Explanation(name, kernels, parsed.version, parsed.module.target, (_STATIC, _ADDRESSES))
+
+
+def _of_watch(watch: Watch, assembler: bool, name: str) -> Explanation:
+    seen = list(watch.kernels)
+    if not seen:
+        raise ExplainError(f"{name} launched no kernel; call a compiled function within the run")
+    modules = {one.launches[0].ptx: one for one in seen}
+    parsed = {text: _parsed(text, assembler) for text in modules}
+    kernels = tuple(
+        _kernel(parsed[one.launches[0].ptx], parsed[one.launches[0].ptx].module.functions[one.launches[0].kernel], one)
+        for one in seen
+    )
+    first = parsed[seen[0].launches[0].ptx]
+    return Explanation(name, kernels, first.version, first.module.target, (_SEEN, _ADDRESSES))
+
+
+def _kernel(parsed: _Parsed, function: Function, seen: Seen | None) -> Kernel:
+    module = parsed.module
+    shared, _ = place_shared(module, function)
+    values = Values(function, shared)
+    symbols = variables(module, function.variables, shared)
+    launch = _launch_facts(function, seen, max((end for _, end in symbols.values()), default=0), module)
+    found, initialised = static_barriers(function, values)
+    names = names_of(initialised if seen is None else seen.initialised)
+    barriers = barriers_of(function, values, seen, names, found)
+    regions = static_regions(symbols, barriers) if seen is None else seen_regions(seen, barriers, symbols)
+    assembly = parsed.assembly
+    resources = parsed.resources(function.name, launch)
+    refusal = parsed.refusal if assembly is None else "" if resources else "ptxas tells nothing of this kernel"
+    first, last = (function.instructions[n].line if function.instructions else 0 for n in (0, -1))
+    alone = len(module.functions) == 1
+    return Kernel(
+        readable(function.name),
+        function.name,
+        seen is not None,
+        launch,
+        resources,
+        refusal,
+        advisories_of(function, assembly, len(module.functions)) if assembly else (),
+        register_changes(function, values),
+        mmas_of(function, values, None if seen is None else seen.mmas),
+        copies_of(function, values, seen, names),
+        barriers,
+        regions,
+        tuple(f"PTX line {u.line}: {u.text} ({u.reason})" for u in parsed.unread if alone or first <= u.line <= last),
+    )
+
+
+def _launch_facts(function: Function, seen: Seen | None, static_bytes: int, module: Module) -> LaunchFacts:
+    directives: Mapping[str, tuple[int, ...]] = function.directives
+    most = directives.get("maxntid")
+    threads = None
+    if most:
+        threads = 1
+        for extent in most:
+            threads *= extent
+    if seen is not None:
+        launches = seen.launches
+        blocks, clusters = {one.block for one in launches}, {one.cluster for one in launches}
+        smem = {one.dynamic_smem_bytes for one in launches}
+        return LaunchFacts(
+            len(launches),
+            tuple(dict.fromkeys(one.grid for one in launches)),
+            blocks.pop() if len(blocks) == 1 else None,
+            clusters.pop() if len(clusters) == 1 else None,
+            static_bytes,
+            smem.pop() if len(smem) == 1 else None,
+            threads,
+        )
+    extern = {v.name for v in (*module.variables, *function.variables) if v.space == "shared" and v.size_bytes is None}
+    dynamic = any(name in i.text for i in function.instructions for name in extern)
+    return LaunchFacts(
+        None,
+        (),
+        _dim3(directives.get("reqntid")),
+        _dim3(directives.get("reqnctapercluster")),
+        static_bytes,
+        None if dynamic else 0,
+        threads,
+    )
+
+
+def _dim3(extents: tuple[int, ...] | None) -> Dim3 | None:
+    if not extents:
+        return None
+    x, y, z = (*extents, 1, 1)[:3]
+    return x, y, z

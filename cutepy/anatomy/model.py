@@ -1,0 +1,389 @@
+"""What an explanation consists of: values that the text, the page and the JSON are made of.
+
+A value that only a launch decides, and that no launch was seen to decide, is None, or an empty tuple.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutepy.layouts import LayoutError
+from cutepy.layouts.sm90 import GmmaDescriptor, TensorMap
+from cutepy.layouts.sm90.arch import GMMA_LAYOUT_TYPE, Major, SwizzleMode
+
+Dim3 = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where in the source something is.
+
+    Attributes
+    ----------
+    lines : tuple of str
+        Lines of Python as "file:line", the user's before those of libraries that it calls; empty without `.loc`.
+    ptx_lines : tuple of int
+        Lines of the PTX.
+    """
+
+    lines: tuple[str, ...] = ()
+    ptx_lines: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A or B of some wgmma instructions.
+
+    Attributes
+    ----------
+    dtype : str
+        By PTX's name.
+    bits : int
+        Width of an element.
+    major : "MN" or "K"
+    shape_mn_k : (int, int)
+        Elements of the tile that one instruction reads.
+    source : "shared memory" or "registers"
+    descriptors : tuple of int
+        The 64-bit words that were seen, in order.
+    complete : bool
+        Whether these are all there are: one for each instruction that has a constant, or those of a launch. If not,
+        each is what its instruction has when it is first reached.
+    lbo, sbo : int or None
+        Leading and stride byte offset.
+    swizzle : "INTER", "SW32", "SW64", "SW128" or None
+    base_offset : int or None
+    """
+
+    dtype: str
+    bits: int
+    major: Major
+    shape_mn_k: tuple[int, int]
+    source: str
+    descriptors: tuple[int, ...] = ()
+    complete: bool = False
+    lbo: int | None = None
+    sbo: int | None = None
+    swizzle: SwizzleMode | None = None
+    base_offset: int | None = None
+
+    @property
+    def start_addresses(self) -> tuple[int, ...]:
+        """Where tiles start in shared memory: bytes, each once, rising."""
+        return tuple(sorted({(word & 0x3FFF) << 4 for word in self.descriptors}))
+
+    @property
+    def descriptor(self) -> GmmaDescriptor | None:
+        """That with the lowest start, or 0 where no start is known; None if its other fields are not known."""
+        if self.lbo is None or self.sbo is None or self.swizzle is None or self.base_offset is None:
+            return None
+        start = min(self.start_addresses, default=0)
+        try:
+            return GmmaDescriptor(
+                start,
+                self.lbo,
+                self.sbo,
+                base_offset=self.base_offset,
+                layout_type=GMMA_LAYOUT_TYPE[self.swizzle],
+                major=self.major,
+                bits=self.bits,
+                shape_mn_k=self.shape_mn_k,
+            )
+        except LayoutError:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Mma:
+    """Instructions that differ in their descriptors only: one line of the source, unrolled.
+
+    Attributes
+    ----------
+    opcode : str
+    shape_mnk : (int, int, int) or None
+        None if the instruction is of a form that is not known.
+    accumulator : str
+        Its type.
+    a, b : Operand or None
+    instructions : int
+        How many there are.
+    issued : int or None
+        How often a warpgroup issued one.
+    warpgroups : tuple of int
+        Who did.
+    site : Site
+    remark : str
+        What could not be read.
+    """
+
+    opcode: str
+    shape_mnk: Dim3 | None
+    accumulator: str
+    a: Operand | None
+    b: Operand | None
+    instructions: int
+    issued: int | None
+    warpgroups: tuple[int, ...]
+    site: Site
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Instructions of one line that copy boxes of one tensor, or plain bytes, asynchronously.
+
+    Attributes
+    ----------
+    opcode : str
+    operation : str
+        "load", "store", "prefetch", or a reduction such as "add".
+    rank : int or None
+        Coordinates; None for a copy of plain bytes.
+    multicast : bool
+    tensor_maps : tuple of TensorMap
+        That it was seen to have: several where a kernel goes through tensors of several shapes. Those that differ in
+        the address only are one.
+    parameter : str
+        The parameter of the kernel that holds the first tensor map, where one does.
+    instructions : int
+    issued : int or None
+        How often a thread issued one.
+    bytes : int or None
+        Of one copy.
+    shared_addresses : tuple of int
+        Where in shared memory boxes start: bytes, each once, rising.
+    coordinates : tuple of tuple of int
+        Of the boxes, the contiguous mode first; each once.
+    barriers : tuple of str
+        The mbarriers at which bytes are counted.
+    site : Site
+    """
+
+    opcode: str
+    operation: str
+    rank: int | None
+    multicast: bool
+    tensor_maps: tuple[TensorMap, ...]
+    parameter: str
+    instructions: int
+    issued: int | None
+    bytes: int | None
+    shared_addresses: tuple[int, ...]
+    coordinates: tuple[tuple[int, ...], ...]
+    barriers: tuple[str, ...]
+    site: Site
+
+    @property
+    def tensor_map(self) -> TensorMap | None:
+        """The first tensor map."""
+        return self.tensor_maps[0] if self.tensor_maps else None
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """Who does something at a barrier.
+
+    Attributes
+    ----------
+    action : str
+        "init", "arrive", "expect_tx", "complete_tx", "wait", "sync".
+    site : Site
+    threads : str
+        Such as "threads 0-127"; empty if only a launch tells.
+    times : int or None
+        How often; of a warp's threads, once.
+    waited : int or None
+        How often of these a warp had to wait, in the simulator's schedule.
+    amounts : tuple of int
+        Arrivals, or bytes, of one time: each once, rising.
+    """
+
+    action: str
+    site: Site
+    threads: str = ""
+    times: int | None = None
+    waited: int | None = None
+    amounts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """A barrier, or the stages of a ring of alike ones.
+
+    Attributes
+    ----------
+    kind : "mbarrier", "bar" or "cluster"
+    name : str
+        What its source calls it, such as "ring.full"; else its address or number; empty if neither is known.
+    addresses : tuple of int
+        In shared memory, one for each stage; empty if only a launch tells, and for what has none.
+    arrivals : int or None
+        How many a phase expects.
+    parties : tuple of Party
+    """
+
+    kind: str
+    name: str
+    addresses: tuple[int, ...]
+    arrivals: int | None
+    parties: tuple[Party, ...]
+
+    def of(self, *actions: str) -> tuple[Party, ...]:
+        """List those who do some things."""
+        return tuple(party for party in self.parties if party.action in actions)
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A stretch of shared memory that is used alike.
+
+    Attributes
+    ----------
+    start, bytes : int
+    what : str
+        What it is: an operand, a barrier, a variable.
+    writers, readers : tuple of str
+        Who: as what, and where in the source.
+    parts : tuple of int
+        Where the copies or tiles in it start, if there are several.
+    """
+
+    start: int
+    bytes: int
+    what: str
+    writers: tuple[str, ...] = ()
+    readers: tuple[str, ...] = ()
+    parts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Advisory:
+    """A remark of ptxas, and the lines that it is about: the one that it names, or all of what it speaks of."""
+
+    code: str
+    text: str
+    sites: tuple[Site, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterChange:
+    """A setmaxnreg: "inc" or "dec" to a number of registers."""
+
+    direction: str
+    registers: int | None
+    site: Site
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a kernel takes, as an assembler made it.
+
+    Attributes
+    ----------
+    assembler : str
+        Such as "ptxas 13.0.88"; "its cubin" for what a compiled function brings.
+    registers : int
+        A thread, at launch.
+    spill_store_bytes, spill_load_bytes, stack_bytes : int
+    static_smem_bytes : int
+    ctas_per_sm : int or None
+        CTAs that an SM holds; None if only a launch tells.
+    limited_by : tuple of str
+    """
+
+    assembler: str
+    registers: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    stack_bytes: int
+    static_smem_bytes: int
+    ctas_per_sm: int | None = None
+    limited_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFacts:
+    """How a kernel is launched.
+
+    Attributes
+    ----------
+    launches : int or None
+        How often it was; None if no launch was seen.
+    grids : tuple of (int, int, int)
+        Each once.
+    block, cluster : (int, int, int) or None
+    static_smem_bytes : int
+    dynamic_smem_bytes : int or None
+    max_threads : int or None
+        What `.maxntid` allows.
+    """
+
+    launches: int | None
+    grids: tuple[Dim3, ...]
+    block: Dim3 | None
+    cluster: Dim3 | None
+    static_smem_bytes: int
+    dynamic_smem_bytes: int | None
+    max_threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """All that is known of one kernel.
+
+    Attributes
+    ----------
+    name, entry : str
+        As people read it, and in full.
+    simulated : bool
+        Whether a launch of it was seen.
+    launch : LaunchFacts
+    resources : Resources or None
+    unassembled : str
+        Why ptxas tells nothing: of registers, where there is no cubin, and of advisories. Empty if it does.
+    advisories : tuple of Advisory
+    register_changes : tuple of RegisterChange
+    mmas : tuple of Mma
+    copies : tuple of Copy
+    barriers : tuple of Barrier
+    regions : tuple of Region
+        Shared memory's map.
+    unread : tuple of str
+        What of its PTX could not be read.
+    """
+
+    name: str
+    entry: str
+    simulated: bool
+    launch: LaunchFacts
+    resources: Resources | None
+    unassembled: str
+    advisories: tuple[Advisory, ...] = ()
+    register_changes: tuple[RegisterChange, ...] = ()
+    mmas: tuple[Mma, ...] = ()
+    copies: tuple[Copy, ...] = ()
+    barriers: tuple[Barrier, ...] = ()
+    regions: tuple[Region, ...] = ()
+    unread: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What is known of the kernels of a PTX module, or of a run.
+
+    Attributes
+    ----------
+    source : str
+        What was explained.
+    kernels : tuple of Kernel
+    ptx_version, target : str
+        Of the module.
+    notes : tuple of str
+        What the reader ought to know of it all.
+    """
+
+    source: str
+    kernels: tuple[Kernel, ...]
+    ptx_version: str = ""
+    target: str = ""
+    notes: tuple[str, ...] = ()

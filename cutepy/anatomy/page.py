@@ -1,0 +1,69 @@
+"""Explanations as HTML: one page that loads nothing from elsewhere, with pictures as SVG to hover over."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from cutepy.anatomy.model import Findings, Kernel
+from cutepy.anatomy.sections import sections
+from cutepy.anatomy.smem import UNUSED
+from cutepy.layouts.render import render_svg
+from cutepy.layouts.render.palette import FILLS
+
+
+class Bar(NamedTuple):
+    """A region in the picture of shared memory: shares of its width, in percent."""
+
+    left: float
+    width: float
+    colour: str
+    title: str
+
+
+def page(findings: Findings) -> str:
+    """Return an explanation as an HTML document.
+
+    Raises
+    ------
+    ImportError
+        If jinja2 is not installed.
+    """
+    return _rendered("page.html.jinja", findings)
+
+
+def fragment(findings: Findings) -> str:
+    """Return an explanation as an HTML fragment with its style, for a notebook."""
+    return _rendered("fragment.html.jinja", findings)
+
+
+def _rendered(template: str, findings: Findings) -> str:
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ImportError as error:
+        raise ImportError("the page needs the package jinja2: pip install 'cutepy[dsl]'", name="jinja2") from error
+    environment = Environment(
+        loader=PackageLoader("cutepy.anatomy"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=True,
+    )
+    kernels: list[dict[str, Any]] = [
+        {"kernel": kernel, "sections": sections(kernel), "bars": bars(kernel)} for kernel in findings.kernels
+    ]
+    return environment.get_template(template).render(findings=findings, kernels=kernels, svg=render_svg)
+
+
+def bars(kernel: Kernel) -> list[Bar]:
+    """Lay the regions of shared memory side by side; thin ones are widened, so that they can be pointed at."""
+    end = max((region.start + region.bytes for region in kernel.regions), default=0)
+    regions = [region for region in kernel.regions if region.what != UNUSED]
+    return [
+        Bar(
+            round(100 * region.start / end, 3),
+            round(max(100 * region.bytes / end, 0.3), 3),
+            FILLS[number % len(FILLS)],
+            f"{region.start:#x}-{region.start + region.bytes - 1:#x}, {region.bytes} bytes: {region.what}",
+        )
+        for number, region in enumerate(regions)
+    ]

@@ -1,0 +1,166 @@
+"""Shared memory's map: which stretch is what, who writes it, and who reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from cutepy.anatomy.mmas import site_of
+from cutepy.anatomy.model import Barrier, Region
+from cutepy.anatomy.watch import CELL_BYTES, Cells, Seen
+from cutepy.anatomy.words import place
+from cutepy.sim.lanes import Array
+from cutepy.sim.ptx import Module
+
+UNUSED = "not accessed"
+"""What a stretch is that no launch used."""
+
+_APART = 128
+"""Bytes between stretches that are not worth a line."""
+_APART_BYTES = 1024
+"""Gaps up to this, between stretches that are used alike, are padding."""
+_MOST_ROLES = 62
+
+
+def seen_regions(seen: Seen, barriers: Sequence[Barrier], symbols: Mapping[str, tuple[int, int]]) -> tuple[Region, ...]:
+    """Map shared memory by what launches did.
+
+    Parameters
+    ----------
+    seen : Seen
+    barriers : sequence of Barrier
+        What mbarriers are called.
+    symbols : mapping of str to (int, int)
+        Start and end of each variable of known size.
+    """
+    called = {address: barrier.name for barrier in barriers for address in barrier.addresses}
+    roles: dict[object, list[Cells]] = {}
+    for cells in seen.cells.values():
+        name = _label(cells, called)
+        roles.setdefault(name, []).append(cells)
+    if not roles:
+        return ()
+    signature = np.zeros(max(len(cells.used) for cells in seen.cells.values()), np.uint64)
+    for number, group in enumerate(roles.values()):
+        for cells in group:
+            signature[: len(cells.used)][cells.used] |= np.uint64(1 << min(number, _MOST_ROLES))
+    labels = list(roles)
+    runs = _runs(signature)
+    used = max(launch.smem_bytes for launch in seen.launches)
+    found = [
+        _region(start, end, [labels[n] for n in range(len(labels)) if bits >> min(n, _MOST_ROLES) & 1], roles, symbols)
+        for start, end, bits in runs
+    ]
+    ends = [0, *(end for _, end, _ in runs)]
+    starts = [*(start for start, _, _ in runs), used]
+    unused = [Region(end, start - end, UNUSED) for end, start in zip(ends, starts, strict=True) if start - end > _APART]
+    return tuple(sorted((*found, *unused), key=lambda region: region.start))
+
+
+def static_regions(symbols: Mapping[str, tuple[int, int]], barriers: Sequence[Barrier]) -> tuple[Region, ...]:
+    """Map what the PTX itself places: variables, and mbarriers at constant addresses."""
+    found = [Region(start, end - start, f"variable {name}") for name, (start, end) in symbols.items() if end > start]
+    for barrier in barriers:
+        for run in _neighbours(barrier.addresses):
+            name = barrier.name if len(run) > 1 or not barrier.name.startswith("0x") else f"{run[0]:#x}"
+            found.append(Region(run[0], run[-1] + CELL_BYTES - run[0], f"mbarrier {name}"))
+    return tuple(sorted(found, key=lambda region: (region.start, -region.bytes)))
+
+
+def _neighbours(addresses: Sequence[int]) -> list[list[int]]:
+    """Part rising addresses into runs of barriers that lie side by side."""
+    runs: list[list[int]] = []
+    for at in addresses:
+        if runs and at == runs[-1][-1] + CELL_BYTES:
+            runs[-1].append(at)
+        else:
+            runs.append([at])
+    return runs
+
+
+def variables(
+    module: Module, function_variables: Sequence[object], shared: Mapping[str, int]
+) -> dict[str, tuple[int, int]]:
+    """Return where shared variables of known size start and end."""
+    every = [v for v in (*module.variables, *function_variables) if getattr(v, "space", "") == "shared"]
+    return {
+        v.name: (shared[v.name], shared[v.name] + v.size_bytes)  # type: ignore[attr-defined]
+        for v in every
+        if v.size_bytes is not None and v.name in shared  # type: ignore[attr-defined]
+    }
+
+
+def _label(cells: Cells, called: Mapping[int, str]) -> object:
+    """Name what uses memory alike: an operand, a copy of one line, a barrier, threads."""
+    if cells.role == "mbarrier":
+        names = {called.get(start, "") for start in cells.starts}
+        name = names.pop() if len(names) == 1 else ""
+        return "mbarrier", "" if name.startswith("0x") else name
+    if cells.role.startswith("TMA"):
+        return cells.role, site_of([cells.instruction]).lines or cells.instruction.index
+    return cells.role, ""
+
+
+def _runs(signature: Array) -> list[tuple[int, int, int]]:
+    """Return start, end and roles of the stretches that are used alike, small gaps included."""
+    edges = np.flatnonzero(np.diff(signature)) + 1
+    starts, ends = np.concatenate([[0], edges]), np.concatenate([edges, [len(signature)]])
+    runs: list[tuple[int, int, int]] = []
+    for start, end in zip((starts * CELL_BYTES).tolist(), (ends * CELL_BYTES).tolist(), strict=True):
+        bits = int(signature[start // CELL_BYTES])
+        if not bits:
+            continue
+        if runs and runs[-1][2] == bits and start - runs[-1][1] <= _APART_BYTES:
+            runs[-1] = runs[-1][0], end, bits
+        else:
+            runs.append((start, end, bits))
+    return runs
+
+
+def _region(
+    start: int,
+    end: int,
+    labels: list[object],
+    roles: Mapping[object, list[Cells]],
+    symbols: Mapping[str, tuple[int, int]],
+) -> Region:
+    within = slice(start // CELL_BYTES, end // CELL_BYTES)
+    here = [cells for label in labels for cells in roles[label] if cells.used[within].any()]
+    copied = sorted({at for cells in here if cells.role.startswith("TMA") for at in cells.starts if start <= at < end})
+    writers = _said(here, ("TMA load", "written", "updated"))
+    readers = _said(here, ("wgmma", "TMA", "read", "updated"), ("TMA load",))
+    return Region(
+        start, end - start, _what(here, labels, start, symbols), writers, readers, tuple(copied[1:] and copied)
+    )
+
+
+def _what(here: Sequence[Cells], labels: list[object], start: int, symbols: Mapping[str, tuple[int, int]]) -> str:
+    barriers = [label[1] for label in labels if isinstance(label, tuple) and label[0] == "mbarrier"]
+    operands = sorted({cells.role.removeprefix("wgmma ") for cells in here if cells.role.startswith("wgmma")})
+    words = [f"mbarrier {name}".strip() for name in barriers]
+    if operands:
+        words.append(f"operand {' and '.join(operands)} of wgmma")
+    elif any(cells.role.startswith("TMA") for cells in here):
+        words.append("a tensor's tile")
+    names = [name for name, (first, last) in symbols.items() if first <= start < last]
+    words += [f"variable {name}" for name in names]
+    return ", ".join(words) or "scratch"
+
+
+def _said(here: Sequence[Cells], beginnings: tuple[str, ...], but: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Say who uses a region, each line once."""
+    found: dict[str, None] = {}
+    for cells in here:
+        if cells.role.startswith(beginnings) and not (but and cells.role.startswith(but)):
+            found[f"{_role(cells)} at {place(site_of([cells.instruction]))}"] = None
+    return tuple(found)
+
+
+def _role(cells: Cells) -> str:
+    """Say how an instruction uses shared memory."""
+    if cells.role.endswith("by bulk copies"):
+        return "bulk copy"
+    if not cells.role.endswith("by threads"):
+        return cells.role
+    return "cp.async" if cells.instruction.opcode.startswith("cp.async") else cells.instruction.parts[0]

@@ -1,0 +1,235 @@
+"""What a register holds, as far as the PTX tells without a launch.
+
+A register is computed several times, each time with other values for what only a launch decides: parameters, indices
+of threads and CTAs, memory. What comes out the same each time is known; of a word with fields, each field by itself.
+Registers that a loop carries take the value with which they enter it, or also later ones.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+
+from cutepy.sim.effects import written
+from cutepy.sim.ptx import Address, Function, Immediate, Instruction, Operand, Pair, Register, Special, Symbol, Vector
+from cutepy.sim.ptx.model import type_bits
+
+_TRIALS = 12
+_DEEPEST = 6
+"""Turns of a loop that a value may be from."""
+_MOST_STEPS = 20_000
+"""Registers that are computed before turns of loops are no longer followed."""
+_SMALL = {"tid": 1024, "laneid": 32, "warpid": 32, "cluster_ctarank": 16, "cluster_ctaid": 4}
+"""What special registers stay below."""
+_WORD = (1 << 64) - 1
+
+
+def _signed(value: int, bits: int) -> int:
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> bits - 1 else value
+
+
+def _lop3(a: int, b: int, c: int, table: int) -> int:
+    found = 0
+    for bit in range(64):
+        index = (a >> bit & 1) << 2 | (b >> bit & 1) << 1 | (c >> bit & 1)
+        found |= (table >> index & 1) << bit
+    return found
+
+
+def _bfi(a: int, b: int, position: int, length: int) -> int:
+    mask = ((1 << length) - 1) << position
+    return b & ~mask | a << position & mask
+
+
+_OPERATIONS: dict[str, Callable[..., int]] = {
+    "mov": lambda a: a,
+    "cvt": lambda a: a,
+    "cvta": lambda a: a,
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "mad": lambda a, b, c: a * b + c,
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+    "not": lambda a: ~a,
+    "neg": lambda a: -a,
+    "shl": lambda a, b: a << min(b, 64),
+    "shr": lambda a, b: a >> min(b, 64),
+    "min": min,
+    "max": max,
+    "selp": lambda a, b, chosen: a if chosen else b,
+    "div": lambda a, b: a // b if b else 0,
+    "rem": lambda a, b: a % b if b else 0,
+    "bfi": _bfi,
+    "lop3": _lop3,
+    "bfe": lambda a, position, length: a >> position & ((1 << length) - 1),
+    # Lanes and CTAs agree on what is uniform.
+    "shfl": lambda a, *_: a,
+    "mapa": lambda a, _: a,
+}
+_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "lo": lambda a, b: a < b,
+    "ls": lambda a, b: a <= b,
+    "hi": lambda a, b: a > b,
+    "hs": lambda a, b: a >= b,
+}
+
+
+class Values:
+    """What operands of a function's instructions may be.
+
+    Parameters
+    ----------
+    function : Function
+    shared : mapping of str to int
+        Where shared variables lie.
+    """
+
+    def __init__(self, function: Function, shared: Mapping[str, int]) -> None:
+        self._writes: dict[Register, list[Instruction]] = {}
+        for i in function.instructions:
+            for register in _written(i):
+                self._writes.setdefault(register, []).append(i)
+        entering = [_Trial(self._writes, shared, seed, later=False) for seed in range(_TRIALS)]
+        self._entering = entering
+        self._any = [*entering, *(_Trial(self._writes, shared, seed, later=True) for seed in range(_TRIALS))]
+
+    def always(self, operand: Operand, read: Callable[[int], int] = lambda word: word) -> int | None:
+        """Return an operand's value, or what `read` makes of it, if it is the same whenever it is used; else None."""
+        return _agreed(self._any, operand, read)
+
+    def first(self, operand: Operand, read: Callable[[int], int] = lambda word: word) -> int | None:
+        """Return the same of the value with which loops are entered."""
+        return _agreed(self._entering, operand, read)
+
+    def address(self, operand: Operand) -> tuple[int | None, bool]:
+        """Return what an address is when it is first used, if that is known, and whether it stays so."""
+        if not isinstance(operand, Address):
+            return None, False
+        first = self.first(operand.base)
+        return (
+            None if first is None else first + operand.offset,
+            first is not None and self.always(operand.base) == first,
+        )
+
+
+def _written(i: Instruction) -> tuple[Register, ...]:
+    try:
+        return written(i)
+    except (AssertionError, LookupError):  # operands that could not be read
+        return ()
+
+
+def _agreed(trials: list[_Trial], operand: Operand, read: Callable[[int], int]) -> int | None:
+    try:
+        values = {read(trial.value(operand)) for trial in trials}
+    except RecursionError:  # a chain of thousands of instructions
+        return None
+    return values.pop() if len(values) == 1 else None
+
+
+class _Trial:
+    """One choice of what only a launch decides, and what registers then hold."""
+
+    def __init__(
+        self, writes: Mapping[Register, list[Instruction]], shared: Mapping[str, int], seed: int, *, later: bool
+    ) -> None:
+        self._writes, self._shared, self._later = writes, shared, later
+        self._random = random.Random(seed)
+        self._known: dict[object, int] = {}
+        self._open: dict[Register, int] = {}
+        self._steps = 0
+
+    def value(self, operand: Operand) -> int:
+        if isinstance(operand, Register):
+            return self._register(operand)
+        if isinstance(operand, Immediate):
+            return operand.value & _WORD
+        if isinstance(operand, Symbol):
+            return self._shared[operand.name] if operand.name in self._shared else self._unknown(operand, 64)
+        if isinstance(operand, Special):
+            return self._special(operand)
+        if isinstance(operand, Vector):
+            bits = 64 // len(operand.items) if len(operand.items) in (2, 4) else 32
+            # A pair is of 32-bit registers, or of 16-bit ones.
+            if operand.items and isinstance(operand.items[0], Register):
+                bits = operand.items[0].bits
+            return sum((self.value(item) & (1 << bits) - 1) << n * bits for n, item in enumerate(operand.items))
+        return self._unknown(operand, 64)
+
+    def _unknown(self, key: object, bits: int) -> int:
+        if key not in self._known:
+            self._known[key] = self._random.getrandbits(bits)
+        return self._known[key]
+
+    def _special(self, operand: Special) -> int:
+        name = operand.name.split(".")[0]
+        if operand not in self._known:
+            self._known[operand] = self._random.randrange(_SMALL.get(name, 1 << 16))
+        return self._known[operand]
+
+    def _register(self, register: Register) -> int:
+        found = self._known.get(register)
+        if found is not None:
+            return found
+        writes = self._writes.get(register, [])
+        if not writes:
+            return self._unknown(register, register.bits)
+        depth = self._open.get(register, 0)
+        self._steps += 1
+        if depth > _DEEPEST or (depth and self._steps > _MOST_STEPS):
+            return self._unknown((register, "turns"), min(register.bits, 3))
+        pick = self._random.choice(writes) if self._later and depth < _DEEPEST else writes[0]
+        self._open[register] = depth + 1
+        try:
+            value = self._computed(pick, register)
+        finally:
+            self._open[register] = depth
+        if not depth:
+            self._known[register] = value
+        return value
+
+    def _computed(self, i: Instruction, register: Register) -> int:
+        """Compute what an instruction writes to a register."""
+        mask = (1 << register.bits) - 1
+        name = i.parts[0]
+        if i.predicate is not None and name != "selp":
+            # Whether it runs, or what was there before stays, only a launch decides.
+            before = [write for write in self._writes[register] if write.index < i.index]
+            if before and self._random.random() < 0.5:
+                return self._computed(before[-1], register)
+        target, *sources = i.operands
+        if name == "setp" and len(sources) == 2 and i.parts[1] in _COMPARISONS:
+            held = _COMPARISONS[i.parts[1]](*self._sources(i, sources))
+            second = isinstance(target, Pair) and target.second == register
+            return int(held != second)
+        operation = _OPERATIONS.get(name)
+        if operation is None or i.parts[-1] in ("f16", "f32", "f64", "bf16", "f16x2") or "param" in i.parts:
+            return self._unknown((i.index, register), register.bits)
+        try:
+            value = operation(*self._sources(i, sources))
+        except (TypeError, ValueError, OverflowError, IndexError, RecursionError):
+            return self._unknown((i.index, register), register.bits)
+        if isinstance(target, Vector) and register in target.items:
+            value >>= register.bits * target.items.index(register)
+        if name in ("mul",) and "hi" in i.parts:
+            value >>= register.bits
+        return value & mask
+
+    def _sources(self, i: Instruction, sources: list[Operand]) -> list[int]:
+        kind = i.parts[-1]
+        values = [self.value(source) for source in sources]
+        if kind[0] == "s" and kind[1:].isdigit():
+            return [_signed(v, type_bits(kind)) for v in values]
+        if kind[0] in "ub" and kind[1:].isdigit() and i.parts[0] not in ("mov", "shfl", "selp", "lop3", "bfi"):
+            mask = (1 << type_bits(kind)) - 1
+            return [v & mask for v in values]
+        return values

@@ -1,0 +1,258 @@
+"""Watch: an observer of simulated launches that notes what kernels do, instruction by instruction."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.layouts import LayoutError
+from cutepy.layouts.render.grid import ranges
+from cutepy.layouts.sm90.arch import DTYPE_BITS
+from cutepy.sim import Access, BarrierEvent, Launch, Observer, TmaEvent, WgmmaEvent
+from cutepy.sim.lanes import WARP, Array
+from cutepy.sim.wgmma import M, tile_units
+
+if TYPE_CHECKING:
+    from cutepy.layouts.sm90 import TensorMap
+    from cutepy.sim.ptx import Instruction
+
+CELL_BYTES = 8
+"""Shared memory is mapped in units of the smallest object that has a place there, an mbarrier."""
+_UNIT = 16
+_TENSOR_COPIES = ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "wgmma")
+"""What tells more of itself than that it accesses memory."""
+_MBARRIER = re.compile(r"mbarrier (?:[^()]*\()?(0x[0-9a-f]+)")
+_BAR = re.compile(r"\b(?:bar|barrier) (\d+)")
+_WAITS = ("wait", "sync", "cluster_wait")
+CLUSTER = "cluster"
+
+Key = int | str
+"""Of a barrier: the address of an mbarrier, "bar 1", or `CLUSTER`."""
+
+
+@dataclass
+class SeenMma:
+    """What a wgmma instruction did: the descriptors it had, in order, and who issued it."""
+
+    a: dict[int, None] = field(default_factory=dict)
+    b: dict[int, None] = field(default_factory=dict)
+    issued: int = 0
+    warpgroups: set[int] = field(default_factory=set)
+
+
+@dataclass
+class SeenCopy:
+    """What a tensor copy did: with which tensor maps, where in shared memory, and of which boxes."""
+
+    operation: str = ""
+    tensor_maps: dict[TensorMap, None] = field(default_factory=dict)
+    places: set[int] = field(default_factory=set)
+    coordinates: set[tuple[int, ...]] = field(default_factory=set)
+    issued: int = 0
+
+
+@dataclass
+class SeenParty:
+    """What an instruction did at a barrier."""
+
+    instruction: Instruction
+    threads: set[int] = field(default_factory=set)
+    times: int = 0
+    waited: int = 0
+    amounts: set[int] = field(default_factory=set)
+
+
+@dataclass
+class Cells:
+    """Where an instruction accessed shared memory, and as what."""
+
+    instruction: Instruction
+    role: str
+    used: Array
+    starts: set[int] = field(default_factory=set)
+
+
+@dataclass
+class Seen:
+    """What launches of one kernel did.
+
+    Attributes
+    ----------
+    launches : list of Launch
+    mmas, copies : dict
+        By the index of the instruction.
+    barriers : dict
+        By barrier, then by what was done and the index of the instruction.
+    initialised : dict
+        By the address of an mbarrier, the instruction that initialised it.
+    cells : dict
+        Shared memory, by the index of the instruction and the role.
+    """
+
+    launches: list[Launch] = field(default_factory=list)
+    mmas: dict[int, SeenMma] = field(default_factory=dict)
+    copies: dict[int, SeenCopy] = field(default_factory=dict)
+    barriers: dict[Key, dict[tuple[str, int], SeenParty]] = field(default_factory=dict)
+    initialised: dict[int, Instruction] = field(default_factory=dict)
+    cells: dict[tuple[int, str], Cells] = field(default_factory=dict)
+
+    def cells_of(self, i: Instruction, role: str) -> Cells:
+        """Return the cells of an instruction in a role."""
+        key = i.index, role
+        if key not in self.cells:
+            self.cells[key] = Cells(i, role, np.zeros(self.launches[-1].slot_bytes // CELL_BYTES, bool))
+        found = self.cells[key]
+        missing = self.launches[-1].slot_bytes // CELL_BYTES - len(found.used)
+        if missing > 0:  # a later launch has more shared memory
+            found.used = np.pad(found.used, (0, missing))
+        return found
+
+
+class Watch(Observer):
+    """Note what the kernels of a simulated run do; `cutepy.explain` makes an explanation of it.
+
+    Examples
+    --------
+    >>> import cutepy
+    >>> from cutepy.anatomy import Watch
+    >>> def explained(my_function, *tensors):
+    ...     watch = Watch()
+    ...     with cutepy.simulate(observers=[watch]):
+    ...         my_function(*tensors)
+    ...     return cutepy.explain(watch)
+    """
+
+    def __init__(self) -> None:
+        self._kernels: dict[tuple[str, str], Seen] = {}
+        self._seen = Seen()
+
+    @property
+    def kernels(self) -> Iterator[Seen]:
+        """What was seen, of each kernel in the order of their first launches."""
+        yield from self._kernels.values()
+
+    def on_launch(self, launch: Launch) -> None:
+        """Begin another launch."""
+        self._seen = self._kernels.setdefault((launch.ptx, launch.kernel), Seen())
+        self._seen.launches.append(launch)
+
+    def on_wgmma(self, event: WgmmaEvent) -> None:
+        """Note the descriptors of an MMA."""
+        i, shape = event.instruction, event.shape
+        seen = self._seen.mmas.setdefault(i.index, SeenMma())
+        groups = event.threads.warpgroups
+        here = [] if groups is None else groups.tolist()
+        seen.issued += event.ctas.count * len(here)
+        seen.warpgroups.update(here)
+        for words, known, role, major, extent, kind in (
+            (event.a, seen.a, "wgmma A", shape.a_major, M, shape.a),
+            (event.b, seen.b, "wgmma B", shape.b_major, shape.n, shape.b),
+        ):
+            for word in [] if words is None else _distinct(words):
+                if word not in known:
+                    known[word] = None
+                    try:
+                        units = tile_units(word, major, extent, shape.k, DTYPE_BITS[kind])
+                    except LayoutError:
+                        continue
+                    self._mark(i, role, units.reshape(-1) * _UNIT, _UNIT, (word & 0x3FFF) << 4)
+
+    def on_tma(self, event: TmaEvent) -> None:
+        """Note the box of a tensor copy."""
+        seen = self._seen.copies.setdefault(event.instruction.index, SeenCopy())
+        seen.operation = event.operation
+        seen.tensor_maps[event.tensor_map] = None
+        seen.coordinates.add(event.coordinates)
+        seen.issued += 1
+        if event.shared_address not in seen.places:
+            seen.places.add(event.shared_address)
+            role = "TMA load" if event.operation == "load" else f"TMA {event.operation}"
+            address = np.array([event.shared_address])
+            self._mark(event.instruction, role, address, event.tensor_map.box_bytes, event.shared_address)
+
+    def on_access(self, access: Access) -> None:
+        """Note where threads, and copies of plain bytes, access shared memory."""
+        if access.space != "shared" or access.instruction.opcode.startswith(_TENSOR_COPIES):
+            return
+        verb = {"read": "read", "write": "written", "atomic": "updated"}[access.operation]
+        role = f"{verb} by {'threads' if access.proxy == 'generic' else 'bulk copies'}"
+        offsets = access.addresses.reshape(-1).astype(np.int64) % self._seen.launches[-1].slot_bytes
+        self._mark(access.instruction, role, offsets, access.size_bytes, None)
+
+    def on_barrier(self, event: BarrierEvent) -> None:
+        """Note an operation on a barrier."""
+        party = self._party(event)
+        if party is None:
+            return
+        party.times += event.ctas.count * len(event.threads.warps)
+        party.amounts.update(event.amounts)
+        party.threads.update(event.threads.ids.tolist())
+        address = _key(event.barrier)
+        if event.operation == "init" and isinstance(address, int):
+            self._seen.initialised.setdefault(address, event.instruction)
+            self._mark(event.instruction, "mbarrier", np.array([address]), CELL_BYTES, address)
+
+    def on_wait(self, event: BarrierEvent) -> None:
+        """Note that lanes have to wait."""
+        operation = event.operation
+        if event.instruction.opcode.startswith(("bar.", "barrier.sync", "barrier.cta", "barrier.red")):
+            operation = "sync"
+        elif event.instruction.opcode.startswith("barrier.cluster"):
+            operation = "cluster_wait"
+        party = self._party(event, operation)
+        if party is not None:
+            party.waited += event.ctas.count * len(event.threads.warps)
+
+    def _party(self, event: BarrierEvent, operation: str | None = None) -> SeenParty | None:
+        operation = operation or event.operation
+        key = CLUSTER if operation.startswith("cluster") else _key(event.barrier)
+        if key is None:
+            return None
+        parties = self._seen.barriers.setdefault(key, {})
+        action = operation.removeprefix("cluster_")
+        return parties.setdefault((action, event.instruction.index), SeenParty(event.instruction))
+
+    def _mark(self, i: Instruction, role: str, addresses: Array, size_bytes: int, start: int | None) -> None:
+        cells = self._seen.cells_of(i, role)
+        if start is not None:
+            cells.starts.add(start)
+        if size_bytes <= CELL_BYTES:
+            cells.used[addresses // CELL_BYTES] = True
+            return
+        if len(addresses) > 1:
+            addresses = np.unique(addresses)
+        steps = np.arange(0, size_bytes, CELL_BYTES)
+        cells.used[(addresses[:, None] + steps[None, :]).reshape(-1) // CELL_BYTES] = True
+
+
+def _key(barrier: str) -> Key | None:
+    """Tell which barrier a text is of; None for what is none, such as a fence."""
+    if found := _MBARRIER.search(barrier):
+        return int(found[1], 16)
+    found = _BAR.search(barrier)
+    return f"bar {found[1]}" if found else None
+
+
+def _distinct(words: Array) -> list[int]:
+    return list(dict.fromkeys(words.reshape(-1).tolist()))
+
+
+def thread_ranges(ids: Iterable[int]) -> str:
+    """Name threads: as warps where these are whole.
+
+    Examples
+    --------
+    >>> thread_ranges(range(128)), thread_ranges([0, 1, 2, 7])
+    ('warps 0-3', 'threads 0-2,7')
+    """
+    every = sorted(ids)
+    if not every:
+        return ""
+    warps = sorted({thread // WARP for thread in every})
+    if len(every) == WARP * len(warps):
+        return f"warp{'s' if len(warps) > 1 else ''} {ranges(warps)}"
+    return f"thread{'s' if len(every) > 1 else ''} {ranges(every)}"

@@ -1,0 +1,159 @@
+"""ptxas, the assembler of PTX: where it is found, and what it says of a module."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from cutepy.binaries.cubin import KernelResources, read_resources
+
+_TOOL = "ptxas"
+_PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu13", "nvidia-cuda-nvcc-cu12", "triton")
+"""Packages of PyPI that have it."""
+_VERSION = re.compile(r"\bV(\d+\.\d+\.\d+)")
+_ADVICE = re.compile(r"^ptxas (?P<level>info|warning)\s*:\s*\((?P<code>C\d+)\)\s*(?P<text>.*)$", re.MULTILINE)
+_FUNCTION = re.compile(r"function '([^']+)'")
+_LINE = re.compile(r"\bline (\d+)")
+_SECONDS = 120
+
+
+class AssemblyError(RuntimeError):
+    """There is no ptxas, or it refused the PTX."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One of ptxas's numbered remarks.
+
+    Attributes
+    ----------
+    code : str
+        Such as "C7510".
+    text : str
+        As ptxas words it.
+    function : str or None
+        The kernel that it names.
+    line : int or None
+        The line of the PTX that it names.
+    """
+
+    code: str
+    text: str
+    function: str | None
+    line: int | None
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """What came of assembling a module.
+
+    Attributes
+    ----------
+    version : str
+        Of ptxas.
+    resources : tuple of KernelResources
+    advice : tuple of Advice
+    """
+
+    version: str
+    resources: tuple[KernelResources, ...]
+    advice: tuple[Advice, ...]
+
+
+def find_ptxas(cuda_home: Path | None = None) -> list[Path]:
+    """Find assemblers: on PATH, in the bin of a CUDA toolkit, and in packages that have one.
+
+    Raises
+    ------
+    AssemblyError
+        If there is none.
+    """
+    places = [shutil.which(_TOOL), cuda_home / "bin" / _TOOL if cuda_home else None, *_packaged()]
+    found = [Path(place) for place in places if place is not None and os.access(place, os.X_OK)]
+    if found:
+        return list(dict.fromkeys(found))
+    raise AssemblyError(
+        f"{_TOOL} is needed for registers, spills and advisories, and was found neither on PATH, nor in CUDA_HOME's "
+        "bin, nor in a package: pip install nvidia-cuda-nvcc"
+    )
+
+
+def _packaged() -> Iterator[Path]:
+    for package in _PACKAGES:
+        try:
+            files = metadata.files(package) or ()
+        except metadata.PackageNotFoundError:
+            continue
+        yield from (Path(str(file.locate())) for file in files if file.name == _TOOL)
+
+
+def assemble(ptx: str, target: str = "sm_90a", cuda_home: Path | None = None) -> Assembly:
+    """Assemble a module, and read what it takes and what ptxas advises: the first that is new enough for it.
+
+    Parameters
+    ----------
+    ptx : str
+    target : str
+        The architecture, as `.target` names it.
+    cuda_home : Path, optional
+        A CUDA toolkit to look in.
+
+    Raises
+    ------
+    AssemblyError
+        If there is no ptxas, or it refuses: what it says is told.
+    """
+    refused = []
+    for tool in find_ptxas(cuda_home):
+        try:
+            return _assembled(tool, ptx, target)
+        except AssemblyError as error:
+            refused.append(error)
+    raise refused[0]
+
+
+def _assembled(tool: Path, ptx: str, target: str) -> Assembly:
+    version = _VERSION.search(_run([str(tool), "--version"]).stdout)
+    with tempfile.TemporaryDirectory(prefix="cutepy-") as folder:
+        source, image = Path(folder, "kernels.ptx"), Path(folder, "kernels.cubin")
+        source.write_text(ptx.rstrip("\0"), encoding="utf-8")
+        done = _run([str(tool), "-v", f"-arch={target}", str(source), "-o", str(image)])
+        said = (done.stderr + done.stdout).replace(f"{source}, ", "")
+        if done.returncode:
+            errors = [line.strip() for line in said.splitlines() if "error" in line or "fatal" in line]
+            raise AssemblyError(f"{tool} refused the PTX: {'; '.join(errors[:3]) or said.strip()[:200]}")
+        try:
+            resources = read_resources(image.read_bytes())
+        except ValueError:  # a module without kernels
+            resources = ()
+    return Assembly(version[1] if version else "", resources, read_advice(said))
+
+
+def read_advice(said: str) -> tuple[Advice, ...]:
+    """Read the numbered remarks in what ptxas prints, each once.
+
+    Examples
+    --------
+    >>> read_advice("ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored; ...")[0].code
+    'C7508'
+    """
+    found = []
+    for match in _ADVICE.finditer(said):
+        text = match["text"].strip()
+        function, line = _FUNCTION.search(text), _LINE.search(text)
+        found.append(Advice(match["code"], text, function[1] if function else None, int(line[1]) if line else None))
+    return tuple(dict.fromkeys(found))
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise AssemblyError(f"{command[0]} could not be run: {error}") from error

@@ -1,0 +1,69 @@
+"""`cutepy explain`: what a kernel is made of, from PTX or from a script that is run under the simulator."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cutepy.anatomy import Explanation
+
+
+def of_file(
+    path: Path, arguments: Sequence[str], echo: Callable[[str], None], *, ptxas: bool
+) -> tuple[Explanation, int]:
+    """Explain a file of PTX, or run a script and explain what it launched.
+
+    Parameters
+    ----------
+    path : Path
+        A file that ends in ``.py`` is a script.
+    arguments : sequence of str
+        The script's.
+    echo : callable
+        Prints a line about the run.
+    ptxas : bool
+        Whether to ask ptxas.
+
+    Returns
+    -------
+    (Explanation, int)
+        The second is the script's exit code.
+
+    Raises
+    ------
+    ExplainError
+        If there is nothing to explain.
+    """
+    try:
+        from cutepy.anatomy import Watch, explain
+    except ModuleNotFoundError as missing:
+        raise ImportError(f"explain needs {missing.name}: pip install 'cutepy[dsl]'") from missing
+
+    if path.suffix != ".py":
+        return explain(path, assembler=ptxas), 0
+    from cutepy.cli.simulate import run
+
+    watch = Watch()
+    # What the script prints is not the explanation: it goes where errors do.
+    with contextlib.redirect_stdout(sys.stderr):
+        code = run(path, arguments, echo, observers=[watch])
+    return explain(watch, assembler=ptxas, name=path.name), code
+
+
+def write(explanation: Explanation, html: Path | None, as_json: bool, width: int | None) -> None:
+    """Write an explanation into a file, as JSON, or as text: in colour on a terminal, unless NO_COLOR is set."""
+    if html is not None:
+        explanation.save(html)
+    if as_json:
+        print(json.dumps(explanation.json(), indent=1))
+    elif html is None:
+        from cutepy.anatomy.text import draw
+        from cutepy.cli.show import paint_drawing
+        from cutepy.layouts.render.output import terminal_width
+
+        paint_drawing(draw(explanation, terminal_width() if width is None else width))

@@ -1,0 +1,144 @@
+"""PTX without a launch: what is constant is told, by field of a descriptor; what isn't, is known at launch."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from cutepy.anatomy import ExplainError, explain
+from tests.anatomy.kernels import HEAD, RING, line_of
+
+(RING_KERNEL,) = explain(RING, assembler=False).kernels
+
+
+def test_an_mma_has_its_shape_types_and_majors():
+    (mma,) = RING_KERNEL.mmas
+    assert (mma.shape_mnk, mma.accumulator, mma.a.dtype, mma.b.dtype) == ((64, 8, 16), "f32", "f16", "f16")
+    assert (mma.a.major, mma.b.major) == ("K", "MN")  # the last two immediates are 0 and 1
+    assert (mma.instructions, mma.issued, mma.warpgroups) == (1, None, ())
+    assert mma.site.lines == ("/somewhere/ring.py:23",)
+    assert mma.site.ptx_lines == (line_of(RING, "wgmma.mma_async"),)
+
+
+def test_fields_of_a_descriptor_are_known_though_a_loop_moves_its_start():
+    (mma,) = RING_KERNEL.mmas
+    high = 1073741888  # swizzle 1 in the top bits, SBO 64 units
+    for operand, units in ((mma.a, 0), (mma.b, 2)):
+        assert (operand.lbo, operand.sbo, operand.base_offset) == (0, (high & 0x3FFF) * 16, 0)
+        assert operand.swizzle == "SW128"
+        assert operand.descriptors == (high << 32 | (2048 // 16 + units),)
+        assert operand.start_addresses == (2048 + 16 * units,)
+        assert not operand.complete
+
+
+def test_without_a_loop_the_descriptors_are_all_there_are():
+    straight = RING.replace("@%p4 bra $L_loop;", "").replace("selp.b32 %r5, 0, %r15, %p3;", "")
+    (mma,) = explain(straight, assembler=False).kernels[0].mmas
+    assert mma.a.complete
+    assert mma.a.start_addresses == (2048,)
+
+
+def test_a_descriptor_from_memory_is_known_at_launch():
+    loaded = RING.replace("mov.b64 %rd2, {%r13, %r14};", "ld.global.b64 %rd2, [%rd1];")
+    (mma,) = explain(loaded, assembler=False).kernels[0].mmas
+    assert (mma.a.descriptors, mma.a.lbo, mma.a.sbo, mma.a.swizzle, mma.a.base_offset) == ((), None, None, None, None)
+    assert "LBO known at launch" in explain(loaded, assembler=False).text()
+
+
+def test_mbarriers_are_grouped_by_the_line_that_made_them_and_who_uses_them():
+    rings = [barrier for barrier in RING_KERNEL.barriers if barrier.kind == "mbarrier"]
+    by_address = {address: barrier for barrier in rings for address in barrier.addresses}
+    # Dynamic shared memory is behind 24 bytes of static, at a multiple of 1024.
+    assert sorted(by_address) == [1024, 1032, 1040, 1048]
+    assert [by_address[at].arrivals for at in (1024, 1032, 1040, 1048)] == [1, 1, 4, 4]
+    assert by_address[1040] is by_address[1048]
+    (expects,) = by_address[1024].of("expect_tx")
+    assert expects.amounts == (8192,)
+    assert by_address[1024].of("wait")[0].site.lines == ("/somewhere/ring.py:22",)
+    assert by_address[1024].of("complete_tx")[0].site.lines == ("/somewhere/ring.py:21",)
+
+
+def test_named_and_cluster_barriers():
+    named = {b.name: b.arrivals for b in RING_KERNEL.barriers if b.kind == "bar"}
+    assert named == {"bar 0": None, "bar 3": 128}
+    (cluster,) = [b for b in RING_KERNEL.barriers if b.kind == "cluster"]
+    assert [party.action for party in cluster.parties] == ["arrive", "wait"]
+
+
+def test_launch_registers_and_copies():
+    launch = RING_KERNEL.launch
+    assert (launch.block, launch.cluster, launch.grids) == ((256, 1, 1), None, ())
+    assert (launch.static_smem_bytes, launch.dynamic_smem_bytes) == (24, None)
+    (change,) = RING_KERNEL.register_changes
+    assert (change.direction, change.registers) == ("inc", 232)
+    (copy,) = RING_KERNEL.copies
+    assert (copy.operation, copy.rank, copy.tensor_map, copy.multicast) == ("load", 2, None, False)
+
+
+def test_the_map_has_variables_and_barriers():
+    assert [(r.start, r.bytes, r.what) for r in RING_KERNEL.regions] == [
+        (0, 24, "variable counters"),
+        (1024, 8, "mbarrier 0x400"),
+        (1032, 8, "mbarrier 0x408"),
+        (1040, 16, "mbarrier 0x410"),
+    ]
+
+
+def test_what_cannot_be_read_is_said_and_the_rest_is_explained():
+    fence = "wgmma.fence.sync.aligned;"
+    odd = RING.replace(fence, f"future.thing %zz9, {{1 2}};\n    ???;\n    {fence}")
+    (kernel,) = explain(odd, assembler=False).kernels
+    assert kernel.mmas[0].a.sbo == 1024
+    line = line_of(odd, "future.thing")
+    assert [f"PTX line {line + n}" in "\n".join(kernel.unread) for n in (0, 1)] == [True, True]
+    assert "What could not be read" in explain(odd, assembler=False).text()
+
+
+@pytest.mark.parametrize(
+    "opcode",
+    [
+        "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd2, %rd3, %r1, 0, %p2, 1, 1;",
+        "wgmma.mma_async.sync.aligned.m64n8k16.f64.f64.f64 {%f0, %f1, %f2, %f3}, %rd2, %rd3, %p2, 1, 1;",
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 %rd2;",
+        "wgmma.mma_async;",
+    ],
+)
+def test_an_mma_of_another_form_is_named(opcode):
+    text = RING.replace("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {", f"{opcode}\n    //")
+    explained = explain(text, assembler=False)
+    mma = explained.kernels[0].mmas[0]
+    assert mma.opcode == opcode.split()[0].rstrip(";")
+    assert mma.opcode in explained.text(None).replace("\n", "") or mma.shape_mnk
+
+
+@given(cut=st.integers(0, len(RING)), length=st.integers(0, 200), put=st.text("{}[];,.%@$ \n+x1", max_size=6))
+def test_no_damage_crashes_it(cut, length, put):
+    damaged = RING[:cut] + put + RING[cut + length :]
+    try:
+        explained = explain(f"\n{damaged}", assembler=False)
+    except ExplainError:
+        return
+    assert explained.text(80)
+    assert explained.json()["kernels"]
+
+
+@pytest.mark.parametrize("text", ["", "\n", "hello\nworld", HEAD, HEAD + ".func f() { ret; }"])
+def test_no_kernel_is_an_error(text):
+    with pytest.raises(ExplainError, match=r"has no kernel"):
+        explain(text + "\n", assembler=False)
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(ExplainError, match=r"nothing\.ptx can't be read"):
+        explain(tmp_path / "nothing.ptx")
+
+
+def test_other_objects_are_refused():
+    with pytest.raises(TypeError, match="got int"):
+        explain(3)
+
+
+def test_what_has_ptx_is_explained_by_its_name():
+    class Compiled:
+        ptx = RING
+        __name__ = "mine"
+
+    assert explain(Compiled(), assembler=False).source == "mine"

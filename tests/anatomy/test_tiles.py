@@ -1,0 +1,120 @@
+"""The layout that is told of an operand's tile, against the PTX ISA's strides and swizzles computed here."""
+
+import re
+
+from hypothesis import given, strategies as st
+
+from cutepy.anatomy.mmas import with_descriptors
+from cutepy.anatomy.model import Copy, Operand, Site
+from cutepy.anatomy.tiles import box_layout, box_picture, operand_pictures, tensor_picture, tile_layout
+from cutepy.anatomy.words import addresses, progression
+from cutepy.layouts import parse
+from cutepy.layouts.render import render_text
+from cutepy.layouts.sm90 import TensorMap
+from tests.layouts.render.readers import read_text
+
+SPANS = {0: 16, 1: 128, 2: 64, 3: 32}
+"""Bytes of a row of the pattern, by the top two bits of a descriptor."""
+
+
+def hardware_address(word, major, bits, mn, k):
+    """Byte address of element (mn, k), by the ISA's description of the matrix descriptor."""
+    start, lbo, sbo = (word & 0x3FFF) * 16, (word >> 16 & 0x3FFF) * 16, (word >> 32 & 0x3FFF) * 16
+    span = SPANS[word >> 62]
+    along, across = (mn, k) if major == "MN" else (k, mn)
+    byte = along * bits // 8
+    if span == 16:
+        first, second = (sbo, lbo) if major == "MN" else (lbo, sbo)
+        place = start + byte // 16 * first + across // 8 * second + across % 8 * 16 + byte % 16
+    else:
+        jump = byte // span * lbo if major == "MN" else 0
+        place = start + jump + byte % span + across % 8 * span + across // 8 * sbo
+    # Units of 16 bytes are exchanged by the bits that count rows of 128 bytes.
+    return place ^ (place >> 3 & (span // 16 - 1) << 4)
+
+
+@given(
+    st.sampled_from([8, 16, 32]),
+    st.sampled_from(["MN", "K"]),
+    st.integers(0, 3),
+    st.integers(0, 200),
+    st.integers(1, 300),
+    st.integers(1, 300),
+    st.sampled_from([8, 64, 96, 256]),
+)
+def test_a_tile_is_where_the_hardware_reads_it(bits, major, kind, start, lbo, sbo, extent):
+    major = "K" if bits != 16 else major
+    word = start | lbo << 16 | sbo << 32 | kind << 62
+    k = 256 // bits
+    operand = with_descriptors(Operand("f16", bits, major, (extent, k), "shared memory"), (word,), complete=True)
+    layout = parse(str(tile_layout(operand)))
+    assert f"smem_ptr[{bits}b]({16 * start:#x})" in str(layout)
+    for mn in {0, 1, 7, extent // 2, extent - 1}:
+        for at in {0, 1, k // 2, k - 1}:
+            # Of a layout over a pointer the swizzle acts on addresses, and offsets are relative to it.
+            swizzle = re.match(r"Sw<(\d),4,3>", str(layout))
+            mask = (1 << int(swizzle[1])) - 1 if swizzle else 0
+            linear = 16 * start + inner(layout)(mn, at) * bits // 8
+            assert linear ^ (linear >> 3 & mask << 4) == hardware_address(word, major, bits, mn, at)
+
+
+def inner(layout):
+    """The layout without pointer and swizzle."""
+    return parse(str(layout).rpartition(" o ")[2])
+
+
+def test_the_small_picture_shows_core_matrices():
+    word = 64 | 1 << 16 | 64 << 32 | 1 << 62
+    operand = with_descriptors(Operand("f16", 16, "K", (64, 16), "shared memory"), (word,), complete=True)
+    small, large = operand_pictures(operand, "A")
+    assert "0x400" in render_text(small)
+    drawn = {(int(r), int(c)): int(text, 16) for (r, c), text in read_text(render_text(large)).items()}
+    assert drawn == {(mn, k): hardware_address(word, "K", 16, mn, k) for mn in range(64) for k in (0, 8)}
+
+
+def test_no_tile_where_a_field_is_not_known_or_the_base_offset_is_not_0():
+    unknown = Operand("f16", 16, "K", (64, 16), "shared memory")
+    assert (tile_layout(unknown), operand_pictures(unknown, "A")) == (None, None)
+    shifted = with_descriptors(unknown, (1 << 49,), complete=True)
+    assert (shifted.base_offset, tile_layout(shifted), operand_pictures(shifted, "A")) == (1, None, None)
+
+
+def copy_of(tensor_map, coordinates=()):
+    return Copy("cp.async.bulk", "load", 2, False, (tensor_map,), "", 1, 1, 1, (2048,), coordinates, (), Site())
+
+
+@given(st.sampled_from(["INTER", "SW32", "SW64", "SW128"]), st.integers(1, 9), st.integers(1, 3))
+def test_a_box_is_where_tma_puts_it(swizzle, rows, planes):
+    span = {"INTER": 48, "SW32": 32, "SW64": 64, "SW128": 128}[swizzle]
+    tensor = TensorMap("f16", (64, 32, 4), (128, 4096), (span // 2, rows, planes), swizzle=swizzle)
+    assert box_layout(tensor, 2048).size() == span // 2 * rows * planes
+    picture = box_picture(copy_of(tensor))
+    mask = {"INTER": 0, "SW32": 1, "SW64": 3, "SW128": 7}[swizzle]
+    for i in range(rows * planes):
+        for j in range(span // 16):
+            linear = i * span + 16 * j
+            assert int(picture.cell(i, j).text) == (linear ^ (linear >> 3 & mask << 4)) // 16
+
+
+def test_the_tensor_shows_which_boxes_were_copied():
+    tensor = TensorMap("f16", (128, 96), (256,), (64, 32), swizzle="SW128")
+    picture = tensor_picture(copy_of(tensor, ((0, 0), (64, 64))))
+    assert [[cell.text for cell in row] for row in picture.cells] == [["x", "."], [".", "."], [".", "x"]]
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5)), max_size=3), st.integers(0, 100))
+def test_progressions_are_told_as_layouts(modes, start):
+    values, step = [start], 1
+    for count, gap in modes:
+        step *= gap
+        values = [value + n * step for n in range(count) for value in values]
+        step *= count
+    values = sorted(set(values))
+    found = progression(values)
+    assert found is not None
+    assert sorted(start + found(n) for n in range(found.size())) == values
+
+
+def test_others_are_listed():
+    assert addresses((0, 16, 48)) == "0x0, 0x10, 0x30"
+    assert addresses((0, 16, 48, 49, 60, 61, 70)) == "0x0, 0x10, 0x30, 0x31, 0x3c, 0x3d and 1 more"
