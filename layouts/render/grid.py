@@ -177,6 +177,9 @@ class Grid:
         What stands where the labels meet.
     coarser : callable, optional
         Makes the same picture in larger units, for renderers that have no room for this one.
+    bulk : callable, optional
+        Gives what `cell` would of all cells at once, row by row, for renderers that draw all: lists by the names of what
+        cells know, and as ``text`` the name of the list whose numbers are the texts.
 
     Examples
     --------
@@ -185,7 +188,7 @@ class Grid:
     [['0', '1', '2'], ['3', '4', '5']]
     """
 
-    __slots__ = ("caption", "cell", "coarser", "colours", "columns", "corner", "rows", "title")
+    __slots__ = ("bulk", "caption", "cell", "coarser", "colours", "columns", "corner", "rows", "title")
 
     def __init__(
         self,
@@ -198,6 +201,7 @@ class Grid:
         colours: str = "",
         corner: str = "",
         coarser: Callable[[], Grid] | None = None,
+        bulk: Callable[[], dict[str, Any]] | None = None,
     ) -> None:
         self.rows = rows
         self.columns = columns
@@ -207,6 +211,7 @@ class Grid:
         self.colours = colours
         self.corner = corner
         self.coarser = coarser
+        self.bulk = bulk
 
     @property
     def cells(self) -> tuple[tuple[Cell, ...], ...]:
@@ -229,7 +234,8 @@ class Grid:
         >>> Grid(Axis(1), Axis(1), lambda i, j: Cell("7")).but(title="a").title
         'a'
         """
-        return Grid(**{name: getattr(self, name) for name in self.__slots__} | changed)
+        kept = {name: getattr(self, name) for name in self.__slots__ if name != "bulk" or "cell" not in changed}
+        return Grid(**kept | changed)
 
 
 class Picture(NamedTuple):
