@@ -54,6 +54,28 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
+class BarrierState:
+    """What an mbarrier of some CTAs holds after an operation on it.
+
+    Attributes
+    ----------
+    address : int
+        Its offset in shared memory.
+    slots : array of int
+        The CTAs whose mbarrier it is.
+    phase, pending, expected, pending_bytes : array of int, (slots,)
+        The phase that is current, arrivals that it lacks, arrivals that a phase expects, and bytes that it lacks.
+    """
+
+    address: int
+    slots: Array
+    phase: Array
+    pending: Array
+    expected: Array
+    pending_bytes: Array
+
+
+@dataclass(frozen=True, slots=True)
 class BarrierEvent:
     """An operation on a barrier, after it took effect.
 
@@ -66,6 +88,8 @@ class BarrierEvent:
     instruction : Instruction
     ctas, threads : Ctas, Threads
         Who.
+    state : BarrierState or None
+        Of an mbarrier that it changed.
     """
 
     operation: str
@@ -73,6 +97,7 @@ class BarrierEvent:
     instruction: Instruction
     ctas: Ctas
     threads: Threads
+    state: BarrierState | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -28,7 +28,7 @@ from cutepy.sim.control_flow import EXIT
 from cutepy.sim.cp_async import ThreadCopies
 from cutepy.sim.deadlock import report
 from cutepy.sim.errors import DeadlockError, TrapError
-from cutepy.sim.events import AsyncOperation, BarrierEvent, CompletionPolicy, Observer
+from cutepy.sim.events import AsyncOperation, BarrierEvent, BarrierState, CompletionPolicy, Observer
 from cutepy.sim.group import Group, Join, Part, inherited, merge, parts_of, split
 from cutepy.sim.instruction_classes import CLASSES, class_of
 from cutepy.sim.lanes import Array, Ctas, Residents, Threads
@@ -163,10 +163,12 @@ class Machine:
         said = f" after it printed: {printed.splitlines()[-1]}" if printed else ""
         raise TrapError(f"the kernel executed a trap{said}", i, g.describe())
 
-    def notify(self, operation: str, barrier: str, g: Group, i: Instruction) -> None:
+    def notify(
+        self, operation: str, barrier: str, g: Group, i: Instruction, state: BarrierState | None = None
+    ) -> None:
         """Tell observers of an operation on a barrier."""
         if self.observers:
-            event = BarrierEvent(operation, barrier, i, g.ctas, g.threads)
+            event = BarrierEvent(operation, barrier, i, g.ctas, g.threads, state)
             for observer in self.observers:
                 observer.on_barrier(event)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from cutepy.sim.barrier_names import barrier_name
 from cutepy.sim.errors import BarrierError
+from cutepy.sim.events import BarrierState
 from cutepy.sim.lanes import Array
 from cutepy.sim.memory import RANK_SHIFT
 
@@ -107,7 +108,7 @@ class Mbarriers:
             found.transactions[slots] = 0
             found.phase[slots] = 0
             self._mark(offset, slots, True)
-            self._machine.notify("init", f"mbarrier {offset:#x}", g, i)
+            self._tell("init", offset, slots, g, i)
 
     def invalidate(self, g: Group, i: Instruction, address: Array) -> None:
         """End an object."""
@@ -161,7 +162,7 @@ class Mbarriers:
                     g.describe(),
                 )
             found.settle(slots)
-            self._machine.notify("arrive", f"mbarrier {offset:#x}", g, i)
+            self._tell("arrive", offset, slots, g, i)
         return state
 
     def expect_arrivals(self, g: Group, i: Instruction, address: Array) -> None:
@@ -175,7 +176,7 @@ class Mbarriers:
         self._machine.changes += 1
         for offset, slots, total in self._targets(g, i, address, size):
             self._object(g, i, offset, slots).transactions[slots] += total
-            self._machine.notify("expect_tx", f"mbarrier {offset:#x}", g, i)
+            self._tell("expect_tx", offset, slots, g, i)
 
     def complete_tx(self, g: Group, i: Instruction, address: Array, size: Array) -> None:
         """Count bytes as arrived."""
@@ -188,7 +189,7 @@ class Mbarriers:
         found = self._object(g, i, offset, slots)
         found.transactions[slots] -= size
         found.settle(slots)
-        self._machine.notify("complete_tx", f"mbarrier {offset:#x}", g, i)
+        self._tell("complete_tx", offset, slots, g, i)
 
     def wait(
         self, g: Group, i: Instruction, address: Array, state: Array, parity: bool, may_wait: bool
@@ -215,11 +216,26 @@ class Mbarriers:
                 g.timed_out = ~changes
             g.ready, g.waits_for = None, None
             if self._machine.observers:
-                self._machine.notify("wait", f"mbarrier {int(position.flat[0] % memory.slot_bytes):#x}", g, i)
+                offset = int(position.flat[0] % memory.slot_bytes)
+                self._tell("wait", offset, np.unique(position // memory.slot_bytes), g, i)
             return _TRUE if done.all() else done
         g.ready = done
         g.waits_for = lambda: self._describe(position, state, parity)
         return None
+
+    def _tell(self, operation: str, offset: int, slots: Array, g: Group, i: Instruction) -> None:
+        """Tell observers of an operation on the objects of some CTAs."""
+        if self._machine.observers:
+            found = self._objects[offset]
+            state = BarrierState(
+                offset,
+                slots,
+                found.phase[slots],
+                found.pending[slots],
+                found.count[slots],
+                found.transactions[slots],
+            )
+            self._machine.notify(operation, f"mbarrier {offset:#x}", g, i, state)
 
     def pending_count(self, state: Array) -> Array:
         """Return the pending count that a state held."""
