@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cutepy.host.many import compile_many as compile_many
     from cutepy.host.specs import PointerSpec as PointerSpec, TensorSpec as TensorSpec
     from cutepy.layouts.render.output import save as save, show as show
-    from cutepy.sim import simulate as simulate
+    from cutepy.sim import load_run as load_run, simulate as simulate
 
 __version__ = "0.1.0"
 
@@ -30,6 +30,7 @@ _FUNCTIONS = {
     "TensorSpec": "host.specs",
     "compile": "host.compilation",
     "compile_many": "host.many",
+    "load_run": "sim",
     "save": "layouts.render.output",
     "show": "layouts.render.output",
     "simulate": "sim",
@@ -43,6 +44,7 @@ __all__ = [
     "__version__",
     "compile",
     "compile_many",
+    "load_run",
     "save",
     "show",
     "simulate",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
@@ -44,18 +45,21 @@ def serve(port: int, runs: tuple[Path, ...], *, open_browser: bool, say: Callabl
     SavedRunError
         If a file is no saved run.
     """
-    # The port is known once the socket is bound, and the application refuses requests for another.
-    server = make_server(HOST, port, lambda environ, start: app(environ, start), threaded=True, request_handler=_Quiet)
-    try:
-        app = create_app(port=server.port, runs=runs)
-        page = f"http://{HOST}:{server.port}/" + ("?view=run" if runs else "")
+    # Bound here: the port is known before the application is made, and werkzeug would end the process if it is taken.
+    with socket.create_server((HOST, port)) as listening:
+        port = listening.getsockname()[1]
+        app = create_app(port=port, runs=runs)
+        server = make_server(
+            HOST, port, app, threaded=True, request_handler=_Quiet, fd=listening.fileno()
+        )
+        page = f"http://{HOST}:{port}/" + ("?view=run" if runs else "")
         say(f"cutepy explorer: {page} (Ctrl-C ends it)")
         if open_browser:
             webbrowser.open(page)
-        server.serve_forever()
-    except KeyboardInterrupt:
-        say("ended")
-    finally:
-        server.server_close()
-        if "app" in locals():
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            say("ended")
+        finally:
+            server.server_close()
             app.extensions["calculator"].close()
