@@ -8,11 +8,11 @@ from typing import Any
 from flask import Flask, Response, render_template, request
 from werkzeug.exceptions import HTTPException
 
-from cutepy.explorer.answers import OPERATIONS, PARTITIONS, SHOWN, UNARY
+from cutepy.explorer.answers import OPERATIONS, PARTITIONS, SHOWN
 from cutepy.explorer.calculator import LIMIT_S, Calculator
 from cutepy.explorer.guard import protect
 from cutepy.explorer.operands import PICTURES, SOURCES, TYPES
-from cutepy.explorer.shelf import MAX_FILE_BYTES, Shelf
+from cutepy.explorer.shelf import DTYPES, MAX_FILE_BYTES, Shelf
 from cutepy.explorer.worker import error
 from cutepy.layouts.render.palette import FILLS, MARK
 from cutepy.layouts.sm90.arch import MAJORS, SWIZZLE_MODES
@@ -20,7 +20,6 @@ from cutepy.layouts.sm90.arch import MAJORS, SWIZZLE_MODES
 UPLOADS = "/api/runs"
 
 BITS = ("", "4", "8", "16", "32", "64")
-DTYPES = ("uint8", "float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2", "int8", "int32", "uint32")
 
 
 def create_app(*, port: int | None = None, runs: tuple[Path, ...] = (), limit_s: float = LIMIT_S) -> Flask:
@@ -59,6 +58,10 @@ def create_app(*, port: int | None = None, runs: tuple[Path, ...] = (), limit_s:
     def page() -> str:
         return render_template("page.html", **_choices())
 
+    @app.get("/palette.css")
+    def palette() -> Response:
+        return Response(_palette(), mimetype="text/css")
+
     @app.get("/api/<name>")
     def answer(name: str) -> Response:
         status, body = calculator.ask(name, request.args.to_dict())
@@ -89,21 +92,24 @@ def create_app(*, port: int | None = None, runs: tuple[Path, ...] = (), limit_s:
     return app
 
 
+def _palette() -> str:
+    """Return the colours of cells, as those of every picture: of tables (c0 ... c7) and of drawings (c0f ...)."""
+    fills = "".join(f".c{key}{{background:{colour}}}.c{key}f{{fill:{colour}}}" for key, colour in enumerate(FILLS))
+    return f"{fills}table.cells td.m{{outline:3px solid {MARK};outline-offset:-3px}}"
+
+
 def _choices() -> dict[str, Any]:
     """Return what the page's menus offer."""
     return {
         "bits": BITS,
         "shown": SHOWN,
         "operations": (*OPERATIONS, *PARTITIONS),
-        "unary": UNARY,
         "types": TYPES,
         "sources": SOURCES,
         "majors": MAJORS,
         "swizzles": SWIZZLE_MODES,
         "pictures": PICTURES,
         "dtypes": DTYPES,
-        "fills": FILLS,
-        "mark": MARK,
         "views": (
             ("layout", "Layout"),
             ("steps", "Operations"),
