@@ -7,13 +7,13 @@ belongs to a row or column of cells is said once: labels, and parts of coordinat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 from ..writer import to_text
 from .fold import summarised
-from .grid import Axis, Cell, Grid, Picture, ranges
+from .grid import Axis, Cell, Grid, Picture
 from .markup import MAX_CELLS
+from .of_threads import told
 
 
 def render_raw(picture: Grid | Picture, limit: int = MAX_CELLS) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def _columns(grid: Grid) -> dict[str, Any]:
         "data": [cell.data for cell in cells],
         "thread": [cell.thread for cell in cells],
         "value": [cell.value for cell in cells],
-        "owners": [_owners(cell.owners) for cell in cells],
+        "owners": [told(cell.owners) for cell in cells],
         "marks": [list(cell.marks) or None for cell in cells],
         "notes": [[list(note) for note in cell.notes] or None for cell in cells],
     }
@@ -109,11 +109,3 @@ def _columns(grid: Grid) -> dict[str, Any]:
 
 def _number(offset: Any) -> int | str | None:  # noqa: ANN401 - int, coordinate or None
     return offset if offset is None or offset.__class__ is int else to_text(offset)
-
-
-@lru_cache(maxsize=1 << 15)
-def _owners(owners: tuple[tuple[tuple[int, ...], int], ...]) -> str | None:
-    """Write who holds an element, where `thread` and `value` do not tell all of it."""
-    if not owners or (len(owners) == 1 and len(owners[0][0]) == 1):
-        return None
-    return "; ".join(f"thread {ranges(threads)} value {value}" for threads, value in owners)
