@@ -1,4 +1,4 @@
-"""What the page may ask about layouts, by name: each answer is a function from parameters to what ``json.dumps`` takes."""
+"""What the page may ask about layouts, by name: functions from parameters to what ``json.dumps`` takes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from cutepy.explorer.following import follow
+from cutepy.explorer.operands import operands
+from cutepy.explorer.parameters import MAX_ELEMENTS, BadParameterError, Parameters, bounded
 from cutepy.layouts import (
+    Layout,
     Swizzle,
     blocked_product,
     coalesce,
@@ -18,7 +22,6 @@ from cutepy.layouts import (
     left_inverse,
     logical_divide,
     logical_product,
-    parse,
     product,
     raked_product,
     right_inverse,
@@ -33,10 +36,6 @@ from cutepy.layouts import (
 from cutepy.layouts.modes import LayoutBase
 from cutepy.layouts.render import compare, picture_of, render_raw, steps
 from cutepy.layouts.render.reading import read
-
-from cutepy.explorer.following import follow
-from cutepy.explorer.operands import operands
-from cutepy.explorer.parameters import MAX_ELEMENTS, BadParameterError, Parameters, bounded
 
 SHOWN = ("offsets", "banks", "units", "threads")
 
@@ -121,7 +120,7 @@ def operation(asked: Parameters) -> dict[str, Any]:
     left = asked.layout("left")
     if name in PARTITIONS:
         atom = asked.value("atom", sm90.wgmma_traits)
-        atoms = asked.layout("atoms", 16) if asked.has("atoms") else parse("(1,1,1):(0,0,0)")
+        atoms: Any = asked.layout("atoms", 8) if asked.has("atoms") else Layout((1, 1, 1))
         mma = asked.value("atom", lambda _: sm90.TiledMMA(atom, atoms))
         function, arguments = getattr(mma, name), [left, asked.number("thread", 0, mma.thr_size - 1, 0)]
     else:

@@ -118,5 +118,3 @@ def _choices() -> dict[str, Any]:
             ("run", "Simulated run"),
         ),
     }
-
-

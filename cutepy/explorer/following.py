@@ -52,8 +52,8 @@ def follow(layout: Any, index: int, bits: int | None = None, address: int = 0) -
             raise ValueError(f"there is no element {index}: the layout {layout} has {product(layout.shape)}")
         coordinate = idx2crd(index, layout.shape)
         steps.append(_step("coordinate", to_text(coordinate), f"of the shape {to_text(layout.shape)}"))
-        bits = layout.offset.bits if _pointed(layout) else bits
-        address = address or (layout.offset.address or 0 if _pointed(layout) else 0)
+        if isinstance(layout, ComposedLayout) and isinstance(layout.offset, SmemPtr):
+            bits, address = layout.offset.bits, address or layout.offset.address or 0
         offset = _through(layout, coordinate, steps)
     else:
         raise ValueError(f"a layout or a swizzle has coordinates to follow, got {type(layout).__name__}")
@@ -111,15 +111,9 @@ def _bits(swizzle: Swizzle, before: int, after: int) -> str:
     )
 
 
-def _pointed(layout: Any) -> bool:  # noqa: ANN401 - any layout
-    return isinstance(layout, ComposedLayout) and isinstance(layout.offset, SmemPtr)
-
-
 def _plain(value: Any) -> Any:  # noqa: ANN401 - int or coordinate
     return value if isinstance(value, int) else to_text(value)
 
 
 def _step(name: str, value: Any, how: str) -> Step:  # noqa: ANN401 - int or text
     return {"name": name, "value": value, "how": how}
-
-

@@ -5,12 +5,19 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from cutepy.explorer.parameters import BadParameterError, Parameters
 from cutepy.layouts import Layout, sm90, tile_to_shape, to_text
 from cutepy.layouts.errors import LayoutError
 from cutepy.layouts.render import picture_of, render_raw
-from cutepy.layouts.sm90.arch import GMMA_LAYOUT_TYPE, MAJORS, SMEM_BYTES_PER_CTA, SWIZZLE_MODES, UNIT_BYTES
-
-from cutepy.explorer.parameters import BadParameterError, Parameters
+from cutepy.layouts.sm90.arch import (
+    GMMA_LAYOUT_TYPE,
+    MAJORS,
+    SMEM_BYTES_PER_CTA,
+    SWIZZLE_MODES,
+    UNIT_BYTES,
+    Major,
+    SwizzleMode,
+)
 
 TYPES = tuple(dict.fromkeys(name.split("_")[2] for name in sm90.wgmma_names()))
 """Types of accumulator, A and B together, by CuTe's names: F32F16F16."""
@@ -70,11 +77,12 @@ def operands(asked: Parameters) -> dict[str, Any]:
 def _atom(asked: Parameters) -> sm90.WgmmaTraits:
     types, source = asked.choice("types", TYPES, "F32F16F16"), asked.choice("source", SOURCES, "SS")
     n = asked.number("n", 8, 256, 128)
-    names = [name for name in sm90.wgmma_names() if f"_{types}_{source}" in name and not name.endswith("SATURATE")]
-    wanted = next((name for name in names if name.startswith(f"SM90_64x{n}x")), None)
-    if wanted is None:
-        wanted = re.sub(r"x\d+x", f"x{n}x", names[0])
-    return asked.value("n", lambda _: sm90.wgmma_traits(wanted)) if asked.has("n") else sm90.wgmma_traits(wanted)
+    some = next(name for name in sm90.wgmma_names() if f"_{types}_{source}" in name)
+    name = re.sub(r"x\d+x", f"x{n}x", some, count=1)
+    try:
+        return sm90.wgmma_traits(name)
+    except LayoutError as error:
+        raise BadParameterError("n", str(error)) from error
 
 
 def _tile(asked: Parameters, traits: sm90.WgmmaTraits) -> tuple[int, int, int]:
@@ -104,12 +112,13 @@ class _Operand:
         self.mma_shape = mma_shape
         self.bits = bits
         field = name.lower()
-        self.major: Any = asked.choice(f"major_{field}", MAJORS, "K")
+        self.major: Major = asked.choice(f"major_{field}", MAJORS, "K")
         if self.major == "MN" and bits != 16:
             raise BadParameterError(
-                f"major_{field}", f"wgmma takes MN-major operands of 16-bit elements only, got {bits}-bit ones for {name}"
+                f"major_{field}",
+                f"wgmma takes MN-major operands of 16-bit elements only, got {bits}-bit ones for {name}",
             )
-        swizzle: Any = asked.choice(f"swizzle_{field}", SWIZZLE_MODES, "SW128")
+        swizzle: SwizzleMode = asked.choice(f"swizzle_{field}", SWIZZLE_MODES, "SW128")
         atom = sm90.gmma_layout_atom(self.major, swizzle, bits)
         extents = shape if shape[2] > 1 else shape[:2]
         field = f"swizzle_{field}"
@@ -193,7 +202,9 @@ def _fields(descriptor: sm90.GmmaDescriptor) -> list[dict[str, Any]]:
         if attribute == "layout_type":
             meaning = f"swizzle {layout_types[value]}"
         elif attribute == "base_offset":
-            meaning = "the pattern starts at a multiple of its period" if not value else f"{value} rows into the pattern"
+            meaning = (
+                "the pattern starts at a multiple of its period" if not value else f"{value} rows into the pattern"
+            )
         else:
             meaning = f"{value} bytes ({value:#x}), kept in units of {UNIT_BYTES}"
         found.append({"field": name, "bits": f"{first}..{first + bits - 1}", "raw": raw, "meaning": meaning})
@@ -218,5 +229,3 @@ def _picture(
     if chosen[1] not in smem:
         raise BadParameterError("picture", "A comes from registers (RS), not from shared memory: draw sB, A, B or C")
     return smem[chosen[1]].picture()
-
-

@@ -17,10 +17,11 @@ MAX_ELEMENTS = 1 << 16
 MAX_DIGITS = 15
 """Digits of a number: offsets in any memory there is."""
 
-_NUMBER = re.compile(r"\d{%d,}" % (MAX_DIGITS + 1))
+_NUMBER = re.compile(rf"\d{{{MAX_DIGITS + 1},}}")
 _SWIZZLE = re.compile(r"S[wW]?(?:<|&lt;|_)[^>:()]*?\d{3}")
 
 T = TypeVar("T")
+C = TypeVar("C", bound=str)
 
 
 class BadParameterError(ValueError):
@@ -88,12 +89,13 @@ class Parameters:
             )
         return text
 
-    def choice(self, name: str, choices: Sequence[str], default: str | None = None) -> str:
+    def choice(self, name: str, choices: Sequence[C], default: C | None = None) -> C:
         """Return a parameter that is one of some words."""
         text = self.text(name, default)
-        if text not in choices:
-            raise BadParameterError(name, f"{name} must be one of {', '.join(choices)}, got {text!r}")
-        return text
+        for choice in choices:
+            if text == choice:
+                return choice
+        raise BadParameterError(name, f"{name} must be one of {', '.join(choices)}, got {text!r}")
 
     def number(self, name: str, low: int, high: int, default: int | None = None) -> int:
         """Return a parameter that is a whole number, decimal or 0x-hexadecimal."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from cutepy.explorer.parameters import BadParameterError, Parameters
 from cutepy.layouts import Layout
 from cutepy.layouts.modes import LayoutBase
 from cutepy.layouts.render import Cell, Grid, layout_grid, render_raw
@@ -17,10 +18,8 @@ from cutepy.layouts.sm90.arch import DTYPE_BITS, UNIT_BYTES
 from cutepy.layouts.sm90.gmma import byte_swizzle
 from cutepy.sim.saved import SavedCta, SavedLaunch, SavedRun, load_run
 
-from cutepy.explorer.parameters import BadParameterError, Parameters
-
 MAX_FILE_BYTES = 64 << 20
-MAX_RUNS = 8
+MAX_RUNS = 4
 """Kept at once; the one that was added first makes room."""
 
 DTYPES = ("uint8", "float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2", "int8", "int32", "uint32")
@@ -92,7 +91,7 @@ def _told(identity: str, name: str, run: SavedRun) -> dict[str, Any]:
         }
         for launch in run.launches
     ]
-    return {"id": identity, "name": name, "cutepy": run.version, "launches": launches}
+    return {"id": identity, "name": name, "launches": launches}
 
 
 def timeline(launch: SavedLaunch, cta: SavedCta, asked: Parameters) -> dict[str, Any]:
@@ -133,7 +132,8 @@ def _tiles(cta: SavedCta) -> list[dict[str, Any]]:
             text = f"{swizzle} o smem_ptr[{bits}b](unset) o {layout}" if swizzle.bits else str(layout)
             key = box["address"], text
             found.setdefault(
-                key, {"offset": box["address"], "layout": text, "dtype": _NUMPY_OF.get(dtype, "uint8"), "box": box["box"]}
+                key,
+                {"offset": box["address"], "layout": text, "dtype": _NUMPY_OF.get(dtype, "uint8"), "box": box["box"]},
             )
     return sorted(found.values(), key=lambda tile: tile["offset"])
 
@@ -177,7 +177,12 @@ def _map(cta: SavedCta, writers: Any) -> Grid:  # noqa: ANN401 - an array
 
 
 def _values(
-    cta: SavedCta, layout: LayoutBase, dtype: str, offset: int, at: int, writers: Any  # noqa: ANN401 - an array
+    cta: SavedCta,
+    layout: LayoutBase,
+    dtype: str,
+    offset: int,
+    at: int,
+    writers: Any,  # noqa: ANN401 - an array
 ) -> Grid:
     try:
         data = cta.smem(at if cta.followed else None, layout, dtype, offset)  # type: ignore[arg-type]
@@ -214,11 +219,11 @@ def cta_places(layout: LayoutBase, dtype: str, offset: int, size: int) -> Any:  
     width = {"uint8": 1, "int8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "float16": 2, "bfloat16": 2}.get(dtype, 4)
     numbers = np.zeros(size // width * width, np.uint8)
     kind = {1: "uint8", 2: "uint16", 4: "uint32"}[width]
-    found = np.zeros(0)
+    found: Any = 0
     for shift in range(0, 32, 8 * width):
         numbers.view(kind)[:] = (np.arange(size // width) * width >> shift).astype(kind)
         part = view(numbers, layout, kind, offset).astype(np.int64) << shift  # type: ignore[arg-type]
-        found = part if shift == 0 else found | part
+        found = found | part
     return found
 
 
@@ -231,4 +236,3 @@ def _written(cta: SavedCta, writer: int) -> tuple[tuple[str, str], ...]:
 
 
 _QUESTIONS = {"timeline": timeline, "shared": shared}
-

@@ -163,9 +163,7 @@ class Machine:
         said = f" after it printed: {printed.splitlines()[-1]}" if printed else ""
         raise TrapError(f"the kernel executed a trap{said}", i, g.describe())
 
-    def notify(
-        self, operation: str, barrier: str, g: Group, i: Instruction, state: BarrierState | None = None
-    ) -> None:
+    def notify(self, operation: str, barrier: str, g: Group, i: Instruction, state: BarrierState | None = None) -> None:
         """Tell observers of an operation on a barrier."""
         if self.observers:
             event = BarrierEvent(operation, barrier, i, g.ctas, g.threads, state)

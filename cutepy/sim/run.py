@@ -112,8 +112,8 @@ class Run:
         path : str or Path
             By convention ``NAME.cutepy``: a zip archive of JSON and numpy arrays.
         ctas : sequence of (int, int, int), optional
-            Of every launch whose grid has them. Default: the first 16, in whole clusters. Of these shared memory is kept
-            at each step, of others as it was left.
+            Of every launch whose grid has them. Default: the first 16, in whole clusters. Of these shared memory is
+            kept at each step, of others as it was left.
 
         Returns
         -------
@@ -125,6 +125,8 @@ class Run:
             If the run was not made with ``simulate(inspect=True)``.
         IndexError
             If no launch has one of the CTAs.
+        ValueError
+            If it is more than `cutepy.load_run` reads: save fewer CTAs.
         """
         from cutepy.sim.saving import save
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cutepy.sim.checked import Checked, SavedRunError
-from cutepy.sim.saving import FORMAT, INDEX, VERSION
+from cutepy.sim.saving import FORMAT, INDEX, MAX_MEMBERS, VERSION, check_sizes
 from cutepy.sim.shared_memory import view
 
 if TYPE_CHECKING:
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from cutepy.layouts import ComposedLayout, Layout
     from cutepy.sim.lanes import Array
 
-MAX_BYTES = 512 << 20
-"""Of all members of a file, unpacked."""
-MAX_MEMBERS = 10_000
 MAX_EVENTS = 500_000
 MAX_SMEM = 1 << 18
 
@@ -151,9 +148,7 @@ class SavedCta:
                     if (start := waiting.pop((warp, key), None)) is not None:
                         begun.setdefault(start, []).append(warp)
                 by = completed.get(state["address"]) if state is not None else None
-                found += [
-                    Wait(tuple(warps), name, start, number, by) for (start, name), warps in begun.items()
-                ]
+                found += [Wait(tuple(warps), name, start, number, by) for (start, name), warps in begun.items()]
         left: dict[tuple[int, str], list[int]] = {}
         for (warp, _), start in waiting.items():
             left.setdefault(start, []).append(warp)
@@ -196,12 +191,9 @@ class SavedRun:
 
     Attributes
     ----------
-    version : str
-        Of the cutepy that wrote it.
     launches : tuple of SavedLaunch
     """
 
-    version: str
     launches: tuple[SavedLaunch, ...]
 
 
@@ -249,11 +241,7 @@ class _Members:
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self._archive = archive
         members = archive.infolist()
-        total = sum(member.file_size for member in members)
-        if len(members) > MAX_MEMBERS or total > MAX_BYTES:
-            raise SavedRunError(
-                f"a saved run may have {MAX_MEMBERS} members of {MAX_BYTES} bytes in all, got {len(members)} of {total}"
-            )
+        check_sizes(members)
         self._known = {member.filename: member for member in members}
         if len(self._known) != len(members):
             raise SavedRunError("a saved run has no two members of one name")
@@ -286,7 +274,7 @@ def _read(members: _Members) -> SavedRun:
     if (version := index["version"].number(0, 1 << 30)) != VERSION:
         raise SavedRunError(f"the file is of version {version} of the format, and this cutepy reads {VERSION}")
     launches = tuple(_launch(members, told) for told in index["launches"].items(1000))
-    return SavedRun(index["cutepy"].text(), launches)
+    return SavedRun(launches)
 
 
 def _launch(members: _Members, told: Checked) -> SavedLaunch:

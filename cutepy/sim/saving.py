@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import cutepy
 from cutepy.layouts.sm90 import TensorMap
 from cutepy.sim.barrier_names import barrier_name
+from cutepy.sim.checked import SavedRunError
 from cutepy.sim.events import BarrierState, TmaEvent, WgmmaEvent
 from cutepy.sim.places import described
 from cutepy.sim.writes import Write
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 FORMAT, VERSION = "cutepy-run", 1
 INDEX = "run.json"
 
+MAX_BYTES, MAX_JSON_BYTES = 512 << 20, 64 << 20
+"""Of all members of a file, unpacked, and of those that are JSON."""
+MAX_MEMBERS = 10_000
+
 _WHEN = (1980, 1, 1, 0, 0, 0)
 """Of the archive's members: equal runs give equal files."""
 
@@ -38,15 +42,30 @@ def save(run: Run, recorder: Recorder, path: Path, ctas: Sequence[Sequence[int]]
     for cta in wanted or ():
         if not any(_is_in(cta, launch) for launch in run.launches):
             raise IndexError(f"CTA {cta} is in no launch's grid: {', '.join(str(x.grid) for x in run.launches)}")
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         launches = []
         for number, launch in enumerate(run.launches):
             chosen = _first(recorder, number, launch) if wanted is None else [c for c in wanted if _is_in(c, launch)]
             saved = [_save_cta(archive, run, recorder, number, cta) for cta in chosen]
             launches.append(_launch(launch, saved))
-        index = {"format": FORMAT, "version": VERSION, "cutepy": cutepy.__version__, "launches": launches}
+        index = {"format": FORMAT, "version": VERSION, "launches": launches}
         _write(archive, INDEX, json.dumps(index, indent=1).encode())
+        try:
+            check_sizes(archive.infolist())
+        except SavedRunError as error:
+            raise ValueError(f"this is too much to save; save fewer CTAs with ctas=[...]: {error}") from error
     return path
+
+
+def check_sizes(members: Sequence[zipfile.ZipInfo]) -> None:
+    """Raise SavedRunError if the members of an archive are more, or larger, than is read."""
+    total = sum(member.file_size for member in members)
+    texts = sum(member.file_size for member in members if not member.filename.endswith(".npy"))
+    if len(members) > MAX_MEMBERS or total > MAX_BYTES or texts > MAX_JSON_BYTES:
+        raise SavedRunError(
+            f"a saved run may have {MAX_MEMBERS} members of {MAX_BYTES} bytes, {MAX_JSON_BYTES} of them JSON, got "
+            f"{len(members)} of {total}, {texts} of them JSON"
+        )
 
 
 def _coordinate(cta: Sequence[int]) -> tuple[int, int, int]:
@@ -83,19 +102,20 @@ def _save_cta(
 ) -> dict[str, Any]:
     """Write what one CTA did, and return what the index says of it."""
     history = _History(recorder, launch, cta)
-    folder = f"launch{launch}/cta{'_'.join(map(str, cta))}"
-    told = {"cta": cta, "events": f"{folder}/events.json", "contents": f"{folder}/contents.npy", "shared": None}
-    _write(archive, told["events"], json.dumps(history.told(), separators=(",", ":")).encode())
-    _write_array(archive, told["contents"], history.contents())
+    events, contents, shared = (
+        f"launch{launch}/cta{'_'.join(map(str, cta))}/{name}" for name in ("events.json", "contents.npy", "shared.npy")
+    )
+    _write(archive, events, json.dumps(history.told(), separators=(",", ":")).encode())
+    _write_array(archive, contents, history.contents())
     try:
-        _write_array(archive, f"{folder}/shared.npy", run.smem(cta, launch=launch))
-        told["shared"] = f"{folder}/shared.npy"
+        _write_array(archive, shared, run.smem(cta, launch=launch))
+        left: str | None = shared
     except LookupError:  # it never ran: the launch was stopped before
-        told["shared"] = None
+        left = None
     assert recorder.writes is not None
     x, y, _ = run.launches[launch].grid
-    followed = cta[0] + x * (cta[1] + y * cta[2]) in recorder.writes.followed(launch)
-    return {**told, "followed": bool(followed and not recorder.writes.full)}
+    followed = cta[0] + x * (cta[1] + y * cta[2]) in recorder.writes.followed(launch) and not recorder.writes.full
+    return {"cta": cta, "events": events, "contents": contents, "shared": left, "followed": bool(followed)}
 
 
 class _History:

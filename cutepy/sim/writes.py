@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FOLLOWED_CTAS = 16
 """CTAs of a launch whose shared memory is followed: the first, whole clusters."""
-ROOM_BYTES = 256 << 20
+ROOM_BYTES = 128 << 20
 """What is kept of a run; what is written later is not."""
 
 

@@ -109,7 +109,7 @@ def _marked(side: _Side, other: _Side) -> Grid:
         assert base is not None
         found = [theirs.get(index, "nothing") for index in side.indices]
         marks = [None if mine == x else ["differs"] for mine, x in zip(base["offset"], found, strict=True)]
-        notes = [mark and [["other", _told(x)]] for mark, x in zip(marks, found, strict=True)]
+        notes = [None if mark is None else [["other", _told(x)]] for mark, x in zip(marks, found, strict=True)]
         return {**base, "marks": marks, "notes": notes} if any(marks) else base
 
     return grid.but(

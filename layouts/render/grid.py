@@ -178,8 +178,8 @@ class Grid:
     coarser : callable, optional
         Makes the same picture in larger units, for renderers that have no room for this one.
     bulk : callable, optional
-        Gives what `cell` would of all cells at once, row by row, for renderers that draw all: lists by the names of what
-        cells know, and as ``text`` the name of the list whose numbers are the texts.
+        Gives what `cell` would of all cells at once, row by row, for renderers that draw all: lists by the names of
+        what cells know; ``text`` may be the name of the list whose numbers are the texts. `raw` has the form.
 
     Examples
     --------

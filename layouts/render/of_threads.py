@@ -133,12 +133,10 @@ def owned_grid(
 
 def _indices(to_index: Any, rows: Side, columns: Side) -> list[Any]:  # noqa: ANN401 - Layout or ComposedLayout
     """Return the index of each element of a tile, row by row; a plain layout adds what row and column contribute."""
-    down, across = (
-        [side.coordinate(position) for position in range(side.axis.size)] for side in (rows, columns)
-    )
+    down, across = ([side.coordinate(position) for position in range(side.axis.size)] for side in (rows, columns))
     if isinstance(to_index, Layout):
-        at = to_index if isinstance(to_index.shape, tuple) else lambda coordinate: to_index(coordinate[0])
-        starts, steps = [at(part) for part in down], [at(part) for part in across]
+        whole = isinstance(to_index.shape, tuple)
+        starts, steps = ([to_index(part if whole else part[0]) for part in parts] for parts in (down, across))
         return [_sum(start, step) for start in starts for step in steps]
     return [to_index(joined(to_index.shape, i, j)) for i in down for j in across]
 

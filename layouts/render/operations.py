@@ -218,9 +218,7 @@ def _marked(grid: Grid | Picture, offsets: set[Any], mark: str) -> Grid:
         return {**base, "marks": [[mark] if offset in offsets else None for offset in base["offset"]]}
 
     said = f"marked (* or outlined): {mark}"
-    return grid.but(
-        cell=cell, caption=(*grid.caption, said), coarser=None, bulk=None if grid.bulk is None else bulk
-    )
+    return grid.but(cell=cell, caption=(*grid.caption, said), coarser=None, bulk=None if grid.bulk is None else bulk)
 
 
 def _offsets(layout: Any) -> set[Any]:  # noqa: ANN401 - Layout or ComposedLayout

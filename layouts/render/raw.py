@@ -1,7 +1,7 @@
 """Pictures as plain values for JSON, which whoever draws elsewhere, such as a page, takes.
 
-A column for each thing that cells know, row by row, in place of an object for each cell: small, and quick to write. What
-belongs to a row or column of cells is said once: labels, and parts of coordinates and indices.
+A column for each thing that cells know, row by row, in place of an object for each cell: small, and quick to write.
+What belongs to a row or column of cells is said once: labels, and parts of coordinates and indices.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def render_raw(picture: Grid | Picture, limit: int = MAX_CELLS) -> dict[str, Any
     dict
         ``title`` and ``grids``. A grid has ``title``, ``caption``, ``colours`` and ``corner`` as `Grid` has them;
         ``rows`` and ``columns``, each with ``size``, ``labels``, ``tiles``, ``names``, ``notes``, ``index`` and
-        ``coordinates``; and ``cells``, lists over all cells, row by row, under the names of what they know. The index of
-        cell (i, j) is ``rows.index[i] + columns.index[j]``, where there is one. Of its coordinate,
-        ``rows.coordinates[i]`` are the modes 0, 2, 4 ... and ``columns.coordinates[j]`` the modes 1, 3, 5 ..., as texts;
-        ``coordinate`` says whether it is a "tuple" of them, or an "integer", the one mode there is. ``cells.text`` is a
-        name where the texts are the numbers of that column.
+        ``coordinates``; and ``cells``, lists over all cells, row by row, under the names of what they know. The index
+        of cell (i, j) is ``rows.index[i] + columns.index[j]``, where there is one. Of its coordinate,
+        ``rows.coordinates[i]`` are the modes 0, 2, 4 ... and ``columns.coordinates[j]`` the modes 1, 3, 5 ..., as
+        texts; ``coordinate`` says whether it is a "tuple" of them, or an "integer", the one mode there is.
+        ``cells.text`` is a name where the texts are the numbers of that column.
 
     Examples
     --------
