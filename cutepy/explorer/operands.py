@@ -170,24 +170,16 @@ class _Operand:
         """Draw the tile, each element with the descriptor whose MMA reads it."""
         drawn = render_raw(picture_of(self.layout, bits=self.bits, address=self.iterator.base_address))
         (grid,) = drawn["grids"]
-        if not grid["summarised"]:
-            coordinates = self.coordinates()
-            number = {coordinate: i for i, coordinate in enumerate(coordinates)}
-            mn, k = self.mma_shape
-            rows, columns = self.layout.shape[0], self.layout.shape[1]
-            extents = Layout(rows).size(), Layout(columns).size()
-            # Rows are MN, and stages outside of it; columns are K.
-            down = [
-                (i % extents[0] // mn, *((i // extents[0],) if len(self.blocks) > 2 else ()))
-                for i in range(grid["rows"]["size"])
-            ]
-            across = [j // k for j in range(grid["columns"]["size"])]
-            grid["cells"]["descriptor"] = [
-                number[(block[0], column, *block[1:])] for block in down for column in across
-            ]
-            grid["descriptors"] = [
-                f"tCr{self.name}[{','.join(map(str, c))}] {int(self.iterator[c]):#018x}" for c in coordinates
-            ]
+        coordinates = self.coordinates()
+        number = {coordinate: i for i, coordinate in enumerate(coordinates)}
+        mn, k = self.mma_shape
+        # Labels are those of a cell's first element, also where cells are units or tiles: MN and stage down, K across.
+        down = [tuple(map(int, label.split(","))) for label in grid["rows"]["labels"]]
+        across = [int(label) // k for label in grid["columns"]["labels"]]
+        grid["cells"]["descriptor"] = [number[(row // mn, column, *stage)] for row, *stage in down for column in across]
+        grid["descriptors"] = [
+            f"tCr{self.name}[{','.join(map(str, c))}] {int(self.iterator[c]):#018x}" for c in coordinates
+        ]
         return drawn
 
 

@@ -229,10 +229,8 @@ def load_run(source: str | Path | bytes) -> SavedRun:
             return _read(_Members(archive))
     except SavedRunError:
         raise
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, MemoryError, RuntimeError, ValueError, OSError) as error:
         raise SavedRunError(f"not a saved run: {error}") from error
-    except (RecursionError, MemoryError) as error:
-        raise SavedRunError(f"not a saved run: {type(error).__name__} while it was read") from error
 
 
 class _Members:

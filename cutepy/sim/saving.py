@@ -50,10 +50,11 @@ def save(run: Run, recorder: Recorder, path: Path, ctas: Sequence[Sequence[int]]
             launches.append(_launch(launch, saved))
         index = {"format": FORMAT, "version": VERSION, "launches": launches}
         _write(archive, INDEX, json.dumps(index, indent=1).encode())
-        try:
-            check_sizes(archive.infolist())
-        except SavedRunError as error:
-            raise ValueError(f"this is too much to save; save fewer CTAs with ctas=[...]: {error}") from error
+    try:
+        check_sizes(archive.infolist())
+    except SavedRunError as error:
+        path.unlink()
+        raise ValueError(f"this is too much to save; save fewer CTAs with ctas=[...]: {error}") from error
     return path
 
 
