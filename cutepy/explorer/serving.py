@@ -14,7 +14,7 @@ from cutepy.explorer.app import create_app
 HOST = "127.0.0.1"
 
 
-class _Quiet(WSGIRequestHandler):
+class QuietHandler(WSGIRequestHandler):
     """Writes no line for each request."""
 
     timeout = 30
@@ -49,7 +49,7 @@ def serve(port: int, runs: tuple[Path, ...], *, open_browser: bool, say: Callabl
     with socket.create_server((HOST, port)) as listening:
         port = listening.getsockname()[1]
         app = create_app(port=port, runs=runs)
-        server = make_server(HOST, port, app, threaded=True, request_handler=_Quiet, fd=listening.fileno())
+        server = make_server(HOST, port, app, threaded=True, request_handler=QuietHandler, fd=listening.fileno())
         page = f"http://{HOST}:{port}/" + ("?view=run" if runs else "")
         say(f"cutepy explorer: {page} (Ctrl-C ends it)")
         if open_browser:

@@ -90,20 +90,26 @@ function step(change) {
   slider.value = String(Number(slider.value) + change);
   slide();
   remember({ view: "steps", ...values(forms.steps), step: slider.value });
+  delete drawn.steps;
 }
 
 let asked = null;
+const drawn = {};
 
+// One question has one answer: what is drawn already stays as it is, with the keyboard's focus in it.
 async function load(view, parameters) {
   asked?.abort();
   const mine = (asked = new AbortController());
   const { step: at, ...rest } = parameters;
+  const question = JSON.stringify([needed(view, rest), at]);
+  if (drawn[view] === question) return document.body.setAttribute("aria-busy", "false");
   try {
     document.body.setAttribute("aria-busy", "true");
     const told = await ask(`/api/${view}`, needed(view, rest), mine.signal);
     failed(view, null, forms[view]);
     forget();
     shown[view](told, { ...rest, step: at });
+    drawn[view] = question;
   } catch (error) {
     if (error.name === "AbortError") return;
     clear(view);
@@ -124,6 +130,7 @@ function needed(view, { view: _, ...given }) {
 }
 
 function clear(view) {
+  delete drawn[view];
   forget();
   for (const id of [`${view}-picture`, `${view}-facts`, `${view}-result`, `${view}-operands`]) $(id)?.replaceChildren();
   if (view === "steps") grids = [];
@@ -146,7 +153,10 @@ function restore() {
   const view = views.includes(given.view) ? given.view : "layout";
   open(view);
   forget();
-  if (view === "run") return run.restore(given);
+  if (view === "run") {
+    document.body.setAttribute("aria-busy", "true");
+    return run.restore(given).finally(() => document.body.setAttribute("aria-busy", "false"));
+  }
   const named = Object.keys(given).some((name) => name in defaults[view]);
   const blank = Object.fromEntries(Object.keys(defaults[view]).map((name) => [name, ""]));
   fill(forms[view], { ...defaults[view], ...(named && view === "layout" ? { ...blank, show: "offsets" } : {}),

@@ -128,7 +128,7 @@ export class RunView {
     if (!event) return list($("event-facts"), []);
     const { ptx, line, place } = this.told.instructions[event.instruction];
     const facts = [["event", `${at}: ${this.named(event)}`], ["by", event.from ? `${event.threads} of ${event.from}` : event.threads],
-      ["line", place || line], ["PTX", ptx]];
+      ["line", short(place || line)], ["PTX", ptx]];
     if (event.wgmma) facts.push(["descriptors", `A ${event.wgmma.a.join(" ") || "in registers"}; B ${event.wgmma.b.join(" ")}`]);
     for (const box of event.boxes ?? []) {
       facts.push(["box", `${box.operation} ${box.box.join("x")} ${box.dtype} at (${box.coordinates.join(",")}), shared 0x${box.address.toString(16)}, ${box.swizzle}`]);
@@ -183,6 +183,11 @@ export class RunView {
       failed("shared", error, $("shared-form"));
     }
   }
+}
+
+// Of a path the last two parts: "at gemm/kernel.py:166".
+function short(place) {
+  return place.replace(/[^\s]*\/(?=[^\s/]+\/[^\s/]+:\d+)/g, "");
 }
 
 function options(select, pairs, chosen) {
