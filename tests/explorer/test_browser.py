@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("selenium", reason="needs selenium, which drives the browser")
-from selenium import webdriver  # noqa: E402
-from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException  # noqa: E402
-from selenium.webdriver import ActionChains  # noqa: E402
-from selenium.webdriver.chrome.service import Service  # noqa: E402
-from selenium.webdriver.common.by import By  # noqa: E402
-from selenium.webdriver.common.keys import Keys  # noqa: E402
-from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
+from selenium import webdriver
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
+from selenium.webdriver import ActionChains
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CHROMEDRIVER = shutil.which("chromedriver")
@@ -301,8 +301,8 @@ def test_screenshots_of_the_documentation(browser, server, tmp_path):
     with simulate(inspect=True) as run:
         multiply(*compiled(stages=2, out_dtype="float16"), 128, 128, 512)
     desk, telephone = Page(browser, server, "desk"), "telephone"
-    desk.open("?view=layout&bits=16&expression=Sw<2,3,3> o 0 o (8,32):(32,1)")
-    desk.point_at(desk.cell(5, 20))
+    desk.open("?view=layout&bits=16&expression=Sw<1,3,3> o 0 o (8,16):(16,1)")
+    desk.point_at(desk.cell(5, 9))
     desk.wait(lambda: len(desk.all("#chain li")) == 6)
     desk.screenshot("layout")
     desk.open("?view=steps&operation=zipped_divide&left=(8,12):(12,1)&right=(4,3)")

@@ -6,7 +6,8 @@ import { escaped } from "./grid.js";
 const WINDOW = 72;
 const LANE = 26;
 const LEFT = 150;
-const COLOURS = { barrier: 3, store: 2, write: 2, wgmma: 5, tma_load: 0, tma_store: 4, bulk_load: 0, bulk_store: 4, cp_async: 6 };
+const COLOURS = new Map(Object.entries({ barrier: 3, store: 2, write: 2, wgmma: 5, tma_load: 0, tma_store: 4, bulk_load: 0,
+  bulk_store: 4, cp_async: 6 }));
 
 export function ranges(numbers) {
   const runs = [];
@@ -93,7 +94,7 @@ export class Timeline {
     for (const span of this.spans) {
       if (span.end < first || span.begin >= last) continue;
       const lane = this.lanes.findIndex(({ kind }) => kind === span.kind);
-      parts.push(`<rect class="event c${COLOURS[span.kind] ?? 1}f" data-event="${span.begin}" fill-opacity="0.7" x="${x(span.begin)}" y="${y(lane) + 3}" width="${Math.max(2, x(span.end) - x(span.begin))}" height="${LANE - 10}"><title>${escaped(span.name)}: event ${span.begin} to ${span.end}</title></rect>`);
+      parts.push(`<rect class="event c${COLOURS.get(span.kind) ?? 1}f" data-event="${span.begin}" fill-opacity="0.7" x="${x(span.begin)}" y="${y(lane) + 3}" width="${Math.max(2, x(span.end) - x(span.begin))}" height="${LANE - 10}"><title>${escaped(span.name)}: event ${span.begin} to ${span.end}</title></rect>`);
     }
   }
 
@@ -103,7 +104,7 @@ export class Timeline {
       if (event.from || event.phase === "complete" || event.phase === "effect") continue;
       const now = number === at ? " current" : "";
       for (const lane of new Set(event.warps.map((warp) => this.laneOf(warp)))) {
-        parts.push(`<rect class="event c${COLOURS[event.kind] ?? 1}f${now}" data-event="${number}" x="${x(number)}" y="${y(lane) + 2}" width="${Math.max(2, unit - 1)}" height="${LANE - 8}"><title>${number}: ${escaped(event.name)}, ${escaped(event.threads)}</title></rect>`);
+        parts.push(`<rect class="event c${COLOURS.get(event.kind) ?? 1}f${now}" data-event="${number}" x="${x(number)}" y="${y(lane) + 2}" width="${Math.max(2, unit - 1)}" height="${LANE - 8}"><title>${number}: ${escaped(event.name)}, ${escaped(event.threads)}</title></rect>`);
       }
     }
   }

@@ -97,7 +97,6 @@ def test_who_waits_for_whom(saved):
 
 
 def test_a_wait_without_end_is_kept(tmp_path):
-    run = None
     body = "mov.u32 %r1, %tid.x; setp.lt.u32 %p0, %r1, 32; @%p0 bra END; bar.sync 1, 64; END:"
     with pytest.raises(cutepy.sim.DeadlockError), simulate(inspect=True) as run:
         deadlocked(run, body)
