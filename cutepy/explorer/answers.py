@@ -34,7 +34,7 @@ from cutepy.layouts import (
     zipped_product,
 )
 from cutepy.layouts.modes import LayoutBase
-from cutepy.layouts.render import compare, picture_of, render_raw, steps
+from cutepy.layouts.render import Grid, compare, picture_of, render_raw, steps
 from cutepy.layouts.render.reading import read
 
 SHOWN = ("offsets", "banks", "units", "threads")
@@ -70,7 +70,7 @@ def layout(asked: Parameters) -> dict[str, Any]:
     """Draw what an expression denotes."""
     asked.known("expression", "bits", "show", "tile", "address")
     bits, shown = asked.width(), asked.choice("show", SHOWN, "offsets")
-    value, _ = asked.value("expression", partial(read, bits=bits))
+    value, remarks = _read(asked, "expression", bits)
     options: dict[str, Any] = {}
     if isinstance(value, LayoutBase | Swizzle):
         if shown == "threads":
@@ -85,8 +85,16 @@ def layout(asked: Parameters) -> dict[str, Any]:
         else:
             options = {"bits": bits, "banks": shown == "banks", "units": shown == "units"}
             options["address"] = asked.number("address", 0, 1 << 18, 0)
-    drawn = picture_of(asked.text("expression"), **{name: x for name, x in options.items() if x is not None})
+    drawn = picture_of(value, **{name: x for name, x in options.items() if x is not None})
+    if isinstance(drawn, Grid):
+        drawn = drawn.but(caption=(*drawn.caption, *remarks))
     return {"expression": to_text_or_name(value), "facts": facts(value), "picture": render_raw(drawn)}
+
+
+def _read(asked: Parameters, name: str, bits: int | None) -> tuple[Any, tuple[str, ...]]:
+    """Read what is to be drawn, and remarks on how it was read; a shape stands for its compact layout."""
+    value, remarks = asked.value(name, partial(read, bits=bits))
+    return (asked.layout(name, None), remarks) if isinstance(value, int | tuple) else (value, remarks)
 
 
 def facts(value: Any) -> list[list[str]]:  # noqa: ANN401 - what the notation writes
@@ -109,7 +117,7 @@ def following(asked: Parameters) -> dict[str, Any]:
     """Follow one coordinate of a layout to its offset, byte and bank."""
     asked.known("expression", "bits", "index", "address")
     bits = asked.width()
-    value, _ = asked.value("expression", partial(read, bits=bits))
+    value, _ = _read(asked, "expression", bits)
     return {"steps": follow(value, asked.number("index", 0, 1 << 48), bits, asked.number("address", 0, 1 << 18, 0))}
 
 
@@ -142,13 +150,14 @@ def comparison(asked: Parameters) -> dict[str, Any]:
     """Draw two layouts, with what differs marked."""
     asked.known("first", "second", "bits")
     bits = asked.width()
+    values = []
     for name in ("first", "second"):
-        value, _ = asked.value(name, partial(read, bits=bits))
+        value, _ = _read(asked, name, bits)
         if not isinstance(value, LayoutBase):
             raise BadParameterError(name, f"{name} must be a layout such as (4,8):(8,1), got {to_text_or_name(value)}")
         bounded(name, value)
-    options = {} if bits is None else {"bits": bits}
-    drawn = compare(asked.text("first"), asked.text("second"), **options)
+        values.append(value)
+    drawn = compare(*values, **({} if bits is None else {"bits": bits}))
     return {"picture": render_raw(drawn)}
 
 

@@ -48,6 +48,8 @@ def operands(asked: Parameters) -> dict[str, Any]:
     traits = _atom(asked)
     tile = _tile(asked, traits)
     stages, address = asked.number("stages", 1, MAX_STAGES, 1), asked.number("address", 0, (1 << 18) - 16, 0)
+    if address % UNIT_BYTES:
+        raise BadParameterError("address", f"address must be a multiple of {UNIT_BYTES} bytes, got {address}")
     warpgroups = max(1, tile[0] // 64) if tile[0] % 64 == 0 else 1
     mma = sm90.TiledMMA(traits, Layout((min(warpgroups, 2), 1, 1)))
     answer: dict[str, Any] = {

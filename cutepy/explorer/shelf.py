@@ -172,8 +172,7 @@ def _map(cta: SavedCta, writers: Any) -> Grid:  # noqa: ANN401 - an array
         )
 
     said = f"{orientation(rows.axis, columns.axis)}; the number of the event that wrote a unit of 16 bytes last"
-    grid = Grid(lines, columns.axis, cell, title="shared memory", caption=(said,), colours="event mod 8")
-    return grid
+    return Grid(lines, columns.axis, cell, title="shared memory", caption=(said,), colours="event mod 8")
 
 
 def _values(
@@ -208,8 +207,27 @@ def _values(
             notes=_written(cta, writer),
         )
 
+    def bulk() -> dict[str, Any]:
+        across = [drawn.cell(0, j).flat or 0 for j in range(drawn.columns.size)]
+        down = [(drawn.cell(i, 0).flat or 0) for i in range(drawn.rows.size)]
+        order = [start + step for start in down for step in across]
+        texts = [f"{x:.4g}" if isinstance(x, float) else str(x) for x in (flat[index] for index in order)]
+        bytes_ = [where[index] for index in order]
+        last = [int(writers[byte]) for byte in bytes_]
+        notes = {writer: dict(_written(cta, writer)) for writer in set(last)}
+        return {
+            "text": texts,
+            "data": texts,
+            "byte": bytes_,
+            "bank": [byte // 4 % 32 for byte in bytes_],
+            "colour": [None if writer < 0 else writer % 8 for writer in last],
+            "notes": {name: [notes[writer].get(name) for writer in last] for name in ("written by", "line")},
+        }
+
     said = f"{orientation(drawn.rows, drawn.columns)}; values of {dtype} from byte {offset:#x}"
-    return Grid(drawn.rows, drawn.columns, cell, title=str(layout), caption=(said,), colours="writing event mod 8")
+    return Grid(
+        drawn.rows, drawn.columns, cell, title=str(layout), caption=(said,), colours="writing event mod 8", bulk=bulk
+    )
 
 
 def cta_places(layout: LayoutBase, dtype: str, offset: int, size: int) -> Any:  # noqa: ANN401 - an array

@@ -109,8 +109,8 @@ def _marked(side: _Side, other: _Side) -> Grid:
         assert base is not None
         found = [theirs.get(index, "nothing") for index in side.indices]
         marks = [None if mine == x else ["differs"] for mine, x in zip(base["offset"], found, strict=True)]
-        notes = [None if mark is None else [["other", _told(x)]] for mark, x in zip(marks, found, strict=True)]
-        return {**base, "marks": marks, "notes": notes} if any(marks) else base
+        others = [None if mark is None else _told(x) for mark, x in zip(marks, found, strict=True)]
+        return {**base, "marks": marks, "notes": {"other": others}} if any(marks) else base
 
     return grid.but(
         cell=cell,

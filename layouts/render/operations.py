@@ -158,9 +158,16 @@ def _followed(layout: Any, parts: Callable[[], Any], what: str) -> Callable[[Gri
         return lambda grid: grid
     within, count = tiles[0].size(), tiles[1].size()
     tile_of: dict[Any, int] = {}
-    for number in range(count):
-        for element in range(within):
-            tile_of.setdefault(tiles(element, number), number)
+    if isinstance(tiles, Layout):  # its modes add up
+        inner, outer = ([mode(i) for i in range(mode.size())] for mode in (tiles[0], tiles[1]))
+        for number, start in enumerate(outer):
+            for step in inner:
+                offset = start + step if start.__class__ is step.__class__ is int else add_coordinates(start, step)
+                tile_of.setdefault(offset, number)
+    else:
+        for number in range(count):
+            for element in range(within):
+                tile_of.setdefault(tiles(element, number), number)
 
     def follow(grid: Grid) -> Grid:
         def cell(i: int, j: int) -> Cell:
@@ -178,7 +185,7 @@ def _followed(layout: Any, parts: Callable[[], Any], what: str) -> Callable[[Gri
                 **base,
                 "colour": [None if number is None else number % 8 for number in numbers],
                 "marks": [[f"{what} 0"] if number == 0 else None for number in numbers],
-                "notes": [None if number is None else [[what, str(number)]] for number in numbers],
+                "notes": {what: [None if number is None else str(number) for number in numbers]},
             }
 
         said = f"marked (* or outlined): {what} 0"

@@ -34,7 +34,8 @@ def render_raw(picture: Grid | Picture, limit: int = MAX_CELLS) -> dict[str, Any
         of cell (i, j) is ``rows.index[i] + columns.index[j]``, where there is one. Of its coordinate,
         ``rows.coordinates[i]`` are the modes 0, 2, 4 ... and ``columns.coordinates[j]`` the modes 1, 3, 5 ..., as
         texts; ``coordinate`` says whether it is a "tuple" of them, or an "integer", the one mode there is.
-        ``cells.text`` is a name where the texts are the numbers of that column.
+        ``cells.text`` is a name where the texts are the numbers of that column; ``cells.notes`` holds lists by their
+        names.
 
     Examples
     --------
@@ -102,9 +103,19 @@ def _columns(grid: Grid) -> dict[str, Any]:
         "value": [cell.value for cell in cells],
         "owners": [told(cell.owners) for cell in cells],
         "marks": [list(cell.marks) or None for cell in cells],
-        "notes": [[list(note) for note in cell.notes] or None for cell in cells],
     }
-    return {name: values for name, values in columns.items() if any(value is not None for value in values)}
+    known = {name: values for name, values in columns.items() if any(value is not None for value in values)}
+    notes = _notes(cells)
+    return {**known, "notes": notes} if notes else known
+
+
+def _notes(cells: Sequence[Cell]) -> dict[str, list[str | None]]:
+    """Return what else there is to know, a list for each name."""
+    found: dict[str, list[str | None]] = {}
+    for k, cell in enumerate(cells):
+        for name, text in cell.notes:
+            found.setdefault(name, [None] * len(cells))[k] = text
+    return found
 
 
 def _number(offset: Any) -> int | str | None:  # noqa: ANN401 - int, coordinate or None

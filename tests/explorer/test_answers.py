@@ -211,6 +211,7 @@ ERRORS = [
     ("compare", {"first": "4:1", "second": "Sw<1,0,1>"}, "second", "second must be a layout"),
     ("atom", {"types": "F32E4M3E4M3", "major_a": "MN"}, "major_a", "16-bit elements only"),
     ("atom", {"tile_k": "40"}, "tile_k", "tile_k must be a multiple of the atom's 16, got 40"),
+    ("atom", {"address": "24"}, "address", "address must be a multiple of 16 bytes, got 24"),
     ("atom", {"n": "20"}, "n", "N must be a multiple of 8"),
     ("atom", {"source": "RS", "picture": "sA"}, "picture", "A comes from registers"),
     ("exec", {"expression": "1"}, None, "there is no question 'exec'"),

@@ -155,18 +155,18 @@ def test_a_worker_that_dies_is_replaced():
     calculator = Calculator()
     assert calculator.ask("layout", {"expression": "4:1"})[0] == 200
     calculator._process.kill()
-    status, body = calculator.ask("layout", {"expression": "4:1"})
+    status, body = calculator.ask("layout", {"expression": "4:2"})
     assert (status, json.loads(body)["error"]["kind"]) == (413, "MemoryError")
-    assert calculator.ask("layout", {"expression": "4:1"})[0] == 200
+    assert calculator.ask("layout", {"expression": "4:2"})[0] == 200
     calculator.close()
 
 
 def test_answers_of_128x128_come_in_time(client):
-    path = "/api/layout?bits=16&expression=Sw<3,3,3> o 0 o ((8,16),(64,2)):((64,512),(1,8192))"
+    path = "/api/layout?bits=16&expression=Sw<3,3,3> o {} o ((8,16),(64,2)):((64,512),(1,8192))"
     times = []
-    for _ in range(6):
+    for offset in range(6):  # each another question: an answer is kept
         start = time.perf_counter()
-        assert client.get(path).status_code == 200
+        assert client.get(path.format(offset)).status_code == 200
         times.append(time.perf_counter() - start)
     # 20 ms where the machine is idle; here others may be using it.
     assert min(times) < 0.1
@@ -211,8 +211,8 @@ class TestRuns:
             (grid,) = told["picture"]["grids"]
             assert grid["cells"]["data"] == [str(factor * k) for k in range(32)]
             assert grid["cells"]["byte"] == [256 + 4 * k for k in range(32)]
-            notes = grid["cells"].get("notes")
-            assert notes is None if writer is None else notes[0][0][1].startswith(f"event {writer}: write shared")
+            (told,) = set(grid["cells"]["notes"]["written by"])
+            assert told is None if writer is None else told.startswith(f"event {writer}: write shared")
         (grid,) = client.get(f"/api/runs/{run}/shared?at={second}").json["picture"]["grids"]
         assert grid["cells"]["text"][:25] == [str(first)] * 8 + [""] * 8 + [str(second)] * 8 + [""]
 

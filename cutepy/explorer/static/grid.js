@@ -76,7 +76,7 @@ export class GridView {
     const known = [["coordinate", this.coordinate(i, j)], ["index", this.index(i, j)]];
     for (const name of ["offset", "byte", "bank", "thread", "value", "owners", "data"]) known.push([name, cells[name]?.[k]]);
     if (cells.descriptor) known.push(["descriptor", this.grid.descriptors[cells.descriptor[k]]]);
-    for (const [name, text] of cells.notes?.[k] ?? []) known.push([name, text]);
+    for (const [name, texts] of Object.entries(cells.notes ?? {})) known.push([name, texts[k]]);
     for (const mark of cells.marks?.[k] ?? []) known.push(["mark", mark]);
     return known.filter(([, value]) => value !== undefined && value !== null);
   }
