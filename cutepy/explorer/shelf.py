@@ -16,7 +16,8 @@ from cutepy.layouts.render import Cell, Grid, layout_grid, render_raw
 from cutepy.layouts.render.axes import orientation, sides
 from cutepy.layouts.sm90.arch import DTYPE_BITS, UNIT_BYTES
 from cutepy.layouts.sm90.gmma import byte_swizzle
-from cutepy.sim.saved import SavedCta, SavedLaunch, SavedRun, load_run
+from cutepy.sim.history import SavedCta, SavedLaunch, SavedRun
+from cutepy.sim.saved import load_run
 
 MAX_FILE_BYTES = 64 << 20
 MAX_RUNS = 4

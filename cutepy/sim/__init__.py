@@ -26,14 +26,14 @@ from cutepy.sim.events import (
     TmaEvent as TmaEvent,
     WgmmaEvent as WgmmaEvent,
 )
-from cutepy.sim.run import Run as Run, simulate as simulate
-from cutepy.sim.saved import (
+from cutepy.sim.history import (
     SavedCta as SavedCta,
     SavedLaunch as SavedLaunch,
     SavedRun as SavedRun,
     Wait as Wait,
-    load_run as load_run,
 )
+from cutepy.sim.run import Run as Run, simulate as simulate
+from cutepy.sim.saved import load_run as load_run
 from cutepy.sim.stepping import Breakpoint as Breakpoint, BreakpointError as BreakpointError, Step as Step
 
 __all__ = [
