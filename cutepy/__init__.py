@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cutepy.host.many import compile_many as compile_many
     from cutepy.host.specs import PointerSpec as PointerSpec, TensorSpec as TensorSpec
     from cutepy.layouts.render.output import save as save, show as show
-    from cutepy.sim import simulate as simulate
+    from cutepy.sim import load_run as load_run, simulate as simulate
 
 __version__ = "0.1.0"
 
@@ -32,6 +32,7 @@ _FUNCTIONS = {
     "compile": "host.compilation",
     "compile_many": "host.many",
     "explain": "anatomy.explain",
+    "load_run": "sim",
     "save": "layouts.render.output",
     "show": "layouts.render.output",
     "simulate": "sim",
@@ -46,6 +47,7 @@ __all__ = [
     "compile",
     "compile_many",
     "explain",
+    "load_run",
     "save",
     "show",
     "simulate",

@@ -119,6 +119,24 @@ def show(
 
 
 @app.command()
+def explore(
+    files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE.cutepy]...", help="Runs to look into.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1. Default: one that is free.")] = 0,
+    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
+) -> None:
+    """Serve a page on this machine: layouts, operations and atoms to type and hover over; simulated runs to scrub."""
+    from cutepy.cli.explore import run
+
+    for file in files or ():
+        if not file.is_file():
+            fail(f"there is no file {file}")
+    try:
+        run(port, files or [], open_browser=open_browser, say=typer.echo)
+    except ValueError as error:
+        fail(str(error))
+
+
+@app.command()
 def desc(
     value: Annotated[str, typer.Argument(help="The 64-bit descriptor, decimal or 0x-hexadecimal.")],
     major: Annotated[str | None, typer.Option(help="The operand's major, MN or K: the bits do not tell it.")] = None,

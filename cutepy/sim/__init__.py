@@ -5,6 +5,7 @@
 
 from cutepy.sim.banks import AccessSite as AccessSite, WaitSite as WaitSite
 from cutepy.sim.capture import Launch as Launch
+from cutepy.sim.checked import SavedRunError as SavedRunError
 from cutepy.sim.errors import (
     BarrierError as BarrierError,
     DeadlockError as DeadlockError,
@@ -19,12 +20,20 @@ from cutepy.sim.events import (
     Access as Access,
     AsyncOperation as AsyncOperation,
     BarrierEvent as BarrierEvent,
+    BarrierState as BarrierState,
     CompletionPolicy as CompletionPolicy,
     Observer as Observer,
     TmaEvent as TmaEvent,
     WgmmaEvent as WgmmaEvent,
 )
+from cutepy.sim.history import (
+    SavedCta as SavedCta,
+    SavedLaunch as SavedLaunch,
+    SavedRun as SavedRun,
+    Wait as Wait,
+)
 from cutepy.sim.run import Run as Run, simulate as simulate
+from cutepy.sim.saved import load_run as load_run
 from cutepy.sim.stepping import Breakpoint as Breakpoint, BreakpointError as BreakpointError, Step as Step
 
 __all__ = [
@@ -33,6 +42,7 @@ __all__ = [
     "AsyncOperation",
     "BarrierError",
     "BarrierEvent",
+    "BarrierState",
     "Breakpoint",
     "BreakpointError",
     "CompletionPolicy",
@@ -43,12 +53,18 @@ __all__ = [
     "MemoryAccessError",
     "Observer",
     "Run",
+    "SavedCta",
+    "SavedLaunch",
+    "SavedRun",
+    "SavedRunError",
     "SimulationError",
     "Step",
     "TmaEvent",
     "TrapError",
     "UnknownInstructionError",
+    "Wait",
     "WaitSite",
     "WgmmaEvent",
+    "load_run",
     "simulate",
 ]

@@ -54,6 +54,28 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
+class BarrierState:
+    """What an mbarrier of some CTAs holds after an operation on it.
+
+    Attributes
+    ----------
+    address : int
+        Its offset in shared memory.
+    slots : array of int
+        The CTAs whose mbarrier it is.
+    phase, pending, expected, pending_bytes : array of int, (slots,)
+        The phase that is current, arrivals that it lacks, arrivals that a phase expects, and bytes that it lacks.
+    """
+
+    address: int
+    slots: Array
+    phase: Array
+    pending: Array
+    expected: Array
+    pending_bytes: Array
+
+
+@dataclass(frozen=True, slots=True)
 class BarrierEvent:
     """An operation on a barrier, after it took effect.
 
@@ -69,6 +91,8 @@ class BarrierEvent:
     amounts : tuple of int
         By CTA of the barrier, or one for all: of "init" the arrivals that a phase expects, of "arrive" at an mbarrier
         those that were made, of "expect_tx" and "complete_tx" bytes; empty for other operations.
+    state : BarrierState or None
+        Of an mbarrier that it changed.
     """
 
     operation: str
@@ -77,6 +101,7 @@ class BarrierEvent:
     ctas: Ctas
     threads: Threads
     amounts: tuple[int, ...] = ()
+    state: BarrierState | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -28,7 +28,7 @@ from cutepy.sim.control_flow import EXIT
 from cutepy.sim.cp_async import ThreadCopies
 from cutepy.sim.deadlock import report
 from cutepy.sim.errors import DeadlockError, TrapError
-from cutepy.sim.events import AsyncOperation, BarrierEvent, CompletionPolicy, Observer
+from cutepy.sim.events import AsyncOperation, BarrierEvent, BarrierState, CompletionPolicy, Observer
 from cutepy.sim.group import Group, Join, Part, inherited, merge, parts_of, split
 from cutepy.sim.instruction_classes import CLASSES, class_of
 from cutepy.sim.lanes import Array, Ctas, Residents, Threads
@@ -171,6 +171,7 @@ class Machine:
         i: Instruction,
         amounts: Array | int | None = None,
         lanes: Array | None = None,
+        state: BarrierState | None = None,
     ) -> None:
         """Tell observers of an operation on a barrier, of the lanes that `lanes`, (CTAs, threads), picks."""
         if self.observers:
@@ -181,7 +182,7 @@ class Machine:
                     ctas = Ctas(ctas.slots[lanes.any(axis=1)], ctas.residents)
                 if lanes.shape[1] > 1:
                     threads = Threads(threads.ids[lanes.any(axis=0)], threads.block)
-            event = BarrierEvent(operation, barrier, i, ctas, threads, counted)
+            event = BarrierEvent(operation, barrier, i, ctas, threads, counted, state)
             for observer in self.observers:
                 observer.on_barrier(event)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from cutepy.sim.barrier_names import barrier_name
 from cutepy.sim.errors import BarrierError
+from cutepy.sim.events import BarrierState
 from cutepy.sim.lanes import Array
 from cutepy.sim.memory import RANK_SHIFT
 
@@ -107,9 +108,7 @@ class Mbarriers:
             found.transactions[slots] = 0
             found.phase[slots] = 0
             self._mark(offset, slots, True)
-            self._machine.notify(
-                "init", f"mbarrier {offset:#x}", g, i, total // lanes, self._lanes(g, i, address, offset)
-            )
+            self._tell("init", offset, slots, g, i, total // lanes, self._lanes(g, i, address, offset))
 
     def invalidate(self, g: Group, i: Instruction, address: Array) -> None:
         """End an object."""
@@ -163,8 +162,7 @@ class Mbarriers:
                     g.describe(),
                 )
             found.settle(slots)
-            here = self._lanes(g, i, address, offset)
-            self._machine.notify("arrive", f"mbarrier {offset:#x}", g, i, total, here)
+            self._tell("arrive", offset, slots, g, i, total, self._lanes(g, i, address, offset))
         return state
 
     def expect_arrivals(self, g: Group, i: Instruction, address: Array) -> None:
@@ -178,8 +176,7 @@ class Mbarriers:
         self._machine.changes += 1
         for offset, slots, total in self._targets(g, i, address, size):
             self._object(g, i, offset, slots).transactions[slots] += total
-            here = self._lanes(g, i, address, offset)
-            self._machine.notify("expect_tx", f"mbarrier {offset:#x}", g, i, total, here)
+            self._tell("expect_tx", offset, slots, g, i, total, self._lanes(g, i, address, offset))
 
     def complete_tx(self, g: Group, i: Instruction, address: Array, size: Array) -> None:
         """Count bytes as arrived."""
@@ -192,7 +189,7 @@ class Mbarriers:
         found = self._object(g, i, offset, slots)
         found.transactions[slots] -= size
         found.settle(slots)
-        self._machine.notify("complete_tx", f"mbarrier {offset:#x}", g, i, size)
+        self._tell("complete_tx", offset, slots, g, i, size)
 
     def wait(
         self, g: Group, i: Instruction, address: Array, state: Array, parity: bool, may_wait: bool
@@ -220,7 +217,8 @@ class Mbarriers:
             g.ready, g.waits_for = None, None
             offsets = position % memory.slot_bytes
             for offset in np.unique(offsets).tolist() if self._machine.observers else ():
-                self._machine.notify("wait", f"mbarrier {offset:#x}", g, i, lanes=offsets == offset)
+                here = offsets == offset
+                self._tell("wait", offset, np.unique(position[here] // memory.slot_bytes), g, i, lanes=here)
             return _TRUE if done.all() else done
         g.ready = done
         g.waits_for = lambda: self._describe(position, state, parity)
@@ -234,6 +232,29 @@ class Mbarriers:
         _, address = memory.resolve("shared" if address.dtype == np.uint32 else "generic", address)
         here: Array = memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES) % memory.slot_bytes == offset
         return here
+
+    def _tell(
+        self,
+        operation: str,
+        offset: int,
+        slots: Array,
+        g: Group,
+        i: Instruction,
+        amounts: Array | int | None = None,
+        lanes: Array | None = None,
+    ) -> None:
+        """Tell observers of an operation on the objects of some CTAs."""
+        if self._machine.observers:
+            found = self._objects[offset]
+            state = BarrierState(
+                offset,
+                slots,
+                found.phase[slots],
+                found.pending[slots],
+                found.count[slots],
+                found.transactions[slots],
+            )
+            self._machine.notify(operation, f"mbarrier {offset:#x}", g, i, amounts, lanes, state)
 
     def pending_count(self, state: Array) -> Array:
         """Return the pending count that a state held."""

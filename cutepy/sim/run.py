@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,7 +51,7 @@ class Run:
         if processes is not None and processes < 1:
             raise ValueError(f"processes must be at least 1, or None for one a core, got {processes}")
         self.launches: list[Launch] = []
-        self._recorder, self._sites = Recorder(), Sites()
+        self._recorder, self._sites = Recorder(self._shared_now), Sites()
         self._inspect = inspect
         self._observers = (*observers, *((self._recorder, self._sites) if inspect else ()))
         self._policy = policy
@@ -102,6 +103,35 @@ class Run:
         """
         self._need_inspect("trace")
         return self._recorder.trace(launch, self._checked_cta(cta, launch))
+
+    def save(self, path: str | Path, ctas: Sequence[Sequence[int]] | None = None) -> Path:
+        """Save what CTAs did, and their shared memory at each step, for `cutepy.load_run` and ``cutepy explore``.
+
+        Parameters
+        ----------
+        path : str or Path
+            By convention ``NAME.cutepy``: a zip archive of JSON and numpy arrays.
+        ctas : sequence of (int, int, int), optional
+            Of every launch whose grid has them. Default: the first 16, in whole clusters. Of these shared memory is
+            kept at each step, of others as it was left.
+
+        Returns
+        -------
+        Path
+
+        Raises
+        ------
+        RuntimeError
+            If the run was not made with ``simulate(inspect=True)``.
+        IndexError
+            If no launch has one of the CTAs.
+        ValueError
+            If it is more than `cutepy.load_run` reads: save fewer CTAs.
+        """
+        from cutepy.sim.saving import save
+
+        self._need_inspect("save")
+        return save(self, self._recorder, Path(path), ctas)
 
     def conflicts(self) -> list[AccessSite]:
         """Return the instructions that access shared memory, those with the most bank conflicts first.
@@ -192,6 +222,10 @@ class Run:
         for observer in self._observers:
             if isinstance(observer, Breakpoint):
                 observer.check()
+
+    def _shared_now(self) -> tuple[Array, int]:
+        assert self._machine is not None
+        return self._machine.memory.shared, self._machine.memory.slot_bytes
 
     def _need_inspect(self, name: str) -> None:
         if not self._inspect:

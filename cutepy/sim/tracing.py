@@ -9,39 +9,49 @@ Chromium, "Trace Event Format".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cutepy.sim.events import Access, AsyncOperation, BarrierEvent, Observer, WgmmaEvent
+from cutepy.sim.events import Access, AsyncOperation, BarrierEvent, BarrierState, Observer, TmaEvent, WgmmaEvent
+from cutepy.sim.writes import Follower, Write
 
 if TYPE_CHECKING:
     from cutepy.sim.capture import Launch
-    from cutepy.sim.lanes import Ctas, Threads
+    from cutepy.sim.lanes import Array, Ctas, Threads
     from cutepy.sim.ptx.model import Instruction
 
 _WAITS = frozenset(("wait", "sync", "cluster_wait"))
 
 
 @dataclass(frozen=True, slots=True)
-class _Event:
-    """One step: an event of some lanes. `operation` numbers what is asynchronous."""
+class Event:
+    """One step: an event of some lanes. `operation` numbers what is asynchronous; `effect` is what it left behind."""
 
-    phase: str  # "begin", "wait", "issue", "complete" or "do"
+    phase: str  # "begin", "wait", "issue", "complete", "do", or "effect": part of another's completion
     name: str
     category: str
     instruction: Instruction
     ctas: Ctas
     threads: Threads
     operation: int = -1
+    effect: BarrierState | Write | WgmmaEvent | tuple[TmaEvent, ...] | None = None
 
 
 class Recorder(Observer):
-    """Record the events of every launch: barriers, stores, MMAs, asynchronous operations."""
+    """Record the events of every launch: barriers, stores, MMAs, asynchronous operations.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    shared : callable, optional
+        Gives shared memory as it is now, and its bytes for each slot: with it the writes to it are kept.
+    """
+
+    def __init__(self, shared: Callable[[], tuple[Array, int]] | None = None) -> None:
         self.launches: list[Launch] = []
-        self._events: list[list[_Event]] = []
+        self.writes = None if shared is None else Follower(shared)
+        self._boxes: list[TmaEvent] = []
+        self._events: list[list[Event]] = []
         self._operations: dict[int, int] = {}
         self._issued = 0
 
@@ -54,9 +64,12 @@ class Recorder(Observer):
         """Begin the record of another launch."""
         self.launches.append(launch)
         self._events.append([])
+        if self.writes is not None:
+            self.writes.start(launch)
 
-    def _add(self, phase: str, name: str, category: str, what: Any, operation: int = -1) -> None:  # noqa: ANN401
-        self._events[-1].append(_Event(phase, name, category, what.instruction, what.ctas, what.threads, operation))
+    def _add(self, phase: str, name: str, category: str, what: Any, operation: int = -1, effect: Any = None) -> None:  # noqa: ANN401
+        about = what.instruction, what.ctas, what.threads
+        self._events[-1].append(Event(phase, name, category, *about, operation, effect))
 
     def on_wait(self, event: BarrierEvent) -> None:
         """Record lanes that begin to wait."""
@@ -65,22 +78,36 @@ class Recorder(Observer):
     def on_barrier(self, event: BarrierEvent) -> None:
         """Record an operation on a barrier."""
         phase = "wait" if event.operation in _WAITS else "do"
-        self._add(phase, f"{event.operation} {event.barrier}", "barrier", event)
+        self._add(phase, f"{event.operation} {event.barrier}", "barrier", event, effect=event.state)
 
     def on_access(self, access: Access) -> None:
-        """Record a store by threads."""
-        if access.proxy == "generic" and access.operation != "read" and access.space != "local":
-            self._add("do", f"{access.operation} {access.space}, {access.size_bytes} bytes a lane", "store", access)
+        """Record a store by threads, and what asynchronous copies write to shared memory."""
+        if access.operation == "read" or access.space == "local":
+            return
+        written = None
+        if access.space == "shared" and self.writes is not None:
+            written = self.writes.follow(access)
+        if access.proxy == "generic":
+            name = f"{access.operation} {access.space}, {access.size_bytes} bytes a lane"
+            self._add("do", name, "store", access, effect=written)
+        elif written is not None:
+            self._add("effect", f"{access.operation} shared", "write", access, effect=written)
+
+    def on_tma(self, event: TmaEvent) -> None:
+        """Note a box of the tensor copy that is about to be issued."""
+        self._boxes.append(event)
 
     def on_wgmma(self, event: WgmmaEvent) -> None:
         """Record an MMA as it is issued."""
         shape = event.shape
-        self._add("do", f"wgmma m64n{shape.n}k{shape.k} {shape.d}.{shape.a}.{shape.b}", "wgmma", event)
+        self._add("do", f"wgmma m64n{shape.n}k{shape.k} {shape.d}.{shape.a}.{shape.b}", "wgmma", event, effect=event)
 
     def on_issue(self, operation: AsyncOperation) -> None:
         """Record an asynchronous operation issued."""
         self._operations[id(operation)] = self._issued
-        self._add("issue", f"{operation.kind}: {operation.detail}", operation.kind, operation, self._issued)
+        boxes, self._boxes = tuple(self._boxes), []
+        name = f"{operation.kind}: {operation.detail}"
+        self._add("issue", name, operation.kind, operation, self._issued, boxes or None)
         self._issued += 1
 
     def on_complete(self, operation: AsyncOperation) -> None:
@@ -109,20 +136,28 @@ class Recorder(Observer):
             events.append({"ph": "M", "name": "thread_name", "pid": number, "tid": warp, "args": name})
         return {"traceEvents": events, "otherData": {"time": "steps of the simulator: an order, not a timing"}}
 
-    def _of(self, launch: int, cta: Sequence[int]) -> Iterator[tuple[int, _Event]]:
+    def _of(self, launch: int, cta: Sequence[int]) -> Iterator[tuple[int, Event]]:
         """Yield the events that a CTA takes part in, and their steps."""
+        for step, event, slot in self.resident_with(launch, cta):
+            if slot in event.ctas.slots:
+                yield step, event
+
+    def resident_with(self, launch: int, cta: Sequence[int]) -> Iterator[tuple[int, Event, int]]:
+        """Yield the steps and events of all CTAs that are resident together with one, and that one's slot."""
         slots: dict[int, int | None] = {}
         for step, event in enumerate(self._events[launch]):
             residents = event.ctas.residents
             if id(residents) not in slots:
                 slots[id(residents)] = residents.slot_of(cta)
             slot = slots[id(residents)]
-            if slot is not None and slot in event.ctas.slots:
-                yield step, event
+            if slot is not None:
+                yield step, event, slot
 
 
-def _shown(event: _Event, step: int, pid: int, waiting: dict[tuple[int, int], int]) -> Iterator[dict[str, Any]]:
+def _shown(event: Event, step: int, pid: int, waiting: dict[tuple[int, int], int]) -> Iterator[dict[str, Any]]:
     """Yield the trace events of one step: one for each warp, and the span of an asynchronous operation."""
+    if event.phase == "effect":
+        return
     i = event.instruction
     about = {"line": str(i.source or "?"), "ptx": i.text, "threads": event.threads.describe()}
     common = {"name": event.name, "cat": event.category, "pid": pid, "args": about}

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .of_threads import owned_grid as owned_grid, tv_grid as tv_grid
     from .operations import steps as steps
     from .output import save as save, show as show
+    from .raw import render_raw as render_raw
     from .svg import render_svg as render_svg
     from .text import Drawing as Drawing, Span as Span, draw_text as draw_text, render_text as render_text
 
@@ -46,6 +47,7 @@ _HOMES = {
     "render_html": "html",
     "render_latex": "latex",
     "render_page": "html",
+    "render_raw": "raw",
     "render_svg": "svg",
     "render_text": "text",
     "save": "output",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from .drawing import picture_of
@@ -55,7 +56,7 @@ def compare(a: Any, b: Any, **options: Any) -> Picture:  # noqa: ANN401 - what p
         title = "differences are marked where they are drawn"
     if sizes[0] != sizes[1]:
         title += f"; the sizes are {sizes[0]} and {sizes[1]}"
-    return Picture((_marked(first, sides[1]), _marked(second, sides[0])), title)
+    return Picture((_marked(*sides), _marked(*sides[::-1])), title)
 
 
 class _Side:
@@ -65,17 +66,37 @@ class _Side:
         self.grid = grid
         self.known: dict[int, Any] = {}
 
+    @cached_property
+    def offsets(self) -> dict[str, Any] | None:
+        """What all cells know, of a grid that says it at once and whose elements are offsets."""
+        columns = None if self.grid.bulk is None else self.grid.bulk()
+        return None if columns is None or "thread" in columns else columns
+
     def table(self) -> dict[int, Any]:
         """Return what each index holds."""
         if not self.known:
-            for i in range(self.grid.rows.size):
-                for j in range(self.grid.columns.size):
-                    cell = self.grid.cell(i, j)
-                    self.known[-1 if cell.flat is None else cell.flat] = _content(cell)
+            grid = self.grid
+            if self.offsets is not None:
+                self.known = dict(zip(self.indices, self.offsets["offset"], strict=True))
+            else:
+                cells = [cell for row in grid.cells for cell in row]
+                self.known = {-1 if cell.flat is None else cell.flat: _content(cell) for cell in cells}
         return self.known
 
+    @cached_property
+    def indices(self) -> list[int]:
+        """Return the index of each element, row by row: what its row and its column contribute."""
+        grid = self.grid
+        if not grid.size:
+            return []
+        across = [(grid.cell(0, j).flat or 0) for j in range(grid.columns.size)]
+        down = [(grid.cell(i, 0).flat or 0) - across[0] for i in range(grid.rows.size)]
+        return [start + step for start in down for step in across]
 
-def _marked(grid: Grid, other: _Side) -> Grid:
+
+def _marked(side: _Side, other: _Side) -> Grid:
+    grid = side.grid
+
     def cell(i: int, j: int) -> Cell:
         found = grid.cell(i, j)
         theirs = other.table().get(-1 if found.flat is None else found.flat, "nothing")
@@ -83,7 +104,20 @@ def _marked(grid: Grid, other: _Side) -> Grid:
             return found
         return found._replace(marks=("differs",), notes=(*found.notes, ("other", _told(theirs))))
 
-    return grid.but(cell=cell, caption=(*grid.caption, "marked (* or outlined): differs"), coarser=None)
+    def bulk() -> dict[str, Any]:
+        base, theirs = side.offsets, other.table()
+        assert base is not None
+        found = [theirs.get(index, "nothing") for index in side.indices]
+        marks = [None if mine == x else ["differs"] for mine, x in zip(base["offset"], found, strict=True)]
+        others = [None if mark is None else _told(x) for mark, x in zip(marks, found, strict=True)]
+        return {**base, "marks": marks, "notes": {"other": others}} if any(marks) else base
+
+    return grid.but(
+        cell=cell,
+        caption=(*grid.caption, "marked (* or outlined): differs"),
+        coarser=None,
+        bulk=None if side.offsets is None else bulk,
+    )
 
 
 def _content(cell: Cell) -> Any:  # noqa: ANN401 - an offset, owners or an element

@@ -178,6 +178,9 @@ class Grid(Drawn):
         What stands where the labels meet.
     coarser : callable, optional
         Makes the same picture in larger units, for renderers that have no room for this one.
+    bulk : callable, optional
+        Gives what `cell` would of all cells at once, row by row, for renderers that draw all: lists by the names of
+        what cells know; ``text`` may be the name of the list whose numbers are the texts. `raw` has the form.
 
     Examples
     --------
@@ -186,7 +189,7 @@ class Grid(Drawn):
     [['0', '1', '2'], ['3', '4', '5']]
     """
 
-    __slots__ = ("caption", "cell", "coarser", "colours", "columns", "corner", "rows", "title")
+    __slots__ = ("bulk", "caption", "cell", "coarser", "colours", "columns", "corner", "rows", "title")
 
     def __init__(
         self,
@@ -199,6 +202,7 @@ class Grid(Drawn):
         colours: str = "",
         corner: str = "",
         coarser: Callable[[], Grid] | None = None,
+        bulk: Callable[[], dict[str, Any]] | None = None,
     ) -> None:
         self.rows = rows
         self.columns = columns
@@ -208,6 +212,7 @@ class Grid(Drawn):
         self.colours = colours
         self.corner = corner
         self.coarser = coarser
+        self.bulk = bulk
 
     @property
     def cells(self) -> tuple[tuple[Cell, ...], ...]:
@@ -230,7 +235,8 @@ class Grid(Drawn):
         >>> Grid(Axis(1), Axis(1), lambda i, j: Cell("7")).but(title="a").title
         'a'
         """
-        return Grid(**{name: getattr(self, name) for name in self.__slots__} | changed)
+        kept = {name: getattr(self, name) for name in self.__slots__ if name != "bulk" or "cell" not in changed}
+        return Grid(**kept | changed)
 
 
 class Picture(NamedTuple):

@@ -91,6 +91,7 @@ def layout_grid(
         caption=(f"{orientation(rows, columns)}; {_units(draw, bits, banks)}", *_swizzle_words(layout)),
         colours="" if draw.maps_to_coordinates else "offset mod 8" if bits is None else _LINE,
         coarser=None if coarse is None else lambda: coarse(f"{layout.size()} elements are too many here: "),
+        bulk=None if draw.maps_to_coordinates else draw.bulk,
     )
 
 
@@ -133,6 +134,26 @@ class _Elements:
         bank = byte // BANK_BYTES % BANKS
         text = str(bank) if self.banks else str(offset)
         return Cell(text, coordinate, flat, offset, byte, bank, colour=byte // UNIT_BYTES % _LINE_UNITS)
+
+    def bulk(self) -> dict[str, Any]:
+        """Compute what `cell` does of all cells, row by row: a fifth of the time."""
+        rows, columns = range(self.rows.axis.size), range(self.columns.axis.size)
+        if self.offset == self._whole:
+            offsets = [self._whole(i, j) for i in rows for j in columns]
+        else:
+            across, outer = [self._across(j) for j in columns], self.outer
+            offsets = [outer(down + step) for down in map(self._down, rows) for step in across]
+        if self.bits is None:
+            return {"text": "offset", "offset": offsets, "colour": [offset % 8 for offset in offsets]}
+        address, bits = self.address, self.bits
+        bytes_ = [address + offset * bits // 8 for offset in offsets]
+        return {
+            "text": "bank" if self.banks else "offset",
+            "offset": offsets,
+            "byte": bytes_,
+            "bank": [byte // BANK_BYTES % BANKS for byte in bytes_],
+            "colour": [byte // UNIT_BYTES % _LINE_UNITS for byte in bytes_],
+        }
 
 
 def _parted(layout: Any) -> tuple[Any, Callable[[Any], Any]]:  # noqa: ANN401 - Layout or ComposedLayout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from ..basis import add_coordinates
@@ -11,7 +12,7 @@ from ..int_tuple import IntTuple
 from ..layout import Layout, is_layout
 from ..modes import LayoutBase, rank
 from ..writer import to_text
-from .axes import joined, orientation, sides
+from .axes import Side, joined, orientation, sides
 from .grid import Cell, Grid, Owner, ranges
 
 _LONGEST = 11
@@ -94,16 +95,17 @@ def owned_grid(
     """
     reach = max((index for index in owners if index.__class__ is int), default=-1) + 1
     to_index = tile if isinstance(tile, LayoutBase) else Layout(reach if tile is None else tile)
-    beyond = sorted(set(owners) - {to_index(i) for i in range(to_index.size())}, key=repr)
+    rows, columns = sides(to_index.shape, names)
+    indices = _indices(to_index, rows, columns)
+    beyond = sorted(owners.keys() - set(indices), key=repr)
     if beyond:
         raise LayoutError(
             "tv_grid", operands, f"the tile {to_text(to_index)} has no element {beyond[0]}, which the layout maps to"
         )
-    rows, columns = sides(to_index.shape, names)
 
     def cell(i: int, j: int) -> Cell:
         coordinate = joined(to_index.shape, rows.coordinate(i), columns.coordinate(j))
-        index = to_index(coordinate)
+        index = indices[i * columns.axis.size + j]
         held = owners.get(index, ())
         colour = held[0][0][0] % 8 if held and len(held[0][0]) < threads else None
         return Cell(
@@ -125,7 +127,59 @@ def owned_grid(
         title=title,
         caption=said,
         colours="" if held_by_all else "thread mod 8",
+        bulk=lambda: _bulk(indices, owners, threads),
     )
+
+
+def _indices(to_index: Any, rows: Side, columns: Side) -> list[Any]:  # noqa: ANN401 - Layout or ComposedLayout
+    """Return the index of each element of a tile, row by row; a plain layout adds what row and column contribute."""
+    down, across = ([side.coordinate(position) for position in range(side.axis.size)] for side in (rows, columns))
+    if isinstance(to_index, Layout):
+        whole = isinstance(to_index.shape, tuple)
+        starts, steps = ([to_index(part if whole else part[0]) for part in parts] for parts in (down, across))
+        return [_sum(start, step) for start in starts for step in steps]
+    return [to_index(joined(to_index.shape, i, j)) for i in down for j in across]
+
+
+def _bulk(indices: Sequence[Any], owners: Owners, threads: int) -> dict[str, Any]:
+    """Return what all cells know: as `cell` of `owned_grid`, with each set of threads written once."""
+    written: dict[int, str] = {}
+    columns: dict[str, list[Any]] = {name: [] for name in ("text", "colour", "thread", "value", "owners")}
+    for index in indices:
+        held = owners.get(index, ())
+        first = held[0][0] if held else ()
+        alone = len(held) == 1 == len(first)
+        if alone:
+            text = f"T{first[0]}\nV{held[0][1]}"
+        elif len(held) == 1:
+            if id(first) not in written:
+                written[id(first)] = _holders(first, threads)
+            text = f"T{written[id(first)]}\nV{held[0][1]}"
+        else:
+            text = _written(held, threads)
+        columns["text"].append(text)
+        columns["colour"].append(first[0] % 8 if held and len(first) < threads else None)
+        columns["thread"].append(first[0] if held else None)
+        columns["value"].append(held[0][1] if held else None)
+        columns["owners"].append(None if alone else told(held))
+    known = {name: values for name, values in columns.items() if any(value is not None for value in values)}
+    return {"offset": [_number(index) for index in indices], **known}
+
+
+@lru_cache(maxsize=1 << 15)
+def told(owners: tuple[Owner, ...]) -> str | None:
+    """Write who holds an element, where the first thread and its value do not tell all of it.
+
+    >>> told((((0, 1, 2), 5), ((7,), 0))), told((((3,), 1),))
+    ('thread 0-2 value 5; thread 7 value 0', None)
+    """
+    if not owners or (len(owners) == 1 and len(owners[0][0]) == 1):
+        return None
+    return "; ".join(f"thread {ranges(threads)} value {value}" for threads, value in owners)
+
+
+def _number(index: Any) -> Any:  # noqa: ANN401 - int or coordinate
+    return index if index.__class__ is int else to_text(index)
 
 
 def owners_of(layout: Any) -> Owners:  # noqa: ANN401 - Layout or ComposedLayout

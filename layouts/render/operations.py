@@ -158,9 +158,16 @@ def _followed(layout: Any, parts: Callable[[], Any], what: str) -> Callable[[Gri
         return lambda grid: grid
     within, count = tiles[0].size(), tiles[1].size()
     tile_of: dict[Any, int] = {}
-    for number in range(count):
-        for element in range(within):
-            tile_of.setdefault(tiles(element, number), number)
+    if isinstance(tiles, Layout):  # its modes add up
+        inner, outer = ([mode(i) for i in range(mode.size())] for mode in (tiles[0], tiles[1]))
+        for number, start in enumerate(outer):
+            for step in inner:
+                offset = start + step if start.__class__ is step.__class__ is int else add_coordinates(start, step)
+                tile_of.setdefault(offset, number)
+    else:
+        for number in range(count):
+            for element in range(within):
+                tile_of.setdefault(tiles(element, number), number)
 
     def follow(grid: Grid) -> Grid:
         def cell(i: int, j: int) -> Cell:
@@ -170,8 +177,25 @@ def _followed(layout: Any, parts: Callable[[], Any], what: str) -> Callable[[Gri
             notes = found.notes if number is None else ((what, str(number)),)
             return found._replace(colour=None if number is None else number % 8, marks=marks, notes=notes)
 
+        def bulk() -> dict[str, Any]:
+            assert grid.bulk is not None
+            base = grid.bulk()
+            numbers = [tile_of.get(offset) for offset in base["offset"]]
+            return {
+                **base,
+                "colour": [None if number is None else number % 8 for number in numbers],
+                "marks": [[f"{what} 0"] if number == 0 else None for number in numbers],
+                "notes": {what: [None if number is None else str(number) for number in numbers]},
+            }
+
         said = f"marked (* or outlined): {what} 0"
-        return grid.but(cell=cell, colours=f"{what} mod 8", caption=(*grid.caption, said), coarser=None)
+        return grid.but(
+            cell=cell,
+            colours=f"{what} mod 8",
+            caption=(*grid.caption, said),
+            coarser=None,
+            bulk=None if grid.bulk is None else bulk,
+        )
 
     return follow
 
@@ -195,7 +219,13 @@ def _marked(grid: Grid | Picture, offsets: set[Any], mark: str) -> Grid:
         found = grid.cell(i, j)
         return found._replace(marks=(mark,)) if found.offset in offsets else found
 
-    return grid.but(cell=cell, caption=(*grid.caption, f"marked (* or outlined): {mark}"), coarser=None)
+    def bulk() -> dict[str, Any]:
+        assert grid.bulk is not None
+        base = grid.bulk()
+        return {**base, "marks": [[mark] if offset in offsets else None for offset in base["offset"]]}
+
+    said = f"marked (* or outlined): {mark}"
+    return grid.but(cell=cell, caption=(*grid.caption, said), coarser=None, bulk=None if grid.bulk is None else bulk)
 
 
 def _offsets(layout: Any) -> set[Any]:  # noqa: ANN401 - Layout or ComposedLayout

@@ -1,0 +1,6 @@
+"""The explorer: a page on this machine that draws layouts, Hopper's operands and simulated runs.
+
+``cutepy explore`` serves it; `cutepy.explorer.app.create_app` is its Flask application. What a page asks is computed in
+a process of its own (`worker`), which reads texts of the layout notation and never evaluates Python, and which is
+stopped where it takes too long. Importing this package loads none of it, and not Flask.
+"""

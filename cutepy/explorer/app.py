@@ -1,0 +1,120 @@
+"""The explorer's Flask application: one page, its files, and the JSON that it asks for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from flask import Flask, Response, render_template, request
+from werkzeug.exceptions import HTTPException
+
+from cutepy.explorer.answers import OPERATIONS, PARTITIONS, SHOWN
+from cutepy.explorer.calculator import LIMIT_S, Calculator
+from cutepy.explorer.guard import protect
+from cutepy.explorer.operands import PICTURES, SOURCES, TYPES
+from cutepy.explorer.shelf import DTYPES, MAX_FILE_BYTES, Shelf
+from cutepy.explorer.worker import error
+from cutepy.layouts.render.palette import FILLS, MARK
+from cutepy.layouts.sm90.arch import MAJORS, SWIZZLE_MODES
+
+UPLOADS = "/api/runs"
+
+BITS = ("", "4", "8", "16", "32", "64")
+
+
+def create_app(*, port: int | None = None, runs: tuple[Path, ...] = (), limit_s: float = LIMIT_S) -> Flask:
+    """Return the explorer as a WSGI application.
+
+    Parameters
+    ----------
+    port : int, optional
+        Where it is served: requests to another are refused. Default: any.
+    runs : tuple of Path
+        Saved runs that the page offers from the start.
+    limit_s : float
+        Seconds that an answer may take.
+
+    Raises
+    ------
+    SavedRunError
+        If a file is no saved run.
+
+    Examples
+    --------
+    >>> client = create_app().test_client()
+    >>> client.get("/api/layout?expression=(2,3):(3,1)").json["picture"]["grids"][0]["cells"]["offset"]
+    [0, 1, 2, 3, 4, 5]
+    """
+    app = Flask("cutepy.explorer", static_url_path="/static", root_path=str(Path(__file__).parent))
+    app.config["MAX_CONTENT_LENGTH"] = MAX_FILE_BYTES
+    protect(app, port, UPLOADS)
+    calculator = Calculator(limit_s)
+    app.extensions["calculator"] = calculator
+    shelf = Shelf()
+    for file in runs:
+        shelf.add(file.read_bytes(), file.name)
+
+    @app.get("/")
+    def page() -> str:
+        return render_template("page.html", **_choices())
+
+    @app.get("/palette.css")
+    def palette() -> Response:
+        return Response(_palette(), mimetype="text/css")
+
+    @app.get("/api/<name>")
+    def answer(name: str) -> Response:
+        status, body = calculator.ask(name, request.args.to_dict())
+        return Response(body, status, mimetype="application/json")
+
+    @app.get(UPLOADS)
+    def listed() -> Any:  # noqa: ANN401 - what Flask makes a response of
+        return {"runs": shelf.listed()}
+
+    @app.post(UPLOADS)
+    def added() -> Any:  # noqa: ANN401
+        if request.mimetype != "application/octet-stream":
+            return error("UnsupportedMediaType", "send the file's bytes as application/octet-stream"), 415
+        return shelf.add(request.get_data(), request.args.get("name", "run.cutepy")[:200])
+
+    @app.get(f"{UPLOADS}/<run>/<what>")
+    def told(run: str, what: str) -> Any:  # noqa: ANN401
+        return shelf.tell(run, what, request.args.to_dict())
+
+    @app.errorhandler(HTTPException)
+    def failed(raised: HTTPException) -> Any:  # noqa: ANN401
+        return error(raised.name, raised.description or raised.name), raised.code or 500
+
+    @app.errorhandler(ValueError)
+    def wrong(raised: ValueError) -> Any:  # noqa: ANN401
+        return error(type(raised).__name__, str(raised), getattr(raised, "field", None)), 400
+
+    return app
+
+
+def _palette() -> str:
+    """Return the colours of cells, as those of every picture: of tables (c0 ... c7) and of drawings (c0f ...)."""
+    fills = "".join(f".c{key}{{background:{colour}}}.c{key}f{{fill:{colour}}}" for key, colour in enumerate(FILLS))
+    return f"{fills}table.cells td.m{{outline:3px solid {MARK};outline-offset:-3px}}"
+
+
+def _choices() -> dict[str, Any]:
+    """Return what the page's menus offer."""
+    return {
+        "bits": BITS,
+        "shown": SHOWN,
+        "operations": (*OPERATIONS, *PARTITIONS),
+        "types": TYPES,
+        "sources": SOURCES,
+        "majors": MAJORS,
+        "swizzles": SWIZZLE_MODES,
+        "pictures": PICTURES,
+        "dtypes": DTYPES,
+        "views": (
+            ("layout", "Layout"),
+            ("steps", "Operations"),
+            ("compare", "Compare"),
+            ("atom", "SM90 atom"),
+            ("run", "Simulated run"),
+        ),
+    }

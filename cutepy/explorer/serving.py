@@ -1,0 +1,63 @@
+"""Serving the explorer on this machine's loopback, until it is interrupted."""
+
+from __future__ import annotations
+
+import socket
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+from cutepy.explorer.app import create_app
+
+HOST = "127.0.0.1"
+
+
+class QuietHandler(WSGIRequestHandler):
+    """Writes no line for each request."""
+
+    timeout = 30
+    """Seconds that a connection may stay silent."""
+
+    def log_request(self, *arguments: object) -> None:
+        """Say nothing."""
+
+
+def serve(port: int, runs: tuple[Path, ...], *, open_browser: bool, say: Callable[[str], None]) -> None:
+    """Serve the page until Ctrl-C.
+
+    Parameters
+    ----------
+    port : int
+        0 takes one that is free.
+    runs : tuple of Path
+        Saved runs to offer.
+    open_browser : bool
+        Whether to open the page.
+    say : callable
+        Is told the address.
+
+    Raises
+    ------
+    OSError
+        If the port is taken.
+    SavedRunError
+        If a file is no saved run.
+    """
+    # Bound here: the port is known before the application is made, and werkzeug would end the process if it is taken.
+    with socket.create_server((HOST, port)) as listening:
+        port = listening.getsockname()[1]
+        app = create_app(port=port, runs=runs)
+        server = make_server(HOST, port, app, threaded=True, request_handler=QuietHandler, fd=listening.fileno())
+        page = f"http://{HOST}:{port}/" + ("?view=run" if runs else "")
+        say(f"cutepy explorer: {page} (Ctrl-C ends it)")
+        if open_browser:
+            webbrowser.open(page)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            say("ended")
+        finally:
+            server.server_close()
+            app.extensions["calculator"].close()

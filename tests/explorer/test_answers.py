@@ -1,0 +1,277 @@
+"""What the page is told, against plain arithmetic on shape and stride."""
+
+import itertools
+import re
+import time
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from cutepy.explorer.worker import answer
+
+
+@st.composite
+def flat_layouts(draw):
+    """Text of a flat layout, with its shape and stride."""
+    rank = draw(st.integers(1, 4))
+    shape = tuple(draw(st.integers(1, 6)) for _ in range(rank))
+    stride = tuple(draw(st.integers(0, 64)) for _ in range(rank))
+
+    def written(values):
+        return str(values[0]) if rank == 1 else f"({','.join(map(str, values))})"
+
+    return f"{written(shape)}:{written(stride)}", shape, stride
+
+
+def cells(grid):
+    """Yield (index, coordinate, position in the lists) of each cell."""
+    positions = itertools.product(range(grid["rows"]["size"]), range(grid["columns"]["size"]))
+    for k, (i, j) in enumerate(positions):
+        down, across = grid["rows"]["coordinates"][i], grid["columns"]["coordinates"][j]
+        modes = [(across if mode % 2 else down)[mode // 2] for mode in range(len(down) + len(across))]
+        yield grid["rows"]["index"][i] + grid["columns"]["index"][j], tuple(map(int, modes)), k
+
+
+def natural(index, shape):
+    coordinate = []
+    for extent in shape:
+        coordinate.append(index % extent)
+        index //= extent
+    return tuple(coordinate)
+
+
+def swizzled(offset, bits, base, shift):
+    """Exchange bits one by one."""
+    found = offset
+    for bit in range(bits):
+        if offset >> (base + shift + bit) & 1:
+            found ^= 1 << (base + bit)
+    return found
+
+
+@given(flat_layouts(), st.sampled_from([8, 16, 32, 64]), st.tuples(st.integers(0, 3), st.integers(0, 4)))
+def test_offsets_bytes_and_banks(drawn, width, swizzle):
+    text, shape, stride = drawn
+    bits, base = swizzle
+    asked = {"expression": f"Sw<{bits},{base},3> o 0 o {text}", "bits": str(width)}
+    status, told = answer("layout", asked)
+    assert status == 200, told
+    (grid,) = told["picture"]["grids"]
+    seen = set()
+    for index, coordinate, k in cells(grid):
+        seen.add(index)
+        assert coordinate == natural(index, shape)
+        offset = swizzled(sum(c * d for c, d in zip(coordinate, stride, strict=True)), bits, base, 3)
+        assert grid["cells"]["offset"][k] == offset
+        assert grid["cells"]["byte"][k] == offset * width // 8
+        assert grid["cells"]["bank"][k] == offset * width // 32 % 32
+        assert grid["cells"]["colour"][k] == offset * width // 128 % 8
+    size = 1
+    for extent in shape:
+        size *= extent
+    assert seen == set(range(size))
+
+
+@given(flat_layouts(), st.sampled_from([8, 16, 32]), st.integers(0, 3), st.data())
+def test_a_coordinate_is_followed(drawn, width, bits, data):
+    text, shape, stride = drawn
+    size = 1
+    for extent in shape:
+        size *= extent
+    index = data.draw(st.integers(0, size - 1))
+    asked = {"expression": f"Sw<{bits},4,3> o 7 o {text}", "bits": str(width), "index": str(index)}
+    status, told = answer("follow", asked)
+    assert status == 200, told
+    steps = {step["name"].split(" ")[0]: step["value"] for step in told["steps"]}
+    coordinate = natural(index, shape)
+    linear = sum(c * d for c, d in zip(coordinate, stride, strict=True))
+    assert tuple(map(int, re.findall(r"\d+", str(steps["coordinate"])))) == coordinate
+    assert steps["layout"] == linear
+    assert steps["offset"] == linear + 7
+    assert steps["swizzle"] == swizzled(linear + 7, bits, 4, 3)
+    assert steps["byte"] == steps["swizzle"] * width // 8
+    assert steps["bank"] == steps["byte"] // 4 % 32
+
+
+def test_where_a_pointer_lies_counts():
+    asked = {"expression": "Sw<3,4,3> o smem_ptr[16b](0x80) o (8,64):(64,1)", "index": "9"}
+    steps = answer("follow", asked)[1]["steps"]
+    (grid,) = answer("layout", {"expression": asked["expression"]})[1]["picture"]["grids"]
+    at = next(k for index, _, k in cells(grid) if index == 9)
+    assert [step["value"] for step in steps if step["name"] == "byte"] == [grid["cells"]["byte"][at]]
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3))
+def test_a_division_follows_each_tile(m, n, rows, columns):
+    shape = (m * rows, n * columns)
+    asked = {"operation": "zipped_divide", "left": f"({shape[0]},{shape[1]})", "right": f"({m},{n})"}
+    status, told = answer("steps", asked)
+    assert status == 200, told
+    (grid, *_) = told["picture"]["grids"]
+    for _, (i, j), k in cells(grid):
+        tile = i // m + j // n * rows
+        assert grid["cells"]["colour"][k] == tile % 8
+        assert bool(grid["cells"]["marks"][k]) == (tile == 0)
+
+
+@given(flat_layouts(), flat_layouts())
+def test_what_differs_is_marked(first, second):
+    status, told = answer("compare", {"first": first[0], "second": second[0]})
+    assert status == 200, told
+    table = [
+        dict(enumerate(values))
+        for _, shape, stride in (first, second)
+        for values in [
+            [
+                sum(c * d for c, d in zip(natural(index, shape), stride, strict=True))
+                for index in range(len(list(itertools.product(*map(range, shape)))))
+            ]
+        ]
+    ]
+    for grid, mine, other in zip(told["picture"]["grids"], table, table[::-1], strict=True):
+        for index, _, k in cells(grid):
+            marked = bool(grid["cells"].get("marks", {k: None})[k])
+            assert marked == (mine[index] != other.get(index))
+
+
+def test_threads_of_the_accumulator():
+    asked = {"expression": "((4,8,4),(2,2,8)):((128,1,16),(64,8,512))", "show": "threads", "tile": "(64,64)"}
+    (grid,) = answer("layout", asked)[1]["picture"]["grids"]
+    for _, (m, n), k in cells(grid):
+        # PTX ISA, the D fragment of wgmma: rows of a warp, pairs of columns of a quad.
+        assert grid["cells"]["thread"][k] == m // 16 * 32 + m % 8 * 4 + n % 8 // 2
+        assert grid["cells"]["value"][k] == n // 8 * 4 + m % 16 // 8 * 2 + n % 2
+
+
+@pytest.mark.parametrize("types", ["F32F16F16", "F16F16F16", "F32E4M3E4M3", "F32TF32TF32", "S32S8S8"])
+@pytest.mark.parametrize("swizzle", ["INTER", "SW32", "SW64", "SW128"])
+def test_operands_of_an_atom(types, swizzle):
+    status, told = answer(
+        "atom", {"types": types, "n": "64", "swizzle_a": swizzle, "tile_n": "128", "stages": "2", "picture": "sA"}
+    )
+    assert status == 200, told
+    a = told["sA"]
+    assert told["atom"].startswith("SM90_64x64x")
+    assert a["bytes"] == 128 * 4 * 32 * 2
+    assert told["smem_bytes"] == 2 * a["bytes"]
+    assert told["sB"]["start_address"] == a["bytes"]
+    assert a["descriptor_count"] == 2 * 4 * 2
+    word = int(a["descriptors"][0]["descriptor"], 16)
+    for field in a["fields"]:
+        low, high = map(int, field["bits"].split(".."))
+        assert field["raw"] == word >> low & (1 << high - low + 1) - 1
+    assert {0: "INTER", 1: "SW128", 2: "SW64", 3: "SW32"}[word >> 62] == swizzle
+    # Each element is of the MMA whose block it lies in.
+    (grid,) = told["picture"]["grids"]
+    k_of_mma = told["shape_mnk"][2]
+    for _, (mn, k, *stage), at in cells_of_tile(grid):
+        block = f"[{mn // 64},{k // k_of_mma},{stage[0]}]"
+        assert block in grid["descriptors"][grid["cells"]["descriptor"][at]]
+
+
+def cells_of_tile(grid):
+    """As `cells`, hierarchical modes made one number each."""
+    positions = itertools.product(range(grid["rows"]["size"]), range(grid["columns"]["size"]))
+    for k, (i, j) in enumerate(positions):
+        row, column = grid["rows"]["labels"][i], grid["columns"]["labels"][j]
+        m, *stage = map(int, row.split(","))
+        yield None, (m, int(column), *stage), k
+
+
+@pytest.mark.parametrize("picture", ["sB", "A", "B", "C"])
+def test_pictures_of_an_atom(picture):
+    status, told = answer("atom", {"n": "32", "tile_n": "32", "picture": picture})
+    assert status == 200
+    assert told["picture"]["grids"]
+
+
+@pytest.mark.parametrize("operation", ["partition_A", "partition_B", "partition_C"])
+def test_partitions_are_drawn(operation):
+    asked = {"operation": operation, "left": "(128,64)", "atom": "SM90_64x64x16_F16F16F16_SS", "atoms": "(2,1,1)"}
+    if operation != "partition_C":
+        asked["left"] = "(128,16)" if operation == "partition_A" else "(64,16)"
+    status, told = answer("steps", asked | {"thread": "3"})
+    assert status == 200, told
+    assert told["result"]
+
+
+ERRORS = [
+    ("layout", {"expression": "(4,8):(8,x)"}, "expression", "\n  (4,8):(8,x)\n           ^"),
+    ("layout", {"expression": "(4,8):(8,1)", "show": "banks"}, None, "banks need the width"),
+    ("layout", {"expression": "(4,8)", "bits": "x"}, "bits", "bits must be a whole number, got 'x'"),
+    ("layout", {"expression": "(4,8)", "show": "all"}, "show", "show must be one of offsets, banks, units, threads"),
+    ("layout", {}, "expression", "expression must be given"),
+    ("layout", {"expression": "4:1", "colour": "red"}, "colour", "there is no parameter 'colour' here"),
+    ("layout", {"expression": "4:1", "show": "threads"}, None, "rank 2"),
+    ("follow", {"expression": "(4,8)", "index": "32"}, None, "an int"),
+    ("follow", {"expression": "(4,8):(8,1)", "index": "32"}, None, "there is no element 32"),
+    ("steps", {"operation": "eval", "left": "4:1"}, "operation", "operation must be one of composition, "),
+    ("steps", {"operation": "logical_divide", "left": "4:1", "right": "(3,"}, "right", "^"),
+    ("steps", {"operation": "composition", "left": "(8,8):(8,1)", "right": "4:3"}, "left", "shape divisibility"),
+    ("compare", {"first": "4:1", "second": "Sw<1,0,1>"}, "second", "second must be a layout"),
+    ("atom", {"types": "F32E4M3E4M3", "major_a": "MN"}, "major_a", "16-bit elements only"),
+    ("atom", {"tile_k": "40"}, "tile_k", "tile_k must be a multiple of the atom's 16, got 40"),
+    ("atom", {"address": "24"}, "address", "address must be a multiple of 16 bytes, got 24"),
+    ("atom", {"n": "20"}, "n", "N must be a multiple of 8"),
+    ("atom", {"source": "RS", "picture": "sA"}, "picture", "A comes from registers"),
+    ("exec", {"expression": "1"}, None, "there is no question 'exec'"),
+]
+
+
+@pytest.mark.parametrize(("name", "asked", "field", "said"), ERRORS)
+def test_errors_name_the_field(name, asked, field, said):
+    status, told = answer(name, asked)
+    assert status in (400, 404)
+    if said != "an int":
+        assert said in told["error"]["message"]
+        assert told["error"]["field"] == field
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"expression": "9" * 16},
+        {"expression": "(" * 3000},
+        {"expression": "Sw<999,0,999>"},
+        {"expression": "SW_100_4_3"},
+        {"expression": "x" * 5000},
+        {"expression": "(1000,1000):(1000,1)", "show": "threads"},
+        {"expression": "(4,8):(1,4)", "show": "threads", "tile": "(1000,1000)"},
+    ],
+)
+def test_what_is_too_large_is_refused(asked):
+    status, told = answer("layout", asked)
+    assert status in (400, 413)
+    assert len(told["error"]["message"]) < 10_000
+
+
+def test_large_layouts_are_summarised():
+    status, told = answer("layout", {"expression": "(1000000000,1000000000):(1,1000000000)"})
+    assert status == 200
+    (grid,) = told["picture"]["grids"]
+    assert grid["summarised"]
+    assert len(grid["cells"]["offset"]) <= 16384
+
+
+def test_a_tile_of_128x128_is_answered_in_time():
+    asked = {"expression": "Sw<3,3,3> o 0 o ((8,16),(64,2)):((64,512),(1,8192))", "bits": "16"}
+    answer("layout", asked)
+    times = []
+    for _ in range(5):
+        start = time.process_time()
+        answer("layout", asked)
+        times.append(time.process_time() - start)
+    assert min(times) < 0.05
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(["layout", "follow", "steps", "compare", "atom"]), st.text(max_size=40), st.text(max_size=12))
+def test_any_text_is_answered(name, text, other):
+    asked = {
+        "layout": {"expression": text, "tile": other},
+        "follow": {"expression": text, "index": other},
+        "steps": {"operation": "composition", "left": text, "right": other},
+        "compare": {"first": text, "second": other},
+        "atom": {"n": other, "types": text},
+    }[name]
+    assert answer(name, asked)[0] in (200, 400, 413)

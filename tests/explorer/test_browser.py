@@ -1,0 +1,323 @@
+"""The page in headless Chromium: real clicks, typing and pointing, at the sizes of a desk and of a telephone.
+
+With CUTEPY_SCREENSHOTS=docs/screenshots, the pictures of docs/explorer.md are taken.
+"""
+
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("selenium", reason="needs selenium, which drives the browser")
+from selenium import webdriver
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
+from selenium.webdriver import ActionChains
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMEDRIVER = shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM and CHROMEDRIVER), reason="needs chromium and chromedriver: apt-get install chromium chromium-driver"
+)
+
+SCREENSHOTS = Path(os.environ.get("CUTEPY_SCREENSHOTS", ""))
+SIZES = {"desk": (1280, 800), "telephone": (390, 844)}
+FLAGS = """--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
+--disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars""".split()
+
+
+@pytest.fixture(scope="module")
+def server(saved_run):
+    from werkzeug.serving import make_server
+
+    from cutepy.explorer.app import create_app
+    from cutepy.explorer.serving import QuietHandler
+
+    # Bound first: the application is told its port.
+    server = make_server("127.0.0.1", 0, lambda *asked: app(*asked), threaded=True, request_handler=QuietHandler)
+    app = create_app(port=server.port, runs=(saved_run,))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.port}/"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+    app.extensions["calculator"].close()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(CHROMEDRIVER))
+    yield driver
+    driver.quit()
+
+
+class Page:
+    """The page, by what people see: labels, buttons, cells."""
+
+    def __init__(self, driver, base, size):
+        self.driver, self.base = driver, base
+        self.width, height = SIZES[size]
+        metrics = {"width": self.width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+    def open(self, query=""):
+        self.driver.get(self.base + query)
+        self.wait(self.idle)
+
+    def idle(self):
+        return self.driver.execute_script("return document.body.getAttribute('aria-busy') === 'false'")
+
+    def wait(self, condition):
+        # What is drawn anew meanwhile is looked for again.
+        waiting = WebDriverWait(self.driver, 15, 0.02, [NoSuchElementException, StaleElementReferenceException])
+        return waiting.until(lambda _: condition())
+
+    def all(self, selector):
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def one(self, selector):
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def labelled(self, label):
+        return self.one(f"#{next(x.get_attribute('for') for x in self.all('label') if x.text == label)}")
+
+    def type(self, label, text):
+        field = self.labelled(label)
+        field.clear()
+        field.send_keys(text)
+        return field
+
+    def cell(self, i, j, within="section:not([hidden])"):
+        return self.wait(lambda: self.all(f"{within} td[data-row='{i}'][data-column='{j}']"))[0]
+
+    def facts(self, of="#facts"):
+        texts = self.driver.execute_script(
+            "return [...document.querySelectorAll(arguments[0] + ' > div')]"
+            ".map(d => [d.children[0].textContent, d.children[1].textContent])",
+            of,
+        )
+        return dict(texts)
+
+    def point_at(self, element):
+        self.driver.execute_script("arguments[0].scrollIntoView({block: 'center', inline: 'center'})", element)
+        ActionChains(self.driver).move_to_element(element).perform()
+
+    def fits(self):
+        assert self.driver.execute_script("return document.documentElement.scrollWidth") <= self.width
+
+    def screenshot(self, name):
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        self.driver.save_screenshot(str(SCREENSHOTS / f"{name}.png"))
+
+
+@pytest.fixture(params=SIZES)
+def page(request, browser, server):
+    browser.get_log("browser")
+    page = Page(browser, server, request.param)
+    yield page
+    page.fits()
+    # A refused question is logged as one; scripts and policies must have nothing to say.
+    told = [entry["message"] for entry in browser.get_log("browser") if entry["source"] != "network"]
+    assert told == []
+
+
+def test_typing_a_layout_and_pointing_at_it(page):
+    page.open()
+    page.type("Layout expression", "Sw<3,3,3> o 0 o (8,64):(64,1)").send_keys(Keys.ENTER)
+    page.wait(lambda: "expression=Sw" in page.driver.current_url and page.idle())
+    page.point_at(page.cell(1, 1))
+    page.wait(lambda: page.facts().get("coordinate") == "(1,1)")
+    assert page.facts() == {"coordinate": "(1,1)", "index": "9", "offset": "73", "byte": "146", "bank": "4"}
+    page.wait(lambda: len(page.all("#chain li")) == 6)
+    chain = [step.text for step in page.all("#chain li b")]
+    assert chain == ["9", "(1,1)", "65", "73", "146", "4"]
+
+
+def test_moving_between_cells_with_the_keyboard(page):
+    page.open("?view=layout&expression=(4,8):(8,1)")
+    page.cell(0, 0).click()
+    for key in (Keys.ARROW_DOWN, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.END):
+        page.driver.switch_to.active_element.send_keys(key)
+    page.wait(lambda: page.facts().get("coordinate") == "(1,7)")
+    assert page.facts()["offset"] == "15"
+    focused = page.driver.switch_to.active_element
+    assert (focused.get_attribute("data-row"), focused.get_attribute("data-column")) == ("1", "7")
+
+
+def test_a_mistake_is_shown_in_place(page):
+    page.open()
+    page.type("Layout expression", "(4,8):(8,x)").send_keys(Keys.ENTER)
+    error = page.wait(lambda: next((e for e in page.all("#layout-error") if e.is_displayed()), None))
+    assert error.text.endswith("\n  (4,8):(8,x)\n           ^")
+    assert page.labelled("Layout expression").get_attribute("aria-invalid") == "true"
+    assert not page.all("#layout-picture td")
+    page.type("Layout expression", "(4,8):(8,1)").send_keys(Keys.ENTER)
+    page.wait(lambda: page.all("#layout-picture td"))
+    assert not page.one("#layout-error").is_displayed()
+    assert page.labelled("Layout expression").get_attribute("aria-invalid") == "false"
+
+
+def test_banks_and_threads(page):
+    page.open("?view=layout&expression=(8,64):(64,1)&bits=16")
+    Select(page.labelled("Show")).select_by_visible_text("banks")
+    page.wait(lambda: page.cell(0, 2).text == "1" and page.cell(1, 63).text == "31")
+    page.open("?view=layout&expression=((4,8,4),(2,2,8)):((128,1,16),(64,8,512))&show=threads&tile=(64,64)")
+    assert page.cell(9, 1).text == "T4\nV3"
+    page.point_at(page.cell(9, 1))
+    page.wait(lambda: page.facts().get("thread") == "4")
+    assert page.facts()["value"] == "3"
+    assert len(page.all("td.same")) == 32
+
+
+def test_the_address_is_the_state(page):
+    page.open("?view=layout&expression=(2,3):(3,1)")
+    assert page.labelled("Layout expression").get_attribute("value") == "(2,3):(3,1)"
+    assert [cell.text for cell in page.all("#layout-picture td")] == list("012345")
+    page.type("Layout expression", "(3,2):(2,1)").send_keys(Keys.ENTER)
+    page.wait(lambda: len(page.all("#layout-picture tbody tr")) == 3)
+    page.one("#tab-compare").click()
+    page.wait(lambda: page.all("#compare-picture td"))
+    page.driver.back()
+    page.wait(lambda: page.one("#view-layout").is_displayed() and len(page.all("#layout-picture tbody tr")) == 3)
+    page.driver.back()
+    page.wait(lambda: len(page.all("#layout-picture tbody tr")) == 2)
+    assert page.labelled("Layout expression").get_attribute("value") == "(2,3):(3,1)"
+    page.driver.forward()
+    page.wait(lambda: len(page.all("#layout-picture tbody tr")) == 3)
+
+
+def test_sliding_through_an_operation(page):
+    page.open("?view=steps")
+    page.type("Layout", "(4,6):(6,1)")
+    Select(page.labelled("Operation")).select_by_visible_text("zipped_divide")
+    page.type("Tiler or right operand", "(2,3)").send_keys(Keys.ENTER)
+    page.wait(lambda: "((2,3),(2,2)):((6,1),(12,3))" in page.one("#steps-result").text)
+    titles = []
+    page.wait(lambda: page.one("#step-number").text == "3 of 3")
+    for number in (2, 1):
+        titles.insert(0, page.one("#steps-picture .title").text)
+        page.one("#previous-step").click()
+        page.wait(lambda number=number: page.one("#step-number").text == f"{number} of 3")
+    titles.insert(0, page.one("#steps-picture .title").text)
+    assert [title.partition(" ")[0] for title in titles] == ["layout", "logical_divide", "zipped_divide"]
+    assert len(page.all("#steps-picture td.m")) == 6
+    assert "step=0" in page.driver.current_url
+    page.driver.back()
+    page.wait(lambda: page.one("#step-number").text == "2 of 3")
+    page.one("#all-steps").click()
+    page.wait(lambda: len(page.all("#steps-picture table")) == 3)
+
+
+def test_comparing(page):
+    page.open("?view=compare&first=(2,4):(1,2)&second=(2,4):(4,1)")
+    assert page.one("#compare-result").text == "6 of 8 elements differ"
+    assert len(page.all("#compare-picture td.m")) == 12
+
+
+def test_an_atom_and_its_operands(page):
+    page.open("?view=atom&n=64&tile_n=64&picture=sA")
+    assert page.facts("#atom-facts")["atom"] == "SM90_64x64x16_F32F16F16_SS"
+    assert page.one("#sA-layout").text == "Sw<3,3,3> o 0 o ((8,16),(64,1)):((64,512),(1,0))"
+    fields = {row.text.split(" ")[0] for row in page.all("#sA-fields tr")}
+    assert {"start", "leading", "stride", "layout"} <= fields
+    page.point_at(page.cell(70, 17))
+    page.wait(lambda: page.facts().get("coordinate") == "((6,8),(17,0))")
+    assert page.facts()["descriptor"].startswith("tCrA[1,1] 0x4000")
+    Select(page.labelled("Swizzle of A")).select_by_visible_text("SW64")
+    page.wait(lambda: page.one("#sA-layout").text.startswith("Sw<2,3,3>"))
+    Select(page.labelled("Picture")).select_by_visible_text("C")
+    page.wait(lambda: page.cell(0, 0).text == "T0\nV0")
+    page.wait(page.idle)
+    page.point_at(page.cell(0, 0))
+    page.wait(lambda: page.facts().get("thread") == "0")
+
+
+def test_scrubbing_through_a_run(page, saved_run):
+    page.open("?view=run")
+    total = int(page.wait(lambda: page.one("#event-number").text).split()[-1])
+    page.open(f"?view=run&at={total - 1}")
+    page.wait(lambda: page.all("#shared-picture td"))
+    assert page.facts("#event-facts")["line"].endswith("kernel.py:36")
+    page.one("#previous-event").click()
+    page.wait(lambda: page.one("#event-number").text.startswith(f"{total - 2} "))
+    # Back to where warp 1 waits for warp 0.
+    while "warps 1 wait for" not in page.one("#waiting").text:
+        page.driver.execute_script("arguments[0].click()", page.one("#previous-event"))
+    assert "arrive mbarrier 0x400 by warps 0" in page.one("#waiting").text
+    assert page.all("svg.timeline path.released, svg.timeline rect[data-wait]")
+    rows = [[cell.text for cell in row.find_elements(By.TAG_NAME, "td")] for row in page.all("#barriers tr")[1:]]
+    assert rows == [["mbarrier 0x400", "1", "1 of 1", "0"]]  # warp 0 has just arrived
+    page.type("Through a layout", "(4,8):(8,1)")
+    Select(page.labelled("Type")).select_by_visible_text("uint32")
+    page.driver.execute_script("arguments[0].click()", page.one("#run-shared"))
+    page.wait(lambda: len(page.all("#shared-picture td")) == 32)
+    assert "layout=%284%2C8%29" in page.driver.current_url
+    page.one("#file").send_keys(str(saved_run))
+    page.wait(lambda: "run=" in page.driver.current_url and len(page.all("#run option")) == 1)
+
+
+def test_a_file_that_is_no_run_is_refused(page, tmp_path):
+    page.open("?view=run")
+    (tmp_path / "junk.cutepy").write_bytes(b"junk")
+    page.one("#file").send_keys(str(tmp_path / "junk.cutepy"))
+    page.wait(lambda: "not a saved run" in page.one("#run-error").text)
+
+
+def test_everything_has_a_name(page):
+    page.open()
+    unnamed = page.driver.execute_script(
+        "return [...document.querySelectorAll('input, select, button, [role=tab]')].filter(x => "
+        "!(x.labels?.length || x.getAttribute('aria-label') || x.textContent.trim())).map(x => x.outerHTML)"
+    )
+    assert unnamed == []
+    assert [tab.get_attribute("aria-selected") for tab in page.all("[role=tab]")] == ["true"] + ["false"] * 4
+    page.one("#tab-layout").send_keys(Keys.ARROW_RIGHT)
+    page.wait(lambda: page.one("#view-steps").is_displayed())
+    assert page.driver.switch_to.active_element.get_attribute("id") == "tab-steps"
+
+
+def test_a_large_tile_is_drawn(page):
+    page.open("?view=layout&bits=16&expression=(128,128):(128,1)")
+    assert page.cell(127, 127).text == "16383"
+
+
+@pytest.mark.dsl
+@pytest.mark.skipif("CUTEPY_SCREENSHOTS" not in os.environ, reason="CUTEPY_SCREENSHOTS names no folder for screenshots")
+def test_screenshots_of_the_documentation(browser, server, tmp_path):
+    from cutepy.sim import simulate
+    from tests.sim.kernels.test_gemm import compiled, multiply
+
+    with simulate(inspect=True) as run:
+        multiply(*compiled(stages=2, out_dtype="float16"), 128, 128, 512)
+    desk, telephone = Page(browser, server, "desk"), "telephone"
+    desk.open("?view=layout&bits=16&expression=Sw<1,3,3> o 0 o (8,16):(16,1)")
+    desk.point_at(desk.cell(5, 9))
+    desk.wait(lambda: len(desk.all("#chain li")) == 6)
+    desk.screenshot("layout")
+    desk.open("?view=steps&operation=zipped_divide&left=(8,12):(12,1)&right=(4,3)")
+    desk.one("#all-steps").click()
+    desk.screenshot("steps")
+    desk.open("?view=run")
+    desk.one("#file").send_keys(str(run.save(tmp_path / "gemm.cutepy")))
+    desk.wait(lambda: "run=" in desk.driver.current_url and len(desk.all("#run option")) == 2)
+    desk.open(desk.driver.current_url.partition("/?")[2].join(["?", "&at=59"]))
+    desk.wait(lambda: desk.all("#shared-picture td"))
+    desk.screenshot("run")
+    narrow = Page(browser, server, telephone)
+    narrow.open("?view=atom&picture=C&n=32&tile_n=32&tile_m=64")
+    narrow.point_at(narrow.cell(3, 3))
+    narrow.wait(lambda: narrow.facts().get("thread"))
+    narrow.screenshot("atom")
+    for path in SCREENSHOTS.glob("*.png"):
+        assert path.stat().st_size < 150_000

@@ -1,0 +1,261 @@
+"""Saved runs: what is read back is what happened, and a damaged or malicious file is refused."""
+
+import io
+import json
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import cutepy
+from cutepy.sim import SavedRunError, simulate
+from cutepy.sim.saved import load_run
+
+from .launching import launch
+
+# Warp 0 stores a word for each lane, and arrives; warp 1 waits, and doubles them 256 bytes further.
+HANDOVER = """
+mov.u32 %r0, smem;
+mov.u32 %r1, %tid.x;
+add.u32 %r10, %r0, 1024;
+.loc 1 5 0
+setp.ne.u32 %p0, %r1, 0;
+@%p0 bra MADE;
+mbarrier.init.shared.b64 [%r10], 1;
+MADE:
+bar.sync 0;
+setp.ge.u32 %p1, %r1, 32;
+@%p1 bra CONSUMER;
+.loc 1 20 0
+shl.b32 %r2, %r1, 2;
+add.u32 %r2, %r2, %r0;
+st.shared.u32 [%r2], %r1;
+bar.warp.sync 0xffffffff;
+@%p0 bra END;
+.loc 1 24 0
+mbarrier.arrive.shared.b64 _, [%r10];
+bra END;
+CONSUMER:
+.loc 1 30 0
+mbarrier.try_wait.parity.shared.b64 %p2, [%r10], 0;
+@!%p2 bra CONSUMER;
+sub.u32 %r3, %r1, 32;
+shl.b32 %r2, %r3, 2;
+add.u32 %r2, %r2, %r0;
+ld.shared.u32 %r4, [%r2];
+shl.b32 %r4, %r4, 1;
+.loc 1 36 0
+st.shared.u32 [%r2+256], %r4;
+END:
+"""
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    run = launch(HANDOVER, block=(64, 1, 1), grid=(2, 1, 1), smem=2048, inspect=True)
+    return run, run.save(tmp_path_factory.mktemp("run") / "handover.cutepy")
+
+
+def test_memory_at_each_step(saved):
+    run, path = saved
+    read = cutepy.load_run(path)
+    (told,) = read.launches
+    assert (told.name, told.grid, told.block, told.smem_bytes) == ("k", (2, 1, 1), (64, 1, 1), 2048)
+    for cta in ((0, 0, 0), (1, 0, 0)):
+        history = told.cta(cta)
+        np.testing.assert_array_equal(history.smem(), run.smem(cta))
+        np.testing.assert_array_equal(history.smem(len(history.events) - 1), run.smem(cta))
+        stores = [n for n, event in enumerate(history.events) if "writes" in event]
+        assert [history.instructions[history.events[n]["instruction"]]["line"] for n in stores] == [
+            "kernel.py:20",
+            "kernel.py:36",
+        ]
+        first, second = stores
+        lanes = np.arange(32, dtype=np.uint32)
+        assert not history.smem(first - 1).any()
+        np.testing.assert_array_equal(history.smem(second - 1, dtype="uint32")[:32], lanes)
+        assert not history.smem(second - 1, dtype="uint32")[64:96].any()
+        np.testing.assert_array_equal(history.smem(second, "32:1", "uint32", 256), 2 * lanes)
+        writers = history.writers()
+        assert (writers[:128] == first).all()
+        assert (writers[256:384] == second).all()
+        assert (writers[384:] == -1).all()
+
+
+def test_who_waits_for_whom(saved):
+    history = cutepy.load_run(saved[1]).launches[0].ctas[0]
+    (wait,) = [wait for wait in history.waits if "mbarrier" in wait.barrier]
+    assert wait.warps == (1,)
+    releasing = history.events[wait.released_by]
+    assert (releasing["phase"], releasing["warps"]) == ("do", [0])
+    assert releasing["name"].startswith("arrive mbarrier 0x400")
+    assert releasing["barrier"] == {"address": 1024, "phase": 1, "pending": 1, "expected": 1, "pending_bytes": 0}
+    assert wait.begin < wait.released_by < wait.end
+    assert history.barriers == {1024: "mbarrier 0x400"}
+
+
+def test_a_wait_without_end_is_kept(tmp_path):
+    body = "mov.u32 %r1, %tid.x; setp.lt.u32 %p0, %r1, 32; @%p0 bra END; bar.sync 1, 64; END:"
+    with pytest.raises(cutepy.sim.DeadlockError), simulate(inspect=True) as run:
+        deadlocked(run, body)
+    history = cutepy.load_run(run.save(tmp_path / "hang.cutepy")).launches[0].ctas[0]
+    (wait,) = history.waits
+    assert (wait.warps, wait.end, wait.released_by) == ((1,), None, None)
+    assert "32 of 64 threads arrived" in wait.barrier
+
+
+def deadlocked(run, body):
+    from cutepy.dsl.execution import LaunchRequest
+
+    from .launching import ptx_module
+
+    run.launch(LaunchRequest("k", ptx_module(body, 0), (1, 1, 1), (64, 1, 1), (1, 1, 1), 2048, False, 0, 0))
+
+
+def test_equal_runs_give_equal_files(saved, tmp_path):
+    again = launch(HANDOVER, block=(64, 1, 1), grid=(2, 1, 1), smem=2048, inspect=True)
+    assert again.save(tmp_path / "again").read_bytes() == saved[1].read_bytes()
+
+
+def test_what_is_saved_is_chosen(saved, tmp_path):
+    run, _ = saved
+    told = cutepy.load_run(run.save(tmp_path / "one.cutepy", ctas=[(1,)])).launches[0]
+    assert [cta.cta for cta in told.ctas] == [(1, 0, 0)]
+    with pytest.raises(LookupError, match=r"CTA \(0, 0, 0\) is not in the file, which has \(1, 0, 0\)"):
+        told.cta((0, 0, 0))
+    with pytest.raises(IndexError, match=r"CTA \(2, 0, 0\) is in no launch's grid: \(2, 1, 1\)"):
+        run.save(tmp_path / "none", ctas=[(2, 0, 0)])
+    with pytest.raises(RuntimeError, match=r"run\.save\(\) needs a record"):
+        launch("mov.u32 %r0, 1;").save(tmp_path / "none")
+
+
+def test_of_ctas_beyond_the_first_memory_is_as_they_left_it(tmp_path):
+    body = "mov.u32 %r0, smem; mov.u32 %r1, %ctaid.x; st.shared.u32 [%r0], %r1;"
+    run = launch(body, grid=(40, 1, 1), smem=4, inspect=True)
+    told = cutepy.load_run(run.save(tmp_path / "x", ctas=[(15,), (39,)])).launches[0]
+    assert [cta.followed for cta in told.ctas] == [True, False]
+    assert [cta.smem(dtype="uint32")[0] for cta in told.ctas] == [15, 39]
+    with pytest.raises(LookupError, match="was not kept at each step"):
+        told.cta((39,)).smem(0)
+    assert len(cutepy.load_run(run.save(tmp_path / "y")).launches[0].ctas) == 16
+
+
+def members(path):
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def packed(files):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return buffer.getvalue()
+
+
+def changed(path, member, change):
+    files = members(path)
+    value = json.loads(files[member])
+    change(value)
+    return packed(files | {member: json.dumps(value)})
+
+
+EVENTS = "launch0/cta0_0_0/events.json"
+
+
+@pytest.mark.parametrize(
+    ("member", "change", "said"),
+    [
+        ("run.json", lambda x: x.update(format="zip"), "its format is 'zip'"),
+        ("run.json", lambda x: x.update(version=2), "of version 2 of the format, and this cutepy reads 1"),
+        ("run.json", lambda x: x.pop("launches"), "run.json must be an object with 'launches'"),
+        ("run.json", lambda x: x["launches"][0].update(smem_bytes=1 << 40), "smem_bytes must be an integer from 0"),
+        ("run.json", lambda x: x["launches"][0].update(smem_bytes=1), "an integer from 0 to 1, got 128"),
+        (
+            "run.json",
+            lambda x: x["launches"][0]["ctas"][0].update(events="../../etc/passwd"),
+            "it has no ../../etc/pas",
+        ),
+        ("run.json", lambda x: x["launches"][0]["ctas"][0].update(cta=[0, 0]), "a list of 3 to 3 items"),
+        ("run.json", lambda x: x["launches"][0].update(name=["x"] * 1000), r"must be a text .* got \['x', .*\.\.\.$"),
+        (EVENTS, lambda x: x["events"][0].update(instruction=10**6), "instruction must be an integer from 0 to"),
+        (EVENTS, lambda x: x["events"][0].update(instruction=True), "instruction must be an integer"),
+        (EVENTS, lambda x: x["events"][0].update(phase="later"), "phase must be one of begin, wait"),
+        (EVENTS, lambda x: x["events"][0].update(warps=[9]), "an integer from 0 to 1, got 9"),
+        (EVENTS, lambda x: x["events"][0].update(writes=[[2040, 16]], contents=0), "shared memory ends at 2048"),
+        (EVENTS, lambda x: x["events"][0].update(writes=[[0, 999]], contents=0), "writes more than the 256 bytes"),
+        (EVENTS, lambda x: x["barriers"].update({"-1": "x"}), "a barrier's address must be below"),
+        (EVENTS, lambda x: x["barriers"].update({"²": "x"}), "a barrier's address must be below"),
+    ],
+)
+def test_a_file_that_lies_is_refused(saved, member, change, said):
+    with pytest.raises(SavedRunError, match=said):
+        load_run(changed(saved[1], member, change))
+
+
+@pytest.mark.parametrize(
+    ("array", "said"),
+    [
+        (np.array([{}], dtype=object), "must be an array of"),
+        (np.zeros((16, 16), np.uint8), "must be an array of"),
+        (np.zeros(32, np.int64), "must be an array of"),
+    ],
+)
+def test_arrays_of_anything_but_bytes_are_refused(saved, array, said):
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=True)
+    files = members(saved[1]) | {"launch0/cta0_0_0/contents.npy": buffer.getvalue()}
+    with pytest.raises(SavedRunError, match=said):
+        load_run(packed(files))
+
+
+def test_nothing_is_unpickled(saved):
+    class Bomb:
+        def __reduce__(self):
+            return pytest.fail, ("unpickled",)
+
+    for name in ("run.json", "launch0/cta0_0_0/contents.npy"):
+        with pytest.raises(SavedRunError):
+            load_run(packed(members(saved[1]) | {name: pickle.dumps(Bomb())}))
+
+
+def test_a_header_that_claims_more_than_there_is_allocates_nothing(saved):
+    head = (
+        b"\x93NUMPY\x01\x00\x76\x00"
+        + b"{'descr': '|u1', 'fortran_order': False, 'shape': (1099511627776,), }".ljust(118)
+    )
+    with pytest.raises(SavedRunError, match=r"must be an array of 0 bytes, got \(1099511627776,\)"):
+        load_run(packed(members(saved[1]) | {"launch0/cta0_0_0/contents.npy": head}))
+
+
+def test_bombs_are_refused_before_they_are_unpacked(saved, monkeypatch):
+    monkeypatch.setattr("cutepy.sim.saving.MAX_BYTES", 1 << 20)
+    bomb = packed(members(saved[1]) | {"launch0/cta0_0_0/contents.npy": bytes(2 << 20)})
+    assert len(bomb) < 1 << 16
+    with pytest.raises(SavedRunError, match="a saved run may have"):
+        load_run(bomb)
+    with pytest.raises(SavedRunError, match="maximum recursion depth"):
+        load_run(packed({"run.json": b"[" * 200_000}))
+
+
+def test_what_is_too_much_to_read_is_not_saved(saved, tmp_path, monkeypatch):
+    monkeypatch.setattr("cutepy.sim.saving.MAX_JSON_BYTES", 1000)
+    with pytest.raises(ValueError, match=r"save fewer CTAs with ctas="):
+        saved[0].save(tmp_path / "large.cutepy")
+    assert not (tmp_path / "large.cutepy").exists()
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_damage_is_refused_or_harmless(saved, data):
+    contents = saved[1].read_bytes()
+    cut = data.draw(st.integers(0, len(contents) - 1))
+    replaced = data.draw(st.binary(max_size=8))
+    damaged = contents[:cut] + replaced + contents[cut + len(replaced) + data.draw(st.integers(0, 4)) :]
+    try:
+        read = load_run(damaged)
+    except SavedRunError:
+        return
+    assert len(read.launches) == 1
