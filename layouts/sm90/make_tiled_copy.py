@@ -59,7 +59,7 @@ def make_tiled_copy(atom: CopyAtom, thr_layout: Layout, val_layout: Layout = _ON
     if inverse.size() != shape_tv[0] * shape_tv[1]:
         raise LayoutError(
             "make_tiled_copy",
-            (atom, thr_layout, val_layout),
+            (atom.name, thr_layout, val_layout),
             f"the layouts must be compact: {to_index} numbers {inverse.size()} of {shape_tv[0] * shape_tv[1]} "
             "(thread, value) pairs without a gap",
         )
@@ -126,7 +126,7 @@ def make_tiled_copy_C_atom(atom: CopyAtom, mma: TiledMMA) -> TiledCopy:
     if values > size(of_c, 1):
         raise LayoutError(
             "make_tiled_copy_C_atom",
-            (atom, mma),
+            (atom.name, str(mma)),
             f"the atom takes {values} values a time, but a thread has only {size(of_c, 1)} of C",
         )
     first = composition(of_c, Layout((size(of_c, 0), values)))

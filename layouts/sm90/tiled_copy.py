@@ -75,7 +75,7 @@ class TiledCopy(Drawn):
         if not isinstance(self.atom, CopyAtom):
             required = "a CopyAtom"
             raise TypeError(f"{wrong_type('TiledCopy', 'atom', required, self.atom)}; make one with make_copy_atom")
-        operands = (self.atom, self.layout_tv, self.tiler_mn)
+        operands = (self.atom.name, self.layout_tv, self.tiler_mn)
         if not isinstance(self.layout_tv, Layout) or rank(self.layout_tv) != 2:
             raise LayoutError("TiledCopy", operands, "layout_tv must be a layout of rank 2, (thread, value)")
         if not isinstance(self.tiler_mn, tuple) or not self.tiler_mn:
