@@ -150,13 +150,14 @@ def _mma_traits(name: str) -> dict[str, str]:
     }
 
 
-def _mma(atom: str, atom_layout: str) -> Any:
+def tiled_mma(atom: str, atom_layout: str) -> Any:
+    """The tiled MMA of an atom's name and a layout of atoms, after a semicolon a permutation."""
     layout, _, permutation = atom_layout.partition(";")
     return cl.sm90.TiledMMA(_traits(atom), parse(layout), *([parse(permutation)] if permutation else []))
 
 
 def _tiled_mma(op: str, operands: Sequence[Any]) -> Any:
-    method = getattr(_mma(operands[0], operands[1]), op)
+    method = getattr(tiled_mma(operands[0], operands[1]), op)
     if not re.fullmatch("partition_[ABC]", op):
         return written(method(*map(operand, operands[2:])))
     tensor, thread = parse(operands[2]), operands[3]
@@ -202,7 +203,7 @@ def tiled_copy(atom: str, bits: int, kind: str, first: str, second: str, third: 
     if kind in ("S", "D"):
         base = cl.sm90.make_tiled_copy(copy_atom(first, bits), parse(second), parse(third))
         return getattr(cl.sm90, f"make_tiled_copy_{kind}")(made, base)
-    return getattr(cl.sm90, f"make_tiled_copy_{kind}")(made, _mma(first, second))
+    return getattr(cl.sm90, f"make_tiled_copy_{kind}")(made, tiled_mma(first, second))
 
 
 def _of_copy(name: str) -> Callable[..., str]:
@@ -222,8 +223,8 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
     "eval": _eval,
     "swizzle_apply": _swizzle_apply,
     "mma_traits": _mma_traits,
-    "thr_layout_vmnk": lambda atom, layout: to_text(_mma(atom, layout).thr_layout_vmnk),
-    "tile_shape": lambda atom, layout: to_text(_mma(atom, layout).tile_shape),
-    "thr_size": lambda atom, layout: _mma(atom, layout).thr_size,
+    "thr_layout_vmnk": lambda atom, layout: to_text(tiled_mma(atom, layout).thr_layout_vmnk),
+    "tile_shape": lambda atom, layout: to_text(tiled_mma(atom, layout).tile_shape),
+    "thr_size": lambda atom, layout: tiled_mma(atom, layout).thr_size,
     **{name: _of_copy(name) for name in _COPY},
 }

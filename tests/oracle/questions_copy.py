@@ -1,4 +1,4 @@
-"""Random cases about copies: atoms tiled by threads and values, after MMAs and after other copies; and a warp's MMAs."""
+"""Random cases about copies, tiled by threads and values, after MMAs and after other copies; and a warp's MMAs."""
 
 from __future__ import annotations
 
