@@ -70,7 +70,7 @@ def show(
     text: Annotated[
         str,
         typer.Argument(
-            help="A layout as C++ CuTe, the DSL or cutepy prints it, or an atom: SM90_64x64x16_..., SM80_16x8x16_..., SM75_U32x4_LDSM_N"
+            help="A layout as C++ CuTe, the DSL or cutepy prints it, or an atom: SM90_64x64x16_..., SM75_..."
         ),
     ],
     bits: Annotated[int | None, typer.Option(help="Width of an element, for bytes and banks.")] = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, cast
 
 _MATRIX_COPY = re.compile(r"SM(75|90)_U(32|16)x([1248])_(LDSM|STSM)_(N|T)")
 _VECTOR_COPY = re.compile(
@@ -55,5 +55,5 @@ def atom_named(name: str) -> Any:  # noqa: ANN401 - MmaTraits or CopyTraits
         return traits(int(parts[3]) // (2 if transpose else 1), transpose=transpose)
     if parts := _VECTOR_COPY.fullmatch(name):
         bits, cache = int(parts["bits"]), parts["cache"]
-        return universal_copy(bits) if cache is None else cp_async(bits, cache=cache.lower())
+        return universal_copy(bits) if cache is None else cp_async(bits, cache=cast(Any, cache.lower()))
     return mma_traits(name) if _WARP_MMA.match(name) else wgmma_traits(name)
