@@ -36,12 +36,12 @@ def compact(draw, extents):
 
 
 @st.composite
-def tilings(draw):
-    """Draw an atom and compact layouts of threads and values, and what the tile must be."""
+def tilings(draw, warps=True):
+    """Draw an atom, of one thread or of a warp, and compact layouts of threads and values."""
     rank = draw(st.integers(1, 3))
     threads = [draw(st.sampled_from((1, 2, 4))) for _ in range(rank)]
     values = [draw(st.sampled_from((1, 2))) for _ in range(rank)]
-    if draw(st.booleans()):
+    if not warps or draw(st.booleans()):
         atom = make_copy_atom(universal_copy(draw(st.sampled_from((16, 32, 64)))), 16)
         values[-1] *= atom.num_val_src
     else:
