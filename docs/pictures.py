@@ -8,7 +8,15 @@ from pathlib import Path
 
 from cutepy.layouts import Layout, bank_conflicts, compare, steps, tile_to_shape, warp_access, zipped_divide
 from cutepy.layouts.render import Grid, Picture, picture_of, render_svg
-from cutepy.layouts.sm90 import GmmaDescriptorIterator, gmma_layout_atom, ldmatrix_traits
+from cutepy.layouts.sm80 import mma_traits
+from cutepy.layouts.sm90 import (
+    GmmaDescriptorIterator,
+    TiledMMA,
+    gmma_layout_atom,
+    ldmatrix_traits,
+    make_copy_atom,
+    make_tiled_copy_A,
+)
 
 FOLDER = Path(__file__).with_name("pictures")
 
@@ -58,6 +66,13 @@ def conflict() -> Grid | Picture:
     return picture_of(bank_conflicts(read, Layout((8, 8), (32, 1)), 32))
 
 
+def tiled_copy() -> Grid | Picture:
+    """Draw how ldmatrix loads A of a warp's mma."""
+    mma = TiledMMA(mma_traits("SM80_16x8x8_F32F16F16F32_TN"))
+    drawn = picture_of(make_tiled_copy_A(make_copy_atom(ldmatrix_traits(2), 16), mma))
+    return Picture(drawn.grids, "A of SM80_16x8x8_F32F16F16F32_TN, loaded by SM75_U32x2_LDSM_N")  # type: ignore[union-attr]
+
+
 PICTURES: dict[str, Callable[[], Grid | Picture]] = {
     "comparison": comparison,
     "conflict": conflict,
@@ -67,6 +82,7 @@ PICTURES: dict[str, Callable[[], Grid | Picture]] = {
     "hierarchy": hierarchy,
     "ldmatrix": lambda: picture_of(ldmatrix_traits(1)),
     "swizzle": swizzle,
+    "tiled_copy": tiled_copy,
 }
 """Name of a file -> what it shows."""
 
