@@ -249,8 +249,8 @@ def _operand(traits: Any, name: str) -> tuple[Layout, str, int]:  # noqa: ANN401
         "C": (traits.c_layout, traits.c_dtype),
     }[name]
     where = "shared memory" if traits.source(name) == "smem" else "registers"
-    # A thread's two accumulators of a row stand in an 8x8 block whatever their width.
-    return layout, f"{dtype} in {where}", 16 if name == "C" else DTYPE_BITS[dtype]
+    # A thread's two accumulators of a row stand in an 8x8 block whatever their width; foreign types may be unknown.
+    return layout, f"{dtype} in {where}", 16 if name == "C" else DTYPE_BITS.get(dtype, 16)
 
 
 def _extents(shape_mnk: tuple[int, int, int], name: str) -> tuple[int, int]:
