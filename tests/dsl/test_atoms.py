@@ -157,6 +157,18 @@ def test_tiled_copies_are_the_dsls():
             assert bf.table(getattr(copy, side)()) == bf.table(getattr(ours[name], side)()), (name, side)
 
 
+@pytest.mark.parametrize("stride", [(2, 1, 0), (1, 2, 0)])
+@pytest.mark.parametrize("name", ["SM80_16x8x16_F16F16F16F16_TN", "SM90_64x24x16_F32BF16BF16_RS"])
+def test_warps_and_warpgroups_stand_in_the_dsls_order(name, stride):
+    def read():
+        live = cute.make_tiled_mma(MMAS[name](), cute.make_layout((2, 2, 1), stride=stride))
+        return from_cute(live), from_cute(live.tv_layout_C_tiled)
+
+    mma, of_c = traced(read)
+    assert mma.atom_layout_mnk == Layout((2, 2, 1), stride)
+    assert bf.table(mma.get_layoutC_TV()) == bf.table(of_c)
+
+
 def test_slices_are_read_as_the_whole():
     def read():
         mma = cute.make_tiled_mma(MMAS["SM80_16x8x16_F16F16F16F16_TN"](), (2, 1, 1))
