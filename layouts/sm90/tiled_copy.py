@@ -187,16 +187,22 @@ class TiledCopy(Drawn):
 
     def _retile(self, layout: AnyLayout) -> AnyLayout:
         values = size(layout, 0)
-        extents = tuple(shape(tiler) if isinstance(tiler, Layout) else tiler for tiler in self.tiler_mn)
+        extents = self._extents()
+        if rank(layout) <= len(extents):
+            raise LayoutError(
+                "retile", (layout,), f"need rank >= {1 + len(extents)}, (V, RestM, RestN, ...), got {rank(layout)}"
+            )
         order = upcast(right_inverse(self.layout_tv).with_shape(extents), self.thr_size * values)
-        if rank(layout) != 1 + len(extents):
-            raise LayoutError("retile", (layout,), f"need rank {1 + len(extents)}, (V, RestM, ...), got {rank(layout)}")
         by_atom = zipped_divide(
             logical_product(Layout(values), right_inverse(order)), Layout(size(self.atom.ref_layout, 1))
         )
         tiles = zipped_divide(layout, (values, *product_each(shape(order))))
-        return slice_((None, (0, *(None,) * len(extents))), composition(tiles, (by_atom, None)))
+        return slice_((None, (0, *(None,) * (rank(layout) - 1))), composition(tiles, (by_atom, None)))
+
+    def _extents(self) -> tuple[IntTuple, ...]:
+        """Return the shape of the tile, with the modes of its tilers."""
+        return tuple(shape(tiler) if isinstance(tiler, Layout) else tiler for tiler in self.tiler_mn)
 
     def _layout_tv(self, side: Side) -> Layout:
-        extents = tuple(shape(tiler) if isinstance(tiler, Layout) else tiler for tiler in self.tiler_mn)
+        extents = self._extents()
         return slice_((None, None, 0), self._by_thread(Layout((extents, 1)), side))  # type: ignore[no-any-return]

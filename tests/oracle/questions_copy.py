@@ -102,7 +102,7 @@ def _by_layouts(draw: Draw) -> list[Question]:
     found = _questions(draw, spec, tile)
     if draw.chance(0.5):
         count = prod(int(x) for x in elements.split(":")[0].strip("()").split(","))
-        extents = [draw.random.choice((1, 2, 3)) for _ in tile]
+        extents = [draw.random.choice((1, 2, 3)) for _ in (*tile, *draw.random.choice(((), (), (0,))))]
         found.append(("retile", (*spec, _compact(draw, (count, *extents)))))
     return found
 
