@@ -72,6 +72,10 @@ test-deep: $(DEV)  ## run the properties with 20,000 examples each, and the slow
 oracle: $(DEV) $(ORACLE)  ## draw fresh random cases and compare with C++ CuTe (needs g++)
 	PYTHONPATH=$(VENV)/oracle $(PY) -m tests.oracle $(ARGS)
 
+.PHONY: oracle-pictures
+oracle-pictures: $(DEV) $(ORACLE)  ## compare pictures with those of C++ CuTe's print_latex (needs g++)
+	PYTHONPATH=$(VENV)/oracle $(PY) -m tests.oracle.pictures $(ARGS)
+
 .PHONY: mutation
 mutation: $(DEV)  ## change one operator or constant at a time, ARGS="cutepy/host --count 60", and list what no test notices
 	$(PY) -m tests.mutation $(ARGS)

@@ -23,11 +23,15 @@ from cutepy.layouts import (
     zipped_divide,
 )
 from cutepy.layouts.render import Axis, Cell, Grid, Picture, picture_of, render_svg
+from cutepy.layouts.sm80 import mma_traits
 from cutepy.layouts.sm90 import (
     GmmaDescriptorIterator,
     SwizzleMode,
+    TiledMMA,
     gmma_layout_atom,
     ldmatrix_traits,
+    make_copy_atom,
+    make_tiled_copy_A,
     make_tma_copy,
     stmatrix_traits,
 )
@@ -160,6 +164,13 @@ def descriptors() -> Grid:
     return one(picture_of(GmmaDescriptorIterator(layout, major="K", bits=16, mma_shape=(64, 16), base_address=0x400)))
 
 
+def tiled_copy() -> Grid | Picture:
+    """Draw how ldmatrix loads A of a warp's mma."""
+    mma = TiledMMA(mma_traits("SM80_16x8x8_F32F16F16F32_TN"))
+    drawn = picture_of(make_tiled_copy_A(make_copy_atom(ldmatrix_traits(2), 16), mma))
+    return Picture(drawn.grids, "A of SM80_16x8x8_F32F16F16F32_TN, loaded by SM75_U32x2_LDSM_N")  # type: ignore[union-attr]
+
+
 PICTURES: dict[str, Callable[[], Grid | Picture]] = {
     "atoms": atoms,
     "bases": bases,
@@ -180,6 +191,7 @@ PICTURES: dict[str, Callable[[], Grid | Picture]] = {
     "ring": ring,
     "stmatrix": lambda: picture_of(stmatrix_traits(1)),
     "swizzle": swizzle,
+    "tiled_copy": tiled_copy,
 }
 """Name of a file -> what it shows."""
 

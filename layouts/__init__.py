@@ -178,7 +178,7 @@ if TYPE_CHECKING:
 slice = slice_
 
 # What is loaded when it is first asked for: most users of layouts need none of it, and it takes longer than the rest.
-_ROOMS = ("banks", "linear", "render", "sm90")
+_ROOMS = ("banks", "linear", "render", "sm80", "sm90")
 _LAZY = {
     "LinearLayout": "linear",
     "bank_conflicts": "banks",

@@ -84,7 +84,10 @@ def parse(
 @app.command()
 def show(
     text: Annotated[
-        str, typer.Argument(help="A layout as C++ CuTe, the DSL or cutepy prints it, or an atom: SM90_64x64x16_...")
+        str,
+        typer.Argument(
+            help="A layout as C++ CuTe, the DSL or cutepy prints it, or an atom: SM90_64x64x16_..., SM75_..."
+        ),
     ],
     bits: Annotated[int | None, typer.Option(help="Width of an element, for bytes and banks.")] = None,
     banks: Annotated[bool, typer.Option("--banks", help="Write banks into the cells; needs --bits.")] = False,
@@ -109,7 +112,9 @@ def show(
     if tile is not None and not tv:
         fail("--tile is the tile of a thread-value layout: it needs --tv")
     if operand is not None and not text.strip().startswith("SM"):
-        fail("--operand is A, B or C of an atom: name one, as SM90_64x64x16_F16F16F16_SS")
+        fail(
+            "--operand is A, B or C of an atom: name one, as SM90_64x64x16_F16F16F16_SS or SM80_16x8x16_F32F16F16F32_TN"
+        )
     try:
         draw(text, files, width=width, tile=tile, bits=bits, banks=banks, units=units, tv=tv, operand=operand)
     except BrokenPipeError:  # whoever read has enough

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from cutepy.dsl.atoms import read_copy_atom, read_mma_atom, read_tiled_copy, read_tiled_mma
 from cutepy.dsl.version import require
 from cutepy.layouts import ComposedLayout, Layout, ParseError, ScaledBasis, SmemPtr, Swizzle, parse, to_text
 
@@ -121,7 +122,7 @@ def _check_integers(layout: Layout) -> None:
 
 
 def from_cute(value: Any) -> Any:  # noqa: ANN401 - the DSL's value in, any value of the notation out
-    """Read a layout of the DSL into a value of `cutepy.layouts` that outlives the trace.
+    """Read a layout, an atom or a tiling of the DSL into a value of `cutepy.layouts` that outlives the trace.
 
     value of ``cutlass.cute`` -> value of `cutepy.layouts` that is the same function. The DSL's own values die with
     the trace that made them: printing one later can end the process.
@@ -130,10 +131,15 @@ def from_cute(value: Any) -> Any:  # noqa: ANN401 - the DSL's value in, any valu
     ----------
     value : cute.Layout, cute.ComposedLayout, cute.Swizzle, cute.ScaledBasis, int, None or tuple of these
         Static: every integer known while tracing.
+    value : cute.TiledMma, cute.MmaAtom, cute.TiledCopy or cute.CopyAtom
+        Also a thread's slice of a tiling, which is read as the whole.
 
     Returns
     -------
     Layout, ComposedLayout, Swizzle, ScaledBasis, int, None or tuple
+    sm90.TiledMMA, sm90.MmaTraits, sm90.TiledCopy or sm90.CopyAtom
+        Layouts of threads and values are the same functions as the DSL's, though their modes may nest otherwise. An
+        atom that `cutepy.layouts` knows is the one of C++'s name.
 
     Raises
     ------
@@ -154,7 +160,20 @@ def from_cute(value: Any) -> Any:  # noqa: ANN401 - the DSL's value in, any valu
         return value
     if isinstance(value, tuple | list):
         return tuple(map(from_cute, value))
-    cute = require("cutlass.cute", "Layout", "ComposedLayout", "Swizzle", "ScaledBasis", "Tensor")
+    cute = require(
+        "cutlass.cute", "Layout", "ComposedLayout", "Swizzle", "ScaledBasis", "Tensor", "TiledCopy", "TiledMma"
+    )
+    atoms = {
+        cute.TiledMma: read_tiled_mma,
+        cute.TiledCopy: read_tiled_copy,
+        cute.MmaAtom: read_mma_atom,
+        cute.CopyAtom: read_copy_atom,
+    }
+    for kind, read in atoms.items():
+        if isinstance(value, kind):
+            for part in value.__extract_mlir_values__():
+                _check_alive(part)
+            return read(value, from_cute)
     match value:
         case cute.ScaledBasis():
             return ScaledBasis(_static(value.value, value), tuple(_static(mode, value) for mode in value.mode))

@@ -23,8 +23,8 @@ def picture_of(x: Any, *, tv: bool = False, **options: Any) -> Grid | Picture:  
     x : object
         A Layout, ComposedLayout or Swizzle; what says itself how it looks by a method ``_picture_``, as the objects of
         `cutepy.layouts.sm90` do; a Grid or a Picture; a tensor, anything with ``shape`` and elements; a text of the
-        notation, or what prints itself as one, as the layouts of the CuTe DSL and of pycute do; or the name of an atom
-        of wgmma, ldmatrix or stmatrix.
+        notation, or what prints itself as one, as the layouts of the CuTe DSL and of pycute do; or the name of an atom:
+        of wgmma, mma, ldmatrix, stmatrix, cp.async or a plain copy.
     tv : bool
         Read a layout of rank 2 as (thread, value) -> index, and draw who holds each element; see `tv_grid`.
     **options

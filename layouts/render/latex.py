@@ -41,7 +41,8 @@ def render_latex(picture: Grid | Picture) -> str:
     """
     whole = drawable(picture, MAX_CELLS)
     lines = [
-        r"\documentclass[tikz,border=4pt]{standalone}",
+        r"\documentclass[border=4pt]{standalone}",
+        r"\usepackage{tikz}",
         r"\usepackage[T1]{fontenc}",
         r"\usepackage[utf8]{inputenc}",
         r"\usepackage{textcomp}",
@@ -51,7 +52,8 @@ def render_latex(picture: Grid | Picture) -> str:
     ]
     if whole.title:
         lines.append(rf"% {_comment(whole.title)}")
-    for grid in whole.grids:
+    for number, grid in enumerate(whole.grids):
+        lines += [r"\qquad"] if number else []  # side by side on one page
         lines += _grid(grid)
     return "\n".join([*lines, r"\end{document}", ""])
 
@@ -78,7 +80,8 @@ def _grid(grid: Grid) -> list[str]:
     drawn = [
         rf"\begin{{tikzpicture}}[x={{(0cm,-{height:g}cm)}},y={{({width:g}cm,0cm)}},",
         rf"  cell/.style={{draw,minimum width={width:g}cm,minimum height={height:g}cm,inner sep=0pt,align=center,",
-        r"    font=\footnotesize\ttfamily},axis/.style={font=\footnotesize\ttfamily,text=darkgray}]",
+        r"    font=\footnotesize\ttfamily},axis/.style={font=\footnotesize\ttfamily,text=darkgray},",
+        r"  baseline=(current bounding box.north)]",
     ]
     for i, row in enumerate(cells):
         drawn += [_cell(cell, i, j) for j, cell in enumerate(row)]

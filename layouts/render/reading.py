@@ -7,9 +7,9 @@ from typing import Any
 
 from ..composed import ComposedLayout, SmemPtr, Swizzle
 from ..notation import parse
+from .atoms import atom_named, names_atom
 
 _DSL_SWIZZLE = re.compile(r"(?<![A-Za-z])S<")
-_MATRIX_COPY = re.compile(r"SM(75|90)_U(32|16)x([1248])_(LDSM|STSM)_(N|T)")
 
 
 def read(text: str, bits: int | None = None) -> tuple[Any, tuple[str, ...]]:
@@ -21,7 +21,7 @@ def read(text: str, bits: int | None = None) -> tuple[Any, tuple[str, ...]]:
     Parameters
     ----------
     text : str
-        Of the notation; or a name such as ``SM90_64x64x16_F16F16F16_SS`` or ``SM75_U32x4_LDSM_N``.
+        Of the notation; or an atom's name such as ``SM90_64x64x16_F16F16F16_SS``: see `atom_named`.
     bits : int, optional
         Width of an element.
 
@@ -38,8 +38,8 @@ def read(text: str, bits: int | None = None) -> tuple[Any, tuple[str, ...]]:
     Sw<3,4,3> o 0 o (64,8):(1,64)
     """
     name = text.strip()
-    if name.startswith("SM"):
-        return _atom(name), ()
+    if names_atom(name):
+        return atom_named(name), ()
     value = parse(text)
     if (
         not _DSL_SWIZZLE.search(text)
@@ -54,15 +54,3 @@ def read(text: str, bits: int | None = None) -> tuple[Any, tuple[str, ...]]:
     on_elements = value.layoutB.downcast(8).upcast(bits)
     read_as = ComposedLayout(on_elements, value.offset, value.layoutA)
     return read_as, (f"{printed} is read as the DSL means it, on byte addresses: {on_elements} on {bits}-bit elements",)
-
-
-def _atom(name: str) -> Any:  # noqa: ANN401 - WgmmaTraits or MatrixCopyTraits
-    from ..sm90.stmatrix import ldmatrix_traits, stmatrix_traits
-    from ..sm90.wgmma import wgmma_traits
-
-    parts = _MATRIX_COPY.fullmatch(name)
-    if parts is None:
-        return wgmma_traits(name)
-    transpose = parts[5] == "T"
-    traits = ldmatrix_traits if parts[4] == "LDSM" else stmatrix_traits
-    return traits(int(parts[3]) // (2 if transpose else 1), transpose=transpose)

@@ -5,9 +5,20 @@ Everything here is a value computed without a GPU or a compiler.
 
 from .arch import Major as Major, SwizzleMode as SwizzleMode
 from .canonical import make_gmma_desc as make_gmma_desc
+from .copy_atom import CopyAtom as CopyAtom, make_copy_atom as make_copy_atom, universal_copy as universal_copy
 from .descriptor import GmmaDescriptor as GmmaDescriptor
 from .gmma import gmma_layout_atom as gmma_layout_atom
 from .iterator import GmmaDescriptorIterator as GmmaDescriptorIterator
+from .make_tiled_copy import (
+    make_tiled_copy as make_tiled_copy,
+    make_tiled_copy_A as make_tiled_copy_A,
+    make_tiled_copy_B as make_tiled_copy_B,
+    make_tiled_copy_C as make_tiled_copy_C,
+    make_tiled_copy_C_atom as make_tiled_copy_C_atom,
+    make_tiled_copy_D as make_tiled_copy_D,
+    make_tiled_copy_S as make_tiled_copy_S,
+    make_tiled_copy_tv as make_tiled_copy_tv,
+)
 from .stmatrix import (
     MatrixCopyTraits as MatrixCopyTraits,
     accumulator_row_layout as accumulator_row_layout,
@@ -15,8 +26,10 @@ from .stmatrix import (
     stmatrix_traits as stmatrix_traits,
 )
 from .tensor_map import TensorMap as TensorMap
+from .tiled_copy import TiledCopy as TiledCopy
 from .tiled_mma import TiledMMA as TiledMMA
 from .tma import TmaBox as TmaBox, TmaCopy as TmaCopy, make_tma_copy as make_tma_copy
+from .traits import CopyTraits as CopyTraits, MmaTraits as MmaTraits
 from .wgmma import (
     WgmmaTraits as WgmmaTraits,
     accumulator_layout as accumulator_layout,
@@ -25,12 +38,16 @@ from .wgmma import (
 )
 
 __all__ = [
+    "CopyAtom",
+    "CopyTraits",
     "GmmaDescriptor",
     "GmmaDescriptorIterator",
     "Major",
     "MatrixCopyTraits",
+    "MmaTraits",
     "SwizzleMode",
     "TensorMap",
+    "TiledCopy",
     "TiledMMA",
     "TmaBox",
     "TmaCopy",
@@ -39,9 +56,19 @@ __all__ = [
     "accumulator_row_layout",
     "gmma_layout_atom",
     "ldmatrix_traits",
+    "make_copy_atom",
     "make_gmma_desc",
+    "make_tiled_copy",
+    "make_tiled_copy_A",
+    "make_tiled_copy_B",
+    "make_tiled_copy_C",
+    "make_tiled_copy_C_atom",
+    "make_tiled_copy_D",
+    "make_tiled_copy_S",
+    "make_tiled_copy_tv",
     "make_tma_copy",
     "stmatrix_traits",
+    "universal_copy",
     "wgmma_names",
     "wgmma_traits",
 ]

@@ -34,8 +34,8 @@ _OPERANDS = {"A": ("M", "K"), "B": ("N", "K"), "C": ("M", "N")}
 _LINE = "the 16-byte unit of its line of 32 banks (byte / 16 mod 8)"
 
 
-def traits_picture(traits: Any, operand: str | None) -> Grid | Picture:  # noqa: ANN401 - WgmmaTraits
-    """Return who holds each element of A, B and C of one wgmma instruction, or of one of them."""
+def traits_picture(traits: Any, operand: str | None) -> Grid | Picture:  # noqa: ANN401 - MmaTraits
+    """Return who holds each element of A, B and C of one MMA instruction, or of one of them."""
 
     def grid(name: str) -> Grid:
         layout, source, bits = _operand(traits, name)
@@ -241,14 +241,16 @@ def _operands(grid: Any, operand: str | None, title: str) -> Grid | Picture:  # 
     return drawn.but(title=f"{title}: {drawn.title}")
 
 
-def _operand(traits: Any, name: str) -> tuple[Layout, str, int]:  # noqa: ANN401 - WgmmaTraits
-    """Return an operand's layout, where it is, and the width of an element."""
-    if name == "C":
-        return traits.c_layout, f"{traits.c_dtype} in registers", 16
-    if name == "B":
-        return traits.b_layout, f"{traits.b_dtype} in shared memory", traits.b_bits
-    where = "shared memory" if traits.a_source == "smem" else "registers"
-    return traits.a_layout, f"{traits.a_dtype} in {where}", traits.a_bits
+def _operand(traits: Any, name: str) -> tuple[Layout, str, int]:  # noqa: ANN401 - MmaTraits
+    """Return an operand's layout, where it is, and of which width of element 16 bytes are a row of a core matrix."""
+    layout, dtype = {
+        "A": (traits.a_layout, traits.a_dtype),
+        "B": (traits.b_layout, traits.b_dtype),
+        "C": (traits.c_layout, traits.c_dtype),
+    }[name]
+    where = "shared memory" if traits.source(name) == "smem" else "registers"
+    # A thread's two accumulators of a row stand in an 8x8 block whatever their width; foreign types may be unknown.
+    return layout, f"{dtype} in {where}", 16 if name == "C" else DTYPE_BITS.get(dtype, 16)
 
 
 def _extents(shape_mnk: tuple[int, int, int], name: str) -> tuple[int, int]:

@@ -8,16 +8,14 @@ PTX ISA, "ldmatrix" and "stmatrix". CuTe ``atom/copy_traits_sm75.hpp`` and ``ato
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ..basis import E
-from ..drawn import Drawn
 from ..errors import LayoutError
 from ..layout import Layout
-from ..recast import upcast
 from .arch import WARP_THREADS
 from .arguments import integer
-from .gmma import check_bits
+from .traits import CopyTraits
 
 if TYPE_CHECKING:
     from ..render.grid import Picture
@@ -30,7 +28,7 @@ ROW_BITS = 8 * 16
 
 
 @dataclass(frozen=True)
-class MatrixCopyTraits(Drawn):
+class MatrixCopyTraits(CopyTraits):
     """What CuTe's ``Copy_Traits`` says of one ldmatrix or stmatrix instruction.
 
     The layouts map (thread, bit) to a bit of the matrices, stored one after another, row by row. A lane's bits on
@@ -41,43 +39,31 @@ class MatrixCopyTraits(Drawn):
     ----------
     name : str
         CuTe's name of the atom.
-    num_matrices : int
-        1, 2 or 4.
-    transpose : bool
-        Whether registers hold columns in place of rows.
     thr_id : Layout
         Index within the warp -> thread.
     src_layout, dst_layout : Layout
         (thread, bit) -> bit, of the side that is read and the side that is written.
     ref_layout : Layout
         The register side, after which CuTe tiles the copy.
+    num_matrices : int
+        1, 2 or 4.
+    transpose : bool
+        Whether registers hold columns in place of rows.
+
+    Examples
+    --------
+    >>> print(ldmatrix_traits(4).in_elements(16).dst_layout)
+    (32,(2,4)):(2,(1,64))
     """
 
-    name: str
     num_matrices: int
     transpose: bool
-    thr_id: Layout
-    src_layout: Layout
-    dst_layout: Layout
-    ref_layout: Layout
 
     def _picture_(self, *, bits: int = 16) -> Picture:
         """Draw which row each lane addresses, and what its registers hold, in elements of `bits` bits."""
         from .pictures import matrix_copy_picture
 
         return matrix_copy_picture(self, bits)
-
-    def in_elements(self, bits: int = 16) -> MatrixCopyTraits:
-        """Return the same traits with layouts in elements of `bits` bits.
-
-        Examples
-        --------
-        >>> print(ldmatrix_traits(4).in_elements(16).dst_layout)
-        (32,(2,4)):(2,(1,64))
-        """
-        check_bits("in_elements", (bits,), bits)
-        layouts = (cast(Layout, upcast(layout, bits)) for layout in (self.src_layout, self.dst_layout, self.ref_layout))
-        return MatrixCopyTraits(self.name, self.num_matrices, self.transpose, self.thr_id, *layouts)
 
 
 def ldmatrix_traits(num_matrices: int, *, transpose: bool = False) -> MatrixCopyTraits:
@@ -103,7 +89,7 @@ def ldmatrix_traits(num_matrices: int, *, transpose: bool = False) -> MatrixCopy
     """
     smem, registers = _sides("ldmatrix_traits", num_matrices, transpose)
     name = f"SM75_U16x{2 * num_matrices}_LDSM_T" if transpose else f"SM75_U32x{num_matrices}_LDSM_N"
-    return MatrixCopyTraits(name, num_matrices, transpose, Layout(WARP_THREADS), smem, registers, registers)
+    return MatrixCopyTraits(name, Layout(WARP_THREADS), smem, registers, registers, num_matrices, transpose)
 
 
 def stmatrix_traits(num_matrices: int, *, transpose: bool = False) -> MatrixCopyTraits:
@@ -129,7 +115,7 @@ def stmatrix_traits(num_matrices: int, *, transpose: bool = False) -> MatrixCopy
     """
     smem, registers = _sides("stmatrix_traits", num_matrices, transpose)
     name = f"SM90_U16x{2 * num_matrices}_STSM_T" if transpose else f"SM90_U32x{num_matrices}_STSM_N"
-    return MatrixCopyTraits(name, num_matrices, transpose, Layout(WARP_THREADS), registers, smem, registers)
+    return MatrixCopyTraits(name, Layout(WARP_THREADS), registers, smem, registers, num_matrices, transpose)
 
 
 def accumulator_row_layout(num_matrices: int, *, transpose: bool = False) -> Layout:

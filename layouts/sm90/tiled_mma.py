@@ -1,4 +1,4 @@
-"""TiledMMA: wgmma atoms side by side, and who holds which element of A, B and C.
+"""TiledMMA: MMA atoms side by side, and who holds which element of A, B and C.
 
 References
 ----------
@@ -25,12 +25,11 @@ from .arguments import check_layout, integer, wrong_type
 from .gmma import check_major, split_swizzle
 from .iterator import GmmaDescriptorIterator
 from .thrfrg import on_tile, slice_thread, thrfrg
+from .traits import MmaTraits, Operand
 from .wgmma import WgmmaTraits
 
 if TYPE_CHECKING:
     from ..render.grid import Grid, Picture
-
-Operand = Literal["A", "B", "C"]
 
 _MODES: dict[Operand, tuple[int, int]] = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}
 """Which of M, N, K an operand has."""
@@ -48,10 +47,10 @@ class TiledMMA(Drawn):
 
     Parameters
     ----------
-    traits : WgmmaTraits
-        The atom.
+    traits : MmaTraits
+        The atom: of wgmma, from `wgmma_traits`, or of a warp's mma, from `cutepy.layouts.sm80.mma_traits`.
     atom_layout_mnk : Layout
-        (m, n, k) -> which warpgroup runs the atom there.
+        (m, n, k) -> which warpgroup, or warp, runs the atom there.
     permutation_mnk : tuple
         For each of M, N and K a tiler that reorders its elements before tiling; None for none.
 
@@ -70,14 +69,17 @@ class TiledMMA(Drawn):
     ((2, 2, 8), 1, 2)
     """
 
-    traits: WgmmaTraits
+    traits: MmaTraits
     atom_layout_mnk: Layout = _ONE_ATOM
     permutation_mnk: tuple[Tiler, Tiler, Tiler] = (None, None, None)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.traits, WgmmaTraits):
-            required = "a WgmmaTraits"
-            raise TypeError(f"{wrong_type('TiledMMA', 'traits', required, self.traits)}; take them from wgmma_traits")
+        if not isinstance(self.traits, MmaTraits):
+            required = "an MmaTraits"
+            raise TypeError(
+                f"{wrong_type('TiledMMA', 'traits', required, self.traits)}; take them from wgmma_traits or "
+                "sm80.mma_traits"
+            )
         operands = (self.traits.name, self.atom_layout_mnk, self.permutation_mnk)
         if not isinstance(self.atom_layout_mnk, Layout) or rank(self.atom_layout_mnk) != 3:
             raise LayoutError("TiledMMA", operands, "atom_layout_mnk must be a layout of rank 3, (M, N, K)")
@@ -165,11 +167,17 @@ class TiledMMA(Drawn):
         LayoutError
             If A comes from shared memory: then its fragment is `descriptors_A`.
         """
-        if self.traits.a_source != "rmem":
-            raise LayoutError(
-                "fragment_A", (self.traits.name, layout), "A comes from shared memory (SS)", "take descriptors_A"
-            )
-        return make_fragment_like(self.partition_A(layout, thread)[0])
+        return self._fragment("A", layout, thread)
+
+    def fragment_B(self, layout: AnyLayout, thread: int = 0) -> Layout:
+        """Return the layout of a thread's registers of B, for an atom that takes B from registers: a warp's mma.
+
+        Raises
+        ------
+        LayoutError
+            If B comes from shared memory, as wgmma's does: then its fragment is `descriptors_B`.
+        """
+        return self._fragment("B", layout, thread)
 
     def descriptors_A(
         self, smem_layout: AnyLayout, *, major: Major, thread: int = 0, base_address: int = 0
@@ -181,8 +189,6 @@ class TiledMMA(Drawn):
         LayoutError
             If the atom takes A from registers, or not of this major.
         """
-        if self.traits.a_source != "smem":
-            raise LayoutError("descriptors_A", (self.traits.name,), "A comes from registers (RS)", "take fragment_A")
         return self._descriptors("A", smem_layout, major, thread, base_address)
 
     def descriptors_B(
@@ -259,10 +265,27 @@ class TiledMMA(Drawn):
         part, _ = slice_thread(self._thrfrg(operand, Layout(shape)), (0, (0, 0)))
         return part.shape
 
+    def _fragment(self, operand: Operand, layout: AnyLayout, thread: int) -> Layout:
+        if self.traits.source(operand) != "rmem":
+            raise LayoutError(
+                f"fragment_{operand}",
+                (self.traits.name, layout),
+                f"{operand} comes from shared memory (SS)" if operand == "A" else f"{operand} comes from shared memory",
+                f"take descriptors_{operand}",
+            )
+        return make_fragment_like(self._partition(operand, layout, thread)[0])
+
     def _descriptors(
         self, operand: Operand, smem_layout: AnyLayout, major: Major, thread: int, base_address: int
     ) -> GmmaDescriptorIterator:
         traits, (x, y) = self.traits, _MODES[operand]
+        if not isinstance(traits, WgmmaTraits) or traits.source(operand) != "smem":
+            raise LayoutError(
+                f"descriptors_{operand}",
+                (traits.name,),
+                f"{operand} comes from registers{' (RS)' if isinstance(traits, WgmmaTraits) else ''}",
+                f"take fragment_{operand}",
+            )
         majors, bits = (traits.a_majors, traits.a_bits) if operand == "A" else (traits.b_majors, traits.b_bits)
         major = check_major(f"descriptors_{operand}", (traits.name, smem_layout), major)
         if major not in majors:

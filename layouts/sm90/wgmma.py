@@ -11,16 +11,13 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import NoReturn
 
-from ..drawn import Drawn
 from ..errors import LayoutError
 from ..layout import Layout
 from .arch import DTYPE_BITS, WARPGROUP_THREADS, WGMMA_M, Major
 from .arguments import integer, text
-
-if TYPE_CHECKING:
-    from ..render.grid import Grid, Picture
+from .traits import MmaTraits, Operand, Source
 
 _FLOAT8 = ("E4M3", "E5M2")
 _INT8 = ("S8", "U8")
@@ -46,7 +43,7 @@ _NAME = re.compile(
 
 
 @dataclass(frozen=True)
-class WgmmaTraits(Drawn):
+class WgmmaTraits(MmaTraits):
     """What CuTe's ``MMA_Traits`` says of one wgmma instruction.
 
     Parameters
@@ -70,40 +67,14 @@ class WgmmaTraits(Drawn):
         Integer results are clamped to s32.
     """
 
-    name: str
-    shape_mnk: tuple[int, int, int]
-    thr_id: Layout
-    a_layout: Layout
-    b_layout: Layout
-    c_layout: Layout
-    a_dtype: str
-    b_dtype: str
-    c_dtype: str
-    a_source: Literal["smem", "rmem"]
+    a_source: Source
     a_majors: tuple[Major, ...]
     b_majors: tuple[Major, ...]
     saturate: bool
 
-    def _picture_(self, *, operand: Literal["A", "B", "C"] | None = None) -> Grid | Picture:
-        """Draw who holds each element of A, B and C, or of one of them."""
-        from .pictures import traits_picture
-
-        return traits_picture(self, operand)
-
-    @property
-    def a_bits(self) -> int:
-        """Width of an element of A."""
-        return DTYPE_BITS[self.a_dtype]
-
-    @property
-    def b_bits(self) -> int:
-        """Width of an element of B."""
-        return DTYPE_BITS[self.b_dtype]
-
-    @property
-    def c_bits(self) -> int:
-        """Width of an accumulator."""
-        return DTYPE_BITS[self.c_dtype]
+    def source(self, operand: Operand) -> Source:
+        """Return where the instruction takes an operand from: B from shared memory, C from registers."""
+        return {"A": self.a_source, "B": "smem", "C": "rmem"}[operand]
 
     @property
     def ptx(self) -> str:

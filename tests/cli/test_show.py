@@ -48,6 +48,8 @@ def test_atoms_by_name():
     output = invoke("SM90_64x8x16_F16F16F16_RS", "--operand", "C").output
     assert read_text(output)["0", "1"] == "T0V1"
     assert "ldmatrix" in invoke("SM75_U32x4_LDSM_N").output
+    assert read_text(invoke("SM80_16x8x16_F32F16F16F32_TN", "--operand", "B").output)["7", "9"] == "T28V3"
+    assert read_text(invoke("UniversalCopy<uint64_t>").output.partition("D (destination)")[2])["0", "3"] == "T0V3"
 
 
 def test_files_of_every_kind_at_once(tmp_path):
@@ -71,6 +73,8 @@ def test_files_of_every_kind_at_once(tmp_path):
         (("4:1", "--svg", "a.png"), "--svg takes a file that ends in .svg, got 'a.png'"),
         (("4:1", "--html", "/nowhere/a.html"), "No such file or directory"),
         (("SM90_64x8x16_F16F16F16_RS", "--operand", "D"), "operand must be one of A, B, C, got 'D'"),
+        (("SM80_16x8x16_F32F16F16_TN",), "nearest is SM80_16x8x16_F32F16F16F32_TN"),
+        (("SM80_CP_ASYNC_CACHEGLOBAL<uint64_t>",), ".cg copies 128 bits, got 64"),
         (("4:1", "--operand", "A"), "--operand is A, B or C of an atom: name one"),
         (("SM90_64x8x16_F16F16F16_RS", "--banks"), "unexpected keyword argument 'banks'"),
     ],

@@ -135,8 +135,12 @@ def descriptor_of_tile(major: str, swizzle: str, kind: str, out: dict[str, Any])
 # MMA atoms and tiled MMAs
 
 
+def _traits(name: str) -> Any:
+    return cl.sm90.wgmma_traits(name) if name.startswith("SM90_64x") else cl.sm80.mma_traits(name)
+
+
 def _mma_traits(name: str) -> dict[str, str]:
-    traits = cl.sm90.wgmma_traits(name)
+    traits = _traits(name)
     return {
         "Shape_MNK": to_text(traits.shape_mnk),
         "ThrID": to_text(traits.thr_id),
@@ -146,12 +150,14 @@ def _mma_traits(name: str) -> dict[str, str]:
     }
 
 
-def _mma(atom: str, atom_layout: str) -> Any:
-    return cl.sm90.TiledMMA(cl.sm90.wgmma_traits(atom), parse(atom_layout))
+def tiled_mma(atom: str, atom_layout: str) -> Any:
+    """The tiled MMA of an atom's name and a layout of atoms, after a semicolon a permutation."""
+    layout, _, permutation = atom_layout.partition(";")
+    return cl.sm90.TiledMMA(_traits(atom), parse(layout), *([parse(permutation)] if permutation else []))
 
 
 def _tiled_mma(op: str, operands: Sequence[Any]) -> Any:
-    method = getattr(_mma(operands[0], operands[1]), op)
+    method = getattr(tiled_mma(operands[0], operands[1]), op)
     if not re.fullmatch("partition_[ABC]", op):
         return written(method(*map(operand, operands[2:])))
     tensor, thread = parse(operands[2]), operands[3]
@@ -170,11 +176,55 @@ def _sum(origin: tuple[int, ...], step: Any) -> tuple[int, ...]:
     return tuple(a + b for a, b in zip(origin, (*steps, *[0] * (len(origin) - len(steps))), strict=True))
 
 
+# --------------------------------------------------------------------------------------------------------------------
+# Copy atoms and tiled copies
+
+
+def copy_atom(name: str, bits: int) -> Any:
+    """A copy atom by C++'s name of the operation."""
+    matrices = re.fullmatch(r"SM\d+_U(16|32)x(\d)_(LDSM|STSM)_[NT]", name)
+    if matrices:
+        transpose = matrices[1] == "16"
+        make = cl.sm90.ldmatrix_traits if matrices[3] == "LDSM" else cl.sm90.stmatrix_traits
+        traits = make(int(matrices[2]) // (2 if transpose else 1), transpose=transpose)
+    else:
+        width = int(re.search(r"<uint(\d+)_t>", name)[1])
+        level = re.match("SM80_CP_ASYNC_CACHE(ALWAYS|GLOBAL)", name)
+        traits = cl.sm80.cp_async(width, cache=level[1]) if level else cl.sm90.universal_copy(width)
+    assert traits.name == name
+    return cl.sm90.make_copy_atom(traits, bits)
+
+
+def tiled_copy(atom: str, bits: int, kind: str, first: str, second: str, third: str) -> Any:
+    """The tiled copy that the vectors' operands describe: see `tests.oracle.statements.tiled_copy`."""
+    made = copy_atom(atom, bits)
+    if kind == "tv":
+        return cl.sm90.make_tiled_copy(made, parse(first), parse(second))
+    if kind in ("S", "D"):
+        base = cl.sm90.make_tiled_copy(copy_atom(first, bits), parse(second), parse(third))
+        return getattr(cl.sm90, f"make_tiled_copy_{kind}")(made, base)
+    return getattr(cl.sm90, f"make_tiled_copy_{kind}")(made, tiled_mma(first, second))
+
+
+def _of_copy(name: str) -> Callable[..., str]:
+    fields = {"TiledLayout_TV": "layout_tv", "Tiler_MN": "tiler_mn"}
+
+    def ask(*operands: Any) -> str:
+        copy = tiled_copy(*operands[:6])
+        found = getattr(copy, fields.get(name, name))
+        return to_text(found if name in fields else found(*map(parse, operands[6:])))
+
+    return ask
+
+
+_COPY = ("TiledLayout_TV", "Tiler_MN", "get_layoutS_TV", "get_layoutD_TV", "tidfrg_S", "tidfrg_D", "retile")
+
 _SPECIAL: dict[str, Callable[..., Any]] = {
     "eval": _eval,
     "swizzle_apply": _swizzle_apply,
     "mma_traits": _mma_traits,
-    "thr_layout_vmnk": lambda atom, layout: to_text(_mma(atom, layout).thr_layout_vmnk),
-    "tile_shape": lambda atom, layout: to_text(_mma(atom, layout).tile_shape),
-    "thr_size": lambda atom, layout: _mma(atom, layout).thr_size,
+    "thr_layout_vmnk": lambda atom, layout: to_text(tiled_mma(atom, layout).thr_layout_vmnk),
+    "tile_shape": lambda atom, layout: to_text(tiled_mma(atom, layout).tile_shape),
+    "thr_size": lambda atom, layout: tiled_mma(atom, layout).thr_size,
+    **{name: _of_copy(name) for name in _COPY},
 }

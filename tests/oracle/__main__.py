@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.oracle.compare import Disagreement, disagreements
 from tests.oracle.cpp import Case, CppOracle, OracleUnavailableError, Rejected
 from tests.oracle.questions import questions
+from tests.oracle.questions_copy import WARP_ATOMS, copies
 from tests.oracle.questions_sm90 import atom_names, extended_atom_names, hopper
 
 _STEP = 500
@@ -24,9 +25,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.oracle", description=__doc__)
     parser.add_argument("--cases", type=int, default=1000, help="number of random cases (default 1000)")
     parser.add_argument("--seed", type=int, help="seed of the draw (default: a new one, printed)")
-    parser.add_argument("--kind", choices=("algebra", "sm90", "both"), default="both", help="what to ask about")
+    parser.add_argument("--kind", choices=("algebra", "sm90", "copy", "all"), default="all", help="what to ask about")
     parser.add_argument("--only", help="comma-separated operations of the algebra to restrict to")
-    parser.add_argument("--atoms", action="store_true", help="also compare every SM90 MMA atom's traits")
+    parser.add_argument("--atoms", action="store_true", help="also compare every MMA atom's traits")
     parser.add_argument("--workdir", type=Path, help="folder for the generated programs (default: a temporary one)")
     parser.add_argument("--save", type=Path, help="append the disagreements to this file as reference vectors")
     options = parser.parse_args(arguments)
@@ -53,14 +54,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _cases(options: argparse.Namespace, seed: int) -> Iterator[Case]:
     only = frozenset(options.only.split(",")) if options.only else None
-    if options.kind in ("algebra", "both"):
-        count = options.cases if options.kind == "algebra" or only else options.cases * 3 // 4
+    if options.kind in ("algebra", "all"):
+        count = options.cases if options.kind == "algebra" or only else options.cases // 2
         yield from (Case(*q) for q in questions(seed, count, only=only))
-    if options.kind in ("sm90", "both") and not only:
-        count = options.cases if options.kind == "sm90" else options.cases // 4
-        yield from itertools.islice((Case(*q) for q in hopper(seed, count)), count)
+    for kind, draw in (("sm90", hopper), ("copy", copies)):
+        if options.kind in (kind, "all") and not only:
+            count = options.cases if options.kind == kind else options.cases // 4
+            yield from itertools.islice((Case(*q) for q in draw(seed, count)), count)
     if options.atoms:
-        yield from (Case("mma_traits", (name,)) for name in (*atom_names(), *extended_atom_names()))
+        names = (*atom_names(), *extended_atom_names(), *WARP_ATOMS)
+        yield from (Case("mma_traits", (name,)) for name in names)
 
 
 def _vector(found: Disagreement) -> dict[str, object]:

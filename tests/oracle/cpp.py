@@ -135,6 +135,22 @@ class CppOracle:
                 self._run_programs(batch, cases, flags, answers)
         return answers
 
+    def printed(self, statements: Sequence[str]) -> list[str]:
+        """What each statement writes to the standard output.
+
+        Raises
+        ------
+        subprocess.CalledProcessError
+            If g++ refuses one, or the program fails.
+        """
+        functions = [f"static void c{i}() {{ {text} }}" for i, text in enumerate(statements)]
+        calls = " ".join(f'printf("\\n@@@ {i}\\n"); c{i}();' for i in range(len(statements)))
+        source = self._write([*functions, f"int main() {{ {calls} }}"], ())
+        binary = source.with_suffix("")
+        self._compile(["-include", str(self._precompiled(())), str(source), "-o", str(binary)], ()).check_returncode()
+        text = subprocess.run([str(binary)], capture_output=True, text=True, check=True).stdout
+        return re.split(r"^@@@ \d+$", text, flags=re.MULTILINE)[1:]
+
     def _batches(self, indices: list[int]) -> list[list[int]]:
         return [indices[i : i + self._batch_size] for i in range(0, len(indices), self._batch_size)]
 

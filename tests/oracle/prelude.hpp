@@ -9,6 +9,8 @@ static inline std::size_t __cvta_generic_to_shared(void const* ptr) { return rei
 #include <cute/tensor.hpp>
 #include <cute/atom/mma_atom.hpp>
 #include <cute/atom/mma_traits_sm90_gmma.hpp>
+#include <cute/atom/copy_atom.hpp>
+#include <cute/util/print_latex.hpp>
 
 namespace oracle {
 using namespace cute;

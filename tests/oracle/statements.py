@@ -13,6 +13,16 @@ Operand = int | str
 _TEMPLATE_INTEGERS = {"get", "take", "select", "group"}
 _METHODS = {"get_1d_coord", "get_hier_coord", "get_flat_coord"}
 _ORDERS = {"make_layout_left": "LayoutLeft", "make_layout_right": "LayoutRight"}
+COPY_OPERATIONS = {
+    "TiledLayout_TV": "typename decltype({copy})::TiledLayout_TV{{}}",
+    "Tiler_MN": "typename decltype({copy})::Tiler_MN{{}}",
+    "get_layoutS_TV": "{copy}.get_layoutS_TV()",
+    "get_layoutD_TV": "{copy}.get_layoutD_TV()",
+    "tidfrg_S": "{copy}.tidfrg_S({tensor})",
+    "tidfrg_D": "{copy}.tidfrg_D({tensor})",
+    "retile": "{copy}.retile({tensor})",
+}
+_VALUE_TYPES = {8: "uint8_t", 16: "half_t", 32: "float", 64: "double", 128: "cute::uint128_t"}
 _MMA_VALUES = {
     "thr_layout_vmnk": "{mma}.get_thr_layout_vmnk()",
     "tile_shape": "tile_shape({mma})",
@@ -47,7 +57,7 @@ def statement(index: int, op: str, operands: Sequence[Operand]) -> str:
         return f"emit_values({index}, {to_cpp(operands[0])}, {1 << (bits + base + abs(shift))});"
     if re.fullmatch(r"partition_[ABC]", op):
         tensor = f"make_tensor(origin(), {to_cpp(operands[2])})"
-        return f"emit_partition({index}, {_tiled_mma(operands)}.get_slice({operands[3]}).{op}({tensor}), origin());"
+        return f"emit_partition({index}, {tiled_mma(operands)}.get_slice({operands[3]}).{op}({tensor}), origin());"
     return _descriptor(index, op, [str(x) for x in operands])
 
 
@@ -56,12 +66,15 @@ def expression(op: str, operands: Sequence[Operand]) -> str | None:
     if op in ("eval", "swizzle_apply", "mma_traits", "make_gmma_desc", "desc_iterator_layout"):
         return None
     if op in _MMA_VALUES:
-        return _MMA_VALUES[op].format(mma=_tiled_mma(operands))
+        return _MMA_VALUES[op].format(mma=tiled_mma(operands))
+    if op in COPY_OPERATIONS:
+        tensor = to_cpp(operands[6]) if len(operands) > 6 else ""
+        return COPY_OPERATIONS[op].format(copy=tiled_copy(operands), tensor=tensor)
     kind, _, operand = op.rpartition("_")
     if operand in ("A", "B", "C"):
         if kind == "partition":
             return None
-        mma, layout = _tiled_mma(operands), to_cpp(operands[2])
+        mma, layout = tiled_mma(operands), to_cpp(operands[2])
         if kind == "thrfrg":
             return f"{mma}.{op}({layout})"
         call = f"{kind}_{operand}" if kind == "partition_shape" else f"partition_fragment_{operand}"
@@ -125,11 +138,37 @@ def _descriptor(index: int, op: str, operands: Sequence[str]) -> str:
 
 
 def atom_type(name: str) -> str:
-    """C++ type of an SM90 MMA atom; operands that may be transposed are K-major, which no layout depends on."""
-    if re.search(r"_S32[SU]8", name):
+    """C++ type of an MMA atom; wgmma's operands that may be transposed are K-major, which no layout depends on."""
+    if not name.startswith("SM90_64x") or re.search(r"_S32[SU]8", name):
         return name
     return f"{name}<>" if name.endswith("_TN") else f"{name}<GMMA::Major::K,GMMA::Major::K>"
 
 
-def _tiled_mma(operands: Sequence[Operand]) -> str:
-    return f"TiledMMA<MMA_Atom<{atom_type(str(operands[0]))}>, decltype({to_cpp(operands[1])})>{{}}"
+def tiled_mma(operands: Sequence[Operand]) -> str:
+    """C++ expression of a tiled MMA: an atom's name, and the layout of atoms, after a semicolon a permutation."""
+    layout, _, permutation = str(operands[1]).partition(";")
+    tiles = f", decltype({to_cpp(permutation)})" if permutation else ""
+    return f"TiledMMA<MMA_Atom<{atom_type(str(operands[0]))}>, decltype({to_cpp(layout)}){tiles}>{{}}"
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Copy atoms and tiled copies
+
+
+def copy_atom(name: str, bits: int) -> str:
+    """C++ expression of a copy atom; types of 128 bits are CuTe's."""
+    return f"Copy_Atom<{name.replace('uint128_t', 'cute::uint128_t')}, {_VALUE_TYPES[bits]}>{{}}"
+
+
+def tiled_copy(operands: Sequence[Operand]) -> str:
+    """C++ expression of a tiled copy: atom, bits, and after what it is tiled, with two or three operands of that.
+
+    "tv": layouts of threads and values. "A", "B", "C", "C_atom": atom of an MMA, layout of these. "S", "D": a copy
+    by the same bits, with layouts of threads and values.
+    """
+    atom, kind = copy_atom(str(operands[0]), int(operands[1])), str(operands[2])
+    if kind == "tv":
+        return f"make_tiled_copy({atom}, {to_cpp(operands[3])}, {to_cpp(operands[4])})"
+    if kind in ("S", "D"):
+        return f"make_tiled_copy_{kind}({atom}, {tiled_copy((operands[3], operands[1], 'tv', *operands[4:6]))})"
+    return f"make_tiled_copy_{kind}({atom}, {tiled_mma(operands[3:5])})"

@@ -2,12 +2,14 @@
 
 import pytest
 
+from cutepy.layouts import sm80
 from tests.golden.calls import vectors
 from tests.oracle.compare import ours
 from tests.oracle.cpp import Case, Rejected
 from tests.oracle.cpp_types import value_of_spelling, value_of_type
 from tests.oracle.notation import to_cpp
 from tests.oracle.questions import questions
+from tests.oracle.questions_copy import WARP_ATOMS, copies
 from tests.oracle.questions_sm90 import atom_names, extended_atom_names, hopper
 from tests.oracle.statements import expression, statement
 
@@ -55,7 +57,7 @@ def test_values_of_types(spelling: str, value: object):
 
 def test_every_vector_has_a_statement():
     """The oracle knows how to ask every operation of the reference vectors."""
-    for file in ("algebra", "gmma_atoms", "tile_to_shape", "descriptors", "tv_layouts"):
+    for file in ("algebra", "gmma_atoms", "tile_to_shape", "descriptors", "tv_layouts", "copies"):
         for row in vectors(file):
             assert statement(0, row["op"], row["in"]).endswith(";")
 
@@ -70,8 +72,11 @@ def test_draws_are_reproducible_and_cover_the_vectors_operations():
     asked = {row["op"] for file in ("gmma_atoms", "tv_layouts", "tile_to_shape") for row in vectors(file)}
     assert asked - hopper_ops == {"gmma_atom_bits", "mma_traits"}
     assert {"SM90_64x8x16_F32F16F16_SS", "SM90_64x256x32_S32U8S8_RS_TN_SATURATE"} <= set(atom_names())
+    copy_ops = {op for op, _ in copies(3, 300)}
+    assert {row["op"] for row in vectors("copies")} == copy_ops
     assert len(atom_names()) == 320
     assert len(extended_atom_names()) == 736
+    assert sorted(WARP_ATOMS) == sorted(sm80.mma_names())
 
 
 def test_drawn_cases_end_in_a_value_or_a_layout_error():

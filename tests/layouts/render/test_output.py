@@ -102,6 +102,8 @@ def test_options_of_others_are_refused():
     with pytest.raises(ParseError):
         show("(4,8:")
     with pytest.raises(LayoutError, match="not of the form"):
+        show("SM90_64x16x16")
+    with pytest.raises(LayoutError, match="no warp's mma of CuTe has this name; nearest is SM80_16x8x16_"):
         show("SM80_16x8x16")
 
 

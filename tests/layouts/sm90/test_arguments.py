@@ -50,7 +50,7 @@ CASES = {
     r"GmmaDescriptorIterator: partition must be a Layout, got 'x'": lambda: iterator(partition="x"),
     r"wgmma_traits: name must be a str, got None of type NoneType": lambda: sm90.wgmma_traits(None),
     r"accumulator_layout: n must be an int, got 16.0": lambda: sm90.accumulator_layout(16.0),
-    r"TiledMMA: traits must be a WgmmaTraits, got 'x' of type str; take them from wgmma_traits": lambda: sm90.TiledMMA(
+    r"TiledMMA: traits must be an MmaTraits, got 'x' of type str; take them from wgmma_traits": lambda: sm90.TiledMMA(
         "x"
     ),
     r"TiledMMA: permutation_mnk\[1\] must be an int, a shape, a Layout or None, got 'x'": lambda: sm90.TiledMMA(

@@ -9,7 +9,7 @@ from cutepy.layouts import LayoutError, composition, cosize, make_layout, parse,
 from tests.golden.calls import Vector, descriptor_of_tile, mismatches, vectors
 
 _SHOWN = 20
-_FILES = ("gmma_atoms", "tile_to_shape", "descriptors", "tv_layouts", "extra_sm90")
+_FILES = ("gmma_atoms", "tile_to_shape", "descriptors", "tv_layouts", "extra_sm90", "copies")
 
 
 def _by_operation() -> list[tuple[str, list[Vector]]]:

@@ -1,0 +1,157 @@
+"""What the DSL's atoms, tiled MMAs and tiled copies are as values of `cutepy.layouts`: their half of the bridge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cutepy.layouts import Layout, LayoutError, size, sm80, sm90, to_text
+from cutepy.layouts.sm90.arch import DTYPE_BITS
+
+Read = Callable[[Any], Any]
+
+_DTYPES = {
+    "Float16": "f16", "BFloat16": "bf16", "TFloat32": "tf32", "Float32": "f32", "Float64": "f64", "Int8": "s8",
+    "Uint8": "u8", "Int32": "s32", "Float8E4M3FN": "e4m3", "Float8E5M2": "e5m2",
+}  # fmt: skip
+"""The DSL's element types -> PTX's names."""
+
+
+def read_mma_atom(atom: Any, read: Read) -> sm90.MmaTraits:  # noqa: ANN401 - MmaAtom
+    """Read an MMA atom; `read` reads layouts.
+
+    An atom that `sm80` or `sm90` knows, with the same layouts, becomes theirs; another bears its operation's name.
+    """
+    m, n, k = map(int, atom.shape_mnk)
+    shape = (m, n, k)
+    thr_id, of_a, of_b, of_c = (
+        read(layout) for layout in (atom.thr_id, atom.tv_layout_A, atom.tv_layout_B, atom.tv_layout_C)
+    )
+    a, b, c = _dtypes(atom.op)
+    for known in _candidates(atom.op, shape, a, b, c):
+        found = (known.thr_id, known.a_layout, known.b_layout, known.c_layout)
+        if all(map(_same_function, found, (thr_id, of_a, of_b, of_c))):
+            return known
+    name = type(atom.op).__name__.removesuffix("Op")
+    return sm90.MmaTraits(name, shape, thr_id, of_a, of_b, of_c, a, b, c)
+
+
+def read_tiled_mma(mma: Any, read: Read) -> sm90.TiledMMA:  # noqa: ANN401 - TiledMma
+    """Read a tiled MMA.
+
+    Raises
+    ------
+    ValueError
+        If its threads are no layout of whole atoms.
+    """
+    traits = read_mma_atom(mma, read)
+    threads = read(mma.thr_layout_vmnk)
+    count = traits.thr_id.size()
+    atoms = Layout(threads.shape[1:], _divided(threads.stride[1:], count))
+    permutation = tuple(_extent(read(tiler)) for tiler in mma.permutation_mnk)
+    found = sm90.TiledMMA(traits, atoms, permutation)
+    if not _same_function(found.thr_layout_vmnk, threads):
+        raise ValueError(f"from_cute: the threads {threads} of a tiled MMA are no layout of whole atoms of {count}")
+    return found
+
+
+def read_copy_atom(atom: Any, read: Read) -> sm90.CopyAtom:  # noqa: ANN401 - CopyAtom
+    """Read a copy atom; one that `sm80` or `sm90` knows, with the same layouts, gets C++'s name."""
+    bits = int(atom.value_type.width)
+    source, destination, thr_id = (read(x) for x in (atom.layout_src_tv, atom.layout_dst_tv, atom.thr_id))
+    operation = type(atom.op).__name__.removesuffix("Op")
+    for known in _known_copies(atom.op, operation, bits * size(source, 1)):
+        try:
+            made = sm90.make_copy_atom(known, bits)
+        except LayoutError:
+            continue
+        if _same_function(made.src_layout, source) and _same_function(made.dst_layout, destination):
+            return made
+    reference = destination if operation.startswith("LdMatrix") else source
+    return sm90.CopyAtom(operation, bits, thr_id, source, destination, reference)
+
+
+def read_tiled_copy(copy: Any, read: Read) -> sm90.TiledCopy:  # noqa: ANN401 - TiledCopy
+    """Read a tiled copy.
+
+    Raises
+    ------
+    ValueError
+        If it gives threads other elements than CuTe's rules do: an operation whose registers' side is unknown.
+    """
+    atom = read_copy_atom(copy, read)
+    tiler = tuple(_extent(read(part)) for part in copy.tiler_mn)
+    found = sm90.TiledCopy(atom, read(copy.layout_tv_tiled), tiler)
+    sides = (read(copy.layout_src_tv_tiled), read(copy.layout_dst_tv_tiled))
+    if not all(map(_same_function, (found.get_layoutS_TV(), found.get_layoutD_TV()), sides)):
+        raise ValueError(f"from_cute: {found} reads and writes other elements than the DSL's, {to_text(sides)}")
+    return found
+
+
+def _dtypes(operation: Any) -> tuple[str, str, str]:  # noqa: ANN401 - the DSL's Op
+    """Return the element types of A, B and the accumulator, by PTX's names where they are known."""
+    if type(operation).__name__ == "MmaTF32Op":
+        return "tf32", "tf32", "f32"
+
+    def of(*names: str) -> str:
+        element = next((getattr(operation, name) for name in names if hasattr(operation, name)), None)
+        called = getattr(element, "__name__", "unknown")
+        return _DTYPES.get(called, called)
+
+    return (
+        of("a_dtype", "ab_dtype", "abacc_dtype"),
+        of("b_dtype", "ab_dtype", "abacc_dtype"),
+        of("acc_dtype", "abacc_dtype"),
+    )
+
+
+def _candidates(operation: Any, shape: tuple[int, ...], a: str, b: str, c: str) -> list[sm90.MmaTraits]:  # noqa: ANN401
+    """List the atoms that may be meant, by their names."""
+    extents = "x".join(map(str, shape))
+    if hasattr(operation, "a_src"):
+        source = "SS" if operation.a_src.name == "SMEM" else "RS"
+        suffix = "" if DTYPE_BITS.get(a) == 16 else "_TN"
+        name = f"SM90_{extents}_{c}{a}{b}_{source}".upper().replace("X", "x") + suffix
+        try:
+            return [sm90.wgmma_traits(name)]
+        except LayoutError:
+            return []
+    called = f"_{extents}_{(c + a + b + c).upper()}_TN"
+    return [sm80.mma_traits(name) for name in sm80.mma_names() if name.endswith(called)]
+
+
+def _known_copies(operation: Any, called: str, bits: int) -> list[sm90.CopyTraits]:  # noqa: ANN401
+    """List the instructions that may be meant; `bits` are what a thread of the source has."""
+    matrices = {"LdMatrix8x8x16b": sm90.ldmatrix_traits, "StMatrix8x8x16b": sm90.stmatrix_traits}
+    try:
+        if called in matrices:
+            return [matrices[called](operation.num_matrices, transpose=operation.transpose)]
+        if called == "CopyUniversal":
+            return [sm90.universal_copy(bits)]
+        if called == "CopyG2S":
+            cache = "global" if operation.cache_mode.name == "GLOBAL" else "always"
+            return [sm80.cp_async(bits, cache=cache)]  # type: ignore[arg-type]
+    except LayoutError:
+        pass  # an instruction of a width that PTX lacks, which the DSL splits
+    return []
+
+
+def _extent(tiler: Any) -> Any:  # noqa: ANN401 - Layout, int or None
+    """Return an extent as an int: the DSL writes it ``32:1``."""
+    if isinstance(tiler, Layout) and type(tiler.shape) is int and (tiler.stride == 1 or tiler.shape == 1):
+        return tiler.shape
+    return tiler
+
+
+def _divided(stride: Any, count: int) -> Any:  # noqa: ANN401 - IntTuple
+    return tuple(_divided(part, count) for part in stride) if isinstance(stride, tuple) else stride // count
+
+
+def _same_function(first: Layout, second: Layout) -> bool:
+    """Tell whether two (thread, value) layouts agree: the DSL nests and coalesces modes otherwise."""
+    if first == second:
+        return True
+    modes = range(len(first)) if isinstance(first.shape, tuple) else ()
+    if first.size() != second.size() or any(size(first, mode) != size(second, mode) for mode in modes):
+        return False
+    return all(first(i) == second(i) for i in range(first.size()))

@@ -1,0 +1,59 @@
+"""Atoms by the names that C++ CuTe gives them: of wgmma and mma, ldmatrix and stmatrix, plain copies and cp.async."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, cast
+
+_MATRIX_COPY = re.compile(r"SM(75|90)_U(32|16)x([1248])_(LDSM|STSM)_(N|T)")
+_VECTOR_COPY = re.compile(
+    r"(UniversalCopy|SM80_CP_ASYNC_CACHE(?P<cache>ALWAYS|GLOBAL))<(?:cute::)?uint(?P<bits>\d+)_t>"
+)
+_WARP_MMA = re.compile(r"SM(80|89)_|SM90_16x8x")
+
+
+def names_atom(text: str) -> bool:
+    """Tell whether a text is to be read as an atom's name.
+
+    >>> names_atom("SM80_16x8x16_F32F16F16F32_TN"), names_atom("(4,8):(8,1)")
+    (True, False)
+    """
+    return text.startswith(("SM", "UniversalCopy"))
+
+
+def atom_named(name: str) -> Any:  # noqa: ANN401 - MmaTraits or CopyTraits
+    """Return the traits of the atom that has a name.
+
+    Parameters
+    ----------
+    name : str
+        ``SM90_64x64x16_F16F16F16_SS``, ``SM80_16x8x16_F32F16F16F32_TN``, ``SM75_U32x4_LDSM_N``,
+        ``UniversalCopy<uint128_t>``, ``SM80_CP_ASYNC_CACHEGLOBAL<uint128_t>``, ...
+
+    Raises
+    ------
+    LayoutError
+        If there is no such atom.
+
+    Examples
+    --------
+    >>> atom_named("SM75_U16x8_LDSM_T").num_matrices
+    4
+    >>> print(atom_named("UniversalCopy<uint64_t>").src_layout)
+    (1,64):(0,1)
+    """
+    # Loaded when a name is drawn: layouts are drawn without the hardware's tables.
+    from ..sm80.cp_async import cp_async
+    from ..sm80.mma import mma_traits
+    from ..sm90.copy_atom import universal_copy
+    from ..sm90.stmatrix import ldmatrix_traits, stmatrix_traits
+    from ..sm90.wgmma import wgmma_traits
+
+    if parts := _MATRIX_COPY.fullmatch(name):
+        traits = ldmatrix_traits if parts[4] == "LDSM" else stmatrix_traits
+        transpose = parts[5] == "T"
+        return traits(int(parts[3]) // (2 if transpose else 1), transpose=transpose)
+    if parts := _VECTOR_COPY.fullmatch(name):
+        bits, cache = int(parts["bits"]), parts["cache"]
+        return universal_copy(bits) if cache is None else cp_async(bits, cache=cast(Any, cache.lower()))
+    return mma_traits(name) if _WARP_MMA.match(name) else wgmma_traits(name)

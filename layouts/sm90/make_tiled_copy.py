@@ -1,0 +1,158 @@
+"""make_tiled_copy and its family: tilings of a copy atom by threads and values, after an MMA or after another copy.
+
+References
+----------
+CuTe ``atom/copy_atom.hpp``.
+"""
+
+from __future__ import annotations
+
+from ..algebra import composition, filter, left_inverse, right_inverse
+from ..errors import LayoutError
+from ..int_tuple import product_each, wrap
+from ..layout import Layout
+from ..modes import shape, size
+from ..tiling import raked_product
+from .arguments import wrong_type
+from .copy_atom import CopyAtom
+from .tiled_copy import TiledCopy
+from .tiled_mma import TiledMMA
+
+_ONE = Layout(1)
+
+
+def make_tiled_copy(atom: CopyAtom, thr_layout: Layout, val_layout: Layout = _ONE) -> TiledCopy:
+    """Tile a copy atom by layouts of threads and values: C++'s ``make_tiled_copy``, the DSL's ``make_tiled_copy_tv``.
+
+    The tile is `thr_layout`'s shape, each of its elements a block of `val_layout`'s shape.
+
+    Parameters
+    ----------
+    atom : CopyAtom
+    thr_layout : Layout
+        (m, n) -> thread; compact.
+    val_layout : Layout, optional
+        (m, n) -> value; compact. Default: one value.
+
+    Raises
+    ------
+    LayoutError
+        If the atom does not divide threads and values, or the layouts are not compact.
+
+    Examples
+    --------
+    >>> from cutepy.layouts.sm90 import make_copy_atom, universal_copy
+    >>> atom = make_copy_atom(universal_copy(128), 16)
+    >>> copy = make_tiled_copy(atom, Layout((32, 8), (8, 1)), Layout((1, 8)))
+    >>> print(copy.layout_tv, copy.tiler_mn)
+    ((8,32),8):((256,1),32) (32, 64)
+    """
+    for name, layout in (("thr_layout", thr_layout), ("val_layout", val_layout)):
+        if not isinstance(layout, Layout):
+            raise TypeError(
+                f"{wrong_type('make_tiled_copy', name, 'a Layout', layout)}; "
+                "the DSL's make_tiled_copy(atom, layout_tv, tiler_mn) is TiledCopy"
+            )
+    to_index = raked_product(thr_layout, val_layout)
+    shape_tv = (thr_layout.size(), val_layout.size())
+    inverse = right_inverse(to_index)
+    if inverse.size() != shape_tv[0] * shape_tv[1]:
+        raise LayoutError(
+            "make_tiled_copy",
+            (atom.name, thr_layout, val_layout),
+            f"the layouts must be compact: {to_index} numbers {inverse.size()} of {shape_tv[0] * shape_tv[1]} "
+            "(thread, value) pairs without a gap",
+        )
+    return TiledCopy(atom, inverse.with_shape(shape_tv), wrap(product_each(shape(to_index))))
+
+
+make_tiled_copy_tv = make_tiled_copy
+
+
+def make_tiled_copy_A(atom: CopyAtom, mma: TiledMMA) -> TiledCopy:
+    """Tile a copy atom so that each thread holds what it holds of A of an MMA.
+
+    Examples
+    --------
+    >>> from cutepy.layouts import sm80
+    >>> from cutepy.layouts.sm90 import TiledMMA, ldmatrix_traits, make_copy_atom
+    >>> mma = TiledMMA(sm80.mma_traits("SM80_16x8x16_F32F16F16F32_TN"), Layout((2, 2, 1)), (32, 32, 16))
+    >>> copy = make_tiled_copy_A(make_copy_atom(ldmatrix_traits(4), 16), mma)
+    >>> print(copy.get_layoutS_TV())
+    ((16,2,2,2),(8,1)):((1,256,16,0),(32,0))
+    """
+    m, _, k = _mma("make_tiled_copy_A", mma).tile_shape
+    return TiledCopy(atom, mma.get_layoutA_TV(), (m, k))
+
+
+def make_tiled_copy_B(atom: CopyAtom, mma: TiledMMA) -> TiledCopy:
+    """Tile a copy atom so that each thread holds what it holds of B of an MMA."""
+    _, n, k = _mma("make_tiled_copy_B", mma).tile_shape
+    return TiledCopy(atom, mma.get_layoutB_TV(), (n, k))
+
+
+def make_tiled_copy_C(atom: CopyAtom, mma: TiledMMA) -> TiledCopy:
+    """Tile a copy atom so that each thread holds what it holds of C of an MMA.
+
+    With several atoms along K, CuTe's ``layoutC_TV`` maps the threads of all but the first beyond the tile, and so
+    does the copy.
+    """
+    m, n, _ = _mma("make_tiled_copy_C", mma).tile_shape
+    return TiledCopy(atom, mma.get_layoutC_TV(), (m, n))
+
+
+def make_tiled_copy_C_atom(atom: CopyAtom, mma: TiledMMA) -> TiledCopy:
+    """Tile a copy atom by as few values of C as one atom takes: for epilogues that store C in parts.
+
+    The tiler is a tuple of layouts, which take from each mode of C's tile the elements that the first values of all
+    threads are.
+
+    Raises
+    ------
+    LayoutError
+        If the atom takes more values than a thread has of C.
+
+    Examples
+    --------
+    >>> from cutepy.layouts.sm90 import TiledMMA, make_copy_atom, stmatrix_traits, wgmma_traits
+    >>> mma = TiledMMA(wgmma_traits("SM90_64x64x16_F32F16F16_SS"), Layout((2, 1, 1)))
+    >>> copy = make_tiled_copy_C_atom(make_copy_atom(stmatrix_traits(4), 16), mma)
+    >>> print(*copy.tiler_mn)
+    (8,8,2):(1,16,8) (4,2,2):(2,1,8)
+    """
+    extents = _mma("make_tiled_copy_C_atom", mma).tile_shape[:2]
+    of_c = mma.get_layoutC_TV()
+    values = atom.num_val_src
+    if values > size(of_c, 1):
+        raise LayoutError(
+            "make_tiled_copy_C_atom",
+            (atom.name, str(mma)),
+            f"the atom takes {values} values a time, but a thread has only {size(of_c, 1)} of C",
+        )
+    first = composition(of_c, Layout((size(of_c, 0), values)))
+    along = (Layout(extents, (1, 0)), Layout(extents, (0, 1)))
+    tiler = tuple(filter(composition(coordinate, first)) for coordinate in along)
+    to_c = composition(Layout(extents), tiler)
+    return TiledCopy(atom, composition(left_inverse(to_c), first), tiler)
+
+
+def make_tiled_copy_S(atom: CopyAtom, copy: TiledCopy) -> TiledCopy:
+    """Tile a copy atom so that each thread holds what it reads by another copy."""
+    return TiledCopy(atom, _copy("make_tiled_copy_S", copy).get_layoutS_TV(), copy.tiler_mn)
+
+
+def make_tiled_copy_D(atom: CopyAtom, copy: TiledCopy) -> TiledCopy:
+    """Tile a copy atom so that each thread holds what it writes by another copy."""
+    return TiledCopy(atom, _copy("make_tiled_copy_D", copy).get_layoutD_TV(), copy.tiler_mn)
+
+
+def _mma(operation: str, mma: object) -> TiledMMA:
+    if not isinstance(mma, TiledMMA):
+        raise wrong_type(operation, "mma", "a TiledMMA", mma)
+    return mma
+
+
+def _copy(operation: str, copy: object) -> TiledCopy:
+    if not isinstance(copy, TiledCopy):
+        raise wrong_type(operation, "copy", "a TiledCopy", copy)
+    return copy

@@ -1,0 +1,139 @@
+"""What CuTe's traits say of one instruction: who holds what of an MMA's operands, and what a copy reads and writes.
+
+References
+----------
+CuTe ``atom/mma_traits.hpp`` and ``atom/copy_traits.hpp``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, TypeVar, cast
+
+from ..drawn import Drawn
+from ..layout import Layout
+from ..recast import upcast
+from .arch import DTYPE_BITS
+from .gmma import check_bits
+
+if TYPE_CHECKING:
+    from ..render.grid import Grid, Picture
+
+Operand = Literal["A", "B", "C"]
+Source = Literal["smem", "rmem"]
+
+
+@dataclass(frozen=True)
+class MmaTraits(Drawn):
+    """What CuTe's ``MMA_Traits`` says of one instruction whose operands are all in registers.
+
+    Parameters
+    ----------
+    name : str
+        CuTe's name of the atom.
+    shape_mnk : (int, int, int)
+        Extents of the MMA.
+    thr_id : Layout
+        Index within the threads that issue it together -> thread.
+    a_layout, b_layout, c_layout : Layout
+        (thread, value) -> colexicographic index in (M, K), (N, K), (M, N).
+    a_dtype, b_dtype, c_dtype : str
+        Element types by PTX's names; C and D have one type.
+
+    Examples
+    --------
+    >>> fma = MmaTraits("UniversalFMA<float>", (1, 1, 1), Layout(1), *3 * [Layout((1, 1))], "f32", "f32", "f32")
+    >>> fma.source("A")
+    'rmem'
+    """
+
+    name: str
+    shape_mnk: tuple[int, int, int]
+    thr_id: Layout
+    a_layout: Layout
+    b_layout: Layout
+    c_layout: Layout
+    a_dtype: str
+    b_dtype: str
+    c_dtype: str
+
+    def _picture_(self, *, operand: Operand | None = None) -> Grid | Picture:
+        """Draw who holds each element of A, B and C, or of one of them."""
+        from .pictures import traits_picture
+
+        return traits_picture(self, operand)
+
+    def source(self, operand: Operand) -> Source:
+        """Return where the instruction takes an operand from: registers, ``"rmem"``."""
+        return "rmem"
+
+    @property
+    def ptx(self) -> str:
+        """The instruction that the atom wraps, as PTX spells it; empty where the traits don't tell."""
+        return ""
+
+    @property
+    def a_bits(self) -> int:
+        """Width of an element of A."""
+        return DTYPE_BITS[self.a_dtype]
+
+    @property
+    def b_bits(self) -> int:
+        """Width of an element of B."""
+        return DTYPE_BITS[self.b_dtype]
+
+    @property
+    def c_bits(self) -> int:
+        """Width of an accumulator."""
+        return DTYPE_BITS[self.c_dtype]
+
+
+AnyCopy = TypeVar("AnyCopy", bound="CopyTraits")
+
+
+@dataclass(frozen=True)
+class CopyTraits(Drawn):
+    """What CuTe's ``Copy_Traits`` says of one instruction, before an element type is chosen.
+
+    Parameters
+    ----------
+    name : str
+        CuTe's name of the operation.
+    thr_id : Layout
+        Index within the threads that issue it together -> thread.
+    src_layout, dst_layout : Layout
+        (thread, bit) -> bit, of the side that is read and the side that is written; where bit 0 lies is arbitrary.
+    ref_layout : Layout
+        The one of them after which a `TiledCopy` of the instruction is laid out: the registers'.
+
+    Examples
+    --------
+    >>> CopyTraits("UniversalCopy<uint32_t>", Layout(1), *3 * [Layout((1, 32))]).in_elements(16).src_layout
+    Layout((1, 2),(0, 1))
+    """
+
+    name: str
+    thr_id: Layout
+    src_layout: Layout
+    dst_layout: Layout
+    ref_layout: Layout
+
+    def _picture_(self, *, bits: int = 16) -> Picture:
+        """Draw what each thread reads and writes, in elements of `bits` bits."""
+        from .copy_pictures import copy_picture
+
+        return copy_picture(self.in_elements(bits), bits)
+
+    def in_elements(self: AnyCopy, bits: int = 16) -> AnyCopy:
+        """Return the same traits with layouts in elements of `bits` bits.
+
+        Raises
+        ------
+        LayoutError
+            If the instruction moves no whole elements of that width.
+        """
+        check_bits("in_elements", (bits,), bits)
+        source, destination, reference = (
+            cast(Layout, upcast(layout, bits)) for layout in (self.src_layout, self.dst_layout, self.ref_layout)
+        )
+        return replace(self, src_layout=source, dst_layout=destination, ref_layout=reference)
