@@ -30,52 +30,18 @@ written in parentheses: ``(A o 0 o B) o 0 o C``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .errors import ParseError
 from .reader import Reader, Value
+from .unknowns import Given
 
 
-def parse(text: str) -> Value:
-    """Read a value of the notation.
-
-    text -> the value it writes; ``parse(to_text(x)) == x`` for every ``x`` of extents >= 0 (CuTe's complements and left
-    inverses of negative strides may have others). Spaces and line breaks between symbols don't matter. The module's
-    docstring lists the forms of other tools that are read as well.
-
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    int, None, tuple, Layout, ScaledBasis, Swizzle, SmemPtr or ComposedLayout
-
-    Raises
-    ------
-    ParseError
-        If ``text`` is not in the notation, with a caret under the offending character; also for a value known only at
-        run time (``?``), and for operands that fit no layout
-        (``(2,3):1``, ``(-4,8):(1,2)``).
-
-    Examples
-    --------
-    >>> parse("(2,(4,2)):(1,(2,8))")
-    Layout((2, (4, 2)),(1, (2, 8)))
-    >>> parse("<8,_>")
-    (8, None)
-    >>> parse("(_64,_8)")
-    (64, 8)
-    >>> print(parse("tensor<ptr<f16, smem, align<1024>, S<3,4,3>> o (64,8):(1,64)>"))
-    Sw<3,4,3> o smem_ptr[16b](unset) o (64,8):(1,64)
-    >>> parse("(2,3]:(1,2)")
-    Traceback (most recent call last):
-        ...
-    cutepy.layouts.errors.ParseError: expected ',' or ')', got ']' at character 4:
-      (2,3]:(1,2)
-          ^
-    """
+def parse(text: str, *, given: Sequence[int] = ()) -> Value:
+    """TODO"""
     if not isinstance(text, str):
         raise TypeError(f"parse reads a str, got {type(text).__name__}: {text!r}")
     try:
-        return Reader(text).read()
+        return Reader(text, given=Given(given)).read()
     except RecursionError:
         raise ParseError(text, 0, "nested too deeply for Python's recursion limit") from None
