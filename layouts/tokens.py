@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from .errors import LayoutError, ParseError
@@ -71,6 +72,7 @@ _PLAIN = {
 that errors show keeps its positions."""
 
 
+@lru_cache(maxsize=8)
 def plain(text: str) -> str:
     r"""Return a text of the same length, without colours and with ASCII's signs for those that look like them.
 
