@@ -1,4 +1,4 @@
-"""Fields of printed MMAs and copies: where they stand in a text, by either printer's names, and which belong together."""
+"""Fields of printed MMAs and copies: where they stand in a text, by the names of either printer, and what they make."""
 
 from __future__ import annotations
 
@@ -100,7 +100,11 @@ def read_blocks(text: str) -> tuple[list[Block], list[ParseError]]:
                 above.append(header)
                 start = header[0]
         spans = sorted(
-            [*above, *(span for span in headers if start <= span[0] < group[-1].end), *((f.start, f.end) for f in group)]
+            [
+                *above,
+                *(span for span in headers if start <= span[0] < group[-1].end),
+                *((f.start, f.end) for f in group),
+            ]
         )
         if any(start <= error.position <= group[-1].end + 1 for error in errors):
             continue

@@ -19,7 +19,7 @@ written in parentheses: ``(A o 0 o B) o 0 o C``.
 ``parse`` also reads, in upper or lower case, what other tools print for the same values:
 
 - C++ CuTe's static integers (``_64``), tilers in round brackets, null pointers (``(nil)``), and text copied from a
-  web page (``Sw&lt;3,4,3&gt;``, full-width brackets, the sign ``∘``) or a terminal (colours);
+  web page (``Sw&lt;3,4,3&gt;``, full-width brackets, a ring for ``o``) or a terminal (colours);
 - the CuTe DSL's ``S<3,4,3>``, its ``S<3,0,-3`` (it prints 8 characters of a swizzle and no more), the tiles of its IR
   (``[2:1;_]``) and its types (``!cute.layout<"(8,4):(1,8)">``);
 - pycute's ``SW_3_4_3``, ``(2, 3):(1, 2)``, ``(4,)`` and ``None``;
@@ -38,7 +38,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .errors import ParseError
-from .paste import parse_all
 from .reader import Reader, Value, stands_open
 from .unknowns import Given, Runtime
 
@@ -105,6 +104,8 @@ def _pasted(text: str, given: Sequence[int], error: ParseError) -> Value:
     """Read the one value among other text; where there is not one, or it can't be read, `error` says why."""
     if stands_open(error):
         raise error
+    from .paste import parse_all  # which few texts need, and takes longer to load
+
     try:
         paste = parse_all(text, given=given)
     except ParseError:

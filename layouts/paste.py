@@ -1,6 +1,4 @@
-"""What people paste: several lines, names before values, tables after them, other text. Each value is found, the rest
-is told.
-"""
+"""What people paste: several lines, names before values, tables after them. Values are found, and the rest is told."""
 
 from __future__ import annotations
 
@@ -17,8 +15,8 @@ from .tokens import plain
 from .unknowns import Given, Runtime
 
 FORMS = (
-    "layouts such as (4,8):(8,1) and Sw<3,4,3> o 0 o (8,64):(64,1), tensors such as gmem_ptr[16b](0x7f00) o (4,8):(8,1) "
-    "and tensor<ptr<f16, smem> o (4,8):(8,1)>, and the printed MMA_Atom, TiledMMA, Copy_Atom or TiledCopy of C++ CuTe "
+    "layouts such as (4,8):(8,1) and Sw<3,4,3> o 0 o (8,64):(64,1), tensors such as "
+    "gmem_ptr[16b](0x7f00) o (4,8):(8,1) and tensor<ptr<f16, smem> o (4,8):(8,1)>, and the printed MMA_Atom, TiledMMA, Copy_Atom or TiledCopy of C++ CuTe "
     "and the CuTe DSL"
 )
 """What can be read, in words."""
@@ -37,9 +35,14 @@ _NAMED = re.compile(
     re.VERBOSE,
 )
 _NOTATION = re.compile(r"[\w)>\]]\s*:\s*[_(?\d]\S*\)|\bSw?(?:<|&lt;)\s*\d|ptr(?:\[|<|&lt;).*\so\s", re.IGNORECASE)
-_TABLE = re.compile(r"(?=.*[\d.+=-])[\s\d.+\-|,()\[\]=*:]*(?:(?:e[+-]?\d|nan|inf|0x[0-9a-f]+|data=)[\s\d.+\-|,()\[\]=*:]*)*", re.I)
+_TABLE = re.compile(
+    r"(?=.*[\d.+=-])[\s\d.+\-|,()\[\]=*:]*(?:(?:e[+-]?\d|nan|inf|0x[0-9a-f]+|data=)[\s\d.+\-|,()\[\]=*:]*)*", re.I
+)
 _COMMENT = re.compile(r"\s*(?://|\#|<-|/\*|--(?!-))")
 _PUNCTUATION = re.compile(r"[\s:=,;.)\]}>\"'|\\/#*`-]*")
+
+
+_VALUES = "a table of values"
 
 
 class Pasted(NamedTuple):
@@ -144,6 +147,8 @@ def parse_all(text: str, *, given: Sequence[int] = ()) -> Paste:
     except RecursionError:
         raise ParseError(text, 0, "nested too deeply for Python's recursion limit") from None
     if not paste.values and not paste.errors:
+        if scan.whole is not None and "\n" not in text.strip() and scan.whole.position > len(text) - len(text.lstrip()):
+            raise scan.whole
         start = len(text) - len(text.lstrip())
         raise ParseError(text, start, f"nothing here is a layout or another value; what can be read: {FORMS}")
     if scan.given is not None and scan.given.taken < len(given) and not paste.errors:
@@ -162,6 +167,7 @@ class _Scan:
         self.values: list[tuple[int, Pasted]] = []
         self.skipped: list[Skipped] = []
         self.errors: list[ParseError] = []
+        self.whole: ParseError | None = None
 
     def run(self) -> Paste:
         whole = self._whole()
@@ -188,7 +194,8 @@ class _Scan:
         try:
             value, reader = self._read(0)
             reader.expect("end")
-        except ParseError:
+        except ParseError as error:
+            self.whole = error
             self._restore()
             return None
         return self._found(value, reader, len(self.plain) - len(self.plain.lstrip()), "")
@@ -243,7 +250,11 @@ class _Scan:
         """Refuse a value that goes on in a way that is not understood."""
         following = self.plain[reader.end : reader.end + 1]
         rest = self.plain[reader.end :].partition("\n")[0]
-        if following.isalnum() or following in ("(", "@", "_", "[", "?") or re.match(r"\s*(?::\s*[(_\d]|o\b)", rest, re.I):
+        if (
+            following.isalnum()
+            or following in ("(", "@", "_", "[", "?")
+            or re.match(r"\s*(?::\s*[(_\d]|o\b)", rest, re.I)
+        ):
             raise reader.unexpected("the end of the value")
 
     def _fills(self, prefix: str, end: int) -> bool:
@@ -269,15 +280,19 @@ class _Scan:
     def _skip(self, start: int, end: int, error: ParseError | None) -> None:
         text = self.plain[start:end]
         line = self._line(start)
-        if _PUNCTUATION.fullmatch(text):
+        if _PUNCTUATION.fullmatch(text) and not (text.strip() and self._in_table(line)):
             return
-        if self.values and _TABLE.fullmatch(text):
-            self.skipped.append(Skipped(line, line, text, "a table of values"))
+        if _TABLE.fullmatch(text) and any(position < start for position, _ in self.values):
+            self.skipped.append(Skipped(line, line, text, _VALUES))
         elif error is not None and _NOTATION.search(text) and not _COMMENT.match(text):
             self.errors.append(error)
         else:
             why = "a comment" if _COMMENT.match(text) else "no value in it"
             self.skipped.append(Skipped(line, line, text, why))
+
+    def _in_table(self, line: int) -> bool:
+        """Tell whether a line, of dashes perhaps, follows one of a table."""
+        return bool(self.skipped) and self.skipped[-1].last == line - 1 and self.skipped[-1].why == _VALUES
 
     def _line(self, position: int) -> int:
         return self.plain.count("\n", 0, position) + 1
@@ -311,7 +326,9 @@ def _is_strong(value: Any, text: str) -> bool:  # noqa: ANN401 - any value
     """Tell values that nothing else looks like from numbers and tuples, which tables and sentences hold, too."""
     if isinstance(value, LayoutBase):
         return any(bracket in text for bracket in "(<[")  # 12:30 may be a time
-    return isinstance(value, Swizzle | SmemPtr) or (isinstance(value, tuple) and re.search(r"[\w)]:[_(\d]", text) is not None)
+    return isinstance(value, Swizzle | SmemPtr) or (
+        isinstance(value, tuple) and re.search(r"[\w)]:[_(\d]", text) is not None
+    )
 
 
 def _name(prefix: str) -> str:
@@ -325,7 +342,7 @@ def _merged(skipped: Sequence[Skipped]) -> tuple[Skipped, ...]:
     merged: list[Skipped] = []
     for part in sorted(skipped, key=lambda part: part.first):
         last = merged[-1] if merged else None
-        if last is not None and last.why == part.why and part.first <= last.last + 2:  # a line between may be of dashes
+        if last is not None and last.why == part.why and part.first <= last.last + 1:
             merged[-1] = Skipped(last.first, max(last.last, part.last), f"{last.text} {part.text}", part.why)
         else:
             merged.append(part)

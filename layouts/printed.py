@@ -248,7 +248,7 @@ class PrintedCopy(Drawn):
 
 
 def _check_rank(operation: str, name: str, layout: object, required: int | None) -> None:
-    if not isinstance(layout, Layout) or required is not None and rank(layout) != required:
+    if not isinstance(layout, Layout) or (required is not None and rank(layout) != required):
         wanted = "a layout" if required is None else f"a layout of rank {required}"
         raise LayoutError(operation, (), f"{name} must be {wanted}, got {to_text(layout)}")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 from . import engines
@@ -135,7 +134,7 @@ class Reader(Tokens):
                 path[-1] += 1
             elif token.kind == "dynamic":
                 self.unknowns = [
-                    replace(unknown, role=role, mode=tuple(path)) if unknown.position == token.start else unknown
+                    unknown._replace(role=role, mode=tuple(path)) if unknown.position == token.start else unknown
                     for unknown in self.unknowns
                 ]
 
@@ -230,7 +229,7 @@ class Reader(Tokens):
         return start
 
     def _tensor(self) -> Value:
-        """Read the DSL's ``tensor<ENGINE o LAYOUT>``, ``Tensor<ADDRESS@MEMORY o LAYOUT>`` or ``tensor(ENGINE o ...``."""
+        """Read ``tensor<ENGINE o LAYOUT>``, ``Tensor<ADDRESS@MEMORY o LAYOUT>``, ``tensor(ENGINE o LAYOUT, data=``."""
         self.advance()
         closing = ">" if self.token.kind == "<" else ")"
         self.advance()

@@ -58,13 +58,13 @@ _KINDS = {"lt": "<", "gt": ">", "symbol": ""}  # "": the character itself
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 """Terminal sequences: colours, the cursor, titles and links."""
 
-_PLAIN = {
+_PLAIN: dict[int, int | str] = {
     **{0xFF00 + code: 0x20 + code for code in range(1, 0x5F)},  # full-width forms of ASCII
-    **dict.fromkeys(map(ord, "∘◦○⚬"), "o"),
-    **dict.fromkeys(map(ord, "‐‑‒–—−"), "-"),
-    **dict.fromkeys(map(ord, "“”„‟″"), '"'),
-    **dict.fromkeys(map(ord, "⟨〈〈"), "<"),
-    **dict.fromkeys(map(ord, "⟩〉〉"), ">"),
+    **dict.fromkeys(map(ord, "\u2218\u25e6\u25cb\u26ac"), "o"),  # ring operator, bullet and circles
+    **dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2212"), "-"),
+    **dict.fromkeys(map(ord, "\u201c\u201d\u201e\u201f\u2033"), '"'),
+    **dict.fromkeys(map(ord, "\u2329\u27e8\u3008"), "<"),
+    **dict.fromkeys(map(ord, "\u232a\u27e9\u3009"), ">"),
     **dict.fromkeys(map(ord, "\xa0\xad\u1680\u180e\u2028\u2029\u202f\u205f\u2060\u3000\ufeff"), " "),
     **dict.fromkeys(range(0x2000, 0x2010), " "),
 }
@@ -76,7 +76,7 @@ that errors show keeps its positions."""
 def plain(text: str) -> str:
     r"""Return a text of the same length, without colours and with ASCII's signs for those that look like them.
 
-    >>> plain("\x1b[1m(4,8)\x1b[0m：（1，4） ∘")
+    >>> plain("\x1b[1m(4,8)\x1b[0m:(\uff11,4) \u2218")
     '    (4,8)    :(1,4) o'
     """
     if text.isascii() and "\x1b" not in text:
@@ -151,6 +151,8 @@ class Tokens:
     def unexpected(self, expected: str) -> ParseError:
         """Return the error that the next token is not what was expected."""
         token = self.token
+        if self.index and "\n" in self.text[self.end : token.start]:
+            return self.error(self.end, f"expected {expected}, got the end of the line")
         if token.kind == "other":
             return self.error(token.start, f"{self.text[token.start]!r} is not part of the notation")
         found = repr(token.text) if token.text else "the end of the text"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from .errors import ParseError
 
@@ -13,8 +12,7 @@ _DIVISOR = re.compile(r"div\s*=\s*(\d+)")
 _WIDTH = re.compile(r"\bi(\d+)\b")
 
 
-@dataclass(frozen=True)
-class Unknown:
+class Unknown(NamedTuple):
     """A number that only the running program knows: the CuTe DSL writes ``?``, ``?{div=8}``, ``?{i64 div=8}``.
 
     Parameters
@@ -74,8 +72,7 @@ class Unknown:
             raise ParseError(text, self.position, f"{self.text} is an integer of {self.bits} bits, {value} is not")
 
 
-@dataclass(frozen=True)
-class Runtime:
+class Runtime(NamedTuple):
     """A value whose text leaves numbers open, which therefore can't be computed with or drawn until they are given.
 
     Parameters

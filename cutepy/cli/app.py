@@ -50,32 +50,67 @@ def demo() -> None:
     raise typer.Exit(run())
 
 
+_Given = Annotated[
+    str | None,
+    typer.Option("--set", metavar="INTEGERS", help="Values for each ? in the text, from left to right: 128,64,64."),
+]
+
+
 @app.command()
 def parse(
-    text: Annotated[str, typer.Argument(help="What C++ CuTe, the DSL or cutepy prints, e.g. '(4,8):(8,1)'.")],
+    text: Annotated[
+        str,
+        typer.Argument(help="What C++ CuTe, the DSL or cutepy prints, of one or more lines; - reads standard input."),
+    ],
+    bits: Annotated[int | None, typer.Option(help="Width of an element, where the text does not tell it.")] = None,
+    given: _Given = None,
 ) -> None:
-    """Read a layout, swizzle, tiler or coordinate, and say what it is."""
-    from cutepy.cli.parse import describe
-    from cutepy.layouts import LayoutError
+    """Read layouts, tensors, tilers, printed MMAs and copies, say what each is, and draw it."""
+    from cutepy.cli.parse import describe, told
+    from cutepy.layouts import LayoutError, ParseError
     from cutepy.layouts.render.output import terminal_width
 
+    width = terminal_width()
     try:
-        typer.echo(describe(text, terminal_width()))
+        description, errors = describe(_pasted(text), width, bits=bits, given=_integers(given))
+    except ParseError as error:
+        fail(told(error, width))
     except LayoutError as error:
         fail(str(error))
+    typer.echo(description)
+    for unread in errors:
+        typer.echo(f"error: {told(unread, width)}", err=True)
+    if errors:
+        raise typer.Exit(2)
+
+
+def _pasted(text: str) -> str:
+    return typer.get_text_stream("stdin").read() if text == "-" else text
+
+
+def _integers(text: str | None) -> tuple[int, ...]:
+    try:
+        return () if text is None else tuple(int(part) for part in text.strip("()").split(","))
+    except ValueError:
+        fail(f"--set takes integers with commas between, as 128,64,64; got {text!r}")
 
 
 @app.command()
 def show(
     text: Annotated[
-        str, typer.Argument(help="A layout as C++ CuTe, the DSL or cutepy prints it, or an atom: SM90_64x64x16_...")
+        str,
+        typer.Argument(
+            help="A layout, tensor, MMA or copy as C++ CuTe, the DSL or cutepy prints it, or an atom: SM90_64x64x16_..., "
+            "- reads standard input."
+        ),
     ],
+    given: _Given = None,
     bits: Annotated[int | None, typer.Option(help="Width of an element, for bytes and banks.")] = None,
     banks: Annotated[bool, typer.Option("--banks", help="Write banks into the cells; needs --bits.")] = False,
     units: Annotated[bool, typer.Option("--units", help="A cell for each unit of 16 bytes; needs --bits.")] = False,
     tv: Annotated[bool, typer.Option("--tv", help="Read (thread, value), and draw who holds each element.")] = False,
     tile: Annotated[str | None, typer.Option(help="With --tv: the tile's shape or layout, e.g. '(64,16)'.")] = None,
-    operand: Annotated[str | None, typer.Option(help="Of an atom: A, B or C alone.")] = None,
+    operand: Annotated[str | None, typer.Option(help="Of an atom or a printed MMA: A, B or C alone.")] = None,
     width: Annotated[int | None, typer.Option(min=20, help="Columns of characters. Default: the terminal's.")] = None,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw into an SVG file instead.")] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw into an HTML file to hover over.")] = None,
@@ -92,10 +127,12 @@ def show(
             files.append(file)
     if tile is not None and not tv:
         fail("--tile is the tile of a thread-value layout: it needs --tv")
-    if operand is not None and not text.strip().startswith("SM"):
-        fail("--operand is A, B or C of an atom: name one, as SM90_64x64x16_F16F16F16_SS")
+    text = _pasted(text)
+    if operand is not None and not text.strip().startswith("SM") and "mma" not in text.lower():
+        fail("--operand is A, B or C of an atom: name one, as SM90_64x64x16_F16F16F16_SS, or paste a printed MMA")
+    options = {"bits": bits, "banks": banks, "units": units, "tv": tv, "operand": operand, "given": _integers(given)}
     try:
-        draw(text, files, width=width, tile=tile, bits=bits, banks=banks, units=units, tv=tv, operand=operand)
+        draw(text, files, width=width, tile=tile, **{name: value for name, value in options.items() if value != ()})
     except BrokenPipeError:  # whoever read has enough
         raise
     except (ValueError, TypeError, OSError) as error:

@@ -136,9 +136,7 @@ def _tiled_side(copy: Any, layout: Layout | None, title: str) -> Grid:  # noqa: 
     def place(index: int) -> int:
         """Tell where in the tensor's tile an element of the copy's tile is: a tiler of layouts reorders them."""
         crd: Any = idx2crd(index, sizes)
-        return sum(
-            mode(c) * prod(extents[:i]) for i, (mode, c) in enumerate(zip(modes, crd, strict=True))
-        )
+        return sum(mode(c) * prod(extents[:i]) for i, (mode, c) in enumerate(zip(modes, crd, strict=True)))
 
     owners = owners_by_start(starts, values)
     if any(index >= prod(sizes) for index in owners):
