@@ -61,7 +61,7 @@ class Engine(NamedTuple):
             if not isinstance(layout.cosize(), int) or not isinstance(layout(0), int):
                 raise ValueError(f"the tensor starts at {self.start}, but its layout maps to coordinates")
             return ComposedLayout(_IDENTITY, self.start, layout)
-        extents = add_coordinates(self.start, layout.coshape())
+        extents = add_coordinates(self.start, _widened(layout.coshape(), self.start))
         return ComposedLayout(Layout(extents, make_basis_like(extents)), self.start, layout)
 
     def told(self) -> str:
@@ -70,6 +70,17 @@ class Engine(NamedTuple):
         facts += [f"in {self.memory}"] if self.memory else []
         facts += [f"at {self.address:#x}"] if self.address is not None else []
         return " ".join(facts)
+
+
+def _widened(extents: Any, start: Any) -> Any:  # noqa: ANN401 - IntTuples
+    """Return extents with 1 for each mode of `start` that they lack."""
+    if not isinstance(start, tuple):
+        return extents
+    if not isinstance(extents, tuple):
+        return tuple(_widened(1, part) for part in start) if extents == 1 else extents
+    missing = start[len(extents) :]
+    inner = tuple(map(_widened, extents, start))
+    return (*inner, *extents[len(inner) :], *(_widened(1, part) for part in missing))
 
 
 def _is_zero(start: Any) -> bool:  # noqa: ANN401 - IntTuple

@@ -111,7 +111,7 @@ def _pasted(text: str, given: Sequence[int], error: ParseError) -> Value:
     except ParseError:
         raise error from None
     if paste.errors:
-        raise paste.errors[0] if paste.values else error
+        raise error if not paste.values and text[: error.position].strip() else paste.errors[0]
     if len(paste.values) > 1:
         second = paste.values[1]
         position = text.index(second.text, text.index(paste.values[0].text) + len(paste.values[0].text))

@@ -16,8 +16,8 @@ from .unknowns import Given, Runtime
 
 FORMS = (
     "layouts such as (4,8):(8,1) and Sw<3,4,3> o 0 o (8,64):(64,1), tensors such as "
-    "gmem_ptr[16b](0x7f00) o (4,8):(8,1) and tensor<ptr<f16, smem> o (4,8):(8,1)>, and the printed MMA_Atom, TiledMMA, Copy_Atom or TiledCopy of C++ CuTe "
-    "and the CuTe DSL"
+    "gmem_ptr[16b](0x7f00) o (4,8):(8,1) and tensor<ptr<f16, smem> o (4,8):(8,1)>, and the printed MMA_Atom, "
+    "TiledMMA, Copy_Atom or TiledCopy of C++ CuTe and the CuTe DSL"
 )
 """What can be read, in words."""
 
@@ -39,7 +39,7 @@ _TABLE = re.compile(
     r"(?=.*[\d.+=-])[\s\d.+\-|,()\[\]=*:]*(?:(?:e[+-]?\d|nan|inf|0x[0-9a-f]+|data=)[\s\d.+\-|,()\[\]=*:]*)*", re.I
 )
 _COMMENT = re.compile(r"\s*(?://|\#|<-|/\*|--(?!-))")
-_PUNCTUATION = re.compile(r"[\s:=,;.)\]}>\"'|\\/#*`-]*")
+_PUNCTUATION = re.compile(r"[\s:=,;.()\[\]{}<>\"'|\\/#*`-]*")
 
 
 _VALUES = "a table of values"
@@ -168,6 +168,7 @@ class _Scan:
         self.skipped: list[Skipped] = []
         self.errors: list[ParseError] = []
         self.whole: ParseError | None = None
+        self._has_strong = False
 
     def run(self) -> Paste:
         whole = self._whole()
@@ -209,6 +210,7 @@ class _Scan:
         name = _name(self.plain[start : block.start]) if not self._overlaps(start, block.start) else ""
         found = Pasted(block.value, self.text[block.start : block.end], self._line(block.start), name)
         self.values.append((block.start, found))
+        self._has_strong = True
         return ((start, block.start), *block.spans) if name else block.spans
 
     def _overlaps(self, start: int, end: int) -> bool:
@@ -230,12 +232,29 @@ class _Scan:
                     furthest = error
                 continue
             text = self.plain[match.start() : reader.end]
-            if _is_strong(value, text) or self._fills(prefix, reader.end):
+            strong = _is_strong(value, text)
+            if strong or self._fills(prefix, reader.end):
+                self._has_strong |= strong
                 self.values.append((match.start(), self._found(value, reader, match.start(), _name(prefix))))
                 return reader.end
             self._restore()
         self._skip(start, end, furthest)
         return end
+
+    def _within(self, start: int, end: int, error: ParseError | None) -> ParseError | None:
+        """Return an error of what stands between two positions, where a value seemed to go on beyond them."""
+        text = self.plain[start:end]
+        if error is None and not re.search(r"\so\s+[_(\d]", text, re.IGNORECASE):
+            return None
+        if error is not None and error.position <= end:
+            return error
+        first = start + len(text) - len(text.lstrip())
+        found = None if error is None else next(iter(_CANDIDATE.finditer(self.plain, start, end)), None)
+        try:
+            Reader(self.text[:end], first if found is None else found.start(), Given(None)).read()
+        except ParseError as confined:
+            return ParseError(self.text, confined.position, confined.condition)
+        return error
 
     def _read(self, start: int) -> tuple[Any, Reader]:
         self._before = 0 if self.given is None else self.given.taken
@@ -261,7 +280,7 @@ class _Scan:
         """Tell whether a number or tuple is all that its line holds, so that it is no part of a table or sentence."""
         if self.plain[end:].partition("\n")[0].strip():
             return False
-        return bool(_NAMED.search(prefix)) or (not prefix.strip() and not self.values)
+        return bool(_NAMED.search(prefix)) or (not prefix.strip() and not self._has_strong)
 
     def _found(self, value: Any, reader: Reader, start: int, name: str) -> Pasted:  # noqa: ANN401 - any value
         text = self.text[start : reader.end]
@@ -280,11 +299,12 @@ class _Scan:
     def _skip(self, start: int, end: int, error: ParseError | None) -> None:
         text = self.plain[start:end]
         line = self._line(start)
-        if _PUNCTUATION.fullmatch(text) and not (text.strip() and self._in_table(line)):
+        whole_line = start == 0 or self.plain[start - 1] == "\n"
+        if _PUNCTUATION.fullmatch(text) and not (text.strip() and whole_line and self._in_table(line)):
             return
         if _TABLE.fullmatch(text) and any(position < start for position, _ in self.values):
             self.skipped.append(Skipped(line, line, text, _VALUES))
-        elif error is not None and _NOTATION.search(text) and not _COMMENT.match(text):
+        elif _NOTATION.search(text) and not _COMMENT.match(text) and (error := self._within(start, end, error)):
             self.errors.append(error)
         else:
             why = "a comment" if _COMMENT.match(text) else "no value in it"
@@ -332,7 +352,7 @@ def _is_strong(value: Any, text: str) -> bool:  # noqa: ANN401 - any value
 
 
 def _name(prefix: str) -> str:
-    name = re.sub(r"^\s*(?://+|#+|\*+|--+)\s*", "", prefix)
+    name = re.sub(r"^(?:\s|//+|#+|\*+|--+)+", "", prefix)
     name = re.sub(r"(?:\s|[:=,{}|\"'`*-])+$", "", name).strip()
     return re.sub(r"\s+", " ", name)
 

@@ -100,8 +100,8 @@ def show(
     text: Annotated[
         str,
         typer.Argument(
-            help="A layout, tensor, MMA or copy as C++ CuTe, the DSL or cutepy prints it, or an atom: SM90_64x64x16_..., "
-            "- reads standard input."
+            help="A layout, tensor, MMA or copy as C++ CuTe, the DSL or cutepy prints it, or an atom's name: "
+            "SM90_64x64x16_...; - reads standard input."
         ),
     ],
     given: _Given = None,
