@@ -28,9 +28,9 @@ _CANDIDATE = re.compile(
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
 _ENCLOSED = re.compile(r"!?cute\.|tensor", re.IGNORECASE)
-# A name, perhaps called or indexed, `[thread 0]` or a quoted key; then a colon, an equals sign or an arrow.
+# A name, perhaps called, indexed or numbered, `[thread 0]` or a quoted key; then a colon, an equals sign or an arrow.
 _NAMED = re.compile(
-    r"""(?: (?<!\w) _* [^\W\d_] \w* (?: \([^()]*\) | \[[^][]*\] )* | \[ [^][]* [^\W\d_] [^][]* \] | \w["'] )
+    r"""(?: (?<!\w) _* [^\W\d_] \w* (?: \([^()]*\) | \[[^][]*\] | \s+\#?\d+ )* | \[ [^][]* [^\W\d_] [^][]* \] | \w["'] )
     \s* (?: [:=] | -> ) \s* $""",
     re.VERBOSE,
 )
@@ -299,8 +299,10 @@ class _Scan:
     def _skip(self, start: int, end: int, error: ParseError | None) -> None:
         text = self.plain[start:end]
         line = self._line(start)
-        whole_line = start == 0 or self.plain[start - 1] == "\n"
-        if _PUNCTUATION.fullmatch(text) and not (text.strip() and whole_line and self._in_table(line)):
+        if _PUNCTUATION.fullmatch(text):
+            whole_line = start == 0 or self.plain[start - 1] == "\n"
+            if text.strip() and whole_line and self._in_table(line):
+                self.skipped.append(Skipped(line, line, text, _VALUES))
             return
         if _TABLE.fullmatch(text) and any(position < start for position, _ in self.values):
             self.skipped.append(Skipped(line, line, text, _VALUES))
