@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -30,8 +32,8 @@ _CANDIDATE = re.compile(
 _ENCLOSED = re.compile(r"!?cute\.|tensor", re.IGNORECASE)
 # A name, perhaps called, indexed or numbered, `[thread 0]` or a quoted key; then a colon, an equals sign or an arrow.
 _NAMED = re.compile(
-    r"""(?: (?<!\w) _* [^\W\d_] \w* (?: \([^()]*\) | \[[^][]*\] | \s+\#?\d+ )* | \[ [^][]* [^\W\d_] [^][]* \] | \w["'] )
-    \s* (?: [:=] | -> ) \s* $""",
+    r"""(?: (?<!\w) (?!o\b) _* [^\W\d_] \w* (?: \([^()]*\) | \[[^][]*\] | \s+\#?\d+ )*
+    | \[ [^][]* [^\W\d_] [^][]* \] | \w["'] ) \s* (?: [:=] | -> ) \s* $""",
     re.VERBOSE,
 )
 _NOTATION = re.compile(r"[\w)>\]]\s*:\s*[_(?\d]\S*\)|\bSw?(?:<|&lt;)\s*\d|ptr(?:\[|<|&lt;).*\so\s", re.IGNORECASE)
@@ -41,6 +43,9 @@ _TABLE = re.compile(
 _COMMENT = re.compile(r"\s*(?://|\#|<-|/\*|--(?!-))")
 _PUNCTUATION = re.compile(r"[\s:=,;.()\[\]{}<>\"'|\\/#*`-]*")
 
+
+_TRIES = 100
+"""How many words of a line are tried: a line of thousands of numbers is a table."""
 
 _VALUES = "a table of values"
 
@@ -73,7 +78,7 @@ class Pasted(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """Lines, or a part of one, that hold no value: `first` to `last`, counted from 1."""
+    """Lines, or a part of one, that hold no value: `first` to `last`, counted from 1; `text` is the first one's."""
 
     first: int
     last: int
@@ -163,6 +168,7 @@ class _Scan:
     def __init__(self, text: str, given: tuple[int, ...]) -> None:
         self.text = text
         self.plain = plain(text)
+        self._ends = [match.start() for match in re.finditer("\n", self.plain)]
         self.given = Given(given) if given else None
         self.values: list[tuple[int, Pasted]] = []
         self.skipped: list[Skipped] = []
@@ -219,7 +225,7 @@ class _Scan:
     def _segment(self, start: int, end: int) -> int:
         """Read what a line, or a part of one, begins with; return where to go on."""
         furthest: ParseError | None = None
-        for match in _CANDIDATE.finditer(self.plain, start, end):
+        for match in itertools.islice(_CANDIDATE.finditer(self.plain, start, end), _TRIES):
             prefix = self.plain[start : match.start()]
             if not _may_precede(prefix, match.group()):
                 continue
@@ -268,7 +274,7 @@ class _Scan:
     def _check_end(self, reader: Reader) -> None:
         """Refuse a value that goes on in a way that is not understood."""
         following = self.plain[reader.end : reader.end + 1]
-        rest = self.plain[reader.end :].partition("\n")[0]
+        rest = self._rest(reader.end)
         if (
             following.isalnum()
             or following in ("(", "@", "_", "[", "?")
@@ -278,7 +284,7 @@ class _Scan:
 
     def _fills(self, prefix: str, end: int) -> bool:
         """Tell whether a number or tuple is all that its line holds, so that it is no part of a table or sentence."""
-        if self.plain[end:].partition("\n")[0].strip():
+        if self._rest(end).strip():
             return False
         return bool(_NAMED.search(prefix)) or (not prefix.strip() and not self._has_strong)
 
@@ -316,8 +322,13 @@ class _Scan:
         """Tell whether a line, of dashes perhaps, follows one of a table."""
         return bool(self.skipped) and self.skipped[-1].last == line - 1 and self.skipped[-1].why == _VALUES
 
+    def _rest(self, position: int) -> str:
+        """Return what follows on the line."""
+        end = self.plain.find("\n", position)
+        return self.plain[position:] if end < 0 else self.plain[position:end]
+
     def _line(self, position: int) -> int:
-        return self.plain.count("\n", 0, position) + 1
+        return bisect.bisect_left(self._ends, position) + 1
 
 
 def _may_precede(prefix: str, candidate: str) -> bool:
@@ -365,7 +376,7 @@ def _merged(skipped: Sequence[Skipped]) -> tuple[Skipped, ...]:
     for part in sorted(skipped, key=lambda part: part.first):
         last = merged[-1] if merged else None
         if last is not None and last.why == part.why and part.first <= last.last + 1:
-            merged[-1] = Skipped(last.first, max(last.last, part.last), f"{last.text} {part.text}", part.why)
+            merged[-1] = last._replace(last=max(last.last, part.last))
         else:
             merged.append(part)
     return tuple(merged)

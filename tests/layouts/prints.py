@@ -1,4 +1,4 @@
-"""What C++ CuTe (CUTLASS 4.2, compiled with g++) and the CuTe DSL (4.8.1) print of MMAs and copies, as they printed it."""
+"""MMAs and copies as C++ CuTe (CUTLASS 4.2, compiled with g++) and the CuTe DSL (4.8.1) printed them."""
 
 CPP_SS = """TiledMMA
   ThrLayoutVMNK:  (_128,_2,_1,_1):(_1,_128,_0,_0)

@@ -240,9 +240,7 @@ def test_two_values_are_not_one():
 
 @pytest.mark.parametrize("text", ["", "  \n ", "hello world", "no layout\nin here, 3 of 4 lines\n", "+---+\n"])
 def test_where_nothing_is_to_be_read_the_forms_are_told(text):
-    with pytest.raises(
-        ParseError, match=r"what can be read: layouts such as .*TiledCopy of C\+\+ CuTe and the CuTe DSL"
-    ):
+    with pytest.raises(ParseError, match=r"what can be read: layouts such as .*TiledCopy of C\+\+ CuTe"):
         parse_all(text)
 
 
@@ -269,9 +267,7 @@ def test_what_a_text_leaves_open():
         ("stride", (1,), 16, 64),
     ]
     assert str(value.unknowns[3]) == "stride of mode 1: 64 bits, a multiple of 16"
-    with pytest.raises(
-        ParseError, match=r"\? is known only at run time; a layout here holds integers: parse\(text, given"
-    ):
+    with pytest.raises(ParseError, match=r"\? is known only at run time; .*: parse\(text, given"):
         parse(value.text)
     assert to_text(parse(value.text, given=(4, 16, 2, 32))) == "((8,4),16):((2,1),32)"
 
@@ -367,7 +363,7 @@ def printed_tensors(draw):
 
 
 names = st.sampled_from(
-    ["", "sA: ", "tCrA = ", "gB ", "[0,3] tAgA: ", "layout of A -> ", "12:30:59 D kernel.cu(31): gC: "]
+    ["", "sA: ", "tCrA = ", "gB ", "[0,3] tAgA: ", "stage 2: ", "layout of A -> ", "12:30:59 D kernel.cu(31): gC: "]
 )
 noise = st.sampled_from(
     [
