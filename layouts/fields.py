@@ -121,7 +121,8 @@ def read_blocks(text: str) -> tuple[list[Block], list[ParseError]]:
 
 
 def _read_fields(text: str) -> tuple[list[Field], list[ParseError]]:
-    fields, errors = [], []
+    fields: list[Field] = []
+    errors: list[ParseError] = []
     for match in _LABEL.finditer(plain(text)):
         name = match.lastgroup or ""
         if name == "value_type":

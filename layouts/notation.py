@@ -118,10 +118,5 @@ def _pasted(text: str, given: Sequence[int], error: ParseError) -> Value:
         raise ParseError(text, position, "one value was expected, another begins here; parse_all reads several")
     value = paste.values[0].value
     if isinstance(value, Runtime):
-        raise ParseError(
-            text,
-            value.unknowns[0].position,
-            f"{value.unknowns[0].text} is known only at run time; a layout here holds integers: "
-            "parse(text, given=(...)), one for each ?",
-        )
+        Given().take(text, value.unknowns[0])
     return value

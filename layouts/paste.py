@@ -6,12 +6,13 @@ import bisect
 import itertools
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from .composed import SmemPtr, Swizzle
 from .errors import ParseError
 from .fields import Block, read_blocks
 from .modes import LayoutBase
+from .pasted import VALUES, Paste, Pasted, Skipped, merged
 from .reader import Reader
 from .tokens import plain
 from .unknowns import Given, Runtime
@@ -46,68 +47,6 @@ _PUNCTUATION = re.compile(r"[\s:=,;.()\[\]{}<>\"'|\\/#*`-]*")
 
 _TRIES = 100
 """How many words of a line are tried: a line of thousands of numbers is a table."""
-
-_VALUES = "a table of values"
-
-
-class Pasted(NamedTuple):
-    """A value found in a text.
-
-    Attributes
-    ----------
-    value : object
-        What `parse` returns; a Runtime where the text leaves numbers open.
-    text : str
-        What it was read from.
-    line : int
-        Where that begins, counted from 1.
-    name : str
-        What stood before it: ``"sA"``.
-    bits : int or None
-        Width of an element, where a pointer tells it.
-    notes : tuple of str
-        What else the text tells, or leaves out.
-    """
-
-    value: Any
-    text: str
-    line: int
-    name: str = ""
-    bits: int | None = None
-    notes: tuple[str, ...] = ()
-
-
-class Skipped(NamedTuple):
-    """Lines, or a part of one, that hold no value: `first` to `last`, counted from 1; `text` is the first one's."""
-
-    first: int
-    last: int
-    text: str
-    why: str
-
-    def __str__(self) -> str:
-        lines = f"line {self.first}" if self.first == self.last else f"lines {self.first}-{self.last}"
-        shown = self.text.strip()
-        quoted = f": {shown[:40]}{'...' if len(shown) > 40 else ''}" if self.first == self.last else ""
-        return f"skipped {lines}, {self.why}{quoted}"
-
-
-class Paste(NamedTuple):
-    """What a text holds.
-
-    Attributes
-    ----------
-    values : tuple of Pasted
-        In the order of the text.
-    skipped : tuple of Skipped
-        What is none.
-    errors : tuple of ParseError
-        What looks like a value and can't be read.
-    """
-
-    values: tuple[Pasted, ...]
-    skipped: tuple[Skipped, ...]
-    errors: tuple[ParseError, ...]
 
 
 def parse_all(text: str, *, given: Sequence[int] = ()) -> Paste:
@@ -194,7 +133,7 @@ class _Scan:
             else:
                 position = self._segment(position, min(end, span[0]) if span is not None else end)
         values = tuple(value for _, value in sorted(self.values, key=lambda found: found[0]))
-        return Paste(values, _merged(self.skipped), tuple(sorted(self.errors, key=lambda error: error.position)))
+        return Paste(values, merged(self.skipped), tuple(sorted(self.errors, key=lambda error: error.position)))
 
     def _whole(self) -> Pasted | None:
         """Read the text as one value, without any other text."""
@@ -308,10 +247,10 @@ class _Scan:
         if _PUNCTUATION.fullmatch(text):
             whole_line = start == 0 or self.plain[start - 1] == "\n"
             if text.strip() and whole_line and self._in_table(line):
-                self.skipped.append(Skipped(line, line, text, _VALUES))
+                self.skipped.append(Skipped(line, line, text, VALUES))
             return
         if _TABLE.fullmatch(text) and any(position < start for position, _ in self.values):
-            self.skipped.append(Skipped(line, line, text, _VALUES))
+            self.skipped.append(Skipped(line, line, text, VALUES))
         elif _NOTATION.search(text) and not _COMMENT.match(text) and (error := self._within(start, end, error)):
             self.errors.append(error)
         else:
@@ -320,7 +259,7 @@ class _Scan:
 
     def _in_table(self, line: int) -> bool:
         """Tell whether a line, of dashes perhaps, follows one of a table."""
-        return bool(self.skipped) and self.skipped[-1].last == line - 1 and self.skipped[-1].why == _VALUES
+        return bool(self.skipped) and self.skipped[-1].last == line - 1 and self.skipped[-1].why == VALUES
 
     def _rest(self, position: int) -> str:
         """Return what follows on the line."""
@@ -368,15 +307,3 @@ def _name(prefix: str) -> str:
     name = re.sub(r"^(?:\s|//+|#+|\*+|--+)+", "", prefix)
     name = re.sub(r"(?:\s|[:=,{}|\"'`*-])+$", "", name).strip()
     return re.sub(r"\s+", " ", name)
-
-
-def _merged(skipped: Sequence[Skipped]) -> tuple[Skipped, ...]:
-    """Join neighbouring lines that are skipped for one reason."""
-    merged: list[Skipped] = []
-    for part in sorted(skipped, key=lambda part: part.first):
-        last = merged[-1] if merged else None
-        if last is not None and last.why == part.why and part.first <= last.last + 1:
-            merged[-1] = last._replace(last=max(last.last, part.last))
-        else:
-            merged.append(part)
-    return tuple(merged)

@@ -117,9 +117,9 @@ class Given:
         if self.values is None:
             return max(unknown.divisor, 1)
         if self.taken == len(self.values):
-            what = f"{unknown.text} is known only at run time; a layout here holds integers"
-            left = f"; {self.taken} values were given, and this is the next" if self.taken else ""
-            raise ParseError(text, unknown.position, f"{what}{left}: parse(text, given=(...)), one for each ?")
+            what = f"{unknown.text} is known only at run time; parse(text, given=...) takes a value for each ?"
+            taken = f", and {self.taken} were given" if self.taken else ""
+            raise ParseError(text, unknown.position, what + taken)
         value = self.values[self.taken]
         self.taken += 1
         unknown.check(text, value)

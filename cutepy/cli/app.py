@@ -116,8 +116,11 @@ def show(
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw into an HTML file to hover over.")] = None,
     tex: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw into a LaTeX file.")] = None,
 ) -> None:
-    """Draw a layout, a thread-value layout or an atom."""
+    """Draw a layout, a thread-value layout, an MMA or a copy."""
+    from cutepy.cli.parse import told
     from cutepy.cli.show import draw
+    from cutepy.layouts import ParseError
+    from cutepy.layouts.render.output import terminal_width
 
     files = []
     for file, suffix in ((svg, ".svg"), (html, ".html"), (tex, ".tex")):
@@ -135,6 +138,8 @@ def show(
         draw(text, files, width=width, tile=tile, **{name: value for name, value in options.items() if value != ()})
     except BrokenPipeError:  # whoever read has enough
         raise
+    except ParseError as error:
+        fail(told(error, width or terminal_width()))
     except (ValueError, TypeError, OSError) as error:
         fail(str(error))
 

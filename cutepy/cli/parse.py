@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from cutepy.layouts import ComposedLayout, Layout, ParseError, cosize, depth, rank, size, to_text
-from cutepy.layouts.paste import Pasted, parse_all
+from cutepy.layouts.paste import parse_all
+from cutepy.layouts.pasted import Pasted
 from cutepy.layouts.printed import PrintedCopy, PrintedMMA
 from cutepy.layouts.render.drawing import picture_of
 from cutepy.layouts.render.of_layouts import layout_grid
@@ -79,20 +80,20 @@ def describe(
 
 
 def told(error: ParseError, width: int) -> str:
-    """Write an error so that its line of the text fits: of a long one the part around the caret.
+    """Write an error so that its line of the text fits, of a long one the part around the caret; with this command's words.
 
     >>> from cutepy.layouts import parse
     >>> try:
     ...     parse("(2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,x):(1,2)")
     ... except ParseError as error:
     ...     print(told(error, 30))
-    expected an integer, '_', '('
-    , '<' or a swizzle, got 'x' at
+    expected an integer, '_', '(',
+    '<' or a swizzle, got 'x' at
     character 33:
-      ...2,2,2,2,2,2,2,2,x):(1,2)
-                         ^
+      ...,2,2,2,2,2,2,2,2,x):(1,2)
+                          ^
     """
-    message, line, caret = str(error).rsplit("\n", 2)
+    message, line, caret = str(error).replace("parse(text, given=...)", "--set").rsplit("\n", 2)
     at, line = len(caret) - 3, line[2:]
     room = max(width - 2, 8)
     if len(line) > room:

@@ -82,7 +82,7 @@ def test_what_a_text_leaves_open_and_its_values():
         assert read_text(given.output)["7", "3"] == "38"
     for values, message in [
         ("4,5", "?{div=8} is a multiple of 8, 4 is not"),
-        ("8", "1 values were given, and this is the next"),
+        ("8", "?{i64} is known only at run time; --set takes a value for each ?, and 1 were given"),
         ("8,5,6", "3 values are given for 2 ? in"),
         ("8,x", "--set takes integers with commas between, as 128,64,64; got '8,x'"),
     ]:
