@@ -80,7 +80,7 @@ def describe(
 
 
 def told(error: ParseError, width: int) -> str:
-    """Write an error so that its line of the text fits, of a long one the part around the caret; with this command's words.
+    """Write an error in the command's words, so that the text's line fits: of a long one the part at the caret.
 
     >>> from cutepy.layouts import parse
     >>> try:

@@ -113,6 +113,14 @@ def test_a_name_before_a_printed_mma():
     assert paste.skipped == ()
 
 
+def test_an_atom_and_then_a_tiling_are_two():
+    for atom, tiling in ((prints.CPP_RS, prints.DSL_SS), (prints.DSL_LDMATRIX, prints.CPP_STMATRIX_C)):
+        for texts in ((atom, tiling), (tiling, atom)):
+            assert [found.value for found in parse_all("".join(texts)).values] == [*map(parse, texts)]
+    mixed = prints.CPP_RS + prints.CPP_CP_ASYNC + prints.CPP_THR_MMA
+    assert [str(found.value).split("\n")[0] for found in parse_all(mixed).values] == ["MMA_Atom", "ThrCopy", "ThrMMA"]
+
+
 def test_fields_alone_are_layouts():
     text = "\n".join(prints.CPP_RS.splitlines()[3:])
     paste = parse_all(text)
@@ -193,12 +201,14 @@ NOT_MISREAD = [
     ("what_ptr[16b](0x10) o (8,8):(1,8)", 0, "got 'what_ptr'"),
     ("sparse<2>_ptr[8b](unset) o (8,8):(1,8)", 0, "got 'sparse'"),
     ("((_64,_2),(_8,_8),_3)(_1,_512)", 21, "expected the end of the text"),
+    ("(4,8):(8,1)x2", 11, "expected the end of the"),
     ("(4,8):(8,1)(3)", 11, "expected the end of the"),
     ("(4,8):(8,1):(1,2)", 11, "expected the end of the"),
     ("8:(1:1)", 4, "a stride holds integers"),
     ("(_128,_64,K / BLK_K):(2048,_1,_64)", 10, "got 'K'"),
     ("(2,3:(1,2)", 5, "nesting"),
     ("tensor<foo<f16> o (8,8):(1,8)>", 7, "got 'foo'"),
+    ("((4,x), (8,8):(1,8))", 4, "got 'x'"),
     ("(4,8):(8,1) o", 13, "the end of the text"),
     ("gA: (4,8):(8,1) o 0 (2,2)", 20, "'o' and the right operand"),
 ]
