@@ -22,15 +22,18 @@ _MMA = {
 _COPY = {
     "thr_idx": r"Thr[ _]?Idx",
     "tiler_mn": r"Tiler[ _]?MN",
-    "layout_tv": r"TiledLayout[ _]?TV|TV[ _]Layout[ _]tiled",
+    "layout_tv": r"TiledLayout[ _]?TV|TV[ _]Layout[ _]tiled|layout_copy_tv",
     "src_layout": r"ValLayoutSrc|TV[ _]Layout[ _]Src",
     "dst_layout": r"ValLayoutDst|TV[ _]Layout[ _]Dst",
     "ref_layout": r"ValLayoutRef|TV[ _]Layout[ _]Ref",
     "value_type": r"Value[ _]?Type",
 }
 _BOTH = {"thr_id": r"Thr[ _]?ID"}
+# The printers write a colon, the DSL's types `tiler_mn = <"[32:1;32:1]">`.
 _LABEL = re.compile(
-    r"\b(?:" + "|".join(f"(?P<{name}>{label})" for name, label in (_MMA | _COPY | _BOTH).items()) + r")[ \t]*:\s*",
+    r"\b(?:"
+    + "|".join(f"(?P<{name}>{label})" for name, label in (_MMA | _COPY | _BOTH).items())
+    + r")[ \t]*(?::|=[ \t]*<\")\s*",
     re.IGNORECASE,
 )
 _HEADER = re.compile(r"\b(?:(?:Tiled|Thr)[ _]?(?:MMA|Copy)|(?:MMA|Copy)[ _]Atom)\b[ \t]*:?(?=\s|$)", re.IGNORECASE)

@@ -149,7 +149,7 @@ class _Scan:
     def _keep(self, block: Block) -> tuple[tuple[int, int], ...]:
         """Take a block over, and return what of the text it covers."""
         if block.value is None:
-            self.skipped.append(Skipped(self._line(block.start), self._line(block.end), "", f"{block.why}"))
+            self.skipped.append(Skipped(self._line(block.start), self._line(block.end), "", block.why))
             return ()
         start = self.plain.rfind("\n", 0, block.start) + 1
         name = _name(self.plain[start : block.start]) if not self._overlaps(start, block.start) else ""
@@ -286,7 +286,7 @@ def _may_precede(prefix: str, candidate: str) -> bool:
 
 def _is_balanced(text: str) -> bool:
     open_brackets: list[str] = []
-    for character in re.sub(r"(?<!\w)<|->|<-|(?<=\s)>", "", text):
+    for character in re.sub(r"(?<=\s)<(?=[\s=-])|[-=]>|(?<=\s)>", "", text):
         if character in "([<":
             open_brackets.append(character)
         elif character in ")]>" and (not open_brackets or open_brackets.pop() + character not in ("()", "[]", "<>")):

@@ -39,7 +39,10 @@ class Pasted(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """Lines, or a part of one, that hold no value: `first` to `last`, counted from 1; `text` is the first one's."""
+    """Lines, or a part of one, that hold no value: `first` to `last`, counted from 1; `text` is the first one's.
+
+    Where `text` is empty they are not skipped, but not read as the whole that they are of: `why` says what is missing.
+    """
 
     first: int
     last: int
@@ -49,6 +52,8 @@ class Skipped(NamedTuple):
     def __str__(self) -> str:
         lines = f"line {self.first}" if self.first == self.last else f"lines {self.first}-{self.last}"
         shown = self.text.strip()
+        if not shown:
+            return f"{lines}: {self.why}"
         quoted = f": {shown[:40]}{'...' if len(shown) > 40 else ''}" if self.first == self.last else ""
         return f"skipped {lines}, {self.why}{quoted}"
 

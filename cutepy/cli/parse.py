@@ -72,7 +72,7 @@ def describe(
     for found in paste.values:
         lines = _described(found, width, bits)
         if len(paste.values) > 1 or found.name:
-            lines.insert(0, f"line {found.line}{', ' if found.name else ''}{found.name}:")
+            lines[:0] = wrapped(f"line {found.line}{', ' if found.name else ''}{found.name}:", width)
         parts.append("\n".join(lines))
     if paste.skipped:
         parts.append("\n".join(line for skipped in paste.skipped for line in wrapped(str(skipped), width)))

@@ -113,6 +113,16 @@ def test_a_name_before_a_printed_mma():
     assert paste.skipped == ()
 
 
+def test_a_type_of_a_copy():
+    text = """!cute.tiled_copy<!cute_nvgpu.atom.universal_copy<f32, 128 b>,
+layout_copy_tv = <"((8,32),4):((128,1),32)">,
+tiler_mn = <"[32:1;32:1]">>"""
+    (found,) = parse_all(text).values
+    assert found.value == PrintedCopy(
+        layout_tv=Layout(((8, 32), 4), ((128, 1), 32)), tiler_mn=(Layout(32, 1), Layout(32, 1))
+    )
+
+
 def test_an_atom_and_then_a_tiling_are_two():
     for atom, tiling in ((prints.CPP_RS, prints.DSL_SS), (prints.DSL_LDMATRIX, prints.CPP_STMATRIX_C)):
         for texts in ((atom, tiling), (tiling, atom)):
@@ -129,7 +139,7 @@ def test_fields_alone_are_layouts():
         ("LayoutB_TV", 2),
         ("LayoutC_TV", 3),
     ]
-    assert [skipped.why for skipped in paste.skipped] == ["of this MMA_Atom ThrID, Shape_MNK are missing"]
+    assert [str(skipped) for skipped in paste.skipped] == ["lines 1-3: of this MMA_Atom ThrID, Shape_MNK are missing"]
 
 
 SESSION = f"""launching <<<1, 128>>>
