@@ -130,31 +130,50 @@ def _atom_tile(layout: Layout, bits: int | None) -> tuple[Layout, tuple[str, ...
 def _tiled_side(copy: Any, layout: Layout | None, title: str) -> Grid:  # noqa: ANN401 - PrintedCopy
     starts, values = _tiled(copy.layout_tv, copy.reference, layout)
     modes = _modes(copy.tiler_mn)
-    extents = tuple(mode.cosize() for mode in modes)
-    sizes = tuple(mode.size() for mode in modes)
-
-    def place(index: int) -> int:
-        """Tell where in the tensor's tile an element of the copy's tile is: a tiler of layouts reorders them."""
-        crd: Any = idx2crd(index, sizes)
-        return sum(mode(c) * prod(extents[:i]) for i, (mode, c) in enumerate(zip(modes, crd, strict=True)))
-
-    owners = owners_by_start(starts, values)
-    if any(index >= prod(sizes) for index in owners):
-        reason = f"the tile {to_text(copy.tiler_mn)} has {prod(sizes)} elements, the layout maps beyond it"
-        raise LayoutError("show", (copy.layout_tv,), reason)
-    # Coordinates of modes that a tiler of layouts folds together may coincide.
-    placed: dict[int, list[Any]] = {}
-    for index, held in owners.items():
-        placed.setdefault(place(index), []).extend(held)
+    extents = tuple(mode.size() for mode in modes)
+    taken = [sorted(mode(i) for i in range(mode.size())) for mode in modes]
+    found = owners_by_start(starts, values)
+    places = [{coordinate: place for place, coordinate in enumerate(coordinates)} for coordinates in taken]
+    inside = {_in_order(index, modes, places): held for index, held in found.items() if index < prod(extents)}
+    remarks = [
+        f"of mode {number} the tile takes {to_text(mode)}"
+        for number, (mode, coordinates) in enumerate(zip(modes, taken, strict=True))
+        if [mode(i) for i in range(mode.size())] != list(range(mode.size()))
+    ]
+    outside = sorted({thread for index, held in found.items() if index >= prod(extents) for thread in held[0][0]})
+    if outside:
+        who = f"thread {outside[0]} maps" if len(outside) == 1 else f"threads {outside[0]} to {outside[-1]} map"
+        remarks.append(f"{who} beyond the tile, as those of several atoms along K do")
     grid = owned_grid(
-        {index: tuple(held) for index, held in placed.items()},
+        inside,
         extents if len(extents) > 1 else (extents[0], 1),
         threads=len(starts),
         title=title,
         names=("M", "N") if len(extents) == 2 else (),
         operands=(copy.layout_tv,),
+        caption=remarks,
     )
+    if len(extents) <= 2:
+        grid = _called(grid, taken if len(taken) == 2 else [*taken, [0]])
     return _marked(grid, copy.thr_idx)
+
+
+def _in_order(index: int, modes: list[Layout], places: list[dict[int, int]]) -> int:
+    """Return the index of a tile's element among the coordinates that the tile takes, in their order."""
+    crd: Any = idx2crd(index, tuple(mode.size() for mode in modes))
+    placed = [place[mode(c)] for mode, c, place in zip(modes, crd, places, strict=True)]
+    return sum(part * prod(mode.size() for mode in modes[:i]) for i, part in enumerate(placed))
+
+
+def _called(grid: Grid, taken: list[list[int]]) -> Grid:
+    """Call rows and columns by the coordinates that the tile takes."""
+    down, across = taken
+
+    def cell(i: int, j: int) -> Cell:
+        return grid.cell(i, j)._replace(coordinate=(down[i], across[j]), offset=None)
+
+    rows, columns = grid.rows.called(lambda i: str(down[i])), grid.columns.called(lambda j: str(across[j]))
+    return grid.but(rows=rows, columns=columns, cell=cell)
 
 
 def _tiled(layout_tv: Layout, reference: Layout | None, layout: Layout | None) -> tuple[list[int], list[int]]:

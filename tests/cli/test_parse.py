@@ -149,7 +149,10 @@ def test_what_can_be_read_is_shown_beside_what_can_not():
     assert result.stderr.startswith("error: expected an integer")
 
 
-def test_a_print_that_does_not_fit_together():
-    result = invoke("parse", prints.CPP_LDMATRIX_A.replace("(_32,_16)", "(_8,_4)"))
+def test_what_does_not_fit_together_is_told():
+    result = invoke("parse", prints.CPP_LDMATRIX_A.replace("(_32,_8):(_8,_1)", "_32:_8"))
     assert result.exit_code == 2
-    assert "maps beyond it" in result.stderr
+    assert "ValLayoutSrc must be a layout of rank 2, got 32:8" in result.stderr
+    result = invoke("parse", "Sw<3,4,3> o smem_ptr[16b](unset) o (8,64):(64,1)", "--bits", "8")
+    assert result.exit_code == 2
+    assert "the pointer is to 16-bit elements, not 8-bit" in result.stderr

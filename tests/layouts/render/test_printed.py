@@ -194,6 +194,29 @@ def test_every_print_is_legible(name, width):
                 assert cell.lstrip("*") == grid.cell(where, across).text.replace("\n", "").lstrip("*")
 
 
+def test_a_tiler_that_leaves_rows_out():
+    # make_tiled_copy_C_atom of stmatrix.x1: of each warp's 16 rows the first 8.
+    text = """TiledCopy
+  Tiler_MN:       ((_8,_4):(_1,_16),(_4,_2):(_2,_1))
+  TiledLayout_TV: ((_4,_8,_4),_2):((_32,_1,_8),_128)"""
+    grid = picture_of(text)
+    rows = [16 * warp + row for warp in range(4) for row in range(8)]
+    assert [grid.rows.label(i) for i in range(grid.rows.size)] == [*map(str, rows)]
+    expected = {place: held for place, held in inverse(wgmma_c(8)).items() if place[0] in rows}
+    assert {(rows[i], j): held for (i, j), held in owners(grid).items()} == expected
+    assert grid.cell(8, 3).coordinate == (16, 3)
+    assert "of mode 0 the tile takes (8,4):(1,16)" in grid.caption
+
+
+def test_threads_of_several_atoms_along_k():
+    # make_tiled_copy_C of two atoms along K: the layout of C's threads and values goes beyond the tile.
+    text = "TiledCopy\n  Tiler_MN: (_64,_8)\n"
+    text += "  TiledLayout_TV: ((_4,_8,_4,_2),(_2,_2)):((_128,_1,_16,_512),(_64,_8))"
+    grid = picture_of(text)
+    assert owners(grid) == inverse(wgmma_c(8))
+    assert "threads 128 to 255 map beyond the tile, as those of several atoms along K do" in grid.caption
+
+
 def test_half_a_copy_is_drawn_from_its_tile():
     text = "TiledCopy\n  Tiler_MN: (_4,_8)\n  TiledLayout_TV: (_4,_8):(_1,_4)\n"
     copy = parse(text)
@@ -210,7 +233,6 @@ def test_half_a_copy_is_drawn_from_its_tile():
         (lambda: parse(prints.CPP_LDMATRIX.replace("(_32,_8):(_8,_1)", "_32:_8")), "ValLayoutSrc must be a layout of"),
         (lambda: PrintedCopy(), "neither an atom nor a tile"),
         (lambda: picture_of(prints.CPP_RS, operand="D"), "operand must be one of A, B, C, got 'D'"),
-        (lambda: picture_of(prints.CPP_LDMATRIX_A.replace("(_32,_16)", "(_8,_4)")), "maps beyond it"),
     ],
 )
 def test_what_does_not_fit_together_is_told(make, message):
