@@ -171,6 +171,8 @@ from .writer import to_text as to_text
 if TYPE_CHECKING:
     from .banks import bank_conflicts as bank_conflicts, warp_access as warp_access
     from .linear import LinearLayout as LinearLayout, to_layout as to_layout, to_linear as to_linear
+    from .paste import parse_all as parse_all
+    from .printed import PrintedCopy as PrintedCopy, PrintedMMA as PrintedMMA
     from .render.comparison import compare as compare
     from .render.operations import steps as steps
     from .render.output import save as save, show as show
@@ -181,8 +183,11 @@ slice = slice_
 _ROOMS = ("banks", "linear", "render", "sm80", "sm90")
 _LAZY = {
     "LinearLayout": "linear",
+    "PrintedCopy": "printed",
+    "PrintedMMA": "printed",
     "bank_conflicts": "banks",
     "compare": "render",
+    "parse_all": "paste",
     "save": "render",
     "show": "render",
     "steps": "render",
@@ -214,6 +219,8 @@ __all__ = [
     "LayoutError",
     "LinearLayout",
     "ParseError",
+    "PrintedCopy",
+    "PrintedMMA",
     "ScaledBasis",
     "SmemPtr",
     "Swizzle",
@@ -294,6 +301,7 @@ __all__ = [
     "max_common_vector",
     "nullspace",
     "parse",
+    "parse_all",
     "prefix_product",
     "prepend",
     "product",

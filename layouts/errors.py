@@ -77,7 +77,7 @@ class MismatchError(Exception):
 
 
 class ParseError(LayoutError):
-    """Text that is not in the notation; the message shows it with a caret under the offending character.
+    """Text that is not in the notation; the message shows its line with a caret under the offending character.
 
     Parameters
     ----------
@@ -94,10 +94,17 @@ class ParseError(LayoutError):
         self.position = position
         super().__init__("parse", (text,), condition, origin="parse")
         self.origin = ""
-        self.args = (f"{condition} at character {position}:\n  {_one_line(text)}\n  {' ' * position}^",)
+        start = text.rfind("\n", 0, position) + 1
+        where = f" of line {text.count(_NEWLINE, 0, start) + 1}" if _NEWLINE in text.strip() else ""
+        line = _one_line(text[start:].partition("\n")[0])
+        at = position - start
+        self.args = (f"{condition} at character {at}{where}:\n  {line}\n  {' ' * at}^",)
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.text, self.position, self.condition)
+
+
+_NEWLINE = "\n"
 
 
 def operation(function: Callable[P, R]) -> Callable[P, R]:

@@ -66,19 +66,49 @@ def demo() -> None:
     raise typer.Exit(run())
 
 
+_Given = Annotated[
+    str | None,
+    typer.Option("--set", metavar="INTEGERS", help="Values for each ? in the text, from left to right: 128,64,64."),
+]
+
+
 @app.command()
 def parse(
-    text: Annotated[str, typer.Argument(help="What C++ CuTe, the DSL or cutepy prints, e.g. '(4,8):(8,1)'.")],
+    text: Annotated[
+        str,
+        typer.Argument(help="What C++ CuTe, the DSL or cutepy prints, of one or more lines; - reads standard input."),
+    ],
+    bits: Annotated[int | None, typer.Option(help="Width of an element, where the text does not tell it.")] = None,
+    given: _Given = None,
 ) -> None:
-    """Read a layout, swizzle, tiler or coordinate, and say what it is."""
-    from cutepy.cli.parse import describe
-    from cutepy.layouts import LayoutError
+    """Read layouts, tensors, tilers, printed MMAs and copies, say what each is, and draw it."""
+    from cutepy.cli.parse import describe, told
+    from cutepy.layouts import LayoutError, ParseError
     from cutepy.layouts.render.output import terminal_width
 
+    width = terminal_width()
     try:
-        typer.echo(describe(text, terminal_width()))
+        description, errors = describe(_pasted(text), width, bits=bits, given=_integers(given))
+    except ParseError as error:
+        fail(told(error, width))
     except LayoutError as error:
         fail(str(error))
+    typer.echo(description)
+    for unread in errors:
+        typer.echo(f"error: {told(unread, width)}", err=True)
+    if errors:
+        raise typer.Exit(2)
+
+
+def _pasted(text: str) -> str:
+    return typer.get_text_stream("stdin").read() if text == "-" else text
+
+
+def _integers(text: str | None) -> tuple[int, ...]:
+    try:
+        return () if text is None else tuple(int(part) for part in text.strip("()").split(","))
+    except ValueError:
+        fail(f"--set takes integers with commas between, as 128,64,64; got {text!r}")
 
 
 @app.command()
@@ -86,22 +116,27 @@ def show(
     text: Annotated[
         str,
         typer.Argument(
-            help="A layout as C++ CuTe, the DSL or cutepy prints it, or an atom: SM90_64x64x16_..., SM75_..."
+            help="A layout, tensor, MMA or copy as C++ CuTe, the DSL or cutepy prints it, or an atom's name: "
+            "SM90_64x64x16_..., SM80_16x8x16_..., SM75_...; - reads standard input."
         ),
     ],
+    given: _Given = None,
     bits: Annotated[int | None, typer.Option(help="Width of an element, for bytes and banks.")] = None,
     banks: Annotated[bool, typer.Option("--banks", help="Write banks into the cells; needs --bits.")] = False,
     units: Annotated[bool, typer.Option("--units", help="A cell for each unit of 16 bytes; needs --bits.")] = False,
     tv: Annotated[bool, typer.Option("--tv", help="Read (thread, value), and draw who holds each element.")] = False,
     tile: Annotated[str | None, typer.Option(help="With --tv: the tile's shape or layout, e.g. '(64,16)'.")] = None,
-    operand: Annotated[str | None, typer.Option(help="Of an atom: A, B or C alone.")] = None,
+    operand: Annotated[str | None, typer.Option(help="Of an atom or a printed MMA: A, B or C alone.")] = None,
     width: Annotated[int | None, typer.Option(min=20, help="Columns of characters. Default: the terminal's.")] = None,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw into an SVG file instead.")] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw into an HTML file to hover over.")] = None,
     tex: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw into a LaTeX file.")] = None,
 ) -> None:
-    """Draw a layout, a thread-value layout or an atom."""
+    """Draw a layout, a thread-value layout, an MMA or a copy."""
+    from cutepy.cli.parse import told
     from cutepy.cli.show import draw
+    from cutepy.layouts import ParseError
+    from cutepy.layouts.render.output import terminal_width
 
     files = []
     for file, suffix in ((svg, ".svg"), (html, ".html"), (tex, ".tex")):
@@ -111,14 +146,21 @@ def show(
             files.append(file)
     if tile is not None and not tv:
         fail("--tile is the tile of a thread-value layout: it needs --tv")
-    if operand is not None and not text.strip().startswith("SM"):
+    from cutepy.layouts.render.atoms import names_atom
+
+    text = _pasted(text)
+    if operand is not None and not names_atom(text.strip()) and "mma" not in text.lower():
         fail(
-            "--operand is A, B or C of an atom: name one, as SM90_64x64x16_F16F16F16_SS or SM80_16x8x16_F32F16F16F32_TN"
+            "--operand is A, B or C of an MMA: name one, as SM90_64x64x16_F16F16F16_SS or SM80_16x8x16_F32F16F16F32_TN, "
+            "or paste a printed one"
         )
+    options = {"bits": bits, "banks": banks, "units": units, "tv": tv, "operand": operand, "given": _integers(given)}
     try:
-        draw(text, files, width=width, tile=tile, bits=bits, banks=banks, units=units, tv=tv, operand=operand)
+        draw(text, files, width=width, tile=tile, **{name: value for name, value in options.items() if value != ()})
     except BrokenPipeError:  # whoever read has enough
         raise
+    except ParseError as error:
+        fail(told(error, width or terminal_width()))
     except (ValueError, TypeError, OSError) as error:
         fail(str(error))
 

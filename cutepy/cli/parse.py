@@ -1,35 +1,52 @@
-"""`cutepy parse`: what a text of the layout notation denotes, in words and as a table."""
+"""`cutepy parse`: what a pasted text denotes, in words and as pictures."""
 
-from cutepy.layouts import ComposedLayout, Layout, cosize, depth, parse, rank, size, to_text
+from collections.abc import Sequence
+
+from cutepy.layouts import ComposedLayout, Layout, ParseError, cosize, depth, rank, size, to_text
+from cutepy.layouts.paste import parse_all
+from cutepy.layouts.pasted import Pasted
+from cutepy.layouts.printed import PrintedCopy, PrintedMMA
+from cutepy.layouts.render.drawing import picture_of
 from cutepy.layouts.render.of_layouts import layout_grid
 from cutepy.layouts.render.output import HEIGHT
-from cutepy.layouts.render.text import render_text
+from cutepy.layouts.render.reading import as_meant
+from cutepy.layouts.render.text import render_text, wrapped
+from cutepy.layouts.unknowns import Runtime
 
 
-def describe(text: str, width: int = 80) -> str:
-    """Describe `text` of the layout notation.
+def describe(
+    text: str, width: int = 80, *, bits: int | None = None, given: Sequence[int] = ()
+) -> tuple[str, tuple[ParseError, ...]]:
+    """Describe what a text holds.
 
     Parameters
     ----------
     text : str
-        Anything that `cutepy.layouts.parse` reads.
+        Anything that `cutepy.layouts.parse_all` reads.
     width : int
-        Columns of characters to which a table is fitted.
+        Columns of characters to which lines and pictures are fitted.
+    bits : int, optional
+        Width of an element. Default: what a pointer in the text tells.
+    given : sequence of int, optional
+        Values for what the text leaves open.
 
     Returns
     -------
-    str
-        The canonical text and the kind; for a layout its extents and the table of its offsets, folded where it is
-        large.
+    (description, errors)
+        Of each value the canonical text and the kind; of a layout its extents and the table of its offsets, of an MMA
+        or a copy who holds each element, folded where they are large. Then what was skipped. The errors are what looks
+        like a value and can't be read.
 
     Raises
     ------
     ParseError
-        If `text` is not of the notation.
+        If there is no value in it.
+    LayoutError
+        If `bits` contradicts a pointer in the text, or what was printed of an MMA or a copy doesn't fit together.
 
     Examples
     --------
-    >>> print(describe("(_2,_3):(_3,_1)"))
+    >>> print(describe("(_2,_3):(_3,_1)")[0])
     (2,3):(3,1)
     Layout: rank 2, depth 1, size 6, cosize 6
         0 1 2
@@ -38,16 +55,81 @@ def describe(text: str, width: int = 80) -> str:
     1 | 3 4 5 |
       +-------+
     mode 0 down, mode 1 across; offsets in elements
-    >>> print(describe("Sw&lt;3,4,3&gt;"))
+    >>> print(describe("Sw&lt;3,4,3&gt;")[0])
     Sw<3,4,3>
     Swizzle
+    >>> print(describe("(?{div=8},4):(4,1)")[0])
+    (?{div=8},4):(4,1)
+    Layout, of which the text leaves open:
+      1. ?{div=8}, extent of mode 0: 32 bits, a multiple of 8
+    It can be computed with and drawn once each ? has a value, from left to right:
+    --set 8
     """
-    value = parse(text)
-    lines = [to_text(value), type(value).__name__]
+    paste = parse_all(text, given=given)
+    if not paste.values:
+        raise paste.errors[0]
+    parts = []
+    for found in paste.values:
+        lines = _described(found, width, bits)
+        if len(paste.values) > 1 or found.name:
+            lines[:0] = wrapped(f"line {found.line}{', ' if found.name else ''}{found.name}:", width)
+        parts.append("\n".join(lines))
+    if paste.skipped:
+        parts.append("\n".join(line for skipped in paste.skipped for line in wrapped(str(skipped), width)))
+    return "\n\n".join(parts), paste.errors
+
+
+def told(error: ParseError, width: int) -> str:
+    """Write an error in the command's words, so that the text's line fits: of a long one the part at the caret.
+
+    >>> from cutepy.layouts import parse
+    >>> try:
+    ...     parse("(2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,x):(1,2)")
+    ... except ParseError as error:
+    ...     print(told(error, 30))
+    expected an integer, '_', '(',
+    '<' or a swizzle, got 'x' at
+    character 33:
+      ...,2,2,2,2,2,2,2,2,x):(1,2)
+                          ^
+    """
+    message, line, caret = str(error).replace("parse(text, given=...)", "--set").rsplit("\n", 2)
+    at, line = len(caret) - 3, line[2:]
+    room = max(width - 2, 8)
+    if len(line) > room:
+        first = max(0, min(at - room * 2 // 3, len(line) - room))
+        shown = line[first : first + room]
+        if first:
+            shown = "..." + shown[3:]
+        if first + room < len(line):
+            shown = shown[:-3] + "..."
+        line, at = shown, at - first
+    return "\n".join((*wrapped(message, width), f"  {line}", f"  {' ' * at}^"))
+
+
+def _described(found: Pasted, width: int, bits: int | None) -> list[str]:
+    value = found.value
+    if isinstance(value, PrintedMMA | PrintedCopy):
+        return [*str(value).split("\n"), "", render_text(picture_of(value), width=width, height=HEIGHT)]
+    if isinstance(value, Runtime):
+        return _left_open(value, width)
+    value, remarks = as_meant(value, found.text, bits)
+    lines = [*wrapped(to_text(value), width), type(value).__name__]
     if isinstance(value, Layout | ComposedLayout):
-        lines[1] += f": rank {rank(value)}, depth {depth(value)}, size {size(value)}"
+        lines[-1] += f": rank {rank(value)}, depth {depth(value)}, size {size(value)}"
         if isinstance(value, Layout):
-            lines[1] += f", cosize {cosize(value)}"
-        picture = layout_grid(value, title="").but(colours="")
+            lines[-1] += f", cosize {cosize(value)}"
+        lines += [part for note in (*found.notes, *remarks) for part in wrapped(note, width)]
+        picture = layout_grid(value, title="", bits=bits or found.bits).but(colours="")
         lines.append(render_text(picture, width=width, height=HEIGHT))
-    return "\n".join(lines)
+    return lines
+
+
+def _left_open(value: Runtime, width: int) -> list[str]:
+    """Say what only the running program knows of a value, what is known of that, and how to tell it."""
+    lines = [*wrapped(str(value), width), f"{value.kind}, of which the text leaves open:"]
+    for number, unknown in enumerate(value.unknowns, 1):
+        lines += wrapped(f"  {number}. {unknown.text}, {unknown}", width)
+    lines += wrapped("It can be computed with and drawn once each ? has a value, from left to right:", width)
+    example = ",".join(str(unknown.divisor * (8 if unknown.divisor == 1 else 1)) for unknown in value.unknowns)
+    return [*lines, f"--set {example}"]

@@ -29,7 +29,8 @@ def picture_of(x: Any, *, tv: bool = False, **options: Any) -> Grid | Picture:  
         Read a layout of rank 2 as (thread, value) -> index, and draw who holds each element; see `tv_grid`.
     **options
         Of a layout: ``bits``, ``banks``, ``units``, ``address``, ``title``; with `tv`, ``tile``, ``names``, ``title``;
-        of a tensor: ``layout``, ``bits``, ``title``.
+        of a tensor: ``layout``, ``bits``, ``title``; of an atom or a printed MMA: ``operand``; of a text: ``given``,
+        values for what it leaves open.
 
     Raises
     ------
@@ -51,7 +52,7 @@ def picture_of(x: Any, *, tv: bool = False, **options: Any) -> Grid | Picture:  
 tensors have pictures
     """
     if isinstance(x, str):
-        value, remarks = read(x, options.get("bits"))
+        value, remarks = read(x, options.get("bits"), options.pop("given", ()))
         drawn = picture_of(value, tv=tv, **options)
         return drawn.but(caption=(*drawn.caption, *remarks)) if isinstance(drawn, Grid) else drawn
     if isinstance(x, Swizzle):

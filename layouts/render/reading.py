@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from ..composed import ComposedLayout, SmemPtr, Swizzle
 from ..notation import parse
 from .atoms import atom_named, names_atom
 
-_DSL_SWIZZLE = re.compile(r"(?<![A-Za-z])S<")
+_DSL_SWIZZLE = re.compile(r"(?<![A-Za-z])S(?:<|&lt;)", re.IGNORECASE)
 
 
-def read(text: str, bits: int | None = None) -> tuple[Any, tuple[str, ...]]:
+def read(text: str, bits: int | None = None, given: Sequence[int] = ()) -> tuple[Any, tuple[str, ...]]:
     """Read what is to be drawn.
 
     The CuTe DSL prints the swizzle of a GMMA atom as ``S<3,4,3>`` and means byte addresses; C++ CuTe prints
@@ -24,6 +25,8 @@ def read(text: str, bits: int | None = None) -> tuple[Any, tuple[str, ...]]:
         Of the notation; or an atom's name such as ``SM90_64x64x16_F16F16F16_SS``: see `atom_named`.
     bits : int, optional
         Width of an element.
+    given : sequence of int, optional
+        Values for what the text leaves open; see `parse`.
 
     Returns
     -------
@@ -40,7 +43,12 @@ def read(text: str, bits: int | None = None) -> tuple[Any, tuple[str, ...]]:
     name = text.strip()
     if names_atom(name):
         return atom_named(name), ()
-    value = parse(text)
+    value = parse(text, given=given)
+    return as_meant(value, text, bits)
+
+
+def as_meant(value: Any, text: str, bits: int | None) -> tuple[Any, tuple[str, ...]]:  # noqa: ANN401 - any value
+    """Return a value read from a text as who printed it means it, and remarks where there is a doubt; see `read`."""
     if (
         not _DSL_SWIZZLE.search(text)
         or not isinstance(value, ComposedLayout)

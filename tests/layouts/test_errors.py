@@ -154,7 +154,8 @@ OPERANDS = {
 TAKES_A_FUNCTION = {"hier_unzip", "steps", "transform_layout", "transform_leaf"}
 # Of rooms with tests of their own.
 ROOMS = {"LinearLayout", "bank_conflicts", "compare", "save", "show", "to_layout", "to_linear", "warp_access"}
-NO_OPERANDS = {"IntTuple", "Integer", "LayoutBase", "LayoutError", "ParseError", *ROOMS, *TAKES_A_FUNCTION}
+PASTES = {"PrintedCopy", "PrintedMMA", "parse_all"}
+NO_OPERANDS = {"IntTuple", "Integer", "LayoutBase", "LayoutError", "ParseError", *ROOMS, *PASTES, *TAKES_A_FUNCTION}
 CALLS = st.sampled_from(sorted(OPERANDS)).flatmap(lambda name: st.tuples(st.just(name), st.tuples(*OPERANDS[name])))
 
 

@@ -155,8 +155,6 @@ REJECTED = [
     ("Sw<3,4,3>_gmem_ptr[16b](0x10) o 8:1", 9, "got '_gmem_ptr"),
     ("(ptr[16b](0x10),3)", 15, "a layout after the pointer"),
     ("smem_ptr[16b](where)", 0, "got 'smem_ptr'"),
-    ("tensor<(0,3) o (8):(1@0)>", 10, "starts at 3, not 0"),
-    ("ArithTuple(_0,_1) o 8:1@0", 14, "starts at _1, not 0"),
     ("tensor<ptr<f32, smem> o 8:1", 27, "expected '>'"),
     ("tensor<ptr<f, smem, S<3,4,3>> o 8:1>", 7, "no width in bits"),
     ("(?,4):(1,?)", 1, "? is known only at run time"),

@@ -1,0 +1,309 @@
+"""What people paste: several lines, names before values, tables after them. Values are found, and the rest is told."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from .composed import SmemPtr, Swizzle
+from .errors import ParseError
+from .fields import Block, read_blocks
+from .modes import LayoutBase
+from .pasted import VALUES, Paste, Pasted, Skipped, merged
+from .reader import Reader
+from .tokens import plain
+from .unknowns import Given, Runtime
+
+FORMS = (
+    "layouts such as (4,8):(8,1) and Sw<3,4,3> o 0 o (8,64):(64,1), tensors such as "
+    "gmem_ptr[16b](0x7f00) o (4,8):(8,1) and tensor<ptr<f16, smem> o (4,8):(8,1)>, and the printed MMA_Atom, "
+    "TiledMMA, Copy_Atom or TiledCopy of C++ CuTe and the CuTe DSL"
+)
+"""What can be read, in words."""
+
+_CANDIDATE = re.compile(
+    r"""(?<![\w.@]) (?: !?cute\.\w+(?=<|&lt;) | tensor(?=<|&lt;|\() | Sw?(?=<|&lt;) | SW_\d | raw_ptr\( | ptr(?=<|&lt;)
+    | (?:[gsrt]mem_)?(?:sub)?ptr\[ | tmem_\[ | [GU]MMA:: | ArithTuple\( | counting_iter\( | &lt; | [(\[<?] | _?-?\d
+    | _(?!\w) )""",
+    re.VERBOSE | re.IGNORECASE | re.ASCII,
+)
+_ENCLOSED = re.compile(r"!?cute\.|tensor", re.IGNORECASE)
+# A name, perhaps called, indexed or numbered, `[thread 0]` or a quoted key; then a colon, an equals sign or an arrow.
+_NAMED = re.compile(
+    r"""(?: (?<!\w) (?!o\b) _* [^\W\d_] \w* (?: \([^()]*\) | \[[^][]*\] | \s+\#?\d+ )*
+    | \[ [^][]* [^\W\d_] [^][]* \] | \w["'] ) \s* (?: [:=] | -> ) \s* $""",
+    re.VERBOSE,
+)
+_NOTATION = re.compile(r"[\w)>\]]\s*:\s*[_(?\d]\S*\)|\bSw?(?:<|&lt;)\s*\d|ptr(?:\[|<|&lt;).*\so\s", re.IGNORECASE)
+_TABLE = re.compile(
+    r"(?=.*[\d.+=-])[\s\d.+\-|,()\[\]=*:]*(?:(?:e[+-]?\d|nan|inf|0x[0-9a-f]+|data=)[\s\d.+\-|,()\[\]=*:]*)*", re.I
+)
+_COMMENT = re.compile(r"\s*(?://|\#|<-|/\*|--(?!-))")
+_PUNCTUATION = re.compile(r"[\s:=,;.()\[\]{}<>\"'|\\/#*`-]*")
+
+
+_TRIES = 100
+"""How many words of a line are tried: a line of thousands of numbers is a table."""
+
+
+def parse_all(text: str, *, given: Sequence[int] = ()) -> Paste:
+    r"""Read whatever values a text holds: several lines, with names before them, tables after them, other text between.
+
+    text -> values, and what was skipped and why. Nothing is dropped without a word, and what looks like a value but
+    can't be read is an error, not skipped.
+
+    Parameters
+    ----------
+    text : str
+        As copied from a terminal, a web page or a debugger: with colours, HTML's entities, full-width brackets.
+    given : sequence of int, optional
+        Values for the ``?`` of all lines, from left to right. Default: a value that leaves numbers open is a Runtime.
+
+    Returns
+    -------
+    Paste
+
+    Raises
+    ------
+    ParseError
+        If the text holds nothing that can be read; or values are given for more ``?`` than there are.
+
+    Examples
+    --------
+    >>> paste = parse_all('''sA: Sw<3,4,3>_smem_ptr[16b](0x400) o (_64,_8):(_1,_64)
+    ... gC: gmem_ptr[32b](0x7f00) o (2,4):(4,_1):
+    ...   0.00e+00  1.00e+00  2.00e+00  3.00e+00''')
+    >>> for found in paste.values:
+    ...     print(found.line, found.name, found.bits, found.value)
+    1 sA 16 Sw<3,4,3> o smem_ptr[16b](0x400) o (64,8):(1,64)
+    2 gC 32 (2,4):(4,1)
+    >>> print(*paste.skipped)
+    skipped line 3, a table of values: 0.00e+00  1.00e+00  2.00e+00  3.00e+00
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"parse reads a str, got {type(text).__name__}: {text!r}")
+    scan = _Scan(text, tuple(given))
+    try:
+        paste = scan.run()
+    except RecursionError:
+        raise ParseError(text, 0, "nested too deeply for Python's recursion limit") from None
+    if not paste.values and not paste.errors:
+        if scan.whole is not None and "\n" not in text.strip() and scan.whole.position > len(text) - len(text.lstrip()):
+            raise scan.whole
+        start = len(text) - len(text.lstrip())
+        raise ParseError(text, start, f"nothing here is a layout or another value; what can be read: {FORMS}")
+    if scan.given is not None and scan.given.taken < len(given) and not paste.errors:
+        counts = f"{len(given)} values are given for {scan.given.taken} ?"
+        raise ParseError(text, 0, f"{counts} in the text; give one for each, from left to right")
+    return paste
+
+
+class _Scan:
+    """One reading of one text."""
+
+    def __init__(self, text: str, given: tuple[int, ...]) -> None:
+        self.text = text
+        self.plain = plain(text)
+        self._ends = [match.start() for match in re.finditer("\n", self.plain)]
+        self.given = Given(given) if given else None
+        self.values: list[tuple[int, Pasted]] = []
+        self.skipped: list[Skipped] = []
+        self.errors: list[ParseError] = []
+        self.whole: ParseError | None = None
+        self._has_strong = False
+
+    def run(self) -> Paste:
+        whole = self._whole()
+        if whole is not None:
+            return Paste((whole,), (), ())
+        blocks, self.errors = read_blocks(self.text)
+        covered = sorted(span for block in blocks for span in self._keep(block))
+        position = 0
+        while position < len(self.plain):
+            end = self.plain.find("\n", position)
+            end = len(self.plain) if end < 0 else end
+            span = next((span for span in covered if span[1] > position), None)
+            if span is not None and span[0] <= position:
+                position = span[1]
+            elif position == end:
+                position += 1
+            else:
+                position = self._segment(position, min(end, span[0]) if span is not None else end)
+        values = tuple(value for _, value in sorted(self.values, key=lambda found: found[0]))
+        return Paste(values, merged(self.skipped), tuple(sorted(self.errors, key=lambda error: error.position)))
+
+    def _whole(self) -> Pasted | None:
+        """Read the text as one value, without any other text."""
+        try:
+            value, reader = self._read(0)
+            reader.expect("end")
+        except ParseError as error:
+            self.whole = error
+            self._restore()
+            return None
+        return self._found(value, reader, len(self.plain) - len(self.plain.lstrip()), "")
+
+    def _keep(self, block: Block) -> tuple[tuple[int, int], ...]:
+        """Take a block over, and return what of the text it covers."""
+        if block.value is None:
+            self.skipped.append(Skipped(self._line(block.start), self._line(block.end), "", block.why))
+            return ()
+        start = self.plain.rfind("\n", 0, block.start) + 1
+        name = _name(self.plain[start : block.start]) if not self._overlaps(start, block.start) else ""
+        found = Pasted(block.value, self.text[block.start : block.end], self._line(block.start), name)
+        self.values.append((block.start, found))
+        self._has_strong = True
+        return ((start, block.start), *block.spans) if name else block.spans
+
+    def _overlaps(self, start: int, end: int) -> bool:
+        return any(start <= position < end for position, _ in self.values)
+
+    def _segment(self, start: int, end: int) -> int:
+        """Read what a line, or a part of one, begins with; return where to go on."""
+        furthest: ParseError | None = None
+        for match in itertools.islice(_CANDIDATE.finditer(self.plain, start, end), _TRIES):
+            prefix = self.plain[start : match.start()]
+            if not _may_precede(prefix, match.group()):
+                continue
+            try:
+                value, reader = self._read(match.start())
+                self._check_end(reader)
+            except ParseError as error:
+                self._restore()
+                if furthest is None or error.position > furthest.position:
+                    furthest = error
+                continue
+            text = self.plain[match.start() : reader.end]
+            strong = _is_strong(value, text)
+            if strong or self._fills(prefix, reader.end):
+                self._has_strong |= strong
+                self.values.append((match.start(), self._found(value, reader, match.start(), _name(prefix))))
+                return reader.end
+            self._restore()
+        self._skip(start, end, furthest)
+        return end
+
+    def _within(self, start: int, end: int, error: ParseError | None) -> ParseError | None:
+        """Return an error of what stands between two positions, where a value seemed to go on beyond them."""
+        text = self.plain[start:end]
+        if error is None and not re.search(r"\so\s+[_(\d]", text, re.IGNORECASE):
+            return None
+        if error is not None and error.position <= end:
+            return error
+        first = start + len(text) - len(text.lstrip())
+        found = None if error is None else next(iter(_CANDIDATE.finditer(self.plain, start, end)), None)
+        try:
+            Reader(self.text[:end], first if found is None else found.start(), Given(None)).read()
+        except ParseError as confined:
+            return ParseError(self.text, confined.position, confined.condition)
+        return error
+
+    def _read(self, start: int) -> tuple[Any, Reader]:
+        self._before = 0 if self.given is None else self.given.taken
+        reader = Reader(self.text, start, self.given or Given(None))
+        return reader.value(), reader
+
+    def _restore(self) -> None:
+        if self.given is not None:
+            self.given.taken = self._before
+
+    def _check_end(self, reader: Reader) -> None:
+        """Refuse a value that goes on in a way that is not understood."""
+        following = self.plain[reader.end : reader.end + 1]
+        rest = self._rest(reader.end)
+        if (
+            following.isalnum()
+            or following in ("(", "@", "_", "[", "?")
+            or re.match(r"\s*(?::\s*[(_\d]|o\b)", rest, re.I)
+        ):
+            raise reader.unexpected("the end of the value")
+
+    def _fills(self, prefix: str, end: int) -> bool:
+        """Tell whether a number or tuple is all that its line holds, so that it is no part of a table or sentence."""
+        if self._rest(end).strip():
+            return False
+        return bool(_NAMED.search(prefix)) or (not prefix.strip() and not self._has_strong)
+
+    def _found(self, value: Any, reader: Reader, start: int, name: str) -> Pasted:  # noqa: ANN401 - any value
+        text = self.text[start : reader.end]
+        notes = [told for engine in reader.engines if (told := engine.told())]
+        bits = next((engine.bits for engine in reader.engines if engine.bits), None)
+        if reader.unknowns and self.given is None:
+            if all(unknown.role == "start" for unknown in reader.unknowns):
+                zeros = [0] * len(reader.unknowns)
+                value = Reader(self.text, start, Given(zeros)).value()
+                shown = ", ".join(unknown.text for unknown in reader.unknowns)
+                notes.append(f"it starts at {shown}, known only at run time: taken as 0 here")
+            else:
+                value = Runtime(text, tuple(reader.unknowns), type(value).__name__)
+        return Pasted(value, text, self._line(start), name, bits, tuple(dict.fromkeys(notes)))
+
+    def _skip(self, start: int, end: int, error: ParseError | None) -> None:
+        text = self.plain[start:end]
+        line = self._line(start)
+        if _PUNCTUATION.fullmatch(text):
+            whole_line = start == 0 or self.plain[start - 1] == "\n"
+            if text.strip() and whole_line and self._in_table(line):
+                self.skipped.append(Skipped(line, line, text, VALUES))
+            return
+        if _TABLE.fullmatch(text) and any(position < start for position, _ in self.values):
+            self.skipped.append(Skipped(line, line, text, VALUES))
+        elif _NOTATION.search(text) and not _COMMENT.match(text) and (error := self._within(start, end, error)):
+            self.errors.append(error)
+        else:
+            why = "a comment" if _COMMENT.match(text) else "no value in it"
+            self.skipped.append(Skipped(line, line, text, why))
+
+    def _in_table(self, line: int) -> bool:
+        """Tell whether a line, of dashes perhaps, follows one of a table."""
+        return bool(self.skipped) and self.skipped[-1].last == line - 1 and self.skipped[-1].why == VALUES
+
+    def _rest(self, position: int) -> str:
+        """Return what follows on the line."""
+        end = self.plain.find("\n", position)
+        return self.plain[position:] if end < 0 else self.plain[position:end]
+
+    def _line(self, position: int) -> int:
+        return bisect.bisect_left(self._ends, position) + 1
+
+
+def _may_precede(prefix: str, candidate: str) -> bool:
+    """Tell whether a value may begin after what stands before it: a name or other words, but no open bracket."""
+    if _ENCLOSED.match(candidate):
+        return True
+    bare = prefix.rstrip()
+    if not bare.strip():
+        return True
+    if re.search(r"(?:^|[\s)>\]\d])o$", bare, re.IGNORECASE) or not _is_balanced(bare):
+        return False
+    if bare[-1] in ":=":
+        return _NAMED.search(prefix) is not None
+    return prefix[-1].isspace() or bare[-1] in "-|,;}\"'`*/#"
+
+
+def _is_balanced(text: str) -> bool:
+    open_brackets: list[str] = []
+    for character in re.sub(r"(?<=\s)<(?=[\s=-])|[-=]>|(?<=\s)>", "", text):
+        if character in "([<":
+            open_brackets.append(character)
+        elif character in ")]>" and (not open_brackets or open_brackets.pop() + character not in ("()", "[]", "<>")):
+            return False
+    return not open_brackets
+
+
+def _is_strong(value: Any, text: str) -> bool:  # noqa: ANN401 - any value
+    """Tell values that nothing else looks like from numbers and tuples, which tables and sentences hold, too."""
+    if isinstance(value, LayoutBase):
+        return any(bracket in text for bracket in "(<[")  # 12:30 may be a time
+    return isinstance(value, Swizzle | SmemPtr) or (
+        isinstance(value, tuple) and re.search(r"[\w)]:[_(\d]", text) is not None
+    )
+
+
+def _name(prefix: str) -> str:
+    name = re.sub(r"^(?:\s|//+|#+|\*+|--+)+", "", prefix)
+    name = re.sub(r"(?:\s|[:=,{}|\"'`*-])+$", "", name).strip()
+    return re.sub(r"\s+", " ", name)

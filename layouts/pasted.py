@@ -1,0 +1,88 @@
+"""What a pasted text holds: values, what was skipped and why, and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from .errors import ParseError
+
+VALUES = "a table of values"
+"""Why the elements of a printed tensor are skipped."""
+
+
+class Pasted(NamedTuple):
+    """A value found in a text.
+
+    Attributes
+    ----------
+    value : object
+        What `parse` returns; a Runtime where the text leaves numbers open.
+    text : str
+        What it was read from.
+    line : int
+        Where that begins, counted from 1.
+    name : str
+        What stood before it: ``"sA"``.
+    bits : int or None
+        Width of an element, where a pointer tells it.
+    notes : tuple of str
+        What else the text tells, or leaves out.
+    """
+
+    value: Any
+    text: str
+    line: int
+    name: str = ""
+    bits: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Skipped(NamedTuple):
+    """Lines, or a part of one, that hold no value: `first` to `last`, counted from 1; `text` is the first one's.
+
+    Where `text` is empty they are not skipped, but not read as the whole that they are of: `why` says what is missing.
+    """
+
+    first: int
+    last: int
+    text: str
+    why: str
+
+    def __str__(self) -> str:
+        lines = f"line {self.first}" if self.first == self.last else f"lines {self.first}-{self.last}"
+        shown = self.text.strip()
+        if not shown:
+            return f"{lines}: {self.why}"
+        quoted = f": {shown[:40]}{'...' if len(shown) > 40 else ''}" if self.first == self.last else ""
+        return f"skipped {lines}, {self.why}{quoted}"
+
+
+class Paste(NamedTuple):
+    """What a text holds.
+
+    Attributes
+    ----------
+    values : tuple of Pasted
+        In the order of the text.
+    skipped : tuple of Skipped
+        What is none.
+    errors : tuple of ParseError
+        What looks like a value and can't be read.
+    """
+
+    values: tuple[Pasted, ...]
+    skipped: tuple[Skipped, ...]
+    errors: tuple[ParseError, ...]
+
+
+def merged(skipped: Sequence[Skipped]) -> tuple[Skipped, ...]:
+    """Join neighbouring lines that are skipped for one reason."""
+    merged: list[Skipped] = []
+    for part in sorted(skipped, key=lambda part: part.first):
+        last = merged[-1] if merged else None
+        if last is not None and last.why == part.why and part.first <= last.last + 1:
+            merged[-1] = last._replace(last=max(last.last, part.last))
+        else:
+            merged.append(part)
+    return tuple(merged)

@@ -1,0 +1,265 @@
+"""What C++ CuTe and the CuTe DSL print of an MMA or a copy: its fields, as printed, from which it is drawn.
+
+References
+----------
+CuTe ``atom/mma_atom.hpp`` and ``atom/copy_atom.hpp``: ``print`` of MMA_Atom, TiledMMA, ThrMMA, Copy_Atom, TiledCopy and
+ThrCopy. The DSL prints the same fields under other names, and of a copy no reference layout.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from .drawn import Drawn
+from .errors import LayoutError
+from .int_tuple import product
+from .layout import Layout
+from .modes import rank
+from .writer import to_text
+
+if TYPE_CHECKING:
+    from .render.grid import Grid, Picture
+
+Operand = Literal["A", "B", "C"]
+
+
+@dataclass(frozen=True)
+class PrintedMMA(Drawn):
+    """A printed MMA_Atom, TiledMMA or ThrMMA.
+
+    Parameters
+    ----------
+    shape_mnk : (int, int, int)
+        Extents of the atom.
+    thr_id : Layout
+        Index within the atom -> thread.
+    a_layout, b_layout, c_layout : Layout
+        (thread, value) -> colexicographic index in (M, K), (N, K), (M, N) of the atom.
+    thr_layout_vmnk : Layout, optional
+        Of a TiledMMA: (thread in the atom, m, n, k) -> thread.
+    permutation_mnk : tuple, optional
+        Of a TiledMMA: for M, N and K a tiler, or None.
+    thr_vmnk : tuple, optional
+        Of a ThrMMA: which thread it is.
+
+    Raises
+    ------
+    LayoutError
+        If a field has not the rank that it must have.
+
+    Examples
+    --------
+    >>> from cutepy.layouts import parse
+    >>> mma = parse('''MMA_Atom
+    ...   ThrID:      _32:_1
+    ...   Shape_MNK:  (_16,_8,_16)
+    ...   LayoutA_TV: ((_4,_8),(_2,_2,_2)):((_32,_1),(_16,_8,_128))
+    ...   LayoutB_TV: ((_4,_8),(_2,_2)):((_16,_1),(_8,_64))
+    ...   LayoutC_TV: ((_4,_8),(_2,_2)):((_32,_1),(_16,_8))''')
+    >>> mma.shape_mnk, mma.threads.size()
+    ((16, 8, 16), 32)
+    """
+
+    shape_mnk: tuple[int, int, int]
+    thr_id: Layout
+    a_layout: Layout
+    b_layout: Layout
+    c_layout: Layout
+    thr_layout_vmnk: Layout | None = None
+    permutation_mnk: tuple[Any, Any, Any] | None = None
+    thr_vmnk: tuple[int, int, int, int] | None = None
+
+    def __post_init__(self) -> None:
+        shape = self.shape_mnk
+        if not (isinstance(shape, tuple) and len(shape) == 3 and all(isinstance(extent, int) for extent in shape)):
+            raise LayoutError("PrintedMMA", (), f"Shape MNK must be three integers, got {to_text(shape)}")
+        _check_rank("PrintedMMA", "ThrID", self.thr_id, None)
+        for name, layout in (("A", self.a_layout), ("B", self.b_layout), ("C", self.c_layout)):
+            _check_rank("PrintedMMA", f"the thread-value layout of {name}", layout, 2)
+        if self.thr_layout_vmnk is not None:
+            _check_rank("PrintedMMA", "ThrLayoutVMNK", self.thr_layout_vmnk, 4)
+        tilers = self.permutation_mnk
+        if tilers is not None and not (isinstance(tilers, tuple) and len(tilers) == 3):
+            raise LayoutError("PrintedMMA", (), f"PermutationMNK must be three tilers, got {to_text(tilers)}")
+
+    def __str__(self) -> str:
+        return "\n".join(
+            (
+                *_lines("ThrMMA", (("Thr VMNK", self.thr_vmnk),)),
+                *_lines(
+                    "TiledMMA", (("ThrLayoutVMNK", self.thr_layout_vmnk), ("PermutationMNK", self.permutation_mnk))
+                ),
+                *_lines(
+                    "MMA_Atom",
+                    (
+                        ("ThrID", self.thr_id),
+                        ("Shape_MNK", self.shape_mnk),
+                        ("LayoutA_TV", self.a_layout),
+                        ("LayoutB_TV", self.b_layout),
+                        ("LayoutC_TV", self.c_layout),
+                    ),
+                ),
+            )
+        )
+
+    @property
+    def is_tiled(self) -> bool:
+        """Whether it is a TiledMMA or ThrMMA, not an atom."""
+        return self.thr_layout_vmnk is not None
+
+    @cached_property
+    def threads(self) -> Layout:
+        """(thread in the atom, m, n, k) -> thread."""
+        if self.thr_layout_vmnk is not None:
+            return self.thr_layout_vmnk
+        return Layout((self.thr_id.shape, 1, 1, 1), (self.thr_id.stride, 0, 0, 0))
+
+    @property
+    def tilers(self) -> tuple[Any, Any, Any]:
+        """For M, N and K what the atoms cover: the permutation, or as many elements as the atoms side by side have."""
+        given = self.permutation_mnk or (None, None, None)
+        m, n, k = (
+            self.shape_mnk[i] * self.threads[i + 1].size() if tiler is None else tiler for i, tiler in enumerate(given)
+        )
+        return m, n, k
+
+    @property
+    def tile_shape(self) -> tuple[int, int, int]:
+        """Extents along M, N and K that all atoms cover together."""
+        m, n, k = (tiler.size() if isinstance(tiler, Layout) else product(tiler) for tiler in self.tilers)
+        return m, n, k
+
+    def _picture_(self, *, operand: Operand | None = None) -> Grid | Picture:
+        """Draw who holds each element of A, B and C, or of one of them."""
+        from .render.of_printed import mma_picture
+
+        return mma_picture(self, operand)
+
+
+@dataclass(frozen=True)
+class PrintedCopy(Drawn):
+    """A printed Copy_Atom, TiledCopy or ThrCopy.
+
+    Parameters
+    ----------
+    src_layout, dst_layout : Layout, optional
+        (thread, value) -> element, of the side that is read and the side that is written.
+    ref_layout : Layout, optional
+        The side after which the copy is tiled. Default, as the DSL doesn't print it: the one whose threads hold shorter
+        stretches, as registers do.
+    thr_id : Layout, optional
+        Index within the atom -> thread.
+    value_type : str
+        The element's type or width: ``"f16"``, ``"16b"``.
+    tiler_mn : tuple, optional
+        Of a TiledCopy: for each mode of the tile an extent or a layout.
+    layout_tv : Layout, optional
+        Of a TiledCopy: (thread, value) -> colexicographic index in the tile.
+    thr_idx : int, optional
+        Of a ThrCopy: which thread it is.
+
+    Raises
+    ------
+    LayoutError
+        If a layout has not rank 2, or there is neither an atom nor a tile.
+
+    Examples
+    --------
+    >>> from cutepy.layouts import parse
+    >>> copy = parse('''Copy Atom
+    ...   ThrID:         32:1
+    ...   TV Layout Src: (32,8):(8,1)
+    ...   TV Layout Dst: (32,(2,4)):(2,(1,64))
+    ...   Value type:    f16''')
+    >>> copy.bits, copy.reference == copy.dst_layout
+    (16, True)
+    """
+
+    src_layout: Layout | None = None
+    dst_layout: Layout | None = None
+    ref_layout: Layout | None = None
+    thr_id: Layout | None = None
+    value_type: str = ""
+    tiler_mn: tuple[Any, ...] | None = None
+    layout_tv: Layout | None = None
+    thr_idx: int | None = None
+
+    def __post_init__(self) -> None:
+        named = {
+            "TiledLayout_TV": self.layout_tv,
+            "ValLayoutSrc": self.src_layout,
+            "ValLayoutDst": self.dst_layout,
+            "ValLayoutRef": self.ref_layout,
+        }
+        for name, layout in named.items():
+            if layout is not None:
+                _check_rank("PrintedCopy", name, layout, 2)
+        if (self.src_layout is None) != (self.dst_layout is None):
+            raise LayoutError("PrintedCopy", (), "a copy has a source and a destination, got one of them")
+        if (self.tiler_mn is None) != (self.layout_tv is None):
+            raise LayoutError("PrintedCopy", (), "a TiledCopy has Tiler_MN and TiledLayout_TV, got one of them")
+        if self.src_layout is None and self.layout_tv is None:
+            raise LayoutError("PrintedCopy", (), "neither an atom nor a tile is told")
+
+    def __str__(self) -> str:
+        return "\n".join(
+            (
+                *_lines("ThrCopy", (("ThrIdx", self.thr_idx),)),
+                *_lines("TiledCopy", (("Tiler_MN", self.tiler_mn), ("TiledLayout_TV", self.layout_tv))),
+                *_lines(
+                    "Copy_Atom",
+                    (
+                        ("ThrID", self.thr_id),
+                        ("ValLayoutSrc", self.src_layout),
+                        ("ValLayoutDst", self.dst_layout),
+                        ("ValLayoutRef", self.ref_layout),
+                        ("ValueType", self.value_type or None),
+                    ),
+                ),
+            )
+        )
+
+    @property
+    def is_tiled(self) -> bool:
+        """Whether it is a TiledCopy or ThrCopy, not an atom."""
+        return self.layout_tv is not None
+
+    @property
+    def bits(self) -> int | None:
+        """Width of an element; None where it is not printed."""
+        width = re.search(r"\d+", self.value_type)
+        return int(width.group()) if width else None
+
+    @property
+    def reference(self) -> Layout | None:
+        """The side after which the copy is tiled."""
+        if self.ref_layout is not None or self.src_layout is None or self.dst_layout is None:
+            return self.ref_layout
+        return min((self.dst_layout, self.src_layout), key=_run)
+
+    def _picture_(self) -> Grid | Picture:
+        """Draw which thread reads each element, and which writes it."""
+        from .render.of_printed import copy_picture
+
+        return copy_picture(self)
+
+
+def _check_rank(operation: str, name: str, layout: object, required: int | None) -> None:
+    if not isinstance(layout, Layout) or (required is not None and rank(layout) != required):
+        wanted = "a layout" if required is None else f"a layout of rank {required}"
+        raise LayoutError(operation, (), f"{name} must be {wanted}, got {to_text(layout)}")
+
+
+def _run(layout: Layout) -> int:
+    """Return how many neighbours a thread holds as its first values."""
+    values = layout[1]
+    return next((i for i in range(values.size()) if values(i) != i), values.size())
+
+
+def _lines(title: str, fields: tuple[tuple[str, object], ...]) -> list[str]:
+    told = [(name, text if isinstance(text, str) else to_text(text)) for name, text in fields if text is not None]
+    width = max((len(name) for name, _ in told), default=0) + 2
+    return [title, *(f"  {name + ':':<{width}}{text}" for name, text in told)] if told else []

@@ -1,0 +1,126 @@
+"""Numbers that a text leaves open, ``?``: what is known of them, and where they stand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from .errors import ParseError
+
+_DIVISOR = re.compile(r"div\s*=\s*(\d+)")
+_WIDTH = re.compile(r"\bi(\d+)\b")
+
+
+class Unknown(NamedTuple):
+    """A number that only the running program knows: the CuTe DSL writes ``?``, ``?{div=8}``, ``?{i64 div=8}``.
+
+    Parameters
+    ----------
+    text : str
+        As printed.
+    position : int
+        Index of its first character.
+    role : "extent", "stride", "start" or "value"
+        What it is: of a layout its shape or stride, of a tensor where it starts.
+    mode : tuple of int
+        Path of the mode, outermost first: ``(1, 0)`` is mode 0 of mode 1.
+    """
+
+    text: str
+    position: int
+    role: Literal["extent", "stride", "start", "value"] = "value"
+    mode: tuple[int, ...] = ()
+
+    @property
+    def divisor(self) -> int:
+        """What is known to divide it: 1 where nothing is."""
+        found = _DIVISOR.search(self.text)
+        return int(found[1]) if found else 1
+
+    @property
+    def bits(self) -> int:
+        """Width of the integer: 32 where none is printed."""
+        found = _WIDTH.search(self.text)
+        return int(found[1]) if found else 32
+
+    @property
+    def place(self) -> str:
+        """Where it stands, in words.
+
+        >>> Unknown("?", 4, "stride", (1, 0)).place
+        'stride of mode 0 of mode 1'
+        """
+        modes = "".join(f" of mode {mode}" for mode in reversed(self.mode))
+        return f"{self.role}{modes}"
+
+    def __str__(self) -> str:
+        known = f"{self.bits} bits" if self.divisor == 1 else f"{self.bits} bits, a multiple of {self.divisor}"
+        return f"{self.place}: {known}"
+
+    def check(self, text: str, value: int) -> None:
+        """Refuse a value that contradicts what is known.
+
+        Raises
+        ------
+        ParseError
+            If the divisor does not divide it, or it has more bits.
+        """
+        if self.divisor and value % self.divisor:
+            raise ParseError(text, self.position, f"{self.text} is a multiple of {self.divisor}, {value} is not")
+        if not -(1 << self.bits - 1) <= value < 1 << self.bits - 1:
+            raise ParseError(text, self.position, f"{self.text} is an integer of {self.bits} bits, {value} is not")
+
+
+class Runtime(NamedTuple):
+    """A value whose text leaves numbers open, which therefore can't be computed with or drawn until they are given.
+
+    Parameters
+    ----------
+    text : str
+        As printed.
+    unknowns : tuple of Unknown
+        In the order of the text.
+    kind : str
+        Name of the class that it is once they are given.
+    """
+
+    text: str
+    unknowns: tuple[Unknown, ...]
+    kind: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Given:
+    """The values for what texts leave open, handed out from left to right.
+
+    Parameters
+    ----------
+    values : sequence of int or None
+        None: stand-ins, for texts of which only the structure is read.
+    """
+
+    def __init__(self, values: Sequence[int] | None = ()) -> None:
+        self.values = values
+        self.taken = 0
+
+    def take(self, text: str, unknown: Unknown) -> int:
+        """Return the next value.
+
+        Raises
+        ------
+        ParseError
+            If there is none left, or it contradicts what is known.
+        """
+        if self.values is None:
+            return max(unknown.divisor, 1)
+        if self.taken == len(self.values):
+            what = f"{unknown.text} is known only at run time; parse(text, given=...) takes a value for each ?"
+            taken = f", and {self.taken} were given" if self.taken else ""
+            raise ParseError(text, unknown.position, what + taken)
+        value = self.values[self.taken]
+        self.taken += 1
+        unknown.check(text, value)
+        return value

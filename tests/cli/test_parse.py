@@ -1,0 +1,158 @@
+"""`cutepy parse`: pastes, their pictures at two widths, what texts leave open, and errors."""
+
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from cutepy.cli.app import app
+from cutepy.layouts import parse
+from cutepy.layouts.render import picture_of
+from tests.layouts import prints
+from tests.layouts.render.readers import read_text
+
+WIDTHS = pytest.mark.parametrize("width", [80, 140])
+
+
+def invoke(*arguments, width=80, **options):
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": str(width)}, **options)
+
+
+def sections(output):
+    """The output's parts, by their first lines."""
+    return {part.splitlines()[0]: part for part in re.split(r"\n\n(?=line \d|skipped )", output)}
+
+
+@WIDTHS
+@pytest.mark.parametrize("command", ["parse", "show"])
+@pytest.mark.parametrize("name", sorted(prints.ALL))
+def test_printed_mmas_and_copies_are_drawn_at_once(command, name, width):
+    text = prints.ALL[name]
+    result = invoke(command, text, width=width)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert max(map(len, result.output.splitlines())) <= width
+    picture = picture_of(text)
+    for grid in getattr(picture, "grids", (picture,)):
+        assert all(word in result.output for word in grid.title.split())
+    if command == "parse":
+        described = result.output.split("\n\n")[0]
+        assert described == str(parse(text))
+
+
+@WIDTHS
+def test_the_cells_of_an_operand(width):
+    cells = read_text(invoke("show", prints.DSL_RS, "--operand", "A", width=width).output)
+    for (row, column), cell in cells.items():
+        lane, warp = 4 * (int(row) % 8) + int(column) % 8 // 2, int(row) // 16
+        value = int(column) % 2 + 2 * (int(row) // 8 % 2) + 4 * (int(column) // 8)
+        assert cell == f"T{32 * warp + lane}V{value}"
+    assert len(cells) == 64 * 16
+
+
+@WIDTHS
+def test_a_paste_of_several_lines(width):
+    text = """\x1b[1msA\x1b[0m: Sw<3,4,3>_smem_ptr[16b](0x400) o (_8,_64):(_64,_1)
+gC: gmem_ptr[32b](0x7f877a780000) o (_2,4):(4,_1):
+  0.00e+00  1.00e+00  2.00e+00  3.00e+00
+  4.00e+00  5.00e+00  6.00e+00  7.00e+00
+kernel took 3.5 ms, as long as a line that has to be folded at a terminal's eighty columns, of which it has more
+gD: tensor<ptr<f16, gmem> o (?{div=8},?):(?{i64 div=8},1)>
+"""
+    result = invoke("parse", "-", width=width, input=text)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert max(map(len, result.output.splitlines())) <= width
+    assert "\x1b" not in result.output
+    parts = sections(result.output)
+    assert list(parts) == ["line 1, sA:", "line 2, gC:", "line 6, gD:", "skipped lines 3-4, a table of values"]
+    assert "16-bit elements in smem at 0x400" in parts["line 1, sA:"]
+    assert "Sw<3,4,3> acts on byte addresses" in parts["line 1, sA:"]
+    assert read_text(parts["line 2, gC:"])["1", "3"] == "7"
+    assert "skipped line 5, no value in it: kernel took" in result.output
+
+
+def test_what_a_text_leaves_open_and_its_values():
+    text = "gD: tensor<ptr<f16, gmem> o (?{div=8},4):(?{i64},1)>"
+    result = invoke("parse", text)
+    assert result.exit_code == 0
+    assert "1. ?{div=8}, extent of mode 0: 32 bits, a multiple of 8" in result.output
+    assert "2. ?{i64}, stride of mode 0: 64 bits" in result.output
+    assert result.output.splitlines()[-1] == "--set 8,8"
+    for command in ("parse", "show"):
+        given = invoke(command, text, "--set", "8,5")
+        assert read_text(given.output)["7", "3"] == "38"
+    for values, message in [
+        ("4,5", "?{div=8} is a multiple of 8, 4 is not"),
+        ("8", "?{i64} is known only at run time; --set takes a value for each ?, and 1 were given"),
+        ("8,5,6", "3 values are given for 2 ? in"),
+        ("8,x", "--set takes integers with commas between, as 128,64,64; got '8,x'"),
+    ]:
+        refused = invoke("parse", text, "--set", values)
+        assert refused.exit_code == 2
+        assert message in " ".join(refused.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "read_as", "caption"),
+    [
+        (
+            "S<3,4,3> o 0 o (8,64):(64,1)",
+            "Sw<3,3,3> o 0 o (8,64):(64,1)",
+            "S<3,4,3> is read as the DSL means it, on byte",
+        ),
+        ("Sw<3,3,3> o 0 o (8,64):(64,1)", "Sw<3,3,3> o 0 o (8,64):(64,1)", "Sw<3,3,3> acts on offsets of elements"),
+        (
+            "sA: S&lt;3,4,3&gt; o 0 o (8,64):(64,1)",
+            "Sw<3,3,3> o 0 o (8,64):(64,1)",
+            "S<3,4,3> is read as the DSL means it, on byte",
+        ),
+    ],
+)
+def test_the_dsls_swizzle_is_of_bytes_once_the_width_is_told(text, read_as, caption):
+    output = invoke("parse", text, "--bits", "16").output
+    assert read_as in output.splitlines()
+    assert caption in output
+    cells = read_text(output)
+    assert cells["1", "0"] == "72"
+
+
+def test_without_the_width_the_dsls_swizzle_is_of_elements_and_doubtful():
+    output = invoke("parse", "S<3,4,3> o 0 o (8,64):(64,1)").output
+    assert "Sw<3,4,3> o 0 o (8,64):(64,1)" in output.splitlines()
+    assert "where the DSL means bytes, tell the width of an element" in " ".join(output.split())
+
+
+@WIDTHS
+@pytest.mark.parametrize(
+    ("text", "expected", "under"),
+    [
+        ("(4,8):(8,x)", "expected an integer", "x"),
+        ("a: (2,2):(1,2)\nb: (4,8):(8,x)", "of line 2", "x"),
+        (f"name: ({'2,' * 100}x):(1,2)", "got 'x'", "x"),
+        ("good night", "what can be read: layouts such as (4,8):(8,1)", "g"),
+    ],
+)
+def test_errors_fit_and_point_at_the_place(text, expected, under, width):
+    result = invoke("parse", text, width=width)
+    assert result.exit_code == 2
+    lines = result.stderr.splitlines()
+    assert max(map(len, lines)) <= width + len("error: ")
+    assert expected in " ".join(result.stderr.split())
+    shown, caret = lines[-2:]
+    assert shown[caret.index("^")] == under
+    assert "Traceback" not in result.stderr
+
+
+def test_what_can_be_read_is_shown_beside_what_can_not():
+    result = invoke("parse", "a: (2,2):(1,2)\nb: (4,8):(8,x)")
+    assert result.exit_code == 2
+    assert "line 1, a:" in result.stdout
+    assert result.stderr.startswith("error: expected an integer")
+
+
+def test_what_does_not_fit_together_is_told():
+    result = invoke("parse", prints.CPP_LDMATRIX_A.replace("(_32,_8):(_8,_1)", "_32:_8"))
+    assert result.exit_code == 2
+    assert "ValLayoutSrc must be a layout of rank 2, got 32:8" in result.stderr
+    result = invoke("parse", "Sw<3,4,3> o smem_ptr[16b](unset) o (8,64):(64,1)", "--bits", "8")
+    assert result.exit_code == 2
+    assert "the pointer is to 16-bit elements, not 8-bit" in result.stderr
