@@ -136,6 +136,7 @@ def show(
     from cutepy.cli.parse import told
     from cutepy.cli.show import draw
     from cutepy.layouts import ParseError
+    from cutepy.layouts.render.atoms import names_atom
     from cutepy.layouts.render.output import terminal_width
 
     files = []
@@ -146,13 +147,11 @@ def show(
             files.append(file)
     if tile is not None and not tv:
         fail("--tile is the tile of a thread-value layout: it needs --tv")
-    from cutepy.layouts.render.atoms import names_atom
-
     text = _pasted(text)
     if operand is not None and not names_atom(text.strip()) and "mma" not in text.lower():
         fail(
-            "--operand is A, B or C of an MMA: name one, as SM90_64x64x16_F16F16F16_SS or SM80_16x8x16_F32F16F16F32_TN, "
-            "or paste a printed one"
+            "--operand is A, B or C of an MMA: name one, as SM90_64x64x16_F16F16F16_SS, "
+            "SM80_16x8x16_F32F16F16F32_TN, or paste a printed one"
         )
     options = {"bits": bits, "banks": banks, "units": units, "tv": tv, "operand": operand, "given": _integers(given)}
     try:

@@ -75,7 +75,7 @@ def test_files_of_every_kind_at_once(tmp_path):
         (("SM90_64x8x16_F16F16F16_RS", "--operand", "D"), "operand must be one of A, B, C, got 'D'"),
         (("SM80_16x8x16_F32F16F16_TN",), "nearest is SM80_16x8x16_F32F16F16F32_TN"),
         (("SM80_CP_ASYNC_CACHEGLOBAL<uint64_t>",), ".cg copies 128 bits, got 64"),
-        (("4:1", "--operand", "A"), "--operand is A, B or C of an atom: name one"),
+        (("4:1", "--operand", "A"), "--operand is A, B or C of an MMA: name one"),
         (("SM90_64x8x16_F16F16F16_RS", "--banks"), "unexpected keyword argument 'banks'"),
     ],
 )
