@@ -52,17 +52,24 @@ endif
 
 .PHONY: help
 help:  ## list the targets
-	@sed -nE 's/^([a-z-]+):.*## (.*)/\1 \2/p' $(MAKEFILE_LIST) | while read -r name text; do printf 'make %-13s %s\n' "$$name" "$$text"; done
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1 \2/p' $(MAKEFILE_LIST) | while read -r name text; do printf 'make %-16s %s\n' "$$name" "$$text"; done
 
 .PHONY: demo
 demo: $(RUN)  ## check layouts, then compile, check and run the GEMM, on a Hopper GPU or simulated
 	$(PY) -m cutepy demo $(ARGS)
 
+PYTEST = -m pytest -n auto --maxprocesses=8 --dist=worksteal --hypothesis-profile=$(PROFILE)
+
 # Many processes import the same modules, so their bytecode is kept, whatever the environment says.
 .PHONY: test
 test: export PYTHONDONTWRITEBYTECODE :=
 test: $(DEV) $(if $(DSL),$(VENV)/dsl-$(DSL)/.made)  ## run the tests, on up to 8 cores; at least 200 examples a property
-	$(TEST_PY) -m pytest -n auto --maxprocesses=8 --dist=worksteal --hypothesis-profile=$(PROFILE) $(ARGS)
+	$(TEST_PY) $(PYTEST) -m "not deep and not integration" $(ARGS)
+
+.PHONY: test-integration
+test-integration: export PYTHONDONTWRITEBYTECODE :=
+test-integration: $(DEV) $(if $(DSL),$(VENV)/dsl-$(DSL)/.made)  ## run the tests that compile C++, drive a browser or start many processes
+	$(TEST_PY) $(PYTEST) -m "not deep and integration" $(ARGS)
 
 .PHONY: test-deep
 test-deep: $(DEV)  ## run the properties with 20,000 examples each, and the slow tests
@@ -89,13 +96,13 @@ bench-layouts: $(DEV)  ## time the layout algebra against pycute
 	$(PY) -m tests.layouts.bench_pycute $(ARGS)
 
 .PHONY: check
-check: $(DEV)  ## lint, types, layers, doctests, documentation, wheel
+check: $(DEV)  ## lint, types, layers, doctests, the integration tests, this site
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(PY) -c 'from importlinter.cli import lint_imports_command as lint; lint()' --no-cache
 	$(PY) -m pytest -q --doctest-modules --doctest-ignore-import-errors cutepy
-	$(PY) -m pytest -q tests/docs tests/packaging
+	$(MAKE) --no-print-directory test-integration
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 
 .PHONY: format

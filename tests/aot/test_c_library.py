@@ -8,7 +8,7 @@ import pytest
 from cutepy.kernels.gemm.config import TILES, GemmSignature
 from tests.aot.building import call_in_python, cuda_headers, run
 
-pytestmark = pytest.mark.dsl
+pytestmark = [pytest.mark.integration, pytest.mark.dsl]
 
 HALF = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
 GEMM = "C.gemm(C.tensor((512, 64)), C.tensor((256, 64)), C.tensor((512, 256)))"

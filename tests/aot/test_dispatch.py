@@ -4,7 +4,7 @@ import pytest
 
 from tests.aot.building import STAND_IN, build_c_library, built_once, call_in_python, run
 
-pytestmark = pytest.mark.dsl
+pytestmark = [pytest.mark.integration, pytest.mark.dsl]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pytest
 
 from tests.aot.building import STAND_IN, built_once, cuda_headers, run
 
-pytestmark = pytest.mark.dsl
+pytestmark = [pytest.mark.integration, pytest.mark.dsl]
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 
 from cutepy.cli.app import app
 
+pytestmark = pytest.mark.integration
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)

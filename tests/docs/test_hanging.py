@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.integration
+
 PAGE = (Path(__file__).parents[2] / "docs" / "hanging_kernel.md").read_text()
 SCRIPT = re.search(r"```python\n(# hang.py\n.*?)```", PAGE, re.DOTALL)[1]
 REPORT = re.search(r"```text\n(.*?)\n```", PAGE, re.DOTALL)[1]

@@ -9,6 +9,8 @@ import pytest
 from cutepy.cli.tutorial.chapter import Drawing, load, titles
 
 pytest.importorskip("mkdocs")
+
+pytestmark = pytest.mark.integration
 PATH = Path(__file__).parents[2] / "docs" / "tutorial_pages.py"
 SPEC = importlib.util.spec_from_file_location("tutorial_pages", PATH)
 pages = importlib.util.module_from_spec(SPEC)

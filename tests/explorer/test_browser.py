@@ -21,9 +21,13 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CHROMEDRIVER = shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and CHROMEDRIVER), reason="needs chromium and chromedriver: apt-get install chromium chromium-driver"
-)
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(
+        not (CHROMIUM and CHROMEDRIVER),
+        reason="needs chromium and chromedriver: apt-get install chromium chromium-driver",
+    ),
+]
 
 SCREENSHOTS = Path(os.environ.get("CUTEPY_SCREENSHOTS", ""))
 SIZES = {"desk": (1280, 800), "telephone": (390, 844)}

@@ -4,6 +4,8 @@ import pytest
 
 from tests.host.foreign import differences
 
+pytestmark = pytest.mark.integration
+
 FACT = {"function": "f", "key": "k", "ptx": "p", "host": "h", "built": True}
 FOUND = {**FACT, "built": False}
 RIGHT = {"first": [FACT, {"end": ""}], "second": [FOUND, {"end": ""}], "uncached": [FACT, {"end": ""}]}

@@ -14,6 +14,8 @@ import pytest
 from cutepy.host.lock import _held, exclusive, remove_if_free
 from cutepy.host.store import Entry, Store
 
+pytestmark = pytest.mark.integration
+
 ROOT = Path(__file__).parents[2]
 PROCESSES = 16
 

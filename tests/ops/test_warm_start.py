@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("cutlass")
-pytestmark = pytest.mark.dsl
+pytestmark = [pytest.mark.integration, pytest.mark.dsl]
 
 from cutepy.kernels.gemm.config import GemmSignature, select_config  # noqa: E402
 from cutepy.kernels.gemm.op import compile_gemm  # noqa: E402

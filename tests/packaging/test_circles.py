@@ -5,6 +5,8 @@ from graphlib import CycleError, TopologicalSorter
 import grimp
 import pytest
 
+pytestmark = pytest.mark.integration
+
 # Rooms that still have circles, each to be taken off this list with its last one.
 ALLOWED = ("cutepy.sim",)
 

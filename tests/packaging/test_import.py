@@ -7,6 +7,8 @@ import pytest
 
 import cutepy
 
+pytestmark = pytest.mark.integration
+
 ROOT = Path(__file__).parents[2]
 HEAVY = {"cuda", "cutlass", "hypothesis", "numpy", "pytest", "rich", "torch", "typer"}
 # Of the standard library, what takes milliseconds to import, by itself or by what it brings.

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.integration
+
 ROOT = Path(__file__).parents[2]
 # Imports modules one by one; prints, as JSON, [module, event, file] for what a line of theirs caused, directly or
 # through the standard library. What other packages do with what is theirs to decorate is not counted.

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.integration
+
 ROOT = Path(__file__).parents[2]
 LINKS = {"cutepy/layouts": "layouts", "cutepy/kernels": "kernels"}
 

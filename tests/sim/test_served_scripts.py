@@ -17,7 +17,7 @@ from cutepy.cli.app import app
 from cutepy.sim import LaunchError, MemoryAccessError
 from cutepy.sim.served import serve_cuda
 
-pytestmark = pytest.mark.dsl
+pytestmark = [pytest.mark.integration, pytest.mark.dsl]
 
 SCRIPT = """
 import argparse

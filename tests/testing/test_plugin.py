@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.dsl
+pytestmark = [pytest.mark.integration, pytest.mark.dsl]
 
 ROOT = Path(__file__).parents[2]
 

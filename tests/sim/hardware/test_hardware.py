@@ -27,7 +27,7 @@ FIXTURES = sorted((Path(__file__).parent / "fixtures").glob("*.json"))
 AGAIN = "record it again on a GPU: python -m tests.sim.hardware.record OUT.json"
 CASES = {case.name: case for case in all_cases(dsl=HAS_DSL)}
 
-pytestmark = pytest.mark.skipif(not FIXTURES, reason="there is no recording yet")
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(not FIXTURES, reason="there is no recording yet")]
 
 
 @cache

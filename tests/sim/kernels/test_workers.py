@@ -19,7 +19,10 @@ from cutepy.sim import CompletionPolicy, DeadlockError, MemoryAccessError, Obser
 
 from .launching import launch
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only"),
+]
 
 CTAS = 300
 
