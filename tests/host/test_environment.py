@@ -11,12 +11,20 @@ READERS = {"environ", "environb", "getenv", "getenvb"}
 
 
 def reads(source: str) -> list[str]:
-    """Name what in `source` reads environment variables; to set one for another library is no reading."""
+    """Name what in `source` reads environment variables; to set one, or to hand all on to a process, is no reading."""
     nodes = list(ast.walk(ast.parse(source)))
+    for_processes = [n.value for n in nodes if isinstance(n, ast.keyword) and n.arg == "env"]
+    handed_on = [
+        value
+        for passed in for_processes
+        if isinstance(passed, ast.Dict)
+        for key, value in zip(passed.keys, passed.values, strict=True)
+        if key is None
+    ]
     set_there = [node.value for node in nodes if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)]
     found = []
     for node in nodes:
-        if isinstance(node, ast.Attribute) and node.attr in READERS and node not in set_there:
+        if isinstance(node, ast.Attribute) and node.attr in READERS and node not in [*set_there, *handed_on]:
             found.append(f"line {node.lineno}: .{node.attr}")
         if isinstance(node, ast.ImportFrom) and node.module in ("os", "posix"):
             found += [f"line {node.lineno}: import {name.name}" for name in node.names if name.name in {*READERS, "*"}]
@@ -34,6 +42,12 @@ def test_reads_of_the_environment_are_found(source):
 def test_a_variable_may_be_set():
     assert reads("import os\nos.environ['A'] = '1'") == []
     assert reads("import os\nos.environ['A'] = os.environ['B']") == ["line 2: .environ"]
+
+
+def test_all_variables_may_be_handed_on_to_a_process():
+    assert reads("import os\nrun(env={**os.environ, 'A': '1'})") == []
+    assert reads("import os\nrun(env={'A': os.environ['B']})") == ["line 2: .environ"]
+    assert reads("import os\nrun({**os.environ})") == ["line 2: .environ"]
 
 
 def test_one_module_reads_the_environment():
