@@ -68,14 +68,14 @@ def test_atoms_along_k_are_told_of():
     assert max(bf.table(copy.layout_tv)) >= 16 * 16
     for grid in picture_of(copy).grids:
         assert (grid.rows.size, grid.columns.size) == (16, 16)
-        assert "threads 64 to 127 map beyond the tile: CuTe's layoutC_TV of several atoms along K does" in grid.caption
+        assert "threads 64 to 127 map beyond the tile, as those of several atoms along K do" in grid.caption
         assert all(cell.owners for row in grid.cells for cell in row)
 
 
 def test_one_side_alone():
     copy = sm90.make_tiled_copy(STSM, Layout((8, 4), (4, 1)), Layout((2, 2)))
     grid = picture_of(copy, side="D")
-    assert grid.title.endswith(": D (destination), 16x8")
+    assert grid.title.endswith(": destination: each thread's addresses")
     with pytest.raises(LayoutError, match="side must be one of S, D, got 'C'"):
         picture_of(copy, side="C")
 
