@@ -82,7 +82,7 @@ def _side(copy: Any, side: str) -> Grid:  # noqa: ANN401 - TiledCopy
         remarks.append(f"{who} beyond the tile, as those of several atoms along K do")
     names = ("M", "N") if len(extents) == 2 else ()
     grid = owned_grid(
-        {in_order(index): held for index, held in inside.items()},
+        {in_order(index): held for index, held in inside.items()} if any(map(_permutes, copy.tiler_mn)) else inside,
         extents,
         threads=copy.thr_size,
         title=_called(copy.atom, side),
@@ -92,6 +92,7 @@ def _side(copy: Any, side: str) -> Grid:  # noqa: ANN401 - TiledCopy
     )
     labels = [labels for _, labels in tiles]
     rows, columns = sides(extents, names)
+    bulk = grid.bulk
 
     def cell(i: int, j: int) -> Cell:
         drawn = grid.cell(i, j)
@@ -103,6 +104,7 @@ def _side(copy: Any, side: str) -> Grid:  # noqa: ANN401 - TiledCopy
         rows=_labelled(grid.rows, rows.modes, labels).tiled(*_lines(copy, 0)),
         columns=_labelled(grid.columns, columns.modes, labels).tiled(*_lines(copy, 1)),
         cell=cell,
+        bulk=None if bulk is None else lambda: {name: known for name, known in bulk().items() if name != "offset"},
     )
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 
 from cutepy.layouts import Layout, LayoutError, sm80, sm90
-from cutepy.layouts.render import picture_of, render_html, render_svg, render_text
+from cutepy.layouts.render import picture_of, render_html, render_raw, render_svg, render_text
 from tests.layouts import brute_force as bf
 from tests.layouts.render.readers import HtmlGrid, SvgGrid, read_text
 from tests.layouts.render.test_threads import owners
@@ -113,3 +113,11 @@ def test_notebooks_show_them():
     svg = SvgGrid(render_svg(picture_of(copy, side="S")))
     svg.check_places()
     assert svg.cells[0, 1] == "T0\nV2"
+
+
+def test_all_cells_at_once_are_those_one_by_one():
+    mma = sm90.TiledMMA(sm90.wgmma_traits("SM90_64x16x16_F32F16F16_SS"))
+    for copy in (sm90.make_tiled_copy_C_atom(STSM, mma), sm90.make_tiled_copy_C(STSM, mma)):
+        for grid in picture_of(copy).grids:
+            assert grid.bulk is not None
+            assert render_raw(grid)["grids"] == render_raw(grid.but(bulk=None))["grids"]
