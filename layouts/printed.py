@@ -129,7 +129,7 @@ class PrintedMMA(Drawn):
         Raises
         ------
         LayoutError
-            If the threads are not those of whole atoms.
+            If the threads are not those of whole atoms, or what reorders M, N or K is no tiler.
 
         Examples
         --------
@@ -146,7 +146,10 @@ class PrintedMMA(Drawn):
         traits = MmaTraits(name, self.shape_mnk, self.thr_id, self.a_layout, self.b_layout, self.c_layout, *3 * [""])
         if self.thr_layout_vmnk is None:
             return TiledMMA(traits)
-        return TiledMMA.of_threads(traits, self.thr_layout_vmnk, self.permutation_mnk or (None, None, None))
+        try:
+            return TiledMMA.of_threads(traits, self.thr_layout_vmnk, self.permutation_mnk or (None, None, None))
+        except TypeError as error:  # what a text holds is a value of it, of whatever type
+            raise LayoutError("PrintedMMA.tiled", (), str(error)) from None
 
     def _picture_(self, *, operand: Operand | None = None) -> Grid | Picture:
         """Draw who holds each element of A, B and C, or of one of them."""
@@ -296,7 +299,10 @@ class PrintedCopy(Drawn):
 
         if self.layout_tv is None or self.tiler_mn is None:
             raise LayoutError("PrintedCopy.tiled", (), "an atom without a tiling is printed", "take .atom()")
-        return TiledCopy(self.atom(), self.layout_tv, self.tiler_mn)
+        try:
+            return TiledCopy(self.atom(), self.layout_tv, self.tiler_mn)
+        except TypeError as error:
+            raise LayoutError("PrintedCopy.tiled", (), str(error)) from None
 
     def _picture_(self) -> Grid | Picture:
         """Draw which thread reads each element, and which writes it; one grid where they are the same."""

@@ -232,6 +232,14 @@ def test_half_a_copy_is_drawn_from_its_tile():
         (lambda: parse(prints.CPP_SS.replace("(_,_,_)", "(_,_)")), "PermutationMNK must be three tilers"),
         (lambda: parse(prints.CPP_LDMATRIX.replace("(_32,_8):(_8,_1)", "_32:_8")), "ValLayoutSrc must be a layout of"),
         (lambda: PrintedCopy(), "neither an atom nor a tile"),
+        (
+            lambda: picture_of(prints.CPP_SS.replace("(_,_,_)", "(_,Sw<1,2,3>,_)")),
+            r"permutation_mnk\[1\] must be an int",
+        ),
+        (
+            lambda: picture_of(prints.CPP_CP_ASYNC.replace("(_16,", "(_,")),
+            r"tiler_mn\[0\] must be an extent or a Layout",
+        ),
         (lambda: picture_of(prints.CPP_RS, operand="D"), "operand must be one of A, B, C, got 'D'"),
     ],
 )
