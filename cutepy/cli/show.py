@@ -27,7 +27,7 @@ STYLES = {
 
 _SIXTEEN = "bright_blue bright_magenta green bright_yellow bright_cyan bright_red cyan white".split()
 SIXTEEN_COLOURS = {**STYLES, **{f"colour{key}": f"black on {name}" for key, name in enumerate(_SIXTEEN)}}
-"""The same where a terminal has no more than 16 colours, to which those above would come down as five."""
+"""The same where a terminal has no more than 16 colours, to which those above would come down as six."""
 
 
 def draw(text: str, files: list[Path], *, width: int | None, tile: str | None, **options: Any) -> None:  # noqa: ANN401
