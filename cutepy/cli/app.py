@@ -101,7 +101,8 @@ def parse(
 
 
 def _pasted(text: str) -> str:
-    return typer.get_text_stream("stdin").read() if text == "-" else text
+    # Whatever the locale: what is not UTF-8 is marked, and refused or skipped as other noise is.
+    return typer.get_binary_stream("stdin").read().decode("utf-8", "replace") if text == "-" else text
 
 
 def _integers(text: str | None) -> tuple[int, ...]:

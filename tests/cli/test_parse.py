@@ -49,6 +49,13 @@ def test_the_cells_of_an_operand(width):
     assert len(cells) == 64 * 16
 
 
+def test_input_that_is_not_utf_8_is_noise():
+    result = invoke("parse", "-", input=b"caf\xe9 \xff\n(2,2):(2,1)\n")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert read_text(result.output)["1", "0"] == "2"
+    assert invoke("show", "-", input=b"\xff(2,2)").exit_code == 2
+
+
 @WIDTHS
 def test_a_paste_of_several_lines(width):
     text = """\x1b[1msA\x1b[0m: Sw<3,4,3>_smem_ptr[16b](0x400) o (_8,_64):(_64,_1)
