@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from cutepy.cli.app import app
 from cutepy.layouts import parse
 from cutepy.layouts.render import picture_of
-from tests.layouts import prints
+from tests.layouts.notation import prints
 from tests.layouts.render.readers import read_text
 
 WIDTHS = pytest.mark.parametrize("width", [80, 140])

@@ -4,7 +4,7 @@ import pytest
 
 from cutepy.layouts import LayoutError, PrintedCopy, PrintedMMA, parse, sm90
 from cutepy.layouts.render import picture_of, render_text
-from tests.layouts import prints
+from tests.layouts.notation import prints
 from tests.layouts.render.readers import read_text
 
 

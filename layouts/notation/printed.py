@@ -12,17 +12,17 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from .drawn import Drawn
-from .errors import LayoutError
-from .layout import Layout
-from .modes import rank
-from .writer import to_text
+from ..drawn import Drawn
+from ..errors import LayoutError
+from ..layout import Layout
+from ..modes import rank
+from ..writer import to_text
 
 if TYPE_CHECKING:
-    from .render.grid import Grid, Picture
-    from .sm90.copy_atom import CopyAtom
-    from .sm90.tiled_copy import TiledCopy
-    from .sm90.tiled_mma import TiledMMA
+    from ..render.grid import Grid, Picture
+    from ..sm90.copy_atom import CopyAtom
+    from ..sm90.tiled_copy import TiledCopy
+    from ..sm90.tiled_mma import TiledMMA
 
 Operand = Literal["A", "B", "C"]
 
@@ -139,8 +139,8 @@ class PrintedMMA(Drawn):
         >>> mma.tiled().partition_shape_C((4, 8))
         (1, 4, 8)
         """
-        from .sm90.tiled_mma import TiledMMA
-        from .sm90.traits import MmaTraits
+        from ..sm90.tiled_mma import TiledMMA
+        from ..sm90.traits import MmaTraits
 
         name = f"MMA_Atom {'x'.join(map(str, self.shape_mnk))}"
         traits = MmaTraits(name, self.shape_mnk, self.thr_id, self.a_layout, self.b_layout, self.c_layout, *3 * [""])
@@ -153,8 +153,8 @@ class PrintedMMA(Drawn):
 
     def _picture_(self, *, operand: Operand | None = None) -> Grid | Picture:
         """Draw who holds each element of A, B and C, or of one of them."""
-        from .render.of_threads import marked
-        from .sm90.pictures import tiled_mma_picture
+        from ..render.of_threads import marked
+        from ..sm90.pictures import tiled_mma_picture
 
         mma = self.tiled()
         extents = "x".join(map(str, mma.tile_shape))
@@ -271,7 +271,7 @@ class PrintedCopy(Drawn):
         Where a TiledCopy is printed without its atom, one that moves one element for one thread: so each thread has
         what the tiling says. An element's width, where it is not printed, is taken as 16 bits.
         """
-        from .sm90.copy_atom import CopyAtom
+        from ..sm90.copy_atom import CopyAtom
 
         bits = self.bits or 16
         if self.src_layout is None or self.dst_layout is None or self.reference is None:
@@ -295,7 +295,7 @@ class PrintedCopy(Drawn):
         >>> print(*copy.tiled().partition_S(Layout((8, 8)), 5))
         ((1,4),2,1):((0,8),4,0) 33
         """
-        from .sm90.tiled_copy import TiledCopy
+        from ..sm90.tiled_copy import TiledCopy
 
         if self.layout_tv is None or self.tiler_mn is None:
             raise LayoutError("PrintedCopy.tiled", (), "an atom without a tiling is printed", "take .atom()")
@@ -306,8 +306,8 @@ class PrintedCopy(Drawn):
 
     def _picture_(self) -> Grid | Picture:
         """Draw which thread reads each element, and which writes it; one grid where they are the same."""
-        from .render.of_threads import marked
-        from .sm90.copy_pictures import copy_picture, tiled_copy_picture
+        from ..render.of_threads import marked
+        from ..sm90.copy_pictures import copy_picture, tiled_copy_picture
 
         what = f", {self.bits}-bit elements" if self.bits else ""
         if self.is_tiled:
