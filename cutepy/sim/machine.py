@@ -209,7 +209,9 @@ class Machine:
             self._complete(operation)
 
     def _complete(self, operation: AsyncOperation) -> None:
-        operation.done = True
+        for earlier in operation.after:
+            self.complete(earlier)
+        operation.done, operation.after = True, ()
         self.changes += 1
         operation.apply()
         for observer in self.observers:
