@@ -67,6 +67,18 @@ def test_a_loop_until_some_time_has_passed(clock):
     assert 20_000_000 <= out[0] <= 60_000_000
 
 
+def test_clocks_of_32_bits_are_halves_of_those_of_64():
+    """They wrap around: PTX ISA, "Special Registers: %clock", "%clock_hi", "%globaltimer_lo", "%globaltimer_hi"."""
+    names = ("%clock", "%clock_hi", "%globaltimer_lo", "%globaltimer_hi")
+    out, until = np.zeros(4, "u4"), 5 << 32
+    reads = "".join(f"mov.u32 %r{n}, {name}; st.global.u32 [%rd0+{4 * n}], %r{n};" for n, name in enumerate(names))
+    launch(f"X: mov.u64 %rd5, %clock64; setp.lt.u64 %p2, %rd5, {until}; @%p2 bra X;\n{reads}", [out])
+    high = out[1]
+    assert 5 <= high <= 16
+    assert out[3] == high
+    assert 0 < (int(out[2]) - int(out[0])) % 2**32 < 1000
+
+
 def test_time_passes_only_when_nothing_else_does():
     """A watchdog does not bark while others work."""
     out = np.zeros(2, "u4")
