@@ -8,6 +8,9 @@ from typing import Any
 from .drawing import picture_of
 from .grid import Cell, Grid, Picture
 
+NOTHING = "nothing"
+"""Stands for what an index holds that one of the two doesn't have."""
+
 MAX_COUNTED = 1 << 16
 """Elements up to which differences are counted; beyond, they are marked where they are drawn."""
 
@@ -83,6 +86,13 @@ class _Side:
                 self.known = {-1 if cell.flat is None else cell.flat: _content(cell) for cell in cells}
         return self.known
 
+    def content(self, index: int) -> Any:  # noqa: ANN401 - an offset, owners or an element
+        """Return what one index holds: of a large grid without looking at the others."""
+        grid = self.grid
+        if grid.size <= MAX_COUNTED or grid.place is None or index < 0:
+            return self.table().get(index, NOTHING)
+        return _content(grid.cell(*grid.place(index))) if index < grid.size else NOTHING
+
     @cached_property
     def indices(self) -> list[int]:
         """Return the index of each element, row by row: what its row and its column contribute."""
@@ -99,15 +109,19 @@ def _marked(side: _Side, other: _Side) -> Grid:
 
     def cell(i: int, j: int) -> Cell:
         found = grid.cell(i, j)
-        theirs = other.table().get(-1 if found.flat is None else found.flat, "nothing")
+        theirs = other.content(-1 if found.flat is None else found.flat)
         if _content(found) == theirs:
             return found
         return found._replace(marks=("differs",), notes=(*found.notes, ("other", _told(theirs))))
 
     def bulk() -> dict[str, Any]:
-        base, theirs = side.offsets, other.table()
+        base = side.offsets
         assert base is not None
-        found = [theirs.get(index, "nothing") for index in side.indices]
+        if other.grid.size > MAX_COUNTED:
+            found = [other.content(index) for index in side.indices]
+        else:
+            theirs = other.table()
+            found = [theirs.get(index, NOTHING) for index in side.indices]
         marks = [None if mine == x else ["differs"] for mine, x in zip(base["offset"], found, strict=True)]
         others = [None if mark is None else _told(x) for mark, x in zip(marks, found, strict=True)]
         return {**base, "marks": marks, "notes": {"other": others}} if any(marks) else base
@@ -116,7 +130,7 @@ def _marked(side: _Side, other: _Side) -> Grid:
         cell=cell,
         caption=(*grid.caption, "marked (* or outlined): differs"),
         coarser=None,
-        bulk=None if side.offsets is None else bulk,
+        bulk=None if grid.size > MAX_COUNTED or side.offsets is None else bulk,
     )
 
 

@@ -14,7 +14,7 @@ from ..int_tuple import IntTuple, elem_scale, wrap
 from ..layout import Layout
 from ..modes import LayoutBase
 from ..writer import to_text
-from .axes import Side, joined, orientation, sides
+from .axes import Side, joined, orientation, place_of, sides
 from .grid import Cell, Grid
 from .units import UNIT_BITS, UNIT_BYTES, in_units
 
@@ -92,6 +92,7 @@ def layout_grid(
         colours="" if draw.maps_to_coordinates else "offset mod 8" if bits is None else _LINE,
         coarser=None if coarse is None else lambda: coarse(f"{layout.size()} elements are too many here: "),
         bulk=None if draw.maps_to_coordinates else draw.bulk,
+        place=place_of(draw.rows, draw.columns),
     )
 
 
@@ -102,7 +103,7 @@ class _Elements:
         self.shape = layout.shape
         self.rows, self.columns = sides(self.shape)
         self.bits, self.banks, self.address = bits, banks, address
-        inner, self.outer = _parted(layout)
+        inner, self.outer = parted(layout)
         self.offset: Callable[[int, int], Any] = self._whole if inner is None else self._added
         at = inner if isinstance(self.shape, tuple) else lambda crd: inner(crd[0])
         self._down = cache(lambda i: at(self.rows.coordinate(i)))
@@ -156,15 +157,15 @@ class _Elements:
         }
 
 
-def _parted(layout: Any) -> tuple[Any, Callable[[Any], Any]]:  # noqa: ANN401 - Layout or ComposedLayout
+def parted(layout: Any) -> tuple[Any, Callable[[Any], Any]]:  # noqa: ANN401 - Layout or ComposedLayout
     """Take a layout apart into a linear function on coordinates and one on its results; else (None, layout)."""
     if isinstance(layout, Layout):
         return layout, lambda offset: offset
     if _is_pointed(layout):
-        return _parted(layout.position_independent())
+        return parted(layout.position_independent())
     if not isinstance(layout.layoutA, LayoutBase):
         return None, layout
-    inner, between = _parted(layout.layoutA)
+    inner, between = parted(layout.layoutA)
     outer, start = layout.layoutB, layout.offset
     if inner is None:
         return None, layout

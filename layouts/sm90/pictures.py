@@ -17,7 +17,8 @@ from ..layout import Layout
 from ..modes import size
 from ..render.axes import joined, orientation, sides
 from ..render.grid import Axis, Cell, Grid, Picture
-from ..render.of_threads import owned_grid, owners_by_start, tv_grid
+from ..render.of_threads import owned_grid, tv_grid
+from ..render.owners import owners_by_start
 from ..writer import to_text
 from .arch import (
     CORE_MATRIX_ROWS,
