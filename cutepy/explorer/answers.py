@@ -34,6 +34,7 @@ from cutepy.layouts import (
     zipped_product,
 )
 from cutepy.layouts.modes import LayoutBase
+from cutepy.layouts.notation.atoms import canonical
 from cutepy.layouts.render import Grid, compare, picture_of, render_raw, steps
 from cutepy.layouts.render.reading import read
 
@@ -127,7 +128,7 @@ def operation(asked: Parameters) -> dict[str, Any]:
     name = asked.choice("operation", (*OPERATIONS, *PARTITIONS))
     left = asked.layout("left")
     if name in PARTITIONS:
-        atom = asked.value("atom", sm90.wgmma_traits)
+        atom = asked.value("atom", lambda name: sm90.wgmma_traits(canonical(name)))
         atoms: Any = asked.layout("atoms", 8) if asked.has("atoms") else Layout((1, 1, 1))
         mma = asked.value("atom", lambda _: sm90.TiledMMA(atom, atoms))
         function, arguments = getattr(mma, name), [left, asked.number("thread", 0, mma.thr_size - 1, 0)]

@@ -11,6 +11,7 @@ from typing import Any
 from ..composed import SmemPtr, Swizzle
 from ..errors import ParseError
 from ..modes import LayoutBase
+from .atoms import atom_in, names_atom
 from .findings import VALUES, Paste, Pasted, Skipped, merged
 from .printed_reader import Block, read_blocks
 from .reader import Reader
@@ -85,6 +86,9 @@ def parse_all(text: str, *, given: Sequence[int] = ()) -> Paste:
     """
     if not isinstance(text, str):
         raise TypeError(f"parse reads a str, got {type(text).__name__}: {text!r}")
+    if names_atom(text):
+        line = text[: len(text) - len(text.lstrip())].count("\n") + 1
+        return Paste((Pasted(atom_in(text), text.strip(), line),), (), ())
     scan = _Scan(text, tuple(given))
     try:
         paste = scan.run()
