@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import repeat
+from operator import ne
 from typing import Any
 
 from .drawing import picture_of
@@ -53,7 +55,7 @@ def compare(a: Any, b: Any, **options: Any) -> Picture:  # noqa: ANN401 - what p
     if max(sizes) <= MAX_COUNTED:
         known = [side.table() for side in sides]
         indices = known[0].keys() | known[1].keys()
-        differing = sum(known[0].get(index) != known[1].get(index) for index in indices)
+        differing = sum(map(ne, map(known[0].get, indices), map(known[1].get, indices)))
         title = f"{differing} of {len(indices)} elements differ" if differing else f"all {len(indices)} elements equal"
     else:
         title = "differences are marked where they are drawn"
@@ -115,15 +117,14 @@ def _marked(side: _Side, other: _Side) -> Grid:
         return found._replace(marks=("differs",), notes=(*found.notes, ("other", _told(theirs))))
 
     def bulk() -> dict[str, Any]:
-        base = side.offsets
+        base, differs = side.offsets, ["differs"]
         assert base is not None
         if other.grid.size > MAX_COUNTED:
             found = [other.content(index) for index in side.indices]
         else:
-            theirs = other.table()
-            found = [theirs.get(index, NOTHING) for index in side.indices]
-        marks = [None if mine == x else ["differs"] for mine, x in zip(base["offset"], found, strict=True)]
-        others = [None if mark is None else _told(x) for mark, x in zip(marks, found, strict=True)]
+            found = list(map(other.table().get, side.indices, repeat(NOTHING)))
+        others = [None if mine == x else _told(x) for mine, x in zip(base["offset"], found, strict=True)]
+        marks = [other and differs for other in others]
         return {**base, "marks": marks, "notes": {"other": others}} if any(marks) else base
 
     return grid.but(
@@ -139,7 +140,7 @@ def _content(cell: Cell) -> Any:  # noqa: ANN401 - an offset, owners or an eleme
 
 
 def _told(content: object) -> str:
-    return str(content).replace(" ", "")
+    return str(content) if content.__class__ is int else str(content).replace(" ", "")
 
 
 def _single(x: Any, options: dict[str, Any]) -> Grid:  # noqa: ANN401 - what picture_of draws

@@ -142,8 +142,8 @@ class _Elements:
         if self.offset == self._whole:
             offsets = [self._whole(i, j) for i in rows for j in columns]
         else:
-            across, outer = [self._across(j) for j in columns], self.outer
-            offsets = [outer(down + step) for down in map(self._down, rows) for step in across]
+            across = [self._across(j) for j in columns]
+            offsets = each(self.outer, [down + step for down in map(self._down, rows) for step in across])
         if self.bits is None:
             return {"text": "offset", "offset": offsets, "colour": [offset % 8 for offset in offsets]}
         address, bits = self.address, self.bits
@@ -160,7 +160,7 @@ class _Elements:
 def parted(layout: Any) -> tuple[Any, Callable[[Any], Any]]:  # noqa: ANN401 - Layout or ComposedLayout
     """Take a layout apart into a linear function on coordinates and one on its results; else (None, layout)."""
     if isinstance(layout, Layout):
-        return layout, lambda offset: offset
+        return layout, _same
     if _is_pointed(layout):
         return parted(layout.position_independent())
     if not isinstance(layout.layoutA, LayoutBase):
@@ -170,8 +170,26 @@ def parted(layout: Any) -> tuple[Any, Callable[[Any], Any]]:  # noqa: ANN401 - L
     if inner is None:
         return None, layout
     if start == 0:
-        return inner, lambda offset: outer(between(offset))
+        return inner, outer if between is _same else lambda offset: outer(between(offset))
     return inner, lambda offset: outer(add_coordinates(start, between(offset)))
+
+
+def each(outer: Callable[[Any], Any], offsets: list[Any]) -> list[Any]:
+    """Return a function of each of some integers: nothing, or a swizzle, without a call for each.
+
+    >>> each(Swizzle(1, 0, 1), [0, 1, 2, 3])
+    [0, 1, 3, 2]
+    """
+    if outer is _same:
+        return offsets
+    if isinstance(outer, Swizzle) and outer.shift >= 0:
+        mask, shift = (1 << outer.bits) - 1 << outer.base + outer.shift, outer.shift
+        return [offset ^ (offset & mask) >> shift for offset in offsets]
+    return list(map(outer, offsets))
+
+
+def _same(offset: Any) -> Any:  # noqa: ANN401 - int or coordinate
+    return offset
 
 
 def _in_units(

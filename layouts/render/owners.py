@@ -9,7 +9,7 @@ from ..basis import add_coordinates
 from ..errors import LayoutError
 from ..layout import Layout
 from .grid import Owner
-from .of_layouts import parted
+from .of_layouts import each, parted
 
 MAX_INVERTED = 1 << 22
 """Elements of the largest thread-value layout that is inverted: each takes a hundred bytes."""
@@ -116,10 +116,10 @@ def owners_by_start(
     within = _grouped(parts, range(len(parts)))
     if all(key.__class__ is int for keys in (begin, within) for key in keys):
         indices = [start + part for start in begin for part in within]
+        indices = indices if outer is None else each(outer, indices)
     else:
         indices = [_sum(start, part) for start in begin for part in within]
-    if outer is not None:
-        indices = list(map(outer, indices))
+        indices = indices if outer is None else list(map(outer, indices))
     groups, values = list(begin.values()), list(within.values())
     found = dict(zip(indices, range(len(indices)), strict=True))
     if len(found) == len(indices):

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import json
 import time
 
 import pytest
@@ -268,15 +269,31 @@ def test_large_layouts_are_summarised():
     assert len(grid["cells"]["offset"]) <= 16384
 
 
-def test_a_tile_of_128x128_is_answered_in_time():
-    asked = {"expression": "Sw<3,3,3> o 0 o ((8,16),(64,2)):((64,512),(1,8192))", "bits": "16"}
-    answer("layout", asked)
-    times = []
-    for _ in range(5):
+SWIZZLED = "Sw<3,3,3> o 0 o ((8,16),(64,2)):((64,512),(1,8192))"
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("layout", {"expression": SWIZZLED, "bits": "16"}),
+        ("steps", {"operation": "zipped_divide", "left": "(128,128):(128,1)", "right": "(16,16)"}),
+        ("steps", {"operation": "zipped_divide", "left": SWIZZLED, "right": "(16,16)"}),
+        ("atom", {"tile_m": "128", "tile_n": "128", "picture": "C"}),
+        ("compare", {"first": "(128,128):(128,1)", "second": "(128,128):(1,128)"}),
+        ("compare", {"first": "(128,128):(128,1)", "second": SWIZZLED, "bits": "16"}),
+    ],
+)
+def test_a_tile_of_128x128_is_answered_in_time(name, asked):
+    answer(name, asked)
+    least = float("inf")
+    for _ in range(12):  # others on the machine slow some of them
         start = time.process_time()
-        answer("layout", asked)
-        times.append(time.process_time() - start)
-    assert min(times) < 0.05
+        _, told = answer(name, asked)
+        json.dumps(told, separators=(",", ":"))
+        least = min(least, time.process_time() - start)
+        if least < 0.04:
+            break
+    assert least < 0.05
 
 
 @settings(max_examples=60)
