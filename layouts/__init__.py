@@ -170,7 +170,12 @@ from .writer import to_text as to_text
 
 if TYPE_CHECKING:
     from .banks import bank_conflicts as bank_conflicts, warp_access as warp_access
-    from .linear import LinearLayout as LinearLayout, to_layout as to_layout, to_linear as to_linear
+    from .linear import (
+        LinearLayout as LinearLayout,
+        conversion as conversion,
+        to_layout as to_layout,
+        to_linear as to_linear,
+    )
     from .notation.paste import parse_all as parse_all
     from .notation.printed import PrintedCopy as PrintedCopy, PrintedMMA as PrintedMMA
     from .render.comparison import compare as compare
@@ -187,6 +192,7 @@ _LAZY = {
     "PrintedMMA": "notation.printed",
     "bank_conflicts": "banks",
     "compare": "render",
+    "conversion": "linear",
     "parse_all": "notation.paste",
     "save": "render",
     "show": "render",
@@ -244,6 +250,7 @@ __all__ = [
     "complement",
     "composition",
     "congruent",
+    "conversion",
     "coprofile",
     "coshape",
     "cosize",

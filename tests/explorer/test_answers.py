@@ -1,8 +1,8 @@
 """What the page is told, against plain arithmetic on shape and stride."""
 
 import itertools
-import re
 import json
+import re
 import time
 
 import pytest
