@@ -277,8 +277,8 @@ def test_words_are_ints(words):
 
 def test_a_descriptor_is_drawn_as_a_table_of_its_dimensions():
     tensor_map = sm90.TensorMap("f16", (512, 4096), (1024,), (64, 128), swizzle="SW128")
-    grid = picture_of(tensor_map)
-    assert [[cell.text for cell in row] for row in grid.cells] == [
+    texts = [[cell.text for cell in row] for row in picture_of(tensor_map).cells]
+    assert texts == [
         ["512", "2", "64", "1"],
         ["4096", "1024", "128", "1"],
     ]
