@@ -33,6 +33,7 @@ from cutepy.layouts import (
     zipped_divide,
     zipped_product,
 )
+from cutepy.layouts.errors import LayoutError
 from cutepy.layouts.modes import LayoutBase
 from cutepy.layouts.notation.atoms import canonical
 from cutepy.layouts.render import Grid, compare, picture_of, render_raw, steps
@@ -86,7 +87,12 @@ def layout(asked: Parameters) -> dict[str, Any]:
         else:
             options = {"bits": bits, "banks": shown == "banks", "units": shown == "units"}
             options["address"] = asked.number("address", 0, 1 << 18, 0)
-    drawn = picture_of(value, **{name: x for name, x in options.items() if x is not None})
+    try:
+        drawn = picture_of(value, **{name: x for name, x in options.items() if x is not None})
+    except LayoutError as error:
+        if bits is None and shown in ("banks", "units"):
+            raise BadParameterError("bits", str(error)) from error
+        raise
     if isinstance(drawn, Grid):
         drawn = drawn.but(caption=(*drawn.caption, *remarks))
     return {"expression": to_text_or_name(value), "facts": facts(value), "picture": render_raw(drawn)}

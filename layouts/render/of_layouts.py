@@ -274,4 +274,6 @@ def _swizzle_words(layout: Any) -> tuple[str, ...]:  # noqa: ANN401 - Layout or 
         return ()
     if _is_pointed(layout):
         return (f"{layout.layoutB} acts on byte addresses; offsets are relative to the pointer",)
+    if not layout.layoutB.bits:
+        return (f"{layout.layoutB} is no swizzle, it moves nothing; offsets start at {to_text(layout.offset)}",)
     return (f"{layout.layoutB} acts on offsets of elements",)

@@ -212,7 +212,7 @@ def test_partitions_are_drawn(operation):
 
 ERRORS = [
     ("layout", {"expression": "(4,8):(8,x)"}, "expression", "\n  (4,8):(8,x)\n           ^"),
-    ("layout", {"expression": "(4,8):(8,1)", "show": "banks"}, None, "banks need the width"),
+    ("layout", {"expression": "(4,8):(8,1)", "show": "banks"}, "bits", "banks need the width"),
     ("layout", {"expression": "(4,8)", "bits": "x"}, "bits", "bits must be a whole number, got 'x'"),
     ("layout", {"expression": "(4,8)", "show": "all"}, "show", "show must be one of offsets, banks, units, threads"),
     ("layout", {}, "expression", "expression must be given"),
@@ -307,3 +307,18 @@ def test_any_text_is_answered(name, text, other):
         "atom": {"n": other, "types": text},
     }[name]
     assert answer(name, asked)[0] in (200, 400, 413)
+
+
+@pytest.mark.parametrize("show", ["banks", "units"])
+def test_banks_without_a_width_name_the_field_that_is_missing(show):
+    status, told = answer("layout", {"expression": "(8,64):(64,1)", "show": show})
+    assert (status, told["error"]["field"]) == (400, "bits")
+    assert (
+        answer("layout", {"expression": "smem_ptr[16b](unset) o (8,64):(64,1)", "show": show, "bits": "16"})[0] == 200
+    )
+
+
+def test_an_atom_is_named_in_any_case():
+    asked = {"operation": "partition_C", "left": "(64,8):(8,1)", "atom": "sm90_64x8x16_f32bf16bf16_ss", "thread": "3"}
+    assert answer("steps", asked)[0] == 200
+    assert answer("layout", {"expression": "sm90_64x8x16_f32bf16bf16_ss"})[0] == 200
