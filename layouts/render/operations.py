@@ -181,12 +181,13 @@ def _followed(layout: Any, parts: Callable[[], Any], what: str) -> Callable[[Gri
             assert grid.bulk is not None
             base = grid.bulk()
             numbers = list(map(tile_of.get, base["offset"]))
-            colours = {number: number % 8 for number in range(sizes[1])}
-            names = {number: str(number) for number in range(sizes[1])}
+            colours: dict[Any, Any] = {number: number % 8 for number in range(sizes[1])}
+            names: dict[Any, Any] = {number: str(number) for number in range(sizes[1])}
+            marks: dict[Any, Any] = {0: [f"{what} 0"]}
             return {
                 **base,
                 "colour": list(map(colours.get, numbers)),
-                "marks": list(map({0: [f"{what} 0"]}.get, numbers)),
+                "marks": list(map(marks.get, numbers)),
                 "notes": {what: list(map(names.get, numbers))},
             }
 

@@ -350,10 +350,14 @@ def test_every_cell_can_be_clicked_and_a_resting_pointer_points_at_nothing(brows
     page = Page(browser, server, size)
     page.open("?view=layout&expression=((16,8),(64,2)):((128,4096),(1,99999))")
     for i, j in ((0, 0), (127, 127), (60, 100), (5, 3), (127, 0), (126, 1), (20, 2), (1, 120)):
-        page.cell(i, j).click()
+        cell = page.cell(i, j)
+        page.driver.execute_script("arguments[0].scrollIntoView({block: 'nearest', inline: 'nearest'})", cell)
+        cell.click()
         assert page.facts()["coordinate"].startswith("(")
         assert page.driver.execute_script("return document.activeElement.dataset.row") == str(i)
-    page.cell(60, 60).click()
+    cell = page.cell(60, 60)
+    page.driver.execute_script("arguments[0].scrollIntoView({block: 'nearest', inline: 'nearest'})", cell)
+    cell.click()
     seen = page.facts()["coordinate"]
     for _ in range(40):
         page.driver.switch_to.active_element.send_keys(Keys.ARROW_DOWN)

@@ -34,7 +34,9 @@ export class GridView {
   // Cells are scrolled clear of the labels that stay at the edges, however large these are.
   clear() {
     const corner = this.table.tHead.rows[0].cells[0].getBoundingClientRect();
-    if (corner.width) this.table.parentElement.style.scrollPadding = `${corner.height + 2}px 4px 4px ${corner.width + 2}px`;
+    if (!corner.width) return;
+    this.table.style.setProperty("--head", `${corner.height + 2}px`);
+    this.table.style.setProperty("--side", `${corner.width + 2}px`);
   }
 
   text(k) {
