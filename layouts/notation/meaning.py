@@ -33,9 +33,9 @@ def as_meant(value: Any, text: str, bits: int | None) -> tuple[Any, tuple[str, .
     --------
     >>> from cutepy.layouts import Swizzle
     >>> as_meant(Swizzle(3, 4, 3), "S<3,4,3>", 16)
-    (Swizzle(3, 3, 3), ('S<3,4,3> is read as the DSL means it, on byte addresses: Sw<3,3,3> on 16-bit elements',))
+    (Swizzle(3,3,3), ('S<3,4,3> is read as the DSL means it, on byte addresses: Sw<3,3,3> on 16-bit elements',))
     >>> as_meant(Swizzle(3, 4, 3), "Sw<3,4,3>", 16)
-    (Swizzle(3, 4, 3), ())
+    (Swizzle(3,4,3), ())
     """
     swizzle = value.layoutB if isinstance(value, ComposedLayout) else value
     if not isinstance(swizzle, Swizzle) or not _DSL_SWIZZLE.search(text):
