@@ -22,7 +22,7 @@ from cutepy.layouts import (
     warp_access,
     zipped_divide,
 )
-from cutepy.layouts.render import Axis, Cell, Grid, Picture, picture_of, render_svg
+from cutepy.layouts.render import Grid, Picture, picture_of, render_svg
 from cutepy.layouts.sm80 import mma_traits
 from cutepy.layouts.sm90 import (
     GmmaDescriptorIterator,
@@ -129,21 +129,8 @@ def boxes() -> Grid:
 
 def bases() -> Grid:
     """Draw a swizzled tile as a matrix over F2: what each bit of the coordinate adds to the offset."""
-    linear = to_linear(gmma_layout_atom("K", "SW128", 16), ["row", "column"])
-    columns = [(f"{name}{1 << bit}", basis[0]) for name in linear.bases for bit, basis in enumerate(linear.bases[name])]
-    bits = max(basis for _, basis in columns).bit_length()
-
-    def cell(i: int, j: int) -> Cell:
-        told = columns[j][1] >> i & 1
-        return Cell(str(told), colour=columns[j][0].startswith("row") + 3 if told else None)
-
-    return Grid(
-        Axis(bits, label=lambda i: str(1 << i)),
-        Axis(len(columns), label=lambda j: columns[j][0]),
-        cell,
-        title=f"{gmma_layout_atom('K', 'SW128', 16)} over F2",
-        caption=("a column for each bit of the coordinate, a row for each bit of the offset",),
-    )
+    atom = gmma_layout_atom("K", "SW128", 16)
+    return one(picture_of(to_linear(atom, ["row", "column"]), title=f"{atom} over F2"))
 
 
 def half_gemm() -> GemmConfig:

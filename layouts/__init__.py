@@ -171,6 +171,7 @@ from .writer import to_text as to_text
 if TYPE_CHECKING:
     from .banks import bank_conflicts as bank_conflicts, warp_access as warp_access
     from .linear import LinearLayout as LinearLayout, to_layout as to_layout, to_linear as to_linear
+    from .linear.conversion import conversion as conversion
     from .notation.paste import parse_all as parse_all
     from .notation.printed import PrintedCopy as PrintedCopy, PrintedMMA as PrintedMMA
     from .render.comparison import compare as compare
@@ -187,6 +188,7 @@ _LAZY = {
     "PrintedMMA": "notation.printed",
     "bank_conflicts": "banks",
     "compare": "render",
+    "conversion": "linear",
     "parse_all": "notation.paste",
     "save": "render",
     "show": "render",
@@ -244,6 +246,7 @@ __all__ = [
     "complement",
     "composition",
     "congruent",
+    "conversion",
     "coprofile",
     "coshape",
     "cosize",

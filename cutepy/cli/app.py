@@ -137,7 +137,7 @@ def show(
     from cutepy.cli.parse import told
     from cutepy.cli.show import draw
     from cutepy.layouts import ParseError
-    from cutepy.layouts.render.atoms import names_atom
+    from cutepy.layouts.notation.atoms import names_atom
     from cutepy.layouts.render.output import terminal_width
 
     files = []
@@ -149,7 +149,7 @@ def show(
     if tile is not None and not tv:
         fail("--tile is the tile of a thread-value layout: it needs --tv")
     text = _pasted(text)
-    if operand is not None and not names_atom(text.strip()) and "mma" not in text.lower():
+    if operand is not None and not names_atom(text) and "mma" not in text.lower():
         fail(
             "--operand is A, B or C of an MMA: name one, as SM90_64x64x16_F16F16F16_SS, "
             "SM80_16x8x16_F32F16F16F32_TN, or paste a printed one"

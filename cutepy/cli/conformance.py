@@ -60,18 +60,7 @@ class Page:
 
 
 def run(write: Callable[[str], None] = print) -> int:
-    """Write every tensor of the tutorial beside its vector.
-
-    Parameters
-    ----------
-    write : callable
-        Takes a line of text.
-
-    Returns
-    -------
-    int
-        Exit status: 0 if every tensor equals the vector beside it, else 1.
-    """
+    """Write every tensor of the tutorial beside its vector, line by line; return 1 unless all are equal, else 0."""
     vectors = json.loads(files("cutepy.cli").joinpath("conformance.json").read_text())
     page = Page(write)
     mma = TiledMMA(sm90.wgmma_traits(ATOM))

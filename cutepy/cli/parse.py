@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 
 from cutepy.layouts import ComposedLayout, Layout, ParseError, cosize, depth, rank, size, to_text
+from cutepy.layouts.notation.atoms import names_atom
 from cutepy.layouts.notation.findings import Pasted
+from cutepy.layouts.notation.meaning import as_meant
 from cutepy.layouts.notation.paste import parse_all
 from cutepy.layouts.notation.printed import PrintedCopy, PrintedMMA
 from cutepy.layouts.notation.unknowns import Runtime
 from cutepy.layouts.render.drawing import picture_of
 from cutepy.layouts.render.of_layouts import layout_grid
 from cutepy.layouts.render.output import HEIGHT
-from cutepy.layouts.render.reading import as_meant
 from cutepy.layouts.render.text import render_text, wrapped
 
 
@@ -111,6 +112,8 @@ def _described(found: Pasted, width: int, bits: int | None) -> list[str]:
     value = found.value
     if isinstance(value, PrintedMMA | PrintedCopy):
         return [*str(value).split("\n"), "", render_text(picture_of(value), width=width, height=HEIGHT)]
+    if names_atom(found.text):
+        return [value.name, type(value).__name__, "", render_text(picture_of(value), width=width, height=HEIGHT)]
     if isinstance(value, Runtime):
         return _left_open(value, width)
     value, remarks = as_meant(value, found.text, bits)

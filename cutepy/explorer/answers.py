@@ -33,7 +33,9 @@ from cutepy.layouts import (
     zipped_divide,
     zipped_product,
 )
+from cutepy.layouts.errors import LayoutError
 from cutepy.layouts.modes import LayoutBase
+from cutepy.layouts.notation.atoms import canonical
 from cutepy.layouts.render import Grid, compare, picture_of, render_raw, steps
 from cutepy.layouts.render.reading import read
 
@@ -85,7 +87,12 @@ def layout(asked: Parameters) -> dict[str, Any]:
         else:
             options = {"bits": bits, "banks": shown == "banks", "units": shown == "units"}
             options["address"] = asked.number("address", 0, 1 << 18, 0)
-    drawn = picture_of(value, **{name: x for name, x in options.items() if x is not None})
+    try:
+        drawn = picture_of(value, **{name: x for name, x in options.items() if x is not None})
+    except LayoutError as error:
+        if bits is None and shown in ("banks", "units"):
+            raise BadParameterError("bits", str(error)) from error
+        raise
     if isinstance(drawn, Grid):
         drawn = drawn.but(caption=(*drawn.caption, *remarks))
     return {"expression": to_text_or_name(value), "facts": facts(value), "picture": render_raw(drawn)}
@@ -127,7 +134,7 @@ def operation(asked: Parameters) -> dict[str, Any]:
     name = asked.choice("operation", (*OPERATIONS, *PARTITIONS))
     left = asked.layout("left")
     if name in PARTITIONS:
-        atom = asked.value("atom", sm90.wgmma_traits)
+        atom = asked.value("atom", lambda name: sm90.wgmma_traits(canonical(name)))
         atoms: Any = asked.layout("atoms", 8) if asked.has("atoms") else Layout((1, 1, 1))
         mma = asked.value("atom", lambda _: sm90.TiledMMA(atom, atoms))
         function, arguments = getattr(mma, name), [left, asked.number("thread", 0, mma.thr_size - 1, 0)]

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..drawn import Drawn
 from ..errors import LayoutError
 from ..writer import ReadOnly
 from . import f2
 from .bits import log2_size, pack, unpack
 
+if TYPE_CHECKING:
+    from ..render.grid import Grid
+
 Bases = Mapping[str, Sequence[Sequence[int] | int]]
 """In-dimension -> for each of its bits, lowest first, the coordinates in the out-dimensions; an int for a single."""
 
 
-class LinearLayout(ReadOnly):
+class LinearLayout(ReadOnly, Drawn):
     """A linear map over F2: named inputs -> named outputs, ``f(x ^ y) == f(x) ^ f(y)``.
 
     What Triton calls by this name. Each bit of an input contributes its *basis*, and bases add by exclusive or. The
@@ -144,6 +148,12 @@ class LinearLayout(ReadOnly):
         return LinearLayout, (self.bases, self.out_dims)
 
     # What it is
+
+    def _picture_(self, *, title: str | None = None) -> Grid:
+        """Draw the matrix over F2."""
+        from .pictures import matrix_grid
+
+        return matrix_grid(self, title)
 
     @property
     def in_dims(self) -> dict[str, int]:

@@ -28,7 +28,8 @@ written in parentheses: ``(A o 0 o B) o 0 o C``.
   to shared memory gives the composed layout whose swizzle acts on byte addresses, an iterator or coordinate that starts
   elsewhere than at 0 (``counting_iter(5)``, ``ArithTuple(8,16)``) the composed layout that starts there; any other
   pointer only says where the data are and is dropped;
-- a printed MMA_Atom, TiledMMA, Copy_Atom or TiledCopy, of either: see `PrintedMMA` and `PrintedCopy`.
+- a printed MMA_Atom, TiledMMA, Copy_Atom or TiledCopy, of either: see `PrintedMMA` and `PrintedCopy`;
+- the name of an atom, ``SM90_64x64x16_F16F16F16_SS``, which gives its traits: see `atom_named`.
 
 A name before the value (``sA: ``) and the table after it may stand; `parse_all` reads texts of several values.
 """
@@ -37,12 +38,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import ParseError
+from ..errors import LayoutError, ParseError
+from .atoms import atom_in, names_atom
+from .meaning import as_meant
 from .reader import Reader, Value, stands_open
 from .unknowns import Given, Runtime
 
 
-def parse(text: str, *, given: Sequence[int] = ()) -> Value:
+def parse(text: str, *, bits: int | None = None, given: Sequence[int] = ()) -> Value:
     """Read a value of the notation.
 
     text -> the value it writes; ``parse(to_text(x)) == x`` for every ``x`` of extents >= 0 (CuTe's complements and left
@@ -53,19 +56,25 @@ def parse(text: str, *, given: Sequence[int] = ()) -> Value:
     ----------
     text : str
         It holds one value; a name before it, and a table of its elements after it, are left out.
+    bits : int, optional
+        Width of an element. With it the swizzle that the DSL prints, ``S<3,4,3> o 0 o``, is read as it means it, on
+        byte addresses; C++ CuTe's ``Sw<>`` acts on elements.
     given : sequence of int, optional
         Values for what is known only at run time: one for each ``?``, from left to right.
 
     Returns
     -------
     int, None, tuple, Layout, ScaledBasis, Swizzle, SmemPtr, ComposedLayout, PrintedMMA or PrintedCopy
+        Or the traits of the atom that the text names.
 
     Raises
     ------
     ParseError
         If ``text`` is not in the notation, with a caret under the offending character; also for a ``?`` that is not
         given, or whose value contradicts what is known of it (``?{div=8}``), for operands that fit no layout
-        (``(2,3):1``, ``(-4,8):(1,2)``), and for a second value.
+        (``(2,3):1``, ``(-4,8):(1,2)``), for a second value, and for the name of no atom.
+    LayoutError
+        If `bits` is no width of an element on which the swizzle could act.
 
     Examples
     --------
@@ -79,6 +88,8 @@ def parse(text: str, *, given: Sequence[int] = ()) -> Value:
     Sw<3,4,3> o smem_ptr[16b](unset) o (64,8):(1,64)
     >>> print(parse("gA: tensor<ptr<f16, gmem> o (?,?{div=8}):(?{i64},1)>", given=(4, 8, 8)))
     (4,8):(8,1)
+    >>> print(parse("S<3,4,3> o 0 o (8,64):(64,1)", bits=16))
+    Sw<3,3,3> o 0 o (8,64):(64,1)
     >>> parse("(2,3]:(1,2)")
     Traceback (most recent call last):
         ...
@@ -88,16 +99,21 @@ def parse(text: str, *, given: Sequence[int] = ()) -> Value:
     """
     if not isinstance(text, str):
         raise TypeError(f"parse reads a str, got {type(text).__name__}: {text!r}")
+    if bits is not None and (isinstance(bits, bool) or not isinstance(bits, int) or bits < 1):
+        raise LayoutError("parse", (text,), f"bits must be a positive int, got {bits!r}")
+    if names_atom(text):
+        return atom_in(text)
     numbers = Given(given)
     try:
         value = Reader(text, given=numbers).read()
     except RecursionError:
         raise ParseError(text, 0, "nested too deeply for Python's recursion limit") from None
     except ParseError as error:
-        return _pasted(text, given, error)
+        value = _pasted(text, given, error)
+        return value if bits is None else as_meant(value, text, bits)[0]
     if numbers.taken < len(given):
         raise ParseError(text, 0, f"{len(given)} values are given for {numbers.taken} ? in the text; give one for each")
-    return value
+    return value if bits is None else as_meant(value, text, bits)[0]
 
 
 def _pasted(text: str, given: Sequence[int], error: ParseError) -> Value:

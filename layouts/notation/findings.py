@@ -41,13 +41,15 @@ class Pasted(NamedTuple):
 class Skipped(NamedTuple):
     """Lines, or a part of one, that hold no value: `first` to `last`, counted from 1; `text` is the first one's.
 
-    Where `text` is empty they are not skipped, but not read as the whole that they are of: `why` says what is missing.
+    Where `part` is true, other parts of the line were read. Where `text` is empty the lines are not skipped, but not
+    read as the whole that they are of: `why` says what is missing.
     """
 
     first: int
     last: int
     text: str
     why: str
+    part: bool = False
 
     def __str__(self) -> str:
         lines = f"line {self.first}" if self.first == self.last else f"lines {self.first}-{self.last}"
@@ -55,7 +57,7 @@ class Skipped(NamedTuple):
         if not shown:
             return f"{lines}: {self.why}"
         quoted = f": {shown[:40]}{'...' if len(shown) > 40 else ''}" if self.first == self.last else ""
-        return f"skipped {lines}, {self.why}{quoted}"
+        return f"skipped {'a part of ' if self.part else ''}{lines}, {self.why}{quoted}"
 
 
 class Paste(NamedTuple):
@@ -81,7 +83,8 @@ def merged(skipped: Sequence[Skipped]) -> tuple[Skipped, ...]:
     merged: list[Skipped] = []
     for part in sorted(skipped, key=lambda part: part.first):
         last = merged[-1] if merged else None
-        if last is not None and last.why == part.why and part.first <= last.last + 1:
+        alike = last is not None and (last.why, last.part) == (part.why, part.part) == (part.why, False)
+        if last is not None and alike and part.first <= last.last + 1:
             merged[-1] = last._replace(last=max(last.last, part.last))
         else:
             merged.append(part)

@@ -11,6 +11,7 @@ from typing import Any
 from ..composed import SmemPtr, Swizzle
 from ..errors import ParseError
 from ..modes import LayoutBase
+from .atoms import atom_in, names_atom
 from .findings import VALUES, Paste, Pasted, Skipped, merged
 from .printed_reader import Block, read_blocks
 from .reader import Reader
@@ -25,12 +26,13 @@ FORMS = (
 """What can be read, in words."""
 
 _CANDIDATE = re.compile(
-    r"""(?<![\w.@]) (?: !?cute\.\w+(?=<|&lt;) | tensor(?=<|&lt;|\() | Sw?(?=<|&lt;) | SW_\d | raw_ptr\( | ptr(?=<|&lt;)
+    r"""(?<![\w.@]) (?: !?cute\.\w+(?=<|&lt;) | !?(?:composed_)?layout(?=<"|&lt;")
+    | tensor(?=<|&lt;|\() | Sw?(?=<|&lt;) | SW_\d | raw_ptr\( | ptr(?=<|&lt;)
     | (?:[gsrt]mem_)?(?:sub)?ptr\[ | tmem_\[ | [GU]MMA:: | ArithTuple\( | counting_iter\( | &lt; | [(\[<?] | _?-?\d
     | _(?!\w) )""",
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
-_ENCLOSED = re.compile(r"!?cute\.|tensor", re.IGNORECASE)
+_ENCLOSED = re.compile(r"!?cute\.|tensor|!?(?:composed_)?layout", re.IGNORECASE)
 # A name, perhaps called, indexed or numbered, `[thread 0]` or a quoted key; then a colon, an equals sign or an arrow.
 _NAMED = re.compile(
     r"""(?: (?<!\w) (?!o\b) _* [^\W\d_] \w* (?: \([^()]*\) | \[[^][]*\] | \s+\#?\d+ )*
@@ -85,6 +87,9 @@ def parse_all(text: str, *, given: Sequence[int] = ()) -> Paste:
     """
     if not isinstance(text, str):
         raise TypeError(f"parse reads a str, got {type(text).__name__}: {text!r}")
+    if names_atom(text):
+        line = text[: len(text) - len(text.lstrip())].count("\n") + 1
+        return Paste((Pasted(atom_in(text), text.strip(), line),), (), ())
     scan = _Scan(text, tuple(given))
     try:
         paste = scan.run()
@@ -250,12 +255,17 @@ class _Scan:
                 self.skipped.append(Skipped(line, line, text, VALUES))
             return
         if _TABLE.fullmatch(text) and any(position < start for position, _ in self.values):
-            self.skipped.append(Skipped(line, line, text, VALUES))
+            self.skipped.append(Skipped(line, line, text, VALUES, self._is_part(start, end)))
         elif _NOTATION.search(text) and not _COMMENT.match(text) and (error := self._within(start, end, error)):
             self.errors.append(error)
         else:
             why = "a comment" if _COMMENT.match(text) else "no value in it"
-            self.skipped.append(Skipped(line, line, text, why))
+            self.skipped.append(Skipped(line, line, text, why, self._is_part(start, end)))
+
+    def _is_part(self, start: int, end: int) -> bool:
+        """Tell whether more than punctuation stands on the line beside what is between two positions."""
+        before = self.plain[self.plain.rfind("\n", 0, start) + 1 : start]
+        return not (_PUNCTUATION.fullmatch(before) and _PUNCTUATION.fullmatch(self._rest(end)))
 
     def _in_table(self, line: int) -> bool:
         """Tell whether a line, of dashes perhaps, follows one of a table."""

@@ -32,7 +32,7 @@ _TOKEN = re.compile(
                    \( (?: unset | (?P<address> 0x[0-9a-f]+ ) (?: \. [0-9a-f]+ )? | (?P<null> \(nil\) | nullptr ) ) \) )
     | (?P<pycute>  SW_ (?P<b>\d+) _ (?P<m>\d+) _ (?P<s>-?\d+) )
     | (?P<swizzle> Sw? (?= < | &lt; ) )
-    | (?P<mlir>    !? cute\. (?P<type> \w+ ) (?= < | &lt; ) )
+    | (?P<mlir>    !? (?: cute\. | (?= (?:composed_)? layout (?: < | &lt; ) " ) ) (?P<type> \w+ ) (?= < | &lt; ) )
     | (?P<tensor>  tensor (?= < | &lt; | \( ) )
     | (?P<dslptr>  ptr (?= < | &lt; ) )
     | (?P<rawptr>  raw_ptr (?= \( ) )

@@ -21,6 +21,17 @@ class Side(NamedTuple):
     """Position -> its part of the colexicographic index."""
     modes: range
     """Which modes run along the axis."""
+    position: Callable[[int], int]
+    """Colexicographic index of the whole -> position."""
+
+
+def place_of(rows: Side, columns: Side) -> Callable[[int], tuple[int, int]]:
+    """Return what finds the row and the column of a colexicographic index.
+
+    >>> place_of(*sides((4, 3, 5)))(4 * 2 + 12 * 1 + 3)
+    (7, 2)
+    """
+    return lambda flat: (rows.position(flat), columns.position(flat))
 
 
 def sides(shape: IntTuple, names: Sequence[str] = ()) -> tuple[Side, Side]:
@@ -69,6 +80,13 @@ def _side(modes: tuple[Any, ...], mine: range, names: Sequence[str]) -> Side:
     def flat(position: int) -> int:
         return sum(part * steps[mode] for mode, part in zip(mine, parted(position), strict=True))
 
+    def position(flat: int) -> int:
+        found, outer = 0, 1
+        for mode, extent in zip(mine, extents, strict=True):
+            found += flat // steps[mode] % extent * outer
+            outer *= extent
+        return found
+
     leaves = [leaf for mode in mine for leaf in flatten_to_tuple(wrap(modes[mode])) if leaf != 1]
     tiles, reached = [], 1
     for leaf in leaves[:-1]:
@@ -80,7 +98,7 @@ def _side(modes: tuple[Any, ...], mine: range, names: Sequence[str]) -> Side:
         tiles=tiles if 0 not in leaves else (),
         names=" and ".join(names[mode] for mode in mine),
     )
-    return Side(axis, coordinate, cache(flat), mine)
+    return Side(axis, coordinate, cache(flat), mine, position)
 
 
 def orientation(rows: Axis, columns: Axis) -> str:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import repeat
+from operator import ne
 from typing import Any
 
 from .drawing import picture_of
 from .grid import Cell, Grid, Picture
+
+NOTHING = "nothing"
+"""Stands for what an index holds that one of the two doesn't have."""
 
 MAX_COUNTED = 1 << 16
 """Elements up to which differences are counted; beyond, they are marked where they are drawn."""
@@ -50,7 +55,7 @@ def compare(a: Any, b: Any, **options: Any) -> Picture:  # noqa: ANN401 - what p
     if max(sizes) <= MAX_COUNTED:
         known = [side.table() for side in sides]
         indices = known[0].keys() | known[1].keys()
-        differing = sum(known[0].get(index) != known[1].get(index) for index in indices)
+        differing = sum(map(ne, map(known[0].get, indices), map(known[1].get, indices)))
         title = f"{differing} of {len(indices)} elements differ" if differing else f"all {len(indices)} elements equal"
     else:
         title = "differences are marked where they are drawn"
@@ -83,6 +88,13 @@ class _Side:
                 self.known = {-1 if cell.flat is None else cell.flat: _content(cell) for cell in cells}
         return self.known
 
+    def content(self, index: int) -> Any:  # noqa: ANN401 - an offset, owners or an element
+        """Return what one index holds: of a large grid without looking at the others."""
+        grid = self.grid
+        if grid.size <= MAX_COUNTED or grid.place is None or index < 0:
+            return self.table().get(index, NOTHING)
+        return _content(grid.cell(*grid.place(index))) if index < grid.size else NOTHING
+
     @cached_property
     def indices(self) -> list[int]:
         """Return the index of each element, row by row: what its row and its column contribute."""
@@ -99,24 +111,27 @@ def _marked(side: _Side, other: _Side) -> Grid:
 
     def cell(i: int, j: int) -> Cell:
         found = grid.cell(i, j)
-        theirs = other.table().get(-1 if found.flat is None else found.flat, "nothing")
+        theirs = other.content(-1 if found.flat is None else found.flat)
         if _content(found) == theirs:
             return found
         return found._replace(marks=("differs",), notes=(*found.notes, ("other", _told(theirs))))
 
     def bulk() -> dict[str, Any]:
-        base, theirs = side.offsets, other.table()
+        base, differs = side.offsets, ["differs"]
         assert base is not None
-        found = [theirs.get(index, "nothing") for index in side.indices]
-        marks = [None if mine == x else ["differs"] for mine, x in zip(base["offset"], found, strict=True)]
-        others = [None if mark is None else _told(x) for mark, x in zip(marks, found, strict=True)]
+        if other.grid.size > MAX_COUNTED:
+            found = [other.content(index) for index in side.indices]
+        else:
+            found = list(map(other.table().get, side.indices, repeat(NOTHING)))
+        others = [None if mine == x else _told(x) for mine, x in zip(base["offset"], found, strict=True)]
+        marks = [other and differs for other in others]
         return {**base, "marks": marks, "notes": {"other": others}} if any(marks) else base
 
     return grid.but(
         cell=cell,
         caption=(*grid.caption, "marked (* or outlined): differs"),
         coarser=None,
-        bulk=None if side.offsets is None else bulk,
+        bulk=None if grid.size > MAX_COUNTED or side.offsets is None else bulk,
     )
 
 
@@ -125,7 +140,7 @@ def _content(cell: Cell) -> Any:  # noqa: ANN401 - an offset, owners or an eleme
 
 
 def _told(content: object) -> str:
-    return str(content).replace(" ", "")
+    return str(content) if content.__class__ is int else str(content).replace(" ", "")
 
 
 def _single(x: Any, options: dict[str, Any]) -> Grid:  # noqa: ANN401 - what picture_of draws

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .grid import Axis, Cell, Grid
 
 
@@ -38,6 +40,16 @@ def kept(size: int, room: int) -> list[int | None]:
         return list(range(room))
     tail = max(1, (room - 1) // 4)
     return [*range(room - 1 - tail), None, *range(size - tail, size)]
+
+
+def left_out(size: int, drawn: Sequence[int | None]) -> range:
+    """Return the positions that `kept` leaves out, which are neighbours; no axis is walked for it.
+
+    >>> left_out(10, kept(10, 5)), left_out(10, kept(10, 2)), left_out(5, kept(5, 5))
+    (range(3, 9), range(2, 10), range(5, 5))
+    """
+    gap = drawn.index(None) if None in drawn else len(drawn)
+    return range(gap, size - len(drawn[gap + 1 :]))
 
 
 def _larger(axis: Axis, factor: int) -> int:

@@ -181,6 +181,8 @@ class Grid(Drawn):
     bulk : callable, optional
         Gives what `cell` would of all cells at once, row by row, for renderers that draw all: lists by the names of
         what cells know; ``text`` may be the name of the list whose numbers are the texts. `raw` has the form.
+    place : callable, optional
+        Colexicographic index -> (row, column), for who looks for one cell among very many.
 
     Examples
     --------
@@ -189,7 +191,7 @@ class Grid(Drawn):
     [['0', '1', '2'], ['3', '4', '5']]
     """
 
-    __slots__ = ("bulk", "caption", "cell", "coarser", "colours", "columns", "corner", "rows", "title")
+    __slots__ = ("bulk", "caption", "cell", "coarser", "colours", "columns", "corner", "place", "rows", "title")
 
     def __init__(
         self,
@@ -203,6 +205,7 @@ class Grid(Drawn):
         corner: str = "",
         coarser: Callable[[], Grid] | None = None,
         bulk: Callable[[], dict[str, Any]] | None = None,
+        place: Callable[[int], tuple[int, int]] | None = None,
     ) -> None:
         self.rows = rows
         self.columns = columns
@@ -213,6 +216,7 @@ class Grid(Drawn):
         self.corner = corner
         self.coarser = coarser
         self.bulk = bulk
+        self.place = place
 
     @property
     def cells(self) -> tuple[tuple[Cell, ...], ...]:

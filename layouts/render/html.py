@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .drawing import picture_of
 from .grid import Axis, Cell, Grid, Picture
-from .markup import described, drawable, escaped, tooltip
+from .markup import described, drawable, escaped, folded, tooltip
 from .palette import EMPTY, FILLS, INK, LINE, MARK, MUTED
 
 _STYLE = "".join(
@@ -87,7 +87,7 @@ def render_page(picture: Grid | Picture) -> str:
 
 def in_notebook(value: object) -> str:
     """Return the fragment that a notebook shows."""
-    return render_html(picture_of(value))
+    return folded(picture_of(value), render_html)
 
 
 def _figure(grid: Grid) -> str:

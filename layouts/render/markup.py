@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from .fold import summarised
 from .grid import Cell, Grid, Picture
@@ -12,6 +13,11 @@ MAX_CELLS = 16384
 
 SUMMARY_CELLS = 4096
 """Cells of a summary."""
+
+NOTEBOOK_CHARACTERS = 300_000
+"""Of what a notebook keeps of one value."""
+_CELL_CHARACTERS, _FEWEST_CELLS = 60, 256
+"""The least that a cell takes; and the fewest to which a grid is folded while there are several."""
 
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"}
 _REPLACED = re.compile("[&<>\"']|[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -35,6 +41,41 @@ def drawable(picture: Grid | Picture, limit: int = MAX_CELLS) -> Picture:
         picture = Picture((picture,))
     small = min(limit, SUMMARY_CELLS)
     return picture._replace(grids=tuple(g if g.size <= limit else summarised(g, small) for g in picture.grids))
+
+
+def folded(picture: Grid | Picture, draw: Callable[[Picture], str], most: int = NOTEBOOK_CHARACTERS) -> str:
+    """Draw a picture in at most so many characters: its grids folded until they fit, and the last of many left out.
+
+    A notebook keeps what it shows, so a value that is only named in a cell must not cost megabytes.
+    """
+    if isinstance(picture, Grid):
+        picture = Picture((picture,))
+    limit = min(MAX_CELLS, most // _CELL_CHARACTERS // max(1, len(picture.grids)))
+    while True:
+        drawn = draw(_noted(picture, limit))
+        if len(drawn) <= most or (limit <= 1 and len(picture.grids) == 1):
+            return drawn
+        if limit > _FEWEST_CELLS or len(picture.grids) == 1:
+            limit = max(1, min(limit // 2, limit * most // len(drawn)))
+        else:
+            limit, picture = limit * 2, _shorter(picture)
+
+
+def _noted(picture: Picture, limit: int) -> Picture:
+    """Fold the larger grids, and say how to see them."""
+    drawn = drawable(picture, max(1, limit))
+    if all(folded is grid for folded, grid in zip(drawn.grids, picture.grids, strict=True)):
+        return drawn
+    *before, last = drawn.grids
+    said = "folded for the notebook: show(...) and save(...) draw more of it"
+    return drawn._replace(grids=(*before, last.but(caption=(*last.caption, said))))
+
+
+def _shorter(picture: Picture) -> Picture:
+    """Leave out the second half of the grids."""
+    kept = picture.grids[: len(picture.grids) // 2]
+    said = f"only the first {len(kept)} pictures: show(...) and save(...) draw all"
+    return Picture((*kept[:-1], kept[-1].but(caption=(*kept[-1].caption, said))), picture.title)
 
 
 def tooltip(cell: Cell) -> str:

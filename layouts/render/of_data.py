@@ -7,7 +7,7 @@ from typing import Any
 from ..errors import LayoutError
 from ..modes import LayoutBase
 from ..writer import to_text
-from .axes import joined, orientation, sides
+from .axes import joined, orientation, place_of, sides
 from .grid import Cell, Grid
 from .of_layouts import layout_grid
 
@@ -73,7 +73,14 @@ def tensor_grid(
     name = type(tensor).__name__
     dtype = f" of {tensor.dtype}" if hasattr(tensor, "dtype") else ""
     said = f"{orientation(rows.axis, columns.axis)}; elements" if shape else "a single element"
-    return Grid(rows.axis, columns.axis, cell, title=title or f"{name} {shape}{dtype}", caption=(said,))
+    return Grid(
+        rows.axis,
+        columns.axis,
+        cell,
+        title=title or f"{name} {shape}{dtype}",
+        caption=(said,),
+        place=place_of(rows, columns),
+    )
 
 
 def written(element: object) -> str:

@@ -14,7 +14,7 @@ from ..int_tuple import IntTuple, elem_scale, wrap
 from ..layout import Layout
 from ..modes import LayoutBase
 from ..writer import to_text
-from .axes import Side, joined, orientation, sides
+from .axes import Side, joined, orientation, place_of, sides
 from .grid import Cell, Grid
 from .units import UNIT_BITS, UNIT_BYTES, in_units
 
@@ -92,6 +92,7 @@ def layout_grid(
         colours="" if draw.maps_to_coordinates else "offset mod 8" if bits is None else _LINE,
         coarser=None if coarse is None else lambda: coarse(f"{layout.size()} elements are too many here: "),
         bulk=None if draw.maps_to_coordinates else draw.bulk,
+        place=place_of(draw.rows, draw.columns),
     )
 
 
@@ -102,7 +103,7 @@ class _Elements:
         self.shape = layout.shape
         self.rows, self.columns = sides(self.shape)
         self.bits, self.banks, self.address = bits, banks, address
-        inner, self.outer = _parted(layout)
+        inner, self.outer = parted(layout)
         self.offset: Callable[[int, int], Any] = self._whole if inner is None else self._added
         at = inner if isinstance(self.shape, tuple) else lambda crd: inner(crd[0])
         self._down = cache(lambda i: at(self.rows.coordinate(i)))
@@ -141,8 +142,8 @@ class _Elements:
         if self.offset == self._whole:
             offsets = [self._whole(i, j) for i in rows for j in columns]
         else:
-            across, outer = [self._across(j) for j in columns], self.outer
-            offsets = [outer(down + step) for down in map(self._down, rows) for step in across]
+            across = [self._across(j) for j in columns]
+            offsets = each(self.outer, [down + step for down in map(self._down, rows) for step in across])
         if self.bits is None:
             return {"text": "offset", "offset": offsets, "colour": [offset % 8 for offset in offsets]}
         address, bits = self.address, self.bits
@@ -156,21 +157,39 @@ class _Elements:
         }
 
 
-def _parted(layout: Any) -> tuple[Any, Callable[[Any], Any]]:  # noqa: ANN401 - Layout or ComposedLayout
+def parted(layout: Any) -> tuple[Any, Callable[[Any], Any]]:  # noqa: ANN401 - Layout or ComposedLayout
     """Take a layout apart into a linear function on coordinates and one on its results; else (None, layout)."""
     if isinstance(layout, Layout):
-        return layout, lambda offset: offset
+        return layout, _same
     if _is_pointed(layout):
-        return _parted(layout.position_independent())
+        return parted(layout.position_independent())
     if not isinstance(layout.layoutA, LayoutBase):
         return None, layout
-    inner, between = _parted(layout.layoutA)
+    inner, between = parted(layout.layoutA)
     outer, start = layout.layoutB, layout.offset
     if inner is None:
         return None, layout
     if start == 0:
-        return inner, lambda offset: outer(between(offset))
+        return inner, outer if between is _same else lambda offset: outer(between(offset))
     return inner, lambda offset: outer(add_coordinates(start, between(offset)))
+
+
+def each(outer: Callable[[Any], Any], offsets: list[Any]) -> list[Any]:
+    """Return a function of each of some integers: nothing, or a swizzle, without a call for each.
+
+    >>> each(Swizzle(1, 0, 1), [0, 1, 2, 3])
+    [0, 1, 3, 2]
+    """
+    if outer is _same:
+        return offsets
+    if isinstance(outer, Swizzle) and outer.shift >= 0:
+        mask, shift = (1 << outer.bits) - 1 << outer.base + outer.shift, outer.shift
+        return [offset ^ (offset & mask) >> shift for offset in offsets]
+    return list(map(outer, offsets))
+
+
+def _same(offset: Any) -> Any:  # noqa: ANN401 - int or coordinate
+    return offset
 
 
 def _in_units(
@@ -255,4 +274,6 @@ def _swizzle_words(layout: Any) -> tuple[str, ...]:  # noqa: ANN401 - Layout or 
         return ()
     if _is_pointed(layout):
         return (f"{layout.layoutB} acts on byte addresses; offsets are relative to the pointer",)
+    if not layout.layoutB.bits:
+        return (f"{layout.layoutB} is no swizzle, it moves nothing; offsets start at {to_text(layout.offset)}",)
     return (f"{layout.layoutB} acts on offsets of elements",)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -12,13 +12,11 @@ from ..int_tuple import IntTuple
 from ..layout import Layout, is_layout
 from ..modes import LayoutBase, rank
 from ..writer import to_text
-from .axes import Side, joined, orientation, sides
+from .axes import Side, joined, orientation, place_of, sides
 from .grid import Cell, Grid, Owner, Picture, ranges
+from .owners import groups_of, owners_of
 
 _LONGEST = 11
-
-Owners = dict[Any, tuple[Owner, ...]]
-"""Index -> who holds it."""
 
 
 def tv_grid(
@@ -64,7 +62,7 @@ def tv_grid(
 
 
 def owned_grid(
-    owners: Owners,
+    owners: Mapping[Any, tuple[Owner, ...]],
     tile: IntTuple | Layout | None,
     *,
     threads: int,
@@ -77,8 +75,8 @@ def owned_grid(
 
     Parameters
     ----------
-    owners : dict
-        Index -> owners.
+    owners : mapping
+        Index -> owners; see `owners_of`.
     tile : IntTuple or Layout
         Coordinate -> index, as in `tv_grid`.
     threads : int
@@ -93,8 +91,9 @@ def owned_grid(
     LayoutError
         If an index lies beyond the tile.
     """
-    reach = max((index for index in owners if index.__class__ is int), default=-1) + 1
-    to_index = tile if isinstance(tile, LayoutBase) else Layout(reach if tile is None else tile)
+    if tile is None:
+        tile = max((index for index in owners if index.__class__ is int), default=-1) + 1
+    to_index = tile if isinstance(tile, LayoutBase) else Layout(tile)
     rows, columns = sides(to_index.shape, names)
     indices = _indices(to_index, rows, columns)
     beyond = sorted(owners.keys() - set(indices), key=repr)
@@ -113,10 +112,11 @@ def owned_grid(
         )
 
     said = [f"{orientation(rows.axis, columns.axis)}; T thread, V its value", *caption]
-    held_by_all = any(len(all_threads) == threads > 1 for held in owners.values() for all_threads, _ in held)
+    groups = groups_of(owners)
+    held_by_all = any(len(group) == threads > 1 for group in groups)
     if held_by_all:
         said.append(f"T*: each of the {threads} threads")
-    if any("+" in _holders(some, threads) for some in {some for held in owners.values() for some, _ in held}):
+    if any("+" in _holders(group, threads) for group in groups):
         said.append("T0+1: thread 0 and 1 more")
     if len(owners) < to_index.size():
         said.append("- : no thread's")
@@ -128,6 +128,7 @@ def owned_grid(
         caption=said,
         colours="" if held_by_all else "thread mod 8",
         bulk=lambda: _bulk(indices, owners, threads),
+        place=place_of(rows, columns),
     )
 
 
@@ -137,11 +138,13 @@ def _indices(to_index: Any, rows: Side, columns: Side) -> list[Any]:  # noqa: AN
     if isinstance(to_index, Layout):
         whole = isinstance(to_index.shape, tuple)
         starts, steps = ([to_index(part if whole else part[0]) for part in parts] for parts in (down, across))
-        return [_sum(start, step) for start in starts for step in steps]
+        if all(part.__class__ is int for parts in (starts, steps) for part in parts):
+            return [start + step for start in starts for step in steps]
+        return [add_coordinates(start, step) for start in starts for step in steps]
     return [to_index(joined(to_index.shape, i, j)) for i in down for j in across]
 
 
-def _bulk(indices: Sequence[Any], owners: Owners, threads: int) -> dict[str, Any]:
+def _bulk(indices: Sequence[Any], owners: Mapping[Any, tuple[Owner, ...]], threads: int) -> dict[str, Any]:
     """Return what all cells know: as `cell` of `owned_grid`, with each set of threads written once."""
     written: dict[int, str] = {}
     columns: dict[str, list[Any]] = {name: [] for name in ("text", "colour", "thread", "value", "owners")}
@@ -182,42 +185,6 @@ def _number(index: Any) -> Any:  # noqa: ANN401 - int or coordinate
     return index if index.__class__ is int else to_text(index)
 
 
-def owners_of(layout: Any) -> Owners:  # noqa: ANN401 - Layout or ComposedLayout
-    """Return who holds each index of a (thread, value) layout: the inverse of the layout, where many may hold one.
-
-    >>> owners_of(Layout((4, 2), (0, 1)))
-    {0: (((0, 1, 2, 3), 0),), 1: (((0, 1, 2, 3), 1),)}
-    """
-    threads, values = layout[0].size(), layout[1].size()
-    if not isinstance(layout, Layout):
-        return inverted(
-            {(thread, value): layout(thread, value) for thread in range(threads) for value in range(values)}
-        )
-    return owners_by_start([layout(thread, 0) for thread in range(threads)], [layout(0, v) for v in range(values)])
-
-
-def owners_by_start(starts: Sequence[Any], parts: Sequence[Any], numbers: Sequence[int] | None = None) -> Owners:
-    """Return the owners where each thread's values lie alike: thread t holds, as value v, ``starts[t] + parts[v]``.
-
-    `numbers` are the threads' own, of which those of an MMA's atoms may be others than 0, 1, 2 ...
-
-    >>> owners_by_start([0, 4], [0, 1])
-    {0: (((0,), 0),), 1: (((0,), 1),), 4: (((1,), 0),), 5: (((1,), 1),)}
-    >>> owners_by_start([0, 4], [0], [16, 2])
-    {0: (((16,), 0),), 4: (((2,), 0),)}
-    """
-    # Threads that begin at one index hold the same elements: of an operand in shared memory, all threads all elements.
-    begin: dict[Any, list[int]] = {}
-    for thread, start in zip(range(len(starts)) if numbers is None else numbers, starts, strict=True):
-        begin.setdefault(start, []).append(thread)
-    found: dict[Any, list[Owner]] = {}
-    for start, alike in begin.items():
-        holders = tuple(sorted(alike))
-        for value, part in enumerate(parts):
-            found.setdefault(_sum(start, part), []).append((holders, value))
-    return {index: tuple(held) for index, held in found.items()}
-
-
 def marked(picture: Grid | Picture, thread: int) -> Grid | Picture:
     """Mark the elements that a thread holds."""
     if isinstance(picture, Picture):
@@ -232,26 +199,6 @@ def _marked(grid: Grid, thread: int) -> Grid:
         return found._replace(marks=(*found.marks, f"thread {thread}")) if holds else found
 
     return grid.but(cell=cell, caption=(*grid.caption, f"marked: what thread {thread} holds"))
-
-
-def inverted(held: dict[tuple[int, int], Any]) -> Owners:
-    """Return index -> owners of (thread, value) -> index.
-
-    >>> inverted({(0, 0): 7, (1, 0): 7})
-    {7: (((0, 1), 0),)}
-    """
-    threads: dict[Any, dict[int, list[int]]] = {}
-    for (thread, value), index in held.items():
-        threads.setdefault(index, {}).setdefault(value, []).append(thread)
-    return {
-        index: tuple((tuple(alike), value) for value, alike in by_value.items()) for index, by_value in threads.items()
-    }
-
-
-def _sum(a: Any, b: Any) -> Any:  # noqa: ANN401 - ints or coordinates
-    if a.__class__ is b.__class__ is int:
-        return a + b
-    return add_coordinates(a, b)
 
 
 def _written(held: tuple[Owner, ...], threads: int) -> str:

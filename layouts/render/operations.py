@@ -30,7 +30,7 @@ from ..tiling import (
 from ..writer import to_text
 from .drawing import picture_of
 from .grid import Cell, Grid, Picture
-from .of_layouts import layout_grid
+from .of_layouts import each, layout_grid, parted
 
 MAX_FOLLOWED = 1 << 16
 """Elements up to which tiles are followed by colour; it takes a call for each."""
@@ -156,18 +156,18 @@ def _followed(layout: Any, parts: Callable[[], Any], what: str) -> Callable[[Gri
         tiles = parts()
     except ValueError:  # no gathered form: a tiler that keeps a mode
         return lambda grid: grid
-    within, count = tiles[0].size(), tiles[1].size()
-    tile_of: dict[Any, int] = {}
-    if isinstance(tiles, Layout):  # its modes add up
-        inner, outer = ([mode(i) for i in range(mode.size())] for mode in (tiles[0], tiles[1]))
-        for number, start in enumerate(outer):
-            for step in inner:
-                offset = start + step if start.__class__ is step.__class__ is int else add_coordinates(start, step)
-                tile_of.setdefault(offset, number)
-    else:
-        for number in range(count):
-            for element in range(within):
-                tile_of.setdefault(tiles(element, number), number)
+    inner, outer = parted(tiles)
+    sizes = tiles[0].size(), tiles[1].size()
+    if inner is None:
+        offsets = [tiles(element, number) for number in range(sizes[1]) for element in range(sizes[0])]
+    else:  # its modes add up
+        within, starts = ([mode(i) for i in range(mode.size())] for mode in (inner[0], inner[1]))
+        if all(part.__class__ is int for part in (*within, *starts)):
+            offsets = each(outer, [start + step for start in starts for step in within])
+        else:
+            offsets = [outer(add_coordinates(start, step)) for start in starts for step in within]
+    numbered = [number for number in range(sizes[1]) for _ in range(sizes[0])]
+    tile_of: dict[Any, int] = dict(zip(reversed(offsets), reversed(numbered), strict=True))  # the first that has it
 
     def follow(grid: Grid) -> Grid:
         def cell(i: int, j: int) -> Cell:
@@ -180,12 +180,15 @@ def _followed(layout: Any, parts: Callable[[], Any], what: str) -> Callable[[Gri
         def bulk() -> dict[str, Any]:
             assert grid.bulk is not None
             base = grid.bulk()
-            numbers = [tile_of.get(offset) for offset in base["offset"]]
+            numbers = list(map(tile_of.get, base["offset"]))
+            colours: dict[Any, Any] = {number: number % 8 for number in range(sizes[1])}
+            names: dict[Any, Any] = {number: str(number) for number in range(sizes[1])}
+            marks: dict[Any, Any] = {0: [f"{what} 0"]}
             return {
                 **base,
-                "colour": [None if number is None else number % 8 for number in numbers],
-                "marks": [[f"{what} 0"] if number == 0 else None for number in numbers],
-                "notes": {what: [None if number is None else str(number) for number in numbers]},
+                "colour": list(map(colours.get, numbers)),
+                "marks": list(map(marks.get, numbers)),
+                "notes": {what: list(map(names.get, numbers))},
             }
 
         said = f"marked (* or outlined): {what} 0"

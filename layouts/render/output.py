@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .drawing import picture_of
+from .markup import drawable
 from .text import render_text
 
 HEIGHT = 200
@@ -62,6 +63,7 @@ def save(x: Any, path: str | os.PathLike[str], **options: Any) -> None:  # noqa:
         What `picture_of` draws.
     path : str or path
         ``.svg``; ``.html``, a page that needs nothing else; ``.tex``, a standalone LaTeX document; or ``.txt``.
+        Grids of more than 16384 cells are summarised, with a note, in LaTeX of more than 4096.
     **options
         As of `picture_of`.
 
@@ -98,7 +100,7 @@ def save(x: Any, path: str | os.PathLike[str], **options: Any) -> None:  # noqa:
 
         text = render_latex(picture)
     else:
-        text = render_text(picture) + "\n"
+        text = render_text(drawable(picture)) + "\n"
     file.write_text(text, encoding="utf-8")
 
 

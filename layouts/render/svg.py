@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from .drawing import picture_of
 from .grid import Axis, Cell, Grid, Picture
-from .markup import described, drawable, escaped, tooltip
+from .markup import described, drawable, escaped, folded, tooltip
 from .palette import EMPTY, INK, LINE, MARK, MUTED, fill
 from .text import wrapped
 
@@ -19,16 +19,10 @@ _MIN_CELL, _MIN_WIDTH = 24, 300
 def render_svg(picture: Grid | Picture) -> str:
     """Draw a picture as an SVG element; hovering over a cell tells its coordinate, offset, byte, bank, thread, value.
 
-    Parameters
-    ----------
-    picture : Grid or Picture
-        Grids of more than 16384 cells are summarised, with a note.
+    Grids of more than 16384 cells are summarised, with a note.
 
-    Examples
-    --------
-    >>> from cutepy.layouts import Layout
-    >>> from cutepy.layouts.render import layout_grid
-    >>> svg = render_svg(layout_grid(Layout((2, 3), (3, 1))))
+    >>> from cutepy.layouts.render import picture_of
+    >>> svg = render_svg(picture_of("(2,3):(3,1)"))
     >>> svg[:46], svg.count("<rect")
     ('<svg xmlns="http://www.w3.org/2000/svg" role="', 7)
     """
@@ -62,7 +56,7 @@ def render_svg(picture: Grid | Picture) -> str:
 
 def in_notebook(value: object) -> str:
     """Return the SVG of what a notebook shows."""
-    return render_svg(picture_of(value))
+    return folded(picture_of(value), render_svg)
 
 
 class _Sizes(NamedTuple):

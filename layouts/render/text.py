@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .fold import kept
+from .fold import kept, left_out
 from .grid import Cell, Grid, Picture
 
 MARK = "*"
@@ -140,13 +140,13 @@ def _grid(grid: Grid, width: int | None, height: int | None, narrow: int | None 
     table = _fitted(grid, width, height)
     if table is None and grid.coarser is not None:
         return _grid(grid.coarser(), width, height, narrow)
-    left_out: list[str] = []
+    notes: list[str] = []
     if table is None:
-        table, left_out = _elided(grid, width, height)
+        table, notes = _elided(grid, width, height)
     if narrow is not None:
         width = max(narrow, *map(_length, table))
     above: list[Line] = [[(part, "title")] for part in wrapped(grid.title, width)] if grid.title else []
-    remarks = [part for remark in (*left_out, *grid.remarks()) for part in wrapped(remark, width)]
+    remarks = [part for remark in (*notes, *grid.remarks()) for part in wrapped(remark, width)]
     return [*above, *table, *([(remark, "caption")] for remark in remarks)]
 
 
@@ -185,10 +185,11 @@ def _elided(grid: Grid, width: int | None, height: int | None) -> tuple[list[Lin
             break
     notes = []
     for name, axis, drawn in (("rows", grid.rows, rows), ("columns", grid.columns, table.columns)):
-        missing = sorted(set(range(axis.size)) - set(drawn)) if len(drawn) < axis.size or None in drawn else []
+        missing = left_out(axis.size, drawn)
         if missing:
             ends = f"{axis.label(missing[0])} to {axis.label(missing[-1])}"
-            notes.append(f"too large to draw: {len(missing)} of {axis.size} {name} are left out, {ends}")
+            count = missing.stop - missing.start  # which may be more than `len` can tell
+            notes.append(f"too large to draw: {count} of {axis.size} {name} are left out, {ends}")
     return lines, notes
 
 

@@ -16,7 +16,8 @@ from ..layout import Layout
 from ..modes import cosize
 from ..render.axes import sides
 from ..render.grid import Axis, Cell, Grid, Picture
-from ..render.of_threads import owned_grid, owners_of, tv_grid
+from ..render.of_threads import owned_grid, tv_grid
+from ..render.owners import owners_of
 from .arch import CORE_MATRIX_ROWS, UNIT_BITS
 
 _SIDES = {"S": "source", "D": "destination"}

@@ -16,8 +16,9 @@ from ..errors import LayoutError
 from ..layout import Layout
 from ..modes import size
 from ..render.axes import joined, orientation, sides
-from ..render.grid import Axis, Cell, Grid, Picture
-from ..render.of_threads import owned_grid, owners_by_start, tv_grid
+from ..render.grid import Axis, Cell, Grid, Picture, table
+from ..render.of_threads import owned_grid, tv_grid
+from ..render.owners import owners_by_start
 from ..writer import to_text
 from .arch import (
     CORE_MATRIX_ROWS,
@@ -189,6 +190,21 @@ def tma_grid(copy: Any) -> Grid:  # noqa: ANN401 - TmaCopy
         ),
         colours="box mod 8",
     )
+
+
+def tensor_map_grid(tensor_map: Any) -> Grid:  # noqa: ANN401 - TensorMap
+    """Return a table of a TMA descriptor's dimensions: of the tensor in global memory, and of one copy of it."""
+    strides = (DTYPE_BITS[tensor_map.dtype] // 8 or "-", *tensor_map.strides_bytes)
+    known = list(zip(tensor_map.dims, strides, tensor_map.box, tensor_map.element_strides, strict=True))
+    drawn = table(
+        [[str(number) for number in of_dimension] for of_dimension in known],
+        [f"dimension {dimension}" for dimension in range(tensor_map.rank)],
+        ("extent", "stride, bytes", "box", "every"),
+    )
+    said = f"{tensor_map.swizzle}, interleave {tensor_map.interleave}, L2 promotion {tensor_map.l2_promotion}"
+    start = f"global address {tensor_map.global_address:#x}; a box is {tensor_map.box_bytes} bytes"
+    outside = f"elements outside read as {tensor_map.oob_fill}"
+    return drawn.but(title=f"TMA descriptor, {tensor_map.dtype}", caption=(said, start, outside))
 
 
 def descriptor_picture(

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from ..drawn import Drawn
 from ..errors import LayoutError
 from .arch import (
     DTYPE_BITS,
@@ -27,6 +28,9 @@ from .arch import (
     span_bytes,
 )
 from .arguments import integer, integers, one_of, text
+
+if TYPE_CHECKING:
+    from ..render.grid import Grid
 
 MAX_RANK = 5
 MAX_BOX = 256
@@ -52,7 +56,7 @@ _LARGE_BYTES = 128 * 1024
 
 
 @dataclass(frozen=True)
-class TensorMap:
+class TensorMap(Drawn):
     """A TMA descriptor: how a box of a tensor in global memory is copied to or from shared memory.
 
     Dimension 0 is the contiguous one.
@@ -122,6 +126,12 @@ class TensorMap:
         self._check_ranks()
         self._check_tensor()
         self._check_box()
+
+    def _picture_(self) -> Grid:
+        """Draw a table of its dimensions."""
+        from .pictures import tensor_map_grid
+
+        return tensor_map_grid(self)
 
     @property
     def rank(self) -> int:

@@ -163,3 +163,10 @@ def test_what_does_not_fit_together_is_told():
     result = invoke("parse", "Sw<3,4,3> o smem_ptr[16b](unset) o (8,64):(64,1)", "--bits", "8")
     assert result.exit_code == 2
     assert "the pointer is to 16-bit elements, not 8-bit" in result.stderr
+
+
+def test_an_atom_is_drawn_as_show_draws_it():
+    drawn = invoke("show", "SM90_64x8x16_F32BF16BF16_SS").output
+    told = invoke("parse", "sm90_64x8x16_f32bf16bf16_ss").output
+    assert told.startswith("SM90_64x8x16_F32BF16BF16_SS\nWgmmaTraits\n")
+    assert told.endswith(drawn)

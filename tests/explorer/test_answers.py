@@ -1,6 +1,7 @@
 """What the page is told, against plain arithmetic on shape and stride."""
 
 import itertools
+import json
 import re
 import time
 
@@ -211,7 +212,7 @@ def test_partitions_are_drawn(operation):
 
 ERRORS = [
     ("layout", {"expression": "(4,8):(8,x)"}, "expression", "\n  (4,8):(8,x)\n           ^"),
-    ("layout", {"expression": "(4,8):(8,1)", "show": "banks"}, None, "banks need the width"),
+    ("layout", {"expression": "(4,8):(8,1)", "show": "banks"}, "bits", "banks need the width"),
     ("layout", {"expression": "(4,8)", "bits": "x"}, "bits", "bits must be a whole number, got 'x'"),
     ("layout", {"expression": "(4,8)", "show": "all"}, "show", "show must be one of offsets, banks, units, threads"),
     ("layout", {}, "expression", "expression must be given"),
@@ -268,15 +269,31 @@ def test_large_layouts_are_summarised():
     assert len(grid["cells"]["offset"]) <= 16384
 
 
-def test_a_tile_of_128x128_is_answered_in_time():
-    asked = {"expression": "Sw<3,3,3> o 0 o ((8,16),(64,2)):((64,512),(1,8192))", "bits": "16"}
-    answer("layout", asked)
-    times = []
-    for _ in range(5):
+SWIZZLED = "Sw<3,3,3> o 0 o ((8,16),(64,2)):((64,512),(1,8192))"
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("layout", {"expression": SWIZZLED, "bits": "16"}),
+        ("steps", {"operation": "zipped_divide", "left": "(128,128):(128,1)", "right": "(16,16)"}),
+        ("steps", {"operation": "zipped_divide", "left": SWIZZLED, "right": "(16,16)"}),
+        ("atom", {"tile_m": "128", "tile_n": "128", "picture": "C"}),
+        ("compare", {"first": "(128,128):(128,1)", "second": "(128,128):(1,128)"}),
+        ("compare", {"first": "(128,128):(128,1)", "second": SWIZZLED, "bits": "16"}),
+    ],
+)
+def test_a_tile_of_128x128_is_answered_in_time(name, asked):
+    answer(name, asked)
+    least = float("inf")
+    for _ in range(12):  # others on the machine slow some of them
         start = time.process_time()
-        answer("layout", asked)
-        times.append(time.process_time() - start)
-    assert min(times) < 0.05
+        _, told = answer(name, asked)
+        json.dumps(told, separators=(",", ":"))
+        least = min(least, time.process_time() - start)
+        if least < 0.04:
+            break
+    assert least < 0.05
 
 
 @settings(max_examples=60)
@@ -290,3 +307,18 @@ def test_any_text_is_answered(name, text, other):
         "atom": {"n": other, "types": text},
     }[name]
     assert answer(name, asked)[0] in (200, 400, 413)
+
+
+@pytest.mark.parametrize("show", ["banks", "units"])
+def test_banks_without_a_width_name_the_field_that_is_missing(show):
+    status, told = answer("layout", {"expression": "(8,64):(64,1)", "show": show})
+    assert (status, told["error"]["field"]) == (400, "bits")
+    assert (
+        answer("layout", {"expression": "smem_ptr[16b](unset) o (8,64):(64,1)", "show": show, "bits": "16"})[0] == 200
+    )
+
+
+def test_an_atom_is_named_in_any_case():
+    asked = {"operation": "partition_C", "left": "(64,8):(8,1)", "atom": "sm90_64x8x16_f32bf16bf16_ss", "thread": "3"}
+    assert answer("steps", asked)[0] == 200
+    assert answer("layout", {"expression": "sm90_64x8x16_f32bf16bf16_ss"})[0] == 200

@@ -343,3 +343,32 @@ def test_screenshots_of_the_documentation(browser, server, tmp_path):
     narrow.screenshot("atom")
     for path in SCREENSHOTS.glob("*.png"):
         assert path.stat().st_size < 150_000
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_cell_can_be_clicked_and_a_resting_pointer_points_at_nothing(browser, server, size):
+    page = Page(browser, server, size)
+    page.open("?view=layout&expression=((16,8),(64,2)):((128,4096),(1,99999))")
+    for i, j in ((0, 0), (127, 127), (60, 100), (5, 3), (127, 0), (126, 1), (20, 2), (1, 120)):
+        cell = page.cell(i, j)
+        page.driver.execute_script("arguments[0].scrollIntoView({block: 'nearest', inline: 'nearest'})", cell)
+        cell.click()
+        assert page.facts()["coordinate"].startswith("(")
+        assert page.driver.execute_script("return document.activeElement.dataset.row") == str(i)
+    cell = page.cell(60, 60)
+    page.driver.execute_script("arguments[0].scrollIntoView({block: 'nearest', inline: 'nearest'})", cell)
+    cell.click()
+    seen = page.facts()["coordinate"]
+    for _ in range(40):
+        page.driver.switch_to.active_element.send_keys(Keys.ARROW_DOWN)
+    page.wait(lambda: page.facts()["coordinate"] != seen)
+    row = page.driver.execute_script("return document.activeElement.dataset.row")
+    page.driver.execute_async_script("setTimeout(arguments[0], 200)")
+    assert row == "100"
+    assert page.facts()["coordinate"] == "((4,6),(60,0))"
+
+
+def test_an_address_that_a_field_has_no_place_for_is_told(browser, server):
+    page = Page(browser, server, "desk")
+    page.open("?view=layout&expression=(4,8):(8,1)&bits=zz")
+    assert "bits must be a whole number, got 'zz'" in page.wait(lambda: page.one("section:not([hidden]) .error").text)

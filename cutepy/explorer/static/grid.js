@@ -8,6 +8,13 @@ export const escaped = (text) => String(text).replace(/[&<>"']/g, (character) =>
 
 const level = (axis, position) => Math.min(2, position ? axis.tiles.filter((tile) => position % tile === 0).length : 0);
 
+// Where the pointer was last: cells that scroll under it while it rests are not pointed at.
+let resting = "";
+
+const place = (event) => `${event.screenX},${event.screenY}`;
+const moved = (event) => place(event) !== resting;
+document.addEventListener("mousemove", (event) => { resting = place(event); });
+
 export class GridView {
   // follow: what to ask /api/follow with, beside the index; absent where a coordinate cannot be followed.
   constructor(grid, follow) {
@@ -17,11 +24,19 @@ export class GridView {
     this.figure = document.createElement("figure");
     this.figure.innerHTML = this.html();
     this.table = this.figure.querySelector("table");
-    this.table.addEventListener("mouseover", (event) => this.show(event.target.closest("td")));
+    this.table.addEventListener("mouseover", (event) => moved(event) && this.show(event.target.closest("td")));
     this.table.addEventListener("focusin", (event) => this.show(event.target.closest("td")));
     this.table.addEventListener("click", (event) => event.target.closest("td")?.focus());
     this.table.addEventListener("keydown", (event) => this.move(event));
     this.table.querySelector("td")?.setAttribute("tabindex", "0");
+  }
+
+  // Cells are scrolled clear of the labels that stay at the edges, however large these are.
+  clear() {
+    const corner = this.table.tHead.rows[0].cells[0].getBoundingClientRect();
+    if (!corner.width) return;
+    this.table.style.setProperty("--head", `${corner.height + 2}px`);
+    this.table.style.setProperty("--side", `${corner.width + 2}px`);
   }
 
   text(k) {
@@ -146,7 +161,9 @@ async function followed(parameters) {
 }
 
 export function draw(container, grids, follow = () => undefined) {
-  container.replaceChildren(...grids.map((grid, number) => new GridView(grid, follow(number)).figure));
+  const views = grids.map((grid, number) => new GridView(grid, follow(number)));
+  container.replaceChildren(...views.map((view) => view.figure));
+  for (const view of views) view.clear();
 }
 
 export function forget() {

@@ -162,7 +162,10 @@ function restore() {
   fill(forms[view], { ...defaults[view], ...(named && view === "layout" ? { ...blank, show: "offsets" } : {}),
     ...(named && view === "compare" ? { bits: "" } : {}), ...given });
   enable();
-  return load(view, { ...values(forms[view]), step: given.step });
+  // What a field has no place for, such as bits=zz, is asked as it stands, and so refused in words.
+  const odd = Object.fromEntries(Object.entries(given).filter(([name]) =>
+    forms[view].elements.namedItem(name)?.tagName === "SELECT" && forms[view].elements.namedItem(name).value !== given[name]));
+  return load(view, { ...values(forms[view]), ...odd, step: given.step });
 }
 
 // Fields that the chosen operation does not take are greyed out.

@@ -8,6 +8,7 @@ from hypothesis import given, strategies as st
 
 from cutepy.layouts import LayoutError
 from cutepy.layouts.linear import LinearLayout, f2, parse_linear
+from cutepy.layouts.render import picture_of
 from tests.layouts.linear.drawing import linear_layouts, permutations
 
 L = LinearLayout
@@ -298,3 +299,24 @@ def test_sizes_are_part_of_a_layout():
 def test_errors_say_what_is_wrong(make, message):
     with pytest.raises(LayoutError, match=message):
         make()
+
+
+@given(linear_layouts())
+def test_the_picture_is_the_matrix(layout):
+    grid = picture_of(layout)
+    sizes = list(layout.out_dims.values())
+    inputs = [(name, bit) for name, size in layout.in_dims.items() for bit in range(bits(size))]
+    assert grid.columns.size == len(inputs)
+    for j, (name, bit) in enumerate(inputs):
+        told = layout.apply({other: (1 << bit) * (other == name) for other in layout.in_dims})
+        packed, place = 0, 0
+        for x, size in zip(told.values(), sizes, strict=True):
+            packed |= x << place
+            place += bits(size)
+        assert [grid.cell(i, j).text for i in range(grid.rows.size)] == [str(packed >> i & 1) for i in range(place)]
+    assert layout._repr_html_()
+    assert layout._repr_svg_()
+
+
+def bits(size):
+    return size.bit_length() - 1

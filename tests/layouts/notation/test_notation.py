@@ -9,8 +9,21 @@ from typing import Any
 import pytest
 from hypothesis import example, given, strategies as st
 
-from cutepy.layouts import ComposedLayout, Layout, ScaledBasis, SmemPtr, Swizzle, left_inverse, parse, to_text
-from cutepy.layouts.errors import ParseError
+from cutepy.layouts import (
+    ComposedLayout,
+    Layout,
+    ScaledBasis,
+    SmemPtr,
+    Swizzle,
+    compare,
+    left_inverse,
+    parse,
+    parse_all,
+    sm90,
+    to_text,
+)
+from cutepy.layouts.errors import LayoutError, ParseError
+from cutepy.layouts.render import picture_of, render_text
 
 SW128 = Swizzle(3, 4, 3)
 NEGATIVE = Swizzle(3, 0, -3)
@@ -384,3 +397,38 @@ def test_strides_and_coordinates_may_be_negative_and_extents_zero(text):
 def test_the_modes_of_a_basis_are_not_negative(text, position):
     with pytest.raises(ParseError, match=f"expected a mode >= 0, got -1 at character {position}"):
         parse(text)
+
+
+@pytest.mark.parametrize("bits", [4, 8, 16, 32])
+def test_what_the_dsl_prints_is_read_on_bytes_once_the_width_is_told(bits: int) -> None:
+    text = f"S<3,4,3> o 0 o (8,{1024 // bits}):({1024 // bits},1)"
+    atom = sm90.gmma_layout_atom("K", "SW128", bits)  # type: ignore[arg-type]
+    assert compare(parse(text, bits=bits), atom, bits=bits).title.startswith("all ")
+    assert parse(f"sA: {text}", bits=bits) == parse(text, bits=bits)  # as pasted, with a name before it
+    assert parse(text.replace("S<", "Sw<"), bits=bits) == parse(text.replace("S<", "Sw<"))
+    assert compare(text, atom, bits=bits).title.startswith("all ")
+    pointed = f"tensor<ptr<f{bits}, smem, align<1024>, S<3,4,3>> o (8,8):(8,1)>"
+    assert parse(pointed, bits=bits) == parse(pointed)
+
+
+@pytest.mark.parametrize("bits", [0, -16, True, "16"])
+def test_a_width_is_a_positive_integer(bits: Any) -> None:
+    with pytest.raises(LayoutError, match="bits must be a positive int"):
+        parse("S<3,4,3> o 0 o (8,64):(64,1)", bits=bits)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["SM90_64x8x16_F32BF16BF16_SS", "SM75_U32x4_LDSM_N", "SM80_16x8x16_F32F16F16F32_TN", "UniversalCopy<uint64_t>"],
+)
+def test_an_atom_is_named_in_any_case(name: str) -> None:
+    for spelt in (name, name.lower(), name.upper(), f" {name.swapcase()}\n"):
+        assert parse(spelt).name == name
+        assert parse_all(spelt).values[0].value.name == name
+        assert render_text(picture_of(spelt)) == render_text(picture_of(name)) == render_text(picture_of(parse(name)))
+
+
+def test_the_name_of_no_atom_is_an_error_of_the_text() -> None:
+    for read in (parse, parse_all):
+        with pytest.raises(ParseError, match="not of the form SM90_64xNxK"):
+            read("sm90_64x8")

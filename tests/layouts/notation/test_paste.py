@@ -11,6 +11,7 @@ from cutepy.layouts.errors import LayoutError, ParseError
 from cutepy.layouts.notation.findings import Paste
 from cutepy.layouts.notation.tokens import plain
 from cutepy.layouts.notation.unknowns import Runtime
+from cutepy.layouts.render import picture_of
 from tests.layouts.notation import prints
 
 ESC = "\x1b"
@@ -478,3 +479,26 @@ def test_any_text_gives_values_or_an_error_of_its_own(text):
 @given(st.text(st.sampled_from("(48):,\u2218\uff08\x1b[0m \u200b\u2212m")))
 def test_plain_text_has_the_same_length(text):
     assert len(plain(text)) == len(text)
+
+
+def test_what_is_said_to_be_skipped_was():
+    paste = parse_all("hello\n(4,8):(8,1) foo bar\nsome words\nmore words\n")
+    assert [str(found.value) for found in paste.values] == ["(4,8):(8,1)"]
+    assert list(map(str, paste.skipped)) == [
+        "skipped line 1, no value in it: hello",
+        "skipped a part of line 2, no value in it: foo bar",
+        "skipped lines 3-4, no value in it",
+    ]
+
+
+@pytest.mark.parametrize("before", ["", "!", "!cute.", "cute.", "%4 = make : ", "sA = "])
+def test_types_of_the_ir_are_read_without_their_dialect(before):
+    assert parse_all(f'{before}layout<"(4,8):(8,1)">').values[0].value == Layout((4, 8), (8, 1))
+    text = f'{before}composed_layout<"S<3,4,3> o 0 o (8,64):(64,1)">'
+    assert str(parse_all(text).values[0].value) == "Sw<3,4,3> o 0 o (8,64):(64,1)"
+    assert parse('layout<"(4,8):(8,1)">') == Layout((4, 8), (8, 1))
+
+
+def test_what_starts_elsewhere_is_not_called_swizzled():
+    grid = picture_of("counting_iter(5) o (4,8):(8,1)")
+    assert "Sw<0,4,3> is no swizzle, it moves nothing; offsets start at 5" in grid.caption

@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 
 import cutepy
 from cutepy.layouts import Layout, LayoutError, ParseError, Swizzle, compare, parse, save, show, sm90, tile_to_shape
+from cutepy.layouts.banks import bank_conflicts, warp_access
 from cutepy.layouts.render import picture_of, render_html, render_latex, render_svg, render_text, tensor_grid
 from cutepy.layouts.render.output import terminal_width
 from cutepy.layouts.sm90 import arch
@@ -273,3 +274,34 @@ def test_any_layout_is_drawn_in_every_format(layout):
     assert render_html(picture)
     assert render_latex(picture)
     assert compare(layout, layout).title.startswith("all ")
+
+
+NOTEBOOK = {
+    "a layout": lambda: Layout((128, 128)),
+    "a huge layout": lambda: Layout((1 << 40, 1 << 40)),
+    "an instruction": lambda: sm90.wgmma_traits("SM90_64x256x16_F16F16F16_SS"),
+    "a comparison": lambda: compare(Layout((128, 128)), Layout((128, 128), (128, 1))),
+    "sixteen accesses": lambda: bank_conflicts(columns(16), Layout((32, 64), (64, 1)), 32),
+    "sixty-four accesses": lambda: bank_conflicts(columns(64), Layout((32, 64), (64, 1)), 32),
+}
+
+
+def columns(count):
+    return [warp_access("ld", lambda lane, column=column: (lane, column)) for column in range(count)]
+
+
+@pytest.mark.parametrize("what", NOTEBOOK)
+def test_a_notebook_keeps_a_bounded_picture(what):
+    value = NOTEBOOK[what]()
+    for drawn in (value._repr_html_(), value._repr_svg_()):
+        assert len(drawn) < 300_000
+        assert "are too many here" in drawn
+    assert "folded for the notebook: show(...) and save(...) draw more of it" in value._repr_html_()
+    if what == "sixty-four accesses":
+        assert "only the first" in value._repr_html_()
+
+
+def test_a_small_picture_is_whole_in_a_notebook():
+    drawn = Layout((8, 8))._repr_html_()
+    assert drawn.count("<td") == 64
+    assert "folded" not in drawn

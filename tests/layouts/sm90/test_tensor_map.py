@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cutepy.layouts import LayoutError, sm90
+from cutepy.layouts.render import picture_of
 from cutepy.layouts.sm90.arch import DTYPE_BITS, SWIZZLE_MODES, TMA_CODES, span_bytes
 
 
@@ -272,3 +273,13 @@ def test_other_types_are_errors_that_name_the_parameter(changes, message):
 def test_words_are_ints(words):
     with pytest.raises(TypeError, match=r"^TensorMap.decode: words(\[0\])? must be an? "):
         sm90.TensorMap.decode(words)
+
+
+def test_a_descriptor_is_drawn_as_a_table_of_its_dimensions():
+    tensor_map = sm90.TensorMap("f16", (512, 4096), (1024,), (64, 128), swizzle="SW128")
+    texts = [[cell.text for cell in row] for row in picture_of(tensor_map).cells]
+    assert texts == [
+        ["512", "2", "64", "1"],
+        ["4096", "1024", "128", "1"],
+    ]
+    assert "a box is 16384 bytes" in tensor_map._repr_html_()

@@ -5,20 +5,34 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
+from ..errors import LayoutError, ParseError
+
 _MATRIX_COPY = re.compile(r"SM(75|90)_U(32|16)x([1248])_(LDSM|STSM)_(N|T)")
 _VECTOR_COPY = re.compile(
     r"(UniversalCopy|SM80_CP_ASYNC_CACHE(?P<cache>ALWAYS|GLOBAL))<(?:cute::)?uint(?P<bits>\d+)_t>"
 )
+_ANY = re.compile(r"(?:SM\d+_\w*|UniversalCopy)(?:\s*<.*>?)?", re.IGNORECASE)
 _WARP_MMA = re.compile(r"SM(80|89)_|SM90_16x8x")
 
 
 def names_atom(text: str) -> bool:
-    """Tell whether a text is to be read as an atom's name.
+    """Tell whether a text is to be read as an atom's name, in whatever case.
 
-    >>> names_atom("SM80_16x8x16_F32F16F16F32_TN"), names_atom("(4,8):(8,1)")
-    (True, False)
+    >>> names_atom("SM80_16x8x16_F32F16F16F32_TN"), names_atom("sm90_64x8x16"), names_atom("(4,8):(8,1)")
+    (True, True, False)
     """
-    return text.startswith(("SM", "UniversalCopy"))
+    return _ANY.fullmatch(text.strip()) is not None
+
+
+def canonical(name: str) -> str:
+    """Return an atom's name as C++ CuTe spells it, of a name in any case.
+
+    >>> canonical("sm90_64X8x16_f32bf16bf16_ss"), canonical("universalcopy<UINT128_t>")
+    ('SM90_64x8x16_F32BF16BF16_SS', 'UniversalCopy<uint128_t>')
+    """
+    head, bracket, argument = name.strip().partition("<")
+    head = re.sub(r"(?<=\d)X(?=\d)", "x", head.upper())
+    return ("UniversalCopy" if head == "UNIVERSALCOPY" else head) + bracket + argument.lower()
 
 
 def atom_named(name: str) -> Any:  # noqa: ANN401 - MmaTraits or CopyTraits
@@ -28,7 +42,7 @@ def atom_named(name: str) -> Any:  # noqa: ANN401 - MmaTraits or CopyTraits
     ----------
     name : str
         ``SM90_64x64x16_F16F16F16_SS``, ``SM80_16x8x16_F32F16F16F32_TN``, ``SM75_U32x4_LDSM_N``,
-        ``UniversalCopy<uint128_t>``, ``SM80_CP_ASYNC_CACHEGLOBAL<uint128_t>``, ...
+        ``UniversalCopy<uint128_t>``, ``SM80_CP_ASYNC_CACHEGLOBAL<uint128_t>``, ...; in any case.
 
     Raises
     ------
@@ -49,6 +63,7 @@ def atom_named(name: str) -> Any:  # noqa: ANN401 - MmaTraits or CopyTraits
     from ..sm90.stmatrix import ldmatrix_traits, stmatrix_traits
     from ..sm90.wgmma import wgmma_traits
 
+    name = canonical(name)
     if parts := _MATRIX_COPY.fullmatch(name):
         traits = ldmatrix_traits if parts[4] == "LDSM" else stmatrix_traits
         transpose = parts[5] == "T"
@@ -57,3 +72,11 @@ def atom_named(name: str) -> Any:  # noqa: ANN401 - MmaTraits or CopyTraits
         bits, cache = int(parts["bits"]), parts["cache"]
         return universal_copy(bits) if cache is None else cp_async(bits, cache=cast(Any, cache.lower()))
     return mma_traits(name) if _WARP_MMA.match(name) else wgmma_traits(name)
+
+
+def atom_in(text: str) -> Any:  # noqa: ANN401 - MmaTraits or CopyTraits
+    """Return the traits of the atom whose name a text is; a ParseError at the name if there is none of it."""
+    try:
+        return atom_named(text)
+    except LayoutError as error:
+        raise ParseError(text, len(text) - len(text.lstrip()), str(error)) from None
