@@ -210,9 +210,11 @@ class Wgmma:
             observer.on_wgmma(WgmmaEvent(shape, None if shape.from_registers else first, second, i, g.ctas, g.threads))
 
     def commit(self, g: Group, i: Instruction) -> None:
-        """Close a group of MMAs."""
+        """Close a group of MMAs; an empty or complete one counts where an older one may be incomplete."""
         issued, g.issued = g.issued, []
         if not issued:
+            if g.committed:
+                g.committed.append(AsyncOperation("wgmma", i, g.ctas, g.threads, "no MMAs", lambda: None, done=True))
             return
         slots = g.ctas
         groups = len(g.threads.warpgroups) if g.threads.warpgroups is not None else 0
@@ -222,7 +224,7 @@ class Wgmma:
 
         operation = AsyncOperation("wgmma", i, g.ctas, g.threads, f"{len(issued)} MMAs", apply)
         self._machine.issue(operation)
-        if not operation.done:
+        if g.committed or not operation.done:
             g.committed.append(operation)
 
     def wait(self, g: Group, i: Instruction, remaining: int) -> None:
