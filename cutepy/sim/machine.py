@@ -31,7 +31,7 @@ from cutepy.sim.errors import DeadlockError, TrapError
 from cutepy.sim.events import AsyncOperation, BarrierEvent, BarrierState, CompletionPolicy, Observer
 from cutepy.sim.group import Group, Join, Part, inherited, merge, parts_of, split
 from cutepy.sim.instruction_classes import CLASSES, class_of
-from cutepy.sim.lanes import Array, Ctas, Residents, Threads
+from cutepy.sim.lanes import WARP, Array, Ctas, Residents, Threads, mask_of
 from cutepy.sim.ldmatrix import MatrixAccess
 from cutepy.sim.mbarriers import Mbarriers
 from cutepy.sim.memory import GlobalMemory, Memory
@@ -262,6 +262,13 @@ class Machine:
         if key not in self._thread_sets:
             self._thread_sets[key] = Threads(ids, self.launch.block)
         return self._thread_sets[key]
+
+    def living(self, g: Group) -> Array:
+        """Return the masks of the lanes that have not ended, by (CTA, warp) of a group."""
+        warps = -(-self.threads_per_cta // WARP)
+        alive = np.zeros((g.ctas.count, warps * WARP), bool)
+        alive[:, : self.threads_per_cta] = ~self.ended[g.ctas.slots]
+        return mask_of(alive.reshape(g.ctas.count, warps, WARP)[:, g.threads.warps])
 
     def ctas(self, slots: NDArray[np.intp]) -> Ctas:
         """Return the set of these slots."""
