@@ -60,23 +60,23 @@ class Warp:
         if missing.any():
             row, place = (int(x[0]) for x in np.nonzero(missing))
             raise SimulationError(
-                f"{i.opcode} waits for lanes {int(missing[row, place]):#010x} of warp {threads.warps[place]}, which took "
-                "another path; call it where all lanes of its mask come together",
+                f"{i.opcode} waits for lanes {int(missing[row, place]):#010x} of warp {threads.warps[place]}, "
+                "which took another path; call it where all lanes of its mask come together",
                 i,
                 g.describe(),
             )
 
     def _require_same(self, g: Group, i: Instruction, mask: Array) -> None:
         """Stop where two lanes of a mask name different ones."""
-        masks = self._by_warp(g, mask, 0)
-        members = self._members(g, mask)
+        masks, members = self._by_warp(g, mask, 0), self._members(g, mask)
         in_own = np.diagonal(members, axis1=2, axis2=3)[..., None]
         apart = members & in_own & (masks[..., :, None] != masks[..., None, :])
         if apart.any():
-            row, place, lane, other = (int(x[0]) for x in np.nonzero(apart))
+            row, place, *lanes = (int(x[0]) for x in np.nonzero(apart))
+            (lane, own), (other, theirs) = ((lane, f"{masks[row, place, lane]:#010x}") for lane in lanes)
             raise SimulationError(
-                f"{i.opcode} of lane {lane} of warp {g.threads.warps[place]} names lanes {int(masks[row, place, lane]):#010x}, "
-                f"and lane {other} of them names {int(masks[row, place, other]):#010x}; all lanes of a mask must name the same",
+                f"{i.opcode} of lane {lane} of warp {g.threads.warps[place]} names lanes {own}, and lane {other} of them "
+                f"names {theirs}; all lanes of a mask must name the same",
                 i,
                 g.describe(),
             )
@@ -106,7 +106,7 @@ class Warp:
         return by_mask.reshape(by_mask.shape[0], -1)[:, position]
 
     def _members(self, g: Group, mask: Array) -> Array:
-        """Return who takes part, by (CTA, warp, mask, lane): lanes of one warp may name different masks, as tiles do."""
+        """Return who takes part, by (CTA, warp, mask, lane): one mask, or each lane's own, as tiles name them."""
         masks = mask[:, :, None, None] if mask.shape[1] == 1 else self._by_warp(g, mask, 0)[..., None]
         here: Array = (masks >> np.arange(WARP, dtype=np.uint32) & np.uint32(1)).astype(bool) & g.threads.present[
             :, None
