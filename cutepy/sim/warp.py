@@ -75,8 +75,8 @@ class Warp:
             row, place, *lanes = (int(x[0]) for x in np.nonzero(apart))
             (lane, own), (other, theirs) = ((lane, f"{masks[row, place, lane]:#010x}") for lane in lanes)
             raise SimulationError(
-                f"{i.opcode} of lane {lane} of warp {g.threads.warps[place]} names lanes {own}, and lane {other} of them "
-                f"names {theirs}; all lanes of a mask must name the same",
+                f"{i.opcode} of lane {lane} of warp {g.threads.warps[place]} names lanes {own}, and lane {other} "
+                f"of them names {theirs}; all lanes of a mask must name the same",
                 i,
                 g.describe(),
             )

@@ -83,7 +83,8 @@ def test_tiles_of_ctas_and_warps_that_differ():
         mad.wide.u32 %rd2, %r6, 4, %rd0; setp.lt.u32 %p0, %r1, 4; @%p0 ret;
         mov.u32 %r7, 8; shl.b32 %r7, %r7, %r3; neg.s32 %r8, %r7; and.b32 %r8, %r8, 31; and.b32 %r3, %r2, %r8;
         mov.u32 %r4, 1; shl.b32 %r4, %r4, %r7; sub.u32 %r4, %r4, 1; setp.eq.u32 %p1, %r7, 32;
-        selp.b32 %r4, -1, %r4, %p1; shl.b32 %r4, %r4, %r3; redux.sync.add.u32 %r5, %r1, %r4; st.global.u32 [%rd2], %r5;"""
+        selp.b32 %r4, -1, %r4, %p1; shl.b32 %r4, %r4, %r3; redux.sync.add.u32 %r5, %r1, %r4;
+        st.global.u32 [%rd2], %r5;"""
     launch(body, [out], block=(threads, 1, 1), grid=(ctas, 1, 1))
     for cta in range(ctas):
         tile = 8 << cta
