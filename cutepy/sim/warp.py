@@ -28,14 +28,15 @@ class Warp:
         self._sources: dict[tuple[object, ...], tuple[Array, Array]] = {}
 
     def sync(self, g: Group, i: Instruction, mask: Array) -> None:
-        """Synchronise a warp: its lanes here run in lockstep."""
+        """Synchronise a warp, whose lanes have come."""
+        self._require_same(g, i, mask)
         self._machine.notify("sync", "bar.warp", g, i)
 
     def shuffle(
         self, g: Group, i: Instruction, mode: str, a: Array, b: Array, c: Array, mask: Array
     ) -> tuple[Array, Array]:
         """Return the value of another lane, and whether that lane is in range."""
-        self._require(g, i, mask)
+        self._require_same(g, i, mask)
         if b.shape[0] > 1 or c.shape[0] > 1:
             return self._shuffle_by_cta(g, mode, a, b, c)
         key = (mode, b.tobytes(), b.shape, c.tobytes(), c.shape, id(g.threads))
@@ -47,27 +48,14 @@ class Warp:
         columns, inside = self._sources[key]
         return (a if a.shape[1] == 1 else a[:, columns[0]]), inside
 
-    def _require(self, g: Group, i: Instruction, mask: Array) -> None:
-        """Stop where lanes that a mask names are elsewhere, or name another: the hardware would wait for them."""
-        if mask.shape[1] > 1:
-            self._require_same(g, i, mask)
-        threads = g.threads
-        if threads.full:
-            return
-        wanted = np.bitwise_or.reduce(self._by_warp(g, mask, 0), axis=2)
-        absent = self._machine.living(g) & ~np.array(threads.masks, np.uint32)
-        missing = wanted & absent
-        if missing.any():
-            row, place = (int(x[0]) for x in np.nonzero(missing))
-            raise SimulationError(
-                f"{i.opcode} waits for lanes {int(missing[row, place]):#010x} of warp {threads.warps[place]}, "
-                "which took another path; call it where all lanes of its mask come together",
-                i,
-                g.describe(),
-            )
+    def gather(self, g: Group, i: Instruction, mask: Array) -> int:
+        """Wait for the lanes that masks name and that are elsewhere; 0 if all are here, or what the block returns."""
+        return self._machine.gather(g, i, np.bitwise_or.reduce(self._by_warp(g, mask, 0), axis=2))
 
     def _require_same(self, g: Group, i: Instruction, mask: Array) -> None:
-        """Stop where two lanes of a mask name different ones."""
+        """Stop where two lanes of a mask name different ones: the hardware would wait for them."""
+        if mask.shape[1] == 1:
+            return
         masks, members = self._by_warp(g, mask, 0), self._members(g, mask)
         in_own = np.diagonal(members, axis1=2, axis2=3)[..., None]
         apart = members & in_own & (masks[..., :, None] != masks[..., None, :])
@@ -115,12 +103,12 @@ class Warp:
 
     def vote_all(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
         """Tell whether a predicate holds in all lanes of each one's mask."""
-        self._require(g, i, mask)
+        self._require_same(g, i, mask)
         return self._to_lanes(g, (self._by_warp(g, a, True)[:, :, None] | ~self._members(g, mask)).all(axis=3))
 
     def vote_any(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
         """Tell whether a predicate holds in any lane."""
-        self._require(g, i, mask)
+        self._require_same(g, i, mask)
         return self._to_lanes(g, (self._by_warp(g, a, False)[:, :, None] & self._members(g, mask)).any(axis=3))
 
     def vote_uni(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
@@ -129,17 +117,17 @@ class Warp:
 
     def vote_ballot(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
         """Return the mask of lanes in which a predicate holds."""
-        self._require(g, i, mask)
+        self._require_same(g, i, mask)
         return self._to_lanes(g, mask_of(self._by_warp(g, a, False)[:, :, None] & self._members(g, mask)))
 
     def match_any(self, g: Group, i: Instruction, a: Array, mask: Array) -> tuple[Array, None]:
         """Return the mask of lanes with the same value."""
-        self._require(g, i, mask)
+        self._require_same(g, i, mask)
         return self._to_lanes(g, mask_of(self._equal(g, a) & self._members(g, mask))), None
 
     def match_all(self, g: Group, i: Instruction, a: Array, mask: Array) -> tuple[Array, Array]:
         """Return the mask if all lanes have the same value, else 0; and whether they have."""
-        self._require(g, i, mask)
+        self._require_same(g, i, mask)
         members = self._members(g, mask)
         same = self._to_lanes(g, (self._equal(g, a) | ~members).all(axis=3))
         return np.where(same, self._to_lanes(g, mask_of(members)), np.uint32(0)), same
@@ -151,7 +139,7 @@ class Warp:
 
     def reduce(self, g: Group, i: Instruction, operation: str, a: Array, mask: Array) -> Array:
         """Combine the values of all lanes."""
-        self._require(g, i, mask)
+        self._require_same(g, i, mask)
         info = np.iinfo(a.dtype)
         neutral = {"add": 0, "or": 0, "xor": 0, "and": -1, "min": info.max, "max": info.min}[operation]
         neutral_value = np.array(neutral).astype(a.dtype)
@@ -173,7 +161,7 @@ class Warp:
 
     def elect(self, g: Group, i: Instruction, mask: Array) -> tuple[Array, Array]:
         """Pick the first lane of each one's mask; returns its lane and whether it is this one."""
-        self._require(g, i, mask)
+        self._require_same(g, i, mask)
         members = self._members(g, mask)
         leader = self._to_lanes(g, members.argmax(axis=3).astype(np.uint32))
         if not members.any():
