@@ -28,7 +28,7 @@ from cutepy.sim.cluster import Cluster
 from cutepy.sim.control_flow import EXIT
 from cutepy.sim.cp_async import ThreadCopies
 from cutepy.sim.deadlock import report
-from cutepy.sim.errors import DeadlockError, TrapError
+from cutepy.sim.errors import DeadlockError, SimulationError, TrapError
 from cutepy.sim.events import AsyncOperation, BarrierEvent, BarrierState, CompletionPolicy, Observer
 from cutepy.sim.gathering import check_not_crossed, gather
 from cutepy.sim.group import Group, Join, Part, parts_of, split
@@ -64,6 +64,16 @@ _PATIENCE, _LONG_TURN = 1000, 250
 for more than a thousand blocks that change nothing, or four thousand that change something. A round without a change
 counts 1.
 """
+
+
+class _Symbols(dict[str, Array]):
+    """The addresses of variables and parameters."""
+
+    def __missing__(self, name: str) -> Array:
+        raise SimulationError(
+            f"{name} has no address here: it is defined in another module, or is a function, a texture or a surface, "
+            "which are not simulated"
+        )
 
 
 class Machine:
@@ -135,10 +145,10 @@ class Machine:
         self.copies = ThreadCopies(self)
         self.printing = Printing(self)
         self.uniform = _uniform_registers(launch)
-        self.symbols = {
-            name: np.array([[address]], np.uint64)
+        self.symbols = _Symbols(
+            (name, np.array([[address]], np.uint64))
             for name, address in {**launch.symbols, **launch.parameter_addresses}.items()
-        }
+        )
         self._parameters: dict[tuple[str, int, str], Array] = {}
         self._zeros = [np.zeros((1, 1), bool if kind == "pred" else kind) for kind in program.kinds]
 
