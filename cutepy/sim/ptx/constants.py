@@ -113,7 +113,7 @@ def _combined(tokens: Tokens, name: str, function: Callable[[int, int], int], a:
     is_unsigned = a.is_unsigned or (b.is_unsigned and name not in _SHIFTS)
     left, right = (_wrapped(v.value, is_unsigned) for v in (a, b))  # type: ignore[arg-type]
     if name in _SHIFTS:
-        right = min(b.value % _WORD, 64)  # type: ignore[assignment]
+        right = int(b.value) % 64
     return Constant(_wrapped(int(function(left, right)), is_unsigned), is_unsigned and name not in _TRUTHS)
 
 

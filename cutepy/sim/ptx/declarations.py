@@ -35,9 +35,9 @@ def read_variables(text: str) -> list[Variable]:
 
     Examples
     --------
-    >>> a, b = read_variables(".visible .global .align 8 .u16 a = 5, b[2][3] = {{1, 2}, {3}};")
+    >>> a, b = read_variables(".visible .global .align 8 .u16 a = 5, b[2][2] = {{1, 2}, {3}};")
     >>> a.size_bytes, a.initial.hex(), b.size_bytes, b.initial.hex()
-    (2, '0500', 12, '010002000000030000000000')
+    (2, '0500', 8, '0100020003000000')
     """
     tokens = Tokens(text)
     linking = _linking(tokens)
@@ -50,7 +50,33 @@ def read_variables(text: str) -> list[Variable]:
         found += _one(tokens, space[1:], alignment, kind, vector, ".extern" in linking)
         if not tokens.take_if(","):
             break
-    tokens.take_if(";")
+    tokens.expect(";")
+    tokens.finish()
+    return found
+
+
+def read_registers(text: str) -> list[tuple[str, str, int, int | None]]:
+    """Read the declaration of registers: of each its name, type, elements if it is a vector, and how many there are.
+
+    Examples
+    --------
+    >>> read_registers(".reg .b32 %r<3>, x;"), read_registers(".reg .v2.f32 v;")
+    ([('%r', 'b32', 0, 3), ('x', 'b32', 0, None)], [('v', 'f32', 2, None)])
+    """
+    tokens = Tokens(text)
+    tokens.expect(".reg")
+    _, kind, vector = _type(tokens)
+    found = []
+    while True:
+        name = tokens.take("name")
+        count = None
+        if tokens.take_if("<"):
+            count = tokens.integer()
+            tokens.expect(">")
+        found.append((name, kind, vector, count))
+        if not tokens.take_if(","):
+            break
+    tokens.expect(";")
     tokens.finish()
     return found
 
@@ -210,10 +236,13 @@ def _address(tokens: Tokens, mask: int) -> Reference:
 
 
 def _filled(tokens: Tokens, kind: str, extents: list[int], tree: _Tree) -> tuple[bytes, tuple[Reference, ...]]:
-    """Lay initial values out: what is not given is zero."""
+    """Lay initial values out: what is not given at the end is zero."""
     element = _bytes(kind)
     data, references = bytearray(_product(extents) * element), []
-    for position, value in _leaves(tokens, extents, tree, 0):
+    for number, (position, value) in enumerate(_leaves(tokens, extents, tree, 0)):
+        if position != number:
+            # The ISA leaves zeros there, as C does, and ptxas puts what follows in their place.
+            raise tokens.error("initial values may be missing at the very end only")
         at = position * element
         if isinstance(value, Reference):
             references.append(Reference(value.name, value.addend, value.mask, at, element))

@@ -17,7 +17,7 @@ from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from cutepy.sim.ptx.constants import evaluate
-from cutepy.sim.ptx.declarations import LINKING, SPACES, read_parameters, read_variables
+from cutepy.sim.ptx.declarations import LINKING, SPACES, read_parameters, read_registers, read_variables
 from cutepy.sim.ptx.model import (
     Address,
     Function,
@@ -65,7 +65,6 @@ _OUTSIDE = re.compile(
 )
 """What is outside of functions."""
 _INLINED_AT = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
-_REGISTERS = re.compile(r"\.reg\s+(?:\.v([24])\s+)?\.(\w+)\s+(.*?);?\s*$", re.S)
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.M)
 _DIRECTIVE = re.compile(
     r"""\s*(?:\.(?P<name>reqntid|maxntid|minnctapersm|maxnctapersm|explicitcluster|reqnctapercluster|maxclusterrank|maxnreg)
@@ -76,7 +75,7 @@ _DIRECTIVE = re.compile(
 )
 _ADDRESS = re.compile(r"(?P<base>[%A-Za-z_$][\w$%.]*)\s*(?P<offset>[-+].*)?$", re.S)
 _INDEXED = re.compile(r"(?P<name>[A-Za-z_$][\w$]*)\s*(?:\[(?P<index>.*)\]|(?P<offset>[-+].*))$", re.S)
-_CONSTANT = re.compile(r"(?:[-+~!(\s]|\.[su]64)*(?:\d|WARP_SZ\b)")
+_CONSTANT = re.compile(r"(?:[-+~!()\s]|\.[su]64)*(?:\d|WARP_SZ\b)")
 _SPECIALS = frozenset(
     """tid ntid laneid warpid nwarpid ctaid nctaid smid nsmid gridid clusterid nclusterid cluster_ctaid cluster_nctaid
     cluster_ctarank cluster_nctarank is_explicit_cluster clock clock64 clock_hi globaltimer globaltimer_lo
@@ -325,16 +324,12 @@ class _Body:
             names = text.removeprefix(".branchtargets").strip(" ;\n\t")
             self._scope.tables[self._label] = [name.strip() for name in names.split(",")]
             return
-        declared = _REGISTERS.match(text)
-        if declared:
-            elements, kind, names = declared.groups()
-            for item in names.split(","):
-                name = item.strip()
+        if text.startswith(".reg"):
+            for name, kind, elements, count in read_registers(text):
                 if elements:
-                    self._new_vector(name, kind, int(elements))
-                elif "<" in name:
-                    stem, count = name.rstrip(">").split("<")
-                    self._scope.ranges[stem] = (int(count), kind, {})
+                    self._new_vector(name, kind, elements)
+                elif count is not None:
+                    self._scope.ranges[name] = (count, kind, {})
                 else:
                     self._scope.registers[name] = self._new(name, kind)
         elif text.startswith((*SPACES, *LINKING)):
