@@ -97,11 +97,6 @@ def _within(machine: Machine, g: Group, slots: Array, ids: Array) -> Group | Non
     registers: list[Any] = [None if value is None else select(value, *at) for value in g.registers]
     ctas, threads = machine.ctas(g.ctas.slots[rows]), machine.threads(g.threads.ids[columns])
     piece = Group(machine.next_number(), g.block, registers, ctas, threads, g.join)
-    if g.original is not None:
-        piece.original = [
-            value if before is original else None
-            for value, before, original in zip(registers, g.registers, g.original, strict=True)
-        ]
     piece.gathering, piece.waits_for = g.gathering, g.waits_for
     return piece
 

@@ -80,6 +80,18 @@ def test_lanes_that_went_ahead_and_took_two_paths_meet_at_a_collective():
     np.testing.assert_array_equal(results, own.sum() * 1000 + own)
 
 
+@pytest.mark.parametrize("collective", ["", "redux.sync.add.u32 %r8, %r2, 0xAAAAAAAA;"])
+def test_lanes_that_went_ahead_within_a_branch_meet_the_others_after_it(collective):
+    out, results = np.zeros(2, np.uint32), np.zeros(64, np.uint32)
+    first, _, rest = _LOCK.partition("LOCK:")
+    body = f"""{first} and.b32 %r9, %r2, 1; setp.eq.u32 %p3, %r9, 0; mov.u32 %r8, 0; @%p3 bra MEET;
+        LOCK: {rest} {collective}
+        MEET: activemask.b32 %r7; shr.u32 %r8, %r8, 4; xor.b32 %r7, %r7, %r8; st.global.u32 [%rd2], %r7;"""
+    launch(body, [out, results], block=(64, 1, 1))
+    assert out.tolist() == [0, 32]
+    assert set(results.tolist()) == ({0xFFFFFFFF, 0xFFFFFFFF ^ 256 >> 4} if collective else {0xFFFFFFFF})
+
+
 def test_a_warp_synchronises_from_two_paths():
     """The two call the barrier in different places: one writes what the other reads."""
     out = np.zeros(32, np.uint32)
@@ -109,11 +121,12 @@ def test_a_collective_of_half_of_its_lanes(collective):
         launch(body, [np.zeros(1, np.uint32)])
 
 
-def test_a_collective_after_others_have_left():
+@pytest.mark.parametrize("work", ["", "L: add.u32 %r5, %r5, 1; setp.lt.u32 %p4, %r5, 3000; @%p4 bra L;"])
+def test_a_collective_after_others_have_left(work):
     """By a branch to the end too, as compilers write an early return: nobody waits for threads that have exited."""
     out = np.zeros(32, np.uint32)
-    body = """mov.u32 %r1, %tid.x; mad.wide.u32 %rd2, %r1, 4, %rd0; setp.lt.u32 %p0, %r1, 8; @%p0 bra END;
-        redux.sync.add.u32 %r2, %r1, -1; st.global.u32 [%rd2], %r2; END:"""
+    body = f"""mov.u32 %r1, %tid.x; mad.wide.u32 %rd2, %r1, 4, %rd0; setp.ge.u32 %p0, %r1, 8; @%p0 bra REST; {work}
+        bra END; REST: redux.sync.add.u32 %r2, %r1, -1; st.global.u32 [%rd2], %r2; END:"""
     launch(body, [out])
     np.testing.assert_array_equal(out, np.repeat([0, sum(range(8, 32))], [8, 24]))
 
