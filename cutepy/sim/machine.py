@@ -501,13 +501,12 @@ class Machine:
 
     def _go_ahead(self) -> bool:
         """Let lanes that have met go on without those that can't come before; tells whether there are any."""
-        joins = [join for join in self._joins[::-1] if join.arrived]
-        if not joins:
-            return False
-        join = min(joins, key=lambda join: together(self.program.flow, join.block))
-        check_not_crossed(self, join)
-        self._meet(join)
-        return True
+        for join in self._joins[::-1]:
+            if join.arrived:
+                check_not_crossed(self, join)
+                self._meet(join)
+                return True
+        return False
 
 
 def _uniform_registers(launch: Launch) -> dict[str, Array]:

@@ -66,7 +66,7 @@ def regroup(
     """
     live = machine.program.flow.live_in[block]
     merged, rest = [], []
-    slots, ids = chosen.any(axis=1).nonzero()[0], chosen.any(axis=0).nonzero()[0]
+    slots, ids = (np.flatnonzero(np.logical_or.reduce(chosen, axis=axis)) for axis in (1, 0))
     inside = chosen[np.ix_(slots, ids)]
     for rows, columns, is_chosen in parts_of(inside, inside.shape, 1, 0):
         if is_chosen and len(rows):

@@ -28,7 +28,7 @@ TRUSTED_BLOCKS = 32
 
 _FIRST_SPAN = 8
 _FIRST_LEAP, _LAST_LEAP = 1 << 12, 1 << 40
-_WARP_COLLECTIVES = frozenset("shfl vote match redux elect ldmatrix stmatrix mma".split())
+_WARP_COLLECTIVES = frozenset("shfl vote match redux elect activemask ldmatrix stmatrix mma".split())
 
 
 class Spin:

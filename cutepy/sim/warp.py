@@ -104,12 +104,14 @@ class Warp:
     def vote_all(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
         """Tell whether a predicate holds in all lanes of each one's mask."""
         self._require_same(g, i, mask)
-        return self._to_lanes(g, (self._by_warp(g, a, True)[:, :, None] | ~self._members(g, mask)).all(axis=3))
+        holds: Array = self._by_warp(g, a, True)[:, :, None] | ~self._members(g, mask)
+        return self._to_lanes(g, np.logical_and.reduce(holds, axis=3))
 
     def vote_any(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
         """Tell whether a predicate holds in any lane."""
         self._require_same(g, i, mask)
-        return self._to_lanes(g, (self._by_warp(g, a, False)[:, :, None] & self._members(g, mask)).any(axis=3))
+        holds: Array = self._by_warp(g, a, False)[:, :, None] & self._members(g, mask)
+        return self._to_lanes(g, np.logical_or.reduce(holds, axis=3))
 
     def vote_uni(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
         """Tell whether a predicate is the same in all lanes."""
@@ -129,13 +131,14 @@ class Warp:
         """Return the mask if all lanes have the same value, else 0; and whether they have."""
         self._require_same(g, i, mask)
         members = self._members(g, mask)
-        same = self._to_lanes(g, (self._equal(g, a) | ~members).all(axis=3))
+        same = self._to_lanes(g, np.logical_and.reduce(self._equal(g, a) | ~members, axis=3))
         return np.where(same, self._to_lanes(g, mask_of(members)), np.uint32(0)), same
 
     def _equal(self, g: Group, a: Array) -> Array:
         """Tell, by (CTA, warp, lane, lane), who has the same value."""
         values = self._by_warp(g, a, 0)
-        return values[..., :, None] == values[..., None, :]
+        equal: Array = values[..., :, None] == values[..., None, :]
+        return equal
 
     def reduce(self, g: Group, i: Instruction, operation: str, a: Array, mask: Array) -> Array:
         """Combine the values of all lanes."""

@@ -158,7 +158,8 @@ def _one(
         return
     extents = _extents(tokens)
     extents += [vector] if vector else []
-    data, references = None, ()
+    data: bytes | None = None
+    references: tuple[Reference, ...] = ()
     if tokens.take_if("="):
         tree = _tree(tokens)
         if None in extents:

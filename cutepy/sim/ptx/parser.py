@@ -28,6 +28,7 @@ from cutepy.sim.ptx.model import (
     Negated,
     Operand,
     Pair,
+    Parameter,
     Register,
     Sink,
     SourceLine,
@@ -236,9 +237,11 @@ class _Body:
 
     def parse(self, name: str, parameters: str, directives: str, body: str) -> Function:
         attempt = self._reading.attempt
-        declared = attempt(partial(read_parameters, parameters), self._line, parameters, ())
+        none: tuple[Parameter, ...] = ()
+        nothing: dict[str, tuple[int, ...]] = {}
+        declared = attempt(partial(read_parameters, parameters), self._line, parameters, none)
         self._outer |= {p.name: Variable(p.name, "param", p.size_bytes, p.alignment) for p in declared}
-        header = attempt(partial(_directives, directives), self._line, directives, {})
+        header = attempt(partial(_directives, directives), self._line, directives, nothing)
         position, counted, end = 0, 0, len(body)
         match_at = _STATEMENT.match
         while position < end:
