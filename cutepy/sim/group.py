@@ -206,14 +206,14 @@ def split(machine: Machine, g: Group, parts: list[Part], join_block: int) -> lis
             g.threads if column_index is None else machine.threads(g.threads.ids[columns]),
             join,
         )
-        if join is not None and join.parent is not g and g.original is not None:
+        if join is None or join.parent is g:
+            child.original = list(registers)
+        elif g.original is not None:
             # A part of a part: what it leaves alone is still as in the common parent.
             child.original = [
                 value if g.registers[n] is None or g.original[n] is g.registers[n] else None
                 for n, value in enumerate(registers)
             ]
-        else:
-            child.original = list(registers)
         if g.token is not None:
             child.token = select(g.token, row_index, column_index)
         children.append(child)
@@ -232,12 +232,21 @@ def _join_for(g: Group, block: int, parts: int) -> Join | None:
     return join
 
 
+def is_unchanged(part: Group, index: int) -> bool:
+    """Tell whether a part has a register as it was in the group it parted from."""
+    value = part.registers[index]
+    return value is None or (part.original is not None and value is part.original[index])
+
+
 def inherited(g: Group, index: int) -> Array:
-    """Return a register that a group left as it was in the group it parted from."""
+    """Return a register that a group left as it was in the group it parted from.
+
+    That is asked itself, and not the copy that a part may have: accumulators come back to registers meanwhile.
+    """
     assert g.join is not None
     parent = g.join.parent
-    value = parent.registers[index]
-    if value is None:
+    value: Array | None = parent.registers[index]
+    if value is None or (parent.join is not None and is_unchanged(parent, index)):
         value = inherited(parent, index)
     return select(value, *places(g, parent))
 

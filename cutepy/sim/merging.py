@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cutepy.sim.group import Group, inherited, parts_of, places
+from cutepy.sim.group import Group, inherited, is_unchanged, parts_of, places
 from cutepy.sim.lanes import Array, as_index, select
 
 if TYPE_CHECKING:
@@ -73,8 +73,7 @@ def regroup(
             ctas, threads = machine.ctas(slots[rows]), machine.threads(ids[columns])
             whole = Group(machine.next_number(), block, [None] * len(parts[0].registers), ctas, threads, join)
             pieces = [piece for part in parts if (piece := _within(machine, part, ctas.slots, threads.ids)) is not None]
-            for index in live:
-                whole.registers[index] = assemble(whole, pieces, index)
+            _gather_registers(whole, pieces, live, join is not None and parts[0].join is join)
             merged.append(whole)
     for part in parts:
         left = ~chosen[np.ix_(part.ctas.slots, part.threads.ids)]
@@ -84,6 +83,17 @@ def regroup(
                 assert piece is not None
                 rest.append(piece)
     return merged, rest
+
+
+def _gather_registers(whole: Group, pieces: Sequence[Group], live: frozenset[int], stays: bool) -> None:
+    """Give a group the registers of its pieces; where it stays where they meet others, note what they left alone."""
+    whole.original = [None] * len(whole.registers) if stays else None
+    for index in live:
+        if stays and all(piece.registers[index] is None for piece in pieces):
+            continue
+        value = whole.registers[index] = assemble(whole, pieces, index)
+        if whole.original is not None and all(is_unchanged(piece, index) for piece in pieces):
+            whole.original[index] = value
 
 
 def _within(machine: Machine, g: Group, slots: Array, ids: Array) -> Group | None:
@@ -97,6 +107,11 @@ def _within(machine: Machine, g: Group, slots: Array, ids: Array) -> Group | Non
     registers: list[Any] = [None if value is None else select(value, *at) for value in g.registers]
     ctas, threads = machine.ctas(g.ctas.slots[rows]), machine.threads(g.threads.ids[columns])
     piece = Group(machine.next_number(), g.block, registers, ctas, threads, g.join)
+    if g.original is not None:
+        piece.original = [
+            value if before is original else None
+            for value, before, original in zip(registers, g.registers, g.original, strict=True)
+        ]
     piece.gathering, piece.waits_for = g.gathering, g.waits_for
     return piece
 
@@ -118,13 +133,16 @@ def merge(machine: Machine, join: Join, parts: list[Group], chosen: Array | None
     ):
         registers = list(parent.registers)
         for index in machine.program.flow.live_in[join.block]:
-            if not all(_unchanged(part, index) for part in parts):
+            if not all(is_unchanged(part, index) for part in parts):
                 registers[index] = assemble(parent, parts, index)
         parent.registers = registers
         parent.block = join.block
         parent.token = None
         return [parent], []
-    _to_registers(machine, parent)
+    ancestor: Group | None = parent
+    while ancestor is not None:
+        _to_registers(machine, ancestor)
+        ancestor = ancestor.join.parent if ancestor.join is not None else None
     taken = lanes_of(machine, parts) if chosen is None else chosen
     return regroup(machine, parts, taken, join.block, parent.join)
 
@@ -137,14 +155,9 @@ def _to_registers(machine: Machine, g: Group) -> None:
             machine.wgmma.flush(g, number)
 
 
-def _unchanged(part: Group, index: int) -> bool:
-    value = part.registers[index]
-    return value is None or (part.original is not None and value is part.original[index])
-
-
 def _value(part: Group, index: int) -> Array:
     value: Array | None = part.registers[index]
-    return inherited(part, index) if value is None else value
+    return inherited(part, index) if value is None or (part.join and is_unchanged(part, index)) else value
 
 
 def assemble(whole: Group, parts: list[Group], index: int) -> Array:

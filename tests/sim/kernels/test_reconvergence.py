@@ -7,6 +7,8 @@ not exited execute the instruction.
 import numpy as np
 import pytest
 
+from cutepy.layouts import parse
+from cutepy.layouts.sm90 import make_gmma_desc
 from cutepy.sim import DeadlockError, SimulationError
 
 from .launching import launch
@@ -139,3 +141,29 @@ def test_lanes_that_spin_for_ever_are_awaited_for_ever():
     with pytest.raises(DeadlockError, match=r"lanes 0x00000100 of warp 0.*elect\.sync"):
         launch(body, [out])
     assert not out.any()
+
+
+@pytest.mark.parametrize("warps", [4, 8])
+def test_accumulators_outlive_the_spinning_of_one_lane(warps):
+    """Lanes part while accumulators are where MMAs keep them, and what each has of them is written after its turn.
+
+    As in a deterministic backward pass, CTAs add to one place in order: one lane waits for the turn of its CTA.
+    """
+    ctas = 3
+    out = np.zeros(1 + ctas, np.uint32)
+    results = np.zeros((ctas, 32 * warps, 4), np.float32)
+    word = int(make_gmma_desc(parse("((8,8),(8,2)):((8,64),(1,512))"), major="K", bits=16, start_address=0))
+    body = f"""mov.u32 %r1, %tid.x; mov.u32 %r3, %ctaid.x; mov.u32 %r0, smem; shl.b32 %r2, %r1, 4; add.u32 %r2, %r2, %r0;
+        mov.b32 %r4, 0x3c003c00; st.shared.v4.b32 [%r2], {{%r4, %r4, %r4, %r4}};
+        st.shared.v4.b32 [%r2+{512 * warps}], {{%r4, %r4, %r4, %r4}}; bar.sync 0; fence.proxy.async.shared::cta;
+        mov.b64 %rd4, {word}; setp.ne.u32 %p1, 0, 0; wgmma.fence.sync.aligned;
+        wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {{%f0, %f1, %f2, %f3}}, %rd4, %rd4, %p1, 1, 1, 0, 0;
+        wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
+        mad.lo.u32 %r7, %r3, {32 * warps}, %r1; mul.wide.u32 %rd5, %r7, 16; add.u64 %rd5, %rd5, %rd1;
+        setp.ne.u32 %p0, %r1, 0; @%p0 bra MEET;
+        SPIN: ld.acquire.gpu.global.u32 %r5, [%rd0]; setp.ne.u32 %p1, %r5, %r3; @%p1 bra SPIN;
+        MEET: bar.sync 0; st.global.v4.f32 [%rd5], {{%f0, %f1, %f2, %f3}}; elect.sync %r6|%p2, -1; bar.sync 0;
+        @%p0 bra OUT; red.release.gpu.global.add.u32 [%rd0], 1; OUT: bar.sync 0; add.f32 %f0, %f0, %f1;"""
+    launch(body, [out, results], grid=(ctas, 1, 1), block=(32 * warps, 1, 1), smem=8192)
+    assert out[0] == ctas
+    assert (results == 16).all()
