@@ -85,7 +85,7 @@ def regroup(
     return merged, rest
 
 
-def _gather_registers(whole: Group, pieces: Sequence[Group], live: frozenset[int], stays: bool) -> None:
+def _gather_registers(whole: Group, pieces: list[Group], live: frozenset[int], stays: bool) -> None:
     """Give a group the registers of its pieces; where it stays where they meet others, note what they left alone."""
     whole.original = [None] * len(whole.registers) if stays else None
     for index in live:

@@ -153,7 +153,7 @@ def test_accumulators_outlive_the_spinning_of_one_lane(warps):
     out = np.zeros(1 + ctas, np.uint32)
     results = np.zeros((ctas, 32 * warps, 4), np.float32)
     word = int(make_gmma_desc(parse("((8,8),(8,2)):((8,64),(1,512))"), major="K", bits=16, start_address=0))
-    body = f"""mov.u32 %r1, %tid.x; mov.u32 %r3, %ctaid.x; mov.u32 %r0, smem; shl.b32 %r2, %r1, 4; add.u32 %r2, %r2, %r0;
+    body = f"""mov.u32 %r1, %tid.x; mov.u32 %r3, %ctaid.x; mov.u32 %r0, smem; mad.lo.u32 %r2, %r1, 16, %r0;
         mov.b32 %r4, 0x3c003c00; st.shared.v4.b32 [%r2], {{%r4, %r4, %r4, %r4}};
         st.shared.v4.b32 [%r2+{512 * warps}], {{%r4, %r4, %r4, %r4}}; bar.sync 0; fence.proxy.async.shared::cta;
         mov.b64 %rd4, {word}; setp.ne.u32 %p1, 0, 0; wgmma.fence.sync.aligned;
