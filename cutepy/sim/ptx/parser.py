@@ -408,6 +408,9 @@ class _Body:
     def _operand(self, text: str, scope: _Scope, opcode: str) -> Operand:
         if not text:
             raise PtxSyntaxError(f"an operand of {opcode} is missing")
+        register = self._find(text, scope)
+        if register is not None:
+            return register
         first = text[0]
         if first == "[":
             return self._address(text[1:-1].strip(), scope, opcode)
@@ -424,9 +427,6 @@ class _Body:
             return Negated(inner)
         if text == "_":
             return Sink()
-        register = self._find(text, scope)
-        if register is not None:
-            return register
         if first == "%":
             if text[1:].split(".")[0] in _SPECIALS:
                 return Special(text[1:])
