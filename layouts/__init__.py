@@ -171,8 +171,8 @@ from .writer import to_text as to_text
 if TYPE_CHECKING:
     from .banks import bank_conflicts as bank_conflicts, warp_access as warp_access
     from .linear import LinearLayout as LinearLayout, to_layout as to_layout, to_linear as to_linear
-    from .paste import parse_all as parse_all
-    from .printed import PrintedCopy as PrintedCopy, PrintedMMA as PrintedMMA
+    from .notation.paste import parse_all as parse_all
+    from .notation.printed import PrintedCopy as PrintedCopy, PrintedMMA as PrintedMMA
     from .render.comparison import compare as compare
     from .render.operations import steps as steps
     from .render.output import save as save, show as show
@@ -183,11 +183,11 @@ slice = slice_
 _ROOMS = ("banks", "linear", "render", "sm80", "sm90")
 _LAZY = {
     "LinearLayout": "linear",
-    "PrintedCopy": "printed",
-    "PrintedMMA": "printed",
+    "PrintedCopy": "notation.printed",
+    "PrintedMMA": "notation.printed",
     "bank_conflicts": "banks",
     "compare": "render",
-    "parse_all": "paste",
+    "parse_all": "notation.paste",
     "save": "render",
     "show": "render",
     "steps": "render",

@@ -101,7 +101,8 @@ def parse(
 
 
 def _pasted(text: str) -> str:
-    return typer.get_text_stream("stdin").read() if text == "-" else text
+    # Whatever the locale: what is not UTF-8 is marked, and refused or skipped as other noise is.
+    return typer.get_binary_stream("stdin").read().decode("utf-8", "replace") if text == "-" else text
 
 
 def _integers(text: str | None) -> tuple[int, ...]:
@@ -211,13 +212,23 @@ def simulate(
     inspect: Annotated[
         bool, typer.Option("--inspect", help="Print counts, and bank conflicts and waits by line of Python.")
     ] = False,
+    policy: Annotated[
+        str | None,
+        typer.Option(help="When copies and MMAs take effect: late, youngest, random or random:SEED. Default: at once."),
+    ] = None,
 ) -> None:
     """Run a GPU script on the CPU: device cuda is served from host memory, and every launch is simulated."""
     from cutepy.cli.simulate import run
+    from cutepy.sim.policies import policy_named
 
     if not script.is_file():
         fail(f"there is no file {script}")
-    raise typer.Exit(run(script, context.args, lambda line: typer.echo(line, err=True), inspect=inspect))
+    try:
+        if policy is not None:
+            policy_named(policy)
+    except ValueError as error:
+        fail(str(error))
+    raise typer.Exit(run(script, context.args, lambda line: typer.echo(line, err=True), inspect=inspect, policy=policy))
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -40,7 +40,7 @@ def of_file(
         If there is nothing to explain.
     """
     try:
-        from cutepy.anatomy import Watch, explain
+        from cutepy.anatomy import ExplainError, Watch, explain
     except ModuleNotFoundError as missing:
         raise ImportError(f"explain needs {missing.name}: pip install 'cutepy[dsl]'") from missing
 
@@ -52,6 +52,8 @@ def of_file(
     # What the script prints is not the explanation: it goes where errors do.
     with contextlib.redirect_stdout(sys.stderr):
         code = run(path, arguments, echo, observers=[watch])
+    if code and next(watch.kernels, None) is None:
+        raise ExplainError(f"{path.name} ended with exit code {code} before it launched a kernel")
     return explain(watch, assembler=ptxas, name=path.name), code
 
 

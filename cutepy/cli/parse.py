@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 
 from cutepy.layouts import ComposedLayout, Layout, ParseError, cosize, depth, rank, size, to_text
-from cutepy.layouts.paste import parse_all
-from cutepy.layouts.pasted import Pasted
-from cutepy.layouts.printed import PrintedCopy, PrintedMMA
+from cutepy.layouts.notation.findings import Pasted
+from cutepy.layouts.notation.paste import parse_all
+from cutepy.layouts.notation.printed import PrintedCopy, PrintedMMA
+from cutepy.layouts.notation.unknowns import Runtime
 from cutepy.layouts.render.drawing import picture_of
 from cutepy.layouts.render.of_layouts import layout_grid
 from cutepy.layouts.render.output import HEIGHT
 from cutepy.layouts.render.reading import as_meant
 from cutepy.layouts.render.text import render_text, wrapped
-from cutepy.layouts.unknowns import Runtime
 
 
 def describe(

@@ -25,6 +25,10 @@ STYLES = {
 }
 """What a span of a drawing looks like, by rich's names."""
 
+_SIXTEEN = "bright_blue bright_magenta green bright_yellow bright_cyan bright_red cyan white".split()
+SIXTEEN_COLOURS = {**STYLES, **{f"colour{key}": f"black on {name}" for key, name in enumerate(_SIXTEEN)}}
+"""The same where a terminal has no more than 16 colours, to which those above would come down as six."""
+
 
 def draw(text: str, files: list[Path], *, width: int | None, tile: str | None, **options: Any) -> None:  # noqa: ANN401
     """Draw what a text denotes: into files, or to the terminal if none is named.
@@ -76,7 +80,8 @@ def paint_drawing(drawing: Drawing) -> None:
 def _paint(console: Console, drawing: Drawing) -> None:
     from rich.text import Text
 
+    styles = STYLES if console.color_system in ("truecolor", "256") else SIXTEEN_COLOURS
     text = Text(drawing.text, no_wrap=True, end="\n")
     for start, end, style in drawing.spans:
-        text.stylize(STYLES[style], start, end)
+        text.stylize(styles[style], start, end)
     console.print(text)

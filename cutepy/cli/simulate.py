@@ -24,6 +24,7 @@ def run(
     echo: Callable[[str], None],
     *,
     inspect: bool = False,
+    policy: str | None = None,
     observers: Sequence[Observer] = (),
 ) -> int:
     """Run a script as `__main__`, with device `cuda` served from host memory and every launch simulated.
@@ -37,6 +38,8 @@ def run(
         Prints a line of the summary.
     inspect : bool
         Whether to count bank conflicts and waits by line, and to print them with all other counts.
+    policy : str, optional
+        When asynchronous operations take effect (`cutepy.simulate`).
     observers : sequence of Observer
         See what the kernels do.
 
@@ -52,7 +55,7 @@ def run(
     sys.path[0] = str(script.resolve().parent)
     code: object = 0
     try:
-        with serve_cuda(inspect=inspect, observers=observers) as simulation:
+        with serve_cuda(inspect=inspect, policy=policy, observers=observers) as simulation:
             try:
                 runpy.run_path(str(script), run_name="__main__")
             except SystemExit as leaving:

@@ -45,14 +45,8 @@ def read_tiled_mma(mma: Any, read: Read) -> sm90.TiledMMA:  # noqa: ANN401 - Til
         If its threads are no layout of whole atoms.
     """
     traits = read_mma_atom(mma, read)
-    threads = read(mma.thr_layout_vmnk)
-    count = traits.thr_id.size()
-    atoms = Layout(threads.shape[1:], _divided(threads.stride[1:], count))
-    permutation = tuple(_extent(read(tiler)) for tiler in mma.permutation_mnk)
-    found = sm90.TiledMMA(traits, atoms, permutation)
-    if not _same_function(found.thr_layout_vmnk, threads):
-        raise ValueError(f"from_cute: the threads {threads} of a tiled MMA are no layout of whole atoms of {count}")
-    return found
+    m, n, k = (_extent(read(tiler)) for tiler in mma.permutation_mnk)
+    return sm90.TiledMMA.of_threads(traits, read(mma.thr_layout_vmnk), (m, n, k))
 
 
 def read_copy_atom(atom: Any, read: Read) -> sm90.CopyAtom:  # noqa: ANN401 - CopyAtom
@@ -141,10 +135,6 @@ def _extent(tiler: Any) -> Any:  # noqa: ANN401 - Layout, int or None
     if isinstance(tiler, Layout) and type(tiler.shape) is int and (tiler.stride == 1 or tiler.shape == 1):
         return tiler.shape
     return tiler
-
-
-def _divided(stride: Any, count: int) -> Any:  # noqa: ANN401 - IntTuple
-    return tuple(_divided(part, count) for part in stride) if isinstance(stride, tuple) else stride // count
 
 
 def _same_function(first: Layout, second: Layout) -> bool:

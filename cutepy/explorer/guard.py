@@ -71,14 +71,15 @@ def protect(app: Flask, port: int | None, uploads: str) -> None:
 
 def refusal(asked: Request, port: int | None) -> str:
     """Return why a request is refused; empty where it is not."""
-    name, _, given = asked.host.partition(":")
+    host = asked.headers.get("Host", "")  # as it was sent: `asked.host` makes one up where there is none
+    name, _, given = host.partition(":")
     if name not in NAMES or (port is not None and given != str(port)):
-        return f"the host must be {' or '.join(NAMES)} with this server's port, got {asked.host!r}"
+        return f"the host must be {' or '.join(NAMES)} with this server's port, got {host!r}"
     if not ipaddress.ip_address(asked.remote_addr or "0.0.0.0").is_loopback:
         return "requests must come from this machine"
     origin = asked.headers.get("Origin")
-    if origin is not None and origin != f"http://{asked.host}":
-        return f"the page must be of this server, http://{asked.host}, got the origin {origin!r}"
+    if origin is not None and origin != f"http://{host}":
+        return f"the page must be of this server, http://{host}, got the origin {origin!r}"
     site = asked.headers.get("Sec-Fetch-Site", "none")
     if asked.path.startswith("/api/") and site not in ("none", "same-origin"):
         return "the page must be of this server; this one is of another site"

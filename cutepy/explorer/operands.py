@@ -23,7 +23,10 @@ TYPES = tuple(dict.fromkeys(name.split("_")[2] for name in sm90.wgmma_names()))
 """Types of accumulator, A and B together, by CuTe's names: F32F16F16."""
 
 SOURCES = ("SS", "RS")
-PICTURES = ("sA", "sB", "A", "B", "C")
+COPIES = ("ldmatrix_A", "stmatrix_C")
+"""Copies tiled after the MMA: what loads A into registers, and what stores the accumulator rounded to 16 bits."""
+
+PICTURES = ("sA", "sB", "A", "B", "C", *COPIES)
 MAX_TILE = 512
 MAX_STAGES = 16
 MAX_LISTED = 64
@@ -214,11 +217,22 @@ def _partitions(mma: sm90.TiledMMA, tile: tuple[int, int, int]) -> dict[str, str
     return parts
 
 
+def _copy(chosen: str, mma: sm90.TiledMMA) -> sm90.TiledCopy:
+    if chosen == "stmatrix_C":
+        matrices = 4 if mma.traits.shape_mnk[1] % 16 == 0 else 2  # a matrix is 8 columns of 8 of a warp's 16 rows
+        return sm90.make_tiled_copy_C(sm90.make_copy_atom(sm90.stmatrix_traits(matrices), 16), mma)
+    if mma.traits.source("A") == "smem":
+        raise BadParameterError("picture", "wgmma reads A from shared memory itself (SS): ldmatrix loads the A of RS")
+    return sm90.make_tiled_copy_A(sm90.make_copy_atom(sm90.ldmatrix_traits(4), mma.traits.a_bits), mma)
+
+
 def _picture(
     asked: Parameters, mma: sm90.TiledMMA, tile: tuple[int, int, int], smem: dict[str, _Operand]
 ) -> dict[str, Any]:
     chosen = asked.choice("picture", PICTURES, "sA" if "A" in smem else "A")
-    if not chosen.startswith("s"):
+    if chosen in COPIES:
+        return render_raw(picture_of(_copy(chosen, mma)))
+    if chosen in "ABC":
         return render_raw(mma._picture_(operand=chosen))  # type: ignore[arg-type]
     if chosen[1] not in smem:
         raise BadParameterError("picture", "A comes from registers (RS), not from shared memory: draw sB, A, B or C")

@@ -108,6 +108,12 @@ class Launch:
         """Number of CTAs in the grid."""
         return self.grid[0] * self.grid[1] * self.grid[2]
 
+    @property
+    def resident_ctas(self) -> int:
+        """How many CTAs of this size an H200 holds at once; PTX says nothing of registers, which may allow fewer."""
+        x, y, z = self.block
+        return SM_COUNT * occupancy(0, x * y * z, self.smem_bytes).ctas_per_sm
+
 
 def capture(request: LaunchRequest, module: Module) -> Launch:
     """Copy what a launch request points at, and check it against the limits of the hardware.
@@ -215,11 +221,9 @@ def _check(launch: Launch, function: Function) -> None:
             f"{name}: a CTA has at most {SMEM_BYTES_PER_CTA} bytes of shared memory, got {launch.smem_bytes}; "
             "use fewer stages"
         )
-    # PTX says nothing of registers, which may allow fewer.
-    resident = SM_COUNT * occupancy(0, threads, launch.smem_bytes).ctas_per_sm
-    if launch.cooperative and launch.ctas > resident:
+    if launch.cooperative and launch.ctas > launch.resident_ctas:
         raise LaunchError(
-            f"{name}: all CTAs of a cooperative launch must be resident at once, {resident} of this size, "
+            f"{name}: all CTAs of a cooperative launch must be resident at once, {launch.resident_ctas} of this size, "
             f"got {launch.ctas}",
             LaunchError.COOPERATIVE_TOO_LARGE,
         )

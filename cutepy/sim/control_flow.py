@@ -61,6 +61,7 @@ class ControlFlow:
     units: dict[int, int] = field(default_factory=dict)
     _regions: dict[tuple[int, int], frozenset[int]] = field(default_factory=dict)
     _touched: dict[tuple[int, int], frozenset[int]] = field(default_factory=dict)
+    _operations: dict[tuple[int, int], frozenset[str]] = field(default_factory=dict)
 
     def blocks_between(self, start: int, end: int) -> set[int]:
         """Return the blocks that can run from `start` on before `end`."""
@@ -84,6 +85,14 @@ class ControlFlow:
                     found.update(r.index for r in (*read(instruction), *written(instruction)))
             self._touched[key] = frozenset(found)
         return self._touched[key]
+
+    def has_between(self, start: int, end: int, operation: str) -> bool:
+        """Tell whether an instruction with this first part of its opcode can run from `start` on before `end`."""
+        key = start, end
+        if key not in self._operations:
+            blocks = (self.blocks[number] for number in self.blocks_between(start, end))
+            self._operations[key] = frozenset(i.parts[0] for block in blocks for i in block.instructions)
+        return operation in self._operations[key]
 
     def used_between(self, start: int, end: int) -> frozenset[int]:
         """Return the registers whose values at `start` may be read before `end`."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from cutepy.sim.lanes import Threads
 from cutepy.sim.places import described
+from cutepy.sim.waves import waits_for_others
 
 if TYPE_CHECKING:
     from cutepy.sim.group import Group
@@ -26,6 +27,12 @@ def report(machine: Machine) -> list[str]:
         fellows = [other for other, theirs in zip(machine.groups, waits, strict=True) if theirs == wait]
         absent = _absent(machine, g, fellows) if wait else ""
         lines.append(f"{g.describe()}: wait for {wait or 'a condition in a loop'}{where}{text}{absent}")
+    launch = machine.launch
+    if launch.ctas > launch.resident_ctas and waits_for_others(launch):
+        lines.append(
+            f"the grid has {launch.ctas} CTAs, of which {launch.resident_ctas} are resident at once: those that "
+            "others wait for must be among them"
+        )
     return lines
 
 

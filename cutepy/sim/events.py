@@ -117,6 +117,8 @@ class AsyncOperation:
         Who issued it.
     detail : str
         What moves from where to where.
+    after : tuple of AsyncOperation
+        What completes before it, whatever a policy chooses: the MMAs of a warpgroup do so in order.
     """
 
     kind: AsyncKind
@@ -125,6 +127,7 @@ class AsyncOperation:
     threads: Threads
     detail: str
     apply: Callable[[], None] = field(repr=False)
+    after: tuple[AsyncOperation, ...] = field(default=(), repr=False)
     done: bool = False
 
 
@@ -213,7 +216,8 @@ class Observer:
 class CompletionPolicy:
     """Decide when asynchronous operations take effect; this one: at once.
 
-    A wait in the kernel (`wait_group`) completes what it waits for, whatever the policy says.
+    A wait in the kernel (`wait_group`) completes what it waits for, whatever the policy says. The wgmma groups of a
+    warpgroup complete in order: one that completes is preceded by those that were committed before it.
     """
 
     def completes_at_issue(self, operation: AsyncOperation) -> bool:

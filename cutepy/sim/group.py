@@ -260,7 +260,10 @@ def places(part: Group, whole: Group) -> tuple[Index | None, Index | None]:
 
 
 def _release_accumulators(machine: Machine, g: Group, parts: list[Part], join_block: int) -> None:
-    """Bring back to registers the accumulators that a part may touch, once their MMAs are complete."""
+    """Bring back to registers the accumulators that a part may touch, once their MMAs are complete.
+
+    MMAs stay with the group that parted: they complete too where a part may commit them or wait for them.
+    """
     if not (g.tiles or g.issued or g.committed):
         return
     apart = join_block < 0 or (g.join is not None and g.join.block == join_block)
@@ -269,3 +272,5 @@ def _release_accumulators(machine: Machine, g: Group, parts: list[Part], join_bl
         machine.wgmma.drain(g)
         for number in list(g.tiles):
             machine.wgmma.flush(g, number)
+    elif any(flow.has_between(b, join_block, "wgmma") for _, _, b in parts):
+        machine.wgmma.drain(g)

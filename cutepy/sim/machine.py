@@ -163,9 +163,11 @@ class Machine:
         return self._parameters[key]
 
     def clock(self, name: str) -> Array:
-        """Return a clock that advances whenever it is read."""
+        """Return a clock that advances whenever it is read, or the half of it that the name says."""
         self.time += 16
-        return np.array([[self.time]], np.uint64 if name in ("clock64", "globaltimer") else np.uint32)
+        if name in ("clock64", "globaltimer"):
+            return np.array([[self.time]], np.uint64)
+        return np.array([[self.time >> 32 if name.endswith("_hi") else self.time & 0xFFFFFFFF]], np.uint32)
 
     def fence(self, g: Group, i: Instruction) -> None:
         """Let observers see a fence; memory is sequentially consistent here."""
@@ -223,7 +225,9 @@ class Machine:
             self._complete(operation)
 
     def _complete(self, operation: AsyncOperation) -> None:
-        operation.done = True
+        for earlier in operation.after:
+            self.complete(earlier)
+        operation.done, operation.after = True, ()
         self.changes += 1
         operation.apply()
         for observer in self.observers:

@@ -28,6 +28,7 @@ _TRUE = np.array([[True]])
 _TOKEN_PHASE_SHIFT = 32
 SIZE_BYTES = 8
 MAX_COUNT = (1 << 20) - 1
+"""Of arrivals; of bytes it is the largest count either way."""
 
 
 class Mbarrier:
@@ -175,7 +176,7 @@ class Mbarriers:
         """Expect bytes in the current phase."""
         self._machine.changes += 1
         for offset, slots, total in self._targets(g, i, address, size):
-            self._object(g, i, offset, slots).transactions[slots] += total
+            self._count_bytes(g, i, offset, slots, total)
             self._tell("expect_tx", offset, slots, g, i, total, self._lanes(g, i, address, offset))
 
     def complete_tx(self, g: Group, i: Instruction, address: Array, size: Array) -> None:
@@ -186,10 +187,22 @@ class Mbarriers:
     def deliver(self, g: Group, i: Instruction, offset: int, slots: Array, size: Array | int) -> None:
         """Count bytes as arrived at the objects of some CTAs."""
         self._machine.changes += 1
-        found = self._object(g, i, offset, slots)
-        found.transactions[slots] -= size
-        found.settle(slots)
+        self._count_bytes(g, i, offset, slots, -size).settle(slots)
         self._tell("complete_tx", offset, slots, g, i, size)
+
+    def _count_bytes(self, g: Group, i: Instruction, offset: int, slots: Array, size: Array | int) -> Mbarrier:
+        """Add to the bytes that the current phase lacks."""
+        found = self._object(g, i, offset, slots)
+        found.transactions[slots] += size
+        if (np.abs(found.transactions[slots]) > MAX_COUNT).any():
+            raise BarrierError(
+                f"{self._name(offset)} counts at most {MAX_COUNT} bytes of a phase, got "
+                f"{int(np.abs(found.transactions[slots]).max())}: the phase would complete at another count; use more "
+                "phases",
+                i,
+                g.describe(),
+            )
+        return found
 
     def wait(
         self, g: Group, i: Instruction, address: Array, state: Array, parity: bool, may_wait: bool
@@ -209,7 +222,8 @@ class Mbarriers:
                 here = position % memory.slot_bytes == offset
                 slots = position[here] // memory.slot_bytes
                 phase[here] = self._object(g, i, int(offset), slots).phase[slots]
-        done = (phase & 1) != state.astype(np.int64) if parity else phase != (state >> np.uint64(32)).astype(np.int64)
+        # Of the parity the hardware takes the lowest bit: pipelines xor the number of phases passed into it.
+        done = (phase & 1) != (state & 1) if parity else phase != (state >> np.uint64(32)).astype(np.int64)
         changes = self._machine.changes
         if not may_wait or done.all() or g.timed_out == changes:
             if g.timed_out == changes:
@@ -268,9 +282,12 @@ class Mbarriers:
         offset, slot = where % self._machine.memory.slot_bytes, where // self._machine.memory.slot_bytes
         found = self._objects[offset]
         value = int(state.flat[0])
-        wanted = f"the phase of parity {value}" if parity else f"phase {value >> _TOKEN_PHASE_SHIFT}"
-        return (
-            f"{wanted} of {self._name(offset)}, which is in phase {int(found.phase[slot])} with "
-            f"{int(found.pending[slot])} of {int(found.count[slot])} arrivals and {int(found.transactions[slot])} "
-            "bytes pending"
+        wanted = f"the phase of parity {value & 1}" if parity else f"phase {value >> _TOKEN_PHASE_SHIFT}"
+        lacking, size = (
+            f"{int(found.pending[slot])} of {int(found.count[slot])} arrivals",
+            int(found.transactions[slot]),
         )
+        held = f"{lacking} and {size} bytes pending"
+        if size < 0:
+            held = f"{lacking} pending and {-size} bytes delivered beyond those expected"
+        return f"{wanted} of {self._name(offset)}, which is in phase {int(found.phase[slot])} with {held}"

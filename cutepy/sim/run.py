@@ -21,6 +21,7 @@ from cutepy.sim.events import CompletionPolicy, Observer
 from cutepy.sim.lanes import Array
 from cutepy.sim.machine import Machine
 from cutepy.sim.memory import GlobalMemory
+from cutepy.sim.policies import policy_named
 from cutepy.sim.shared_memory import SharedMemory, view
 from cutepy.sim.stepping import Breakpoint, Step, stops
 from cutepy.sim.tracing import Recorder
@@ -44,7 +45,7 @@ class Run:
     def __init__(
         self,
         observers: Sequence[Observer],
-        policy: CompletionPolicy | None,
+        policy: CompletionPolicy | str | None,
         *,
         inspect: bool = False,
         processes: int | None = None,
@@ -56,7 +57,7 @@ class Run:
         self._recorder, self._sites = Recorder(self._shared_now), Sites()
         self._inspect = inspect
         self._observers = (*observers, *((self._recorder, self._sites) if inspect else ()))
-        self._policy = policy
+        self._policy = policy_named(policy) if isinstance(policy, str) else policy
         self._processes = default_processes() if processes is None else processes
         self._exact_mma = exact_mma
         self._memory = GlobalMemory()
@@ -338,7 +339,7 @@ def _describe(tensor: Any) -> str:  # noqa: ANN401
 def simulate(
     *,
     observers: Sequence[Observer] = (),
-    policy: CompletionPolicy | None = None,
+    policy: CompletionPolicy | str | None = None,
     inspect: bool = False,
     processes: int | None = None,
     exact_mma: bool = False,
@@ -353,8 +354,9 @@ def simulate(
     ----------
     observers : sequence of Observer, optional
         See every memory access, barrier and asynchronous operation.
-    policy : CompletionPolicy, optional
-        Decides when asynchronous operations take effect. Default: as they are issued.
+    policy : CompletionPolicy or str, optional
+        Decides when asynchronous operations take effect, or the name of what does: "late", "youngest", "random" or
+        "random:SEED". Default: as they are issued.
     inspect : bool
         Keep what `Run.trace`, `Run.conflicts`, `Run.waits` and `Run.smem` of any CTA need. Slower, and takes memory.
     processes : int, optional

@@ -34,7 +34,12 @@ _UNIT_KIND = np.dtype("c16")
 """A type of 16 bytes that numpy moves fast; never computed with."""
 _NAN = b"\xf7\x7f"
 """What elements outside of a tensor read as, repeated to their width, if not as zeros (measured on an H200)."""
+_ADDRESSES = 1 << 64
+"""Addresses are computed modulo this: descriptors may count on the way back."""
+
 Coordinates = tuple[int, ...]
+Piece = tuple[tuple[slice, ...], Array]
+"""Where in a box, the contiguous mode last, and the elements of global memory there."""
 
 
 @cache
@@ -64,7 +69,7 @@ class Box:
         self.steps = tuple(s * n for s, n in zip(self.strides, self.every, strict=True))
         self.mask = (1 << SWIZZLE_BITS[tensor.swizzle]) - 1
         self.kind = np.dtype(f"u{self.element_bytes}")
-        self.span_bytes = sum((e - 1) * s for e, s in zip(self.extents, self.steps, strict=True)) + self.element_bytes
+        self.span_bytes = _span(self.extents, self.steps, self.element_bytes)
         row_units = self.extents[0] * self.element_bytes // _UNIT
         self.unit_shape = (*self.extents[:0:-1], row_units)
         self.unit_strides = (*self.steps[:0:-1], _UNIT)
@@ -80,10 +85,10 @@ class Box:
         ends = zip(at, self.extents, self.every, self.dims, strict=True)
         return lows, [min(e, -((c - d) // n)) for c, e, n, d in ends]
 
-    def offset(self, at: Coordinates, positions: Sequence[int]) -> int:
-        """Return the byte offset in the tensor of an element of the box at these coordinates."""
-        first = sum(c * s for c, s in zip(at, self.strides, strict=True))
-        return first + sum(p * s for p, s in zip(positions, self.steps, strict=True))
+    def address(self, at: Coordinates, positions: Sequence[int]) -> int:
+        """Return the address of an element of the box at these coordinates."""
+        first = self.tensor.global_address + sum(c * s for c, s in zip(at, self.strides, strict=True))
+        return (first + sum(p * s for p, s in zip(positions, self.steps, strict=True))) % _ADDRESSES
 
 
 @cache
@@ -274,40 +279,53 @@ class TensorCopies:
 
     # Global memory.
 
-    def _units(self, g: Group, i: Instruction, box: Box, at: Coordinates, kind: Kind) -> Array:
-        """Return a box that lies inside of its tensor, in global memory, as 16-byte units, to load or store."""
-        start = box.tensor.global_address + box.offset(at, (0,) * box.rank)
+    def _units(self, box: Box, at: Coordinates, kind: Kind) -> Array | None:
+        """Return a box that lies inside of its tensor and of one region, as 16-byte units, to load or store."""
+        start = box.address(at, (0,) * box.rank)
         region = self._machine.memory.known.find(start, start + box.span_bytes)
         if region is None:
-            self._fail(g, i, box, at, start, start + box.span_bytes)
-        assert region is not None
+            return None
         self._machine.traffic.box(kind, start, box.extents, box.steps, box.element_bytes)
         return np.ndarray(box.unit_shape, _UNIT_KIND, region.bytes, start - region.base, box.unit_strides)
 
-    def _part(
-        self, g: Group, i: Instruction, box: Box, at: Coordinates, kind: Kind
-    ) -> tuple[Array, tuple[slice, ...]] | None:
-        """Return the part of a box that is inside of the tensor, as elements, and where in the box it lies."""
+    def _pieces(self, g: Group, i: Instruction, box: Box, at: Coordinates, kind: Kind) -> list[Piece]:
+        """Return the part of a box that is inside of the tensor, as elements, in as few pieces as regions hold."""
         lows, highs = box.inside(at)
         if any(low >= high for low, high in zip(lows, highs, strict=True)):
-            return None
-        start = box.tensor.global_address + box.offset(at, lows)
+            return []
+        start = box.address(at, lows)
         extents = [high - low for low, high in zip(lows, highs, strict=True)]
-        end = start + sum((e - 1) * s for e, s in zip(extents, box.steps, strict=True)) + box.element_bytes
-        region = self._machine.memory.known.find(start, end)
-        if region is None:
-            self._fail(g, i, box, at, start, end)
-        assert region is not None
+        pieces = self._cut(box, at, lows, extents)
+        if pieces is None:
+            self._fail(g, i, box, at, start, start + _span(extents, box.steps, box.element_bytes))
+        assert pieces is not None
         self._machine.traffic.box(kind, start, tuple(extents), box.steps, box.element_bytes)
-        view = np.ndarray(extents[::-1], box.kind, region.bytes, start - region.base, box.steps[::-1])
-        return view, tuple(slice(low, high) for low, high in zip(lows[::-1], highs[::-1], strict=True))
+        return pieces
+
+    def _cut(self, box: Box, at: Coordinates, lows: list[int], extents: list[int]) -> list[Piece] | None:
+        """Return a part of a box whole if one region holds it, else cut along its outermost mode; None if none does."""
+        start = box.address(at, lows)
+        region = self._machine.memory.known.find(start, start + _span(extents, box.steps, box.element_bytes))
+        if region is not None:
+            view = np.ndarray(extents[::-1], box.kind, region.bytes, start - region.base, box.steps[::-1])
+            ranges = zip(lows[::-1], extents[::-1], strict=True)
+            return [(tuple(slice(low, low + extent) for low, extent in ranges), view)]
+        mode = max((n for n in range(1, box.rank) if extents[n] > 1), default=0)
+        pieces: list[Piece] = []
+        for position in range(extents[mode]) if mode else ():
+            low = [*lows[:mode], lows[mode] + position, *lows[mode + 1 :]]
+            found = self._cut(box, at, low, [*extents[:mode], 1, *extents[mode + 1 :]])
+            if found is None:
+                return None
+            pieces += found
+        return pieces or None
 
     def _fail(self, g: Group, i: Instruction, box: Box, at: Coordinates, start: int, end: int) -> None:
         known = self._machine.memory.known
         where = known.nearest(end if known.find(start, start + 1) else start)
         raise MemoryAccessError(
             f"the box at {at} of the tensor at {box.tensor.global_address:#x} covers global {start:#x} to "
-            f"{end:#x}: {where}",
+            f"{end % _ADDRESSES:#x}: {where}",
             i,
             g.describe(),
         )
@@ -315,28 +333,33 @@ class TensorCopies:
     def _read_box(self, g: Group, i: Instruction, box: Box, at: Coordinates) -> Array:
         """Return a box as 16-byte units, with what is outside of the tensor filled in."""
         rounds = box.tensor.dtype.startswith("tf32")  # measured on an H200
-        if box.is_inside(at) and not rounds:
-            return self._units(g, i, box, at, "load")
+        units = self._units(box, at, "load") if box.is_inside(at) and not rounds else None
+        if units is not None:
+            return units
         data = np.zeros(box.extents[::-1], box.kind)
         if box.tensor.oob_fill == "nan":
             data[...] = np.frombuffer(_NAN * (box.element_bytes // len(_NAN)), box.kind)[0]
-        found = self._part(g, i, box, at, "load")
-        if found is not None:
-            data[found[1]] = f32_to_tf32(found[0].view(np.float32), "rn") if rounds else found[0]
+        for where, piece in self._pieces(g, i, box, at, "load"):
+            data[where] = f32_to_tf32(piece.view(np.float32), "rn") if rounds else piece
         return data.reshape(-1).view(_UNIT_KIND)
 
     def _write_box(
         self, g: Group, i: Instruction, box: Box, at: Coordinates, data: Array, reduction: str | None
     ) -> None:
         """Write a box given as 16-byte units, without what is outside of the tensor."""
-        if reduction is None and box.is_inside(at):
-            self._units(g, i, box, at, "store")[...] = data.reshape(box.unit_shape)
+        units = self._units(box, at, "store") if reduction is None and box.is_inside(at) else None
+        if units is not None:
+            units[...] = data.reshape(box.unit_shape)
             return
-        found = self._part(g, i, box, at, "store" if reduction is None else "atomic")
-        if found is None:
-            return
-        values = np.ascontiguousarray(data).view(box.kind).reshape(box.extents[::-1])[found[1]]
-        found[0][...] = values if reduction is None else _combined(found[0], values, box.tensor.dtype, reduction)
+        values = np.ascontiguousarray(data).view(box.kind).reshape(box.extents[::-1])
+        for where, piece in self._pieces(g, i, box, at, "store" if reduction is None else "atomic"):
+            new = values[where]
+            piece[...] = new if reduction is None else _combined(piece, new, box.tensor.dtype, reduction)
+
+
+def _span(extents: Sequence[int], steps: Sequence[int], element_bytes: int) -> int:
+    """Return the bytes from the first element of a box to the end of the last."""
+    return sum((e - 1) * s for e, s in zip(extents, steps, strict=True)) + element_bytes
 
 
 def _combined(old: Array, new: Array, element: str, operation: str) -> Array:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 _RESIDENT_CTAS = 32
 """CTAs that run in lockstep: enough to spread the cost of dispatch, few enough for their tiles to stay in cache."""
 
-_DEVICE_CTAS = 132
 _WAITS_FOR_OTHERS = re.compile(r"(?<![\w.])(?:(?:atom|red)(?=\.)|ld\.(?:acquire|volatile|relaxed))(?![\w.:]*\.shared)")
 """What waits for other CTAs, or might: they can reach each other's shared memory in clusters only."""
 
@@ -39,9 +38,8 @@ def deal(launch: Launch) -> list[NDArray[np.intp]]:
     cluster = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
     if launch.cooperative:
         size = len(order)  # capture has checked that the hardware can
-    elif _waits_for_others(launch):
-        # As many as have an SM of their own.
-        size = max(_DEVICE_CTAS // cluster, 1) * cluster
+    elif waits_for_others(launch):
+        size = max(launch.resident_ctas // cluster, 1) * cluster
     else:
         waves = max(1, round(len(order) / _RESIDENT_CTAS))
         size = -(-len(order) // (waves * cluster)) * cluster
@@ -50,10 +48,10 @@ def deal(launch: Launch) -> list[NDArray[np.intp]]:
 
 def may_run_in_any_order(launch: Launch) -> bool:
     """Tell whether CTAs can know of each other only by plain loads of what others have stored."""
-    return not _waits_for_others(launch) and not _found(_NEEDS_ORDER, launch.ptx)
+    return not waits_for_others(launch) and not _found(_NEEDS_ORDER, launch.ptx)
 
 
-def _waits_for_others(launch: Launch) -> bool:
+def waits_for_others(launch: Launch) -> bool:
     """Tell whether CTAs may wait for each other through global memory."""
     return launch.cooperative or _found(_WAITS_FOR_OTHERS, launch.ptx)
 

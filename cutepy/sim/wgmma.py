@@ -222,7 +222,7 @@ class Wgmma:
         def apply() -> None:
             self._execute(issued, slots.index, slots.count, groups, g)
 
-        operation = AsyncOperation("wgmma", i, g.ctas, g.threads, f"{len(issued)} MMAs", apply)
+        operation = AsyncOperation("wgmma", i, g.ctas, g.threads, f"{len(issued)} MMAs", apply, tuple(g.committed))
         self._machine.issue(operation)
         if g.committed or not operation.done:
             g.committed.append(operation)
@@ -244,10 +244,16 @@ class Wgmma:
     # Registers and matrices.
 
     def flush(self, g: Group, number: int) -> None:
-        """Write accumulators to their registers; what is in flight has not arrived there yet."""
+        """Write accumulators to their registers, where something else is about to touch them.
+
+        MMAs that are not committed complete first: there ptxas injects a wait (its advisory C7517). Those that are
+        committed and not waited for have not arrived yet.
+        """
         tile = g.tiles.get(number)
         if tile is None:
             return
+        if any(one.tile is tile for one in g.issued):
+            self.drain(g)
         if tile.in_flight == 0:
             del g.tiles[number]
         if tile.matrix is None:

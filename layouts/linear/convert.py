@@ -12,7 +12,8 @@ from ..errors import LayoutError
 from ..int_tuple import IntTuple, flatten_to_tuple, product
 from ..layout import Layout
 from ..modes import rank
-from .layout import LinearLayout, log2_size, pack, unpack
+from .bits import log2_size, pack, unpack
+from .layout import LinearLayout
 
 Dims = Sequence[str] | Mapping[str, int]
 

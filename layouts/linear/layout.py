@@ -8,6 +8,7 @@ from typing import Any
 from ..errors import LayoutError
 from ..writer import ReadOnly
 from . import f2
+from .bits import log2_size, pack, unpack
 
 Bases = Mapping[str, Sequence[Sequence[int] | int]]
 """In-dimension -> for each of its bits, lowest first, the coordinates in the out-dimensions; an int for a single."""
@@ -515,39 +516,6 @@ class LinearLayout(ReadOnly):
             for i, basis in enumerate(of_dim):
                 lines.append(f" {' ' if i else '-'} {name}={1 << i} -> ({', '.join(map(str, basis))})")
         return "\n".join([*lines, f"where out dims are: [{sizes}]"])
-
-
-def pack(coordinates: Iterable[int], widths: Iterable[int]) -> int:
-    """Join coordinates of some bits each into one integer, the first lowest.
-
-    >>> pack((3, 1), (2, 4))
-    7
-    """
-    result = shift = 0
-    for coordinate, width in zip(coordinates, widths, strict=True):
-        result |= coordinate << shift
-        shift += width
-    return result
-
-
-def unpack(index: int, widths: Iterable[int]) -> tuple[int, ...]:
-    """Part an integer into coordinates of some bits each: what `pack` joined.
-
-    >>> unpack(7, (2, 4))
-    (3, 1)
-    """
-    coordinates = []
-    for width in widths:
-        coordinates.append(index & ((1 << width) - 1))
-        index >>= width
-    return tuple(coordinates)
-
-
-def log2_size(operation: str, name: str, size: int) -> int:
-    """Return log2 of a dimension's size; raise LayoutError unless it is a power of two."""
-    if size.__class__ is not int or size < 1 or size & (size - 1):
-        raise LayoutError(operation, (name, size), f"the size of {name} must be a power of two, got {size!r}")
-    return size.bit_length() - 1
 
 
 def _merged(a: Iterable[str], b: Iterable[str]) -> list[str]:

@@ -26,7 +26,8 @@ from ..banks.rule import passes
 from ..errors import LayoutError
 from ..sm90.arch import SMEM_BANK_BYTES, SMEM_BANKS, UNIT_BITS
 from . import f2
-from .layout import LinearLayout, unpack
+from .bits import unpack
+from .layout import LinearLayout
 
 _BANK_BITS = SMEM_BANK_BYTES * 8
 _LINE_BITS = SMEM_BANKS * _BANK_BITS

@@ -84,8 +84,9 @@ def _side(modes: tuple[Any, ...], mine: range, names: Sequence[str]) -> Side:
 
 
 def orientation(rows: Axis, columns: Axis) -> str:
-    """Say what runs where: ``mode 0 down, mode 1 across``."""
-    return ", ".join(f"{axis.names} {where}" for axis, where in ((rows, "down"), (columns, "across")) if axis.names)
+    """Say what runs where: ``mode 0 down, mode 1 across``; of a shape without modes that it is one element."""
+    said = ", ".join(f"{axis.names} {where}" for axis, where in ((rows, "down"), (columns, "across")) if axis.names)
+    return said or "a single element"
 
 
 def joined(shape: IntTuple, down: tuple[Any, ...], across: tuple[Any, ...]) -> IntTuple:

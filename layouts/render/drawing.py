@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from ..composed import ComposedLayout, Swizzle
@@ -14,6 +15,9 @@ from .of_layouts import layout_grid
 from .of_threads import tv_grid
 from .reading import read
 
+_OF_A_TRACE = ("cutlass.cute.core", "cutlass.cute.atom")
+"""Modules of the DSL whose values die with the trace that made them."""
+
 
 def picture_of(x: Any, *, tv: bool = False, **options: Any) -> Grid | Picture:  # noqa: ANN401 - the builders' options
     """Return the picture of a value: grids that every renderer draws.
@@ -23,8 +27,8 @@ def picture_of(x: Any, *, tv: bool = False, **options: Any) -> Grid | Picture:  
     x : object
         A Layout, ComposedLayout or Swizzle; what says itself how it looks by a method ``_picture_``, as the objects of
         `cutepy.layouts.sm90` do; a Grid or a Picture; a tensor, anything with ``shape`` and elements; a text of the
-        notation, or what prints itself as one, as the layouts of the CuTe DSL and of pycute do; or the name of an atom:
-        of wgmma, mma, ldmatrix, stmatrix, cp.async or a plain copy.
+        notation, or what prints itself as one, as the layouts of pycute and of the CuTe DSL do, and the DSL's MMAs and
+        copies, while it traces; or the name of an atom: of wgmma, mma, ldmatrix, stmatrix, cp.async or a plain copy.
     tv : bool
         Read a layout of rank 2 as (thread, value) -> index, and draw who holds each element; see `tv_grid`.
     **options
@@ -38,6 +42,8 @@ def picture_of(x: Any, *, tv: bool = False, **options: Any) -> Grid | Picture:  
         If the value has no picture, or an option is not one of its.
     LayoutError
         If an option does not fit the value.
+    RuntimeError
+        If it is a value of a trace of the DSL that has ended: to print it would end the process.
 
     Examples
     --------
@@ -81,11 +87,25 @@ tensors have pictures
 
 
 def _printed(x: object) -> str | None:
-    """Return what a foreign layout prints, if it is a layout's text."""
+    """Return what a foreign value prints, if it is the text of a layout, of an MMA or of a copy."""
     if type(x).__module__ == "builtins" or type(x).__str__ is object.__str__:
         return None
+    if type(x).__module__ in _OF_A_TRACE and not _tracing():
+        raise RuntimeError(
+            f"cannot draw {type(x).__name__}: the DSL's values end with the function being compiled; "
+            "draw it inside, or keep cutepy.dsl.from_cute of it"
+        )
     text = str(x)
     try:
-        return text if isinstance(parse(text), LayoutBase) else None
+        value = parse(text)
     except ValueError:
         return None
+    return text if isinstance(value, LayoutBase) or hasattr(type(value), "_picture_") else None
+
+
+def _tracing() -> bool:
+    """Tell whether the DSL is tracing a function: then it has a place to write code to."""
+    try:
+        return sys.modules["cutlass._mlir.ir"].InsertionPoint.current is not None
+    except (KeyError, ValueError):
+        return False

@@ -13,7 +13,7 @@ from ..layout import Layout, is_layout
 from ..modes import LayoutBase, rank
 from ..writer import to_text
 from .axes import Side, joined, orientation, sides
-from .grid import Cell, Grid, Owner, ranges
+from .grid import Cell, Grid, Owner, Picture, ranges
 
 _LONGEST = 11
 
@@ -196,22 +196,42 @@ def owners_of(layout: Any) -> Owners:  # noqa: ANN401 - Layout or ComposedLayout
     return owners_by_start([layout(thread, 0) for thread in range(threads)], [layout(0, v) for v in range(values)])
 
 
-def owners_by_start(starts: Sequence[Any], parts: Sequence[Any]) -> Owners:
+def owners_by_start(starts: Sequence[Any], parts: Sequence[Any], numbers: Sequence[int] | None = None) -> Owners:
     """Return the owners where each thread's values lie alike: thread t holds, as value v, ``starts[t] + parts[v]``.
+
+    `numbers` are the threads' own, of which those of an MMA's atoms may be others than 0, 1, 2 ...
 
     >>> owners_by_start([0, 4], [0, 1])
     {0: (((0,), 0),), 1: (((0,), 1),), 4: (((1,), 0),), 5: (((1,), 1),)}
+    >>> owners_by_start([0, 4], [0], [16, 2])
+    {0: (((16,), 0),), 4: (((2,), 0),)}
     """
     # Threads that begin at one index hold the same elements: of an operand in shared memory, all threads all elements.
     begin: dict[Any, list[int]] = {}
-    for thread, start in enumerate(starts):
+    for thread, start in zip(range(len(starts)) if numbers is None else numbers, starts, strict=True):
         begin.setdefault(start, []).append(thread)
     found: dict[Any, list[Owner]] = {}
     for start, alike in begin.items():
-        holders = tuple(alike)
+        holders = tuple(sorted(alike))
         for value, part in enumerate(parts):
             found.setdefault(_sum(start, part), []).append((holders, value))
     return {index: tuple(held) for index, held in found.items()}
+
+
+def marked(picture: Grid | Picture, thread: int) -> Grid | Picture:
+    """Mark the elements that a thread holds."""
+    if isinstance(picture, Picture):
+        return picture._replace(grids=tuple(_marked(grid, thread) for grid in picture.grids))
+    return _marked(picture, thread)
+
+
+def _marked(grid: Grid, thread: int) -> Grid:
+    def cell(i: int, j: int) -> Cell:
+        found = grid.cell(i, j)
+        holds = any(thread in threads for threads, _ in found.owners)
+        return found._replace(marks=(*found.marks, f"thread {thread}")) if holds else found
+
+    return grid.but(cell=cell, caption=(*grid.caption, f"marked: what thread {thread} holds"))
 
 
 def inverted(held: dict[tuple[int, int], Any]) -> Owners:

@@ -22,27 +22,43 @@ from .arch import CORE_MATRIX_ROWS, UNIT_BITS
 _SIDES = {"S": "source", "D": "destination"}
 
 
-def copy_picture(atom: Any, bits: int) -> Picture:  # noqa: ANN401 - CopyAtom, or CopyTraits in elements
+def copy_picture(
+    atom: Any,  # noqa: ANN401 - CopyAtom, or CopyTraits in elements
+    bits: int,
+    title: str | None = None,
+) -> Picture:
     """Return both sides of a copy instruction: its elements in rows of 16 bytes, in the order of the atom's own."""
     count = max(cosize(atom.src_layout), cosize(atom.dst_layout))
     across = UNIT_BITS // bits if count * bits % UNIT_BITS == 0 else count
     tile = Layout((count // across, across), (across, 1))
     grids = [
-        tv_grid(layout, tile, title=f"{side} ({_SIDES[side]})", names=("row", "column"))
-        for side, layout in (("S", atom.src_layout), ("D", atom.dst_layout))
+        tv_grid(layout, tile, title=_called(atom, side), names=("row", "column"))
+        for side, layout in zip(_SIDES, (atom.src_layout, atom.dst_layout), strict=True)
     ]
     lined = tuple(grid.but(rows=grid.rows.tiled(CORE_MATRIX_ROWS)) for grid in grids)
-    return Picture(lined, f"{atom.name}, elements of {bits} bits")
+    return Picture(lined, f"{atom.name}, elements of {bits} bits" if title is None else title)
 
 
-def tiled_copy_picture(copy: Any, side: str | None) -> Grid | Picture:  # noqa: ANN401 - TiledCopy
-    """Return who reads and who writes each element of a tile, or one of both."""
-    if side is None:
-        return Picture(tuple(_side(copy, name) for name in _SIDES), str(copy))
+def tiled_copy_picture(copy: Any, title: str | None = None) -> Picture:  # noqa: ANN401 - TiledCopy
+    """Return who reads and who writes each element of a tile; the title is the tiling's text."""
+    return Picture(tuple(_side(copy, name) for name in _SIDES), str(copy) if title is None else title)
+
+
+def side_grid(copy: Any, side: str) -> Grid:  # noqa: ANN401 - TiledCopy
+    """Return who reads, or who writes, each element of a tile."""
     if side not in _SIDES:
         raise LayoutError("show", (str(copy),), f"side must be one of {', '.join(_SIDES)}, got {side!r}")
     drawn = _side(copy, side)
     return drawn.but(title=f"{copy}: {drawn.title}")
+
+
+def _called(atom: Any, side: str) -> str:  # noqa: ANN401 - CopyAtom or CopyTraits
+    """Call a side, and say what is seen there: registers are the side after which copies are tiled."""
+    if atom.src_layout == atom.dst_layout:
+        return _SIDES[side]
+    layout = atom.src_layout if side == "S" else atom.dst_layout
+    seen = "registers" if layout == atom.ref_layout else "each thread's addresses"
+    return f"{_SIDES[side]}: {seen}"
 
 
 def _side(copy: Any, side: str) -> Grid:  # noqa: ANN401 - TiledCopy
@@ -62,22 +78,21 @@ def _side(copy: Any, side: str) -> Grid:  # noqa: ANN401 - TiledCopy
     beyond = sorted({thread for index in found.keys() - inside.keys() for some, _ in found[index] for thread in some})
     remarks = [f"of mode {mode} the tile takes {tiler}" for mode, tiler in enumerate(copy.tiler_mn) if _permutes(tiler)]
     if beyond:
-        remarks.append(
-            f"threads {beyond[0]} to {beyond[-1]} map beyond the tile: CuTe's layoutC_TV of several atoms along K does"
-        )
+        who = f"thread {beyond[0]} maps" if len(beyond) == 1 else f"threads {beyond[0]} to {beyond[-1]} map"
+        remarks.append(f"{who} beyond the tile, as those of several atoms along K do")
     names = ("M", "N") if len(extents) == 2 else ()
-    shown = "x".join(map(str, extents))
     grid = owned_grid(
-        {in_order(index): held for index, held in inside.items()},
+        {in_order(index): held for index, held in inside.items()} if any(map(_permutes, copy.tiler_mn)) else inside,
         extents,
         threads=copy.thr_size,
-        title=f"{side} ({_SIDES[side]}), {shown}",
+        title=_called(copy.atom, side),
         names=names,
         operands=(str(copy), side),
         caption=remarks,
     )
     labels = [labels for _, labels in tiles]
     rows, columns = sides(extents, names)
+    bulk = grid.bulk
 
     def cell(i: int, j: int) -> Cell:
         drawn = grid.cell(i, j)
@@ -86,9 +101,10 @@ def _side(copy: Any, side: str) -> Grid:  # noqa: ANN401 - TiledCopy
         )
 
     return grid.but(
-        rows=_called(grid.rows, rows.modes, labels).tiled(*_lines(copy, 0)),
-        columns=_called(grid.columns, columns.modes, labels).tiled(*_lines(copy, 1)),
+        rows=_labelled(grid.rows, rows.modes, labels).tiled(*_lines(copy, 0)),
+        columns=_labelled(grid.columns, columns.modes, labels).tiled(*_lines(copy, 1)),
         cell=cell,
+        bulk=None if bulk is None else lambda: {name: known for name, known in bulk().items() if name != "offset"},
     )
 
 
@@ -105,7 +121,7 @@ def _permutes(tiler: Any) -> bool:  # noqa: ANN401 - extent or Layout
     return isinstance(tiler, Layout) and any(tiler(position) != position for position in range(tiler.size()))
 
 
-def _called(axis: Axis, modes: range, labels: list[list[int]]) -> Axis:
+def _labelled(axis: Axis, modes: range, labels: list[list[int]]) -> Axis:
     """Return an axis whose positions are called by the tensor's coordinates."""
 
     def label(position: int) -> str:

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from ..coordinates import idx2crd
 from ..errors import LayoutError
 from ..layout import Layout
+from ..modes import size
 from ..render.axes import joined, orientation, sides
 from ..render.grid import Axis, Cell, Grid, Picture
 from ..render.of_threads import owned_grid, owners_by_start, tv_grid
@@ -38,10 +40,9 @@ def traits_picture(traits: Any, operand: str | None) -> Grid | Picture:  # noqa:
     """Return who holds each element of A, B and C of one MMA instruction, or of one of them."""
 
     def grid(name: str) -> Grid:
-        layout, source, bits = _operand(traits, name)
-        extents = _extents(traits.shape_mnk, name)
-        drawn = tv_grid(layout, extents, title=f"{name}, {extents[0]}x{extents[1]}, {source}", names=_OPERANDS[name])
-        return _in_core_matrices(drawn, bits)
+        layout = {"A": traits.a_layout, "B": traits.b_layout, "C": traits.c_layout}[name]
+        starts, values = ([layout[mode](i) for i in range(layout[mode].size())] for mode in range(2))
+        return _operand(traits, name, traits.shape_mnk, starts, values, traits.thr_id)
 
     return _operands(grid, operand, traits.name)
 
@@ -49,35 +50,35 @@ def traits_picture(traits: Any, operand: str | None) -> Grid | Picture:  # noqa:
 def tiled_mma_picture(
     mma: Any,  # noqa: ANN401 - TiledMMA
     operand: str | None,
-    tile_mnk: tuple[int, int, int] | None,
+    tile_mnk: tuple[int, int, int] | None = None,
+    *,
+    title: str | None = None,
 ) -> Grid | Picture:
-    """Return who holds each element of A, B and C of a tile, or of one of them.
+    """Return who holds each element of A, B and C of a tile, or of one of them; the title is the tiling's text.
 
-    Owners come from each thread's partition, not from ``get_layoutC_TV``: with several atoms along K that layout maps
+    Owners come from the threads' partitions, not from ``get_layoutC_TV``: with several atoms along K that layout maps
     beyond the tile, where truly the threads of all these atoms hold partial sums of the same element.
     """
     shape = mma.tile_shape if tile_mnk is None else tile_mnk
+    threads = mma.thr_layout_vmnk
+    sizes = tuple(size(threads, mode) for mode in range(4))
 
     def grid(name: str) -> Grid:
-        partition = {"A": mma.partition_A, "B": mma.partition_B, "C": mma.partition_C}[name]
-        extents = _extents(shape, name)
-        parts = [partition(Layout(extents), thread) for thread in range(mma.thr_size)]
-        first, _ = parts[0]
-        owners = owners_by_start([start for _, start in parts], [first(value) for value in range(first.size())])
-        _, source, bits = _operand(mma.traits, name)
-        return _in_core_matrices(
-            owned_grid(
-                owners,
-                extents,
-                threads=mma.thr_size,
-                title=f"{name}, {extents[0]}x{extents[1]}, {source}",
-                names=_OPERANDS[name],
-                operands=(str(mma), name),
-            ),
-            bits,
-        )
+        x, y = _modes(name)
+        partition = {"A": mma.thrfrg_A, "B": mma.thrfrg_B, "C": mma.thrfrg_C}[name]
+        of_thread, of_value = partition(Layout((shape[x], shape[y])))  # (ThrV,(ThrX,ThrY)), (FrgV,(RestX,RestY))
+        starts = []
+        for place in range(threads.size()):
+            crd: Any = idx2crd(place, sizes)
+            starts.append(of_thread((crd[0], (crd[x + 1], crd[y + 1]))))
+        values = [of_value(value) for value in range(of_value.size())]
+        drawn = _operand(mma.traits, name, shape, starts, values, threads)
+        if name == "C" and sizes[3] > 1:
+            remark = f"{sizes[3]} atoms along K: their threads hold partial sums of the same element"
+            drawn = drawn.but(caption=(*drawn.caption, remark))
+        return drawn
 
-    return _operands(grid, operand, str(mma))
+    return _operands(grid, operand, str(mma) if title is None else title)
 
 
 def matrix_copy_picture(traits: Any, bits: int) -> Picture:  # noqa: ANN401 - MatrixCopyTraits
@@ -241,21 +242,35 @@ def _operands(grid: Any, operand: str | None, title: str) -> Grid | Picture:  # 
     return drawn.but(title=f"{title}: {drawn.title}")
 
 
-def _operand(traits: Any, name: str) -> tuple[Layout, str, int]:  # noqa: ANN401 - MmaTraits
-    """Return an operand's layout, where it is, and of which width of element 16 bytes are a row of a core matrix."""
-    layout, dtype = {
-        "A": (traits.a_layout, traits.a_dtype),
-        "B": (traits.b_layout, traits.b_dtype),
-        "C": (traits.c_layout, traits.c_dtype),
-    }[name]
-    where = "shared memory" if traits.source(name) == "smem" else "registers"
+def _operand(
+    traits: Any,  # noqa: ANN401 - MmaTraits
+    name: str,
+    shape_mnk: tuple[int, int, int],
+    starts: Sequence[int],
+    values: Sequence[int],
+    threads: Layout,
+) -> Grid:
+    """Return the grid of an operand of which each thread holds ``start + value``."""
+    extents = tuple(shape_mnk[mode] for mode in _modes(name))
+    dtype = {"A": traits.a_dtype, "B": traits.b_dtype, "C": traits.c_dtype}[name]
+    where = "in shared memory" if traits.source(name) == "smem" else "in registers"
+    numbers = [threads(place) for place in range(threads.size())]
+    grid = owned_grid(
+        owners_by_start(starts, values, numbers),
+        extents,
+        threads=threads.size(),
+        title=f"{name}, {extents[0]}x{extents[1]}, {f'{dtype} {where}'.lstrip()}",
+        names=_OPERANDS[name],
+        operands=(traits.name, name),
+    )
     # A thread's two accumulators of a row stand in an 8x8 block whatever their width; foreign types may be unknown.
-    return layout, f"{dtype} in {where}", 16 if name == "C" else DTYPE_BITS.get(dtype, 16)
+    return _in_core_matrices(grid, 16 if name == "C" else DTYPE_BITS.get(dtype, 16))
 
 
-def _extents(shape_mnk: tuple[int, int, int], name: str) -> tuple[int, int]:
+def _modes(name: str) -> tuple[int, int]:
+    """Which of M, N, K an operand has."""
     x, y = ("MNK".index(mode) for mode in _OPERANDS[name])
-    return shape_mnk[x], shape_mnk[y]
+    return x, y
 
 
 def _in_core_matrices(grid: Grid, bits: int) -> Grid:

@@ -97,9 +97,9 @@ class TiledCopy(Drawn):
 
     def _picture_(self, *, side: Side | None = None) -> Grid | Picture:
         """Draw who reads each element of the tile, and who writes it; or one of both, ``"S"`` or ``"D"``."""
-        from .copy_pictures import tiled_copy_picture
+        from .copy_pictures import side_grid, tiled_copy_picture
 
-        return tiled_copy_picture(self, side)
+        return tiled_copy_picture(self) if side is None else side_grid(self, side)
 
     @property
     def thr_size(self) -> int:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..algebra import AnyLayout, Tiler, complement, composition, right_inverse
+from ..algebra import AnyLayout, Tiler, complement, composition, left_inverse, right_inverse
 from ..composed import ComposedLayout
 from ..drawn import Drawn
 from ..errors import LayoutError
 from ..int_tuple import IntTuple, check_extents, product
 from ..layout import Layout, make_layout
-from ..modes import rank
+from ..modes import rank, slice_
 from ..tiling import make_fragment_like, tiled_product
 from ..writer import to_text
 from .arch import Major
@@ -91,6 +91,46 @@ class TiledMMA(Drawn):
                 raise wrong_type("TiledMMA", f"permutation_mnk[{i}]", required, tiler)
             if isinstance(tiler, int | tuple):
                 check_extents("TiledMMA", operands, tiler)
+
+    @classmethod
+    def of_threads(
+        cls, traits: MmaTraits, thr_layout_vmnk: Layout, permutation_mnk: tuple[Tiler, Tiler, Tiler] = (None,) * 3
+    ) -> TiledMMA:
+        """Return the tiling that has a layout of threads, as printers and the DSL tell it.
+
+        Parameters
+        ----------
+        traits : MmaTraits
+        thr_layout_vmnk : Layout
+            (thread in atom, m, n, k) -> thread.
+        permutation_mnk : tuple
+
+        Raises
+        ------
+        LayoutError
+            If the threads are not those of whole atoms.
+
+        Examples
+        --------
+        >>> from cutepy.layouts.sm90 import wgmma_traits
+        >>> traits = wgmma_traits("SM90_64x64x16_F16F16F16_SS")
+        >>> TiledMMA.of_threads(traits, Layout((128, 2, 1, 1), (1, 128, 0, 0))).atom_layout_mnk
+        Layout((2, 1, 1),(1, 0, 0))
+        """
+        if not isinstance(thr_layout_vmnk, Layout) or rank(thr_layout_vmnk) != 4:
+            raise LayoutError(
+                "TiledMMA", (thr_layout_vmnk,), "thr_layout_vmnk must be a layout of rank 4, (V, M, N, K)"
+            )
+        beside = slice_((0, None, None, None), thr_layout_vmnk)
+        atoms = composition(left_inverse(complement(traits.thr_id, thr_layout_vmnk.cosize())), beside)
+        found = cls(traits, atoms, permutation_mnk)
+        threads = found.thr_layout_vmnk
+        if threads.size() != thr_layout_vmnk.size() or any(
+            threads(i) != thr_layout_vmnk(i) for i in range(threads.size())
+        ):
+            required = f"the threads must be those of whole atoms, each of {traits.thr_id}"
+            raise LayoutError("TiledMMA", (thr_layout_vmnk,), required)
+        return found
 
     def __str__(self) -> str:
         return f"TiledMMA({self.traits.name}, {self.atom_layout_mnk}, {to_text(self.permutation_mnk)})"

@@ -25,7 +25,7 @@ Source = Literal["smem", "rmem"]
 
 @dataclass(frozen=True)
 class MmaTraits(Drawn):
-    """What CuTe's ``MMA_Traits`` says of one instruction whose operands are all in registers.
+    """What CuTe's ``MMA_Traits`` says of one instruction.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class MmaTraits(Drawn):
     a_layout, b_layout, c_layout : Layout
         (thread, value) -> colexicographic index in (M, K), (N, K), (M, N).
     a_dtype, b_dtype, c_dtype : str
-        Element types by PTX's names; C and D have one type.
+        Element types by PTX's names, empty where they are not known; C and D have one type.
 
     Examples
     --------
@@ -64,8 +64,12 @@ class MmaTraits(Drawn):
         return traits_picture(self, operand)
 
     def source(self, operand: Operand) -> Source:
-        """Return where the instruction takes an operand from: registers, ``"rmem"``."""
-        return "rmem"
+        """Return where the instruction takes an operand from: ``"rmem"``, its threads' registers, or ``"smem"``.
+
+        An operand that each of several threads sees from its first element on is in shared memory.
+        """
+        threads: Layout = {"A": self.a_layout, "B": self.b_layout, "C": self.c_layout}[operand][0]
+        return "smem" if threads.size() > 1 and threads.cosize() == 1 else "rmem"
 
     @property
     def ptx(self) -> str:

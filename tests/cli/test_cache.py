@@ -266,6 +266,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.dsl
+@pytest.mark.integration
 def test_a_script_finds_what_was_warmed(tmp_path, folder):
     """And is found by it: the process that warms has other modules, and another `__main__`."""
     script = tmp_path / "kernels.py"

@@ -132,10 +132,12 @@ def test_the_exit_code_is_the_scripts(script):
         (["RING", "--html", "page.txt"], "--html takes a file that ends in .html, got 'page.txt'"),
         (["RING", "--bogus", "3"], "only a script, FILE.py, takes arguments"),
         (["SCRIPT", "--idle"], "shift.py launched no kernel"),
+        (["BROKEN"], "broken.py ended with exit code 1 before it launched a kernel"),
     ],
 )
-def test_what_is_wrong_is_said(ring, script, arguments, said):
-    names = {"RING": ring, "SCRIPT": script}
+def test_what_is_wrong_is_said(ring, script, arguments, said, tmp_path):
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    names = {"RING": ring, "SCRIPT": script, "BROKEN": tmp_path / "broken.py"}
     result = invoke("--no-ptxas", *(names.get(argument, argument) for argument in arguments))
     assert result.exit_code == 2
     assert said in result.output + result.stderr

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from cutepy.cli.app import app
 from cutepy.layouts import parse
 from cutepy.layouts.render import picture_of
-from tests.layouts import prints
+from tests.layouts.notation import prints
 from tests.layouts.render.readers import read_text
 
 WIDTHS = pytest.mark.parametrize("width", [80, 140])
@@ -47,6 +47,13 @@ def test_the_cells_of_an_operand(width):
         value = int(column) % 2 + 2 * (int(row) // 8 % 2) + 4 * (int(column) // 8)
         assert cell == f"T{32 * warp + lane}V{value}"
     assert len(cells) == 64 * 16
+
+
+def test_input_that_is_not_utf_8_is_noise():
+    result = invoke("parse", "-", input=b"caf\xe9 \xff\n(2,2):(2,1)\n")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert read_text(result.output)["1", "0"] == "2"
+    assert invoke("show", "-", input=b"\xff(2,2)").exit_code == 2
 
 
 @WIDTHS

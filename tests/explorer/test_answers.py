@@ -178,11 +178,25 @@ def cells_of_tile(grid):
         yield None, (m, int(column), *stage), k
 
 
-@pytest.mark.parametrize("picture", ["sB", "A", "B", "C"])
+@pytest.mark.parametrize("picture", ["sB", "A", "B", "C", "stmatrix_C"])
 def test_pictures_of_an_atom(picture):
     status, told = answer("atom", {"n": "32", "tile_n": "32", "picture": picture})
     assert status == 200
     assert told["picture"]["grids"]
+
+
+@pytest.mark.parametrize(("types", "pair"), [("F32F16F16", 2), ("F32E4M3E4M3", 4), ("F32TF32TF32", 1)])
+def test_a_is_loaded_as_the_mma_wants_it(types, pair):
+    _, told = answer("atom", {"types": types, "source": "RS", "n": "16", "tile_n": "16", "picture": "ldmatrix_A"})
+    source, destination = told["picture"]["grids"]
+    for index, (i, j), k in cells(destination):
+        # PTX ISA: four threads hold a row of 16 bytes, 32 bits each; the row below by 8, then the next 16 bytes.
+        lane, column = 4 * (i % 8) + j % (4 * pair) // pair, j // (4 * pair)
+        assert destination["cells"]["thread"][k] == 32 * (i // 16) + lane
+        assert destination["cells"]["value"][k] == j % pair + pair * (i % 16 // 8 + 2 * column)
+        # Lanes 0 to 7 name the rows of the first matrix, 8 to 15 those below them, then those of the next 16 bytes.
+        assert source["cells"]["thread"][k] == 32 * (i // 16) + i % 16 + 16 * column
+        assert index == i + destination["rows"]["size"] * j
 
 
 @pytest.mark.parametrize("operation", ["partition_A", "partition_B", "partition_C"])
@@ -214,6 +228,7 @@ ERRORS = [
     ("atom", {"address": "24"}, "address", "address must be a multiple of 16 bytes, got 24"),
     ("atom", {"n": "20"}, "n", "N must be a multiple of 8"),
     ("atom", {"source": "RS", "picture": "sA"}, "picture", "A comes from registers"),
+    ("atom", {"source": "SS", "picture": "ldmatrix_A"}, "picture", "wgmma reads A from shared memory itself"),
     ("exec", {"expression": "1"}, None, "there is no question 'exec'"),
 ]
 

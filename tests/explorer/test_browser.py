@@ -148,6 +148,24 @@ def test_typing_a_layout_and_pointing_at_it(page):
     assert chain == ["9", "(1,1)", "65", "73", "146", "4"]
 
 
+def test_no_cell_is_covered_by_what_is_said_of_it(page):
+    page.open("?view=layout&expression=Sw<3,3,3> o 0 o (64,64):(64,1)&bits=16")
+    for i, j in ((0, 0), (17, 5), (40, 3), (63, 60)):
+        page.cell(i, j).click()  # selenium refuses where another element would be hit
+        page.wait(lambda at=f"({i},{j})": page.facts().get("coordinate") == at)
+        before = page.cell(i, j).rect["y"]
+        page.wait(lambda: page.all("#chain li"))
+        assert page.cell(i, j).rect["y"] == before
+        page.cell(i, j).click()
+
+
+def test_a_number_that_the_field_forbids_is_told_like_other_mistakes(page):
+    page.open("?view=atom")
+    page.type("N of the atom", "13").send_keys(Keys.ENTER)
+    error = page.wait(lambda: next((e for e in page.all("#atom-error") if e.is_displayed()), None))
+    assert "N must be a multiple of 8" in error.text
+
+
 def test_moving_between_cells_with_the_keyboard(page):
     page.open("?view=layout&expression=(4,8):(8,1)")
     page.cell(0, 0).click()

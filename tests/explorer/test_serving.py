@@ -56,6 +56,15 @@ def test_other_hosts_are_refused(client, host):
     assert client.post("/api/runs", data=b"x", headers={"Host": host}).status_code == 403
 
 
+def test_a_request_that_names_no_host_is_refused(application):
+    from werkzeug.test import EnvironBuilder, run_wsgi_app
+
+    for path in ("/", LAYOUT.partition("?")[0], "/api/runs"):
+        environ = EnvironBuilder(path=path).get_environ()
+        environ.pop("HTTP_HOST", None)
+        assert run_wsgi_app(application, environ)[1].startswith("403")
+
+
 def test_the_port_is_part_of_the_host(saved_run):
     app = create_app(port=8123)
     client = app.test_client()

@@ -304,6 +304,7 @@ assert (c == 3).all()
 """
 
 
+@pytest.mark.integration
 def test_another_process_starts_warm(folder):
     first = cutepy.compile(kernels.add, VECTOR, VECTOR, VECTOR, 1.0)
     command = [sys.executable, "-c", textwrap.dedent(SCRIPT)]

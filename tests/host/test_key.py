@@ -385,6 +385,7 @@ print(json.dumps(keys))
     ],
     ids=["at once", "one by one"],
 )
+@pytest.mark.integration
 def test_keys_are_equal_in_other_processes(tmp_path, ways, monkeypatch, capsys):
     """Under another hash seed, in a thread, in another folder with the same modules, imported in another order."""
     found = []

@@ -153,7 +153,8 @@ def our_tables(value: Any) -> Tables:
     titles = [grid.title for grid in getattr(picture, "grids", (picture,))]
     found = {}
     for title, (cells, _) in zip(titles, read_latex(render_latex(picture)), strict=True):
-        name = title[0] if re.match(r"[ABCSD][ ,]", title) else ""
+        part = re.match(r"([ABC]),|(source|destination)\b", title)
+        name = "" if part is None else part[1] or part[2][0].upper()
         rows, columns = (1 + max(place[axis] for place in cells) for axis in (0, 1))
         found[name] = table({place: _first(text) for place, (text, _) in cells.items()}, rows, columns)
     return found

@@ -8,8 +8,10 @@ import pytest
 from cutepy.sim.waves import deal, may_run_in_any_order
 
 
-def launch(ctas, cluster=1, ptx="", cooperative=False):
-    return SimpleNamespace(grid=(ctas, 1, 1), cluster=(cluster, 1, 1), ptx=ptx, cooperative=cooperative)
+def launch(ctas, cluster=1, ptx="", cooperative=False, resident_ctas=132):
+    return SimpleNamespace(
+        grid=(ctas, 1, 1), cluster=(cluster, 1, 1), ptx=ptx, cooperative=cooperative, resident_ctas=resident_ctas
+    )
 
 
 @pytest.mark.parametrize(
@@ -37,6 +39,8 @@ WAITS = {"ptx": "red.global.add.u32 [%rd0], 1;"}
     [
         (WAITS, [132, 68]),
         (WAITS | {"cluster": 8}, [128, 72]),
+        (WAITS | {"resident_ctas": 264}, [200]),
+        (WAITS | {"resident_ctas": 150, "cluster": 4}, [148, 52]),
         ({"cooperative": True}, [200]),
         ({"cooperative": True, "cluster": 8}, [200]),
     ],

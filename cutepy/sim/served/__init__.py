@@ -36,7 +36,7 @@ class ServedRun(Run):
     """A run whose kernels may touch what is allocated on the served device, as long as it is."""
 
     def __init__(
-        self, observers: Sequence[Observer], policy: CompletionPolicy | None, *, inspect: bool = False
+        self, observers: Sequence[Observer], policy: CompletionPolicy | str | None, *, inspect: bool = False
     ) -> None:
         super().__init__(observers, policy, inspect=inspect)
         self._host_tensors: dict[tuple[int, int], Any] = {}
@@ -72,7 +72,7 @@ class ServedRun(Run):
 
 @contextmanager
 def serve_cuda(
-    *, observers: Sequence[Observer] = (), policy: CompletionPolicy | None = None, inspect: bool = False
+    *, observers: Sequence[Observer] = (), policy: CompletionPolicy | str | None = None, inspect: bool = False
 ) -> Iterator[ServedRun]:
     """Serve device `cuda` from host memory, and simulate every launch, while the context is active.
 

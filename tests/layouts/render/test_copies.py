@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 
 from cutepy.layouts import Layout, LayoutError, sm80, sm90
-from cutepy.layouts.render import picture_of, render_html, render_svg, render_text
+from cutepy.layouts.render import picture_of, render_html, render_raw, render_svg, render_text
 from tests.layouts import brute_force as bf
 from tests.layouts.render.readers import HtmlGrid, SvgGrid, read_text
 from tests.layouts.render.test_threads import owners
@@ -68,14 +68,14 @@ def test_atoms_along_k_are_told_of():
     assert max(bf.table(copy.layout_tv)) >= 16 * 16
     for grid in picture_of(copy).grids:
         assert (grid.rows.size, grid.columns.size) == (16, 16)
-        assert "threads 64 to 127 map beyond the tile: CuTe's layoutC_TV of several atoms along K does" in grid.caption
+        assert "threads 64 to 127 map beyond the tile, as those of several atoms along K do" in grid.caption
         assert all(cell.owners for row in grid.cells for cell in row)
 
 
 def test_one_side_alone():
     copy = sm90.make_tiled_copy(STSM, Layout((8, 4), (4, 1)), Layout((2, 2)))
     grid = picture_of(copy, side="D")
-    assert grid.title.endswith(": D (destination), 16x8")
+    assert grid.title.endswith(": destination: each thread's addresses")
     with pytest.raises(LayoutError, match="side must be one of S, D, got 'C'"):
         picture_of(copy, side="C")
 
@@ -113,3 +113,11 @@ def test_notebooks_show_them():
     svg = SvgGrid(render_svg(picture_of(copy, side="S")))
     svg.check_places()
     assert svg.cells[0, 1] == "T0\nV2"
+
+
+def test_all_cells_at_once_are_those_one_by_one():
+    mma = sm90.TiledMMA(sm90.wgmma_traits("SM90_64x16x16_F32F16F16_SS"))
+    for copy in (sm90.make_tiled_copy_C_atom(STSM, mma), sm90.make_tiled_copy_C(STSM, mma)):
+        for grid in picture_of(copy).grids:
+            assert grid.bulk is not None
+            assert render_raw(grid)["grids"] == render_raw(grid.but(bulk=None))["grids"]

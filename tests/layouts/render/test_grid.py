@@ -30,6 +30,12 @@ def texts(grid):
     return [[cell.text for cell in row] for row in grid.cells]
 
 
+def test_a_layout_without_modes_is_a_single_element():
+    grid = layout_grid(Layout((), ()))
+    assert texts(grid) == [["0"]]
+    assert grid.caption[0] == "a single element; offsets in elements"
+
+
 def test_mode_0_runs_down_and_mode_1_across():
     assert texts(layout_grid(Layout((2, 3), (3, 1)))) == [["0", "1", "2"], ["3", "4", "5"]]
     assert texts(layout_grid(Layout(3, 5))) == [["0"], ["5"], ["10"]]

@@ -4,7 +4,7 @@ import pytest
 
 from cutepy.layouts import LayoutError, PrintedCopy, PrintedMMA, parse, sm90
 from cutepy.layouts.render import picture_of, render_text
-from tests.layouts import prints
+from tests.layouts.notation import prints
 from tests.layouts.render.readers import read_text
 
 
@@ -232,9 +232,49 @@ def test_half_a_copy_is_drawn_from_its_tile():
         (lambda: parse(prints.CPP_SS.replace("(_,_,_)", "(_,_)")), "PermutationMNK must be three tilers"),
         (lambda: parse(prints.CPP_LDMATRIX.replace("(_32,_8):(_8,_1)", "_32:_8")), "ValLayoutSrc must be a layout of"),
         (lambda: PrintedCopy(), "neither an atom nor a tile"),
+        (
+            lambda: picture_of(prints.CPP_SS.replace("(_,_,_)", "(_,Sw<1,2,3>,_)")),
+            r"permutation_mnk\[1\] must be an int",
+        ),
+        (
+            lambda: picture_of(prints.CPP_CP_ASYNC.replace("(_16,", "(_,")),
+            r"tiler_mn\[0\] must be an extent or a Layout",
+        ),
         (lambda: picture_of(prints.CPP_RS, operand="D"), "operand must be one of A, B, C, got 'D'"),
     ],
 )
 def test_what_does_not_fit_together_is_told(make, message):
     with pytest.raises(LayoutError, match=message):
         make()
+
+
+def test_threads_bear_their_own_numbers():
+    # C++ CuTe's SM70_8x8x4 works on a quad pair: lanes 0 to 3 and 16 to 19 of a warp.
+    text = """MMA_Atom
+  ThrID:      (_4,_2):(_1,_16)
+  Shape_MNK:  (_8,_8,_4)
+  LayoutA_TV: (_8,_4):(_1,_8)
+  LayoutB_TV: (_8,_4):(_1,_8)
+  LayoutC_TV: (_8,_8):(_1,_8)"""
+    lanes = [0, 1, 2, 3, 16, 17, 18, 19]
+    rows = {(lane, v): (row, v) for row, lane in enumerate(lanes) for v in range(8)}
+    assert owners(picture_of(text, operand="C")) == inverse(rows)
+    tiled = "TiledMMA\n  ThrLayoutVMNK: ((_4,_2),_2,_1,_1):((_1,_16),_4,_0,_0)\n  PermutationMNK: (_,_,_)\n"
+    rows |= {(lane + 4, v): (row + 8, v) for (lane, v), (row, _) in tuple(rows.items())}
+    assert owners(picture_of(tiled + text, operand="C")) == inverse(rows)
+
+
+def test_threads_that_are_no_whole_atoms():
+    with pytest.raises(LayoutError, match="the threads must be those of whole atoms, each of 128:1"):
+        picture_of(prints.CPP_SS.replace("(_1,_128,_0,_0)", "(_1,_64,_0,_0)"))
+
+
+def test_what_is_printed_can_be_computed_with():
+    mma = parse(prints.CPP_SS).tiled()
+    assert (mma.thr_size, mma.partition_shape_C((128, 128))) == (256, ((2, 2, 8), 1, 2))
+    assert [mma.traits.source(operand) for operand in "ABC"] == ["smem", "smem", "rmem"]
+    copy = parse(prints.DSL_LDMATRIX_A).tiled()
+    ours = sm90.make_tiled_copy_A(sm90.make_copy_atom(sm90.ldmatrix_traits(4), 16), parse(prints.DSL_WARP).tiled())
+    assert copy.get_layoutS_TV() == ours.get_layoutS_TV()
+    with pytest.raises(LayoutError, match=r"an atom without a tiling is printed; take \.atom\(\)"):
+        parse(prints.CPP_LDMATRIX).tiled()

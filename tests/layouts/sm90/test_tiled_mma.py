@@ -1,5 +1,8 @@
 """TiledMMA: who holds which element."""
 
+import itertools
+import math
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -182,3 +185,15 @@ def test_b_may_be_mn_major_where_a_comes_from_registers():
     mma = sm90.TiledMMA(sm90.wgmma_traits("SM90_64x64x16_F32F16F16_RS"))
     smem = tile_to_shape(sm90.gmma_layout_atom("MN", "SW128", 16), (64, 64))
     assert mma.descriptors_B(smem, major="MN").major == "MN"
+
+
+@pytest.mark.parametrize("thr_id", [Layout(1, 0), Layout(128), Layout((4, 2), (1, 16))])
+@pytest.mark.parametrize("atoms", [(1, 1, 1), (2, 1, 1), (2, 2, 2)])
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_a_layout_of_threads_tells_its_atoms(thr_id, atoms, order):
+    strides = [0, 0, 0]
+    for place, mode in enumerate(order):
+        strides[mode] = math.prod(atoms[before] for before in order[:place])
+    traits = sm90.MmaTraits("", (1, 1, 1), thr_id, *3 * [Layout((thr_id.size(), 1), (0, 0))], *3 * [""])
+    ours = sm90.TiledMMA(traits, Layout(atoms, tuple(strides)))
+    assert sm90.TiledMMA.of_threads(traits, ours.thr_layout_vmnk).thr_layout_vmnk == ours.thr_layout_vmnk

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cutepy.layouts import ComposedLayout, Layout, Swizzle, composition, make_layout
-from cutepy.sim import AsyncOperation, CompletionPolicy, Observer, Run, simulate
+from cutepy.sim import Observer, Run, simulate
 
 from .launching import EditedPtx
 
@@ -70,16 +70,6 @@ def test_exact_sums(shape, options):
     assert run.launches[0].stats["wgmma"] > 0
 
 
-class Late(CompletionPolicy):
-    """Complete nothing before somebody waits for it; then the youngest first."""
-
-    def completes_at_issue(self, operation: AsyncOperation) -> bool:
-        return False
-
-    def choose(self, pending):
-        return len(pending) - 1
-
-
 class Kinds(Observer):
     """Count what an observer sees."""
 
@@ -99,8 +89,9 @@ class Kinds(Observer):
         self.barriers.append(event)
 
 
-def test_late_completion_changes_nothing_in_a_correct_kernel():
-    with simulate(policy=Late()):
+@pytest.mark.parametrize("policy", ["late", "youngest", "random", "random:1"])
+def test_late_completion_changes_nothing_in_a_correct_kernel(policy):
+    with simulate(policy=policy):
         function, signature = compiled()
         got, expected = multiply(function, signature, 256, 256, 256)
     assert torch.equal(got, expected)
@@ -110,7 +101,7 @@ def without_waits(ptx: str) -> str:
     return re.sub(r"wgmma\.wait_group\.sync\.aligned\s+\d+;", "", ptx)
 
 
-@pytest.mark.parametrize("policy", [None, Late()], ids=["at once", "late"])
+@pytest.mark.parametrize("policy", [None, "late", "youngest"])
 def test_a_gemm_without_wait_group_is_wrong_if_its_mmas_complete_late(policy):
     from cutepy.dsl.execution import executing_on
 

@@ -137,6 +137,7 @@ print("again", len(run.launches), flush=True)
 """
 
 
+@pytest.mark.integration
 def test_a_real_signal_stops_a_kernel_that_runs_for_ever(tmp_path):
     (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPT))
     process = subprocess.Popen(

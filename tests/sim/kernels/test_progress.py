@@ -67,6 +67,18 @@ def test_a_loop_until_some_time_has_passed(clock):
     assert 20_000_000 <= out[0] <= 60_000_000
 
 
+def test_clocks_of_32_bits_are_halves_of_those_of_64():
+    """They wrap around: PTX ISA, "Special Registers: %clock", "%clock_hi", "%globaltimer_lo", "%globaltimer_hi"."""
+    names = ("%clock", "%clock_hi", "%globaltimer_lo", "%globaltimer_hi")
+    out, until = np.zeros(4, "u4"), 5 << 32
+    reads = "".join(f"mov.u32 %r{n}, {name}; st.global.u32 [%rd0+{4 * n}], %r{n};" for n, name in enumerate(names))
+    launch(f"X: mov.u64 %rd5, %clock64; setp.lt.u64 %p2, %rd5, {until}; @%p2 bra X;\n{reads}", [out])
+    high = out[1]
+    assert 5 <= high <= 16
+    assert out[3] == high
+    assert 0 < (int(out[2]) - int(out[0])) % 2**32 < 1000
+
+
 def test_time_passes_only_when_nothing_else_does():
     """A watchdog does not bark while others work."""
     out = np.zeros(2, "u4")
@@ -171,6 +183,29 @@ def test_lanes_wait_for_the_one_they_exchange_values_with():
         [out],
     )
     assert (out == 100_000).all()
+
+
+GRID_BARRIER = """setp.ne.u32 %p1, %r1, 0; @%p1 bra MEET;
+red.release.gpu.global.add.u32 [%rd0], 1;
+WAIT: ld.acquire.gpu.global.u32 %r4, [%rd0]; setp.ne.u32 %p0, %r4, %r3; @%p0 bra WAIT;
+MEET: bar.sync 0;
+@%p1 bra DONE; red.global.add.u32 [%rd0+4], 1; DONE:"""
+
+
+# CTAs of 1024 threads, of half an SM's shared memory, of the most threads and CTAs that SMs hold.
+@pytest.mark.parametrize(("ctas", "threads", "smem"), [(264, 1024, 0), (264, 32, 113 << 10), (4224, 64, 0)])
+def test_ctas_of_any_launch_wait_for_each_other_if_they_fit(ctas, threads, smem):
+    """CUDA C++ Programming Guide, "Compute Capabilities": 2048 threads, 32 CTAs and 228 KB of shared memory an SM."""
+    out = np.zeros(2, "u4")
+    launch(f"{_INDEX} {GRID_BARRIER}", [out], grid=(ctas, 1, 1), block=(threads, 1, 1), smem=smem)
+    assert out.tolist() == [ctas, ctas]
+
+
+@pytest.mark.parametrize(("ctas", "threads", "smem"), [(265, 1024, 0), (133, 32, 114 << 10), (4225, 32, 0)])
+def test_ctas_that_do_not_fit_are_waited_for_in_vain(ctas, threads, smem):
+    out = np.zeros(2, "u4")
+    with pytest.raises(DeadlockError, match=rf"{ctas} CTAs, of which {ctas - 1} are resident at once"):
+        launch(f"{_INDEX} {GRID_BARRIER}", [out], grid=(ctas, 1, 1), block=(threads, 1, 1), smem=smem)
 
 
 def test_a_barrier_of_the_grid_in_a_cooperative_launch():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from .errors import LayoutError, ParseError
+from ..errors import LayoutError, ParseError
 from .printed import PrintedCopy, PrintedMMA
 from .reader import Reader
 from .tokens import plain

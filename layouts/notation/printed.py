@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from .drawn import Drawn
-from .errors import LayoutError
-from .int_tuple import product
-from .layout import Layout
-from .modes import rank
-from .writer import to_text
+from ..drawn import Drawn
+from ..errors import LayoutError
+from ..layout import Layout
+from ..modes import rank
+from ..writer import to_text
 
 if TYPE_CHECKING:
-    from .render.grid import Grid, Picture
+    from ..render.grid import Grid, Picture
+    from ..sm90.copy_atom import CopyAtom
+    from ..sm90.tiled_copy import TiledCopy
+    from ..sm90.tiled_mma import TiledMMA
 
 Operand = Literal["A", "B", "C"]
 
@@ -110,33 +111,57 @@ class PrintedMMA(Drawn):
         """Whether it is a TiledMMA or ThrMMA, not an atom."""
         return self.thr_layout_vmnk is not None
 
-    @cached_property
+    @property
     def threads(self) -> Layout:
         """(thread in the atom, m, n, k) -> thread."""
-        if self.thr_layout_vmnk is not None:
-            return self.thr_layout_vmnk
-        return Layout((self.thr_id.shape, 1, 1, 1), (self.thr_id.stride, 0, 0, 0))
-
-    @property
-    def tilers(self) -> tuple[Any, Any, Any]:
-        """For M, N and K what the atoms cover: the permutation, or as many elements as the atoms side by side have."""
-        given = self.permutation_mnk or (None, None, None)
-        m, n, k = (
-            self.shape_mnk[i] * self.threads[i + 1].size() if tiler is None else tiler for i, tiler in enumerate(given)
-        )
-        return m, n, k
+        return self.tiled().thr_layout_vmnk
 
     @property
     def tile_shape(self) -> tuple[int, int, int]:
         """Extents along M, N and K that all atoms cover together."""
-        m, n, k = (tiler.size() if isinstance(tiler, Layout) else product(tiler) for tiler in self.tilers)
-        return m, n, k
+        return self.tiled().tile_shape
+
+    def tiled(self) -> TiledMMA:
+        """Return what is printed, to compute with: its partitions, and copies tiled after it.
+
+        An atom is a tiling of one. Element types, which are not printed, are left empty.
+
+        Raises
+        ------
+        LayoutError
+            If the threads are not those of whole atoms, or what reorders M, N or K is no tiler.
+
+        Examples
+        --------
+        >>> from cutepy.layouts import parse
+        >>> mma = parse('''MMA_Atom ThrID: _1:_0 Shape_MNK: (_1,_1,_1)
+        ...   LayoutA_TV: (_1,_1):(_0,_0) LayoutB_TV: (_1,_1):(_0,_0) LayoutC_TV: (_1,_1):(_0,_0)''')
+        >>> mma.tiled().partition_shape_C((4, 8))
+        (1, 4, 8)
+        """
+        from ..sm90.tiled_mma import TiledMMA
+        from ..sm90.traits import MmaTraits
+
+        name = f"MMA_Atom {'x'.join(map(str, self.shape_mnk))}"
+        traits = MmaTraits(name, self.shape_mnk, self.thr_id, self.a_layout, self.b_layout, self.c_layout, *3 * [""])
+        if self.thr_layout_vmnk is None:
+            return TiledMMA(traits)
+        try:
+            return TiledMMA.of_threads(traits, self.thr_layout_vmnk, self.permutation_mnk or (None, None, None))
+        except TypeError as error:  # what a text holds is a value of it, of whatever type
+            raise LayoutError("PrintedMMA.tiled", (), str(error)) from None
 
     def _picture_(self, *, operand: Operand | None = None) -> Grid | Picture:
         """Draw who holds each element of A, B and C, or of one of them."""
-        from .render.of_printed import mma_picture
+        from ..render.of_threads import marked
+        from ..sm90.pictures import tiled_mma_picture
 
-        return mma_picture(self, operand)
+        mma = self.tiled()
+        extents = "x".join(map(str, mma.tile_shape))
+        threads = f"{mma.thr_size} thread{'' if mma.thr_size == 1 else 's'}"
+        title = f"{'TiledMMA' if self.is_tiled else 'MMA_Atom'} {extents}, {threads}"
+        picture = tiled_mma_picture(mma, operand, title=title)
+        return picture if self.thr_vmnk is None else marked(picture, mma.thr_layout_vmnk(self.thr_vmnk))
 
 
 @dataclass(frozen=True)
@@ -240,11 +265,63 @@ class PrintedCopy(Drawn):
             return self.ref_layout
         return min((self.dst_layout, self.src_layout), key=_run)
 
-    def _picture_(self) -> Grid | Picture:
-        """Draw which thread reads each element, and which writes it."""
-        from .render.of_printed import copy_picture
+    def atom(self) -> CopyAtom:
+        """Return the instruction that is printed.
 
-        return copy_picture(self)
+        Where a TiledCopy is printed without its atom, one that moves one element for one thread: so each thread has
+        what the tiling says. An element's width, where it is not printed, is taken as 16 bits.
+        """
+        from ..sm90.copy_atom import CopyAtom
+
+        bits = self.bits or 16
+        if self.src_layout is None or self.dst_layout is None or self.reference is None:
+            one = Layout((1, 1))
+            return CopyAtom("Copy_Atom", bits, Layout(1), one, one, one)
+        thr_id = Layout(self.src_layout[0].size()) if self.thr_id is None else self.thr_id
+        return CopyAtom("Copy_Atom", bits, thr_id, self.src_layout, self.dst_layout, self.reference)
+
+    def tiled(self) -> TiledCopy:
+        """Return what is printed, to compute with: its partitions, and what of a fragment it moves.
+
+        Raises
+        ------
+        LayoutError
+            If an atom is printed, without a tiling; or the two don't fit.
+
+        Examples
+        --------
+        >>> from cutepy.layouts import parse
+        >>> copy = parse("TiledCopy Tiler_MN: (_4,_8) TiledLayout_TV: ((_4,_2),_4):((_1,_16),_4)")
+        >>> print(*copy.tiled().partition_S(Layout((8, 8)), 5))
+        ((1,4),2,1):((0,8),4,0) 33
+        """
+        from ..sm90.tiled_copy import TiledCopy
+
+        if self.layout_tv is None or self.tiler_mn is None:
+            raise LayoutError("PrintedCopy.tiled", (), "an atom without a tiling is printed", "take .atom()")
+        try:
+            return TiledCopy(self.atom(), self.layout_tv, self.tiler_mn)
+        except TypeError as error:
+            raise LayoutError("PrintedCopy.tiled", (), str(error)) from None
+
+    def _picture_(self) -> Grid | Picture:
+        """Draw which thread reads each element, and which writes it; one grid where they are the same."""
+        from ..render.of_threads import marked
+        from ..sm90.copy_pictures import copy_picture, tiled_copy_picture
+
+        what = f", {self.bits}-bit elements" if self.bits else ""
+        if self.is_tiled:
+            copy = self.tiled()
+            title = f"TiledCopy {'x'.join(map(str, copy.tile_shape))}{what}"
+            picture = tiled_copy_picture(copy, title)
+        else:
+            title = f"Copy_Atom{what}"
+            picture = copy_picture(self.atom(), self.atom().bits, title)
+        drawn: Grid | Picture = picture
+        if self.src_layout == self.dst_layout:
+            sides = "(thread, value)" if self.src_layout is None else "source and destination alike"
+            drawn = picture.grids[0].but(title=f"{title}: {sides}")
+        return drawn if self.thr_idx is None else marked(drawn, self.thr_idx)
 
 
 def _check_rank(operation: str, name: str, layout: object, required: int | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from .errors import ParseError
+from ..errors import ParseError
 
 VALUES = "a table of values"
 """Why the elements of a printed tensor are skipped."""

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from cutepy.layouts import ComposedLayout, Layout, PrintedCopy, PrintedMMA, SmemPtr, Swizzle, parse, parse_all
+from cutepy.layouts.notation.unknowns import Runtime
 from cutepy.layouts.render import picture_of
-from cutepy.layouts.unknowns import Runtime
 
 pytestmark = pytest.mark.dsl
 

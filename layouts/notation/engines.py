@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .basis import add_coordinates
-from .composed import ComposedLayout, SmemPtr, Swizzle
-from .coordinates import make_basis_like
-from .layout import Layout
+from ..basis import add_coordinates
+from ..composed import ComposedLayout, SmemPtr, Swizzle
+from ..coordinates import make_basis_like
+from ..layout import Layout
 
 if TYPE_CHECKING:
     from .tokens import Tokens

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from ..basis import ScaledBasis
+from ..composed import ComposedLayout, Swizzle
+from ..errors import ParseError
+from ..layout import Layout
+from ..modes import LayoutBase
 from . import engines
-from .basis import ScaledBasis
-from .composed import ComposedLayout, Swizzle
 from .engines import Engine
-from .errors import ParseError
-from .layout import Layout
-from .modes import LayoutBase
 from .tokens import Token, Tokens
 from .unknowns import Given, Unknown
 

@@ -8,11 +8,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from .composed import SmemPtr, Swizzle
-from .errors import ParseError
-from .fields import Block, read_blocks
-from .modes import LayoutBase
-from .pasted import VALUES, Paste, Pasted, Skipped, merged
+from ..composed import SmemPtr, Swizzle
+from ..errors import ParseError
+from ..modes import LayoutBase
+from .findings import VALUES, Paste, Pasted, Skipped, merged
+from .printed_reader import Block, read_blocks
 from .reader import Reader
 from .tokens import plain
 from .unknowns import Given, Runtime

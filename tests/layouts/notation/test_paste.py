@@ -8,10 +8,10 @@ from hypothesis import example, given, strategies as st
 
 from cutepy.layouts import ComposedLayout, Layout, PrintedCopy, PrintedMMA, SmemPtr, Swizzle, parse, parse_all, to_text
 from cutepy.layouts.errors import LayoutError, ParseError
-from cutepy.layouts.pasted import Paste
-from cutepy.layouts.tokens import plain
-from cutepy.layouts.unknowns import Runtime
-from tests.layouts import prints
+from cutepy.layouts.notation.findings import Paste
+from cutepy.layouts.notation.tokens import plain
+from cutepy.layouts.notation.unknowns import Runtime
+from tests.layouts.notation import prints
 
 ESC = "\x1b"
 

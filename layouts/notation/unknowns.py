@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from .errors import ParseError
+from ..errors import ParseError
 
 _DIVISOR = re.compile(r"div\s*=\s*(\d+)")
 _WIDTH = re.compile(r"\bi(\d+)\b")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from .errors import LayoutError, ParseError
+from ..errors import LayoutError, ParseError
 
 
 class Token(NamedTuple):

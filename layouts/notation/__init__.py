@@ -37,7 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .errors import ParseError
+from ..errors import ParseError
 from .reader import Reader, Value, stands_open
 from .unknowns import Given, Runtime
 

@@ -1,0 +1,35 @@
+"""The processor's time that a fresh process takes, on a machine that may be busy with others."""
+
+import os
+import sys
+
+_FEWEST_RUNS, _MOST_RUNS = 2, 8
+_REFERENCE = "import asyncio, decimal, email.mime.text, http.server, unittest.mock, xml.dom.minidom"
+_REFERENCE_SECONDS = 0.085
+"""What that takes where the limits were set, with nothing else running."""
+
+
+def seconds(*arguments: str) -> float:
+    """Return the processor's seconds of an interpreter from its start to its end."""
+    to_nowhere = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
+    process = os.posix_spawn(sys.executable, [sys.executable, *arguments], os.environ, file_actions=to_nowhere)
+    _, status, used = os.wait4(process, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    return used.ru_utime + used.ru_stime
+
+
+def takes_less(limit: float, *arguments: str, start_excluded: bool = False) -> bool:
+    """Tell whether a process takes less than a limit of the processor's seconds, at the best of several runs.
+
+    Others on the machine slow it, by caches and clocks and threads of one core: the limit is raised by as much as they
+    slow the best run of some of the standard library's imports.
+    """
+    least = reference = start = float("inf")
+    for done in range(_MOST_RUNS):
+        reference = min(reference, seconds("-c", _REFERENCE))
+        start = min(start, seconds("-c", "pass")) if start_excluded else 0.0
+        least = min(least, seconds(*arguments))
+        slowed = max(1.0, reference / _REFERENCE_SECONDS)
+        if done + 1 >= _FEWEST_RUNS and least - start < limit * slowed:
+            return True
+    return False

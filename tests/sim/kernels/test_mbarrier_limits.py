@@ -1,0 +1,88 @@
+"""What an mbarrier counts, to its limits: phases by their parity, bytes past those announced, counts out of range.
+
+References
+----------
+PTX ISA, "Parity of phase", "mbarrier object": "Contents of the mbarrier object", "Phase Completion of the mbarrier
+object", "mbarrier.test_wait, mbarrier.try_wait".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cutepy.sim import BarrierError, DeadlockError
+
+from .launching import launch
+
+INIT = "mov.u32 %r10, smem; mbarrier.init.shared.b64 [%r10], 1;"
+LIMIT = (1 << 20) - 1
+
+
+@pytest.mark.parametrize("phases", [0, 1, 2, 3])
+@pytest.mark.parametrize("wait", ["test_wait", "try_wait"])
+def test_the_parity_that_is_waited_for_is_the_lowest_bit_of_its_operand(phases, wait):
+    """The ISA names 0 and 1 only; a GPU takes the lowest bit, and pipelines xor a count of phases into it."""
+    parities = np.array([0, 1, 2, 3, 7, 0x10000, 0xFFFFFFFE, 0xFFFFFFFF], np.uint32)
+    done = np.full(len(parities), 9, np.uint32)
+    arrivals = "mbarrier.arrive.shared.b64 _, [%r10];\n" * phases
+    tests = "\n".join(
+        f"""ld.global.u32 %r1, [%rd0+{4 * n}];
+        mbarrier.{wait}.parity.shared.b64 %p1, [%r10], %r1;
+        selp.u32 %r2, 1, 0, %p1;
+        st.global.u32 [%rd1+{4 * n}], %r2;"""
+        for n in range(len(parities))
+    )
+    launch(f"{INIT}\n{arrivals}{tests}", [parities, done], block=(1, 1, 1), smem=64)
+    # The phase of the other parity than the current one's is the one that is complete.
+    np.testing.assert_array_equal(done, parities & 1 != phases & 1)
+
+
+def test_a_deadlock_names_the_parity_that_was_waited_for():
+    loop = "L: mbarrier.try_wait.parity.shared.b64 %p1, [%r10], 6;\n@!%p1 bra L;"
+    with pytest.raises(DeadlockError, match="the phase of parity 0 of"):
+        launch(f"{INIT}\n{loop}", block=(1, 1, 1), smem=64)
+
+
+WAIT = "L: mbarrier.try_wait.parity.shared.b64 %p1, [%r10], 0;\n@!%p1 bra L;"
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_more_bytes_than_announced_complete_no_phase(before):
+    """Nothing stops a count of bytes that goes past zero: it is not zero, and the phase never completes."""
+    announced, delivered = (
+        "mbarrier.arrive.expect_tx.shared.b64 _, [%r10], 16;",
+        "mbarrier.complete_tx.shared.b64 [%r10], 32;",
+    )
+    lines = [delivered, announced] if before else [announced, delivered]
+    body = "\n".join([INIT, *lines, WAIT])
+    with pytest.raises(DeadlockError, match="0 of 1 arrivals pending and 16 bytes delivered beyond those expected"):
+        launch(body, block=(1, 1, 1), smem=64)
+
+
+def test_a_copy_of_more_bytes_than_announced_deadlocks():
+    data = np.zeros(32, np.uint8)
+    copy = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+    body = f"""{INIT}
+    mbarrier.arrive.expect_tx.shared.b64 _, [%r10], 16;
+    {copy} [%r10+64], [%rd0], 32, [%r10];
+    {WAIT}"""
+    with pytest.raises(DeadlockError, match="16 bytes delivered beyond those expected"):
+        launch(body, [data], block=(1, 1, 1), smem=128)
+
+
+@pytest.mark.parametrize(
+    ("line", "is_valid"),
+    [
+        (f"mbarrier.arrive.expect_tx.shared.b64 _, [%r10], {LIMIT};", True),
+        (f"mbarrier.arrive.expect_tx.shared.b64 _, [%r10], {LIMIT + 1};", False),
+        (f"mbarrier.complete_tx.shared.b64 [%r10], {LIMIT};", True),
+        (f"mbarrier.complete_tx.shared.b64 [%r10], {LIMIT + 1};", False),
+    ],
+)
+def test_bytes_that_an_mbarrier_cannot_count_are_refused(line, is_valid):
+    if is_valid:
+        launch(f"{INIT}\n{line}", block=(1, 1, 1), smem=64)
+        return
+    with pytest.raises(BarrierError, match=f"counts at most {LIMIT} bytes"):
+        launch(f"{INIT}\n{line}", block=(1, 1, 1), smem=64)
