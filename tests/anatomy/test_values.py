@@ -80,7 +80,8 @@ def test_signs_are_extended_and_wide_products_are_wide():
 
 
 def test_variables_are_where_they_are_placed():
-    known, register = last_of(["mov.b32 %r1, tile;", "add.s32 %r2, %r1, 16;"], {"tile": 1024})
+    lines = [".shared .b8 tile[64];", "mov.b32 %r1, tile+8;", "add.s32 %r2, %r1, 8;"]
+    known, register = last_of(lines, {"tile": 1024})
     assert known.always(register) == 1040
 
 

@@ -1,0 +1,64 @@
+"""Barriers of CTAs and clusters: used again at once, and left by threads that end while others wait.
+
+PTX ISA, "bar.red": the result is of the predicates of this use. "barrier.cluster": it waits for all threads of the
+cluster that have not exited.
+"""
+
+import numpy as np
+import pytest
+
+from .launching import launch
+
+_INDEX = "mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mad.lo.u32 %r4, %r2, %r3, %r1;"
+_FINISH = "mad.wide.u32 %rd2, %r4, 4, %rd0; st.global.u32 [%rd2], %r10;"
+
+
+@pytest.mark.parametrize("operation", ["popc.u32", "and.pred", "or.pred"])
+@pytest.mark.parametrize("late", [0, 1])
+def test_reductions_in_a_row_are_of_their_own_predicates(operation, late):
+    """One warp comes late to each; the predicates hold in some threads, in all and in none, and change each time."""
+    threads, bounds = 96, [5, 96, 0, 40, 0, 96, 33]
+    out = np.zeros((2, threads), np.uint32)
+    is_predicate = operation.endswith("pred")
+    result = "%p2" if is_predicate else "%r6"
+    body = [_INDEX, f"mov.u32 %r10, 0; shr.u32 %r11, %r1, 5; setp.ne.u32 %p3, %r11, {late};"]
+    for n, bound in enumerate(bounds):
+        body.append(f"""mov.u32 %r12, 0; @%p3 bra READY{n};
+            L{n}: add.u32 %r12, %r12, 1; setp.lt.u32 %p4, %r12, 2000; @%p4 bra L{n}; READY{n}:
+            setp.lt.u32 %p1, %r1, {bound}; bar.red.{operation} {result}, 1, {threads}, %p1;""")
+        body += ["selp.u32 %r6, 1, 0, %p2;"] if is_predicate else []
+        body.append("mad.lo.u32 %r10, %r10, 100, %r6;" if is_predicate else "xor.b32 %r10, %r10, %r6;")
+        if not is_predicate:
+            body.append("mul.lo.u32 %r10, %r10, 31;")
+    launch(f"{' '.join(body)} {_FINISH}", [out], block=(threads, 1, 1), grid=(2, 1, 1))
+    expected = 0
+    for bound in bounds:
+        if is_predicate:
+            expected = expected * 100 + int(bound == threads if operation == "and.pred" else bound > 0)
+        else:
+            expected = (expected ^ bound) * 31
+    np.testing.assert_array_equal(out, expected % 2**32)
+
+
+_LATE = "mov.u32 %r12, 0; LATE: add.u32 %r12, %r12, 1; setp.lt.u32 %p4, %r12, 3000; @%p4 bra LATE;"
+
+
+@pytest.mark.parametrize("when", ["at once", "late"])
+@pytest.mark.parametrize("leaver", [0, 1, 2])
+def test_a_cta_leaves_while_its_peers_wait_at_the_cluster(when, leaver):
+    out = np.zeros((3, 64), np.uint32)
+    body = f"""{_INDEX} mov.u32 %r10, 7; setp.ne.u32 %p0, %r2, {leaver}; @%p0 bra STAY;
+        {_LATE if when == "late" else ""} exit;
+        STAY: barrier.cluster.arrive; barrier.cluster.wait; {_FINISH}"""
+    launch(body, [out], block=(64, 1, 1), grid=(3, 1, 1), cluster=(3, 1, 1))
+    np.testing.assert_array_equal(out, np.repeat([[0 if cta == leaver else 7] for cta in range(3)], 64, axis=1))
+
+
+@pytest.mark.parametrize("when", ["at once", "late"])
+def test_a_warp_leaves_while_others_wait_at_the_barrier(when):
+    out = np.zeros(96, np.uint32)
+    body = f"""{_INDEX} mov.u32 %r10, 7; setp.ge.u32 %p0, %r1, 32; @%p0 bra STAY;
+        {_LATE if when == "late" else ""} exit;
+        STAY: bar.sync 0; bar.sync 0; {_FINISH}"""
+    launch(body, [out], block=(96, 1, 1))
+    np.testing.assert_array_equal(out, np.repeat([0, 7], [32, 64]))
