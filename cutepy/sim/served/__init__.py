@@ -102,7 +102,7 @@ def serve_cuda(
             "would be called; install the CPU build in another environment"
         )
     from cutepy.runtime import h200
-    from cutepy.sim.served import bindings, device_guard, operators, torch_cuda
+    from cutepy.sim.served import accelerator, bindings, device_guard, operators, torch_cuda
 
     device_guard.install()
     hardware = require("cutlass.utils", "HardwareInfo").HardwareInfo
@@ -123,6 +123,7 @@ def serve_cuda(
             "get_max_active_clusters",
             lambda _, cluster_size, stream=None: h200.max_active_clusters(cluster_size),
         )
+        stack.enter_context(accelerator.accelerating())
         stack.enter_context(operators.serving_operators())
         stack.enter_context(executing_on(run))
         yield run

@@ -7,7 +7,7 @@ Composite operators, autograd, autocast, and custom operators with a kernel for 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -200,7 +200,28 @@ def _layer_norm(
     return storage.served(normed.to(tensor.dtype)), storage.served(mean), storage.served(rstd)
 
 
+def _with_output_type(operator: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return a product whose result has a type of its own: cuBLAS sums in float32 and rounds once, to that type."""
+
+    def multiply(*args: Any, out: torch.Tensor | None = None, **scalars: Any) -> torch.Tensor:  # noqa: ANN401
+        *tensors, dtype = args
+        call = _Call(operator)
+        result = operator(*(call.down(t).float() for t in tensors), **scalars).to(dtype)
+        if out is None:
+            return storage.served(result)
+        return out.resize_(result.shape).copy_(result)
+
+    return multiply
+
+
+_WITH_OUTPUT_TYPE = {
+    f"{name}.{overload}": _with_output_type(getattr(torch.ops.aten, name).default)
+    for name in ("mm", "addmm", "bmm", "baddbmm")
+    for overload in ("dtype", "dtype_out")
+}
+
 _OWN_KERNELS = {
+    **_WITH_OUTPUT_TYPE,
     "copy_": _copy,
     "empty.memory_format": _empty,
     "empty_strided": _empty_strided,

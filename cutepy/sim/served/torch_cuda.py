@@ -16,7 +16,7 @@ import torch.utils._device
 
 from cutepy.runtime import h200
 from cutepy.sim.served import streams
-from cutepy.sim.served.errors import not_served
+from cutepy.sim.served.errors import NotServedError, not_served
 from cutepy.sim.served.storage import allocations
 
 
@@ -221,9 +221,18 @@ def _eager(model: Any = None, **_: object) -> Any:  # noqa: ANN401
 
 
 def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Say what to do where torch's engine has started its threads without one for the device: it does that once."""
+
     def run(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        if any(isinstance(t, torch.Tensor) and t.is_cuda for t in t_outputs):
-            not_served("backward() of tensors on cuda")()
-        return original(t_outputs, *args, **kwargs)
+        try:
+            return original(t_outputs, *args, **kwargs)
+        except RuntimeError as error:
+            if "device_ready_queues_" not in str(error):
+                raise
+            raise NotServedError(
+                "backward() of tensors on cuda is not served in a process that has called backward() before the cuda "
+                "device was served: torch's autograd engine makes its threads at the first call, one for each device; "
+                "serve the device first (pytest --simulate, cutepy simulate FILE.py)"
+            ) from error
 
     return run
