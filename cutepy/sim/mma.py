@@ -15,7 +15,7 @@ import numpy as np
 
 from cutepy.layouts.sm90.arch import DTYPE_BITS
 from cutepy.sim import floats
-from cutepy.sim.errors import SimulationError
+from cutepy.sim.deadlock import refuse_a_part
 from cutepy.sim.lanes import WARP, Array
 from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.translate.emitter import Emitter, instruction
@@ -84,7 +84,7 @@ class WarpMma:
     ) -> list[Array]:
         """Return the registers of D = A B + C."""
         if not g.threads.full:
-            raise SimulationError(f"{i.opcode} needs all lanes of each warp", i, g.describe())
+            refuse_a_part(self._machine, g, i, WARP, f"{i.opcode} needs all lanes of each warp")
         d, a_type, b_type = types
         left = self._matrix(g, a, a_type, operand_index(M, k, DTYPE_BITS[a_type])).reshape(-1, M, k)
         right = self._matrix(g, b, b_type, operand_index(N, k, DTYPE_BITS[b_type])).reshape(-1, N, k)
