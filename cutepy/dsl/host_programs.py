@@ -25,8 +25,8 @@ class NoPtxError(RuntimeError):
     def of_an_object(cls, name: str) -> NoPtxError:
         """Say so of a function that was loaded from a file."""
         return cls(
-            f"{name} was loaded from an object file, which holds code for the GPU and no PTX, which the simulator runs; "
-            "call the function that the file was exported from, compiled inside `with cutepy.simulate()`; where a cache "
+            f"{name} was loaded from an object file, which holds machine code and not the PTX that the simulator runs; "
+            "call the function that the file was exported from, compiled inside `with cutepy.simulate()`; if a cache "
             "on disk loaded it, turn that cache off (QuACK: QUACK_CACHE_ENABLED=0)"
         )
 
