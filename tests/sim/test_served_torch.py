@@ -170,7 +170,7 @@ def test_streams_and_events():
     assert end.query()
 
 
-@pytest.mark.parametrize("name", ["CUDAGraph", "graph", "memory_snapshot", "list_gpu_processes"])
+@pytest.mark.parametrize("name", ["memory_snapshot", "list_gpu_processes"])
 def test_what_is_not_served_raises_by_name(name):
     with pytest.raises(NotServedError, match=rf"torch\.cuda\.{name} is not served"):
         _entered(getattr(torch.cuda, name)())
@@ -275,6 +275,23 @@ def test_products_with_a_type_of_their_own_for_the_result():
 def test_results_are_aligned_as_cuda_aligns_allocations(make):
     kept = [make() for _ in range(4)]
     assert [t.data_ptr() % 512 for t in kept] == [0] * 4
+
+
+def test_graphs_compute_at_each_replay():
+    x, total = torch.ones(4, device="cuda"), torch.zeros(4, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        assert torch.cuda.is_current_stream_capturing()
+        y = torch.nn.functional.layer_norm(x * 2, (4,)) + x
+        total += y
+        kept = y.clone()
+    assert not torch.cuda.is_current_stream_capturing()
+    assert total.tolist() == [0] * 4
+    for n in (1, 2):
+        x.fill_(n)
+        graph.replay()
+        assert kept.tolist() == [n] * 4
+    assert total.tolist() == [3] * 4
 
 
 # Torch's engine makes a thread for each device at the first backward() of a process: it must be served by then.

@@ -54,10 +54,12 @@ class ServedRun(Run):
             self._host_tensors.setdefault(storage_range(tensor), tensor)
 
     def launch(self, request: LaunchRequest) -> None:
-        """Run a kernel to its end, or count it where its stream is captured."""
-        from cutepy.sim.served import storage, streams
+        """Run a kernel to its end, or keep the launch where its stream is captured."""
+        from cutepy.sim.served import graphs, storage, streams
 
-        if streams.captures.take(request.stream):
+        work = streams.captures.work_of(request.stream)
+        if work is not None:
+            work.append(graphs.Launch(request, self.launch))
             return
         self._memory = GlobalMemory()
         for address, size in storage.allocations.ranges():
