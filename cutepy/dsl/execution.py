@@ -6,6 +6,7 @@ While `EXECUTION.on` is active, a few methods of the DSL are wrapped, so that co
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import tempfile
 import threading
@@ -15,7 +16,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from cutepy.dsl.host_programs import served_entry, served_program
+from cutepy.dsl.host_printing import print_from_host
+from cutepy.dsl.host_programs import NoPtxError, served_entry, served_program
 from cutepy.dsl.line_info import lines_known
 from cutepy.dsl.tma_arguments import REFUSAL_ADDRESS, check_tensor_maps, refusals_raised, tensor_names
 from cutepy.dsl.version import require
@@ -110,6 +112,8 @@ def _wrap_the_dsl(stack: ExitStack) -> None:
         "cutlass.base_dsl.compiler", "CompileOptions.apply_envar_settings", "KeepPTX", "GenerateLineInfo"
     )
     runtime = require("cutlass.cute.runtime", "_Tensor", "from_dlpack")
+    views = require("cutlass._mlir.dialects.cute", "print_view")
+    binary = require("cutlass.base_dsl.export.external_binary_module", "ExternalBinaryModule.__getattr__")
     dsl_class = require("cutlass.cutlass_dsl", "CuTeDSL._get_dsl").CuTeDSL
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="cutepy-sim-"))
     dsl = dsl_class._get_dsl()
@@ -127,6 +131,8 @@ def _wrap_the_dsl(stack: ExitStack) -> None:
     _wrap(stack, base.BaseDSL, "_func_impl", _converting_tensors(runtime))
     _wrap(stack, base.BaseDSL, "generate_original_ir", _checking_tensor_maps)
     _wrap(stack, runtime._Tensor, "__init__", _in_global_memory)
+    _wrap(stack, views, "print_view", _print_view)
+    _wrap(stack, binary.ExternalBinaryModule, "__getattr__", _loaded)
     stack.enter_context(lines_known())
 
 
@@ -190,6 +196,8 @@ def _run(original: Callable[..., Any], function: Any, exe_args: Sequence[Any]) -
     """Run a compiled function's host code, with its launches sent to the backend."""
     backend = EXECUTION.backend
     assert backend is not None
+    if function.load_from_binary and not function.has_gpu_module:
+        return int(original(function, exe_args))
     with RUNNING, refusals_raised():
         served_program(function).run(exe_args, backend)
     return 0  # as CUDA says that all is well
@@ -201,6 +209,25 @@ def _call_packed(original: Callable[..., Any], function: Any, *args: Any, **kwar
     assert backend is not None
     with RUNNING:
         return served_entry(function)(backend, args, kwargs)
+
+
+def _print_view(original: Callable[..., Any], view: Any, **options: Any) -> Any:  # noqa: ANN401
+    """Let host code print tensors, all of which are in host memory here."""
+    return original(view, **options) if _for_gpu.get() else print_from_host(original, view, **options)
+
+
+def _loaded(original: Callable[..., Any], module: Any, name: str) -> Any:  # noqa: ANN401
+    """Give a function of a loaded object; one that only runs on a GPU says so when it is called on a backend."""
+    found = original(module, name)
+    if not module.enable_tvm_ffi or name.startswith("__"):
+        return found
+
+    def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        if EXECUTION.backend is not None:
+            raise NoPtxError.of_an_object(name)
+        return found(*args, **kwargs)
+
+    return functools.update_wrapper(call, found, assigned=())
 
 
 def _to(original: Callable[..., Any], function: Any, device: object = None) -> Any:  # noqa: ANN401

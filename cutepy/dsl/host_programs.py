@@ -21,8 +21,19 @@ from cutepy.runtime.host_code import ServedHost
 class NoPtxError(RuntimeError):
     """A compiled function that kept no PTX was called on a backend that needs it."""
 
+    @classmethod
+    def of_an_object(cls, name: str) -> NoPtxError:
+        """Say so of a function that was loaded from a file."""
+        return cls(
+            f"{name} was loaded from an object file, which holds machine code and not the PTX that the simulator runs; "
+            "call the function that the file was exported from, compiled inside `with cutepy.simulate()`; if a cache "
+            "on disk loaded it, turn that cache off (QuACK: QUACK_CACHE_ENABLED=0)"
+        )
+
 
 _PACKED = "cutepy_packed"
+_NO_KERNELS = ""
+"""The PTX of a function that launches nothing."""
 _programs: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 _Served = TypeVar("_Served")
@@ -42,7 +53,9 @@ def _served(function: Any, kind: Callable[[Any, str], _Served]) -> _Served:  # n
     """Give a compiled function's host code, as it is called on a backend."""
     program: _Served | None = _programs.get(function)
     if program is None:
-        text = _kept_ptx(function)
+        if function.ir_module is None:
+            raise NoPtxError.of_an_object(function.function_name)
+        text = _kept_ptx(function) if function.has_gpu_module else _NO_KERNELS
         if text is None:
             raise NoPtxError(
                 f"{function.function_name} was compiled without keeping its PTX, which the simulator runs; compile it "

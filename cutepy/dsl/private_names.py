@@ -80,6 +80,15 @@ PRIVATE_NAMES = (
         ("CompileOptions.apply_envar_settings", "GenerateLineInfo", "KeepPTX"),
         "makes the simulator's compilations keep their PTX, in files of their own",
     ),
+    PrivateNames(
+        "cutlass._mlir.dialects.cute", ("MemRefType", "print_view"), "lets host code print what the simulator holds"
+    ),
+    PrivateNames("cutlass.cute.tensor", ("_Tensor",), "the pointer and layout of what host code prints"),
+    PrivateNames(
+        "cutlass.base_dsl.export.external_binary_module",
+        ("ExternalBinaryModule.__getattr__",),
+        "tells functions loaded from object files, which can't be simulated",
+    ),
     PrivateNames("cutlass.base_dsl.dsl", ("BaseDSL._lazy_initialize_dsl",), "finds the object that traces a function"),
     PrivateNames("cutlass.base_dsl.dsl", ("BaseDSL.generate_original_ir",), "checks TMA's maps in what is simulated"),
     PrivateNames("cutlass.base_dsl.dsl", ("BaseDSL._func_impl",), "takes torch's tensors in plain calls, simulated"),

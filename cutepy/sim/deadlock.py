@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from cutepy.sim.lanes import Threads
+from cutepy.sim.errors import DeadlockError, SimulationError
+from cutepy.sim.lanes import WARP, Threads
 from cutepy.sim.places import described
 from cutepy.sim.waves import waits_for_others
 
@@ -16,12 +18,47 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
 
 
-def report(machine: Machine) -> list[str]:
-    """Return a line for each group of threads."""
+def refuse_a_part(machine: Machine, g: Group, i: Instruction, unit: int, refusal: str) -> NoReturn:
+    """Stop where an instruction that warps or warpgroups take together has come to a part of one.
+
+    Lanes come without the others once nothing else can go on. If these wait at a barrier, no thread can.
+
+    Parameters
+    ----------
+    machine : Machine
+    g : Group
+        The lanes that have come.
+    i : Instruction
+    unit : int
+        How many threads take it together.
+    refusal : str
+        What the instruction needs.
+
+    Raises
+    ------
+    DeadlockError
+        If others of them wait at a barrier.
+    SimulationError
+        If not.
+    """
+    if any(h is not g and h.waits_for is not None and _share_a_unit(g, h, unit) for h in machine.groups):
+        of = "warp" if unit == WARP else "warpgroup"
+        g.waits_for = lambda: f"the other threads of their {of}"
+        raise DeadlockError(report(machine, {g: i}))
+    raise SimulationError(refusal, i, g.describe())
+
+
+def _share_a_unit(g: Group, h: Group, unit: int) -> bool:
+    same_ctas = np.isin(h.ctas.slots, g.ctas.slots).any()
+    return bool(same_ctas and np.isin(h.threads.ids // unit, g.threads.ids // unit).any())
+
+
+def report(machine: Machine, at: Mapping[Group, Instruction] | None = None) -> list[str]:
+    """Return a line for each group of threads, which are where their blocks begin, or at other instructions."""
     lines = []
     waits = [g.waits_for() if g.waits_for else "" for g in machine.groups]
     for g, wait in zip(machine.groups, waits, strict=True):
-        i = _instruction(machine, g)
+        i = (at or {}).get(g) or _instruction(machine, g)
         where = f" {described(i.source)}" if i is not None and i.source is not None else ""
         text = f" in `{i.text}`" if i is not None else ""
         fellows = [other for other, theirs in zip(machine.groups, waits, strict=True) if theirs == wait]

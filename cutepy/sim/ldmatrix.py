@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.layouts import sm90
-from cutepy.sim.errors import SimulationError
+from cutepy.sim.deadlock import refuse_a_part
 from cutepy.sim.lanes import WARP, Array
 from cutepy.sim.layout_tables import by_value_and_thread
 
@@ -43,7 +43,7 @@ class MatrixAccess:
     def _rows(self, g: Group, i: Instruction, address: Array, count: int) -> Array:
         """Return the positions of the matrices' rows in shared memory: (CTA, warp, row)."""
         if not g.threads.full:
-            raise SimulationError(f"{i.opcode} needs all lanes of each warp", i, g.describe())
+            refuse_a_part(self._machine, g, i, WARP, f"{i.opcode} needs all lanes of each warp")
         memory = self._machine.memory
         _, address = memory.resolve("shared" if address.dtype == np.uint32 else "generic", address)
         lanes = np.broadcast_to(address, (g.ctas.count, g.threads.count)).reshape(g.ctas.count, -1, WARP)

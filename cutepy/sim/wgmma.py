@@ -26,8 +26,9 @@ from cutepy.layouts import LayoutError, sm90
 from cutepy.layouts.sm90.arch import DTYPE_BITS
 from cutepy.layouts.sm90.gmma import byte_swizzle
 from cutepy.sim import floats, minifloat, tensor_core
+from cutepy.sim.deadlock import refuse_a_part
 from cutepy.sim.effects import accumulators
-from cutepy.sim.errors import DescriptorError, MemoryAccessError, SimulationError, UnknownInstructionError
+from cutepy.sim.errors import DescriptorError, MemoryAccessError, UnknownInstructionError
 from cutepy.sim.events import AsyncOperation, WgmmaEvent
 from cutepy.sim.lanes import WARPGROUP, Array, Index
 from cutepy.sim.layout_tables import by_value_and_thread
@@ -191,7 +192,7 @@ class Wgmma:
     def issue(self, g: Group, i: Instruction, a: Array | tuple[Array, ...], b: Array, scale: Array) -> None:
         """Take an MMA; it is computed when its group completes."""
         if g.threads.warpgroups is None:
-            raise SimulationError("wgmma needs all 128 threads of a warpgroup", i, g.describe())
+            refuse_a_part(self._machine, g, i, WARPGROUP, "wgmma needs all 128 threads of a warpgroup")
         shape = self._shape(i)
         for other in self._conflicts[shape.registers]:
             if other in g.tiles:

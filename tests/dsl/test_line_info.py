@@ -150,3 +150,12 @@ def test_the_dsl_is_left_as_it_was_when_the_last_leaves():
     assert first == second
     assert all(ours is not theirs for ours, theirs in zip(first, before, strict=True))
     assert [getattr(operations, name) for name in REPLACED] == before
+
+
+def test_what_stands_for_the_dsls_functions_says_which():
+    """QuACK hashes the functions that an epilogue refers to: these count as those of the DSL, and hold no state."""
+    originals = [getattr(operations, name) for name in REPLACED]
+    with lines_known():
+        found = [getattr(operations, name) for name in REPLACED]
+    assert [inspect.unwrap(f) for f in found] == originals
+    assert not any(inspect.isfunction(f) for f in found)

@@ -1,5 +1,7 @@
 """Torch's `cuda` device, served: tensors are on it, operators compute what the CPU's do, and it all ends."""
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -168,7 +170,7 @@ def test_streams_and_events():
     assert end.query()
 
 
-@pytest.mark.parametrize("name", ["CUDAGraph", "graph", "memory_snapshot", "list_gpu_processes"])
+@pytest.mark.parametrize("name", ["memory_snapshot", "list_gpu_processes"])
 def test_what_is_not_served_raises_by_name(name):
     with pytest.raises(NotServedError, match=rf"torch\.cuda\.{name} is not served"):
         _entered(getattr(torch.cuda, name)())
@@ -243,10 +245,112 @@ def test_the_default_device_holds_for_all_factories():
         assert all(t.is_cuda for t in (torch.zeros(2), torch.arange(2), torch.randn(2), torch.full((2,), 3)))
 
 
-def test_backward_raises_by_name():
-    x = A.cuda().requires_grad_()
-    with pytest.raises(NotServedError, match="backward"):
-        x.sum().backward()
+def test_products_with_a_type_of_their_own_for_the_result():
+    a, b, c = A.half(), B.half(), torch.randn(6, 4, generator=generator).half()
+    exact = a.float() @ b.float()
+    got = torch.mm(a.cuda(), b.cuda(), out_dtype=torch.float32)
+    assert got.is_cuda
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got.cpu(), exact)
+    added = torch.addmm(c.cuda(), a.cuda(), b.cuda(), out_dtype=torch.float32, beta=2, alpha=0.5)
+    torch.testing.assert_close(added.cpu(), 2 * c.float() + 0.5 * exact)
+    batched = torch.bmm(a.cuda()[None], b.cuda()[None], out_dtype=torch.float32)
+    torch.testing.assert_close(batched.cpu(), exact[None])
+    out = torch.empty(6, 4, device="cuda")
+    assert torch.mm(a.cuda(), b.cuda(), out_dtype=torch.float32, out=out) is out
+    torch.testing.assert_close(out.cpu(), exact)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.arange(5, device="cuda"),
+        lambda: torch.randn(3, device="cuda"),
+        lambda: torch.ones(7, device="cuda", dtype=torch.uint8) + 1,
+        lambda: A.cuda().t().contiguous().t() * 2,
+        lambda: A.cuda().half(),
+        lambda: torch.topk(A.cuda(), 2)[1],
+    ],
+)
+def test_results_are_aligned_as_cuda_aligns_allocations(make):
+    kept = [make() for _ in range(4)]
+    assert [t.data_ptr() % 512 for t in kept] == [0] * 4
+
+
+def test_graphs_compute_at_each_replay():
+    x, total = torch.ones(4, device="cuda"), torch.zeros(4, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        assert torch.cuda.is_current_stream_capturing()
+        y = torch.nn.functional.layer_norm(x * 2, (4,)) + x
+        total += y
+        kept = y.clone()
+    assert not torch.cuda.is_current_stream_capturing()
+    assert total.tolist() == [0] * 4
+    for n in (1, 2):
+        x.fill_(n)
+        graph.replay()
+        assert kept.tolist() == [n] * 4
+    assert total.tolist() == [3] * 4
+
+
+# Torch's engine makes a thread for each device at the first backward() of a process: it must be served by then.
+BACKWARD = """
+import threading
+import torch
+from cutepy.sim.served import serve_cuda
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 3
+
+    @staticmethod
+    def backward(ctx, dy):
+        found.append((threading.current_thread() is threading.main_thread(), dy.device.type))
+        return dy * 3
+
+def gradients(device):
+    x, w = (t.to(device).requires_grad_() for t in (X, W))
+    y = torch.nn.functional.layer_norm(Scaled.apply(x) @ w, (3,)).softmax(-1)
+    loss = (y * y + x.sum()).sum()
+    loss.backward(retain_graph=True)
+    loss.backward()
+    (again,) = torch.autograd.grad((x * x).sum(), x)
+    return [t.cpu() for t in (x.grad, w.grad, again)]
+
+found = []
+X, W = torch.randn(4, 5), torch.randn(5, 3)
+with serve_cuda():
+    for served, expected in zip(gradients("cuda"), gradients("cpu"), strict=True):
+        torch.testing.assert_close(served, expected)
+assert found[0] == (False, "cuda") and found[-1] == (True, "cpu"), found
+assert torch.accelerator.current_accelerator() is None
+"""
+
+
+def test_backward_of_tensors_on_the_device():
+    subprocess.run([sys.executable, "-c", BACKWARD], check=True, timeout=100)
+
+
+BACKWARD_BEFORE = """
+import torch
+from cutepy.sim.served import NotServedError, serve_cuda
+
+torch.ones(2, requires_grad=True).sum().backward()
+with serve_cuda():
+    try:
+        torch.ones(2, device="cuda", requires_grad=True).sum().backward()
+    except NotServedError as error:
+        assert "serve the device first" in str(error)
+    else:
+        raise AssertionError("backward() was served")
+"""
+
+
+def test_backward_says_that_the_device_must_be_served_first():
+    subprocess.run([sys.executable, "-c", BACKWARD_BEFORE], check=True, timeout=100)
 
 
 def test_builds_for_cuda_are_refused(monkeypatch):

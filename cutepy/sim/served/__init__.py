@@ -54,10 +54,12 @@ class ServedRun(Run):
             self._host_tensors.setdefault(storage_range(tensor), tensor)
 
     def launch(self, request: LaunchRequest) -> None:
-        """Run a kernel to its end, or count it where its stream is captured."""
-        from cutepy.sim.served import storage, streams
+        """Run a kernel to its end, or keep the launch where its stream is captured."""
+        from cutepy.sim.served import graphs, storage, streams
 
-        if streams.captures.take(request.stream):
+        work = streams.captures.work_of(request.stream)
+        if work is not None:
+            work.append(graphs.Launch(request, self.launch))
             return
         self._memory = GlobalMemory()
         for address, size in storage.allocations.ranges():
@@ -102,7 +104,7 @@ def serve_cuda(
             "would be called; install the CPU build in another environment"
         )
     from cutepy.runtime import h200
-    from cutepy.sim.served import bindings, device_guard, operators, torch_cuda
+    from cutepy.sim.served import accelerator, bindings, device_guard, operators, torch_cuda
 
     device_guard.install()
     hardware = require("cutlass.utils", "HardwareInfo").HardwareInfo
@@ -123,6 +125,7 @@ def serve_cuda(
             "get_max_active_clusters",
             lambda _, cluster_size, stream=None: h200.max_active_clusters(cluster_size),
         )
+        stack.enter_context(accelerator.accelerating())
         stack.enter_context(operators.serving_operators())
         stack.enter_context(executing_on(run))
         yield run

@@ -10,6 +10,7 @@ from typing import Any
 from cutepy.runtime import h200
 from cutepy.sim.served import streams
 from cutepy.sim.served.errors import NotServedError, not_served
+from cutepy.sim.served.graphs import Graph
 from cutepy.sim.served.storage import allocations
 
 
@@ -82,22 +83,26 @@ class _Api:
 
         return fill
 
-    # Graphs: enough to count the launches of a stream.
+    # Graphs.
 
     def begin_capture(self, stream: Any, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
         streams.captures.begin(int(stream))
         return self.ok()
 
     def end_capture(self, stream: Any) -> tuple[Any, ...]:  # noqa: ANN401
-        return self.ok(_Graph(streams.captures.end(int(stream))))
+        graph = Graph()
+        graph.work = streams.captures.end(int(stream))
+        return self.ok(graph)
 
-    def graph_nodes(self, graph: _Graph, *_: object) -> tuple[Any, ...]:
-        return self.ok([], graph.launches)
+    def graph_nodes(self, graph: Graph, *_: object) -> tuple[Any, ...]:
+        return self.ok([], len(graph.work))
 
+    def instantiate_graph(self, graph: Graph, *_: object) -> tuple[Any, ...]:
+        return self.ok(graph)
 
-class _Graph:
-    def __init__(self, launches: int) -> None:
-        self.launches = launches
+    def launch_graph(self, graph: Graph, *_: object) -> tuple[Any, ...]:
+        graph.replay()
+        return self.ok()
 
 
 def _address(pointer: Any) -> int:  # noqa: ANN401
@@ -126,6 +131,8 @@ def _driver(module: Any) -> dict[str, Any]:  # noqa: ANN401
         "cuStreamBeginCapture": api.begin_capture,
         "cuStreamEndCapture": api.end_capture,
         "cuGraphGetNodes": api.graph_nodes,
+        "cuGraphInstantiate": api.instantiate_graph,
+        "cuGraphLaunch": api.launch_graph,
         "cuEventCreate": api.create_event,
         "cuEventRecord": api.record_event,
         "cuEventElapsedTime": api.elapsed_ms,
@@ -137,7 +144,7 @@ def _driver(module: Any) -> dict[str, Any]:  # noqa: ANN401
     nothing = (
         "cuInit", "cuCtxSetCurrent", "cuCtxSynchronize", "cuCtxDestroy", "cuDevicePrimaryCtxRelease",
         "cuStreamSynchronize", "cuStreamDestroy", "cuStreamQuery", "cuStreamWaitEvent", "cuEventSynchronize",
-        "cuEventQuery",
+        "cuEventQuery", "cuGraphDestroy", "cuGraphExecDestroy", "cuGraphUpload",
     )  # fmt: skip
     served |= dict.fromkeys(nothing, api.nothing)
     for ending in ("", "Async"):
@@ -161,6 +168,8 @@ def _runtime(module: Any) -> dict[str, Any]:  # noqa: ANN401
         "cudaStreamBeginCapture": api.begin_capture,
         "cudaStreamEndCapture": api.end_capture,
         "cudaGraphGetNodes": api.graph_nodes,
+        "cudaGraphInstantiate": api.instantiate_graph,
+        "cudaGraphLaunch": api.launch_graph,
         "cudaEventCreate": api.create_event,
         "cudaEventCreateWithFlags": api.create_event,
         "cudaEventRecord": api.record_event,
@@ -181,7 +190,7 @@ def _runtime(module: Any) -> dict[str, Any]:  # noqa: ANN401
     nothing = (
         "cudaSetDevice", "cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaStreamDestroy", "cudaStreamQuery",
         "cudaStreamWaitEvent", "cudaEventSynchronize", "cudaEventQuery", "cudaGetLastError", "cudaPeekAtLastError",
-        "cudaProfilerStart", "cudaProfilerStop", "cudaGraphDestroy",
+        "cudaProfilerStart", "cudaProfilerStop", "cudaGraphDestroy", "cudaGraphExecDestroy", "cudaGraphUpload",
     )  # fmt: skip
     return served | dict.fromkeys(nothing, api.nothing)
 

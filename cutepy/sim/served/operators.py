@@ -7,14 +7,14 @@ Composite operators, autograd, autocast, and custom operators with a kernel for 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import torch
 
-from cutepy.sim.served import storage
+from cutepy.sim.served import storage, streams
 from cutepy.sim.served.errors import NotServedError
 
 _NUMBERS = (bool, int, float, complex)
@@ -34,11 +34,68 @@ def _on_host(operator: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
     """Compute an operator on the CPU tensors that share the memory of its arguments."""
     if _is_view(operator):
         return operator._op_dk(torch._C.DispatchKey.CPU, *args, **kwargs)
+    work = _captured_work()
+    if work is None:
+        return _computed(operator, args, kwargs)
+    target = _changed_in_place(operator, args, kwargs)
+    if target is None:
+        return _kept(work, lambda: _computed(operator, args, kwargs))
+    # Now and at the replay would be once too often.
+    work.append(lambda: _computed(operator, args, kwargs))
+    return target if operator._schema.returns else None
+
+
+def _computed(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
     try:
         return _Call(operator).compute(args, kwargs)
     except NotImplementedError as error:
         reason = str(error).partition("\n")[0]
         raise NotServedError(f"{operator} is not served on the simulated cuda device: {reason}") from error
+
+
+def _changed_in_place(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    """Return the argument that an operator reads and writes, or None; it may be named as `out` too."""
+    written = [a for a in operator._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    if not written:
+        return None
+    if not written[0].kwarg_only:
+        return args[0]
+    out = kwargs.get(written[0].name)
+    read = {a.data_ptr() for a in args if isinstance(a, torch.Tensor)}
+    return out if isinstance(out, torch.Tensor) and out.numel() and out.data_ptr() in read else None
+
+
+# Where the current stream is captured for a graph, operators are kept, to be computed at each replay. Those that return
+# something new are computed at once as well, to know what it is, and later into the same memory.
+
+
+def _captured_work() -> list[Callable[[], object]] | None:
+    return streams.captures.work_of(streams.current_stream().cuda_stream)
+
+
+def _kept(work: list[Callable[[], object]], compute: Callable[[], Any]) -> Any:  # noqa: ANN401
+    result = compute()
+    work.append(lambda: _refill(result, compute()))
+    return result
+
+
+def _refill(old: Any, new: Any) -> None:  # noqa: ANN401
+    if isinstance(old, torch.Tensor):
+        if old is not new and old.numel():
+            _copied(old, new)
+    elif isinstance(old, (list, tuple)):
+        for one, other in zip(old, new, strict=True):
+            _refill(one, other)
+
+
+def _keeping(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a kernel that is kept where a stream is captured."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        work = _captured_work()
+        return kernel(*args, **kwargs) if work is None else _kept(work, lambda: kernel(*args, **kwargs))
+
+    return call
 
 
 # Torch makes tensors of Python's numbers where an operator takes tensors, and shows them to Python as numbers again.
@@ -140,6 +197,14 @@ def _take(tensor: torch.Tensor, source: torch.Tensor) -> None:
 
 
 def _copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    work = _captured_work()
+    if work is None:
+        return _copied(target, source)
+    work.append(lambda: _copied(target, source))
+    return target
+
+
+def _copied(target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
     to = storage.host(target) if target.is_cuda else target
     to.copy_(storage.host(source) if source.is_cuda else source)
     return target
@@ -200,11 +265,32 @@ def _layer_norm(
     return storage.served(normed.to(tensor.dtype)), storage.served(mean), storage.served(rstd)
 
 
+def _with_output_type(operator: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return a product whose result has a type of its own: cuBLAS sums in float32 and rounds once, to that type."""
+
+    def multiply(*args: Any, out: torch.Tensor | None = None, **scalars: Any) -> torch.Tensor:  # noqa: ANN401
+        *tensors, dtype = args
+        call = _Call(operator)
+        result = operator(*(call.down(t).float() for t in tensors), **scalars).to(dtype)
+        if out is None:
+            return storage.served(result)
+        return out.resize_(result.shape).copy_(result)
+
+    return multiply
+
+
+_WITH_OUTPUT_TYPE = {
+    f"{name}.{overload}": _keeping(_with_output_type(getattr(torch.ops.aten, name).default))
+    for name in ("mm", "addmm", "bmm", "baddbmm")
+    for overload in ("dtype", "dtype_out")
+}
+
 _OWN_KERNELS = {
+    **_WITH_OUTPUT_TYPE,
     "copy_": _copy,
     "empty.memory_format": _empty,
     "empty_strided": _empty_strided,
-    "native_layer_norm": _layer_norm,
+    "native_layer_norm": _keeping(_layer_norm),
     "resize_": _resize,
     "set_.source_Storage_storage_offset": _set_storage,
 }

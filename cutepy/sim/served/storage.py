@@ -96,12 +96,20 @@ allocations = Allocations()
 
 def empty(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """Allocate a tensor of device `cuda`; what is in it is arbitrary."""
-    last = sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if 0 not in size else 0
-    size_bytes = (last + 1) * dtype.itemsize
+    return _strided(_on_cuda(_aligned(_extent(size, stride), dtype)), size, stride)
+
+
+def _extent(size: Sequence[int], stride: Sequence[int]) -> int:
+    """Return how many elements a tensor reaches over, at least one."""
+    return 1 + (sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if 0 not in size else 0)
+
+
+def _aligned(elements: int, dtype: torch.dtype) -> torch.Tensor:
+    """Allocate host memory that is aligned as CUDA's allocator aligns."""
+    size_bytes = elements * dtype.itemsize
     block = torch.empty(size_bytes + _ALIGNMENT, dtype=torch.uint8, device="cpu")
     start = -block.data_ptr() % _ALIGNMENT
-    data = block[start : start + size_bytes].view(dtype).as_strided((last + 1,), (1,))
-    return _strided(_on_cuda(data), size, stride)
+    return block[start : start + size_bytes].view(dtype).as_strided((elements,), (1,))
 
 
 def served(tensor: torch.Tensor) -> torch.Tensor:
@@ -110,6 +118,9 @@ def served(tensor: torch.Tensor) -> torch.Tensor:
         raise NotServedError(f"a tensor of layout {tensor.layout} is not served on the simulated cuda device")
     if not tensor.numel():
         return empty(tensor.shape, tensor.stride(), tensor.dtype)
+    if tensor.data_ptr() % _ALIGNMENT:  # the host's allocator aligns to 64 bytes
+        flat = tensor.as_strided((_extent(tensor.shape, tensor.stride()),), (1,))
+        return _strided(_on_cuda(_aligned(len(flat), tensor.dtype).copy_(flat)), tensor.shape, tensor.stride())
     result = _on_cuda(tensor)
     return result if result.stride() == tensor.stride() else _strided(result, tensor.shape, tensor.stride())
 

@@ -6,7 +6,7 @@ Times between events are the host's: how long the simulation took, which says no
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -138,29 +138,26 @@ def using(stream: Stream | None) -> Iterator[None]:
 
 
 class Capture:
-    """Counts launches on captured streams, which are then not run."""
+    """Keeps the work of captured streams, which is not done."""
 
     def __init__(self) -> None:
-        self._launches: dict[int, int] = {}
+        self._work: dict[int, list[Callable[[], object]]] = {}
 
     def begin(self, stream: int) -> None:
-        """Start to count."""
-        self._launches[stream] = 0
+        """Start to keep the work of a stream."""
+        self._work[stream] = []
 
-    def end(self, stream: int) -> int:
-        """Return the count."""
-        return self._launches.pop(stream)
-
-    def take(self, stream: int) -> bool:
-        """Tell whether a launch is of a captured stream, and count it."""
-        if stream not in self._launches:
-            return False
-        self._launches[stream] += 1
-        return True
+    def end(self, stream: int) -> list[Callable[[], object]]:
+        """Return what was kept."""
+        return self._work.pop(stream)
 
     def active(self, stream: int) -> bool:
         """Tell whether a stream is captured."""
-        return stream in self._launches
+        return stream in self._work
+
+    def work_of(self, stream: int) -> list[Callable[[], object]] | None:
+        """Return what was kept so far, to be added to; None if the stream is not captured."""
+        return self._work.get(stream)
 
 
 captures = Capture()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
@@ -15,8 +14,8 @@ import torch.cuda.profiler
 import torch.utils._device
 
 from cutepy.runtime import h200
-from cutepy.sim.served import streams
-from cutepy.sim.served.errors import not_served
+from cutepy.sim.served import graphs, streams
+from cutepy.sim.served.errors import NotServedError, not_served
 from cutepy.sim.served.storage import allocations
 
 
@@ -47,12 +46,6 @@ class _Device:
 
     def __exit__(self, *_: object) -> None:
         pass
-
-
-@contextmanager
-def _graphs(*_: object, **__: object) -> Iterator[None]:
-    not_served("torch.cuda.graph")()
-    yield
 
 
 def _properties(device: object = None) -> h200.Properties:
@@ -96,6 +89,7 @@ _SERVED: dict[str, Any] = {
     "default_stream": streams.default_stream,
     "set_stream": streams.set_stream,
     "stream": streams.using,
+    "graph_pool_handle": graphs.pool_handle,
     "empty_cache": allocations.release_freed,
     "ipc_collect": _nothing,
     "reset_peak_memory_stats": _nothing,
@@ -151,8 +145,9 @@ def serve(put: Callable[[Any, str, Any], None]) -> None:
             put(torch.cuda, name, not_served(f"torch.cuda.{name}"))
     for part in _PARTS:
         _serve_part(put, part)
-    put(torch.cuda, "graph", _graphs)
-    put(torch.cuda, "CUDAGraph", not_served("torch.cuda.CUDAGraph"))
+    for module in (torch.cuda, torch.cuda.graphs):
+        put(module, "graph", graphs.Capturing)
+        put(module, "CUDAGraph", graphs.Graph)
     put(torch.Tensor, "record_stream", _nothing)
     put(torch.Tensor, "pin_memory", lambda tensor, device=None: tensor.clone())
     put(torch.Tensor, "is_pinned", lambda tensor, device=None: False)
@@ -221,9 +216,18 @@ def _eager(model: Any = None, **_: object) -> Any:  # noqa: ANN401
 
 
 def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Say what to do where torch's engine has started its threads without one for the device: it does that once."""
+
     def run(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        if any(isinstance(t, torch.Tensor) and t.is_cuda for t in t_outputs):
-            not_served("backward() of tensors on cuda")()
-        return original(t_outputs, *args, **kwargs)
+        try:
+            return original(t_outputs, *args, **kwargs)
+        except RuntimeError as error:
+            if "device_ready_queues_" not in str(error):
+                raise
+            raise NotServedError(
+                "backward() of tensors on cuda is not served in a process that has called backward() before the cuda "
+                "device was served: torch's autograd engine makes its threads at the first call, one for each device; "
+                "serve the device first (pytest --simulate, cutepy simulate FILE.py)"
+            ) from error
 
     return run

@@ -195,11 +195,15 @@ def _canonical_kinds(function: Function) -> list[str]:
 
 
 _IM2COL = "tensor copies in im2col mode are not simulated; use tiled mode"
+_SPARSE = "sparse matrix products are not simulated; use mma.sync or wgmma of dense operands"
 _NOT_SIMULATED = {
     "im2col": _IM2COL,
     "im2col::w": _IM2COL,
     "im2col::w::128": _IM2COL,
     "im2col_no_offs": _IM2COL,
+    "sp": _SPARSE,
+    "sp::ordered_metadata": _SPARSE,
+    "wmma": "wmma instructions are not simulated; use mma.sync or wgmma",
     "multimem": "multimem instructions are not simulated: they need several devices",
 }
 """Opcodes and modifiers that are known, and that there is nothing to report about."""
@@ -208,7 +212,7 @@ _NOT_SIMULATED = {
 def _translate_one(e: Emitter, i: Instruction) -> None:
     translator = translator_of(i.opcode)
     if translator is None:
-        refused = refused_modifier(i.opcode)
+        refused = next((p for p in i.parts if p in _NOT_SIMULATED), None) or refused_modifier(i.opcode)
         if refused in _NOT_SIMULATED:
             raise UnknownInstructionError(i, refusal=_NOT_SIMULATED[refused])
         raise UnknownInstructionError(i, "" if refused == i.parts[0] else f"modifier .{refused}")

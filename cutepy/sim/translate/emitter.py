@@ -327,6 +327,11 @@ def translator_of(opcode: str) -> Translator | None:
 
 
 @cache
+def is_type(part: str) -> bool:
+    """Tell whether a part of an opcode is a type."""
+    return part in _TYPES
+
+
 def refused_modifier(opcode: str) -> str | None:
     """Return the part of an opcode that makes it unknown; None if it is known."""
     parts = opcode.split(".")

@@ -133,13 +133,21 @@ def _addc(e: Emitter, i: Instruction) -> None:
     _with_carry(e, i)
 
 
-@instruction("mul24", "mad24", accepts="lo")
+@instruction("mul24", "mad24", accepts="lo hi")
 def _mul24(e: Emitter, i: Instruction) -> None:
+    """Multiply 24 bits by 24 bits, and take the lower or upper 32 of the 48 bits."""
     kind = kind_of(i.parts[-1])
+    wide = f"{kind[0]}8"
     d, a, b, *c = i.operands
     eight = e.immediate(8, kind)
     x, y = (f"(({e.read(s, kind)} << {eight}) >> {eight})" for s in (a, b))
-    e.write(d, f"{x} * {y}" + (f" + {e.read(c[0], kind)}" if c else ""), kind)
+    sixteen = e.immediate(16, wide)
+    product = (
+        f"{x} * {y}"
+        if i.parts[1] == "lo"
+        else f"(({x}.astype({wide}) * {y}.astype({wide})) >> {sixteen}).astype({kind})"
+    )
+    e.write(d, product + (f" + {e.read(c[0], kind)}" if c else ""), kind)
 
 
 @instruction("sad")

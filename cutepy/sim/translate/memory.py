@@ -9,7 +9,7 @@ PTX ISA, "Data Movement and Conversion Instructions": ld, ldu, st, prefetch, cp.
 from __future__ import annotations
 
 from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, Sink, Symbol, Vector
-from cutepy.sim.translate.emitter import Emitter, instruction, kind_of
+from cutepy.sim.translate.emitter import Emitter, instruction, is_type, kind_of
 
 _SPACES = ("param", "shared", "global", "local", "const")
 _STATE_SPACES = "param param::entry param::func shared shared::cta shared::cluster global local const"
@@ -94,7 +94,8 @@ def _atom(e: Emitter, i: Instruction) -> None:
     operands = list(i.operands[: 2 + returns + (operation == "cas")])
     d = operands.pop(0) if returns else Sink()
     address, *values = operands
-    name = i.parts[-1]
+    # The ISA's examples have the type before the operation as well: red.global.v2.f32.add, .v8.f16.add.noftz.
+    name = next(p for p in reversed(i.parts) if is_type(p))
     kind = kind_of(name)
     start = f"g, {e.site}, {space_of(i)!r}, {e.address(address)}, {operation!r}, {name!r}"
     if isinstance(values[0], Vector):
