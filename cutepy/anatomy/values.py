@@ -154,7 +154,9 @@ class _Trial:
         if isinstance(operand, Immediate):
             return operand.value & _WORD
         if isinstance(operand, Symbol):
-            return self._shared[operand.name] if operand.name in self._shared else self._unknown(operand, 64)
+            if operand.name not in self._shared:
+                return self._unknown(operand, 64)
+            return self._shared[operand.name] + operand.offset & _WORD
         if isinstance(operand, Special):
             return self._special(operand)
         if isinstance(operand, Vector):

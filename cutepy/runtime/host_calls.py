@@ -30,6 +30,19 @@ RUNNING = threading.RLock()
 """Held while host code runs on a backend: threads take turns, as a backend runs one kernel at a time."""
 
 
+class Library:
+    """A module as it is loaded: its variables keep their values between launches, for as long as it lives.
+
+    Attributes
+    ----------
+    memory : dict
+        What a backend keeps for it.
+    """
+
+    def __init__(self) -> None:
+        self.memory: dict[str, Any] = {}
+
+
 @dataclass(frozen=True)
 class LaunchRequest:
     """One kernel launch, as the host code asked for it.
@@ -50,6 +63,8 @@ class LaunchRequest:
         Handle of the stream.
     parameters : int
         Address of the array of pointers to parameters; valid during the call only.
+    library : Library
+        The module that was loaded; by default one of its own, loaded for this launch.
     """
 
     kernel: str
@@ -61,6 +76,7 @@ class LaunchRequest:
     cooperative: bool
     stream: int
     parameters: int = field(repr=False)
+    library: Library = field(default_factory=Library, repr=False, compare=False)
 
     def parameter(self, index: int, size_bytes: int) -> bytes:
         """Copy the bytes of a parameter."""
@@ -101,6 +117,7 @@ class HostCalls:
         self._interrupts = Interrupts(lambda number, frame: None)
         self._names: dict[int, str] = {}
         self._loaded = False
+        self._library = Library()
 
     def callbacks(self, names: Iterable[str]) -> dict[str, Any]:
         """Make a C function for each name; one that is not served fails by name when it is called."""
@@ -161,6 +178,7 @@ class HostCalls:
         return 0
 
     def _cudaLibraryLoadData(self, library: int, *_: object) -> int:
+        self._library = Library()
         ctypes.c_uint64.from_address(library).value = 1
         return 0
 
@@ -273,6 +291,17 @@ class HostCalls:
         cooperative = bool(attributes.get(_COOPERATIVE, (0,))[0])
         name = self._names[kernel]
         self._backend.launch(
-            LaunchRequest(name, self._ptx, grid, block, (cx, cy, cz), smem, cooperative, stream or 0, params or 0)
+            LaunchRequest(
+                name,
+                self._ptx,
+                grid,
+                block,
+                (cx, cy, cz),
+                smem,
+                cooperative,
+                stream or 0,
+                params or 0,
+                self._library,
+            )
         )
         return 0

@@ -17,9 +17,11 @@ from cutepy.dsl.kernel_names import readable
 from cutepy.layouts.sm90.arch import MAX_THREADS_PER_CTA, SMEM_BYTES_PER_CTA
 from cutepy.layouts.sm90.occupancy import occupancy
 from cutepy.runtime.h200 import SM_COUNT
+from cutepy.runtime.host_calls import Library
 from cutepy.sim.errors import LaunchError
 from cutepy.sim.lanes import Array
-from cutepy.sim.ptx.model import Function, Module, Variable
+from cutepy.sim.ptx.model import Function, Module
+from cutepy.sim.variables import Placed, variables_of
 
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
@@ -79,7 +81,7 @@ class Launch:
     symbols: dict[str, int] = field(default_factory=dict)
     parameter_addresses: dict[str, int] = field(default_factory=dict)
     parameter_block: Array | None = None
-    variables: tuple[tuple[Variable, Array], ...] = ()
+    variables: tuple[Placed, ...] = ()
     local_bytes: int = 0
     seconds: float = 0.0
     processes: int = 1
@@ -140,7 +142,7 @@ def capture(request: LaunchRequest, module: Module) -> Launch:
     )
     _check(launch, function)
     _place_parameters(launch, function)
-    _place_variables(launch, module, function)
+    _place_variables(launch, module, function, request.library)
     return launch
 
 
@@ -183,23 +185,17 @@ def _place_parameters(launch: Launch, function: Function) -> None:
     launch.parameter_block = block
 
 
-def _place_variables(launch: Launch, module: Module, function: Function) -> None:
-    """Lay out global and constant variables, and the local ones of each thread."""
-    placed = []
-    for variable in (*module.variables, *function.variables):
-        if variable.space in ("global", "const"):
-            data = np.zeros((variable.size_bytes or 0) + 128, np.uint8)
-            start = -data.ctypes.data % 128
-            initial = np.frombuffer(variable.initial or b"", np.uint8)
-            data[start : start + len(initial)] = initial
-            launch.symbols[variable.name] = data.ctypes.data + start
-            placed.append((variable, data))
-        elif variable.space == "local":
+def _place_variables(launch: Launch, module: Module, function: Function, library: Library) -> None:
+    """Give the variables of the module their addresses, and the local ones of each thread theirs."""
+    placed = variables_of(library, launch.ptx, module)
+    launch.variables = tuple(placed.values())
+    launch.symbols |= {name: one.address for name, one in placed.items()}
+    for variable in function.variables:
+        if variable.space == "local":
             alignment = max(variable.alignment, 16)
             start = -(-launch.local_bytes // alignment) * alignment
             launch.symbols[variable.name] = start
             launch.local_bytes = start + -(-(variable.size_bytes or 0) // 16) * 16
-    launch.variables = tuple(placed)
 
 
 def _check(launch: Launch, function: Function) -> None:

@@ -46,15 +46,19 @@ class ControlFlow:
     ----------
     blocks : list of Block
     join : list of int
-        The block where all paths from a block meet first (its immediate post-dominator), or EXIT.
+        The block where all paths from a block meet first (its immediate post-dominator), or EXIT; threads that only
+        exit there do so without the others.
     live_in : list of frozenset of int
         Registers, by index, that a block or its successors read before they write.
+    units : dict of int to int
+        How many threads the instructions from a block on take together, once somebody has asked.
     """
 
     blocks: list[Block]
     join: list[int]
     live_in: list[frozenset[int]]
     _uses: list[frozenset[int]]
+    units: dict[int, int] = field(default_factory=dict)
     _regions: dict[tuple[int, int], frozenset[int]] = field(default_factory=dict)
     _touched: dict[tuple[int, int], frozenset[int]] = field(default_factory=dict)
     _operations: dict[tuple[int, int], frozenset[str]] = field(default_factory=dict)
@@ -207,7 +211,8 @@ def _post_dominators(blocks: list[Block]) -> list[int]:
                 dominator[node] = new
                 changed = True
     found = [dominator.get(index, exit_node) for index in range(exit_node)]
-    return [EXIT if x == exit_node else x for x in found]
+    only_exits = {n for n, block in enumerate(blocks) if block.successors == [EXIT] and not block.instructions}
+    return [EXIT if x == exit_node or x in only_exits else x for x in found]
 
 
 def _intersect(a: int, b: int, dominator: dict[int, int], rank: dict[int, int]) -> int:

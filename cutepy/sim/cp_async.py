@@ -77,8 +77,8 @@ class ThreadCopies:
         return [(int(s), int(t)) for s in g.ctas.slots for t in g.threads.ids]
 
     def commit(self, g: Group) -> None:
-        """Close the groups of the lanes."""
-        if self._open:
+        """Close the groups of the lanes, empty ones too: they count where an older one may be incomplete."""
+        if self._open or self._committed:
             for lane in self._lanes(g):
                 self._committed.setdefault(lane, []).append(self._open.pop(lane, []))
 

@@ -1,4 +1,4 @@
-"""Groups of lanes that run in lockstep: how they part at a branch, and meet again.
+"""Groups of lanes that run in lockstep, and how they part at a branch.
 
 A group is a rectangle of CTAs and threads with one program counter. Where a branch goes both ways the group parts
 into smaller rectangles, which wait for each other where all paths meet (the immediate post-dominator) and become one
@@ -22,6 +22,7 @@ from cutepy.sim.lanes import Array, Ctas, Index, Threads, as_index, select
 
 if TYPE_CHECKING:
     from cutepy.sim.events import AsyncOperation
+    from cutepy.sim.gathering import Gathering
     from cutepy.sim.machine import Machine
     from cutepy.sim.spinning import Spin
     from cutepy.sim.wgmma import Issued, Tile
@@ -82,6 +83,10 @@ class Group:
         What it has been like since memory changed, if it is watched.
     unwatched : int
         Blocks that it ran in earlier turns without being watched.
+    gathering : Gathering or None
+        What it waits for at a collective of its warps.
+    is_gathered : bool
+        Whether its lanes are all that a collective, which comes next, takes together.
     """
 
     __slots__ = (
@@ -89,6 +94,8 @@ class Group:
         "call_arguments",
         "committed",
         "ctas",
+        "gathering",
+        "is_gathered",
         "issued",
         "join",
         "number",
@@ -122,6 +129,8 @@ class Group:
         self.timed_out = -1
         self.spin: Spin | None = None
         self.unwatched = 0
+        self.gathering: Gathering | None = None
+        self.is_gathered = False
         self.waits_for: Callable[[], str] | None = None
         self.call_arguments: dict[tuple[str, int], tuple[Array, ...]] = {}
 
@@ -230,10 +239,11 @@ def inherited(g: Group, index: int) -> Array:
     value = parent.registers[index]
     if value is None:
         value = inherited(parent, index)
-    return select(value, *_places(g, parent))
+    return select(value, *places(g, parent))
 
 
-def _places(part: Group, whole: Group) -> tuple[Index | None, Index | None]:
+def places(part: Group, whole: Group) -> tuple[Index | None, Index | None]:
+    """Return where the CTAs and threads of a part are in a whole; None where they are all of them."""
     rows = None if part.ctas.count == whole.ctas.count else as_index(np.searchsorted(whole.ctas.slots, part.ctas.slots))
     same = part.threads.count == whole.threads.count
     columns = None if same else as_index(np.searchsorted(whole.threads.ids, part.threads.ids))
@@ -255,82 +265,3 @@ def _release_accumulators(machine: Machine, g: Group, parts: list[Part], join_bl
             machine.wgmma.flush(g, number)
     elif any(flow.has_between(b, join_block, "wgmma") for _, _, b in parts):
         machine.wgmma.drain(g)
-
-
-def merge(machine: Machine, join: Join) -> list[Group]:
-    """Make the arrived parts of a group one again, or as few rectangles as they fill."""
-    parent, arrived = join.parent, join.arrived
-    join.arrived = []
-    for part in arrived:
-        if part.tiles or part.issued or part.committed:
-            machine.wgmma.drain(part)
-            for number in list(part.tiles):
-                machine.wgmma.flush(part, number)
-    complete = sum(p.ctas.count * p.threads.count for p in arrived) == parent.ctas.count * parent.threads.count
-    live = machine.program.flow.live_in[join.block]
-    if complete:
-        registers = list(parent.registers)
-        for index in live:
-            changed = [p for p in arrived if not _unchanged(p, index)]
-            if changed:
-                registers[index] = _assemble(parent, arrived, index)
-        parent.registers = registers
-        parent.block = join.block
-        parent.token = None
-        return [parent]
-    machine.wgmma.drain(parent)
-    for number in list(parent.tiles):
-        machine.wgmma.flush(parent, number)
-    return _partial(machine, join, arrived, live)
-
-
-def _unchanged(part: Group, index: int) -> bool:
-    value = part.registers[index]
-    return value is None or (part.original is not None and value is part.original[index])
-
-
-def _value(part: Group, index: int) -> Array:
-    value: Array | None = part.registers[index]
-    return inherited(part, index) if value is None else value
-
-
-def _assemble(whole: Group, parts: list[Group], index: int) -> Array:
-    """Put a register together from the values of all parts."""
-    values = [_value(part, index) for part in parts]
-    rows_differ = any(p.ctas.count != whole.ctas.count for p in parts)
-    columns_differ = any(p.threads.count != whole.threads.count for p in parts)
-    rows = whole.ctas.count if rows_differ or any(v.shape[0] > 1 for v in values) else 1
-    columns = whole.threads.count if columns_differ or any(v.shape[1] > 1 for v in values) else 1
-    result = np.empty((rows, columns), values[0].dtype)
-    for part, value in zip(parts, values, strict=True):
-        at_rows, at_columns = _places(part, whole)
-        row_index = slice(None) if at_rows is None or rows == 1 else at_rows
-        column_index = slice(None) if at_columns is None or columns == 1 else at_columns
-        if isinstance(row_index, slice) or isinstance(column_index, slice):
-            result[row_index, column_index] = value
-        else:
-            result[np.ix_(row_index, column_index)] = value
-    return result
-
-
-def _partial(machine: Machine, join: Join, arrived: list[Group], live: frozenset[int]) -> list[Group]:
-    """Merge parts that do not fill the parent's rectangle: CTAs with the same threads go together."""
-    parent = join.parent
-    by_threads: dict[bytes, list[Group]] = {}
-    for part in arrived:
-        by_threads.setdefault(part.threads.ids.tobytes(), []).append(part)
-    merged = []
-    for parts in by_threads.values():
-        slots = np.sort(np.concatenate([p.ctas.slots for p in parts]))
-        outer = parent.join
-        group = Group(machine.next_number(), join.block, [], machine.ctas(slots), parts[0].threads, outer)
-        registers: list[Any] = [None] * len(parent.registers)
-        for index in live:
-            registers[index] = _assemble(group, parts, index)
-        group.registers = registers
-        group.original = None
-        merged.append(group)
-    if parent.join is not None:
-        # Until all parts have come, the parent still counts as one that is awaited.
-        parent.join.expected += len(merged) - (join.expected == 0)
-    return merged

@@ -46,6 +46,18 @@ def select(value: Array, rows: Index | None, columns: Index | None) -> Array:
     return value
 
 
+def mask_of(lanes: Array) -> Array:
+    """Return the masks of the lanes of warps, which are bools along the last axis.
+
+    Examples
+    --------
+    >>> int(mask_of(np.arange(32) < 4))
+    15
+    """
+    packed: Array = np.packbits(lanes, axis=-1, bitorder="little").view(np.uint32)[..., 0]
+    return packed
+
+
 class Threads:
     """Some threads of a CTA, by linear index, in order."""
 
@@ -99,8 +111,7 @@ class Threads:
     @cached_property
     def masks(self) -> list[int]:
         """By warp, the mask of the lanes that are here."""
-        weights = np.uint64(1) << np.arange(WARP, dtype=np.uint64)
-        return [int(x) for x in (self.present * weights).sum(axis=1)]
+        return [int(x) for x in mask_of(self.present)]
 
     @cached_property
     def leaders(self) -> Array:

@@ -1,9 +1,10 @@
 """The machine: resident CTAs, groups of lanes, and the deterministic schedule that runs them.
 
 Groups take turns, each running until it has to wait. When none can go on, in this order: a pending asynchronous
-operation completes; lanes whose wait is over leave those whose is not; lanes that met where others are missing go
-ahead; a try_wait times out; time passes; and if that changes nothing either, the kernel is deadlocked. A group that
-spins can't go on until something changes; lanes that met go ahead also if the others keep them waiting for long.
+operation completes; lanes whose wait is over leave those whose is not; warps that met whole go on; a try_wait times
+out; time passes; lanes that met where others of their warp are missing go ahead; and if there are none either, the
+kernel is deadlocked. A group that spins can't go on until something changes; warps that met go on also if others keep
+them waiting for long, and lanes that nothing takes together with the rest of their warp.
 
 References
 ----------
@@ -27,17 +28,19 @@ from cutepy.sim.cluster import Cluster
 from cutepy.sim.control_flow import EXIT
 from cutepy.sim.cp_async import ThreadCopies
 from cutepy.sim.deadlock import report
-from cutepy.sim.errors import DeadlockError, TrapError
+from cutepy.sim.errors import DeadlockError, SimulationError, TrapError
 from cutepy.sim.events import AsyncOperation, BarrierEvent, BarrierState, CompletionPolicy, Observer
-from cutepy.sim.group import Group, Join, Part, inherited, merge, parts_of, split
+from cutepy.sim.gathering import check_not_crossed, gather
+from cutepy.sim.group import Group, Join, Part, parts_of, split
 from cutepy.sim.instruction_classes import CLASSES, class_of
-from cutepy.sim.lanes import Array, Ctas, Residents, Threads
+from cutepy.sim.lanes import WARP, Array, Ctas, Residents, Threads
 from cutepy.sim.ldmatrix import MatrixAccess
 from cutepy.sim.mbarriers import Mbarriers
 from cutepy.sim.memory import GlobalMemory, Memory
+from cutepy.sim.merging import in_whole_units, lanes_of, merge
 from cutepy.sim.mma import WarpMma
 from cutepy.sim.printing import Printing
-from cutepy.sim.spinning import TRUSTED_BLOCKS, Spin, leap, may_go_ahead
+from cutepy.sim.spinning import TRUSTED_BLOCKS, Spin, leap, together
 from cutepy.sim.stepping import Step
 from cutepy.sim.tensormaps import TensorMaps
 from cutepy.sim.tma import TensorCopies
@@ -61,6 +64,16 @@ _PATIENCE, _LONG_TURN = 1000, 250
 for more than a thousand blocks that change nothing, or four thousand that change something. A round without a change
 counts 1.
 """
+
+
+class _Symbols(dict[str, Array]):
+    """The addresses of variables and parameters."""
+
+    def __missing__(self, name: str) -> Array:
+        raise SimulationError(
+            f"{name} has no address here: it is defined in another module, or is a function, a texture or a surface, "
+            "which are not simulated"
+        )
 
 
 class Machine:
@@ -112,6 +125,7 @@ class Machine:
         self.time = 0
         self.leapt = -1, 0
         self.waited = 0
+        self.groups_ended = 0
         self._thread_sets: dict[bytes, Threads] = {}
         self._cta_sets: dict[bytes, Ctas] = {}
         self._groups: list[Group] = []
@@ -131,10 +145,10 @@ class Machine:
         self.copies = ThreadCopies(self)
         self.printing = Printing(self)
         self.uniform = _uniform_registers(launch)
-        self.symbols = {
-            name: np.array([[address]], np.uint64)
+        self.symbols = _Symbols(
+            (name, np.array([[address]], np.uint64))
             for name, address in {**launch.symbols, **launch.parameter_addresses}.items()
-        }
+        )
         self._parameters: dict[tuple[str, int, str], Array] = {}
         self._zeros = [np.zeros((1, 1), bool if kind == "pred" else kind) for kind in program.kinds]
 
@@ -267,6 +281,16 @@ class Machine:
             self._thread_sets[key] = Threads(ids, self.launch.block)
         return self._thread_sets[key]
 
+    def gather(self, g: Group, i: Instruction, wanted: Array) -> int:
+        """Bring together the lanes that a collective names; 0 if they are all here, or what its block returns."""
+        found = gather(self, g, i, wanted)
+        if found:
+            g.gathering = g.waits_for = None
+            return 0
+        if found is None:
+            self._executed[g.block] -= g.ctas.count * len(g.threads.warps)
+        return PARKED if found is False else DIVERGED
+
     def ctas(self, slots: NDArray[np.intp]) -> Ctas:
         """Return the set of these slots."""
         key = slots.tobytes()
@@ -334,8 +358,8 @@ class Machine:
             for join in self._joins[::-1]:
                 if join.arrived and self.waited - join.since > _PATIENCE:
                     join.since = self.waited
-                    if may_go_ahead(self, join):
-                        self._go_ahead(join)
+                    if not self._release_whole(join) and together(self.program.flow, join.block) == 1:
+                        self._meet(join)
 
     def _turn(self, g: Group) -> bool:
         """Run a group until it waits, spins, parts, meets others or ends; tells whether it got anywhere."""
@@ -404,11 +428,35 @@ class Machine:
         if len(join.arrived) == join.expected:
             self._meet(join)
 
-    def _meet(self, join: Join) -> None:
-        join.expected -= len(join.arrived)
-        if join.expected == 0 and join in self._joins:
+    def _meet(self, join: Join, chosen: Array | None = None) -> None:
+        """Let the lanes that have met go on, or those chosen of them."""
+        parts = join.arrived
+        merged, join.arrived = merge(self, join, parts, chosen)
+        join.expected += len(join.arrived) - len(parts)
+        is_over = join.expected == 0
+        if is_over and join in self._joins:
             self._joins.remove(join)
-        self._groups += merge(self, join)
+        # Until all parts have come, the parent still counts as one that is awaited where it meets others.
+        outer = join.parent.join
+        if outer is not None:
+            outer.expected += len(merged) - is_over
+        self._groups += merged
+
+    def _release_whole(self, join: Join) -> bool:
+        """Let the warps go on that have met whole, or warpgroups if one is taken together; tells if there are any."""
+        wanted = lanes_of(self, [join.parent]) & ~self.ended
+        unit = max(WARP, together(self.program.flow, join.block))
+        chosen = in_whole_units(lanes_of(self, join.arrived), wanted, unit)
+        if not chosen.any():
+            return False
+        self._meet(join, chosen)
+        return True
+
+    def replace(self, old: Sequence[Group], new: Sequence[Group]) -> None:
+        """Put groups of the same lanes, which meet others at the same place, in the place of others."""
+        self._groups = [g for g in self._groups if not any(g is other for other in old)] + list(new)
+        if old[0].join is not None:
+            old[0].join.expected += len(new) - len(old)
 
     def _leave(self, g: Group) -> None:
         """End a group's lanes."""
@@ -419,6 +467,7 @@ class Machine:
         self.cluster.leave(g)
         self.ended[g.ctas.slots[:, None], g.threads.ids[None, :]] = True
         self.changes += 1
+        self.groups_ended += 1
         self._drop(g.join)
 
     def _drop(self, join: Join | None) -> None:
@@ -446,28 +495,23 @@ class Machine:
                 self._part(g, parts_of(ready, (g.ctas.count, g.threads.count), block, block), EXIT)
                 return True
         for join in self._joins[::-1]:
-            if join.arrived:
-                self._go_ahead(join)
+            if join.arrived and self._release_whole(join):
                 return True
         for g in self._groups:
             if g.ready is not None and g.timed_out not in (self.changes, ~self.changes):
                 g.timed_out = self.changes  # negated once it is used
                 return True
-        return leap(self)
+        return leap(self) or self._go_ahead()
 
-    def _go_ahead(self, join: Join) -> None:
-        """Let the lanes that have met go on without those that have not come."""
-        for part in join.arrived:
-            _complete_registers(self, part)
+    def _go_ahead(self) -> bool:
+        """Let lanes that have met go on without those that can't come before; tells whether there are any."""
+        joins = [join for join in self._joins[::-1] if join.arrived]
+        if not joins:
+            return False
+        join = min(joins, key=lambda join: together(self.program.flow, join.block))
+        check_not_crossed(self, join)
         self._meet(join)
-
-
-def _complete_registers(machine: Machine, part: Group) -> None:
-    """Give a part that goes ahead alone the registers it had left to its parent."""
-    assert part.join is not None
-    for index in machine.program.flow.live_in[part.join.block]:
-        if part.registers[index] is None:
-            part.registers[index] = inherited(part, index)
+        return True
 
 
 def _uniform_registers(launch: Launch) -> dict[str, Array]:

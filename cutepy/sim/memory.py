@@ -39,10 +39,10 @@ class GlobalMemory:
         self._starts: list[int] = []
         self._regions: list[Region] = []
 
-    def register(self, address: int, size_bytes: int, owner: object = None, name: str = "") -> None:
-        """Make a range known; ranges that overlap become one, and keep their owners alive."""
+    def register(self, address: int, size_bytes: int, owner: object = None, name: str = "") -> bool:
+        """Make a range known; ranges that overlap become one, and keep their owners alive. Tells if it was unknown."""
         if size_bytes <= 0:
-            return
+            return False
         start, end = address, address + size_bytes
         first = bisect.bisect_right(self._starts, start)
         if first and self._regions[first - 1].end > start:
@@ -50,7 +50,7 @@ class GlobalMemory:
         last = max(first, bisect.bisect_left(self._starts, end))
         overlapping = self._regions[first:last]
         if len(overlapping) == 1 and overlapping[0].start <= start and end <= overlapping[0].end:
-            return  # its owners keep this memory alive
+            return False  # its owners keep this memory alive
         owners = [owner]
         for region in overlapping:
             start, end = min(start, region.start), max(end, region.end)
@@ -58,6 +58,7 @@ class GlobalMemory:
             name = name or region.name
         self._regions[first:last] = [Region(start, end, owners, name)]
         self._starts[first:last] = [start]
+        return True
 
     def forget(self, address: int) -> None:
         """Make the range that starts at an address unknown again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cutepy.dsl.execution import LaunchRequest, executing_on
+from cutepy.runtime.host_calls import Library
 from cutepy.sim.banks import AccessSite, Sites, WaitSite
 from cutepy.sim.blas import one_thread
 from cutepy.sim.capture import Launch, capture
@@ -263,22 +265,22 @@ class Run:
         stopping = stops(module.functions[request.kernel], self._observers)
         program = translate(request.ptx, request.kernel, frozenset(stopping))
         self.launches.append(launch)
-        with self._own_memory(launch):
+        with self._own_memory(launch, request.library):
             self._run(launch, program, stopping)
 
     @contextmanager
-    def _own_memory(self, launch: Launch) -> Iterator[None]:
-        """Make parameters and variables known while their kernel runs."""
-        assert launch.parameter_block is not None
-        own = [(launch.parameter_block, "the kernel's parameters")]
-        own += [(data, variable.name) for variable, data in launch.variables]
-        for data, name in own:
-            self._memory.register(data.ctypes.data, data.nbytes, data, name)
+    def _own_memory(self, launch: Launch, library: Library) -> Iterator[None]:
+        """Make parameters known while their kernel runs, and variables as long as their module is loaded."""
+        for placed in launch.variables:
+            if self._memory.register(placed.data.ctypes.data, placed.data.nbytes, placed.data, placed.variable.name):
+                weakref.finalize(library, _forget, weakref.ref(self._memory), placed.data.ctypes.data)
+        block = launch.parameter_block
+        assert block is not None
+        self._memory.register(block.ctypes.data, block.nbytes, block, "the kernel's parameters")
         try:
             yield
         finally:
-            for data, _ in own:
-                self._memory.forget(data.ctypes.data)
+            self._memory.forget(block.ctypes.data)
 
     def _run(self, launch: Launch, program: Program, stopping: Mapping[int, tuple[Observer, ...]]) -> None:
         for observer in self._observers:
@@ -307,6 +309,12 @@ class Run:
         if not self._inspect:
             self._shared.clear()
         self._shared.append(SharedMemory.of(machine, len(self.launches) - 1))
+
+
+def _forget(memory: weakref.ref[GlobalMemory], address: int) -> None:
+    known = memory()
+    if known is not None:
+        known.forget(address)
 
 
 def storage_range(tensor: Any) -> tuple[int, int]:  # noqa: ANN401

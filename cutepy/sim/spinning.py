@@ -20,7 +20,7 @@ from cutepy.sim.lanes import WARP, WARPGROUP
 
 if TYPE_CHECKING:
     from cutepy.sim.control_flow import ControlFlow
-    from cutepy.sim.group import Group, Join
+    from cutepy.sim.group import Group
     from cutepy.sim.machine import Machine
 
 TRUSTED_BLOCKS = 32
@@ -110,23 +110,14 @@ def leap(machine: Machine) -> bool:
     return True
 
 
-def may_go_ahead(machine: Machine, join: Join) -> bool:
-    """Tell whether lanes may leave a join before others come: no instruction after it takes them all together."""
-    unit = _together(machine.program.flow, join.block)
-    if unit == 1:
-        return True
-    here = machine.ended.copy()
-    for part in join.arrived:
-        here[part.ctas.slots[:, None], part.threads.ids[None, :]] = True
-    for part in join.arrived:
-        for first in {int(t) // unit * unit for t in part.threads.ids}:
-            if not here[part.ctas.slots, first : first + unit].all():
-                return False
-    return True
-
-
-def _together(flow: ControlFlow, start: int) -> int:
+def together(flow: ControlFlow, start: int) -> int:
     """Return how many threads the instructions from a block on take together."""
+    if start not in flow.units:
+        flow.units[start] = _unit(flow, start)
+    return flow.units[start]
+
+
+def _unit(flow: ControlFlow, start: int) -> int:
     unit = 1
     for block in flow.blocks_between(start, EXIT):
         for i in flow.blocks[block].instructions:

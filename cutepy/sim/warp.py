@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import SimulationError
-from cutepy.sim.lanes import WARP, Array, Threads
+from cutepy.sim.lanes import WARP, Array, Threads, mask_of
 
 if TYPE_CHECKING:
     from cutepy.sim.group import Group
@@ -28,14 +28,15 @@ class Warp:
         self._sources: dict[tuple[object, ...], tuple[Array, Array]] = {}
 
     def sync(self, g: Group, i: Instruction, mask: Array) -> None:
-        """Synchronise a warp: its lanes here run in lockstep."""
+        """Synchronise a warp, whose lanes have come."""
+        self._require_same(g, i, mask)
         self._machine.notify("sync", "bar.warp", g, i)
 
     def shuffle(
         self, g: Group, i: Instruction, mode: str, a: Array, b: Array, c: Array, mask: Array
     ) -> tuple[Array, Array]:
         """Return the value of another lane, and whether that lane is in range."""
-        self._require(g, i, mask)
+        self._require_same(g, i, mask)
         if b.shape[0] > 1 or c.shape[0] > 1:
             return self._shuffle_by_cta(g, mode, a, b, c)
         key = (mode, b.tobytes(), b.shape, c.tobytes(), c.shape, id(g.threads))
@@ -47,26 +48,26 @@ class Warp:
         columns, inside = self._sources[key]
         return (a if a.shape[1] == 1 else a[:, columns[0]]), inside
 
-    def _require(self, g: Group, i: Instruction, mask: Array) -> None:
-        """Stop where lanes that a mask names are elsewhere: the hardware would wait for them."""
-        threads = g.threads
-        if threads.full:
+    def gather(self, g: Group, i: Instruction, mask: Array) -> int:
+        """Wait for the lanes that masks name and that are elsewhere; 0 if all are here, or what the block returns."""
+        return self._machine.gather(g, i, np.bitwise_or.reduce(self._by_warp(g, mask, 0), axis=2))
+
+    def _require_same(self, g: Group, i: Instruction, mask: Array) -> None:
+        """Stop where two lanes of a mask name different ones: the hardware would wait for them."""
+        if mask.shape[1] == 1:
             return
-        here = np.array(threads.masks, np.uint64)
-        named = np.broadcast_to(mask.astype(np.uint64).max(axis=0), threads.count)
-        last = self._machine.threads_per_cta
-        for warp, present in zip(threads.warps.tolist(), here.tolist(), strict=True):
-            wanted = int(named[threads.ids // WARP == warp].max())
-            exist = (1 << min(WARP, last - warp * WARP)) - 1
-            missing = wanted & exist & ~present
-            lanes = [warp * WARP + lane for lane in range(WARP) if missing >> lane & 1]
-            if lanes and not self._machine.ended[g.ctas.slots][:, lanes].all():
-                raise SimulationError(
-                    f"{i.opcode} waits for lanes {missing:#010x} of warp {warp}, which took another path; "
-                    "call it where all lanes of its mask come together",
-                    i,
-                    g.describe(),
-                )
+        masks, members = self._by_warp(g, mask, 0), self._members(g, mask)
+        in_own = np.diagonal(members, axis1=2, axis2=3)[..., None]
+        apart = members & in_own & (masks[..., :, None] != masks[..., None, :])
+        if apart.any():
+            row, place, *lanes = (int(x[0]) for x in np.nonzero(apart))
+            (lane, own), (other, theirs) = ((lane, f"{masks[row, place, lane]:#010x}") for lane in lanes)
+            raise SimulationError(
+                f"{i.opcode} of lane {lane} of warp {g.threads.warps[place]} names lanes {own}, and lane {other} "
+                f"of them names {theirs}; all lanes of a mask must name the same",
+                i,
+                g.describe(),
+            )
 
     def _shuffle_by_cta(self, g: Group, mode: str, a: Array, b: Array, c: Array) -> tuple[Array, Array]:
         lane, inside = _source_lane(
@@ -85,24 +86,30 @@ class Warp:
         spread[:, threads.position] = np.broadcast_to(value, (value.shape[0], threads.count))
         return spread.reshape(value.shape[0], -1, WARP)
 
-    def _to_lanes(self, g: Group, by_warp: Array) -> Array:
-        """Return a value by (CTA, warp) as one by (CTA, thread)."""
-        return by_warp[:, g.threads.position // WARP]
+    def _to_lanes(self, g: Group, by_mask: Array) -> Array:
+        """Return a value by (CTA, warp, mask), of one mask or of each lane's own, as one by (CTA, thread)."""
+        position = g.threads.position
+        if by_mask.shape[2] == 1:
+            return by_mask[:, position // WARP, 0]
+        return by_mask.reshape(by_mask.shape[0], -1)[:, position]
 
     def _members(self, g: Group, mask: Array) -> Array:
-        """Return which lanes take part, by (1 or CTA, thread)."""
-        lane = g.threads.special["laneid"]
-        return ((mask >> lane) & np.uint32(1)).astype(bool)
+        """Return who takes part, by (CTA, warp, mask, lane): one mask, or each lane's own, as tiles name them."""
+        masks = mask[:, :, None, None] if mask.shape[1] == 1 else self._by_warp(g, mask, 0)[..., None]
+        here: Array = (masks >> np.arange(WARP, dtype=np.uint32) & np.uint32(1)).astype(bool) & g.threads.present[
+            :, None
+        ]
+        return here
 
     def vote_all(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
-        """Tell whether a predicate holds in all lanes."""
-        self._require(g, i, mask)
-        return self._to_lanes(g, self._by_warp(g, a | ~self._members(g, mask), True).min(axis=2))
+        """Tell whether a predicate holds in all lanes of each one's mask."""
+        self._require_same(g, i, mask)
+        return self._to_lanes(g, (self._by_warp(g, a, True)[:, :, None] | ~self._members(g, mask)).all(axis=3))
 
     def vote_any(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
         """Tell whether a predicate holds in any lane."""
-        self._require(g, i, mask)
-        return self._to_lanes(g, self._by_warp(g, a & self._members(g, mask), False).max(axis=2))
+        self._require_same(g, i, mask)
+        return self._to_lanes(g, (self._by_warp(g, a, False)[:, :, None] & self._members(g, mask)).any(axis=3))
 
     def vote_uni(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
         """Tell whether a predicate is the same in all lanes."""
@@ -110,33 +117,33 @@ class Warp:
 
     def vote_ballot(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
         """Return the mask of lanes in which a predicate holds."""
-        self._require(g, i, mask)
-        bits = self._by_warp(g, a & self._members(g, mask), False).astype(np.uint64)
-        masks = (bits << np.arange(WARP, dtype=np.uint64)).sum(axis=2).astype(np.uint32)
-        return self._to_lanes(g, masks)
+        self._require_same(g, i, mask)
+        return self._to_lanes(g, mask_of(self._by_warp(g, a, False)[:, :, None] & self._members(g, mask)))
 
     def match_any(self, g: Group, i: Instruction, a: Array, mask: Array) -> tuple[Array, None]:
         """Return the mask of lanes with the same value."""
-        self._require(g, i, mask)
-        values = self._by_warp(g, a, 0)
-        present = self._by_warp(g, self._members(g, mask), False)
-        equal = (values[..., :, None] == values[..., None, :]) & present[..., None, :]
-        masks = (equal.astype(np.uint64) << np.arange(WARP, dtype=np.uint64)).sum(axis=3).astype(np.uint32)
-        return masks.reshape(masks.shape[0], -1)[:, g.threads.position], None
+        self._require_same(g, i, mask)
+        return self._to_lanes(g, mask_of(self._equal(g, a) & self._members(g, mask))), None
 
     def match_all(self, g: Group, i: Instruction, a: Array, mask: Array) -> tuple[Array, Array]:
         """Return the mask if all lanes have the same value, else 0; and whether they have."""
-        masks, _ = self.match_any(g, i, a, mask)
-        same = self.vote_all(g, i, masks == self.active(g) & mask, mask)
-        return np.where(same, masks, np.uint32(0)), same
+        self._require_same(g, i, mask)
+        members = self._members(g, mask)
+        same = self._to_lanes(g, (self._equal(g, a) | ~members).all(axis=3))
+        return np.where(same, self._to_lanes(g, mask_of(members)), np.uint32(0)), same
+
+    def _equal(self, g: Group, a: Array) -> Array:
+        """Tell, by (CTA, warp, lane, lane), who has the same value."""
+        values = self._by_warp(g, a, 0)
+        return values[..., :, None] == values[..., None, :]
 
     def reduce(self, g: Group, i: Instruction, operation: str, a: Array, mask: Array) -> Array:
         """Combine the values of all lanes."""
-        self._require(g, i, mask)
+        self._require_same(g, i, mask)
         info = np.iinfo(a.dtype)
         neutral = {"add": 0, "or": 0, "xor": 0, "and": -1, "min": info.max, "max": info.min}[operation]
         neutral_value = np.array(neutral).astype(a.dtype)
-        values = self._by_warp(g, np.where(self._members(g, mask), a, neutral_value), neutral_value)
+        values = np.where(self._members(g, mask), self._by_warp(g, a, neutral_value)[:, :, None], neutral_value)
         function = {
             "add": np.add,
             "or": np.bitwise_or,
@@ -145,7 +152,7 @@ class Warp:
             "min": np.minimum,
             "max": np.maximum,
         }[operation]
-        return self._to_lanes(g, function.reduce(values, axis=2, dtype=a.dtype))
+        return self._to_lanes(g, function.reduce(values, axis=3, dtype=a.dtype))
 
     def active(self, g: Group) -> Array:
         """Return the mask of the lanes that run here."""
@@ -153,13 +160,13 @@ class Warp:
         return masks[g.threads.position // WARP][None, :]
 
     def elect(self, g: Group, i: Instruction, mask: Array) -> tuple[Array, Array]:
-        """Pick the first lane of a mask; returns its lane and whether it is this one."""
+        """Pick the first lane of each one's mask; returns its lane and whether it is this one."""
+        self._require_same(g, i, mask)
         members = self._members(g, mask)
-        lanes = self._by_warp(g, members, False).argmax(axis=2).astype(np.uint32)
-        leader = self._to_lanes(g, lanes)
+        leader = self._to_lanes(g, members.argmax(axis=3).astype(np.uint32))
         if not members.any():
             raise SimulationError("elect.sync by lanes outside of its mask", i, g.describe())
-        return leader, members & (g.threads.special["laneid"] == leader)
+        return leader, g.threads.special["laneid"] == leader
 
 
 def _source_lane(mode: str, lane: Array, b: Array, c: Array) -> tuple[Array, Array]:

@@ -92,9 +92,10 @@ class Special:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """The name of a variable or parameter, standing for its address."""
+    """The name of a variable or parameter, standing for its address, plus an offset in bytes."""
 
     name: str
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,14 +227,70 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
+class Reference:
+    """The address of a variable as a value.
+
+    Attributes
+    ----------
+    name : str
+        The variable.
+    addend : int
+    mask : int
+        Which bits of the address, shifted down to bit 0; 0 for all.
+    position, size_bytes : int
+        Where the value is in the variable that it is an initial value of.
+    """
+
+    name: str
+    addend: int = 0
+    mask: int = 0
+    position: int = 0
+    size_bytes: int = 8
+
+    def encode(self, address: int) -> bytes:
+        """Return the bytes of the value, of a variable that is at an address.
+
+        Examples
+        --------
+        >>> Reference("x", 4, 0xFF00, size_bytes=1).encode(0x1234).hex()
+        '12'
+        """
+        value = address + self.addend
+        if self.mask:
+            value = (value & self.mask) // (self.mask & -self.mask)
+        return (value % (1 << 8 * self.size_bytes)).to_bytes(self.size_bytes, "little")
+
+
+@dataclass(frozen=True, slots=True)
 class Variable:
-    """A module-scope or function-scope variable; `size_bytes` None for an extern array, the dynamic shared memory."""
+    """A module-scope or function-scope variable.
+
+    Attributes
+    ----------
+    name : str
+        Of one of a function's blocks, with a suffix where another block has the name too.
+    space : str
+        "global", "const", "shared", "local" or "param"; "texref" and the like for what has no bytes.
+    size_bytes : int or None
+        None for an extern array, the dynamic shared memory.
+    alignment : int
+    initial : bytes or None
+    references : tuple of Reference
+        Initial values that are addresses of variables.
+    is_extern : bool
+        Whether another module defines it.
+    element_bytes : int
+        Of what an index counts: `a[2]`.
+    """
 
     name: str
     space: str
     size_bytes: int | None
     alignment: int
     initial: bytes | None = None
+    references: tuple[Reference, ...] = ()
+    is_extern: bool = False
+    element_bytes: int = 1
 
 
 @dataclass(frozen=True)

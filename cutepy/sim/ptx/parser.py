@@ -11,12 +11,13 @@ PTX ISA, "Syntax", "Directives".
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
+from cutepy.sim.ptx.constants import evaluate
+from cutepy.sim.ptx.declarations import LINKING, SPACES, read_parameters, read_variables
 from cutepy.sim.ptx.model import (
     Address,
     Function,
@@ -27,7 +28,6 @@ from cutepy.sim.ptx.model import (
     Negated,
     Operand,
     Pair,
-    Parameter,
     Register,
     Sink,
     SourceLine,
@@ -36,37 +36,47 @@ from cutepy.sim.ptx.model import (
     Unread,
     Variable,
     Vector,
-    type_bits,
 )
+from cutepy.sim.ptx.tokens import PtxSyntaxError
 
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.S)
 _STATEMENT = re.compile(
     r"""\s*(?:
       (?P<loc>\.loc\s+(?P<file>\d+)\s+(?P<line>\d+)(?:\s+(?P<column>\d+))?(?P<inlined>[^\n]*))
     | (?P<open>\{) | (?P<close>\})
     | (?P<label>[$%A-Za-z_][\w$]*)\s*:(?!:)
-    | (?P<directive>\.[a-z][^;\n{]*(?:\{[^}]*\})?[^;\n]*;?)
-    | (?:@(?P<negated>!?)\s*(?P<guard>[%\w$]+)\s+)?(?P<opcode>[a-z][\w.:]*)(?P<operands>[^;]*);
+    | (?P<directive>\.[a-z](?:[^;{}"]|"[^"]*")*(?:\{[^;]*)?;)
+    | (?:@\s*(?P<negated>!?)\s*(?P<guard>[%\w$]+)\s+)?(?P<opcode>[a-z][\w.:]*)(?P<operands>[^;]*);
     )""",
     re.X,
 )
-_ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?\s*([^{]*)\{")
-_PARAMETER = re.compile(
-    r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr\s+(?:\.(?:const|global|local|shared)\s+)?(?:\.align\s+\d+\s+)?)?"
-    r"([\w$]+)\s*(?:\[(\d+)\])?"
+_FUNCTION = re.compile(
+    r"\s*(?:\.(?:extern|visible|weak)\s+)*\.(?P<kind>entry|func)\b\s*(?:\((?P<results>[^)]*)\)\s*)?"
+    r"(?P<name>[\w$%]+)\s*(?:\((?P<parameters>[^)]*)\))?(?P<directives>[^{};]*)(?P<end>[{;])"
 )
-_VARIABLE = re.compile(
-    r"^(?:\.visible|\.extern|\.weak|\s)*\.(shared|global|const|local)\s+(?:\.align\s+(\d+)\s+)?(?:\.attribute\([^)]*\)\s+)?"
-    r"\.(\w+)\s+([\w$]+)\s*(\[\d*\])?\s*(?:=\s*(\{[^}]*\}|[^;]*))?\s*;",
-    re.M,
+_OUTSIDE = re.compile(
+    r"""\s*(?:
+      \.version\s+[\d.]+ | \.target\s+(?P<target>\w+)(?:\s*,\s*\w+)* | \.address_size\s+\d+
+    | \.file\s+\d+\s+"[^"]*"(?:\s*,\s*\d+)* | \.loc\s[^\n]* | @@[^\n]*
+    | \.pragma\s+"[^"]*"\s*; | \.alias\s+[^;]*; | (?P<section>\.section\s+[.\w$]+\s*\{)
+    | (?P<variables>(?:\.(?:extern|visible|weak|common)\s+)*\.(?:global|const|shared)\b[^;]*;) | ;
+    )""",
+    re.X,
 )
+"""What is outside of functions."""
 _INLINED_AT = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
 _REGISTERS = re.compile(r"\.reg\s+(?:\.v([24])\s+)?\.(\w+)\s+(.*?);?\s*$", re.S)
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.M)
-_FILE_REF = re.compile(
-    r"\s*\.(reqntid|maxntid|minnctapersm|maxnctapersm|explicitcluster|reqnctapercluster|maxclusterrank)\s*([\d,\s]*)"
+_DIRECTIVE = re.compile(
+    r"""\s*(?:\.(?P<name>reqntid|maxntid|minnctapersm|maxnctapersm|explicitcluster|reqnctapercluster|maxclusterrank|maxnreg)
+      \b\s*(?P<values>[\d,\s]*)
+    | \.(?:noreturn|blocksareclusters|abi_preserve\s+\d+|abi_preserve_control\s+\d+)\b | \.pragma\s+"[^"]*"\s*;?
+    | \.attribute\([^)]*\) | \.unique\b)""",
+    re.X,
 )
-_INTEGER = re.compile(r"([-+]?)\s*(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
+_ADDRESS = re.compile(r"(?P<base>[%A-Za-z_$][\w$%.]*)\s*(?P<offset>[-+].*)?$", re.S)
+_INDEXED = re.compile(r"(?P<name>[A-Za-z_$][\w$]*)\s*(?:\[(?P<index>.*)\]|(?P<offset>[-+].*))$", re.S)
+_CONSTANT = re.compile(r"(?:[-+~!(\s]|\.[su]64)*(?:\d|WARP_SZ\b)")
 _SPECIALS = frozenset(
     """tid ntid laneid warpid nwarpid ctaid nctaid smid nsmid gridid clusterid nclusterid cluster_ctaid cluster_nctaid
     cluster_ctarank cluster_nctarank is_explicit_cluster clock clock64 clock_hi globaltimer globaltimer_lo
@@ -75,11 +85,10 @@ _SPECIALS = frozenset(
 )
 
 
+_WITHOUT_EFFECT = (".pragma", ".callprototype", ".calltargets", ".file", ".section")
+"""Directives in functions that tell nothing which the simulator does not find out."""
+
 _T = TypeVar("_T")
-
-
-class PtxSyntaxError(ValueError):
-    """Text that is not the PTX this parser knows."""
 
 
 _NOT_UNDERSTOOD = (PtxSyntaxError, AssertionError, LookupError, TypeError, ValueError)
@@ -108,26 +117,65 @@ def parse_module(text: str, unread: list[Unread] | None = None) -> Module:
     >>> [i.opcode for i in module.functions["k"].instructions]
     ['add.s32', 'ret']
     """
-    text = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text)
+    text = _COMMENT.sub(lambda found: found[0] if found[0][0] == '"' else "\n" * found[0].count("\n"), text)
     reading = _Reading(unread)
     files = {int(number): name for number, name in _FILE.findall(text)}
-    target = re.search(r"\.target\s+([\w]+)", text)
+    outside = _Outside(text, reading)
     functions: dict[str, Function] = {}
-    outside = []
-    position = 0
-    for match in _ENTRY.finditer(text):
+    for match, line, body in outside.entries:
+        parser = _Body(files, reading, line, outside)
+        functions[match["name"]] = parser.parse(match["name"], match["parameters"] or "", match["directives"], body)
+    return Module(outside.target, functions, tuple(outside.variables))
+
+
+class _Outside:
+    """What a module says outside of its entries, and where these are.
+
+    Functions that are no entries are known by name only: their calls are refused where they are reached.
+    """
+
+    def __init__(self, text: str, reading: _Reading) -> None:
+        self.target = ""
+        self.variables: list[Variable] = []
+        self.functions: set[str] = set()
+        self.entries: list[tuple[re.Match[str], int, str]] = []
+        self._text, self._reading = text, reading
+        position, end = 0, len(text.rstrip())
+        while position < end:
+            position = self._one(position)
+
+    def _one(self, position: int) -> int:
+        """Read what is at a position; tells where it ends."""
+        text = self._text
+        match = _OUTSIDE.match(text, position)
+        if match is None:
+            return self._function(position)
+        if match["target"]:
+            self.target = match["target"]
+        elif match["section"]:
+            return _closing_brace(text, match.end())
+        elif match["variables"]:
+            read = partial(read_variables, match["variables"])
+            line = text.count("\n", 0, match.start("variables")) + 1
+            self.variables += self._reading.attempt(read, line, match["variables"], [])
+        return match.end()
+
+    def _function(self, position: int) -> int:
+        text, attempt = self._text, self._reading.attempt
+        match = _FUNCTION.match(text, position)
+        start = position + len(text[position:]) - len(text[position:].lstrip())
+        if match is None:
+            rest = text[start:]
+            attempt(partial(_refuse, rest), text.count("\n", 0, start) + 1, rest.partition("\n")[0], None)
+            return start + len(re.match(r"[^;\n]*[;\n]?", rest)[0])  # type: ignore[index]
+        self.functions.add(match["name"])
+        if match["end"] == ";":
+            return match.end()
         line = text.count("\n", 0, match.end()) + 1
-        end = reading.attempt(partial(_closing_brace, text, match.end()), line, match[0], len(text) + 1)
-        outside.append(text[position : match.start()])
-        position = end
-        body = text[match.end() : end - 1]
-        functions[match[1]] = _Body(files, reading, line).parse(match[1], match[2] or "", match[3], body)
-    outside.append(text[position:])
-    declared = [
-        reading.attempt(partial(_variable, match), 0, match[0], None)
-        for match in _VARIABLE.finditer("\n".join(outside))
-    ]
-    return Module(target[1] if target else "", functions, tuple(v for v in declared if v is not None))
+        end = attempt(partial(_closing_brace, text, match.end()), line, match[0], len(text) + 1)
+        if match["kind"] == "entry":
+            self.entries.append((match, line, text[match.end() : end - 1]))
+        return end
 
 
 class _Reading:
@@ -158,19 +206,6 @@ def _closing_brace(text: str, position: int) -> int:
     raise PtxSyntaxError("the body of a function does not end")
 
 
-def _variable(match: re.Match[str]) -> Variable:
-    space, alignment, kind, name, extent, initial = match.groups()
-    element = max(type_bits(kind), 8) // 8
-    size: int | None = element
-    if extent is not None:
-        size = int(extent[1:-1]) * element if extent != "[]" else None
-    data = None
-    if initial:
-        values = [int(v.strip(), 0) for v in initial.strip("{} \n").split(",") if v.strip()]
-        data = b"".join((v & (1 << 8 * element) - 1).to_bytes(element, "little") for v in values)
-    return Variable(name, space, size, int(alignment or element), data)
-
-
 @dataclass
 class _Scope:
     parent: _Scope | None
@@ -178,14 +213,17 @@ class _Scope:
     ranges: dict[str, tuple[int, str, dict[int, Register]]] = field(default_factory=dict)
     vectors: dict[str, Vector] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
+    variables: dict[str, Variable] = field(default_factory=dict)
     tables: dict[str, list[str]] = field(default_factory=dict)
 
 
 class _Body:
     """The parser of one function body: its scopes, registers and instructions so far."""
 
-    def __init__(self, files: dict[int, str], reading: _Reading, line: int) -> None:
+    def __init__(self, files: dict[int, str], reading: _Reading, line: int, outside: _Outside) -> None:
         self._files = files
+        self._functions = outside.functions
+        self._outer = {variable.name: variable for variable in outside.variables}
         self._reading = reading
         self._line = line
         self._registers: list[Register] = []
@@ -198,8 +236,12 @@ class _Body:
         self._places: dict[tuple[int, int, int], SourceLine] = {}
 
     def parse(self, name: str, parameters: str, directives: str, body: str) -> Function:
+        attempt = self._reading.attempt
+        declared = attempt(partial(read_parameters, parameters), self._line, parameters, ())
+        self._outer |= {p.name: Variable(p.name, "param", p.size_bytes, p.alignment) for p in declared}
+        header = attempt(partial(_directives, directives), self._line, directives, {})
         position, counted, end = 0, 0, len(body)
-        match_at, attempt = _STATEMENT.match, self._reading.attempt
+        match_at = _STATEMENT.match
         while position < end:
             match = match_at(body, position)
             if match is None:
@@ -224,15 +266,7 @@ class _Body:
         # Registers of a range come to be when an operand first names them.
         read = self._instruction if self._reading.strict else self._instruction_or_bare
         instructions = tuple(read(i, *item) for i, item in enumerate(self._pending))
-        found = [attempt(partial(_parameter, m), self._line, m[0], None) for m in _PARAMETER.finditer(parameters)]
-        return Function(
-            name,
-            tuple(parameter for parameter in found if parameter is not None),
-            tuple(self._registers),
-            instructions,
-            tuple(self._variables),
-            {m[1]: tuple(int(x) for x in m[2].split(",") if x.strip()) for m in _FILE_REF.finditer(directives)},
-        )
+        return Function(name, declared, tuple(self._registers), instructions, tuple(self._variables), header)
 
     def _statement(self, match: re.Match[str]) -> None:
         kind = match.lastgroup
@@ -303,10 +337,22 @@ class _Body:
                     self._scope.ranges[stem] = (int(count), kind, {})
                 else:
                     self._scope.registers[name] = self._new(name, kind)
-        elif text.startswith((".shared", ".local")):
-            match = _VARIABLE.match(text)
-            if match:
-                self._variables.append(_variable(match))
+        elif text.startswith((*SPACES, *LINKING)):
+            for variable in read_variables(text):
+                self._declare(variable)
+        elif not text.startswith(_WITHOUT_EFFECT):
+            raise PtxSyntaxError(f"unknown directive {' '.join(text.split())[:80]!r}")
+
+    def _declare(self, variable: Variable) -> None:
+        """Note a variable of this block; blocks may give several the same name."""
+        names = {known.name for known in self._variables}
+        unique = variable.name
+        if variable.space != "param":
+            while unique in names or unique in self._outer:
+                unique += "'"
+            variable = replace(variable, name=unique)
+            self._variables.append(variable)
+        self._scope.variables[variable.name.rstrip("'")] = variable
 
     def _new(self, name: str, kind: str) -> Register:
         register = Register(name, kind, len(self._registers))
@@ -362,9 +408,13 @@ class _Body:
         return Instruction(index, opcode, operands, predicate, whole, source, line)
 
     def _operand(self, text: str, scope: _Scope, opcode: str) -> Operand:
+        if not text:
+            raise PtxSyntaxError(f"an operand of {opcode} is missing")
         first = text[0]
         if first == "[":
             return self._address(text[1:-1].strip(), scope, opcode)
+        if _CONSTANT.match(text):
+            return _immediate(text)
         if first in "{(":
             return Vector(tuple(self._operand(part, scope, opcode) for part in _split(text[1:-1])))
         if "|" in text:
@@ -376,8 +426,6 @@ class _Body:
             return Negated(inner)
         if text == "_":
             return Sink()
-        if first.isdigit() or first in "-+":
-            return _immediate(text)
         register = self._find(text, scope)
         if register is not None:
             return register
@@ -385,8 +433,6 @@ class _Body:
             if text[1:].split(".")[0] in _SPECIALS:
                 return Special(text[1:])
             raise PtxSyntaxError(f"unknown register {text} in {opcode}")
-        if text == "WARP_SZ":
-            return Immediate(32)
         inner_scope: _Scope | None = scope
         while inner_scope is not None:
             if text in inner_scope.labels:
@@ -394,35 +440,71 @@ class _Body:
             if text in inner_scope.vectors:
                 return inner_scope.vectors[text]
             inner_scope = inner_scope.parent
-        return Symbol(text)
+        return self._symbol(text, scope, opcode)
+
+    def _symbol(self, text: str, scope: _Scope, opcode: str) -> Operand:
+        """Read the address of a variable: ``a``, ``a+8``, or of an element, ``a[2]``, as loads take it too."""
+        match = _INDEXED.match(text)
+        name = match["name"] if match else text
+        variable = self._variable(name, scope)
+        if variable is None:
+            if opcode.startswith("call") or text in self._functions:
+                return Symbol(text)
+            raise PtxSyntaxError(f"unknown name {text} in {opcode}")
+        if match is None:
+            return Symbol(variable.name)
+        if match["offset"]:
+            return Symbol(variable.name, _integer(match["offset"]))
+        if match["index"].strip()[:1] == "%":
+            raise PtxSyntaxError(f"an index in a register, {text} in {opcode}, is not read; compute the address")
+        offset = _integer(match["index"]) * variable.element_bytes
+        symbol = Symbol(variable.name)
+        return Symbol(variable.name, offset) if opcode.startswith("mov") else Address(symbol, offset)
+
+    def _variable(self, name: str, scope: _Scope | None) -> Variable | None:
+        while scope is not None:
+            if name in scope.variables:
+                return scope.variables[name]
+            scope = scope.parent
+        return self._outer.get(name)
 
     def _address(self, text: str, scope: _Scope, opcode: str) -> Address:
         parts = _split(text)
-        if len(parts) > 1:
+        if len(parts) == 2:
             base = self._address(parts[0], scope, opcode)
             vector = self._operand(parts[1], scope, opcode)
             items = vector.items if isinstance(vector, Vector) else (vector,)
             return Address(base.base, base.offset, items)
-        name, sign, offset = text.partition("+")
-        base_operand = self._operand(name.strip(), scope, opcode)
-        assert isinstance(base_operand, Register | Symbol | Immediate)
-        return Address(base_operand, int(offset.strip(), 0) if sign else 0)
+        match = _ADDRESS.match(text)
+        if match is None:
+            return Address(_immediate(text))
+        operand = self._operand(match["base"], scope, opcode)
+        if not isinstance(operand, Register | Symbol):
+            raise PtxSyntaxError(f"cannot read the address [{text}] in {opcode}")
+        return Address(operand, _integer(match["offset"]) if match["offset"] else 0)
 
 
 def _refuse(text: str) -> None:
     raise PtxSyntaxError(f"cannot read {text[:80]!r}")
 
 
-def _parameter(match: re.Match[str]) -> Parameter:
-    alignment, kind, name, extent = match.groups()
-    element = max(type_bits(kind), 8) // 8
-    return Parameter(name, element * int(extent or 1), int(alignment or element))
+def _directives(text: str) -> dict[str, tuple[int, ...]]:
+    """Read the performance directives of an entry."""
+    found, position, end = {}, 0, len(text.rstrip())
+    while position < end:
+        match = _DIRECTIVE.match(text, position)
+        if match is None:
+            raise PtxSyntaxError(f"unknown directive {' '.join(text[position:].split())[:80]!r}")
+        if match["name"]:
+            found[match["name"]] = tuple(int(value) for value in match["values"].split(",") if value.strip())
+        position = match.end()
+    return found
 
 
 def _split(text: str) -> list[str]:
     """Split operands at the commas that no bracket encloses."""
     if not any(mark in text for mark in "[{("):
-        return [part for part in (p.strip() for p in text.split(",")) if part]
+        return [part.strip() for part in text.split(",")] if text.strip() else []
     parts, depth, start = [], 0, 0
     for match in re.finditer(r"[\[\]{}(),]", text):
         mark = match[0]
@@ -434,20 +516,16 @@ def _split(text: str) -> list[str]:
             parts.append(text[start : match.start()].strip())
             start = match.end()
     parts.append(text[start:].strip())
-    return [part for part in parts if part]
+    return parts
 
 
+@lru_cache(maxsize=4096)
 def _immediate(text: str) -> Immediate:
-    if text[:2] in ("0f", "0F") and len(text) == 10:
-        return Immediate(int(text[2:], 16), 32)
-    if text[:2] in ("0d", "0D") and len(text) == 18:
-        return Immediate(int(text[2:], 16), 64)
-    match = _INTEGER.match(text)
-    if match:
-        digits = match[2]
-        octal = digits[0] == "0" and digits.isdigit()
-        return Immediate(int(match[1] + digits, 8 if octal else 0))
-    try:
-        return Immediate(int.from_bytes(struct.pack("<d", float(text)), "little"), 64)
-    except ValueError:
-        raise PtxSyntaxError(f"cannot read the constant {text!r}") from None
+    return evaluate(text).immediate
+
+
+def _integer(text: str) -> int:
+    value = evaluate(text).value
+    if not isinstance(value, int):
+        raise PtxSyntaxError(f"expected an integer, got {text.strip()!r}")
+    return value

@@ -46,6 +46,8 @@ _EFFECTS = frozenset(
     griddepcontrol elect shfl vote match redux nanosleep brkpt""".split()
 )
 
+_WARP_COLLECTIVES = frozenset(("shfl", "vote", "match", "redux", "elect"))
+
 
 @dataclass
 class Program:
@@ -86,8 +88,8 @@ def may_wait(i: Instruction) -> bool:
     if parts[0] == "mbarrier":
         return parts[1] in ("try_wait", "test_wait")
     if parts[0] in ("bar", "barrier"):
-        return "arrive" not in parts and "warp" not in parts
-    return False
+        return "arrive" not in parts
+    return parts[0] in _WARP_COLLECTIVES
 
 
 def _has_effects(i: Instruction) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from cutepy.sim.effects import accumulators
 from cutepy.sim.ptx.model import Address, Immediate, Instruction, Operand, Register, Sink, registers_in
 from cutepy.sim.translate.emitter import Emitter, instruction, kind_of
+from cutepy.sim.translate.movement import gather
 
 PARK = "return -2"
 
@@ -20,7 +21,9 @@ PARK = "return -2"
 def _bar(e: Emitter, i: Instruction) -> None:
     operation = next(p for p in i.parts[1:] if p not in ("cta", "aligned"))
     if operation == "warp":
-        e.emit(f"m.warp.sync(g, {e.site}, {e.read(i.operands[0], 'u4')})")
+        members = e.read(i.operands[0], "u4")
+        gather(e, members)
+        e.emit(f"m.warp.sync(g, {e.site}, {members})")
         return
     operands = list(i.operands)
     if operation == "red":

@@ -157,7 +157,12 @@ class Emitter:
         if isinstance(operand, Special):
             return self._special(operand.name, kind)
         if isinstance(operand, Symbol):
-            return f"m.symbols[{operand.name!r}].astype({kind})"
+            address = f"m.symbols[{operand.name!r}]"
+            return (
+                f"({address} + {self.immediate(operand.offset, 'u8')}).astype({kind})"
+                if operand.offset
+                else f"{address}.astype({kind})"
+            )
         raise self.unknown(f"operand {operand}")
 
     def read_wide(self, operand: Operand, kind: str) -> str:

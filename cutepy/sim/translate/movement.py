@@ -86,14 +86,19 @@ def _getctarank(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], f"m.cluster.rank_of(g, {e.read(i.operands[1], kind_of(i.parts[-1]))})", "u4")
 
 
+def gather(e: Emitter, mask: str) -> None:
+    """Wait for the lanes that a mask names; the instruction begins its block."""
+    e.emit(f"if not g.threads.full and (waits := m.warp.gather(g, {e.site}, {mask})): return waits")
+
+
 @instruction("shfl.sync", accepts="up down bfly idx")
 def _shfl(e: Emitter, i: Instruction) -> None:
     d, p = split_pair(i.operands[0])
     a, b, c, mask = i.operands[1:]
     own = e._kinds[a.index] if isinstance(a, Register) else "u4"
-    arguments = (
-        f"g, {e.site}, {i.parts[2]!r}, {e.read(a, own)}, {e.read(b, 'u4')}, {e.read(c, 'u4')}, {e.read(mask, 'u4')}"
-    )
+    members = e.read(mask, "u4")
+    gather(e, members)
+    arguments = f"g, {e.site}, {i.parts[2]!r}, {e.read(a, own)}, {e.read(b, 'u4')}, {e.read(c, 'u4')}, {members}"
     if p is None:
         e.write(d, f"m.warp.shuffle({arguments})[0]", own)
     else:
@@ -105,7 +110,9 @@ def _shfl(e: Emitter, i: Instruction) -> None:
 @instruction("vote.sync", accepts="all any uni ballot")
 def _vote(e: Emitter, i: Instruction) -> None:
     d, a, mask = i.operands
-    arguments = f"g, {e.site}, {e.read(a, 'pred')}, {e.read(mask, 'u4')}"
+    members = e.read(mask, "u4")
+    gather(e, members)
+    arguments = f"g, {e.site}, {e.read(a, 'pred')}, {members}"
     e.write(d, f"m.warp.vote_{i.parts[2]}({arguments})", kind_of(i.parts[-1]))
 
 
@@ -114,7 +121,9 @@ def _match(e: Emitter, i: Instruction) -> None:
     d, p = split_pair(i.operands[0])
     a, mask = i.operands[1:]
     kind = kind_of(i.parts[-1])
-    pair = e.temporary(f"m.warp.match_{i.parts[1]}(g, {e.site}, {e.read(a, kind)}, {e.read(mask, 'u4')})")
+    members = e.read(mask, "u4")
+    gather(e, members)
+    pair = e.temporary(f"m.warp.match_{i.parts[1]}(g, {e.site}, {e.read(a, kind)}, {members})")
     e.write(d, f"{pair}[0]", "u4")
     if p is not None:
         e.write(p, f"{pair}[1]", "pred")
@@ -124,7 +133,9 @@ def _match(e: Emitter, i: Instruction) -> None:
 def _redux(e: Emitter, i: Instruction) -> None:
     d, a, mask = i.operands
     kind = kind_of(i.parts[-1])
-    e.write(d, f"m.warp.reduce(g, {e.site}, {i.parts[2]!r}, {e.read(a, kind)}, {e.read(mask, 'u4')})", kind)
+    members = e.read(mask, "u4")
+    gather(e, members)
+    e.write(d, f"m.warp.reduce(g, {e.site}, {i.parts[2]!r}, {e.read(a, kind)}, {members})", kind)
 
 
 @instruction("activemask")
@@ -136,9 +147,11 @@ def _activemask(e: Emitter, i: Instruction) -> None:
 def _elect(e: Emitter, i: Instruction) -> None:
     d, p = split_pair(i.operands[0])
     mask = i.operands[1]
+    members = e.read(mask, "u4")
+    gather(e, members)
     all_lanes = isinstance(mask, Immediate) and mask.value & 0xFFFFFFFF == 0xFFFFFFFF
     if not all_lanes:
-        pair = e.temporary(f"m.warp.elect(g, {e.site}, {e.read(mask, 'u4')})")
+        pair = e.temporary(f"m.warp.elect(g, {e.site}, {members})")
         e.write(d, f"{pair}[0]", "u4")
         if p is not None:
             e.write(p, f"{pair}[1]", "pred")

@@ -216,7 +216,7 @@ _HALF = "mov.u32 %r1, %tid.x; setp.lt.u32 %p0, %r1, 16;"
 
 
 def test_a_collective_whose_lanes_took_another_path():
-    body = f"{_HALF} @%p0 bra END; .loc 1 8 0\nshfl.sync.bfly.b32 %r2, %r1, 1, 31, -1; END:"
+    body = f"{_HALF} @%p0 bra END; .loc 1 8 0\nshfl.sync.bfly.b32 %r2, %r1, 1, 31, -1; END: st.global.u32 [%rd0], 1;"
     fails(SimulationError, body, "0x0000ffff of warp 0, which took another path", "kernel.py:8")
 
 

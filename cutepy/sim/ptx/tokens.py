@@ -1,0 +1,116 @@
+"""PTX cut into tokens, for its declarations and constant expressions."""
+
+from __future__ import annotations
+
+import re
+
+
+class PtxSyntaxError(ValueError):
+    """Text that is not the PTX this parser knows."""
+
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<word>\.[A-Za-z_]\w*(?:::\w+)*)
+    | (?P<name>[A-Za-z][\w$]*|[_$%][\w$]+)
+    | (?P<number>0[fF][0-9a-fA-F]{8}(?!\w)|0[dD][0-9a-fA-F]{16}(?!\w)|0[xX][0-9a-fA-F]+U?(?!\w)|0[bB][01]+U?(?!\w)
+        |(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?(?!\w)|\d+[eE][-+]?\d+(?!\w)|\d+U?(?!\w))
+    | (?P<mark><<|>>|<=|>=|==|!=|&&|\|\||[-+*/%<>&|^!~?:(){}\[\],=;])
+    )""",
+    re.X,
+)
+_END = ("end", "")
+Token = tuple[str, str]
+"""Kind and text: "word" begins with a dot."""
+
+
+class Tokens:
+    """The tokens of a text, taken from the front.
+
+    Parameters
+    ----------
+    text : str
+
+    Raises
+    ------
+    PtxSyntaxError
+        If something is no token.
+
+    Examples
+    --------
+    >>> tokens = Tokens(".align 8 a[2]")
+    >>> tokens.take_if(".align"), tokens.integer(), tokens.take("name"), tokens.take_if("{")
+    (True, 8, 'a', False)
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._tokens: list[Token] = []
+        self._at = 0
+        position, end = 0, len(text.rstrip())
+        while position < end:
+            match = _TOKEN.match(text, position)
+            if match is None:
+                raise PtxSyntaxError(f"cannot read {text[position : position + 40].strip()!r}")
+            assert match.lastgroup is not None
+            self._tokens.append((match.lastgroup, match[match.lastgroup]))
+            position = match.end()
+
+    @property
+    def next(self) -> Token:
+        """The token at the front, or ("end", "")."""
+        return self._tokens[self._at] if self._at < len(self._tokens) else _END
+
+    def pop(self) -> Token:
+        """Take the token at the front."""
+        token = self.next
+        self._at += 1
+        return token
+
+    def take(self, kind: str) -> str:
+        """Take a token of a kind, and return its text."""
+        found, text = self.pop()
+        if found != kind:
+            raise self.error(f"expected a {kind}, got {text!r}")
+        return text
+
+    def take_if(self, text: str) -> bool:
+        """Take a token if it is this one; tells whether it was."""
+        if self.next[1] != text:
+            return False
+        self._at += 1
+        return True
+
+    def expect(self, text: str) -> None:
+        """Take a token that must be this one."""
+        found = self.pop()[1]
+        if found != text:
+            raise self.error(f"expected {text!r}, got {found!r}")
+
+    def integer(self) -> int:
+        """Take a literal integer."""
+        return integer(self.take("number"))
+
+    def finish(self) -> None:
+        """Refuse what is left."""
+        if self.next is not _END:
+            raise self.error(f"unexpected {self.next[1]!r}")
+
+    def error(self, reason: str) -> PtxSyntaxError:
+        """Make the error for this text."""
+        return PtxSyntaxError(f"{reason} in {' '.join(self.text.split())[:80]!r}")
+
+
+def integer(text: str) -> int:
+    """Return the value of a literal integer, without a sign.
+
+    Examples
+    --------
+    >>> integer("0x1f"), integer("010"), integer("0b11U"), integer("9")
+    (31, 8, 3, 9)
+    """
+    digits = text.removesuffix("U")
+    try:
+        return int(digits, 8 if digits[0] == "0" and digits.isdigit() else 0)
+    except ValueError:
+        raise PtxSyntaxError(f"expected an integer, got {text!r}") from None
