@@ -14,6 +14,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
@@ -81,7 +82,7 @@ def _install(stack: ExitStack) -> None:
     if original is None:
         return  # a Triton without NVIDIA's backend has nothing that could be simulated
     stack.callback(setattr, config, "_active", config._active)
-    config.set_active(_driver_class(backends.DriverBase)())
+    config.set_active(_driver())
     stack.callback(backends.backends.__setitem__, "nvidia", original)
     backends.backends["nvidia"] = backends.Backend(_compiler_class(original.compiler), original.driver)
 
@@ -106,8 +107,10 @@ def _compiler_class(original: type[Any]) -> type[Any]:
     return _PtxBackend
 
 
-def _driver_class(base: type[Any]) -> type[Any]:
-    """Return the class of the driver, as a subclass of Triton's own."""
+@cache
+def _driver() -> Any:  # noqa: ANN401
+    """Return the driver: one for all runs, as Triton keeps what it has compiled and loaded."""
+    base = importlib.import_module("triton.backends.driver").DriverBase
     compiler = importlib.import_module("triton.backends.compiler")
     nvidia = importlib.import_module("triton.backends.nvidia.driver")
 
@@ -178,7 +181,7 @@ def _driver_class(base: type[Any]) -> type[Any]:
                 self.compiles_only = False
             return [1.0] * len(quantiles) if quantiles else 1.0
 
-    return SimulatedDriver
+    return SimulatedDriver()
 
 
 def _cuda_is_served() -> bool:
@@ -225,7 +228,7 @@ def _launcher_class(driver: Any) -> type[Any]:  # noqa: ANN401
             parameters = [*flat.parameters(self._signature, arguments)]
             for kind, allocator in (
                 ("global", allocation._allocator),
-                ("profile", getattr(allocation, "_profile_allocator", None)),
+                ("profile", allocation._profile_allocator),
             ):
                 size = getattr(meta, f"{kind}_scratch_size", 0) * x * y * z * ctas
                 align = getattr(meta, f"{kind}_scratch_align", 1)

@@ -2,7 +2,7 @@
 
 References
 ----------
-Triton 3.5 and 3.9, `triton/backends/nvidia/driver.py` and `driver.c`: what a launch passes for each type of a signature.
+Triton 3.5 and 3.9, `triton/backends/nvidia/driver.py` and `driver.c`: what a launch passes for each type.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Flattened:
         rank = len(shape)
         room = ctypes.create_string_buffer(_TENSOR_MAP_BYTES + _TENSOR_MAP_ALIGNMENT)
         start = -ctypes.addressof(room) % _TENSOR_MAP_ALIGNMENT
-        arrays = [
+        arrays: list[Any] = [
             (ctypes.c_uint64 * rank)(*shape[::-1]),
             (ctypes.c_uint64 * rank)(*strides[::-1]),
             (ctypes.c_uint32 * rank)(*metadata["block_size"][::-1]),
