@@ -70,7 +70,7 @@ def test_a_lock_guards_sums(run, kernels):
 def test_random_numbers(run, kernels):
     x, out = torch.ones(4096), torch.empty(4096)
     kernels.dropout[(4,)](x, out, 4096, 0.75, 123, BLOCK=1024)
-    assert set(out.tolist()) == {0.0, pytest.approx(1 / 0.75)}
+    assert sorted(set(out.tolist())) == pytest.approx([0.0, 1 / 0.75])
     assert 0.72 < (out > 0).float().mean() < 0.78
 
 
@@ -194,4 +194,4 @@ def test_a_script_that_imports_triton_itself_runs_on_the_served_device(tmp_path)
         [sys.executable, "-m", "cutepy", "simulate", str(script)], capture_output=True, text=True, check=False
     )
     assert "cuda:0 True" in done.stdout, done.stdout + done.stderr
-    assert "simulated 1 launches of 1 kernels" in done.stdout
+    assert "simulated 1 launches of 1 kernels" in done.stderr
