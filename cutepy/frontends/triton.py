@@ -114,7 +114,7 @@ def _driver() -> Any:  # noqa: ANN401
     compiler = importlib.import_module("triton.backends.compiler")
     nvidia = importlib.import_module("triton.backends.nvidia.driver")
 
-    class SimulatedDriver(base):  # type: ignore[misc]
+    class SimulatedDriver(base):  # type: ignore[misc, valid-type]
         """What Triton asks of a GPU, answered as an H200 would."""
 
         def __init__(self) -> None:

@@ -53,7 +53,7 @@ def dropout(x, out, count, keep, seed, BLOCK: tl.constexpr):
 
 @triton.autotune(
     configs=[
-        triton.Config({"BM": 1024, "BN": 256, "BK": 128}, num_stages=4, num_warps=8),  # more than shared memory holds
+        triton.Config({"BM": 128, "BN": 128, "BK": 64}, num_stages=8, num_warps=4),  # more than shared memory holds
         triton.Config({"BM": 64, "BN": 64, "BK": 32}, num_stages=3, num_warps=4),
         triton.Config({"BM": 128, "BN": 64, "BK": 32}, num_stages=3, num_warps=4),
     ],
