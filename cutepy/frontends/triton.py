@@ -167,6 +167,12 @@ def _driver() -> Any:  # noqa: ANN401
             name: str = nvidia.ty_to_cpp(ty)
             return name
 
+        def get_empty_cache_for_benchmark(self) -> Any:  # noqa: ANN401
+            return importlib.import_module("torch").empty(0)
+
+        def clear_cache(self, cache: object) -> None:
+            pass
+
         def get_benchmarker(self) -> Callable[..., Any]:
             return self._compile_only
 
