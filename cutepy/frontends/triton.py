@@ -22,7 +22,13 @@ from typing import Any
 
 from cutepy.frontends.ptx_modules import PtxModule, load_ptx
 from cutepy.frontends.triton_arguments import Flattened
-from cutepy.layouts.sm90.arch import MAX_THREADS_PER_CTA, REGISTERS_PER_SM, SMEM_BYTES_PER_CTA, WARP_THREADS
+from cutepy.layouts.sm90.arch import (
+    MAX_REGISTERS_PER_THREAD,
+    MAX_THREADS_PER_CTA,
+    REGISTERS_PER_SM,
+    SMEM_BYTES_PER_CTA,
+    WARP_THREADS,
+)
 from cutepy.runtime import h200
 
 _DEVICE = -1
@@ -198,9 +204,12 @@ def _cuda_is_served() -> bool:
 
 
 def _load(name: str, ptx: str, shared: int, device: object) -> tuple[None, tuple[PtxModule, str], int, int, int]:
-    """Load a kernel: what to unload, the kernel, its registers and spills, which are not known, and its threads."""
+    """Load a kernel: what to unload, the kernel, its registers and spills, and how many threads it may have.
+
+    What ptxas would give it is not known: scripts that divide by the registers get as many as a thread can have.
+    """
     text = ptx.decode() if isinstance(ptx, bytes) else ptx
-    return None, (load_ptx(text), name), 0, 0, MAX_THREADS_PER_CTA
+    return None, (load_ptx(text), name), MAX_REGISTERS_PER_THREAD, 0, MAX_THREADS_PER_CTA
 
 
 def _launcher_class(driver: Any) -> type[Any]:  # noqa: ANN401

@@ -121,6 +121,17 @@ def test_descriptors_made_by_the_kernel(run, kernels):
     assert torch.equal(out, 2 * x)
 
 
+def test_gluon(run, kernels):
+    from triton.experimental.gluon import language as gl
+    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+    a, b, c = torch.randn(64, 64).half(), torch.randn(64, 64).half(), torch.zeros(64, 64).half()
+    layout = gl.NVMMASharedLayout.get_default_for([64, 64], gl.float16)
+    maps = [TensorDescriptor.from_tensor(x, [64, 64], layout) for x in (a, b, c)]
+    kernels.gluon_matmul[(1,)](*maps, 64, 64, num_warps=4)
+    torch.testing.assert_close(c.float(), a.float() @ b.float(), atol=2e-2, rtol=2e-3)
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention(run, kernels, causal):
     q, k, v = (torch.randn(2, 128, 64).half() for _ in range(3))

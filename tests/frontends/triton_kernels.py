@@ -1,7 +1,16 @@
-"""Kernels in Triton: what its tutorials teach, written anew, and what a launch can pass."""
+"""Kernels in Triton and Gluon: what its tutorials teach, written anew, and what a launch can pass."""
 
 import triton
 import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
 
 
 @triton.jit
@@ -140,3 +149,25 @@ def numbers(out, pair, flag, small, large, half, brain, double, nothing, CASE: t
     tl.store(out + 7, tl.load(double))
     if nothing is None:
         tl.store(out + 8, CASE)
+
+
+@gluon.jit
+def gluon_matmul(a, b, c, M: gl.constexpr, N: gl.constexpr):
+    """One tile, by the instructions themselves: TMA to shared memory, wgmma from it, and TMA back."""
+    left = gl.allocate_shared_memory(a.dtype, a.block_type.shape, a.layout)
+    right = gl.allocate_shared_memory(b.dtype, b.block_type.shape, b.layout)
+    full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(full, count=1)
+    mbarrier.expect(full, a.block_type.nbytes + b.block_type.nbytes)
+    tma.async_load(a, [0, 0], full, left)
+    tma.async_load(b, [0, 0], full, right)
+    mbarrier.wait(full, 0)
+    mbarrier.invalidate(full)
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, N, 16])
+    total = warpgroup_mma(left, right, gl.zeros((M, N), gl.float32, layout), is_async=True)
+    total = warpgroup_mma_wait(num_outstanding=0, deps=(total,))
+    out = gl.allocate_shared_memory(c.dtype, c.block_type.shape, c.layout)
+    out.store(total.to(c.dtype))
+    fence_async_shared()
+    tma.async_store(c, [0, 0], out)
+    tma.store_wait(pendings=0)
