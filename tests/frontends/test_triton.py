@@ -93,13 +93,9 @@ def test_matmul_of_a_cluster(run, kernels):
 
 def test_autotuning_takes_the_first_that_fits_and_runs_it_once(run, kernels):
     a, b, c = torch.randn(128, 64).half(), torch.randn(64, 64).half(), torch.empty(128, 64)
-    kernels.tuned_matmul[lambda of: (triton_cdiv(128, of["BM"]), triton_cdiv(64, of["BN"]))](a, b, c, 128, 64, 64)
+    kernels.tuned_matmul[lambda chosen: (-(-128 // chosen["BM"]), -(-64 // chosen["BN"]))](a, b, c, 128, 64, 64)
     torch.testing.assert_close(c, a.float() @ b.float(), atol=1e-3, rtol=1e-3)
     assert [launch.grid for launch in run.launches] == [(2, 1, 1)]
-
-
-def triton_cdiv(a, b):
-    return -(-a // b)
 
 
 def test_descriptors_made_by_the_host(run, kernels):
@@ -110,6 +106,16 @@ def test_descriptors_made_by_the_host(run, kernels):
     kernels.tma_matmul[(2, 2)](*maps, 96, BM=64, BN=64, BK=32)
     torch.testing.assert_close(c.float(), a.float() @ b.float(), atol=2e-2, rtol=2e-3)
     assert run.stats["tma"] > 0
+
+
+def test_descriptors_of_rank_3_have_strides_and_fills(run, kernels):
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    x, out = torch.randn(6, 20, 24)[:, ::2], torch.zeros(6, 10, 32)
+    source = TensorDescriptor(x, x.shape, x.stride(), [2, 8, 32], padding="nan")
+    kernels.descriptors_of_rank_3[(3, 2)](source, TensorDescriptor.from_tensor(out, [2, 8, 32]), DEPTH=2, ROWS=8)
+    assert torch.equal(out[..., :24], x + 1)
+    assert out[..., 24:].isnan().all()
 
 
 def test_descriptors_made_by_the_kernel(run, kernels):

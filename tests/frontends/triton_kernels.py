@@ -102,6 +102,12 @@ def tma_matmul(a, b, c, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr)
 
 
 @triton.jit
+def descriptors_of_rank_3(source, target, DEPTH: tl.constexpr, ROWS: tl.constexpr):
+    at = [tl.program_id(0) * DEPTH, tl.program_id(1) * ROWS, 0]
+    target.store(at, source.load(at) + 1)
+
+
+@triton.jit
 def device_descriptors(x, out, rows, columns, BM: tl.constexpr, BN: tl.constexpr):
     """Tensor maps that the kernel makes itself, in memory that the allocator gave."""
     source = tl.make_tensor_descriptor(x, [rows, columns], [columns, 1], [BM, BN])
