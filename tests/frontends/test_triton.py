@@ -131,6 +131,8 @@ def test_gluon(run, kernels):
     from triton.experimental.gluon import language as gl
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+    if not hasattr(kernels.tma, "async_load"):
+        pytest.skip("this Triton's Gluon has other names for tensor copies; 3.9 has these")
     a, b, c = torch.randn(64, 64).half(), torch.randn(64, 64).half(), torch.zeros(64, 64).half()
     layout = gl.NVMMASharedLayout.get_default_for([64, 64], gl.float16)
     maps = [TensorDescriptor.from_tensor(x, [64, 64], layout) for x in (a, b, c)]
