@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cutepy.anatomy.explain import explain as explain
+    from cutepy.frontends import PtxModule as PtxModule, load_ptx as load_ptx, simulate as simulate
     from cutepy.host.compilation import compile as compile
     from cutepy.host.declared import Deferred as Deferred
     from cutepy.host.many import compile_many as compile_many
     from cutepy.host.specs import PointerSpec as PointerSpec, TensorSpec as TensorSpec
     from cutepy.layouts.render.output import save as save, show as show
-    from cutepy.sim import load_run as load_run, simulate as simulate
+    from cutepy.sim import load_run as load_run
 
 __version__ = "0.1.0"
 
@@ -28,25 +29,29 @@ _LINKS = ("layouts", "kernels")
 _FUNCTIONS = {
     "Deferred": "host.declared",
     "PointerSpec": "host.specs",
+    "PtxModule": "frontends",
     "TensorSpec": "host.specs",
     "compile": "host.compilation",
     "compile_many": "host.many",
     "explain": "anatomy.explain",
+    "load_ptx": "frontends",
     "load_run": "sim",
     "save": "layouts.render.output",
     "show": "layouts.render.output",
-    "simulate": "sim",
+    "simulate": "frontends",
 }
 """Public function or class -> the module it lives in."""
 
 __all__ = [
     "Deferred",
     "PointerSpec",
+    "PtxModule",
     "TensorSpec",
     "__version__",
     "compile",
     "compile_many",
     "explain",
+    "load_ptx",
     "load_run",
     "save",
     "show",

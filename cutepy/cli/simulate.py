@@ -48,7 +48,7 @@ def run(
     int
         The script's exit code: 1 if it raised, of which the traceback is printed.
     """
-    from cutepy.sim.served import serve_cuda
+    from cutepy.frontends import serve_cuda
 
     argv, path = sys.argv, sys.path[:]
     sys.argv = [str(script), *arguments]

@@ -162,6 +162,14 @@ class Machine:
             self._parameters[key] = np.frombuffer(data, kind, 1, offset).reshape(1, 1)
         return self._parameters[key]
 
+    def parameter_address(self, address: Array) -> Array:
+        """Return addresses of parameters in full: code may keep 32 bits of them, which all of that space take."""
+        block = self.launch.parameter_block
+        assert block is not None
+        base = np.uint64(block.ctypes.data)
+        full: Array = base + ((address.astype(np.uint64) - base) & np.uint64(0xFFFFFFFF))
+        return full
+
     def clock(self, name: str) -> Array:
         """Return a clock that advances whenever it is read, or the half of it that the name says."""
         self.time += 16

@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Serve device `cuda` from before collection, so that tests that ask for a GPU find one, to the end."""
     if not config.getoption("--simulate"):
         return
-    from cutepy.sim.served import serve_cuda
+    from cutepy.frontends import serve_cuda
 
     stack = ExitStack()
     try:
@@ -60,7 +60,7 @@ def simulated(request: pytest.FixtureRequest) -> Iterator[ServedRun]:
     if run is not None:
         yield run
         return
-    from cutepy.sim.served import serve_cuda
+    from cutepy.frontends import serve_cuda
 
     with serve_cuda() as run:
         yield run

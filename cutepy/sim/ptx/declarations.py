@@ -105,7 +105,7 @@ def read_parameters(text: str) -> tuple[Parameter, ...]:
         if None in extents:
             raise tokens.error(f"the parameter {name} has no extent")
         element = _bytes(kind) * (vector or 1)
-        found.append(Parameter(name, _product(extents) * element, alignment or element))
+        found.append(Parameter(name, _product(extents) * element, alignment or element, kind))
     return tuple(found)
 
 

@@ -219,11 +219,12 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A kernel parameter: `size_bytes` bytes at a multiple of `alignment`."""
+    """A kernel parameter: `size_bytes` bytes at a multiple of `alignment`; `type` is that of it or of its elements."""
 
     name: str
     size_bytes: int
     alignment: int
+    type: str = field(default="b8", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,8 @@ def _ld(e: Emitter, i: Instruction) -> None:
         _ld_param(e, i, kind)
         return
     items = e.items(d)
-    call = f"m.memory.load(g, {e.site}, {space!r}, {e.address(address)}, {kind}, {len(items)})"
+    at = f"m.parameter_address({e.address(address)})" if space == "param" else e.address(address)
+    call = f"m.memory.load(g, {e.site}, {space!r}, {at}, {kind}, {len(items)})"
     if len(items) == 1:
         e.write(items[0], call, kind)
         return

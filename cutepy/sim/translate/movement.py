@@ -65,6 +65,8 @@ def _cvta(e: Emitter, i: Instruction) -> None:
         text = f"{text} {'-' if i.parts[1] == 'to' else '+'} SHARED_WINDOW.astype({kind})"
     elif space == "local":
         text = f"{text} {'-' if i.parts[1] == 'to' else '+'} LOCAL_WINDOW.astype({kind})"
+    elif space in ("param", "param::entry"):
+        text = f"m.parameter_address({text}).astype({kind})"
     e.write(d, text, kind)
 
 

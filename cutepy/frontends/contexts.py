@@ -1,0 +1,33 @@
+"""The contexts in which every compiler's launches are simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from cutepy.frontends import triton
+from cutepy.sim import simulate as simulate_the_dsl
+from cutepy.sim.served import serve_cuda as serve_cuda_to_the_dsl
+
+_P = ParamSpec("_P")
+_Run = TypeVar("_Run")
+
+
+def _for_all_compilers(
+    context: Callable[_P, AbstractContextManager[_Run]],
+) -> Callable[_P, AbstractContextManager[_Run]]:
+    """Let a context that takes the launches of the DSL take those of the other compilers too."""
+
+    @contextmanager
+    @wraps(context)
+    def entered(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[_Run]:
+        with context(*args, **kwargs) as run, triton.served():
+            yield run
+
+    return entered
+
+
+simulate = _for_all_compilers(simulate_the_dsl)
+serve_cuda = _for_all_compilers(serve_cuda_to_the_dsl)

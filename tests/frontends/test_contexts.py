@@ -1,0 +1,41 @@
+"""What `simulate` leaves behind: nothing."""
+
+import sys
+
+import pytest
+
+import cutepy
+from cutepy.frontends.triton import _WhenImported
+
+pytest.importorskip("cutlass")
+
+
+def test_imports_are_watched_while_a_run_is_active_only():
+    before = list(sys.meta_path)
+    with cutepy.simulate():
+        with cutepy.simulate():
+            pass
+        watched = [finder for finder in sys.meta_path if isinstance(finder, _WhenImported)]
+        assert len(watched) == ("triton" not in sys.modules)
+    assert sys.meta_path == before
+
+
+def test_a_module_is_seen_as_soon_as_it_is_imported(tmp_path, monkeypatch):
+    (tmp_path / "module_of_this_test.py").write_text("value = 3\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    seen = []
+    finder = _WhenImported("module_of_this_test", lambda: seen.append(sys.modules["module_of_this_test"].value))
+    sys.meta_path.insert(0, finder)
+    try:
+        import module_of_this_test
+    finally:
+        finder.remove()
+    assert (seen, module_of_this_test.value, finder in sys.meta_path) == ([3], 3, False)
+
+
+def test_the_documentation_is_that_of_the_simulator():
+    from cutepy.sim import simulate
+
+    assert cutepy.simulate.__doc__ == simulate.__doc__
+    with pytest.raises(ValueError, match="processes must be at least 1"), cutepy.simulate(processes=0):
+        pass

@@ -1,0 +1,134 @@
+"""`cutepy.load_ptx`: PTX of any compiler is launched by name."""
+
+import struct
+
+import numpy as np
+import pytest
+
+import cutepy
+from cutepy.frontends import PtxModule, load_ptx
+from cutepy.layouts.sm90 import TensorMap
+from cutepy.sim import LaunchError, MemoryAccessError
+
+_HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
+_REGISTERS = ".reg .pred %p<4>; .reg .b32 %r<16>; .reg .b64 %rd<16>; .reg .f32 %f<4>;"
+
+
+def module_of(body, parameters="", outside="", name="k"):
+    return load_ptx(f"{_HEAD}{outside}\n.visible .entry {name}({parameters}) {{ {_REGISTERS} {body} ret; }}")
+
+
+_COUNTER = """.visible .global .u32 counter = 40; .const .f32 steps[2] = {1.5, 2.5}; .extern .shared .b8 dynamic[];"""
+_COUNT = "atom.global.add.u32 %r1, [counter], 1; ld.param.u64 %rd0, [out]; st.global.u32 [%rd0], %r1;"
+
+
+def test_kernels_and_their_parameters_have_names():
+    module = module_of("", ".param .u64 out, .param .align 8 .b8 pair[16]")
+    assert [(p.name, p.size_bytes, p.type) for p in module.kernels["k"]] == [("out", 8, "u64"), ("pair", 16, "b8")]
+    assert repr(module) == "PtxModule(k)"
+    with pytest.raises(ValueError, match="the module has no kernel 'q'; it has k"):
+        module.launch("q", 1, 1)
+
+
+def test_variables_live_as_long_as_the_module():
+    module, out = module_of(_COUNT, ".param .u64 out", _COUNTER), np.zeros(1, np.uint32)
+    found = []
+    for _ in range(2):
+        module.launch("k", 1, 1, (out,))
+        found.append(int(out[0]))
+    module.variable("counter", np.uint32)[0] = 7
+    module.launch("k", 1, 1, (out,))
+    assert [*found, int(out[0]), module.variable("counter", "u4").tolist()] == [40, 41, 7, [8]]
+    again = PtxModule(module.text)
+    assert again.variable("counter", "u4")[0] == 40
+    assert again.variable("steps", "float32").tolist() == [1.5, 2.5]
+    assert again.variables == ("counter", "steps")
+    with pytest.raises(ValueError, match="no variable 'dynamic'; it has counter, steps"):
+        again.variable("dynamic")
+    with pytest.raises(ValueError, match="counter has 4 bytes, which is no multiple of 8, as float64 has"):
+        again.variable("counter", "float64")
+
+
+_CHASE = "ld.param.u64 %rd0, [pair]; ld.param.u32 %r0, [pair+8]; st.global.u32 [%rd0], %r0;"
+
+
+def test_memory_behind_pointers_in_structs_is_named():
+    module, out = module_of(_CHASE, ".param .align 8 .b8 pair[16]"), np.zeros(1, np.uint32)
+    pair = struct.pack("<QIxxxx", out.ctypes.data, 9)
+    with pytest.raises(MemoryAccessError, match="not in known memory"):
+        module.launch("k", 1, 1, (pair,))
+    module.launch("k", 1, 1, (pair,), known=[out])
+    assert out[0] == 9
+
+
+def test_a_launch_within_simulate_is_of_its_run():
+    pytest.importorskip("cutlass")
+    torch = pytest.importorskip("torch")
+    module, out = module_of(_COUNT, ".param .u64 out", _COUNTER), torch.zeros(1, dtype=torch.int32)
+    with cutepy.simulate() as outer, cutepy.simulate() as run:
+        launch = module.launch("k", (2, 1), (32,), (out,), stream=5)
+    assert (outer.launches, run.launches) == ([], [launch])
+    assert (launch.grid, launch.block, launch.stream, launch.stats["instructions"] > 0) == (
+        (2, 1, 1),
+        (32, 1, 1),
+        5,
+        True,
+    )
+
+
+_RANKS = """ld.param.u64 %rd0, [out]; mov.u32 %r0, %ctaid.x; mul.wide.u32 %rd1, %r0, 4; add.u64 %rd0, %rd0, %rd1;
+mov.u32 %r1, %cluster_ctarank; mov.u32 %r2, %dynamic_smem_size; mad.lo.u32 %r1, %r1, 4096, %r2;
+st.global.u32 [%rd0], %r1;"""
+
+
+def test_clusters_and_dynamic_shared_memory():
+    module, out = module_of(_RANKS, ".param .u64 out", _COUNTER), np.zeros(4, np.uint32)
+    launch = module.launch("k", 4, 1, (out,), cluster=2, smem=512, cooperative=True)
+    assert out.tolist() == [512, 4608, 512, 4608]
+    assert (launch.cluster, launch.cooperative) == ((2, 1, 1), True)
+    with pytest.raises(LaunchError, match="must have 1 to 16 CTAs and divide the grid"):
+        module.launch("k", 3, 1, (out,), cluster=2)
+    with pytest.raises(ValueError, match=r"grid must be an int or one to three of them, got \(1, 1, 1, 1\)"):
+        module.launch("k", (1, 1, 1, 1), 1, (out,))
+
+
+_COPY = """.reg .b32 %s<3>; mov.u32 %s0, tile; mov.u32 %s1, bar;
+mov.b64 %rd0, map; cvta.param.u64 %rd1, %rd0; ld.param.u64 %rd2, [out];
+mbarrier.init.shared.b64 [%s1], 1; mbarrier.arrive.expect_tx.shared.b64 _, [%s1], 128;
+cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%s0], [%rd1, {%r0, %r1}], [%s1];
+WAIT: mbarrier.try_wait.parity.shared.b64 %p0, [%s1], 0; @!%p0 bra WAIT;
+ld.shared.u32 %r3, [tile+36]; st.global.u32 [%rd2], %r3;"""
+
+
+def test_tensor_maps_are_bytes():
+    tile = np.arange(64, dtype=np.uint32).reshape(8, 8)
+    words = TensorMap("u32", (8, 8), (32,), (8, 4), global_address=-(-tile.ctypes.data // 16) * 16).encode()
+    if tile.ctypes.data % 16:
+        pytest.skip("numpy's memory is aligned to 16 bytes")
+    data = struct.pack(f"<{len(words)}Q", *words).ljust(128, b"\0")
+    shared = ".shared .align 128 .b8 tile[128]; .shared .align 8 .b8 bar[8];"
+    module = module_of(
+        "mov.b32 %r0, 0; mov.b32 %r1, 4;" + _COPY, ".param .align 64 .b8 map[128], .param .u64 out", shared
+    )
+    out = np.zeros(1, np.uint32)
+    module.launch("k", 1, 1, (data, out), known=[tile])
+    assert out[0] == tile[5, 1]
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        "mov.b32 %r0, pair; ld.param.u32 %r1, [%r0+4];",
+        "mov.b32 %r0, pair+4; cvt.u64.u32 %rd1, %r0; cvta.param.u64 %rd2, %rd1; ld.u32 %r1, [%rd2];",
+        "mov.b64 %rd1, pair; cvta.param.u64 %rd2, %rd1; ld.u32 %r1, [%rd2+4];",
+        "mov.b64 %rd1, pair; ld.param.u32 %r1, [%rd1+4];",
+    ],
+)
+def test_addresses_of_parameters_have_32_or_64_bits(load):
+    """LLVM keeps 32 bits of them, as do Triton's kernels with tensor maps."""
+    module = module_of(
+        f"{load} ld.param.u64 %rd0, [out]; st.global.u32 [%rd0], %r1;", ".param .b8 pair[8], .param .u64 out"
+    )
+    out = np.zeros(1, np.uint32)
+    module.launch("k", 1, 1, (struct.pack("<II", 3, 5), out))
+    assert out[0] == 5
