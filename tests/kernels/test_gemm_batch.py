@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
-pytestmark = pytest.mark.dsl
+pytestmark = [pytest.mark.integration, pytest.mark.dsl]
 
 import cutepy  # noqa: E402
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm  # noqa: E402

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("cutlass")
-pytestmark = pytest.mark.dsl
+pytestmark = [pytest.mark.integration, pytest.mark.dsl]
 
 from cutepy.binaries import ptx  # noqa: E402
 from cutepy.dsl.execution import executing_on  # noqa: E402

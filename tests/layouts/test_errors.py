@@ -153,7 +153,17 @@ OPERANDS = {
 # Not functions on layouts: classes to test against, errors, and functions that take a function.
 TAKES_A_FUNCTION = {"hier_unzip", "steps", "transform_layout", "transform_leaf"}
 # Of rooms with tests of their own.
-ROOMS = {"LinearLayout", "bank_conflicts", "compare", "save", "show", "to_layout", "to_linear", "warp_access"}
+ROOMS = {
+    "LinearLayout",
+    "bank_conflicts",
+    "compare",
+    "conversion",
+    "save",
+    "show",
+    "to_layout",
+    "to_linear",
+    "warp_access",
+}
 PASTES = {"PrintedCopy", "PrintedMMA", "parse_all"}
 NO_OPERANDS = {"IntTuple", "Integer", "LayoutBase", "LayoutError", "ParseError", *ROOMS, *PASTES, *TAKES_A_FUNCTION}
 CALLS = st.sampled_from(sorted(OPERANDS)).flatmap(lambda name: st.tuples(st.just(name), st.tuples(*OPERANDS[name])))

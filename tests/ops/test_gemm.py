@@ -4,6 +4,8 @@ import contextlib
 
 import pytest
 
+pytestmark = pytest.mark.integration
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 

@@ -8,6 +8,8 @@ import copy
 
 import pytest
 
+pytestmark = pytest.mark.integration
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 

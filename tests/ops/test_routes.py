@@ -12,7 +12,7 @@ from cutepy.kernels.gemm import op  # noqa: E402
 from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
 from cutepy.ops import gemm, multiply  # noqa: E402
 
-pytestmark = pytest.mark.dsl
+pytestmark = [pytest.mark.integration, pytest.mark.dsl]
 
 F16 = torch.float16
 EXTENTS = st.sampled_from([1, 2, 3, 5, 8, 16, 24])

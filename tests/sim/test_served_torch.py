@@ -330,6 +330,7 @@ assert torch.accelerator.current_accelerator() is None
 """
 
 
+@pytest.mark.integration
 def test_backward_of_tensors_on_the_device():
     subprocess.run([sys.executable, "-c", BACKWARD], check=True, timeout=100)
 
@@ -349,6 +350,7 @@ with serve_cuda():
 """
 
 
+@pytest.mark.integration
 def test_backward_says_that_the_device_must_be_served_first():
     subprocess.run([sys.executable, "-c", BACKWARD_BEFORE], check=True, timeout=100)
 
