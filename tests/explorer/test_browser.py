@@ -350,9 +350,7 @@ def test_every_cell_can_be_clicked_and_a_resting_pointer_points_at_nothing(brows
     page = Page(browser, server, size)
     page.open("?view=layout&expression=((16,8),(64,2)):((128,4096),(1,99999))")
     for i, j in ((0, 0), (127, 127), (60, 100), (5, 3), (127, 0), (126, 1), (20, 2), (1, 120)):
-        cell = page.cell(i, j)
-        page.driver.execute_script("arguments[0].scrollIntoView({block: 'nearest', inline: 'nearest'})", cell)
-        cell.click()
+        page.cell(i, j).click()  # also where a label lies over it
         assert page.facts()["coordinate"].startswith("(")
         assert page.driver.execute_script("return document.activeElement.dataset.row") == str(i)
     cell = page.cell(60, 60)
