@@ -1,6 +1,7 @@
 """Run compiled CuTe DSL kernels on the CPU, by interpreting their PTX over numpy arrays.
 
-`simulate` is the way in. There is no model of time, and no architecture but sm_90a.
+`simulate` is the way in for the DSL's kernels, `cutepy.simulate` for those of any compiler. There is no model of time,
+and no architecture but sm_90a.
 """
 
 from cutepy.sim.banks import AccessSite as AccessSite, WaitSite as WaitSite
