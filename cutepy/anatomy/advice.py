@@ -11,8 +11,8 @@ from cutepy.anatomy.values import Values
 from cutepy.binaries.cubin import KernelResources
 from cutepy.binaries.ptxas import Advice, Assembly
 from cutepy.layouts.sm90.occupancy import occupancy
-from cutepy.sim.effects import is_wgmma
 from cutepy.sim.ptx import Function, Instruction
+from cutepy.sim.translate.effects import is_wgmma
 
 _PLACE = re.compile(r" in around line \d+| (?:in|for) (?:the )?function '[^']*'")
 """What of an advisory its sites tell."""

@@ -22,7 +22,7 @@ from cutepy.binaries.cubin import read_resources
 from cutepy.binaries.ptxas import Assembly, AssemblyError, assemble
 from cutepy.dsl.kernel_names import readable
 from cutepy.host.environment import cuda_home
-from cutepy.sim.capture import place_shared
+from cutepy.sim.machine.launch import place_shared
 from cutepy.sim.ptx import Function, Module, Unread, parse_module
 
 _VERSION = re.compile(r"^\s*\.version\s+([\d.]+)", re.MULTILINE)

@@ -10,7 +10,7 @@ from cutepy.anatomy.mmas import site_of
 from cutepy.anatomy.model import Barrier, Region
 from cutepy.anatomy.watch import CELL_BYTES, Cells, Seen
 from cutepy.anatomy.words import place
-from cutepy.sim.lanes import Array
+from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx import Module
 
 UNUSED = "not accessed"

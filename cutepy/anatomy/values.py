@@ -10,9 +10,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 
-from cutepy.sim.effects import written
 from cutepy.sim.ptx import Address, Function, Immediate, Instruction, Operand, Pair, Register, Special, Symbol, Vector
 from cutepy.sim.ptx.model import type_bits
+from cutepy.sim.translate.effects import written
 
 _TRIALS = 12
 _DEEPEST = 6

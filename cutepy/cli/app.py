@@ -219,7 +219,7 @@ def simulate(
 ) -> None:
     """Run a GPU script on the CPU: device cuda is served from host memory, and every launch is simulated."""
     from cutepy.cli.simulate import run
-    from cutepy.sim.policies import policy_named
+    from cutepy.sim.machine.policies import policy_named
 
     if not script.is_file():
         fail(f"there is no file {script}")

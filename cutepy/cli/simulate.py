@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cutepy.sim.events import Observer
+    from cutepy.sim.machine.events import Observer
     from cutepy.sim.run import Run
 
 _SITES = 10
@@ -76,7 +76,7 @@ def run(
 def _traceback(error: Exception, script: Path) -> str:
     """Format what a script raised, without the frames of what runs it, or of what simulates its kernels."""
     from cutepy.sim.errors import SimulationError
-    from cutepy.sim.places import is_of_a_library
+    from cutepy.sim.ptx.places import is_of_a_library
 
     shown: traceback.TracebackException | None = traceback.TracebackException.from_exception(error)
     text = shown

@@ -16,8 +16,8 @@ from cutepy.layouts.render import Cell, Grid, layout_grid, render_raw
 from cutepy.layouts.render.axes import orientation, sides
 from cutepy.layouts.sm90.arch import DTYPE_BITS, UNIT_BYTES
 from cutepy.layouts.sm90.gmma import byte_swizzle
-from cutepy.sim.history import SavedCta, SavedLaunch, SavedRun
-from cutepy.sim.saved import load_run
+from cutepy.sim.inspect.history import SavedCta, SavedLaunch, SavedRun
+from cutepy.sim.inspect.saved import load_run
 
 MAX_FILE_BYTES = 64 << 20
 MAX_RUNS = 4
@@ -233,7 +233,7 @@ def _values(
 
 def cta_places(layout: LayoutBase, dtype: str, offset: int, size: int) -> Any:  # noqa: ANN401 - an array
     """Return the byte of each element of a tile: shared memory whose bytes are their addresses, seen through it."""
-    from cutepy.sim.shared_memory import view
+    from cutepy.sim.inspect.shared_memory import view
 
     width = {"uint8": 1, "int8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "float16": 2, "bfloat16": 2}.get(dtype, 4)
     numbers = np.zeros(size // width * width, np.uint8)

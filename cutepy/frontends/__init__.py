@@ -4,6 +4,6 @@
 """
 
 from cutepy.frontends.contexts import serve_cuda as serve_cuda, simulate as simulate
-from cutepy.frontends.ptx_modules import PtxModule as PtxModule, load_ptx as load_ptx
+from cutepy.frontends.ptx.modules import PtxModule as PtxModule, load_ptx as load_ptx
 
 __all__ = ["PtxModule", "load_ptx", "serve_cuda", "simulate"]

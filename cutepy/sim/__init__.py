@@ -4,9 +4,6 @@
 and no architecture but sm_90a.
 """
 
-from cutepy.sim.banks import AccessSite as AccessSite, WaitSite as WaitSite
-from cutepy.sim.capture import Launch as Launch
-from cutepy.sim.checked import SavedRunError as SavedRunError
 from cutepy.sim.errors import (
     BarrierError as BarrierError,
     DeadlockError as DeadlockError,
@@ -17,7 +14,16 @@ from cutepy.sim.errors import (
     TrapError as TrapError,
     UnknownInstructionError as UnknownInstructionError,
 )
-from cutepy.sim.events import (
+from cutepy.sim.inspect.banks import AccessSite as AccessSite, WaitSite as WaitSite
+from cutepy.sim.inspect.checked import SavedRunError as SavedRunError
+from cutepy.sim.inspect.history import (
+    SavedCta as SavedCta,
+    SavedLaunch as SavedLaunch,
+    SavedRun as SavedRun,
+    Wait as Wait,
+)
+from cutepy.sim.inspect.saved import load_run as load_run
+from cutepy.sim.machine.events import (
     Access as Access,
     AsyncOperation as AsyncOperation,
     BarrierEvent as BarrierEvent,
@@ -27,15 +33,9 @@ from cutepy.sim.events import (
     TmaEvent as TmaEvent,
     WgmmaEvent as WgmmaEvent,
 )
-from cutepy.sim.history import (
-    SavedCta as SavedCta,
-    SavedLaunch as SavedLaunch,
-    SavedRun as SavedRun,
-    Wait as Wait,
-)
+from cutepy.sim.machine.launch import Launch as Launch
+from cutepy.sim.machine.stepping import Breakpoint as Breakpoint, BreakpointError as BreakpointError, Step as Step
 from cutepy.sim.run import Run as Run, simulate as simulate
-from cutepy.sim.saved import load_run as load_run
-from cutepy.sim.stepping import Breakpoint as Breakpoint, BreakpointError as BreakpointError, Step as Step
 
 __all__ = [
     "Access",

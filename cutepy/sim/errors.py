@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cutepy.sim.places import described
+from cutepy.sim.ptx.places import described
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction

@@ -14,20 +14,20 @@ import numpy as np
 
 from cutepy.dsl.execution import LaunchRequest, executing_on
 from cutepy.runtime.host_calls import Library
-from cutepy.sim.banks import AccessSite, Sites, WaitSite
-from cutepy.sim.blas import one_thread
-from cutepy.sim.capture import Launch, capture
-from cutepy.sim.events import CompletionPolicy, Observer
-from cutepy.sim.lanes import Array
-from cutepy.sim.machine import Machine
-from cutepy.sim.memory import GlobalMemory
-from cutepy.sim.policies import policy_named
-from cutepy.sim.shared_memory import SharedMemory, view
-from cutepy.sim.stepping import Breakpoint, Step, stops
-from cutepy.sim.tracing import Recorder
+from cutepy.sim.inspect.banks import AccessSite, Sites, WaitSite
+from cutepy.sim.inspect.shared_memory import SharedMemory, view
+from cutepy.sim.inspect.tracing import Recorder
+from cutepy.sim.machine.events import CompletionPolicy, Observer
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.launch import Launch, capture
+from cutepy.sim.machine.machine import Machine
+from cutepy.sim.machine.memory import GlobalMemory
+from cutepy.sim.machine.policies import policy_named
+from cutepy.sim.machine.stepping import Breakpoint, Step, stops
+from cutepy.sim.parallel.blas import one_thread
+from cutepy.sim.parallel.waves import deal, may_run_in_any_order
+from cutepy.sim.parallel.workers import Team, default_processes
 from cutepy.sim.translate import Program, load_module, translate
-from cutepy.sim.waves import deal, may_run_in_any_order
-from cutepy.sim.workers import Team, default_processes
 
 if TYPE_CHECKING:
     from cutepy.layouts import ComposedLayout, Layout
@@ -131,7 +131,7 @@ class Run:
         ValueError
             If it is more than `cutepy.load_run` reads: save fewer CTAs.
         """
-        from cutepy.sim.saving import save
+        from cutepy.sim.inspect.saving import save
 
         self._need_inspect("save")
         return save(self, self._recorder, Path(path), ctas)

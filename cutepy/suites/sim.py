@@ -209,7 +209,7 @@ def _translation_s(ptx: str) -> float:
 @contextmanager
 def _one_core() -> Iterator[None]:
     """Keep this thread on one core, and numpy's products in it."""
-    from cutepy.sim.blas import one_thread
+    from cutepy.sim.parallel.blas import one_thread
 
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from cutepy.sim.served import ServedRun
+    from cutepy.frontends.torch_device import ServedRun
 
 _SESSION = pytest.StashKey["ServedRun"]()
 

@@ -12,9 +12,9 @@ import torch
 
 import cutepy
 from cutepy.anatomy import Watch, explain
+from cutepy.frontends.torch_device import serve_cuda
 from cutepy.kernels.gemm import GemmSignature, compile_gemm, select_config
 from cutepy.sim import Observer
-from cutepy.sim.served import serve_cuda
 from tests.anatomy.kernels import opcodes
 
 pytestmark = pytest.mark.dsl

@@ -8,7 +8,7 @@ import torch
 
 import cutepy
 from cutepy.dsl.execution import EXECUTION
-from cutepy.sim.served import serve_cuda
+from cutepy.frontends.torch_device import serve_cuda
 
 pytestmark = pytest.mark.dsl
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import cutepy
-from cutepy.frontends.triton import _WhenImported
+from cutepy.frontends.triton.driver import _WhenImported
 
 pytest.importorskip("cutlass")
 

@@ -187,12 +187,14 @@ def _spelled(options: Any) -> Iterator[str]:
 
 def _run_script(script: str, arguments: list[str], record: Path, *, cached: bool) -> None:
     """Be a process of one script."""
-    from cutepy.sim import served
+    from cutepy.frontends import torch_device
 
-    served.executing_on = contextlib.nullcontext  # nothing is launched, so nothing of the DSL need be changed for that
+    torch_device.executing_on = (
+        contextlib.nullcontext
+    )  # nothing is launched, so nothing of the DSL need be changed for that
     recorder = _Recorder(record, cached=cached)
     sys.argv, sys.path[0] = [script, *arguments], str(Path(script).parent)
-    with served.serve_cuda(), _redirected(recorder):
+    with torch_device.serve_cuda(), _redirected(recorder):
         try:
             runpy.run_path(script, run_name="__main__")
         except SystemExit as leaving:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cutepy.layouts import banks as rule
-from cutepy.sim.banks import OFF, wavefronts
+from cutepy.sim.inspect.banks import OFF, wavefronts
 from tests.layouts.banks import words
 from tests.layouts.banks.patterns import addresses
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from cutepy.sim.footprint import Footprint, Ranges, meets_others, put, take
-from cutepy.sim.lanes import Ctas, Residents, Threads
+from cutepy.sim.machine.lanes import Ctas, Residents, Threads
+from cutepy.sim.parallel.footprint import Footprint, Ranges, meets_others, put, take
 
 pairs = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)), max_size=8)
 
@@ -89,7 +89,7 @@ def test_every_kind_of_access_is_noted(lanes, kind, reads, writes):
 
 
 def test_many_ranges_are_united_on_the_way(lanes, monkeypatch):
-    monkeypatch.setattr("cutepy.sim.footprint._HELD", 100)
+    monkeypatch.setattr("cutepy.sim.parallel.footprint._HELD", 100)
     footprint = Footprint({})
     expected = set()
     steps = np.arange(64, dtype=np.uint64).reshape(2, 32) * np.uint64(64)

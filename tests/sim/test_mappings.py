@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from cutepy.sim import mappings
+from cutepy.sim.parallel import mappings
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="mappings are listed on Linux")
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cutepy.sim import minifloat
+from cutepy.sim.arithmetic import minifloat
 
 
 def test_every_half_is_widened_as_numpy_does():

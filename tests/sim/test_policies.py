@@ -3,7 +3,7 @@
 import pytest
 
 import cutepy
-from cutepy.sim.policies import Late, Random, Youngest, policy_named
+from cutepy.sim.machine.policies import Late, Random, Youngest, policy_named
 
 
 def test_names_make_policies():

@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from cutepy.sim.arithmetic.tensor_core import multiply_accumulate
 from cutepy.sim.run import Run
-from cutepy.sim.tensor_core import multiply_accumulate
 from tests.sim.test_opcodes_wgmma import multiply
 
 MANTISSAS = {"f16": 10, "bf16": 7, "tf32": 10, "e4m3": 3, "e5m2": 2}

@@ -16,9 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cutepy.sim import alu, floats, minifloat
-from cutepy.sim.control_flow import EXIT, ControlFlow, analyse
-from cutepy.sim.effects import accumulators, is_wgmma, written
+from cutepy.sim.arithmetic import floats, integers as alu, minifloat
 from cutepy.sim.errors import SimulationError, UnknownInstructionError
 from cutepy.sim.ptx.model import Function, Instruction, Module
 from cutepy.sim.ptx.parser import parse_module
@@ -31,6 +29,8 @@ from cutepy.sim.translate import (  # noqa: F401  each registers its instruction
     memory,
     movement,
 )
+from cutepy.sim.translate.control_flow import EXIT, ControlFlow, analyse
+from cutepy.sim.translate.effects import accumulators, is_wgmma, written
 from cutepy.sim.translate.emitter import Emitter, canonical_bits, kind_of, refused_modifier, translator_of
 
 SHARED_WINDOW = 1 << 56

@@ -9,8 +9,8 @@ Instructions"; "Miscellaneous Instructions": setmaxnreg, nanosleep, trap.
 
 from __future__ import annotations
 
-from cutepy.sim.effects import accumulators
 from cutepy.sim.ptx.model import Address, Immediate, Instruction, Operand, Register, Sink, registers_in
+from cutepy.sim.translate.effects import accumulators
 from cutepy.sim.translate.emitter import Emitter, instruction, kind_of
 from cutepy.sim.translate.movement import gather
 

@@ -1,6 +1,6 @@
 """wgmma beyond small integers: how the tensor core sums and rounds, infinities and NaNs, bits that tf32 ignores.
 
-The simulator sums as the hardware does (`cutepy.sim.tensor_core`), so that all of it is equal bit for bit.
+The simulator sums as the hardware does (`cutepy.sim.arithmetic.tensor_core`), so that all of it is equal bit for bit.
 """
 
 from __future__ import annotations

@@ -13,9 +13,10 @@ import cutepy.device
 from cutepy.device.pipeline import TmaRing
 from cutepy.dsl.execution import LaunchRequest
 from cutepy.dsl.traced_names import SmemAllocator
-from cutepy.sim import BreakpointError, DeadlockError, MemoryAccessError, Run, stepping
-from cutepy.sim.places import described
+from cutepy.sim import BreakpointError, DeadlockError, MemoryAccessError, Run
+from cutepy.sim.machine import stepping
 from cutepy.sim.ptx.model import SourceLine
+from cutepy.sim.ptx.places import described
 
 from .launching import launch, ptx_module
 

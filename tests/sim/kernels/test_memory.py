@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, strategies as st
 
 import cutepy
-from cutepy.sim.memory import GlobalMemory
-from cutepy.sim.served import serve_cuda, storage
+from cutepy.frontends.torch_device import serve_cuda, storage
+from cutepy.sim.machine.memory import GlobalMemory
 
 cutlass = pytest.importorskip("cutlass")
 cute = pytest.importorskip("cutlass.cute")

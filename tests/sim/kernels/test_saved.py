@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 import cutepy
 from cutepy.sim import SavedRunError, simulate
-from cutepy.sim.saved import load_run
+from cutepy.sim.inspect.saved import load_run
 
 from .handover import handed_over
 from .launching import launch
@@ -196,7 +196,7 @@ def test_a_header_that_claims_more_than_there_is_allocates_nothing(saved):
 
 
 def test_bombs_are_refused_before_they_are_unpacked(saved, monkeypatch):
-    monkeypatch.setattr("cutepy.sim.saving.MAX_BYTES", 1 << 20)
+    monkeypatch.setattr("cutepy.sim.inspect.saving.MAX_BYTES", 1 << 20)
     bomb = packed(members(saved[1]) | {"launch0/cta0_0_0/contents.npy": bytes(2 << 20)})
     assert len(bomb) < 1 << 16
     with pytest.raises(SavedRunError, match="a saved run may have"):
@@ -206,7 +206,7 @@ def test_bombs_are_refused_before_they_are_unpacked(saved, monkeypatch):
 
 
 def test_what_is_too_much_to_read_is_not_saved(saved, tmp_path, monkeypatch):
-    monkeypatch.setattr("cutepy.sim.saving.MAX_JSON_BYTES", 1000)
+    monkeypatch.setattr("cutepy.sim.inspect.saving.MAX_JSON_BYTES", 1000)
     with pytest.raises(ValueError, match=r"save fewer CTAs with ctas="):
         saved[0].save(tmp_path / "large.cutepy")
     assert not (tmp_path / "large.cutepy").exists()

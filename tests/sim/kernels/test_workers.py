@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cutepy.sim import CompletionPolicy, DeadlockError, MemoryAccessError, Observer, blas, simulate, workers
+from cutepy.sim import CompletionPolicy, DeadlockError, MemoryAccessError, Observer, simulate
+from cutepy.sim.parallel import blas, workers
 
 from .launching import launch
 
@@ -338,7 +339,7 @@ def test_a_gemm_is_equal_bit_for_bit(options):
 SCRIPT = """
 import multiprocessing, sys
 import numpy as np
-from cutepy.sim import workers
+from cutepy.sim.parallel import workers
 from tests.sim.kernels.launching import launch
 from tests.sim.kernels.test_workers import INDEX
 

@@ -1,0 +1,211 @@
+"""PTX of any compiler, loaded and launched in the simulator."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from cutepy.dsl.execution import EXECUTION
+from cutepy.frontends.ptx.arguments import Argument, pack_all
+from cutepy.runtime.device_tensors import is_tensor
+from cutepy.runtime.host_calls import RUNNING, LaunchRequest, Library
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.launch import Launch
+from cutepy.sim.machine.variables import variables_of
+from cutepy.sim.ptx.model import Parameter
+from cutepy.sim.run import Run
+from cutepy.sim.translate import load_module
+
+
+def load_ptx(text: str) -> PtxModule:
+    """Load PTX, of whatever compiler, to launch its kernels on the CPU.
+
+    Parameters
+    ----------
+    text : str
+        A whole module for sm_90a or anything that it runs, such as nvcc's with ``-ptx -arch=sm_90a``.
+
+    Returns
+    -------
+    PtxModule
+        Each call gives a module with variables of its own.
+
+    Raises
+    ------
+    PtxSyntaxError
+        If a statement is not understood.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> module = load_ptx('''.version 8.7
+    ... .target sm_90a
+    ... .address_size 64
+    ... .global .u32 calls;
+    ... .visible .entry scale(.param .u64 x, .param .f32 factor) {
+    ...     .reg .b32 %r<3>; .reg .f32 %f<4>; .reg .b64 %rd<3>;
+    ...     ld.param.u64 %rd0, [x];
+    ...     mov.u32 %r0, %tid.x;
+    ...     mad.wide.u32 %rd1, %r0, 4, %rd0;
+    ...     ld.global.f32 %f0, [%rd1];
+    ...     ld.param.f32 %f1, [factor];
+    ...     mul.f32 %f0, %f0, %f1;
+    ...     st.global.f32 [%rd1], %f0;
+    ...     red.global.add.u32 [calls], 1;
+    ...     ret;
+    ... }''')
+    >>> x = np.arange(4, dtype=np.float32)
+    >>> module.launch("scale", grid=1, block=4, args=(x, 10))
+    Launch(scale, grid=(1, 1, 1), block=(4, 1, 1), smem_bytes=0)
+    >>> x
+    array([ 0., 10., 20., 30.], dtype=float32)
+    >>> module.variable("calls", "uint32")
+    array([4], dtype=uint32)
+    """
+    return PtxModule(text)
+
+
+class PtxModule:
+    """A loaded PTX module, whose variables keep their values for as long as it lives.
+
+    Attributes
+    ----------
+    text : str
+        The PTX.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._module = load_module(text)
+        self._library = Library()
+        self.text = text
+
+    def __repr__(self) -> str:
+        return f"PtxModule({', '.join(self.kernels)})"
+
+    @property
+    def kernels(self) -> Mapping[str, tuple[Parameter, ...]]:
+        """The parameters of each kernel, by its name."""
+        return MappingProxyType({name: entry.parameters for name, entry in self._module.functions.items()})
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The names of its variables in global and constant memory."""
+        return tuple(variables_of(self._library, self.text, self._module))
+
+    def variable(self, name: str, dtype: DTypeLike = "uint8") -> Array:
+        """Return what a variable in global or constant memory holds now.
+
+        Parameters
+        ----------
+        name : str
+            As PTX has it.
+        dtype : str or numpy dtype
+            Of its elements.
+
+        Returns
+        -------
+        array
+            A view, of one axis: what is written to it, kernels read.
+
+        Raises
+        ------
+        ValueError
+            If there is no such variable, or its size is no multiple of the type's.
+        """
+        placed = variables_of(self._library, self.text, self._module)
+        if name not in placed:
+            raise ValueError(f"the module has no variable {name!r}; it has {', '.join(placed) or 'none'}")
+        data, kind = placed[name].bytes, np.dtype(dtype)
+        if data.nbytes % kind.itemsize:
+            raise ValueError(f"{name} has {data.nbytes} bytes, which is no multiple of {kind.itemsize}, as {kind} has")
+        view: Array = data.view(kind)
+        return view
+
+    def launch(
+        self,
+        kernel: str,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[Argument] = (),
+        *,
+        cluster: int | Sequence[int] = (1, 1, 1),
+        smem: int = 0,
+        cooperative: bool = False,
+        known: Iterable[Any] = (),
+        stream: Any = None,  # noqa: ANN401
+    ) -> Launch:
+        """Run a kernel to its end, in the innermost `cutepy.simulate`, or alone where none is active.
+
+        Parameters
+        ----------
+        kernel : str
+            One of `kernels`.
+        grid, block, cluster : int or up to three of them
+            Extents along x, y and z: of the grid in CTAs, of a CTA in threads, of a cluster in CTAs.
+        args : sequence
+            One for each parameter.
+
+            - A torch tensor or numpy array in host memory: its address. Kernels may touch all of its storage.
+            - None: a null pointer.
+            - bytes, or what has them as a buffer (`ctypes.Structure`, `bytearray`): a struct, or the 128 bytes of a
+              tensor map, of just the parameter's size.
+            - A number: what the parameter's type says. Integers without a sign are taken modulo 2^bits, for compilers
+              declare C++'s int as .u32. A parameter of type .b32 takes an integer, or np.float32(x); so do .b16, .b64.
+        smem : int
+            Bytes of dynamic shared memory.
+        cooperative : bool
+            Whether all CTAs must be resident at once.
+        known : iterable of tensors or arrays
+            Memory that the kernel reaches by pointers which are in other memory: in structs, tensor maps, tables.
+        stream : int or torch.cuda.Stream, optional
+            Where it is launched; launches run in order, whatever their streams.
+
+        Returns
+        -------
+        Launch
+            With its `stats`, and what it printed as `printf`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If there is no such kernel, or an argument does not fit its parameter.
+        SimulationError
+            If the kernel does what the hardware would not.
+        """
+        if kernel not in self.kernels:
+            raise ValueError(f"the module has no kernel {kernel!r}; it has {', '.join(self.kernels) or 'none'}")
+        packed = pack_all(kernel, self.kernels[kernel], args)
+        cells = [ctypes.create_string_buffer(data, len(data)) for data in packed]
+        table = (ctypes.c_void_p * max(1, len(cells)))(*(ctypes.addressof(cell) for cell in cells))
+        request = LaunchRequest(
+            kernel,
+            self.text,
+            _extents("grid", grid),
+            _extents("block", block),
+            _extents("cluster", cluster),
+            smem,
+            cooperative,
+            int(getattr(stream, "cuda_stream", stream) or 0),
+            ctypes.addressof(table),
+            self._library,
+        )
+        active = EXECUTION.backend
+        run = active if isinstance(active, Run) else Run((), None)
+        with RUNNING:
+            for tensor in (*(a for a in args if is_tensor(a)), *known):
+                run.adopt(tensor)
+            run.launch(request)
+            return run.launches[-1]
+
+
+def _extents(what: str, value: int | Sequence[int]) -> tuple[int, int, int]:
+    extents = (value,) if isinstance(value, int) else tuple(int(extent) for extent in value)
+    if not 1 <= len(extents) <= 3:
+        raise ValueError(f"{what} must be an int or one to three of them, got {value!r}")
+    x, y, z = (*extents, 1, 1)[:3]
+    return x, y, z

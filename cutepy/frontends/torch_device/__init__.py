@@ -1,0 +1,132 @@
+"""The `cuda` device of torch and of cuda.bindings, served from host memory, so that GPU scripts run unmodified.
+
+Torch gets real `cuda` tensors whose memory is the host's (`storage`) and computes on them with the CPU's kernels
+(`operators`); kernels of the CuTe DSL are simulated on the same memory. Why not otherwise:
+
+- a Tensor subclass that claims to be on `cuda`: every path through C++ that makes a tensor of its own loses the claim
+  (operators of torch.library, DLPack exchange in C, tensors made in other threads);
+- a mode that intercepts factories: it is per thread, and custom operators with a kernel for CUDA find no such tensor;
+- torch's out-of-tree backend `privateuse1`: `torch.device("cuda")` never names it, and registering it is for good.
+
+What is not served raises NotServedError, by name. Random numbers are the CPU generator's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from cutepy.dsl.execution import LaunchRequest, executing_on
+from cutepy.dsl.version import require
+from cutepy.frontends.torch_device.errors import NotServedError as NotServedError, refused_launch
+from cutepy.sim.errors import LaunchError
+from cutepy.sim.machine.events import CompletionPolicy, Observer
+from cutepy.sim.machine.memory import GlobalMemory
+from cutepy.sim.run import Run, storage_range
+
+__all__ = ["NotServedError", "ServedRun", "serve_cuda"]
+
+
+_serving = threading.Lock()
+
+
+class ServedRun(Run):
+    """A run whose kernels may touch what is allocated on the served device, as long as it is."""
+
+    def __init__(
+        self, observers: Sequence[Observer], policy: CompletionPolicy | str | None, *, inspect: bool = False
+    ) -> None:
+        super().__init__(observers, policy, inspect=inspect)
+        self._host_tensors: dict[tuple[int, int], Any] = {}
+
+    def restart(self) -> None:
+        """Forget the launches so far."""
+        self.launches.clear()
+        self._recorder.clear()
+        self._sites.clear()
+        self._host_tensors.clear()
+
+    def adopt(self, tensor: object) -> None:
+        """Learn of a tensor that was passed to a compiled function: those of the device are known."""
+        if not getattr(tensor, "is_cuda", False):
+            self._host_tensors.setdefault(storage_range(tensor), tensor)
+
+    def launch(self, request: LaunchRequest) -> None:
+        """Run a kernel to its end, or keep the launch where its stream is captured."""
+        from cutepy.frontends.torch_device import graphs, storage, streams
+
+        work = streams.captures.work_of(request.stream)
+        if work is not None:
+            work.append(graphs.Launch(request, self.launch))
+            return
+        self._memory = GlobalMemory()
+        for address, size in storage.allocations.ranges():
+            self._memory.register(address, size, None, "an allocation of the cuda device")
+        for tensor in self._host_tensors.values():
+            super().adopt(tensor)
+        try:
+            super().launch(request)
+        except LaunchError as error:
+            raise refused_launch(error) from error
+
+
+@contextmanager
+def serve_cuda(
+    *, observers: Sequence[Observer] = (), policy: CompletionPolicy | str | None = None, inspect: bool = False
+) -> Iterator[ServedRun]:
+    """Serve device `cuda` from host memory, and simulate every launch, while the context is active.
+
+    Parameters
+    ----------
+    observers, policy, inspect
+        As for `simulate`.
+
+    Yields
+    ------
+    ServedRun
+
+    Raises
+    ------
+    RuntimeError
+        If torch is not built for the CPU, or the device is already served.
+    ImportError
+        If this torch or DSL is not one that this was written for.
+    """
+    import torch
+
+    if _serving.locked():
+        raise RuntimeError("the cuda device is already served")
+    if torch.version.cuda is not None or torch.version.hip is not None:
+        raise RuntimeError(
+            f"serving the cuda device needs torch's build for the CPU, got {torch.__version__}, whose kernels for CUDA "
+            "would be called; install the CPU build in another environment"
+        )
+    from cutepy.frontends.torch_device import accelerator, bindings, device_guard, operators, torch_cuda
+    from cutepy.runtime import h200
+
+    device_guard.install()
+    hardware = require("cutlass.utils", "HardwareInfo").HardwareInfo
+    run = ServedRun(observers, policy, inspect=inspect)
+    with _serving, ExitStack() as stack:
+
+        def put(owner: Any, name: str, value: Any) -> None:  # noqa: ANN401
+            if hasattr(owner, name):
+                stack.callback(setattr, owner, name, getattr(owner, name))
+            else:
+                stack.callback(delattr, owner, name)
+            setattr(owner, name, value)
+
+        torch_cuda.serve(put)
+        bindings.serve(put)
+        put(
+            hardware,
+            "get_max_active_clusters",
+            lambda _, cluster_size, stream=None: h200.max_active_clusters(cluster_size),
+        )
+        stack.enter_context(accelerator.accelerating())
+        stack.enter_context(operators.serving_operators())
+        stack.enter_context(executing_on(run))
+        yield run
+    run.check_breakpoints()

@@ -1,0 +1,219 @@
+"""`cuda.bindings.driver` and `cuda.bindings.runtime`: the calls that scripts use, and refusals by name for the rest."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from cutepy.frontends.torch_device import streams
+from cutepy.frontends.torch_device.errors import NotServedError, not_served
+from cutepy.frontends.torch_device.graphs import Graph
+from cutepy.frontends.torch_device.storage import allocations
+from cutepy.runtime import h200
+
+
+class _Api:
+    """One of the two modules: calls return (error code, values...)."""
+
+    def __init__(self, module: Any, success: Any, event: Any, stream: Any) -> None:  # noqa: ANN401
+        self._module, self._success = module, success
+        self._event, self._stream = event, stream
+        self._events: dict[int, streams.Event] = {}
+        self._memory: dict[int, Any] = {}
+
+    def ok(self, *values: Any) -> tuple[Any, ...]:  # noqa: ANN401
+        return (self._success, *values)
+
+    def nothing(self, *_: object, **__: object) -> tuple[Any, ...]:
+        return self.ok()
+
+    def attribute(self, attribute: Any, device: object = 0) -> tuple[Any, ...]:  # noqa: ANN401
+        if int(attribute) not in h200.ATTRIBUTES:
+            raise NotServedError(f"device attribute {attribute!r} is not served on the simulated cuda device")
+        return self.ok(h200.ATTRIBUTES[int(attribute)])
+
+    # Streams and events.
+
+    def create_stream(self, *_: object) -> tuple[Any, ...]:
+        return self.ok(self._stream(streams.Stream().cuda_stream))
+
+    def create_event(self, *_: object) -> tuple[Any, ...]:
+        event = streams.Event()
+        self._events[event.cuda_event] = event
+        return self.ok(self._event(event.cuda_event))
+
+    def record_event(self, event: Any, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
+        self._events[int(event)].record()
+        return self.ok()
+
+    def destroy_event(self, event: Any) -> tuple[Any, ...]:  # noqa: ANN401
+        self._events.pop(int(event), None)
+        return self.ok()
+
+    def elapsed_ms(self, start: Any, end: Any) -> tuple[Any, ...]:  # noqa: ANN401
+        return self.ok(self._events[int(start)].elapsed_time(self._events[int(end)]))
+
+    # Memory.
+
+    def allocate(self, size_bytes: int, *_: object) -> tuple[Any, ...]:
+        import torch
+
+        block = torch.empty(max(size_bytes, 1), dtype=torch.uint8, device="cuda")
+        self._memory[block.data_ptr()] = block
+        wrap = getattr(self._module, "CUdeviceptr", int)
+        return self.ok(wrap(block.data_ptr()))
+
+    def free(self, pointer: Any, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
+        del self._memory[int(pointer)]
+        return self.ok()
+
+    def copy(self, to: Any, source: Any, size_bytes: int, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
+        ctypes.memmove(_address(to), _address(source), size_bytes)
+        return self.ok()
+
+    def fill(self, width: int) -> Callable[..., tuple[Any, ...]]:
+        def fill(to: Any, value: int, count: int, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
+            address, size = int(to), width * count
+            if not any(start <= address and address + size <= start + n for start, n in allocations.ranges()):
+                raise NotServedError(f"memset of {size} bytes at {address:#x}, which is no memory of the cuda device")
+            ctypes.memmove(address, (value & (1 << 8 * width) - 1).to_bytes(width, "little") * count, size)
+            return self.ok()
+
+        return fill
+
+    # Graphs.
+
+    def begin_capture(self, stream: Any, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
+        streams.captures.begin(int(stream))
+        return self.ok()
+
+    def end_capture(self, stream: Any) -> tuple[Any, ...]:  # noqa: ANN401
+        graph = Graph()
+        graph.work = streams.captures.end(int(stream))
+        return self.ok(graph)
+
+    def graph_nodes(self, graph: Graph, *_: object) -> tuple[Any, ...]:
+        return self.ok([], len(graph.work))
+
+    def instantiate_graph(self, graph: Graph, *_: object) -> tuple[Any, ...]:
+        return self.ok(graph)
+
+    def launch_graph(self, graph: Graph, *_: object) -> tuple[Any, ...]:
+        graph.replay()
+        return self.ok()
+
+
+def _address(pointer: Any) -> int:  # noqa: ANN401
+    if hasattr(pointer, "__array_interface__"):
+        return int(pointer.__array_interface__["data"][0])
+    if isinstance(pointer, ctypes.Array):
+        return ctypes.addressof(pointer)
+    return int(pointer)
+
+
+def _driver(module: Any) -> dict[str, Any]:  # noqa: ANN401
+    api = _Api(module, module.CUresult.CUDA_SUCCESS, module.CUevent, module.CUstream)
+    context, device = module.CUcontext(1), module.CUdevice(0)
+    served: dict[str, Any] = {
+        "cuDriverGetVersion": lambda: api.ok(h200.DRIVER_VERSION),
+        "cuDeviceGetCount": lambda: api.ok(1),
+        "cuDeviceGet": lambda ordinal: api.ok(device),
+        "cuDeviceGetName": lambda length, device: api.ok(h200.NAME.encode().ljust(length, b"\0")),
+        "cuDeviceTotalMem": lambda device: api.ok(h200.TOTAL_BYTES),
+        "cuDeviceGetAttribute": api.attribute,
+        "cuCtxGetCurrent": lambda: api.ok(context),
+        "cuCtxGetDevice": lambda: api.ok(device),
+        "cuCtxCreate": lambda *_: api.ok(context),
+        "cuDevicePrimaryCtxRetain": lambda device: api.ok(context),
+        "cuStreamCreate": api.create_stream,
+        "cuStreamBeginCapture": api.begin_capture,
+        "cuStreamEndCapture": api.end_capture,
+        "cuGraphGetNodes": api.graph_nodes,
+        "cuGraphInstantiate": api.instantiate_graph,
+        "cuGraphLaunch": api.launch_graph,
+        "cuEventCreate": api.create_event,
+        "cuEventRecord": api.record_event,
+        "cuEventElapsedTime": api.elapsed_ms,
+        "cuEventDestroy": api.destroy_event,
+        "cuMemGetInfo": lambda: api.ok(h200.TOTAL_BYTES - allocations.size_bytes, h200.TOTAL_BYTES),
+        "cuGetErrorName": lambda error: api.ok(error.name.encode()),
+        "cuGetErrorString": lambda error: api.ok(error.name.encode()),
+    }
+    nothing = (
+        "cuInit", "cuCtxSetCurrent", "cuCtxSynchronize", "cuCtxDestroy", "cuDevicePrimaryCtxRelease",
+        "cuStreamSynchronize", "cuStreamDestroy", "cuStreamQuery", "cuStreamWaitEvent", "cuEventSynchronize",
+        "cuEventQuery", "cuGraphDestroy", "cuGraphExecDestroy", "cuGraphUpload",
+    )  # fmt: skip
+    served |= dict.fromkeys(nothing, api.nothing)
+    for ending in ("", "Async"):
+        served[f"cuMemAlloc{ending}"], served[f"cuMemFree{ending}"] = api.allocate, api.free
+        served |= {f"cuMemcpy{way}{ending}": api.copy for way in ("", "HtoD", "DtoH", "DtoD")}
+        served |= {f"cuMemsetD{8 * width}{ending}": api.fill(width) for width in (1, 2, 4)}
+    return served
+
+
+def _runtime(module: Any) -> dict[str, Any]:  # noqa: ANN401
+    api = _Api(module, module.cudaError_t.cudaSuccess, module.cudaEvent_t, module.cudaStream_t)
+    fill = api.fill(1)
+    served: dict[str, Any] = {
+        "cudaDriverGetVersion": lambda: api.ok(h200.DRIVER_VERSION),
+        "cudaRuntimeGetVersion": lambda: api.ok(h200.DRIVER_VERSION),
+        "cudaGetDeviceCount": lambda: api.ok(1),
+        "cudaGetDevice": lambda: api.ok(0),
+        "cudaDeviceGetAttribute": api.attribute,
+        "cudaStreamCreate": api.create_stream,
+        "cudaStreamCreateWithFlags": api.create_stream,
+        "cudaStreamBeginCapture": api.begin_capture,
+        "cudaStreamEndCapture": api.end_capture,
+        "cudaGraphGetNodes": api.graph_nodes,
+        "cudaGraphInstantiate": api.instantiate_graph,
+        "cudaGraphLaunch": api.launch_graph,
+        "cudaEventCreate": api.create_event,
+        "cudaEventCreateWithFlags": api.create_event,
+        "cudaEventRecord": api.record_event,
+        "cudaEventElapsedTime": api.elapsed_ms,
+        "cudaEventDestroy": api.destroy_event,
+        "cudaMalloc": api.allocate,
+        "cudaMallocAsync": api.allocate,
+        "cudaFree": api.free,
+        "cudaFreeAsync": api.free,
+        "cudaMemcpy": api.copy,
+        "cudaMemcpyAsync": api.copy,
+        "cudaMemset": fill,
+        "cudaMemsetAsync": fill,
+        "cudaMemGetInfo": lambda: api.ok(h200.TOTAL_BYTES - allocations.size_bytes, h200.TOTAL_BYTES),
+        "cudaGetErrorName": lambda error: api.ok(error.name.encode()),
+        "cudaGetErrorString": lambda error: api.ok(error.name.encode()),
+    }
+    nothing = (
+        "cudaSetDevice", "cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaStreamDestroy", "cudaStreamQuery",
+        "cudaStreamWaitEvent", "cudaEventSynchronize", "cudaEventQuery", "cudaGetLastError", "cudaPeekAtLastError",
+        "cudaProfilerStart", "cudaProfilerStop", "cudaGraphDestroy", "cudaGraphExecDestroy", "cudaGraphUpload",
+    )  # fmt: skip
+    return served | dict.fromkeys(nothing, api.nothing)
+
+
+_MODULES = (
+    ("cuda.bindings.driver", "cu", _driver),
+    ("cuda.bindings.runtime", "cuda", _runtime),
+)
+
+
+def serve(put: Callable[[Any, str, Any], None]) -> None:
+    """Replace the functions of both modules, through `put(owner, name, value)`."""
+    for name, prefix, make in _MODULES:
+        module = importlib.import_module(name)
+        served = make(module)
+        for attribute in dir(module):
+            value = getattr(module, attribute)
+            if attribute in served:
+                put(module, attribute, served[attribute])
+            elif (
+                attribute.startswith(prefix)
+                and attribute[len(prefix) : len(prefix) + 1].isupper()
+                and callable(value)
+                and not isinstance(value, type)
+            ):
+                put(module, attribute, not_served(f"{name}.{attribute}"))

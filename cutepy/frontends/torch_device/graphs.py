@@ -1,0 +1,95 @@
+"""CUDA graphs: the work of a captured stream is kept, and done at each replay."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import replace
+
+from cutepy.dsl.execution import LaunchRequest
+from cutepy.frontends.torch_device import streams
+from cutepy.sim.translate import load_module
+
+
+class Graph:
+    """What `torch.cuda.CUDAGraph` makes, and what capturing a stream through cuda.bindings gives.
+
+    Parameters
+    ----------
+    keep_graph : bool
+        As torch's; without effect.
+    """
+
+    def __init__(self, keep_graph: bool = False) -> None:
+        self.work: list[Callable[[], object]] = []
+        self._stream = 0
+
+    def capture_begin(self, pool: object = None, capture_error_mode: str = "global") -> None:
+        """Keep what is issued to the current stream from now on."""
+        self._stream = streams.current_stream().cuda_stream
+        streams.captures.begin(self._stream)
+
+    def capture_end(self) -> None:
+        """Keep nothing more."""
+        self.work = streams.captures.end(self._stream)
+
+    def instantiate(self) -> None:
+        """Do nothing: what was kept can be replayed."""
+
+    def replay(self) -> None:
+        """Do the work that was kept."""
+        for work in self.work:
+            work()
+
+    def reset(self) -> None:
+        """Forget the work that was kept."""
+        self.work = []
+
+    def pool(self) -> tuple[int, int]:
+        """Return the handle of the memory pool, of which there is one."""
+        return pool_handle()
+
+
+class Capturing:
+    """What `torch.cuda.graph` makes: a context that captures a stream of its own, or the one that it is given."""
+
+    def __init__(
+        self,
+        cuda_graph: Graph,
+        pool: object = None,
+        stream: streams.Stream | None = None,
+        capture_error_mode: str = "global",
+        **_: object,
+    ) -> None:
+        self._graph, self._stream = cuda_graph, stream or streams.Stream()
+
+    def __enter__(self) -> None:
+        self._stream.__enter__()
+        self._graph.capture_begin()
+
+    def __exit__(self, *_: object) -> None:
+        self._graph.capture_end()
+        self._stream.__exit__()
+
+
+def pool_handle() -> tuple[int, int]:
+    """Return what stands for the memory pool of graphs."""
+    return 0, 1
+
+
+class Launch:
+    """A launch that was kept, with parameters of its own."""
+
+    def __init__(self, request: LaunchRequest, launch: Callable[[LaunchRequest], None]) -> None:
+        parameters = load_module(request.ptx).functions[request.kernel].parameters
+        self._values = [
+            ctypes.create_string_buffer(request.parameter(n, p.size_bytes)) for n, p in enumerate(parameters)
+        ]
+        addresses = [ctypes.addressof(value) for value in self._values]
+        self._table = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
+        self._request = replace(request, parameters=ctypes.addressof(self._table))
+        self._launch = launch
+
+    def __call__(self) -> None:
+        """Do it."""
+        self._launch(self._request)

@@ -1,0 +1,154 @@
+"""Tensors of device `cuda` whose memory is the host's.
+
+A DLPack capsule says which device its memory is on, and torch believes it: the capsule of a CPU tensor, relabelled,
+comes back as a tensor that is on `cuda` through and through (dispatch key, storage, `.device`, `.is_cuda`) and whose
+data pointer is the host's. Relabelled the other way, it is the CPU tensor that operators compute on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from cutepy.frontends.torch_device.errors import NotServedError
+
+_CPU, _CUDA = 1, 2
+_ALIGNMENT = 512
+"""What CUDA's allocator aligns to."""
+
+_FREED_BYTES = 1 << 28
+"""Freed memory that stays mapped."""
+
+_get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+
+
+@dataclass(frozen=True)
+class _Allocation:
+    """A storage of the device, and the host tensor that owns its memory."""
+
+    address: int
+    size_bytes: int
+    storage: StorageWeakRef
+    owner: torch.Tensor
+
+
+class Allocations:
+    """What is allocated on the served device.
+
+    As CUDA's caching allocator does, what was freed stays mapped for a while: scripts that free a tensor before the
+    kernel that uses it work on a GPU, so they work here.
+    """
+
+    def __init__(self) -> None:
+        self._live: list[_Allocation] = []
+        self._freed: deque[_Allocation] = deque()
+        self._lock = threading.Lock()
+        self._added = 0
+
+    def add(self, storage: torch.UntypedStorage, owner: torch.Tensor) -> None:
+        """Note a storage, for as long as it lives."""
+        allocation = _Allocation(storage.data_ptr(), storage.nbytes(), StorageWeakRef(storage), owner)
+        with self._lock:
+            self._live.append(allocation)
+            self._added += 1
+            if self._added % 256 == 0:
+                self._sweep()
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """Return address and bytes of what kernels may reach: each live storage, and those freed of late."""
+        with self._lock:
+            self._sweep()
+            return [(a.address, a.size_bytes) for a in (*self._live, *self._freed)]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all live storages."""
+        with self._lock:
+            self._sweep()
+            return sum({a.address: a.size_bytes for a in self._live}.values())
+
+    def release_freed(self) -> None:
+        """Let go of what was freed."""
+        with self._lock:
+            self._sweep()
+            self._freed.clear()
+
+    def _sweep(self) -> None:
+        expired = [a for a in self._live if a.storage.expired()]
+        if expired:
+            self._live = [a for a in self._live if not a.storage.expired()]
+            self._freed.extend(expired)
+            kept = sum(a.size_bytes for a in self._freed)
+            while kept > _FREED_BYTES:
+                kept -= self._freed.popleft().size_bytes
+
+
+allocations = Allocations()
+
+
+def empty(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Allocate a tensor of device `cuda`; what is in it is arbitrary."""
+    return _strided(_on_cuda(_aligned(_extent(size, stride), dtype)), size, stride)
+
+
+def _extent(size: Sequence[int], stride: Sequence[int]) -> int:
+    """Return how many elements a tensor reaches over, at least one."""
+    return 1 + (sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if 0 not in size else 0)
+
+
+def _aligned(elements: int, dtype: torch.dtype) -> torch.Tensor:
+    """Allocate host memory that is aligned as CUDA's allocator aligns."""
+    size_bytes = elements * dtype.itemsize
+    block = torch.empty(size_bytes + _ALIGNMENT, dtype=torch.uint8, device="cpu")
+    start = -block.data_ptr() % _ALIGNMENT
+    return block[start : start + size_bytes].view(dtype).as_strided((elements,), (1,))
+
+
+def served(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a fresh CPU tensor, the result of an operator, as one of device `cuda`."""
+    if tensor.layout != torch.strided:
+        raise NotServedError(f"a tensor of layout {tensor.layout} is not served on the simulated cuda device")
+    if not tensor.numel():
+        return empty(tensor.shape, tensor.stride(), tensor.dtype)
+    if tensor.data_ptr() % _ALIGNMENT:  # the host's allocator aligns to 64 bytes
+        flat = tensor.as_strided((_extent(tensor.shape, tensor.stride()),), (1,))
+        return _strided(_on_cuda(_aligned(len(flat), tensor.dtype).copy_(flat)), tensor.shape, tensor.stride())
+    result = _on_cuda(tensor)
+    return result if result.stride() == tensor.stride() else _strided(result, tensor.shape, tensor.stride())
+
+
+def host(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the CPU tensor that shares the memory of a tensor of device `cuda`."""
+    return _relabelled(tensor, _CPU)
+
+
+def _on_cuda(tensor: torch.Tensor) -> torch.Tensor:
+    result = _relabelled(tensor, _CUDA)
+    allocations.add(result.untyped_storage(), tensor)
+    return result
+
+
+def _relabelled(tensor: torch.Tensor, device_type: int) -> torch.Tensor:
+    """Return the same memory as a tensor of a DLPack device type; each keeps the memory alive."""
+    capsule = torch._C._to_dlpack(tensor)
+    # A DLManagedTensor starts with the data pointer, then {int32 device type, int32 device id}.
+    address = _get_pointer(capsule, b"dltensor")
+    ctypes.c_int32.from_address(address + 8).value = device_type
+    ctypes.c_int32.from_address(address + 12).value = 0
+    result: torch.Tensor = torch._C._from_dlpack(capsule)
+    return result
+
+
+def _strided(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
+    # The CPU's kernel of as_strided touches no memory, and keeps the device of what it is given.
+    kernel = torch.ops.aten.as_strided.default._op_dk
+    result: torch.Tensor = kernel(torch._C.DispatchKey.CPU, tensor, list(size), list(stride), 0)
+    return result

@@ -1,0 +1,233 @@
+"""`torch.cuda` on the simulated device: what is served, and refusals by name for the rest."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+import torch.cuda.nvtx
+import torch.cuda.profiler
+import torch.utils._device
+
+from cutepy.frontends.torch_device import graphs, streams
+from cutepy.frontends.torch_device.errors import NotServedError, not_served
+from cutepy.frontends.torch_device.storage import allocations
+from cutepy.runtime import h200
+
+
+def _nothing(*_: object, **__: object) -> None:
+    """Do nothing: nothing is pending, cached or to be seeded apart from the CPU's generator."""
+
+
+def _index(device: Any = None) -> int:  # noqa: ANN401
+    """Return the index of a device, of which there is one."""
+    index = device if isinstance(device, int) else torch.device("cuda" if device is None else device).index or 0
+    if index > 0:
+        raise RuntimeError(f"CUDA error: invalid device ordinal: the simulated machine has one device, got {device}")
+    return index
+
+
+def _set_device(device: object) -> None:
+    _index(device)
+
+
+class _Device:
+    """What `torch.cuda.device` and `torch.cuda.device_of` make: a choice among one."""
+
+    def __init__(self, device: Any = None) -> None:  # noqa: ANN401
+        self.idx = 0 if isinstance(device, torch.Tensor) else _index(device)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def _properties(device: object = None) -> h200.Properties:
+    _index(device)
+    return h200.Properties()
+
+
+def _memory_info(device: object = None) -> tuple[int, int]:
+    return h200.TOTAL_BYTES - allocations.size_bytes, h200.TOTAL_BYTES
+
+
+def _seeded(seed: int) -> None:
+    torch.default_generator.manual_seed(seed)
+
+
+_SERVED: dict[str, Any] = {
+    "_lazy_init": _nothing,
+    "_lazy_call": _nothing,
+    "_sleep": _nothing,
+    "init": _nothing,
+    "is_available": lambda: True,
+    "is_initialized": lambda: True,
+    "is_bf16_supported": lambda including_emulation=True: True,
+    "is_tf32_supported": lambda: True,
+    "is_current_stream_capturing": lambda: streams.captures.active(streams.current_stream().cuda_stream),
+    "device_count": lambda: 1,
+    "current_device": lambda: 0,
+    "set_device": _set_device,
+    "get_device_name": lambda device=None: h200.NAME,
+    "get_device_capability": lambda device=None: h200.CAPABILITY,
+    "get_device_properties": _properties,
+    "get_arch_list": lambda: ["sm_90", "sm_90a"],
+    "can_device_access_peer": lambda device, peer_device: False,
+    "device": _Device,
+    "device_of": _Device,
+    "synchronize": _nothing,
+    "Stream": streams.Stream,
+    "ExternalStream": streams.ExternalStream,
+    "Event": streams.Event,
+    "current_stream": streams.current_stream,
+    "default_stream": streams.default_stream,
+    "set_stream": streams.set_stream,
+    "stream": streams.using,
+    "graph_pool_handle": graphs.pool_handle,
+    "empty_cache": allocations.release_freed,
+    "ipc_collect": _nothing,
+    "reset_peak_memory_stats": _nothing,
+    "reset_max_memory_allocated": _nothing,
+    "mem_get_info": _memory_info,
+    "memory_allocated": lambda device=None: allocations.size_bytes,
+    "memory_reserved": lambda device=None: allocations.size_bytes,
+    "max_memory_allocated": lambda device=None: allocations.size_bytes,
+    "max_memory_reserved": lambda device=None: allocations.size_bytes,
+    "manual_seed": _seeded,
+    "manual_seed_all": _seeded,
+    "seed": torch.seed,
+    "initial_seed": torch.initial_seed,
+    "seed_all": torch.seed,
+    "default_generators": (torch.default_generator,),
+    "get_rng_state_all": lambda: [torch.get_rng_state()],
+    "set_rng_state_all": lambda new_states: torch.set_rng_state(new_states[0]),
+    "get_rng_state": lambda device="cuda": torch.get_rng_state(),
+    "set_rng_state": lambda new_state, device="cuda": torch.set_rng_state(new_state),
+}
+
+
+# Modules of torch.cuda, with what they serve beside what torch.cuda does. Nobody sees the ranges of NVTX.
+_PARTS: dict[str, dict[str, Any]] = {
+    "graphs": {},
+    "memory": {},
+    "nccl": {"is_available": lambda tensors: False},
+    "nvtx": {
+        "mark": _nothing,
+        "range": torch.cuda.nvtx.range,
+        "range_end": _nothing,
+        "range_pop": lambda: 0,
+        "range_push": lambda msg: 0,
+        "range_start": lambda msg: 0,
+    },
+    "profiler": {"profile": torch.cuda.profiler.profile, "start": _nothing, "stop": _nothing},
+    "random": {},
+    "tunable": {},
+}
+
+_MAY_BE_PINNED = """arange bartlett_window blackman_window empty empty_like empty_permuted empty_strided eye full
+    full_like hamming_window hann_window kaiser_window linspace logspace normal ones ones_like rand rand_like randint
+    randint_like randn randn_like randperm scalar_tensor tensor tril_indices triu_indices zeros zeros_like""".split()
+_METHODS_MAY_BE_PINNED = "new_empty new_empty_strided new_full new_ones new_zeros".split()
+
+
+def serve(put: Callable[[Any, str, Any], None]) -> None:
+    """Replace the functions of `torch.cuda`, through `put(owner, name, value)`."""
+    for name in (*torch.cuda.__all__, *_SERVED):
+        if name in _SERVED:
+            put(torch.cuda, name, _SERVED[name])
+        elif callable(getattr(torch.cuda, name, None)) and not _is_kept(getattr(torch.cuda, name)):
+            put(torch.cuda, name, not_served(f"torch.cuda.{name}"))
+    for part in _PARTS:
+        _serve_part(put, part)
+    for module in (torch.cuda, torch.cuda.graphs):
+        put(module, "graph", graphs.Capturing)
+        put(module, "CUDAGraph", graphs.Graph)
+    put(torch.Tensor, "record_stream", _nothing)
+    put(torch.Tensor, "pin_memory", lambda tensor, device=None: tensor.clone())
+    put(torch.Tensor, "is_pinned", lambda tensor, device=None: False)
+    torch.utils._device._device_constructors()  # keeps the factories, to tell them by identity: not the wrapped ones
+    for owner, names in ((torch, _MAY_BE_PINNED), (torch.Tensor, _METHODS_MAY_BE_PINNED)):
+        for name in names:
+            put(owner, name, _unpinned(getattr(owner, name)))
+    put(torch, "Generator", _Generator)
+    put(torch, "compile", _eager)
+    run_backward = _backward(torch.autograd.graph._engine_run_backward)
+    for module in (torch.autograd, torch.autograd.graph):
+        put(module, "_engine_run_backward", run_backward)
+
+
+def _serve_part(put: Callable[[Any, str, Any], None], part: str) -> None:
+    """Replace the functions of a module of `torch.cuda`."""
+    module = importlib.import_module(f"torch.cuda.{part}")
+    for name, value in list(vars(module).items()):
+        if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_"):
+            served = _PARTS[part].get(name, _SERVED.get(name))
+            put(module, name, not_served(f"{module.__name__}.{name}") if served is None else served)
+
+
+def _unpinned(factory: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a factory of tensors that takes `pin_memory` and pins nothing: all memory is the host's."""
+
+    @wraps(factory)
+    def make(*args: Any, pin_memory: bool | None = False, **kwargs: Any) -> Any:  # noqa: ANN401
+        return factory(*args, **kwargs)
+
+    return make
+
+
+class _AnyGenerator(type(torch._C.Generator)):  # type: ignore[misc]
+    """Makes generators of torch's own class instances of the one that stands for it."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch._C.Generator)
+
+
+class _Generator(torch._C.Generator, metaclass=_AnyGenerator):
+    """What `torch.Generator` makes: the CPU's, for the device too."""
+
+    def __new__(cls, device: Any = "cpu") -> _Generator:  # noqa: ANN401
+        return super().__new__(cls, "cpu" if torch.device(device).type == "cuda" else device)  # type: ignore[call-arg]
+
+    def __init__(self, device: Any = "cpu") -> None:  # noqa: ANN401
+        self._device = torch.device(device)
+        if self._device.type == "cuda":
+            self._device = torch.device("cuda", _index(self._device))
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """The device that it was made for."""
+        return self._device
+
+
+def _is_kept(value: object) -> bool:
+    """Tell whether a name of torch.cuda is a type that needs no device: tensor types, errors."""
+    return isinstance(value, type) and (issubclass(value, Exception) or value.__module__ == "torch.cuda")
+
+
+def _eager(model: Any = None, **_: object) -> Any:  # noqa: ANN401
+    """Return what torch.compile was given: eager execution computes the same."""
+    return (lambda function: function) if model is None else model
+
+
+def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Say what to do where torch's engine has started its threads without one for the device: it does that once."""
+
+    def run(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        try:
+            return original(t_outputs, *args, **kwargs)
+        except RuntimeError as error:
+            if "device_ready_queues_" not in str(error):
+                raise
+            raise NotServedError(
+                "backward() of tensors on cuda is not served in a process that has called backward() before the cuda "
+                "device was served: torch's autograd engine makes its threads at the first call, one for each device; "
+                "serve the device first (pytest --simulate, cutepy simulate FILE.py)"
+            ) from error
+
+    return run

@@ -1,0 +1,1 @@
+"""Triton and Gluon: their launches, taken while a run is active."""

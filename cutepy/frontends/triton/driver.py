@@ -1,0 +1,268 @@
+"""Triton's kernels in the simulator: a driver and a backend that take the place of the GPU's while a run is active.
+
+The backend compiles for sm_90a and ends at PTX; the driver launches that. Triton is touched only if the program imports
+it, before the run or within it.
+
+References
+----------
+Triton 3.5 and 3.9: `triton/backends/driver.py`, `triton/backends/nvidia`, `triton/compiler/compiler.py`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from cutepy.frontends.ptx.modules import PtxModule, load_ptx
+from cutepy.frontends.triton.arguments import Flattened
+from cutepy.layouts.sm90.arch import (
+    MAX_REGISTERS_PER_THREAD,
+    MAX_THREADS_PER_CTA,
+    REGISTERS_PER_SM,
+    SMEM_BYTES_PER_CTA,
+    WARP_THREADS,
+)
+from cutepy.runtime import h200
+
+_DEVICE = -1
+"""No device of CUDA has this number: Triton keeps the kernels compiled for each apart."""
+_ARCHITECTURE = 90
+
+
+@contextmanager
+def served() -> Iterator[None]:
+    """Let Triton's kernels run in the active simulation, while the context is active."""
+    with ExitStack() as stack:
+        if "triton" in sys.modules:
+            _install(stack)
+        else:
+            finder = _WhenImported("triton", lambda: _install(stack))
+            sys.meta_path.insert(0, finder)
+            stack.callback(finder.remove)
+        yield
+
+
+class _WhenImported(MetaPathFinder):
+    """Calls a function once a module has been imported."""
+
+    def __init__(self, name: str, action: Callable[[], None]) -> None:
+        self._name = name
+        self._action = action
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Find the module as without this, and let its loader call the function."""
+        if fullname != self._name:
+            return None
+        self.remove()
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def load_and_act(module: ModuleType) -> None:
+                load(module)
+                self._action()
+
+            spec.loader.exec_module = load_and_act  # type: ignore[method-assign]
+        return spec
+
+    def remove(self) -> None:
+        """Look at no more imports."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+
+def _install(stack: ExitStack) -> None:
+    """Put driver and backend in their places, until the stack is closed."""
+    backends = importlib.import_module("triton.backends")
+    config = importlib.import_module("triton.runtime.driver").driver
+    original = backends.backends.get("nvidia")
+    if original is None:
+        return  # a Triton without NVIDIA's backend has nothing that could be simulated
+    stack.callback(setattr, config, "_active", config._active)
+    config.set_active(_driver())
+    stack.callback(backends.backends.__setitem__, "nvidia", original)
+    backends.backends["nvidia"] = backends.Backend(_compiler_class(original.compiler), original.driver)
+
+
+def _compiler_class(original: type[Any]) -> type[Any]:
+    """Return a backend that makes PTX of kernels, as `original` does, and no binary."""
+    if original.__name__ == "_PtxBackend":
+        return original  # of a run around this one
+
+    class _PtxBackend(original):  # type: ignore[misc]
+        def __init__(self, target: Any) -> None:  # noqa: ANN401
+            super().__init__(target)
+            self.binary_ext = "ptx"
+
+        def add_stages(self, stages: dict[str, Any], options: Any, *more: Any) -> None:  # noqa: ANN401
+            super().add_stages(stages, options, *more)
+            del stages["cubin"]
+
+        def hash(self) -> str:
+            return f"{super().hash()}-ptx"  # of what Triton keeps on disk, which has no binary
+
+    return _PtxBackend
+
+
+@cache
+def _driver() -> Any:  # noqa: ANN401
+    """Return the driver: one for all runs, as Triton keeps what it has compiled and loaded."""
+    base = importlib.import_module("triton.backends.driver").DriverBase
+    compiler = importlib.import_module("triton.backends.compiler")
+    nvidia = importlib.import_module("triton.backends.nvidia.driver")
+
+    class SimulatedDriver(base):  # type: ignore[misc, valid-type]
+        """What Triton asks of a GPU, answered as an H200 would."""
+
+        def __init__(self) -> None:
+            self.compiles_only = False
+            self.launcher_cls = _launcher_class(self)
+            self.utils = SimpleNamespace(
+                get_device_properties=lambda device: {
+                    "max_shared_mem": SMEM_BYTES_PER_CTA,
+                    "max_num_regs": REGISTERS_PER_SM,
+                    "multiprocessor_count": h200.SM_COUNT,
+                    "warpSize": WARP_THREADS,
+                    "sm_clock_rate": h200.CLOCK_KHZ,
+                    "mem_clock_rate": h200.MEMORY_CLOCK_KHZ,
+                    "mem_bus_width": h200.MEMORY_BUS_BITS,
+                },
+                load_binary=_load,
+                unload_module=lambda module: None,
+                set_printf_fifo_size=lambda size: None,
+                cuOccupancyMaxActiveClusters=lambda function, shared, size: h200.max_active_clusters(size),
+            )
+
+        @staticmethod
+        def is_active() -> bool:
+            return True
+
+        def get_current_target(self) -> Any:  # noqa: ANN401
+            return compiler.GPUTarget("cuda", _ARCHITECTURE, WARP_THREADS)
+
+        def get_device_capability(self, device: object = None) -> tuple[int, int]:
+            return h200.CAPABILITY
+
+        def get_current_device(self) -> int:
+            return _DEVICE
+
+        def set_current_device(self, device: object) -> None:
+            pass
+
+        def get_current_stream(self, device: object = None) -> int:
+            torch = sys.modules.get("torch")
+            return torch.cuda.current_stream().cuda_stream if torch and _cuda_is_served() else 0
+
+        def get_active_torch_device(self) -> Any:  # noqa: ANN401
+            torch = importlib.import_module("torch")
+            return torch.device("cuda", 0) if _cuda_is_served() else torch.device("cpu")
+
+        def get_device_interface(self) -> Any:  # noqa: ANN401
+            return importlib.import_module("torch").cuda
+
+        def map_python_to_cpp_type(self, ty: str) -> str:
+            name: str = nvidia.ty_to_cpp(ty)
+            return name
+
+        def get_empty_cache_for_benchmark(self) -> Any:  # noqa: ANN401
+            return importlib.import_module("torch").empty(0)
+
+        def clear_cache(self, cache: object) -> None:
+            pass
+
+        def get_benchmarker(self) -> Callable[..., Any]:
+            return self._compile_only
+
+        def _compile_only(
+            self, kernel_call: Callable[[], object], *, quantiles: Sequence[float] = (), **_: object
+        ) -> Any:  # noqa: ANN401
+            """Compile what would be timed, and call it as fast as all: there is no model of time."""
+            self.compiles_only = True
+            try:
+                kernel_call()
+            finally:
+                self.compiles_only = False
+            return [1.0] * len(quantiles) if quantiles else 1.0
+
+    return SimulatedDriver()
+
+
+def _cuda_is_served() -> bool:
+    from cutepy.dsl.execution import EXECUTION
+    from cutepy.frontends.torch_device import ServedRun
+
+    return isinstance(EXECUTION.backend, ServedRun)
+
+
+def _load(name: str, ptx: str, shared: int, device: object) -> tuple[None, tuple[PtxModule, str], int, int, int]:
+    """Load a kernel: what to unload, the kernel, its registers and spills, and how many threads it may have.
+
+    What ptxas would give it is not known: scripts that divide by the registers get as many as a thread can have.
+    """
+    text = ptx.decode() if isinstance(ptx, bytes) else ptx
+    return None, (load_ptx(text), name), MAX_REGISTERS_PER_THREAD, 0, MAX_THREADS_PER_CTA
+
+
+def _launcher_class(driver: Any) -> type[Any]:  # noqa: ANN401
+    allocation = importlib.import_module("triton.runtime._allocation")
+
+    class Launcher:
+        """Launches one compiled kernel."""
+
+        def __init__(self, src: Any, metadata: Any) -> None:  # noqa: ANN401
+            self._signature = tuple(src.signature.values())
+            self._metadata = metadata
+
+        def __call__(
+            self,
+            x: int,
+            y: int,
+            z: int,
+            stream: int,
+            function: tuple[PtxModule, str],
+            packed_metadata: object,
+            launch_metadata: object,
+            enter: Callable[[object], None] | None,
+            leave: Callable[[object], None] | None,
+            *arguments: Any,  # noqa: ANN401
+        ) -> None:
+            if driver.compiles_only or x * y * z == 0:
+                return
+            meta = self._metadata
+            ctas = meta.num_ctas
+            flat = Flattened(getattr(meta, "tensordesc_meta", None) or ())
+            parameters = [*flat.parameters(self._signature, arguments)]
+            for kind, allocator in (
+                ("global", allocation._allocator),
+                ("profile", allocation._profile_allocator),
+            ):
+                size = getattr(meta, f"{kind}_scratch_size", 0) * x * y * z * ctas
+                align = getattr(meta, f"{kind}_scratch_align", 1)
+                parameters.append(flat.pointer(allocator.get()(size, align, stream) if size else None))
+            module, name = function
+            if enter is not None:
+                enter(launch_metadata)
+            module.launch(
+                name,
+                (x * ctas, y, z),
+                meta.num_warps * WARP_THREADS,
+                parameters,
+                cluster=ctas,
+                smem=meta.shared,
+                cooperative=bool(getattr(meta, "launch_cooperative_grid", False)),
+                known=flat.memory,
+                stream=stream,
+            )
+            if leave is not None:
+                leave(launch_metadata)
+
+    return Launcher

@@ -1,0 +1,154 @@
+"""bf16, tf32, e4m3 and e5m2 as bit patterns.
+
+References
+----------
+PTX ISA, "Alternate Floating-Point Data Formats" and "cvt".
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutepy.sim.arithmetic.floats import round_to
+
+Array = NDArray[Any]
+
+_TF32 = np.uint32(0xFFFFE000)
+
+
+@cache
+def _f16_values() -> Array:
+    values = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    values.flags.writeable = False
+    return values
+
+
+def f16_to_f32(bits: Array) -> Array:
+    """Widen f16, given as uint16: by a table, which takes half as long as numpy's conversion."""
+    return np.take(_f16_values(), bits)
+
+
+def bf16_to_f32(bits: Array) -> Array:
+    """Widen bf16, given as uint16."""
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def f32_to_bf16(value: Array, rounding: str = "rn") -> Array:
+    """Round to bf16, as uint16: to nearest even ("rn"), or as "rz", "rm", "rp" say; NaNs are canonical."""
+    bits = np.ascontiguousarray(value).view(np.uint32)
+    if rounding == "rn":
+        rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    elif rounding == "rz":
+        rounded = bits
+    else:
+        away = np.signbit(value) == (rounding == "rm")
+        rounded = np.where(away, bits + np.uint32(0xFFFF), bits)
+    result = (rounded >> np.uint32(16)).astype(np.uint16)
+    if not np.isfinite(value).all():
+        result = np.where(np.isinf(value), (bits >> np.uint32(16)).astype(np.uint16), result)
+        result = np.where(np.isnan(value), np.uint16(0x7FFF), result)
+    return result
+
+
+def to_bf16(value: Array, rounding: str = "rn") -> Array:
+    """Round float32 or float64 to bf16, as uint16, once."""
+    if value.dtype == np.float32:
+        return f32_to_bf16(value, rounding)
+    single = np.ascontiguousarray(value.astype(np.float32))
+    back = single.astype(np.float64)
+    bits = single.view(np.uint32)
+    # To odd: the last bit then says that there was more.
+    inexact = (back != value) & ~np.isnan(value)
+    step = np.where(np.abs(value) > np.abs(back), np.uint32(1), np.uint32(0xFFFFFFFF))
+    odd = np.where(inexact & ((bits & np.uint32(1)) == 0), bits + step, bits)
+    return f32_to_bf16(odd.view(np.float32), rounding)
+
+
+def to_f16(value: Array, rounding: str = "rn") -> Array:
+    """Round float32 or float64 to f16, as uint16, once; NaNs are canonical."""
+    bits: Array = round_to(value, np.float16, rounding).view(np.uint16)
+    nan = np.isnan(value)
+    return np.where(nan, np.uint16(0x7FFF), bits) if nan.any() else bits
+
+
+def f32_to_tf32(value: Array, rounding: str = "rna") -> Array:
+    """Round to tf32, as uint32: to nearest with ties away from zero ("rna"), to even ("rn") or towards zero ("rz").
+
+    NaNs are as measured on an H200: cut off by "rna", canonical but for the low bits else.
+    """
+    bits = np.ascontiguousarray(value).view(np.uint32)
+    if rounding == "rna":
+        rounded = bits + np.uint32(0x1000)
+    elif rounding == "rn":
+        rounded = bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))
+    else:
+        rounded = bits
+    result = np.where(np.isinf(value), bits, rounded & _TF32)
+    return np.where(np.isnan(value), (bits if rounding == "rna" else np.uint32(0x7FFFFFFF)) & _TF32, result)
+
+
+def finite_tf32(code: Array) -> Array:
+    """Return the largest finite tf32 in place of infinities (.satfinite); of a NaN, the pattern before it.
+
+    The latter is what ptxas' code for sm_90 makes of NaNs, as measured on an H200.
+    """
+    return np.where((code & np.uint32(0x7FFFFFFF)) >= np.uint32(0x7F800000), code - np.uint32(0x2000), code)
+
+
+def keep_nan(code: Array, value: Array, name: str) -> Array:
+    """Let NaNs of float64 keep their sign and upper bits as f16 or bf16, given as uint16 (measured on an H200)."""
+    bits = np.ascontiguousarray(value).view(np.uint64)
+    quiet, shift = (0x7E00, 42) if name == "f16" else (0x7FC0, 45)
+    kept = (bits >> np.uint64(shift)).astype(np.uint16) & np.uint16(0x7FFF) | np.uint16(quiet)
+    negative = np.where(np.signbit(value), np.uint16(0x8000), np.uint16(0))
+    return np.where(np.isnan(value), kept | negative, code)
+
+
+@cache
+def table(name: str) -> Array:
+    """Return the float32 value of each of the 256 patterns of "e4m3" or "e5m2".
+
+    Examples
+    --------
+    >>> table("e4m3")[0x7E], table("e5m2")[0x7B]
+    (np.float32(448.0), np.float32(57344.0))
+    """
+    exponent_bits, bias = (4, 7) if name == "e4m3" else (5, 15)
+    mantissa_bits = 7 - exponent_bits
+    code = np.arange(256)
+    sign = np.where(code & 0x80, -1.0, 1.0)
+    exponent, mantissa = code >> mantissa_bits & (1 << exponent_bits) - 1, code & (1 << mantissa_bits) - 1
+    fraction = mantissa / (1 << mantissa_bits)
+    value = np.where(exponent == 0, fraction * 2.0 ** (1 - bias), (1 + fraction) * 2.0 ** (exponent - bias))
+    if name == "e4m3":
+        value = np.where(code & 0x7F == 0x7F, np.nan, value)
+    else:
+        special = exponent == 31
+        value = np.where(special, np.where(mantissa == 0, np.inf, np.nan), value)
+    result = (sign * value).astype(np.float32)
+    result.flags.writeable = False
+    return result
+
+
+def to_f32(code: Array, name: str) -> Array:
+    """Widen e4m3 or e5m2, given as uint8."""
+    return table(name)[code]
+
+
+def from_f32(value: Array, name: str) -> Array:
+    """Round to e4m3 or e5m2 to nearest even, clamped to the largest finite value (.satfinite), as uint8."""
+    positive = table(name)[:128].astype(np.float64)
+    largest = 0x7E if name == "e4m3" else 0x7B
+    finite = positive[: largest + 1]
+    magnitude = np.abs(value.astype(np.float64))
+    above = np.searchsorted(finite, magnitude, side="left").clip(0, largest)
+    below = np.maximum(above - 1, 0)
+    to_above, to_below = finite[above] - magnitude, magnitude - finite[below]
+    up = (to_above < to_below) | ((to_above == to_below) & (above % 2 == 0))
+    code = np.where(up | (magnitude >= finite[largest]), above, below).astype(np.uint8)
+    code = np.where(np.isnan(value), np.uint8(0x7F), code)
+    return code | np.where(np.signbit(value) & ~np.isnan(value), np.uint8(0x80), np.uint8(0))

@@ -1,0 +1,1 @@
+"""What people look at: shared memory, timelines, bank conflicts, saved runs."""

@@ -1,0 +1,115 @@
+"""The shared memory of a CTA, seen through a layout: a swizzled tile as the matrix it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cutepy.layouts import ComposedLayout, Layout, parse
+from cutepy.layouts.sm90.gmma import byte_swizzle, split_swizzle
+from cutepy.sim.arithmetic.minifloat import bf16_to_f32, table
+from cutepy.sim.machine.lanes import Array, Residents
+from cutepy.sim.mechanisms.layout_tables import values
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.machine import Machine
+
+_NARROW = {"bfloat16": "u2", "float8_e4m3fn": "u1", "float8_e5m2": "u1"}
+"""Types that numpy lacks, by torch's names, and the bits they are read as."""
+
+
+def view(data: Array, layout: Layout | ComposedLayout | str | None, dtype: object = "uint8", offset: int = 0) -> Array:
+    """Read bytes of shared memory as elements, and through a layout.
+
+    Parameters
+    ----------
+    data : array of uint8
+        The shared memory of a CTA.
+    layout : Layout, ComposedLayout, str or None
+        (coordinates) -> offset in elements, with its swizzle. None: all elements in order.
+    dtype : str, numpy or torch dtype
+        Of an element. bfloat16, float8_e4m3fn and float8_e5m2 are widened to float32, which is exact.
+    offset : int
+        Byte address where the tile starts.
+
+    Returns
+    -------
+    array
+        A copy, with one axis for each mode of the layout.
+
+    Examples
+    --------
+    >>> data = np.arange(8, dtype="u2").view("u1")
+    >>> view(data, Layout((2, 3), (3, 1)), "uint16", 2)
+    array([[1, 2, 3],
+           [4, 5, 6]], dtype=uint16)
+    >>> view(data, Layout((4, 3), (3, 1)), "uint16")
+    Traceback (most recent call last):
+    ...
+    ValueError: (4,3):(3,1) of uint16 at byte 0 reaches byte 24, and the shared memory of a CTA ends at 16; check layout, dtype and offset
+    """  # noqa: E501
+    name = str(dtype).removeprefix("torch.")
+    kind = np.dtype(_NARROW.get(name) or (name if "torch." in str(dtype) else dtype))  # type: ignore[call-overload]
+    size = kind.itemsize
+    if offset % size:
+        raise ValueError(f"the offset must be a multiple of the {size} bytes of {name}, got {offset}")
+    parsed: Any = parse(layout) if isinstance(layout, str) else layout
+    if parsed is None:
+        found: Array = data[offset : offset + (len(data) - offset) // size * size].view(kind).copy()
+        return _numbers(found, name)
+    tile = split_swizzle("smem", parsed, 8 * size)
+    places = offset + size * (tile.offset_elems + values(tile.tile))
+    swizzle: Any = byte_swizzle(tile.mode)  # bit operations, which arrays have too
+    places = swizzle(places)
+    if int(places.max()) + size > len(data) or int(places.min()) < 0:
+        raise ValueError(
+            f"{parsed} of {name} at byte {offset} reaches byte {int(places.max()) + size}, and the shared memory of a "
+            f"CTA ends at {len(data)}; check layout, dtype and offset"
+        )
+    extents = [mode.size() for mode in tile.tile]
+    elements = data[: len(data) // size * size].view(kind)[places // size]
+    return _numbers(elements.reshape(extents, order="F"), name)
+
+
+def _numbers(bits: Array, name: str) -> Array:
+    if name == "bfloat16":
+        return bf16_to_f32(bits)
+    if name in _NARROW:
+        return table("e4m3" if "e4m3" in name else "e5m2")[bits]
+    return np.ascontiguousarray(bits)
+
+
+@dataclass
+class SharedMemory:
+    """The shared memory of CTAs that were resident together.
+
+    Attributes
+    ----------
+    launch : int
+        Which of the run's launches.
+    residents : Residents
+    slot_bytes, used_bytes : int
+        Bytes from one CTA to the next, and those a CTA may use.
+    data : array of uint8
+    """
+
+    launch: int
+    residents: Residents
+    slot_bytes: int
+    used_bytes: int
+    data: Array = field(repr=False)
+
+    @classmethod
+    def of(cls, machine: Machine, launch: int) -> SharedMemory:
+        """Return what the machine's resident CTAs have now."""
+        memory = machine.memory
+        return cls(launch, machine.residents, memory.slot_bytes, memory.used_bytes, memory.shared)
+
+    def find(self, cta: Sequence[int]) -> Array | None:
+        """Return the bytes of a CTA, or None if it is not one of these."""
+        slot = self.residents.slot_of(cta)
+        start = 0 if slot is None else slot * self.slot_bytes
+        return None if slot is None else self.data[start : start + self.used_bytes]

@@ -1,0 +1,177 @@
+"""What a CTA did, in order, in the Trace Event Format that chrome://tracing and Perfetto show.
+
+Time is a counter of steps: one for each event of the launch, of whatever CTA. It is an order, not a timing.
+
+References
+----------
+Chromium, "Trace Event Format".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cutepy.sim.inspect.writes import Follower, Write
+from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, BarrierState, Observer, TmaEvent, WgmmaEvent
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.lanes import Array, Ctas, Threads
+    from cutepy.sim.machine.launch import Launch
+    from cutepy.sim.ptx.model import Instruction
+
+_WAITS = frozenset(("wait", "sync", "cluster_wait"))
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One step: an event of some lanes. `operation` numbers what is asynchronous; `effect` is what it left behind."""
+
+    phase: str  # "begin", "wait", "issue", "complete", "do", or "effect": part of another's completion
+    name: str
+    category: str
+    instruction: Instruction
+    ctas: Ctas
+    threads: Threads
+    operation: int = -1
+    effect: BarrierState | Write | WgmmaEvent | tuple[TmaEvent, ...] | None = None
+
+
+class Recorder(Observer):
+    """Record the events of every launch: barriers, stores, MMAs, asynchronous operations.
+
+    Parameters
+    ----------
+    shared : callable, optional
+        Gives shared memory as it is now, and its bytes for each slot: with it the writes to it are kept.
+    """
+
+    def __init__(self, shared: Callable[[], tuple[Array, int]] | None = None) -> None:
+        self.launches: list[Launch] = []
+        self.writes = None if shared is None else Follower(shared)
+        self._boxes: list[TmaEvent] = []
+        self._events: list[list[Event]] = []
+        self._operations: dict[int, int] = {}
+        self._issued = 0
+
+    def clear(self) -> None:
+        """Forget all launches."""
+        self.launches.clear()
+        self._events.clear()
+
+    def on_launch(self, launch: Launch) -> None:
+        """Begin the record of another launch."""
+        self.launches.append(launch)
+        self._events.append([])
+        if self.writes is not None:
+            self.writes.start(launch)
+
+    def _add(self, phase: str, name: str, category: str, what: Any, operation: int = -1, effect: Any = None) -> None:  # noqa: ANN401
+        about = what.instruction, what.ctas, what.threads
+        self._events[-1].append(Event(phase, name, category, *about, operation, effect))
+
+    def on_wait(self, event: BarrierEvent) -> None:
+        """Record lanes that begin to wait."""
+        self._add("begin", event.barrier, "barrier", event)
+
+    def on_barrier(self, event: BarrierEvent) -> None:
+        """Record an operation on a barrier."""
+        phase = "wait" if event.operation in _WAITS else "do"
+        self._add(phase, f"{event.operation} {event.barrier}", "barrier", event, effect=event.state)
+
+    def on_access(self, access: Access) -> None:
+        """Record a store by threads, and what asynchronous copies write to shared memory."""
+        if access.operation == "read" or access.space == "local":
+            return
+        written = None
+        if access.space == "shared" and self.writes is not None:
+            written = self.writes.follow(access)
+        if access.proxy == "generic":
+            name = f"{access.operation} {access.space}, {access.size_bytes} bytes a lane"
+            self._add("do", name, "store", access, effect=written)
+        elif written is not None:
+            self._add("effect", f"{access.operation} shared", "write", access, effect=written)
+
+    def on_tma(self, event: TmaEvent) -> None:
+        """Note a box of the tensor copy that is about to be issued."""
+        self._boxes.append(event)
+
+    def on_wgmma(self, event: WgmmaEvent) -> None:
+        """Record an MMA as it is issued."""
+        shape = event.shape
+        self._add("do", f"wgmma m64n{shape.n}k{shape.k} {shape.d}.{shape.a}.{shape.b}", "wgmma", event, effect=event)
+
+    def on_issue(self, operation: AsyncOperation) -> None:
+        """Record an asynchronous operation issued."""
+        self._operations[id(operation)] = self._issued
+        boxes, self._boxes = tuple(self._boxes), []
+        name = f"{operation.kind}: {operation.detail}"
+        self._add("issue", name, operation.kind, operation, self._issued, boxes or None)
+        self._issued += 1
+
+    def on_complete(self, operation: AsyncOperation) -> None:
+        """Record an asynchronous operation complete."""
+        number = self._operations.pop(id(operation))
+        self._add("complete", f"{operation.kind}: {operation.detail}", operation.kind, operation, number)
+
+    def trace(self, launch: int, cta: Sequence[int]) -> dict[str, Any]:
+        """Return the trace of one CTA of a launch."""
+        number = range(len(self._events))[launch]
+        events: list[dict[str, Any]] = [
+            {
+                "ph": "M",
+                "name": "process_name",
+                "pid": number,
+                "args": {"name": f"{self.launches[number].name} {cta}"},
+            }
+        ]
+        warps: set[int] = set()
+        waiting: dict[tuple[int, int], int] = {}
+        for step, event in self._of(number, cta):
+            warps.update(event.threads.warps.tolist())
+            events += _shown(event, step, number, waiting)
+        for warp in sorted(warps):
+            name = {"name": f"warp {warp}"}
+            events.append({"ph": "M", "name": "thread_name", "pid": number, "tid": warp, "args": name})
+        return {"traceEvents": events, "otherData": {"time": "steps of the simulator: an order, not a timing"}}
+
+    def _of(self, launch: int, cta: Sequence[int]) -> Iterator[tuple[int, Event]]:
+        """Yield the events that a CTA takes part in, and their steps."""
+        for step, event, slot in self.resident_with(launch, cta):
+            if slot in event.ctas.slots:
+                yield step, event
+
+    def resident_with(self, launch: int, cta: Sequence[int]) -> Iterator[tuple[int, Event, int]]:
+        """Yield the steps and events of all CTAs that are resident together with one, and that one's slot."""
+        slots: dict[int, int | None] = {}
+        for step, event in enumerate(self._events[launch]):
+            residents = event.ctas.residents
+            if id(residents) not in slots:
+                slots[id(residents)] = residents.slot_of(cta)
+            slot = slots[id(residents)]
+            if slot is not None:
+                yield step, event, slot
+
+
+def _shown(event: Event, step: int, pid: int, waiting: dict[tuple[int, int], int]) -> Iterator[dict[str, Any]]:
+    """Yield the trace events of one step: one for each warp, and the span of an asynchronous operation."""
+    if event.phase == "effect":
+        return
+    i = event.instruction
+    about = {"line": str(i.source or "?"), "ptx": i.text, "threads": event.threads.describe()}
+    common = {"name": event.name, "cat": event.category, "pid": pid, "args": about}
+    if event.phase == "begin":
+        for warp in event.threads.warps.tolist():
+            waiting.setdefault((warp, i.index), step)
+        return
+    if event.phase in ("issue", "complete"):
+        phase = "b" if event.phase == "issue" else "e"
+        tid = int(event.threads.warps[0])
+        yield {**common, "ph": phase, "ts": step, "id": event.operation, "tid": tid}
+    if event.phase == "complete":
+        return
+    name = f"issue {event.name}" if event.phase == "issue" else event.name
+    for warp in event.threads.warps.tolist():
+        start = waiting.pop((warp, i.index), step) if event.phase == "wait" else step
+        yield {**common, "name": name, "ph": "X", "ts": start, "dur": step + 1 - start, "tid": warp}

@@ -1,0 +1,229 @@
+"""Who did what, where: the one place that every memory access, barrier operation and asynchronous operation passes.
+
+An `Observer` sees them; a `CompletionPolicy` decides when asynchronous operations take effect. Without either, the
+machine keeps no record: operations complete as they are issued, in order, and the schedule is deterministic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from cutepy.layouts.sm90 import TensorMap
+from cutepy.sim.machine.lanes import Array, Ctas, Threads
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.launch import Launch
+    from cutepy.sim.machine.stepping import Step
+    from cutepy.sim.mechanisms.wgmma import Shape
+    from cutepy.sim.ptx.model import Instruction
+
+Space = Literal["shared", "global", "local"]
+Proxy = Literal["generic", "async", "tensormap"]
+AsyncKind = Literal["tma_load", "tma_store", "bulk_load", "bulk_store", "bulk_peer", "wgmma", "cp_async", "st_async"]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A memory access by a group of lanes.
+
+    Attributes
+    ----------
+    operation : "read", "write" or "atomic"
+    space : "shared", "global" or "local"
+    proxy : "generic", "async" or "tensormap"
+    instruction : Instruction
+        With its line of Python in `instruction.source`.
+    ctas, threads : Ctas, Threads
+        Who: the lanes, a rectangle.
+    addresses : array, (CTAs, threads)
+        Where: bytes; an axis along which they are equal has extent 1. In shared memory, `slot * slot_bytes + offset`.
+    size_bytes : int
+        Bytes that each lane accesses.
+    """
+
+    operation: Literal["read", "write", "atomic"]
+    space: Space
+    proxy: Proxy
+    instruction: Instruction
+    ctas: Ctas
+    threads: Threads
+    addresses: Array = field(repr=False)
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierState:
+    """What an mbarrier of some CTAs holds after an operation on it.
+
+    Attributes
+    ----------
+    address : int
+        Its offset in shared memory.
+    slots : array of int
+        The CTAs whose mbarrier it is.
+    phase, pending, expected, pending_bytes : array of int, (slots,)
+        The phase that is current, arrivals that it lacks, arrivals that a phase expects, and bytes that it lacks.
+    """
+
+    address: int
+    slots: Array
+    phase: Array
+    pending: Array
+    expected: Array
+    pending_bytes: Array
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierEvent:
+    """An operation on a barrier, after it took effect.
+
+    Attributes
+    ----------
+    operation : str
+        "init", "arrive", "expect_tx", "complete_tx", "wait", "sync", "fence", "cluster_arrive", "cluster_wait".
+    barrier : str
+        What it acted on, such as "mbarrier 0x400" or "bar 1".
+    instruction : Instruction
+    ctas, threads : Ctas, Threads
+        Who.
+    amounts : tuple of int
+        By CTA of the barrier, or one for all: of "init" the arrivals that a phase expects, of "arrive" at an mbarrier
+        those that were made, of "expect_tx" and "complete_tx" bytes; empty for other operations.
+    state : BarrierState or None
+        Of an mbarrier that it changed.
+    """
+
+    operation: str
+    barrier: str
+    instruction: Instruction
+    ctas: Ctas
+    threads: Threads
+    amounts: tuple[int, ...] = ()
+    state: BarrierState | None = None
+
+
+@dataclass(slots=True, eq=False)
+class AsyncOperation:
+    """An operation that takes effect some time after it was issued.
+
+    Attributes
+    ----------
+    kind : str
+    instruction : Instruction
+        What issued it (for wgmma, the commit of its group).
+    ctas, threads : Ctas, Threads
+        Who issued it.
+    detail : str
+        What moves from where to where.
+    after : tuple of AsyncOperation
+        What completes before it, whatever a policy chooses: the MMAs of a warpgroup do so in order.
+    """
+
+    kind: AsyncKind
+    instruction: Instruction
+    ctas: Ctas
+    threads: Threads
+    detail: str
+    apply: Callable[[], None] = field(repr=False)
+    after: tuple[AsyncOperation, ...] = field(default=(), repr=False)
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WgmmaEvent:
+    """An MMA as it is issued.
+
+    Attributes
+    ----------
+    shape : cutepy.sim.mechanisms.wgmma.Shape
+        Extents, types, majors.
+    a, b : array of uint64, (CTAs, warpgroups)
+        Descriptors; `a` is None where A comes from registers. An axis along which they are equal has extent 1.
+    instruction : Instruction
+    ctas, threads : Ctas, Threads
+    """
+
+    shape: Shape
+    a: Array | None
+    b: Array
+    instruction: Instruction
+    ctas: Ctas
+    threads: Threads
+
+
+@dataclass(frozen=True, slots=True)
+class TmaEvent:
+    """A tensor copy of one lane as it is issued.
+
+    Attributes
+    ----------
+    operation : "load", "store" or a reduction
+    tensor_map : cutepy.layouts.sm90.TensorMap
+    coordinates : tuple of int
+        Of the box, the contiguous mode first.
+    cta : (int, int, int)
+        The CTA whose shared memory is addressed.
+    shared_address : int
+        Its offset there.
+    instruction : Instruction
+    """
+
+    operation: str
+    tensor_map: TensorMap
+    coordinates: tuple[int, ...]
+    cta: tuple[int, int, int]
+    shared_address: int
+    instruction: Instruction
+
+
+class Observer:
+    """See what a kernel does: override what interests you."""
+
+    def on_launch(self, launch: Launch) -> None:
+        """See a launch before it runs."""
+
+    def on_access(self, access: Access) -> None:
+        """See a memory access."""
+
+    def on_barrier(self, event: BarrierEvent) -> None:
+        """See an operation on a barrier."""
+
+    def on_wait(self, event: BarrierEvent) -> None:
+        """See lanes that have to wait at a barrier; `on_barrier` is called when they go on."""
+
+    def on_wgmma(self, event: WgmmaEvent) -> None:
+        """See an MMA as it is issued."""
+
+    def on_tma(self, event: TmaEvent) -> None:
+        """See a tensor copy as it is issued."""
+
+    def on_issue(self, operation: AsyncOperation) -> None:
+        """See an asynchronous operation issued."""
+
+    def on_complete(self, operation: AsyncOperation) -> None:
+        """See an asynchronous operation complete."""
+
+    def on_instruction(self, step: Step) -> None:
+        """See lanes about to execute an instruction: each, or those that `stops_at` picks. This is slow."""
+
+    def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
+        """Say whether to call `on_instruction` for an instruction, given the one written before it."""
+        return type(self).on_instruction is not Observer.on_instruction
+
+
+class CompletionPolicy:
+    """Decide when asynchronous operations take effect; this one: at once.
+
+    A wait in the kernel (`wait_group`) completes what it waits for, whatever the policy says. The wgmma groups of a
+    warpgroup complete in order: one that completes is preceded by those that were committed before it.
+    """
+
+    def completes_at_issue(self, operation: AsyncOperation) -> bool:
+        """Say whether an operation takes effect as it is issued."""
+        return True
+
+    def choose(self, pending: Sequence[AsyncOperation]) -> int:
+        """Pick the operation that completes next, when no thread can go on without one."""
+        return 0

@@ -1,0 +1,229 @@
+"""A launch: what the host code asked for, checked against the hardware's limits, ready to run.
+
+References
+----------
+CUDA C++ Programming Guide, "Compute Capabilities": limits of 9.0. PTX ISA, "Performance-Tuning Directives".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cutepy.dsl.execution import LaunchRequest
+from cutepy.dsl.kernel_names import readable
+from cutepy.layouts.sm90.arch import MAX_THREADS_PER_CTA, SMEM_BYTES_PER_CTA
+from cutepy.layouts.sm90.occupancy import occupancy
+from cutepy.runtime.h200 import SM_COUNT
+from cutepy.runtime.host_calls import Library
+from cutepy.sim.errors import LaunchError
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.variables import Placed, variables_of
+from cutepy.sim.ptx.model import Function, Module
+
+MAX_BLOCK = (1024, 1024, 64)
+MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_CLUSTER = 16
+_SLOT_ALIGNMENT = 1024
+_PARAMETER_ALIGNMENT = 64
+_SHARED_BASE = 0
+"""Where a CTA's variables start. The hardware reserves the first 1024 bytes; addresses are relative to its own."""
+
+
+@dataclass(repr=False)
+class Launch:
+    """One kernel launch.
+
+    Attributes
+    ----------
+    kernel : str
+        Name of the entry function, in full; `name` is what people read.
+    grid, block, cluster : (int, int, int)
+    dynamic_smem_bytes, smem_bytes : int
+        Dynamic shared memory, and all of it.
+    parameters : dict of str to bytes
+        By PTX name, byte for byte.
+    stream : int
+    ptx : str
+    seconds : float
+        Time that the kernel took in the simulator, without translation.
+    processes : int
+        How many ran its CTAs.
+    printf : str
+        What the kernel printed.
+    stats : dict
+        Counts of the run so far, once it has ended or was stopped.
+
+        - instructions, instructions_*: that warps executed, all and of each class.
+        - wgmma, wgmma_flops, wgmma_bytes: MMAs of a warpgroup, and the bytes that they read from shared memory.
+        - tma, tma_bytes: tensor copies and the bytes of their boxes, once where several CTAs get them; bulk,
+          bulk_bytes: copies of plain bytes from and to global memory.
+        - l2_load_sectors, l2_load_bytes, and so for store and atomic: what the L2 cache is asked for, in sectors of 32
+          bytes (`cutepy.sim.machine.traffic` says what is counted).
+        - barrier_waits: how often a warp had to wait, in the simulator's schedule; `Run.waits` has the sites.
+        - splits: how often lanes in lockstep parted.
+    instructions : Counter
+        Instructions that warps executed, by the first part of their opcode.
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    dynamic_smem_bytes: int
+    smem_bytes: int
+    parameters: dict[str, bytes]
+    stream: int = 0
+    cooperative: bool = False
+    ptx: str = ""
+    symbols: dict[str, int] = field(default_factory=dict)
+    parameter_addresses: dict[str, int] = field(default_factory=dict)
+    parameter_block: Array | None = None
+    variables: tuple[Placed, ...] = ()
+    local_bytes: int = 0
+    seconds: float = 0.0
+    processes: int = 1
+    stats: dict[str, int] = field(default_factory=dict)
+    printf: str = ""
+    instructions: Counter[str] = field(default_factory=Counter)
+
+    def __repr__(self) -> str:
+        clusters = f", cluster={self.cluster}" if self.cluster != (1, 1, 1) else ""
+        return f"Launch({self.name}, grid={self.grid}, block={self.block}{clusters}, smem_bytes={self.smem_bytes})"
+
+    @property
+    def name(self) -> str:
+        """The kernel's name as people read it: its function's, or the one that was chosen for it."""
+        return readable(self.kernel)
+
+    @property
+    def slot_bytes(self) -> int:
+        """Shared memory of a CTA, rounded so that swizzle patterns keep their alignment."""
+        return max(_SLOT_ALIGNMENT, -(-self.smem_bytes // _SLOT_ALIGNMENT) * _SLOT_ALIGNMENT)
+
+    @property
+    def ctas(self) -> int:
+        """Number of CTAs in the grid."""
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @property
+    def resident_ctas(self) -> int:
+        """How many CTAs of this size an H200 holds at once; PTX says nothing of registers, which may allow fewer."""
+        x, y, z = self.block
+        return SM_COUNT * occupancy(0, x * y * z, self.smem_bytes).ctas_per_sm
+
+
+def capture(request: LaunchRequest, module: Module) -> Launch:
+    """Copy what a launch request points at, and check it against the limits of the hardware.
+
+    Raises
+    ------
+    LaunchError
+        If the launch would be refused.
+    """
+    if request.kernel not in module.functions:
+        raise LaunchError(f"the PTX defines no entry {request.kernel}")
+    function = module.functions[request.kernel]
+    shared, static = place_shared(module, function)
+    launch = Launch(
+        request.kernel,
+        request.grid,
+        request.block,
+        _cluster(request, function),
+        request.dynamic_smem_bytes,
+        static + request.dynamic_smem_bytes,
+        {p.name: request.parameter(n, p.size_bytes) for n, p in enumerate(function.parameters)},
+        request.stream,
+        request.cooperative,
+        request.ptx,
+        shared,
+    )
+    _check(launch, function)
+    _place_parameters(launch, function)
+    _place_variables(launch, module, function, request.library)
+    return launch
+
+
+def _cluster(request: LaunchRequest, function: Function) -> tuple[int, int, int]:
+    if request.cluster != (1, 1, 1):
+        return request.cluster
+    required = (*function.directives.get("reqnctapercluster", ()), 1, 1, 1)
+    return required[0], required[1], required[2]
+
+
+def place_shared(module: Module, function: Function) -> tuple[dict[str, int], int]:
+    """Give each shared variable its address, and where they end; dynamic shared memory follows the static."""
+    variables = [v for v in (*module.variables, *function.variables) if v.space == "shared"]
+    addresses, end = {}, _SHARED_BASE
+    for variable in sorted(variables, key=lambda v: v.size_bytes is None):
+        start = -(-end // variable.alignment) * variable.alignment
+        addresses[variable.name] = start
+        if variable.size_bytes is not None:
+            end = start + variable.size_bytes
+        elif start > end:
+            end = start
+    return addresses, end
+
+
+def _place_parameters(launch: Launch, function: Function) -> None:
+    """Lay the parameters out in memory that kernels can take the address of: TMA descriptors are there."""
+    offsets, end = {}, 0
+    for parameter in function.parameters:
+        alignment = max(parameter.alignment, _PARAMETER_ALIGNMENT)
+        offsets[parameter.name] = -(-end // alignment) * alignment
+        end = offsets[parameter.name] + parameter.size_bytes
+    block = np.zeros(end + 128, np.uint8)
+    base = -(-block.ctypes.data // 128) * 128
+    start = base - block.ctypes.data
+    for parameter in function.parameters:
+        data = np.frombuffer(launch.parameters[parameter.name], np.uint8)
+        at = start + offsets[parameter.name]
+        block[at : at + parameter.size_bytes] = data
+        launch.parameter_addresses[parameter.name] = base + offsets[parameter.name]
+    launch.parameter_block = block
+
+
+def _place_variables(launch: Launch, module: Module, function: Function, library: Library) -> None:
+    """Give the variables of the module their addresses, and the local ones of each thread theirs."""
+    placed = variables_of(library, launch.ptx, module)
+    launch.variables = tuple(placed.values())
+    launch.symbols |= {name: one.address for name, one in placed.items()}
+    for variable in function.variables:
+        if variable.space == "local":
+            alignment = max(variable.alignment, 16)
+            start = -(-launch.local_bytes // alignment) * alignment
+            launch.symbols[variable.name] = start
+            launch.local_bytes = start + -(-(variable.size_bytes or 0) // 16) * 16
+
+
+def _check(launch: Launch, function: Function) -> None:
+    threads = launch.block[0] * launch.block[1] * launch.block[2]
+    cluster = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
+    required = function.directives.get("reqntid")
+    name = launch.name
+    if not 0 < threads <= MAX_THREADS_PER_CTA or any(b > m for b, m in zip(launch.block, MAX_BLOCK, strict=True)):
+        raise LaunchError(
+            f"{name}: a block must have 1 to {MAX_THREADS_PER_CTA} threads within {MAX_BLOCK}, got {launch.block}"
+        )
+    if any(not 0 < g <= m for g, m in zip(launch.grid, MAX_GRID, strict=True)):
+        raise LaunchError(f"{name}: the grid must be within {MAX_GRID} and not empty, got {launch.grid}")
+    if required is not None and tuple(required) != launch.block[: len(required)]:
+        raise LaunchError(f"{name} was compiled for blocks of {required}, got {launch.block}")
+    if not 0 < cluster <= MAX_CLUSTER or any(g % c for g, c in zip(launch.grid, launch.cluster, strict=True)):
+        raise LaunchError(
+            f"{name}: a cluster must have 1 to {MAX_CLUSTER} CTAs and divide the grid {launch.grid}, "
+            f"got {launch.cluster}"
+        )
+    if launch.smem_bytes > SMEM_BYTES_PER_CTA:
+        raise LaunchError(
+            f"{name}: a CTA has at most {SMEM_BYTES_PER_CTA} bytes of shared memory, got {launch.smem_bytes}; "
+            "use fewer stages"
+        )
+    if launch.cooperative and launch.ctas > launch.resident_ctas:
+        raise LaunchError(
+            f"{name}: all CTAs of a cooperative launch must be resident at once, {launch.resident_ctas} of this size, "
+            f"got {launch.ctas}",
+            LaunchError.COOPERATIVE_TOO_LARGE,
+        )

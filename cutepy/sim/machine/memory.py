@@ -1,0 +1,314 @@
+"""Global, shared and local memory: known ranges and checked accesses.
+
+Global memory is the host's: kernels get real addresses, and only ranges that were registered may be touched. The
+shared memory of all resident CTAs is one array, `slot_bytes` each.
+
+References
+----------
+PTX ISA, "State Spaces", "Data Movement and Conversion Instructions: ld, st"; "Generic Addressing".
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+import numpy as np
+
+from cutepy.sim.errors import MemoryAccessError
+from cutepy.sim.machine.events import Access, Proxy, Space
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.translate import LOCAL_WINDOW, SHARED_WINDOW
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.group import Group
+    from cutepy.sim.machine.machine import Machine
+    from cutepy.sim.ptx.model import Instruction
+
+RANK_SHIFT = 24
+"""A shared::cluster address keeps the CTA's rank, plus one, from this bit on; a plain one is of the own CTA."""
+
+_ALIGN = 16
+
+
+class GlobalMemory:
+    """Ranges of host memory that kernels may touch."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._regions: list[Region] = []
+
+    def register(self, address: int, size_bytes: int, owner: object = None, name: str = "") -> bool:
+        """Make a range known; ranges that overlap become one, and keep their owners alive. Tells if it was unknown."""
+        if size_bytes <= 0:
+            return False
+        start, end = address, address + size_bytes
+        first = bisect.bisect_right(self._starts, start)
+        if first and self._regions[first - 1].end > start:
+            first -= 1
+        last = max(first, bisect.bisect_left(self._starts, end))
+        overlapping = self._regions[first:last]
+        if len(overlapping) == 1 and overlapping[0].start <= start and end <= overlapping[0].end:
+            return False  # its owners keep this memory alive
+        owners = [owner]
+        for region in overlapping:
+            start, end = min(start, region.start), max(end, region.end)
+            owners += region.owners
+            name = name or region.name
+        self._regions[first:last] = [Region(start, end, owners, name)]
+        self._starts[first:last] = [start]
+        return True
+
+    def forget(self, address: int) -> None:
+        """Make the range that starts at an address unknown again."""
+        index = bisect.bisect_left(self._starts, address)
+        if index < len(self._starts) and self._starts[index] == address:
+            del self._starts[index], self._regions[index]
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """Return start and end of each known range."""
+        return [(region.start, region.end) for region in self._regions]
+
+    def find(self, low: int, high: int) -> Region | None:
+        """Return the region that holds the bytes from `low` up to `high`, or None."""
+        index = bisect.bisect_right(self._starts, low) - 1
+        if index >= 0 and high <= self._regions[index].end:
+            return self._regions[index]
+        return None
+
+    def nearest(self, address: int) -> str:
+        """Say where an address lies relative to known ranges."""
+        if not self._regions:
+            return "no global memory is known"
+        region = min(self._regions, key=lambda r: min(abs(address - r.start), abs(address - r.end)))
+        if address >= region.end:
+            return f"{address - region.end} bytes past the end of {region}"
+        if address < region.start:
+            return f"{region.start - address} bytes before the start of {region}"
+        return f"reaching past the end of {region}"
+
+
+class Region:
+    """A range of host memory, seen as arrays of 16-byte aligned start."""
+
+    def __init__(self, start: int, end: int, owners: list[Any], name: str) -> None:
+        self.start, self.end, self.owners, self.name = start, end, owners, name
+        self.base = start & -_ALIGN
+        size = ((end + _ALIGN - 1) & -_ALIGN) - self.base
+        self.bytes: Array = np.frombuffer(memoryview((ctypes.c_uint8 * size).from_address(self.base)), np.uint8)
+        self._views: dict[tuple[str, int], Array] = {}
+
+    def view(self, kind: np.dtype[Any], count: int) -> Array:
+        """Return the region as rows of `count` elements."""
+        key = kind.str, count
+        if key not in self._views:
+            usable = len(self.bytes) // (kind.itemsize * count) * (kind.itemsize * count)
+            flat = self.bytes[:usable].view(kind)
+            self._views[key] = flat if count == 1 else flat.reshape(-1, count)
+        return self._views[key]
+
+    def __str__(self) -> str:
+        return f"{self.name or 'a known range'} of {self.end - self.start} bytes at {self.start:#x}"
+
+
+class Memory:
+    """The memory that a launch sees."""
+
+    def __init__(self, machine: Machine, global_memory: GlobalMemory, slot_bytes: int, local_bytes: int) -> None:
+        self._machine = machine
+        self.known = global_memory
+        self.slot_bytes = slot_bytes
+        self.used_bytes = 0
+        self._local_bytes = local_bytes
+        self.shared: Array = np.zeros(0, np.uint8)
+        self._local: Array = np.zeros(0, np.uint8)
+        self._shared_views: dict[tuple[str, int], Array] = {}
+
+    def start(self, slots: int, used_bytes: int, threads: int) -> None:
+        """Make the shared and local memory of the CTAs in `slots`."""
+        self.used_bytes = used_bytes
+        self.shared = np.zeros(slots * self.slot_bytes, np.uint8)
+        self._local = np.zeros(slots * threads * self._local_bytes, np.uint8)
+        self._threads = threads
+        self._shared_views = {}
+
+    def shared_view(self, kind: np.dtype[Any], count: int) -> Array:
+        """Return shared memory as rows of `count` elements."""
+        key = kind.str, count
+        if key not in self._shared_views:
+            flat = self.shared.view(kind)
+            self._shared_views[key] = flat if count == 1 else flat.reshape(-1, count)
+        return self._shared_views[key]
+
+    # Addresses.
+
+    def resolve(self, space: str, address: Array) -> tuple[Space, Array]:
+        """Return the space that a generic address is in, and the address there."""
+        if space in ("shared", "shared_cluster"):
+            return "shared", address
+        if space == "local":
+            return "local", address
+        if space == "generic":
+            high = int(address.max())
+            if high >= SHARED_WINDOW:
+                if high >= LOCAL_WINDOW:
+                    return "local", address - np.uint64(LOCAL_WINDOW)
+                return "shared", address - np.uint64(SHARED_WINDOW)
+        return "global", address
+
+    def in_space(self, g: Group, address: Array, space: str) -> Array:
+        """Tell whether generic addresses are in a space (isspacep)."""
+        if space.startswith("shared"):
+            inside: Array = (address >= SHARED_WINDOW) & (address < LOCAL_WINDOW)
+            if space == "shared::cluster":
+                return inside
+            own: Array = self._machine.cluster.rank_of(g, address) == g.ctas.special["cluster_ctarank"]
+            return np.logical_and(inside, own)
+        if space == "local":
+            return address >= LOCAL_WINDOW
+        return address < SHARED_WINDOW
+
+    def locate(self, g: Group, i: Instruction, address: Array, size: int, alignment: int) -> Array:
+        """Return the positions of shared addresses in `shared`, checked."""
+        offset = address.astype(np.int64)
+        slot = g.ctas.column
+        highest = int(offset.max())
+        if highest >= 1 << RANK_SHIFT:
+            rank = offset >> RANK_SHIFT
+            size_of_cluster = self._machine.residents.cluster_size
+            if int(rank.max()) > size_of_cluster:
+                self._fail(g, i, "shared", address, rank > size_of_cluster, size, "names no CTA of the cluster")
+            slot = np.where(rank > 0, slot - slot % size_of_cluster + rank - 1, slot)
+            offset = offset & ((1 << RANK_SHIFT) - 1)
+            highest = int(offset.max())
+        if highest + size > self.used_bytes:
+            outside = offset + size > self.used_bytes
+            self._fail(g, i, "shared", address, outside, size, f"is beyond the CTA's {self.used_bytes} bytes")
+        if alignment > 1 and (offset & (alignment - 1)).any():
+            self._fail(g, i, "shared", address, (offset & (alignment - 1)) != 0, size, f"is no multiple of {alignment}")
+        result: Array = offset + slot * self.slot_bytes
+        return result
+
+    def _locate_local(self, g: Group, i: Instruction, address: Array, size: int) -> Array:
+        offset = address.astype(np.int64)
+        if int(offset.max()) + size > self._local_bytes:
+            outside = offset + size > self._local_bytes
+            self._fail(g, i, "local", address, outside, size, f"is beyond {self._local_bytes} bytes")
+        lane = g.ctas.column * self._threads + g.threads.ids[None, :]
+        return offset + lane * self._local_bytes
+
+    def region(self, g: Group, i: Instruction, address: Array, size: int, alignment: int) -> Region | None:
+        """Return the one region that holds all addresses, or None if they are in several; checked."""
+        if alignment > 1 and (address & np.uint64(alignment - 1)).any():
+            bad = (address & np.uint64(alignment - 1)) != 0
+            self._fail(g, i, "global", address, bad, size, f"is no multiple of {alignment}")
+        found = self.known.find(int(address.min()), int(address.max()) + size)
+        if found is None:
+            bad = np.array([self.known.find(int(a), int(a) + size) is None for a in address.flat]).reshape(
+                address.shape
+            )
+            if bad.any():
+                first = int(address[bad].flat[0])
+                self._fail(g, i, "global", address, bad, size, f"is not in known memory: {self.known.nearest(first)}")
+        return found
+
+    def check_global(self, g: Group, i: Instruction, address: Array, size: int) -> None:
+        """Check addresses of global memory that are named and not accessed."""
+        place, address = self.resolve("generic", address)
+        if place == "global":
+            self.region(g, i, address, size, size)
+
+    def _fail(
+        self, g: Group, i: Instruction, space: str, address: Array, bad: Array, size: int, reason: str
+    ) -> NoReturn:
+        row, column = (int(x[0]) for x in np.nonzero(np.broadcast_to(bad, (g.ctas.count, g.threads.count))))
+        value = int(np.broadcast_to(address, (g.ctas.count, g.threads.count))[row, column])
+        raise MemoryAccessError(f"{space} address {value:#x} ({size} bytes) {reason}", i, g.lane(row, column))
+
+    # Accesses.
+
+    def load(self, g: Group, i: Instruction, space: str, address: Array, kind: np.dtype[Any], count: int) -> Any:  # noqa: ANN401
+        """Load `count` elements of each lane: one value, or a list of them."""
+        size = kind.itemsize * count
+        place, address = self.resolve(space, address)
+        if place == "global":
+            region = self.region(g, i, address, size, size)
+            if space not in ("const", "param"):
+                self._machine.traffic.access("load", g, address, size)
+            if region is None:
+                value = self._gather(address, kind, count)
+            else:
+                value = region.view(kind, count)[(address - np.uint64(region.base)).astype(np.int64) // size]
+        else:
+            if place == "shared":
+                address = self.locate(g, i, address, size, size)
+                value = self.shared_view(kind, count)[address // size]
+            else:
+                address = self._locate_local(g, i, address, size)
+                value = self._local[: len(self._local) // size * size].view(kind).reshape(-1, count)[address // size]
+                value = value[..., 0] if count == 1 else value
+        if self._machine.observers:
+            self.observe(g, i, "read", place, "generic", address, size)
+        return value if count == 1 else [value[..., n] for n in range(count)]
+
+    def _gather(self, address: Array, kind: np.dtype[Any], count: int) -> Array:
+        size = kind.itemsize * count
+        flat = np.empty((address.size, count), kind)
+        for n, value in enumerate(address.flat):
+            region = self.known.find(int(value), int(value) + size)
+            assert region is not None
+            start = int(value) - region.base
+            flat[n] = region.bytes[start : start + size].view(kind)
+        shaped = flat.reshape(*address.shape, count)
+        return shaped[..., 0] if count == 1 else shaped
+
+    def store(self, g: Group, i: Instruction, space: str, address: Array, values: tuple[Array, ...]) -> None:
+        """Store elements of each lane; of lanes that hit the same address, the last wins."""
+        kind, count = values[0].dtype, len(values)
+        size = kind.itemsize * count
+        place, address = self.resolve(space, address)
+        self._machine.changes += 1
+        shape = np.broadcast_shapes((g.ctas.count, address.shape[1]), *(v.shape for v in values), address.shape)
+        value = values[0] if count == 1 else np.stack([np.broadcast_to(v, shape) for v in values], axis=-1)
+        if place == "global":
+            region = self.region(g, i, address, size, size)
+            self._machine.traffic.access("store", g, address, size)
+            if region is None:
+                self._scatter(address, value, shape, size)
+            else:
+                index = (address - np.uint64(region.base)).astype(np.int64) // size
+                region.view(kind, count)[np.broadcast_to(index, shape) if index.shape != shape else index] = value
+        elif place == "shared":
+            address = self.locate(g, i, address, size, size)
+            self._machine.mbarriers.check_store(g, i, address, size)
+            self.shared_view(kind, count)[np.broadcast_to(address // size, shape)] = value
+        else:
+            address = self._locate_local(g, i, address, size)
+            view = self._local[: len(self._local) // size * size].view(kind).reshape(-1, count)
+            view[address // size] = value if count > 1 else value[..., None]
+        if self._machine.observers:
+            self.observe(g, i, "write", place, "generic", address, size)
+
+    def _scatter(self, address: Array, value: Array, shape: tuple[int, ...], size: int) -> None:
+        rows = np.ascontiguousarray(np.broadcast_to(value, (*shape, *value.shape[len(shape) :])))
+        data = rows.view(np.uint8).reshape(-1, size)
+        for row, a in zip(data, np.broadcast_to(address, shape).flat, strict=True):
+            region = self.known.find(int(a), int(a) + size)
+            assert region is not None
+            region.bytes[int(a) - region.base : int(a) - region.base + size] = row
+
+    def observe(
+        self,
+        g: Group,
+        i: Instruction,
+        operation: Literal["read", "write", "atomic"],
+        space: Space,
+        proxy: Proxy,
+        address: Array,
+        size: int,
+    ) -> None:
+        """Tell the observers of an access."""
+        access = Access(operation, space, proxy, i, g.ctas, g.threads, address, size)
+        for observer in self._machine.observers:
+            observer.on_access(access)

@@ -1,0 +1,74 @@
+"""When asynchronous operations take effect: the policies that have names.
+
+A kernel that waits for all that it uses gives the same results under each. One that forgot a wait is right where copies
+and MMAs take effect as they are issued, as it is on a GPU nearly always.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from cutepy.sim.machine.events import AsyncOperation, CompletionPolicy
+
+
+class Late(CompletionPolicy):
+    """Complete nothing before somebody waits for it or nobody can go on; then the oldest."""
+
+    def completes_at_issue(self, operation: AsyncOperation) -> bool:
+        """Say that it doesn't."""
+        return False
+
+
+class Youngest(Late):
+    """Complete nothing before somebody waits for it or nobody can go on; then the youngest."""
+
+    def choose(self, pending: Sequence[AsyncOperation]) -> int:
+        """Pick the last."""
+        return len(pending) - 1
+
+
+class Random(CompletionPolicy):
+    """Toss a coin whether an operation takes effect as it is issued; of those that didn't, any is next.
+
+    Parameters
+    ----------
+    seed : int
+        The same one gives the same order, for the same launches.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+        self._random = random.Random(seed)
+
+    def completes_at_issue(self, operation: AsyncOperation) -> bool:
+        """Toss."""
+        return self._random.random() < 0.5
+
+    def choose(self, pending: Sequence[AsyncOperation]) -> int:
+        """Draw one."""
+        return self._random.randrange(len(pending))
+
+
+NAMED: dict[str, type[CompletionPolicy]] = {"late": Late, "youngest": Youngest, "random": Random}
+
+
+def policy_named(name: str) -> CompletionPolicy:
+    """Make a policy of its name: "late", "youngest", "random", or "random:SEED".
+
+    Raises
+    ------
+    ValueError
+        If there is none of this name.
+
+    Examples
+    --------
+    >>> policy_named("random:7").seed
+    7
+    """
+    kind, colon, seed = name.partition(":")
+    if kind == "random" and colon and seed.isdecimal():
+        return Random(int(seed))
+    if kind not in NAMED or colon:
+        raise ValueError(f"policy must be {', '.join(NAMED)}, random:SEED or a CompletionPolicy, got {name!r}")
+    return NAMED[kind]()

@@ -1,0 +1,128 @@
+"""Groups that spin: how one is told from a group that works, and how long others may be kept waiting.
+
+A group that comes to the same block with the same registers, while no memory has changed, will do so for ever: it
+sleeps until something changes. The block and registers to compare with are taken anew after twice as many blocks each
+time, so that a cycle of any length is found (R. P. Brent, "An Improved Monte Carlo Factorization Algorithm", 1980). A
+loop that counts never repeats itself, and works. Of clocks there is no model: time leaps ahead when nothing but time
+can let anybody go on.
+
+References
+----------
+PTX ISA, "SIMT Architecture": independent thread scheduling; "Special Registers: %clock64, %globaltimer".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cutepy.sim.machine.lanes import WARP, WARPGROUP
+from cutepy.sim.translate.control_flow import EXIT
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.group import Group
+    from cutepy.sim.machine.machine import Machine
+    from cutepy.sim.translate.control_flow import ControlFlow
+
+TRUSTED_BLOCKS = 32
+"""Blocks that a group runs without a change to memory before it is watched."""
+
+_FIRST_SPAN = 8
+_FIRST_LEAP, _LAST_LEAP = 1 << 12, 1 << 40
+_WARP_COLLECTIVES = frozenset("shfl vote match redux elect activemask ldmatrix stmatrix mma".split())
+
+
+class Spin:
+    """What a group has been like since memory changed last.
+
+    Attributes
+    ----------
+    changes : int
+        The machine's count of changes then.
+    asleep : bool
+        Whether the group has repeated itself.
+    by_clock : bool
+        Whether time went by meanwhile, so that its next round may differ.
+    """
+
+    __slots__ = ("_block", "_first", "_outside", "_span", "_steps", "_values", "asleep", "by_clock", "changes")
+
+    def __init__(self, changes: int) -> None:
+        self.changes = changes
+        self.asleep = self.by_clock = False
+        self._block = EXIT
+        self._values: list[tuple[int, Any]] = []
+        self._outside = self._first = self._steps = 0
+        self._span = _FIRST_SPAN
+
+    def repeats(self, machine: Machine, g: Group, block: int) -> bool:
+        """Tell whether a group that comes to a block has been there before as it is now."""
+        self._steps += 1
+        if block == self._block and self._is_as_before(machine, g):
+            self.asleep, self.by_clock = True, machine.time != self._outside
+            return True
+        if self._steps >= self._span:
+            self._steps, self._span = 0, 2 * self._span
+            self._block, self._outside, self._first = block, machine.time, 0
+            self._values = [(index, g.registers[index]) for index in machine.program.flow.live_in[block]]
+            # MMAs change accumulators that are not in registers.
+            self._values.append((-1, machine.stats["wgmma"]))
+        return False
+
+    def _is_as_before(self, machine: Machine, g: Group) -> bool:
+        values, first = self._values, self._first
+        # What differed last time, a counter it may be, is looked at first.
+        for n in (first, *range(len(values))):
+            index, before = values[n]
+            now: Any = machine.stats["wgmma"] if index < 0 else g.registers[index]
+            if now is before:
+                continue
+            if index < 0 or now is None or before is None or now.shape != before.shape:
+                self._first = n
+                return False
+            if now.tobytes() != before.tobytes():
+                self._first = n
+                return False
+        return True
+
+    def wake(self) -> None:
+        """Let the group run although nothing has changed."""
+        self.asleep = False
+        self._block, self._steps, self._span = EXIT, 0, _FIRST_SPAN
+
+
+def leap(machine: Machine) -> bool:
+    """Let time pass if some group reads clocks while it spins; tells whether it does.
+
+    The leaps double, and time ends some minutes of a GPU's cycles after the last change.
+    """
+    sleepers = [
+        g.spin
+        for g in machine.groups
+        if g.spin is not None and g.spin.asleep and g.spin.by_clock and g.spin.changes == machine.changes
+    ]
+    since, size = machine.leapt if machine.leapt[0] == machine.changes else (machine.changes, _FIRST_LEAP)
+    if not sleepers or size > _LAST_LEAP:
+        return False
+    machine.time += size
+    machine.leapt = since, 2 * size
+    for spin in sleepers:
+        spin.wake()
+    return True
+
+
+def together(flow: ControlFlow, start: int) -> int:
+    """Return how many threads the instructions from a block on take together."""
+    if start not in flow.units:
+        flow.units[start] = _unit(flow, start)
+    return flow.units[start]
+
+
+def _unit(flow: ControlFlow, start: int) -> int:
+    unit = 1
+    for block in flow.blocks_between(start, EXIT):
+        for i in flow.blocks[block].instructions:
+            if i.parts[0] == "wgmma":
+                return WARPGROUP
+            if i.parts[0] in _WARP_COLLECTIVES or (i.parts[0] == "bar" and "warp" in i.parts):
+                unit = WARP
+    return unit

@@ -1,0 +1,87 @@
+"""The variables of a loaded module: where they are, and what they hold at first.
+
+References
+----------
+PTX ISA, "State Spaces: Global State Space, Constant State Space", "Initializers". CUDA C++ Programming Guide,
+"__device__": a variable has the lifetime of the CUDA context in which it is created, which is that of its module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cutepy.runtime.host_calls import Library
+from cutepy.sim.errors import LaunchError
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.ptx.model import Module, Variable
+
+_ALIGNMENT = 128
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A variable in memory.
+
+    Attributes
+    ----------
+    variable : Variable
+    address : int
+    data : array of uint8
+        Holds it, and a margin around it.
+    """
+
+    variable: Variable
+    address: int
+    data: Array
+
+    @property
+    def bytes(self) -> Array:
+        """What it holds now: a view."""
+        start = self.address - self.data.ctypes.data
+        return self.data[start : start + (self.variable.size_bytes or 0)]
+
+
+def variables_of(library: Library, ptx: str, module: Module) -> dict[str, Placed]:
+    """Return the global and constant variables of a module, which are made when it is launched first.
+
+    Parameters
+    ----------
+    library : Library
+        The module that was loaded: its variables live as long as it does.
+    ptx : str
+    module : Module
+        The PTX, parsed.
+
+    Raises
+    ------
+    LaunchError
+        If an initial value is the address of something that has none.
+    """
+    if ptx not in library.memory:
+        library.memory[ptx] = _made(module)
+    found: dict[str, Placed] = library.memory[ptx]
+    return found
+
+
+def _made(module: Module) -> dict[str, Placed]:
+    placed = {}
+    for variable in module.variables:
+        if variable.space in ("global", "const") and not variable.is_extern:
+            data = np.zeros((variable.size_bytes or 0) + _ALIGNMENT, np.uint8)
+            address = -(-data.ctypes.data // _ALIGNMENT) * _ALIGNMENT
+            one = placed[variable.name] = Placed(variable, address, data)
+            if variable.initial is not None:
+                one.bytes[:] = np.frombuffer(variable.initial, np.uint8)
+    for one in placed.values():
+        for reference in one.variable.references:
+            target = placed.get(reference.name)
+            if target is None:
+                raise LaunchError(
+                    f"{one.variable.name} is initialised with the address of {reference.name}, which is no variable "
+                    "of global or constant memory"
+                )
+            value = np.frombuffer(reference.encode(target.address), np.uint8)
+            one.bytes[reference.position : reference.position + reference.size_bytes] = value
+    return placed

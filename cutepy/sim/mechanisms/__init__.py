@@ -1,0 +1,1 @@
+"""What the hardware does beside arithmetic: copies, barriers, atomics, matrix products, and what warps exchange."""

@@ -1,0 +1,186 @@
+"""Atomic operations: atom, red, red.async, and the arithmetic of bulk reductions.
+
+Lanes that hit the same address do so one after the other, in the order of CTAs and threads.
+
+References
+----------
+PTX ISA, "Parallel Synchronization and Communication Instructions: atom, red, red.async", "cp.reduce.async.bulk".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cutepy.sim.arithmetic import floats, minifloat
+from cutepy.sim.errors import MemoryAccessError
+from cutepy.sim.machine.events import AsyncOperation, Space
+from cutepy.sim.machine.lanes import Array
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.group import Group
+    from cutepy.sim.machine.machine import Machine
+    from cutepy.sim.ptx.model import Instruction
+
+_HALVES = ("f16", "bf16", "f16x2", "bf16x2")
+_INTEGER: dict[str, Callable[..., Any]] = {
+    "add": lambda old, x: old + x,
+    "and": lambda old, x: old & x,
+    "or": lambda old, x: old | x,
+    "xor": lambda old, x: old ^ x,
+    "exch": lambda old, x: x,
+    "cas": lambda old, x, y: np.where(old == x, y, old),
+    "inc": lambda old, x: np.where(old >= x, old.dtype.type(0), old + old.dtype.type(1)),
+    "dec": lambda old, x: np.where((old == 0) | (old > x), x, old - old.dtype.type(1)),
+    "min": np.minimum,
+    "max": np.maximum,
+}
+_FLOAT: dict[str, Callable[..., Any]] = {
+    "add": lambda old, x: old + x,
+    "min": floats.minimum,
+    "max": floats.maximum,
+    "exch": lambda old, x: x,
+}
+
+
+def combine(operation: str, name: str, old: Array, *values: Array, flush: bool = False) -> Array:
+    """Return the bits of old values after an operation.
+
+    Parameters
+    ----------
+    operation : str
+        "add", "min", "max", "inc", "dec", "and", "or", "xor", "exch" or "cas".
+    name : str
+        PTX type of the elements; packed ones are combined half by half.
+    old, *values : array
+        Bits of one width; the result has the type of `old`.
+    flush : bool
+        Whether float32 subnormals are taken for zero.
+    """
+    bits = old.dtype
+    if name in _HALVES and operation != "exch":
+        widen = _widen_f16 if name.startswith("f16") else minifloat.bf16_to_f32
+        narrow = minifloat.to_f16 if name.startswith("f16") else minifloat.to_bf16
+        wide = [widen(np.ascontiguousarray(x).view(np.uint16)) for x in (old, *values)]
+        return np.ascontiguousarray(narrow(_FLOAT[operation](*wide))).view(bits)
+    kind = ("f" if name[0] == "f" else "i" if name[0] == "s" else "u") + str(bits.itemsize)
+    operands = [np.ascontiguousarray(x).view(kind) for x in (old, *values)]
+    if kind[0] == "f" and operation in _FLOAT:
+        flush = flush and kind == "f4"
+        if flush:
+            operands = [floats.flush(x) for x in operands]
+        result = _FLOAT[operation](*operands)
+        result = floats.flush(result) if flush else result
+        if operation == "add":
+            result = floats.canonical(result) if kind == "f4" else floats.last_nan(result, *operands)
+    else:
+        result = _INTEGER[operation](*operands)
+    return np.ascontiguousarray(result).view(bits)
+
+
+def _widen_f16(bits: Array) -> Array:
+    return bits.view(np.float16).astype(np.float32)
+
+
+class Atomics:
+    """Atomic operations of all groups of lanes."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def apply(
+        self, g: Group, i: Instruction, space: str, address: Array, operation: str, name: str, values: tuple[Array, ...]
+    ) -> Array:
+        """Apply an operation of each lane; returns the old values."""
+        place, address = self._machine.memory.resolve(space, address)
+        if place == "global":
+            self._machine.traffic.access("atomic", g, address, values[0].itemsize)
+        return self._apply(g, i, place, address, operation, name, values)
+
+    def _apply(
+        self,
+        g: Group,
+        i: Instruction,
+        place: Space,
+        address: Array,
+        operation: str,
+        name: str,
+        values: tuple[Array, ...],
+    ) -> Array:
+        memory, kind = self._machine.memory, values[0].dtype
+        shape = (g.ctas.count, g.threads.count)
+        size = kind.itemsize
+        if place == "local":
+            raise MemoryAccessError("local memory has no atomics", i, g.describe())
+        if place == "shared":
+            address = np.broadcast_to(memory.locate(g, i, address, size, size), shape)
+            view, index = memory.shared_view(kind, 1), address // size
+        else:
+            address = np.broadcast_to(address, shape)
+            region = memory.region(g, i, address, size, size)
+            if region is None:
+                raise MemoryAccessError("one atomic instruction on several tensors is not simulated", i, g.describe())
+            view, index = region.view(kind, 1), (address - np.uint64(region.base)).astype(np.int64) // size
+        if self._machine.observers:
+            memory.observe(g, i, "atomic", place, "generic", address, size)
+        # Additions of float32 in global memory flush, in shared memory they do not.
+        flush = place == "global" and operation == "add"
+        old = _in_order(view, index, operation, name, [np.broadcast_to(v, shape) for v in values], flush)
+        # A compare-and-swap that fails is no change: who waits for one has not got on.
+        if view[index].tobytes() != old.tobytes():
+            self._machine.changes += 1
+        return old
+
+    def vector(
+        self, g: Group, i: Instruction, space: str, address: Array, operation: str, name: str, values: tuple[Array, ...]
+    ) -> list[Array]:
+        """Apply an operation to neighbouring elements, each atomically; returns the old values."""
+        size = values[0].dtype.itemsize
+        whole = size * len(values)
+        place, address = self._machine.memory.resolve(space, address)
+        self._machine.memory.region(g, i, address, whole, whole)
+        self._machine.traffic.access("atomic", g, address, whole)
+        step = address.dtype.type(size)
+        return [
+            self._apply(g, i, place, address + address.dtype.type(n) * step, operation, name, (value,))
+            for n, value in enumerate(values)
+        ]
+
+    def reduce_async(
+        self, g: Group, i: Instruction, address: Array, operation: str, name: str, value: Array, barrier: Array
+    ) -> None:
+        """Combine with a CTA's shared memory some time later, and count the bytes at an mbarrier there."""
+        machine, memory = self._machine, self._machine.memory
+        size = value.dtype.itemsize
+        shape = (g.ctas.count, g.threads.count)
+        position = np.broadcast_to(memory.locate(g, i, address, size, size), shape)
+        places = np.broadcast_to(memory.locate(g, i, barrier, 8, 8), shape)
+        wide = np.array(np.broadcast_to(value, shape))
+
+        def apply() -> None:
+            _in_order(memory.shared_view(value.dtype, 1), position // size, operation, name, [wide], False)
+            if machine.observers:
+                memory.observe(g, i, "atomic", "shared", "async", position, size)
+            for place, lanes in zip(*np.unique(places, return_counts=True), strict=True):
+                slot, offset = divmod(int(place), memory.slot_bytes)
+                machine.mbarriers.deliver(g, i, offset, np.array([slot]), int(lanes) * size)
+
+        machine.issue(AsyncOperation("st_async", i, g.ctas, g.threads, f"{size} bytes a lane", apply))
+
+
+def _in_order(view: Array, index: Array, operation: str, name: str, values: list[Array], flush: bool) -> Array:
+    """Apply an operation at positions of an array, one after the other where they are equal."""
+    flat = index.reshape(-1)
+    if len(np.unique(flat)) == len(flat):
+        found: Array = view[index]
+        view[index] = combine(operation, name, found, *values, flush=flush)
+        return found
+    old = np.empty(index.shape, view.dtype)
+    lanes = [np.ascontiguousarray(v).reshape(-1) for v in values]
+    for n, position in enumerate(flat):
+        before = view[position : position + 1].copy()
+        old.reshape(-1)[n] = before[0]
+        view[position] = combine(operation, name, before, *(v[n : n + 1] for v in lanes), flush=flush)[0]
+    return old

@@ -1,0 +1,209 @@
+"""Bulk copies of plain ranges of bytes, and the bulk groups that stores are waited for by.
+
+References
+----------
+PTX ISA, "cp.async.bulk", "cp.reduce.async.bulk", "cp.async.bulk.commit_group", "cp.async.bulk.wait_group".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.errors import MemoryAccessError
+from cutepy.sim.machine.events import AsyncOperation
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.traffic import Kind
+from cutepy.sim.mechanisms.atomics import combine
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.group import Group
+    from cutepy.sim.machine.machine import Machine
+    from cutepy.sim.ptx.model import Instruction
+
+_ALIGNMENT = 16
+Lane = tuple[int, int]
+
+
+class BulkCopies:
+    """Bulk copies of all lanes."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._open: dict[Lane, list[AsyncOperation]] = {}
+        self._committed: dict[Lane, list[list[AsyncOperation]]] = {}
+
+    def _lanes(self, g: Group, *values: Array) -> list[tuple[Lane, list[int]]]:
+        shape = (g.ctas.count, g.threads.count)
+        wide = [np.broadcast_to(v, shape) for v in values]
+        return [
+            ((row, column), [int(v[row, column]) for v in wide])
+            for row in range(shape[0])
+            for column in range(shape[1])
+        ]
+
+    def _global_bytes(self, g: Group, i: Instruction, address: int, size: int) -> Array:
+        memory = self._machine.memory
+        self._check_size(g, i, size)
+        if address % _ALIGNMENT:
+            raise MemoryAccessError(
+                f"global address {address:#x} of a bulk copy is no multiple of {_ALIGNMENT}", i, g.describe()
+            )
+        region = memory.known.find(address, address + size)
+        if region is None:
+            raise MemoryAccessError(
+                f"a bulk copy of {size} bytes at global address {address:#x} is not in known memory: "
+                f"{memory.known.nearest(address)}",
+                i,
+                g.describe(),
+            )
+        return region.bytes[address - region.base : address - region.base + size]
+
+    def _check_size(self, g: Group, i: Instruction, size: int) -> None:
+        if size % _ALIGNMENT:
+            raise MemoryAccessError(
+                f"the size of a bulk copy must be a multiple of {_ALIGNMENT} bytes, got {size}", i, g.describe()
+            )
+
+    def _count(self, kind: Kind, address: int, size: int) -> None:
+        self._machine.stats["bulk"] += 1
+        self._machine.stats["bulk_bytes"] += size
+        self._machine.traffic.run(kind, address, size)
+
+    def load(
+        self, g: Group, i: Instruction, to: Array, source: Array, size: Array, barrier: Array, mask: Array | None
+    ) -> None:
+        """Copy from global to shared memory, and count the bytes at an mbarrier."""
+        memory, machine = self._machine.memory, self._machine
+        _, to = memory.resolve("shared" if to.dtype == np.uint32 else "generic", to)
+        _, barrier = memory.resolve("shared" if barrier.dtype == np.uint32 else "generic", barrier)
+        places = memory.locate(g, i, to, int(size.max()), _ALIGNMENT)
+        barriers = memory.locate(g, i, barrier, 8, 8)
+        masks = np.array([[0]]) if mask is None else mask
+        cluster = machine.residents.cluster_size
+        for _, (place, address, count, at, reach) in self._lanes(g, places, source, size, barriers, masks):
+            own, offset = divmod(place, memory.slot_bytes)
+            base = own - own % cluster
+            slots = [own] if mask is None else [base + r for r in range(cluster) if reach >> r & 1]
+            notified = [at // memory.slot_bytes] if mask is None else slots
+            data = self._global_bytes(g, i, address, count)
+            self._count("load", address, count)
+
+            def apply(
+                data: Array = data,
+                slots: list[int] = slots,
+                offset: int = offset,
+                at: int = at,
+                notified: list[int] = notified,
+            ) -> None:
+                for slot in slots:
+                    start = slot * memory.slot_bytes + offset
+                    memory.shared[start : start + len(data)] = data
+                    if machine.observers:
+                        memory.observe(g, i, "write", "shared", "async", np.array([[start]]), len(data))
+                machine.mbarriers.deliver(g, i, at % memory.slot_bytes, np.array(notified), len(data))
+
+            detail = f"{count} bytes of global {address:#x} to shared {offset:#x}"
+            machine.issue(AsyncOperation("bulk_load", i, g.ctas, g.threads, detail, apply))
+
+    def to_peer(
+        self,
+        g: Group,
+        i: Instruction,
+        to: Array,
+        source: Array,
+        size: Array,
+        barrier: Array,
+        operation: str | None,
+        element: str | None,
+    ) -> None:
+        """Copy to the shared memory of a CTA of the cluster, or combine, and count the bytes at an mbarrier there."""
+        memory, machine = self._machine.memory, self._machine
+        places = memory.locate(g, i, to, int(size.max()), _ALIGNMENT)
+        sources = memory.locate(g, i, source, int(size.max()), _ALIGNMENT)
+        barriers = memory.locate(g, i, barrier, 8, 8)
+        for _, (place, start, count, at) in self._lanes(g, places, sources, size, barriers):
+            self._check_size(g, i, count)
+
+            def apply(place: int = place, start: int = start, count: int = count, at: int = at) -> None:
+                data, target = memory.shared[start : start + count], memory.shared[place : place + count]
+                if machine.observers:
+                    memory.observe(g, i, "read", "shared", "async", np.array([[start]]), count)
+                    memory.observe(g, i, "write", "shared", "async", np.array([[place]]), count)
+                _write(target, data, operation, element)
+                slot, offset = divmod(at, memory.slot_bytes)
+                machine.mbarriers.deliver(g, i, offset, np.array([slot]), count)
+
+            machine.issue(AsyncOperation("bulk_peer", i, g.ctas, g.threads, f"{count} bytes", apply))
+
+    def store(
+        self,
+        g: Group,
+        i: Instruction,
+        to: Array,
+        source: Array,
+        size: Array,
+        operation: str | None,
+        element: str | None,
+    ) -> None:
+        """Copy from shared to global memory, or combine with what is there."""
+        memory, machine = self._machine.memory, self._machine
+        _, source = memory.resolve("shared" if source.dtype == np.uint32 else "generic", source)
+        places = memory.locate(g, i, source, int(size.max()), _ALIGNMENT)
+        for (row, column), (address, place, count) in self._lanes(g, to, places, size):
+            target = self._global_bytes(g, i, address, count)
+            self._count("store" if operation is None else "atomic", address, count)
+
+            def apply(target: Array = target, place: int = place, count: int = count) -> None:
+                data = memory.shared[place : place + count]
+                if machine.observers:
+                    memory.observe(g, i, "read", "shared", "async", np.array([[place]]), count)
+                _write(target, data, operation, element)
+
+            one = AsyncOperation("bulk_store", i, g.ctas, g.threads, f"{count} bytes to global {address:#x}", apply)
+            machine.issue(one)
+            self.track(g, (row, column), one)
+
+    def track(self, g: Group, lane: Lane, operation: AsyncOperation) -> None:
+        """Add an operation that is not complete to the open bulk group of the thread that issued it."""
+        if not operation.done:
+            self._open.setdefault(self._thread(g, *lane), []).append(operation)
+
+    def _thread(self, g: Group, row: int, column: int) -> Lane:
+        return int(g.ctas.slots[row]), int(g.threads.ids[column])
+
+    def commit(self, g: Group) -> None:
+        """Close the bulk groups of the lanes."""
+        if not self._machine.pending:
+            return
+        for row in range(g.ctas.count):
+            for column in range(g.threads.count):
+                thread = self._thread(g, row, column)
+                self._committed.setdefault(thread, []).append(self._open.pop(thread, []))
+
+    def wait(self, g: Group, i: Instruction, remaining: int, read_only: bool) -> None:
+        """Complete all but the youngest `remaining` bulk groups of each lane."""
+        if self._machine.observers:
+            self._machine.notify("wait", f"bulk_group {remaining}{' read' if read_only else ''}", g, i)
+        if not self._committed:
+            return
+        for row in range(g.ctas.count):
+            for column in range(g.threads.count):
+                groups = self._committed.get(self._thread(g, row, column), [])
+                while len(groups) > remaining:
+                    for operation in groups.pop(0):
+                        self._machine.complete(operation)
+
+
+def _write(target: Array, data: Array, operation: str | None, element: str | None) -> None:
+    """Copy bytes, or combine them as elements with what is there."""
+    if operation is None or element is None:
+        target[...] = data
+    else:
+        kind = f"u{_element_bytes(element)}"
+        target.view(kind)[...] = combine(operation, element, target.view(kind), data.view(kind))
+
+
+def _element_bytes(element: str) -> int:
+    return int("".join(c for c in element.removeprefix("bf") if c.isdigit())) // 8

@@ -1,0 +1,112 @@
+"""Clusters: addresses in other CTAs' shared memory, cluster barriers, st.async.
+
+References
+----------
+PTX ISA, "Cluster of Cooperative Thread Arrays", "mapa", "getctarank", "barrier.cluster", "st.async".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.machine.events import AsyncOperation
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.memory import RANK_SHIFT
+from cutepy.sim.translate import SHARED_WINDOW
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.group import Group
+    from cutepy.sim.machine.machine import Machine
+    from cutepy.sim.ptx.model import Instruction
+
+_OFFSET_MASK = (1 << RANK_SHIFT) - 1
+
+
+class Cluster:
+    """What the CTAs of a cluster share."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def start(self, slots: int, threads: int) -> None:
+        """Make the barriers of clusters that become resident."""
+        size = self._machine.residents.cluster_size
+        self._size = size
+        self._expected = np.full(slots // size, size * threads, np.int64)
+        self._arrived = np.zeros(slots // size, np.int64)
+        self._generation = np.zeros(slots // size, np.int64)
+        self._seen = np.zeros((slots, threads), np.int64)
+
+    def map_address(self, address: Array, rank: Array, generic: bool) -> Array:
+        """Return the address of the same variable in the CTA of a rank."""
+        kind = address.dtype.type
+        base = kind(SHARED_WINDOW) if generic else kind(0)
+        offset = (address - base) & kind(_OFFSET_MASK)
+        result: Array = base + (offset | ((rank.astype(address.dtype) + kind(1)) << kind(RANK_SHIFT)))
+        return result
+
+    def rank_of(self, g: Group, address: Array) -> Array:
+        """Return the rank of the CTA that a shared address is in."""
+        offset = address.astype(np.uint64) & np.uint64(SHARED_WINDOW - 1)
+        rank = (offset >> np.uint64(RANK_SHIFT)).astype(np.int64)
+        own = g.ctas.special["cluster_ctarank"]
+        return np.where(rank > 0, rank - 1, own).astype(np.uint32)
+
+    def arrive(self, g: Group, i: Instruction) -> None:
+        """Arrive at the cluster's barrier."""
+        self._machine.changes += 1
+        clusters = g.ctas.slots // self._size
+        self._seen[g.ctas.slots[:, None], g.threads.ids[None, :]] = self._generation[clusters][:, None]
+        np.add.at(self._arrived, clusters, g.threads.count)
+        self._release(clusters)
+        self._machine.notify("cluster_arrive", "barrier.cluster", g, i)
+
+    def leave(self, g: Group) -> None:
+        """Count threads that ended: the barrier no longer expects them."""
+        clusters = g.ctas.slots // self._size
+        np.subtract.at(self._expected, clusters, g.threads.count)
+        self._release(clusters)
+
+    def _release(self, clusters: Array) -> None:
+        full = np.unique(
+            clusters[(self._arrived[clusters] >= self._expected[clusters]) & (self._arrived[clusters] > 0)]
+        )
+        self._arrived[full] = 0
+        self._generation[full] += 1
+
+    def wait(self, g: Group, i: Instruction) -> bool:
+        """Tell whether all threads of the cluster have arrived since these did."""
+        clusters = g.ctas.slots // self._size
+        seen = self._seen[g.ctas.slots[:, None], g.threads.ids[None, :]]
+        done = self._generation[clusters][:, None] > seen
+        if done.all():
+            g.ready, g.waits_for = None, None
+            self._machine.notify("cluster_wait", "barrier.cluster", g, i)
+            return True
+        g.ready = done
+        arrived = int(self._arrived[clusters[0]])
+        expected = int(self._expected[clusters[0]])
+        g.waits_for = lambda: f"the cluster barrier: {arrived} of {expected} threads arrived"
+        return False
+
+    def store_async(self, g: Group, i: Instruction, address: Array, values: tuple[Array, ...], barrier: Array) -> None:
+        """Store to a CTA of the cluster, and count the bytes at an mbarrier there."""
+        memory = self._machine.memory
+        kind, count = values[0].dtype, len(values)
+        size = kind.itemsize * count
+        shape = (g.ctas.count, g.threads.count)
+        position = np.broadcast_to(memory.locate(g, i, address, size, size), shape)
+        places = np.broadcast_to(memory.locate(g, i, barrier, 8, 8), shape)
+        stacked = np.stack([np.broadcast_to(v, shape) for v in values], axis=-1)
+
+        def apply() -> None:
+            memory.shared_view(kind, count)[position // size] = stacked if count > 1 else stacked[..., 0]
+            if self._machine.observers:
+                memory.observe(g, i, "write", "shared", "async", position, size)
+            for place, lanes in zip(*np.unique(places, return_counts=True), strict=True):
+                slot, offset = divmod(int(place), memory.slot_bytes)
+                self._machine.mbarriers.deliver(g, i, offset, np.array([slot]), int(lanes) * size)
+
+        self._machine.issue(AsyncOperation("st_async", i, g.ctas, g.threads, f"{size} bytes a lane", apply))

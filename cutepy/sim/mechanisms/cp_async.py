@@ -1,0 +1,114 @@
+"""cp.async: copies of 4, 8 or 16 bytes by each thread from global to shared memory.
+
+References
+----------
+PTX ISA, "cp.async", "cp.async.commit_group", "cp.async.wait_group", "cp.async.mbarrier.arrive".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.machine.events import AsyncOperation
+from cutepy.sim.machine.lanes import Array
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.group import Group
+    from cutepy.sim.machine.machine import Machine
+    from cutepy.sim.ptx.model import Instruction
+
+Lane = tuple[int, int]
+
+
+class ThreadCopies:
+    """Asynchronous copies of all lanes."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._open: dict[Lane, list[AsyncOperation]] = {}
+        self._committed: dict[Lane, list[list[AsyncOperation]]] = {}
+
+    def copy(self, g: Group, i: Instruction, to: Array, source: Array, size: int, taken: Array | None) -> None:
+        """Copy `size` bytes of each lane; where fewer are `taken`, the others are zero."""
+        memory, machine = self._machine.memory, self._machine
+        kind = np.dtype(f"u{min(size, 8)}")
+        count = size // kind.itemsize
+        _, to = memory.resolve("shared" if to.dtype == np.uint32 else "generic", to)
+        place = memory.locate(g, i, to, size, size)
+        shape = (g.ctas.count, g.threads.count)
+        where = np.broadcast_to(source, shape)
+        used = None if taken is None else np.broadcast_to(taken, shape)
+        if used is None or (used == size).all():
+            memory.region(g, i, source, size, size)
+            used = None
+
+        def apply() -> None:
+            if used is None:
+                value = memory.load(g, i, "global", where, kind, count)
+                data = value if count == 1 else np.stack(value, axis=-1)
+            else:
+                machine.traffic.partial("load", g, where, used)
+                data = self._partial(where, used, size).view(kind).reshape(*shape, count)
+                data = data[..., 0] if count == 1 else data
+            memory.shared_view(kind, count)[np.broadcast_to(place // size, shape)] = data
+            if machine.observers:
+                memory.observe(g, i, "write", "shared", "generic", place, size)
+
+        operation = AsyncOperation("cp_async", i, g.ctas, g.threads, f"{size} bytes a lane", apply)
+        machine.issue(operation)
+        if not operation.done:
+            for lane in self._lanes(g):
+                self._open.setdefault(lane, []).append(operation)
+
+    def _partial(self, where: Array, used: Array, size: int) -> Array:
+        """Return the bytes of lanes that copy fewer than `size`, or none."""
+        known = self._machine.memory.known
+        data = np.zeros((*where.shape, size), np.uint8)
+        for position in zip(*np.nonzero(used), strict=True):
+            address, count = int(where[position]), int(used[position])
+            region = known.find(address, address + count)
+            if region is not None:
+                data[position][:count] = region.bytes[address - region.base : address - region.base + count]
+        return data
+
+    def _lanes(self, g: Group) -> list[Lane]:
+        return [(int(s), int(t)) for s in g.ctas.slots for t in g.threads.ids]
+
+    def commit(self, g: Group) -> None:
+        """Close the groups of the lanes, empty ones too: they count where an older one may be incomplete."""
+        if self._open or self._committed:
+            for lane in self._lanes(g):
+                self._committed.setdefault(lane, []).append(self._open.pop(lane, []))
+
+    def wait(self, g: Group, remaining: int, everything: bool) -> None:
+        """Complete all but the youngest `remaining` groups of each lane."""
+        if not (self._open or self._committed):
+            return
+        for lane in self._lanes(g):
+            groups = self._committed.get(lane, [])
+            if everything:
+                groups.append(self._open.pop(lane, []))
+            while len(groups) > remaining:
+                for operation in groups.pop(0):
+                    self._machine.complete(operation)
+
+    def arrive(self, g: Group, i: Instruction, barrier: Array, counted: bool) -> None:
+        """Arrive at an mbarrier some time after the copies that the lanes have issued are complete.
+
+        `counted` says that the barrier's count includes these arrivals (.noinc); if not, its phase expects them too.
+        """
+        machine = self._machine
+        if not counted:
+            machine.mbarriers.expect_arrivals(g, i, barrier)
+        lanes = self._lanes(g) if self._open or self._committed else []
+        groups = [group for lane in lanes for group in (*self._committed.get(lane, []), self._open.get(lane, []))]
+        earlier = list({id(one): one for group in groups for one in group}.values())
+
+        def apply() -> None:
+            for operation in earlier:
+                machine.complete(operation)
+            machine.mbarriers.arrive(g, i, barrier, None, False, False)
+
+        machine.issue(AsyncOperation("cp_async", i, g.ctas, g.threads, "the arrival at an mbarrier", apply))

@@ -1,0 +1,293 @@
+"""mbarrier objects: pending arrivals, transaction bytes, phases.
+
+Their state is kept beside shared memory, by the object's address; the eight bytes there are opaque, as PTX says.
+
+References
+----------
+PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.errors import BarrierError
+from cutepy.sim.inspect.barrier_names import barrier_name
+from cutepy.sim.machine.events import BarrierState
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.memory import RANK_SHIFT
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.group import Group
+    from cutepy.sim.machine.machine import Machine
+    from cutepy.sim.ptx.model import Instruction
+
+_TRUE = np.array([[True]])
+_TOKEN_PHASE_SHIFT = 32
+SIZE_BYTES = 8
+MAX_COUNT = (1 << 20) - 1
+"""Of arrivals; of bytes it is the largest count either way."""
+
+
+class Mbarrier:
+    """The objects at one offset of all CTAs' shared memory, by slot."""
+
+    def __init__(self, slots: int) -> None:
+        self.valid = np.zeros(slots, bool)
+        self.count = np.zeros(slots, np.int64)
+        self.pending = np.zeros(slots, np.int64)
+        self.transactions = np.zeros(slots, np.int64)
+        self.phase = np.zeros(slots, np.int64)
+        self.made_by: Instruction | None = None
+
+    def settle(self, rows: Array) -> None:
+        """Complete the phase where nothing is pending."""
+        done = rows[(self.pending[rows] == 0) & (self.transactions[rows] == 0)]
+        if len(done):
+            self.phase[done] += 1
+            self.pending[done] = self.count[done]
+
+
+class Mbarriers:
+    """The mbarrier objects of resident CTAs."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._objects: dict[int, Mbarrier] = {}
+
+    def start(self, slots: int) -> None:
+        """Forget all objects: new CTAs become resident."""
+        self._slots = slots
+        self._objects = {}
+        # By eight bytes of shared memory, whether they are an object; None as long as there is none.
+        self._live: Array | None = None
+
+    def _targets(self, g: Group, i: Instruction, address: Array, weight: Array | int) -> list[tuple[int, Array, Array]]:
+        """Return (offset, slots, total weight by slot) of the objects that lanes address."""
+        memory = self._machine.memory
+        if address.dtype == np.uint64:
+            _, address = memory.resolve("generic", address)
+        position = memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES)
+        lanes = g.threads.count if position.shape[1] == 1 else 1
+        shape = np.broadcast_shapes(position.shape, np.shape(weight)) if not isinstance(weight, int) else position.shape
+        if not isinstance(weight, int) and shape[1] > 1:
+            lanes = 1
+        flat = np.broadcast_to(position, shape).reshape(-1)
+        weights = np.broadcast_to(weight, shape).reshape(-1).astype(np.int64) * lanes
+        # One address for all is an object of each CTA, or of each cluster if it names one of its CTAs.
+        apart = address.size == 1 and shape[1] == 1 and int(address.flat[0]) < 1 << RANK_SHIFT
+        if len(flat) > 1 and not apart:
+            flat, inverse = np.unique(flat, return_inverse=True)
+            weights = np.bincount(inverse.reshape(-1), weights).astype(np.int64)
+        offsets, slots = flat % memory.slot_bytes, flat // memory.slot_bytes
+        if len(offsets) == 1 or (offsets == offsets[0]).all():
+            return [(int(offsets[0]), slots, weights)]
+        return [(int(o), slots[offsets == o], weights[offsets == o]) for o in np.unique(offsets)]
+
+    def _object(self, g: Group, i: Instruction, offset: int, slots: Array) -> Mbarrier:
+        found = self._objects.get(offset)
+        if found is None or not found.valid[slots].all():
+            raise BarrierError(f"there is no initialised mbarrier at shared address {offset:#x}", i, g.describe())
+        return found
+
+    def init(self, g: Group, i: Instruction, address: Array, count: Array) -> None:
+        """Make an object that expects `count` arrivals in each phase."""
+        self._machine.changes += 1
+        if int(count.min()) < 1 or int(count.max()) > MAX_COUNT:
+            raise BarrierError(
+                f"the count of an mbarrier must be 1 to {MAX_COUNT}, got {int(count.min())}", i, g.describe()
+            )
+        shape = np.broadcast_shapes(address.shape, count.shape)
+        lanes = g.threads.count if shape[1] == 1 else 1
+        for offset, slots, total in self._targets(g, i, address, count):
+            found = self._objects.setdefault(offset, Mbarrier(self._slots))
+            found.valid[slots] = True
+            found.made_by = i
+            found.count[slots] = found.pending[slots] = total // lanes
+            found.transactions[slots] = 0
+            found.phase[slots] = 0
+            self._mark(offset, slots, True)
+            self._tell("init", offset, slots, g, i, total // lanes, self._lanes(g, i, address, offset))
+
+    def invalidate(self, g: Group, i: Instruction, address: Array) -> None:
+        """End an object."""
+        for offset, slots, _ in self._targets(g, i, address, 1):
+            self._object(g, i, offset, slots).valid[slots] = False
+            self._mark(offset, slots, False)
+
+    def _mark(self, offset: int, slots: Array, live: bool) -> None:
+        memory = self._machine.memory
+        if self._live is None:
+            self._live = np.zeros(len(memory.shared) // SIZE_BYTES + 1, bool)
+        self._live[(slots * memory.slot_bytes + offset) // SIZE_BYTES] = live
+
+    def check_store(self, g: Group, i: Instruction, position: Array, size: int) -> None:
+        """Stop where lanes store to bytes of objects: what these are then is undefined."""
+        if self._live is None:
+            return
+        over = self._live[position // SIZE_BYTES]
+        if size > SIZE_BYTES:
+            over = over | self._live[position // SIZE_BYTES + 1]
+        if over.any():
+            offset = int(np.broadcast_to(position, over.shape)[over].flat[0]) % self._machine.memory.slot_bytes
+            raise BarrierError(
+                f"a store to shared address {offset:#x} overwrites an mbarrier; call mbarrier.inval before its memory "
+                "is used for something else",
+                i,
+                g.describe(),
+            )
+
+    def arrive(self, g: Group, i: Instruction, address: Array, count: Array | None, expects: bool, drop: bool) -> Array:
+        """Arrive, after expecting bytes if `expects`; returns the state, which names the phase."""
+        if expects:
+            assert count is not None
+            self.expect_tx(g, i, address, count)
+            count = None
+        self._machine.changes += 1
+        state = np.zeros((g.ctas.count, 1), np.uint64)
+        for offset, slots, total in self._targets(g, i, address, 1 if count is None else count):
+            found = self._object(g, i, offset, slots)
+            if len(slots) == len(state):
+                state = (found.phase[slots] << _TOKEN_PHASE_SHIFT | found.pending[slots])[:, None].astype(np.uint64)
+            if drop:
+                found.count[slots] -= total
+            found.pending[slots] -= total
+            if (found.pending[slots] < 0).any():
+                expected = int(found.count[slots[0]])
+                raise BarrierError(
+                    f"{self._name(offset)} got {int(-found.pending[slots].min())} arrivals more than the {expected} "
+                    "that a phase expects: the next phase would complete early",
+                    i,
+                    g.describe(),
+                )
+            found.settle(slots)
+            self._tell("arrive", offset, slots, g, i, total, self._lanes(g, i, address, offset))
+        return state
+
+    def expect_arrivals(self, g: Group, i: Instruction, address: Array) -> None:
+        """Expect an arrival of each lane in the current phase, beside those of the count."""
+        self._machine.changes += 1
+        for offset, slots, total in self._targets(g, i, address, 1):
+            self._object(g, i, offset, slots).pending[slots] += total
+
+    def expect_tx(self, g: Group, i: Instruction, address: Array, size: Array) -> None:
+        """Expect bytes in the current phase."""
+        self._machine.changes += 1
+        for offset, slots, total in self._targets(g, i, address, size):
+            self._count_bytes(g, i, offset, slots, total)
+            self._tell("expect_tx", offset, slots, g, i, total, self._lanes(g, i, address, offset))
+
+    def complete_tx(self, g: Group, i: Instruction, address: Array, size: Array) -> None:
+        """Count bytes as arrived."""
+        for offset, slots, total in self._targets(g, i, address, size):
+            self.deliver(g, i, offset, slots, total)
+
+    def deliver(self, g: Group, i: Instruction, offset: int, slots: Array, size: Array | int) -> None:
+        """Count bytes as arrived at the objects of some CTAs."""
+        self._machine.changes += 1
+        self._count_bytes(g, i, offset, slots, -size).settle(slots)
+        self._tell("complete_tx", offset, slots, g, i, size)
+
+    def _count_bytes(self, g: Group, i: Instruction, offset: int, slots: Array, size: Array | int) -> Mbarrier:
+        """Add to the bytes that the current phase lacks."""
+        found = self._object(g, i, offset, slots)
+        found.transactions[slots] += size
+        if (np.abs(found.transactions[slots]) > MAX_COUNT).any():
+            raise BarrierError(
+                f"{self._name(offset)} counts at most {MAX_COUNT} bytes of a phase, got "
+                f"{int(np.abs(found.transactions[slots]).max())}: the phase would complete at another count; use more "
+                "phases",
+                i,
+                g.describe(),
+            )
+        return found
+
+    def wait(
+        self, g: Group, i: Instruction, address: Array, state: Array, parity: bool, may_wait: bool
+    ) -> Array | None:
+        """Test whether a phase has completed; None says that the lanes had better wait."""
+        memory = self._machine.memory
+        if address.dtype == np.uint64:
+            _, address = memory.resolve("generic", address)
+        position = memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES)
+        if address.size == 1:
+            offset = int(address.flat[0]) & 0xFFFFFF
+            slots = position[:, 0] // memory.slot_bytes
+            phase = self._object(g, i, offset, slots).phase[slots][:, None]
+        else:
+            phase = np.empty(position.shape, np.int64)
+            for offset in np.unique(position % memory.slot_bytes):
+                here = position % memory.slot_bytes == offset
+                slots = position[here] // memory.slot_bytes
+                phase[here] = self._object(g, i, int(offset), slots).phase[slots]
+        # Of the parity the hardware takes the lowest bit: pipelines xor the number of phases passed into it.
+        done = (phase & 1) != (state & 1) if parity else phase != (state >> np.uint64(32)).astype(np.int64)
+        changes = self._machine.changes
+        if not may_wait or done.all() or g.timed_out == changes:
+            if g.timed_out == changes:
+                g.timed_out = ~changes
+            g.ready, g.waits_for = None, None
+            offsets = position % memory.slot_bytes
+            for offset in np.unique(offsets).tolist() if self._machine.observers else ():
+                here = offsets == offset
+                self._tell("wait", offset, np.unique(position[here] // memory.slot_bytes), g, i, lanes=here)
+            return _TRUE if done.all() else done
+        g.ready = done
+        g.waits_for = lambda: self._describe(position, state, parity)
+        return None
+
+    def _lanes(self, g: Group, i: Instruction, address: Array, offset: int) -> Array | None:
+        """Return which lanes address the objects at an offset, for observers; None for all."""
+        if not self._machine.observers or address.size == 1:
+            return None
+        memory = self._machine.memory
+        _, address = memory.resolve("shared" if address.dtype == np.uint32 else "generic", address)
+        here: Array = memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES) % memory.slot_bytes == offset
+        return here
+
+    def _tell(
+        self,
+        operation: str,
+        offset: int,
+        slots: Array,
+        g: Group,
+        i: Instruction,
+        amounts: Array | int | None = None,
+        lanes: Array | None = None,
+    ) -> None:
+        """Tell observers of an operation on the objects of some CTAs."""
+        if self._machine.observers:
+            found = self._objects[offset]
+            state = BarrierState(
+                offset,
+                slots,
+                found.phase[slots],
+                found.pending[slots],
+                found.count[slots],
+                found.transactions[slots],
+            )
+            self._machine.notify(operation, f"mbarrier {offset:#x}", g, i, amounts, lanes, state)
+
+    def pending_count(self, state: Array) -> Array:
+        """Return the pending count that a state held."""
+        return (state & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+
+    def _name(self, offset: int) -> str:
+        return barrier_name(offset, {at: found.made_by for at, found in self._objects.items() if found.made_by})
+
+    def _describe(self, position: Array, state: Array, parity: bool) -> str:
+        where = int(position.flat[0])
+        offset, slot = where % self._machine.memory.slot_bytes, where // self._machine.memory.slot_bytes
+        found = self._objects[offset]
+        value = int(state.flat[0])
+        wanted = f"the phase of parity {value & 1}" if parity else f"phase {value >> _TOKEN_PHASE_SHIFT}"
+        lacking, size = (
+            f"{int(found.pending[slot])} of {int(found.count[slot])} arrivals",
+            int(found.transactions[slot]),
+        )
+        held = f"{lacking} and {size} bytes pending"
+        if size < 0:
+            held = f"{lacking} pending and {-size} bytes delivered beyond those expected"
+        return f"{wanted} of {self._name(offset)}, which is in phase {int(found.phase[slot])} with {held}"

@@ -1,0 +1,148 @@
+"""The CTA's sixteen named barriers: bar.sync, bar.arrive and bar.red.
+
+References
+----------
+PTX ISA, "Parallel Synchronization and Communication Instructions: bar, barrier".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.errors import BarrierError
+from cutepy.sim.machine.lanes import WARP, Array
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.group import Group
+    from cutepy.sim.machine.machine import Machine
+    from cutepy.sim.ptx.model import Instruction
+
+BARRIERS = 16
+
+
+class Barriers:
+    """Arrivals and generation of each barrier of each resident CTA."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def start(self, slots: int) -> None:
+        """Make the barriers of CTAs that become resident."""
+        self._arrived = np.zeros((slots, BARRIERS), np.int64)
+        self._expected = np.zeros((slots, BARRIERS), np.int64)
+        self._generation = np.zeros((slots, BARRIERS), np.int64)
+        self._true = np.zeros((slots, BARRIERS), np.int64)
+        # Of the phase that completed last: how many predicates held, and whether all did.
+        self._counted = np.zeros((slots, BARRIERS), np.int64)
+        self._unanimous = np.zeros((slots, BARRIERS), bool)
+        self._ended = np.zeros(slots, np.int64)
+        block = self._machine.launch.block
+        self._threads = block[0] * block[1] * block[2]
+
+    def arrive(self, g: Group, i: Instruction, identity: Array, count: Array | None) -> None:
+        """Arrive without waiting."""
+        self._arrive(g, i, identity, count)
+        self._notify("arrive", g, i, identity)
+
+    def sync(self, g: Group, i: Instruction, identity: Array, count: Array | None) -> bool:
+        """Arrive, and tell whether all that are expected have; called again until they have."""
+        slots = g.ctas.slots[:, None]
+        self._check(g, i, identity)
+        if g.token is None:
+            before = self._generation[slots, identity]
+            self._arrive(g, i, identity, count)
+            g.token = before
+        done = self._generation[slots, identity] != g.token
+        if done.all():
+            g.token, g.ready, g.waits_for = None, None, None
+            self._notify("sync", g, i, identity)
+            return True
+        g.ready = done
+        g.waits_for = lambda: self._describe(g, identity)
+        return False
+
+    def reduce(
+        self, g: Group, i: Instruction, identity: Array, count: Array | None, operation: str, predicate: Array
+    ) -> Array | None:
+        """Synchronise, and combine the predicates of all threads (popc, and, or); None until all have arrived."""
+        slots = g.ctas.slots[:, None]
+        self._check(g, i, identity)
+        if g.token is None:
+            shape = (g.ctas.count, g.threads.count)
+            holds = np.broadcast_to(predicate, shape)
+            for number in np.unique(identity):
+                self._true[g.ctas.slots, number] += (holds & np.broadcast_to(identity == number, shape)).sum(axis=1)
+        if not self.sync(g, i, identity, count):
+            return None
+        if operation == "popc":
+            return self._counted[slots, identity].astype(np.uint32)
+        result: Array = self._unanimous[slots, identity] if operation == "and" else self._counted[slots, identity] > 0
+        return result
+
+    def _notify(self, operation: str, g: Group, i: Instruction, identity: Array) -> None:
+        """Tell observers of each barrier that lanes are at."""
+        for number in np.unique(identity).tolist() if self._machine.observers else ():
+            self._machine.notify(operation, f"bar {number}", g, i, lanes=identity == number)
+
+    def _check(self, g: Group, i: Instruction, identity: Array) -> None:
+        if int(identity.max()) >= BARRIERS:
+            raise BarrierError(f"barrier {int(identity.max())} does not exist: there are {BARRIERS}", i, g.describe())
+
+    def leave(self, g: Group) -> None:
+        """Count threads that ended: barriers over all threads of a CTA no longer expect them."""
+        self._ended[g.ctas.slots] += g.threads.count
+        for identity in range(BARRIERS):
+            whole = self._expected[g.ctas.slots, identity] == -1
+            if whole.any():
+                self._release(g.ctas.slots[whole], identity)
+
+    def _arrive(self, g: Group, i: Instruction, identity: Array, count: Array | None) -> None:
+        self._machine.changes += 1
+        slots = g.ctas.slots
+        self._check(g, i, identity)
+        for number in np.unique(identity):
+            here = identity == number
+            columns = np.broadcast_to(here, (g.ctas.count, g.threads.count)).sum(axis=1)
+            expected = np.full(len(slots), -1) if count is None else self._counts(g, i, count, here)
+            active = columns > 0
+            rows = slots[active]
+            self._arrived[rows, number] += columns[active]
+            self._expected[rows, number] = expected[active]
+            arrived = self._arrived[rows, number]
+            if count is not None and (arrived > expected[active]).any():
+                over = int((arrived > expected[active]).argmax())
+                raise BarrierError(
+                    f"barrier {int(number)} expects {int(expected[active][over])} threads, and {int(arrived[over])} "
+                    "arrive: give it the number of threads that call it",
+                    i,
+                    g.describe(),
+                )
+            self._release(rows, int(number))
+
+    def _counts(self, g: Group, i: Instruction, count: Array, here: Array) -> Array:
+        shape = (g.ctas.count, g.threads.count)
+        values: Array = np.broadcast_to(np.where(here, count, 0), shape).max(axis=1).astype(np.int64)
+        if (values % WARP).any():
+            raise BarrierError(
+                f"the thread count of a barrier must be a multiple of {WARP}, got {values[0]}", i, g.describe()
+            )
+        return values
+
+    def _release(self, rows: Array, number: int) -> None:
+        expected = self._expected[rows, number]
+        expected = np.where(expected == -1, self._threads - self._ended[rows], expected)
+        done = rows[(self._arrived[rows, number] >= expected) & (self._arrived[rows, number] > 0)]
+        if len(done):
+            self._counted[done, number] = self._true[done, number]
+            self._unanimous[done, number] = self._true[done, number] == self._arrived[done, number]
+            self._true[done, number] = 0
+            self._arrived[done, number] = 0
+            self._generation[done, number] += 1
+
+    def _describe(self, g: Group, identity: Array) -> str:
+        number, slot = int(identity.flat[0]), int(g.ctas.slots[0])
+        expected = int(self._expected[slot, number])
+        wanted = self._threads - int(self._ended[slot]) if expected == -1 else expected
+        return f"barrier {number}: {int(self._arrived[slot, number])} of {wanted} threads arrived"

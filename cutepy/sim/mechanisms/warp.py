@@ -1,0 +1,199 @@
+"""What the lanes of a warp exchange: shuffles, votes, matches, reductions, elections.
+
+References
+----------
+PTX ISA, "shfl.sync", "vote.sync", "match.sync", "redux.sync", "activemask", "elect.sync", "bar.warp.sync".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.errors import SimulationError
+from cutepy.sim.machine.lanes import WARP, Array, Threads, mask_of
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.group import Group
+    from cutepy.sim.machine.machine import Machine
+    from cutepy.sim.ptx.model import Instruction
+
+
+class Warp:
+    """Collectives over the lanes of each warp."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._sources: dict[tuple[object, ...], tuple[Array, Array]] = {}
+
+    def sync(self, g: Group, i: Instruction, mask: Array) -> None:
+        """Synchronise a warp, whose lanes have come."""
+        self._require_same(g, i, mask)
+        self._machine.notify("sync", "bar.warp", g, i)
+
+    def shuffle(
+        self, g: Group, i: Instruction, mode: str, a: Array, b: Array, c: Array, mask: Array
+    ) -> tuple[Array, Array]:
+        """Return the value of another lane, and whether that lane is in range."""
+        self._require_same(g, i, mask)
+        if b.shape[0] > 1 or c.shape[0] > 1:
+            return self._shuffle_by_cta(g, mode, a, b, c)
+        key = (mode, b.tobytes(), b.shape, c.tobytes(), c.shape, id(g.threads))
+        if key not in self._sources:
+            lane, inside = _source_lane(
+                mode, g.threads.special["laneid"].astype(np.int64), b.astype(np.int64), c.astype(np.int64)
+            )
+            self._sources[key] = _columns(g.threads, lane), inside
+        columns, inside = self._sources[key]
+        return (a if a.shape[1] == 1 else a[:, columns[0]]), inside
+
+    def gather(self, g: Group, i: Instruction, mask: Array) -> int:
+        """Wait for the lanes that masks name and that are elsewhere; 0 if all are here, or what the block returns."""
+        return self._machine.gather(g, i, np.bitwise_or.reduce(self._by_warp(g, mask, 0), axis=2))
+
+    def _require_same(self, g: Group, i: Instruction, mask: Array) -> None:
+        """Stop where two lanes of a mask name different ones: the hardware would wait for them."""
+        if mask.shape[1] == 1:
+            return
+        masks, members = self._by_warp(g, mask, 0), self._members(g, mask)
+        in_own = np.diagonal(members, axis1=2, axis2=3)[..., None]
+        apart = members & in_own & (masks[..., :, None] != masks[..., None, :])
+        if apart.any():
+            row, place, *lanes = (int(x[0]) for x in np.nonzero(apart))
+            (lane, own), (other, theirs) = ((lane, f"{masks[row, place, lane]:#010x}") for lane in lanes)
+            raise SimulationError(
+                f"{i.opcode} of lane {lane} of warp {g.threads.warps[place]} names lanes {own}, and lane {other} "
+                f"of them names {theirs}; all lanes of a mask must name the same",
+                i,
+                g.describe(),
+            )
+
+    def _shuffle_by_cta(self, g: Group, mode: str, a: Array, b: Array, c: Array) -> tuple[Array, Array]:
+        lane, inside = _source_lane(
+            mode, g.threads.special["laneid"].astype(np.int64), b.astype(np.int64), c.astype(np.int64)
+        )
+        columns = _columns(g.threads, lane)
+        if a.shape[1] == 1:
+            return a, inside
+        wide = np.broadcast_to(a, (columns.shape[0], a.shape[1]))
+        return np.take_along_axis(wide, columns, axis=1), inside
+
+    def _by_warp(self, g: Group, value: Array, fill: object) -> Array:
+        """Return a value by (CTA, warp, lane), with lanes that are not here filled."""
+        threads = g.threads
+        spread = np.full((value.shape[0], len(threads.warps) * WARP), fill, value.dtype)
+        spread[:, threads.position] = np.broadcast_to(value, (value.shape[0], threads.count))
+        return spread.reshape(value.shape[0], -1, WARP)
+
+    def _to_lanes(self, g: Group, by_mask: Array) -> Array:
+        """Return a value by (CTA, warp, mask), of one mask or of each lane's own, as one by (CTA, thread)."""
+        position = g.threads.position
+        if by_mask.shape[2] == 1:
+            return by_mask[:, position // WARP, 0]
+        return by_mask.reshape(by_mask.shape[0], -1)[:, position]
+
+    def _members(self, g: Group, mask: Array) -> Array:
+        """Return who takes part, by (CTA, warp, mask, lane): one mask, or each lane's own, as tiles name them."""
+        masks = mask[:, :, None, None] if mask.shape[1] == 1 else self._by_warp(g, mask, 0)[..., None]
+        here: Array = (masks >> np.arange(WARP, dtype=np.uint32) & np.uint32(1)).astype(bool) & g.threads.present[
+            :, None
+        ]
+        return here
+
+    def vote_all(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
+        """Tell whether a predicate holds in all lanes of each one's mask."""
+        self._require_same(g, i, mask)
+        holds: Array = self._by_warp(g, a, True)[:, :, None] | ~self._members(g, mask)
+        return self._to_lanes(g, np.logical_and.reduce(holds, axis=3))
+
+    def vote_any(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
+        """Tell whether a predicate holds in any lane."""
+        self._require_same(g, i, mask)
+        holds: Array = self._by_warp(g, a, False)[:, :, None] & self._members(g, mask)
+        return self._to_lanes(g, np.logical_or.reduce(holds, axis=3))
+
+    def vote_uni(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
+        """Tell whether a predicate is the same in all lanes."""
+        return self.vote_all(g, i, a, mask) | ~self.vote_any(g, i, a, mask)
+
+    def vote_ballot(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
+        """Return the mask of lanes in which a predicate holds."""
+        self._require_same(g, i, mask)
+        return self._to_lanes(g, mask_of(self._by_warp(g, a, False)[:, :, None] & self._members(g, mask)))
+
+    def match_any(self, g: Group, i: Instruction, a: Array, mask: Array) -> tuple[Array, None]:
+        """Return the mask of lanes with the same value."""
+        self._require_same(g, i, mask)
+        return self._to_lanes(g, mask_of(self._equal(g, a) & self._members(g, mask))), None
+
+    def match_all(self, g: Group, i: Instruction, a: Array, mask: Array) -> tuple[Array, Array]:
+        """Return the mask if all lanes have the same value, else 0; and whether they have."""
+        self._require_same(g, i, mask)
+        members = self._members(g, mask)
+        same = self._to_lanes(g, np.logical_and.reduce(self._equal(g, a) | ~members, axis=3))
+        return np.where(same, self._to_lanes(g, mask_of(members)), np.uint32(0)), same
+
+    def _equal(self, g: Group, a: Array) -> Array:
+        """Tell, by (CTA, warp, lane, lane), who has the same value."""
+        values = self._by_warp(g, a, 0)
+        equal: Array = values[..., :, None] == values[..., None, :]
+        return equal
+
+    def reduce(self, g: Group, i: Instruction, operation: str, a: Array, mask: Array) -> Array:
+        """Combine the values of all lanes."""
+        self._require_same(g, i, mask)
+        info = np.iinfo(a.dtype)
+        neutral = {"add": 0, "or": 0, "xor": 0, "and": -1, "min": info.max, "max": info.min}[operation]
+        neutral_value = np.array(neutral).astype(a.dtype)
+        values = np.where(self._members(g, mask), self._by_warp(g, a, neutral_value)[:, :, None], neutral_value)
+        function = {
+            "add": np.add,
+            "or": np.bitwise_or,
+            "xor": np.bitwise_xor,
+            "and": np.bitwise_and,
+            "min": np.minimum,
+            "max": np.maximum,
+        }[operation]
+        return self._to_lanes(g, function.reduce(values, axis=3, dtype=a.dtype))
+
+    def active(self, g: Group) -> Array:
+        """Return the mask of the lanes that run here."""
+        masks = np.array(g.threads.masks, np.uint32)
+        return masks[g.threads.position // WARP][None, :]
+
+    def elect(self, g: Group, i: Instruction, mask: Array) -> tuple[Array, Array]:
+        """Pick the first lane of each one's mask; returns its lane and whether it is this one."""
+        self._require_same(g, i, mask)
+        members = self._members(g, mask)
+        leader = self._to_lanes(g, members.argmax(axis=3).astype(np.uint32))
+        if not members.any():
+            raise SimulationError("elect.sync by lanes outside of its mask", i, g.describe())
+        return leader, g.threads.special["laneid"] == leader
+
+
+def _source_lane(mode: str, lane: Array, b: Array, c: Array) -> tuple[Array, Array]:
+    """Return the lane that each lane reads, and whether it is in range (PTX's own formula)."""
+    clamp, segment, b = c & 31, c >> 8 & 31, b & 31
+    highest = (lane & segment) | (clamp & ~segment)
+    lowest = lane & segment
+    if mode == "up":
+        source = lane - b
+        inside = source >= highest
+    elif mode == "down":
+        source = lane + b
+        inside = source <= highest
+    elif mode == "bfly":
+        source = lane ^ b
+        inside = source <= highest
+    else:
+        source = lowest | (b & ~segment)
+        inside = source <= highest
+    return np.where(inside, source, lane), inside
+
+
+def _columns(threads: Threads, lane: Array) -> Array:
+    """Return the column of the lane of each thread's own warp; the thread's own where that lane is not here."""
+    wanted = threads.ids[None, :] // WARP * WARP + lane
+    found = np.searchsorted(threads.ids, wanted).clip(0, threads.count - 1)
+    return np.where(threads.ids[found] == wanted, found, np.arange(threads.count)[None, :])

@@ -1,0 +1,1 @@
+"""One launch on several processors: its waves, and what they must not share."""

@@ -1,0 +1,263 @@
+"""The waves of a launch spread over processes, with the results of one.
+
+This process runs waves from the first on, as if it were alone. If that takes a while it forks workers, which see memory
+as it is then and run shares of the grid from its end on; their writes stay their own, and come back as bytes. When
+the two ends meet, the writes are put into memory in the order of the waves: unless some share has read a byte that
+another wrote meanwhile, or has failed. Then what the workers did is forgotten, and this process goes on to the end
+alone, so that values, errors and what is left in memory are those of one process whatever happens. Of memory that a
+fork would share nothing could be forgotten: a launch that may write there has one process.
+
+Workers call numpy and nothing else, so that other threads of this process do not matter to them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutepy.sim.machine.lanes import Array, Residents
+from cutepy.sim.machine.traffic import Traffic
+from cutepy.sim.parallel.footprint import Footprint, Ranges, meets_others, put, take
+from cutepy.sim.parallel.mappings import any_shared
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkProcess
+
+    from cutepy.sim.machine.machine import Machine
+
+_PATIENCE_S = 0.1
+"""How long one process runs before it calls for others: about four times what a fork costs."""
+
+_POLL_S = 0.01
+_SHARES_PER_PROCESS = 3
+_PR_SET_PDEATHSIG = 1
+
+
+def default_processes() -> int:
+    """Count the processes that a launch may be spread over: the cores that this one may use, where it can fork."""
+    if sys.platform != "linux" or multiprocessing.current_process().daemon:
+        return 1
+    return len(os.sched_getaffinity(0))
+
+
+@dataclass
+class _Report:
+    """What a worker did: the waves from `first` on, their counts, output and writes, and the last wave's CTAs."""
+
+    first: int
+    executed: list[int]
+    stats: dict[str, int]
+    text: list[str]
+    reads: Ranges
+    writes: Ranges
+    data: Array
+    shared: Array
+
+
+class Team:
+    """The processes of one launch: the one that launches, and its workers.
+
+    Parameters
+    ----------
+    make_machine : callable
+        Makes a machine for the launch, without observers.
+    waves : sequence of array
+        The CTAs of each wave.
+    processes : int
+        At most, with this one.
+    keep : callable
+        Called with the machine when CTAs have ended, or were stopped.
+
+    Attributes
+    ----------
+    machine : Machine
+        This process's; in the end it has the counts and the output of all.
+    used : int
+        Processes whose work counted.
+    """
+
+    def __init__(
+        self,
+        make_machine: Callable[[], Machine],
+        waves: Sequence[NDArray[np.intp]],
+        processes: int,
+        keep: Callable[[Machine], None],
+    ) -> None:
+        self.machine = make_machine()
+        self.used = 1
+        self._keep = keep
+        self._make_machine, self._waves, self._processes = make_machine, waves, processes
+        self._next, self._end = 0, len(waves)
+        self._workers: dict[Connection, ForkProcess] = {}
+        self._busy: set[Connection] = set()
+        self._reports: list[_Report] = []
+        self._may_fork = True
+        self._due = 0.0
+
+    def run(self) -> None:
+        """Run all waves.
+
+        Raises
+        ------
+        SimulationError
+            Of the first wave that fails, those before it being complete.
+        """
+        self._due = time.perf_counter() + _PATIENCE_S
+        if self._processes > 1 and len(self._waves) > 1:
+            self.machine.each_round = self._tend
+        try:
+            while self._next < len(self._waves):
+                while self._next < self._end:
+                    self._run_next()
+                if self._reports or self._busy:
+                    self._finish()
+        finally:
+            self.machine.each_round = None
+            self._stop()
+
+    def _run_next(self) -> None:
+        self._next += 1
+        try:
+            self.machine.run(self._waves[self._next - 1])
+        finally:
+            self._keep(self.machine)
+
+    def _tend(self) -> None:
+        """Fork workers once it is worth it, and keep them busy."""
+        now = time.perf_counter()
+        if now < self._due:
+            return
+        self._due = now + _POLL_S
+        if self._busy:
+            self._listen(0)
+        elif self._may_fork:
+            self._may_fork = False
+            # As much is to come as has been: the waves so far have told how long the others take.
+            if self._end - self._next >= self._next and not any_shared(self.machine.memory.known.ranges()):
+                self._fork(min(self._processes - 1, self._end - self._next))
+
+    def _fork(self, count: int) -> None:
+        self.machine.traffic = Footprint(self.machine.stats)
+        context = multiprocessing.get_context("fork")
+        for _ in range(count):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=self._work, args=(theirs,), name="cutepy simulator", daemon=True)
+            try:
+                with warnings.catch_warnings():
+                    # Python 3.12 warns of forks of processes with threads; see the top.
+                    warnings.simplefilter("ignore", DeprecationWarning)
+                    process.start()
+            except OSError:  # no memory, or too many processes: there are enough
+                ours.close()
+                return
+            finally:
+                theirs.close()
+            self._workers[ours] = process
+            self._assign(ours)
+
+    def _assign(self, worker: Connection) -> None:
+        """Give a worker a share from the end, or let it go."""
+        left = self._end - self._next
+        share = None
+        if left:
+            size = max(1, left // (_SHARES_PER_PROCESS * self._processes))
+            share = self._end - size, self._end
+            self._end -= size
+            self._busy.add(worker)
+        worker.send(share)
+
+    def _listen(self, timeout: float | None) -> None:
+        """Take the reports that have come, and give out more."""
+        try:
+            for worker in wait(list(self._busy), timeout):
+                assert isinstance(worker, Connection)
+                self._reports.append(worker.recv())
+                self._busy.remove(worker)
+                self._assign(worker)
+        except (EOFError, OSError):
+            # A worker has failed: this process will find the first error in the order of the waves, if there is one.
+            self._forget()
+
+    def _forget(self) -> None:
+        """Let this process run alone what it has not run."""
+        self._stop()
+        self.machine.traffic = Traffic(self.machine.stats)
+        self._reports.clear()
+        self._end = len(self._waves)
+
+    def _stop(self) -> None:
+        """End all workers."""
+        for worker, process in self._workers.items():
+            process.kill()
+            worker.close()
+        for process in self._workers.values():
+            process.join()
+        self._workers.clear()
+        self._busy.clear()
+
+    def _finish(self) -> None:
+        """Wait for the workers, and make what they did this process's own, or forget it."""
+        while self._busy:
+            self._listen(None)
+        reports = sorted(self._reports, key=lambda report: report.first)
+        if reports and self._are_independent(reports):
+            self._take_over(reports)
+        else:
+            self._forget()
+
+    def _are_independent(self, reports: Sequence[_Report]) -> bool:
+        """Tell whether no worker has read what another process wrote meanwhile."""
+        assert isinstance(self.machine.traffic, Footprint)
+        written = [self.machine.traffic.writes, *(report.writes for report in reports)]
+        every = np.sort(np.concatenate([w.starts for w in written])), np.sort(np.concatenate([w.ends for w in written]))
+        return not any(meets_others(report.reads, report.writes, every) for report in reports)
+
+    def _take_over(self, reports: Sequence[_Report]) -> None:
+        """Make what workers did this process's own."""
+        for report in reports:
+            put(report.writes, report.data)
+            self.machine.absorb(report.executed, report.stats, report.text)
+        launch = self.machine.launch
+        self.machine.residents = Residents(launch.grid, launch.cluster, self._waves[-1])
+        self.machine.memory.shared = reports[-1].shared
+        self._keep(self.machine)
+        self._next = len(self._waves)
+        self.used = 1 + len(self._workers)
+
+    # In a worker.
+
+    def _work(self, connection: Connection) -> None:
+        """Run shares until there are no more, or one fails."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        gc.freeze()  # nothing of the parent's is to be finalised here
+        try:
+            while (share := connection.recv()) is not None:
+                connection.send(self._report(*share))
+        except Exception:  # whatever it is, the parent runs into it
+            connection.close()
+
+    def _report(self, first: int, end: int) -> _Report:
+        machine = self._make_machine()
+        footprint = machine.traffic = Footprint(machine.stats)
+        for blocks in self._waves[first:end]:
+            machine.run(blocks)
+        writes = footprint.writes
+        is_last = end == len(self._waves)
+        shared = machine.memory.shared if is_last else np.zeros(0, np.uint8)
+        return _Report(
+            first, machine.executed, machine.stats, machine.printing.text, footprint.reads, writes, take(writes), shared
+        )

@@ -1,0 +1,58 @@
+"""CUDA graphs of the served device: kernels that were captured run at each replay, by torch's interface and CUDA's."""
+
+import pytest
+import torch
+
+from cutepy.frontends.torch_device import serve_cuda
+
+pytestmark = pytest.mark.dsl
+
+cutlass = pytest.importorskip("cutlass")
+cute = pytest.importorskip("cutlass.cute")
+driver = pytest.importorskip("cuda.bindings.driver")
+
+
+@cute.kernel
+def increment(a: cute.Tensor, by: cutlass.Float32):
+    i = cute.arch.thread_idx()[0]
+    a[i] = a[i] + by
+
+
+@cute.jit
+def launch(a: cute.Tensor, by: cutlass.Float32, stream: driver.CUstream):
+    increment(a, by).launch(grid=(1, 1, 1), block=(32, 1, 1), stream=stream)
+
+
+def _by_torch(issue):
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        issue(torch.cuda.current_stream().cuda_stream)
+    return graph.replay
+
+
+def _by_the_driver(issue):
+    _, stream = driver.cuStreamCreate(0)
+    driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL)
+    issue(int(stream))
+    _, graph = driver.cuStreamEndCapture(stream)
+    _, executable = driver.cuGraphInstantiate(graph, 0)
+    return lambda: driver.cuGraphLaunch(executable, stream)
+
+
+@pytest.mark.parametrize("capture", [_by_torch, _by_the_driver])
+def test_captured_kernels_run_at_each_replay(capture):
+    with serve_cuda() as run:
+        a = torch.zeros(32, device="cuda")
+        tensor = cute.runtime.from_dlpack(a)
+        compiled = cute.compile(launch, tensor, 1.0, driver.CUstream(0))
+
+        def issue(handle):
+            for by in (2.0, 5.0):
+                compiled(tensor, by, driver.CUstream(handle))
+
+        replay = capture(issue)
+        assert run.launches == []
+        replay()
+        replay()
+        assert a.tolist() == [14.0] * 32
+        assert len(run.launches) == 4
