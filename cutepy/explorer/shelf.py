@@ -233,7 +233,7 @@ def _values(
 
 def cta_places(layout: LayoutBase, dtype: str, offset: int, size: int) -> Any:  # noqa: ANN401 - an array
     """Return the byte of each element of a tile: shared memory whose bytes are their addresses, seen through it."""
-    from cutepy.sim.inspect.shared_memory import view
+    from cutepy.sim.machine.shared_memory import view
 
     width = {"uint8": 1, "int8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "float16": 2, "bfloat16": 2}.get(dtype, 4)
     numbers = np.zeros(size // width * width, np.uint8)

@@ -15,6 +15,7 @@ from cutepy.sim.errors import (
     UnknownInstructionError as UnknownInstructionError,
 )
 from cutepy.sim.inspect.banks import AccessSite as AccessSite, WaitSite as WaitSite
+from cutepy.sim.inspect.breakpoints import Breakpoint as Breakpoint, BreakpointError as BreakpointError, Step as Step
 from cutepy.sim.inspect.checked import SavedRunError as SavedRunError
 from cutepy.sim.inspect.history import (
     SavedCta as SavedCta,
@@ -34,7 +35,6 @@ from cutepy.sim.machine.events import (
     WgmmaEvent as WgmmaEvent,
 )
 from cutepy.sim.machine.launch import Launch as Launch
-from cutepy.sim.machine.stepping import Breakpoint as Breakpoint, BreakpointError as BreakpointError, Step as Step
 from cutepy.sim.run import Run as Run, simulate as simulate
 
 __all__ = [

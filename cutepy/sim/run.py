@@ -15,7 +15,7 @@ import numpy as np
 from cutepy.dsl.execution import LaunchRequest, executing_on
 from cutepy.runtime.host_calls import Library
 from cutepy.sim.inspect.banks import AccessSite, Sites, WaitSite
-from cutepy.sim.inspect.shared_memory import SharedMemory, view
+from cutepy.sim.inspect.breakpoints import Breakpoint, Step, stops
 from cutepy.sim.inspect.tracing import Recorder
 from cutepy.sim.machine.events import CompletionPolicy, Observer
 from cutepy.sim.machine.lanes import Array
@@ -23,7 +23,7 @@ from cutepy.sim.machine.launch import Launch, capture
 from cutepy.sim.machine.machine import Machine
 from cutepy.sim.machine.memory import GlobalMemory
 from cutepy.sim.machine.policies import policy_named
-from cutepy.sim.machine.stepping import Breakpoint, Step, stops
+from cutepy.sim.machine.shared_memory import SharedMemory, view
 from cutepy.sim.parallel.blas import one_thread
 from cutepy.sim.parallel.waves import deal, may_run_in_any_order
 from cutepy.sim.parallel.workers import Team, default_processes

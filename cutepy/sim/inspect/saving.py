@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cutepy.layouts.sm90 import TensorMap
-from cutepy.sim.inspect.barrier_names import barrier_name
 from cutepy.sim.inspect.checked import SavedRunError
 from cutepy.sim.inspect.writes import Write
 from cutepy.sim.machine.events import BarrierState, TmaEvent, WgmmaEvent
+from cutepy.sim.ptx.barrier_names import barrier_name
 from cutepy.sim.ptx.places import described
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from cutepy.layouts.sm90 import TensorMap
 from cutepy.sim.machine.lanes import Array, Ctas, Threads
 
 if TYPE_CHECKING:
+    from cutepy.sim.inspect.breakpoints import Step
     from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.machine.stepping import Step
     from cutepy.sim.mechanisms.wgmma import Shape
     from cutepy.sim.ptx.model import Instruction
 

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutepy.sim.errors import DeadlockError, SimulationError, TrapError
+from cutepy.sim.inspect.breakpoints import Step
 from cutepy.sim.machine.deadlock import report
 from cutepy.sim.machine.events import AsyncOperation, BarrierEvent, BarrierState, CompletionPolicy, Observer
 from cutepy.sim.machine.gathering import check_not_crossed, gather
@@ -30,7 +31,6 @@ from cutepy.sim.machine.lanes import WARP, Array, Ctas, Residents, Threads
 from cutepy.sim.machine.memory import GlobalMemory, Memory
 from cutepy.sim.machine.merging import in_whole_units, lanes_of, merge
 from cutepy.sim.machine.spinning import TRUSTED_BLOCKS, Spin, leap, together
-from cutepy.sim.machine.stepping import Step
 from cutepy.sim.machine.traffic import Traffic
 from cutepy.sim.mechanisms.atomics import Atomics
 from cutepy.sim.mechanisms.bulk_copies import BulkCopies

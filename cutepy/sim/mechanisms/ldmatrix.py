@@ -17,7 +17,7 @@ import numpy as np
 from cutepy.layouts import sm90
 from cutepy.sim.machine.deadlock import refuse_a_part
 from cutepy.sim.machine.lanes import WARP, Array
-from cutepy.sim.mechanisms.layout_tables import by_value_and_thread
+from cutepy.sim.machine.layout_tables import by_value_and_thread
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group

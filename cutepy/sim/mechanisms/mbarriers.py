@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import BarrierError
-from cutepy.sim.inspect.barrier_names import barrier_name
 from cutepy.sim.machine.events import BarrierState
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.memory import RANK_SHIFT
+from cutepy.sim.ptx.barrier_names import barrier_name
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group

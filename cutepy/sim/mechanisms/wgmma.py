@@ -30,7 +30,7 @@ from cutepy.sim.errors import DescriptorError, MemoryAccessError, UnknownInstruc
 from cutepy.sim.machine.deadlock import refuse_a_part
 from cutepy.sim.machine.events import AsyncOperation, WgmmaEvent
 from cutepy.sim.machine.lanes import WARPGROUP, Array, Index
-from cutepy.sim.mechanisms.layout_tables import by_value_and_thread
+from cutepy.sim.machine.layout_tables import by_value_and_thread
 from cutepy.sim.ptx.model import Immediate, Register
 from cutepy.sim.translate.effects import accumulators
 

@@ -12,7 +12,7 @@ from cutepy.layouts import ComposedLayout, Layout, parse
 from cutepy.layouts.sm90.gmma import byte_swizzle, split_swizzle
 from cutepy.sim.arithmetic.minifloat import bf16_to_f32, table
 from cutepy.sim.machine.lanes import Array, Residents
-from cutepy.sim.mechanisms.layout_tables import values
+from cutepy.sim.machine.layout_tables import values
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.machine import Machine

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.inspect.shared_memory import SharedMemory, view
 from cutepy.sim.machine.events import Observer
 from cutepy.sim.machine.group import inherited
 from cutepy.sim.machine.lanes import Array, Ctas, Threads
+from cutepy.sim.machine.shared_memory import SharedMemory, view
 
 if TYPE_CHECKING:
     from cutepy.layouts import ComposedLayout, Layout
