@@ -14,6 +14,7 @@ from cutepy.device.pipeline import TmaRing
 from cutepy.dsl.execution import LaunchRequest
 from cutepy.dsl.traced_names import SmemAllocator
 from cutepy.sim import BreakpointError, DeadlockError, MemoryAccessError, Run
+from cutepy.sim.inspect import breakpoints
 from cutepy.sim.ptx.model import SourceLine
 from cutepy.sim.ptx.places import described
 
