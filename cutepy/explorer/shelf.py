@@ -209,9 +209,8 @@ def _values(
         )
 
     def bulk() -> dict[str, Any]:
-        across = [drawn.cell(0, j).flat or 0 for j in range(drawn.columns.size)]
-        down = [(drawn.cell(i, 0).flat or 0) for i in range(drawn.rows.size)]
-        order = [start + step for start in down for step in across]
+        down, across = drawn.parts()
+        order = [start + step for start in down.indices for step in across.indices]
         texts = [f"{x:.4g}" if isinstance(x, float) else str(x) for x in (flat[index] for index in order)]
         bytes_ = [where[index] for index in order]
         last = [int(writers[byte]) for byte in bytes_]
