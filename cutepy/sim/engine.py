@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from cutepy.layouts.sm90.arch import SM_COUNT
 from cutepy.sim.errors import SimulationError, TrapError
 from cutepy.sim.machine.activity import Activity
 from cutepy.sim.machine.lanes import Array, Residents
@@ -212,7 +213,7 @@ def _uniform_registers(launch: Launch) -> dict[str, Array]:
         "cluster_nctarank": cluster[0] * cluster[1] * cluster[2],
         "is_explicit_cluster": int(cluster != (1, 1, 1)),
         "nwarpid": 64,  # of the SM, not of the CTA: PTX ISA, "Special Registers: %nwarpid"
-        "nsmid": 132,
+        "nsmid": SM_COUNT,
         "gridid": 0,
         "dynamic_smem_size": launch.dynamic_smem_bytes,
         "total_smem_size": launch.smem_bytes,

@@ -7,7 +7,6 @@ operands and store results, is not recorded.
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import os
 import subprocess
@@ -19,8 +18,9 @@ from unittest import mock
 
 import numpy as np
 
-from cutepy.dsl.execution import LaunchRequest
 from cutepy.sim import Launch, translate
+from cutepy.sim.machine.launch import KernelCall
+from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.run import Run
 
 BODY_FILE = "kernel.py"
@@ -105,21 +105,17 @@ ret;
 """
     if os.environ.get("CUTEPY_TEST_PTXAS") and assembles:
         _assemble(text)
-    buffers = [ctypes.create_string_buffer(v, max(len(v), 1)) for v in values]
-    pointers = (ctypes.c_void_p * max(len(buffers), 1))(*[ctypes.addressof(b) for b in buffers])
-    request = LaunchRequest(
-        kernel="kernel",
-        ptx=text,
+    call = KernelCall(
+        LoadedModule(text),
+        "kernel",
         grid=_extents(grid),
         block=_extents(block),
         cluster=_extents(cluster),
+        parameters=tuple(values),
         dynamic_smem_bytes=smem_bytes,
-        cooperative=False,
-        stream=0,
-        parameters=ctypes.addressof(pointers),
     )
     with mock.patch("cutepy.sim.run.translate", _recording):
-        run.launch(request)
+        run.launch(call)
     return run.launches[-1]
 
 
