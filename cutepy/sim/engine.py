@@ -32,7 +32,7 @@ from cutepy.sim.mechanisms.printing import Printing
 from cutepy.sim.mechanisms.tensor_maps import TensorMaps
 from cutepy.sim.mechanisms.tma import TensorCopies
 from cutepy.sim.mechanisms.warp import Warp
-from cutepy.sim.mechanisms.wgmma import Wgmma
+from cutepy.sim.mechanisms.wgmma.issue import Wgmma
 from cutepy.sim.ptx.instruction_classes import CLASSES, class_of
 
 if TYPE_CHECKING:

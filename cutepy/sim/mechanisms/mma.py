@@ -16,9 +16,9 @@ import numpy as np
 
 from cutepy.layouts.sm90.arch import DTYPE_BITS
 from cutepy.sim.arithmetic import floats
+from cutepy.sim.arithmetic.minifloat import to_numbers
 from cutepy.sim.machine.deadlock import PartOfAUnit
 from cutepy.sim.machine.lanes import WARP, Array
-from cutepy.sim.mechanisms.wgmma import to_numbers
 from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.translate.emitter import Emitter, instruction
 
