@@ -27,7 +27,7 @@ from cutepy.sim.machine.stepping import Breakpoint, Step, stops
 from cutepy.sim.parallel.blas import one_thread
 from cutepy.sim.parallel.waves import deal, may_run_in_any_order
 from cutepy.sim.parallel.workers import Team, default_processes
-from cutepy.sim.translate import Program, load_module, translate
+from cutepy.sim.translate import Program, linked, load_module, translate
 
 if TYPE_CHECKING:
     from cutepy.layouts import ComposedLayout, Layout
@@ -262,7 +262,7 @@ class Run:
         """Run a kernel to its end."""
         module = load_module(request.ptx)
         launch = capture(request, module)
-        stopping = stops(module.functions[request.kernel], self._observers)
+        stopping = stops(linked(request.ptx, request.kernel).function, self._observers)
         program = translate(request.ptx, request.kernel, frozenset(stopping))
         self.launches.append(launch)
         with self._own_memory(launch, request.library):
@@ -276,11 +276,16 @@ class Run:
                 weakref.finalize(library, _forget, weakref.ref(self._memory), placed.data.ctypes.data)
         block = launch.parameter_block
         assert block is not None
-        self._memory.register(block.ctypes.data, block.nbytes, block, "the kernel's parameters")
+        own = [(block, "the kernel's parameters")]
+        if launch.grid_workspace is not None:
+            own.append((launch.grid_workspace, "the grid's workspace"))
+        for data, name in own:
+            self._memory.register(data.ctypes.data, data.nbytes, data, name)
         try:
             yield
         finally:
-            self._memory.forget(block.ctypes.data)
+            for data, _ in own:
+                self._memory.forget(data.ctypes.data)
 
     def _run(self, launch: Launch, program: Program, stopping: Mapping[int, tuple[Observer, ...]]) -> None:
         for observer in self._observers:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.gathering import Gathering
     from cutepy.sim.machine.machine import Machine
     from cutepy.sim.machine.spinning import Spin
+    from cutepy.sim.mechanisms.calls import Return
     from cutepy.sim.mechanisms.wgmma import Issued, Tile
 
 
@@ -42,14 +43,22 @@ class Join:
     arrived : list of Group
     since : int
         What `Machine.waited` was when one arrived last.
+    back : Return or None
+        What is done where the parts are those of a call, and return.
     """
 
-    def __init__(self, block: int, parent: Group) -> None:
+    def __init__(self, block: int, parent: Group, back: Return | None = None) -> None:
         self.block = block
+        self.back = back
         self.parent = parent
         self.expected = 0
         self.arrived: list[Group] = []
         self.since = 0
+
+    @property
+    def goes_on(self) -> int:
+        """The block where the lanes go on together."""
+        return self.block if self.back is None else self.back.block
 
 
 class Group:
@@ -91,7 +100,6 @@ class Group:
 
     __slots__ = (
         "block",
-        "call_arguments",
         "committed",
         "ctas",
         "gathering",
@@ -132,7 +140,6 @@ class Group:
         self.gathering: Gathering | None = None
         self.is_gathered = False
         self.waits_for: Callable[[], str] | None = None
-        self.call_arguments: dict[tuple[str, int], tuple[Array, ...]] = {}
 
     def lane(self, row: int, column: int) -> str:
         """Name one lane."""

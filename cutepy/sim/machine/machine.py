@@ -27,15 +27,17 @@ from cutepy.sim.machine.events import AsyncOperation, BarrierEvent, BarrierState
 from cutepy.sim.machine.gathering import check_not_crossed, gather
 from cutepy.sim.machine.group import Group, Join, Part, parts_of, split
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Residents, Threads
-from cutepy.sim.machine.memory import GlobalMemory, Memory
+from cutepy.sim.machine.memory import MAX_LOCAL_BYTES, GlobalMemory, Memory
 from cutepy.sim.machine.merging import in_whole_units, lanes_of, merge
 from cutepy.sim.machine.spinning import TRUSTED_BLOCKS, Spin, leap, together
 from cutepy.sim.machine.stepping import Step
 from cutepy.sim.machine.traffic import Traffic
 from cutepy.sim.mechanisms.atomics import Atomics
 from cutepy.sim.mechanisms.bulk_copies import BulkCopies
+from cutepy.sim.mechanisms.calls import Calls
 from cutepy.sim.mechanisms.clusters import Cluster
 from cutepy.sim.mechanisms.cp_async import ThreadCopies
+from cutepy.sim.mechanisms.heap import Heap
 from cutepy.sim.mechanisms.ldmatrix import MatrixAccess
 from cutepy.sim.mechanisms.mbarriers import Mbarriers
 from cutepy.sim.mechanisms.mma import WarpMma
@@ -51,6 +53,7 @@ from cutepy.sim.translate.control_flow import EXIT
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.launch import Launch
+    from cutepy.sim.ptx.linking import Callee
     from cutepy.sim.ptx.model import Instruction
 
 PARKED = -2
@@ -130,7 +133,11 @@ class Machine:
         self._cta_sets: dict[bytes, Ctas] = {}
         self._groups: list[Group] = []
         self._joins: list[Join] = []
-        self.memory = Memory(self, known, launch.slot_bytes, launch.local_bytes)
+        whole = program.linked
+        local_bytes = MAX_LOCAL_BYTES if whole.is_deep else whole.frame_bytes
+        self.memory = Memory(self, known, launch.slot_bytes, local_bytes)
+        self.calls = Calls(self)
+        self.heap = Heap(self)
         self.atomics = Atomics(self)
         self.barriers = Barriers(self)
         self.mbarriers = Mbarriers(self)
@@ -324,6 +331,21 @@ class Machine:
         at = self._groups.index(g)
         self._groups[at : at + 1] = children
 
+    def fresh_registers(self) -> list[Array]:
+        """Return the registers of lanes that have done nothing yet."""
+        return list(self._zeros)
+
+    def block_of(self, callee: Callee) -> int:
+        """Return the block where a function begins."""
+        return self.program.entries[callee.start]
+
+    def descend(self, g: Group, join: Join, children: Sequence[Group]) -> int:
+        """Let a group wait for those that run what it calls."""
+        self._joins.append(join)
+        at = self._groups.index(g)
+        self._groups[at : at + 1] = children
+        return DIVERGED
+
     # The schedule.
 
     def run(self, blocks: NDArray[np.intp]) -> None:
@@ -366,7 +388,7 @@ class Machine:
             for join in self._joins[::-1]:
                 if join.arrived and self.waited - join.since > _PATIENCE:
                     join.since = self.waited
-                    if not self._release_whole(join) and together(self.program.flow, join.block) == 1:
+                    if not self._release_whole(join) and together(self.program.flow, join.goes_on) == 1:
                         self._meet(join)
 
     def _turn(self, g: Group) -> bool:
@@ -453,7 +475,7 @@ class Machine:
     def _release_whole(self, join: Join) -> bool:
         """Let the warps go on that have met whole, or warpgroups if one is taken together; tells if there are any."""
         wanted = lanes_of(self, [join.parent]) & ~self.ended
-        unit = max(WARP, together(self.program.flow, join.block))
+        unit = max(WARP, together(self.program.flow, join.goes_on))
         chosen = in_whole_units(lanes_of(self, join.arrived), wanted, unit)
         if not chosen.any():
             return False
@@ -539,4 +561,8 @@ def _uniform_registers(launch: Launch) -> dict[str, Array]:
         "total_smem_size": launch.smem_bytes,
         "aggr_smem_size": launch.smem_bytes,
     }
+    workspace = 0 if launch.grid_workspace is None else launch.grid_workspace.ctypes.data
+    # cooperative_groups/details/driver_abi.h takes the address of the grid's workspace from these two.
+    given = {1: workspace >> 32, 2: workspace & 0xFFFFFFFF}
+    values |= {f"envreg{n}": given.get(n, 0) for n in range(32)}
     return {name: np.array([[value]], np.uint32) for name, value in values.items()}

@@ -127,6 +127,8 @@ def merge(machine: Machine, join: Join, parts: list[Group], chosen: Array | None
     parent = join.parent
     for part in parts:
         _to_registers(machine, part)
+    if join.back is not None:
+        return _returned(machine, join, parts, lanes_of(machine, parts) if chosen is None else chosen)
     if (
         chosen is None
         and sum(p.ctas.count * p.threads.count for p in parts) == parent.ctas.count * parent.threads.count
@@ -145,6 +147,21 @@ def merge(machine: Machine, join: Join, parts: list[Group], chosen: Array | None
         ancestor = ancestor.join.parent if ancestor.join is not None else None
     taken = lanes_of(machine, parts) if chosen is None else chosen
     return regroup(machine, parts, taken, join.block, parent.join)
+
+
+def _returned(machine: Machine, join: Join, parts: list[Group], taken: Array) -> tuple[list[Group], list[Group]]:
+    """Let lanes that return from a function go on in the group that called it: all of it, or some rectangles."""
+    parent, back = join.parent, join.back
+    assert back is not None
+    if taken.sum() == parent.ctas.count * parent.threads.count:
+        parent.block, parent.token = back.block, None
+        merged, rest = [parent], []
+    else:
+        merged, _ = regroup(machine, [parent], taken, back.block, parent.join)
+        _, rest = regroup(machine, parts, taken, join.block, None)
+    for whole in merged:
+        machine.calls.returned(back, parent, whole)
+    return merged, rest
 
 
 def _to_registers(machine: Machine, g: Group) -> None:

@@ -59,7 +59,7 @@ _OUTSIDE = re.compile(
     r"""\s*(?:
       \.version\s+[\d.]+ | \.target\s+(?P<target>\w+)(?:\s*,\s*\w+)* | \.address_size\s+\d+
     | \.file\s+\d+\s+"[^"]*"(?:\s*,\s*\d+)* | \.loc\s[^\n]* | @@[^\n]*
-    | \.pragma\s+"[^"]*"\s*; | \.alias\s+[^;]*; | (?P<section>\.section\s+[.\w$]+\s*\{)
+    | \.pragma\s+"[^"]*"\s*; | \.alias\s+(?P<alias>[\w$]+)\s*,\s*(?P<aliasee>[\w$]+)\s*; | (?P<section>\.section\s+[.\w$]+\s*\{)
     | (?P<variables>(?:\.(?:extern|visible|weak|common)\s+)*\.(?:global|const|shared)\b[^;]*;) | ;
     )""",
     re.X,
@@ -81,8 +81,8 @@ _SPECIALS = frozenset(
     """tid ntid laneid warpid nwarpid ctaid nctaid smid nsmid gridid clusterid nclusterid cluster_ctaid cluster_nctaid
     cluster_ctarank cluster_nctarank is_explicit_cluster clock clock64 clock_hi globaltimer globaltimer_lo
     globaltimer_hi lanemask_eq lanemask_le lanemask_lt lanemask_ge lanemask_gt dynamic_smem_size total_smem_size
-    aggr_smem_size envreg0 WARP_SZ""".split()
-)
+    aggr_smem_size WARP_SZ""".split()
+) | {f"envreg{n}" for n in range(32)}
 
 
 _WITHOUT_EFFECT = (".pragma", ".callprototype", ".calltargets", ".file", ".section")
@@ -122,23 +122,26 @@ def parse_module(text: str, unread: list[Unread] | None = None) -> Module:
     files = {int(number): name for number, name in _FILE.findall(text)}
     outside = _Outside(text, reading)
     functions: dict[str, Function] = {}
-    for match, line, body in outside.entries:
-        parser = _Body(files, reading, line, outside)
-        functions[match["name"]] = parser.parse(match["name"], match["parameters"] or "", match["directives"], body)
-    return Module(outside.target, functions, tuple(outside.variables))
+    called: dict[str, Function] = {}
+    for match, line, body in outside.bodies:
+        found = functions if match["kind"] == "entry" else called
+        found[match["name"]] = _Body(files, reading, line, outside).parse(match, body)
+    for name, other in outside.aliases.items():
+        if other not in called:
+            raise PtxSyntaxError(f"{name} is an alias of {other}, which is not defined in this module")
+        called[name] = called[other]
+    return Module(outside.target, functions, tuple(outside.variables), called, tuple(outside.called))
 
 
 class _Outside:
-    """What a module says outside of its entries, and where these are.
-
-    Functions that are no entries are known by name only: their calls are refused where they are reached.
-    """
+    """What a module says outside of its functions, and where these are."""
 
     def __init__(self, text: str, reading: _Reading) -> None:
         self.target = ""
         self.variables: list[Variable] = []
-        self.functions: set[str] = set()
-        self.entries: list[tuple[re.Match[str], int, str]] = []
+        self.called: dict[str, re.Match[str]] = {}
+        self.aliases: dict[str, str] = {}
+        self.bodies: list[tuple[re.Match[str], int, str]] = []
         self._text, self._reading = text, reading
         position, end = 0, len(text.rstrip())
         while position < end:
@@ -152,6 +155,8 @@ class _Outside:
             return self._function(position)
         if match["target"]:
             self.target = match["target"]
+        elif match["alias"]:
+            self.aliases[match["alias"]] = match["aliasee"]
         elif match["section"]:
             return _closing_brace(text, match.end())
         elif match["variables"]:
@@ -168,13 +173,13 @@ class _Outside:
             rest = text[start:]
             attempt(partial(_refuse, rest), text.count("\n", 0, start) + 1, rest.partition("\n")[0], None)
             return start + len(re.match(r"[^;\n]*[;\n]?", rest)[0])  # type: ignore[index]
-        self.functions.add(match["name"])
+        if match["kind"] == "func":
+            self.called[match["name"]] = match
         if match["end"] == ";":
             return match.end()
         line = text.count("\n", 0, match.end()) + 1
         end = attempt(partial(_closing_brace, text, match.end()), line, match[0], len(text) + 1)
-        if match["kind"] == "entry":
-            self.entries.append((match, line, text[match.end() : end - 1]))
+        self.bodies.append((match, line, text[match.end() : end - 1]))
         return end
 
 
@@ -222,7 +227,7 @@ class _Body:
 
     def __init__(self, files: dict[int, str], reading: _Reading, line: int, outside: _Outside) -> None:
         self._files = files
-        self._functions = outside.functions
+        self._called = outside.called
         self._outer = {variable.name: variable for variable in outside.variables}
         self._reading = reading
         self._line = line
@@ -232,15 +237,18 @@ class _Body:
         self._source: SourceLine | None = None
         self._pending: list[tuple[str, str, str | None, bool, _Scope, SourceLine | None, int]] = []
         self._variables: list[Variable] = []
+        self._results: tuple[Parameter, ...] = ()
         self._sources: dict[SourceLine, SourceLine] = {}
         self._places: dict[tuple[int, int, int], SourceLine] = {}
 
-    def parse(self, name: str, parameters: str, directives: str, body: str) -> Function:
+    def parse(self, head: re.Match[str], body: str) -> Function:
         attempt = self._reading.attempt
         none: tuple[Parameter, ...] = ()
         nothing: dict[str, tuple[int, ...]] = {}
+        parameters, directives = head["parameters"] or "", head["directives"]
         declared = attempt(partial(read_parameters, parameters), self._line, parameters, none)
-        self._outer |= {p.name: Variable(p.name, "param", p.size_bytes, p.alignment) for p in declared}
+        results = attempt(partial(read_parameters, head["results"] or ""), self._line, parameters, none)
+        declared, self._results = self._formals(declared, True), self._formals(results, False)
         header = attempt(partial(_directives, directives), self._line, directives, nothing)
         position, counted, end = 0, 0, len(body)
         match_at = _STATEMENT.match
@@ -265,10 +273,14 @@ class _Body:
                 self._statement(match)
             else:
                 attempt(partial(self._statement, match), self._line, match[0], None)
+        self._store_results(None, False)
         # Registers of a range come to be when an operand first names them.
         read = self._instruction if self._reading.strict else self._instruction_or_bare
         instructions = tuple(read(i, *item) for i, item in enumerate(self._pending))
-        return Function(name, declared, tuple(self._registers), instructions, tuple(self._variables), header)
+        variables = tuple(self._variables)
+        return Function(
+            head["name"], declared, tuple(self._registers), instructions, variables, header, self._results
+        )
 
     def _statement(self, match: re.Match[str]) -> None:
         kind = match.lastgroup
@@ -279,7 +291,12 @@ class _Body:
                 self._branch_by_index(operands)
                 return
             negated = bool(match["negated"])
-            self._pending.append((match["opcode"], operands, guard, negated, self._scope, self._source, self._line))
+            if match["opcode"].startswith("call"):
+                self._call(match["opcode"], operands, guard, negated)
+                return
+            if match["opcode"].startswith("ret"):
+                self._store_results(guard, negated)
+            self._append(match["opcode"], operands, guard, negated)
         elif match["loc"] is not None:
             self._locate(match)
         elif kind == "open":
@@ -292,6 +309,64 @@ class _Body:
             self._label = match["label"]
         else:
             self._directive(match["directive"])
+
+    def _append(self, opcode: str, operands: str, guard: str | None = None, negated: bool = False) -> None:
+        self._pending.append((opcode, operands, guard, negated, self._scope, self._source, self._line))
+
+    def _formals(self, declared: tuple[Parameter, ...], are_read: bool) -> tuple[Parameter, ...]:
+        """Declare formal parameters or results; those in registers have a place in memory too, by another name."""
+        found = []
+        for formal in declared:
+            if formal.is_register:
+                self._scope.registers[formal.name] = self._new(formal.name, formal.type)
+                name = f"{formal.name}.formal"
+                if are_read:
+                    self._append(f"ld.param.b{8 * formal.size_bytes}", f"{formal.name}, [{name}]")
+                formal = replace(formal, name=name)
+            self._outer[formal.name] = Variable(formal.name, "param", formal.size_bytes, formal.alignment)
+            found.append(formal)
+        return tuple(found)
+
+    def _store_results(self, guard: str | None, negated: bool) -> None:
+        """Write the results that are in registers where who called looks for them."""
+        for formal in self._results:
+            if formal.is_register:
+                operands = f"[{formal.name}], {formal.name.removesuffix('.formal')}"
+                self._append(f"st.param.b{8 * formal.size_bytes}", operands, guard, negated)
+
+    def _call(self, opcode: str, operands: str, guard: str | None, negated: bool) -> None:
+        """Write a call; what is passed in registers, or as a number, goes by way of memory."""
+        parts = _split(operands)
+        results = parts.pop(0) if parts and parts[0].startswith("(") else "()"
+        if not parts:
+            raise PtxSyntaxError(f"call {' '.join(operands.split())} names no function")
+        target, *rest = parts
+        arguments = rest[0] if rest and rest[0].startswith("(") else "()"
+        signature = self._called.get(target)
+        places: list[list[str]] = []
+        after: list[tuple[str, str]] = []
+        for text, formals in ((results, "results"), (arguments, "parameters")):
+            declared = read_parameters((signature[formals] or "") if signature else "")
+            places.append([])
+            for number, item in enumerate(_split(text[1:-1])):
+                variable = self._variable(item, self._scope)
+                if variable is not None and variable.space == "param":
+                    places[-1].append(item)
+                    continue
+                register = self._find(item, self._scope)
+                if register is None and number >= len(declared):
+                    raise PtxSyntaxError(f"the type of {item} is not known in call {' '.join(operands.split())}")
+                size = register.bits // 8 if register is not None else declared[number].size_bytes
+                place = f"call{len(self._pending)}.{formals}{number}"
+                self._declare(Variable(place, "param", size, size))
+                places[-1].append(place)
+                if formals == "results":
+                    after.append((f"ld.param.b{8 * size}", f"{item}, [{place}]"))
+                else:
+                    self._append(f"st.param.b{8 * size}", f"[{place}], {item}", guard, negated)
+        self._append(opcode, f"({', '.join(places[0])}), {target}, ({', '.join(places[1])})", guard, negated)
+        for other, its in after:
+            self._append(other, its, guard, negated)
 
     def _locate(self, match: re.Match[str]) -> None:
         """Note the line of what follows; `inlined_at` names the place of its caller, which a .loc before it gave."""
@@ -342,15 +417,32 @@ class _Body:
             raise PtxSyntaxError(f"unknown directive {' '.join(text.split())[:80]!r}")
 
     def _declare(self, variable: Variable) -> None:
-        """Note a variable of this block; blocks may give several the same name."""
-        names = {known.name for known in self._variables}
-        unique = variable.name
-        if variable.space != "param":
-            while unique in names or unique in self._outer:
-                unique += "'"
-            variable = replace(variable, name=unique)
+        """Note a variable of this block; blocks may give several the same name.
+
+        Of calls, blocks that follow each other share one: as large as the largest.
+        """
+        known = {one.name: n for n, one in enumerate(self._variables)}
+        name = unique = variable.name
+        taken = set(self._outer) | (self._names_around() if variable.space == "param" else set(known))
+        while unique in taken:
+            unique += "'"
+        self._scope.variables[name] = variable = replace(variable, name=unique)
+        if unique in known:
+            shared = self._variables[known[unique]]
+            size = max(shared.size_bytes or 0, variable.size_bytes or 0)
+            alignment = max(shared.alignment, variable.alignment)
+            self._variables[known[unique]] = replace(shared, size_bytes=size, alignment=alignment)
+        else:
             self._variables.append(variable)
-        self._scope.variables[variable.name.rstrip("'")] = variable
+
+    def _names_around(self) -> set[str]:
+        """Return the names of the variables of this block and of those around it."""
+        names: set[str] = set()
+        scope: _Scope | None = self._scope
+        while scope is not None:
+            names |= {variable.name for variable in scope.variables.values()}
+            scope = scope.parent
+        return names
 
     def _new(self, name: str, kind: str) -> Register:
         register = Register(name, kind, len(self._registers))
@@ -446,7 +538,7 @@ class _Body:
         name = match["name"] if match else text
         variable = self._variable(name, scope)
         if variable is None:
-            if opcode.startswith("call") or text in self._functions:
+            if opcode.startswith("call") or text in self._called:
                 return Symbol(text)
             raise PtxSyntaxError(f"unknown name {text} in {opcode}")
         if match is None:

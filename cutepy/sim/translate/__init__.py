@@ -18,10 +18,12 @@ import numpy as np
 
 from cutepy.sim.arithmetic import floats, integers as alu, minifloat
 from cutepy.sim.errors import SimulationError, UnknownInstructionError
+from cutepy.sim.ptx.linking import LANDING, Linked, link
 from cutepy.sim.ptx.model import Function, Instruction, Module
 from cutepy.sim.ptx.parser import parse_module
 from cutepy.sim.translate import (  # noqa: F401  each registers its instructions
     asynchronous,
+    calls,
     comparison,
     conversion,
     floating,
@@ -39,6 +41,7 @@ BlockFunction = Callable[[Any, list[Any], Any], int]
 
 _KEPT = 64
 _modules: OrderedDict[str, Module] = OrderedDict()
+_linked: OrderedDict[tuple[str, str], Linked] = OrderedDict()
 _programs: OrderedDict[tuple[str, str, frozenset[int]], Program] = OrderedDict()
 
 _EFFECTS = frozenset(
@@ -56,7 +59,13 @@ class Program:
     Attributes
     ----------
     function : Function
-        What was translated.
+        What was translated, with the functions that it calls.
+    linked : Linked
+        How these were put together.
+    landing : int
+        The block where they return to, or -1.
+    entries : dict of int to int
+        Index of the first instruction of a function -> its block.
     flow : ControlFlow
     blocks : list of callable
         ``block(group, registers, machine)`` runs a block and returns the number of the next.
@@ -73,6 +82,9 @@ class Program:
     """
 
     function: Function
+    linked: Linked
+    landing: int
+    entries: dict[int, int]
     flow: ControlFlow
     blocks: list[BlockFunction]
     kinds: list[str]
@@ -106,6 +118,27 @@ def load_module(text: str) -> Module:
     return _modules[key]
 
 
+def linked(text: str, name: str) -> Linked:
+    """Put an entry of a PTX module together with what it may call, once for the same text.
+
+    Parameters
+    ----------
+    text : str
+        The PTX module.
+    name : str
+        The entry function.
+    """
+    key = hashlib.sha256(text.encode()).hexdigest(), name
+    if key not in _linked:
+        module = load_module(text)
+        if name not in module.functions:
+            raise SimulationError(f"the PTX defines no entry {name}; it has {', '.join(module.functions)}")
+        _linked[key] = link(module.functions[name], module)
+        while len(_linked) > _KEPT:
+            _linked.popitem(last=False)
+    return _linked[key]
+
+
 def translate(text: str, name: str, stops: frozenset[int] = frozenset()) -> Program:
     """Translate a function of a PTX module, once for the same text.
 
@@ -120,18 +153,22 @@ def translate(text: str, name: str, stops: frozenset[int] = frozenset()) -> Prog
     """
     key = hashlib.sha256(text.encode()).hexdigest(), name, stops
     if key not in _programs:
-        module = load_module(text)
-        if name not in module.functions:
-            raise SimulationError(f"the PTX defines no entry {name}; it has {', '.join(module.functions)}")
-        _programs[key] = translate_function(module.functions[name], stops)
+        _programs[key] = translate_linked(linked(text, name), stops)
         while len(_programs) > _KEPT:
             _programs.popitem(last=False)
     return _programs[key]
 
 
 def translate_function(function: Function, stops: frozenset[int] = frozenset()) -> Program:
-    """Translate a function, whether or not it was translated before."""
-    flow = analyse(function, lambda i: may_wait(i) or i.index in stops, _has_effects)
+    """Translate a function alone, whether or not it was translated before."""
+    return translate_linked(link(function), stops)
+
+
+def translate_linked(whole: Linked, stops: frozenset[int] = frozenset()) -> Program:
+    """Translate an entry and what it calls."""
+    function = whole.function
+    starts = {callee.start for callee in whole.callees.values()}
+    flow = analyse(function, lambda i: may_wait(i) or i.index in stops, _has_effects, starts)
     sets: dict[tuple[int, ...], int] = {}
     set_of: dict[int, int] = {}
     for i in function.instructions:
@@ -144,12 +181,18 @@ def translate_function(function: Function, stops: frozenset[int] = frozenset()) 
             sets_with[register] = (*sets_with.get(register, ()), number)
     kinds = _canonical_kinds(function)
     constants: dict[str, Any] = {}
-    parts = [_block_source(n, flow, kinds, constants, sets_with, stops) for n in range(len(flow.blocks))]
+    parts = [_block_source(n, flow, kinds, constants, sets_with, stops, whole) for n in range(len(flow.blocks))]
     source = "\n".join(parts)
     names = {**_runtime(), **constants, "I": function.instructions}
     exec(compile(source, f"<{function.name}>", "exec"), names)
     blocks = [names[f"block_{n}"] for n in range(len(flow.blocks))]
-    return Program(function, flow, blocks, kinds, list(sets), set_of, sets_with, source)
+    landing = len(blocks) - 1 if function.instructions and function.instructions[-1].opcode == LANDING else -1
+    entries: dict[int, int] = {}
+    for number, block in enumerate(flow.blocks):
+        first = block.instructions[0] if block.instructions else block.branch
+        if first is not None and first.index in starts:
+            entries.setdefault(first.index, number)
+    return Program(function, whole, landing, entries, flow, blocks, kinds, list(sets), set_of, sets_with, source)
 
 
 def _runtime() -> dict[str, Any]:
@@ -232,20 +275,22 @@ def _block_source(
     constants: dict[str, Any],
     sets_with: dict[int, tuple[int, ...]],
     stops: frozenset[int],
+    whole: Linked,
 ) -> str:
     block = flow.blocks[number]
-    e = Emitter(kinds, constants, sets_with)
+    e = Emitter(kinds, constants, sets_with, whole)
     # The branch around a guarded instruction is no instruction of its own: the stop is behind it.
     first = block.instructions[0] if block.instructions else block.branch
     if first is not None and first.index in stops and (block.instructions or first.parts[0] in ("bra", "ret", "exit")):
         e.emit(f"m.stop(g, I[{first.index}])")
     try:
+        e.after = block.successors[0]
         for i in block.instructions:
             e.instruction = i
             _translate_one(e, i)
     except UnknownInstructionError as error:
         # Code that never runs may hold anything: the error is raised if it is reached.
-        e = Emitter(kinds, {}, sets_with)
+        e = Emitter(kinds, {}, sets_with, whole)
         constants[f"ERROR_{number}"] = error
         e.emit(f"raise ERROR_{number}")
         return f"def block_{number}(g, R, m):\n    " + "\n    ".join(e.lines) + "\n"
@@ -256,7 +301,9 @@ def _block_source(
         if successor != EXIT:
             live |= flow.live_in[successor]
     e.write_back(live)
-    if block.condition is None:
+    if e.ending:
+        e.emit(e.ending)
+    elif block.condition is None:
         e.emit(f"return {block.successors[0]}")
     else:
         taken, other = block.successors[::-1] if block.condition[1] else block.successors

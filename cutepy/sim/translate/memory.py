@@ -8,7 +8,7 @@ PTX ISA, "Data Movement and Conversion Instructions": ld, ldu, st, prefetch, cp.
 
 from __future__ import annotations
 
-from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, Sink, Symbol, Vector
+from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Instruction, Register, Sink, Symbol, Vector
 from cutepy.sim.translate.emitter import Emitter, instruction, is_type, kind_of
 
 _SPACES = ("param", "shared", "global", "local", "const")
@@ -42,6 +42,8 @@ def _ld(e: Emitter, i: Instruction) -> None:
         _ld_param(e, i, kind)
         return
     items = e.items(d)
+    if space == "param" and isinstance(address, Address) and isinstance(address.base, FrameSlot):
+        space = "local"
     at = f"m.parameter_address({e.address(address)})" if space == "param" else e.address(address)
     call = f"m.memory.load(g, {e.site}, {space!r}, {at}, {kind}, {len(items)})"
     if len(items) == 1:
@@ -70,9 +72,8 @@ def _st(e: Emitter, i: Instruction) -> None:
     kind = kind_of(i.parts[-1])
     space = space_of(i)
     values = ", ".join(e.read_wide(item, kind) for item in e.items(source))
-    if space == "param" and isinstance(address, Address) and isinstance(address.base, Symbol):
-        e.emit(f"g.call_arguments[{address.base.name!r}, {address.offset}] = ({values},)")
-        return
+    if space == "param" and isinstance(address, Address) and isinstance(address.base, FrameSlot):
+        space = "local"
     e.emit(f"m.memory.store(g, {e.site}, {space!r}, {e.address(address)}, ({values},))")
 
 
