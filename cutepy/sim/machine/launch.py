@@ -33,6 +33,7 @@ _SLOT_ALIGNMENT = 1024
 _PARAMETER_ALIGNMENT = 64
 _WORKSPACE_BYTES = 16
 """What the driver gives cooperative launches to synchronise the grid: a size and a barrier, in cooperative_groups.h."""
+_RESERVED_BYTES = 1024
 _SHARED_BASE = 0
 """Where a CTA's variables start. The hardware reserves the first 1024 bytes; addresses are relative to its own."""
 
@@ -105,9 +106,15 @@ class Launch:
         return readable(self.kernel)
 
     @property
+    def reserved_smem(self) -> tuple[int, int]:
+        """Where the system's shared memory starts and ends: behind the kernel's, if the kernel asks where it is."""
+        start = -(-self.smem_bytes // _PARAMETER_ALIGNMENT) * _PARAMETER_ALIGNMENT
+        return (start, start + _RESERVED_BYTES) if "%reserved_smem_offset" in self.ptx else (start, self.smem_bytes)
+
+    @property
     def slot_bytes(self) -> int:
         """Shared memory of a CTA, rounded so that swizzle patterns keep their alignment."""
-        return max(_SLOT_ALIGNMENT, -(-self.smem_bytes // _SLOT_ALIGNMENT) * _SLOT_ALIGNMENT)
+        return max(_SLOT_ALIGNMENT, -(-self.reserved_smem[1] // _SLOT_ALIGNMENT) * _SLOT_ALIGNMENT)
 
     @property
     def ctas(self) -> int:

@@ -47,6 +47,7 @@ from cutepy.sim.mechanisms.tensor_maps import TensorMaps
 from cutepy.sim.mechanisms.tma import TensorCopies
 from cutepy.sim.mechanisms.warp import Warp
 from cutepy.sim.mechanisms.wgmma import Wgmma
+from cutepy.sim.mechanisms.wmma import Wmma
 from cutepy.sim.ptx.instruction_classes import CLASSES, class_of
 from cutepy.sim.translate import Program
 from cutepy.sim.translate.control_flow import EXIT
@@ -145,6 +146,7 @@ class Machine:
         self.warp = Warp(self)
         self.matrix = MatrixAccess(self)
         self.mma = WarpMma(self)
+        self.wmma = Wmma(self)
         self.wgmma = Wgmma(self, exact_mma)
         self.tensormaps = TensorMaps(self)
         self.tma = TensorCopies(self)
@@ -359,7 +361,7 @@ class Machine:
         self.residents = Residents(self.launch.grid, self.launch.cluster, blocks)
         self._cta_sets.clear()
         threads = self.launch.block[0] * self.launch.block[1] * self.launch.block[2]
-        self.memory.start(len(blocks), self.launch.smem_bytes, threads)
+        self.memory.start(len(blocks), self.launch.reserved_smem[1], threads)
         self.barriers.start(len(blocks))
         self.mbarriers.start(len(blocks))
         self.cluster.start(len(blocks), threads)
@@ -561,6 +563,9 @@ def _uniform_registers(launch: Launch) -> dict[str, Array]:
         "total_smem_size": launch.smem_bytes,
         "aggr_smem_size": launch.smem_bytes,
     }
+    start, end = launch.reserved_smem
+    at = {"begin": start, "end": end, "cap": end, "0": start, "1": (start + end) // 2}
+    values |= {f"reserved_smem_offset_{name}": value for name, value in at.items()} | {"current_graph_exec": 0}
     workspace = 0 if launch.grid_workspace is None else launch.grid_workspace.ctypes.data
     # cooperative_groups/details/driver_abi.h takes the address of the grid's workspace from these two.
     given = {1: workspace >> 32, 2: workspace & 0xFFFFFFFF}

@@ -317,7 +317,9 @@ class _Placing:
             items = tuple(self._moved(item, frame, start, first) for item in operand.items)
             return operand if items == operand.items else Vector(items)
         if isinstance(operand, Pair):
-            return Pair(self._moved(operand.first, frame, start, first), self._moved(operand.second, frame, start, first))
+            return Pair(
+                self._moved(operand.first, frame, start, first), self._moved(operand.second, frame, start, first)
+            )
         if isinstance(operand, Negated):
             inner = self._moved(operand.operand, frame, start, first)
             assert isinstance(inner, Register)

@@ -81,8 +81,9 @@ _SPECIALS = frozenset(
     """tid ntid laneid warpid nwarpid ctaid nctaid smid nsmid gridid clusterid nclusterid cluster_ctaid cluster_nctaid
     cluster_ctarank cluster_nctarank is_explicit_cluster clock clock64 clock_hi globaltimer globaltimer_lo
     globaltimer_hi lanemask_eq lanemask_le lanemask_lt lanemask_ge lanemask_gt dynamic_smem_size total_smem_size
-    aggr_smem_size WARP_SZ""".split()
-) | {f"envreg{n}" for n in range(32)}
+    aggr_smem_size WARP_SZ current_graph_exec reserved_smem_offset_begin reserved_smem_offset_end
+    reserved_smem_offset_cap reserved_smem_offset_0 reserved_smem_offset_1""".split()
+) | {f"{name}{n}{part}" for name, count in (("envreg", 32), ("pm", 8)) for n in range(count) for part in ("", "_64")}
 
 
 _WITHOUT_EFFECT = (".pragma", ".callprototype", ".calltargets", ".file", ".section")
@@ -278,9 +279,7 @@ class _Body:
         read = self._instruction if self._reading.strict else self._instruction_or_bare
         instructions = tuple(read(i, *item) for i, item in enumerate(self._pending))
         variables = tuple(self._variables)
-        return Function(
-            head["name"], declared, tuple(self._registers), instructions, variables, header, self._results
-        )
+        return Function(head["name"], declared, tuple(self._registers), instructions, variables, header, self._results)
 
     def _statement(self, match: re.Match[str]) -> None:
         kind = match.lastgroup

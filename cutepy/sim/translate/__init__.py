@@ -28,6 +28,7 @@ from cutepy.sim.translate import (  # noqa: F401  each registers its instruction
     conversion,
     floating,
     integer,
+    matrices,
     memory,
     movement,
 )
@@ -46,7 +47,7 @@ _programs: OrderedDict[tuple[str, str, frozenset[int]], Program] = OrderedDict()
 
 _EFFECTS = frozenset(
     """ld ldu st red atom bar barrier mbarrier cp wgmma fence membar stmatrix ldmatrix setmaxnreg trap tensormap call
-    griddepcontrol elect shfl vote match redux nanosleep brkpt""".split()
+    griddepcontrol elect shfl vote match redux nanosleep brkpt wmma""".split()
 )
 
 _WARP_COLLECTIVES = frozenset(("shfl", "vote", "match", "redux", "elect"))
@@ -244,9 +245,6 @@ _NOT_SIMULATED = {
     "im2col::w": _IM2COL,
     "im2col::w::128": _IM2COL,
     "im2col_no_offs": _IM2COL,
-    "sp": _SPARSE,
-    "sp::ordered_metadata": _SPARSE,
-    "wmma": "wmma instructions are not simulated; use mma.sync or wgmma",
     "multimem": "multimem instructions are not simulated: they need several devices",
 }
 """Opcodes and modifiers that are known, and that there is nothing to report about."""

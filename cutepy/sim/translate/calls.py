@@ -49,16 +49,14 @@ _SystemCall = Callable[[Emitter, list[str]], str]
 def _system_call(e: Emitter, name: str, site: CallSite, base: str) -> None:
     if name not in _SYSTEM_CALLS:
         raise e.refused(
-            f"{name} is declared in this module and not defined: put what defines it in the same module "
-            "(nvcc -rdc=true leaves such calls; compile the sources together, or make the function inline)"
+            f"{name} is not defined in this module, and no call of the system that is simulated "
+            f"({', '.join(_SYSTEM_CALLS)}); compile what defines it into the same PTX, without -rdc=true"
         )
     parameters, result, write = _SYSTEM_CALLS[name]
     if len(site.arguments) != len(parameters):
         raise e.refused(f"{name} takes {len(parameters)} arguments, got {len(site.arguments)}")
     values = [
-        e.temporary(
-            f"m.memory.load(g, {e.site}, 'local', {base} + {e.immediate(offset, 'u8')}, {kind_of(kind)}, 1)"
-        )
+        e.temporary(f"m.memory.load(g, {e.site}, 'local', {base} + {e.immediate(offset, 'u8')}, {kind_of(kind)}, 1)")
         for (offset, _), kind in zip(site.arguments, parameters, strict=True)
     ]
     call = write(e, values)

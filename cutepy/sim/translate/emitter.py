@@ -35,7 +35,8 @@ _LETTERS = {"b": "u", "u": "u", "s": "i", "f": "f"}
 UNIFORM_SPECIALS = frozenset(
     """ntid.x ntid.y ntid.z nctaid.x nctaid.y nctaid.z nclusterid.x nclusterid.y nclusterid.z cluster_nctaid.x
     cluster_nctaid.y cluster_nctaid.z cluster_nctarank is_explicit_cluster nwarpid nsmid gridid dynamic_smem_size
-    total_smem_size aggr_smem_size""".split()
+    total_smem_size aggr_smem_size reserved_smem_offset_begin reserved_smem_offset_end reserved_smem_offset_cap
+    reserved_smem_offset_0 reserved_smem_offset_1 current_graph_exec""".split()
 ) | {f"envreg{n}" for n in range(32)}
 _THREAD_SPECIALS = frozenset(
     "tid.x tid.y tid.z laneid warpid lanemask_eq lanemask_lt lanemask_le lanemask_gt lanemask_ge".split()
@@ -226,6 +227,8 @@ class Emitter:
             source = f"m.uniform[{name!r}]"
         elif name in _CLOCKS:
             source = f"m.clock({name!r})"
+        elif name.startswith("pm"):
+            raise self.refused(f"the performance monitor %{name} is not simulated; read it on a GPU")
         else:
             source = f"g.ctas.special[{name!r}]"
         if kind == "pred":
