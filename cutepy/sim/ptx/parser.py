@@ -30,6 +30,7 @@ from cutepy.sim.ptx.model import (
     Pair,
     Parameter,
     Register,
+    Selected,
     Sink,
     SourceLine,
     Special,
@@ -59,7 +60,8 @@ _OUTSIDE = re.compile(
     r"""\s*(?:
       \.version\s+[\d.]+ | \.target\s+(?P<target>\w+)(?:\s*,\s*\w+)* | \.address_size\s+\d+
     | \.file\s+\d+\s+"[^"]*"(?:\s*,\s*\d+)* | \.loc\s[^\n]* | @@[^\n]*
-    | \.pragma\s+"[^"]*"\s*; | \.alias\s+(?P<alias>[\w$]+)\s*,\s*(?P<aliasee>[\w$]+)\s*; | (?P<section>\.section\s+[.\w$]+\s*\{)
+    | \.pragma\s+"[^"]*"\s*; | \.alias\s+(?P<alias>[\w$]+)\s*,\s*(?P<aliasee>[\w$]+)\s*;
+    | (?P<section>\.section\s+[.\w$]+\s*\{)
     | (?P<variables>(?:\.(?:extern|visible|weak|common)\s+)*\.(?:global|const|shared)\b[^;]*;) | ;
     )""",
     re.X,
@@ -76,6 +78,8 @@ _DIRECTIVE = re.compile(
 )
 _ADDRESS = re.compile(r"(?P<base>[%A-Za-z_$][\w$%.]*)\s*(?P<offset>[-+].*)?$", re.S)
 _INDEXED = re.compile(r"(?P<name>[A-Za-z_$][\w$]*)\s*(?:\[(?P<index>.*)\]|(?P<offset>[-+].*))$", re.S)
+_SELECTED = re.compile(r"(?P<sign>-?)\s*(?P<operand>[%\w$]+)(?:(?<=\w)\.(?P<parts>[bh][0-7]+))?$")
+"""An operand of a video instruction that is not a register as it is."""
 _CONSTANT = re.compile(r"(?:[-+~!()\s]|\.[su]64)*(?:\d|WARP_SZ\b)")
 _SPECIALS = frozenset(
     """tid ntid laneid warpid nwarpid ctaid nctaid smid nsmid gridid clusterid nclusterid cluster_ctaid cluster_nctaid
@@ -503,6 +507,11 @@ class _Body:
         if register is not None:
             return register
         first = text[0]
+        selected = _SELECTED.match(text) if opcode[0] == "v" and not _CONSTANT.fullmatch(text) else None
+        if selected and (selected["parts"] or selected["sign"]) and not selected["operand"].isdigit():
+            inner = self._operand(selected["operand"], scope, opcode)
+            assert isinstance(inner, Register | Immediate)
+            return Selected(inner, selected["parts"] or "", bool(selected["sign"]))
         if first == "[":
             return self._address(text[1:-1].strip(), scope, opcode)
         if _CONSTANT.match(text):

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cutepy.sim.arithmetic import floats, integers as alu, minifloat
+from cutepy.sim.arithmetic import floats, integers as alu, minifloat, video as video_arithmetic
 from cutepy.sim.errors import SimulationError, UnknownInstructionError
 from cutepy.sim.ptx.linking import LANDING, Linked, link
 from cutepy.sim.ptx.model import Function, Instruction, Module
@@ -31,6 +31,7 @@ from cutepy.sim.translate import (  # noqa: F401  each registers its instruction
     matrices,
     memory,
     movement,
+    video,
 )
 from cutepy.sim.translate.control_flow import EXIT, ControlFlow, analyse
 from cutepy.sim.translate.effects import accumulators, is_wgmma, written
@@ -201,7 +202,7 @@ def _runtime() -> dict[str, Any]:
     names |= {f"f{size}": np.dtype(f"f{size}") for size in (2, 4, 8)}
     functions = "where maximum minimum isnan isinf isfinite copysign sqrt clip finfo".split()
     names |= {name: getattr(np, name) for name in functions}
-    names |= {"abs_": np.abs, "alu": alu, "floats": floats, "minifloat": minifloat}
+    names |= {"abs_": np.abs, "alu": alu, "floats": floats, "minifloat": minifloat, "video": video_arithmetic}
     for name, value in (("SHARED_WINDOW", SHARED_WINDOW), ("LOCAL_WINDOW", LOCAL_WINDOW)):
         names[name] = np.array([[value]], np.uint64)
     return names

@@ -1,4 +1,4 @@
-"""wmma, mma and mma.sp of every shape and type, against products by numpy of matrices that the ISA's rules take apart."""
+"""wmma, mma and mma.sp of every shape and type, against numpy on matrices that the ISA's rules take apart."""
 
 import itertools
 
@@ -178,7 +178,12 @@ def gathered(matrix, places, kind):
 
 
 _MMA = [
-    *((16, k, kind, d) for k, kinds in ((8, "f16 bf16 tf32"), (16, "f16 bf16")) for kind in kinds.split() for d in ["f32"]),
+    *(
+        (16, k, kind, d)
+        for k, kinds in ((8, "f16 bf16 tf32"), (16, "f16 bf16"))
+        for kind in kinds.split()
+        for d in ["f32"]
+    ),
     (16, 4, "tf32", "f32"),
     (16, 8, "f16", "f16"),
     (16, 16, "f16", "f16"),
@@ -223,7 +228,9 @@ def test_mma_of_quad_pairs(a_major, b_major, c_kind, d_kind):
     number, high = lanes % 16 // 4, lanes >= 16
 
     def of(matrix, kind, place):
-        values = np.array([[matrix[(number[x], *place(x, i))] for i in range(4 if place is not at_c else 8)] for x in lanes])
+        values = np.array(
+            [[matrix[(number[x], *place(x, i))] for i in range(4 if place is not at_c else 8)] for x in lanes]
+        )
         return registers(to_bits(values, kind), _BITS[kind])
 
     def at_a(x, i):
@@ -283,7 +290,9 @@ def sparse(rng, k, kind):
             else:
                 places = sorted(rng.choice(4, 2, replace=False).tolist())
                 for n, place in enumerate(places):
-                    whole[row, start + place * width : start + (place + 1) * width] = values[n * width : (n + 1) * width]
+                    whole[row, start + place * width : start + (place + 1) * width] = values[
+                        n * width : (n + 1) * width
+                    ]
                 bits.append(places[0] | places[1] << 2)
             kept += values.tolist()
     return whole, np.array(kept).reshape(16, k // 2), np.array(bits).reshape(16, -1)
