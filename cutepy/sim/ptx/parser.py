@@ -39,6 +39,7 @@ from cutepy.sim.ptx.model import (
     Variable,
     Vector,
 )
+from cutepy.sim.ptx.spelling import usual
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 _COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.S)
@@ -290,10 +291,10 @@ class _Body:
         if match["opcode"] is not None:
             guard = match["guard"]
             operands = match["operands"]
-            if match["opcode"].startswith("brx.idx") and guard is None:
-                self._branch_by_index(operands)
-                return
             negated = bool(match["negated"])
+            if match["opcode"].startswith("brx.idx"):
+                self._branch_by_index(operands, guard, negated)
+                return
             if match["opcode"].startswith("call"):
                 self._call(match["opcode"], operands, guard, negated)
                 return
@@ -314,7 +315,7 @@ class _Body:
             self._directive(match["directive"])
 
     def _append(self, opcode: str, operands: str, guard: str | None = None, negated: bool = False) -> None:
-        self._pending.append((opcode, operands, guard, negated, self._scope, self._source, self._line))
+        self._pending.append((usual(opcode), operands, guard, negated, self._scope, self._source, self._line))
 
     def _formals(self, declared: tuple[Parameter, ...], are_read: bool) -> tuple[Parameter, ...]:
         """Declare formal parameters or results; those in registers have a place in memory too, by another name."""
@@ -383,8 +384,8 @@ class _Body:
         self._source = self._sources.setdefault(place, place)
         self._places[file, line, int(match["column"] or 0)] = self._source
 
-    def _branch_by_index(self, operands: str) -> None:
-        """Write ``brx.idx index, table`` as comparisons and branches."""
+    def _branch_by_index(self, operands: str, guard: str | None, negated: bool) -> None:
+        """Write ``brx.idx index, table`` as comparisons and branches, behind a branch if it is guarded."""
         index, table = _split(operands)
         scope: _Scope | None = self._scope
         while scope is not None and table not in scope.tables:
@@ -393,12 +394,15 @@ class _Body:
             raise PtxSyntaxError(f"no .branchtargets {table} before brx.idx {operands}")
         *targets, last = scope.tables[table]
         predicate = f"%brx{len(self._pending)}"
+        if guard is not None:
+            self._append("bra", f"$after{predicate[1:]}", guard, not negated)
         self._scope.registers[predicate] = self._new(predicate, "pred")
         for number, target in enumerate(targets):
-            comparison = f"{predicate}, {index}, {number}"
-            self._pending.append(("setp.eq.u32", comparison, None, False, self._scope, self._source, self._line))
-            self._pending.append(("bra", target, predicate, False, self._scope, self._source, self._line))
-        self._pending.append(("bra", last, None, False, self._scope, self._source, self._line))
+            self._append("setp.eq.u32", f"{predicate}, {index}, {number}")
+            self._append("bra", target, predicate)
+        self._append("bra", last)
+        if guard is not None:
+            self._scope.labels[f"$after{predicate[1:]}"] = len(self._pending)
 
     def _directive(self, text: str) -> None:
         if text.startswith(".branchtargets"):
