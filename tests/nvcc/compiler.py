@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -18,24 +19,28 @@ _DEVICE = "-ptx -arch=sm_90a".split()
 
 
 @cache
-def nvcc() -> str | None:
-    """Return nvcc: that of the variable NVCC, or on the path, or in /usr/local/cuda."""
-    found = os.environ.get("NVCC") or shutil.which("nvcc")
-    usual = Path("/usr/local/cuda/bin/nvcc")
-    return found or (str(usual) if usual.exists() else None)
+def nvcc() -> str:
+    """Return nvcc: that of the variable NVCC, on the path, or in /usr/local/cuda."""
+    found = os.environ.get("NVCC") or shutil.which("nvcc", path=f"{os.environ.get('PATH', '')}:/usr/local/cuda/bin")
+    if found is None:
+        raise FileNotFoundError("there is no nvcc: set NVCC, or use `make nvcc`, which installs one")
+    return found
 
 
-def cutlass() -> Path | None:
-    """Return the sources of CUTLASS: those of the variable CUTLASS."""
-    folder = os.environ.get("CUTLASS")
-    return Path(folder) if folder else None
+@cache
+def cutlass() -> tuple[Path, Path]:
+    """Return the folders of CUTLASS's headers: those of its Python package."""
+    found = importlib.util.find_spec("cutlass_library")
+    assert found is not None
+    assert found.origin is not None
+    source = Path(found.origin).parent / "source"
+    return source / "include", source / "tools" / "util" / "include"
 
 
 @cache
 def compiled(source: str, kind: str = "ptx", *options: str) -> Path:
     """Compile a source, once for the same text: to PTX, or to a shared library of its host code."""
     compiler = nvcc()
-    assert compiler is not None
     path = FOLDER / source
     text = path.read_bytes() + repr((kind, options, compiler)).encode()
     folder = Path(tempfile.gettempdir(), f"cutepy-nvcc-{os.getuid()}")

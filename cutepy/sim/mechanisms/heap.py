@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 HEAP_BYTES = 8 << 20
 _UNIT = 16
 _KEY = "the heap of malloc"
+_NAME = "memory of malloc"
 
 
 class Space:
@@ -80,7 +81,10 @@ class Heap:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._known: GlobalMemory = machine.memory.known
-        self._adopted = False
+        kept: Space | None = machine.launch.library_memory.get(_KEY)
+        # What earlier launches allocated, and another run may know.
+        for address, size in () if kept is None else kept.taken.items():
+            self._known.register(address, size, kept, _NAME)
 
     @property
     def _space(self) -> Space:
@@ -88,10 +92,6 @@ class Heap:
         if _KEY not in kept:
             kept[_KEY] = Space()
         space: Space = kept[_KEY]
-        if not self._adopted:
-            self._adopted = True
-            for address, size in space.taken.items():
-                self._known.register(address, size, space.data, "memory of malloc")
         return space
 
     def allocate(self, g: Group, i: Instruction, sizes: Array) -> Array:
@@ -102,7 +102,7 @@ class Heap:
         for at, size in np.ndenumerate(np.broadcast_to(sizes, shape)):
             address = space.take(int(size)) if 0 < size <= HEAP_BYTES else None
             if address is not None:
-                self._known.register(address, int(size), space.data, "memory of malloc")
+                self._known.register(address, int(size), space, _NAME)
                 found[at] = address
         self._machine.changes += 1
         return found
