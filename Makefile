@@ -17,7 +17,7 @@ ifdef PY
 RUN :=
 DEV :=
 ORACLE :=
-NVCC ?= nvcc
+NVCC ?= $(shell command -v nvcc)
 else
 PY  := $(VENV)/bin/python
 RUN := $(VENV)/.run

@@ -47,6 +47,7 @@ from cutepy.sim.mechanisms.tensor_maps import TensorMaps
 from cutepy.sim.mechanisms.tma import TensorCopies
 from cutepy.sim.mechanisms.warp import Warp
 from cutepy.sim.mechanisms.wgmma import Wgmma
+from cutepy.sim.mechanisms.wide_atomics import WideAtomics
 from cutepy.sim.mechanisms.wmma import Wmma
 from cutepy.sim.ptx.instruction_classes import CLASSES, class_of
 from cutepy.sim.translate import Program
@@ -140,6 +141,7 @@ class Machine:
         self.calls = Calls(self)
         self.heap = Heap(self)
         self.atomics = Atomics(self)
+        self.wide_atomics = WideAtomics(self)
         self.barriers = Barriers(self)
         self.mbarriers = Mbarriers(self)
         self.cluster = Cluster(self)

@@ -18,6 +18,7 @@ from cutepy.sim.arithmetic import floats, minifloat
 from cutepy.sim.errors import MemoryAccessError
 from cutepy.sim.machine.events import AsyncOperation, Space
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.mechanisms.wide_atomics import bytes_by_lane
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group
@@ -121,7 +122,7 @@ class Atomics:
             address = np.broadcast_to(address, shape)
             region = memory.region(g, i, address, size, size)
             if region is None:
-                raise MemoryAccessError("one atomic instruction on several tensors is not simulated", i, g.describe())
+                return self._one_by_one(g, i, address, operation, name, values)
             view, index = region.view(kind, 1), (address - np.uint64(region.base)).astype(np.int64) // size
         if self._machine.observers:
             memory.observe(g, i, "atomic", place, "generic", address, size)
@@ -131,6 +132,22 @@ class Atomics:
         # A compare-and-swap that fails is no change: who waits for one has not got on.
         if view[index].tobytes() != old.tobytes():
             self._machine.changes += 1
+        return old
+
+    def _one_by_one(
+        self, g: Group, i: Instruction, address: Array, operation: str, name: str, values: tuple[Array, ...]
+    ) -> Array:
+        """Apply an operation of lanes that are in several allocations."""
+        kind = values[0].dtype
+        old = np.empty(address.shape, kind)
+        lanes = [np.broadcast_to(v, address.shape).reshape(-1) for v in values]
+        places = bytes_by_lane(self._machine, g, i, "global", address, kind.itemsize)
+        for n, place in enumerate(places):
+            before = place.view(kind).copy()
+            old.reshape(-1)[n] = before[0]
+            after = combine(operation, name, before, *(v[n : n + 1] for v in lanes), flush=operation == "add")
+            place.view(kind)[:] = after
+        self._machine.changes += 1
         return old
 
     def vector(

@@ -411,7 +411,10 @@ class _Body:
             return
         if text.startswith(".reg"):
             for name, kind, elements, count in read_registers(text):
-                if elements:
+                if kind == "b128":
+                    for number in [""] if count is None else [str(n) for n in range(count)]:
+                        self._new_vector(name + number, "b64", 2)
+                elif elements:
                     self._new_vector(name, kind, elements)
                 elif count is not None:
                     self._scope.ranges[name] = (count, kind, {})
@@ -531,6 +534,8 @@ class _Body:
             return Negated(inner)
         if text == "_":
             return Sink()
+        if (vector := self._vector(text, scope)) is not None:
+            return vector
         if first == "%":
             if text[1:].split(".")[0] in _SPECIALS:
                 return Special(text[1:])
@@ -539,10 +544,15 @@ class _Body:
         while inner_scope is not None:
             if text in inner_scope.labels:
                 return Label(text, inner_scope.labels[text])
-            if text in inner_scope.vectors:
-                return inner_scope.vectors[text]
             inner_scope = inner_scope.parent
         return self._symbol(text, scope, opcode)
+
+    def _vector(self, name: str, scope: _Scope | None) -> Vector | None:
+        while scope is not None:
+            if name in scope.vectors:
+                return scope.vectors[name]
+            scope = scope.parent
+        return None
 
     def _symbol(self, text: str, scope: _Scope, opcode: str) -> Operand:
         """Read the address of a variable: ``a``, ``a+8``, or of an element, ``a[2]``, as loads take it too."""

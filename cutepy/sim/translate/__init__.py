@@ -36,6 +36,7 @@ from cutepy.sim.translate import (  # noqa: F401  each registers its instruction
 from cutepy.sim.translate.control_flow import EXIT, ControlFlow, analyse
 from cutepy.sim.translate.effects import accumulators, is_wgmma, written
 from cutepy.sim.translate.emitter import Emitter, canonical_bits, kind_of, refused_modifier, translator_of
+from cutepy.sim.translate.refusals import refusal
 
 SHARED_WINDOW = 1 << 56
 LOCAL_WINDOW = 1 << 57
@@ -239,24 +240,12 @@ def _canonical_kinds(function: Function) -> list[str]:
     return kinds
 
 
-_IM2COL = "tensor copies in im2col mode are not simulated; use tiled mode"
-_SPARSE = "sparse matrix products are not simulated; use mma.sync or wgmma of dense operands"
-_NOT_SIMULATED = {
-    "im2col": _IM2COL,
-    "im2col::w": _IM2COL,
-    "im2col::w::128": _IM2COL,
-    "im2col_no_offs": _IM2COL,
-    "multimem": "multimem instructions are not simulated: they need several devices",
-}
-"""Opcodes and modifiers that are known, and that there is nothing to report about."""
-
-
 def _translate_one(e: Emitter, i: Instruction) -> None:
+    if reason := refusal(i.opcode):
+        raise UnknownInstructionError(i, refusal=reason)
     translator = translator_of(i.opcode)
     if translator is None:
-        refused = next((p for p in i.parts if p in _NOT_SIMULATED), None) or refused_modifier(i.opcode)
-        if refused in _NOT_SIMULATED:
-            raise UnknownInstructionError(i, refusal=_NOT_SIMULATED[refused])
+        refused = refused_modifier(i.opcode)
         raise UnknownInstructionError(i, "" if refused == i.parts[0] else f"modifier .{refused}")
     try:
         translator(e, i)
