@@ -9,7 +9,7 @@ CUDA C++ Programming Guide, "Dynamic Global Memory Allocation and Operations": 8
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,9 +17,9 @@ from cutepy.sim.errors import MemoryAccessError
 from cutepy.sim.machine.lanes import Array
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.machine import Machine
-    from cutepy.sim.machine.memory import GlobalMemory
+    from cutepy.sim.machine.memory import Memory
     from cutepy.sim.ptx.model import Instruction
 
 HEAP_BYTES = 8 << 20
@@ -75,23 +75,24 @@ class Heap:
 
     Parameters
     ----------
-    machine : Machine
+    activity : Activity
+    memory : Memory
+    kept : dict
+        What is kept of its module.
     """
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
-        self._known: GlobalMemory = machine.memory.known
-        kept: Space | None = machine.launch.library_memory.get(_KEY)
+    def __init__(self, activity: Activity, memory: Memory, kept: dict[str, Any]) -> None:
+        self._activity, self._known, self._kept = activity, memory.known, kept
+        space: Space | None = kept.get(_KEY)
         # What earlier launches allocated, and another run may know.
-        for address, size in () if kept is None else kept.taken.items():
-            self._known.register(address, size, kept, _NAME)
+        for address, size in () if space is None else space.taken.items():
+            self._known.register(address, size, space, _NAME)
 
     @property
     def _space(self) -> Space:
-        kept = self._machine.launch.library_memory
-        if _KEY not in kept:
-            kept[_KEY] = Space()
-        space: Space = kept[_KEY]
+        if _KEY not in self._kept:
+            self._kept[_KEY] = Space()
+        space: Space = self._kept[_KEY]
         return space
 
     def allocate(self, g: Group, i: Instruction, sizes: Array) -> Array:
@@ -104,7 +105,7 @@ class Heap:
             if address is not None:
                 self._known.register(address, int(size), space, _NAME)
                 found[at] = address
-        self._machine.changes += 1
+        self._activity.changes += 1
         return found
 
     def free(self, g: Group, i: Instruction, addresses: Array) -> None:
@@ -119,4 +120,4 @@ class Heap:
                 )
             if address:
                 self._known.forget(int(address))
-        self._machine.changes += 1
+        self._activity.changes += 1

@@ -24,12 +24,11 @@ from cutepy.sim.arithmetic.fragments import (
     quad_pair_index,
 )
 from cutepy.sim.arithmetic.sparsity import expanded
-from cutepy.sim.machine.deadlock import refuse_a_part
+from cutepy.sim.machine.deadlock import PartOfAUnit
 from cutepy.sim.machine.lanes import WARP, Array
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.machine import Machine
     from cutepy.sim.ptx.model import Instruction
 
 Registers = tuple[Array, ...]
@@ -39,15 +38,12 @@ _ACCUMULATORS = {"f32": "f4", "s32": "i4", "f16": "f2", "f64": "f8"}
 class WarpMma:
     """Matrix products of warps."""
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
-
     def multiply(
         self, g: Group, i: Instruction, p: Product, a: Registers, b: Registers, c: Registers, metadata: Registers = ()
     ) -> list[Array]:
         """Return the registers of D = A B + C."""
         if not g.threads.full:
-            refuse_a_part(self._machine, g, i, WARP, f"{i.opcode} needs all lanes of each warp")
+            raise PartOfAUnit(g, i, WARP, f"{i.opcode} needs all lanes of each warp")
         left, right = self._operands(g, p, a, b, metadata)
         product = np.matmul(left, right.swapaxes(-1, -2))
         if p.bits == "xor":

@@ -16,18 +16,18 @@ from cutepy.sim.errors import MemoryAccessError
 from cutepy.sim.machine.lanes import Array
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.machine import Machine
+    from cutepy.sim.machine.memory import Memory
     from cutepy.sim.ptx.model import Instruction
 
 _BYTES = 16
 
 
 def bytes_by_lane(
-    machine: Machine, g: Group, i: Instruction, space: str, address: Array, size_bytes: int
+    activity: Activity, memory: Memory, g: Group, i: Instruction, space: str, address: Array, size_bytes: int
 ) -> Iterator[Array]:
     """Yield the bytes at the address of each lane, CTA by CTA, to be read and changed."""
-    memory = machine.memory
     shape = (g.ctas.count, g.threads.count)
     place, address = memory.resolve(space, address)
     if place == "local":
@@ -38,7 +38,7 @@ def bytes_by_lane(
             yield whole[start : start + size_bytes]
         return
     memory.region(g, i, address, size_bytes, size_bytes)
-    machine.traffic.access("atomic", g, address, size_bytes)
+    activity.traffic.access("atomic", g, address, size_bytes)
     for start in np.broadcast_to(address, shape).flat:
         region = memory.known.find(int(start), int(start) + size_bytes)
         assert region is not None
@@ -48,8 +48,8 @@ def bytes_by_lane(
 class WideAtomics:
     """Atomics of 128 bits, as two words of 64."""
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+    def __init__(self, activity: Activity, memory: Memory) -> None:
+        self._activity, self._memory = activity, memory
 
     def apply(
         self,
@@ -64,12 +64,12 @@ class WideAtomics:
         shape = (g.ctas.count, g.threads.count)
         new, wanted = (_words(words, shape) for words in (values, expected or values))
         old = np.empty_like(new)
-        for n, place in enumerate(bytes_by_lane(self._machine, g, i, space, address, _BYTES)):
+        for n, place in enumerate(bytes_by_lane(self._activity, self._memory, g, i, space, address, _BYTES)):
             words = place.view(np.uint64)
             old[n] = words
             if not expected or (words == wanted[n]).all():
                 words[:] = new[n]
-                self._machine.changes += 1
+                self._activity.changes += 1
         return [np.ascontiguousarray(old[:, n]).reshape(shape) for n in range(2)]
 
 

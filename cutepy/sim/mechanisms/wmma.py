@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cutepy.sim.arithmetic.fragments import BITS, Fragment, elements, packed
-from cutepy.sim.machine.deadlock import refuse_a_part
+from cutepy.sim.machine.deadlock import PartOfAUnit
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.mechanisms.mma import registers_of, words_of
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.machine import Machine
+    from cutepy.sim.machine.memory import Memory
     from cutepy.sim.ptx.model import Instruction
 
 
 class Wmma:
     """Fragments of warps."""
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
 
     def load(
         self, g: Group, i: Instruction, fragment: Fragment, space: str, address: Array, stride: Array | None
@@ -38,7 +38,7 @@ class Wmma:
         """Return the registers of a fragment in memory."""
         codes = []
         for at, kind in self._addresses(g, i, fragment, address, stride):
-            codes.append(np.broadcast_to(self._machine.memory.load(g, i, space, at, kind, 1), at.shape))
+            codes.append(np.broadcast_to(self._memory.load(g, i, space, at, kind, 1), at.shape))
         shape = (g.ctas.count, g.threads.count)
         whole = np.stack([np.broadcast_to(one, shape) for one in codes], axis=-1)
         return registers_of(g, packed(np.ascontiguousarray(whole), max(BITS[fragment.kind], 8)), fragment.kind)
@@ -57,14 +57,14 @@ class Wmma:
         bits = BITS[fragment.kind]
         codes = elements(words_of(g, values), bits).reshape(g.ctas.count, g.threads.count, -1)
         for n, (at, kind) in enumerate(self._addresses(g, i, fragment, address, stride)):
-            self._machine.memory.store(g, i, space, at, (codes[..., n].view(kind),))
+            self._memory.store(g, i, space, at, (codes[..., n].view(kind),))
 
     def _addresses(
         self, g: Group, i: Instruction, fragment: Fragment, address: Array, stride: Array | None
     ) -> list[tuple[Array, np.dtype[Any]]]:
         """Return the address, (CTAs, threads), and type of each element; of packs of those of fewer than 8 bits."""
         if not g.threads.full:
-            refuse_a_part(self._machine, g, i, WARP, f"{i.opcode} needs all lanes of each warp")
+            raise PartOfAUnit(g, i, WARP, f"{i.opcode} needs all lanes of each warp")
         bits = BITS[fragment.kind]
         offsets = fragment.offsets(g.threads.ids % WARP, stride)
         step = max(1, 32 // bits) if bits < 8 else 1
@@ -75,7 +75,7 @@ class Wmma:
     def transpose(self, g: Group, i: Instruction, value: Array) -> Array:
         """Transpose an 8 x 8 matrix of 16-bit elements, of which each lane has two of a row."""
         if not g.threads.full:
-            refuse_a_part(self._machine, g, i, WARP, f"{i.opcode} needs all lanes of each warp")
+            raise PartOfAUnit(g, i, WARP, f"{i.opcode} needs all lanes of each warp")
         words = words_of(g, (value,))
         matrix = words.view(np.uint16).reshape(*words.shape[:2], 8, 8)
         turned = np.ascontiguousarray(matrix.swapaxes(-1, -2)).reshape(*words.shape[:2], WARP, 2)
