@@ -20,13 +20,18 @@ void **cutepy_targets(void) {{ return targets; }}
 _JUMP = '__attribute__((naked)) void {name}(void) {{ __asm__("jmp *targets+{offset}(%rip)"); }}'
 
 
-def provide(functions: Mapping[str, Any]) -> ctypes.CDLL:
+def provide(functions: Mapping[str, Any]) -> tuple[ctypes.CDLL, Mapping[str, Any]]:
     """Let the names be found by libraries that are loaded from now on.
 
     Parameters
     ----------
     functions : mapping of str to ctypes function
-        What each name calls. Kept alive by what is returned.
+        What each name calls.
+
+    Returns
+    -------
+    tuple
+        What must be kept alive as long as they are called.
 
     Raises
     ------
@@ -49,5 +54,4 @@ def provide(functions: Mapping[str, Any]) -> ctypes.CDLL:
     targets = library.cutepy_targets()
     for n, function in enumerate(functions.values()):
         targets[n] = ctypes.cast(function, ctypes.c_void_p).value
-    library.functions = functions
-    return library
+    return library, functions

@@ -133,7 +133,7 @@ def _operate(v: Video, a: Array, b: Array) -> Array:
     if name == "set":
         return np.asarray(_COMPARISONS[v.comparison](a, b)).astype(np.int64)
     amount = b & 31 if v.mode == "wrap" else np.minimum(b, 32)
-    return a << amount if name == "shl" else a >> amount
+    return np.asarray(a << amount if name == "shl" else a >> amount)
 
 
 def _part(register: Array, selector: str, signed: bool) -> Array:

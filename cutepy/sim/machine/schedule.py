@@ -249,8 +249,9 @@ class Schedule:
         """Let the lanes that have met go on, or those chosen of them."""
         parts = join.arrived
         merged, join.arrived = merge(self.roster, join, parts, chosen, self._to_registers)
-        for whole in merged if join.back is not None else ():
-            join.back.finish(whole, join.parent)
+        if join.back is not None:
+            for whole in merged:
+                join.back.finish(whole, join.parent)
         join.expected += len(join.arrived) - len(parts)
         is_over = join.expected == 0
         if is_over and join in self._joins:

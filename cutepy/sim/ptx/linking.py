@@ -120,7 +120,7 @@ class Linked:
 def function_addresses(module: Module) -> dict[str, int]:
     """Return where functions that can be called are: the same for all entries of a module."""
     numbers: dict[int, int] = {}
-    addresses = {}
+    addresses: dict[str, int] = {}
     for name in (*module.declared, *module.called):
         known = module.called.get(name)
         number = numbers.setdefault(id(known) if known is not None else -1 - len(addresses), len(numbers))
@@ -309,6 +309,7 @@ class _Placing:
             return operand if offset is None else FrameSlot(frame.base, offset + operand.offset)
         if isinstance(operand, Address):
             base = self._moved(operand.base, frame, start, first)
+            assert isinstance(base, Register | Symbol | Immediate | FrameSlot)
             coordinates = operand.coordinates and tuple(
                 self._moved(item, frame, start, first) for item in operand.coordinates
             )

@@ -41,7 +41,9 @@ def _video(e: Emitter, i: Instruction, name: str, lanes: int) -> tuple[Video, Op
         raise e.unknown("its operands are of a form that is not known")
     video = Video(
         name,
-        *types,
+        types[0],
+        types[1],
+        types[2],
         _parts(i.operands[1])[1],
         _parts(i.operands[2])[1],
         part,
