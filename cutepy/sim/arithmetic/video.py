@@ -124,9 +124,9 @@ def _operate(v: Video, a: Array, b: Array) -> Array:
     if name in ("add", "sub"):
         return a + b if name == "add" else a - b
     if name == "absdiff":
-        return np.abs(a - b)
+        return np.asarray(np.abs(a - b))
     if name in ("min", "max"):
-        return np.minimum(a, b) if name == "min" else np.maximum(a, b)
+        return np.asarray(np.minimum(a, b) if name == "min" else np.maximum(a, b))
     if name == "avrg":
         total = a + b
         return (total + (total >= 0)) >> 1
