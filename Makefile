@@ -91,7 +91,7 @@ oracle-pictures: $(DEV) $(ORACLE)  ## compare pictures with those of C++ CuTe's 
 
 .PHONY: nvcc
 nvcc: $(DEV) $(filter $(VENV)/%,$(NVCC))  ## run kernels of CUDA C++ in the simulator (needs g++; NVCC=/path/to/nvcc takes that one)
-	CUTEPY_TEST_NVCC=1 NVCC=$(abspath $(NVCC)) $(PY) -m pytest -n auto --maxprocesses=8 -o timeout=1800 tests/nvcc $(ARGS)
+	CUTEPY_TEST_NVCC=1 NVCC=$(abspath $(NVCC)) $(PY) -m pytest -n auto --maxprocesses=8 -o timeout=1800 -o faulthandler_timeout=0 tests/nvcc $(ARGS)
 
 .PHONY: mutation
 mutation: $(DEV)  ## change one operator or constant at a time, ARGS="cutepy/host --count 60", and list what no test notices

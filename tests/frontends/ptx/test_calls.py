@@ -142,6 +142,25 @@ def test_lanes_that_part_in_a_function_meet_where_it_returns():
     np.testing.assert_array_equal(found[~early], (t // 32 * 32 + 10 + t // 32 * 32 + 31)[~early])
 
 
+_WAIT = """.global .u32 flag; .func (.param .b32 out) wait(.param .b32 n) { .reg .b32 %r<4>; .reg .pred %p;
+    ld.param.b32 %r1, [n]; st.param.b32 [out], %r1; setp.lt.u32 %p, %r1, 48; @%p ret;
+    LOOP: ld.volatile.global.u32 %r2, [flag]; setp.eq.u32 %p, %r2, 0; @%p bra LOOP;
+    add.u32 %r1, %r1, %r2; st.param.b32 [out], %r1; ret; }"""
+
+
+def test_a_warp_returns_while_lanes_of_another_are_in_the_function():
+    """They wait for what the first does afterwards; the lanes that came back before them wait for them."""
+    body = (
+        call("wait", "%t")
+        + """setp.eq.u32 %p1, %t, 0; @%p1 st.volatile.global.u32 [flag], 100;
+    shfl.sync.idx.b32 %r2, %r1, 31, 31, -1; mad.lo.u32 %r1, %r2, 1000, %r1;"""
+    )
+    module = kernel(body + _STORE, _WAIT)
+    t = np.arange(64)
+    values = np.where(t < 48, t, t + 100)
+    np.testing.assert_array_equal(run(module), values + 1000 * values[t // 32 * 32 + 31])
+
+
 def test_calls_behind_a_guard_and_among_parted_lanes():
     body = f"""setp.lt.u32 %p1, %t, 20; mov.u32 %r1, 7; @!%p1 bra END; {call("fib", 6)} {call("add", "%r1", "%t")}
     END: setp.gt.u32 %p2, %t, 50; {{ .param .b32 a; .param .b32 b; .param .b32 q; st.param.b32 [a], %r1;
