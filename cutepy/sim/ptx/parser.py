@@ -133,9 +133,10 @@ def parse_module(text: str, unread: list[Unread] | None = None) -> Module:
         found = functions if match["kind"] == "entry" else called
         found[match["name"]] = _Body(files, reading, line, outside).parse(match, body)
     for name, other in outside.aliases.items():
-        if other not in called:
-            raise PtxSyntaxError(f"{name} is an alias of {other}, which is not defined in this module")
-        called[name] = called[other]
+        if other in called:
+            called[name] = called[other]
+        else:
+            reading.attempt(partial(_refuse_alias, name, other), 1, f".alias {name}, {other};", None)
     return Module(outside.target, functions, tuple(outside.variables), called, tuple(outside.called))
 
 
@@ -594,6 +595,10 @@ class _Body:
         if not isinstance(operand, Register | Symbol):
             raise PtxSyntaxError(f"cannot read the address [{text}] in {opcode}")
         return Address(operand, _integer(match["offset"]) if match["offset"] else 0)
+
+
+def _refuse_alias(name: str, other: str) -> None:
+    raise PtxSyntaxError(f"{name} is an alias of {other}, which is not defined in this module")
 
 
 def _refuse(text: str) -> None:

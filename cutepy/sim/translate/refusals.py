@@ -6,6 +6,7 @@ docs/simulator.md lists them too.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _TEXTURES = (
     "textures and surfaces are not simulated: their objects are made by the driver, which says what is in them; read "
@@ -31,6 +32,7 @@ _REASONS = [
 ]  # fmt: skip
 
 
+@lru_cache(maxsize=1024)
 def refusal(opcode: str) -> str:
     """Return why an instruction is refused; nothing if there is no such reason.
 
