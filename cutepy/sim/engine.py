@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,6 +121,7 @@ class Engine:
             (name, np.array([[address]], np.uint64))
             for name, address in {**launch.symbols, **launch.parameter_addresses}.items()
         )
+        self.native_state: Any = None  # what machine code knows of memory: see `native`
         self._parameters: dict[tuple[str, int, str], Array] = {}
 
     def run(self, blocks: NDArray[np.intp]) -> None:

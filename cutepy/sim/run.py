@@ -7,6 +7,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from cutepy.sim.machine.ordering import may_run_in_any_order
 from cutepy.sim.machine.policies import policy_named
 from cutepy.sim.machine.shared_memory import SharedMemory, view
 from cutepy.sim.machine.step import Step
+from cutepy.sim.native.blocks import hot_blocks
 from cutepy.sim.parallel.blas import one_thread
 from cutepy.sim.parallel.waves import deal
 from cutepy.sim.parallel.workers import Team, default_processes
@@ -267,6 +269,7 @@ class Run:
         launch = capture(request, module)
         stopping = stops(linked(request.ptx, request.kernel).function, self._observers)
         program = translate(request.ptx, request.kernel, frozenset(stopping))
+        program = replace(program, blocks=hot_blocks(program))
         self.launches.append(launch)
         with self._own_memory(launch, request.library):
             self._run(launch, program, stopping)

@@ -280,6 +280,11 @@ class Memory:
 
     # Opaque objects in shared memory.
 
+    @property
+    def has_objects(self) -> bool:
+        """Whether there have been mbarriers in shared memory, so that stores there are to be checked."""
+        return self._objects is not None
+
     def mark_object(self, offset: int, slots: Array, live: bool) -> None:
         """Note that an mbarrier begins or ceases to be at an offset of some CTAs' shared memory."""
         if self._objects is None:

@@ -114,6 +114,9 @@ class Schedule:
         for mechanism in self._mechanisms:
             mechanism.before_parting(g, blocks, join_block)
         children = split(self.roster, g, parts, join_block)
+        if g.spin is not None:
+            for child in children:
+                child.spin = g.spin.of_a_part()
         join = children[0].join
         if join is not None and join not in self._joins:
             self._joins.append(join)
@@ -186,11 +189,14 @@ class Schedule:
         if block == EXIT:
             self._leave(g)
             return True
-        spin, watched = g.spin, max(0, TRUSTED_BLOCKS - g.unwatched)
+        spin, trust = g.spin, TRUSTED_BLOCKS
+        watched = max(0, trust - g.unwatched)
         if spin is not None and spin.changes == activity.changes:
             if spin.asleep:
                 return False
             watched = 0
+        elif spin is not None and spin.asleep:
+            watched = trust = 0
         for count in range(_TURN_BLOCKS):
             if block == stop and join is not None:
                 g.block = block
@@ -198,8 +204,8 @@ class Schedule:
                 return True
             if count >= watched:
                 if spin is None or spin.changes != activity.changes:
-                    g.spin = spin = Spin(activity.changes)
-                    g.unwatched, watched = 0, count + TRUSTED_BLOCKS
+                    g.spin = spin = Spin(activity.changes, trust == 0)
+                    g.unwatched, watched, trust = 0, count + trust, TRUSTED_BLOCKS
                 elif count - watched >= _IDLE_TURN_BLOCKS:
                     break
                 elif spin.repeats(g.registers, block, self._flow, activity.time):

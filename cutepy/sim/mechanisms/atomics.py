@@ -10,6 +10,7 @@ PTX ISA, "Parallel Synchronization and Communication Instructions: atom, red, re
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from cutepy.sim.arithmetic import floats, minifloat
 from cutepy.sim.errors import MemoryAccessError
 from cutepy.sim.machine.events import AsyncOperation, Space
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.mechanisms.collisions import one_after_another
 from cutepy.sim.mechanisms.wide_atomics import bytes_by_lane
 
 if TYPE_CHECKING:
@@ -193,15 +195,11 @@ class Atomics:
 
 def _in_order(view: Array, index: Array, operation: str, name: str, values: list[Array], flush: bool) -> Array:
     """Apply an operation at positions of an array, one after the other where they are equal."""
+    apply = partial(combine, operation, name, flush=flush)
     flat = index.reshape(-1)
-    if len(np.unique(flat)) == len(flat):
+    steps = np.diff(flat)
+    if (steps > 0).all() or ((steps != 0).all() and len(np.unique(flat)) == len(flat)):
         found: Array = view[index]
-        view[index] = combine(operation, name, found, *values, flush=flush)
+        view[index] = apply(found, *values)
         return found
-    old = np.empty(index.shape, view.dtype)
-    lanes = [np.ascontiguousarray(v).reshape(-1) for v in values]
-    for n, position in enumerate(flat):
-        before = view[position : position + 1].copy()
-        old.reshape(-1)[n] = before[0]
-        view[position] = combine(operation, name, before, *(v[n : n + 1] for v in lanes), flush=flush)[0]
-    return old
+    return one_after_another(view, index, values, apply, operation, name, flush)

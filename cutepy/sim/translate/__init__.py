@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,6 +82,10 @@ class Program:
         Register -> the tuples it belongs to.
     source : str
         The Python that was generated.
+    names : dict
+        What it refers to.
+    hot : list of callable
+        The blocks as they run, once they have: see `native`.
     """
 
     function: Function
@@ -95,6 +99,8 @@ class Program:
     set_of: dict[int, int]
     sets_with: dict[int, tuple[int, ...]]
     source: str = field(repr=False)
+    names: dict[str, Any] = field(repr=False)
+    hot: list[BlockFunction] = field(default_factory=list, init=False, repr=False)
 
 
 def may_wait(i: Instruction) -> bool:
@@ -195,7 +201,43 @@ def translate_linked(whole: Linked, stops: frozenset[int] = frozenset()) -> Prog
         first = block.instructions[0] if block.instructions else block.branch
         if first is not None and first.index in starts:
             entries.setdefault(first.index, number)
-    return Program(function, whole, landing, entries, flow, blocks, kinds, list(sets), set_of, sets_with, source)
+    return Program(function, whole, landing, entries, flow, blocks, kinds, list(sets), set_of, sets_with, source, names)
+
+
+def translate_run(program: Program, instructions: Sequence[Instruction], live: set[int]) -> Any:  # noqa: ANN401
+    """Translate some instructions of a block by themselves.
+
+    Parameters
+    ----------
+    program : Program
+    instructions : sequence of Instruction
+    live : set of int
+        The registers that are read after them.
+
+    Returns
+    -------
+    callable
+        ``run(group, registers, machine)`` returns None, or what the block returns.
+    """
+    e = Emitter(program.kinds, program.names, program.sets_with, program.linked)
+    for i in instructions:
+        e.instruction = i
+        _translate_one(e, i)
+    e.write_back(live)
+    return _function([*e.lines, "return None"], program.names)
+
+
+def translate_end(program: Program, number: int) -> tuple[BlockFunction, set[int]]:
+    """Translate the end of a block by itself: what returns the next, and the registers that are read from there on."""
+    e = Emitter(program.kinds, program.names, program.sets_with, program.linked)
+    live = _finish(e, number, program.flow)
+    return _function(e.lines, program.names), live
+
+
+def _function(lines: Sequence[str], names: dict[str, Any]) -> Any:  # noqa: ANN401
+    found: dict[str, Any] = {}
+    exec(compile("def run(g, R, m):\n    " + "\n    ".join(lines) + "\n", "<piece>", "exec"), names, found)
+    return found["run"]
 
 
 def _runtime() -> dict[str, Any]:
@@ -282,6 +324,13 @@ def _block_source(
         constants[f"ERROR_{number}"] = error
         e.emit(f"raise ERROR_{number}")
         return f"def block_{number}(g, R, m):\n    " + "\n    ".join(e.lines) + "\n"
+    _finish(e, number, flow)
+    return f"def block_{number}(g, R, m):\n    " + "\n    ".join(e.lines) + "\n"
+
+
+def _finish(e: Emitter, number: int, flow: ControlFlow) -> set[int]:
+    """Write the end of a block; returns the registers that its successors read."""
+    block = flow.blocks[number]
     e.instruction = block.branch
     condition = e.read(block.condition[0], "pred") if block.condition is not None else ""
     live: set[int] = set()
@@ -297,4 +346,4 @@ def _block_source(
         taken, other = block.successors[::-1] if block.condition[1] else block.successors
         e.emit(f"if {condition}.size == 1: return {taken} if {condition}.item() else {other}")
         e.emit(f"return m.branch(g, {condition}, {taken}, {other}, {flow.join[number]})")
-    return f"def block_{number}(g, R, m):\n    " + "\n    ".join(e.lines) + "\n"
+    return live
