@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from cutepy.frontends.dsl.backend import active_run
+from cutepy.frontends.backend import active_run
 from cutepy.frontends.ptx.arguments import Argument, pack_all
 from cutepy.runtime.device_tensors import is_tensor
 from cutepy.runtime.host_calls import RUNNING

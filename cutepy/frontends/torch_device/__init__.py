@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from cutepy.dsl.version import require
-from cutepy.frontends.dsl.backend import Simulator
+from cutepy.frontends.backend import Simulator
 from cutepy.frontends.dsl.execution import executing_on
 from cutepy.frontends.torch_device.errors import NotServedError as NotServedError, refused_launch
 from cutepy.sim.errors import LaunchError

@@ -198,7 +198,7 @@ def _driver() -> Any:  # noqa: ANN401
 
 
 def _cuda_is_served() -> bool:
-    from cutepy.frontends.dsl.backend import active_run
+    from cutepy.frontends.backend import active_run
     from cutepy.frontends.torch_device import ServedRun
 
     return isinstance(active_run(), ServedRun)

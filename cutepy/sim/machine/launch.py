@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -18,13 +19,18 @@ from cutepy.sim.errors import LaunchError
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.loaded_module import LoadedModule, Placed
 from cutepy.sim.ptx.kernel_names import readable
+from cutepy.sim.ptx.linking import function_addresses
 from cutepy.sim.ptx.model import Function, Module
+from cutepy.sim.translate import linked
 
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_CLUSTER = 16
 _SLOT_ALIGNMENT = 1024
 _PARAMETER_ALIGNMENT = 64
+_WORKSPACE_BYTES = 16
+"""What the driver gives cooperative launches to synchronise the grid: a size and a barrier, in cooperative_groups.h."""
+_RESERVED_BYTES = 1024
 _SHARED_BASE = 0
 """Where a CTA's variables start. The hardware reserves the first 1024 bytes; addresses are relative to its own."""
 
@@ -112,7 +118,8 @@ class Launch:
     parameter_addresses: dict[str, int] = field(default_factory=dict)
     parameter_block: Array | None = None
     variables: tuple[Placed, ...] = ()
-    local_bytes: int = 0
+    grid_workspace: Array | None = None
+    module_memory: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     processes: int = 1
     stats: dict[str, int] = field(default_factory=dict)
@@ -129,9 +136,15 @@ class Launch:
         return readable(self.kernel)
 
     @property
+    def reserved_smem(self) -> tuple[int, int]:
+        """Where the system's shared memory starts and ends: behind the kernel's, if the kernel asks where it is."""
+        start = -(-self.smem_bytes // _PARAMETER_ALIGNMENT) * _PARAMETER_ALIGNMENT
+        return (start, start + _RESERVED_BYTES) if "%reserved_smem_offset" in self.ptx else (start, self.smem_bytes)
+
+    @property
     def slot_bytes(self) -> int:
         """Shared memory of a CTA, rounded so that swizzle patterns keep their alignment."""
-        return max(_SLOT_ALIGNMENT, -(-self.smem_bytes // _SLOT_ALIGNMENT) * _SLOT_ALIGNMENT)
+        return max(_SLOT_ALIGNMENT, -(-self.reserved_smem[1] // _SLOT_ALIGNMENT) * _SLOT_ALIGNMENT)
 
     @property
     def ctas(self) -> int:
@@ -154,7 +167,7 @@ def prepare(call: KernelCall) -> Launch:
         If the launch would be refused.
     """
     function = call.loaded.entry(call.kernel)
-    shared, static = place_shared(call.loaded.module, function)
+    shared, static = place_shared(call.loaded.module, linked(call.loaded.ptx, call.kernel).function)
     launch = Launch(
         call.kernel,
         call.grid,
@@ -170,7 +183,7 @@ def prepare(call: KernelCall) -> Launch:
     )
     _check(launch, function)
     _place_parameters(launch, function)
-    _place_variables(launch, call.loaded, function)
+    _place_variables(launch, call.loaded)
     return launch
 
 
@@ -213,17 +226,14 @@ def _place_parameters(launch: Launch, function: Function) -> None:
     launch.parameter_block = block
 
 
-def _place_variables(launch: Launch, loaded: LoadedModule, function: Function) -> None:
-    """Give the variables of the module their addresses, and the local ones of each thread theirs."""
+def _place_variables(launch: Launch, loaded: LoadedModule) -> None:
+    """Give the variables and functions of the module their addresses."""
     placed = loaded.variables
     launch.variables = tuple(placed.values())
-    launch.symbols |= {name: one.address for name, one in placed.items()}
-    for variable in function.variables:
-        if variable.space == "local":
-            alignment = max(variable.alignment, 16)
-            start = -(-launch.local_bytes // alignment) * alignment
-            launch.symbols[variable.name] = start
-            launch.local_bytes = start + -(-(variable.size_bytes or 0) // 16) * 16
+    launch.symbols |= {name: one.address for name, one in placed.items()} | function_addresses(loaded.module)
+    launch.module_memory = loaded.memory
+    if launch.cooperative:
+        launch.grid_workspace = np.zeros(_WORKSPACE_BYTES, np.uint8)
 
 
 def _check(launch: Launch, function: Function) -> None:

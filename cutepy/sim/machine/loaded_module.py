@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from cutepy.sim.errors import LaunchError
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.ptx.linking import function_addresses
 from cutepy.sim.ptx.model import Function, Module, Variable
 from cutepy.sim.translate import load_module
 
@@ -52,10 +54,13 @@ class LoadedModule:
     ptx : str
     module : Module
         The PTX, parsed.
+    memory : dict
+        What mechanisms keep for it.
     """
 
     def __init__(self, ptx: str) -> None:
         self.ptx, self.module = ptx, load_module(ptx)
+        self.memory: dict[str, Any] = {}
 
     def entry(self, name: str) -> Function:
         """Return one of its kernels.
@@ -90,14 +95,15 @@ def _made(module: Module) -> dict[str, Placed]:
             one = placed[variable.name] = Placed(variable, address, data)
             if variable.initial is not None:
                 one.bytes[:] = np.frombuffer(variable.initial, np.uint8)
+    addresses = {name: one.address for name, one in placed.items()} | function_addresses(module)
     for one in placed.values():
         for reference in one.variable.references:
-            target = placed.get(reference.name)
+            target = addresses.get(reference.name)
             if target is None:
                 raise LaunchError(
                     f"{one.variable.name} is initialised with the address of {reference.name}, which is no variable "
-                    "of global or constant memory"
+                    "of global or constant memory, and no function"
                 )
-            value = np.frombuffer(reference.encode(target.address), np.uint8)
+            value = np.frombuffer(reference.encode(target), np.uint8)
             one.bytes[reference.position : reference.position + reference.size_bytes] = value
     return placed

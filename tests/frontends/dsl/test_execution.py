@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import cutepy
-from cutepy.frontends.dsl.backend import active_run
+from cutepy.frontends.backend import active_run
 from cutepy.frontends.torch_device import serve_cuda
 from cutepy.runtime.execution import EXECUTION
 

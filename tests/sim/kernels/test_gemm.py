@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cutepy.frontends import simulate
-from cutepy.frontends.dsl.backend import Simulator
+from cutepy.frontends.backend import Simulator
 from cutepy.frontends.dsl.execution import executing_on
 from cutepy.layouts import ComposedLayout, Layout, Swizzle, composition, make_layout
 from cutepy.sim import Observer, Run

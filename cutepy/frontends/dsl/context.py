@@ -1,69 +1,15 @@
-"""The simulator, as what the DSL's host code launches on."""
+"""The context in which the DSL's compiled functions are simulated."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from cutepy.frontends.backend import Simulator
 from cutepy.frontends.dsl.execution import executing_on
-from cutepy.runtime.execution import EXECUTION
-from cutepy.runtime.host_calls import LaunchRequest
 from cutepy.sim.machine.events import CompletionPolicy
-from cutepy.sim.machine.launch import KernelCall
-from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.machine.observer import Observer
 from cutepy.sim.run import Run
-
-
-class Simulator:
-    """Takes the launches of host code to a run.
-
-    Attributes
-    ----------
-    run : Run
-    """
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-
-    def adopt(self, tensor: object) -> None:
-        """Learn of a tensor that was passed to a compiled function."""
-        self.run.adopt(tensor)
-
-    def launch(self, request: LaunchRequest) -> None:
-        """Run a kernel to its end."""
-        self.run.launch(kernel_call(request))
-
-
-def kernel_call(request: LaunchRequest) -> KernelCall:
-    """Copy what a launch of host code points at, which is there during its call only.
-
-    Raises
-    ------
-    LaunchError
-        If there is no such kernel.
-    """
-    memory = request.library.memory
-    if request.ptx not in memory:
-        memory[request.ptx] = LoadedModule(request.ptx)
-    loaded: LoadedModule = memory[request.ptx]
-    return KernelCall(
-        loaded,
-        request.kernel,
-        request.grid,
-        request.block,
-        request.cluster,
-        tuple(request.parameter(n, p.size_bytes) for n, p in enumerate(loaded.entry(request.kernel).parameters)),
-        request.dynamic_smem_bytes,
-        request.cooperative,
-        request.stream,
-    )
-
-
-def active_run() -> Run | None:
-    """Return the run that takes the launches of host code now, if there is one."""
-    backend = EXECUTION.backend
-    return backend.run if isinstance(backend, Simulator) else None
 
 
 @contextmanager
