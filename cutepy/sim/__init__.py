@@ -12,7 +12,8 @@ The rooms, each of which imports from those above it in this list only (a contra
   activity, the memory and those other mechanisms that it needs. The schedule tells them of lanes that begin, part and
   end (``machine.mechanism.Mechanism``).
 - ``engine`` puts them together: the object that translated code calls.
-- ``parallel`` deals a grid out to processes; ``inspect`` is what people look at: traces, bank conflicts, saved runs.
+- ``native`` makes machine code of blocks that run often, if a front end has brought a compiler; ``parallel`` deals a
+  grid out to processes; ``inspect`` is what people look at: traces, bank conflicts, saved runs.
 - ``run`` is a run, of any number of launches.
 
 A checker is an `Observer`, in a room of its own above ``engine`` and beside ``inspect``. It is told of each launch,

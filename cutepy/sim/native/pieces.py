@@ -15,7 +15,10 @@ import numpy as np
 
 from cutepy.sim.machine.traffic import Traffic
 from cutepy.sim.native import compiler
-from cutepy.sim.native.accesses import (
+from cutepy.sim.native.accesses import source
+from cutepy.sim.native.instructions import write_instruction
+from cutepy.sim.native.lanes import FIRST_ARGUMENT, Lanes, UnsupportedError
+from cutepy.sim.native.snippets import (
     FAILED,
     LOADED,
     REGION_SIZE,
@@ -25,10 +28,7 @@ from cutepy.sim.native.accesses import (
     SHARED_BYTES,
     STATE_SIZE,
     STORED,
-    source,
 )
-from cutepy.sim.native.instructions import write_instruction
-from cutepy.sim.native.lanes import FIRST_ARGUMENT, Lanes, UnsupportedError
 from cutepy.sim.native.writer import BY_CTA, BY_THREAD, LANES
 from cutepy.sim.ptx.model import Instruction, Vector
 from cutepy.sim.translate.emitter import kind_of
