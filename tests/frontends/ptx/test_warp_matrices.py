@@ -327,3 +327,16 @@ def test_sparse_mma(k, kind, d, ordered):
         found = run(module, *fragments, metadata)
         expected = gathered(whole.astype(float) @ b.astype(float).T + c, accumulators(16), d)
         np.testing.assert_array_equal(found, expected)
+
+
+def test_movmatrix():
+    """Lane t holds the elements 2 (t % 4) and the next of row t / 4, before and after."""
+    module = load_ptx(
+        f"""{_HEAD}.visible .entry k(.param .u64 p) {{ .reg .b32 %r<3>; .reg .b64 %rd<2>;
+        ld.param.u64 %rd0, [p]; mov.u32 %r0, %tid.x; mad.wide.u32 %rd1, %r0, 4, %rd0; ld.global.b32 %r1, [%rd1];
+        movmatrix.sync.aligned.m8n8.trans.b16 %r2, %r1; st.global.b32 [%rd1], %r2; ret; }}"""
+    )
+    matrix = np.random.default_rng(0).integers(0, 1 << 16, (8, 8)).astype(np.uint16)
+    moved = matrix.copy()
+    module.launch("k", 1, 32, (moved,))
+    np.testing.assert_array_equal(moved, matrix.T)
