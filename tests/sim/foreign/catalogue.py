@@ -1,0 +1,99 @@
+"""What is known of the sources that others wrote: sizes that fit a CPU, what other hardware is for, whose fault it is."""
+
+import re
+from collections.abc import Iterator
+
+SUITES = (
+    (r"/quack/tests/", "QuACK, tests"),
+    (r"/quack/", "QuACK, examples"),
+    (r"/flash-attention/tests/cute/", "FlashAttention, tests of its CuTe kernels"),
+    (r"/CuTeDSL/experimental/primitives/", "CUTLASS, CuTeDSL/experimental/primitives"),
+    (r"/CuTeDSL/cute/hopper/", "CUTLASS, CuTeDSL/cute/hopper"),
+    (r"/CuTeDSL/cute(_ext)?/ampere/", "CUTLASS, CuTeDSL/cute/ampere and cute_ext/ampere"),
+    (r"/CuTeDSL/cute/notebooks/", "CUTLASS, CuTeDSL/cute/notebooks"),
+    (r"/CuTeDSL/dsl_tutorials/", "CUTLASS, CuTeDSL/dsl_tutorials"),
+    (r"/CuTeDSL/", "CUTLASS, CuTeDSL, the rest"),
+    (r"/triton/python/", "Triton, tutorials"),
+)
+"""Regular expression of a path -> a row of the table; others are named by the folder that was given."""
+
+OTHER_HARDWARE = (
+    (r"/blackwell|/tcgen05/|_tmem_|_sm1[0-2]0|/task_scheduling/", "Blackwell"),
+    (r"/0[5]_minimal_tensor_mma|/10_minimal_tensor_mma_fp8|/gemm_M128_N128_Kany|/fp16_gemm_4_iket", "Blackwell"),
+    (r"test_gemm_(blockscaled|quant_out|w4)|test_clc_fuzz|10-block-scaled", "Blackwell"),
+    (r"/distributed/|_distributed_", "several GPUs"),
+)
+"""What of the sources is not for a Hopper, and not tried."""
+
+NO_TESTS = r"/(benchmarks?|microbenchmarks|tools|scripts|helpers|utils|build)/|/benchmark_[^/]*$|/conftest.py$"
+"""What measures, or serves the rest."""
+
+ARGUMENTS = (
+    (r"/hopper/.*/dense_gemm(_persistent)?\.py$", [
+        "--mnkl 256,384,128,1",
+        "--mnkl 512,256,192,2 --cluster_shape_mn 2,1 --tile_shape_mn 128,256",
+        "--mnkl 128,128,128,1 --acc_dtype Float16 --c_dtype Float16",
+        "--mnkl 256,128,128,1 --a_dtype Float8E4M3FN --b_dtype Float8E4M3FN",
+        "--mnkl 256,256,64,1 --a_major m --b_major n --c_major m",
+    ]),
+    (r"/dense_gemm_fp8_2xacc\.py$", ["--mnkl 256,256,256,1", "--mnkl 256,256,256,1 --cluster_shape_mn 1,1"]),
+    (r"/dense_gemm_fp8_gelu_persistent\.py$", ["--mnkl 256,256,256,1", "--mnkl 256,256,256,1 --gelu_kind tanh"]),
+    (r"/hopper/.*/grouped_gemm\.py$", [
+        "--num_groups 2 --problem_sizes_mnkl (256,128,128,1),(128,256,64,1)",
+        "--num_groups 2 --problem_sizes_mnkl (256,128,128,1),(128,256,64,1) --tensormap_update_mode GMEM",
+    ]),
+    (r"/hopper/.*/fmha\.py$", [
+        "--q_shape 1,128,2,128 --k_shape 1,256,2,128",
+        "--q_shape 1,128,2,128 --k_shape 1,128,2,128 --is_causal",
+        "--q_shape 1,256,2,64 --k_shape 1,256,2,64 --is_persistent",
+    ]),
+    (r"/cta_norm\.py$", ["--M 16 --N 1024", "--M 16 --N 4096 --norm_type rms --dtype bf16"]),
+    (r"/flash_attention_v2\.py$", [
+        "--batch_size 1 --seqlen_q 256 --seqlen_k 256 --num_head 2 --warmup_iterations 0 --iterations 1",
+        "--batch_size 1 --seqlen_q 256 --seqlen_k 256 --num_head 2 --warmup_iterations 0 --iterations 1 --is_causal",
+    ]),
+    (r"/hstu_attention\.py$", ["--batch_size 1 --seqlen_q 128 --seqlen_kv 128 --num_head 1"]),
+    (r"/sgemm\.py$", ["--mnk 256,256,64 --warmup_iterations 0 --iterations 1"]),
+    (r"/tensorop_gemm\.py$", ["--mnkl 256,256,64,1 --warmup_iterations 0 --iterations 1"]),
+    (r"/elementwise_add\.py$", ["--M 256 --N 512"]),
+    (r"/ampere/.*/elementwise_apply\.py$", ["--M 128 --N 256", "--M 129 --N 264"]),
+    (r"/elementwise_add_autotune\.py$", ["--M 256 --N 256 --M_step 256 --N_step 256 --warmup_iterations 0 --iterations 1"]),
+    (r"/programmatic_dependent_launch\.py$", ["", "--use_pdl"]),
+    (r"/launch_completion_and_programmatic_events\.py$", ["", "--use-driver-api --trigger-at-block-start"]),
+    (r"/print_latex\.py$", ["", "--tv_layout"]),
+)  # fmt: skip
+"""Regular expression of a script's path -> what it is called with, each a case of its own; others get nothing."""
+
+THEIR_FAULT = (
+    (r"elementwise_apply\.py --M 129", "reads out of bounds: the predicate is made of coordinates that wrap around"),
+)
+"""Regular expression of a case -> why it can't pass, here or on a GPU."""
+
+SETTINGS = {
+    "CUTE_DSL_ARCH": "sm_90a",
+    "MPLBACKEND": "agg",
+    "QUACK_CACHE_ENABLED": "0",  # of machine code, which can't be simulated
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    "PYTHONUNBUFFERED": "1",
+}
+"""Of the environment, in which the sources run."""
+
+
+def suite(path: str, folder: str) -> str:
+    """Name the row that a path belongs to, if it was found in a folder."""
+    return next((name for pattern, name in SUITES if re.search(pattern, path)), folder)
+
+
+def other_hardware(path: str) -> str:
+    """Name the hardware that a source is for, if it is none for a Hopper; else nothing."""
+    return next((name for pattern, name in OTHER_HARDWARE if re.search(pattern, path)), "")
+
+
+def arguments(path: str) -> list[str]:
+    """Give what a script is called with, a case each."""
+    return next((calls for pattern, calls in ARGUMENTS if re.search(pattern, path)), [""])
+
+
+def their_fault(case: str) -> Iterator[str]:
+    """Yield why a case can't pass anywhere."""
+    return (why for pattern, why in THEIR_FAULT if re.search(pattern, case))
