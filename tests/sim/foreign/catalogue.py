@@ -1,7 +1,6 @@
-"""What is known of the sources that others wrote: sizes that fit a CPU, what other hardware is for, whose fault it is."""
+"""What is known of others' sources: sizes that fit a CPU, what is for other hardware, what need not pass."""
 
 import re
-from collections.abc import Iterator
 
 SUITES = (
     (r"/quack/tests/", "QuACK, tests"),
@@ -17,13 +16,19 @@ SUITES = (
 )
 """Regular expression of a path -> a row of the table; others are named by the folder that was given."""
 
-OTHER_HARDWARE = (
-    (r"/blackwell|/tcgen05/|_tmem_|_sm1[0-2]0|/task_scheduling/", "Blackwell"),
-    (r"/0[5]_minimal_tensor_mma|/10_minimal_tensor_mma_fp8|/gemm_M128_N128_Kany|/fp16_gemm_4_iket", "Blackwell"),
-    (r"test_gemm_(blockscaled|quant_out|w4)|test_clc_fuzz|10-block-scaled", "Blackwell"),
-    (r"/distributed/|_distributed_", "several GPUs"),
+_BLACKWELL, _GPUS, _ABSENT = ("other hardware", "Blackwell"), ("other hardware", "several GPUs"), "not installed"
+NOT_TRIED = (
+    (r"/blackwell|/tcgen05/|_tmem_|_sm1[0-2]0|/task_scheduling/|/cute_ext/blackwell/", *_BLACKWELL),
+    (
+        r"/05_minimal_tensor_mma|/10_minimal_tensor_mma_fp8|/gemm_M128_N128_Kany|/fp16_gemm_4_iket|/tma_multicast|/repro_clc",
+        *_BLACKWELL,
+    ),
+    (r"tour_to_sol_gemm|test_gemm_(blockscaled|quant_out|w4)|test_clc_fuzz|10-block-scaled", *_BLACKWELL),
+    (r"/distributed/|_distributed_", *_GPUS),
+    (r"/jax/|_in_jax", _ABSENT, "jax, whose device of CUDA is its own"),
+    (r"/ffi/jit_argument", _ABSENT, "nanobind, to build an extension in C++"),
 )
-"""What of the sources is not for a Hopper, and not tried."""
+"""Regular expression of what is not tried, the outcome that it is given, and what it is for."""
 
 NO_TESTS = r"/(benchmarks?|microbenchmarks|tools|scripts|helpers|utils|build)/|/benchmark_[^/]*$|/conftest.py$"
 """What measures, or serves the rest."""
@@ -37,7 +42,7 @@ ARGUMENTS = (
         "--mnkl 256,256,64,1 --a_major m --b_major n --c_major m",
     ]),
     (r"/dense_gemm_fp8_2xacc\.py$", ["--mnkl 256,256,256,1", "--mnkl 256,256,256,1 --cluster_shape_mn 1,1"]),
-    (r"/dense_gemm_fp8_gelu_persistent\.py$", ["--mnkl 256,256,256,1", "--mnkl 256,256,256,1 --gelu_kind tanh"]),
+    (r"/dense_gemm_fp8_gelu_persistent\.py$", ["--mnkl 256,256,256,1", "--mnkl 256,256,256,1 --gelu_kind poly11"]),
     (r"/hopper/.*/grouped_gemm\.py$", [
         "--num_groups 2 --problem_sizes_mnkl (256,128,128,1),(128,256,64,1)",
         "--num_groups 2 --problem_sizes_mnkl (256,128,128,1),(128,256,64,1) --tensormap_update_mode GMEM",
@@ -57,23 +62,37 @@ ARGUMENTS = (
     (r"/tensorop_gemm\.py$", ["--mnkl 256,256,64,1 --warmup_iterations 0 --iterations 1"]),
     (r"/elementwise_add\.py$", ["--M 256 --N 512"]),
     (r"/ampere/.*/elementwise_apply\.py$", ["--M 128 --N 256", "--M 129 --N 264"]),
-    (r"/elementwise_add_autotune\.py$", ["--M 256 --N 256 --M_step 256 --N_step 256 --warmup_iterations 0 --iterations 1"]),
+    (r"/elementwise_add_autotune\.py$", ["--M 256 --N 256 --warmup_iterations 0 --iterations 1"]),
     (r"/programmatic_dependent_launch\.py$", ["", "--use_pdl"]),
     (r"/launch_completion_and_programmatic_events\.py$", ["", "--use-driver-api --trigger-at-block-start"]),
     (r"/print_latex\.py$", ["", "--tv_layout"]),
 )  # fmt: skip
 """Regular expression of a script's path -> what it is called with, each a case of its own; others get nothing."""
 
-THEIR_FAULT = (
-    (r"elementwise_apply\.py --M 129", "reads out of bounds: the predicate is made of coordinates that wrap around"),
+SIZES = ((r"/elementwise_add\.ipynb$", "M, N = 16384, 8192", "M, N = 512, 1024"),)
+"""Regular expression of a notebook's path, a size in it, and the one that it is run with."""
+
+FIRST = (
+    (r"/load_in_python\.py$", "export_to_c.py"),
+    (r"/aot_use_in_torch\.py$", "aot_export.py"),
 )
-"""Regular expression of a case -> why it can't pass, here or on a GPU."""
+"""Regular expression of a script's path -> another one beside it, whose files it reads."""
+
+RAISES = ((r"/error_reporting\.py$", "ValueError: Mismatched a.shape[0]"),)
+"""Regular expression of a script's path -> how the error begins that it ends with, if all is right."""
+
+_ROUNDING = "wants the bits of cuBLAS: float16 within 1e-5 of torch.einsum, which adds in another order on the CPU"
+EXPLAINED = (
+    (r"elementwise_apply\.py --M 129", "reads out of bounds: 16 bytes a thread, of rows that are no multiple of that"),
+    (r"/call_(bypass_dlpack|from_jit)\.py|/ampere_gemm_with_fake_tensor\.py", _ROUNDING),
+)
+"""Regular expression of a case -> why it doesn't pass, and need not."""
 
 SETTINGS = {
     "CUTE_DSL_ARCH": "sm_90a",
     "MPLBACKEND": "agg",
     "QUACK_CACHE_ENABLED": "0",  # of machine code, which can't be simulated
-    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    "PYTEST_ADDOPTS": "--simulate",  # of the pytests that tests start, too
     "PYTHONUNBUFFERED": "1",
 }
 """Of the environment, in which the sources run."""
@@ -84,9 +103,9 @@ def suite(path: str, folder: str) -> str:
     return next((name for pattern, name in SUITES if re.search(pattern, path)), folder)
 
 
-def other_hardware(path: str) -> str:
-    """Name the hardware that a source is for, if it is none for a Hopper; else nothing."""
-    return next((name for pattern, name in OTHER_HARDWARE if re.search(pattern, path)), "")
+def not_tried(path: str) -> tuple[str, str]:
+    """Return the outcome and the reason of a source that is not tried; nothing if it is."""
+    return next(((outcome, f"for {why}") for pattern, outcome, why in NOT_TRIED if re.search(pattern, path)), ("", ""))
 
 
 def arguments(path: str) -> list[str]:
@@ -94,6 +113,21 @@ def arguments(path: str) -> list[str]:
     return next((calls for pattern, calls in ARGUMENTS if re.search(pattern, path)), [""])
 
 
-def their_fault(case: str) -> Iterator[str]:
-    """Yield why a case can't pass anywhere."""
-    return (why for pattern, why in THEIR_FAULT if re.search(pattern, case))
+def sizes(path: str) -> list[tuple[str, str]]:
+    """Give what is replaced in a notebook, and by what."""
+    return [(large, small) for pattern, large, small in SIZES if re.search(pattern, path)]
+
+
+def first(path: str) -> list[str]:
+    """Give the scripts that are run before one."""
+    return [name for pattern, name in FIRST if re.search(pattern, path)]
+
+
+def raises(path: str) -> str:
+    """Give how the error begins that a script ends with if all is right; nothing if it raises none."""
+    return next((begin for pattern, begin in RAISES if re.search(pattern, path)), "")
+
+
+def explained(case: str) -> str:
+    """Tell why a case need not pass; nothing if it should."""
+    return next((why for pattern, why in EXPLAINED if re.search(pattern, case)), "")

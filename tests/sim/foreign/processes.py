@@ -18,6 +18,7 @@ from tests.sim.foreign import catalogue
 from tests.sim.foreign.sources import Source
 
 _POLL_SECONDS = 0.2
+_ROOT, _CHILD = Path(__file__).parents[3], Path(__file__).with_name("child.py")
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,9 @@ def examine(source: Source, choice: Choice, done: frozenset[str], write: Callabl
     Of a file of tests, one that dies or takes too long ends the process; another one goes on with the rest.
     """
     facts = {"suite": source.suite, "source": source.name}
-    hardware = catalogue.other_hardware(source.path.as_posix())
-    if hardware:
-        write({**facts, "case": source.name, "outcome": "other hardware", "reason": f"for {hardware}", "seconds": 0})
+    outcome, reason = catalogue.not_tried(source.path.as_posix())
+    if outcome:
+        write({**facts, "case": source.name, "outcome": outcome, "reason": reason, "seconds": 0})
         return
     goes_on = True
     while goes_on:
@@ -65,19 +66,24 @@ def _process(source: Source, choice: Choice, done: frozenset[str]) -> list[dict[
     with tempfile.TemporaryDirectory() as temporary:
         record, errors = Path(temporary, "record"), Path(temporary, "stderr")
         record.touch()
+        where = source.path.as_posix()
         given = {
-            "kind": source.kind, "path": str(source.path), "root": str(source.root), "arguments": source.arguments,
-            "case": source.name, "record": str(record), "done": sorted(done), "sets": choice.sets,
-            "extent": choice.extent, "seed": choice.seed,
-        }  # fmt: skip
+            **{"kind": source.kind, "path": where, "root": str(source.root), "arguments": source.arguments},
+            **{"case": source.name, "record": str(record), "done": sorted(done)},
+            **{"sets": choice.sets, "extent": choice.extent, "seed": choice.seed},
+            **{"first": catalogue.first(where), "sizes": catalogue.sizes(where), "raises": catalogue.raises(where)},
+        }
+        imported = Path(temporary, "imported")
+        imported.mkdir()
+        (imported / "cutepy").symlink_to(_ROOT / "cutepy")
         with errors.open("w") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.sim.foreign.child", json.dumps(given)],
+                [sys.executable, str(_CHILD), json.dumps(given)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 cwd=temporary,
-                env=environment(source.root),
+                env=environment(imported, source.root),
                 start_new_session=True,
             )
             try:
@@ -87,14 +93,13 @@ def _process(source: Source, choice: Choice, done: frozenset[str]) -> list[dict[
         lines = [json.loads(line) for line in record.read_text().splitlines()]
         said = [line for line in errors.read_text(errors="replace").splitlines() if line.strip()]
     ended = [line for line in lines if "case" in line]
-    begun = lines[-1].get("began") if lines else source.name
+    case = (lines[-1].get("began") if lines else None) or source.name
+    stopped: dict[str, Any] = {"case": case, "seconds": round(seconds or 0, 1), "stopped": True}
     if seconds is not None:
-        return [*ended, {"case": begun or source.name, "outcome": "timed out", "reason": f"after {choice.seconds:.0f} s",
-                         "seconds": round(seconds, 1), "stopped": True}]  # fmt: skip
-    if begun and not (source.kind == "pytest" and begun.partition("[")[0] in {e["case"] for e in ended}):
-        died = f"died with {process.returncode}: {(said or [''])[-1][:200]}"
-        if source.kind != "pytest" or process.returncode < 0:
-            return [*ended, {"case": begun, "outcome": "refused", "reason": died, "seconds": 0, "stopped": True}]
+        return [*ended, {**stopped, "outcome": "timed out", "reason": f"after {choice.seconds:.0f} s"}]
+    if process.returncode < 0 or not (ended or source.kind == "pytest"):
+        reason = f"died with {process.returncode}: {(said or [''])[-1][:200]}"
+        return [*ended, {**stopped, "outcome": "refused", "reason": reason}]
     return ended
 
 
@@ -120,6 +125,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def environment(*folders: Path, settings: Mapping[str, str] = catalogue.SETTINGS) -> dict[str, str]:
-    """Return the variables in which sources run: they import what is here and below the folders."""
-    path = [str(Path(__file__).parents[3]), *map(str, folders), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, **settings, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+    """Return the variables in which sources run: they import from the folders, but nothing from this repository's.
+
+    It has packages of common names (`kernels`, `tests`), which others look for too.
+    """
+    own = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and Path(path) != _ROOT]
+    return {**os.environ, **settings, "PYTHONPATH": os.pathsep.join([*map(str, folders), *own])}

@@ -10,16 +10,16 @@ from typing import Any
 
 from tests.sim.foreign import catalogue
 
-OUTCOMES = ("passed", "wrong", "refused", "timed out", "skipped", "other hardware", "their fault")
+OUTCOMES = ("passed", "wrong", "refused", "timed out", "explained", "skipped", "other hardware", "not installed")
 _MARKS = "<!-- foreign: begin -->", "<!-- foreign: end -->"
-_LISTED = ("wrong", "refused", "timed out", "their fault")
+_LISTED = ("wrong", "refused", "timed out", "explained")
 _NAMED = 3
 """Cases of one reason that are named."""
 
 
 def lines(records: Iterable[dict[str, Any]]) -> Iterator[str]:
     """Yield the lines of the table, and of the list."""
-    told = [_with_fault(record) for record in records]
+    told = [_explained(record) for record in records]
     yield f"| | {' | '.join(OUTCOMES)} | seconds |"
     yield "| --- |" + " --- |" * (len(OUTCOMES) + 1)
     suites: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -58,9 +58,9 @@ def write(page: Path, records: Iterable[dict[str, Any]]) -> None:
     page.write_text("\n".join([f"{before}{begin}", *lines(records), f"{end}{after}"]))
 
 
-def _with_fault(record: dict[str, Any]) -> dict[str, Any]:
-    why = next(catalogue.their_fault(record["case"]), "")
-    return {**record, "outcome": "their fault", "reason": why} if why and record["outcome"] != "passed" else record
+def _explained(record: dict[str, Any]) -> dict[str, Any]:
+    why = catalogue.explained(record["case"])
+    return {**record, "outcome": "explained", "reason": why} if why and record["outcome"] != "passed" else record
 
 
 def _kind_of(reason: str) -> str:
