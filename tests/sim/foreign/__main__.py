@@ -4,7 +4,8 @@
 
 Runs the pytest files, notebooks and scripts of the folders unmodified, each in a process of its own, with the device
 `cuda` served from host memory and every launch simulated: QuACK's and FlashAttention's tests, NVIDIA's examples,
-Triton's tutorials. Nothing of theirs is kept here: the sources are yours to bring, with what they import on PYTHONPATH.
+Triton's tutorials. Nothing of theirs is kept here: the sources are yours to bring. They import from all the
+folders, and what else they need from PYTHONPATH: FlashAttention's tests need QuACK's folder beside its own.
 
 Of a test with many parameter sets, `--sets` are run, drawn at random by `--seed` from those without an integer above
 `--extent`; sets that skip themselves don't count. What scripts are called with, and what is for other hardware and not
@@ -53,7 +54,9 @@ def main() -> int:
     parser.add_argument("--again", default="", help="outcomes, parted by commas, whose cases are run once more")
     parser.add_argument("--write", type=Path, help="a page with marks, between which the table is put")
     given = parser.parse_args()
-    choice = Choice(given.sets, given.extent, given.seed, given.seconds)
+    found = [source for text in given.sources for source in sources(text)]
+    folders = tuple(sorted({source.root for source in found}))
+    choice = Choice(given.sets, given.extent, given.seed, given.seconds, folders)
 
     given.record.parent.mkdir(parents=True, exist_ok=True)
     again = set(given.again.split(","))
@@ -72,9 +75,8 @@ def main() -> int:
             if source.kind == "pytest" or source.name not in done:
                 examine(source, choice, done, write)
 
-        found = [source for text in given.sources for source in sources(text) if given.only in source.name]
         with ThreadPoolExecutor(given.jobs) as pool:
-            list(pool.map(run, found))
+            list(pool.map(run, [source for source in found if given.only in source.name]))
 
     records = [fact for _, fact in sorted(_read(given.record).items())]
     if given.write is not None:

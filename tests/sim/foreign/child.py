@@ -18,6 +18,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+_REASON = 300
+"""Characters of a reason that are kept."""
+
 _SKIPS = 40
 """How many parameter sets of a test may skip themselves before the test as a whole does."""
 
@@ -47,7 +50,9 @@ def judged(error: BaseException) -> tuple[str, str]:
     lines = str(error).strip().splitlines() or [""]
     kind = "wrong" if isinstance(error, AssertionError) else "refused"
     said = re.sub(r"\x1b\[[\d;]*m", "", next((line for line in lines if ":" in line or len(lines) == 1), lines[0]))
-    return "not installed" if isinstance(error, ModuleNotFoundError) else kind, f"{type(error).__name__}: {said}"[:300]
+    return "not installed" if isinstance(error, ModuleNotFoundError) else kind, f"{type(error).__name__}: {said}"[
+        :_REASON
+    ]
 
 
 def run_script(given: Mapping[str, Any], recorder: Recorder) -> None:
@@ -158,11 +163,12 @@ class Selection:
 
     def pytest_collectreport(self, report: Any) -> None:
         """Note a file that can't be imported, or skips itself."""
-        if report.failed or report.skipped:
-            text = report.longrepr[2] if report.skipped else str(report.longrepr).strip().splitlines()[-1]
-            self._recorder.end(
-                report.nodeid, "skipped" if report.skipped else "refused", text.removeprefix("E  ").strip()[:300]
-            )
+        if report.skipped:
+            self._recorder.end(report.nodeid, "skipped", report.longrepr[2].removeprefix("Skipped: "))
+        elif report.failed:
+            reason = str(report.longrepr).strip().splitlines()[-1].removeprefix("E  ").strip()[:_REASON]
+            absent = reason.startswith(ModuleNotFoundError.__name__)
+            self._recorder.end(report.nodeid, "not installed" if absent else "refused", reason)
 
     def pytest_sessionfinish(self) -> None:
         """Note the tests of which every parameter set skipped itself."""

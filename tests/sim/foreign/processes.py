@@ -34,12 +34,15 @@ class Choice:
     seed : int
     seconds : float
         For each case.
+    folders : tuple of Path
+        What sources may import from, beside their own.
     """
 
     sets: int = 2
     extent: int = 512
     seed: int = 0
     seconds: float = 300
+    folders: tuple[Path, ...] = ()
 
 
 def examine(source: Source, choice: Choice, done: frozenset[str], write: Callable[[dict[str, Any]], None]) -> None:
@@ -83,7 +86,7 @@ def _process(source: Source, choice: Choice, done: frozenset[str]) -> list[dict[
                 stdout=output,
                 stderr=output,
                 cwd=temporary,
-                env=environment(imported, source.root),
+                env=environment(imported, source.root, *choice.folders),
                 start_new_session=True,
             )
             try:
