@@ -82,7 +82,9 @@ RAISES = ((r"/error_reporting\.py$", "ValueError: Mismatched a.shape[0]"),)
 """Regular expression of a script's path -> how the error begins that it ends with, if all is right."""
 
 _ROUNDING = "wants the bits of cuBLAS: float16 within 1e-5 of torch.einsum, which adds in another order on the CPU"
+_ULP = "allows less than one ulp of bfloat16: of the CPU's random numbers one of 55488 lies between two"
 EXPLAINED = (
+    (r"test_cross_entropy\[.*289-192-input_dtype0\]", _ULP),
     (r"elementwise_apply\.py --M 129", "reads out of bounds: 16 bytes a thread, of rows that are no multiple of that"),
     (r"/call_(bypass_dlpack|from_jit)\.py|/ampere_gemm_with_fake_tensor\.py", _ROUNDING),
 )

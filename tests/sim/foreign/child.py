@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 _REASON = 300
 """Characters of a reason that are kept."""
 
@@ -112,18 +114,19 @@ class Selection:
         self._skipped: dict[str, list[str]] = defaultdict(list)
         self._outcome = ("passed", "")
 
-    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        """Draw an order of the parameter sets of each test, and leave out those that are large."""
-        tests: dict[str, list[Any]] = defaultdict(list)
-        for item in items:
-            tests[_test(item)].append(item)
-        for name, found in tests.items():
-            self._ran[name] = sum(case.partition("[")[0] == name for case in self._done)
-            small = [item for item in found if _largest(_values(item)) <= self._extent]
-            if small:
-                random.Random(f"{self._seed} {name}").shuffle(small)
-            tests[name] = small or [min(found, key=lambda item: _largest(_values(item)))]
-        items[:] = [item for found in tests.values() for item in found]
+    @pytest.hookimpl(trylast=True)
+    def pytest_generate_tests(self, metafunc: Any) -> None:
+        """Draw some parameter sets of a test before they are collected, of which others have tens of thousands."""
+        calls, name = metafunc._calls, metafunc.definition.nodeid
+        sizes = [_largest([*call.params.values()]) for call in calls]
+        limit = max(self._extent, min(sizes, default=0))
+        chosen = [call for call, size in zip(calls, sizes, strict=True) if size <= limit]
+        random.Random(f"{self._seed} {name}").shuffle(chosen)
+        metafunc._calls[:] = chosen[: self._sets + _SKIPS]
+
+    def pytest_collection_finish(self, session: Any) -> None:
+        """Count what has been dealt with before."""
+        self._ran.update(case.partition("[")[0] for case in self._done)
 
     def pytest_runtest_protocol(self, item: Any) -> bool | None:
         """Pass over what was chosen often enough: to say that it has been dealt with runs nothing."""
@@ -136,8 +139,6 @@ class Selection:
 
     def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
         """Note how the test ends."""
-        import pytest
-
         if call.excinfo is None:
             if call.when == "teardown":
                 self._ended(item)
@@ -182,10 +183,6 @@ def _test(item: Any) -> str:
     return name
 
 
-def _values(item: Any) -> list[object]:
-    return list(item.callspec.params.values()) if hasattr(item, "callspec") else []
-
-
 def _largest(value: object) -> int:
     """Return the largest integer in nested parameters, 0 if there is none."""
     if isinstance(value, dict):
@@ -197,8 +194,6 @@ def _largest(value: object) -> int:
 
 def run_pytest(given: Mapping[str, Any], recorder: Recorder) -> None:
     """Run the chosen tests of a file."""
-    import pytest
-
     options = ["-q", "--tb=short", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:timeout"]
     selection = Selection(recorder, frozenset(given["done"]), given["sets"], given["extent"], given["seed"])
     code = pytest.main([*options, f"--rootdir={given['root']}", given["path"]], plugins=[selection])
