@@ -51,10 +51,9 @@ def judged(error: BaseException) -> tuple[str, str]:
         return ("wrong", f"exit code {error.code}") if error.code else ("passed", "")
     lines = str(error).strip().splitlines() or [""]
     kind = "wrong" if isinstance(error, AssertionError) else "refused"
-    said = re.sub(r"\x1b\[[\d;]*m", "", next((line for line in lines if ":" in line or len(lines) == 1), lines[0]))
-    return "not installed" if isinstance(error, ModuleNotFoundError) else kind, f"{type(error).__name__}: {said}"[
-        :_REASON
-    ]
+    outcome = "not installed" if isinstance(error, ModuleNotFoundError) else kind
+    said = re.sub(r"\x1b\[[\d;]*m", "", lines[0])
+    return outcome, f"{type(error).__name__}: {said}"[:_REASON]
 
 
 def run_script(given: Mapping[str, Any], recorder: Recorder) -> None:
