@@ -9,8 +9,8 @@ from cutepy.anatomy.mmas import site_of
 from cutepy.anatomy.model import Barrier, Party
 from cutepy.anatomy.values import Values
 from cutepy.anatomy.watch import CLUSTER, Key, Seen, SeenParty, thread_ranges
-from cutepy.sim.inspect.barrier_names import barrier_name
 from cutepy.sim.ptx import Address, Function, Immediate, Instruction, Operand
+from cutepy.sim.ptx.barrier_names import barrier_name
 
 _NAME = re.compile(r"mbarrier (?P<name>.+?)(?:, stage \d+)? \(0x")
 _ORDER = ("init", "expect_tx", "arrive", "complete_tx", "sync", "wait")

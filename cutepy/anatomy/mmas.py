@@ -10,10 +10,10 @@ from cutepy.anatomy.values import Values
 from cutepy.anatomy.watch import SeenMma
 from cutepy.layouts.sm90.arch import DTYPE_BITS, GMMA_LAYOUT_TYPE, Major, SwizzleMode
 from cutepy.sim import UnknownInstructionError
-from cutepy.sim.mechanisms.wgmma import M, Shape, parse_shape
 from cutepy.sim.ptx import Function, Instruction
 from cutepy.sim.ptx.places import lines
 from cutepy.sim.translate.effects import is_wgmma
+from cutepy.sim.translate.wgmma_shapes import M, Shape, parse_shape
 
 _SWIZZLES: dict[int, SwizzleMode] = {value: mode for mode, value in GMMA_LAYOUT_TYPE.items()}
 _FIELDS = {"lbo": (16, 0x3FFF, 16), "sbo": (32, 0x3FFF, 16), "base_offset": (49, 7, 1), "layout_type": (62, 3, 1)}

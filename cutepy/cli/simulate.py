@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Observer
+    from cutepy.sim.machine.observer import Observer
     from cutepy.sim.run import Run
 
 _SITES = 10

@@ -78,12 +78,15 @@ class TileStore:
         return cute.size(self.tRS_sD, mode=[3])
 
     def subtiles(self, tCrC):
-        """Part this thread's accumulators into subtiles, in the store's distribution: views, to finish in place."""
+        """See this thread's accumulators as subtiles, in the store's distribution: (subtile_shape..., subtiles).
+
+        Loop over the last mode with ``cutlass.range(count, unroll_full=True)``, and finish each subtile in place: it is
+        traced once, and registers have no addresses, so that the loop must be gone in the end.
+        """
         size = cute.size(self.subtile_shape)
         rules.check_subtile_registers(cute.size(tCrC), size)
         count = cute.size(tCrC) // size
-        parted = cute.composition(self.copy.retile(tCrC), cute.make_layout((*self.subtile_shape, count)))
-        return tuple(parted[None, None, None, index] for index in range(count))
+        return cute.composition(self.copy.retile(tCrC), cute.make_layout((*self.subtile_shape, count)))
 
     @cute.jit
     def store(self, rC, buffer, tma_d, tDsD, tDgD):
@@ -202,16 +205,18 @@ class RowBias:
     columns: int
     lane: cutlass.Int32
 
+    def make_fragment(self):
+        """Make the registers for this thread's values of a subtile."""
+        return cute.make_rmem_tensor(self.columns // 4, self.bias.element_type)
+
     @cute.jit
-    def load(self, column):
+    def load(self, values, column):
         """Load this thread's values for the subtile that starts at `column`; ask for them well before `add_to`."""
-        values = cute.make_rmem_tensor(self.columns // 4, self.bias.element_type)
         first = column + 2 * (self.lane % 4)
         # What lies beyond the last column is never stored, so that column's value will do there.
         last = cute.size(self.bias) - 1
         for v in cutlass.range_constexpr(self.columns // 4):
             values[v] = self.bias[cutlass.min(first + 8 * (v // 2) + v % 2, last)]
-        return values
 
     @cute.jit
     def add_to(self, rC, values):

@@ -209,9 +209,8 @@ def _values(
         )
 
     def bulk() -> dict[str, Any]:
-        across = [drawn.cell(0, j).flat or 0 for j in range(drawn.columns.size)]
-        down = [(drawn.cell(i, 0).flat or 0) for i in range(drawn.rows.size)]
-        order = [start + step for start in down for step in across]
+        down, across = drawn.parts()
+        order = [start + step for start in down.indices for step in across.indices]
         texts = [f"{x:.4g}" if isinstance(x, float) else str(x) for x in (flat[index] for index in order)]
         bytes_ = [where[index] for index in order]
         last = [int(writers[byte]) for byte in bytes_]
@@ -233,7 +232,7 @@ def _values(
 
 def cta_places(layout: LayoutBase, dtype: str, offset: int, size: int) -> Any:  # noqa: ANN401 - an array
     """Return the byte of each element of a tile: shared memory whose bytes are their addresses, seen through it."""
-    from cutepy.sim.inspect.shared_memory import view
+    from cutepy.sim.machine.shared_memory import view
 
     width = {"uint8": 1, "int8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "float16": 2, "bfloat16": 2}.get(dtype, 4)
     numbers = np.zeros(size // width * width, np.uint8)

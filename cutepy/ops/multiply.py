@@ -164,7 +164,7 @@ class _Parts(NamedTuple):
     def multiply(self, a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given) -> torch.Tensor:
         out = new_tensor(self.problem.out) if out is None else out
         batch = out.shape[:-2]
-        dimension = min((d for d, extent in enumerate(batch) if extent > 1), key=lambda d: batch[d])
+        dimension = min(range(len(batch)), key=batch.__getitem__)
         a, b = a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
         addends = [None] * batch[dimension] if c is None else c.expand(out.shape).unbind(dimension)
         parts = zip(a.unbind(dimension), b.unbind(dimension), addends, out.unbind(dimension), strict=True)

@@ -2,6 +2,23 @@
 
 `simulate` is the way in for the DSL's kernels, `cutepy.simulate` for those of any compiler. There is no model of time,
 and no architecture but sm_90a.
+
+The rooms, each of which imports from those above it in this list only (a contract in ``pyproject.toml``):
+
+- ``ptx`` reads PTX; ``arithmetic`` computes as the hardware does; ``translate`` makes numpy code of basic blocks.
+- ``machine`` is what runs it: sets of lanes (``lanes``, ``group``, ``roster``), memory, the schedule, and ``activity``,
+  which everything passes that observers see. It knows no mechanism by name.
+- ``mechanisms`` are what else the hardware does: barriers, copies, matrix products, atomics. Each is handed the
+  activity, the memory and those other mechanisms that it needs. The schedule tells them of lanes that begin, part and
+  end (``machine.mechanism.Mechanism``).
+- ``engine`` puts them together: the object that translated code calls.
+- ``parallel`` deals a grid out to processes; ``inspect`` is what people look at: traces, bank conflicts, saved runs.
+- ``run`` is a run, of any number of launches.
+
+A checker is an `Observer`, in a room of its own above ``engine`` and beside ``inspect``. It is told of each launch,
+access, operation on a barrier, wait, MMA, tensor copy, and of asynchronous operations as they are issued and as they
+complete, each with its instruction and lanes, in an order that is an execution; a `CompletionPolicy` chooses among
+executions. It asks nothing of the mechanisms, and costs nothing where it is absent.
 """
 
 from cutepy.sim.errors import (
@@ -15,6 +32,7 @@ from cutepy.sim.errors import (
     UnknownInstructionError as UnknownInstructionError,
 )
 from cutepy.sim.inspect.banks import AccessSite as AccessSite, WaitSite as WaitSite
+from cutepy.sim.inspect.breakpoints import Breakpoint as Breakpoint, BreakpointError as BreakpointError
 from cutepy.sim.inspect.checked import SavedRunError as SavedRunError
 from cutepy.sim.inspect.history import (
     SavedCta as SavedCta,
@@ -29,12 +47,12 @@ from cutepy.sim.machine.events import (
     BarrierEvent as BarrierEvent,
     BarrierState as BarrierState,
     CompletionPolicy as CompletionPolicy,
-    Observer as Observer,
     TmaEvent as TmaEvent,
     WgmmaEvent as WgmmaEvent,
 )
 from cutepy.sim.machine.launch import Launch as Launch
-from cutepy.sim.machine.stepping import Breakpoint as Breakpoint, BreakpointError as BreakpointError, Step as Step
+from cutepy.sim.machine.observer import Observer as Observer
+from cutepy.sim.machine.step import Step as Step
 from cutepy.sim.run import Run as Run, simulate as simulate
 
 __all__ = [

@@ -14,18 +14,21 @@ import numpy as np
 
 from cutepy.dsl.execution import LaunchRequest, executing_on
 from cutepy.runtime.host_calls import Library
+from cutepy.sim.engine import Engine
 from cutepy.sim.inspect.banks import AccessSite, Sites, WaitSite
-from cutepy.sim.inspect.shared_memory import SharedMemory, view
+from cutepy.sim.inspect.breakpoints import Breakpoint
 from cutepy.sim.inspect.tracing import Recorder
-from cutepy.sim.machine.events import CompletionPolicy, Observer
+from cutepy.sim.machine.events import CompletionPolicy
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.launch import Launch, capture
-from cutepy.sim.machine.machine import Machine
 from cutepy.sim.machine.memory import GlobalMemory
+from cutepy.sim.machine.observer import Observer, stops
+from cutepy.sim.machine.ordering import may_run_in_any_order
 from cutepy.sim.machine.policies import policy_named
-from cutepy.sim.machine.stepping import Breakpoint, Step, stops
+from cutepy.sim.machine.shared_memory import SharedMemory, view
+from cutepy.sim.machine.step import Step
 from cutepy.sim.parallel.blas import one_thread
-from cutepy.sim.parallel.waves import deal, may_run_in_any_order
+from cutepy.sim.parallel.waves import deal
 from cutepy.sim.parallel.workers import Team, default_processes
 from cutepy.sim.translate import Program, load_module, translate
 
@@ -61,7 +64,7 @@ class Run:
         self._processes = default_processes() if processes is None else processes
         self._exact_mma = exact_mma
         self._memory = GlobalMemory()
-        self._machine: Machine | None = None
+        self._engine: Engine | None = None
         self._shared: list[SharedMemory] = []
 
     @property
@@ -134,7 +137,7 @@ class Run:
         from cutepy.sim.inspect.saving import save
 
         self._need_inspect("save")
-        return save(self, self._recorder, Path(path), ctas)
+        return save(self.launches, lambda cta, launch: self.smem(cta, launch=launch), self._recorder, Path(path), ctas)
 
     def conflicts(self) -> list[AccessSite]:
         """Return the instructions that access shared memory, those with the most bank conflicts first.
@@ -189,7 +192,7 @@ class Run:
         """
         coordinate = self._checked_cta(cta, launch)
         number = range(len(self.launches))[launch]
-        running = [] if self._machine is None else [SharedMemory.of(self._machine, len(self.launches) - 1)]
+        running = [] if self._engine is None else [self._engine.memory.now(len(self.launches) - 1)]
         for shared in (*running, *self._shared[::-1]):
             data = shared.find(coordinate) if shared.launch == number else None
             if data is not None:
@@ -227,8 +230,8 @@ class Run:
                 observer.check()
 
     def _shared_now(self) -> tuple[Array, int]:
-        assert self._machine is not None
-        return self._machine.memory.shared, self._machine.memory.slot_bytes
+        assert self._engine is not None
+        return self._engine.memory.shared, self._engine.memory.slot_bytes
 
     def _need_inspect(self, name: str) -> None:
         if not self._inspect:
@@ -287,28 +290,28 @@ class Run:
             observer.on_launch(launch)
         start = time.perf_counter()
 
-        def make_machine() -> Machine:
-            return Machine(program, launch, self._memory, self._observers, self._policy, stopping, self._exact_mma)
+        def make_engine() -> Engine:
+            return Engine(program, launch, self._memory, self._observers, self._policy, stopping, self._exact_mma)
 
         alone = self._observers or self._policy is not None or not may_run_in_any_order(launch)
-        team = Team(make_machine, deal(launch), 1 if alone else self._processes, self._keep)
-        self._machine = machine = team.machine
+        team = Team(make_engine, deal(launch), 1 if alone else self._processes, self._keep)
+        self._engine = engine = team.engine
         try:
             with one_thread():
                 team.run()
         finally:
-            self._machine = None
+            self._engine = None
             launch.processes = team.used
             launch.seconds = time.perf_counter() - start
-            launch.stats = machine.counts()
-            launch.instructions = machine.instructions()
-            launch.printf = "".join(machine.printing.text)
+            launch.stats = engine.counts()
+            launch.instructions = engine.instructions()
+            launch.printf = "".join(engine.activity.printed)
 
-    def _keep(self, machine: Machine) -> None:
+    def _keep(self, engine: Engine) -> None:
         """Keep the shared memory of CTAs that have ended, or were stopped."""
         if not self._inspect:
             self._shared.clear()
-        self._shared.append(SharedMemory.of(machine, len(self.launches) - 1))
+        self._shared.append(engine.memory.now(len(self.launches) - 1))
 
 
 def _forget(memory: weakref.ref[GlobalMemory], address: int) -> None:

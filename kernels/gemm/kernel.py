@@ -223,7 +223,7 @@ class Gemm:
         for tile in cutlass.range(first, end, step, unroll=1):
             row, column, batch = self.locate(tile, raster)
             tCsC, tCgC = self.partition_subtiles(tma_c, sC, gC[(None, None, row, column, *batch)])
-            for index in cutlass.range_constexpr(self.config.subtiles):
+            for index in cutlass.range(self.config.subtiles, unroll_full=True):
                 full = ring.acquire(state)
                 cute.copy(tma_c, tCgC[self.subtile(index)], tCsC[(None, state.index)], tma_bar_ptr=full)
                 state.advance()
@@ -252,9 +252,10 @@ class Gemm:
         addend = None
         if cutlass.const_expr(sC is not None):
             addend = make_tile_load(tiled_mma, sC, self.c_mode, tidx)
-        row_bias = None
+        row_bias, values = None, None
         if cutlass.const_expr(bias is not None):
             row_bias = RowBias(bias, config.epi_n, cute.arch.lane_idx())
+            values = row_bias.make_fragment()
         state, c_state = ring.consumer_state(), ring.consumer_state()
         stored = cutlass.Int32(0)
         if cutlass.const_expr(sC is not None):
@@ -263,10 +264,12 @@ class Gemm:
         for tile in cutlass.range(first, end, step, unroll=1):
             row, column, batch = self.locate(tile, raster)
             if cutlass.const_expr(bias is not None):
-                values = row_bias.load(column * config.tile_n)  # arrives while the tile is multiplied
+                row_bias.load(values, column * config.tile_n)  # arrives while the tile is multiplied
             state = self.multiply(ring, state, tiled_mma, tCrA, tCrB, tCrC, k_tiles)
             tDsD, tDgD = self.partition_subtiles(tma_d, sD, gD[(None, None, row, column, *batch)])
-            for index, rC in enumerate(out.subtiles(tCrC)):
+            subtiles = out.subtiles(tCrC)
+            for index in cutlass.range(config.subtiles, unroll_full=True):
+                rC = subtiles[None, None, None, index]
                 if cutlass.const_expr(sC is not None):
                     c_ring.wait(c_state)
                     addend.add_to(rC, c_state.index)
@@ -274,9 +277,8 @@ class Gemm:
                     c_state.advance()
                 if cutlass.const_expr(bias is not None):
                     row_bias.add_to(rC, values)
-                    if cutlass.const_expr(index + 1 < config.subtiles):
-                        _, _, following = self.subtile(index + 1)
-                        values = row_bias.load(column * config.tile_n + following * config.epi_n)
+                    _, _, following = self.subtile(index + 1)
+                    row_bias.load(values, column * config.tile_n + following * config.epi_n)
                 if cutlass.const_expr(config.signature.activation is not None):
                     activate(rC, config.signature.activation)
                 out.store(rC, (stored + index) % config.epi_stages, tma_d, tDsD, tDgD[self.subtile(index)])

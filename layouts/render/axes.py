@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 from ..coordinates import idx2crd
 from ..int_tuple import IntTuple, flatten_to_tuple, product, wrap
-from .grid import Axis
+from .grid import Axis, Parts
 
 
 class Side(NamedTuple):
@@ -23,6 +24,8 @@ class Side(NamedTuple):
     """Which modes run along the axis."""
     position: Callable[[int], int]
     """Colexicographic index of the whole -> position."""
+    parts: Callable[[], Parts]
+    """What all positions contribute to indices and coordinates."""
 
 
 def place_of(rows: Side, columns: Side) -> Callable[[int], tuple[int, int]]:
@@ -32,6 +35,16 @@ def place_of(rows: Side, columns: Side) -> Callable[[int], tuple[int, int]]:
     (7, 2)
     """
     return lambda flat: (rows.position(flat), columns.position(flat))
+
+
+def parts_of(rows: Side, columns: Side) -> Callable[[], tuple[Parts, Parts]]:
+    """Return what lists what rows and columns contribute.
+
+    >>> rows, columns = parts_of(*sides(((2, 2), 3)))()
+    >>> rows.coordinates, columns.indices
+    ([['(0,0)'], ['(1,0)'], ['(0,1)'], ['(1,1)']], [0, 4, 8])
+    """
+    return lambda: (rows.parts(), columns.parts())
 
 
 def sides(shape: IntTuple, names: Sequence[str] = ()) -> tuple[Side, Side]:
@@ -87,6 +100,12 @@ def _side(modes: tuple[Any, ...], mine: range, names: Sequence[str]) -> Side:
             outer *= extent
         return found
 
+    def parts() -> Parts:
+        index = [0]
+        for mode, extent in zip(mine, extents, strict=True):
+            index = [start + part * steps[mode] for part in range(extent) for start in index]
+        return Parts(index, _colexicographic([_coordinates(modes[mode]) for mode in mine]))
+
     leaves = [leaf for mode in mine for leaf in flatten_to_tuple(wrap(modes[mode])) if leaf != 1]
     tiles, reached = [], 1
     for leaf in leaves[:-1]:
@@ -98,7 +117,18 @@ def _side(modes: tuple[Any, ...], mine: range, names: Sequence[str]) -> Side:
         tiles=tiles if 0 not in leaves else (),
         names=" and ".join(names[mode] for mode in mine),
     )
-    return Side(axis, coordinate, cache(flat), mine, position)
+    return Side(axis, coordinate, cache(flat), mine, position, parts)
+
+
+def _coordinates(shape: IntTuple) -> list[str]:
+    """List the texts of all coordinates of a shape, the first mode fastest."""
+    if isinstance(shape, tuple):
+        return [f"({','.join(parts)})" for parts in _colexicographic([_coordinates(mode) for mode in shape])]
+    return list(map(str, range(shape)))
+
+
+def _colexicographic(modes: Sequence[Sequence[str]]) -> list[list[str]]:
+    return [list(parts[::-1]) for parts in itertools.product(*modes[::-1])]
 
 
 def orientation(rows: Axis, columns: Axis) -> str:

@@ -98,12 +98,8 @@ class _Side:
     @cached_property
     def indices(self) -> list[int]:
         """Return the index of each element, row by row: what its row and its column contribute."""
-        grid = self.grid
-        if not grid.size:
-            return []
-        across = [(grid.cell(0, j).flat or 0) for j in range(grid.columns.size)]
-        down = [(grid.cell(i, 0).flat or 0) - across[0] for i in range(grid.rows.size)]
-        return [start + step for start in down for step in across]
+        down, across = self.grid.parts()
+        return [start + step for start in down.indices for step in across.indices]
 
 
 def _marked(side: _Side, other: _Side) -> Grid:

@@ -158,6 +158,21 @@ class Axis:
         return sum(position % tile == 0 for tile in self.tiles) if position else 0
 
 
+class Parts(NamedTuple):
+    """What each position of an axis contributes to its cells.
+
+    Attributes
+    ----------
+    indices : list of int
+        To the colexicographic index: that of a cell is the sum of its row's and its column's. Empty if cells have none.
+    coordinates : list of list of str
+        To the coordinate: the texts of the modes that run along the axis. Empty if cells have none.
+    """
+
+    indices: list[int]
+    coordinates: list[list[str]]
+
+
 class Grid(Drawn):
     """A picture: cells by row and column, and what to write around them.
 
@@ -181,6 +196,8 @@ class Grid(Drawn):
     bulk : callable, optional
         Gives what `cell` would of all cells at once, row by row, for renderers that draw all: lists by the names of
         what cells know; ``text`` may be the name of the list whose numbers are the texts. `raw` has the form.
+    parts : callable, optional
+        Gives what rows and what columns contribute, for who would otherwise ask a cell of each.
     place : callable, optional
         Colexicographic index -> (row, column), for who looks for one cell among very many.
 
@@ -191,7 +208,19 @@ class Grid(Drawn):
     [['0', '1', '2'], ['3', '4', '5']]
     """
 
-    __slots__ = ("bulk", "caption", "cell", "coarser", "colours", "columns", "corner", "place", "rows", "title")
+    __slots__ = (
+        "bulk",
+        "caption",
+        "cell",
+        "coarser",
+        "colours",
+        "columns",
+        "corner",
+        "parts",
+        "place",
+        "rows",
+        "title",
+    )
 
     def __init__(
         self,
@@ -205,6 +234,7 @@ class Grid(Drawn):
         corner: str = "",
         coarser: Callable[[], Grid] | None = None,
         bulk: Callable[[], dict[str, Any]] | None = None,
+        parts: Callable[[], tuple[Parts, Parts]] | None = None,
         place: Callable[[int], tuple[int, int]] | None = None,
     ) -> None:
         self.rows = rows
@@ -216,6 +246,7 @@ class Grid(Drawn):
         self.corner = corner
         self.coarser = coarser
         self.bulk = bulk
+        self.parts = parts or self._parts_of_cells
         self.place = place
 
     @property
@@ -229,6 +260,14 @@ class Grid(Drawn):
         """Number of cells."""
         return self.rows.size * self.columns.size
 
+    def _parts_of_cells(self) -> tuple[Parts, Parts]:
+        """Return what rows and columns contribute: what the first column's cells and the first row's know."""
+        if not self.size:
+            return Parts([], []), Parts([], [])
+        down = [self.cell(i, 0) for i in range(self.rows.size)]
+        across = [self.cell(0, j) for j in range(self.columns.size)]
+        return _parts(down, 0, 0), _parts(across, 1, down[0].flat or 0)
+
     def remarks(self) -> tuple[str, ...]:
         """Return the lines under the picture: the caption, and what the colours tell."""
         return (*self.caption, f"colour: {self.colours}") if self.colours else self.caption
@@ -239,8 +278,20 @@ class Grid(Drawn):
         >>> Grid(Axis(1), Axis(1), lambda i, j: Cell("7")).but(title="a").title
         'a'
         """
-        kept = {name: getattr(self, name) for name in self.__slots__ if name != "bulk" or "cell" not in changed}
+        lost = {"bulk"} if "cell" in changed else set()
+        lost |= {"parts"} if changed.keys() & {"rows", "columns"} else set()
+        kept = {name: getattr(self, name) for name in self.__slots__ if name not in lost}
         return Grid(**kept | changed)
+
+
+def _parts(cells: Sequence[Cell], first_mode: int, start: int) -> Parts:
+    index = [cell.flat - start for cell in cells if cell.flat is not None]
+    return Parts(index, [_modes(cell.coordinate, first_mode) for cell in cells if cell.coordinate is not None])
+
+
+def _modes(coordinate: Any, first_mode: int) -> list[str]:  # noqa: ANN401 - IntTuple
+    modes = coordinate if isinstance(coordinate, tuple) else (coordinate,)
+    return [to_text(mode) for mode in modes[first_mode::2]]
 
 
 class Picture(NamedTuple):

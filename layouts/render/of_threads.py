@@ -12,7 +12,7 @@ from ..int_tuple import IntTuple
 from ..layout import Layout, is_layout
 from ..modes import LayoutBase, rank
 from ..writer import to_text
-from .axes import Side, joined, orientation, place_of, sides
+from .axes import Side, joined, orientation, parts_of, place_of, sides
 from .grid import Cell, Grid, Owner, Picture, ranges
 from .owners import groups_of, owners_of
 
@@ -128,6 +128,7 @@ def owned_grid(
         caption=said,
         colours="" if held_by_all else "thread mod 8",
         bulk=lambda: _bulk(indices, owners, threads),
+        parts=parts_of(rows, columns),
         place=place_of(rows, columns),
     )
 

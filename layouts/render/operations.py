@@ -7,6 +7,7 @@ them. Tile 0 is marked too.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import repeat
 from typing import Any
 
 from ..algebra import complement, composition
@@ -179,17 +180,15 @@ def _followed(layout: Any, parts: Callable[[], Any], what: str) -> Callable[[Gri
 
         def bulk() -> dict[str, Any]:
             assert grid.bulk is not None
-            base = grid.bulk()
-            numbers = list(map(tile_of.get, base["offset"]))
-            colours: dict[Any, Any] = {number: number % 8 for number in range(sizes[1])}
-            names: dict[Any, Any] = {number: str(number) for number in range(sizes[1])}
-            marks: dict[Any, Any] = {0: [f"{what} 0"]}
-            return {
-                **base,
-                "colour": list(map(colours.get, numbers)),
-                "marks": list(map(marks.get, numbers)),
-                "notes": {what: list(map(names.get, numbers))},
+            tiles = range(sizes[1])
+            known = {name: column for name, column in grid.bulk().items() if name != "colour"}
+            groups = {
+                "colour": [*(number % 8 for number in tiles), None],
+                "marks": [*([f"{what} 0"] if number == 0 else None for number in tiles), None],
+                "notes": {what: [*map(str, tiles), None]},
             }
+            in_none = repeat(len(tiles))
+            return {**known, "group": list(map(tile_of.get, known["offset"], in_none)), "groups": groups}
 
         said = f"marked (* or outlined): {what} 0"
         return grid.but(

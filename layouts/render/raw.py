@@ -11,7 +11,7 @@ from typing import Any
 
 from ..writer import to_text
 from .fold import summarised
-from .grid import Axis, Cell, Grid, Picture
+from .grid import Axis, Cell, Grid, Parts, Picture
 from .markup import MAX_CELLS
 from .of_threads import told
 
@@ -35,7 +35,8 @@ def render_raw(picture: Grid | Picture, limit: int = MAX_CELLS) -> dict[str, Any
         ``rows.coordinates[i]`` are the modes 0, 2, 4 ... and ``columns.coordinates[j]`` the modes 1, 3, 5 ..., as
         texts; ``coordinate`` says whether it is a "tuple" of them, or an "integer", the one mode there is.
         ``cells.text`` is a name where the texts are the numbers of that column; ``cells.notes`` holds lists by their
-        names.
+        names. Where many cells know the same, ``cells.group`` has their group's number, and ``cells.groups`` has what
+        groups know: ``colour``, ``marks`` and ``notes``, a value for each group.
 
     Examples
     --------
@@ -54,9 +55,8 @@ def render_raw(picture: Grid | Picture, limit: int = MAX_CELLS) -> dict[str, Any
 
 def _raw_grid(grid: Grid, limit: int) -> dict[str, Any]:
     drawn = grid if grid.size <= limit else summarised(grid, limit)
-    down = [drawn.cell(i, 0) for i in range(drawn.rows.size)] if drawn.size else []
-    across = [drawn.cell(0, j) for j in range(drawn.columns.size)] if drawn.size else []
-    first = down[0].coordinate if down else None
+    down, across = drawn.parts()
+    first = drawn.cell(0, 0).coordinate if drawn.size else None
     return {
         "title": drawn.title,
         "caption": list(drawn.caption),
@@ -64,28 +64,22 @@ def _raw_grid(grid: Grid, limit: int) -> dict[str, Any]:
         "corner": drawn.corner,
         "summarised": drawn is not grid,
         "coordinate": None if first is None else "tuple" if isinstance(first, tuple) else "integer",
-        "rows": _raw_axis(drawn.rows, down, 0, 0),
-        "columns": _raw_axis(drawn.columns, across, 1, (down[0].flat or 0) if down else 0),
+        "rows": _raw_axis(drawn.rows, down),
+        "columns": _raw_axis(drawn.columns, across),
         "cells": _columns(drawn),
     }
 
 
-def _raw_axis(axis: Axis, cells: Sequence[Cell], first_mode: int, start: int) -> dict[str, Any]:
-    """Return an axis, with the parts of coordinates and indices that its positions have: those of the first cells."""
+def _raw_axis(axis: Axis, parts: Parts) -> dict[str, Any]:
     return {
         "size": axis.size,
         "labels": [axis.label(position) for position in range(axis.size)],
         "tiles": list(axis.tiles),
         "names": axis.names,
         "notes": list(axis.notes),
-        "index": [cell.flat - start for cell in cells if cell.flat is not None],
-        "coordinates": [_modes(cell.coordinate, first_mode) for cell in cells if cell.coordinate is not None],
+        "index": parts.indices,
+        "coordinates": parts.coordinates,
     }
-
-
-def _modes(coordinate: Any, first_mode: int) -> list[str]:  # noqa: ANN401 - IntTuple
-    modes = coordinate if isinstance(coordinate, tuple) else (coordinate,)
-    return [to_text(mode) for mode in modes[first_mode::2]]
 
 
 def _columns(grid: Grid) -> dict[str, Any]:

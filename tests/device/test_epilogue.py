@@ -50,9 +50,10 @@ class Store:
         gD = cute.local_tile(cute.local_tile(mD, self.tile, (0, 0)), self.subtile, (None, None))
         tDsD, tDgD = tma.partition(store, sD, gD)
         columns = self.tile[1] // self.subtile[1]
-        for index, rC in enumerate(out.subtiles(tCrC)):
+        subtiles = out.subtiles(tCrC)
+        for index in cutlass.range(cute.size(subtiles, mode=[3]), unroll_full=True):
             place = (None, index // columns, index % columns)
-            out.store(rC, index % self.stages, store, tDsD, tDgD[place])
+            out.store(subtiles[None, None, None, index], index % self.stages, store, tDsD, tDgD[place])
         out.finish()
 
 

@@ -111,8 +111,10 @@ def test_a_division_follows_each_tile(m, n, rows, columns):
     (grid, *_) = told["picture"]["grids"]
     for _, (i, j), k in cells(grid):
         tile = i // m + j // n * rows
-        assert grid["cells"]["colour"][k] == tile % 8
-        assert bool(grid["cells"]["marks"][k]) == (tile == 0)
+        group, groups = grid["cells"]["group"][k], grid["cells"]["groups"]
+        assert groups["colour"][group] == tile % 8
+        assert bool(groups["marks"][group]) == (tile == 0)
+        assert groups["notes"]["tile"][group] == str(tile)
 
 
 @given(flat_layouts(), flat_layouts())

@@ -7,9 +7,6 @@ import pytest
 
 pytestmark = pytest.mark.integration
 
-# Rooms that still have circles, each to be taken off this list with its last one.
-ALLOWED = ("cutepy.sim",)
-
 
 def imports_of(package):
     """Map each module of `package` to the modules of it that it imports, wherever in its text."""
@@ -26,28 +23,10 @@ def circle(imports):
     return None
 
 
-def within(room, module):
-    return module == room or module.startswith(f"{room}.")
-
-
-@pytest.fixture(scope="module")
-def cutepy_imports():
-    return imports_of("cutepy")
-
-
-def test_no_module_needs_itself(cutepy_imports):
-    imports = {
-        module: {name for name in imported if not any(within(room, module) and within(room, name) for room in ALLOWED)}
-        for module, imported in cutepy_imports.items()
-    }
+def test_no_module_needs_itself():
+    imports = imports_of("cutepy")
     assert len(imports) > 200
     assert (found := circle(imports)) is None, " imported by ".join(found)
-
-
-@pytest.mark.parametrize("room", ALLOWED)
-def test_a_room_without_circles_is_not_allowed_any(cutepy_imports, room):
-    inner = {module: imported for module, imported in cutepy_imports.items() if within(room, module)}
-    assert circle(inner) is not None
 
 
 @pytest.mark.parametrize(

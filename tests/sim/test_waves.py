@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cutepy.sim.parallel.waves import deal, may_run_in_any_order
+from cutepy.sim.machine.ordering import may_run_in_any_order
+from cutepy.sim.parallel.waves import deal
 
 
 def launch(ctas, cluster=1, ptx="", cooperative=False, resident_ctas=132):

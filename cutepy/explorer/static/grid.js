@@ -44,6 +44,11 @@ export class GridView {
     return typeof text === "string" ? this.grid.cells[text][k] : text[k];
   }
 
+  known(name, k) {
+    const { cells } = this.grid;
+    return cells[name] ? cells[name][k] : cells.groups?.[name]?.[cells.group[k]];
+  }
+
   html() {
     const { rows, columns, cells } = this.grid;
     const parts = [];
@@ -57,8 +62,8 @@ export class GridView {
       const top = level(rows, i);
       parts.push(top ? `<tr class="t${top}">` : "<tr>", `<th scope="row">${escaped(rows.labels[i])}</th>`);
       for (let j = 0; j < columns.size; j++, k++) {
-        const colour = cells.colour ? cells.colour[k] : null;
-        const marked = cells.marks && cells.marks[k] ? "m " : "";
+        const colour = this.known("colour", k);
+        const marked = this.known("marks", k) ? "m " : "";
         const filled = colour === null || colour === undefined ? "" : `c${((colour % 8) + 8) % 8}`;
         parts.push(
           `<td class="${edges[j]}${marked}${filled}" tabindex="-1" data-row="${i}" data-column="${j}">`,
@@ -92,7 +97,8 @@ export class GridView {
     for (const name of ["offset", "byte", "bank", "thread", "value", "owners", "data"]) known.push([name, cells[name]?.[k]]);
     if (cells.descriptor) known.push(["descriptor", this.grid.descriptors[cells.descriptor[k]]]);
     for (const [name, texts] of Object.entries(cells.notes ?? {})) known.push([name, texts[k]]);
-    for (const mark of cells.marks?.[k] ?? []) known.push(["mark", mark]);
+    for (const [name, texts] of Object.entries(cells.groups?.notes ?? {})) known.push([name, texts[cells.group[k]]]);
+    for (const mark of this.known("marks", k) ?? []) known.push(["mark", mark]);
     return known.filter(([, value]) => value !== undefined && value !== null);
   }
 

@@ -22,8 +22,9 @@ from cutepy.dsl.execution import LaunchRequest, executing_on
 from cutepy.dsl.version import require
 from cutepy.frontends.torch_device.errors import NotServedError as NotServedError, refused_launch
 from cutepy.sim.errors import LaunchError
-from cutepy.sim.machine.events import CompletionPolicy, Observer
+from cutepy.sim.machine.events import CompletionPolicy
 from cutepy.sim.machine.memory import GlobalMemory
+from cutepy.sim.machine.observer import Observer
 from cutepy.sim.run import Run, storage_range
 
 __all__ = ["NotServedError", "ServedRun", "serve_cuda"]

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.layouts.banks.rule import count_wavefronts
-from cutepy.sim.machine.events import Access, BarrierEvent, Observer
+from cutepy.sim.machine.events import Access, BarrierEvent
 from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.machine.observer import Observer
 
 if TYPE_CHECKING:
     from cutepy.layouts.banks import Kind

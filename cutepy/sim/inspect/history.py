@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cutepy.sim.inspect.shared_memory import view
+from cutepy.sim.machine.shared_memory import view
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

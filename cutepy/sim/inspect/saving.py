@@ -5,17 +5,17 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cutepy.layouts.sm90 import TensorMap
-from cutepy.sim.inspect.barrier_names import barrier_name
 from cutepy.sim.inspect.checked import SavedRunError
 from cutepy.sim.inspect.writes import Write
 from cutepy.sim.machine.events import BarrierState, TmaEvent, WgmmaEvent
+from cutepy.sim.ptx.barrier_names import barrier_name
 from cutepy.sim.ptx.places import described
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.run import Run
 
 FORMAT, VERSION = "cutepy-run", 1
 INDEX = "run.json"
@@ -36,19 +35,36 @@ _WHEN = (1980, 1, 1, 0, 0, 0)
 """Of the archive's members: equal runs give equal files."""
 
 
-def save(run: Run, recorder: Recorder, path: Path, ctas: Sequence[Sequence[int]] | None) -> Path:
-    """Write a run to a file; see `Run.save`."""
+def save(
+    launches: Sequence[Launch],
+    smem: Callable[[tuple[int, int, int], int], Array],
+    recorder: Recorder,
+    path: Path,
+    ctas: Sequence[Sequence[int]] | None,
+) -> Path:
+    """Write a run to a file; see `Run.save`.
+
+    Parameters
+    ----------
+    launches : sequence of Launch
+    smem : callable
+        Gives the shared memory of a CTA of a launch, by its number; raises LookupError if it was not kept.
+    recorder : Recorder
+        What happened.
+    path : Path
+    ctas : sequence of coordinates, or None
+    """
     wanted = None if ctas is None else [_coordinate(cta) for cta in ctas]
     for cta in wanted or ():
-        if not any(_is_in(cta, launch) for launch in run.launches):
-            raise IndexError(f"CTA {cta} is in no launch's grid: {', '.join(str(x.grid) for x in run.launches)}")
+        if not any(_is_in(cta, launch) for launch in launches):
+            raise IndexError(f"CTA {cta} is in no launch's grid: {', '.join(str(x.grid) for x in launches)}")
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        launches = []
-        for number, launch in enumerate(run.launches):
+        told = []
+        for number, launch in enumerate(launches):
             chosen = _first(recorder, number, launch) if wanted is None else [c for c in wanted if _is_in(c, launch)]
-            saved = [_save_cta(archive, run, recorder, number, cta) for cta in chosen]
-            launches.append(_launch(launch, saved))
-        index = {"format": FORMAT, "version": VERSION, "launches": launches}
+            saved = [_save_cta(archive, launch, smem, recorder, number, cta) for cta in chosen]
+            told.append(_launch(launch, saved))
+        index = {"format": FORMAT, "version": VERSION, "launches": told}
         _write(archive, INDEX, json.dumps(index, indent=1).encode())
     try:
         check_sizes(archive.infolist())
@@ -99,23 +115,28 @@ def _launch(launch: Launch, ctas: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _save_cta(
-    archive: zipfile.ZipFile, run: Run, recorder: Recorder, launch: int, cta: tuple[int, int, int]
+    archive: zipfile.ZipFile,
+    launch: Launch,
+    smem: Callable[[tuple[int, int, int], int], Array],
+    recorder: Recorder,
+    number: int,
+    cta: tuple[int, int, int],
 ) -> dict[str, Any]:
     """Write what one CTA did, and return what the index says of it."""
-    history = _History(recorder, launch, cta)
+    history = _History(recorder, number, cta)
     events, contents, shared = (
-        f"launch{launch}/cta{'_'.join(map(str, cta))}/{name}" for name in ("events.json", "contents.npy", "shared.npy")
+        f"launch{number}/cta{'_'.join(map(str, cta))}/{name}" for name in ("events.json", "contents.npy", "shared.npy")
     )
     _write(archive, events, json.dumps(history.told(), separators=(",", ":")).encode())
     _write_array(archive, contents, history.contents())
     try:
-        _write_array(archive, shared, run.smem(cta, launch=launch))
+        _write_array(archive, shared, smem(cta, number))
         left: str | None = shared
     except LookupError:  # it never ran: the launch was stopped before
         left = None
     assert recorder.writes is not None
-    x, y, _ = run.launches[launch].grid
-    followed = cta[0] + x * (cta[1] + y * cta[2]) in recorder.writes.followed(launch) and not recorder.writes.full
+    x, y, _ = launch.grid
+    followed = cta[0] + x * (cta[1] + y * cta[2]) in recorder.writes.followed(number) and not recorder.writes.full
     return {"cta": cta, "events": events, "contents": contents, "shared": left, "followed": bool(followed)}
 
 

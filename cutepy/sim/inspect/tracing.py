@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cutepy.sim.inspect.writes import Follower, Write
-from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, BarrierState, Observer, TmaEvent, WgmmaEvent
+from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, BarrierState, TmaEvent, WgmmaEvent
+from cutepy.sim.machine.observer import Observer
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array, Ctas, Threads

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.sim.errors import DeadlockError, SimulationError
 from cutepy.sim.machine.lanes import WARP, Threads
-from cutepy.sim.parallel.waves import waits_for_others
+from cutepy.sim.machine.ordering import waits_for_others
 from cutepy.sim.ptx.places import described
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.machine import Machine
+    from cutepy.sim.machine.launch import Launch
+    from cutepy.sim.machine.roster import Roster
     from cutepy.sim.ptx.model import Instruction
 
 
-def refuse_a_part(machine: Machine, g: Group, i: Instruction, unit: int, refusal: str) -> NoReturn:
-    """Stop where an instruction that warps or warpgroups take together has come to a part of one.
+class PartOfAUnit(Exception):
+    """Lanes have come, without the others, to an instruction that warps or warpgroups take together.
 
-    Lanes come without the others once nothing else can go on. If these wait at a barrier, no thread can.
+    Lanes come without the others once nothing else can go on. If these wait at a barrier, no thread can. A mechanism
+    that cannot know raises this, and the schedule raises what it means.
 
     Parameters
     ----------
-    machine : Machine
     g : Group
         The lanes that have come.
     i : Instruction
@@ -33,19 +34,20 @@ def refuse_a_part(machine: Machine, g: Group, i: Instruction, unit: int, refusal
         How many threads take it together.
     refusal : str
         What the instruction needs.
-
-    Raises
-    ------
-    DeadlockError
-        If others of them wait at a barrier.
-    SimulationError
-        If not.
     """
-    if any(h is not g and h.waits_for is not None and _share_a_unit(g, h, unit) for h in machine.groups):
-        of = "warp" if unit == WARP else "warpgroup"
-        g.waits_for = lambda: f"the other threads of their {of}"
-        raise DeadlockError(report(machine, {g: i}))
-    raise SimulationError(refusal, i, g.describe())
+
+    def __init__(self, g: Group, i: Instruction, unit: int, refusal: str) -> None:
+        super().__init__(refusal)
+        self.g, self.i, self.unit, self.refusal = g, i, unit, refusal
+
+    def meaning(self, roster: Roster, launch: Launch) -> SimulationError:
+        """Return the error that it is: a deadlock if others of the unit wait at a barrier."""
+        g, i, unit = self.g, self.i, self.unit
+        if any(h is not g and h.waits_for is not None and _share_a_unit(g, h, unit) for h in roster.groups):
+            of = "warp" if unit == WARP else "warpgroup"
+            g.waits_for = lambda: f"the other threads of their {of}"
+            return DeadlockError(report(roster, launch, {g: i}))
+        return SimulationError(self.refusal, i, g.describe())
 
 
 def _share_a_unit(g: Group, h: Group, unit: int) -> bool:
@@ -53,18 +55,17 @@ def _share_a_unit(g: Group, h: Group, unit: int) -> bool:
     return bool(same_ctas and np.isin(h.threads.ids // unit, g.threads.ids // unit).any())
 
 
-def report(machine: Machine, at: Mapping[Group, Instruction] | None = None) -> list[str]:
+def report(roster: Roster, launch: Launch, at: Mapping[Group, Instruction] | None = None) -> list[str]:
     """Return a line for each group of threads, which are where their blocks begin, or at other instructions."""
     lines = []
-    waits = [g.waits_for() if g.waits_for else "" for g in machine.groups]
-    for g, wait in zip(machine.groups, waits, strict=True):
-        i = (at or {}).get(g) or _instruction(machine, g)
+    waits = [g.waits_for() if g.waits_for else "" for g in roster.groups]
+    for g, wait in zip(roster.groups, waits, strict=True):
+        i = (at or {}).get(g) or _instruction(roster, g)
         where = f" {described(i.source)}" if i is not None and i.source is not None else ""
         text = f" in `{i.text}`" if i is not None else ""
-        fellows = [other for other, theirs in zip(machine.groups, waits, strict=True) if theirs == wait]
-        absent = _absent(machine, g, fellows) if wait else ""
+        fellows = [other for other, theirs in zip(roster.groups, waits, strict=True) if theirs == wait]
+        absent = _absent(roster, g, fellows) if wait else ""
         lines.append(f"{g.describe()}: wait for {wait or 'a condition in a loop'}{where}{text}{absent}")
-    launch = machine.launch
     if launch.ctas > launch.resident_ctas and waits_for_others(launch):
         lines.append(
             f"the grid has {launch.ctas} CTAs, of which {launch.resident_ctas} are resident at once: those that "
@@ -73,27 +74,27 @@ def report(machine: Machine, at: Mapping[Group, Instruction] | None = None) -> l
     return lines
 
 
-def _instruction(machine: Machine, g: Group) -> Instruction | None:
-    block = machine.program.flow.blocks[g.block]
+def _instruction(roster: Roster, g: Group) -> Instruction | None:
+    block = roster.flow.blocks[g.block]
     return block.instructions[0] if block.instructions else block.branch
 
 
-def _absent(machine: Machine, g: Group, fellows: list[Group]) -> str:
+def _absent(roster: Roster, g: Group, fellows: list[Group]) -> str:
     """Say what the other threads of the first CTA that waits, or of its cluster, do instead."""
-    residents = machine.residents
+    residents = roster.residents
     own, size = int(g.ctas.slots[0]), residents.cluster_size
-    here = np.zeros_like(machine.ended)
+    here = np.zeros_like(roster.ended)
     for fellow in fellows:
         here[fellow.ctas.slots[:, None], fellow.threads.ids[None, :]] = True
     said = []
     for slot in range(own // size * size, own // size * size + size):
         of = f" of CTA {residents.coordinate(slot)}" if size > 1 or g.ctas.count > 1 else ""
         for lanes, verb in (
-            (machine.ended[slot], "exited"),
-            (~machine.ended[slot] & ~here[slot], "not come here"),
+            (roster.ended[slot], "exited"),
+            (~roster.ended[slot] & ~here[slot], "not come here"),
         ):
             ids = np.flatnonzero(lanes)
             if len(ids):
-                who = Threads(ids, machine.launch.block).describe()
+                who = Threads(ids, roster.block).describe()
                 said.append(f"{who}{of} {'have' if len(ids) > 1 else 'has'} {verb}")
     return "".join(f"; {text}" for text in said[:8]) + ("; ..." if len(said) > 8 else "")

@@ -1,7 +1,6 @@
-"""Who did what, where: the one place that every memory access, barrier operation and asynchronous operation passes.
+"""Who did what, where: memory accesses, barrier operations and asynchronous operations, as observers see them.
 
-An `Observer` sees them; a `CompletionPolicy` decides when asynchronous operations take effect. Without either, the
-machine keeps no record: operations complete as they are issued, in order, and the schedule is deterministic.
+A `CompletionPolicy` decides when asynchronous operations take effect. Without one they do as they are issued, in order.
 """
 
 from __future__ import annotations
@@ -14,10 +13,8 @@ from cutepy.layouts.sm90 import TensorMap
 from cutepy.sim.machine.lanes import Array, Ctas, Threads
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.machine.stepping import Step
-    from cutepy.sim.mechanisms.wgmma import Shape
     from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.translate.wgmma_shapes import Shape
 
 Space = Literal["shared", "global", "local"]
 Proxy = Literal["generic", "async", "tensormap"]
@@ -137,7 +134,7 @@ class WgmmaEvent:
 
     Attributes
     ----------
-    shape : cutepy.sim.mechanisms.wgmma.Shape
+    shape : cutepy.sim.translate.wgmma_shapes.Shape
         Extents, types, majors.
     a, b : array of uint64, (CTAs, warpgroups)
         Descriptors; `a` is None where A comes from registers. An axis along which they are equal has extent 1.
@@ -176,41 +173,6 @@ class TmaEvent:
     cta: tuple[int, int, int]
     shared_address: int
     instruction: Instruction
-
-
-class Observer:
-    """See what a kernel does: override what interests you."""
-
-    def on_launch(self, launch: Launch) -> None:
-        """See a launch before it runs."""
-
-    def on_access(self, access: Access) -> None:
-        """See a memory access."""
-
-    def on_barrier(self, event: BarrierEvent) -> None:
-        """See an operation on a barrier."""
-
-    def on_wait(self, event: BarrierEvent) -> None:
-        """See lanes that have to wait at a barrier; `on_barrier` is called when they go on."""
-
-    def on_wgmma(self, event: WgmmaEvent) -> None:
-        """See an MMA as it is issued."""
-
-    def on_tma(self, event: TmaEvent) -> None:
-        """See a tensor copy as it is issued."""
-
-    def on_issue(self, operation: AsyncOperation) -> None:
-        """See an asynchronous operation issued."""
-
-    def on_complete(self, operation: AsyncOperation) -> None:
-        """See an asynchronous operation complete."""
-
-    def on_instruction(self, step: Step) -> None:
-        """See lanes about to execute an instruction: each, or those that `stops_at` picks. This is slow."""
-
-    def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
-        """Say whether to call `on_instruction` for an instruction, given the one written before it."""
-        return type(self).on_instruction is not Observer.on_instruction
 
 
 class CompletionPolicy:

@@ -10,43 +10,27 @@ threads of its mask that have not exited execute the instruction. "bar.warp.sync
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.sim.errors import SimulationError
+from cutepy.sim.machine.group import Gathering, Group
 from cutepy.sim.machine.lanes import WARP, Array, mask_of
-from cutepy.sim.machine.merging import in_whole_units, lanes_of, regroup
+from cutepy.sim.machine.merging import in_whole_units, regroup
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.group import Group, Join
-    from cutepy.sim.machine.machine import Machine
+    from cutepy.sim.machine.group import Join
+    from cutepy.sim.machine.roster import Roster
     from cutepy.sim.ptx.model import Instruction
 
 
-class Gathering(NamedTuple):
-    """What lanes that wait at a collective wait for.
-
-    Attributes
-    ----------
-    instruction : Instruction
-    wanted : array of bool, (slots, threads)
-        The lanes that their masks name.
-    ended : int
-        How many groups had ended when it was looked at last.
-    """
-
-    instruction: Instruction
-    wanted: Array
-    ended: int
-
-
-def gather(machine: Machine, g: Group, i: Instruction, wanted: Array) -> bool | None:
+def gather(roster: Roster, g: Group, i: Instruction, wanted: Array) -> bool | None:
     """Bring together the lanes that a collective names, which come one after another.
 
     Parameters
     ----------
-    machine : Machine
+    roster : Roster
     g : Group
     i : Instruction
         The first of its block.
@@ -62,29 +46,29 @@ def gather(machine: Machine, g: Group, i: Instruction, wanted: Array) -> bool | 
         g.is_gathered = False
         return True
     if g.gathering is None:
-        named = np.zeros_like(machine.ended)
+        named = np.zeros_like(roster.ended)
         bits = np.unpackbits(np.ascontiguousarray(wanted).view(np.uint8), axis=1, bitorder="little").astype(bool)
         threads = (g.threads.warps[:, None] * WARP + np.arange(WARP)).reshape(-1)
-        exist = threads < machine.threads_per_cta
+        exist = threads < roster.threads_per_cta
         named[np.ix_(g.ctas.slots, threads[exist])] = np.broadcast_to(bits, (g.ctas.count, len(threads)))[:, exist]
-        if not (named & ~machine.ended & ~lanes_of(machine, [g])).any():
+        if not (named & ~roster.ended & ~roster.lanes_of([g])).any():
             return True
-        g.gathering = Gathering(i, named, machine.groups_ended)
-    elif g.gathering.ended == machine.groups_ended:
+        g.gathering = Gathering(i, named, roster.groups_ended)
+    elif g.gathering.ended == roster.groups_ended:
         return False
-    g.gathering = g.gathering._replace(ended=machine.groups_ended)
-    fellows = [h for h in machine.groups if h.gathering is not None and h.join is g.join and _is_met(g, h)]
+    g.gathering = g.gathering._replace(ended=roster.groups_ended)
+    fellows = [h for h in roster.groups if h.gathering is not None and h.join is g.join and _is_met(g, h)]
     named = np.logical_or.reduce([h.gathering.wanted for h in fellows if h.gathering is not None])
-    chosen = in_whole_units(lanes_of(machine, fellows), named & ~machine.ended, WARP)
+    chosen = in_whole_units(roster.lanes_of(fellows), named & ~roster.ended, WARP)
     if not chosen.any():
-        g.waits_for = lambda: f"{absent(machine, g)}, which its mask names,"
+        g.waits_for = lambda: f"{absent(roster, g)}, which its mask names,"
         return False
     for block in {h.block for h in fellows}:
         parts = [h for h in fellows if h.block == block]
-        merged, rest = regroup(machine, parts, chosen & lanes_of(machine, parts), block, g.join)
+        merged, rest = regroup(roster, parts, chosen & roster.lanes_of(parts), block, g.join)
         for one in merged:
             one.is_gathered = True
-        machine.replace(parts, [*merged, *rest])
+        roster.replace(parts, [*merged, *rest])
     return None
 
 
@@ -95,10 +79,10 @@ def _is_met(g: Group, h: Group) -> bool:
     return h.block == g.block or {g.gathering.instruction.parts[0], h.gathering.instruction.parts[0]} == {"bar"}
 
 
-def absent(machine: Machine, g: Group) -> str:
+def absent(roster: Roster, g: Group) -> str:
     """Name the lanes that a group waits for at a collective, of the first warp that lacks some."""
     assert g.gathering is not None
-    missing = g.gathering.wanted & ~machine.ended & ~lanes_of(machine, [g])
+    missing = g.gathering.wanted & ~roster.ended & ~roster.lanes_of([g])
     slot, thread = (int(x[0]) for x in missing.nonzero())
     first = thread // WARP * WARP
     lanes = np.zeros(WARP, bool)
@@ -106,19 +90,19 @@ def absent(machine: Machine, g: Group) -> str:
     return f"lanes {int(mask_of(lanes)):#010x} of warp {thread // WARP}"
 
 
-def check_not_crossed(machine: Machine, join: Join) -> None:
+def check_not_crossed(roster: Roster, join: Join) -> None:
     """Stop where lanes have met to wait for others, which wait for them at a collective.
 
     Raises
     ------
     SimulationError
     """
-    met = lanes_of(machine, join.arrived)
-    for g in machine.groups:
+    met = roster.lanes_of(join.arrived)
+    for g in roster.groups:
         if g.gathering is not None and _is_within(g, join) and (g.gathering.wanted & met).any():
             i = g.gathering.instruction
             raise SimulationError(
-                f"{i.opcode} waits for {absent(machine, g)}, which took another path; call it where all lanes of its "
+                f"{i.opcode} waits for {absent(roster, g)}, which took another path; call it where all lanes of its "
                 "mask come together",
                 i,
                 g.describe(),

@@ -133,6 +133,18 @@ class Threads:
         groups = np.unique(self.ids // WARPGROUP)
         return groups if self.count == len(groups) * WARPGROUP else None
 
+    def by_warp(self, value: Array, fill: object) -> Array:
+        """Return a value by (CTA, warp, lane), with lanes that are not here filled.
+
+        Examples
+        --------
+        >>> Threads(np.array([33, 34]), (64, 1, 1)).by_warp(np.array([[5, 6]]), 0)[0, 0, :4]
+        array([0, 5, 6, 0])
+        """
+        spread = np.full((value.shape[0], len(self.warps) * WARP), fill, value.dtype)
+        spread[:, self.position] = np.broadcast_to(value, (value.shape[0], self.count))
+        return spread.reshape(value.shape[0], -1, WARP)
+
     def describe(self) -> str:
         """Name the threads, as ranges.
 

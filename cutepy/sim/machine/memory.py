@@ -16,20 +16,23 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 
-from cutepy.sim.errors import MemoryAccessError
+from cutepy.sim.errors import BarrierError, MemoryAccessError
 from cutepy.sim.machine.events import Access, Proxy, Space
-from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.lanes import Array, Residents
+from cutepy.sim.machine.shared_memory import SharedMemory
 from cutepy.sim.translate import LOCAL_WINDOW, SHARED_WINDOW
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.machine import Machine
     from cutepy.sim.ptx.model import Instruction
 
 RANK_SHIFT = 24
 """A shared::cluster address keeps the CTA's rank, plus one, from this bit on; a plain one is of the own CTA."""
 
+_OFFSET_MASK = (1 << RANK_SHIFT) - 1
 _ALIGN = 16
+_OBJECT_BYTES = 8
 
 
 class GlobalMemory:
@@ -115,8 +118,10 @@ class Region:
 class Memory:
     """The memory that a launch sees."""
 
-    def __init__(self, machine: Machine, global_memory: GlobalMemory, slot_bytes: int, local_bytes: int) -> None:
-        self._machine = machine
+    residents: Residents
+
+    def __init__(self, activity: Activity, global_memory: GlobalMemory, slot_bytes: int, local_bytes: int) -> None:
+        self._activity = activity
         self.known = global_memory
         self.slot_bytes = slot_bytes
         self.used_bytes = 0
@@ -124,14 +129,23 @@ class Memory:
         self.shared: Array = np.zeros(0, np.uint8)
         self._local: Array = np.zeros(0, np.uint8)
         self._shared_views: dict[tuple[str, int], Array] = {}
+        self._objects: Array | None = None
 
-    def start(self, slots: int, used_bytes: int, threads: int) -> None:
-        """Make the shared and local memory of the CTAs in `slots`."""
+    def start(self, residents: Residents, used_bytes: int, threads: int) -> None:
+        """Make the shared and local memory of CTAs that become resident."""
+        slots = residents.count
+        self.residents = residents
         self.used_bytes = used_bytes
         self.shared = np.zeros(slots * self.slot_bytes, np.uint8)
         self._local = np.zeros(slots * threads * self._local_bytes, np.uint8)
         self._threads = threads
         self._shared_views = {}
+        # By eight bytes of shared memory, whether they are an opaque object; None as long as there is none.
+        self._objects = None
+
+    def now(self, launch: int = 0) -> SharedMemory:
+        """Return the shared memory of the resident CTAs, of the launch with this number, as it is and will become."""
+        return SharedMemory(launch, self.residents, self.slot_bytes, self.used_bytes, self.shared)
 
     def shared_view(self, kind: np.dtype[Any], count: int) -> Array:
         """Return shared memory as rows of `count` elements."""
@@ -163,11 +177,26 @@ class Memory:
             inside: Array = (address >= SHARED_WINDOW) & (address < LOCAL_WINDOW)
             if space == "shared::cluster":
                 return inside
-            own: Array = self._machine.cluster.rank_of(g, address) == g.ctas.special["cluster_ctarank"]
+            own: Array = self.rank_of(g, address) == g.ctas.special["cluster_ctarank"]
             return np.logical_and(inside, own)
         if space == "local":
             return address >= LOCAL_WINDOW
         return address < SHARED_WINDOW
+
+    def map_address(self, address: Array, rank: Array, generic: bool) -> Array:
+        """Return the address of the same variable in the CTA of a rank."""
+        kind = address.dtype.type
+        base = kind(SHARED_WINDOW) if generic else kind(0)
+        offset = (address - base) & kind(_OFFSET_MASK)
+        result: Array = base + (offset | ((rank.astype(address.dtype) + kind(1)) << kind(RANK_SHIFT)))
+        return result
+
+    def rank_of(self, g: Group, address: Array) -> Array:
+        """Return the rank of the CTA that a shared address is in."""
+        offset = address.astype(np.uint64) & np.uint64(SHARED_WINDOW - 1)
+        rank = (offset >> np.uint64(RANK_SHIFT)).astype(np.int64)
+        own = g.ctas.special["cluster_ctarank"]
+        return np.where(rank > 0, rank - 1, own).astype(np.uint32)
 
     def locate(self, g: Group, i: Instruction, address: Array, size: int, alignment: int) -> Array:
         """Return the positions of shared addresses in `shared`, checked."""
@@ -176,7 +205,7 @@ class Memory:
         highest = int(offset.max())
         if highest >= 1 << RANK_SHIFT:
             rank = offset >> RANK_SHIFT
-            size_of_cluster = self._machine.residents.cluster_size
+            size_of_cluster = self.residents.cluster_size
             if int(rank.max()) > size_of_cluster:
                 self._fail(g, i, "shared", address, rank > size_of_cluster, size, "names no CTA of the cluster")
             slot = np.where(rank > 0, slot - slot % size_of_cluster + rank - 1, slot)
@@ -226,6 +255,28 @@ class Memory:
         value = int(np.broadcast_to(address, (g.ctas.count, g.threads.count))[row, column])
         raise MemoryAccessError(f"{space} address {value:#x} ({size} bytes) {reason}", i, g.lane(row, column))
 
+    # Opaque objects in shared memory.
+
+    def mark_object(self, offset: int, slots: Array, live: bool) -> None:
+        """Note that an mbarrier begins or ceases to be at an offset of some CTAs' shared memory."""
+        if self._objects is None:
+            self._objects = np.zeros(len(self.shared) // _OBJECT_BYTES + 1, bool)
+        self._objects[(slots * self.slot_bytes + offset) // _OBJECT_BYTES] = live
+
+    def _check_store(self, g: Group, i: Instruction, position: Array, size: int, objects: Array) -> None:
+        """Stop where lanes store to bytes of objects: what these are then is undefined."""
+        over = objects[position // _OBJECT_BYTES]
+        if size > _OBJECT_BYTES:
+            over = over | objects[position // _OBJECT_BYTES + 1]
+        if over.any():
+            offset = int(np.broadcast_to(position, over.shape)[over].flat[0]) % self.slot_bytes
+            raise BarrierError(
+                f"a store to shared address {offset:#x} overwrites an mbarrier; call mbarrier.inval before its memory "
+                "is used for something else",
+                i,
+                g.describe(),
+            )
+
     # Accesses.
 
     def load(self, g: Group, i: Instruction, space: str, address: Array, kind: np.dtype[Any], count: int) -> Any:  # noqa: ANN401
@@ -235,7 +286,7 @@ class Memory:
         if place == "global":
             region = self.region(g, i, address, size, size)
             if space not in ("const", "param"):
-                self._machine.traffic.access("load", g, address, size)
+                self._activity.traffic.access("load", g, address, size)
             if region is None:
                 value = self._gather(address, kind, count)
             else:
@@ -248,7 +299,7 @@ class Memory:
                 address = self._locate_local(g, i, address, size)
                 value = self._local[: len(self._local) // size * size].view(kind).reshape(-1, count)[address // size]
                 value = value[..., 0] if count == 1 else value
-        if self._machine.observers:
+        if self._activity.observers:
             self.observe(g, i, "read", place, "generic", address, size)
         return value if count == 1 else [value[..., n] for n in range(count)]
 
@@ -268,12 +319,12 @@ class Memory:
         kind, count = values[0].dtype, len(values)
         size = kind.itemsize * count
         place, address = self.resolve(space, address)
-        self._machine.changes += 1
+        self._activity.changes += 1
         shape = np.broadcast_shapes((g.ctas.count, address.shape[1]), *(v.shape for v in values), address.shape)
         value = values[0] if count == 1 else np.stack([np.broadcast_to(v, shape) for v in values], axis=-1)
         if place == "global":
             region = self.region(g, i, address, size, size)
-            self._machine.traffic.access("store", g, address, size)
+            self._activity.traffic.access("store", g, address, size)
             if region is None:
                 self._scatter(address, value, shape, size)
             else:
@@ -281,13 +332,14 @@ class Memory:
                 region.view(kind, count)[np.broadcast_to(index, shape) if index.shape != shape else index] = value
         elif place == "shared":
             address = self.locate(g, i, address, size, size)
-            self._machine.mbarriers.check_store(g, i, address, size)
+            if self._objects is not None:
+                self._check_store(g, i, address, size, self._objects)
             self.shared_view(kind, count)[np.broadcast_to(address // size, shape)] = value
         else:
             address = self._locate_local(g, i, address, size)
             view = self._local[: len(self._local) // size * size].view(kind).reshape(-1, count)
             view[address // size] = value if count > 1 else value[..., None]
-        if self._machine.observers:
+        if self._activity.observers:
             self.observe(g, i, "write", place, "generic", address, size)
 
     def _scatter(self, address: Array, value: Array, shape: tuple[int, ...], size: int) -> None:
@@ -310,5 +362,5 @@ class Memory:
     ) -> None:
         """Tell the observers of an access."""
         access = Access(operation, space, proxy, i, g.ctas, g.threads, address, size)
-        for observer in self._machine.observers:
+        for observer in self._activity.observers:
             observer.on_access(access)

@@ -9,25 +9,18 @@ PTX ISA, "SIMT Architecture", "Independent Thread Scheduling".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cutepy.sim.machine.group import Group, inherited, is_unchanged, parts_of, places
+from cutepy.sim.machine.group import Group, inherited, is_unchanged, places
 from cutepy.sim.machine.lanes import Array, as_index, select
+from cutepy.sim.machine.parting import parts_of
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.group import Join
-    from cutepy.sim.machine.machine import Machine
-
-
-def lanes_of(machine: Machine, groups: Sequence[Group]) -> Array:
-    """Tell which lanes are in some groups, by (slot, thread)."""
-    here = np.zeros_like(machine.ended)
-    for g in groups:
-        here[g.ctas.slots[:, None], g.threads.ids[None, :]] = True
-    return here
+    from cutepy.sim.machine.roster import Roster
 
 
 def in_whole_units(here: Array, wanted: Array, unit: int) -> Array:
@@ -49,13 +42,13 @@ def in_whole_units(here: Array, wanted: Array, unit: int) -> Array:
 
 
 def regroup(
-    machine: Machine, parts: Sequence[Group], chosen: Array, block: int, join: Join | None
+    roster: Roster, parts: Sequence[Group], chosen: Array, block: int, join: Join | None
 ) -> tuple[list[Group], list[Group]]:
     """Make as few groups as can be of the lanes that were chosen, and of each part what is left.
 
     Parameters
     ----------
-    machine : Machine
+    roster : Roster
     parts : sequence of Group
         Without MMAs in flight.
     chosen : array of bool, (slots, threads)
@@ -64,22 +57,22 @@ def regroup(
     join : Join or None
         Where the new groups meet others.
     """
-    live = machine.program.flow.live_in[block]
+    live = roster.flow.live_in[block]
     merged, rest = [], []
     slots, ids = (np.flatnonzero(np.logical_or.reduce(chosen, axis=axis)) for axis in (1, 0))
     inside = chosen[np.ix_(slots, ids)]
     for rows, columns, is_chosen in parts_of(inside, inside.shape, 1, 0):
         if is_chosen and len(rows):
-            ctas, threads = machine.ctas(slots[rows]), machine.threads(ids[columns])
-            whole = Group(machine.next_number(), block, [None] * len(parts[0].registers), ctas, threads, join)
-            pieces = [piece for part in parts if (piece := _within(machine, part, ctas.slots, threads.ids)) is not None]
+            ctas, threads = roster.ctas(slots[rows]), roster.threads(ids[columns])
+            whole = roster.group(block, [None] * len(parts[0].registers), ctas, threads, join)
+            pieces = [piece for part in parts if (piece := _within(roster, part, ctas.slots, threads.ids)) is not None]
             _gather_registers(whole, pieces, live, join is not None and parts[0].join is join)
             merged.append(whole)
     for part in parts:
         left = ~chosen[np.ix_(part.ctas.slots, part.threads.ids)]
         for rows, columns, is_left in parts_of(left, left.shape, 1, 0):
             if is_left and len(rows):
-                piece = _within(machine, part, part.ctas.slots[rows], part.threads.ids[columns])
+                piece = _within(roster, part, part.ctas.slots[rows], part.threads.ids[columns])
                 assert piece is not None
                 rest.append(piece)
     return merged, rest
@@ -96,7 +89,7 @@ def _gather_registers(whole: Group, pieces: list[Group], live: frozenset[int], s
             whole.original[index] = value
 
 
-def _within(machine: Machine, g: Group, slots: Array, ids: Array) -> Group | None:
+def _within(roster: Roster, g: Group, slots: Array, ids: Array) -> Group | None:
     """Return a group's lanes within a rectangle, as a group; None if there are none."""
     rows, columns = np.isin(g.ctas.slots, slots).nonzero()[0], np.isin(g.threads.ids, ids).nonzero()[0]
     if not (len(rows) and len(columns)):
@@ -105,8 +98,8 @@ def _within(machine: Machine, g: Group, slots: Array, ids: Array) -> Group | Non
         return g
     at = as_index(rows), as_index(columns)
     registers: list[Any] = [None if value is None else select(value, *at) for value in g.registers]
-    ctas, threads = machine.ctas(g.ctas.slots[rows]), machine.threads(g.threads.ids[columns])
-    piece = Group(machine.next_number(), g.block, registers, ctas, threads, g.join)
+    ctas, threads = roster.ctas(g.ctas.slots[rows]), roster.threads(g.threads.ids[columns])
+    piece = roster.group(g.block, registers, ctas, threads, g.join)
     if g.original is not None:
         piece.original = [
             value if before is original else None
@@ -116,8 +109,20 @@ def _within(machine: Machine, g: Group, slots: Array, ids: Array) -> Group | Non
     return piece
 
 
-def merge(machine: Machine, join: Join, parts: list[Group], chosen: Array | None) -> tuple[list[Group], list[Group]]:
+def merge(
+    roster: Roster, join: Join, parts: list[Group], chosen: Array | None, to_registers: Callable[[Group], None]
+) -> tuple[list[Group], list[Group]]:
     """Make the parts of a group that have met one again, or as few rectangles as they or those chosen of them fill.
+
+    Parameters
+    ----------
+    roster : Roster
+    join : Join
+        Where they have met.
+    parts : list of Group
+    chosen : array of bool, (slots, threads), or None
+    to_registers : callable
+        Brings to a group's registers what is kept elsewhere.
 
     Returns
     -------
@@ -126,13 +131,13 @@ def merge(machine: Machine, join: Join, parts: list[Group], chosen: Array | None
     """
     parent = join.parent
     for part in parts:
-        _to_registers(machine, part)
+        to_registers(part)
     if (
         chosen is None
         and sum(p.ctas.count * p.threads.count for p in parts) == parent.ctas.count * parent.threads.count
     ):
         registers = list(parent.registers)
-        for index in machine.program.flow.live_in[join.block]:
+        for index in roster.flow.live_in[join.block]:
             if not all(is_unchanged(part, index) for part in parts):
                 registers[index] = assemble(parent, parts, index)
         parent.registers = registers
@@ -141,18 +146,10 @@ def merge(machine: Machine, join: Join, parts: list[Group], chosen: Array | None
         return [parent], []
     ancestor: Group | None = parent
     while ancestor is not None:
-        _to_registers(machine, ancestor)
+        to_registers(ancestor)
         ancestor = ancestor.join.parent if ancestor.join is not None else None
-    taken = lanes_of(machine, parts) if chosen is None else chosen
-    return regroup(machine, parts, taken, join.block, parent.join)
-
-
-def _to_registers(machine: Machine, g: Group) -> None:
-    """Complete a group's MMAs, and bring its accumulators back to registers."""
-    if g.tiles or g.issued or g.committed:
-        machine.wgmma.drain(g)
-        for number in list(g.tiles):
-            machine.wgmma.flush(g, number)
+    taken = roster.lanes_of(parts) if chosen is None else chosen
+    return regroup(roster, parts, taken, join.block, parent.join)
 
 
 def _value(part: Group, index: int) -> Array:

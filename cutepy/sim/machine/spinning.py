@@ -19,15 +19,14 @@ from cutepy.sim.machine.lanes import WARP, WARPGROUP
 from cutepy.sim.translate.control_flow import EXIT
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.machine import Machine
+    from collections.abc import Sequence
+
     from cutepy.sim.translate.control_flow import ControlFlow
 
 TRUSTED_BLOCKS = 32
 """Blocks that a group runs without a change to memory before it is watched."""
 
 _FIRST_SPAN = 8
-_FIRST_LEAP, _LAST_LEAP = 1 << 12, 1 << 40
 _WARP_COLLECTIVES = frozenset("shfl vote match redux elect activemask ldmatrix stmatrix mma".split())
 
 
@@ -37,7 +36,7 @@ class Spin:
     Attributes
     ----------
     changes : int
-        The machine's count of changes then.
+        The count of changes then.
     asleep : bool
         Whether the group has repeated itself.
     by_clock : bool
@@ -54,29 +53,30 @@ class Spin:
         self._outside = self._first = self._steps = 0
         self._span = _FIRST_SPAN
 
-    def repeats(self, machine: Machine, g: Group, block: int) -> bool:
-        """Tell whether a group that comes to a block has been there before as it is now."""
+    def repeats(self, registers: Sequence[Any], block: int, flow: ControlFlow, time: int) -> bool:
+        """Tell whether a group that comes to a block has been there before as it is now.
+
+        MMAs that complete meanwhile, and so change accumulators that are not in registers, are changes.
+        """
         self._steps += 1
-        if block == self._block and self._is_as_before(machine, g):
-            self.asleep, self.by_clock = True, machine.time != self._outside
+        if block == self._block and self._is_as_before(registers):
+            self.asleep, self.by_clock = True, time != self._outside
             return True
         if self._steps >= self._span:
             self._steps, self._span = 0, 2 * self._span
-            self._block, self._outside, self._first = block, machine.time, 0
-            self._values = [(index, g.registers[index]) for index in machine.program.flow.live_in[block]]
-            # MMAs change accumulators that are not in registers.
-            self._values.append((-1, machine.stats["wgmma"]))
+            self._block, self._outside, self._first = block, time, 0
+            self._values = [(index, registers[index]) for index in flow.live_in[block]]
         return False
 
-    def _is_as_before(self, machine: Machine, g: Group) -> bool:
+    def _is_as_before(self, registers: Sequence[Any]) -> bool:
         values, first = self._values, self._first
         # What differed last time, a counter it may be, is looked at first.
-        for n in (first, *range(len(values))):
+        for n in (first, *range(len(values))) if values else ():
             index, before = values[n]
-            now: Any = machine.stats["wgmma"] if index < 0 else g.registers[index]
+            now: Any = registers[index]
             if now is before:
                 continue
-            if index < 0 or now is None or before is None or now.shape != before.shape:
+            if now is None or before is None or now.shape != before.shape:
                 self._first = n
                 return False
             if now.tobytes() != before.tobytes():
@@ -88,26 +88,6 @@ class Spin:
         """Let the group run although nothing has changed."""
         self.asleep = False
         self._block, self._steps, self._span = EXIT, 0, _FIRST_SPAN
-
-
-def leap(machine: Machine) -> bool:
-    """Let time pass if some group reads clocks while it spins; tells whether it does.
-
-    The leaps double, and time ends some minutes of a GPU's cycles after the last change.
-    """
-    sleepers = [
-        g.spin
-        for g in machine.groups
-        if g.spin is not None and g.spin.asleep and g.spin.by_clock and g.spin.changes == machine.changes
-    ]
-    since, size = machine.leapt if machine.leapt[0] == machine.changes else (machine.changes, _FIRST_LEAP)
-    if not sleepers or size > _LAST_LEAP:
-        return False
-    machine.time += size
-    machine.leapt = since, 2 * size
-    for spin in sleepers:
-        spin.wake()
-    return True
 
 
 def together(flow: ControlFlow, start: int) -> int:

@@ -20,8 +20,10 @@ from cutepy.sim.machine.events import AsyncOperation, Space
 from cutepy.sim.machine.lanes import Array
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.machine import Machine
+    from cutepy.sim.machine.memory import Memory
+    from cutepy.sim.mechanisms.mbarriers import Mbarriers
     from cutepy.sim.ptx.model import Instruction
 
 _HALVES = ("f16", "bf16", "f16x2", "bf16x2")
@@ -87,16 +89,18 @@ def _widen_f16(bits: Array) -> Array:
 class Atomics:
     """Atomic operations of all groups of lanes."""
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+    def __init__(self, activity: Activity, memory: Memory, mbarriers: Mbarriers) -> None:
+        self._activity = activity
+        self._memory = memory
+        self._mbarriers = mbarriers
 
     def apply(
         self, g: Group, i: Instruction, space: str, address: Array, operation: str, name: str, values: tuple[Array, ...]
     ) -> Array:
         """Apply an operation of each lane; returns the old values."""
-        place, address = self._machine.memory.resolve(space, address)
+        place, address = self._memory.resolve(space, address)
         if place == "global":
-            self._machine.traffic.access("atomic", g, address, values[0].itemsize)
+            self._activity.traffic.access("atomic", g, address, values[0].itemsize)
         return self._apply(g, i, place, address, operation, name, values)
 
     def _apply(
@@ -109,7 +113,7 @@ class Atomics:
         name: str,
         values: tuple[Array, ...],
     ) -> Array:
-        memory, kind = self._machine.memory, values[0].dtype
+        memory, kind = self._memory, values[0].dtype
         shape = (g.ctas.count, g.threads.count)
         size = kind.itemsize
         if place == "local":
@@ -123,14 +127,14 @@ class Atomics:
             if region is None:
                 raise MemoryAccessError("one atomic instruction on several tensors is not simulated", i, g.describe())
             view, index = region.view(kind, 1), (address - np.uint64(region.base)).astype(np.int64) // size
-        if self._machine.observers:
+        if self._activity.observers:
             memory.observe(g, i, "atomic", place, "generic", address, size)
         # Additions of float32 in global memory flush, in shared memory they do not.
         flush = place == "global" and operation == "add"
         old = _in_order(view, index, operation, name, [np.broadcast_to(v, shape) for v in values], flush)
         # A compare-and-swap that fails is no change: who waits for one has not got on.
         if view[index].tobytes() != old.tobytes():
-            self._machine.changes += 1
+            self._activity.changes += 1
         return old
 
     def vector(
@@ -139,9 +143,9 @@ class Atomics:
         """Apply an operation to neighbouring elements, each atomically; returns the old values."""
         size = values[0].dtype.itemsize
         whole = size * len(values)
-        place, address = self._machine.memory.resolve(space, address)
-        self._machine.memory.region(g, i, address, whole, whole)
-        self._machine.traffic.access("atomic", g, address, whole)
+        place, address = self._memory.resolve(space, address)
+        self._memory.region(g, i, address, whole, whole)
+        self._activity.traffic.access("atomic", g, address, whole)
         step = address.dtype.type(size)
         return [
             self._apply(g, i, place, address + address.dtype.type(n) * step, operation, name, (value,))
@@ -152,7 +156,7 @@ class Atomics:
         self, g: Group, i: Instruction, address: Array, operation: str, name: str, value: Array, barrier: Array
     ) -> None:
         """Combine with a CTA's shared memory some time later, and count the bytes at an mbarrier there."""
-        machine, memory = self._machine, self._machine.memory
+        activity, memory = self._activity, self._memory
         size = value.dtype.itemsize
         shape = (g.ctas.count, g.threads.count)
         position = np.broadcast_to(memory.locate(g, i, address, size, size), shape)
@@ -161,13 +165,13 @@ class Atomics:
 
         def apply() -> None:
             _in_order(memory.shared_view(value.dtype, 1), position // size, operation, name, [wide], False)
-            if machine.observers:
+            if activity.observers:
                 memory.observe(g, i, "atomic", "shared", "async", position, size)
             for place, lanes in zip(*np.unique(places, return_counts=True), strict=True):
                 slot, offset = divmod(int(place), memory.slot_bytes)
-                machine.mbarriers.deliver(g, i, offset, np.array([slot]), int(lanes) * size)
+                self._mbarriers.deliver(g, i, offset, np.array([slot]), int(lanes) * size)
 
-        machine.issue(AsyncOperation("st_async", i, g.ctas, g.threads, f"{size} bytes a lane", apply))
+        activity.issue(AsyncOperation("st_async", i, g.ctas, g.threads, f"{size} bytes a lane", apply))
 
 
 def _in_order(view: Array, index: Array, operation: str, name: str, values: list[Array], flush: bool) -> Array:

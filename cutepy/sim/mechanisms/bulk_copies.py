@@ -18,8 +18,10 @@ from cutepy.sim.machine.traffic import Kind
 from cutepy.sim.mechanisms.atomics import combine
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.machine import Machine
+    from cutepy.sim.machine.memory import Memory
+    from cutepy.sim.mechanisms.mbarriers import Mbarriers
     from cutepy.sim.ptx.model import Instruction
 
 _ALIGNMENT = 16
@@ -29,8 +31,10 @@ Lane = tuple[int, int]
 class BulkCopies:
     """Bulk copies of all lanes."""
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+    def __init__(self, activity: Activity, memory: Memory, mbarriers: Mbarriers) -> None:
+        self._activity = activity
+        self._memory = memory
+        self._mbarriers = mbarriers
         self._open: dict[Lane, list[AsyncOperation]] = {}
         self._committed: dict[Lane, list[list[AsyncOperation]]] = {}
 
@@ -44,7 +48,7 @@ class BulkCopies:
         ]
 
     def _global_bytes(self, g: Group, i: Instruction, address: int, size: int) -> Array:
-        memory = self._machine.memory
+        memory = self._memory
         self._check_size(g, i, size)
         if address % _ALIGNMENT:
             raise MemoryAccessError(
@@ -67,21 +71,21 @@ class BulkCopies:
             )
 
     def _count(self, kind: Kind, address: int, size: int) -> None:
-        self._machine.stats["bulk"] += 1
-        self._machine.stats["bulk_bytes"] += size
-        self._machine.traffic.run(kind, address, size)
+        self._activity.stats["bulk"] += 1
+        self._activity.stats["bulk_bytes"] += size
+        self._activity.traffic.run(kind, address, size)
 
     def load(
         self, g: Group, i: Instruction, to: Array, source: Array, size: Array, barrier: Array, mask: Array | None
     ) -> None:
         """Copy from global to shared memory, and count the bytes at an mbarrier."""
-        memory, machine = self._machine.memory, self._machine
+        memory, activity = self._memory, self._activity
         _, to = memory.resolve("shared" if to.dtype == np.uint32 else "generic", to)
         _, barrier = memory.resolve("shared" if barrier.dtype == np.uint32 else "generic", barrier)
         places = memory.locate(g, i, to, int(size.max()), _ALIGNMENT)
         barriers = memory.locate(g, i, barrier, 8, 8)
         masks = np.array([[0]]) if mask is None else mask
-        cluster = machine.residents.cluster_size
+        cluster = g.ctas.residents.cluster_size
         for _, (place, address, count, at, reach) in self._lanes(g, places, source, size, barriers, masks):
             own, offset = divmod(place, memory.slot_bytes)
             base = own - own % cluster
@@ -100,12 +104,12 @@ class BulkCopies:
                 for slot in slots:
                     start = slot * memory.slot_bytes + offset
                     memory.shared[start : start + len(data)] = data
-                    if machine.observers:
+                    if activity.observers:
                         memory.observe(g, i, "write", "shared", "async", np.array([[start]]), len(data))
-                machine.mbarriers.deliver(g, i, at % memory.slot_bytes, np.array(notified), len(data))
+                self._mbarriers.deliver(g, i, at % memory.slot_bytes, np.array(notified), len(data))
 
             detail = f"{count} bytes of global {address:#x} to shared {offset:#x}"
-            machine.issue(AsyncOperation("bulk_load", i, g.ctas, g.threads, detail, apply))
+            activity.issue(AsyncOperation("bulk_load", i, g.ctas, g.threads, detail, apply))
 
     def to_peer(
         self,
@@ -119,7 +123,7 @@ class BulkCopies:
         element: str | None,
     ) -> None:
         """Copy to the shared memory of a CTA of the cluster, or combine, and count the bytes at an mbarrier there."""
-        memory, machine = self._machine.memory, self._machine
+        memory, activity = self._memory, self._activity
         places = memory.locate(g, i, to, int(size.max()), _ALIGNMENT)
         sources = memory.locate(g, i, source, int(size.max()), _ALIGNMENT)
         barriers = memory.locate(g, i, barrier, 8, 8)
@@ -128,14 +132,14 @@ class BulkCopies:
 
             def apply(place: int = place, start: int = start, count: int = count, at: int = at) -> None:
                 data, target = memory.shared[start : start + count], memory.shared[place : place + count]
-                if machine.observers:
+                if activity.observers:
                     memory.observe(g, i, "read", "shared", "async", np.array([[start]]), count)
                     memory.observe(g, i, "write", "shared", "async", np.array([[place]]), count)
                 _write(target, data, operation, element)
                 slot, offset = divmod(at, memory.slot_bytes)
-                machine.mbarriers.deliver(g, i, offset, np.array([slot]), count)
+                self._mbarriers.deliver(g, i, offset, np.array([slot]), count)
 
-            machine.issue(AsyncOperation("bulk_peer", i, g.ctas, g.threads, f"{count} bytes", apply))
+            activity.issue(AsyncOperation("bulk_peer", i, g.ctas, g.threads, f"{count} bytes", apply))
 
     def store(
         self,
@@ -148,7 +152,7 @@ class BulkCopies:
         element: str | None,
     ) -> None:
         """Copy from shared to global memory, or combine with what is there."""
-        memory, machine = self._machine.memory, self._machine
+        memory, activity = self._memory, self._activity
         _, source = memory.resolve("shared" if source.dtype == np.uint32 else "generic", source)
         places = memory.locate(g, i, source, int(size.max()), _ALIGNMENT)
         for (row, column), (address, place, count) in self._lanes(g, to, places, size):
@@ -157,12 +161,12 @@ class BulkCopies:
 
             def apply(target: Array = target, place: int = place, count: int = count) -> None:
                 data = memory.shared[place : place + count]
-                if machine.observers:
+                if activity.observers:
                     memory.observe(g, i, "read", "shared", "async", np.array([[place]]), count)
                 _write(target, data, operation, element)
 
             one = AsyncOperation("bulk_store", i, g.ctas, g.threads, f"{count} bytes to global {address:#x}", apply)
-            machine.issue(one)
+            activity.issue(one)
             self.track(g, (row, column), one)
 
     def track(self, g: Group, lane: Lane, operation: AsyncOperation) -> None:
@@ -175,7 +179,7 @@ class BulkCopies:
 
     def commit(self, g: Group) -> None:
         """Close the bulk groups of the lanes."""
-        if not self._machine.pending:
+        if not self._activity.pending:
             return
         for row in range(g.ctas.count):
             for column in range(g.threads.count):
@@ -184,8 +188,8 @@ class BulkCopies:
 
     def wait(self, g: Group, i: Instruction, remaining: int, read_only: bool) -> None:
         """Complete all but the youngest `remaining` bulk groups of each lane."""
-        if self._machine.observers:
-            self._machine.notify("wait", f"bulk_group {remaining}{' read' if read_only else ''}", g, i)
+        if self._activity.observers:
+            self._activity.notify("wait", f"bulk_group {remaining}{' read' if read_only else ''}", g, i)
         if not self._committed:
             return
         for row in range(g.ctas.count):
@@ -193,7 +197,7 @@ class BulkCopies:
                 groups = self._committed.get(self._thread(g, row, column), [])
                 while len(groups) > remaining:
                     for operation in groups.pop(0):
-                        self._machine.complete(operation)
+                        self._activity.complete(operation)
 
 
 def _write(target: Array, data: Array, operation: str | None, element: str | None) -> None:

@@ -13,55 +13,42 @@ import numpy as np
 
 from cutepy.sim.machine.events import AsyncOperation
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.machine.memory import RANK_SHIFT
-from cutepy.sim.translate import SHARED_WINDOW
+from cutepy.sim.machine.mechanism import Mechanism
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.machine import Machine
+    from cutepy.sim.machine.lanes import Residents
+    from cutepy.sim.machine.memory import Memory
+    from cutepy.sim.mechanisms.mbarriers import Mbarriers
     from cutepy.sim.ptx.model import Instruction
 
-_OFFSET_MASK = (1 << RANK_SHIFT) - 1
 
-
-class Cluster:
+class Cluster(Mechanism):
     """What the CTAs of a cluster share."""
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+    def __init__(self, activity: Activity, memory: Memory, mbarriers: Mbarriers) -> None:
+        self._activity = activity
+        self._memory = memory
+        self._mbarriers = mbarriers
 
-    def start(self, slots: int, threads: int) -> None:
+    def start(self, residents: Residents, threads: int) -> None:
         """Make the barriers of clusters that become resident."""
-        size = self._machine.residents.cluster_size
+        slots, size = residents.count, residents.cluster_size
         self._size = size
         self._expected = np.full(slots // size, size * threads, np.int64)
         self._arrived = np.zeros(slots // size, np.int64)
         self._generation = np.zeros(slots // size, np.int64)
         self._seen = np.zeros((slots, threads), np.int64)
 
-    def map_address(self, address: Array, rank: Array, generic: bool) -> Array:
-        """Return the address of the same variable in the CTA of a rank."""
-        kind = address.dtype.type
-        base = kind(SHARED_WINDOW) if generic else kind(0)
-        offset = (address - base) & kind(_OFFSET_MASK)
-        result: Array = base + (offset | ((rank.astype(address.dtype) + kind(1)) << kind(RANK_SHIFT)))
-        return result
-
-    def rank_of(self, g: Group, address: Array) -> Array:
-        """Return the rank of the CTA that a shared address is in."""
-        offset = address.astype(np.uint64) & np.uint64(SHARED_WINDOW - 1)
-        rank = (offset >> np.uint64(RANK_SHIFT)).astype(np.int64)
-        own = g.ctas.special["cluster_ctarank"]
-        return np.where(rank > 0, rank - 1, own).astype(np.uint32)
-
     def arrive(self, g: Group, i: Instruction) -> None:
         """Arrive at the cluster's barrier."""
-        self._machine.changes += 1
+        self._activity.changes += 1
         clusters = g.ctas.slots // self._size
         self._seen[g.ctas.slots[:, None], g.threads.ids[None, :]] = self._generation[clusters][:, None]
         np.add.at(self._arrived, clusters, g.threads.count)
         self._release(clusters)
-        self._machine.notify("cluster_arrive", "barrier.cluster", g, i)
+        self._activity.notify("cluster_arrive", "barrier.cluster", g, i)
 
     def leave(self, g: Group) -> None:
         """Count threads that ended: the barrier no longer expects them."""
@@ -83,7 +70,7 @@ class Cluster:
         done = self._generation[clusters][:, None] > seen
         if done.all():
             g.ready, g.waits_for = None, None
-            self._machine.notify("cluster_wait", "barrier.cluster", g, i)
+            self._activity.notify("cluster_wait", "barrier.cluster", g, i)
             return True
         g.ready = done
         arrived = int(self._arrived[clusters[0]])
@@ -93,7 +80,7 @@ class Cluster:
 
     def store_async(self, g: Group, i: Instruction, address: Array, values: tuple[Array, ...], barrier: Array) -> None:
         """Store to a CTA of the cluster, and count the bytes at an mbarrier there."""
-        memory = self._machine.memory
+        memory = self._memory
         kind, count = values[0].dtype, len(values)
         size = kind.itemsize * count
         shape = (g.ctas.count, g.threads.count)
@@ -103,10 +90,10 @@ class Cluster:
 
         def apply() -> None:
             memory.shared_view(kind, count)[position // size] = stacked if count > 1 else stacked[..., 0]
-            if self._machine.observers:
+            if self._activity.observers:
                 memory.observe(g, i, "write", "shared", "async", position, size)
             for place, lanes in zip(*np.unique(places, return_counts=True), strict=True):
                 slot, offset = divmod(int(place), memory.slot_bytes)
-                self._machine.mbarriers.deliver(g, i, offset, np.array([slot]), int(lanes) * size)
+                self._mbarriers.deliver(g, i, offset, np.array([slot]), int(lanes) * size)
 
-        self._machine.issue(AsyncOperation("st_async", i, g.ctas, g.threads, f"{size} bytes a lane", apply))
+        self._activity.issue(AsyncOperation("st_async", i, g.ctas, g.threads, f"{size} bytes a lane", apply))

@@ -15,8 +15,10 @@ from cutepy.sim.machine.events import AsyncOperation
 from cutepy.sim.machine.lanes import Array
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.machine import Machine
+    from cutepy.sim.machine.memory import Memory
+    from cutepy.sim.mechanisms.mbarriers import Mbarriers
     from cutepy.sim.ptx.model import Instruction
 
 Lane = tuple[int, int]
@@ -25,14 +27,16 @@ Lane = tuple[int, int]
 class ThreadCopies:
     """Asynchronous copies of all lanes."""
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+    def __init__(self, activity: Activity, memory: Memory, mbarriers: Mbarriers) -> None:
+        self._activity = activity
+        self._memory = memory
+        self._mbarriers = mbarriers
         self._open: dict[Lane, list[AsyncOperation]] = {}
         self._committed: dict[Lane, list[list[AsyncOperation]]] = {}
 
     def copy(self, g: Group, i: Instruction, to: Array, source: Array, size: int, taken: Array | None) -> None:
         """Copy `size` bytes of each lane; where fewer are `taken`, the others are zero."""
-        memory, machine = self._machine.memory, self._machine
+        memory, activity = self._memory, self._activity
         kind = np.dtype(f"u{min(size, 8)}")
         count = size // kind.itemsize
         _, to = memory.resolve("shared" if to.dtype == np.uint32 else "generic", to)
@@ -49,22 +53,22 @@ class ThreadCopies:
                 value = memory.load(g, i, "global", where, kind, count)
                 data = value if count == 1 else np.stack(value, axis=-1)
             else:
-                machine.traffic.partial("load", g, where, used)
+                activity.traffic.partial("load", g, where, used)
                 data = self._partial(where, used, size).view(kind).reshape(*shape, count)
                 data = data[..., 0] if count == 1 else data
             memory.shared_view(kind, count)[np.broadcast_to(place // size, shape)] = data
-            if machine.observers:
+            if activity.observers:
                 memory.observe(g, i, "write", "shared", "generic", place, size)
 
         operation = AsyncOperation("cp_async", i, g.ctas, g.threads, f"{size} bytes a lane", apply)
-        machine.issue(operation)
+        activity.issue(operation)
         if not operation.done:
             for lane in self._lanes(g):
                 self._open.setdefault(lane, []).append(operation)
 
     def _partial(self, where: Array, used: Array, size: int) -> Array:
         """Return the bytes of lanes that copy fewer than `size`, or none."""
-        known = self._machine.memory.known
+        known = self._memory.known
         data = np.zeros((*where.shape, size), np.uint8)
         for position in zip(*np.nonzero(used), strict=True):
             address, count = int(where[position]), int(used[position])
@@ -92,23 +96,23 @@ class ThreadCopies:
                 groups.append(self._open.pop(lane, []))
             while len(groups) > remaining:
                 for operation in groups.pop(0):
-                    self._machine.complete(operation)
+                    self._activity.complete(operation)
 
     def arrive(self, g: Group, i: Instruction, barrier: Array, counted: bool) -> None:
         """Arrive at an mbarrier some time after the copies that the lanes have issued are complete.
 
         `counted` says that the barrier's count includes these arrivals (.noinc); if not, its phase expects them too.
         """
-        machine = self._machine
+        activity = self._activity
         if not counted:
-            machine.mbarriers.expect_arrivals(g, i, barrier)
+            self._mbarriers.expect_arrivals(g, i, barrier)
         lanes = self._lanes(g) if self._open or self._committed else []
         groups = [group for lane in lanes for group in (*self._committed.get(lane, []), self._open.get(lane, []))]
         earlier = list({id(one): one for group in groups for one in group}.values())
 
         def apply() -> None:
             for operation in earlier:
-                machine.complete(operation)
-            machine.mbarriers.arrive(g, i, barrier, None, False, False)
+                activity.complete(operation)
+            self._mbarriers.arrive(g, i, barrier, None, False, False)
 
-        machine.issue(AsyncOperation("cp_async", i, g.ctas, g.threads, "the arrival at an mbarrier", apply))
+        activity.issue(AsyncOperation("cp_async", i, g.ctas, g.threads, "the arrival at an mbarrier", apply))

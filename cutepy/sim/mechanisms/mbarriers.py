@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import BarrierError
-from cutepy.sim.inspect.barrier_names import barrier_name
 from cutepy.sim.machine.events import BarrierState
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.mechanism import Mechanism
 from cutepy.sim.machine.memory import RANK_SHIFT
+from cutepy.sim.ptx.barrier_names import barrier_name
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.machine import Machine
+    from cutepy.sim.machine.lanes import Residents
+    from cutepy.sim.machine.memory import Memory
     from cutepy.sim.ptx.model import Instruction
 
 _TRUE = np.array([[True]])
@@ -50,23 +53,22 @@ class Mbarrier:
             self.pending[done] = self.count[done]
 
 
-class Mbarriers:
+class Mbarriers(Mechanism):
     """The mbarrier objects of resident CTAs."""
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+    def __init__(self, activity: Activity, memory: Memory) -> None:
+        self._activity = activity
+        self._memory = memory
         self._objects: dict[int, Mbarrier] = {}
 
-    def start(self, slots: int) -> None:
+    def start(self, residents: Residents, threads: int) -> None:
         """Forget all objects: new CTAs become resident."""
-        self._slots = slots
+        self._slots = residents.count
         self._objects = {}
-        # By eight bytes of shared memory, whether they are an object; None as long as there is none.
-        self._live: Array | None = None
 
     def _targets(self, g: Group, i: Instruction, address: Array, weight: Array | int) -> list[tuple[int, Array, Array]]:
         """Return (offset, slots, total weight by slot) of the objects that lanes address."""
-        memory = self._machine.memory
+        memory = self._memory
         if address.dtype == np.uint64:
             _, address = memory.resolve("generic", address)
         position = memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES)
@@ -94,7 +96,7 @@ class Mbarriers:
 
     def init(self, g: Group, i: Instruction, address: Array, count: Array) -> None:
         """Make an object that expects `count` arrivals in each phase."""
-        self._machine.changes += 1
+        self._activity.changes += 1
         if int(count.min()) < 1 or int(count.max()) > MAX_COUNT:
             raise BarrierError(
                 f"the count of an mbarrier must be 1 to {MAX_COUNT}, got {int(count.min())}", i, g.describe()
@@ -108,36 +110,14 @@ class Mbarriers:
             found.count[slots] = found.pending[slots] = total // lanes
             found.transactions[slots] = 0
             found.phase[slots] = 0
-            self._mark(offset, slots, True)
+            self._memory.mark_object(offset, slots, True)
             self._tell("init", offset, slots, g, i, total // lanes, self._lanes(g, i, address, offset))
 
     def invalidate(self, g: Group, i: Instruction, address: Array) -> None:
         """End an object."""
         for offset, slots, _ in self._targets(g, i, address, 1):
             self._object(g, i, offset, slots).valid[slots] = False
-            self._mark(offset, slots, False)
-
-    def _mark(self, offset: int, slots: Array, live: bool) -> None:
-        memory = self._machine.memory
-        if self._live is None:
-            self._live = np.zeros(len(memory.shared) // SIZE_BYTES + 1, bool)
-        self._live[(slots * memory.slot_bytes + offset) // SIZE_BYTES] = live
-
-    def check_store(self, g: Group, i: Instruction, position: Array, size: int) -> None:
-        """Stop where lanes store to bytes of objects: what these are then is undefined."""
-        if self._live is None:
-            return
-        over = self._live[position // SIZE_BYTES]
-        if size > SIZE_BYTES:
-            over = over | self._live[position // SIZE_BYTES + 1]
-        if over.any():
-            offset = int(np.broadcast_to(position, over.shape)[over].flat[0]) % self._machine.memory.slot_bytes
-            raise BarrierError(
-                f"a store to shared address {offset:#x} overwrites an mbarrier; call mbarrier.inval before its memory "
-                "is used for something else",
-                i,
-                g.describe(),
-            )
+            self._memory.mark_object(offset, slots, False)
 
     def arrive(self, g: Group, i: Instruction, address: Array, count: Array | None, expects: bool, drop: bool) -> Array:
         """Arrive, after expecting bytes if `expects`; returns the state, which names the phase."""
@@ -145,7 +125,7 @@ class Mbarriers:
             assert count is not None
             self.expect_tx(g, i, address, count)
             count = None
-        self._machine.changes += 1
+        self._activity.changes += 1
         state = np.zeros((g.ctas.count, 1), np.uint64)
         for offset, slots, total in self._targets(g, i, address, 1 if count is None else count):
             found = self._object(g, i, offset, slots)
@@ -168,13 +148,13 @@ class Mbarriers:
 
     def expect_arrivals(self, g: Group, i: Instruction, address: Array) -> None:
         """Expect an arrival of each lane in the current phase, beside those of the count."""
-        self._machine.changes += 1
+        self._activity.changes += 1
         for offset, slots, total in self._targets(g, i, address, 1):
             self._object(g, i, offset, slots).pending[slots] += total
 
     def expect_tx(self, g: Group, i: Instruction, address: Array, size: Array) -> None:
         """Expect bytes in the current phase."""
-        self._machine.changes += 1
+        self._activity.changes += 1
         for offset, slots, total in self._targets(g, i, address, size):
             self._count_bytes(g, i, offset, slots, total)
             self._tell("expect_tx", offset, slots, g, i, total, self._lanes(g, i, address, offset))
@@ -186,7 +166,7 @@ class Mbarriers:
 
     def deliver(self, g: Group, i: Instruction, offset: int, slots: Array, size: Array | int) -> None:
         """Count bytes as arrived at the objects of some CTAs."""
-        self._machine.changes += 1
+        self._activity.changes += 1
         self._count_bytes(g, i, offset, slots, -size).settle(slots)
         self._tell("complete_tx", offset, slots, g, i, size)
 
@@ -208,7 +188,7 @@ class Mbarriers:
         self, g: Group, i: Instruction, address: Array, state: Array, parity: bool, may_wait: bool
     ) -> Array | None:
         """Test whether a phase has completed; None says that the lanes had better wait."""
-        memory = self._machine.memory
+        memory = self._memory
         if address.dtype == np.uint64:
             _, address = memory.resolve("generic", address)
         position = memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES)
@@ -224,13 +204,13 @@ class Mbarriers:
                 phase[here] = self._object(g, i, int(offset), slots).phase[slots]
         # Of the parity the hardware takes the lowest bit: pipelines xor the number of phases passed into it.
         done = (phase & 1) != (state & 1) if parity else phase != (state >> np.uint64(32)).astype(np.int64)
-        changes = self._machine.changes
+        changes = self._activity.changes
         if not may_wait or done.all() or g.timed_out == changes:
             if g.timed_out == changes:
                 g.timed_out = ~changes
             g.ready, g.waits_for = None, None
             offsets = position % memory.slot_bytes
-            for offset in np.unique(offsets).tolist() if self._machine.observers else ():
+            for offset in np.unique(offsets).tolist() if self._activity.observers else ():
                 here = offsets == offset
                 self._tell("wait", offset, np.unique(position[here] // memory.slot_bytes), g, i, lanes=here)
             return _TRUE if done.all() else done
@@ -240,9 +220,9 @@ class Mbarriers:
 
     def _lanes(self, g: Group, i: Instruction, address: Array, offset: int) -> Array | None:
         """Return which lanes address the objects at an offset, for observers; None for all."""
-        if not self._machine.observers or address.size == 1:
+        if not self._activity.observers or address.size == 1:
             return None
-        memory = self._machine.memory
+        memory = self._memory
         _, address = memory.resolve("shared" if address.dtype == np.uint32 else "generic", address)
         here: Array = memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES) % memory.slot_bytes == offset
         return here
@@ -258,7 +238,7 @@ class Mbarriers:
         lanes: Array | None = None,
     ) -> None:
         """Tell observers of an operation on the objects of some CTAs."""
-        if self._machine.observers:
+        if self._activity.observers:
             found = self._objects[offset]
             state = BarrierState(
                 offset,
@@ -268,7 +248,7 @@ class Mbarriers:
                 found.count[slots],
                 found.transactions[slots],
             )
-            self._machine.notify(operation, f"mbarrier {offset:#x}", g, i, amounts, lanes, state)
+            self._activity.notify(operation, f"mbarrier {offset:#x}", g, i, amounts, lanes, state)
 
     def pending_count(self, state: Array) -> Array:
         """Return the pending count that a state held."""
@@ -279,7 +259,7 @@ class Mbarriers:
 
     def _describe(self, position: Array, state: Array, parity: bool) -> str:
         where = int(position.flat[0])
-        offset, slot = where % self._machine.memory.slot_bytes, where // self._machine.memory.slot_bytes
+        offset, slot = where % self._memory.slot_bytes, where // self._memory.slot_bytes
         found = self._objects[offset]
         value = int(state.flat[0])
         wanted = f"the phase of parity {value & 1}" if parity else f"phase {value >> _TOKEN_PHASE_SHIFT}"

@@ -16,7 +16,7 @@ import numpy as np
 
 from cutepy.layouts.sm90.arch import DTYPE_BITS
 from cutepy.sim.arithmetic import floats
-from cutepy.sim.machine.deadlock import refuse_a_part
+from cutepy.sim.machine.deadlock import PartOfAUnit
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.mechanisms.wgmma import to_numbers
 from cutepy.sim.ptx.model import Instruction
@@ -24,7 +24,6 @@ from cutepy.sim.translate.emitter import Emitter, instruction
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.machine import Machine
 
 M, N = 16, 8
 _WORD = 32
@@ -83,9 +82,6 @@ def accumulator_index(rows: int = M) -> Array:
 class WarpMma:
     """Matrix products of warps."""
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
-
     def multiply(
         self,
         g: Group,
@@ -134,7 +130,7 @@ class WarpMma:
 
     def _check_whole(self, g: Group, i: Instruction) -> None:
         if not g.threads.full:
-            refuse_a_part(self._machine, g, i, WARP, f"{i.opcode} needs all lanes of each warp")
+            raise PartOfAUnit(g, i, WARP, f"{i.opcode} needs all lanes of each warp")
 
     def _words(self, g: Group, registers: tuple[Array, ...]) -> Array:
         """Return registers by (CTA, warp, lane, register)."""

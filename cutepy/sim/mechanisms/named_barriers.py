@@ -13,23 +13,26 @@ import numpy as np
 
 from cutepy.sim.errors import BarrierError
 from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.machine.mechanism import Mechanism
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.machine import Machine
+    from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.ptx.model import Instruction
 
 BARRIERS = 16
 
 
-class Barriers:
+class Barriers(Mechanism):
     """Arrivals and generation of each barrier of each resident CTA."""
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+    def __init__(self, activity: Activity) -> None:
+        self._activity = activity
 
-    def start(self, slots: int) -> None:
+    def start(self, residents: Residents, threads: int) -> None:
         """Make the barriers of CTAs that become resident."""
+        slots = residents.count
         self._arrived = np.zeros((slots, BARRIERS), np.int64)
         self._expected = np.zeros((slots, BARRIERS), np.int64)
         self._generation = np.zeros((slots, BARRIERS), np.int64)
@@ -38,8 +41,7 @@ class Barriers:
         self._counted = np.zeros((slots, BARRIERS), np.int64)
         self._unanimous = np.zeros((slots, BARRIERS), bool)
         self._ended = np.zeros(slots, np.int64)
-        block = self._machine.launch.block
-        self._threads = block[0] * block[1] * block[2]
+        self._threads = threads
 
     def arrive(self, g: Group, i: Instruction, identity: Array, count: Array | None) -> None:
         """Arrive without waiting."""
@@ -83,8 +85,8 @@ class Barriers:
 
     def _notify(self, operation: str, g: Group, i: Instruction, identity: Array) -> None:
         """Tell observers of each barrier that lanes are at."""
-        for number in np.unique(identity).tolist() if self._machine.observers else ():
-            self._machine.notify(operation, f"bar {number}", g, i, lanes=identity == number)
+        for number in np.unique(identity).tolist() if self._activity.observers else ():
+            self._activity.notify(operation, f"bar {number}", g, i, lanes=identity == number)
 
     def _check(self, g: Group, i: Instruction, identity: Array) -> None:
         if int(identity.max()) >= BARRIERS:
@@ -99,7 +101,7 @@ class Barriers:
                 self._release(g.ctas.slots[whole], identity)
 
     def _arrive(self, g: Group, i: Instruction, identity: Array, count: Array | None) -> None:
-        self._machine.changes += 1
+        self._activity.changes += 1
         slots = g.ctas.slots
         self._check(g, i, identity)
         for number in np.unique(identity):

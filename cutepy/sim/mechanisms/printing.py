@@ -18,8 +18,9 @@ from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.translate.emitter import Emitter, instruction
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.machine import Machine
+    from cutepy.sim.machine.memory import Memory
 
 _CALL = re.compile(r"call(?:\.uni)?\s*\(\s*(\w+)\s*\)\s*,\s*vprintf\s*,\s*\(\s*(\w+)\s*,\s*(\w+)\s*\)")
 _ASSERTION = re.compile(r"call(?:\.uni)?\s*__assertfail\s*,\s*\(([^)]*)\)")
@@ -45,9 +46,9 @@ def _call(e: Emitter, i: Instruction) -> None:
 class Printing:
     """What kernels print, in the order of the schedule; within one instruction, by CTA and thread."""
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
-        self.text: list[str] = []
+    def __init__(self, activity: Activity, memory: Memory) -> None:
+        self._activity = activity
+        self._memory = memory
 
     def write(self, g: Group, i: Instruction, text: Array, arguments: Array) -> None:
         """Print once for each lane."""
@@ -62,13 +63,13 @@ class Printing:
             wide = piece["type"] in _FLOATS or piece["type"] in "ps" or piece["length"] in _LONG
             kind = np.dtype("f8" if piece["type"] in _FLOATS else "i8" if wide else "i4")
             offset = -(-offset // kind.itemsize) * kind.itemsize
-            value = self._machine.memory.load(g, i, "generic", arguments + np.uint64(offset), kind, 1)
+            value = self._memory.load(g, i, "generic", arguments + np.uint64(offset), kind, 1)
             columns.append(np.broadcast_to(value, shape))
             offset += kind.itemsize
         for row in range(shape[0]):
             for column in range(shape[1]):
                 values = iter([c[row, column] for c in columns])
-                self.text.append(_CONVERSION.sub(lambda m, v=values: self._one(g, i, m, v), format_text))  # type: ignore[misc]
+                self._activity.printed.append(_CONVERSION.sub(lambda m, v=values: self._one(g, i, m, v), format_text))  # type: ignore[misc]
 
     def assert_failed(
         self, g: Group, i: Instruction, message: Array, file: Array, line: Array, function: Array
@@ -97,7 +98,7 @@ class Printing:
         return text
 
     def _string(self, g: Group, i: Instruction, address: int) -> str:
-        region = self._machine.memory.known.find(address, address + 1)
+        region = self._memory.known.find(address, address + 1)
         if region is None:
             raise MemoryAccessError(f"no string can be at {address:#x}", i, g.describe())
         data = region.bytes[address - region.base :].tobytes()

@@ -19,9 +19,9 @@ from cutepy.sim.errors import DescriptorError, UnknownInstructionError
 from cutepy.sim.machine.lanes import Array
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.machine import Machine
-    from cutepy.sim.machine.memory import Region
+    from cutepy.sim.machine.memory import Memory, Region
     from cutepy.sim.ptx.model import Instruction
 
 SIZE_BYTES = 128
@@ -48,8 +48,9 @@ def decode(data: bytes) -> sm90.TensorMap:
 class TensorMaps:
     """Reading and changing tensor maps in memory."""
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+    def __init__(self, activity: Activity, memory: Memory) -> None:
+        self._activity = activity
+        self._memory = memory
 
     def read(self, g: Group, i: Instruction, address: int) -> sm90.TensorMap:
         """Decode the tensor map at an address."""
@@ -70,15 +71,15 @@ class TensorMaps:
         if address % _ALIGNMENT:
             reason = f"the address is no multiple of {_ALIGNMENT}"
             raise DescriptorError(f"no tensor map can be at {address:#x}: {reason}", i, g.describe())
-        region = self._machine.memory.known.find(address, address + SIZE_BYTES)
+        region = self._memory.known.find(address, address + SIZE_BYTES)
         if region is None:
-            known = self._machine.memory.known.nearest(address)
+            known = self._memory.known.nearest(address)
             raise DescriptorError(f"no tensor map can be at {address:#x}: it is {known}", i, g.describe())
         return region
 
     def _bytes(self, g: Group, i: Instruction, address: Array, row: int) -> Array:
         """Return the 128 bytes of the tensor map that the lanes of a CTA address, to be written."""
-        memory = self._machine.memory
+        memory = self._memory
         space = "shared" if "shared::cta" in i.parts else "global"
         if address.dtype == np.uint64:
             space, address = memory.resolve("generic" if space == "global" else "shared", address)
@@ -95,7 +96,7 @@ class TensorMaps:
 
     def replace(self, g: Group, i: Instruction, address: Array, field: str, ordinal: int, value: Array) -> None:
         """Set a field."""
-        self._machine.changes += 1
+        self._activity.changes += 1
         for row in range(g.ctas.count):
             data = self._bytes(g, i, address, row)
             number = int(value[row if value.shape[0] > 1 else 0, -1])
@@ -103,8 +104,8 @@ class TensorMaps:
 
     def copy(self, g: Group, i: Instruction, to: Array, source: Array) -> None:
         """Copy tensor maps from shared to global memory."""
-        self._machine.changes += 1
-        memory = self._machine.memory
+        self._activity.changes += 1
+        memory = self._memory
         for row in range(g.ctas.count):
             offset = int(source[row if source.shape[0] > 1 else 0, 0]) & 0xFFFFFF
             start = int(g.ctas.slots[row]) * memory.slot_bytes + offset

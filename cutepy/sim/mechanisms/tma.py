@@ -23,8 +23,12 @@ from cutepy.sim.machine.traffic import Kind
 from cutepy.sim.mechanisms.atomics import combine
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.machine import Machine
+    from cutepy.sim.machine.memory import Memory
+    from cutepy.sim.mechanisms.bulk_copies import BulkCopies
+    from cutepy.sim.mechanisms.mbarriers import Mbarriers
+    from cutepy.sim.mechanisms.tensor_maps import TensorMaps
     from cutepy.sim.ptx.model import Instruction
 
 _UNIT = 16
@@ -99,8 +103,11 @@ def _box(tensor: TensorMap) -> Box:
 class TensorCopies:
     """TMA copies of all groups of lanes."""
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+    def __init__(
+        self, activity: Activity, memory: Memory, mbarriers: Mbarriers, tensormaps: TensorMaps, bulk: BulkCopies
+    ) -> None:
+        self._activity, self._memory = activity, memory
+        self._mbarriers, self._tensormaps, self._bulk = mbarriers, tensormaps, bulk
 
     def load(
         self,
@@ -113,7 +120,7 @@ class TensorCopies:
         mask: Array | None,
     ) -> None:
         """Copy a box to shared memory, of several CTAs if there is a mask, and count its bytes at an mbarrier."""
-        machine, memory = self._machine, self._machine.memory
+        memory = self._memory
         boxes, targets = self._boxes(g, i, to, tensor, coordinates)
         _, barrier = memory.resolve("shared" if barrier.dtype == np.uint32 else "generic", barrier)
         shape = (g.ctas.count, g.threads.count)
@@ -141,7 +148,7 @@ class TensorCopies:
                 here = positions % memory.slot_bytes == offset
                 slots, inverse = np.unique(positions[here] // memory.slot_bytes, return_inverse=True)
                 total = np.bincount(inverse, sizes[here]).astype(np.int64)
-                machine.mbarriers.deliver(g, i, offset, slots, total)
+                self._mbarriers.deliver(g, i, offset, slots, total)
 
         self._issue("tma_load", g, i, boxes, apply)
 
@@ -179,22 +186,22 @@ class TensorCopies:
         operation = self._issue("tma_store", g, i, boxes, apply)
         for row in range(g.ctas.count if not operation.done else 0):
             for column in range(g.threads.count):
-                self._machine.bulk.track(g, (row, column), operation)
+                self._bulk.track(g, (row, column), operation)
 
     def _issue(self, kind: AsyncKind, g: Group, i: Instruction, boxes: list[Any], apply: Any) -> AsyncOperation:  # noqa: ANN401
-        self._machine.stats["tma"] += len(boxes)
-        self._machine.stats["tma_bytes"] += sum(box.size_bytes for box, _ in boxes)
+        self._activity.stats["tma"] += len(boxes)
+        self._activity.stats["tma_bytes"] += sum(box.size_bytes for box, _ in boxes)
         box, at = boxes[0]
         detail = f"{box.size_bytes} bytes at {at} of the tensor at {box.tensor.global_address:#x}"
         operation = AsyncOperation(kind, i, g.ctas, g.threads, detail, apply)
-        self._machine.issue(operation)
+        self._activity.issue(operation)
         return operation
 
     def _notify(self, operation: str, i: Instruction, boxes: list[tuple[Box, Coordinates]], places: list[int]) -> None:
-        for (box, at), place in zip(boxes, places, strict=True) if self._machine.observers else ():
-            slot, offset = divmod(place, self._machine.memory.slot_bytes)
-            event = TmaEvent(operation, box.tensor, at, self._machine.residents.coordinate(slot), offset, i)
-            for observer in self._machine.observers:
+        for (box, at), place in zip(boxes, places, strict=True) if self._activity.observers else ():
+            slot, offset = divmod(place, self._memory.slot_bytes)
+            event = TmaEvent(operation, box.tensor, at, self._memory.residents.coordinate(slot), offset, i)
+            for observer in self._activity.observers:
                 observer.on_tma(event)
 
     def _boxes(
@@ -207,7 +214,7 @@ class TensorCopies:
         lanes: int | None = None,
     ) -> tuple[list[tuple[Box, Coordinates]], list[int]]:
         """Return each lane's box and coordinates, and its place in shared memory, checked."""
-        memory = self._machine.memory
+        memory = self._memory
         shape = (g.ctas.count, g.threads.count if lanes is None else lanes)
         _, shared = memory.resolve("shared" if shared.dtype == np.uint32 else "generic", shared)
         places = np.broadcast_to(memory.locate(g, i, shared, _ALIGNMENT, _ALIGNMENT), shape).reshape(-1).tolist()
@@ -236,7 +243,7 @@ class TensorCopies:
         return boxes, places
 
     def _checked(self, g: Group, i: Instruction, address: int, rank: int) -> Box:
-        box = _box(self._machine.tensormaps.read(g, i, address))
+        box = _box(self._tensormaps.read(g, i, address))
         if rank != box.rank:
             raise DescriptorError(
                 f"the tensor map has rank {box.rank}, and the copy gives {rank} coordinates", i, g.describe()
@@ -248,14 +255,14 @@ class TensorCopies:
 
     def _reached(self, own: int, mask: int) -> list[int]:
         """Return the CTAs that a multicast reaches."""
-        size = self._machine.residents.cluster_size
+        size = self._memory.residents.cluster_size
         base = own - own % size
         return [base + rank for rank in range(size) if mask >> rank & 1]
 
     # Shared memory.
 
     def _write_shared(self, g: Group, i: Instruction, box: Box, places: list[int], data: Array) -> None:
-        memory = self._machine.memory
+        memory = self._memory
         units = memory.shared_view(_UNIT_KIND, 1)
         for place in places:
             start = place // _UNIT
@@ -265,15 +272,15 @@ class TensorCopies:
             else:
                 # Swizzling may step back below the start, but stays within the pattern's 1024 bytes.
                 units[start + order] = data.reshape(-1)
-            if self._machine.observers:
+            if self._activity.observers:
                 memory.observe(g, i, "write", "shared", "async", np.array([[place]]), box.size_bytes)
 
     def _read_shared(self, g: Group, i: Instruction, box: Box, place: int) -> Array:
-        memory = self._machine.memory
+        memory = self._memory
         units = memory.shared_view(_UNIT_KIND, 1)
         start = place // _UNIT
         order = swizzled_units(box.units, box.mask, place % _PERIOD // _UNIT)
-        if self._machine.observers:
+        if self._activity.observers:
             memory.observe(g, i, "read", "shared", "async", np.array([[place]]), box.size_bytes)
         return units[start : start + box.units] if order is None else units[start + order]
 
@@ -282,10 +289,10 @@ class TensorCopies:
     def _units(self, box: Box, at: Coordinates, kind: Kind) -> Array | None:
         """Return a box that lies inside of its tensor and of one region, as 16-byte units, to load or store."""
         start = box.address(at, (0,) * box.rank)
-        region = self._machine.memory.known.find(start, start + box.span_bytes)
+        region = self._memory.known.find(start, start + box.span_bytes)
         if region is None:
             return None
-        self._machine.traffic.box(kind, start, box.extents, box.steps, box.element_bytes)
+        self._activity.traffic.box(kind, start, box.extents, box.steps, box.element_bytes)
         return np.ndarray(box.unit_shape, _UNIT_KIND, region.bytes, start - region.base, box.unit_strides)
 
     def _pieces(self, g: Group, i: Instruction, box: Box, at: Coordinates, kind: Kind) -> list[Piece]:
@@ -299,13 +306,13 @@ class TensorCopies:
         if pieces is None:
             self._fail(g, i, box, at, start, start + _span(extents, box.steps, box.element_bytes))
         assert pieces is not None
-        self._machine.traffic.box(kind, start, tuple(extents), box.steps, box.element_bytes)
+        self._activity.traffic.box(kind, start, tuple(extents), box.steps, box.element_bytes)
         return pieces
 
     def _cut(self, box: Box, at: Coordinates, lows: list[int], extents: list[int]) -> list[Piece] | None:
         """Return a part of a box whole if one region holds it, else cut along its outermost mode; None if none does."""
         start = box.address(at, lows)
-        region = self._machine.memory.known.find(start, start + _span(extents, box.steps, box.element_bytes))
+        region = self._memory.known.find(start, start + _span(extents, box.steps, box.element_bytes))
         if region is not None:
             view = np.ndarray(extents[::-1], box.kind, region.bytes, start - region.base, box.steps[::-1])
             ranges = zip(lows[::-1], extents[::-1], strict=True)
@@ -321,7 +328,7 @@ class TensorCopies:
         return pieces or None
 
     def _fail(self, g: Group, i: Instruction, box: Box, at: Coordinates, start: int, end: int) -> None:
-        known = self._machine.memory.known
+        known = self._memory.known
         where = known.nearest(end if known.find(start, start + 1) else start)
         raise MemoryAccessError(
             f"the box at {at} of the tensor at {box.tensor.global_address:#x} covers global {start:#x} to "

@@ -15,22 +15,22 @@ from cutepy.sim.errors import SimulationError
 from cutepy.sim.machine.lanes import WARP, Array, Threads, mask_of
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.machine import Machine
     from cutepy.sim.ptx.model import Instruction
 
 
 class Warp:
     """Collectives over the lanes of each warp."""
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+    def __init__(self, activity: Activity) -> None:
+        self._activity = activity
         self._sources: dict[tuple[object, ...], tuple[Array, Array]] = {}
 
     def sync(self, g: Group, i: Instruction, mask: Array) -> None:
         """Synchronise a warp, whose lanes have come."""
         self._require_same(g, i, mask)
-        self._machine.notify("sync", "bar.warp", g, i)
+        self._activity.notify("sync", "bar.warp", g, i)
 
     def shuffle(
         self, g: Group, i: Instruction, mode: str, a: Array, b: Array, c: Array, mask: Array
@@ -48,15 +48,11 @@ class Warp:
         columns, inside = self._sources[key]
         return (a if a.shape[1] == 1 else a[:, columns[0]]), inside
 
-    def gather(self, g: Group, i: Instruction, mask: Array) -> int:
-        """Wait for the lanes that masks name and that are elsewhere; 0 if all are here, or what the block returns."""
-        return self._machine.gather(g, i, np.bitwise_or.reduce(self._by_warp(g, mask, 0), axis=2))
-
     def _require_same(self, g: Group, i: Instruction, mask: Array) -> None:
         """Stop where two lanes of a mask name different ones: the hardware would wait for them."""
         if mask.shape[1] == 1:
             return
-        masks, members = self._by_warp(g, mask, 0), self._members(g, mask)
+        masks, members = g.threads.by_warp(mask, 0), self._members(g, mask)
         in_own = np.diagonal(members, axis1=2, axis2=3)[..., None]
         apart = members & in_own & (masks[..., :, None] != masks[..., None, :])
         if apart.any():
@@ -79,13 +75,6 @@ class Warp:
         wide = np.broadcast_to(a, (columns.shape[0], a.shape[1]))
         return np.take_along_axis(wide, columns, axis=1), inside
 
-    def _by_warp(self, g: Group, value: Array, fill: object) -> Array:
-        """Return a value by (CTA, warp, lane), with lanes that are not here filled."""
-        threads = g.threads
-        spread = np.full((value.shape[0], len(threads.warps) * WARP), fill, value.dtype)
-        spread[:, threads.position] = np.broadcast_to(value, (value.shape[0], threads.count))
-        return spread.reshape(value.shape[0], -1, WARP)
-
     def _to_lanes(self, g: Group, by_mask: Array) -> Array:
         """Return a value by (CTA, warp, mask), of one mask or of each lane's own, as one by (CTA, thread)."""
         position = g.threads.position
@@ -95,7 +84,7 @@ class Warp:
 
     def _members(self, g: Group, mask: Array) -> Array:
         """Return who takes part, by (CTA, warp, mask, lane): one mask, or each lane's own, as tiles name them."""
-        masks = mask[:, :, None, None] if mask.shape[1] == 1 else self._by_warp(g, mask, 0)[..., None]
+        masks = mask[:, :, None, None] if mask.shape[1] == 1 else g.threads.by_warp(mask, 0)[..., None]
         here: Array = (masks >> np.arange(WARP, dtype=np.uint32) & np.uint32(1)).astype(bool) & g.threads.present[
             :, None
         ]
@@ -104,13 +93,13 @@ class Warp:
     def vote_all(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
         """Tell whether a predicate holds in all lanes of each one's mask."""
         self._require_same(g, i, mask)
-        holds: Array = self._by_warp(g, a, True)[:, :, None] | ~self._members(g, mask)
+        holds: Array = g.threads.by_warp(a, True)[:, :, None] | ~self._members(g, mask)
         return self._to_lanes(g, np.logical_and.reduce(holds, axis=3))
 
     def vote_any(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
         """Tell whether a predicate holds in any lane."""
         self._require_same(g, i, mask)
-        holds: Array = self._by_warp(g, a, False)[:, :, None] & self._members(g, mask)
+        holds: Array = g.threads.by_warp(a, False)[:, :, None] & self._members(g, mask)
         return self._to_lanes(g, np.logical_or.reduce(holds, axis=3))
 
     def vote_uni(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
@@ -120,7 +109,7 @@ class Warp:
     def vote_ballot(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
         """Return the mask of lanes in which a predicate holds."""
         self._require_same(g, i, mask)
-        return self._to_lanes(g, mask_of(self._by_warp(g, a, False)[:, :, None] & self._members(g, mask)))
+        return self._to_lanes(g, mask_of(g.threads.by_warp(a, False)[:, :, None] & self._members(g, mask)))
 
     def match_any(self, g: Group, i: Instruction, a: Array, mask: Array) -> tuple[Array, None]:
         """Return the mask of lanes with the same value."""
@@ -136,7 +125,7 @@ class Warp:
 
     def _equal(self, g: Group, a: Array) -> Array:
         """Tell, by (CTA, warp, lane, lane), who has the same value."""
-        values = self._by_warp(g, a, 0)
+        values = g.threads.by_warp(a, 0)
         equal: Array = values[..., :, None] == values[..., None, :]
         return equal
 
@@ -146,7 +135,7 @@ class Warp:
         info = np.iinfo(a.dtype)
         neutral = {"add": 0, "or": 0, "xor": 0, "and": -1, "min": info.max, "max": info.min}[operation]
         neutral_value = np.array(neutral).astype(a.dtype)
-        values = np.where(self._members(g, mask), self._by_warp(g, a, neutral_value)[:, :, None], neutral_value)
+        values = np.where(self._members(g, mask), g.threads.by_warp(a, neutral_value)[:, :, None], neutral_value)
         function = {
             "add": np.add,
             "or": np.bitwise_or,

@@ -15,10 +15,9 @@ PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,87 +25,24 @@ from cutepy.layouts import LayoutError, sm90
 from cutepy.layouts.sm90.arch import DTYPE_BITS
 from cutepy.layouts.sm90.gmma import byte_swizzle
 from cutepy.sim.arithmetic import floats, minifloat, tensor_core
-from cutepy.sim.errors import DescriptorError, MemoryAccessError, UnknownInstructionError
-from cutepy.sim.machine.deadlock import refuse_a_part
+from cutepy.sim.errors import DescriptorError, MemoryAccessError
+from cutepy.sim.machine.deadlock import PartOfAUnit
 from cutepy.sim.machine.events import AsyncOperation, WgmmaEvent
 from cutepy.sim.machine.lanes import WARPGROUP, Array, Index
-from cutepy.sim.mechanisms.layout_tables import by_value_and_thread
-from cutepy.sim.ptx.model import Immediate, Register
-from cutepy.sim.translate.effects import accumulators
+from cutepy.sim.machine.layout_tables import by_value_and_thread
+from cutepy.sim.machine.mechanism import Mechanism
+from cutepy.sim.machine.tiles import Issued, Tile
+from cutepy.sim.translate.wgmma_shapes import M, Major, Shape, parse_shape
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.machine import Machine
+    from cutepy.sim.machine.memory import Memory
     from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.translate import Program
 
-M = 64
 _UNIT = 16
 _EXACT_F32 = 1 << 24
-Major = Literal["MN", "K"]
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What one wgmma instruction says.
-
-    Attributes
-    ----------
-    n, k : int
-    d, a, b : str
-        Element types by PTX's names.
-    a_major, b_major : "MN" or "K"
-    sign : int
-        1 or -1: the product of both negations.
-    from_registers : bool
-        Whether A comes from registers.
-    saturate : bool
-    registers : int
-        Number of the accumulators' register tuple.
-    """
-
-    n: int
-    k: int
-    d: str
-    a: str
-    b: str
-    a_major: Major
-    b_major: Major
-    sign: int
-    from_registers: bool
-    saturate: bool
-    registers: int
-
-    @property
-    def flops(self) -> int:
-        """Multiplications and additions."""
-        return 2 * M * self.n * self.k
-
-    @property
-    def smem_bytes(self) -> int:
-        """Bytes of the operands that come from shared memory."""
-        a_bits = 0 if self.from_registers else M * self.k * DTYPE_BITS[self.a]
-        return (a_bits + self.n * self.k * DTYPE_BITS[self.b]) // 8
-
-
-@dataclass
-class Issued:
-    """An MMA whose operands are known: descriptors by (CTA, warpgroup), or A's values."""
-
-    shape: Shape
-    instruction: Instruction
-    a: Array
-    b: Array
-    accumulate: Array
-    tile: Tile
-
-
-class Tile:
-    """Accumulators as a matrix, (CTA, warpgroup, 64, N); None while no MMA has completed on fresh ones."""
-
-    def __init__(self, shape: Shape, matrix: Array | None) -> None:
-        self.shape = shape
-        self.matrix = matrix
-        self.in_flight = 0
 
 
 @cache
@@ -165,11 +101,13 @@ def _linear_units(lbo: int, sbo: int, layout_type: int, major: Major, extent: in
     return np.array([[pattern(place) for place in row] for row in places])
 
 
-class Wgmma:
+class Wgmma(Mechanism):
     """The MMAs of all groups of lanes."""
 
-    def __init__(self, machine: Machine, exact: bool) -> None:
-        self._machine = machine
+    def __init__(self, activity: Activity, memory: Memory, program: Program, exact: bool) -> None:
+        self._activity = activity
+        self._memory = memory
+        self._program = program
         self._exact = exact
         self._shapes: dict[int, Shape] = {}
         self._conflicts: dict[int, tuple[int, ...]] = {}
@@ -177,8 +115,8 @@ class Wgmma:
     def _shape(self, i: Instruction) -> Shape:
         shape = self._shapes.get(i.index)
         if shape is None:
-            shape = self._shapes[i.index] = parse_shape(i, self._machine.program.set_of[i.index])
-            sets = self._machine.program.accumulator_sets
+            shape = self._shapes[i.index] = parse_shape(i, self._program.set_of[i.index])
+            sets = self._program.accumulator_sets
             mine = set(sets[shape.registers])
             self._conflicts[shape.registers] = tuple(
                 n for n, other in enumerate(sets) if n != shape.registers and mine & set(other)
@@ -187,12 +125,12 @@ class Wgmma:
 
     def fence(self, g: Group, i: Instruction) -> None:
         """Order register accesses before MMAs: for observers to see."""
-        self._machine.notify("fence", i.opcode, g, i)
+        self._activity.notify("fence", i.opcode, g, i)
 
     def issue(self, g: Group, i: Instruction, a: Array | tuple[Array, ...], b: Array, scale: Array) -> None:
         """Take an MMA; it is computed when its group completes."""
         if g.threads.warpgroups is None:
-            refuse_a_part(self._machine, g, i, WARPGROUP, "wgmma needs all 128 threads of a warpgroup")
+            raise PartOfAUnit(g, i, WARPGROUP, "wgmma needs all 128 threads of a warpgroup")
         shape = self._shape(i)
         for other in self._conflicts[shape.registers]:
             if other in g.tiles:
@@ -207,7 +145,7 @@ class Wgmma:
         first = self._fragments(g, shape, a) if isinstance(a, tuple) else _by_warpgroup(a)
         second = _by_warpgroup(b)
         g.issued.append(Issued(shape, i, first, second, accumulate, tile))
-        for observer in self._machine.observers:
+        for observer in self._activity.observers:
             observer.on_wgmma(WgmmaEvent(shape, None if shape.from_registers else first, second, i, g.ctas, g.threads))
 
     def commit(self, g: Group, i: Instruction) -> None:
@@ -224,23 +162,51 @@ class Wgmma:
             self._execute(issued, slots.index, slots.count, groups, g)
 
         operation = AsyncOperation("wgmma", i, g.ctas, g.threads, f"{len(issued)} MMAs", apply, tuple(g.committed))
-        self._machine.issue(operation)
+        self._activity.issue(operation)
         if g.committed or not operation.done:
             g.committed.append(operation)
 
     def wait(self, g: Group, i: Instruction, remaining: int) -> None:
         """Complete all but the youngest `remaining` groups."""
         while len(g.committed) > remaining:
-            self._machine.complete(g.committed.pop(0))
-        if self._machine.observers:
-            self._machine.notify("wait", f"wgmma.wait_group {remaining}", g, i)
+            self._activity.complete(g.committed.pop(0))
+        if self._activity.observers:
+            self._activity.notify("wait", f"wgmma.wait_group {remaining}", g, i)
 
     def drain(self, g: Group) -> None:
         """Complete everything."""
         if g.issued:
             self.commit(g, g.issued[-1].instruction)
         while g.committed:
-            self._machine.complete(g.committed.pop(0))
+            self._activity.complete(g.committed.pop(0))
+
+    # What the schedule tells.
+
+    def before_parting(self, g: Group, blocks: Collection[int], join_block: int) -> None:
+        """Bring back to registers the accumulators that a part may touch, once their MMAs are complete.
+
+        MMAs stay with the group that parted: they complete too where a part may commit them or wait for them.
+        """
+        if not (g.tiles or g.issued or g.committed):
+            return
+        apart = join_block < 0 or (g.join is not None and g.join.block == join_block)
+        sets_with, flow = self._program.sets_with, self._program.flow
+        if apart or any(index in sets_with for b in blocks for index in flow.touched_between(b, join_block)):
+            self.to_registers(g)
+        elif any(flow.has_between(b, join_block, "wgmma") for b in blocks):
+            self.drain(g)
+
+    def to_registers(self, g: Group) -> None:
+        """Complete a group's MMAs, and bring its accumulators back to registers."""
+        if g.tiles or g.issued or g.committed:
+            self.drain(g)
+            for number in list(g.tiles):
+                self.flush(g, number)
+
+    def leave(self, g: Group) -> None:
+        """Complete the MMAs of lanes that end."""
+        if g.issued or g.committed:
+            self.drain(g)
 
     # Registers and matrices.
 
@@ -260,7 +226,7 @@ class Wgmma:
         if tile.matrix is None:
             return
         shape, matrix = tile.shape, tile.matrix
-        registers = self._machine.program.accumulator_sets[number]
+        registers = self._program.accumulator_sets[number]
         ctas, groups = matrix.shape[:2]
         flat = matrix.reshape(ctas, groups, -1)[:, :, accumulator_index(shape)]
         values = np.ascontiguousarray(flat.transpose(2, 0, 1, 3)).reshape(-1, ctas, groups * WARPGROUP)
@@ -271,13 +237,13 @@ class Wgmma:
             values = halves[::2] | halves[1::2].astype(np.uint32) << np.uint32(16)
         elif shape.d == "s32":
             values = values.astype(np.int32).view(np.uint32)
-        kinds = self._machine.program.kinds
+        kinds = self._program.kinds
         for register, value in zip(registers, values, strict=True):
             g.registers[register] = value if value.dtype.str[1:] == kinds[register] else value.view(kinds[register])
 
     def _gather(self, g: Group, shape: Shape) -> Array:
         """Make the matrix of accumulators that are in registers."""
-        registers = self._machine.program.accumulator_sets[shape.registers]
+        registers = self._program.accumulator_sets[shape.registers]
         size = (g.ctas.count, g.threads.count)
         stacked = np.empty((len(registers), *size), np.uint32)
         for n, register in enumerate(registers):
@@ -331,7 +297,7 @@ class Wgmma:
                 self._product(sequence[start:end], rows, ctas, groups, g)
                 start = end
             sequence[0].tile.in_flight -= len(sequence)
-        count, stats = ctas * groups, self._machine.stats
+        count, stats = ctas * groups, self._activity.stats
         stats["wgmma"] += len(issued) * count
         stats["wgmma_flops"] += sum(one.shape.flops for one in issued) * count
         stats["wgmma_bytes"] += sum(one.shape.smem_bytes for one in issued) * count
@@ -398,7 +364,7 @@ class Wgmma:
         g: Group,
     ) -> Array:
         """Gather operand tiles from shared memory: (CTA, 1 or warpgroup, extent, K of all MMAs)."""
-        memory = self._machine.memory
+        memory = self._memory
         units = memory.shared_view(np.dtype("c16"), memory.slot_bytes // _UNIT)[rows]
         by_cta = np.stack(np.broadcast_arrays(*words), axis=-1)
         if by_cta.shape[1] > 1 and (by_cta == by_cta[:, :1]).all():
@@ -410,7 +376,7 @@ class Wgmma:
             gathered = np.take(units, tables[0], axis=1)
         else:
             gathered = np.stack([np.take(units[n], table, axis=0) for n, table in enumerate(tables)])
-        if self._machine.observers:
+        if self._activity.observers:
             slots = np.arange(memory.shared.size // memory.slot_bytes)[rows]
             places = np.stack([table.reshape(-1) for table in tables]) * _UNIT + slots[:, None] * memory.slot_bytes
             memory.observe(g, i, "read", "shared", "async", places, _UNIT)
@@ -426,7 +392,7 @@ class Wgmma:
             table = _run_units(words, major, extent, k, DTYPE_BITS[kind])
         except LayoutError as error:
             raise DescriptorError(str(error), i, g.describe()) from error
-        limit = self._machine.memory.used_bytes
+        limit = self._memory.used_bytes
         if int(table.max()) * _UNIT + _UNIT > limit:
             raise MemoryAccessError(
                 f"the descriptor {words[0][0]:#018x} reaches shared address {int(table.max()) * _UNIT:#x}, "
@@ -461,36 +427,3 @@ def to_numbers(bits: Array, kind: str) -> Array:
     if kind in ("e4m3", "e5m2"):
         return minifloat.table(kind)[bits]
     return (bits.view(np.int8) if kind == "s8" else bits).astype(np.float32)
-
-
-def parse_shape(i: Instruction, number: int = 0) -> Shape:
-    """Read what a wgmma instruction says.
-
-    Parameters
-    ----------
-    i : Instruction
-    number : int
-        Of its accumulators' register tuple.
-
-    Raises
-    ------
-    UnknownInstructionError
-        If it is of a form that is not simulated.
-    """
-    parts = i.parts
-    size = next(p for p in parts if p.startswith("m64n"))
-    n, k = (int(x) for x in size.removeprefix("m64n").split("k"))
-    d, a, b = parts[-3:]
-    if d not in ("f16", "f32", "s32") or a not in DTYPE_BITS or b not in DTYPE_BITS:
-        raise UnknownInstructionError(i)
-    from_registers = not isinstance(i.operands[1], Register)
-    immediates = [op.value for op in i.operands[4:] if isinstance(op, Immediate)]
-    integer = d == "s32"
-    sign = 1 if integer else immediates[0] * immediates[1]
-    transposes = [] if integer else immediates[2:]
-    if from_registers:
-        transposes = [0, *transposes]
-    majors: list[Major] = ["MN" if t else "K" for t in [*transposes, 0, 0][:2]]
-    if len(accumulators(i)) != n // (4 if d == "f16" else 2):
-        raise UnknownInstructionError(i, f"{len(accumulators(i))} accumulators for n = {n}")
-    return Shape(n, k, d, a, b, majors[0], majors[1], sign, from_registers, "satfinite" in parts, number)

@@ -1,29 +1,20 @@
-"""How a grid is dealt out to waves of resident CTAs, and whether its waves could run beside each other."""
+"""How a grid is dealt out to waves of resident CTAs."""
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cutepy.sim.machine.lanes import cluster_order
+from cutepy.sim.machine.ordering import waits_for_others
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.launch import Launch
 
 _RESIDENT_CTAS = 32
 """CTAs that run in lockstep: enough to spread the cost of dispatch, few enough for their tiles to stay in cache."""
-
-_WAITS_FOR_OTHERS = re.compile(r"(?<![\w.])(?:(?:atom|red)(?=\.)|ld\.(?:acquire|volatile|relaxed))(?![\w.:]*\.shared)")
-"""What waits for other CTAs, or might: they can reach each other's shared memory in clusters only."""
-
-_NEEDS_ORDER = re.compile(
-    r"cp\.reduce\.|(?<![\w.])tensormap\.|fence\.proxy\.tensormap|%(?:clock|globaltimer)",
-)
-"""What would see in which order CTAs run: sums in global memory, tensor maps that kernels write, clocks."""
 
 
 def deal(launch: Launch) -> list[NDArray[np.intp]]:
@@ -44,18 +35,3 @@ def deal(launch: Launch) -> list[NDArray[np.intp]]:
         waves = max(1, round(len(order) / _RESIDENT_CTAS))
         size = -(-len(order) // (waves * cluster)) * cluster
     return [order[start : start + size] for start in range(0, len(order), size)]
-
-
-def may_run_in_any_order(launch: Launch) -> bool:
-    """Tell whether CTAs can know of each other only by plain loads of what others have stored."""
-    return not waits_for_others(launch) and not _found(_NEEDS_ORDER, launch.ptx)
-
-
-def waits_for_others(launch: Launch) -> bool:
-    """Tell whether CTAs may wait for each other through global memory."""
-    return launch.cooperative or _found(_WAITS_FOR_OTHERS, launch.ptx)
-
-
-@lru_cache(maxsize=128)
-def _found(pattern: re.Pattern[str], ptx: str) -> bool:
-    return pattern.search(ptx) is not None

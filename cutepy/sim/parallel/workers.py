@@ -36,7 +36,7 @@ from cutepy.sim.parallel.mappings import any_shared
 if TYPE_CHECKING:
     from multiprocessing.context import ForkProcess
 
-    from cutepy.sim.machine.machine import Machine
+    from cutepy.sim.engine import Engine
 
 _PATIENCE_S = 0.1
 """How long one process runs before it calls for others: about four times what a fork costs."""
@@ -72,18 +72,18 @@ class Team:
 
     Parameters
     ----------
-    make_machine : callable
-        Makes a machine for the launch, without observers.
+    make_engine : callable
+        Makes an engine for the launch, without observers.
     waves : sequence of array
         The CTAs of each wave.
     processes : int
         At most, with this one.
     keep : callable
-        Called with the machine when CTAs have ended, or were stopped.
+        Called with the engine when CTAs have ended, or were stopped.
 
     Attributes
     ----------
-    machine : Machine
+    engine : Engine
         This process's; in the end it has the counts and the output of all.
     used : int
         Processes whose work counted.
@@ -91,15 +91,15 @@ class Team:
 
     def __init__(
         self,
-        make_machine: Callable[[], Machine],
+        make_engine: Callable[[], Engine],
         waves: Sequence[NDArray[np.intp]],
         processes: int,
-        keep: Callable[[Machine], None],
+        keep: Callable[[Engine], None],
     ) -> None:
-        self.machine = make_machine()
+        self.engine = make_engine()
         self.used = 1
         self._keep = keep
-        self._make_machine, self._waves, self._processes = make_machine, waves, processes
+        self._make_engine, self._waves, self._processes = make_engine, waves, processes
         self._next, self._end = 0, len(waves)
         self._workers: dict[Connection, ForkProcess] = {}
         self._busy: set[Connection] = set()
@@ -117,7 +117,7 @@ class Team:
         """
         self._due = time.perf_counter() + _PATIENCE_S
         if self._processes > 1 and len(self._waves) > 1:
-            self.machine.each_round = self._tend
+            self.engine.schedule.each_round = self._tend
         try:
             while self._next < len(self._waves):
                 while self._next < self._end:
@@ -125,15 +125,15 @@ class Team:
                 if self._reports or self._busy:
                     self._finish()
         finally:
-            self.machine.each_round = None
+            self.engine.schedule.each_round = None
             self._stop()
 
     def _run_next(self) -> None:
         self._next += 1
         try:
-            self.machine.run(self._waves[self._next - 1])
+            self.engine.run(self._waves[self._next - 1])
         finally:
-            self._keep(self.machine)
+            self._keep(self.engine)
 
     def _tend(self) -> None:
         """Fork workers once it is worth it, and keep them busy."""
@@ -146,11 +146,11 @@ class Team:
         elif self._may_fork:
             self._may_fork = False
             # As much is to come as has been: the waves so far have told how long the others take.
-            if self._end - self._next >= self._next and not any_shared(self.machine.memory.known.ranges()):
+            if self._end - self._next >= self._next and not any_shared(self.engine.memory.known.ranges()):
                 self._fork(min(self._processes - 1, self._end - self._next))
 
     def _fork(self, count: int) -> None:
-        self.machine.traffic = Footprint(self.machine.stats)
+        self.engine.activity.traffic = Footprint(self.engine.activity.stats)
         context = multiprocessing.get_context("fork")
         for _ in range(count):
             ours, theirs = context.Pipe()
@@ -194,7 +194,7 @@ class Team:
     def _forget(self) -> None:
         """Let this process run alone what it has not run."""
         self._stop()
-        self.machine.traffic = Traffic(self.machine.stats)
+        self.engine.activity.traffic = Traffic(self.engine.activity.stats)
         self._reports.clear()
         self._end = len(self._waves)
 
@@ -220,8 +220,8 @@ class Team:
 
     def _are_independent(self, reports: Sequence[_Report]) -> bool:
         """Tell whether no worker has read what another process wrote meanwhile."""
-        assert isinstance(self.machine.traffic, Footprint)
-        written = [self.machine.traffic.writes, *(report.writes for report in reports)]
+        assert isinstance(self.engine.activity.traffic, Footprint)
+        written = [self.engine.activity.traffic.writes, *(report.writes for report in reports)]
         every = np.sort(np.concatenate([w.starts for w in written])), np.sort(np.concatenate([w.ends for w in written]))
         return not any(meets_others(report.reads, report.writes, every) for report in reports)
 
@@ -229,11 +229,11 @@ class Team:
         """Make what workers did this process's own."""
         for report in reports:
             put(report.writes, report.data)
-            self.machine.absorb(report.executed, report.stats, report.text)
-        launch = self.machine.launch
-        self.machine.residents = Residents(launch.grid, launch.cluster, self._waves[-1])
-        self.machine.memory.shared = reports[-1].shared
-        self._keep(self.machine)
+            self.engine.absorb(report.executed, report.stats, report.text)
+        launch, memory = self.engine.launch, self.engine.memory
+        memory.residents = Residents(launch.grid, launch.cluster, self._waves[-1])
+        memory.shared = reports[-1].shared
+        self._keep(self.engine)
         self._next = len(self._waves)
         self.used = 1 + len(self._workers)
 
@@ -251,13 +251,13 @@ class Team:
             connection.close()
 
     def _report(self, first: int, end: int) -> _Report:
-        machine = self._make_machine()
-        footprint = machine.traffic = Footprint(machine.stats)
+        engine = self._make_engine()
+        activity = engine.activity
+        footprint = activity.traffic = Footprint(activity.stats)
         for blocks in self._waves[first:end]:
-            machine.run(blocks)
+            engine.run(blocks)
         writes = footprint.writes
         is_last = end == len(self._waves)
-        shared = machine.memory.shared if is_last else np.zeros(0, np.uint8)
-        return _Report(
-            first, machine.executed, machine.stats, machine.printing.text, footprint.reads, writes, take(writes), shared
-        )
+        shared = engine.memory.shared if is_last else np.zeros(0, np.uint8)
+        executed = engine.schedule.executed
+        return _Report(first, executed, activity.stats, activity.printed, footprint.reads, writes, take(writes), shared)

@@ -80,17 +80,17 @@ def _mapa(e: Emitter, i: Instruction) -> None:
     kind = kind_of(i.parts[-1])
     d, a, rank = i.operands
     generic = "shared" not in i.opcode
-    e.write(d, f"m.cluster.map_address({e.read(a, kind)}, {e.read(rank, 'u4')}, {generic})", kind)
+    e.write(d, f"m.memory.map_address({e.read(a, kind)}, {e.read(rank, 'u4')}, {generic})", kind)
 
 
 @instruction("getctarank", accepts="shared::cluster")
 def _getctarank(e: Emitter, i: Instruction) -> None:
-    e.write(i.operands[0], f"m.cluster.rank_of(g, {e.read(i.operands[1], kind_of(i.parts[-1]))})", "u4")
+    e.write(i.operands[0], f"m.memory.rank_of(g, {e.read(i.operands[1], kind_of(i.parts[-1]))})", "u4")
 
 
 def gather(e: Emitter, mask: str) -> None:
     """Wait for the lanes that a mask names; the instruction begins its block."""
-    e.emit(f"if not g.threads.full and (waits := m.warp.gather(g, {e.site}, {mask})): return waits")
+    e.emit(f"if not g.threads.full and (waits := m.gather(g, {e.site}, {mask})): return waits")
 
 
 @instruction("shfl.sync", accepts="up down bfly idx")

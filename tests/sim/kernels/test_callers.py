@@ -14,7 +14,7 @@ from cutepy.device.pipeline import TmaRing
 from cutepy.dsl.execution import LaunchRequest
 from cutepy.dsl.traced_names import SmemAllocator
 from cutepy.sim import BreakpointError, DeadlockError, MemoryAccessError, Run
-from cutepy.sim.machine import stepping
+from cutepy.sim.inspect import breakpoints
 from cutepy.sim.ptx.model import SourceLine
 from cutepy.sim.ptx.places import described
 
@@ -71,7 +71,7 @@ def test_breakpoints_at_a_line_or_at_what_called_it(line, hits, monkeypatch):
 
     points = []
     monkeypatch.setattr(Run, "__init__", with_breakpoint)
-    monkeypatch.setattr(stepping, "_loaded_files", list)  # whose lines are not those of this PTX
+    monkeypatch.setattr(breakpoints, "_loaded_files", list)  # whose lines are not those of this PTX
     launch(NESTED, [np.zeros(512, np.uint32)])
     assert points[0].hits == hits
 

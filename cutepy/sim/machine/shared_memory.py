@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +12,7 @@ from cutepy.layouts import ComposedLayout, Layout, parse
 from cutepy.layouts.sm90.gmma import byte_swizzle, split_swizzle
 from cutepy.sim.arithmetic.minifloat import bf16_to_f32, table
 from cutepy.sim.machine.lanes import Array, Residents
-from cutepy.sim.mechanisms.layout_tables import values
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.machine import Machine
+from cutepy.sim.machine.layout_tables import values
 
 _NARROW = {"bfloat16": "u2", "float8_e4m3fn": "u1", "float8_e5m2": "u1"}
 """Types that numpy lacks, by torch's names, and the bits they are read as."""
@@ -101,12 +98,6 @@ class SharedMemory:
     slot_bytes: int
     used_bytes: int
     data: Array = field(repr=False)
-
-    @classmethod
-    def of(cls, machine: Machine, launch: int) -> SharedMemory:
-        """Return what the machine's resident CTAs have now."""
-        memory = machine.memory
-        return cls(launch, machine.residents, memory.slot_bytes, memory.used_bytes, memory.shared)
 
     def find(self, cta: Sequence[int]) -> Array | None:
         """Return the bytes of a CTA, or None if it is not one of these."""

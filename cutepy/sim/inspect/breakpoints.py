@@ -1,95 +1,19 @@
-"""Stops: where a kernel pauses before an instruction, so that a hook can look at its registers.
-
-A stop is the start of a basic block of its own, so that every live register is in its place; code without stops is
-translated as if there were none.
-"""
+"""Breakpoints: an action wherever the code of a line of Python begins."""
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from cutepy.sim.inspect.shared_memory import SharedMemory, view
-from cutepy.sim.machine.events import Observer
-from cutepy.sim.machine.group import inherited
-from cutepy.sim.machine.lanes import Array, Ctas, Threads
+from cutepy.sim.machine.observer import Observer
 
 if TYPE_CHECKING:
-    from cutepy.layouts import ComposedLayout, Layout
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.machine import Machine
-    from cutepy.sim.ptx.model import Function, Instruction
-
-_TAKES_CARRY = ("addc", "subc", "madc")
-
-
-class Step:
-    """Lanes that are about to execute an instruction.
-
-    Attributes
-    ----------
-    instruction : Instruction
-        With its line of Python in `instruction.source`.
-    ctas, threads : Ctas, Threads
-        Who: the lanes, a rectangle.
-    """
-
-    def __init__(self, machine: Machine, group: Group, instruction: Instruction) -> None:
-        self.instruction = instruction
-        self.ctas: Ctas = group.ctas
-        self.threads: Threads = group.threads
-        self._machine = machine
-        self._group = group
-
-    @property
-    def registers(self) -> dict[str, Array]:
-        """The registers that will still be read, by PTX name: (CTAs, threads), bits or floats; accumulators excepted.
-
-        Copies: to change one changes nothing.
-        """
-        g, program = self._group, self._machine.program
-        shape = g.ctas.count, g.threads.count
-        tiles = {r for number in g.tiles for r in program.accumulator_sets[number]}
-        found = {}
-        for index in sorted(program.flow.live_in[g.block] - tiles):
-            value = g.registers[index]
-            value = inherited(g, index) if value is None else value
-            found[program.function.registers[index].name] = np.broadcast_to(value, shape).copy()
-        return found
-
-    @property
-    def accumulators(self) -> list[Array]:
-        """The accumulators as tiles, (CTAs, warpgroups, 64, N), with the MMAs that have completed.
-
-        One for each tuple of registers that MMAs accumulate in, as long as no other instruction has touched them.
-        """
-        tiles = self._group.tiles
-        return [tiles[n].matrix.copy() for n in sorted(tiles) if tiles[n].matrix is not None]  # type: ignore[union-attr]
-
-    def smem(
-        self,
-        cta: Sequence[int] | None = None,
-        layout: Layout | ComposedLayout | str | None = None,
-        dtype: object = "uint8",
-        offset: int = 0,
-    ) -> Array:
-        """Return the shared memory of a resident CTA, by default the first of these: see `Run.smem`."""
-        shared = SharedMemory.of(self._machine, 0)
-        own = self.ctas.residents.coordinate(int(self.ctas.slots[0])) if cta is None else cta
-        data = shared.find(own)
-        if data is None:
-            raise LookupError(f"CTA {tuple(own)} is not resident now")
-        return view(data, layout, dtype, offset)
-
-    def __str__(self) -> str:
-        i = self.instruction
-        return f"{i.source or '?'}: `{i.text}` by {self.threads.describe()} of {self.ctas.describe()}"
+    from cutepy.sim.machine.step import Step
+    from cutepy.sim.ptx.model import Instruction
 
 
 class BreakpointError(ValueError):
@@ -206,16 +130,3 @@ def _is_text(node: ast.AST) -> bool:
     if isinstance(node, ast.Expr):
         node = node.value
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
-
-
-def stops(function: Function, observers: Sequence[Observer]) -> dict[int, tuple[Observer, ...]]:
-    """Return which observers stop at which instructions, by index."""
-    found = {}
-    before = None
-    for i in function.instructions:
-        here = tuple(o for o in observers if o.stops_at(i, before))
-        # A carry does not outlive its block.
-        if here and i.parts[0] not in _TAKES_CARRY:
-            found[i.index] = here
-        before = i
-    return found

@@ -1,0 +1,221 @@
+"""A launch in execution: the machine with all its mechanisms, as translated code calls them.
+
+Each mechanism is handed what it needs of the others, and no more; the schedule knows of them what `Mechanism` says.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutepy.sim.errors import SimulationError, TrapError
+from cutepy.sim.machine.activity import Activity
+from cutepy.sim.machine.lanes import Array, Residents
+from cutepy.sim.machine.memory import GlobalMemory, Memory
+from cutepy.sim.machine.schedule import Schedule
+from cutepy.sim.machine.step import Step
+from cutepy.sim.mechanisms.atomics import Atomics
+from cutepy.sim.mechanisms.bulk_copies import BulkCopies
+from cutepy.sim.mechanisms.clusters import Cluster
+from cutepy.sim.mechanisms.cp_async import ThreadCopies
+from cutepy.sim.mechanisms.ldmatrix import MatrixAccess
+from cutepy.sim.mechanisms.mbarriers import Mbarriers
+from cutepy.sim.mechanisms.mma import WarpMma
+from cutepy.sim.mechanisms.named_barriers import Barriers
+from cutepy.sim.mechanisms.printing import Printing
+from cutepy.sim.mechanisms.tensor_maps import TensorMaps
+from cutepy.sim.mechanisms.tma import TensorCopies
+from cutepy.sim.mechanisms.warp import Warp
+from cutepy.sim.mechanisms.wgmma import Wgmma
+from cutepy.sim.ptx.instruction_classes import CLASSES, class_of
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.events import CompletionPolicy
+    from cutepy.sim.machine.group import Group
+    from cutepy.sim.machine.launch import Launch
+    from cutepy.sim.machine.observer import Observer
+    from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.translate import Program
+
+
+class _Symbols(dict[str, Array]):
+    """The addresses of variables and parameters."""
+
+    def __missing__(self, name: str) -> Array:
+        raise SimulationError(
+            f"{name} has no address here: it is defined in another module, or is a function, a texture or a surface, "
+            "which are not simulated"
+        )
+
+
+class Engine:
+    """One launch in execution: what translated code calls ``m``.
+
+    Parameters
+    ----------
+    program : Program
+        The translated kernel.
+    launch : Launch
+    known : GlobalMemory
+    observers : sequence of Observer
+    policy : CompletionPolicy or None
+        None completes asynchronous operations as they are issued.
+    stops : mapping of int to observers
+        Who sees lanes before an instruction; those that the program was translated with.
+    exact_mma : bool
+        Whether wgmma sums as the hardware does, bit for bit.
+
+    Attributes
+    ----------
+    activity : Activity
+    memory : Memory
+    schedule : Schedule
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        launch: Launch,
+        known: GlobalMemory,
+        observers: Sequence[Observer] = (),
+        policy: CompletionPolicy | None = None,
+        stops: Mapping[int, Sequence[Observer]] = MappingProxyType({}),
+        exact_mma: bool = False,
+    ) -> None:
+        self.program, self.launch = program, launch
+        self._stops = stops
+        self.activity = activity = Activity(observers, policy)
+        self.memory = memory = Memory(activity, known, launch.slot_bytes, launch.local_bytes)
+        self.barriers = Barriers(activity)
+        self.mbarriers = mbarriers = Mbarriers(activity, memory)
+        self.cluster = Cluster(activity, memory, mbarriers)
+        self.warp = Warp(activity)
+        self.atomics = Atomics(activity, memory, mbarriers)
+        self.copies = ThreadCopies(activity, memory, mbarriers)
+        self.bulk = BulkCopies(activity, memory, mbarriers)
+        self.tensormaps = TensorMaps(activity, memory)
+        self.tma = TensorCopies(activity, memory, mbarriers, self.tensormaps, self.bulk)
+        self.matrix = MatrixAccess(activity, memory)
+        self.mma = WarpMma()
+        self.wgmma = Wgmma(activity, memory, program, exact_mma)
+        self.printing = Printing(activity, memory)
+        self.schedule = Schedule(program, launch, activity, (self.wgmma, self.barriers, mbarriers, self.cluster))
+        self.branch, self.gather = self.schedule.branch, self.schedule.gather
+        self.uniform = _uniform_registers(launch)
+        self.symbols = _Symbols(
+            (name, np.array([[address]], np.uint64))
+            for name, address in {**launch.symbols, **launch.parameter_addresses}.items()
+        )
+        self._parameters: dict[tuple[str, int, str], Array] = {}
+
+    def run(self, blocks: NDArray[np.intp]) -> None:
+        """Run CTAs, given by linear index, to their end.
+
+        Parameters
+        ----------
+        blocks : array of int
+            The CTAs that are resident together, the CTAs of a cluster next to each other.
+        """
+        launch = self.launch
+        residents = Residents(launch.grid, launch.cluster, blocks)
+        self.memory.start(residents, launch.smem_bytes, self.schedule.roster.threads_per_cta)
+        with np.errstate(all="ignore"):
+            self.schedule.run(self, residents)
+
+    # What translated code asks for.
+
+    def parameter(self, name: str, offset: int, kind: str) -> Array:
+        """Return the value of a kernel parameter."""
+        key = name, offset, kind
+        if key not in self._parameters:
+            data = self.launch.parameters[name]
+            self._parameters[key] = np.frombuffer(data, kind, 1, offset).reshape(1, 1)
+        return self._parameters[key]
+
+    def parameter_address(self, address: Array) -> Array:
+        """Return addresses of parameters in full: code may keep 32 bits of them, which all of that space take."""
+        block = self.launch.parameter_block
+        assert block is not None
+        base = np.uint64(block.ctypes.data)
+        full: Array = base + ((address.astype(np.uint64) - base) & np.uint64(0xFFFFFFFF))
+        return full
+
+    def clock(self, name: str) -> Array:
+        """Return a clock that advances whenever it is read, or the half of it that the name says."""
+        activity = self.activity
+        activity.time += 16
+        if name in ("clock64", "globaltimer"):
+            return np.array([[activity.time]], np.uint64)
+        return np.array([[activity.time >> 32 if name.endswith("_hi") else activity.time & 0xFFFFFFFF]], np.uint32)
+
+    def fence(self, g: Group, i: Instruction) -> None:
+        """Let observers see a fence; memory is sequentially consistent here."""
+        self.activity.notify("fence", i.opcode, g, i)
+
+    def trap(self, g: Group, i: Instruction) -> None:
+        """Stop the launch; a failed assertion has printed what it asserted."""
+        printed = "".join(self.activity.printed).strip()
+        said = f" after it printed: {printed.splitlines()[-1]}" if printed else ""
+        raise TrapError(f"the kernel executed a trap{said}", i, g.describe())
+
+    def stop(self, g: Group, i: Instruction) -> None:
+        """Let observers look at lanes before an instruction, once if it has to wait."""
+        if g.waits_for is None:
+            step = Step(self.program, g, i, self.memory.now())
+            for observer in self._stops[i.index]:
+                observer.on_instruction(step)
+
+    # What was counted.
+
+    def instructions(self) -> Counter[str]:
+        """Count the instructions that warps have executed, by the first part of their opcode."""
+        count: Counter[str] = Counter()
+        for times, block in zip(self.schedule.executed, self.program.flow.blocks, strict=True):
+            branches = [] if block.branch is None else [block.branch]
+            for i in (*block.instructions, *branches) if times else ():
+                count[i.parts[0]] += times
+        return count
+
+    def counts(self) -> dict[str, int]:
+        """Return the counts so far, with the instructions that warps have executed by class: see `Launch.stats`."""
+        by_class = dict.fromkeys(CLASSES, 0)
+        for times, block in zip(self.schedule.executed, self.program.flow.blocks, strict=True):
+            branches = [] if block.branch is None else [block.branch]
+            for i in (*block.instructions, *branches) if times else ():
+                by_class[class_of(i)] += times
+        named = {f"instructions_{name}": count for name, count in by_class.items()}
+        return {"instructions": sum(by_class.values()), **named, **self.activity.stats}
+
+    def absorb(self, executed: Sequence[int], stats: Mapping[str, int], text: Sequence[str]) -> None:
+        """Add what another engine counted and printed for other CTAs of the launch."""
+        schedule, activity = self.schedule, self.activity
+        schedule.executed = [mine + theirs for mine, theirs in zip(schedule.executed, executed, strict=True)]
+        for name, count in stats.items():
+            activity.stats[name] += count
+        activity.printed += text
+
+
+def _uniform_registers(launch: Launch) -> dict[str, Array]:
+    values: dict[str, int] = {}
+    cluster = launch.cluster
+    for n, axis in enumerate("xyz"):
+        values[f"ntid.{axis}"] = launch.block[n]
+        values[f"nctaid.{axis}"] = launch.grid[n]
+        values[f"nclusterid.{axis}"] = launch.grid[n] // cluster[n]
+        values[f"cluster_nctaid.{axis}"] = cluster[n]
+    values |= {
+        "cluster_nctarank": cluster[0] * cluster[1] * cluster[2],
+        "is_explicit_cluster": int(cluster != (1, 1, 1)),
+        "nwarpid": 64,  # of the SM, not of the CTA: PTX ISA, "Special Registers: %nwarpid"
+        "nsmid": 132,
+        "gridid": 0,
+        "dynamic_smem_size": launch.dynamic_smem_bytes,
+        "total_smem_size": launch.smem_bytes,
+        "aggr_smem_size": launch.smem_bytes,
+    }
+    return {name: np.array([[value]], np.uint32) for name, value in values.items()}

@@ -1,0 +1,110 @@
+"""What goes on in a launch: the one place that barrier operations and asynchronous operations pass, and accesses too.
+
+Without observers no record is kept of any of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.machine.events import AsyncOperation, BarrierEvent, BarrierState, CompletionPolicy
+from cutepy.sim.machine.lanes import Array, Ctas, Threads
+from cutepy.sim.machine.traffic import Traffic
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.group import Group
+    from cutepy.sim.machine.observer import Observer
+    from cutepy.sim.ptx.model import Instruction
+
+_COUNTS = "wgmma wgmma_flops wgmma_bytes tma tma_bytes bulk bulk_bytes barrier_waits splits".split()
+
+
+class Activity:
+    """Who watches a launch, what is in flight, and what was counted.
+
+    Parameters
+    ----------
+    observers : sequence of Observer
+    policy : CompletionPolicy or None
+        None completes asynchronous operations as they are issued.
+
+    Attributes
+    ----------
+    changes : int
+        Counts changes to what others may wait for: memory, barriers, lanes that end. Who sees no change between two
+        looks would see the same again.
+    pending : list of AsyncOperation
+        Issued, and not complete.
+    time : int
+        What clocks show.
+    stats : dict
+        See `Launch.stats`.
+    traffic : Traffic
+        Counts what of global memory is accessed.
+    printed : list of str
+    """
+
+    def __init__(self, observers: Sequence[Observer] = (), policy: CompletionPolicy | None = None) -> None:
+        self.observers = tuple(observers)
+        self.policy = policy
+        self.changes = 0
+        self.pending: list[AsyncOperation] = []
+        self.time = 0
+        self.stats = dict.fromkeys(_COUNTS, 0)
+        self.traffic = Traffic(self.stats)
+        self.printed: list[str] = []
+
+    def notify(
+        self,
+        operation: str,
+        barrier: str,
+        g: Group,
+        i: Instruction,
+        amounts: Array | int | None = None,
+        lanes: Array | None = None,
+        state: BarrierState | None = None,
+    ) -> None:
+        """Tell observers of an operation on a barrier, of the lanes that `lanes`, (CTAs, threads), picks."""
+        if self.observers:
+            counted = () if amounts is None else tuple(np.atleast_1d(amounts).tolist())
+            ctas, threads = g.ctas, g.threads
+            if lanes is not None and not lanes.all():
+                if lanes.shape[0] > 1:
+                    ctas = Ctas(ctas.slots[lanes.any(axis=1)], ctas.residents)
+                if lanes.shape[1] > 1:
+                    threads = Threads(threads.ids[lanes.any(axis=0)], threads.block)
+            event = BarrierEvent(operation, barrier, i, ctas, threads, counted, state)
+            for observer in self.observers:
+                observer.on_barrier(event)
+
+    def issue(self, operation: AsyncOperation) -> None:
+        """Take an asynchronous operation; it completes now or later, as the policy says."""
+        for observer in self.observers:
+            observer.on_issue(operation)
+        if self.policy is None or self.policy.completes_at_issue(operation):
+            self._complete(operation)
+        else:
+            self.pending.append(operation)
+
+    def complete(self, operation: AsyncOperation) -> None:
+        """Complete an operation if it has not been."""
+        if not operation.done:
+            self.pending.remove(operation)
+            self._complete(operation)
+
+    def complete_next(self) -> None:
+        """Complete the operation that the policy chooses."""
+        assert self.policy is not None
+        self.complete(self.pending[self.policy.choose(self.pending)])
+
+    def _complete(self, operation: AsyncOperation) -> None:
+        for earlier in operation.after:
+            self.complete(earlier)
+        operation.done, operation.after = True, ()
+        self.changes += 1
+        operation.apply()
+        for observer in self.observers:
+            observer.on_complete(operation)

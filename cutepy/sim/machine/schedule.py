@@ -1,0 +1,327 @@
+"""The deterministic schedule that runs the groups of lanes of resident CTAs.
+
+Groups take turns, each running until it has to wait. When none can go on, in this order: a pending asynchronous
+operation completes; lanes whose wait is over leave those whose is not; warps that met whole go on; a try_wait times
+out; time passes; lanes that met where others of their warp are missing go ahead; and if there are none either, the
+kernel is deadlocked. A group that spins can't go on until something changes; warps that met go on also if others keep
+them waiting for long, and lanes that nothing takes together with the rest of their warp.
+
+References
+----------
+PTX ISA, "Programming Model", "PTX Machine Model".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cutepy.sim.errors import DeadlockError
+from cutepy.sim.machine.deadlock import PartOfAUnit, report
+from cutepy.sim.machine.events import BarrierEvent
+from cutepy.sim.machine.gathering import check_not_crossed, gather
+from cutepy.sim.machine.group import Group, Join
+from cutepy.sim.machine.lanes import WARP, Array, Residents
+from cutepy.sim.machine.merging import in_whole_units, merge
+from cutepy.sim.machine.parting import Part, parts_of, split
+from cutepy.sim.machine.roster import Roster
+from cutepy.sim.machine.spinning import TRUSTED_BLOCKS, Spin, together
+from cutepy.sim.translate.control_flow import EXIT
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.activity import Activity
+    from cutepy.sim.machine.launch import Launch
+    from cutepy.sim.machine.mechanism import Mechanism
+    from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.translate import Program
+
+PARKED = -2
+DIVERGED = -3
+_TURN_BLOCKS, _IDLE_TURN_BLOCKS = 1000, 256
+"""Blocks that a group runs before others get a turn, and those of a group that changes nothing but its registers."""
+
+_PATIENCE, _LONG_TURN = 1000, 250
+"""How long lanes wait for others where they meet, and how much of that a turn counts that goes on to its end: they wait
+for more than a thousand blocks that change nothing, or four thousand that change something. A round without a change
+counts 1.
+"""
+
+_FIRST_LEAP, _LAST_LEAP = 1 << 12, 1 << 40
+
+
+class Schedule:
+    """Who runs next, where lanes part, meet and wait.
+
+    Parameters
+    ----------
+    program : Program
+        The translated kernel.
+    launch : Launch
+    activity : Activity
+    mechanisms : sequence of Mechanism
+        Those that are to be told of lanes that begin, part and end.
+
+    Attributes
+    ----------
+    roster : Roster
+    executed : list of int
+        How many warps have executed each block.
+    each_round : callable or None
+        Called before each round of turns.
+    """
+
+    def __init__(
+        self, program: Program, launch: Launch, activity: Activity, mechanisms: Sequence[Mechanism] = ()
+    ) -> None:
+        self.roster = Roster(program.flow, launch.block)
+        self.executed = [0] * len(program.blocks)
+        self.each_round: Callable[[], None] | None = None
+        self._program, self._flow = program, program.flow
+        self._launch = launch
+        self._activity = activity
+        self._mechanisms = mechanisms
+        self._zeros = [np.zeros((1, 1), bool if kind == "pred" else kind) for kind in program.kinds]
+        self._joins: list[Join] = []
+        self._told: set[int] = set()
+        self._waited = 0
+        self._leapt = -1, 0
+
+    def gather(self, g: Group, i: Instruction, mask: Array) -> int:
+        """Bring together the lanes that masks name; 0 if they are all here, or what their block returns."""
+        wanted = np.bitwise_or.reduce(g.threads.by_warp(mask, 0), axis=2)
+        found = gather(self.roster, g, i, wanted)
+        if found:
+            g.gathering = g.waits_for = None
+            return 0
+        if found is None:
+            self.executed[g.block] -= g.ctas.count * len(g.threads.warps)
+        return PARKED if found is False else DIVERGED
+
+    def branch(self, g: Group, condition: Array, taken: int, other: int, join: int) -> int:
+        """Go where all lanes go, or part the group."""
+        if condition.all():
+            return taken
+        if not condition.any():
+            return other
+        self._part(g, parts_of(condition, (g.ctas.count, g.threads.count), taken, other), join)
+        return DIVERGED
+
+    def _part(self, g: Group, parts: list[Part], join_block: int) -> None:
+        self._activity.stats["splits"] += 1
+        blocks = {block for _, _, block in parts}
+        for mechanism in self._mechanisms:
+            mechanism.before_parting(g, blocks, join_block)
+        children = split(self.roster, g, parts, join_block)
+        join = children[0].join
+        if join is not None and join not in self._joins:
+            self._joins.append(join)
+        groups = self.roster.groups
+        at = groups.index(g)
+        groups[at : at + 1] = children
+
+    def run(self, m: Any, residents: Residents) -> None:  # noqa: ANN401 - what translated code calls
+        """Run CTAs to their end.
+
+        Parameters
+        ----------
+        m : object
+            Passed on to translated code.
+        residents : Residents
+        """
+        self._m = m
+        roster, threads = self.roster, self.roster.threads_per_cta
+        roster.start(residents, self._zeros)
+        for mechanism in self._mechanisms:
+            mechanism.start(residents, threads)
+        try:
+            self._rounds()
+        except PartOfAUnit as part:
+            raise part.meaning(roster, self._launch) from None
+        for operation in list(self._activity.pending):
+            self._activity.complete(operation)
+
+    def _rounds(self) -> None:
+        while self.roster.groups:
+            if self.each_round is not None:
+                self.each_round()
+            ran, seen = False, self._activity.changes
+            for g in list(self.roster.groups):
+                if g in self.roster.groups and self._turn(g):
+                    ran = True
+            self._waited += self._activity.changes == seen
+            if not (ran or self._unblock()):
+                raise DeadlockError(report(self.roster, self._launch))
+            for join in self._joins[::-1]:
+                if join.arrived and self._waited - join.since > _PATIENCE:
+                    join.since = self._waited
+                    if not self._release_whole(join) and together(self._flow, join.block) == 1:
+                        self._meet(join)
+
+    def _turn(self, g: Group) -> bool:
+        """Run a group until it waits, spins, parts, meets others or ends; tells whether it got anywhere."""
+        functions, m = self._program.blocks, self._m
+        activity, executed = self._activity, self.executed
+        warps = g.ctas.count * len(g.threads.warps)
+        join = g.join
+        stop = join.block if join is not None else EXIT
+        block = start = g.block
+        if block == stop and join is not None and g in join.arrived:
+            return False
+        if block == EXIT:
+            self._leave(g)
+            return True
+        spin, watched = g.spin, max(0, TRUSTED_BLOCKS - g.unwatched)
+        if spin is not None and spin.changes == activity.changes:
+            if spin.asleep:
+                return False
+            watched = 0
+        for count in range(_TURN_BLOCKS):
+            if block == stop and join is not None:
+                g.block = block
+                self._arrive(g, join)
+                return True
+            if count >= watched:
+                if spin is None or spin.changes != activity.changes:
+                    g.spin = spin = Spin(activity.changes)
+                    g.unwatched, watched = 0, count + TRUSTED_BLOCKS
+                elif count - watched >= _IDLE_TURN_BLOCKS:
+                    break
+                elif spin.repeats(g.registers, block, self._flow, activity.time):
+                    g.block = block
+                    return True
+            g.block = block
+            executed[block] += warps
+            block = functions[block](g, g.registers, m)
+            if block < 0:
+                if block == PARKED:
+                    g.spin = None
+                    executed[g.block] -= warps
+                    if count > 0 or g.number not in self._told:
+                        self._activity.stats["barrier_waits"] += warps
+                        self._told.add(g.number)
+                        if self._activity.observers:
+                            self._tell_waiting(g)
+                    return count > 0 or g.block != start
+                if block == EXIT:
+                    self._leave(g)
+                g.unwatched += count
+                return True
+        g.block = block
+        self._waited += _LONG_TURN
+        return True
+
+    def _tell_waiting(self, g: Group) -> None:
+        """Tell observers of lanes that begin to wait."""
+        i = self._flow.blocks[g.block].instructions[0]
+        event = BarrierEvent("wait", g.waits_for() if g.waits_for else "a barrier", i, g.ctas, g.threads)
+        for observer in self._activity.observers:
+            observer.on_wait(event)
+
+    def _arrive(self, g: Group, join: Join) -> None:
+        """Let a group wait where it meets the others of its join, which go on if it was the last."""
+        join.arrived.append(g)
+        join.since = self._waited
+        self.roster.groups.remove(g)
+        if len(join.arrived) == join.expected:
+            self._meet(join)
+
+    def _to_registers(self, g: Group) -> None:
+        for mechanism in self._mechanisms:
+            mechanism.to_registers(g)
+
+    def _meet(self, join: Join, chosen: Array | None = None) -> None:
+        """Let the lanes that have met go on, or those chosen of them."""
+        parts = join.arrived
+        merged, join.arrived = merge(self.roster, join, parts, chosen, self._to_registers)
+        join.expected += len(join.arrived) - len(parts)
+        is_over = join.expected == 0
+        if is_over and join in self._joins:
+            self._joins.remove(join)
+        # Until all parts have come, the parent still counts as one that is awaited where it meets others.
+        outer = join.parent.join
+        if outer is not None:
+            outer.expected += len(merged) - is_over
+        self.roster.groups += merged
+
+    def _release_whole(self, join: Join) -> bool:
+        """Let the warps go on that have met whole, or warpgroups if one is taken together; tells if there are any."""
+        roster = self.roster
+        wanted = roster.lanes_of([join.parent]) & ~roster.ended
+        unit = max(WARP, together(self._flow, join.block))
+        chosen = in_whole_units(roster.lanes_of(join.arrived), wanted, unit)
+        if not chosen.any():
+            return False
+        self._meet(join, chosen)
+        return True
+
+    def _leave(self, g: Group) -> None:
+        """End a group's lanes."""
+        self.roster.groups.remove(g)
+        for mechanism in self._mechanisms:
+            mechanism.leave(g)
+        self.roster.end(g)
+        self._activity.changes += 1
+        self._drop(g.join)
+
+    def _drop(self, join: Join | None) -> None:
+        """Count one part less at a join, and at those around it if it was the last."""
+        if join is None:
+            return
+        join.expected -= 1
+        if join.expected == 0:
+            if join in self._joins:
+                self._joins.remove(join)
+            self._drop(join.parent.join)
+        elif len(join.arrived) == join.expected:
+            self._meet(join)
+
+    def _unblock(self) -> bool:
+        """Make something possible that is not yet; tells whether there was anything."""
+        if self._activity.pending:
+            self._activity.complete_next()
+            return True
+        for g in list(self.roster.groups):
+            if g.ready is not None and g.ready.any() and not g.ready.all():
+                ready, g.ready = g.ready, None
+                block = g.block
+                self._part(g, parts_of(ready, (g.ctas.count, g.threads.count), block, block), EXIT)
+                return True
+        for join in self._joins[::-1]:
+            if join.arrived and self._release_whole(join):
+                return True
+        for g in self.roster.groups:
+            if g.ready is not None and g.timed_out not in (self._activity.changes, ~self._activity.changes):
+                g.timed_out = self._activity.changes  # negated once it is used
+                return True
+        return self._leap() or self._go_ahead()
+
+    def _leap(self) -> bool:
+        """Let time pass if some group reads clocks while it spins; tells whether it does.
+
+        The leaps double, and time ends some minutes of a GPU's cycles after the last change.
+        """
+        changes = self._activity.changes
+        sleepers = [
+            g.spin
+            for g in self.roster.groups
+            if g.spin is not None and g.spin.asleep and g.spin.by_clock and g.spin.changes == changes
+        ]
+        since, size = self._leapt if self._leapt[0] == changes else (changes, _FIRST_LEAP)
+        if not sleepers or size > _LAST_LEAP:
+            return False
+        self._activity.time += size
+        self._leapt = since, 2 * size
+        for spin in sleepers:
+            spin.wake()
+        return True
+
+    def _go_ahead(self) -> bool:
+        """Let lanes that have met go on without those that can't come before; tells whether there are any."""
+        for join in self._joins[::-1]:
+            if join.arrived:
+                check_not_crossed(self.roster, join)
+                self._meet(join)
+                return True
+        return False

@@ -1,0 +1,84 @@
+"""Lanes before an instruction, as a hook sees them: registers, accumulators and shared memory.
+
+A stop is the start of a basic block of its own, so that every live register is in its place; code without stops is
+translated as if there were none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.machine.group import Group, inherited
+from cutepy.sim.machine.lanes import Array, Ctas, Threads
+from cutepy.sim.machine.shared_memory import SharedMemory, view
+
+if TYPE_CHECKING:
+    from cutepy.layouts import ComposedLayout, Layout
+    from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.translate import Program
+
+
+class Step:
+    """Lanes that are about to execute an instruction.
+
+    Attributes
+    ----------
+    instruction : Instruction
+        With its line of Python in `instruction.source`.
+    ctas, threads : Ctas, Threads
+        Who: the lanes, a rectangle.
+    """
+
+    def __init__(self, program: Program, group: Group, instruction: Instruction, shared: SharedMemory) -> None:
+        self.instruction = instruction
+        self.ctas: Ctas = group.ctas
+        self.threads: Threads = group.threads
+        self._program = program
+        self._group = group
+        self._shared = shared
+
+    @property
+    def registers(self) -> dict[str, Array]:
+        """The registers that will still be read, by PTX name: (CTAs, threads), bits or floats; accumulators excepted.
+
+        Copies: to change one changes nothing.
+        """
+        g, program = self._group, self._program
+        shape = g.ctas.count, g.threads.count
+        tiles = {r for number in g.tiles for r in program.accumulator_sets[number]}
+        found = {}
+        for index in sorted(program.flow.live_in[g.block] - tiles):
+            value = g.registers[index]
+            value = inherited(g, index) if value is None else value
+            found[program.function.registers[index].name] = np.broadcast_to(value, shape).copy()
+        return found
+
+    @property
+    def accumulators(self) -> list[Array]:
+        """The accumulators as tiles, (CTAs, warpgroups, 64, N), with the MMAs that have completed.
+
+        One for each tuple of registers that MMAs accumulate in, as long as no other instruction has touched them.
+        """
+        tiles = self._group.tiles
+        return [tiles[n].matrix.copy() for n in sorted(tiles) if tiles[n].matrix is not None]  # type: ignore[union-attr]
+
+    def smem(
+        self,
+        cta: Sequence[int] | None = None,
+        layout: Layout | ComposedLayout | str | None = None,
+        dtype: object = "uint8",
+        offset: int = 0,
+    ) -> Array:
+        """Return the shared memory of a resident CTA, by default the first of these: see `Run.smem`."""
+        own = self.ctas.residents.coordinate(int(self.ctas.slots[0])) if cta is None else cta
+        data = self._shared.find(own)
+        if data is None:
+            raise LookupError(f"CTA {tuple(own)} is not resident now")
+        return view(data, layout, dtype, offset)
+
+    def __str__(self) -> str:
+        i = self.instruction
+        return f"{i.source or '?'}: `{i.text}` by {self.threads.describe()} of {self.ctas.describe()}"
