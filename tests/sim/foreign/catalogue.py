@@ -13,6 +13,8 @@ SUITES = (
     (r"/CuTeDSL/dsl_tutorials/", "CUTLASS, CuTeDSL/dsl_tutorials"),
     (r"/CuTeDSL/", "CUTLASS, CuTeDSL, the rest"),
     (r"/triton/python/", "Triton, tutorials"),
+    (r"/Liger-Kernel/test/", "Liger-Kernel, tests of its Triton kernels"),
+    (r"/flash-linear-attention/tests/", "flash-linear-attention, tests of its Triton kernels"),
 )
 """Regular expression of a path -> a row of the table; others are named by the folder that was given."""
 
@@ -26,6 +28,7 @@ NOT_TRIED = (
     (r"tour_to_sol_gemm|test_gemm_(blockscaled|quant_out|w4)|test_clc_fuzz|10-block-scaled", *_BLACKWELL),
     (r"/distributed/|_distributed_", *_GPUS),
     (r"/jax/|_in_jax", _ABSENT, "jax, whose device of CUDA is its own"),
+    (r"/flash-attention/hopper/", _ABSENT, "FlashAttention 3, an extension in CUDA C++"),
     (r"/ffi/jit_argument", _ABSENT, "nanobind, to build an extension in C++"),
 )
 """Regular expression of what is not tried, the outcome that it is given, and what it is for."""

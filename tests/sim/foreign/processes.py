@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.sim.foreign import catalogue
-from tests.sim.foreign.sources import Source
+from tests.sim.foreign.sources import Source, plain
 
 _POLL_SECONDS = 0.2
 _ROOT, _CHILD = Path(__file__).parents[3], Path(__file__).with_name("child.py")
@@ -51,7 +51,7 @@ def examine(source: Source, choice: Choice, done: frozenset[str], write: Callabl
     Of a file of tests, one that dies or takes too long ends the process; another one goes on with the rest.
     """
     facts = {"suite": source.suite, "source": source.name}
-    outcome, reason = catalogue.not_tried(source.path.as_posix())
+    outcome, reason = catalogue.not_tried(plain(source.path))
     if outcome:
         write({**facts, "case": source.name, "outcome": outcome, "reason": reason, "seconds": 0})
         return
@@ -69,9 +69,9 @@ def _process(source: Source, choice: Choice, done: frozenset[str]) -> list[dict[
     with tempfile.TemporaryDirectory() as temporary:
         record, errors = Path(temporary, "record"), Path(temporary, "stderr")
         record.touch()
-        where = source.path.as_posix()
+        where = plain(source.path)
         given = {
-            **{"kind": source.kind, "path": where, "root": str(source.root), "arguments": source.arguments},
+            **{"kind": source.kind, "path": str(source.path), "root": str(source.root), "arguments": source.arguments},
             **{"case": source.name, "record": str(record), "done": sorted(done)},
             **{"sets": choice.sets, "extent": choice.extent, "seed": choice.seed},
             **{"first": catalogue.first(where), "sizes": catalogue.sizes(where), "raises": catalogue.raises(where)},

@@ -42,7 +42,7 @@ def sources(given: str) -> Iterator[Source]:
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
         found = _kind(file) if path.is_file() or not re.search(catalogue.NO_TESTS, file.as_posix()) else ""
         if found:
-            where = _plain(file)
+            where = plain(file)
             calls = [shlex.join(arguments)] if arguments else catalogue.arguments(where)
             for call in calls if found == "script" else [""]:
                 yield Source(catalogue.suite(where, root.name), root, file, found, call)
@@ -69,6 +69,6 @@ def _kind(path: Path) -> str:
     return "notebook" if path.suffix == ".ipynb" else ""
 
 
-def _plain(path: Path) -> str:
+def plain(path: Path) -> str:
     """Return a path without the owners that checkouts are named by, as in `owner+name`."""
     return re.sub(r"/[\w-]+\+", "/", path.as_posix())

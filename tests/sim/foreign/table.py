@@ -33,7 +33,8 @@ def lines(records: Iterable[dict[str, Any]]) -> Iterator[str]:
         reasons: dict[str, list[str]] = defaultdict(list)
         for record in told:
             if record["outcome"] == outcome:
-                reasons[_kind_of(record["reason"])].append(record["case"])
+                reason = record["reason"] if outcome == "explained" else _kind_of(record["reason"])
+                reasons[reason].append(record["case"])
         if reasons:
             yield from ("", f"**{outcome.capitalize()}**", "")
         for reason, cases in sorted(reasons.items(), key=lambda found: (-len(found[1]), found[0])):
