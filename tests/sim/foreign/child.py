@@ -49,11 +49,14 @@ def judged(error: BaseException) -> tuple[str, str]:
     """Return the outcome and the reason of what was raised: an assertion says that results are wrong."""
     if isinstance(error, SystemExit):
         return ("wrong", f"exit code {error.code}") if error.code else ("passed", "")
-    lines = str(error).strip().splitlines() or [""]
     kind = "wrong" if isinstance(error, AssertionError) else "refused"
     outcome = "not installed" if isinstance(error, ModuleNotFoundError) else kind
-    said = re.sub(r"\x1b\[[\d;]*m", "", lines[0])
-    return outcome, f"{type(error).__name__}: {said}"[:_REASON]
+    return outcome, f"{type(error).__name__}: {_first_line(error)}"[:_REASON]
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return re.sub(r"\x1b\[[\d;]*m", "", lines[0]) if lines else ""
 
 
 def run_script(given: Mapping[str, Any], recorder: Recorder) -> None:
@@ -144,9 +147,9 @@ class Selection:
             return
         error = call.excinfo.value
         if isinstance(error, pytest.skip.Exception):
-            self._outcome = ("skipped", str(error).splitlines()[0])
+            self._outcome = ("skipped", _first_line(error))
         elif isinstance(error, pytest.xfail.Exception) or item.get_closest_marker("xfail"):
-            self._outcome = ("skipped", f"xfail: {str(error).splitlines()[:1]}")
+            self._outcome = ("skipped", f"xfail: {_first_line(error)}")
         elif self._outcome[0] == "passed":
             self._outcome = judged(error)
         if call.when == "teardown":

@@ -40,7 +40,11 @@ def sources(given: str) -> Iterator[Source]:
     path, arguments = file_and_arguments(given)
     root = path if path.is_dir() else path.parent
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-        found = _kind(file) if path.is_file() or not re.search(catalogue.NO_TESTS, file.as_posix()) else ""
+        found = (
+            _kind(file)
+            if path.is_file() or not re.search(catalogue.NO_TESTS, f"/{file.relative_to(root).as_posix()}")
+            else ""
+        )
         if found:
             where = plain(file)
             calls = [shlex.join(arguments)] if arguments else catalogue.arguments(where)
