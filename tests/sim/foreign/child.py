@@ -116,15 +116,23 @@ class Selection:
         self._skipped: dict[str, list[str]] = defaultdict(list)
         self._outcome = ("passed", "")
 
-    @pytest.hookimpl(trylast=True)
+    @pytest.hookimpl(tryfirst=True)
     def pytest_generate_tests(self, metafunc: Any) -> None:
-        """Draw some parameter sets of a test before they are collected, of which others have tens of thousands."""
-        calls, name = metafunc._calls, metafunc.definition.nodeid
+        """Draw some parameter sets as they are made: tests that multiply ten lists have more than can be made."""
+        make = metafunc.parametrize
+
+        def make_and_draw(*args: Any, **kwargs: Any) -> None:
+            make(*args, **kwargs)
+            metafunc._calls[:] = self._drawn(metafunc._calls, f"{self._seed} {metafunc.definition.nodeid}")
+
+        metafunc.parametrize = make_and_draw
+
+    def _drawn(self, calls: list[Any], seed: str) -> list[Any]:
         sizes = [_largest([*call.params.values()]) for call in calls]
         limit = max(self._extent, min(sizes, default=0))
         chosen = [call for call, size in zip(calls, sizes, strict=True) if size <= limit]
-        random.Random(f"{self._seed} {name}").shuffle(chosen)
-        metafunc._calls[:] = chosen[: self._sets + _SKIPS]
+        random.Random(seed).shuffle(chosen)
+        return chosen[: self._sets + _SKIPS]
 
     def pytest_collection_finish(self, session: Any) -> None:
         """Count what has been dealt with before."""
