@@ -96,7 +96,7 @@ def _run(given: Mapping[str, Any], recorder: Recorder, action: Callable[[], obje
     recorder.begin(given["case"])
     outcome, reason = "passed", ""
     try:
-        with serve_cuda():
+        with serve_cuda(exact_mma=given["exact"]):
             action()
     except BaseException as error:
         traceback.print_exc()
@@ -205,6 +205,7 @@ def _largest(value: object) -> int:
 def run_pytest(given: Mapping[str, Any], recorder: Recorder) -> None:
     """Run the chosen tests of a file."""
     options = ["-q", "--tb=short", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:timeout"]
+    options += ["--exact-mma"] if given["exact"] else []
     selection = Selection(recorder, frozenset(given["done"]), given["sets"], given["extent"], given["seed"])
     code = pytest.main([*options, f"--rootdir={given['root']}", given["path"]], plugins=[selection])
     if code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR):

@@ -74,7 +74,12 @@ def _process(source: Source, choice: Choice, done: frozenset[str]) -> list[dict[
             **{"kind": source.kind, "path": str(source.path), "root": str(source.root), "arguments": source.arguments},
             **{"case": source.name, "record": str(record), "done": sorted(done)},
             **{"sets": choice.sets, "extent": choice.extent, "seed": choice.seed},
-            **{"first": catalogue.first(where), "sizes": catalogue.sizes(where), "raises": catalogue.raises(where)},
+            **{
+                "exact": catalogue.exact(where),
+                "first": catalogue.first(where),
+                "sizes": catalogue.sizes(where),
+                "raises": catalogue.raises(where),
+            },
         }
         imported = Path(temporary, "imported")
         imported.mkdir()

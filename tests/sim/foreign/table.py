@@ -65,6 +65,7 @@ def _explained(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kind_of(reason: str) -> str:
-    """Return a reason without what differs from case to case: numbers, addresses."""
+    """Return a reason without what differs from case to case: numbers, addresses, folders."""
+    reason = re.sub(r"(?<!\w)[\w.+-]*/(\S+/)*", "", reason)
     short = re.sub(r"0x[0-9a-f]+|\d+(\.\d+)?(e[+-]\d+)?", "N", reason)[:160]
     return short.replace("|", "/").replace("<", "&lt;")
