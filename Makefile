@@ -18,6 +18,7 @@ RUN :=
 DEV :=
 TRITON :=
 ORACLE :=
+NVCC ?= $(shell command -v nvcc)
 else
 PY  := $(VENV)/bin/python
 RUN := $(VENV)/.run
@@ -25,6 +26,7 @@ DEV := $(VENV)/.dev
 TRITON := $(VENV)/.triton
 ORACLE := $(VENV)/.oracle
 endif
+NVCC ?= $(VENV)/nvcc/nvidia/cu13/bin/nvcc
 
 DEPENDENCIES := pyproject.toml constraints.txt .ci/environment
 
@@ -45,6 +47,10 @@ $(VENV)/.triton: $(DEV)
 # Beside the environment's packages, not among them: a torch for CUDA brings packages of the same names.
 $(VENV)/.oracle: constraints-oracle.txt $(DEV)
 	$(PY) -m pip install -q --no-deps --upgrade --target $(VENV)/oracle -r constraints-oracle.txt
+	touch $@
+
+$(VENV)/nvcc/nvidia/cu13/bin/nvcc: constraints-nvcc.txt $(DEV)
+	$(PY) -m pip install -q --no-deps --upgrade --target $(VENV)/nvcc -r constraints-nvcc.txt
 	touch $@
 
 $(VENV)/dsl-%/.made: .ci/dsl $(DEV)
@@ -89,6 +95,10 @@ oracle: $(DEV) $(ORACLE)  ## draw fresh random cases and compare with C++ CuTe (
 .PHONY: oracle-pictures
 oracle-pictures: $(DEV) $(ORACLE)  ## compare pictures with those of C++ CuTe's print_latex (needs g++)
 	PYTHONPATH=$(VENV)/oracle $(PY) -m tests.oracle.pictures $(ARGS)
+
+.PHONY: nvcc
+nvcc: $(DEV) $(filter $(VENV)/%,$(NVCC))  ## run kernels of CUDA C++ in the simulator (needs g++; NVCC=/path/to/nvcc takes that one)
+	CUTEPY_TEST_NVCC=1 NVCC=$(abspath $(NVCC)) $(PY) -m pytest -n auto --maxprocesses=8 -o timeout=1800 -o faulthandler_timeout=0 tests/nvcc $(ARGS)
 
 .PHONY: mutation
 mutation: $(DEV)  ## change one operator or constant at a time, ARGS="cutepy/host --count 60", and list what no test notices

@@ -45,6 +45,12 @@ PRIVATE_NAMES = (
         ("arith", "cuda", "cute", "func", "llvm"),
         "writes what checks the tensors of TMA's maps into host code",
     ),
+    PrivateNames(
+        "cutlass._mlir.execution_engine",
+        ("ExecutionEngine",),
+        "compiles what the simulator runs often to machine code",
+        without="numpy computes it, as the rest",
+    ),
     PrivateNames("cutlass._mlir.passmanager", ("PassManager",), "strips locations, for keys"),
     PrivateNames(
         "cutlass._mlir._mlir_libs._cutlass_ir",

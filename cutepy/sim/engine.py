@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +16,15 @@ from numpy.typing import NDArray
 from cutepy.sim.errors import SimulationError, TrapError
 from cutepy.sim.machine.activity import Activity
 from cutepy.sim.machine.lanes import Array, Residents
-from cutepy.sim.machine.memory import GlobalMemory, Memory
+from cutepy.sim.machine.memory import MAX_LOCAL_BYTES, GlobalMemory, Memory
 from cutepy.sim.machine.schedule import Schedule
 from cutepy.sim.machine.step import Step
 from cutepy.sim.mechanisms.atomics import Atomics
 from cutepy.sim.mechanisms.bulk_copies import BulkCopies
+from cutepy.sim.mechanisms.calls import Calls
 from cutepy.sim.mechanisms.clusters import Cluster
 from cutepy.sim.mechanisms.cp_async import ThreadCopies
+from cutepy.sim.mechanisms.heap import Heap
 from cutepy.sim.mechanisms.ldmatrix import MatrixAccess
 from cutepy.sim.mechanisms.mbarriers import Mbarriers
 from cutepy.sim.mechanisms.mma import WarpMma
@@ -32,6 +34,8 @@ from cutepy.sim.mechanisms.tensor_maps import TensorMaps
 from cutepy.sim.mechanisms.tma import TensorCopies
 from cutepy.sim.mechanisms.warp import Warp
 from cutepy.sim.mechanisms.wgmma import Wgmma
+from cutepy.sim.mechanisms.wide_atomics import WideAtomics
+from cutepy.sim.mechanisms.wmma import Wmma
 from cutepy.sim.ptx.instruction_classes import CLASSES, class_of
 
 if TYPE_CHECKING:
@@ -48,8 +52,8 @@ class _Symbols(dict[str, Array]):
 
     def __missing__(self, name: str) -> Array:
         raise SimulationError(
-            f"{name} has no address here: it is defined in another module, or is a function, a texture or a surface, "
-            "which are not simulated"
+            f"{name} has no address here: it is defined in another module, or is a texture or a surface, which are "
+            "not simulated"
         )
 
 
@@ -90,27 +94,34 @@ class Engine:
         self.program, self.launch = program, launch
         self._stops = stops
         self.activity = activity = Activity(observers, policy)
-        self.memory = memory = Memory(activity, known, launch.slot_bytes, launch.local_bytes)
+        whole = program.linked
+        local_bytes = MAX_LOCAL_BYTES if whole.is_deep else whole.frame_bytes
+        self.memory = memory = Memory(activity, known, launch.slot_bytes, local_bytes)
         self.barriers = Barriers(activity)
         self.mbarriers = mbarriers = Mbarriers(activity, memory)
         self.cluster = Cluster(activity, memory, mbarriers)
         self.warp = Warp(activity)
         self.atomics = Atomics(activity, memory, mbarriers)
+        self.wide_atomics = WideAtomics(activity, memory)
+        self.heap = Heap(activity, memory, launch.library_memory)
         self.copies = ThreadCopies(activity, memory, mbarriers)
         self.bulk = BulkCopies(activity, memory, mbarriers)
         self.tensormaps = TensorMaps(activity, memory)
         self.tma = TensorCopies(activity, memory, mbarriers, self.tensormaps, self.bulk)
         self.matrix = MatrixAccess(activity, memory)
         self.mma = WarpMma()
+        self.wmma = Wmma(memory)
         self.wgmma = Wgmma(activity, memory, program, exact_mma)
         self.printing = Printing(activity, memory)
         self.schedule = Schedule(program, launch, activity, (self.wgmma, self.barriers, mbarriers, self.cluster))
+        self.calls = Calls(program, memory, self.schedule)
         self.branch, self.gather = self.schedule.branch, self.schedule.gather
         self.uniform = _uniform_registers(launch)
         self.symbols = _Symbols(
             (name, np.array([[address]], np.uint64))
             for name, address in {**launch.symbols, **launch.parameter_addresses}.items()
         )
+        self.native_state: Any = None  # what machine code knows of memory: see `native`
         self._parameters: dict[tuple[str, int, str], Array] = {}
 
     def run(self, blocks: NDArray[np.intp]) -> None:
@@ -123,7 +134,7 @@ class Engine:
         """
         launch = self.launch
         residents = Residents(launch.grid, launch.cluster, blocks)
-        self.memory.start(residents, launch.smem_bytes, self.schedule.roster.threads_per_cta)
+        self.memory.start(residents, launch.reserved_smem[1], self.schedule.roster.threads_per_cta)
         with np.errstate(all="ignore"):
             self.schedule.run(self, residents)
 
@@ -218,4 +229,11 @@ def _uniform_registers(launch: Launch) -> dict[str, Array]:
         "total_smem_size": launch.smem_bytes,
         "aggr_smem_size": launch.smem_bytes,
     }
+    start, end = launch.reserved_smem
+    at = {"begin": start, "end": end, "cap": end, "0": start, "1": (start + end) // 2}
+    values |= {f"reserved_smem_offset_{name}": value for name, value in at.items()} | {"current_graph_exec": 0}
+    workspace = 0 if launch.grid_workspace is None else launch.grid_workspace.ctypes.data
+    # cooperative_groups/details/driver_abi.h takes the address of the grid's workspace from these two.
+    given = {1: workspace >> 32, 2: workspace & 0xFFFFFFFF}
+    values |= {f"envreg{n}": given.get(n, 0) for n in range(32)}
     return {name: np.array([[value]], np.uint32) for name, value in values.items()}

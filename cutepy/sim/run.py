@@ -7,6 +7,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +28,11 @@ from cutepy.sim.machine.ordering import may_run_in_any_order
 from cutepy.sim.machine.policies import policy_named
 from cutepy.sim.machine.shared_memory import SharedMemory, view
 from cutepy.sim.machine.step import Step
+from cutepy.sim.native.blocks import hot_blocks
 from cutepy.sim.parallel.blas import one_thread
 from cutepy.sim.parallel.waves import deal
 from cutepy.sim.parallel.workers import Team, default_processes
-from cutepy.sim.translate import Program, load_module, translate
+from cutepy.sim.translate import Program, linked, load_module, translate
 
 if TYPE_CHECKING:
     from cutepy.layouts import ComposedLayout, Layout
@@ -265,8 +267,9 @@ class Run:
         """Run a kernel to its end."""
         module = load_module(request.ptx)
         launch = capture(request, module)
-        stopping = stops(module.functions[request.kernel], self._observers)
+        stopping = stops(linked(request.ptx, request.kernel).function, self._observers)
         program = translate(request.ptx, request.kernel, frozenset(stopping))
+        program = replace(program, blocks=hot_blocks(program))
         self.launches.append(launch)
         with self._own_memory(launch, request.library):
             self._run(launch, program, stopping)
@@ -279,11 +282,16 @@ class Run:
                 weakref.finalize(library, _forget, weakref.ref(self._memory), placed.data.ctypes.data)
         block = launch.parameter_block
         assert block is not None
-        self._memory.register(block.ctypes.data, block.nbytes, block, "the kernel's parameters")
+        own = [(block, "the kernel's parameters")]
+        if launch.grid_workspace is not None:
+            own.append((launch.grid_workspace, "the grid's workspace"))
+        for data, name in own:
+            self._memory.register(data.ctypes.data, data.nbytes, data, name)
         try:
             yield
         finally:
-            self._memory.forget(block.ctypes.data)
+            for data, _ in own:
+                self._memory.forget(data.ctypes.data)
 
     def _run(self, launch: Launch, program: Program, stopping: Mapping[int, tuple[Observer, ...]]) -> None:
         for observer in self._observers:

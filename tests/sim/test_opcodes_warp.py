@@ -481,7 +481,7 @@ def test_unknown_instruction():
 def test_unknown_forms(line):
     """An unknown modifier or operand is refused where it is reached, and only there."""
     is_known = any(part in line for part in ("multimem", "im2col", "wgmma", "call"))
-    said = r"(is|are) not simulated" if is_known else "does not know .* please report"
+    said = r"(is|are) not (simulated|defined)" if is_known else "does not know .* please report"
     with pytest.raises(UnknownInstructionError, match=said) as caught:
         launch(line, block=128, assembles=False)
     assert ("report" in str(caught.value)) != is_known

@@ -322,12 +322,12 @@ def relu(a: Array) -> Array:
 
 def maximum(a: Array, b: Array) -> Array:
     """Return the larger; a NaN loses to a number, and +0 exceeds -0."""
-    return _settled(np.fmax(a, b), a, b, True)
+    return _settled(_number(np.fmax(a, b), a, b), a, b, True)
 
 
 def minimum(a: Array, b: Array) -> Array:
     """Return the smaller; a NaN loses to a number, and -0 is below +0."""
-    return _settled(np.fmin(a, b), a, b, False)
+    return _settled(_number(np.fmin(a, b), a, b), a, b, False)
 
 
 def maximum_nan(a: Array, b: Array) -> Array:
@@ -338,6 +338,12 @@ def maximum_nan(a: Array, b: Array) -> Array:
 def minimum_nan(a: Array, b: Array) -> Array:
     """Return the smaller; a NaN wins, canonical (.NaN)."""
     return _settled(np.minimum(a, b), a, b, False)
+
+
+def _number(found: Array, a: Array, b: Array) -> Array:
+    """Take the number where one side is a NaN: for a signalling one C's fmin and fmax give a NaN, and numpy either."""
+    nan = np.isnan(found)
+    return np.where(np.isnan(a), b, np.where(np.isnan(b), a, found)) if nan.any() else found
 
 
 def _settled(found: Array, a: Array, b: Array, larger: bool) -> Array:

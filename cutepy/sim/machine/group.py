@@ -16,6 +16,21 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
 
 
+class Return(NamedTuple):
+    """What there is to do where lanes return from a function.
+
+    Attributes
+    ----------
+    block : int
+        Where they go on.
+    finish : callable
+        Called with the group of those that go on, and the one that called, of which they are a part or all.
+    """
+
+    block: int
+    finish: Callable[[Group, Group], None]
+
+
 class Join:
     """Where the parts of a group meet.
 
@@ -30,14 +45,22 @@ class Join:
     arrived : list of Group
     since : int
         What the schedule's count of what it waited was when one arrived last.
+    back : Return or None
+        What is done where the parts are those of a call, and return.
     """
 
-    def __init__(self, block: int, parent: Group) -> None:
+    def __init__(self, block: int, parent: Group, back: Return | None = None) -> None:
         self.block = block
+        self.back = back
         self.parent = parent
         self.expected = 0
         self.arrived: list[Group] = []
         self.since = 0
+
+    @property
+    def goes_on(self) -> int:
+        """The block where the lanes go on together."""
+        return self.block if self.back is None else self.back.block
 
 
 class Gathering(NamedTuple):
@@ -96,7 +119,6 @@ class Group:
 
     __slots__ = (
         "block",
-        "call_arguments",
         "committed",
         "ctas",
         "gathering",
@@ -137,7 +159,6 @@ class Group:
         self.gathering: Gathering | None = None
         self.is_gathered = False
         self.waits_for: Callable[[], str] | None = None
-        self.call_arguments: dict[tuple[str, int], tuple[Array, ...]] = {}
 
     def lane(self, row: int, column: int) -> str:
         """Name one lane."""

@@ -97,6 +97,12 @@ class Threads:
         return self.count == len(self.warps) * WARP
 
     @cached_property
+    def extents(self) -> NDArray[np.int64]:
+        """By warp here, its first thread's position among these, and how many there are."""
+        starts = np.searchsorted(self.ids, self.warps * WARP)
+        return np.ascontiguousarray(np.stack([starts, np.diff(np.append(starts, self.count))], axis=1).astype(np.int64))
+
+    @cached_property
     def position(self) -> NDArray[np.intp]:
         """Each thread's position among the lanes of the warps here."""
         return np.searchsorted(self.warps, self.ids // WARP) * WARP + self.ids % WARP

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -21,13 +22,18 @@ from cutepy.runtime.host_calls import Library
 from cutepy.sim.errors import LaunchError
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.variables import Placed, variables_of
+from cutepy.sim.ptx.linking import function_addresses
 from cutepy.sim.ptx.model import Function, Module
+from cutepy.sim.translate import linked
 
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_CLUSTER = 16
 _SLOT_ALIGNMENT = 1024
 _PARAMETER_ALIGNMENT = 64
+_WORKSPACE_BYTES = 16
+"""What the driver gives cooperative launches to synchronise the grid: a size and a barrier, in cooperative_groups.h."""
+_RESERVED_BYTES = 1024
 _SHARED_BASE = 0
 """Where a CTA's variables start. The hardware reserves the first 1024 bytes; addresses are relative to its own."""
 
@@ -82,7 +88,8 @@ class Launch:
     parameter_addresses: dict[str, int] = field(default_factory=dict)
     parameter_block: Array | None = None
     variables: tuple[Placed, ...] = ()
-    local_bytes: int = 0
+    grid_workspace: Array | None = None
+    library_memory: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     processes: int = 1
     stats: dict[str, int] = field(default_factory=dict)
@@ -99,9 +106,15 @@ class Launch:
         return readable(self.kernel)
 
     @property
+    def reserved_smem(self) -> tuple[int, int]:
+        """Where the system's shared memory starts and ends: behind the kernel's, if the kernel asks where it is."""
+        start = -(-self.smem_bytes // _PARAMETER_ALIGNMENT) * _PARAMETER_ALIGNMENT
+        return (start, start + _RESERVED_BYTES) if "%reserved_smem_offset" in self.ptx else (start, self.smem_bytes)
+
+    @property
     def slot_bytes(self) -> int:
         """Shared memory of a CTA, rounded so that swizzle patterns keep their alignment."""
-        return max(_SLOT_ALIGNMENT, -(-self.smem_bytes // _SLOT_ALIGNMENT) * _SLOT_ALIGNMENT)
+        return max(_SLOT_ALIGNMENT, -(-self.reserved_smem[1] // _SLOT_ALIGNMENT) * _SLOT_ALIGNMENT)
 
     @property
     def ctas(self) -> int:
@@ -126,7 +139,7 @@ def capture(request: LaunchRequest, module: Module) -> Launch:
     if request.kernel not in module.functions:
         raise LaunchError(f"the PTX defines no entry {request.kernel}")
     function = module.functions[request.kernel]
-    shared, static = place_shared(module, function)
+    shared, static = place_shared(module, linked(request.ptx, request.kernel).function)
     launch = Launch(
         request.kernel,
         request.grid,
@@ -142,7 +155,7 @@ def capture(request: LaunchRequest, module: Module) -> Launch:
     )
     _check(launch, function)
     _place_parameters(launch, function)
-    _place_variables(launch, module, function, request.library)
+    _place_variables(launch, module, request.library)
     return launch
 
 
@@ -185,17 +198,14 @@ def _place_parameters(launch: Launch, function: Function) -> None:
     launch.parameter_block = block
 
 
-def _place_variables(launch: Launch, module: Module, function: Function, library: Library) -> None:
-    """Give the variables of the module their addresses, and the local ones of each thread theirs."""
+def _place_variables(launch: Launch, module: Module, library: Library) -> None:
+    """Give the variables and functions of the module their addresses."""
     placed = variables_of(library, launch.ptx, module)
     launch.variables = tuple(placed.values())
-    launch.symbols |= {name: one.address for name, one in placed.items()}
-    for variable in function.variables:
-        if variable.space == "local":
-            alignment = max(variable.alignment, 16)
-            start = -(-launch.local_bytes // alignment) * alignment
-            launch.symbols[variable.name] = start
-            launch.local_bytes = start + -(-(variable.size_bytes or 0) // 16) * 16
+    launch.symbols |= {name: one.address for name, one in placed.items()} | function_addresses(module)
+    launch.library_memory = library.memory
+    if launch.cooperative:
+        launch.grid_workspace = np.zeros(_WORKSPACE_BYTES, np.uint8)
 
 
 def _check(launch: Launch, function: Function) -> None:

@@ -32,6 +32,9 @@ RANK_SHIFT = 24
 
 _OFFSET_MASK = (1 << RANK_SHIFT) - 1
 _ALIGN = 16
+_ROW = 16
+MAX_LOCAL_BYTES = 512 << 10
+"""Of a thread: CUDA C++ Programming Guide, "Compute Capabilities"."""
 _OBJECT_BYTES = 8
 
 
@@ -137,8 +140,8 @@ class Memory:
         self.residents = residents
         self.used_bytes = used_bytes
         self.shared = np.zeros(slots * self.slot_bytes, np.uint8)
-        self._local = np.zeros(slots * threads * self._local_bytes, np.uint8)
-        self._threads = threads
+        self._threads, self._lanes = threads, slots * threads
+        self._local = np.zeros(0, np.uint8)
         self._shared_views = {}
         # By eight bytes of shared memory, whether they are an opaque object; None as long as there is none.
         self._objects = None
@@ -220,12 +223,32 @@ class Memory:
         return result
 
     def _locate_local(self, g: Group, i: Instruction, address: Array, size: int) -> Array:
+        """Return the positions of local addresses in `_local`: rows of 16 bytes of each lane, which grow in number."""
         offset = address.astype(np.int64)
-        if int(offset.max()) + size > self._local_bytes:
-            outside = offset + size > self._local_bytes
+        end = int(offset.max()) + size
+        if end > self._local_bytes or int(offset.min()) < 0:
+            outside = (offset + size > self._local_bytes) | (offset < 0)
             self._fail(g, i, "local", address, outside, size, f"is beyond {self._local_bytes} bytes")
+        if (offset & (size - 1)).any():
+            self._fail(g, i, "local", address, (offset & (size - 1)) != 0, size, f"is no multiple of {size}")
+        row_bytes = self._lanes * _ROW
+        if end * self._lanes > len(self._local):
+            rows = max(-(-end // _ROW), 2 * len(self._local) // row_bytes)
+            grown = np.zeros(rows * row_bytes, np.uint8)
+            grown[: len(self._local)] = self._local
+            self._local = grown
         lane = g.ctas.column * self._threads + g.threads.ids[None, :]
-        return offset + lane * self._local_bytes
+        return (offset >> 4) * row_bytes + lane * _ROW + (offset & (_ROW - 1))
+
+    def copy_local(self, g: Group, i: Instruction, source: Array, to: Array, size: int) -> None:
+        """Copy what each lane has at an address of local memory to another, in units of 16 bytes."""
+        for start in range(0, size, _ROW):
+            at = np.uint64(start)
+            place = self._locate_local(g, i, to + at, _ROW)  # may make the memory grow
+            rows = self._locate_local(g, i, source + at, _ROW) // _ROW
+            view = self._local.reshape(-1, _ROW)
+            view[place // _ROW] = view[rows]
+        self._activity.changes += 1
 
     def region(self, g: Group, i: Instruction, address: Array, size: int, alignment: int) -> Region | None:
         """Return the one region that holds all addresses, or None if they are in several; checked."""
@@ -256,6 +279,11 @@ class Memory:
         raise MemoryAccessError(f"{space} address {value:#x} ({size} bytes) {reason}", i, g.lane(row, column))
 
     # Opaque objects in shared memory.
+
+    @property
+    def has_objects(self) -> bool:
+        """Whether there have been mbarriers in shared memory, so that stores there are to be checked."""
+        return self._objects is not None
 
     def mark_object(self, offset: int, slots: Array, live: bool) -> None:
         """Note that an mbarrier begins or ceases to be at an offset of some CTAs' shared memory."""

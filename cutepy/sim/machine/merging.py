@@ -132,6 +132,8 @@ def merge(
     parent = join.parent
     for part in parts:
         to_registers(part)
+    if join.back is not None:
+        return _returned(roster, join, parts, roster.lanes_of(parts) if chosen is None else chosen)
     if (
         chosen is None
         and sum(p.ctas.count * p.threads.count for p in parts) == parent.ctas.count * parent.threads.count
@@ -150,6 +152,17 @@ def merge(
         ancestor = ancestor.join.parent if ancestor.join is not None else None
     taken = roster.lanes_of(parts) if chosen is None else chosen
     return regroup(roster, parts, taken, join.block, parent.join)
+
+
+def _returned(roster: Roster, join: Join, parts: list[Group], taken: Array) -> tuple[list[Group], list[Group]]:
+    """Let lanes that return from a function go on in the group that called it: all of it, or some rectangles."""
+    parent = join.parent
+    if taken.sum() == parent.ctas.count * parent.threads.count:
+        parent.block, parent.token = join.goes_on, None
+        return [parent], []
+    merged, _ = regroup(roster, [parent], taken, join.goes_on, parent.join)
+    _, rest = regroup(roster, parts, taken, join.block, None)
+    return merged, rest
 
 
 def _value(part: Group, index: int) -> Array:

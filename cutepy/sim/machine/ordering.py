@@ -13,9 +13,9 @@ _WAITS_FOR_OTHERS = re.compile(r"(?<![\w.])(?:(?:atom|red)(?=\.)|ld\.(?:acquire|
 """What waits for other CTAs, or might: they can reach each other's shared memory in clusters only."""
 
 _NEEDS_ORDER = re.compile(
-    r"cp\.reduce\.|(?<![\w.])tensormap\.|fence\.proxy\.tensormap|%(?:clock|globaltimer)",
+    r"cp\.reduce\.|(?<![\w.])tensormap\.|fence\.proxy\.tensormap|%(?:clock|globaltimer)|\.extern\s.*\bmalloc\b",
 )
-"""What would see in which order CTAs run: sums in global memory, tensor maps that kernels write, clocks."""
+"""What would see in which order CTAs run: sums in global memory, tensor maps that kernels write, clocks, malloc."""
 
 
 def may_run_in_any_order(launch: Launch) -> bool:

@@ -114,12 +114,29 @@ class Schedule:
         for mechanism in self._mechanisms:
             mechanism.before_parting(g, blocks, join_block)
         children = split(self.roster, g, parts, join_block)
+        if g.spin is not None:
+            for child in children:
+                child.spin = g.spin.of_a_part()
         join = children[0].join
         if join is not None and join not in self._joins:
             self._joins.append(join)
         groups = self.roster.groups
         at = groups.index(g)
         groups[at : at + 1] = children
+
+    def fresh_registers(self) -> list[Array]:
+        """Return the registers of lanes that have done nothing yet."""
+        return list(self._zeros)
+
+    def descend(self, g: Group, join: Join, children: Sequence[Group]) -> int:
+        """Let a group wait for others of its lanes, which run what it calls."""
+        self._to_registers(g)
+        join.expected = len(children)
+        self._joins.append(join)
+        groups = self.roster.groups
+        at = groups.index(g)
+        groups[at : at + 1] = children
+        return DIVERGED
 
     def run(self, m: Any, residents: Residents) -> None:  # noqa: ANN401 - what translated code calls
         """Run CTAs to their end.
@@ -156,7 +173,7 @@ class Schedule:
             for join in self._joins[::-1]:
                 if join.arrived and self._waited - join.since > _PATIENCE:
                     join.since = self._waited
-                    if not self._release_whole(join) and together(self._flow, join.block) == 1:
+                    if not self._release_whole(join) and together(self._flow, join.goes_on) == 1:
                         self._meet(join)
 
     def _turn(self, g: Group) -> bool:
@@ -172,11 +189,14 @@ class Schedule:
         if block == EXIT:
             self._leave(g)
             return True
-        spin, watched = g.spin, max(0, TRUSTED_BLOCKS - g.unwatched)
+        spin, trust = g.spin, TRUSTED_BLOCKS
+        watched = max(0, trust - g.unwatched)
         if spin is not None and spin.changes == activity.changes:
             if spin.asleep:
                 return False
             watched = 0
+        elif spin is not None and spin.asleep:
+            watched = trust = 0
         for count in range(_TURN_BLOCKS):
             if block == stop and join is not None:
                 g.block = block
@@ -184,8 +204,8 @@ class Schedule:
                 return True
             if count >= watched:
                 if spin is None or spin.changes != activity.changes:
-                    g.spin = spin = Spin(activity.changes)
-                    g.unwatched, watched = 0, count + TRUSTED_BLOCKS
+                    g.spin = spin = Spin(activity.changes, trust == 0)
+                    g.unwatched, watched, trust = 0, count + trust, TRUSTED_BLOCKS
                 elif count - watched >= _IDLE_TURN_BLOCKS:
                     break
                 elif spin.repeats(g.registers, block, self._flow, activity.time):
@@ -235,6 +255,9 @@ class Schedule:
         """Let the lanes that have met go on, or those chosen of them."""
         parts = join.arrived
         merged, join.arrived = merge(self.roster, join, parts, chosen, self._to_registers)
+        if join.back is not None:
+            for whole in merged:
+                join.back.finish(whole, join.parent)
         join.expected += len(join.arrived) - len(parts)
         is_over = join.expected == 0
         if is_over and join in self._joins:
@@ -249,7 +272,7 @@ class Schedule:
         """Let the warps go on that have met whole, or warpgroups if one is taken together; tells if there are any."""
         roster = self.roster
         wanted = roster.lanes_of([join.parent]) & ~roster.ended
-        unit = max(WARP, together(self._flow, join.block))
+        unit = max(WARP, together(self._flow, join.goes_on))
         chosen = in_whole_units(roster.lanes_of(join.arrived), wanted, unit)
         if not chosen.any():
             return False

@@ -3,8 +3,9 @@
 A group that comes to the same block with the same registers, while no memory has changed, will do so for ever: it
 sleeps until something changes. The block and registers to compare with are taken anew after twice as many blocks each
 time, so that a cycle of any length is found (R. P. Brent, "An Improved Monte Carlo Factorization Algorithm", 1980). A
-loop that counts never repeats itself, and works. Of clocks there is no model: time leaps ahead when nothing but time
-can let anybody go on.
+loop that counts never repeats itself, and works. A group that has slept is watched from the block on at which it wakes,
+and so are its parts: of many that wait for a lock, all but the one that gets it sleep again after one round. Of clocks
+there is no model: time leaps ahead when nothing but time can let anybody go on.
 
 References
 ----------
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 TRUSTED_BLOCKS = 32
 """Blocks that a group runs without a change to memory before it is watched."""
 
+_NEVER = -1
 _FIRST_SPAN = 8
 _WARP_COLLECTIVES = frozenset("shfl vote match redux elect activemask ldmatrix stmatrix mma".split())
 
@@ -41,17 +43,30 @@ class Spin:
         Whether the group has repeated itself.
     by_clock : bool
         Whether time went by meanwhile, so that its next round may differ.
+    has_slept : bool
+        Whether the group, or the one it is a part of, was asleep before.
     """
 
-    __slots__ = ("_block", "_first", "_outside", "_span", "_steps", "_values", "asleep", "by_clock", "changes")
+    __slots__ = (
+        "_block",
+        "_first",
+        "_outside",
+        "_span",
+        "_steps",
+        "_values",
+        "asleep",
+        "by_clock",
+        "changes",
+        "has_slept",
+    )
 
-    def __init__(self, changes: int) -> None:
-        self.changes = changes
+    def __init__(self, changes: int, has_slept: bool = False) -> None:
+        self.changes, self.has_slept = changes, has_slept
         self.asleep = self.by_clock = False
         self._block = EXIT
         self._values: list[tuple[int, Any]] = []
         self._outside = self._first = self._steps = 0
-        self._span = _FIRST_SPAN
+        self._span = 1 if has_slept else _FIRST_SPAN
 
     def repeats(self, registers: Sequence[Any], block: int, flow: ControlFlow, time: int) -> bool:
         """Tell whether a group that comes to a block has been there before as it is now.
@@ -83,6 +98,14 @@ class Spin:
                 self._first = n
                 return False
         return True
+
+    def of_a_part(self) -> Spin | None:
+        """Return what a part of the group begins with, which may go on to spin: None if that is nothing."""
+        if not self.has_slept:
+            return None
+        spin = Spin(_NEVER)
+        spin.asleep = True
+        return spin
 
     def wake(self) -> None:
         """Let the group run although nothing has changed."""

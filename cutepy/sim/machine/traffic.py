@@ -42,6 +42,10 @@ class Traffic:
         self._counts[f"l2_{kind}_sectors"] += sectors
         self._counts[f"l2_{kind}_bytes"] += size_bytes
 
+    def maps(self, start: int, end: int) -> tuple[Array | None, Array | None]:
+        """Return where a bit is to be set for each byte of a range that is read, and written: nowhere."""
+        return None, None
+
     def access(self, kind: Kind, g: Group, addresses: Array, size_bytes: int) -> None:
         """Count an access of `size_bytes` by each lane, aligned to that, at addresses over (CTAs, threads)."""
         times = g.ctas.count // addresses.shape[0]

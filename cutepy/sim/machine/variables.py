@@ -15,6 +15,7 @@ import numpy as np
 from cutepy.runtime.host_calls import Library
 from cutepy.sim.errors import LaunchError
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.ptx.linking import function_addresses
 from cutepy.sim.ptx.model import Module, Variable
 
 _ALIGNMENT = 128
@@ -74,14 +75,15 @@ def _made(module: Module) -> dict[str, Placed]:
             one = placed[variable.name] = Placed(variable, address, data)
             if variable.initial is not None:
                 one.bytes[:] = np.frombuffer(variable.initial, np.uint8)
+    addresses = {name: one.address for name, one in placed.items()} | function_addresses(module)
     for one in placed.values():
         for reference in one.variable.references:
-            target = placed.get(reference.name)
+            target = addresses.get(reference.name)
             if target is None:
                 raise LaunchError(
                     f"{one.variable.name} is initialised with the address of {reference.name}, which is no variable "
-                    "of global or constant memory"
+                    "of global or constant memory, and no function"
                 )
-            value = np.frombuffer(reference.encode(target.address), np.uint8)
+            value = np.frombuffer(reference.encode(target), np.uint8)
             one.bytes[reference.position : reference.position + reference.size_bytes] = value
     return placed

@@ -10,6 +10,7 @@ PTX ISA, "Parallel Synchronization and Communication Instructions: atom, red, re
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from cutepy.sim.arithmetic import floats, minifloat
 from cutepy.sim.errors import MemoryAccessError
 from cutepy.sim.machine.events import AsyncOperation, Space
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.mechanisms.collisions import one_after_another
+from cutepy.sim.mechanisms.wide_atomics import bytes_by_lane
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
@@ -125,7 +128,7 @@ class Atomics:
             address = np.broadcast_to(address, shape)
             region = memory.region(g, i, address, size, size)
             if region is None:
-                raise MemoryAccessError("one atomic instruction on several tensors is not simulated", i, g.describe())
+                return self._one_by_one(g, i, address, operation, name, values)
             view, index = region.view(kind, 1), (address - np.uint64(region.base)).astype(np.int64) // size
         if self._activity.observers:
             memory.observe(g, i, "atomic", place, "generic", address, size)
@@ -135,6 +138,22 @@ class Atomics:
         # A compare-and-swap that fails is no change: who waits for one has not got on.
         if view[index].tobytes() != old.tobytes():
             self._activity.changes += 1
+        return old
+
+    def _one_by_one(
+        self, g: Group, i: Instruction, address: Array, operation: str, name: str, values: tuple[Array, ...]
+    ) -> Array:
+        """Apply an operation of lanes that are in several allocations."""
+        kind = values[0].dtype
+        old = np.empty(address.shape, kind)
+        lanes = [np.broadcast_to(v, address.shape).reshape(-1) for v in values]
+        places = bytes_by_lane(self._activity, self._memory, g, i, "global", address, kind.itemsize)
+        for n, place in enumerate(places):
+            before = place.view(kind).copy()
+            old.reshape(-1)[n] = before[0]
+            after = combine(operation, name, before, *(v[n : n + 1] for v in lanes), flush=operation == "add")
+            place.view(kind)[:] = after
+        self._activity.changes += 1
         return old
 
     def vector(
@@ -176,15 +195,11 @@ class Atomics:
 
 def _in_order(view: Array, index: Array, operation: str, name: str, values: list[Array], flush: bool) -> Array:
     """Apply an operation at positions of an array, one after the other where they are equal."""
+    apply = partial(combine, operation, name, flush=flush)
     flat = index.reshape(-1)
-    if len(np.unique(flat)) == len(flat):
+    steps = np.diff(flat)
+    if (steps > 0).all() or ((steps != 0).all() and len(np.unique(flat)) == len(flat)):
         found: Array = view[index]
-        view[index] = combine(operation, name, found, *values, flush=flush)
+        view[index] = apply(found, *values)
         return found
-    old = np.empty(index.shape, view.dtype)
-    lanes = [np.ascontiguousarray(v).reshape(-1) for v in values]
-    for n, position in enumerate(flat):
-        before = view[position : position + 1].copy()
-        old.reshape(-1)[n] = before[0]
-        view[position] = combine(operation, name, before, *(v[n : n + 1] for v in lanes), flush=flush)[0]
-    return old
+    return one_after_another(view, index, values, apply, operation, name, flush)

@@ -15,32 +15,16 @@ import numpy as np
 from cutepy.sim.errors import MemoryAccessError, TrapError
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.model import Instruction
-from cutepy.sim.translate.emitter import Emitter, instruction
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.group import Group
     from cutepy.sim.machine.memory import Memory
 
-_CALL = re.compile(r"call(?:\.uni)?\s*\(\s*(\w+)\s*\)\s*,\s*vprintf\s*,\s*\(\s*(\w+)\s*,\s*(\w+)\s*\)")
-_ASSERTION = re.compile(r"call(?:\.uni)?\s*__assertfail\s*,\s*\(([^)]*)\)")
 _CONVERSION = re.compile(
     r"%(?P<flags>[-+ #0]*)(?P<width>\d*)(?P<precision>(?:\.\d+)?)(?P<length>hh|h|ll|l|z|j|t)?(?P<type>[a-zA-Z%])"
 )
 _FLOATS, _LONG = "aAeEfFgG", ("l", "ll", "z", "j", "t")
-
-
-@instruction("call.uni")
-def _call(e: Emitter, i: Instruction) -> None:
-    assertion, match = _ASSERTION.search(i.text), _CALL.search(i.text)
-    if assertion is not None:
-        parts = ", ".join(f"g.call_arguments[{name.strip()!r}, 0][0]" for name in assertion[1].split(",")[:4])
-        e.emit(f"m.printing.assert_failed(g, {e.site}, {parts})")
-        return
-    if match is None:
-        raise e.unknown("calls of device functions")
-    _, text, arguments = match.groups()
-    e.emit(f"m.printing.write(g, {e.site}, g.call_arguments[{text!r}, 0][0], g.call_arguments[{arguments!r}, 0][0])")
 
 
 class Printing:
@@ -50,8 +34,8 @@ class Printing:
         self._activity = activity
         self._memory = memory
 
-    def write(self, g: Group, i: Instruction, text: Array, arguments: Array) -> None:
-        """Print once for each lane."""
+    def write(self, g: Group, i: Instruction, text: Array, arguments: Array) -> Array:
+        """Print once for each lane, and return the number of arguments."""
         shape = (g.ctas.count, g.threads.count)
         address = int(text.flat[0])
         format_text = self._string(g, i, address)
@@ -70,6 +54,8 @@ class Printing:
             for column in range(shape[1]):
                 values = iter([c[row, column] for c in columns])
                 self._activity.printed.append(_CONVERSION.sub(lambda m, v=values: self._one(g, i, m, v), format_text))  # type: ignore[misc]
+
+        return np.array([[len(columns)]], np.uint32)
 
     def assert_failed(
         self, g: Group, i: Instruction, message: Array, file: Array, line: Array, function: Array

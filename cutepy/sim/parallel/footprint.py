@@ -26,6 +26,8 @@ _ARRAY_RANGES = 64
 """The ranges that take as much memory as an array object does."""
 
 _UNIT_BYTES = 16
+_MARGIN = 16
+_SCANNED = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,6 +114,7 @@ class _Collector:
         self._ends: list[Array] = []
         self._held = 0
         self._boxes: set[tuple[int, tuple[int, ...], tuple[int, ...], int]] = set()
+        self._maps: dict[tuple[int, int], Array] = {}
 
     def add(self, starts: Array, ends: Array) -> None:
         """Add ranges."""
@@ -131,6 +134,13 @@ class _Collector:
         """Add a box, which many CTAs may read: it is worked out once."""
         self._boxes.add((address, extents, steps, element_bytes))
 
+    def map(self, start: int, end: int) -> Array:
+        """Return a bit for each byte from one address up to another, which is to be set if it is accessed."""
+        if (start, end) not in self._maps:
+            # An access of several bytes may begin at the last byte that is known.
+            self._maps[start, end] = np.zeros((end - start) // 8 + _MARGIN, np.uint8)
+        return self._maps[start, end]
+
     def united(self) -> Ranges:
         """Return all that was added."""
         for address, extents, steps, element_bytes in self._boxes:
@@ -140,9 +150,33 @@ class _Collector:
             self._starts.append(starts)
             self._ends.append(starts + extents[0] * element_bytes)
         self._boxes.clear()
+        for (start, _), bits in self._maps.items():
+            starts, ends = _runs(bits)
+            self._starts.append(starts + start)
+            self._ends.append(ends + start)
         ranges = Ranges.union(self._starts, self._ends)
         self._starts, self._ends, self._held = [ranges.starts], [ranges.ends], 0
         return ranges
+
+
+def _runs(bits: Array) -> tuple[Array, Array]:
+    """Return where runs of bits that are set start and end.
+
+    Examples
+    --------
+    >>> _runs(np.array([0b11110000, 0b1, 0], np.uint8))
+    (array([4]), array([9]))
+    """
+    starts, ends = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for first in range(0, len(bits), _SCANNED):
+        part = bits[first : first + _SCANNED]
+        if part.any():
+            flags = np.unpackbits(part, bitorder="little").view(np.int8)
+            edges = np.diff(flags, prepend=np.int8(0), append=np.int8(0))
+            starts.append(np.flatnonzero(edges > 0) + 8 * first)
+            ends.append(np.flatnonzero(edges < 0) + 8 * first)
+    united = Ranges.union(starts, ends)
+    return united.starts, united.ends
 
 
 class Footprint(Traffic):
@@ -164,6 +198,10 @@ class Footprint(Traffic):
 
     def _of(self, kind: Kind) -> list[_Collector]:
         return {"load": [self._reads], "store": [self._writes], "atomic": [self._reads, self._writes]}[kind]
+
+    def maps(self, start: int, end: int) -> tuple[Array | None, Array | None]:
+        """Return where a bit is to be set for each byte of a range that is read, and written."""
+        return self._reads.map(start, end), self._writes.map(start, end)
 
     def access(self, kind: Kind, g: Group, addresses: Array, size_bytes: int) -> None:
         """Count and note an access of `size_bytes` by each lane."""

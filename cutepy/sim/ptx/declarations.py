@@ -94,7 +94,9 @@ def read_parameters(text: str) -> tuple[Parameter, ...]:
     while tokens.next[0] != "end":
         if found:
             tokens.expect(",")
-        tokens.expect(".param")
+        is_register = bool(tokens.take_if(".reg"))
+        if not is_register:
+            tokens.expect(".param")
         alignment, kind, vector = _type(tokens)
         if tokens.take_if(".ptr"):
             while tokens.next[1] in (".const", ".global", ".local", ".shared"):
@@ -105,7 +107,7 @@ def read_parameters(text: str) -> tuple[Parameter, ...]:
         if None in extents:
             raise tokens.error(f"the parameter {name} has no extent")
         element = _bytes(kind) * (vector or 1)
-        found.append(Parameter(name, _product(extents) * element, alignment or element, kind))
+        found.append(Parameter(name, _product(extents) * element, alignment or element, kind, is_register))
     return tuple(found)
 
 

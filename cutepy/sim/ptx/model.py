@@ -99,6 +99,23 @@ class Symbol:
 
 
 @dataclass(frozen=True, slots=True)
+class FrameSlot:
+    """The address of what a function has in its frame of local memory; `base` holds where that starts, None for 0."""
+
+    base: Register | None
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """Parts of an operand of a video instruction, or it negated: ``%r1.b0``, ``-%r1.h1``."""
+
+    operand: Register | Immediate
+    parts: str = ""
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Label:
     """The target of a branch: the index of the instruction it stands before."""
 
@@ -110,7 +127,7 @@ class Label:
 class Address:
     """``[base + offset]``, or ``[base, {coordinates}]`` for a tensor."""
 
-    base: Register | Symbol | Immediate
+    base: Register | Symbol | Immediate | FrameSlot
     offset: int = 0
     coordinates: tuple[Operand, ...] | None = None
 
@@ -142,7 +159,9 @@ class Negated:
     operand: Register
 
 
-Operand = Register | Immediate | Special | Symbol | Label | Address | Vector | Pair | Sink | Negated
+Operand = (
+    Register | Immediate | Special | Symbol | FrameSlot | Selected | Label | Address | Vector | Pair | Sink | Negated
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +216,10 @@ def registers_in(operand: Operand | None) -> Iterator[Register]:
         yield from registers_in(operand.second)
     elif isinstance(operand, Negated):
         yield operand.operand
+    elif isinstance(operand, Selected):
+        yield from registers_in(operand.operand)
+    elif isinstance(operand, FrameSlot) and operand.base is not None:
+        yield operand.base
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,12 +242,16 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A kernel parameter: `size_bytes` bytes at a multiple of `alignment`; `type` is that of it or of its elements."""
+    """A parameter: `size_bytes` bytes at a multiple of `alignment`; `type` is that of it or of its elements.
+
+    Those of functions that are called may be registers (`is_register`).
+    """
 
     name: str
     size_bytes: int
     alignment: int
     type: str = field(default="b8", repr=False)
+    is_register: bool = field(default=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +323,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Function:
-    """An entry function."""
+    """A function: an entry, which gives no results, or one that is called."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -304,12 +331,27 @@ class Function:
     instructions: tuple[Instruction, ...] = field(repr=False)
     variables: tuple[Variable, ...] = ()
     directives: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    results: tuple[Parameter, ...] = ()
 
 
 @dataclass(frozen=True)
 class Module:
-    """A PTX module: its target, entry functions and variables."""
+    """A PTX module.
+
+    Attributes
+    ----------
+    target : str
+    functions : dict of str to Function
+        The entries.
+    variables : tuple of Variable
+    called : dict of str to Function
+        The functions that are no entries; of one that has an alias, by each name.
+    declared : tuple of str
+        The names of all functions that are no entries, with those that another module defines.
+    """
 
     target: str
     functions: dict[str, Function]
     variables: tuple[Variable, ...]
+    called: dict[str, Function] = field(default_factory=dict)
+    declared: tuple[str, ...] = ()

@@ -30,6 +30,7 @@ from cutepy.sim.ptx.model import (
     Pair,
     Parameter,
     Register,
+    Selected,
     Sink,
     SourceLine,
     Special,
@@ -38,6 +39,7 @@ from cutepy.sim.ptx.model import (
     Variable,
     Vector,
 )
+from cutepy.sim.ptx.spelling import usual
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 _COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.S)
@@ -59,7 +61,8 @@ _OUTSIDE = re.compile(
     r"""\s*(?:
       \.version\s+[\d.]+ | \.target\s+(?P<target>\w+)(?:\s*,\s*\w+)* | \.address_size\s+\d+
     | \.file\s+\d+\s+"[^"]*"(?:\s*,\s*\d+)* | \.loc\s[^\n]* | @@[^\n]*
-    | \.pragma\s+"[^"]*"\s*; | \.alias\s+[^;]*; | (?P<section>\.section\s+[.\w$]+\s*\{)
+    | \.pragma\s+"[^"]*"\s*; | \.alias\s+(?P<alias>[\w$]+)\s*,\s*(?P<aliasee>[\w$]+)\s*;
+    | (?P<section>\.section\s+[.\w$]+\s*\{)
     | (?P<variables>(?:\.(?:extern|visible|weak|common)\s+)*\.(?:global|const|shared)\b[^;]*;) | ;
     )""",
     re.X,
@@ -76,13 +79,16 @@ _DIRECTIVE = re.compile(
 )
 _ADDRESS = re.compile(r"(?P<base>[%A-Za-z_$][\w$%.]*)\s*(?P<offset>[-+].*)?$", re.S)
 _INDEXED = re.compile(r"(?P<name>[A-Za-z_$][\w$]*)\s*(?:\[(?P<index>.*)\]|(?P<offset>[-+].*))$", re.S)
+_SELECTED = re.compile(r"(?P<sign>-?)\s*(?P<operand>[%\w$]+)(?:(?<=\w)\.(?P<parts>[bh][0-7]+))?$")
+"""An operand of a video instruction that is not a register as it is."""
 _CONSTANT = re.compile(r"(?:[-+~!()\s]|\.[su]64)*(?:\d|WARP_SZ\b)")
 _SPECIALS = frozenset(
     """tid ntid laneid warpid nwarpid ctaid nctaid smid nsmid gridid clusterid nclusterid cluster_ctaid cluster_nctaid
     cluster_ctarank cluster_nctarank is_explicit_cluster clock clock64 clock_hi globaltimer globaltimer_lo
     globaltimer_hi lanemask_eq lanemask_le lanemask_lt lanemask_ge lanemask_gt dynamic_smem_size total_smem_size
-    aggr_smem_size envreg0 WARP_SZ""".split()
-)
+    aggr_smem_size WARP_SZ current_graph_exec reserved_smem_offset_begin reserved_smem_offset_end
+    reserved_smem_offset_cap reserved_smem_offset_0 reserved_smem_offset_1""".split()
+) | {f"{name}{n}{part}" for name, count in (("envreg", 32), ("pm", 8)) for n in range(count) for part in ("", "_64")}
 
 
 _WITHOUT_EFFECT = (".pragma", ".callprototype", ".calltargets", ".file", ".section")
@@ -122,23 +128,27 @@ def parse_module(text: str, unread: list[Unread] | None = None) -> Module:
     files = {int(number): name for number, name in _FILE.findall(text)}
     outside = _Outside(text, reading)
     functions: dict[str, Function] = {}
-    for match, line, body in outside.entries:
-        parser = _Body(files, reading, line, outside)
-        functions[match["name"]] = parser.parse(match["name"], match["parameters"] or "", match["directives"], body)
-    return Module(outside.target, functions, tuple(outside.variables))
+    called: dict[str, Function] = {}
+    for match, line, body in outside.bodies:
+        found = functions if match["kind"] == "entry" else called
+        found[match["name"]] = _Body(files, reading, line, outside).parse(match, body)
+    for name, other in outside.aliases.items():
+        if other in called:
+            called[name] = called[other]
+        else:
+            reading.attempt(partial(_refuse_alias, name, other), 1, f".alias {name}, {other};", None)
+    return Module(outside.target, functions, tuple(outside.variables), called, tuple(outside.called))
 
 
 class _Outside:
-    """What a module says outside of its entries, and where these are.
-
-    Functions that are no entries are known by name only: their calls are refused where they are reached.
-    """
+    """What a module says outside of its functions, and where these are."""
 
     def __init__(self, text: str, reading: _Reading) -> None:
         self.target = ""
         self.variables: list[Variable] = []
-        self.functions: set[str] = set()
-        self.entries: list[tuple[re.Match[str], int, str]] = []
+        self.called: dict[str, re.Match[str]] = {}
+        self.aliases: dict[str, str] = {}
+        self.bodies: list[tuple[re.Match[str], int, str]] = []
         self._text, self._reading = text, reading
         position, end = 0, len(text.rstrip())
         while position < end:
@@ -152,6 +162,8 @@ class _Outside:
             return self._function(position)
         if match["target"]:
             self.target = match["target"]
+        elif match["alias"]:
+            self.aliases[match["alias"]] = match["aliasee"]
         elif match["section"]:
             return _closing_brace(text, match.end())
         elif match["variables"]:
@@ -168,13 +180,13 @@ class _Outside:
             rest = text[start:]
             attempt(partial(_refuse, rest), text.count("\n", 0, start) + 1, rest.partition("\n")[0], None)
             return start + len(re.match(r"[^;\n]*[;\n]?", rest)[0])  # type: ignore[index]
-        self.functions.add(match["name"])
+        if match["kind"] == "func":
+            self.called[match["name"]] = match
         if match["end"] == ";":
             return match.end()
         line = text.count("\n", 0, match.end()) + 1
         end = attempt(partial(_closing_brace, text, match.end()), line, match[0], len(text) + 1)
-        if match["kind"] == "entry":
-            self.entries.append((match, line, text[match.end() : end - 1]))
+        self.bodies.append((match, line, text[match.end() : end - 1]))
         return end
 
 
@@ -222,7 +234,7 @@ class _Body:
 
     def __init__(self, files: dict[int, str], reading: _Reading, line: int, outside: _Outside) -> None:
         self._files = files
-        self._functions = outside.functions
+        self._called = outside.called
         self._outer = {variable.name: variable for variable in outside.variables}
         self._reading = reading
         self._line = line
@@ -232,15 +244,18 @@ class _Body:
         self._source: SourceLine | None = None
         self._pending: list[tuple[str, str, str | None, bool, _Scope, SourceLine | None, int]] = []
         self._variables: list[Variable] = []
+        self._results: tuple[Parameter, ...] = ()
         self._sources: dict[SourceLine, SourceLine] = {}
         self._places: dict[tuple[int, int, int], SourceLine] = {}
 
-    def parse(self, name: str, parameters: str, directives: str, body: str) -> Function:
+    def parse(self, head: re.Match[str], body: str) -> Function:
         attempt = self._reading.attempt
         none: tuple[Parameter, ...] = ()
         nothing: dict[str, tuple[int, ...]] = {}
+        parameters, directives = head["parameters"] or "", head["directives"]
         declared = attempt(partial(read_parameters, parameters), self._line, parameters, none)
-        self._outer |= {p.name: Variable(p.name, "param", p.size_bytes, p.alignment) for p in declared}
+        results = attempt(partial(read_parameters, head["results"] or ""), self._line, parameters, none)
+        declared, self._results = self._formals(declared, True), self._formals(results, False)
         header = attempt(partial(_directives, directives), self._line, directives, nothing)
         position, counted, end = 0, 0, len(body)
         match_at = _STATEMENT.match
@@ -265,21 +280,28 @@ class _Body:
                 self._statement(match)
             else:
                 attempt(partial(self._statement, match), self._line, match[0], None)
+        self._store_results(None, False)
         # Registers of a range come to be when an operand first names them.
         read = self._instruction if self._reading.strict else self._instruction_or_bare
         instructions = tuple(read(i, *item) for i, item in enumerate(self._pending))
-        return Function(name, declared, tuple(self._registers), instructions, tuple(self._variables), header)
+        variables = tuple(self._variables)
+        return Function(head["name"], declared, tuple(self._registers), instructions, variables, header, self._results)
 
     def _statement(self, match: re.Match[str]) -> None:
         kind = match.lastgroup
         if match["opcode"] is not None:
             guard = match["guard"]
             operands = match["operands"]
-            if match["opcode"].startswith("brx.idx") and guard is None:
-                self._branch_by_index(operands)
-                return
             negated = bool(match["negated"])
-            self._pending.append((match["opcode"], operands, guard, negated, self._scope, self._source, self._line))
+            if match["opcode"].startswith("brx.idx"):
+                self._branch_by_index(operands, guard, negated)
+                return
+            if match["opcode"].startswith("call"):
+                self._call(match["opcode"], operands, guard, negated)
+                return
+            if match["opcode"].startswith("ret"):
+                self._store_results(guard, negated)
+            self._append(match["opcode"], operands, guard, negated)
         elif match["loc"] is not None:
             self._locate(match)
         elif kind == "open":
@@ -293,6 +315,64 @@ class _Body:
         else:
             self._directive(match["directive"])
 
+    def _append(self, opcode: str, operands: str, guard: str | None = None, negated: bool = False) -> None:
+        self._pending.append((usual(opcode), operands, guard, negated, self._scope, self._source, self._line))
+
+    def _formals(self, declared: tuple[Parameter, ...], are_read: bool) -> tuple[Parameter, ...]:
+        """Declare formal parameters or results; those in registers have a place in memory too, by another name."""
+        found = []
+        for formal in declared:
+            if formal.is_register:
+                self._scope.registers[formal.name] = self._new(formal.name, formal.type)
+                name = f"{formal.name}.formal"
+                if are_read:
+                    self._append(f"ld.param.b{8 * formal.size_bytes}", f"{formal.name}, [{name}]")
+                formal = replace(formal, name=name)
+            self._outer[formal.name] = Variable(formal.name, "param", formal.size_bytes, formal.alignment)
+            found.append(formal)
+        return tuple(found)
+
+    def _store_results(self, guard: str | None, negated: bool) -> None:
+        """Write the results that are in registers where who called looks for them."""
+        for formal in self._results:
+            if formal.is_register:
+                operands = f"[{formal.name}], {formal.name.removesuffix('.formal')}"
+                self._append(f"st.param.b{8 * formal.size_bytes}", operands, guard, negated)
+
+    def _call(self, opcode: str, operands: str, guard: str | None, negated: bool) -> None:
+        """Write a call; what is passed in registers, or as a number, goes by way of memory."""
+        parts = _split(operands)
+        results = parts.pop(0) if parts and parts[0].startswith("(") else "()"
+        if not parts:
+            raise PtxSyntaxError(f"call {' '.join(operands.split())} names no function")
+        target, *rest = parts
+        arguments = rest[0] if rest and rest[0].startswith("(") else "()"
+        signature = self._called.get(target)
+        places: list[list[str]] = []
+        after: list[tuple[str, str]] = []
+        for text, formals in ((results, "results"), (arguments, "parameters")):
+            declared = read_parameters((signature[formals] or "") if signature else "")
+            places.append([])
+            for number, item in enumerate(_split(text[1:-1])):
+                variable = self._variable(item, self._scope)
+                if variable is not None and variable.space == "param":
+                    places[-1].append(item)
+                    continue
+                register = self._find(item, self._scope)
+                if register is None and number >= len(declared):
+                    raise PtxSyntaxError(f"the type of {item} is not known in call {' '.join(operands.split())}")
+                size = register.bits // 8 if register is not None else declared[number].size_bytes
+                place = f"call{len(self._pending)}.{formals}{number}"
+                self._declare(Variable(place, "param", size, size))
+                places[-1].append(place)
+                if formals == "results":
+                    after.append((f"ld.param.b{8 * size}", f"{item}, [{place}]"))
+                else:
+                    self._append(f"st.param.b{8 * size}", f"[{place}], {item}", guard, negated)
+        self._append(opcode, f"({', '.join(places[0])}), {target}, ({', '.join(places[1])})", guard, negated)
+        for other, its in after:
+            self._append(other, its, guard, negated)
+
     def _locate(self, match: re.Match[str]) -> None:
         """Note the line of what follows; `inlined_at` names the place of its caller, which a .loc before it gave."""
         inlined = _INLINED_AT.search(match["inlined"])
@@ -305,8 +385,8 @@ class _Body:
         self._source = self._sources.setdefault(place, place)
         self._places[file, line, int(match["column"] or 0)] = self._source
 
-    def _branch_by_index(self, operands: str) -> None:
-        """Write ``brx.idx index, table`` as comparisons and branches."""
+    def _branch_by_index(self, operands: str, guard: str | None, negated: bool) -> None:
+        """Write ``brx.idx index, table`` as comparisons and branches, behind a branch if it is guarded."""
         index, table = _split(operands)
         scope: _Scope | None = self._scope
         while scope is not None and table not in scope.tables:
@@ -315,12 +395,15 @@ class _Body:
             raise PtxSyntaxError(f"no .branchtargets {table} before brx.idx {operands}")
         *targets, last = scope.tables[table]
         predicate = f"%brx{len(self._pending)}"
+        if guard is not None:
+            self._append("bra", f"$after{predicate[1:]}", guard, not negated)
         self._scope.registers[predicate] = self._new(predicate, "pred")
         for number, target in enumerate(targets):
-            comparison = f"{predicate}, {index}, {number}"
-            self._pending.append(("setp.eq.u32", comparison, None, False, self._scope, self._source, self._line))
-            self._pending.append(("bra", target, predicate, False, self._scope, self._source, self._line))
-        self._pending.append(("bra", last, None, False, self._scope, self._source, self._line))
+            self._append("setp.eq.u32", f"{predicate}, {index}, {number}")
+            self._append("bra", target, predicate)
+        self._append("bra", last)
+        if guard is not None:
+            self._scope.labels[f"$after{predicate[1:]}"] = len(self._pending)
 
     def _directive(self, text: str) -> None:
         if text.startswith(".branchtargets"):
@@ -329,7 +412,10 @@ class _Body:
             return
         if text.startswith(".reg"):
             for name, kind, elements, count in read_registers(text):
-                if elements:
+                if kind == "b128":
+                    for number in [""] if count is None else [str(n) for n in range(count)]:
+                        self._new_vector(name + number, "b64", 2)
+                elif elements:
                     self._new_vector(name, kind, elements)
                 elif count is not None:
                     self._scope.ranges[name] = (count, kind, {})
@@ -342,15 +428,32 @@ class _Body:
             raise PtxSyntaxError(f"unknown directive {' '.join(text.split())[:80]!r}")
 
     def _declare(self, variable: Variable) -> None:
-        """Note a variable of this block; blocks may give several the same name."""
-        names = {known.name for known in self._variables}
-        unique = variable.name
-        if variable.space != "param":
-            while unique in names or unique in self._outer:
-                unique += "'"
-            variable = replace(variable, name=unique)
+        """Note a variable of this block; blocks may give several the same name.
+
+        Of calls, blocks that follow each other share one: as large as the largest.
+        """
+        known = {one.name: n for n, one in enumerate(self._variables)}
+        name = unique = variable.name
+        taken = set(self._outer) | (self._names_around() if variable.space == "param" else set(known))
+        while unique in taken:
+            unique += "'"
+        self._scope.variables[name] = variable = replace(variable, name=unique)
+        if unique in known:
+            shared = self._variables[known[unique]]
+            size = max(shared.size_bytes or 0, variable.size_bytes or 0)
+            alignment = max(shared.alignment, variable.alignment)
+            self._variables[known[unique]] = replace(shared, size_bytes=size, alignment=alignment)
+        else:
             self._variables.append(variable)
-        self._scope.variables[variable.name.rstrip("'")] = variable
+
+    def _names_around(self) -> set[str]:
+        """Return the names of the variables of this block and of those around it."""
+        names: set[str] = set()
+        scope: _Scope | None = self._scope
+        while scope is not None:
+            names |= {variable.name for variable in scope.variables.values()}
+            scope = scope.parent
+        return names
 
     def _new(self, name: str, kind: str) -> Register:
         register = Register(name, kind, len(self._registers))
@@ -412,6 +515,11 @@ class _Body:
         if register is not None:
             return register
         first = text[0]
+        selected = _SELECTED.match(text) if opcode[0] == "v" and not _CONSTANT.fullmatch(text) else None
+        if selected and (selected["parts"] or selected["sign"]) and not selected["operand"].isdigit():
+            inner = self._operand(selected["operand"], scope, opcode)
+            assert isinstance(inner, Register | Immediate)
+            return Selected(inner, selected["parts"] or "", bool(selected["sign"]))
         if first == "[":
             return self._address(text[1:-1].strip(), scope, opcode)
         if _CONSTANT.match(text):
@@ -427,6 +535,8 @@ class _Body:
             return Negated(inner)
         if text == "_":
             return Sink()
+        if (vector := self._vector(text, scope)) is not None:
+            return vector
         if first == "%":
             if text[1:].split(".")[0] in _SPECIALS:
                 return Special(text[1:])
@@ -435,10 +545,15 @@ class _Body:
         while inner_scope is not None:
             if text in inner_scope.labels:
                 return Label(text, inner_scope.labels[text])
-            if text in inner_scope.vectors:
-                return inner_scope.vectors[text]
             inner_scope = inner_scope.parent
         return self._symbol(text, scope, opcode)
+
+    def _vector(self, name: str, scope: _Scope | None) -> Vector | None:
+        while scope is not None:
+            if name in scope.vectors:
+                return scope.vectors[name]
+            scope = scope.parent
+        return None
 
     def _symbol(self, text: str, scope: _Scope, opcode: str) -> Operand:
         """Read the address of a variable: ``a``, ``a+8``, or of an element, ``a[2]``, as loads take it too."""
@@ -446,7 +561,7 @@ class _Body:
         name = match["name"] if match else text
         variable = self._variable(name, scope)
         if variable is None:
-            if opcode.startswith("call") or text in self._functions:
+            if opcode.startswith("call") or text in self._called:
                 return Symbol(text)
             raise PtxSyntaxError(f"unknown name {text} in {opcode}")
         if match is None:
@@ -480,6 +595,10 @@ class _Body:
         if not isinstance(operand, Register | Symbol):
             raise PtxSyntaxError(f"cannot read the address [{text}] in {opcode}")
         return Address(operand, _integer(match["offset"]) if match["offset"] else 0)
+
+
+def _refuse_alias(name: str, other: str) -> None:
+    raise PtxSyntaxError(f"{name} is an alias of {other}, which is not defined in this module")
 
 
 def _refuse(text: str) -> None:

@@ -10,28 +10,33 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from cutepy.sim.arithmetic import floats, integers as alu, minifloat
+from cutepy.sim.arithmetic import floats, integers as alu, minifloat, video as video_arithmetic
 from cutepy.sim.errors import SimulationError, UnknownInstructionError
+from cutepy.sim.ptx.linking import LANDING, Linked, link
 from cutepy.sim.ptx.model import Function, Instruction, Module
 from cutepy.sim.ptx.parser import parse_module
 from cutepy.sim.translate import (  # noqa: F401  each registers its instructions
     asynchronous,
+    calls,
     comparison,
     conversion,
     floating,
     integer,
+    matrices,
     memory,
     movement,
+    video,
 )
 from cutepy.sim.translate.control_flow import EXIT, ControlFlow, analyse
 from cutepy.sim.translate.effects import accumulators, is_wgmma, written
 from cutepy.sim.translate.emitter import Emitter, canonical_bits, kind_of, refused_modifier, translator_of
+from cutepy.sim.translate.refusals import refusal
 
 SHARED_WINDOW = 1 << 56
 LOCAL_WINDOW = 1 << 57
@@ -39,11 +44,12 @@ BlockFunction = Callable[[Any, list[Any], Any], int]
 
 _KEPT = 64
 _modules: OrderedDict[str, Module] = OrderedDict()
+_linked: OrderedDict[tuple[str, str], Linked] = OrderedDict()
 _programs: OrderedDict[tuple[str, str, frozenset[int]], Program] = OrderedDict()
 
 _EFFECTS = frozenset(
     """ld ldu st red atom bar barrier mbarrier cp wgmma fence membar stmatrix ldmatrix setmaxnreg trap tensormap call
-    griddepcontrol elect shfl vote match redux nanosleep brkpt""".split()
+    griddepcontrol elect shfl vote match redux nanosleep brkpt wmma""".split()
 )
 
 _WARP_COLLECTIVES = frozenset(("shfl", "vote", "match", "redux", "elect"))
@@ -56,7 +62,13 @@ class Program:
     Attributes
     ----------
     function : Function
-        What was translated.
+        What was translated, with the functions that it calls.
+    linked : Linked
+        How these were put together.
+    landing : int
+        The block where they return to, or -1.
+    entries : dict of int to int
+        Index of the first instruction of a function -> its block.
     flow : ControlFlow
     blocks : list of callable
         ``block(group, registers, machine)`` runs a block and returns the number of the next.
@@ -70,9 +82,16 @@ class Program:
         Register -> the tuples it belongs to.
     source : str
         The Python that was generated.
+    names : dict
+        What it refers to.
+    hot : list of callable
+        The blocks as they run, once they have: see `native`.
     """
 
     function: Function
+    linked: Linked
+    landing: int
+    entries: dict[int, int]
     flow: ControlFlow
     blocks: list[BlockFunction]
     kinds: list[str]
@@ -80,6 +99,8 @@ class Program:
     set_of: dict[int, int]
     sets_with: dict[int, tuple[int, ...]]
     source: str = field(repr=False)
+    names: dict[str, Any] = field(repr=False)
+    hot: list[BlockFunction] = field(default_factory=list, init=False, repr=False)
 
 
 def may_wait(i: Instruction) -> bool:
@@ -106,6 +127,27 @@ def load_module(text: str) -> Module:
     return _modules[key]
 
 
+def linked(text: str, name: str) -> Linked:
+    """Put an entry of a PTX module together with what it may call, once for the same text.
+
+    Parameters
+    ----------
+    text : str
+        The PTX module.
+    name : str
+        The entry function.
+    """
+    key = hashlib.sha256(text.encode()).hexdigest(), name
+    if key not in _linked:
+        module = load_module(text)
+        if name not in module.functions:
+            raise SimulationError(f"the PTX defines no entry {name}; it has {', '.join(module.functions)}")
+        _linked[key] = link(module.functions[name], module)
+        while len(_linked) > _KEPT:
+            _linked.popitem(last=False)
+    return _linked[key]
+
+
 def translate(text: str, name: str, stops: frozenset[int] = frozenset()) -> Program:
     """Translate a function of a PTX module, once for the same text.
 
@@ -120,18 +162,22 @@ def translate(text: str, name: str, stops: frozenset[int] = frozenset()) -> Prog
     """
     key = hashlib.sha256(text.encode()).hexdigest(), name, stops
     if key not in _programs:
-        module = load_module(text)
-        if name not in module.functions:
-            raise SimulationError(f"the PTX defines no entry {name}; it has {', '.join(module.functions)}")
-        _programs[key] = translate_function(module.functions[name], stops)
+        _programs[key] = translate_linked(linked(text, name), stops)
         while len(_programs) > _KEPT:
             _programs.popitem(last=False)
     return _programs[key]
 
 
 def translate_function(function: Function, stops: frozenset[int] = frozenset()) -> Program:
-    """Translate a function, whether or not it was translated before."""
-    flow = analyse(function, lambda i: may_wait(i) or i.index in stops, _has_effects)
+    """Translate a function alone, whether or not it was translated before."""
+    return translate_linked(link(function), stops)
+
+
+def translate_linked(whole: Linked, stops: frozenset[int] = frozenset()) -> Program:
+    """Translate an entry and what it calls."""
+    function = whole.function
+    starts = {callee.start for callee in whole.callees.values()}
+    flow = analyse(function, lambda i: may_wait(i) or i.index in stops, _has_effects, starts)
     sets: dict[tuple[int, ...], int] = {}
     set_of: dict[int, int] = {}
     for i in function.instructions:
@@ -144,12 +190,54 @@ def translate_function(function: Function, stops: frozenset[int] = frozenset()) 
             sets_with[register] = (*sets_with.get(register, ()), number)
     kinds = _canonical_kinds(function)
     constants: dict[str, Any] = {}
-    parts = [_block_source(n, flow, kinds, constants, sets_with, stops) for n in range(len(flow.blocks))]
+    parts = [_block_source(n, flow, kinds, constants, sets_with, stops, whole) for n in range(len(flow.blocks))]
     source = "\n".join(parts)
     names = {**_runtime(), **constants, "I": function.instructions}
     exec(compile(source, f"<{function.name}>", "exec"), names)
     blocks = [names[f"block_{n}"] for n in range(len(flow.blocks))]
-    return Program(function, flow, blocks, kinds, list(sets), set_of, sets_with, source)
+    landing = len(blocks) - 1 if function.instructions and function.instructions[-1].opcode == LANDING else -1
+    entries: dict[int, int] = {}
+    for number, block in enumerate(flow.blocks):
+        first = block.instructions[0] if block.instructions else block.branch
+        if first is not None and first.index in starts:
+            entries.setdefault(first.index, number)
+    return Program(function, whole, landing, entries, flow, blocks, kinds, list(sets), set_of, sets_with, source, names)
+
+
+def translate_run(program: Program, instructions: Sequence[Instruction], live: set[int]) -> Any:  # noqa: ANN401
+    """Translate some instructions of a block by themselves.
+
+    Parameters
+    ----------
+    program : Program
+    instructions : sequence of Instruction
+    live : set of int
+        The registers that are read after them.
+
+    Returns
+    -------
+    callable
+        ``run(group, registers, machine)`` returns None, or what the block returns.
+    """
+    e = Emitter(program.kinds, program.names, program.sets_with, program.linked)
+    for i in instructions:
+        e.instruction = i
+        _translate_one(e, i)
+    e.write_back(live)
+    return _function([*e.lines, "return None"], program.names)
+
+
+def translate_end(program: Program, number: int) -> tuple[BlockFunction, set[int]]:
+    """Translate the end of a block by itself: what returns the next, and the registers that are read from there on."""
+    e = Emitter(program.kinds, program.names, program.sets_with, program.linked)
+    live = _finish(e, number, program.flow)
+    return _function(e.lines, program.names), live
+
+
+def _function(lines: Sequence[str], names: dict[str, Any]) -> Any:  # noqa: ANN401
+    found: dict[str, Any] = {}
+    exec(compile("def run(g, R, m):\n    " + "\n    ".join(lines) + "\n", "<piece>", "exec"), names, found)
+    return found["run"]
 
 
 def _runtime() -> dict[str, Any]:
@@ -157,7 +245,7 @@ def _runtime() -> dict[str, Any]:
     names |= {f"f{size}": np.dtype(f"f{size}") for size in (2, 4, 8)}
     functions = "where maximum minimum isnan isinf isfinite copysign sqrt clip finfo".split()
     names |= {name: getattr(np, name) for name in functions}
-    names |= {"abs_": np.abs, "alu": alu, "floats": floats, "minifloat": minifloat}
+    names |= {"abs_": np.abs, "alu": alu, "floats": floats, "minifloat": minifloat, "video": video_arithmetic}
     for name, value in (("SHARED_WINDOW", SHARED_WINDOW), ("LOCAL_WINDOW", LOCAL_WINDOW)):
         names[name] = np.array([[value]], np.uint64)
     return names
@@ -194,27 +282,12 @@ def _canonical_kinds(function: Function) -> list[str]:
     return kinds
 
 
-_IM2COL = "tensor copies in im2col mode are not simulated; use tiled mode"
-_SPARSE = "sparse matrix products are not simulated; use mma.sync or wgmma of dense operands"
-_NOT_SIMULATED = {
-    "im2col": _IM2COL,
-    "im2col::w": _IM2COL,
-    "im2col::w::128": _IM2COL,
-    "im2col_no_offs": _IM2COL,
-    "sp": _SPARSE,
-    "sp::ordered_metadata": _SPARSE,
-    "wmma": "wmma instructions are not simulated; use mma.sync or wgmma",
-    "multimem": "multimem instructions are not simulated: they need several devices",
-}
-"""Opcodes and modifiers that are known, and that there is nothing to report about."""
-
-
 def _translate_one(e: Emitter, i: Instruction) -> None:
+    if reason := refusal(i.opcode):
+        raise UnknownInstructionError(i, refusal=reason)
     translator = translator_of(i.opcode)
     if translator is None:
-        refused = next((p for p in i.parts if p in _NOT_SIMULATED), None) or refused_modifier(i.opcode)
-        if refused in _NOT_SIMULATED:
-            raise UnknownInstructionError(i, refusal=_NOT_SIMULATED[refused])
+        refused = refused_modifier(i.opcode)
         raise UnknownInstructionError(i, "" if refused == i.parts[0] else f"modifier .{refused}")
     try:
         translator(e, i)
@@ -232,23 +305,32 @@ def _block_source(
     constants: dict[str, Any],
     sets_with: dict[int, tuple[int, ...]],
     stops: frozenset[int],
+    whole: Linked,
 ) -> str:
     block = flow.blocks[number]
-    e = Emitter(kinds, constants, sets_with)
+    e = Emitter(kinds, constants, sets_with, whole)
     # The branch around a guarded instruction is no instruction of its own: the stop is behind it.
     first = block.instructions[0] if block.instructions else block.branch
     if first is not None and first.index in stops and (block.instructions or first.parts[0] in ("bra", "ret", "exit")):
         e.emit(f"m.stop(g, I[{first.index}])")
     try:
+        e.after = block.successors[0]
         for i in block.instructions:
             e.instruction = i
             _translate_one(e, i)
     except UnknownInstructionError as error:
         # Code that never runs may hold anything: the error is raised if it is reached.
-        e = Emitter(kinds, {}, sets_with)
+        e = Emitter(kinds, {}, sets_with, whole)
         constants[f"ERROR_{number}"] = error
         e.emit(f"raise ERROR_{number}")
         return f"def block_{number}(g, R, m):\n    " + "\n    ".join(e.lines) + "\n"
+    _finish(e, number, flow)
+    return f"def block_{number}(g, R, m):\n    " + "\n    ".join(e.lines) + "\n"
+
+
+def _finish(e: Emitter, number: int, flow: ControlFlow) -> set[int]:
+    """Write the end of a block; returns the registers that its successors read."""
+    block = flow.blocks[number]
     e.instruction = block.branch
     condition = e.read(block.condition[0], "pred") if block.condition is not None else ""
     live: set[int] = set()
@@ -256,10 +338,12 @@ def _block_source(
         if successor != EXIT:
             live |= flow.live_in[successor]
     e.write_back(live)
-    if block.condition is None:
+    if e.ending:
+        e.emit(e.ending)
+    elif block.condition is None:
         e.emit(f"return {block.successors[0]}")
     else:
         taken, other = block.successors[::-1] if block.condition[1] else block.successors
         e.emit(f"if {condition}.size == 1: return {taken} if {condition}.item() else {other}")
         e.emit(f"return m.branch(g, {condition}, {taken}, {other}, {flow.join[number]})")
-    return f"def block_{number}(g, R, m):\n    " + "\n    ".join(e.lines) + "\n"
+    return live

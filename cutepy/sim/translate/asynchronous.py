@@ -310,11 +310,6 @@ def _trap(e: Emitter, i: Instruction) -> None:
     e.emit(f"m.trap(g, {e.site})")
 
 
-@instruction("call", accepts="uni")
-def _call(e: Emitter, i: Instruction) -> None:
-    raise e.refused("calls of device functions other than printf and assert are not simulated; inline them")
-
-
 def reads(operand: Operand) -> list[Register]:
     """List the registers of an operand."""
     return list(registers_in(operand))

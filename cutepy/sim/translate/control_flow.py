@@ -8,7 +8,7 @@ branch.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from cutepy.sim.ptx.model import Function, Instruction, Label, Register
@@ -106,7 +106,10 @@ class ControlFlow:
 
 
 def analyse(
-    function: Function, waits: Callable[[Instruction], bool], has_effects: Callable[[Instruction], bool]
+    function: Function,
+    waits: Callable[[Instruction], bool],
+    has_effects: Callable[[Instruction], bool],
+    starts: Iterable[int] = (),
 ) -> ControlFlow:
     """Cut a function into blocks.
 
@@ -117,23 +120,30 @@ def analyse(
         Whether an instruction may have to wait, or must start a block for another reason.
     has_effects : callable
         Whether an instruction does more than write registers.
+    starts : iterable of int
+        Further instructions that begin blocks, by index.
     """
-    blocks = _blocks(function, waits, has_effects)
+    blocks = _blocks(function, waits, has_effects, starts)
     return ControlFlow(blocks, _post_dominators(blocks), *_liveness(blocks))
 
 
 def _blocks(
-    function: Function, waits: Callable[[Instruction], bool], has_effects: Callable[[Instruction], bool]
+    function: Function,
+    waits: Callable[[Instruction], bool],
+    has_effects: Callable[[Instruction], bool],
+    begins: Iterable[int],
 ) -> list[Block]:
     instructions = function.instructions
-    leaders = {0, *(op.target for i in instructions for op in i.operands if isinstance(op, Label))}
+    leaders = {0, *begins, *(op.target for i in instructions for op in i.operands if isinstance(op, Label))}
     guarded = set()
     for i in instructions:
         if waits(i):
             leaders.add(i.index)
-        if i.parts[0] in ("bra", "ret", "exit"):
+        if i.parts[0] in ("bra", "ret", "exit", "call"):
             leaders.add(i.index + 1)
-        elif i.predicate is not None and has_effects(i):
+        if i.parts[0] in ("bra", "ret", "exit"):
+            continue
+        if i.predicate is not None and has_effects(i):
             guarded.add(i.index)
             leaders.update((i.index, i.index + 1))
     starts = sorted(x for x in leaders if x <= len(instructions))
@@ -170,9 +180,11 @@ def _finish(last: Instruction, body: list[Instruction], after: int, number: dict
             return Block(body, None, [number[target.target]], last)
         return Block(body, last.predicate, [number[target.target], after], last)
     if operation in ("ret", "exit"):
+        # What returns from a function that was called names where its lanes meet.
+        to = next((number[place.target] for place in last.operands if isinstance(place, Label)), EXIT)
         if last.predicate is None:
-            return Block(body, None, [EXIT], last)
-        return Block(body, last.predicate, [EXIT, after], last)
+            return Block(body, None, [to], last)
+        return Block(body, last.predicate, [to, after], last)
     return Block([*body, last], None, [after])
 
 

@@ -40,13 +40,16 @@ def _cvt(e: Emitter, i: Instruction) -> None:
         _float_to_float(e, i, to, source)
 
 
-@instruction("cvt.pack", accepts="sat")
+@instruction("cvt.pack", accepts="sat u2 s2 u4 s4")
 def _cvt_pack(e: Emitter, i: Instruction) -> None:
     third = len(i.operands) == 4
     to, source = i.parts[3], i.parts[4]
     bits = int(to[1:])
-    a, b = (f"alu.clamp_int({e.read(s, kind_of(source))}, {kind_of(to)!r})" for s in i.operands[1:3])
-    a, b = (f"({v}).view(u{bits // 8}).astype(u4)" for v in (a, b))
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if to[0] == "s" else (0, (1 << bits) - 1)
+    mask = e.immediate((1 << bits) - 1, "u4")
+    a, b = (f"(clip({e.read(s, 'i4')}.astype(i8), {low}, {high}).astype(u4) & {mask})" for s in i.operands[1:3])
+    if source != "s32" or (not third and bits < 16):
+        raise e.unknown("these types or operands")
     text = f"{b} | ({a} << {bits})"
     if third:
         text += f" | ({e.read(i.operands[3], 'u4')} << {2 * bits})"

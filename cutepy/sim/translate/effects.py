@@ -33,6 +33,8 @@ def has_destination(instruction: Instruction) -> bool:
     if not instruction.operands or isinstance(instruction.operands[0], Address):
         return False
     parts = instruction.parts
+    if instruction.opcode.startswith("wmma.store"):
+        return False
     if parts[0] in ("bar", "barrier") and "red" in parts:
         return True
     if parts[0] == "wgmma":

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from cutepy.sim.errors import UnknownInstructionError
+from cutepy.sim.ptx.linking import Linked
 from cutepy.sim.ptx.model import (
     Address,
+    FrameSlot,
     Immediate,
     Instruction,
     Negated,
@@ -33,8 +35,9 @@ _LETTERS = {"b": "u", "u": "u", "s": "i", "f": "f"}
 UNIFORM_SPECIALS = frozenset(
     """ntid.x ntid.y ntid.z nctaid.x nctaid.y nctaid.z nclusterid.x nclusterid.y nclusterid.z cluster_nctaid.x
     cluster_nctaid.y cluster_nctaid.z cluster_nctarank is_explicit_cluster nwarpid nsmid gridid dynamic_smem_size
-    total_smem_size aggr_smem_size""".split()
-)
+    total_smem_size aggr_smem_size reserved_smem_offset_begin reserved_smem_offset_end reserved_smem_offset_cap
+    reserved_smem_offset_0 reserved_smem_offset_1 current_graph_exec""".split()
+) | {f"envreg{n}" for n in range(32)}
 _THREAD_SPECIALS = frozenset(
     "tid.x tid.y tid.z laneid warpid lanemask_eq lanemask_lt lanemask_le lanemask_gt lanemask_ge".split()
 )
@@ -73,11 +76,27 @@ class Emitter:
         Names and values that the source refers to; grows.
     accumulator_sets : dict
         Register -> the accumulator tuples, by number, that it belongs to.
+    linked : Linked
+        What the block is of.
+
+    Attributes
+    ----------
+    ending : str
+        What the block returns if its last instruction says where it goes on.
+    after : int
+        The block that follows it if not.
     """
 
     def __init__(
-        self, kinds: list[str], constants: dict[str, Any], accumulator_sets: dict[int, tuple[int, ...]]
+        self,
+        kinds: list[str],
+        constants: dict[str, Any],
+        accumulator_sets: dict[int, tuple[int, ...]],
+        linked: Linked,
     ) -> None:
+        self.linked = linked
+        self.ending = ""
+        self.after = -1
         self.lines: list[str] = []
         self._kinds = kinds
         self._constants = constants
@@ -156,6 +175,10 @@ class Emitter:
             return f"~{self.read(operand.operand, kind)}"
         if isinstance(operand, Special):
             return self._special(operand.name, kind)
+        if isinstance(operand, FrameSlot):
+            if operand.base is None:
+                return self.immediate(operand.offset, kind)
+            return f"({self.read(operand.base, 'u8')} + {self.immediate(operand.offset, 'u8')}).astype({kind})"
         if isinstance(operand, Symbol):
             address = f"m.symbols[{operand.name!r}]"
             return (
@@ -204,6 +227,8 @@ class Emitter:
             source = f"m.uniform[{name!r}]"
         elif name in _CLOCKS:
             source = f"m.clock({name!r})"
+        elif name.startswith("pm"):
+            raise self.refused(f"the performance monitor %{name} is not simulated; read it on a GPU")
         else:
             source = f"g.ctas.special[{name!r}]"
         if kind == "pred":

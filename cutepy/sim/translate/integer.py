@@ -70,7 +70,11 @@ def _multiply(e: Emitter, i: Instruction, kind: str, half: str) -> bool:
         value = f"{a} * {b}"
     else:
         return False
-    if i.parts[0] == "mad":
+    if i.parts[0] == "mad" and "sat" in i.parts:
+        if (half, kind) != ("hi", "i4"):
+            raise e.unknown(".sat is for mad.hi.sat.s32")
+        value = f"alu.add_saturated({value}, {e.read(sources[2], out)}, False)"
+    elif i.parts[0] == "mad":
         value = f"{value} + {e.read(sources[2], out)}"
     e.write(d, value, out)
     return True
@@ -133,7 +137,7 @@ def _addc(e: Emitter, i: Instruction) -> None:
     _with_carry(e, i)
 
 
-@instruction("mul24", "mad24", accepts="lo hi")
+@instruction("mul24", "mad24", accepts="lo hi sat")
 def _mul24(e: Emitter, i: Instruction) -> None:
     """Multiply 24 bits by 24 bits, and take the lower or upper 32 of the 48 bits."""
     kind = kind_of(i.parts[-1])
@@ -147,6 +151,11 @@ def _mul24(e: Emitter, i: Instruction) -> None:
         if i.parts[1] == "lo"
         else f"(({x}.astype({wide}) * {y}.astype({wide})) >> {sixteen}).astype({kind})"
     )
+    if "sat" in i.parts:
+        if i.opcode != "mad24.hi.sat.s32":
+            raise e.unknown(".sat is for mad24.hi.sat.s32")
+        e.write(d, f"alu.add_saturated({product}, {e.read(c[0], kind)}, False)", kind)
+        return
     e.write(d, product + (f" + {e.read(c[0], kind)}" if c else ""), kind)
 
 

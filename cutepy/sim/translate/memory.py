@@ -8,7 +8,7 @@ PTX ISA, "Data Movement and Conversion Instructions": ld, ldu, st, prefetch, cp.
 
 from __future__ import annotations
 
-from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, Sink, Symbol, Vector
+from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Instruction, Operand, Register, Sink, Symbol, Vector
 from cutepy.sim.translate.emitter import Emitter, instruction, is_type, kind_of
 
 _SPACES = ("param", "shared", "global", "local", "const")
@@ -42,6 +42,8 @@ def _ld(e: Emitter, i: Instruction) -> None:
         _ld_param(e, i, kind)
         return
     items = e.items(d)
+    if space == "param" and isinstance(address, Address) and isinstance(address.base, FrameSlot):
+        space = "local"
     at = f"m.parameter_address({e.address(address)})" if space == "param" else e.address(address)
     call = f"m.memory.load(g, {e.site}, {space!r}, {at}, {kind}, {len(items)})"
     if len(items) == 1:
@@ -70,9 +72,8 @@ def _st(e: Emitter, i: Instruction) -> None:
     kind = kind_of(i.parts[-1])
     space = space_of(i)
     values = ", ".join(e.read_wide(item, kind) for item in e.items(source))
-    if space == "param" and isinstance(address, Address) and isinstance(address.base, Symbol):
-        e.emit(f"g.call_arguments[{address.base.name!r}, {address.offset}] = ({values},)")
-        return
+    if space == "param" and isinstance(address, Address) and isinstance(address.base, FrameSlot):
+        space = "local"
     e.emit(f"m.memory.store(g, {e.site}, {space!r}, {e.address(address)}, ({values},))")
 
 
@@ -87,12 +88,17 @@ def _st_async(e: Emitter, i: Instruction) -> None:
 _ATOMICS = ("add", "and", "or", "xor", "exch", "cas", "inc", "dec", "min", "max")
 
 
-@instruction("atom", "red", accepts=f"{_STATE_SPACES} {_ORDERS} L2::cache_hint noftz v2 v4 v8 {' '.join(_ATOMICS)}")
+@instruction(
+    "atom", "red", accepts=f"{_STATE_SPACES} {_ORDERS} L2::cache_hint noftz v2 v4 v8 b128 {' '.join(_ATOMICS)}"
+)
 def _atom(e: Emitter, i: Instruction) -> None:
     returns = i.parts[0] == "atom"
     operation = next(p for p in i.parts if p in _ATOMICS)
     _check_hint(e, i, 2 + returns + (operation == "cas"))
     operands = list(i.operands[: 2 + returns + (operation == "cas")])
+    if i.parts[-1] == "b128":
+        _atom_wide(e, i, operands, operation)
+        return
     d = operands.pop(0) if returns else Sink()
     address, *values = operands
     # The ISA's examples have the type before the operation as well: red.global.v2.f32.add, .v8.f16.add.noftz.
@@ -108,6 +114,18 @@ def _atom(e: Emitter, i: Instruction) -> None:
     arguments = ", ".join(e.read_wide(v, kind) for v in values)
     call = f"m.atomics.apply({start}, ({arguments},))"
     e.write(d, call, kind) if returns else e.emit(call)
+
+
+def _atom_wide(e: Emitter, i: Instruction, operands: list[Operand], operation: str) -> None:
+    """Write atom.exch or atom.cas of 128 bits, whose registers are pairs."""
+    d, address, *values = operands
+    *expected, new = (f"({', '.join(e.read(word, 'u8') for word in e.items(value))},)" for value in values)
+    if operation not in ("exch", "cas"):
+        raise e.unknown("only exch and cas")
+    start = f"g, {e.site}, {space_of(i)!r}, {e.address(address)}"
+    found = e.temporary(f"m.wide_atomics.apply({start}, {expected[0] if expected else '()'}, {new})")
+    for position, item in enumerate(e.items(d)):
+        e.write(item, f"{found}[{position}]", "u8")
 
 
 @instruction("red.async", accepts=f"relaxed cluster shared::cluster mbarrier::complete_tx::bytes {' '.join(_ATOMICS)}")

@@ -14,9 +14,15 @@ from cutepy.sim.translate.emitter import Emitter, canonical_bits, instruction, k
 _SPACES = "shared shared::cta shared::cluster global local const param param::entry param::func"
 
 
-@instruction("mov")
+@instruction("mov", accepts="b128")
 def _mov(e: Emitter, i: Instruction) -> None:
     d, s = i.operands
+    if i.parts[-1] == "b128":
+        # Registers of 128 bits are pairs, which may overlap.
+        values = [e.temporary(e.read(item, "u8")) for item in e.items(s)]
+        for item, value in zip(e.items(d), values, strict=True):
+            e.write(item, value, "u8")
+        return
     kind = kind_of(i.parts[-1])
     if isinstance(s, Vector):
         _pack(e, i, kind)

@@ -84,20 +84,8 @@ def test_products_in_float64(rows, k):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (
-            "mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f0, %f1, %f2, %f3}, {%r0, %r1}, "
-            "{%r2, %r3}, {%f0, %f1, %f2, %f3}, %r4, 0x0;",
-            "sparse matrix products are not simulated",
-        ),
-        (
-            "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f0, %f1, %f2, %f3}, {%r0, %r1}, {%r2, %r3}, "
-            "{%f0, %f1, %f2, %f3}, %r4, 0x0;",
-            "sparse matrix products are not simulated",
-        ),
-        (
-            "wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7}, [%rd0], 16;",
-            "wmma instructions are not simulated",
-        ),
+        ("multimem.red.global.add.f32 [%rd0], %f0;", "multimem instructions are not simulated"),
+        ("tld4.r.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%rd0, {%f0, %f1}];", "textures and surfaces are not simulated"),
     ],
 )
 def test_what_is_refused_by_name(line, said):

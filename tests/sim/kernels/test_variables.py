@@ -121,10 +121,10 @@ def test_initial_values_that_are_addresses():
 
 def test_what_has_no_address_is_refused_where_it_is_used():
     out = np.zeros(1, np.uint32)
-    for declared in (".extern .global .u32 x;", ".global .texref x;", ".func x() { ret; }"):
+    for declared in (".extern .global .u32 x;", ".global .texref x;"):
         launch(f"{_HEAD}{declared} {entry('st.global.u32 [%rd0], 5;')}", out)
         assert out[0] == 5
         with pytest.raises(SimulationError, match="x has no address here"):
             launch(f"{_HEAD}{declared} {entry('mov.u64 %rd1, x;')}", out)
-    with pytest.raises(LaunchError, match="initialised with the address of f"):
-        launch(f"{_HEAD}.func f() {{ ret; }} .global .u64 p = f; {entry('')}", out)
+    with pytest.raises(LaunchError, match="initialised with the address of x"):
+        launch(f"{_HEAD}.global .texref x; .global .u64 p = x; {entry('')}", out)

@@ -1,0 +1,306 @@
+"""The CUDA runtime as host code of CUDA C++ calls it, served in Python.
+
+References
+----------
+CUDA Runtime API. What nvcc's host code calls beside it, to register and launch kernels: `crt/host_runtime.h`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from cutepy.runtime.host_calls import HostCalls, LaunchRequest, Library, serve
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.variables import variables_of
+from cutepy.sim.translate import load_module
+
+_POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint64
+_KINDS = {"p": _POINTER, "i": _INT, "l": _LONG}
+_CLUSTER, _COOPERATIVE = 4, 2
+_INVALID_VALUE, _MEMORY_ALLOCATION, _NO_SYMBOL = 1, 2, 13
+_ALIGNMENT = 256
+_TENSOR_MAP = "piipppppiiii"
+"""The parameters of cuTensorMapEncodeTiled."""
+
+SIGNATURES = {
+    "__cudaRegisterFatBinary": "p",
+    "__cudaRegisterFatBinaryEnd": "p",
+    "__cudaUnregisterFatBinary": "p",
+    "__cudaInitModule": "p",
+    "__cudaRegisterFunction": "ppppipppppp",
+    "__cudaRegisterVar": "ppppilii",
+    "__cudaPushCallConfiguration": "lililp",
+    "__cudaPopCallConfiguration": "pppp",
+    "__cudaGetKernel": "pp",
+    "__cudaLaunchKernel": "pliliplp",
+    "cudaLaunchKernel": "pliliplp",
+    "cudaLaunchKernelExC": "ppp",
+    "cudaLaunchCooperativeKernel": "pliliplp",
+    "cudaMalloc": "pl",
+    "cudaMallocAsync": "plp",
+    "cudaMallocManaged": "pli",
+    "cudaFree": "p",
+    "cudaFreeAsync": "pp",
+    "cudaMemcpy": "ppli",
+    "cudaMemcpyAsync": "pplip",
+    "cudaMemset": "pil",
+    "cudaMemsetAsync": "pilp",
+    "cudaMemcpyToSymbol": "pplli",
+    "cudaMemcpyFromSymbol": "pplli",
+    "cudaGetSymbolAddress": "pp",
+    "cudaGetDevice": "p",
+    "cudaSetDevice": "i",
+    "cudaGetDeviceCount": "p",
+    "cudaDeviceGetAttribute": "pii",
+    "cudaDeviceSynchronize": "",
+    "cudaStreamSynchronize": "p",
+    "cudaStreamCreate": "p",
+    "cudaStreamDestroy": "p",
+    "cudaGetLastError": "",
+    "cudaPeekAtLastError": "",
+    "cudaGetErrorString": "i",
+    "cudaGetErrorName": "i",
+    "cudaFuncSetAttribute": "pii",
+    "cudaFuncSetCacheConfig": "pi",
+    "cudaOccupancyMaxActiveBlocksPerMultiprocessor": "ppil",
+    "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags": "ppili",
+    "cudaOccupancyMaxActiveClusters": "ppp",
+    "cudaGetDriverEntryPoint": "pplp",
+    "cudaGetDriverEntryPointByVersion": "ppilp",
+}
+"""The parameters of each function: pointers, ints and what has 64 bits. A dim3 goes as one of 64 and one of 32."""
+
+_POINTER_RESULTS = ("__cudaRegisterFatBinary", "cudaGetErrorString", "cudaGetErrorName")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A module whose host code has been loaded."""
+
+    ptx: str
+    library: Library
+
+
+class RuntimeCalls(HostCalls):
+    """The runtime of a process: its modules, kernels and memory."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self.stand_in: object = None
+        self.loading: Loaded | None = None
+        self._kernels: dict[int, tuple[str, Loaded]] = {}
+        self._variables: dict[int, tuple[str, Loaded]] = {}
+        self._memory: dict[int, Array] = {}
+        self._configuration: list[tuple[Any, ...]] = []
+        self._handle = ctypes.c_uint64(0)
+        self._text = ctypes.create_string_buffer(b"see the Python exception")
+        self._encode = self._made("_cuTensorMapEncodeTiled", _TENSOR_MAP, _INT)
+
+    def functions(self) -> dict[str, Any]:
+        """Return a C function for each name."""
+        return {
+            name: self._made(name, kinds, _POINTER if name in _POINTER_RESULTS else _INT)
+            for name, kinds in SIGNATURES.items()
+        }
+
+    def _made(self, name: str, kinds: str, result: Any) -> Any:  # noqa: ANN401
+        # What the DSL's host code calls too is served by the methods that serve it there.
+        handler = next(
+            (getattr(self, x) for x in (f"do_{name.strip('_')}", f"_{name}", name) if hasattr(self, x)), None
+        )
+        prototype = ctypes.CFUNCTYPE(result, *(_KINDS[kind] for kind in kinds))
+        return prototype(partial(serve, self, name, handler))
+
+    def adopt_all(self) -> None:
+        """Let the backend know the memory that was allocated."""
+        assert self._backend is not None
+        for data in self._memory.values():
+            self._backend.adopt(data)
+
+    # Modules: what runs as a library is loaded.
+
+    def do_cudaRegisterFatBinary(self, binary: int) -> int:
+        """Give a handle, which is asked for nothing."""
+        return ctypes.addressof(self._handle)
+
+    def _ignored(self, *_: object) -> int:
+        return 0
+
+    do_cudaRegisterFatBinaryEnd = do_cudaUnregisterFatBinary = do_cudaInitModule = _ignored
+    do_cudaStreamDestroy = do_cudaFuncSetCacheConfig = do_cudaGetLastError = do_cudaPeekAtLastError = _ignored
+
+    def do_cudaRegisterFunction(self, handle: int, function: int, stub: int, name: int, *_: object) -> int:
+        """Note which kernel a function of the host launches."""
+        assert self.loading is not None
+        self._kernels[function] = ctypes.string_at(name).decode(), self.loading
+        return 0
+
+    def do_cudaRegisterVar(self, handle: int, variable: int, address: int, name: int, *_: object) -> int:
+        """Note which variable of the device one of the host stands for."""
+        assert self.loading is not None
+        self._variables[variable] = ctypes.string_at(name).decode(), self.loading
+        return 0
+
+    def do_cudaGetErrorString(self, code: int) -> int:
+        """Refer to the exception that says what went wrong."""
+        return ctypes.addressof(self._text)
+
+    do_cudaGetErrorName = do_cudaGetErrorString
+
+    # Launches.
+
+    def do_cudaPushCallConfiguration(self, *configuration: int) -> int:
+        """Keep what stands between the angle brackets."""
+        self._configuration.append(configuration)
+        return 0
+
+    def do_cudaPopCallConfiguration(self, grid: int, block: int, smem: int, stream: int) -> int:
+        """Give it to the function that launches."""
+        gxy, gz, bxy, bz, bytes_, at = self._configuration.pop()
+        for target, xy, z in ((grid, gxy, gz), (block, bxy, bz)):
+            (ctypes.c_uint32 * 3).from_address(target)[:] = [xy & 0xFFFFFFFF, xy >> 32, z]
+        ctypes.c_uint64.from_address(smem).value = bytes_
+        ctypes.c_uint64.from_address(stream).value = at or 0
+        return 0
+
+    def do_cudaGetKernel(self, kernel: int, function: int) -> int:
+        """Take the function for its kernel."""
+        ctypes.c_uint64.from_address(kernel).value = function
+        return 0
+
+    def do_cudaLaunchKernel(
+        self, function: int, gxy: int, gz: int, bxy: int, bz: int, arguments: int, smem: int, stream: int | None
+    ) -> int:
+        """Launch a kernel."""
+        grid, block = ((xy & 0xFFFFFFFF, xy >> 32, z) for xy, z in ((gxy, gz), (bxy, bz)))
+        return self._launch(function, grid, block, smem, stream, {}, arguments)
+
+    def do_cudaLaunchCooperativeKernel(
+        self, function: int, gxy: int, gz: int, bxy: int, bz: int, arguments: int, smem: int, stream: int | None
+    ) -> int:
+        """Launch a kernel whose CTAs are all resident at once."""
+        grid, block = ((xy & 0xFFFFFFFF, xy >> 32, z) for xy, z in ((gxy, gz), (bxy, bz)))
+        return self._launch(function, grid, block, smem, stream, {_COOPERATIVE: (1,)}, arguments)
+
+    def do_cudaLaunchKernelExC(self, config: int, function: int, arguments: int) -> int:
+        """Launch a kernel with attributes."""
+        return self._cudaLaunchKernelEx(config, function, arguments)
+
+    def _launch(
+        self,
+        kernel: int,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        smem: int,
+        stream: int | None,
+        attributes: dict[int, tuple[int, ...]],
+        params: int,
+    ) -> int:
+        if self._backend is None:
+            raise RuntimeError("a kernel is launched where nothing simulates: use CudaLibrary.call")
+        name, loaded = self._kernels[kernel]
+        cx, cy, cz = attributes.get(_CLUSTER, (1, 1, 1))
+        cooperative = bool(attributes.get(_COOPERATIVE, (0,))[0])
+        self.adopt_all()
+        request = LaunchRequest(
+            name, loaded.ptx, grid, block, (cx, cy, cz), smem, cooperative, stream or 0, params or 0, loaded.library
+        )
+        self._backend.launch(request)
+        return 0
+
+    # Memory, which is the host's.
+
+    def do_cudaMalloc(self, pointer: int, size: int, *_: object) -> int:
+        """Give memory of the host."""
+        data = np.zeros(size + _ALIGNMENT, np.uint8)
+        start = -data.ctypes.data % _ALIGNMENT
+        mine = data[start : start + size]
+        self._memory[mine.ctypes.data] = mine
+        ctypes.c_uint64.from_address(pointer).value = mine.ctypes.data if size else 0
+        return 0
+
+    do_cudaMallocAsync = do_cudaMallocManaged = do_cudaMalloc
+
+    def do_cudaFree(self, pointer: int | None, *_: object) -> int:
+        """Let memory go."""
+        if pointer and self._memory.pop(pointer, None) is None:
+            return _INVALID_VALUE
+        return 0
+
+    do_cudaFreeAsync = do_cudaFree
+
+    def do_cudaMemcpy(self, target: int, source: int, size: int, *_: object) -> int:
+        """Copy at once."""
+        ctypes.memmove(target, source, size)
+        return 0
+
+    do_cudaMemcpyAsync = do_cudaMemcpy
+
+    def do_cudaMemset(self, target: int, value: int, size: int, *_: object) -> int:
+        """Fill at once."""
+        ctypes.memset(target, value, size)
+        return 0
+
+    do_cudaMemsetAsync = do_cudaMemset
+
+    def _address_of(self, symbol: int) -> int:
+        name, loaded = self._variables[symbol]
+        return variables_of(loaded.library, loaded.ptx, load_module(loaded.ptx))[name].address
+
+    def do_cudaGetSymbolAddress(self, pointer: int, symbol: int) -> int:
+        """Say where a variable of the device is."""
+        if symbol not in self._variables:
+            return _NO_SYMBOL
+        ctypes.c_uint64.from_address(pointer).value = self._address_of(symbol)
+        return 0
+
+    def do_cudaMemcpyToSymbol(self, symbol: int, source: int, size: int, offset: int, *_: object) -> int:
+        """Write a variable of the device."""
+        if symbol not in self._variables:
+            return _NO_SYMBOL
+        return self.do_cudaMemcpy(self._address_of(symbol) + offset, source, size)
+
+    def do_cudaMemcpyFromSymbol(self, target: int, symbol: int, size: int, offset: int, *_: object) -> int:
+        """Read a variable of the device."""
+        if symbol not in self._variables:
+            return _NO_SYMBOL
+        return self.do_cudaMemcpy(target, self._address_of(symbol) + offset, size)
+
+    def do_cudaStreamCreate(self, stream: int) -> int:
+        """Give the default stream: launches run in order."""
+        ctypes.c_uint64.from_address(stream).value = 0
+        return 0
+
+    # The device.
+
+    def do_cudaOccupancyMaxActiveBlocksPerMultiprocessor(self, blocks: int, *_: object) -> int:
+        """Say one."""
+        ctypes.c_int32.from_address(blocks).value = 1
+        return 0
+
+    do_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags = do_cudaOccupancyMaxActiveBlocksPerMultiprocessor
+
+    def do_cudaOccupancyMaxActiveClusters(self, clusters: int, function: int, config: int) -> int:
+        """Say as many as there would be of two CTAs."""
+        ctypes.c_int32.from_address(clusters).value = 66
+        return 0
+
+    def do_cudaGetDriverEntryPoint(self, name: int, pointer: int, flags: int, status: int | None) -> int:
+        """Give a function of the driver: the one that encodes tensor maps."""
+        found = ctypes.string_at(name) == b"cuTensorMapEncodeTiled"
+        target = ctypes.cast(self._encode, ctypes.c_void_p).value if found else 0
+        ctypes.c_uint64.from_address(pointer).value = target or 0
+        if status:
+            ctypes.c_int32.from_address(status).value = 0 if found else 1
+        return 0
+
+    def do_cudaGetDriverEntryPointByVersion(
+        self, name: int, pointer: int, version: int, flags: int, status: int | None
+    ) -> int:
+        """Give a function of the driver."""
+        return self.do_cudaGetDriverEntryPoint(name, pointer, flags, status)

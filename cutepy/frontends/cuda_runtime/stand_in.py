@@ -1,0 +1,57 @@
+"""A shared library with the names of the CUDA runtime, each of which calls Python: made by the C compiler once.
+
+What nvcc makes with ``-cudart none`` has calls of these names, which the dynamic linker resolves. x86-64 only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_SOURCE = """
+static void *targets[{count}] __attribute__((used));
+void **cutepy_targets(void) {{ return targets; }}
+{jumps}
+"""
+_JUMP = '__attribute__((naked)) void {name}(void) {{ __asm__("jmp *targets+{offset}(%rip)"); }}'
+
+
+def provide(functions: Mapping[str, Any]) -> tuple[ctypes.CDLL, Mapping[str, Any]]:
+    """Let the names be found by libraries that are loaded from now on.
+
+    Parameters
+    ----------
+    functions : mapping of str to ctypes function
+        What each name calls.
+
+    Returns
+    -------
+    tuple
+        What must be kept alive as long as they are called.
+
+    Raises
+    ------
+    RuntimeError
+        If there is no C compiler, or it fails.
+    """
+    jumps = "\n".join(_JUMP.format(name=name, offset=8 * n) for n, name in enumerate(functions))
+    with tempfile.TemporaryDirectory() as folder:
+        source, made = Path(folder, "stand_in.c"), Path(folder, "libstand_in.so")
+        source.write_text(_SOURCE.format(count=len(functions), jumps=jumps))
+        command = ["cc", "-shared", "-fPIC", "-O1", "-w", str(source), "-o", str(made)]
+        try:
+            subprocess.run(command, check=True, capture_output=True, text=True)
+        except FileNotFoundError:
+            raise RuntimeError("host code of CUDA C++ needs a C compiler, as nvcc does; there is no `cc`") from None
+        except subprocess.CalledProcessError as error:
+            raise RuntimeError(f"`{' '.join(command)}` failed: {error.stderr.strip()}") from None
+        library = ctypes.CDLL(str(made), mode=ctypes.RTLD_GLOBAL)
+    library.cutepy_targets.restype = ctypes.POINTER(ctypes.c_void_p)
+    targets = library.cutepy_targets()
+    for n, function in enumerate(functions.values()):
+        targets[n] = ctypes.cast(function, ctypes.c_void_p).value
+    return library, functions

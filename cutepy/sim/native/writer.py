@@ -1,0 +1,199 @@
+"""Write a function in MLIR's dialect of LLVM that goes over CTAs and warps, 32 lanes at once.
+
+A value is uniform, differs by CTA, or differs by lane, just as the arrays over (CTAs, threads) that it stands for have
+extent 1 along an axis or not. What is uniform is computed once, what differs by CTA once for each: both are scalars.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LANES = 32
+BY_CTA, BY_THREAD = 1, 2
+"""Bits of the axes along which a value differs."""
+
+
+class Value(NamedTuple):
+    """Bits of some width.
+
+    Attributes
+    ----------
+    name : str
+        In the source.
+    bits : int
+        1 for a predicate.
+    axes : int
+        Along which it differs: BY_CTA, BY_THREAD.
+    number : int or None
+        What it is, if it is a constant.
+    """
+
+    name: str
+    bits: int
+    axes: int
+    number: int | None = None
+
+
+class Writer:
+    """The source of one function, as it is written.
+
+    Attributes
+    ----------
+    once, by_cta, by_warp : list of str
+        What is done once, for each CTA, and for each warp of each CTA.
+    """
+
+    def __init__(self) -> None:
+        self.once: list[str] = []
+        self.by_cta: list[str] = []
+        self.by_warp: list[str] = []
+        self._count = 0
+        self._constants: dict[tuple[int, int, bool], str] = {}
+        self._floats: dict[str, str] = {}
+        self._wide: dict[str, str] = {}
+
+    def fresh(self) -> str:
+        """Return a new name."""
+        self._count += 1
+        return f"%v{self._count}"
+
+    def place(self, axes: int) -> list[str]:
+        """Return where what differs along these axes is computed."""
+        return self.by_warp if axes & BY_THREAD else self.by_cta if axes else self.once
+
+    def new(self, axes: int, expression: str, bits: int) -> Value:
+        """Assign an expression to a new name."""
+        name = self.fresh()
+        self.place(axes).append(f"{name} = {expression}")
+        return Value(name, bits, axes)
+
+    @staticmethod
+    def type(bits: int, axes: int, letter: str = "i") -> str:
+        """Return the type of values."""
+        return f"vector<{LANES}x{letter}{bits}>" if axes & BY_THREAD else f"{letter}{bits}"
+
+    def constant(self, bits: int, number: int) -> Value:
+        """Return a constant."""
+        number &= (1 << bits) - 1
+        return Value(self._constant(bits, number, False), bits, 0, number)
+
+    def _constant(self, bits: int, number: int, vector: bool) -> str:
+        key = bits, number, vector
+        if key not in self._constants:
+            name = self._constants[key] = self.fresh()
+            text = ("true" if number else "false") if bits == 1 else str(number)
+            if vector:
+                kind = f"vector<{LANES}xi{bits}>"
+                self.once.append(f"{name} = llvm.mlir.constant(dense<{text}> : {kind}) : {kind}")
+            else:
+                text = text if bits == 1 else f"{text} : i{bits}"
+                self.once.append(f"{name} = llvm.mlir.constant({text}) : i{bits}")
+        return self._constants[key]
+
+    def spread(self, value: Value, axes: int) -> str:
+        """Name a value as one that differs along these axes too."""
+        if not axes & BY_THREAD or value.axes & BY_THREAD:
+            return value.name
+        if value.number is not None:
+            return self._constant(value.bits, value.number, True)
+        if value.name not in self._wide:
+            kind = self.type(value.bits, BY_THREAD)
+            zero = self._constant(64, 0, False)
+            some = self._constant(value.bits, 0, True)
+            place = self.place(value.axes)
+            one, all_ = self.fresh(), self.fresh()
+            place.append(f"{one} = llvm.insertelement {value.name}, {some}[{zero} : i64] : {kind}")
+            place.append(f"{all_} = llvm.shufflevector {one}, {one} [{', '.join(['0'] * LANES)}] : {kind}")
+            self._wide[value.name] = all_
+        return self._wide[value.name]
+
+    # Operations on integers.
+
+    def binary(self, operation: str, a: Value, b: Value) -> Value:
+        """Compute add, sub, mul, and, or, xor, shl, lshr, ashr, udiv, ..."""
+        axes = a.axes | b.axes
+        x, y = self.spread(a, axes), self.spread(b, axes)
+        return self.new(axes, f"llvm.{operation} {x}, {y} : {self.type(a.bits, axes)}", a.bits)
+
+    def compare(self, relation: str, a: Value, b: Value) -> Value:
+        """Compare integers: eq, ne, slt, ult, ..."""
+        axes = a.axes | b.axes
+        x, y = self.spread(a, axes), self.spread(b, axes)
+        return self.new(axes, f'llvm.icmp "{relation}" {x}, {y} : {self.type(a.bits, axes)}', 1)
+
+    def select(self, condition: Value, a: Value, b: Value) -> Value:
+        """Take `a` where the condition holds."""
+        axes = condition.axes | a.axes | b.axes
+        c, x, y = (self.spread(v, axes) for v in (condition, a, b))
+        return self.new(axes, f"llvm.select {c}, {x}, {y} : {self.type(1, axes)}, {self.type(a.bits, axes)}", a.bits)
+
+    def resized(self, value: Value, bits: int, signed: bool = False) -> Value:
+        """Extend, or cut off."""
+        if bits == value.bits:
+            return value
+        if value.number is not None and not (signed and bits > value.bits):
+            return self.constant(bits, value.number)
+        operation = "trunc" if bits < value.bits else "sext" if signed else "zext"
+        types = f"{self.type(value.bits, value.axes)} to {self.type(bits, value.axes)}"
+        return self.new(value.axes, f"llvm.{operation} {value.name} : {types}", bits)
+
+    def intrinsic(self, operation: str, *values: Value, more: str = "") -> Value:
+        """Call an intrinsic of LLVM on integers."""
+        axes = 0
+        for value in values:
+            axes |= value.axes
+        names = ", ".join(self.spread(v, axes) for v in values)
+        kind = self.type(values[0].bits, axes)
+        types = ", ".join(kind for _ in values)
+        return self.new(axes, f'"llvm.intr.{operation}"({names}) {more}: ({types}) -> {kind}', values[0].bits)
+
+    # Operations on floats.
+
+    def _float(self, value: Value, axes: int) -> str:
+        name = self.spread(value, axes)
+        if name not in self._floats:
+            found = self._floats[name] = self.fresh()
+            types = f"{self.type(value.bits, axes)} to {self.type(value.bits, axes, 'f')}"
+            self.place(value.axes).append(f"{found} = llvm.bitcast {name} : {types}")
+        return self._floats[name]
+
+    def _bits(self, axes: int, expression: str, bits: int) -> Value:
+        name, result = self.fresh(), self.fresh()
+        types = f"{self.type(bits, axes, 'f')} to {self.type(bits, axes)}"
+        self.place(axes).extend((f"{name} = {expression}", f"{result} = llvm.bitcast {name} : {types}"))
+        self._floats[result] = name
+        return Value(result, bits, axes)
+
+    def floats(self, operation: str, *values: Value) -> Value:
+        """Compute fadd, fsub, fmul, fdiv, fneg, or an intrinsic such as intr.fma, on floats of the values' width."""
+        axes = 0
+        for value in values:
+            axes |= value.axes
+        names = [self._float(v, axes) for v in values]
+        kind = self.type(values[0].bits, axes, "f")
+        if operation.startswith("intr."):
+            types = ", ".join(kind for _ in values)
+            return self._bits(axes, f'"llvm.{operation}"({", ".join(names)}) : ({types}) -> {kind}', values[0].bits)
+        return self._bits(axes, f"llvm.{operation} {', '.join(names)} : {kind}", values[0].bits)
+
+    def compare_floats(self, relation: str, a: Value, b: Value) -> Value:
+        """Compare floats: oeq, olt, ..., une, uno."""
+        axes = a.axes | b.axes
+        x, y = self._float(a, axes), self._float(b, axes)
+        return self.new(axes, f'llvm.fcmp "{relation}" {x}, {y} : {self.type(a.bits, axes, "f")}', 1)
+
+    def float_cast(self, operation: str, value: Value, bits: int) -> Value:
+        """Convert with fpext or fptrunc."""
+        types = f"{self.type(value.bits, value.axes, 'f')} to {self.type(bits, value.axes, 'f')}"
+        return self._bits(value.axes, f"llvm.{operation} {self._float(value, value.axes)} : {types}", bits)
+
+    def from_integer(self, value: Value, bits: int, signed: bool) -> Value:
+        """Convert an integer to a float, to nearest even."""
+        types = f"{self.type(value.bits, value.axes)} to {self.type(bits, value.axes, 'f')}"
+        return self._bits(value.axes, f"llvm.{'s' if signed else 'u'}itofp {value.name} : {types}", bits)
+
+    def to_integer(self, value: Value, bits: int, signed: bool) -> Value:
+        """Convert a float that is in range to an integer, towards zero."""
+        types = f"{self.type(value.bits, value.axes, 'f')} to {self.type(bits, value.axes)}"
+        name = self._float(value, value.axes)
+        return self.new(value.axes, f"llvm.fpto{'s' if signed else 'u'}i {name} : {types}", bits)

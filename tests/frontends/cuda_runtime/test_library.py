@@ -1,0 +1,126 @@
+"""Host code in C that calls the CUDA runtime as nvcc's does: it launches in the simulator."""
+
+import subprocess
+
+import numpy as np
+import pytest
+
+import cutepy
+from cutepy.frontends.cuda_runtime import load_cuda_library
+from cutepy.sim import MemoryAccessError
+
+pytestmark = pytest.mark.integration
+
+_PTX = """.version 8.7
+.target sm_90a
+.address_size 64
+.visible .global .u32 offset = 3;
+.visible .entry fill(.param .u64 out, .param .u32 n) {
+    .reg .b32 %r<8>; .reg .b64 %rd<4>; .reg .pred %p;
+    mov.u32 %r0, %ctaid.x; mov.u32 %r1, %ntid.x; mov.u32 %r2, %tid.x; mad.lo.u32 %r0, %r0, %r1, %r2;
+    ld.param.u32 %r3, [n]; setp.ge.u32 %p, %r0, %r3; @%p ret;
+    ld.global.u32 %r4, [offset]; add.u32 %r4, %r4, %r0; ld.param.u64 %rd0, [out];
+    mad.wide.u32 %rd1, %r0, 4, %rd0; st.global.u32 [%rd1], %r4; ret; }
+.visible .entry ranks(.param .u64 out) {
+    .reg .b32 %r<4>; .reg .b64 %rd<4>; ld.param.u64 %rd0, [out]; mov.u32 %r0, %ctaid.x;
+    mov.u32 %r1, %cluster_ctarank; mad.wide.u32 %rd1, %r0, 4, %rd0; st.global.u32 [%rd1], %r1; ret; }"""
+
+_C = """
+typedef struct { unsigned x, y, z; } dim3;
+typedef struct { int id; char pad[4]; unsigned value[16]; } attribute;
+typedef struct { dim3 grid, block; unsigned long smem; void *stream; attribute *attributes; unsigned count; } config;
+void **__cudaRegisterFatBinary(void *);
+void __cudaRegisterFatBinaryEnd(void **);
+int __cudaRegisterFunction(void **, void *, char *, char *, int, void *, void *, void *, void *, void *);
+int __cudaRegisterVar(void **, void *, char *, char *, int, unsigned long, int, int);
+int cudaLaunchKernel(void *, dim3, dim3, void **, unsigned long, void *);
+int cudaLaunchKernelExC(config *, void *, void **);
+int cudaMalloc(void **, unsigned long);
+int cudaFree(void *);
+int cudaMemcpy(void *, void *, unsigned long, int);
+int cudaMemcpyToSymbol(void *, void *, unsigned long, unsigned long, int);
+int cudaDeviceGetAttribute(int *, int, int);
+static void fill(void) {}
+static void ranks(void) {}
+static int offset;
+__attribute__((constructor)) static void load(void) {
+    void **handle = __cudaRegisterFatBinary(0);
+    __cudaRegisterFunction(handle, fill, "fill", "fill", -1, 0, 0, 0, 0, 0);
+    __cudaRegisterFunction(handle, ranks, "ranks", "ranks", -1, 0, 0, 0, 0, 0);
+    __cudaRegisterVar(handle, &offset, "offset", "offset", 0, 4, 0, 0);
+    __cudaRegisterFatBinaryEnd(handle);
+}
+int filled(int *out, int n, int from) {
+    void *device;
+    cudaMalloc(&device, 4 * n);
+    cudaMemcpyToSymbol(&offset, &from, 4, 0, 1);
+    void *arguments[] = {&device, &n};
+    dim3 grid = {(n + 31) / 32, 1, 1}, block = {32, 1, 1};
+    int code = cudaLaunchKernel(fill, grid, block, arguments, 0, 0);
+    cudaMemcpy(out, device, 4 * n, 2);
+    return code + cudaFree(device);
+}
+int ranked(int *out, int ctas, int cluster) {
+    attribute attributes[] = {{4, {0}, {cluster, 1, 1}}};
+    config how = {{ctas, 1, 1}, {1, 1, 1}, 0, 0, attributes, 1};
+    void *arguments[] = {&out};
+    return cudaLaunchKernelExC(&how, ranks, arguments);
+}
+int multiprocessors(void) {
+    int count = 0;
+    cudaDeviceGetAttribute(&count, 16, 0);
+    return count;
+}
+"""
+
+
+def built(folder, name, source):
+    (folder / f"{name}.c").write_text(source)
+    made = folder / f"{name}.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-w", f"{folder / name}.c", "-o", made], check=True)
+    return made
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    return load_cuda_library(built(tmp_path_factory.mktemp("host"), "host", _C), _PTX)
+
+
+def test_launches_memory_and_variables(library):
+    out = np.zeros(100, np.int32)
+    with cutepy.simulate() as run:
+        assert library.call("filled", out, 100, 40) == 0
+    np.testing.assert_array_equal(out, np.arange(100) + 40)
+    assert [(launch.kernel, launch.grid) for launch in run.launches] == [("fill", (4, 1, 1))]
+
+
+def test_attributes_of_launches(library):
+    out = np.zeros(8, np.int32)
+    assert library.call("ranked", out, 8, 4) == 0
+    np.testing.assert_array_equal(out, [0, 1, 2, 3] * 2)
+
+
+def test_the_device_is_an_h200(library):
+    assert library.call("multiprocessors") == 132
+
+
+def test_errors_of_kernels_reach_python(library):
+    with pytest.raises(MemoryAccessError, match="past the end of"):
+        library.call("ranked", np.zeros(2, np.int32), 8, 1)
+    test_attributes_of_launches(library)
+
+
+def test_modules_are_told_apart(library, tmp_path):
+    other = load_cuda_library(
+        built(tmp_path, "other", _C), _PTX.replace("add.u32 %r4, %r4, %r0", "sub.u32 %r4, %r4, %r0")
+    )
+    for one, sign in ((library, 1), (other, -1)):
+        out = np.zeros(40, np.int32)
+        assert one.call("filled", out, 40, 7) == 0
+        np.testing.assert_array_equal(out, 7 + sign * np.arange(40))
+
+
+def test_what_is_not_served_is_named(tmp_path):
+    source = "int cudaGraphLaunch(void *, void *); int f(void) { return cudaGraphLaunch(0, 0); }"
+    with pytest.raises(OSError, match="undefined symbol: cudaGraphLaunch"):
+        load_cuda_library(built(tmp_path, "graphs", source), _PTX)
