@@ -8,6 +8,8 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.sim import coverage
+
 # A deadline would measure the machine, not the code. `make test` runs quick, continuous integration ci.
 settings.register_profile(
     "quick", max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
@@ -19,6 +21,11 @@ settings.load_profile("quick")
 # A shell's background jobs and nohup's children ignore SIGINT, and what they start does too, unless it is handled here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let runs that have all tests of PTX say which instructions none executes."""
+    config.pluginmanager.register(coverage.Plugin())
 
 
 def hopper_gpus() -> int:

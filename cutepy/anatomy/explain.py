@@ -20,10 +20,10 @@ from cutepy.anatomy.values import Values
 from cutepy.anatomy.watch import Seen, Watch
 from cutepy.binaries.cubin import read_resources
 from cutepy.binaries.ptxas import Assembly, AssemblyError, assemble
-from cutepy.dsl.kernel_names import readable
 from cutepy.host.environment import cuda_home
 from cutepy.sim.machine.launch import place_shared
 from cutepy.sim.ptx import Function, Module, Unread, parse_module
+from cutepy.sim.ptx.kernel_names import readable
 
 _VERSION = re.compile(r"^\s*\.version\s+([\d.]+)", re.MULTILINE)
 _ADDRESSES = "addresses of shared memory count from the CTA's first byte, after the 1024 that the system keeps"

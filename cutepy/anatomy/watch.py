@@ -14,7 +14,7 @@ from cutepy.layouts.render.grid import ranges
 from cutepy.layouts.sm90.arch import DTYPE_BITS
 from cutepy.sim import Access, BarrierEvent, Launch, Observer, TmaEvent, WgmmaEvent
 from cutepy.sim.machine.lanes import WARP, Array
-from cutepy.sim.mechanisms.wgmma import tile_units
+from cutepy.sim.mechanisms.wgmma.operands import tile_units
 from cutepy.sim.translate.wgmma_shapes import M
 
 if TYPE_CHECKING:

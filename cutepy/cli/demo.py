@@ -127,9 +127,9 @@ def _simulate(write: Callable[[str], None]) -> int:
     """Run the GEMM of a small size in the simulator, against float64; gives the number of wrong results."""
     import torch
 
+    from cutepy.frontends import simulate
     from cutepy.kernels.gemm.reference import gemm_reference
     from cutepy.ops import gemm
-    from cutepy.sim import simulate
     from cutepy.testing.numerics import gemm_tolerance, relative_error
 
     m, n, k = _SIMULATED

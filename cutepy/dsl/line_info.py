@@ -26,7 +26,7 @@ from cutepy.dsl.version import require
 
 _KERNEL = "kernel_wrapper"
 """The DSL's function that traces the body of a kernel."""
-_OURS = "cutepy.dsl."
+_OURS = ("cutepy.dsl.", "cutepy.frontends.dsl.")
 _CALLER = "_get_caller_frame_info"
 _LOCATE = "_get_location_from_frame_info"
 _PART = re.compile(r"\w*(body|region|block)_\d+|<\w+>")

@@ -8,17 +8,16 @@ prove it, as a divisibility does, the code stays as it was.
 
 from __future__ import annotations
 
-import ctypes
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from cutepy.dsl.tma_requirements import Requirement, requirements
 from cutepy.dsl.version import require
 
-_TEXT_BYTES = 512
+TEXT_BYTES = 512
+"""Room for the text of a refusal."""
 
 
 def tensor_names(arguments: Mapping[str, object]) -> list[str]:
@@ -210,7 +209,7 @@ func.func private @{_CHECK}(
   %wrong = arith.cmpi ne, %left, %zero : i64
   %refused = arith.andi %used, %wrong : i1
   %code = scf.if %refused -> (i32) {{
-    %room = arith.constant {_TEXT_BYTES} : i64
+    %room = arith.constant {TEXT_BYTES} : i64
     %eight = arith.constant 8 : i64
     %bytes = arith.divsi %scaled, %eight : i64
     {place}
@@ -235,26 +234,3 @@ def _add(module: Any, text: str) -> None:  # noqa: ANN401
     with ir.InsertionPoint(module.body):
         for operation in parsed.body.operations:
             operation.operation.clone()
-
-
-_refusal = ctypes.create_string_buffer(_TEXT_BYTES)
-REFUSAL_ADDRESS = ctypes.addressof(_refusal)
-"""Where host code that is run in this process only leaves the text of what it refuses, for `refusals_raised`."""
-
-
-@contextmanager
-def refusals_raised() -> Iterator[None]:
-    """Raise what host code, run by one thread at a time, has refused meanwhile.
-
-    Raises
-    ------
-    ValueError
-        If it refused a tensor.
-    """
-    _refusal.value = b""
-    try:
-        yield
-    except Exception:
-        if _refusal.value:
-            raise ValueError(_refusal.value.decode()) from None
-        raise

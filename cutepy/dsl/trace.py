@@ -25,11 +25,11 @@ from functools import cached_property
 from typing import Any, TypeVar, get_origin
 
 from cutepy.dsl import locations
-from cutepy.dsl.execution import compiling_for_gpu
 from cutepy.dsl.line_info import lines_known
 from cutepy.dsl.preprocessing import Shelf, preprocessed_once
 from cutepy.dsl.shared_change import replaced
 from cutepy.dsl.version import require
+from cutepy.runtime.execution import compiling_for_gpu
 
 _T = TypeVar("_T")
 

@@ -1,6 +1,7 @@
-"""How kernels come into the simulator: the CuTe DSL's through `simulate`, and those of other compilers.
+"""How kernels come into the simulator: `dsl` for the CuTe DSL's, `triton`, and `ptx` for those of any compiler.
 
-`load_ptx` takes the PTX of any compiler. Within `simulate` and `serve_cuda`, Triton launches its kernels as ever.
+Within `simulate`, and within `serve_cuda`, which serves torch's device too (`torch_device`), the DSL's functions and
+Triton's kernels are called as ever. `load_ptx` takes any PTX.
 """
 
 from cutepy.frontends.contexts import serve_cuda as serve_cuda, simulate as simulate

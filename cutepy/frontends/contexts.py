@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from cutepy.frontends.dsl.context import simulate as simulate_the_dsl
 from cutepy.frontends.torch_device import serve_cuda as serve_cuda_to_the_dsl
 from cutepy.frontends.triton import driver as triton
-from cutepy.sim import simulate as simulate_the_dsl
 
 _P = ParamSpec("_P")
 _Run = TypeVar("_Run")

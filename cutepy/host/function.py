@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cutepy.dsl.execution import EXECUTION, Backend
 from cutepy.host import environment
 from cutepy.host.arguments import (
     ArgumentError,
@@ -24,6 +23,7 @@ from cutepy.host.arguments import (
 from cutepy.host.copies import HostCopies, is_host_array, is_read_only, mapped
 from cutepy.host.entry import Entry
 from cutepy.runtime.cuda import CudaError, CudaProgram
+from cutepy.runtime.execution import EXECUTION, Backend
 from cutepy.runtime.packed import plain_number
 from cutepy.runtime.program import ARCH, LaunchFacts, Program, ServedProgram
 

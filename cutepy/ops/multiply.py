@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from cutepy.dsl.execution import EXECUTION
 from cutepy.kernels.gemm.config import Activation, expected_us
 from cutepy.kernels.gemm.joining import join
 from cutepy.kernels.gemm.op import Given, Launch, new_tensor, plan_gemm
@@ -23,6 +22,7 @@ from cutepy.kernels.gemm.operands import UNIT_BYTES, Description, Problem, matri
 from cutepy.kernels.gemm.reference import gemm_reference
 from cutepy.ops.checking import describe, new_result
 from cutepy.ops.overlap import check_apart, overlaps_itself, span_bytes
+from cutepy.runtime.execution import EXECUTION
 
 _MOST_LAUNCHES = 4096
 _launches: dict[tuple[Any, ...], Launch] = {}

@@ -7,8 +7,8 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import torch
 
-from cutepy.dsl.execution import EXECUTION
 from cutepy.ops.eager import unobserved
+from cutepy.runtime.execution import EXECUTION
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -10,6 +10,7 @@ from cutepy.layouts.sm90.arch import (
     MAX_WARPS_PER_SM,
     REGISTERS_PER_SM,
     RESERVED_SMEM_BYTES,
+    SM_COUNT,
     SMEM_BYTES_PER_CTA,
     SMEM_BYTES_PER_SM,
     WARP_THREADS,
@@ -17,7 +18,6 @@ from cutepy.layouts.sm90.arch import (
 
 NAME = "NVIDIA H200"
 CAPABILITY = (9, 0)
-SM_COUNT = 132
 TOTAL_BYTES = 150_109_880_320
 L2_BYTES = 62_914_560
 DRIVER_VERSION = 13000

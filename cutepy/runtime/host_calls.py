@@ -64,7 +64,7 @@ class LaunchRequest:
     parameters : int
         Address of the array of pointers to parameters; valid during the call only.
     library : Library
-        The module that was loaded; by default one of its own, loaded for this launch.
+        The module that was loaded.
     """
 
     kernel: str
@@ -76,7 +76,7 @@ class LaunchRequest:
     cooperative: bool
     stream: int
     parameters: int = field(repr=False)
-    library: Library = field(default_factory=Library, repr=False, compare=False)
+    library: Library = field(repr=False, compare=False)
 
     def parameter(self, index: int, size_bytes: int) -> bytes:
         """Copy the bytes of a parameter."""

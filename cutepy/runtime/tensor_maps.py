@@ -8,18 +8,17 @@ CUDA driver API, "Tensor Map Object Management".
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Sequence
 from typing import Any, get_args
 
 from cutepy.layouts.sm90 import TensorMap
 from cutepy.layouts.sm90.arch import SWIZZLE_MODES
 from cutepy.layouts.sm90.tensor_map import MAX_RANK, Interleave, L2Promotion, OobFill
-
-SIZE_BYTES = 128
-ALIGNMENT = 64
+from cutepy.layouts.sm90.tensor_map_bits import ALIGNMENT, SIZE_BYTES
 
 # CUtensorMapDataType, CUtensorMapInterleave, CUtensorMapSwizzle and so on, each in the driver's order.
-_TYPES = "u8 u16 u32 s32 u64 s64 f16 f32 f64 bf16 f32.ftz tf32 tf32.ftz".split()
+TYPES = "u8 u16 u32 s32 u64 s64 f16 f32 f64 bf16 f32.ftz tf32 tf32.ftz".split()
 
 
 def encode_tiled(
@@ -61,7 +60,7 @@ def encode_tiled(
         raise ValueError(f"cuTensorMapEncodeTiled: the rank must be 1 to {MAX_RANK}, got {rank}")
     interleave, swizzle, promotion, fill = modes
     made = TensorMap(
-        _named("data type", _TYPES, dtype),
+        _named("data type", TYPES, dtype),
         _array(ctypes.c_uint64, dims, rank),
         _array(ctypes.c_uint64, strides or 0, rank - 1),
         _array(ctypes.c_uint32, box, rank),
@@ -72,8 +71,12 @@ def encode_tiled(
         l2_promotion=_named("L2 promotion", get_args(L2Promotion), promotion),
         oob_fill=_named("fill", get_args(OobFill), fill),
     )
-    words = made.encode()
-    (ctypes.c_uint64 * (SIZE_BYTES // 8)).from_address(target)[:] = [*words, *[0] * (SIZE_BYTES // 8 - len(words))]
+    ctypes.memmove(target, to_bytes(made), SIZE_BYTES)
+
+
+def to_bytes(tensor_map: TensorMap) -> bytes:
+    """Return the 128 bytes of a tensor map."""
+    return struct.pack("<8Q", *tensor_map.encode()).ljust(SIZE_BYTES, b"\0")
 
 
 def replace_address(target: int, address: int | None) -> None:

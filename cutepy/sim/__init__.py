@@ -1,7 +1,7 @@
-"""Run compiled CuTe DSL kernels on the CPU, by interpreting their PTX over numpy arrays.
+"""Run compiled kernels on the CPU, by interpreting their PTX over numpy arrays.
 
-`simulate` is the way in for the DSL's kernels, `cutepy.simulate` for those of any compiler. There is no model of time,
-and no architecture but sm_90a.
+How kernels come in is the matter of `cutepy.frontends`, and its `simulate` is the way in. Nothing here knows a compiler
+or its runtime: a `Run` takes a `machine.launch.KernelCall`. There is no model of time, and no architecture but sm_90a.
 
 The rooms, each of which imports from those above it in this list only (a contract in ``pyproject.toml``):
 
@@ -12,7 +12,8 @@ The rooms, each of which imports from those above it in this list only (a contra
   activity, the memory and those other mechanisms that it needs. The schedule tells them of lanes that begin, part and
   end (``machine.mechanism.Mechanism``).
 - ``engine`` puts them together: the object that translated code calls.
-- ``parallel`` deals a grid out to processes; ``inspect`` is what people look at: traces, bank conflicts, saved runs.
+- ``native`` makes machine code of blocks that run often, if a front end has brought a compiler; ``parallel`` deals a
+  grid out to processes; ``inspect`` is what people look at: traces, bank conflicts, saved runs.
 - ``run`` is a run, of any number of launches.
 
 A checker is an `Observer`, in a room of its own above ``engine`` and beside ``inspect``. It is told of each launch,
@@ -53,7 +54,7 @@ from cutepy.sim.machine.events import (
 from cutepy.sim.machine.launch import Launch as Launch
 from cutepy.sim.machine.observer import Observer as Observer
 from cutepy.sim.machine.step import Step as Step
-from cutepy.sim.run import Run as Run, simulate as simulate
+from cutepy.sim.run import Run as Run
 
 __all__ = [
     "Access",
@@ -85,5 +86,4 @@ __all__ = [
     "WaitSite",
     "WgmmaEvent",
     "load_run",
-    "simulate",
 ]

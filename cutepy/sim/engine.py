@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cutepy.layouts.sm90.arch import SM_COUNT
 from cutepy.sim.errors import SimulationError, TrapError
 from cutepy.sim.machine.activity import Activity
 from cutepy.sim.machine.lanes import Array, Residents
@@ -33,7 +34,7 @@ from cutepy.sim.mechanisms.printing import Printing
 from cutepy.sim.mechanisms.tensor_maps import TensorMaps
 from cutepy.sim.mechanisms.tma import TensorCopies
 from cutepy.sim.mechanisms.warp import Warp
-from cutepy.sim.mechanisms.wgmma import Wgmma
+from cutepy.sim.mechanisms.wgmma.issue import Wgmma
 from cutepy.sim.mechanisms.wide_atomics import WideAtomics
 from cutepy.sim.mechanisms.wmma import Wmma
 from cutepy.sim.ptx.instruction_classes import CLASSES, class_of
@@ -103,7 +104,7 @@ class Engine:
         self.warp = Warp(activity)
         self.atomics = Atomics(activity, memory, mbarriers)
         self.wide_atomics = WideAtomics(activity, memory)
-        self.heap = Heap(activity, memory, launch.library_memory)
+        self.heap = Heap(activity, memory, launch.module_memory)
         self.copies = ThreadCopies(activity, memory, mbarriers)
         self.bulk = BulkCopies(activity, memory, mbarriers)
         self.tensormaps = TensorMaps(activity, memory)
@@ -223,7 +224,7 @@ def _uniform_registers(launch: Launch) -> dict[str, Array]:
         "cluster_nctarank": cluster[0] * cluster[1] * cluster[2],
         "is_explicit_cluster": int(cluster != (1, 1, 1)),
         "nwarpid": 64,  # of the SM, not of the CTA: PTX ISA, "Special Registers: %nwarpid"
-        "nsmid": 132,
+        "nsmid": SM_COUNT,
         "gridid": 0,
         "dynamic_smem_size": launch.dynamic_smem_bytes,
         "total_smem_size": launch.smem_bytes,

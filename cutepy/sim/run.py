@@ -1,4 +1,4 @@
-"""simulate(): run compiled kernels on the CPU."""
+"""A run: launches, and what is kept of them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cutepy.dsl.execution import LaunchRequest, executing_on
-from cutepy.runtime.host_calls import Library
 from cutepy.sim.engine import Engine
 from cutepy.sim.inspect.banks import AccessSite, Sites, WaitSite
 from cutepy.sim.inspect.breakpoints import Breakpoint
 from cutepy.sim.inspect.tracing import Recorder
 from cutepy.sim.machine.events import CompletionPolicy
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.machine.launch import Launch, capture
+from cutepy.sim.machine.launch import KernelCall, Launch, prepare
+from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.machine.memory import GlobalMemory
 from cutepy.sim.machine.observer import Observer, stops
 from cutepy.sim.machine.ordering import may_run_in_any_order
@@ -32,7 +31,7 @@ from cutepy.sim.native.blocks import hot_blocks
 from cutepy.sim.parallel.blas import one_thread
 from cutepy.sim.parallel.waves import deal
 from cutepy.sim.parallel.workers import Team, default_processes
-from cutepy.sim.translate import Program, linked, load_module, translate
+from cutepy.sim.translate import Program, linked, translate
 
 if TYPE_CHECKING:
     from cutepy.layouts import ComposedLayout, Layout
@@ -259,27 +258,26 @@ class Run:
         self.adopt(tensor)
 
     def adopt(self, tensor: object) -> None:
-        """Learn of a tensor that was passed to a compiled function."""
+        """Learn of a tensor that was passed to a kernel, or to what launches it."""
         address, size = storage_range(tensor)
         self._memory.register(address, size, tensor, _describe(tensor))
 
-    def launch(self, request: LaunchRequest) -> None:
+    def launch(self, call: KernelCall) -> None:
         """Run a kernel to its end."""
-        module = load_module(request.ptx)
-        launch = capture(request, module)
-        stopping = stops(linked(request.ptx, request.kernel).function, self._observers)
-        program = translate(request.ptx, request.kernel, frozenset(stopping))
+        launch = prepare(call)
+        stopping = stops(linked(launch.ptx, call.kernel).function, self._observers)
+        program = translate(launch.ptx, call.kernel, frozenset(stopping))
         program = replace(program, blocks=hot_blocks(program))
         self.launches.append(launch)
-        with self._own_memory(launch, request.library):
+        with self._own_memory(launch, call.loaded):
             self._run(launch, program, stopping)
 
     @contextmanager
-    def _own_memory(self, launch: Launch, library: Library) -> Iterator[None]:
+    def _own_memory(self, launch: Launch, loaded: LoadedModule) -> Iterator[None]:
         """Make parameters known while their kernel runs, and variables as long as their module is loaded."""
         for placed in launch.variables:
             if self._memory.register(placed.data.ctypes.data, placed.data.nbytes, placed.data, placed.variable.name):
-                weakref.finalize(library, _forget, weakref.ref(self._memory), placed.data.ctypes.data)
+                weakref.finalize(loaded, _forget, weakref.ref(self._memory), placed.data.ctypes.data)
         block = launch.parameter_block
         assert block is not None
         own = [(block, "the kernel's parameters")]
@@ -344,53 +342,3 @@ def storage_range(tensor: Any) -> tuple[int, int]:  # noqa: ANN401
 
 def _describe(tensor: Any) -> str:  # noqa: ANN401
     return f"a tensor of shape {tuple(tensor.shape)} and type {str(tensor.dtype).removeprefix('torch.')},"
-
-
-@contextmanager
-def simulate(
-    *,
-    observers: Sequence[Observer] = (),
-    policy: CompletionPolicy | str | None = None,
-    inspect: bool = False,
-    processes: int | None = None,
-    exact_mma: bool = False,
-) -> Iterator[Run]:
-    """Run every compiled CuTe DSL function on the CPU while the context is active.
-
-    Calls of `@cute.jit` functions, and of what `cute.compile` returns, run their real host code; kernels are
-    interpreted from their PTX. Arguments are torch tensors and numpy arrays in host memory. It nests: the innermost run
-    takes the launches. It is for all threads, whose launches take turns.
-
-    Parameters
-    ----------
-    observers : sequence of Observer, optional
-        See every memory access, barrier and asynchronous operation.
-    policy : CompletionPolicy or str, optional
-        Decides when asynchronous operations take effect, or the name of what does: "late", "youngest", "random" or
-        "random:SEED". Default: as they are issued.
-    inspect : bool
-        Keep what `Run.trace`, `Run.conflicts`, `Run.waits` and `Run.smem` of any CTA need. Slower, and takes memory.
-    processes : int, optional
-        How many a long launch may be spread over, with the same results; 1: none but this one. Default: one for each
-        core, on Linux. Launches that something watches, or whose CTAs may depend on each other's order, use one.
-    exact_mma : bool
-        Sum the products of wgmma in the order and with the rounding of an H200, bit for bit; much slower. Default: in
-        float32, which differs in the last bits, with 8-bit floats in the last half of them.
-
-    Yields
-    ------
-    Run
-
-    Raises
-    ------
-    SimulationError
-        From the call that launched the kernel, if that does what the hardware would not.
-    RuntimeError
-        If another thread is simulating.
-    BreakpointError
-        At the end, if no launch had code at a breakpoint.
-    """
-    run = Run(observers, policy, inspect=inspect, processes=processes, exact_mma=exact_mma)
-    with executing_on(run):
-        yield run
-    run.check_breakpoints()

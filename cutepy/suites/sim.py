@@ -121,7 +121,7 @@ class _Gemm:
 
 def large_product(extents: Extents = LARGE) -> list[Figure]:
     """Time one product on all cores; gives its time, and the memory of all processes."""
-    from cutepy.sim import simulate
+    from cutepy.frontends import simulate
 
     what = f"fp16 GEMM {'x'.join(map(str, extents))}, all cores"
     gemm = _Gemm(extents)
@@ -142,7 +142,7 @@ def small_product(extents: Extents = SMALL, rounds: int = ROUNDS) -> list[Figure
     """Time a product on one core; gives the times of ours, of numpy, of Triton, and of translating our PTX."""
     import numpy as np
 
-    from cutepy.sim import simulate
+    from cutepy.frontends import simulate
 
     what = f"fp16 GEMM {'x'.join(map(str, extents))}, one core"
     gemm = _Gemm(extents)

@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
-from cutepy.dsl.execution import EXECUTION
 from cutepy.host.compilation import compile
 from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
 from cutepy.host.specs import TensorSpec
 from cutepy.kernels.gemm.config import GemmConfig, GemmSignature, OperandMajor, OutputMajor, select_config
 from cutepy.kernels.gemm.operands import Description, Matrix, Problem, dtype_name, matrix
-from cutepy.runtime.h200 import SM_COUNT
+from cutepy.layouts.sm90.arch import SM_COUNT
+from cutepy.runtime.execution import EXECUTION
 
 SOURCES = ("cutepy.layouts", "cutepy.device", "cutepy.kernels.gemm")
 """The packages whose content, with a configuration, decides what is compiled."""

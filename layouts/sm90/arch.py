@@ -71,6 +71,9 @@ MAX_THREADS_PER_CTA: Final = 1024
 MAX_WARPS_PER_SM: Final = 64
 MAX_CTAS_PER_SM: Final = 32
 
+SM_COUNT: Final = 132
+"""Of an H200, and of an H100 SXM."""
+
 RESERVED_SMEM_BYTES: Final = 1024
 """Shared memory that the system takes of each CTA's."""
 

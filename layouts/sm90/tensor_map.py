@@ -3,8 +3,7 @@
 References
 ----------
 CUDA driver API, "Tensor Map Object Management": cuTensorMapEncodeTiled. PTX ISA, "Tensor Copies" and
-"tensormap.replace". CuTe ``arch/copy_sm90_desc.hpp``. The positions of the fields were read off the code that the
-CuTe DSL's compiler emits to fill a descriptor, and off what ptxas makes of tensormap.replace.
+"tensormap.replace". CuTe ``arch/copy_sm90_desc.hpp``.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..drawn import Drawn
 from ..errors import LayoutError
+from . import tensor_map_bits as fields
 from .arch import (
     DTYPE_BITS,
     SMEM_BYTES_PER_CTA,
@@ -46,13 +46,9 @@ _INTERLEAVES: tuple[Interleave, ...] = ("none", "16B", "32B")
 _PROMOTIONS: tuple[L2Promotion, ...] = ("none", "64B", "128B", "256B")
 _FILLS: tuple[OobFill, ...] = ("zero", "nan")
 _WORD = (1 << 64) - 1
-_TILED = 1 << 1
-_ROUNDS_TO_TF32 = 1 << 16
-_TF32 = {"tf32": "f32", "tf32.ftz": "f32.ftz"}
-_LARGE = 1 << 21
+_WORDS = fields.USED_BYTES // 8
 _LARGE_BYTES = 128 * 1024
-"""What the compiler sets in the second word beside the fields: a bit for tiled copies, and one for tensors that reach
-128 KB. `TensorMap.decode` does not insist on either."""
+"""The compiler tells tensors that reach this many bytes by a bit, on which `TensorMap.decode` does not insist."""
 
 
 @dataclass(frozen=True)
@@ -168,27 +164,22 @@ class TensorMap(Drawn):
         >>> [f"{word:x}" for word in words]
         ['1000', '800046512', '0', '0', '1f0000003f', '0', '3f00000000000000', '1f']
         """
-        strides = [stride // UNIT_BYTES for stride in self.strides_bytes] + [0] * (MAX_RANK - self.rank)
-        dims = [extent - 1 for extent in self.dims] + [0] * (MAX_RANK - self.rank)
-        kind = (
-            _TILED
-            | (_LARGE if self.global_bytes >= _LARGE_BYTES else 0)
-            | (self.rank - 1) << 4
-            | TMA_CODES[_TF32.get(self.dtype, self.dtype)] << 7
-            | _INTERLEAVES.index(self.interleave) << 11
-            | TMA_SWIZZLE[self.swizzle] << 13
-            | _FILLS.index(self.oob_fill) << 15
-            | (_ROUNDS_TO_TF32 if self.dtype in _TF32 else 0)
-            | _PROMOTIONS.index(self.l2_promotion) << 17
-        )
-        halves = [kind, *(stride & 0xFFFFFFFF for stride in strides)]
-        halves.append(sum((stride >> 32) << 4 * i for i, stride in enumerate(strides)))
-        halves += dims
-        halves.append(sum((step - 1) << 3 * i for i, step in enumerate(self.element_strides)))
-        words = [self.global_address] + [low | high << 32 for low, high in zip(halves[::2], halves[1::2], strict=True)]
-        box = sum((extent - 1) << 8 * i for i, extent in enumerate(self.box))
-        words[6] |= box << 56 & _WORD
-        return (*words, box >> 8)
+        bits = fields.GLOBAL_ADDRESS.write(0, self.global_address)
+        bits = fields.TILED.write(bits, 1)
+        bits = fields.LARGE.write(bits, self.global_bytes >= _LARGE_BYTES)
+        bits = fields.RANK.write(bits, self.rank - 1)
+        bits = fields.write_element_type(bits, TMA_CODES[self.dtype])
+        bits = fields.INTERLEAVE.write(bits, _INTERLEAVES.index(self.interleave))
+        bits = fields.SWIZZLE.write(bits, TMA_SWIZZLE[self.swizzle])
+        bits = fields.FILL.write(bits, _FILLS.index(self.oob_fill))
+        bits = fields.L2_PROMOTION.write(bits, _PROMOTIONS.index(self.l2_promotion))
+        for i, stride in enumerate(self.strides_bytes):
+            bits = fields.write_stride(bits, i, stride)
+        for i in range(self.rank):
+            bits = fields.EXTENT.write(bits, self.dims[i] - 1, i)
+            bits = fields.ELEMENT_STRIDE.write(bits, self.element_strides[i] - 1, i)
+            bits = fields.BOX.write(bits, self.box[i] - 1, i)
+        return tuple(bits >> 64 * word & _WORD for word in range(_WORDS))
 
     @classmethod
     def decode(cls, words: Sequence[int]) -> TensorMap:
@@ -200,33 +191,31 @@ class TensorMap(Drawn):
             If the words are not those of a tiled tensor map.
         """
         words = integers("TensorMap.decode", "words", words)
-        if len(words) < 8 or not all(0 <= word <= _WORD for word in words[:8]):
+        words = words[:_WORDS]
+        if len(words) < _WORDS or not all(0 <= word <= _WORD for word in words):
             raise LayoutError("TensorMap.decode", words, "need eight words of 64 bits")
-        address, *rest = words[:8]
-        halves = [half for word in rest[:6] for half in (word & 0xFFFFFFFF, word >> 32)]
-        kind, strides, high, dims, steps = halves[0], halves[1:5], halves[5], halves[6:11], halves[11]
-        rank = (kind >> 4 & 7) + 1
-        rounds = bool(kind & _ROUNDS_TO_TF32)
-        codes = {TMA_CODES[_TF32.get(name, name)]: name for name in TMA_CODES if (name in _TF32) == rounds}
-        code = kind >> 7 & 15
-        box = rest[5] >> 56 | rest[6] << 8
-        if rank > MAX_RANK or code not in codes or kind >> 11 & 3 == 3:
-            raise LayoutError("TensorMap.decode", words[:8], f"the kind {kind:#x} is not that of a tiled tensor map")
+        bits = sum(word << 64 * i for i, word in enumerate(words))
+        rank, code = fields.RANK.read(bits) + 1, fields.read_element_type(bits)
+        types = {number: name for name, number in TMA_CODES.items()}
+        interleave = fields.INTERLEAVE.read(bits)
+        if rank > MAX_RANK or code not in types or interleave >= len(_INTERLEAVES):
+            kind = words[1] & 0xFFFFFFFF
+            raise LayoutError("TensorMap.decode", words, f"the kind {kind:#x} is not that of a tiled tensor map")
         tensor_map = cls(
-            codes[code],
-            tuple(extent + 1 for extent in dims[:rank]),
-            tuple((low | (high >> 4 * i & 15) << 32) * UNIT_BYTES for i, low in enumerate(strides[: rank - 1])),
-            tuple((box >> 8 * i & 255) + 1 for i in range(rank)),
-            global_address=address,
-            element_strides=tuple((steps >> 3 * i & 7) + 1 for i in range(rank)),
-            swizzle=SWIZZLE_MODES[kind >> 13 & 3],
-            interleave=_INTERLEAVES[kind >> 11 & 3],
-            l2_promotion=_PROMOTIONS[kind >> 17 & 3],
-            oob_fill=_FILLS[kind >> 15 & 1],
+            types[code],
+            tuple(fields.EXTENT.read(bits, i) + 1 for i in range(rank)),
+            tuple(fields.read_stride(bits, i) for i in range(rank - 1)),
+            tuple(fields.BOX.read(bits, i) + 1 for i in range(rank)),
+            global_address=fields.GLOBAL_ADDRESS.read(bits),
+            element_strides=tuple(fields.ELEMENT_STRIDE.read(bits, i) + 1 for i in range(rank)),
+            swizzle=SWIZZLE_MODES[fields.SWIZZLE.read(bits)],
+            interleave=_INTERLEAVES[interleave],
+            l2_promotion=_PROMOTIONS[fields.L2_PROMOTION.read(bits)],
+            oob_fill=_FILLS[fields.FILL.read(bits)],
         )
-        _, kind_word, *others = tensor_map.encode()
-        if (kind_word ^ rest[0]) & ~(_TILED | _LARGE) or others != rest[1:]:
-            raise LayoutError("TensorMap.decode", words[:8], "bits are set that no field of a tiled tensor map owns")
+        differ = bits ^ sum(word << 64 * i for i, word in enumerate(tensor_map.encode()))
+        if fields.TILED.write(fields.LARGE.write(differ, 0), 0):
+            raise LayoutError("TensorMap.decode", words, "bits are set that no field of a tiled tensor map owns")
         return tensor_map
 
     def _check_kinds(self) -> None:

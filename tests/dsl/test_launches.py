@@ -11,9 +11,9 @@ import cutlass.cute as cute  # noqa: E402
 import torch  # noqa: E402
 
 from cutepy.binaries.cubin import read_resources  # noqa: E402
-from cutepy.dsl.execution import LaunchRequest  # noqa: E402
 from cutepy.dsl.program import compile_program  # noqa: E402
 from cutepy.dsl.traced_names import SmemAllocator  # noqa: E402
+from cutepy.runtime.host_calls import LaunchRequest  # noqa: E402
 from cutepy.runtime.program import LaunchFacts, ServedProgram  # noqa: E402
 
 

@@ -317,7 +317,7 @@ def test_a_large_tile_is_drawn(page):
 @pytest.mark.dsl
 @pytest.mark.skipif("CUTEPY_SCREENSHOTS" not in os.environ, reason="CUTEPY_SCREENSHOTS names no folder for screenshots")
 def test_screenshots_of_the_documentation(browser, server, tmp_path):
-    from cutepy.sim import simulate
+    from cutepy.frontends import simulate
     from tests.sim.kernels.test_gemm import compiled, multiply
 
     with simulate(inspect=True) as run:

@@ -34,7 +34,7 @@ def test_a_module_is_seen_as_soon_as_it_is_imported(tmp_path, monkeypatch):
 
 
 def test_the_documentation_is_that_of_the_simulator():
-    from cutepy.sim import simulate
+    from cutepy.frontends.dsl.context import simulate
 
     assert cutepy.simulate.__doc__ == simulate.__doc__
     with pytest.raises(ValueError, match="processes must be at least 1"), cutepy.simulate(processes=0):

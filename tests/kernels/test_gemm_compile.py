@@ -10,7 +10,7 @@ pytest.importorskip("cutlass")
 pytestmark = [pytest.mark.integration, pytest.mark.dsl]
 
 from cutepy.binaries import ptx  # noqa: E402
-from cutepy.dsl.execution import executing_on  # noqa: E402
+from cutepy.frontends.dsl.execution import executing_on  # noqa: E402
 from cutepy.host.function import Function  # noqa: E402
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm  # noqa: E402
 from cutepy.kernels.gemm.inspection import facts  # noqa: E402

@@ -47,6 +47,16 @@ def test_relative_and_standard_imports_are_allowed():
     assert foreign_imports("import re\nfrom . import layout\nfrom ..errors import LayoutError") == []
 
 
+def long_ones(paths: list[Path], most: int = 400) -> list[str]:
+    return [name_of(path) for path in paths if len(path.read_text().splitlines()) > most]
+
+
+def test_files_of_the_simulator_and_its_front_ends_hold_one_thought_each():
+    paths = sources("cutepy/sim/**/*.py", "cutepy/frontends/**/*.py")
+    assert long_ones(paths) == []
+    assert len(long_ones(paths, 100)) > 50
+
+
 @pytest.mark.parametrize(
     "path", sources("cutepy/device/*.py", "cutepy/suites/*_kernels.py", "kernels/*/kernel.py"), ids=name_of
 )

@@ -1,31 +1,27 @@
 """Run PTX through the simulator and record which instructions ran: text in, arrays out, in milliseconds.
 
 `launch` runs the body of a kernel; `apply` runs an instruction (or a few) on each element of arrays. What a body
-executes is recorded, and `tests/sim/coverage.txt` is made of these records. What the runner adds itself, to load
-operands and store results, is not recorded.
+executes is recorded (`coverage`). What the runner adds itself, to load operands and store results, is not.
 """
 
 from __future__ import annotations
 
-import ctypes
-import dataclasses
 import os
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
-from cutepy.dsl.execution import LaunchRequest
-from cutepy.sim import Launch, translate
+from cutepy.sim import Launch
+from cutepy.sim.machine.launch import KernelCall
+from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.run import Run
+from tests.sim.coverage import RUNNER
 
 BODY_FILE = "kernel.py"
-executed: set[str] = set()
-"""Spellings that bodies executed since this was cleared."""
 
 _REGISTERS = """.reg .pred %p<64>; .reg .b16 %rs<64>; .reg .b32 %r<400>; .reg .b64 %rd<64>; .reg .f32 %f<400>;
 .reg .f64 %fd<64>;"""
@@ -101,25 +97,20 @@ def launch(
 ret;
 }}
 .file 1 "{BODY_FILE}"
-.file 2 "runner"
+.file 2 "{RUNNER}"
 """
     if os.environ.get("CUTEPY_TEST_PTXAS") and assembles:
         _assemble(text)
-    buffers = [ctypes.create_string_buffer(v, max(len(v), 1)) for v in values]
-    pointers = (ctypes.c_void_p * max(len(buffers), 1))(*[ctypes.addressof(b) for b in buffers])
-    request = LaunchRequest(
-        kernel="kernel",
-        ptx=text,
+    call = KernelCall(
+        LoadedModule(text),
+        "kernel",
         grid=_extents(grid),
         block=_extents(block),
         cluster=_extents(cluster),
+        parameters=tuple(values),
         dynamic_smem_bytes=smem_bytes,
-        cooperative=False,
-        stream=0,
-        parameters=ctypes.addressof(pointers),
     )
-    with mock.patch("cutepy.sim.run.translate", _recording):
-        run.launch(request)
+    run.launch(call)
     return run.launches[-1]
 
 
@@ -183,25 +174,6 @@ def apply(instructions: str, *operands: Any, out: str | Sequence[str] = "u4", be
 
 def _extents(value: int | tuple[int, int, int]) -> tuple[int, int, int]:
     return (value, 1, 1) if isinstance(value, int) else value
-
-
-def _recording(text: str, name: str, *options: Any) -> translate.Program:
-    """Translate, and record what runs."""
-    program = translate.translate(text, name, *options)
-
-    def recorder(number: int) -> translate.BlockFunction:
-        block, function = program.flow.blocks[number], program.blocks[number]
-        instructions = [*block.instructions, *([block.branch] if block.branch is not None else [])]
-        spellings = {i.opcode for i in instructions if i.source is not None and i.source.file == BODY_FILE}
-
-        def run(g: Any, registers: list[Any], machine: Any) -> int:
-            following = function(g, registers, machine)
-            executed.update(spellings)
-            return following
-
-        return run
-
-    return dataclasses.replace(program, blocks=[recorder(n) for n in range(len(program.blocks))])
 
 
 def _assemble(text: str) -> None:

@@ -299,9 +299,10 @@ def test_ret():
     assert out[0] == 5
 
 
-def test_trap():
+@pytest.mark.parametrize("opcode", ["trap", "brkpt"])
+def test_trap(opcode):
     with pytest.raises(TrapError, match=r"thread 3 of CTA"):
-        launch("mov.u32 %r1, %tid.x;\nsetp.eq.u32 %p1, %r1, 3;\n@%p1 trap;")
+        launch(f"mov.u32 %r1, %tid.x;\nsetp.eq.u32 %p1, %r1, 3;\n@%p1 {opcode};")
 
 
 def test_no_operations():

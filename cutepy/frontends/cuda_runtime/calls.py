@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from cutepy.frontends.backend import loaded_module
 from cutepy.runtime.host_calls import HostCalls, LaunchRequest, Library, serve
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.machine.variables import variables_of
-from cutepy.sim.translate import load_module
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint64
 _KINDS = {"p": _POINTER, "i": _INT, "l": _LONG}
@@ -250,7 +249,7 @@ class RuntimeCalls(HostCalls):
 
     def _address_of(self, symbol: int) -> int:
         name, loaded = self._variables[symbol]
-        return variables_of(loaded.library, loaded.ptx, load_module(loaded.ptx))[name].address
+        return loaded_module(loaded.library, loaded.ptx).variables[name].address
 
     def do_cudaGetSymbolAddress(self, pointer: int, symbol: int) -> int:
         """Say where a variable of the device is."""

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cutepy.dsl.execution import EXECUTION
+from cutepy.frontends.backend import Simulator, active_run
 from cutepy.frontends.cuda_runtime.calls import Loaded, RuntimeCalls
 from cutepy.frontends.cuda_runtime.stand_in import provide
 from cutepy.frontends.ptx.arguments import address_of
@@ -84,10 +84,9 @@ class CudaLibrary:
         """
         runtime = _runtime()
         function = getattr(self._library, name)
-        active = EXECUTION.backend
-        run = active if isinstance(active, Run) else Run((), None)
+        run = active_run() or Run((), None)
         passed = [_passed(f"{name}, argument {n}", value) for n, value in enumerate(arguments)]
-        with RUNNING, runtime.launching_on(run):
+        with RUNNING, runtime.launching_on(Simulator(run)):
             for value in arguments:
                 if is_tensor(value):
                     run.adopt(value)

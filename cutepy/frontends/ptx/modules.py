@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -10,16 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from cutepy.dsl.execution import EXECUTION
+from cutepy.frontends.backend import active_run
 from cutepy.frontends.ptx.arguments import Argument, pack_all
 from cutepy.runtime.device_tensors import is_tensor
-from cutepy.runtime.host_calls import RUNNING, LaunchRequest, Library
+from cutepy.runtime.host_calls import RUNNING
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.machine.launch import Launch
-from cutepy.sim.machine.variables import variables_of
+from cutepy.sim.machine.launch import KernelCall, Launch
+from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.ptx.model import Parameter
 from cutepy.sim.run import Run
-from cutepy.sim.translate import load_module
 
 
 def load_ptx(text: str) -> PtxModule:
@@ -80,8 +78,7 @@ class PtxModule:
     """
 
     def __init__(self, text: str) -> None:
-        self._module = load_module(text)
-        self._library = Library()
+        self._loaded = LoadedModule(text)
         self.text = text
 
     def __repr__(self) -> str:
@@ -90,12 +87,12 @@ class PtxModule:
     @property
     def kernels(self) -> Mapping[str, tuple[Parameter, ...]]:
         """The parameters of each kernel, by its name."""
-        return MappingProxyType({name: entry.parameters for name, entry in self._module.functions.items()})
+        return MappingProxyType({name: entry.parameters for name, entry in self._loaded.module.functions.items()})
 
     @property
     def variables(self) -> tuple[str, ...]:
         """The names of its variables in global and constant memory."""
-        return tuple(variables_of(self._library, self.text, self._module))
+        return tuple(self._loaded.variables)
 
     def variable(self, name: str, dtype: DTypeLike = "uint8") -> Array:
         """Return what a variable in global or constant memory holds now.
@@ -117,7 +114,7 @@ class PtxModule:
         ValueError
             If there is no such variable, or its size is no multiple of the type's.
         """
-        placed = variables_of(self._library, self.text, self._module)
+        placed = self._loaded.variables
         if name not in placed:
             raise ValueError(f"the module has no variable {name!r}; it has {', '.join(placed) or 'none'}")
         data, kind = placed[name].bytes, np.dtype(dtype)
@@ -179,27 +176,22 @@ class PtxModule:
         """
         if kernel not in self.kernels:
             raise ValueError(f"the module has no kernel {kernel!r}; it has {', '.join(self.kernels) or 'none'}")
-        packed = pack_all(kernel, self.kernels[kernel], args)
-        cells = [ctypes.create_string_buffer(data, len(data)) for data in packed]
-        table = (ctypes.c_void_p * max(1, len(cells)))(*(ctypes.addressof(cell) for cell in cells))
-        request = LaunchRequest(
+        call = KernelCall(
+            self._loaded,
             kernel,
-            self.text,
             _extents("grid", grid),
             _extents("block", block),
             _extents("cluster", cluster),
+            tuple(pack_all(kernel, self.kernels[kernel], args)),
             smem,
             cooperative,
             int(getattr(stream, "cuda_stream", stream) or 0),
-            ctypes.addressof(table),
-            self._library,
         )
-        active = EXECUTION.backend
-        run = active if isinstance(active, Run) else Run((), None)
+        run = active_run() or Run((), None)
         with RUNNING:
             for tensor in (*(a for a in args if is_tensor(a)), *known):
                 run.adopt(tensor)
-            run.launch(request)
+            run.launch(call)
             return run.launches[-1]
 
 

@@ -16,13 +16,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
-from cutepy.dsl.execution import LaunchRequest, executing_on
 from cutepy.dsl.version import require
+from cutepy.frontends.backend import Simulator
+from cutepy.frontends.dsl.execution import executing_on
 from cutepy.frontends.torch_device.errors import NotServedError as NotServedError, refused_launch
 from cutepy.sim.errors import LaunchError
 from cutepy.sim.machine.events import CompletionPolicy
+from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.memory import GlobalMemory
 from cutepy.sim.machine.observer import Observer
 from cutepy.sim.run import Run, storage_range
@@ -59,13 +62,13 @@ class ServedRun(Run):
         if not getattr(tensor, "is_cuda", False):
             self._host_tensors.setdefault(storage_range(tensor), tensor)
 
-    def launch(self, request: LaunchRequest) -> None:
+    def launch(self, call: KernelCall) -> None:
         """Run a kernel to its end, or keep the launch where its stream is captured."""
-        from cutepy.frontends.torch_device import graphs, storage, streams
+        from cutepy.frontends.torch_device import storage, streams
 
-        work = streams.captures.work_of(request.stream)
+        work = streams.captures.work_of(call.stream)
         if work is not None:
-            work.append(graphs.Launch(request, self.launch))
+            work.append(partial(self.launch, call))
             return
         self._memory = GlobalMemory()
         for address, size in storage.allocations.ranges():
@@ -73,7 +76,7 @@ class ServedRun(Run):
         for tensor in self._host_tensors.values():
             super().adopt(tensor)
         try:
-            super().launch(request)
+            super().launch(call)
         except LaunchError as error:
             raise refused_launch(error) from error
 
@@ -137,6 +140,6 @@ def serve_cuda(
         )
         stack.enter_context(accelerator.accelerating())
         stack.enter_context(operators.serving_operators())
-        stack.enter_context(executing_on(run))
+        stack.enter_context(executing_on(Simulator(run)))
         yield run
     run.check_breakpoints()

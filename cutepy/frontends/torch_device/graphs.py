@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
-from dataclasses import replace
 
-from cutepy.dsl.execution import LaunchRequest
 from cutepy.frontends.torch_device import streams
-from cutepy.sim.translate import load_module
 
 
 class Graph:
@@ -75,21 +71,3 @@ class Capturing:
 def pool_handle() -> tuple[int, int]:
     """Return what stands for the memory pool of graphs."""
     return 0, 1
-
-
-class Launch:
-    """A launch that was kept, with parameters of its own."""
-
-    def __init__(self, request: LaunchRequest, launch: Callable[[LaunchRequest], None]) -> None:
-        parameters = load_module(request.ptx).functions[request.kernel].parameters
-        self._values = [
-            ctypes.create_string_buffer(request.parameter(n, p.size_bytes)) for n, p in enumerate(parameters)
-        ]
-        addresses = [ctypes.addressof(value) for value in self._values]
-        self._table = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
-        self._request = replace(request, parameters=ctypes.addressof(self._table))
-        self._launch = launch
-
-    def __call__(self) -> None:
-        """Do it."""
-        self._launch(self._request)

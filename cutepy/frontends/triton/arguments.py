@@ -7,20 +7,18 @@ Triton 3.5 and 3.9, `triton/backends/nvidia/driver.py` and `driver.c`: what a la
 
 from __future__ import annotations
 
-import ctypes
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cutepy.runtime.tensor_maps import encode_tiled
+from cutepy.layouts.sm90 import TensorMap
+from cutepy.layouts.sm90.arch import SWIZZLE_MODES
+from cutepy.runtime.tensor_maps import TYPES, to_bytes
 
-_TENSOR_MAP_BYTES, _TENSOR_MAP_ALIGNMENT = 128, 64
 _FLOATS = {"fp16": "<e", "fp32": "<f", "f32": "<f", "fp64": "<d"}
 _FP8_TYPES_OF_THE_HOST = {8: 10, 9: 8, 10: 9}
 """Type of an element on the device -> of the same on the host, where they differ."""
-_TF32 = 11
-_L2_128B = 2
 
 
 @dataclass
@@ -74,25 +72,21 @@ class Flattened:
         if metadata.get("is_im2col"):
             raise NotImplementedError("tensor copies in im2col mode are not simulated")
         address = int.from_bytes(self.pointer(value.base), "little")
-        kind = _FP8_TYPES_OF_THE_HOST.get(metadata["elem_type"], metadata["elem_type"])
+        kind = TYPES[_FP8_TYPES_OF_THE_HOST.get(metadata["elem_type"], metadata["elem_type"])]
         shape = list(value.shape)
         if metadata.get("fp4_padded"):
             shape[-1] *= 2
         strides = [stride * metadata["elem_size"] for stride in value.strides[:-1]]
-        rank = len(shape)
-        room = ctypes.create_string_buffer(_TENSOR_MAP_BYTES + _TENSOR_MAP_ALIGNMENT)
-        start = -ctypes.addressof(room) % _TENSOR_MAP_ALIGNMENT
-        arrays: list[Any] = [
-            (ctypes.c_uint64 * rank)(*shape[::-1]),
-            (ctypes.c_uint64 * rank)(*strides[::-1]),
-            (ctypes.c_uint32 * rank)(*metadata["block_size"][::-1]),
-            (ctypes.c_uint32 * rank)(*[1] * rank),
-        ]
-        dims, steps, box, ones = (ctypes.addressof(array) for array in arrays)
-        modes = 0, metadata["swizzle"], _L2_128B, int(value.padding == "nan")
-        kind = _TF32 if getattr(value, "round_f32_to_tf32", False) else kind
-        encode_tiled(ctypes.addressof(room) + start, kind, rank, address, dims, steps, box, ones, modes)
-        return room.raw[start : start + _TENSOR_MAP_BYTES]
+        tensor_map = TensorMap(
+            "tf32" if getattr(value, "round_f32_to_tf32", False) else kind,
+            tuple(shape[::-1]),
+            tuple(strides[::-1]),
+            tuple(metadata["block_size"][::-1]),
+            global_address=address,
+            swizzle=SWIZZLE_MODES[metadata["swizzle"]],
+            oob_fill="nan" if value.padding == "nan" else "zero",
+        )
+        return to_bytes(tensor_map)
 
 
 def _leaves(signature: Sequence[Any], arguments: Sequence[Any]) -> Iterator[tuple[str, Any]]:

@@ -27,6 +27,7 @@ from cutepy.layouts.sm90.arch import (
     MAX_REGISTERS_PER_THREAD,
     MAX_THREADS_PER_CTA,
     REGISTERS_PER_SM,
+    SM_COUNT,
     SMEM_BYTES_PER_CTA,
     WARP_THREADS,
 )
@@ -141,7 +142,7 @@ def _driver() -> Any:  # noqa: ANN401
                 get_device_properties=lambda device: {
                     "max_shared_mem": SMEM_BYTES_PER_CTA,
                     "max_num_regs": REGISTERS_PER_SM,
-                    "multiprocessor_count": h200.SM_COUNT,
+                    "multiprocessor_count": SM_COUNT,
                     "warpSize": WARP_THREADS,
                     "sm_clock_rate": h200.CLOCK_KHZ,
                     "mem_clock_rate": h200.MEMORY_CLOCK_KHZ,
@@ -208,10 +209,10 @@ def _driver() -> Any:  # noqa: ANN401
 
 
 def _cuda_is_served() -> bool:
-    from cutepy.dsl.execution import EXECUTION
+    from cutepy.frontends.backend import active_run
     from cutepy.frontends.torch_device import ServedRun
 
-    return isinstance(EXECUTION.backend, ServedRun)
+    return isinstance(active_run(), ServedRun)
 
 
 def _load(name: str, ptx: str, shared: int, device: object) -> tuple[None, tuple[PtxModule, str], int, int, int]:

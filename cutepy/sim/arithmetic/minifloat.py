@@ -152,3 +152,16 @@ def from_f32(value: Array, name: str) -> Array:
     code = np.where(up | (magnitude >= finite[largest]), above, below).astype(np.uint8)
     code = np.where(np.isnan(value), np.uint8(0x7F), code)
     return code | np.where(np.signbit(value) & ~np.isnan(value), np.uint8(0x80), np.uint8(0))
+
+
+def to_numbers(bits: Array, kind: str) -> Array:
+    """Return float32 values of elements given as bits."""
+    if kind == "f16":
+        return f16_to_f32(bits)
+    if kind == "bf16":
+        return bf16_to_f32(bits)
+    if kind == "tf32":
+        return (bits & _TF32).view(np.float32)
+    if kind in ("e4m3", "e5m2"):
+        return table(kind)[bits]
+    return (bits.view(np.int8) if kind == "s8" else bits).astype(np.float32)

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cutepy.layouts.sm90.arch import SM_COUNT, WARP_THREADS, WARPGROUP_THREADS
+
 Array = NDArray[Any]
 Index = slice | NDArray[np.intp]
-WARP = 32
-WARPGROUP = 128
+WARP = WARP_THREADS
+WARPGROUP = WARPGROUP_THREADS
 
 
 def as_index(positions: NDArray[np.intp]) -> Index:
@@ -249,7 +251,7 @@ class Residents:
         c = values
         rank = c["cluster_ctaid.x"] + cx * (c["cluster_ctaid.y"] + cy * c["cluster_ctaid.z"])
         values["cluster_ctarank"] = rank.astype(np.uint32)
-        values["smid"] = (np.arange(self.count, dtype=np.uint32) % np.uint32(132))[:, None]
+        values["smid"] = (np.arange(self.count, dtype=np.uint32) % np.uint32(SM_COUNT))[:, None]
         return values
 
 

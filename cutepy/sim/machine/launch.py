@@ -1,4 +1,4 @@
-"""A launch: what the host code asked for, checked against the hardware's limits, ready to run.
+"""A launch: what was asked for, checked against the hardware's limits, ready to run.
 
 References
 ----------
@@ -13,15 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from cutepy.dsl.execution import LaunchRequest
-from cutepy.dsl.kernel_names import readable
-from cutepy.layouts.sm90.arch import MAX_THREADS_PER_CTA, SMEM_BYTES_PER_CTA
+from cutepy.layouts.sm90.arch import MAX_THREADS_PER_CTA, SM_COUNT, SMEM_BYTES_PER_CTA
 from cutepy.layouts.sm90.occupancy import occupancy
-from cutepy.runtime.h200 import SM_COUNT
-from cutepy.runtime.host_calls import Library
 from cutepy.sim.errors import LaunchError
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.machine.variables import Placed, variables_of
+from cutepy.sim.machine.loaded_module import LoadedModule, Placed
+from cutepy.sim.ptx.kernel_names import readable
 from cutepy.sim.ptx.linking import function_addresses
 from cutepy.sim.ptx.model import Function, Module
 from cutepy.sim.translate import linked
@@ -36,6 +33,39 @@ _WORKSPACE_BYTES = 16
 _RESERVED_BYTES = 1024
 _SHARED_BASE = 0
 """Where a CTA's variables start. The hardware reserves the first 1024 bytes; addresses are relative to its own."""
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """What asks for a launch.
+
+    Attributes
+    ----------
+    loaded : LoadedModule
+        Defines the kernel.
+    kernel : str
+        Name of the entry function.
+    grid, block, cluster : (int, int, int)
+        Extents; a cluster of (1, 1, 1) where the call has no such attribute.
+    parameters : tuple of bytes
+        One for each that the kernel declares.
+    dynamic_smem_bytes : int
+        Dynamic shared memory.
+    cooperative : bool
+        Whether all CTAs must be resident at once.
+    stream : int
+        Handle of the stream.
+    """
+
+    loaded: LoadedModule
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    parameters: tuple[bytes, ...] = field(default=(), repr=False)
+    dynamic_smem_bytes: int = 0
+    cooperative: bool = False
+    stream: int = 0
 
 
 @dataclass(repr=False)
@@ -89,7 +119,7 @@ class Launch:
     parameter_block: Array | None = None
     variables: tuple[Placed, ...] = ()
     grid_workspace: Array | None = None
-    library_memory: dict[str, Any] = field(default_factory=dict)
+    module_memory: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     processes: int = 1
     stats: dict[str, int] = field(default_factory=dict)
@@ -128,40 +158,38 @@ class Launch:
         return SM_COUNT * occupancy(0, x * y * z, self.smem_bytes).ctas_per_sm
 
 
-def capture(request: LaunchRequest, module: Module) -> Launch:
-    """Copy what a launch request points at, and check it against the limits of the hardware.
+def prepare(call: KernelCall) -> Launch:
+    """Check a call against the limits of the hardware, and place what the kernel reaches by name.
 
     Raises
     ------
     LaunchError
         If the launch would be refused.
     """
-    if request.kernel not in module.functions:
-        raise LaunchError(f"the PTX defines no entry {request.kernel}")
-    function = module.functions[request.kernel]
-    shared, static = place_shared(module, linked(request.ptx, request.kernel).function)
+    function = call.loaded.entry(call.kernel)
+    shared, static = place_shared(call.loaded.module, linked(call.loaded.ptx, call.kernel).function)
     launch = Launch(
-        request.kernel,
-        request.grid,
-        request.block,
-        _cluster(request, function),
-        request.dynamic_smem_bytes,
-        static + request.dynamic_smem_bytes,
-        {p.name: request.parameter(n, p.size_bytes) for n, p in enumerate(function.parameters)},
-        request.stream,
-        request.cooperative,
-        request.ptx,
+        call.kernel,
+        call.grid,
+        call.block,
+        _cluster(call, function),
+        call.dynamic_smem_bytes,
+        static + call.dynamic_smem_bytes,
+        {p.name: data for p, data in zip(function.parameters, call.parameters, strict=True)},
+        call.stream,
+        call.cooperative,
+        call.loaded.ptx,
         shared,
     )
     _check(launch, function)
     _place_parameters(launch, function)
-    _place_variables(launch, module, request.library)
+    _place_variables(launch, call.loaded)
     return launch
 
 
-def _cluster(request: LaunchRequest, function: Function) -> tuple[int, int, int]:
-    if request.cluster != (1, 1, 1):
-        return request.cluster
+def _cluster(call: KernelCall, function: Function) -> tuple[int, int, int]:
+    if call.cluster != (1, 1, 1):
+        return call.cluster
     required = (*function.directives.get("reqnctapercluster", ()), 1, 1, 1)
     return required[0], required[1], required[2]
 
@@ -198,12 +226,12 @@ def _place_parameters(launch: Launch, function: Function) -> None:
     launch.parameter_block = block
 
 
-def _place_variables(launch: Launch, module: Module, library: Library) -> None:
+def _place_variables(launch: Launch, loaded: LoadedModule) -> None:
     """Give the variables and functions of the module their addresses."""
-    placed = variables_of(library, launch.ptx, module)
+    placed = loaded.variables
     launch.variables = tuple(placed.values())
-    launch.symbols |= {name: one.address for name, one in placed.items()} | function_addresses(module)
-    launch.library_memory = library.memory
+    launch.symbols |= {name: one.address for name, one in placed.items()} | function_addresses(loaded.module)
+    launch.module_memory = loaded.memory
     if launch.cooperative:
         launch.grid_workspace = np.zeros(_WORKSPACE_BYTES, np.uint8)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 RANK_SHIFT = 24
 """A shared::cluster address keeps the CTA's rank, plus one, from this bit on; a plain one is of the own CTA."""
 
-_OFFSET_MASK = (1 << RANK_SHIFT) - 1
+OFFSET_MASK = (1 << RANK_SHIFT) - 1
 _ALIGN = 16
 _ROW = 16
 MAX_LOCAL_BYTES = 512 << 10
@@ -190,7 +190,7 @@ class Memory:
         """Return the address of the same variable in the CTA of a rank."""
         kind = address.dtype.type
         base = kind(SHARED_WINDOW) if generic else kind(0)
-        offset = (address - base) & kind(_OFFSET_MASK)
+        offset = (address - base) & kind(OFFSET_MASK)
         result: Array = base + (offset | ((rank.astype(address.dtype) + kind(1)) << kind(RANK_SHIFT)))
         return result
 
@@ -212,7 +212,7 @@ class Memory:
             if int(rank.max()) > size_of_cluster:
                 self._fail(g, i, "shared", address, rank > size_of_cluster, size, "names no CTA of the cluster")
             slot = np.where(rank > 0, slot - slot % size_of_cluster + rank - 1, slot)
-            offset = offset & ((1 << RANK_SHIFT) - 1)
+            offset = offset & OFFSET_MASK
             highest = int(offset.max())
         if highest + size > self.used_bytes:
             outside = offset + size > self.used_bytes

@@ -17,7 +17,7 @@ from cutepy.sim.errors import BarrierError
 from cutepy.sim.machine.events import BarrierState
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.mechanism import Mechanism
-from cutepy.sim.machine.memory import RANK_SHIFT
+from cutepy.sim.machine.memory import OFFSET_MASK, RANK_SHIFT
 from cutepy.sim.ptx.barrier_names import barrier_name
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class Mbarriers(Mechanism):
             _, address = memory.resolve("generic", address)
         position = memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES)
         if address.size == 1:
-            offset = int(address.flat[0]) & 0xFFFFFF
+            offset = int(address.flat[0]) & OFFSET_MASK
             slots = position[:, 0] // memory.slot_bytes
             phase = self._object(g, i, offset, slots).phase[slots][:, None]
         else:

@@ -1,6 +1,6 @@
 """TMA descriptors: the 128 bytes of a tensor map, decoded, and changed by tensormap.replace.
 
-What the bytes mean is `cutepy.layouts.sm90.TensorMap`'s matter.
+What the bytes mean is `cutepy.layouts.sm90.TensorMap`'s matter, and where in them, of `tensor_map_bits` there.
 
 References
 ----------
@@ -15,22 +15,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.layouts import LayoutError, sm90
+from cutepy.layouts.sm90 import tensor_map_bits as fields
+from cutepy.layouts.sm90.arch import UNIT_BYTES
+from cutepy.layouts.sm90.tensor_map_bits import ALIGNMENT, SIZE_BYTES, USED_BYTES
 from cutepy.sim.errors import DescriptorError, UnknownInstructionError
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.memory import OFFSET_MASK
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.group import Group
     from cutepy.sim.machine.memory import Memory, Region
     from cutepy.sim.ptx.model import Instruction
-
-SIZE_BYTES = 128
-_ALIGNMENT = 64
-_USED_WORDS = 8
-# Fields that tensormap.replace can set beside extents and strides: (bit, width).
-_RANK, _TYPE, _INTERLEAVE, _SWIZZLE, _FILL = (68, 3), (71, 4), (75, 2), (77, 2), (79, 1)
-_ROUNDS_TO_TF32 = (80, 1)
-_TF32 = {11: 7, 12: 8}  # written as f32 and f32.ftz, as ptxas does
 
 
 @lru_cache(maxsize=4096)
@@ -42,7 +38,7 @@ def decode(data: bytes) -> sm90.TensorMap:
     LayoutError
         If a field has a value that no tensor map has.
     """
-    return sm90.TensorMap.decode(np.frombuffer(data, "<u8", _USED_WORDS).tolist())
+    return sm90.TensorMap.decode(np.frombuffer(data[:USED_BYTES], "<u8").tolist())
 
 
 class TensorMaps:
@@ -57,7 +53,7 @@ class TensorMaps:
         region = self._place(g, i, address)
         start = address - region.base
         try:
-            return decode(region.bytes[start : start + 8 * _USED_WORDS].tobytes())
+            return decode(region.bytes[start : start + USED_BYTES].tobytes())
         except LayoutError as error:
             raise DescriptorError(f"what is at {address:#x} is no tensor map: {error}", i, g.describe()) from error
 
@@ -68,8 +64,8 @@ class TensorMaps:
 
     def _place(self, g: Group, i: Instruction, address: int) -> Region:
         """Return the known memory where a tensor map can be."""
-        if address % _ALIGNMENT:
-            reason = f"the address is no multiple of {_ALIGNMENT}"
+        if address % ALIGNMENT:
+            reason = f"the address is no multiple of {ALIGNMENT}"
             raise DescriptorError(f"no tensor map can be at {address:#x}: {reason}", i, g.describe())
         region = self._memory.known.find(address, address + SIZE_BYTES)
         if region is None:
@@ -85,7 +81,7 @@ class TensorMaps:
             space, address = memory.resolve("generic" if space == "global" else "shared", address)
         value = address[row if address.shape[0] > 1 else 0, 0]
         if space == "shared":
-            offset = int(value) & 0xFFFFFF
+            offset = int(value) & OFFSET_MASK
             start = int(g.ctas.slots[row]) * memory.slot_bytes + offset
             return memory.shared[start : start + SIZE_BYTES]
         region = memory.known.find(int(value), int(value) + SIZE_BYTES)
@@ -107,7 +103,7 @@ class TensorMaps:
         self._activity.changes += 1
         memory = self._memory
         for row in range(g.ctas.count):
-            offset = int(source[row if source.shape[0] > 1 else 0, 0]) & 0xFFFFFF
+            offset = int(source[row if source.shape[0] > 1 else 0, 0]) & OFFSET_MASK
             start = int(g.ctas.slots[row]) * memory.slot_bytes + offset
             target = int(to[row if to.shape[0] > 1 else 0, 0])
             region = memory.known.find(target, target + SIZE_BYTES)
@@ -118,38 +114,28 @@ class TensorMaps:
             region.bytes[target - region.base :][:SIZE_BYTES] = memory.shared[start : start + SIZE_BYTES]
 
 
+_AS_THEY_ARE = {
+    "global_address": fields.GLOBAL_ADDRESS,
+    "rank": fields.RANK,
+    "interleave_layout": fields.INTERLEAVE,
+    "swizzle_mode": fields.SWIZZLE,
+    "fill_mode": fields.FILL,
+}
+_LESS_ONE = {"global_dim": fields.EXTENT, "box_dim": fields.BOX, "element_stride": fields.ELEMENT_STRIDE}
+
+
 def _set_field(data: Array, field: str, ordinal: int, value: int, i: Instruction) -> None:
-    if field == "global_address":
-        data[:8] = np.frombuffer(value.to_bytes(8, "little"), np.uint8)
-    elif field == "global_dim":
-        _set_bits(data, 256 + 32 * ordinal, 32, value - 1)
+    bits = int.from_bytes(data.tobytes(), "little")
+    if field in _AS_THEY_ARE:
+        bits = _AS_THEY_ARE[field].write(bits, value)
+    elif field in _LESS_ONE:
+        bits = _LESS_ONE[field].write(bits, value - 1, ordinal)
     elif field == "global_stride":
-        if value % 16 or value >> 40:
+        if value % UNIT_BYTES or value >> 40:
             raise DescriptorError(f"a tensor map's strides must be a multiple of 16 bytes below 2**40, got {value}", i)
-        _set_bits(data, 96 + 32 * ordinal, 32, value // 16 & 0xFFFFFFFF)
-        _set_bits(data, 224 + 4 * ordinal, 4, value >> 36)
-    elif field == "box_dim":
-        _set_bits(data, 440 + 8 * ordinal, 8, value - 1)
-    elif field == "element_stride":
-        _set_bits(data, 416 + 3 * ordinal, 3, value - 1)
-    elif field == "rank":
-        _set_bits(data, *_RANK, value)
+        bits = fields.write_stride(bits, ordinal, value)
     elif field == "elemtype":
-        _set_bits(data, *_TYPE, _TF32.get(value, value))
-        if value in _TF32:
-            _set_bits(data, *_ROUNDS_TO_TF32, 1)
-    elif field == "interleave_layout":
-        _set_bits(data, *_INTERLEAVE, value)
-    elif field == "swizzle_mode":
-        _set_bits(data, *_SWIZZLE, value)
-    elif field == "fill_mode":
-        _set_bits(data, *_FILL, value)
+        bits = fields.write_element_type(bits, value)
     else:
         raise UnknownInstructionError(i, f"field {field}")
-
-
-def _set_bits(data: Array, position: int, width: int, value: int) -> None:
-    whole = int.from_bytes(data.tobytes(), "little")
-    mask = ((1 << width) - 1) << position
-    whole = whole & ~mask | (value << position & mask)
-    data[:] = np.frombuffer(whole.to_bytes(len(data), "little"), np.uint8)
+    data[:] = np.frombuffer(bits.to_bytes(len(data), "little"), np.uint8)

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cutepy.layouts.sm90 import TensorMap
-from cutepy.layouts.sm90.arch import SWIZZLE_BITS
+from cutepy.layouts.sm90.arch import UNIT_BYTES, SwizzleMode, pattern_bytes
+from cutepy.layouts.sm90.gmma import byte_swizzle
+from cutepy.layouts.sm90.tensor_map import SMEM_ALIGNMENT
 from cutepy.sim.arithmetic.minifloat import f32_to_tf32
 from cutepy.sim.errors import DescriptorError, MemoryAccessError
 from cutepy.sim.machine.events import AsyncKind, AsyncOperation, TmaEvent
@@ -31,9 +33,8 @@ if TYPE_CHECKING:
     from cutepy.sim.mechanisms.tensor_maps import TensorMaps
     from cutepy.sim.ptx.model import Instruction
 
-_UNIT = 16
-_PERIOD = 1024
-_ALIGNMENT = 128
+_PERIOD = pattern_bytes("SW128")
+"""Of the longest pattern, and so of all."""
 _UNIT_KIND = np.dtype("c16")
 """A type of 16 bytes that numpy moves fast; never computed with."""
 _NAN = b"\xf7\x7f"
@@ -47,15 +48,16 @@ Piece = tuple[tuple[slice, ...], Array]
 
 
 @cache
-def swizzled_units(count: int, mask: int, start: int) -> Array | None:
+def swizzled_units(count: int, mode: SwizzleMode, start: int) -> Array | None:
     """Return where the 16-byte units of a box lie in shared memory, relative to its start.
 
     `start` is the box's address modulo 1024, in units. None if they lie in order.
     """
-    if mask == 0:
+    if mode == "INTER":
         return None
-    unit = np.arange(start, start + count)
-    return (unit ^ (unit >> 3 & mask)) - start
+    swizzle: Any = byte_swizzle(mode)  # bit operations, which arrays have too
+    units: Array = swizzle(np.arange(start, start + count) * UNIT_BYTES) // UNIT_BYTES - start
+    return units
 
 
 class Box:
@@ -66,17 +68,16 @@ class Box:
         self.dims, self.extents, self.every = tensor.dims, tensor.box_elems, tensor.element_strides
         self.rank = len(tensor.dims)
         self.element_bytes = tensor.bits // 8
-        self.unit_elems = max(1, _UNIT // self.element_bytes)
+        self.unit_elems = max(1, UNIT_BYTES // self.element_bytes)
         self.size_bytes = tensor.box_bytes
-        self.units = self.size_bytes // _UNIT
+        self.units = self.size_bytes // UNIT_BYTES
         self.strides = (self.element_bytes, *tensor.strides_bytes)
         self.steps = tuple(s * n for s, n in zip(self.strides, self.every, strict=True))
-        self.mask = (1 << SWIZZLE_BITS[tensor.swizzle]) - 1
         self.kind = np.dtype(f"u{self.element_bytes}")
         self.span_bytes = _span(self.extents, self.steps, self.element_bytes)
-        row_units = self.extents[0] * self.element_bytes // _UNIT
+        row_units = self.extents[0] * self.element_bytes // UNIT_BYTES
         self.unit_shape = (*self.extents[:0:-1], row_units)
-        self.unit_strides = (*self.steps[:0:-1], _UNIT)
+        self.unit_strides = (*self.steps[:0:-1], UNIT_BYTES)
 
     def is_inside(self, at: Coordinates) -> bool:
         """Tell whether the box at these coordinates lies inside of the tensor."""
@@ -217,7 +218,9 @@ class TensorCopies:
         memory = self._memory
         shape = (g.ctas.count, g.threads.count if lanes is None else lanes)
         _, shared = memory.resolve("shared" if shared.dtype == np.uint32 else "generic", shared)
-        places = np.broadcast_to(memory.locate(g, i, shared, _ALIGNMENT, _ALIGNMENT), shape).reshape(-1).tolist()
+        places = (
+            np.broadcast_to(memory.locate(g, i, shared, SMEM_ALIGNMENT, SMEM_ALIGNMENT), shape).reshape(-1).tolist()
+        )
         known = {
             address: self._checked(g, i, address, len(coordinates)) for address in set(tensor.reshape(-1).tolist())
         }
@@ -265,8 +268,8 @@ class TensorCopies:
         memory = self._memory
         units = memory.shared_view(_UNIT_KIND, 1)
         for place in places:
-            start = place // _UNIT
-            order = swizzled_units(box.units, box.mask, place % _PERIOD // _UNIT)
+            start = place // UNIT_BYTES
+            order = swizzled_units(box.units, box.tensor.swizzle, place % _PERIOD // UNIT_BYTES)
             if order is None:
                 units[start : start + box.units] = data.reshape(-1)
             else:
@@ -278,8 +281,8 @@ class TensorCopies:
     def _read_shared(self, g: Group, i: Instruction, box: Box, place: int) -> Array:
         memory = self._memory
         units = memory.shared_view(_UNIT_KIND, 1)
-        start = place // _UNIT
-        order = swizzled_units(box.units, box.mask, place % _PERIOD // _UNIT)
+        start = place // UNIT_BYTES
+        order = swizzled_units(box.units, box.tensor.swizzle, place % _PERIOD // UNIT_BYTES)
         if self._activity.observers:
             memory.observe(g, i, "read", "shared", "async", np.array([[place]]), box.size_bytes)
         return units[start : start + box.units] if order is None else units[start + order]

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cutepy.dsl import native_code
 from cutepy.sim.machine.traffic import Traffic
-from cutepy.sim.native.accesses import (
+from cutepy.sim.native import compiler
+from cutepy.sim.native.accesses import source
+from cutepy.sim.native.instructions import write_instruction
+from cutepy.sim.native.lanes import FIRST_ARGUMENT, Lanes, UnsupportedError
+from cutepy.sim.native.snippets import (
     FAILED,
     LOADED,
     REGION_SIZE,
@@ -25,10 +28,7 @@ from cutepy.sim.native.accesses import (
     SHARED_BYTES,
     STATE_SIZE,
     STORED,
-    source,
 )
-from cutepy.sim.native.instructions import write_instruction
-from cutepy.sim.native.lanes import FIRST_ARGUMENT, Lanes, UnsupportedError
 from cutepy.sim.native.writer import BY_CTA, BY_THREAD, LANES
 from cutepy.sim.ptx.model import Instruction, Vector
 from cutepy.sim.translate.emitter import kind_of
@@ -53,7 +53,7 @@ _WORTH, _WORTH_IMPORTING = 0.05, 1.0
 
 _PATIENCE = 3
 _total = [0.0]
-_helpers: dict[tuple[str, str, int, int], tuple[native_code.NativeCode, int]] = {}
+_helpers: dict[tuple[str, str, int, int], tuple[compiler.Code, int]] = {}
 
 
 def is_native(i: Instruction, kinds: list[str]) -> bool:
@@ -150,7 +150,7 @@ class Piece:
         cost = weight(self.instructions) * (CALL_COST + g.ctas.count * g.threads.count * LANE_COST)
         self._costs[key] = self._costs.get(key, 0.0) + cost
         _total[0] += cost
-        return self._costs[key] > _WORTH and (native_code.is_imported() or _total[0] > _WORTH_IMPORTING)
+        return self._costs[key] > _WORTH and (compiler.is_imported() or _total[0] > _WORTH_IMPORTING)
 
     def _written(self, axes: dict[str, int], full: bool, checks: bool) -> Lanes:
         lanes = Lanes(self.kinds, axes, full)
@@ -171,7 +171,7 @@ class Piece:
         try:
             return _Compiled(self, [self._written(axes, g.threads.full, checks) for checks in passes], self._names)
         except ImportError:
-            return None  # this version of the DSL has no such compiler, or there is none
+            return None  # there is no compiler
 
 
 class _Compiled:
@@ -251,15 +251,15 @@ def _number(value: int) -> Any:  # noqa: ANN401
 
 
 @lru_cache(maxsize=1024)
-def _compiled(text: str) -> native_code.NativeCode:
-    return native_code.NativeCode(text)
+def _compiled(text: str) -> compiler.Code:
+    return compiler.compiled(text)
 
 
 def _helper(operation: str, space: str, bits: int, count: int) -> int:
     """Return the address of a function that accesses memory."""
     key = operation, space, bits, count
     if key not in _helpers:
-        code = native_code.NativeCode(source(*key))
+        code = compiler.compiled(source(*key))
         found = np.zeros(1, np.int64)
         code.function("where")(found.ctypes.data)
         _helpers[key] = code, int(found[0])

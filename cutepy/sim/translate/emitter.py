@@ -337,6 +337,16 @@ def instruction(*names: str, accepts: str = "") -> Callable[[Translator], Transl
     return register
 
 
+def provided() -> frozenset[str]:
+    """Return the opcodes, and beginnings of them, that have a translation."""
+    return frozenset(_TRANSLATORS)
+
+
+def registered_name(opcode: str) -> str:
+    """Return the longest of these that an opcode begins with; empty if there is none."""
+    return _registered(opcode.split("."))[0]
+
+
 def _registered(parts: Sequence[str]) -> tuple[str, int]:
     """Return the longest registered prefix of an opcode, and its number of parts; empty if there is none."""
     for length in range(len(parts), 0, -1):

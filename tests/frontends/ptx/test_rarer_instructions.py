@@ -63,7 +63,7 @@ def test_an_atomic_may_be_of_several_allocations():
 def test_modifiers_in_another_order(usual, other):
     def opcode(text):
         module = load_ptx(f"{_HEAD}.entry k() {{ .reg .b32 %r<9>; {text} %r1, %r2, %r3; }}")
-        return module._module.functions["k"].instructions[0].opcode
+        return module._loaded.module.functions["k"].instructions[0].opcode
 
     assert opcode(other) == opcode(usual) == usual
 

@@ -9,9 +9,8 @@ from unittest import mock
 
 import numpy as np
 
-from cutepy.dsl.execution import LaunchRequest
+from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.run import Run
-from cutepy.sim.translate import load_module
 from tests.sim.hardware.launches import Block, CapturedLaunch, pointers_in, without_pointers
 
 _TENSOR_MAP_BYTES, _TENSOR_MAP_USED = 128, 64
@@ -27,10 +26,10 @@ def capturing() -> Iterator[list[CapturedLaunch]]:
         adopt(run, tensor)
         run.__dict__.setdefault("_adopted", []).append(tensor)
 
-    def launching(run: Any, request: LaunchRequest) -> None:
+    def launching(run: Any, call: KernelCall) -> None:
         run._exact_mma = True
-        captured, sources, spans = _capture(run, request)
-        launch(run, request)
+        captured, sources, spans = _capture(run, call)
+        launch(run, call)
         captured.after = [
             without_pointers(data, pointers_in(data, spans, start % 8))
             for data, (start, _) in zip(sources, spans, strict=True)
@@ -41,9 +40,7 @@ def capturing() -> Iterator[list[CapturedLaunch]]:
         yield found
 
 
-def _capture(
-    run: Any, request: LaunchRequest
-) -> tuple[CapturedLaunch, list[np.ndarray[Any, Any]], list[tuple[int, int]]]:
+def _capture(run: Any, call: KernelCall) -> tuple[CapturedLaunch, list[np.ndarray[Any, Any]], list[tuple[int, int]]]:
     """Copy a launch; also returns views of the memory that it can reach, and where it is."""
     adopted = [(_span(tensor), _kind(tensor)) for tensor in run.__dict__.get("_adopted", [])]
     regions = []
@@ -61,23 +58,22 @@ def _capture(
     for view, kind, (start, _) in zip(views, kinds, spans, strict=True):
         pointers = pointers_in(view, spans, start % 8)
         before.append(Block(without_pointers(view, pointers), pointers, kind, start % 1024))
-    function = load_module(request.ptx).functions[request.kernel]
     parameters = []
-    for n, parameter in enumerate(function.parameters):
-        data = np.frombuffer(request.parameter(n, parameter.size_bytes), np.uint8).copy()
+    for value in call.parameters:
+        data = np.frombuffer(value, np.uint8).copy()
         pointers = pointers_in(data, spans, 0)
         if len(data) == _TENSOR_MAP_BYTES and pointers and pointers[0].at == 0:
             data[_TENSOR_MAP_USED:] = 0  # the rest of a tensor map is not initialised
             pointers = pointers[:1]
         parameters.append(Block(without_pointers(data, pointers), pointers))
     captured = CapturedLaunch(
-        request.ptx,
-        request.kernel,
-        request.grid,
-        request.block,
-        request.cluster,
-        request.dynamic_smem_bytes,
-        request.cooperative,
+        call.loaded.ptx,
+        call.kernel,
+        call.grid,
+        call.block,
+        call.cluster,
+        call.dynamic_smem_bytes,
+        call.cooperative,
         parameters,
         before,
     )

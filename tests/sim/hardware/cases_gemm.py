@@ -12,11 +12,11 @@ import numpy as np
 import torch
 
 from cutepy.device import epilogue, mma, pipeline, rasterise, smem, tma
+from cutepy.frontends import simulate
 from cutepy.host.function import Function
 from cutepy.kernels.gemm import kernel
 from cutepy.kernels.gemm.config import GemmConfig, GemmSignature
 from cutepy.kernels.gemm.op import compile_gemm
-from cutepy.sim import simulate
 from tests.sim.hardware.corpus import Case
 
 _SOURCES = (kernel, epilogue, mma, pipeline, rasterise, smem, tma)

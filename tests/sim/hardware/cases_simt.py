@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from cutepy.sim import simulate
+from cutepy.frontends import simulate
 from tests.sim.hardware import simt_kernels
 from tests.sim.hardware.corpus import Bounds, Case
 

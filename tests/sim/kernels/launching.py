@@ -1,14 +1,15 @@
 """Launch PTX, and our GEMM, in the simulator."""
 
-import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from cutepy.dsl.execution import LaunchRequest
+from cutepy.runtime.host_calls import Backend, LaunchRequest
 from cutepy.sim import CompletionPolicy, Observer, Run
+from cutepy.sim.machine.launch import KernelCall
+from cutepy.sim.machine.loaded_module import LoadedModule
 
 _REGISTERS = ".reg .pred %p<16>; .reg .b16 %h<16>; .reg .b32 %r<64>; .reg .b64 %rd<32>; .reg .f32 %f<32>;"
 
@@ -21,6 +22,18 @@ def ptx_module(body: str, parameters: int) -> str:
         '.version 8.8\n.target sm_90a\n.address_size 64\n.file 1 "kernel.py"\n.extern .shared .align 1024 .b8 smem[];\n'
         f".visible .entry k({names})\n{{\n{_REGISTERS}\n.loc 1 1 0\n{loads}\n{body}\nret;\n}}\n"
     )
+
+
+def kernel_call(
+    text: str,
+    arrays: Sequence[np.ndarray[Any, Any]] = (),
+    grid: tuple[int, int, int] = (1, 1, 1),
+    block: tuple[int, int, int] = (1, 1, 1),
+    **more: Any,
+) -> KernelCall:
+    """Call the entry `k` of a module, loaded for this, with the addresses of arrays as parameters."""
+    pointers = tuple(array.ctypes.data.to_bytes(8, "little") for array in arrays)
+    return KernelCall(LoadedModule(text), "k", grid, block, parameters=pointers, **more)
 
 
 def launch(
@@ -41,24 +54,22 @@ def launch(
     run = Run(observers, policy, inspect=inspect, processes=processes)
     for array in arrays if known else ():
         run.register(array)
-    cells = [ctypes.c_uint64(array.ctypes.data) for array in arrays]
-    table = (ctypes.c_void_p * max(1, len(cells)))(*(ctypes.addressof(cell) for cell in cells))
-    text = ptx_module(body, len(cells))
-    run.launch(LaunchRequest("k", text, grid, block, cluster, smem, False, 0, ctypes.addressof(table)))
+    text = ptx_module(body, len(arrays))
+    run.launch(kernel_call(text, arrays, grid, block, cluster=cluster, dynamic_smem_bytes=smem))
     return run
 
 
 class EditedPtx:
     """A backend that changes the PTX of each launch before another backend runs it."""
 
-    def __init__(self, run: Run, edit: Callable[[str], str]) -> None:
-        self._run = run
+    def __init__(self, backend: Backend, edit: Callable[[str], str]) -> None:
+        self._backend = backend
         self._edit = edit
 
     def launch(self, request: LaunchRequest) -> None:
         edited = self._edit(request.ptx)
         assert edited != request.ptx
-        self._run.launch(replace(request, ptx=edited))
+        self._backend.launch(replace(request, ptx=edited))
 
     def adopt(self, tensor: object) -> None:
-        self._run.adopt(tensor)
+        self._backend.adopt(tensor)

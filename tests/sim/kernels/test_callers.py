@@ -11,14 +11,14 @@ from cutlass import pipeline
 import cutepy
 import cutepy.device
 from cutepy.device.pipeline import TmaRing
-from cutepy.dsl.execution import LaunchRequest
 from cutepy.dsl.traced_names import SmemAllocator
 from cutepy.sim import BreakpointError, DeadlockError, MemoryAccessError, Run
 from cutepy.sim.inspect import breakpoints
 from cutepy.sim.ptx.model import SourceLine
 from cutepy.sim.ptx.places import described
+from cutepy.sim.translate import load_module
 
-from .launching import launch, ptx_module
+from .launching import kernel_call, launch, ptx_module
 
 NESTED = """
 .loc 1 30 4
@@ -107,7 +107,7 @@ def test_the_lines_of_a_kernel_that_call_others():
     assert hits[10].hits >= 1
     callers = {
         tuple(line.line - first for line in i.source.chain())
-        for function in cutepy.sim.run.load_module(run.launches[0].ptx).functions.values()
+        for function in load_module(run.launches[0].ptx).functions.values()
         for i in function.instructions
         if i.parts[0] == "st"
     }
@@ -248,7 +248,7 @@ def test_a_line_that_is_not_reached_is_no_mistake():
     text = ptx_module("bra OVER;\n.loc 1 10 0\nmov.u32 %r1, 1;\nOVER:", 0).replace("kernel.py", "nested.py")
     run = Run((), None)
     point = run.breakpoint("nested.py:10", print)
-    run.launch(LaunchRequest("k", text, (1, 1, 1), (1, 1, 1), (1, 1, 1), 0, False, 0, 0))
+    run.launch(kernel_call(text))
     run.check_breakpoints()
     assert point.hits == 0
 
@@ -256,12 +256,12 @@ def test_a_line_that_is_not_reached_is_no_mistake():
 def test_a_breakpoint_in_two_files_is_refused_by_the_launch():
     two = ".loc 1 10 0\nmov.u32 %r1, 1;\n.loc 2 10 0\nmov.u32 %r1, 2;\n"
     text = ptx_module(two, 0).replace('.file 1 "kernel.py"', '.file 1 "/a/nested.py"\n.file 2 "/b/nested.py"')
-    request = LaunchRequest("k", text, (1, 1, 1), (1, 1, 1), (1, 1, 1), 0, False, 0, 0)
+    call = kernel_call(text)
     run = Run((), None)
     run.breakpoint("nested.py:10", print)
     with pytest.raises(BreakpointError, match=r"is in /a/nested\.py and in /b/nested\.py; give more of the path"):
-        run.launch(request)
+        run.launch(call)
     run = Run((), None)
     point = run.breakpoint("a/nested.py:10", lambda step: None)
-    run.launch(request)
+    run.launch(call)
     assert point.hits == 1

@@ -1,12 +1,10 @@
 """What a kernel can do wrong is said, with the line of Python and who did it."""
 
-import ctypes
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from cutepy.dsl.execution import LaunchRequest
 from cutepy.sim import (
     BarrierError,
     DeadlockError,
@@ -19,7 +17,7 @@ from cutepy.sim import (
     UnknownInstructionError,
 )
 
-from .launching import launch, ptx_module
+from .launching import kernel_call, launch, ptx_module
 
 OUT = np.zeros(64, "u4")
 
@@ -69,9 +67,8 @@ def test_a_trap_says_what_was_printed_before_it():
     cvta.global.u64 %rd1, %rd1; st.param.b64 [param0], %rd1; st.param.b64 [param1], %rd1;
     call.uni (result), vprintf, (param0, param1); trap;"""
     launched = ptx_module(body.partition(";")[2], 0).replace(".visible", f"{body.partition(';')[0]};\n.visible", 1)
-    request = LaunchRequest("k", launched, (1, 1, 1), (1, 1, 1), (1, 1, 1), 0, False, 0, 0)
     with pytest.raises(TrapError, match="executed a trap after it printed: no!"):
-        Run((), None).launch(request)
+        Run((), None).launch(kernel_call(launched))
 
 
 def test_a_failed_assertion():
@@ -88,14 +85,14 @@ def test_a_failed_assertion():
     call.uni __assertfail, (a0, a1, a2, a3, a4);"""
     text = ptx_module(body, 0).replace(".visible", f"{declared}.visible", 1)
     with pytest.raises(TrapError, match=r"kernel\.cu:12: k: assertion `x < 5` failed"):
-        Run((), None).launch(LaunchRequest("k", text, (1, 1, 1), (1, 1, 1), (1, 1, 1), 0, False, 0, 0))
+        Run((), None).launch(kernel_call(text))
 
 
 def test_a_cooperative_launch_that_does_not_fit():
-    request = LaunchRequest("k", ptx_module("", 0), (265, 1, 1), (1024, 1, 1), (1, 1, 1), 0, True, 0, 0)
+    call = kernel_call(ptx_module("", 0), grid=(265, 1, 1), block=(1024, 1, 1), cooperative=True)
     with pytest.raises(LaunchError, match="must be resident at once, 264 of this size, got 265"):
-        Run((), None).launch(request)
-    Run((), None).launch(replace(request, grid=(264, 1, 1)))
+        Run((), None).launch(call)
+    Run((), None).launch(replace(call, grid=(264, 1, 1)))
 
 
 def test_parameters_that_are_declared_as_pointers():
@@ -105,9 +102,7 @@ def test_parameters_that_are_declared_as_pointers():
     run.register(out)
     text = ptx_module("mov.u32 %r1, 7; st.global.u32 [%rd0], %r1;", 1)
     text = text.replace(".param .u64 p0", ".param .u64 .ptr .global .align 4 p0")
-    cell = ctypes.c_uint64(out.ctypes.data)
-    table = (ctypes.c_void_p * 1)(ctypes.addressof(cell))
-    run.launch(LaunchRequest("k", text, (1, 1, 1), (1, 1, 1), (1, 1, 1), 0, False, 0, ctypes.addressof(table)))
+    run.launch(kernel_call(text, [out]))
     assert out[0] == 7
 
 

@@ -6,8 +6,11 @@ import re
 import pytest
 import torch
 
+from cutepy.frontends import simulate
+from cutepy.frontends.backend import Simulator
+from cutepy.frontends.dsl.execution import executing_on
 from cutepy.layouts import ComposedLayout, Layout, Swizzle, composition, make_layout
-from cutepy.sim import Observer, Run, simulate
+from cutepy.sim import Observer, Run
 
 from .launching import EditedPtx
 
@@ -103,11 +106,9 @@ def without_waits(ptx: str) -> str:
 
 @pytest.mark.parametrize("policy", [None, "late", "youngest"])
 def test_a_gemm_without_wait_group_is_wrong_if_its_mmas_complete_late(policy):
-    from cutepy.dsl.execution import executing_on
-
     observer = Kinds()
     run = Run([observer], policy)
-    with executing_on(EditedPtx(run, without_waits)):
+    with executing_on(EditedPtx(Simulator(run), without_waits)):
         function, signature = compiled()
         got, expected = multiply(function, signature, 128, 128, 256)
     assert torch.equal(got, expected) == (policy is None)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from cutepy.sim import simulate
+from cutepy.frontends import simulate
 from tests.sim.kernels.test_gemm import compiled, multiply
 
 pytestmark = pytest.mark.dsl

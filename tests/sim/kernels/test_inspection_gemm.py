@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from cutepy.sim import Observer, simulate
+from cutepy.frontends import simulate
+from cutepy.sim import Observer
 
 from .test_gemm import compiled, configuration, matrix, multiply
 

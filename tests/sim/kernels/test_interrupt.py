@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import cutepy
-from cutepy.dsl import execution, host_programs
 from cutepy.dsl.traced_names import SmemAllocator
-from cutepy.runtime import host_calls
+from cutepy.frontends.dsl import host_programs
+from cutepy.runtime import execution, host_calls
 from cutepy.sim import Observer
 
 pytestmark = pytest.mark.dsl
@@ -98,7 +98,7 @@ import sys
 sys.modules["torch"] = None  # which takes seconds to import, and is not needed
 import cutlass, cutlass.cute as cute, numpy as np
 import cutepy, cutepy.sim
-from cutepy.dsl.execution import EXECUTION
+from cutepy.runtime.execution import EXECUTION
 
 
 @cute.kernel

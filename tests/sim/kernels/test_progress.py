@@ -1,15 +1,13 @@
 """Who goes on, and for how long: long loops end, spinning threads let others run, and what can't end is reported."""
 
-import ctypes
 import time
 
 import numpy as np
 import pytest
 
-from cutepy.dsl.execution import LaunchRequest
 from cutepy.sim import DeadlockError, Run
 
-from .launching import launch, ptx_module
+from .launching import kernel_call, launch, ptx_module
 
 _INDEX = "mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %nctaid.x;"
 
@@ -218,7 +216,5 @@ def test_a_barrier_of_the_grid_in_a_cooperative_launch():
         red.global.add.u32 [%rd0+4], 1;""",
         1,
     )
-    cell = ctypes.c_uint64(out.ctypes.data)
-    table = (ctypes.c_void_p * 1)(ctypes.addressof(cell))
-    run.launch(LaunchRequest("k", text, (200, 1, 1), (1, 1, 1), (1, 1, 1), 0, True, 0, ctypes.addressof(table)))
+    run.launch(kernel_call(text, [out], grid=(200, 1, 1), cooperative=True))
     assert out.tolist() == [200, 200]

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import cutepy
-from cutepy.sim import SavedRunError, simulate
+from cutepy.frontends import simulate
+from cutepy.sim import SavedRunError
 from cutepy.sim.inspect.saved import load_run
 
 from .handover import handed_over
-from .launching import launch
+from .launching import kernel_call, launch, ptx_module
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +73,7 @@ def test_a_wait_without_end_is_kept(tmp_path):
 
 
 def deadlocked(run, body):
-    from cutepy.dsl.execution import LaunchRequest
-
-    from .launching import ptx_module
-
-    run.launch(LaunchRequest("k", ptx_module(body, 0), (1, 1, 1), (64, 1, 1), (1, 1, 1), 2048, False, 0, 0))
+    run.launch(kernel_call(ptx_module(body, 0), block=(64, 1, 1), dynamic_smem_bytes=2048))
 
 
 def test_equal_runs_give_equal_files(saved, tmp_path):

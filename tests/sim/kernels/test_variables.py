@@ -6,12 +6,16 @@ CUDA C++ Programming Guide, "__device__": "has the lifetime of the CUDA context 
 
 import ctypes
 import gc
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from cutepy.runtime.host_calls import HostCalls, LaunchRequest, Library
+from cutepy.runtime.host_calls import HostCalls
 from cutepy.sim import LaunchError, MemoryAccessError, Run, SimulationError
+from cutepy.sim.machine.loaded_module import LoadedModule
+
+from .launching import kernel_call
 
 _HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
 _REGISTERS = ".reg .b16 %h<9>; .reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .f32 %f<9>; ld.param.u64 %rd0, [p];"
@@ -21,14 +25,11 @@ def entry(body, name="k"):
     return f".visible .entry {name}(.param .u64 p) {{ {_REGISTERS} {body} ret; }}\n"
 
 
-def launch(text, array, kernel="k", run=None, library=None):
+def launch(text, array, kernel="k", run=None, loaded=None):
     run = run or Run((), None)
     run.register(array)
-    cell = ctypes.c_uint64(array.ctypes.data)
-    table = (ctypes.c_void_p * 1)(ctypes.addressof(cell))
-    one = (1, 1, 1)
-    more = {} if library is None else {"library": library}
-    run.launch(LaunchRequest(kernel, text, one, one, one, 0, False, 0, ctypes.addressof(table), **more))
+    call = kernel_call(text, [array])
+    run.launch(replace(call, kernel=kernel, loaded=loaded or call.loaded))
     return run
 
 
@@ -38,20 +39,20 @@ _COUNTER = f"""{_HEAD}.global .u32 counter = 40; .const .u32 step = 2;
 
 
 def test_variables_keep_their_values_between_the_launches_of_a_module():
-    run, out, library = Run((), None), np.zeros(1, np.uint32), Library()
+    run, out, loaded = Run((), None), np.zeros(1, np.uint32), LoadedModule(_COUNTER)
     found = []
     for kernel in ("k", "k", "get", "k"):
-        launch(_COUNTER, out, kernel, run, library)
+        launch(_COUNTER, out, kernel, run, loaded)
         found.append(int(out[0]))
     assert found == [40, 42, 44, 44]
-    launch(_COUNTER, out, "get", Run((), None), library)  # another run: the module is still loaded
+    launch(_COUNTER, out, "get", Run((), None), loaded)  # another run: the module is still loaded
     assert out[0] == 46
 
 
 def test_variables_start_anew_where_a_module_is_loaded_anew():
     run, out = Run((), None), np.zeros(1, np.uint32)
-    for library in (Library(), Library(), None, None):
-        launch(_COUNTER, out, "k", run, library)
+    for loaded in (LoadedModule(_COUNTER), LoadedModule(_COUNTER), None, None):
+        launch(_COUNTER, out, "k", run, loaded)
         assert out[0] == 40
 
 
@@ -90,12 +91,12 @@ def test_pointers_to_variables_are_good_as_long_as_the_module():
     run, out = Run((), None), np.zeros(2, np.uint64)
     given = f"{_HEAD}.global .u32 mine = 7; {entry('mov.u64 %rd1, mine; st.global.u64 [%rd0], %rd1;')}"
     taken = f"{_HEAD}{entry('ld.global.u64 %rd1, [%rd0]; ld.global.u32 %r1, [%rd1]; st.global.u32 [%rd0+8], %r1;')}"
-    library = Library()
-    launch(given, out, run=run, library=library)
+    loaded = LoadedModule(given)
+    launch(given, out, run=run, loaded=loaded)
     launch(taken, out, run=run)
     assert out[1] == 7
     known = len(run._memory.ranges())
-    del library
+    del loaded
     run.launches.clear()
     gc.collect()
     assert len(run._memory.ranges()) == known - 1

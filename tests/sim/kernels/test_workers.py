@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cutepy.sim import CompletionPolicy, DeadlockError, MemoryAccessError, Observer, simulate
+from cutepy.frontends import simulate
+from cutepy.sim import CompletionPolicy, DeadlockError, MemoryAccessError, Observer
 from cutepy.sim.parallel import blas, workers
 
 from .launching import launch

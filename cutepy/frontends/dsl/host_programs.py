@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cutepy.dsl.entries import ServedEntry, emit_object
+from cutepy.dsl.entries import emit_object
 from cutepy.dsl.version import require
+from cutepy.frontends.dsl.entries import ServedEntry
 from cutepy.runtime.host_calls import Backend
 from cutepy.runtime.host_code import ServedHost
 

@@ -12,7 +12,7 @@ import cutlass  # noqa: E402
 import cutlass.cute as cute  # noqa: E402
 
 import cutepy  # noqa: E402
-from cutepy.dsl.kernel_names import readable  # noqa: E402
+from cutepy.sim.ptx.kernel_names import readable  # noqa: E402
 
 
 @cute.kernel

@@ -1,6 +1,6 @@
-"""Where compiled functions execute: on the GPU, or on a backend that takes the launches of their host code.
+"""The DSL's compiled functions, executed on a backend that takes the launches of their host code.
 
-While `EXECUTION.on` is active, a few methods of the DSL are wrapped, so that compiled functions run their host code in
+While `executing_on` is active, a few methods of the DSL are wrapped, so that compiled functions run their host code in
 `host_programs`; they are restored when it ends. What of the DSL's internals is used is checked on entry.
 """
 
@@ -9,97 +9,46 @@ from __future__ import annotations
 import functools
 import importlib.util
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from cutepy.dsl.host_printing import print_from_host
-from cutepy.dsl.host_programs import NoPtxError, served_entry, served_program
 from cutepy.dsl.line_info import lines_known
-from cutepy.dsl.tma_arguments import REFUSAL_ADDRESS, check_tensor_maps, refusals_raised, tensor_names
+from cutepy.dsl.tma_arguments import check_tensor_maps, tensor_names
 from cutepy.dsl.version import require
+from cutepy.frontends.dsl.host_printing import print_from_host
+from cutepy.frontends.dsl.host_programs import NoPtxError, served_entry, served_program
+from cutepy.frontends.dsl.refusals import REFUSAL_ADDRESS, refusals_raised
 from cutepy.runtime.device_tensors import DeviceTensor, is_tensor
-from cutepy.runtime.host_calls import RUNNING, Backend as Backend, LaunchRequest as LaunchRequest
+from cutepy.runtime.execution import EXECUTION, Backend, compiles_for_gpu
+from cutepy.runtime.host_calls import RUNNING
 
 _ARCHITECTURE = "sm_90a"
 
-_for_gpu: ContextVar[bool] = ContextVar("for_gpu", default=False)
-
-
-class Execution:
-    """Where the compiled functions of this process execute: on the GPU, or on a backend that takes their launches.
-
-    There is one for all threads, `EXECUTION`.
-
-    Attributes
-    ----------
-    backend : Backend or None
-        The innermost backend that is active; None for the GPU. To be read at each launch; only `on` sets it.
-    """
-
-    __slots__ = ("_entering", "_thread", "backend")
-
-    def __init__(self) -> None:
-        self.backend: Backend | None = None
-        self._entering = threading.Lock()
-        self._thread: threading.Thread | None = None
-
-    @contextmanager
-    def on(self, backend: Backend) -> Iterator[None]:
-        """Send the launches of every compiled function to `backend`, and keep the PTX of what is compiled meanwhile.
-
-        It nests: the innermost backend takes the launches.
-
-        Parameters
-        ----------
-        backend : Backend
-            Takes the launches, of all threads.
-
-        Raises
-        ------
-        ImportError
-            If the DSL's internals are not those this was written for.
-        RuntimeError
-            If another thread has a backend active.
-        """
-        with ExitStack() as stack:
-            if self._enter():
-                stack.callback(setattr, self, "_thread", None)
-                _wrap_the_dsl(stack)
-            stack.callback(setattr, self, "backend", self.backend)
-            self.backend = backend
-            yield
-
-    def _enter(self) -> bool:
-        """Tell whether this is the outermost of nested contexts; other threads would take each other's launches."""
-        own = threading.current_thread()
-        with self._entering:
-            if self._thread not in (None, own):
-                assert self._thread is not None
-                raise RuntimeError(
-                    f"simulation is active in thread {self._thread.name!r}, and for all threads, so {own.name!r} "
-                    "cannot start another; enter it once, and call the kernels of every thread within it"
-                )
-            outermost, self._thread = self._thread is None, own
-        return outermost
-
-
-EXECUTION = Execution()
-"""Of this process."""
-executing_on = EXECUTION.on
-
 
 @contextmanager
-def compiling_for_gpu() -> Iterator[None]:
-    """Leave what is compiled meanwhile as it would be for a GPU, also where a backend is active."""
-    token = _for_gpu.set(True)
-    try:
+def executing_on(backend: Backend) -> Iterator[None]:
+    """Send the launches of every compiled function to `backend`, and keep the PTX of what is compiled meanwhile.
+
+    It nests: the innermost backend takes the launches.
+
+    Parameters
+    ----------
+    backend : Backend
+        Takes the launches, of all threads.
+
+    Raises
+    ------
+    ImportError
+        If the DSL's internals are not those this was written for.
+    RuntimeError
+        If another thread has a backend active.
+    """
+    with EXECUTION.on(backend) as outermost, ExitStack() as stack:
+        if outermost:
+            _wrap_the_dsl(stack)
         yield
-    finally:
-        _for_gpu.reset(token)
 
 
 def _wrap_the_dsl(stack: ExitStack) -> None:
@@ -158,7 +107,7 @@ def _keeping_ptx(compiler: Any, folder: str, stack: ExitStack) -> Callable[..., 
 
     def apply(original: Callable[..., None], options: Any, envar: Any, function_name: str) -> None:  # noqa: ANN401
         original(options, envar, function_name)
-        if _for_gpu.get():
+        if compiles_for_gpu():
             return
         keep, lines = options.options[compiler.KeepPTX], options.options[compiler.GenerateLineInfo]
         for option in (keep, lines):
@@ -179,7 +128,7 @@ def _checking_tensor_maps(
     **named: Any,  # noqa: ANN401
 ) -> Any:  # noqa: ANN401
     """Trace a function, and let its host code refuse tensors that TMA can't address."""
-    if _for_gpu.get():
+    if compiles_for_gpu():
         return original(dsl, *parts, **named)
     arguments, only_named, signature = parts[6:9]
     given = {**dict(zip(signature.parameters, arguments, strict=False)), **only_named}
@@ -213,7 +162,7 @@ def _call_packed(original: Callable[..., Any], function: Any, *args: Any, **kwar
 
 def _print_view(original: Callable[..., Any], view: Any, **options: Any) -> Any:  # noqa: ANN401
     """Let host code print tensors, all of which are in host memory here."""
-    return original(view, **options) if _for_gpu.get() else print_from_host(original, view, **options)
+    return original(view, **options) if compiles_for_gpu() else print_from_host(original, view, **options)
 
 
 def _loaded(original: Callable[..., Any], module: Any, name: str) -> Any:  # noqa: ANN401

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+import cutepy.frontends  # noqa: F401  brings the compiler
 from cutepy.sim import translate
 from cutepy.sim.errors import SimulationError
 from cutepy.sim.native import blocks, pieces

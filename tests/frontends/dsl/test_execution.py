@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import cutepy
-from cutepy.dsl.execution import EXECUTION
+from cutepy.frontends.backend import active_run
 from cutepy.frontends.torch_device import serve_cuda
+from cutepy.runtime.execution import EXECUTION
 
 pytestmark = pytest.mark.dsl
 
@@ -46,12 +47,12 @@ def test_the_innermost_run_takes_the_launches(outer):
 def test_the_owner_names_the_innermost_backend():
     assert EXECUTION.backend is None
     with cutepy.simulate() as outer:
-        assert EXECUTION.backend is outer
+        assert active_run() is outer
         with cutepy.simulate() as inner:
-            assert EXECUTION.backend is inner
+            assert active_run() is inner
         with pytest.raises(KeyError), cutepy.simulate():
             raise KeyError
-        assert EXECUTION.backend is outer
+        assert active_run() is outer
     assert EXECUTION.backend is None
 
 

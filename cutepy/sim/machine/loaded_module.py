@@ -1,4 +1,4 @@
-"""The variables of a loaded module: where they are, and what they hold at first.
+"""A loaded module, and its variables: where they are, and what they hold at first.
 
 References
 ----------
@@ -9,14 +9,16 @@ PTX ISA, "State Spaces: Global State Space, Constant State Space", "Initializers
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from cutepy.runtime.host_calls import Library
 from cutepy.sim.errors import LaunchError
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.linking import function_addresses
-from cutepy.sim.ptx.model import Module, Variable
+from cutepy.sim.ptx.model import Function, Module, Variable
+from cutepy.sim.translate import load_module
 
 _ALIGNMENT = 128
 
@@ -44,26 +46,44 @@ class Placed:
         return self.data[start : start + (self.variable.size_bytes or 0)]
 
 
-def variables_of(library: Library, ptx: str, module: Module) -> dict[str, Placed]:
-    """Return the global and constant variables of a module, which are made when it is launched first.
+class LoadedModule:
+    """PTX as it is loaded: its variables keep their values between launches, for as long as it lives.
 
-    Parameters
+    Attributes
     ----------
-    library : Library
-        The module that was loaded: its variables live as long as it does.
     ptx : str
     module : Module
         The PTX, parsed.
-
-    Raises
-    ------
-    LaunchError
-        If an initial value is the address of something that has none.
+    memory : dict
+        What mechanisms keep for it.
     """
-    if ptx not in library.memory:
-        library.memory[ptx] = _made(module)
-    found: dict[str, Placed] = library.memory[ptx]
-    return found
+
+    def __init__(self, ptx: str) -> None:
+        self.ptx, self.module = ptx, load_module(ptx)
+        self.memory: dict[str, Any] = {}
+
+    def entry(self, name: str) -> Function:
+        """Return one of its kernels.
+
+        Raises
+        ------
+        LaunchError
+            If it has none of that name.
+        """
+        if name not in self.module.functions:
+            raise LaunchError(f"the PTX defines no entry {name}")
+        return self.module.functions[name]
+
+    @cached_property
+    def variables(self) -> dict[str, Placed]:
+        """Its global and constant variables, by name, which are made when this is first asked for.
+
+        Raises
+        ------
+        LaunchError
+            If an initial value is the address of something that has none.
+        """
+        return _made(self.module)
 
 
 def _made(module: Module) -> dict[str, Placed]:

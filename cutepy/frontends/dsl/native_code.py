@@ -18,6 +18,11 @@ def is_imported() -> bool:
     return "cutlass._mlir.ir" in sys.modules
 
 
+def compiled(text: str) -> NativeCode:
+    """Compile a module of MLIR, in its dialect of LLVM."""
+    return NativeCode(text)
+
+
 @cache
 def _context(ir: Any) -> Any:  # noqa: ANN401 - the DSL is untyped
     context = ir.Context()

@@ -1,0 +1,65 @@
+"""The simulator, as what host code launches on."""
+
+from __future__ import annotations
+
+from cutepy.runtime.execution import EXECUTION
+from cutepy.runtime.host_calls import LaunchRequest, Library
+from cutepy.sim.machine.launch import KernelCall
+from cutepy.sim.machine.loaded_module import LoadedModule
+from cutepy.sim.run import Run
+
+
+class Simulator:
+    """Takes the launches of host code to a run.
+
+    Attributes
+    ----------
+    run : Run
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def adopt(self, tensor: object) -> None:
+        """Learn of a tensor that was passed to a compiled function."""
+        self.run.adopt(tensor)
+
+    def launch(self, request: LaunchRequest) -> None:
+        """Run a kernel to its end."""
+        self.run.launch(kernel_call(request))
+
+
+def kernel_call(request: LaunchRequest) -> KernelCall:
+    """Copy what a launch of host code points at, which is there during its call only.
+
+    Raises
+    ------
+    LaunchError
+        If there is no such kernel.
+    """
+    loaded = loaded_module(request.library, request.ptx)
+    return KernelCall(
+        loaded,
+        request.kernel,
+        request.grid,
+        request.block,
+        request.cluster,
+        tuple(request.parameter(n, p.size_bytes) for n, p in enumerate(loaded.entry(request.kernel).parameters)),
+        request.dynamic_smem_bytes,
+        request.cooperative,
+        request.stream,
+    )
+
+
+def loaded_module(library: Library, ptx: str) -> LoadedModule:
+    """Return the PTX of a library as it was loaded, which is done once."""
+    if ptx not in library.memory:
+        library.memory[ptx] = LoadedModule(ptx)
+    loaded: LoadedModule = library.memory[ptx]
+    return loaded
+
+
+def active_run() -> Run | None:
+    """Return the run that takes the launches of host code now, if there is one."""
+    backend = EXECUTION.backend
+    return backend.run if isinstance(backend, Simulator) else None

@@ -1,0 +1,62 @@
+"""The context in which the DSL's compiled functions are simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from cutepy.frontends.backend import Simulator
+from cutepy.frontends.dsl.execution import executing_on
+from cutepy.sim.machine.events import CompletionPolicy
+from cutepy.sim.machine.observer import Observer
+from cutepy.sim.run import Run
+
+
+@contextmanager
+def simulate(
+    *,
+    observers: Sequence[Observer] = (),
+    policy: CompletionPolicy | str | None = None,
+    inspect: bool = False,
+    processes: int | None = None,
+    exact_mma: bool = False,
+) -> Iterator[Run]:
+    """Run every compiled CuTe DSL function on the CPU while the context is active.
+
+    Calls of `@cute.jit` functions, and of what `cute.compile` returns, run their real host code; kernels are
+    interpreted from their PTX. Arguments are torch tensors and numpy arrays in host memory. It nests: the innermost run
+    takes the launches. It is for all threads, whose launches take turns.
+
+    Parameters
+    ----------
+    observers : sequence of Observer, optional
+        See every memory access, barrier and asynchronous operation.
+    policy : CompletionPolicy or str, optional
+        Decides when asynchronous operations take effect, or the name of what does: "late", "youngest", "random" or
+        "random:SEED". Default: as they are issued.
+    inspect : bool
+        Keep what `Run.trace`, `Run.conflicts`, `Run.waits` and `Run.smem` of any CTA need. Slower, and takes memory.
+    processes : int, optional
+        How many a long launch may be spread over, with the same results; 1: none but this one. Default: one for each
+        core, on Linux. Launches that something watches, or whose CTAs may depend on each other's order, use one.
+    exact_mma : bool
+        Sum the products of wgmma in the order and with the rounding of an H200, bit for bit; much slower. Default: in
+        float32, which differs in the last bits, with 8-bit floats in the last half of them.
+
+    Yields
+    ------
+    Run
+
+    Raises
+    ------
+    SimulationError
+        From the call that launched the kernel, if that does what the hardware would not.
+    RuntimeError
+        If another thread is simulating.
+    BreakpointError
+        At the end, if no launch had code at a breakpoint.
+    """
+    run = Run(observers, policy, inspect=inspect, processes=processes, exact_mma=exact_mma)
+    with executing_on(Simulator(run)):
+        yield run
+    run.check_breakpoints()

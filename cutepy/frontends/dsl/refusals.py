@@ -1,0 +1,31 @@
+"""What host code refuses that is run in this process only, and can't raise itself."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from cutepy.dsl.tma_arguments import TEXT_BYTES
+
+_refusal = ctypes.create_string_buffer(TEXT_BYTES)
+REFUSAL_ADDRESS = ctypes.addressof(_refusal)
+"""Where host code leaves the text of what it refuses, for `refusals_raised`."""
+
+
+@contextmanager
+def refusals_raised() -> Iterator[None]:
+    """Raise what host code, run by one thread at a time, has refused meanwhile.
+
+    Raises
+    ------
+    ValueError
+        If it refused a tensor.
+    """
+    _refusal.value = b""
+    try:
+        yield
+    except Exception:
+        if _refusal.value:
+            raise ValueError(_refusal.value.decode()) from None
+        raise

@@ -1,0 +1,116 @@
+"""What MMAs compute when they complete.
+
+Those of a committed group that accumulate in the same registers are one matrix product: their K slices are gathered
+side by side, for all CTAs and warpgroups at once. Products are summed in float32, in an order that is not the
+hardware's, or one instruction after the other as the hardware does it (`tensor_core`), which takes much longer; f16
+accumulators are rounded by each instruction.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.arithmetic import tensor_core
+from cutepy.sim.machine.lanes import Array, Index
+from cutepy.sim.machine.tiles import Issued, Tile
+from cutepy.sim.mechanisms.wgmma.operands import Operands
+from cutepy.sim.translate.wgmma_shapes import M, Shape
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.activity import Activity
+    from cutepy.sim.machine.group import Group
+    from cutepy.sim.machine.memory import Memory
+
+_EXACT_F32 = 1 << 24
+
+
+class Products:
+    """Computes MMAs.
+
+    Parameters
+    ----------
+    activity : Activity
+    memory : Memory
+    exact : bool
+        Whether to sum as the hardware does, bit for bit.
+    """
+
+    def __init__(self, activity: Activity, memory: Memory, exact: bool) -> None:
+        self._activity = activity
+        self._operands = Operands(activity, memory)
+        self._exact = exact
+
+    def compute(self, issued: list[Issued], rows: Index, ctas: int, groups: int, g: Group) -> None:
+        """Compute MMAs: those of one accumulator in order, as one product where they continue each other."""
+        by_tile: dict[int, list[Issued]] = {}
+        for one in issued:
+            by_tile.setdefault(id(one.tile), []).append(one)
+        for sequence in by_tile.values():
+            start = 0
+            while start < len(sequence):
+                end = start + 1
+                first = sequence[start]
+                # f16 sums are rounded, and saturating ones clamped, by each instruction.
+                fuses = first.shape.d != "f16" and not first.shape.saturate and not self._exact
+                while (
+                    fuses
+                    and end < len(sequence)
+                    and sequence[end].shape == first.shape
+                    and sequence[end].accumulate.all()
+                ):
+                    end += 1
+                self._product(sequence[start:end], rows, ctas, groups, g)
+                start = end
+            sequence[0].tile.in_flight -= len(sequence)
+        count, stats = ctas * groups, self._activity.stats
+        stats["wgmma"] += len(issued) * count
+        stats["wgmma_flops"] += sum(one.shape.flops for one in issued) * count
+        stats["wgmma_bytes"] += sum(one.shape.smem_bytes for one in issued) * count
+
+    def _product(self, run: list[Issued], rows: Index, ctas: int, groups: int, g: Group) -> None:
+        shape, tile = run[0].shape, run[0].tile
+        if shape.from_registers:
+            a = np.concatenate([one.a for one in run], axis=-1) if len(run) > 1 else run[0].a
+        else:
+            words = [one.a for one in run]
+            a = self._operands.read(words, shape.a_major, M, shape.k, shape.a, rows, run[0].instruction, g)
+        words = [one.b for one in run]
+        b = self._operands.read(words, shape.b_major, shape.n, shape.k, shape.b, rows, run[0].instruction, g)
+        if self._exact and shape.d != "s32":
+            start = np.float32(0) if tile.matrix is None else tile.matrix
+            start = np.broadcast_to(start, (ctas, groups, M, shape.n))
+            start = np.where(run[0].accumulate[..., None, None], start, np.float32(0))
+            kinds = shape.a, shape.b
+            tile.matrix = tensor_core.multiply_accumulate(a * np.float32(shape.sign), b, start, kinds, shape.d)
+            return
+        if shape.d == "s32" and shape.k * len(run) * 255 * 255 >= _EXACT_F32:
+            a, b = a.astype(np.float64), b.astype(np.float64)
+        if b.shape[1] == 1:
+            if a.shape[1] != groups:
+                a = np.broadcast_to(a, (a.shape[0], groups, *a.shape[2:]))
+            product = np.matmul(a.reshape(a.shape[0], groups * M, -1), b[:, 0].swapaxes(1, 2))
+            product = product.reshape(-1, groups, M, shape.n)
+        else:
+            product = np.matmul(a, b.swapaxes(2, 3))
+        if product.shape[:2] != (ctas, groups):
+            product = np.broadcast_to(product, (ctas, groups, M, shape.n)).copy()
+        if shape.sign < 0:
+            product = -product
+        _accumulate(shape, tile, product, run[0].accumulate)
+
+
+def _accumulate(shape: Shape, tile: Tile, product: Array, accumulate: Array) -> None:
+    if shape.d == "s32":
+        product = product.astype(np.int64)
+    if tile.matrix is not None and accumulate.any():
+        if accumulate.all() and shape.d == "f32":
+            tile.matrix += product
+            return
+        product = product + np.where(accumulate[..., None, None], tile.matrix, product.dtype.type(0))
+    if shape.d == "s32":
+        product = np.clip(product, -(2**31), 2**31 - 1) if shape.saturate else product.astype(np.int32).astype(np.int64)
+    elif shape.d == "f16":
+        product = product.astype(np.float16).astype(np.float32)
+    tile.matrix = product

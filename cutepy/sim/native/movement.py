@@ -1,0 +1,73 @@
+"""Moves, loads, and addresses of spaces.
+
+References
+----------
+PTX ISA, "Data Movement and Conversion Instructions".
+"""
+
+from __future__ import annotations
+
+from cutepy.sim.native.lanes import Lanes, width
+from cutepy.sim.native.table import need, of
+from cutepy.sim.ptx.model import Address, Instruction, Register, Symbol, Vector
+from cutepy.sim.translate import LOCAL_WINDOW, SHARED_WINDOW
+from cutepy.sim.translate.emitter import kind_of
+from cutepy.sim.translate.memory import space_of
+
+
+@of("mov")
+def _mov(e: Lanes, i: Instruction) -> None:
+    d, s = i.operands
+    kind = kind_of(i.parts[-1])
+    w = e.w
+    if isinstance(s, Vector):
+        bits = width(kind) // len(s.items)
+        value = w.constant(width(kind), 0)
+        for n, item in enumerate(s.items):
+            part = w.resized(e.read(item, f"u{bits // 8}"), width(kind))
+            value = w.binary("or", value, w.binary("shl", part, w.constant(width(kind), n * bits)))
+        e.write(d, value)
+    elif isinstance(d, Vector):
+        bits = width(kind) // len(d.items)
+        whole = e.read(s, kind)
+        for n, item in enumerate(d.items):
+            shifted = w.binary("lshr", whole, w.constant(whole.bits, n * bits)) if n else whole
+            e.write(item, w.resized(shifted, bits))
+    elif isinstance(s, Register):
+        e.write(d, e.register(s.index))
+    else:
+        e.write(d, e.read(s, kind))
+
+
+@of("cvta")
+def _cvta(e: Lanes, i: Instruction) -> None:
+    kind = kind_of(i.parts[-1])
+    d, s = i.operands
+    value = e.read(s, kind)
+    to = i.parts[1] == "to"
+    space = i.parts[2] if to else i.parts[1]
+    need(not space.startswith("param"))
+    if space.startswith("shared") or space == "local":
+        window = e.w.constant(width(kind), SHARED_WINDOW if space.startswith("shared") else LOCAL_WINDOW)
+        value = e.w.binary("sub" if to else "add", value, window)
+    e.write(d, value)
+
+
+@of("ld", "ldu")
+def _ld(e: Lanes, i: Instruction) -> None:
+    d, address = i.operands[:2]
+    need(len(i.operands) == 2)
+    kind = kind_of(i.parts[-1])
+    items = d.items if isinstance(d, Vector) else (d,)
+    if space_of(i) == "param":
+        assert isinstance(address, Address)
+        assert isinstance(address.base, Symbol)
+        for n, item in enumerate(items):
+            offset = address.offset + n * int(kind[1:])
+            e.write(
+                item, e.input(f"m.parameter({address.base.name!r}, {offset}, {kind!r})", width(kind)), kind[0] == "i"
+            )
+        return
+    values = e.load(i, address, width(kind), len(items))
+    for item, value in zip(items, values, strict=True):
+        e.write(item, value, kind[0] == "i")

@@ -1,0 +1,286 @@
+"""The bodies of functions: statements, one after the other, become instructions.
+
+The text is cut into statements by one regular expression. Blocks in braces, as inline assembly writes them, scope
+their registers and labels; `.loc` lines give each instruction its line of Python. Calls, returns and branches by an
+index are written as simpler instructions.
+
+References
+----------
+PTX ISA, "Syntax", "Directives".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from cutepy.sim.ptx.declarations import LINKING, SPACES, read_parameters, read_variables
+from cutepy.sim.ptx.model import Function, Instruction, Parameter, SourceLine, Variable
+from cutepy.sim.ptx.names import Names, Scope
+from cutepy.sim.ptx.operands import Operands, split
+from cutepy.sim.ptx.reading import Reading, refuse
+from cutepy.sim.ptx.spelling import usual
+from cutepy.sim.ptx.tokens import PtxSyntaxError
+
+_STATEMENT = re.compile(
+    r"""\s*(?:
+      (?P<loc>\.loc\s+(?P<file>\d+)\s+(?P<line>\d+)(?:\s+(?P<column>\d+))?(?P<inlined>[^\n]*))
+    | (?P<open>\{) | (?P<close>\})
+    | (?P<label>[$%A-Za-z_][\w$]*)\s*:(?!:)
+    | (?P<directive>\.[a-z](?:[^;{}"]|"[^"]*")*(?:\{[^;]*)?;)
+    | (?:@\s*(?P<negated>!?)\s*(?P<guard>[%\w$]+)\s+)?(?P<opcode>[a-z][\w.:]*)(?P<operands>[^;]*);
+    )""",
+    re.X,
+)
+_INLINED_AT = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
+_DIRECTIVE = re.compile(
+    r"""\s*(?:\.(?P<name>reqntid|maxntid|minnctapersm|maxnctapersm|explicitcluster|reqnctapercluster|maxclusterrank|maxnreg)
+      \b\s*(?P<values>[\d,\s]*)
+    | \.(?:noreturn|blocksareclusters|abi_preserve\s+\d+|abi_preserve_control\s+\d+)\b | \.pragma\s+"[^"]*"\s*;?
+    | \.attribute\([^)]*\) | \.unique\b)""",
+    re.X,
+)
+_WITHOUT_EFFECT = (".pragma", ".callprototype", ".calltargets", ".file", ".section")
+"""Directives in functions that tell nothing which the simulator does not find out."""
+
+
+class Body:
+    """The parser of one function's body.
+
+    Parameters
+    ----------
+    files : mapping of int to str
+        What .file directives named.
+    reading : Reading
+    line : int
+        Where the body begins.
+    names : Names
+        With what the module declares.
+    """
+
+    def __init__(self, files: Mapping[int, str], reading: Reading, line: int, names: Names) -> None:
+        self._files = files
+        self._names = names
+        self._operands = Operands(names)
+        self._reading = reading
+        self._line = line
+        self._label = ""
+        self._source: SourceLine | None = None
+        self._pending: list[tuple[str, str, str | None, bool, Scope, SourceLine | None, int]] = []
+        self._results: tuple[Parameter, ...] = ()
+        self._sources: dict[SourceLine, SourceLine] = {}
+        self._places: dict[tuple[int, int, int], SourceLine] = {}
+
+    def parse(self, head: re.Match[str], body: str) -> Function:
+        """Read the function of a head and a body."""
+        attempt = self._reading.attempt
+        none: tuple[Parameter, ...] = ()
+        nothing: dict[str, tuple[int, ...]] = {}
+        parameters, directives = head["parameters"] or "", head["directives"]
+        declared = attempt(partial(read_parameters, parameters), self._line, parameters, none)
+        results = attempt(partial(read_parameters, head["results"] or ""), self._line, parameters, none)
+        declared, self._results = self._formals(declared, True), self._formals(results, False)
+        header = attempt(partial(_directives, directives), self._line, directives, nothing)
+        position, counted, end = 0, 0, len(body)
+        match_at = _STATEMENT.match
+        while position < end:
+            match = match_at(body, position)
+            if match is None:
+                rest = body[position:].lstrip()
+                if not rest:
+                    break
+                start = end - len(rest)
+                self._line += body.count("\n", counted, start)
+                counted = start
+                attempt(partial(refuse, rest), self._line, rest.partition("\n")[0], None)
+                # What ends the statement that can't be read, or its line.
+                position += len(re.match(r"\s*[^;\n]*[;\n]?", body[position:])[0])  # type: ignore[index]
+                continue
+            position = match.end()
+            start = match.start("opcode") if match["opcode"] is not None else position
+            self._line += body.count("\n", counted, start)
+            counted = start
+            if self._reading.strict:
+                self._statement(match)
+            else:
+                attempt(partial(self._statement, match), self._line, match[0], None)
+        self._store_results(None, False)
+        # Registers of a range come to be when an operand first names them.
+        read = self._instruction if self._reading.strict else self._instruction_or_bare
+        instructions = tuple(read(i, *item) for i, item in enumerate(self._pending))
+        variables = tuple(self._names.variables)
+        return Function(
+            head["name"], declared, tuple(self._names.registers), instructions, variables, header, self._results
+        )
+
+    def _statement(self, match: re.Match[str]) -> None:
+        kind = match.lastgroup
+        if match["opcode"] is not None:
+            guard = match["guard"]
+            operands = match["operands"]
+            negated = bool(match["negated"])
+            if match["opcode"].startswith("brx.idx"):
+                self._branch_by_index(operands, guard, negated)
+                return
+            if match["opcode"].startswith("call"):
+                self._call(match["opcode"], operands, guard, negated)
+                return
+            if match["opcode"].startswith("ret"):
+                self._store_results(guard, negated)
+            self._append(match["opcode"], operands, guard, negated)
+        elif match["loc"] is not None:
+            self._locate(match)
+        elif kind == "open":
+            self._names.open()
+        elif kind == "close":
+            self._names.close()
+        elif match["label"] is not None:
+            self._names.scope.labels[match["label"]] = len(self._pending)
+            self._label = match["label"]
+        else:
+            self._directive(match["directive"])
+
+    def _append(self, opcode: str, operands: str, guard: str | None = None, negated: bool = False) -> None:
+        self._pending.append((usual(opcode), operands, guard, negated, self._names.scope, self._source, self._line))
+
+    def _formals(self, declared: tuple[Parameter, ...], are_read: bool) -> tuple[Parameter, ...]:
+        """Declare formal parameters or results; those in registers have a place in memory too, by another name."""
+        found = []
+        for formal in declared:
+            if formal.is_register:
+                self._names.add_register(formal.name, formal.type)
+                name = f"{formal.name}.formal"
+                if are_read:
+                    self._append(f"ld.param.b{8 * formal.size_bytes}", f"{formal.name}, [{name}]")
+                formal = replace(formal, name=name)
+            self._names.add_outer(Variable(formal.name, "param", formal.size_bytes, formal.alignment))
+            found.append(formal)
+        return tuple(found)
+
+    def _store_results(self, guard: str | None, negated: bool) -> None:
+        """Write the results that are in registers where who called looks for them."""
+        for formal in self._results:
+            if formal.is_register:
+                operands = f"[{formal.name}], {formal.name.removesuffix('.formal')}"
+                self._append(f"st.param.b{8 * formal.size_bytes}", operands, guard, negated)
+
+    def _call(self, opcode: str, operands: str, guard: str | None, negated: bool) -> None:
+        """Write a call; what is passed in registers, or as a number, goes by way of memory."""
+        parts = split(operands)
+        results = parts.pop(0) if parts and parts[0].startswith("(") else "()"
+        if not parts:
+            raise PtxSyntaxError(f"call {' '.join(operands.split())} names no function")
+        target, *rest = parts
+        arguments = rest[0] if rest and rest[0].startswith("(") else "()"
+        signature = self._names.functions.get(target)
+        places: list[list[str]] = []
+        after: list[tuple[str, str]] = []
+        for text, formals in ((results, "results"), (arguments, "parameters")):
+            declared = read_parameters((signature[formals] or "") if signature else "")
+            places.append([])
+            for number, item in enumerate(split(text[1:-1])):
+                variable = self._names.variable(item, self._names.scope)
+                if variable is not None and variable.space == "param":
+                    places[-1].append(item)
+                    continue
+                register = self._names.register(item, self._names.scope)
+                if register is None and number >= len(declared):
+                    raise PtxSyntaxError(f"the type of {item} is not known in call {' '.join(operands.split())}")
+                size = register.bits // 8 if register is not None else declared[number].size_bytes
+                place = f"call{len(self._pending)}.{formals}{number}"
+                self._names.add_variable(Variable(place, "param", size, size))
+                places[-1].append(place)
+                if formals == "results":
+                    after.append((f"ld.param.b{8 * size}", f"{item}, [{place}]"))
+                else:
+                    self._append(f"st.param.b{8 * size}", f"[{place}], {item}", guard, negated)
+        self._append(opcode, f"({', '.join(places[0])}), {target}, ({', '.join(places[1])})", guard, negated)
+        for other, its in after:
+            self._append(other, its, guard, negated)
+
+    def _locate(self, match: re.Match[str]) -> None:
+        """Note the line of what follows; `inlined_at` names the place of its caller, which a .loc before it gave."""
+        inlined = _INLINED_AT.search(match["inlined"])
+        caller = None
+        if inlined:
+            at = int(inlined[1]), int(inlined[2]), int(inlined[3])
+            caller = self._places.get(at) or SourceLine(self._files.get(at[0], "?"), at[1])
+        file, line = int(match["file"]), int(match["line"])
+        place = SourceLine(self._files.get(file, "?"), line, caller)
+        self._source = self._sources.setdefault(place, place)
+        self._places[file, line, int(match["column"] or 0)] = self._source
+
+    def _branch_by_index(self, operands: str, guard: str | None, negated: bool) -> None:
+        """Write ``brx.idx index, table`` as comparisons and branches, behind a branch if it is guarded."""
+        index, table = split(operands)
+        labels = self._names.table(table)
+        if labels is None:
+            raise PtxSyntaxError(f"no .branchtargets {table} before brx.idx {operands}")
+        *targets, last = labels
+        predicate = f"%brx{len(self._pending)}"
+        if guard is not None:
+            self._append("bra", f"$after{predicate[1:]}", guard, not negated)
+        self._names.add_register(predicate, "pred")
+        for number, target in enumerate(targets):
+            self._append("setp.eq.u32", f"{predicate}, {index}, {number}")
+            self._append("bra", target, predicate)
+        self._append("bra", last)
+        if guard is not None:
+            self._names.scope.labels[f"$after{predicate[1:]}"] = len(self._pending)
+
+    def _directive(self, text: str) -> None:
+        if text.startswith(".branchtargets"):
+            names = text.removeprefix(".branchtargets").strip(" ;\n\t")
+            self._names.scope.tables[self._label] = [name.strip() for name in names.split(",")]
+            return
+        if text.startswith(".reg"):
+            self._names.add_registers(text)
+        elif text.startswith((*SPACES, *LINKING)):
+            for variable in read_variables(text):
+                self._names.add_variable(variable)
+        elif not text.startswith(_WITHOUT_EFFECT):
+            raise PtxSyntaxError(f"unknown directive {' '.join(text.split())[:80]!r}")
+
+    def _instruction_or_bare(self, index: int, opcode: str, text: str, *rest: Any) -> Instruction:  # noqa: ANN401
+        """Read an instruction; if it can't be, give it without its operands."""
+        *_, source, line = rest
+        bare = Instruction(index, opcode, (), None, f"{opcode} {' '.join(text.split())}", source, line)
+        return self._reading.attempt(partial(self._instruction, index, opcode, text, *rest), line, bare.text, bare)
+
+    def _instruction(
+        self,
+        index: int,
+        opcode: str,
+        text: str,
+        guard: str | None,
+        negated: bool,
+        scope: Scope,
+        source: SourceLine | None,
+        line: int,
+    ) -> Instruction:
+        predicate = None
+        if guard is not None:
+            register = self._names.register(guard, scope)
+            if register is None:
+                raise PtxSyntaxError(f"unknown predicate {guard} of {opcode}{text}")
+            predicate = register, negated
+        operands = tuple(self._operands.read(part, scope, opcode) for part in split(text))
+        prefix = f"@{'!' if negated else ''}{guard} " if guard else ""
+        whole = f"{prefix}{opcode} {' '.join(text.split())}"
+        return Instruction(index, opcode, operands, predicate, whole, source, line)
+
+
+def _directives(text: str) -> dict[str, tuple[int, ...]]:
+    """Read the performance directives of an entry."""
+    found, position, end = {}, 0, len(text.rstrip())
+    while position < end:
+        match = _DIRECTIVE.match(text, position)
+        if match is None:
+            raise PtxSyntaxError(f"unknown directive {' '.join(text[position:].split())[:80]!r}")
+        if match["name"]:
+            found[match["name"]] = tuple(int(value) for value in match["values"].split(",") if value.strip())
+        position = match.end()
+    return found

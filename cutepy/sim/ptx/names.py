@@ -1,0 +1,170 @@
+"""The names in a function: its scopes, one inside the other, and what the module around it declares."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from cutepy.sim.ptx.declarations import read_registers
+from cutepy.sim.ptx.model import Register, Variable, Vector
+
+
+@dataclass
+class Scope:
+    """What a block in braces declares."""
+
+    parent: Scope | None
+    registers: dict[str, Register] = field(default_factory=dict)
+    ranges: dict[str, str] = field(default_factory=dict)
+    vectors: dict[str, Vector] = field(default_factory=dict)
+    labels: dict[str, int] = field(default_factory=dict)
+    variables: dict[str, Variable] = field(default_factory=dict)
+    tables: dict[str, list[str]] = field(default_factory=dict)
+
+
+class Names:
+    """What names stand for in a function.
+
+    Parameters
+    ----------
+    variables : iterable of Variable
+        The module's.
+    functions : mapping of str to match
+        The heads of the functions that may be called.
+
+    Attributes
+    ----------
+    scope : Scope
+        The innermost, where something is declared.
+    registers : list of Register
+        All of the function; those of a range come to be when they are first looked up.
+    variables : list of Variable
+        All that the function declares, by names of their own.
+    """
+
+    def __init__(self, variables: Iterable[Variable], functions: Mapping[str, re.Match[str]]) -> None:
+        self._outer = {variable.name: variable for variable in variables}
+        self.functions = functions
+        self.scope = Scope(None)
+        self.registers: list[Register] = []
+        self.variables: list[Variable] = []
+
+    def open(self) -> None:
+        """Enter a block."""
+        self.scope = Scope(self.scope)
+
+    def close(self) -> None:
+        """Leave it."""
+        assert self.scope.parent is not None
+        self.scope = self.scope.parent
+
+    # Declaring.
+
+    def add_register(self, name: str, kind: str) -> None:
+        """Declare a register in this scope."""
+        self.scope.registers[name] = self._new(name, kind)
+
+    def add_registers(self, text: str) -> None:
+        """Declare what a .reg directive does."""
+        for name, kind, elements, count in read_registers(text):
+            if kind == "b128":
+                for number in [""] if count is None else [str(n) for n in range(count)]:
+                    self._add_vector(name + number, "b64", 2)
+            elif elements:
+                self._add_vector(name, kind, elements)
+            elif count is not None:
+                self.scope.ranges[name] = kind
+            else:
+                self.add_register(name, kind)
+
+    def add_outer(self, variable: Variable) -> None:
+        """Declare a variable around all scopes, as formal parameters are."""
+        self._outer[variable.name] = variable
+
+    def add_variable(self, variable: Variable) -> None:
+        """Note a variable of this block; blocks may give several the same name.
+
+        Of calls, blocks that follow each other share one: as large as the largest.
+        """
+        known = {one.name: n for n, one in enumerate(self.variables)}
+        name = unique = variable.name
+        taken = set(self._outer) | (self._names_around() if variable.space == "param" else set(known))
+        while unique in taken:
+            unique += "'"
+        self.scope.variables[name] = variable = replace(variable, name=unique)
+        if unique in known:
+            shared = self.variables[known[unique]]
+            size = max(shared.size_bytes or 0, variable.size_bytes or 0)
+            alignment = max(shared.alignment, variable.alignment)
+            self.variables[known[unique]] = replace(shared, size_bytes=size, alignment=alignment)
+        else:
+            self.variables.append(variable)
+
+    def _names_around(self) -> set[str]:
+        """Return the names of the variables of this block and of those around it."""
+        names: set[str] = set()
+        scope: Scope | None = self.scope
+        while scope is not None:
+            names |= {variable.name for variable in scope.variables.values()}
+            scope = scope.parent
+        return names
+
+    def _new(self, name: str, kind: str) -> Register:
+        register = Register(name, kind, len(self.registers))
+        self.registers.append(register)
+        return register
+
+    def _add_vector(self, name: str, kind: str, elements: int) -> None:
+        """Declare a vector, whose elements are registers by two names each."""
+        items = [self._new(f"{name}.{letter}", kind) for letter in "xyzw"[:elements]]
+        self.scope.vectors[name] = Vector(tuple(items))
+        for letters in ("xyzw", "rgba"):
+            self.scope.registers |= {f"{name}.{x}": item for x, item in zip(letters, items, strict=False)}
+
+    # Looking up.
+
+    def register(self, name: str, scope: Scope) -> Register | None:
+        """Return the register of a name, if it is one."""
+        inner: Scope | None = scope
+        while inner is not None:
+            if name in inner.registers:
+                return inner.registers[name]
+            if inner.ranges:
+                stem = name.rstrip("0123456789")
+                if stem in inner.ranges and len(stem) < len(name):
+                    register = inner.registers[name] = self._new(name, inner.ranges[stem])
+                    return register
+            inner = inner.parent
+        return None
+
+    def vector(self, name: str, scope: Scope | None) -> Vector | None:
+        """Return the vector of registers of a name, if it is one."""
+        while scope is not None:
+            if name in scope.vectors:
+                return scope.vectors[name]
+            scope = scope.parent
+        return None
+
+    def variable(self, name: str, scope: Scope | None) -> Variable | None:
+        """Return the variable of a name, if it is one."""
+        while scope is not None:
+            if name in scope.variables:
+                return scope.variables[name]
+            scope = scope.parent
+        return self._outer.get(name)
+
+    def label(self, name: str, scope: Scope | None) -> int | None:
+        """Return the index of the instruction behind a label, if the name is one."""
+        while scope is not None:
+            if name in scope.labels:
+                return scope.labels[name]
+            scope = scope.parent
+        return None
+
+    def table(self, name: str) -> list[str] | None:
+        """Return the labels of a .branchtargets directive in this scope or one around it, if there is one."""
+        scope: Scope | None = self.scope
+        while scope is not None and name not in scope.tables:
+            scope = scope.parent
+        return None if scope is None else scope.tables[name]

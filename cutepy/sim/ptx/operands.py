@@ -1,0 +1,156 @@
+"""Operands: registers, constants, addresses, vectors of them, and what names stand for.
+
+References
+----------
+PTX ISA, "Instruction Operands".
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from cutepy.sim.ptx.constants import evaluate
+from cutepy.sim.ptx.model import (
+    Address,
+    Immediate,
+    Label,
+    Negated,
+    Operand,
+    Pair,
+    Register,
+    Selected,
+    Sink,
+    Special,
+    Symbol,
+    Vector,
+)
+from cutepy.sim.ptx.names import Names, Scope
+from cutepy.sim.ptx.tokens import PtxSyntaxError
+
+_ADDRESS = re.compile(r"(?P<base>[%A-Za-z_$][\w$%.]*)\s*(?P<offset>[-+].*)?$", re.S)
+_INDEXED = re.compile(r"(?P<name>[A-Za-z_$][\w$]*)\s*(?:\[(?P<index>.*)\]|(?P<offset>[-+].*))$", re.S)
+_SELECTED = re.compile(r"(?P<sign>-?)\s*(?P<operand>[%\w$]+)(?:(?<=\w)\.(?P<parts>[bh][0-7]+))?$")
+"""An operand of a video instruction that is not a register as it is."""
+_CONSTANT = re.compile(r"(?:[-+~!()\s]|\.[su]64)*(?:\d|WARP_SZ\b)")
+_SPECIALS = frozenset(
+    """tid ntid laneid warpid nwarpid ctaid nctaid smid nsmid gridid clusterid nclusterid cluster_ctaid cluster_nctaid
+    cluster_ctarank cluster_nctarank is_explicit_cluster clock clock64 clock_hi globaltimer globaltimer_lo
+    globaltimer_hi lanemask_eq lanemask_le lanemask_lt lanemask_ge lanemask_gt dynamic_smem_size total_smem_size
+    aggr_smem_size WARP_SZ current_graph_exec reserved_smem_offset_begin reserved_smem_offset_end
+    reserved_smem_offset_cap reserved_smem_offset_0 reserved_smem_offset_1""".split()
+) | {f"{name}{n}{part}" for name, count in (("envreg", 32), ("pm", 8)) for n in range(count) for part in ("", "_64")}
+
+
+class Operands:
+    """Reads the operands of a function's instructions.
+
+    Parameters
+    ----------
+    names : Names
+    """
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+
+    def read(self, text: str, scope: Scope, opcode: str) -> Operand:
+        """Read one operand, with the names of a scope."""
+        if not text:
+            raise PtxSyntaxError(f"an operand of {opcode} is missing")
+        register = self._names.register(text, scope)
+        if register is not None:
+            return register
+        first = text[0]
+        selected = _SELECTED.match(text) if opcode[0] == "v" and not _CONSTANT.fullmatch(text) else None
+        if selected and (selected["parts"] or selected["sign"]) and not selected["operand"].isdigit():
+            inner = self.read(selected["operand"], scope, opcode)
+            assert isinstance(inner, Register | Immediate)
+            return Selected(inner, selected["parts"] or "", bool(selected["sign"]))
+        if first == "[":
+            return self._address(text[1:-1].strip(), scope, opcode)
+        if _CONSTANT.match(text):
+            return _immediate(text)
+        if first in "{(":
+            return Vector(tuple(self.read(part, scope, opcode) for part in split(text[1:-1])))
+        if "|" in text:
+            left, right = text.split("|")
+            return Pair(self.read(left.strip(), scope, opcode), self.read(right.strip(), scope, opcode))
+        if first == "!":
+            inner = self.read(text[1:].strip(), scope, opcode)
+            assert isinstance(inner, Register)
+            return Negated(inner)
+        if text == "_":
+            return Sink()
+        if (vector := self._names.vector(text, scope)) is not None:
+            return vector
+        if first == "%":
+            if text[1:].split(".")[0] in _SPECIALS:
+                return Special(text[1:])
+            raise PtxSyntaxError(f"unknown register {text} in {opcode}")
+        if (place := self._names.label(text, scope)) is not None:
+            return Label(text, place)
+        return self._symbol(text, scope, opcode)
+
+    def _symbol(self, text: str, scope: Scope, opcode: str) -> Operand:
+        """Read the address of a variable: ``a``, ``a+8``, or of an element, ``a[2]``, as loads take it too."""
+        match = _INDEXED.match(text)
+        name = match["name"] if match else text
+        variable = self._names.variable(name, scope)
+        if variable is None:
+            if opcode.startswith("call") or text in self._names.functions:
+                return Symbol(text)
+            raise PtxSyntaxError(f"unknown name {text} in {opcode}")
+        if match is None:
+            return Symbol(variable.name)
+        if match["offset"]:
+            return Symbol(variable.name, _integer(match["offset"]))
+        if match["index"].strip()[:1] == "%":
+            raise PtxSyntaxError(f"an index in a register, {text} in {opcode}, is not read; compute the address")
+        offset = _integer(match["index"]) * variable.element_bytes
+        symbol = Symbol(variable.name)
+        return Symbol(variable.name, offset) if opcode.startswith("mov") else Address(symbol, offset)
+
+    def _address(self, text: str, scope: Scope, opcode: str) -> Address:
+        parts = split(text)
+        if len(parts) == 2:
+            base = self._address(parts[0], scope, opcode)
+            vector = self.read(parts[1], scope, opcode)
+            items = vector.items if isinstance(vector, Vector) else (vector,)
+            return Address(base.base, base.offset, items)
+        match = _ADDRESS.match(text)
+        if match is None:
+            return Address(_immediate(text))
+        operand = self.read(match["base"], scope, opcode)
+        if not isinstance(operand, Register | Symbol):
+            raise PtxSyntaxError(f"cannot read the address [{text}] in {opcode}")
+        return Address(operand, _integer(match["offset"]) if match["offset"] else 0)
+
+
+def split(text: str) -> list[str]:
+    """Split operands at the commas that no bracket encloses."""
+    if not any(mark in text for mark in "[{("):
+        return [part.strip() for part in text.split(",")] if text.strip() else []
+    parts, depth, start = [], 0, 0
+    for match in re.finditer(r"[\[\]{}(),]", text):
+        mark = match[0]
+        if mark in "[{(":
+            depth += 1
+        elif mark in "]})":
+            depth -= 1
+        elif depth == 0:
+            parts.append(text[start : match.start()].strip())
+            start = match.end()
+    parts.append(text[start:].strip())
+    return parts
+
+
+@lru_cache(maxsize=4096)
+def _immediate(text: str) -> Immediate:
+    return evaluate(text).immediate
+
+
+def _integer(text: str) -> int:
+    value = evaluate(text).value
+    if not isinstance(value, int):
+        raise PtxSyntaxError(f"expected an integer, got {text.strip()!r}")
+    return value

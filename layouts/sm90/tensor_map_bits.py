@@ -1,0 +1,120 @@
+"""Where the fields of a tensor map are: bits of its first 64 bytes, taken as one number.
+
+What they mean is `TensorMap`'s matter. What all who make, change or read the bytes need of them is here only.
+
+References
+----------
+PTX ISA, "tensormap.replace". The positions were read off the code that the CuTe DSL's compiler emits to fill a
+descriptor, and off what ptxas makes of tensormap.replace.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from .arch import TMA_CODES, UNIT_BYTES
+
+SIZE_BYTES: Final = 128
+USED_BYTES: Final = 64
+"""The rest means nothing."""
+ALIGNMENT: Final = 64
+
+
+class Field(NamedTuple):
+    """A field, or several of one width side by side.
+
+    Attributes
+    ----------
+    bit, width : int
+        Where the first begins, and how many bits each has.
+    """
+
+    bit: int
+    width: int
+
+    def read(self, bits: int, ordinal: int = 0) -> int:
+        """Return what a field holds.
+
+        Examples
+        --------
+        >>> Field(4, 8).read(0x1230), Field(4, 4).read(0x1230, ordinal=1)
+        (35, 2)
+        """
+        return bits >> self.bit + self.width * ordinal & (1 << self.width) - 1
+
+    def write(self, bits: int, value: int, ordinal: int = 0) -> int:
+        """Return the bits with a field set to what it holds of a value.
+
+        Examples
+        --------
+        >>> hex(Field(4, 8).write(0xFFFF, 0x123))
+        '0xf23f'
+        """
+        mask = (1 << self.width) - 1
+        at = self.bit + self.width * ordinal
+        return bits & ~(mask << at) | (value & mask) << at
+
+
+GLOBAL_ADDRESS: Final = Field(0, 64)
+TILED: Final = Field(65, 1)
+"""Set in the maps of tiled copies."""
+RANK: Final = Field(68, 3)
+"""Less one."""
+ELEMENT_TYPE: Final = Field(71, 4)
+"""As in `TMA_CODES`; `write_element_type` knows of those that have none of their own."""
+INTERLEAVE: Final = Field(75, 2)
+SWIZZLE: Final = Field(77, 2)
+FILL: Final = Field(79, 1)
+ROUNDS_TO_TF32: Final = Field(80, 1)
+L2_PROMOTION: Final = Field(81, 2)
+LARGE: Final = Field(85, 1)
+"""Set where a tensor reaches 128 KB."""
+_STRIDE_LOW: Final = Field(96, 32)
+_STRIDE_HIGH: Final = Field(224, 4)
+EXTENT: Final = Field(256, 32)
+"""Of each dimension, less one."""
+ELEMENT_STRIDE: Final = Field(416, 3)
+"""Of each dimension, less one."""
+BOX: Final = Field(440, 8)
+"""Of each dimension, less one."""
+
+_ROUNDED: Final = {TMA_CODES["tf32"]: TMA_CODES["f32"], TMA_CODES["tf32.ftz"]: TMA_CODES["f32.ftz"]}
+"""Types that are another one, whose elements are rounded."""
+
+
+def write_element_type(bits: int, code: int) -> int:
+    """Return the bits with the type set to the one of a code of `TMA_CODES`.
+
+    Examples
+    --------
+    >>> bits = write_element_type(0, TMA_CODES["tf32"])
+    >>> ELEMENT_TYPE.read(bits) == TMA_CODES["f32"], ROUNDS_TO_TF32.read(bits)
+    (True, 1)
+    """
+    bits = ELEMENT_TYPE.write(bits, _ROUNDED.get(code, code))
+    return ROUNDS_TO_TF32.write(bits, 1) if code in _ROUNDED else bits
+
+
+def read_element_type(bits: int) -> int:
+    """Return the code in `TMA_CODES` of the type; one of no type where a type is rounded that can't be."""
+    code = ELEMENT_TYPE.read(bits)
+    if not ROUNDS_TO_TF32.read(bits):
+        return code
+    return next((rounded for rounded, plain in _ROUNDED.items() if plain == code), -1)
+
+
+def write_stride(bits: int, ordinal: int, stride_bytes: int) -> int:
+    """Return the bits with the stride of dimension `ordinal` + 1 set."""
+    units = stride_bytes // UNIT_BYTES
+    return _STRIDE_HIGH.write(_STRIDE_LOW.write(bits, units, ordinal), units >> _STRIDE_LOW.width, ordinal)
+
+
+def read_stride(bits: int, ordinal: int) -> int:
+    """Return the stride of dimension `ordinal` + 1 in bytes.
+
+    Examples
+    --------
+    >>> read_stride(write_stride(0, 2, 5 << 36), 2) == 5 << 36
+    True
+    """
+    return (_STRIDE_LOW.read(bits, ordinal) | _STRIDE_HIGH.read(bits, ordinal) << _STRIDE_LOW.width) * UNIT_BYTES
