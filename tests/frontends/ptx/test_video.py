@@ -65,8 +65,9 @@ def dotted(name, selector):
     return f"%{name}.{selector}" if selector else f"%{name}"
 
 
-@settings(max_examples=60)
-@given(st.sampled_from(["add", "sub", "absdiff", "min", "max"]), types, types, types, parts, parts, st.data(), words)
+@pytest.mark.parametrize("operation", ["add", "sub", "absdiff", "min", "max"])
+@settings(max_examples=12)
+@given(types, types, types, parts, parts, st.data(), words)
 def test_scalar(operation, d, a, b, select_a, select_b, data, values):
     saturate = data.draw(st.booleans())
     second = data.draw(st.sampled_from(["", "add", "min", "max"]))
@@ -132,17 +133,10 @@ def test_multiply_and_add(a, b, select_a, select_b, change, scale, values):
     assert run(f"{name} %d, {', '.join(operands)}", values) == expected
 
 
-@settings(max_examples=80)
-@given(
-    st.sampled_from([*_OPERATIONS, "set"]),
-    st.sampled_from([2, 4]),
-    types,
-    types,
-    types,
-    st.booleans(),
-    st.data(),
-    words,
-)
+@pytest.mark.parametrize("operation", [*_OPERATIONS, "set"])
+@pytest.mark.parametrize("lanes", [2, 4])
+@settings(max_examples=8)
+@given(types, types, types, st.booleans(), st.data(), words)
 def test_simd(operation, lanes, d, a, b, accumulated, data, values):
     letter, bits = ("h", 16) if lanes == 2 else ("b", 8)
     chosen = st.none() | st.lists(st.integers(0, 2 * lanes - 1), min_size=lanes, max_size=lanes)

@@ -327,3 +327,15 @@ def test_sparse_mma(k, kind, d, ordered):
         found = run(module, *fragments, metadata)
         expected = gathered(whole.astype(float) @ b.astype(float).T + c, accumulators(16), d)
         np.testing.assert_array_equal(found, expected)
+
+
+def test_matrices_are_transposed():
+    matrix = np.arange(64, dtype=np.uint16).reshape(8, 8)
+    found = np.zeros(32, np.uint32)
+    module = load_ptx(f"""{_HEAD}.visible .entry k(.param .u64 a, .param .u64 d) {{
+    .reg .b64 %rd<3>; .reg .b32 %r<4>; mov.u32 %r1, %tid.x;
+    ld.param.u64 %rd1, [a]; mad.wide.u32 %rd1, %r1, 4, %rd1; ld.global.u32 %r2, [%rd1];
+    movmatrix.sync.aligned.m8n8.trans.b16 %r3, %r2;
+    ld.param.u64 %rd2, [d]; mad.wide.u32 %rd2, %r1, 4, %rd2; st.global.u32 [%rd2], %r3; ret; }}""")
+    module.launch("k", 1, 32, (matrix.view(np.uint32), found))
+    np.testing.assert_array_equal(found.view(np.uint16).reshape(8, 8), matrix.T)
