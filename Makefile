@@ -16,12 +16,14 @@ SHELL := bash
 ifdef PY
 RUN :=
 DEV :=
+TRITON :=
 ORACLE :=
 NVCC ?= $(shell command -v nvcc)
 else
 PY  := $(VENV)/bin/python
 RUN := $(VENV)/.run
 DEV := $(VENV)/.dev
+TRITON := $(VENV)/.triton
 ORACLE := $(VENV)/.oracle
 endif
 NVCC ?= $(VENV)/nvcc/nvidia/cu13/bin/nvcc
@@ -36,6 +38,11 @@ $(VENV)/.dev: $(DEPENDENCIES) constraints-no-deps.txt
 	PYTHON=$(PYTHON) .ci/environment $(VENV) dev
 	$(VENV)/bin/python -m pip install -q --no-deps -r constraints-no-deps.txt
 	touch $@ $(VENV)/.run
+
+# Its wheel has 286 MB, and only the integration tests launch its kernels. A torch for CUDA brings its own.
+$(VENV)/.triton: $(DEV)
+	$(PY) -c 'import sys, torch; sys.exit(torch.version.cuda is None)' || $(PY) -m pip install -q --disable-pip-version-check -c constraints.txt triton
+	touch $@
 
 # Beside the environment's packages, not among them: a torch for CUDA brings packages of the same names.
 $(VENV)/.oracle: constraints-oracle.txt $(DEV)
@@ -74,7 +81,7 @@ test: $(DEV) $(if $(DSL),$(VENV)/dsl-$(DSL)/.made)  ## run the tests, on up to 8
 
 .PHONY: test-integration
 test-integration: export PYTHONDONTWRITEBYTECODE :=
-test-integration: $(DEV) $(if $(DSL),$(VENV)/dsl-$(DSL)/.made)  ## run the tests that compile C++, drive a browser or start many processes
+test-integration: $(DEV) $(TRITON) $(if $(DSL),$(VENV)/dsl-$(DSL)/.made)  ## run the tests that compile C++ and Triton's kernels, drive a browser or start many processes
 	$(TEST_PY) $(PYTEST) -m "not deep and integration" $(ARGS)
 
 .PHONY: test-deep

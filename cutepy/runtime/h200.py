@@ -86,6 +86,7 @@ class Properties:
     pci_bus_id: int = 0
     pci_device_id: int = 0
     pci_domain_id: int = 0
+    uuid: str = "00000000-0000-0000-0000-000000000000"
 
 
 def max_active_clusters(cluster_size: int) -> int:

@@ -4,6 +4,7 @@ Triton decides as it is imported whether kernels are compiled or interpreted: TR
 this module is imported.
 """
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -11,7 +12,12 @@ import triton
 import triton.language as tl
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@cache
+def _kernel() -> Any:  # noqa: ANN401
+    """Return the kernel: `triton.jit` reads its source, and importing a module reads no files."""
+    return triton.jit(_gemm_tile)
+
+
 def _gemm_tile(  # type: ignore[no-untyped-def]  # noqa: ANN202
     a,  # noqa: ANN001
     b,  # noqa: ANN001
@@ -44,5 +50,4 @@ def gemm(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, tile: tuple[int, i
         Of M, N and K.
     """
     grid = a.shape[0] // tile[0], b.shape[0] // tile[1]
-    launch: Any = _gemm_tile[grid]
-    launch(a, b, out, b.shape[0], a.shape[1], *tile)
+    _kernel()[grid](a, b, out, b.shape[0], a.shape[1], *tile)

@@ -18,11 +18,17 @@ _SESSION = pytest.StashKey["ServedRun"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--simulate`."""
-    parser.getgroup("cutepy").addoption(
+    """Add `--simulate` and `--exact-mma`."""
+    group = parser.getgroup("cutepy")
+    group.addoption(
         "--simulate",
         action="store_true",
-        help="serve torch's cuda device from host memory, and simulate every CuTe DSL kernel on the CPU",
+        help="serve torch's cuda device from host memory, and simulate every kernel on the CPU",
+    )
+    group.addoption(
+        "--exact-mma",
+        action="store_true",
+        help="with --simulate: wgmma sums bit for bit as the hardware does, which takes a hundred times as long",
     )
 
 
@@ -34,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     stack = ExitStack()
     try:
-        config.stash[_SESSION] = stack.enter_context(serve_cuda())
+        config.stash[_SESSION] = stack.enter_context(serve_cuda(exact_mma=config.getoption("--exact-mma")))
     except (RuntimeError, ImportError) as error:
         raise pytest.UsageError(f"--simulate: {error}") from error
     config.add_cleanup(stack.close)

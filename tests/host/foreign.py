@@ -34,6 +34,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.sim.foreign.sources import file_and_arguments, is_script
+
 _SECONDS = 600
 _REST = 20
 """Seconds without anything to compile, after which a script that compiled something is taken to be done."""
@@ -292,12 +294,11 @@ def _line(found: dict[str, Any]) -> str:
 
 def _scripts(given: str) -> Iterator[tuple[Path, Path, list[str]]]:
     """Give (root, script, arguments) of a folder's scripts, or of one with its arguments."""
-    name, *arguments = shlex.split(given)
-    path = Path(name).resolve()
+    path, arguments = file_and_arguments(given)
     if path.is_file():
         yield path.parent, path, arguments
     for script in sorted(path.rglob("*.py")) if path.is_dir() else ():
-        if re.search(r"__main__|@cute.jit|@jit", script.read_text(errors="replace")):
+        if is_script(script):
             yield path, script, arguments
 
 

@@ -73,8 +73,9 @@ def test_simulate_runs_tests_for_a_gpu(pytester, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     sources = {"test_it": FOR_A_GPU + WITH_FIXTURE.replace("SIMULATE", "True")}
     sources["test_wrong"] = FOR_A_GPU.replace("(2.0)", "(3.0)")
-    result = outcomes(pytester.runpytest_subprocess, pytester, ["--simulate"], **sources)
-    result.assert_outcomes(passed=4, failed=1)
+    sources["test_exact"] = "def test_that_products_are_exact(simulated):\n    assert simulated._exact_mma"
+    result = outcomes(pytester.runpytest_subprocess, pytester, ["--simulate", "--exact-mma"], **sources)
+    result.assert_outcomes(passed=5, failed=1)
     result.stdout.fnmatch_lines(["FAILED test_wrong.py::test_that_needs_a_gpu*"])
 
 

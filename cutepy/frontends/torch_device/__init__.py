@@ -40,9 +40,14 @@ class ServedRun(Run):
     """A run whose kernels may touch what is allocated on the served device, as long as it is."""
 
     def __init__(
-        self, observers: Sequence[Observer], policy: CompletionPolicy | str | None, *, inspect: bool = False
+        self,
+        observers: Sequence[Observer],
+        policy: CompletionPolicy | str | None,
+        *,
+        inspect: bool = False,
+        exact_mma: bool = False,
     ) -> None:
-        super().__init__(observers, policy, inspect=inspect)
+        super().__init__(observers, policy, inspect=inspect, exact_mma=exact_mma)
         self._host_tensors: dict[tuple[int, int], Any] = {}
 
     def restart(self) -> None:
@@ -78,13 +83,17 @@ class ServedRun(Run):
 
 @contextmanager
 def serve_cuda(
-    *, observers: Sequence[Observer] = (), policy: CompletionPolicy | str | None = None, inspect: bool = False
+    *,
+    observers: Sequence[Observer] = (),
+    policy: CompletionPolicy | str | None = None,
+    inspect: bool = False,
+    exact_mma: bool = False,
 ) -> Iterator[ServedRun]:
     """Serve device `cuda` from host memory, and simulate every launch, while the context is active.
 
     Parameters
     ----------
-    observers, policy, inspect
+    observers, policy, inspect, exact_mma
         As for `simulate`.
 
     Yields
@@ -112,7 +121,7 @@ def serve_cuda(
 
     device_guard.install()
     hardware = require("cutlass.utils", "HardwareInfo").HardwareInfo
-    run = ServedRun(observers, policy, inspect=inspect)
+    run = ServedRun(observers, policy, inspect=inspect, exact_mma=exact_mma)
     with _serving, ExitStack() as stack:
 
         def put(owner: Any, name: str, value: Any) -> None:  # noqa: ANN401

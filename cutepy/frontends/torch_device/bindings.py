@@ -17,8 +17,8 @@ from cutepy.runtime import h200
 class _Api:
     """One of the two modules: calls return (error code, values...)."""
 
-    def __init__(self, module: Any, success: Any, event: Any, stream: Any) -> None:  # noqa: ANN401
-        self._module, self._success = module, success
+    def __init__(self, module: Any, success: Any, event: Any, stream: Any, capturing: tuple[Any, Any]) -> None:  # noqa: ANN401
+        self._module, self._success, self._capturing = module, success, capturing
         self._event, self._stream = event, stream
         self._events: dict[int, streams.Event] = {}
         self._memory: dict[int, Any] = {}
@@ -94,6 +94,9 @@ class _Api:
         graph.work = streams.captures.end(int(stream))
         return self.ok(graph)
 
+    def is_capturing(self, stream: Any) -> tuple[Any, ...]:  # noqa: ANN401
+        return self.ok(self._capturing[streams.captures.active(int(stream))])
+
     def graph_nodes(self, graph: Graph, *_: object) -> tuple[Any, ...]:
         return self.ok([], len(graph.work))
 
@@ -114,7 +117,9 @@ def _address(pointer: Any) -> int:  # noqa: ANN401
 
 
 def _driver(module: Any) -> dict[str, Any]:  # noqa: ANN401
-    api = _Api(module, module.CUresult.CUDA_SUCCESS, module.CUevent, module.CUstream)
+    status = module.CUstreamCaptureStatus
+    capturing = status.CU_STREAM_CAPTURE_STATUS_NONE, status.CU_STREAM_CAPTURE_STATUS_ACTIVE
+    api = _Api(module, module.CUresult.CUDA_SUCCESS, module.CUevent, module.CUstream, capturing)
     context, device = module.CUcontext(1), module.CUdevice(0)
     served: dict[str, Any] = {
         "cuDriverGetVersion": lambda: api.ok(h200.DRIVER_VERSION),
@@ -126,15 +131,20 @@ def _driver(module: Any) -> dict[str, Any]:  # noqa: ANN401
         "cuCtxGetCurrent": lambda: api.ok(context),
         "cuCtxGetDevice": lambda: api.ok(device),
         "cuCtxCreate": lambda *_: api.ok(context),
+        "cuCtxGetStreamPriorityRange": lambda: api.ok(0, -5),
         "cuDevicePrimaryCtxRetain": lambda device: api.ok(context),
         "cuStreamCreate": api.create_stream,
+        "cuStreamCreateWithPriority": api.create_stream,
         "cuStreamBeginCapture": api.begin_capture,
         "cuStreamEndCapture": api.end_capture,
+        "cuStreamIsCapturing": api.is_capturing,
         "cuGraphGetNodes": api.graph_nodes,
         "cuGraphInstantiate": api.instantiate_graph,
+        "cuGraphInstantiateWithParams": api.instantiate_graph,
         "cuGraphLaunch": api.launch_graph,
         "cuEventCreate": api.create_event,
         "cuEventRecord": api.record_event,
+        "cuEventRecordWithFlags": api.record_event,
         "cuEventElapsedTime": api.elapsed_ms,
         "cuEventDestroy": api.destroy_event,
         "cuMemGetInfo": lambda: api.ok(h200.TOTAL_BYTES - allocations.size_bytes, h200.TOTAL_BYTES),
@@ -155,7 +165,9 @@ def _driver(module: Any) -> dict[str, Any]:  # noqa: ANN401
 
 
 def _runtime(module: Any) -> dict[str, Any]:  # noqa: ANN401
-    api = _Api(module, module.cudaError_t.cudaSuccess, module.cudaEvent_t, module.cudaStream_t)
+    status = module.cudaStreamCaptureStatus
+    capturing = status.cudaStreamCaptureStatusNone, status.cudaStreamCaptureStatusActive
+    api = _Api(module, module.cudaError_t.cudaSuccess, module.cudaEvent_t, module.cudaStream_t, capturing)
     fill = api.fill(1)
     served: dict[str, Any] = {
         "cudaDriverGetVersion": lambda: api.ok(h200.DRIVER_VERSION),
@@ -165,14 +177,20 @@ def _runtime(module: Any) -> dict[str, Any]:  # noqa: ANN401
         "cudaDeviceGetAttribute": api.attribute,
         "cudaStreamCreate": api.create_stream,
         "cudaStreamCreateWithFlags": api.create_stream,
+        "cudaStreamCreateWithPriority": api.create_stream,
+        "cudaDeviceGetStreamPriorityRange": lambda: api.ok(0, -5),
         "cudaStreamBeginCapture": api.begin_capture,
         "cudaStreamEndCapture": api.end_capture,
+        "cudaStreamIsCapturing": api.is_capturing,
         "cudaGraphGetNodes": api.graph_nodes,
         "cudaGraphInstantiate": api.instantiate_graph,
+        "cudaGraphInstantiateWithFlags": api.instantiate_graph,
+        "cudaGraphInstantiateWithParams": api.instantiate_graph,
         "cudaGraphLaunch": api.launch_graph,
         "cudaEventCreate": api.create_event,
         "cudaEventCreateWithFlags": api.create_event,
         "cudaEventRecord": api.record_event,
+        "cudaEventRecordWithFlags": api.record_event,
         "cudaEventElapsedTime": api.elapsed_ms,
         "cudaEventDestroy": api.destroy_event,
         "cudaMalloc": api.allocate,

@@ -252,6 +252,10 @@ def _set_storage(
     return tensor
 
 
+def _set_whole_storage(tensor: torch.Tensor, source: torch.UntypedStorage) -> torch.Tensor:
+    return _set_storage(tensor, source, 0, [source.nbytes() // tensor.dtype.itemsize], [1])
+
+
 def _layer_norm(
     tensor: torch.Tensor,
     normalized_shape: list[int],
@@ -292,6 +296,7 @@ _OWN_KERNELS = {
     "empty_strided": _empty_strided,
     "native_layer_norm": _keeping(_layer_norm),
     "resize_": _resize,
+    "set_.source_Storage": _set_whole_storage,
     "set_.source_Storage_storage_offset": _set_storage,
 }
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -128,6 +129,19 @@ def served(tensor: torch.Tensor) -> torch.Tensor:
 def host(tensor: torch.Tensor) -> torch.Tensor:
     """Return the CPU tensor that shares the memory of a tensor of device `cuda`."""
     return _relabelled(tensor, _CPU)
+
+
+def storages_made_by(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what makes a `torch.UntypedStorage`: those of device `cuda` here, and all others as `original` does."""
+
+    def make(cls: type, *args: Any, device: Any = None, **kwargs: Any) -> Any:  # noqa: ANN401
+        if device is None or torch.device(device).type != "cuda":
+            return original(cls, *args, **({} if device is None else {"device": device}), **kwargs)
+        given = args[0] if args else 0
+        factory = torch.empty if isinstance(given, int) else torch.tensor
+        return factory(given, dtype=torch.uint8, device="cuda").untyped_storage()
+
+    return make
 
 
 def _on_cuda(tensor: torch.Tensor) -> torch.Tensor:

@@ -50,6 +50,10 @@ class Stream:
         """Tell that all work has ended."""
         return True
 
+    def is_capturing(self) -> bool:
+        """Tell whether its work is kept for a graph."""
+        return captures.active(self.cuda_stream)
+
     def record_event(self, event: Event | None = None) -> Event:
         """Record an event."""
         event = Event() if event is None else event

@@ -9,13 +9,14 @@ from functools import wraps
 from typing import Any
 
 import torch
+import torch.accelerator
 import torch.cuda.nvtx
 import torch.cuda.profiler
 import torch.utils._device
 
 from cutepy.frontends.torch_device import graphs, streams
 from cutepy.frontends.torch_device.errors import NotServedError, not_served
-from cutepy.frontends.torch_device.storage import allocations
+from cutepy.frontends.torch_device.storage import allocations, storages_made_by
 from cutepy.runtime import h200
 
 
@@ -90,6 +91,7 @@ _SERVED: dict[str, Any] = {
     "set_stream": streams.set_stream,
     "stream": streams.using,
     "graph_pool_handle": graphs.pool_handle,
+    "make_graphed_callables": torch.cuda.graphs.make_graphed_callables,
     "empty_cache": allocations.release_freed,
     "ipc_collect": _nothing,
     "reset_peak_memory_stats": _nothing,
@@ -114,7 +116,7 @@ _SERVED: dict[str, Any] = {
 
 # Modules of torch.cuda, with what they serve beside what torch.cuda does. Nobody sees the ranges of NVTX.
 _PARTS: dict[str, dict[str, Any]] = {
-    "graphs": {},
+    "graphs": {"make_graphed_callables": torch.cuda.graphs.make_graphed_callables},
     "memory": {},
     "nccl": {"is_available": lambda tensors: False},
     "nvtx": {
@@ -145,9 +147,14 @@ def serve(put: Callable[[Any, str, Any], None]) -> None:
             put(torch.cuda, name, not_served(f"torch.cuda.{name}"))
     for part in _PARTS:
         _serve_part(put, part)
+    for name in torch.accelerator.__all__:
+        if name in _SERVED:
+            put(torch.accelerator, name, _SERVED[name])
+    put(torch.accelerator, "get_memory_info", _memory_info)
     for module in (torch.cuda, torch.cuda.graphs):
         put(module, "graph", graphs.Capturing)
         put(module, "CUDAGraph", graphs.Graph)
+    put(torch.UntypedStorage, "__new__", storages_made_by(torch.UntypedStorage.__new__))
     put(torch.Tensor, "record_stream", _nothing)
     put(torch.Tensor, "pin_memory", lambda tensor, device=None: tensor.clone())
     put(torch.Tensor, "is_pinned", lambda tensor, device=None: False)

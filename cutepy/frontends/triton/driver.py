@@ -21,6 +21,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from cutepy.frontends.ptx.modules import PtxModule, load_ptx
+from cutepy.frontends.torch_device import streams
 from cutepy.frontends.triton.arguments import Flattened
 from cutepy.layouts.sm90.arch import (
     MAX_REGISTERS_PER_THREAD,
@@ -35,6 +36,16 @@ from cutepy.runtime import h200
 _DEVICE = -1
 """No device of CUDA has this number: Triton keeps the kernels compiled for each apart."""
 _ARCHITECTURE = 90
+_INTERFACE = SimpleNamespace(
+    Event=streams.Event,
+    Stream=streams.Stream,
+    current_device=lambda: 0,
+    current_stream=streams.current_stream,
+    device_count=lambda: 1,
+    stream=streams.using,
+    synchronize=lambda device=None: None,
+)
+"""What `triton.testing` asks of `torch.cuda`, for tensors in host memory."""
 
 
 @contextmanager
@@ -168,7 +179,7 @@ def _driver() -> Any:  # noqa: ANN401
             return torch.device("cuda", 0) if _cuda_is_served() else torch.device("cpu")
 
         def get_device_interface(self) -> Any:  # noqa: ANN401
-            return importlib.import_module("torch").cuda
+            return importlib.import_module("torch").cuda if _cuda_is_served() else _INTERFACE
 
         def map_python_to_cpp_type(self, ty: str) -> str:
             name: str = nvidia.ty_to_cpp(ty)

@@ -66,8 +66,8 @@ def dotted(name, selector):
 
 
 @pytest.mark.parametrize("operation", ["add", "sub", "absdiff", "min", "max"])
-@settings(max_examples=20)
-@given(d=types, a=types, b=types, select_a=parts, select_b=parts, data=st.data(), values=words)
+@settings(max_examples=12)
+@given(types, types, types, parts, parts, st.data(), words)
 def test_scalar(operation, d, a, b, select_a, select_b, data, values):
     saturate = data.draw(st.booleans())
     second = data.draw(st.sampled_from(["", "add", "min", "max"]))
@@ -99,9 +99,8 @@ def test_set(comparison, a, b, select_a, select_b, values):
     assert found == [(c + compare(part_of(x, select_a, a), part_of(y, select_b, b))) % 2**32 for x, y, c in values]
 
 
-@pytest.mark.parametrize("operation", ["shl", "shr"])
-@settings(max_examples=20)
-@given(d=types, a=types, select=parts, mode=st.sampled_from(["clamp", "wrap"]), values=words)
+@settings(max_examples=40)
+@given(st.sampled_from(["shl", "shr"]), types, types, parts, st.sampled_from(["clamp", "wrap"]), words)
 def test_shifts(operation, d, a, select, mode, values):
     values = [(x, y % 40, c) for x, y, c in values]
     found = run(f"v{operation}.{d}.{a}.u32.{mode} %d, {dotted('a', select)}, %b", values)
@@ -137,7 +136,7 @@ def test_multiply_and_add(a, b, select_a, select_b, change, scale, values):
 @pytest.mark.parametrize("operation", [*_OPERATIONS, "set"])
 @pytest.mark.parametrize("lanes", [2, 4])
 @settings(max_examples=8)
-@given(d=types, a=types, b=types, accumulated=st.booleans(), data=st.data(), values=words)
+@given(types, types, types, st.booleans(), st.data(), words)
 def test_simd(operation, lanes, d, a, b, accumulated, data, values):
     letter, bits = ("h", 16) if lanes == 2 else ("b", 8)
     chosen = st.none() | st.lists(st.integers(0, 2 * lanes - 1), min_size=lanes, max_size=lanes)

@@ -329,14 +329,13 @@ def test_sparse_mma(k, kind, d, ordered):
         np.testing.assert_array_equal(found, expected)
 
 
-def test_movmatrix():
-    """Lane t holds the elements 2 (t % 4) and the next of row t / 4, before and after."""
-    module = load_ptx(
-        f"""{_HEAD}.visible .entry k(.param .u64 p) {{ .reg .b32 %r<3>; .reg .b64 %rd<2>;
-        ld.param.u64 %rd0, [p]; mov.u32 %r0, %tid.x; mad.wide.u32 %rd1, %r0, 4, %rd0; ld.global.b32 %r1, [%rd1];
-        movmatrix.sync.aligned.m8n8.trans.b16 %r2, %r1; st.global.b32 [%rd1], %r2; ret; }}"""
-    )
-    matrix = np.random.default_rng(0).integers(0, 1 << 16, (8, 8)).astype(np.uint16)
-    moved = matrix.copy()
-    module.launch("k", 1, 32, (moved,))
-    np.testing.assert_array_equal(moved, matrix.T)
+def test_matrices_are_transposed():
+    matrix = np.arange(64, dtype=np.uint16).reshape(8, 8)
+    found = np.zeros(32, np.uint32)
+    module = load_ptx(f"""{_HEAD}.visible .entry k(.param .u64 a, .param .u64 d) {{
+    .reg .b64 %rd<3>; .reg .b32 %r<4>; mov.u32 %r1, %tid.x;
+    ld.param.u64 %rd1, [a]; mad.wide.u32 %rd1, %r1, 4, %rd1; ld.global.u32 %r2, [%rd1];
+    movmatrix.sync.aligned.m8n8.trans.b16 %r3, %r2;
+    ld.param.u64 %rd2, [d]; mad.wide.u32 %rd2, %r1, 4, %rd2; st.global.u32 [%rd2], %r3; ret; }}""")
+    module.launch("k", 1, 32, (matrix.view(np.uint32), found))
+    np.testing.assert_array_equal(found.view(np.uint16).reshape(8, 8), matrix.T)

@@ -10,6 +10,7 @@ pytestmark = pytest.mark.dsl
 cutlass = pytest.importorskip("cutlass")
 cute = pytest.importorskip("cutlass.cute")
 driver = pytest.importorskip("cuda.bindings.driver")
+runtime = pytest.importorskip("cuda.bindings.runtime")
 
 
 @cute.kernel
@@ -30,6 +31,15 @@ def _by_torch(issue):
     return graph.replay
 
 
+def _by_the_runtime(issue):
+    _, stream = runtime.cudaStreamCreate()
+    runtime.cudaStreamBeginCapture(stream, runtime.cudaStreamCaptureMode.cudaStreamCaptureModeRelaxed)
+    issue(int(stream))
+    _, graph = runtime.cudaStreamEndCapture(stream)
+    _, executable = runtime.cudaGraphInstantiateWithFlags(graph, 0)
+    return lambda: runtime.cudaGraphLaunch(executable, stream)
+
+
 def _by_the_driver(issue):
     _, stream = driver.cuStreamCreate(0)
     driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL)
@@ -39,7 +49,7 @@ def _by_the_driver(issue):
     return lambda: driver.cuGraphLaunch(executable, stream)
 
 
-@pytest.mark.parametrize("capture", [_by_torch, _by_the_driver])
+@pytest.mark.parametrize("capture", [_by_torch, _by_the_driver, _by_the_runtime])
 def test_captured_kernels_run_at_each_replay(capture):
     with serve_cuda() as run:
         a = torch.zeros(32, device="cuda")
@@ -56,3 +66,31 @@ def test_captured_kernels_run_at_each_replay(capture):
         replay()
         assert a.tolist() == [14.0] * 32
         assert len(run.launches) == 4
+
+
+def test_callables_are_graphed_with_their_backward():
+    torch.manual_seed(3)
+    with serve_cuda():
+        module = torch.nn.Linear(8, 4).cuda()
+        graphed = torch.cuda.make_graphed_callables(module, (torch.randn(2, 8, device="cuda", requires_grad=True),))
+        for _ in range(2):
+            x = torch.randn(2, 8, device="cuda", requires_grad=True)
+            y = torch.nn.functional.linear(x, module.weight.detach(), module.bias.detach())
+            (expected,) = torch.autograd.grad(y.square().sum(), x)
+            out = graphed(x)
+            out.square().sum().backward()
+            torch.testing.assert_close(out, y)
+            torch.testing.assert_close(x.grad, expected)
+
+
+def test_a_captured_stream_says_so():
+    with serve_cuda():
+        _, stream = driver.cuStreamCreate(0)
+        status = driver.CUstreamCaptureStatus
+        assert driver.cuStreamIsCapturing(stream)[1] == status.CU_STREAM_CAPTURE_STATUS_NONE
+        driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL)
+        assert driver.cuStreamIsCapturing(stream)[1] == status.CU_STREAM_CAPTURE_STATUS_ACTIVE
+        assert torch.cuda.ExternalStream(int(stream)).is_capturing()
+        driver.cuStreamEndCapture(stream)
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            assert torch.cuda.current_stream().is_capturing()

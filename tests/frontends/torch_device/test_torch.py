@@ -1,5 +1,8 @@
 """Torch's `cuda` device, served: tensors are on it, operators compute what the CPU's do, and it all ends."""
 
+import copy
+import io
+import pickle
 import subprocess
 import sys
 import threading
@@ -181,9 +184,7 @@ def _entered(context):
         pass
 
 
-@pytest.mark.parametrize(
-    "name", ["memory.memory_snapshot", "graphs.make_graphed_callables", "tunable.enable", "nccl.unique_id"]
-)
+@pytest.mark.parametrize("name", ["memory.memory_snapshot", "tunable.enable", "nccl.unique_id"])
 def test_what_modules_of_torch_cuda_do_not_serve_raises_by_name(name):
     part, function = name.split(".")
     with pytest.raises(NotServedError, match=rf"torch\.cuda\.{name} is not served"):
@@ -368,3 +369,44 @@ def test_it_is_served_once(run):
     with pytest.raises(RuntimeError, match="already served"), serve_cuda():
         pass
     assert [getattr(torch.cuda, name) for name in names] == served
+
+
+def _saved_and_loaded(tensors, **named):
+    file = io.BytesIO()
+    torch.save(tensors, file)
+    file.seek(0)
+    return torch.load(file, **named)
+
+
+COPIES = {
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda tensors: pickle.loads(pickle.dumps(tensors)),
+    "save and load": _saved_and_loaded,
+    "load to another": lambda tensors: _saved_and_loaded([t.cpu() for t in tensors], map_location="cuda"),
+    "storages": lambda tensors: [
+        torch.empty(0, device="cuda").set_(t.untyped_storage().clone(), t.storage_offset(), t.shape, t.stride())
+        for t in tensors
+    ],
+}
+
+
+@pytest.mark.parametrize("way", COPIES)
+def test_copies_with_their_storages_stay_on_the_device(way):
+    x = A.cuda()
+    for old, new in zip([x, x[1:, ::2]], COPIES[way]([x, x[1:, ::2]]), strict=True):
+        assert new.is_cuda
+        assert new.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
+        assert torch.equal(old, new)
+
+
+def test_what_was_saved_on_the_device_loads_on_the_host():
+    loaded = _saved_and_loaded(A.cuda(), map_location="cpu")
+    assert not loaded.is_cuda
+    assert torch.equal(loaded, A)
+
+
+def test_the_device_is_the_accelerator():
+    assert torch.accelerator.current_accelerator().type == "cuda"
+    torch.accelerator.synchronize()
+    assert torch.accelerator.current_stream() == torch.cuda.current_stream()
+    assert torch.accelerator.get_memory_info() == torch.cuda.mem_get_info()

@@ -22,20 +22,6 @@ def kernels():
     return kernels
 
 
-@pytest.fixture(autouse=True)
-def seeded(tmp_path_factory, monkeypatch):
-    torch.manual_seed(3)
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "triton"))
-
-
-@pytest.fixture
-def run():
-    import cutepy
-
-    with cutepy.simulate() as active:
-        yield active
-
-
 def test_elements(run, kernels):
     x, y, out = torch.randn(1000), torch.randn(1000), torch.empty(1000)
     kernels.scaled_sum[(4,)](x, y, out, 1000, 2.5, BLOCK=256)
@@ -155,6 +141,18 @@ def test_arguments_of_each_type(run, kernels):
     out, double = torch.full((9,), -1.0, dtype=torch.float64), torch.tensor([1 / 3], dtype=torch.float64)
     kernels.numbers[(1,)](out, (3, 2.5), True, -7, 1 << 40, 0.5, 1.5, double, None, CASE=11)
     assert out.tolist() == [3, 2.5, 1, -7, 1 << 40, 0.5, 1.5, 1 / 3, 11]
+
+
+def test_a_benchmark_times_launches_on_tensors_of_the_host(run, kernels):
+    import triton
+
+    x = torch.ones(8)
+    out = torch.empty(8)
+    times = triton.testing.do_bench(
+        lambda: kernels.scaled_sum[(1,)](x, x, out, 8, 1.0, BLOCK=16), warmup=1, rep=1, quantiles=[0.2, 0.8]
+    )
+    assert len(times) == 2
+    assert out.tolist() == [2.0] * 8
 
 
 def test_hooks_are_called_around_the_launch(run, kernels):

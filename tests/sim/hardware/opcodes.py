@@ -1,4 +1,4 @@
-"""The launches of the opcode tests: each test function of `tests/sim/test_opcodes_*.py` with all its parameters."""
+"""The launches of the opcode tests: each test function of those modules with all its parameters."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from typing import Any
 
 import pytest
 
-MODULES = ("async", "convert", "float", "integer", "memory", "tma", "warp", "wgmma")
+MODULES = (
+    *(f"tests.sim.test_opcodes_{part}" for part in "async convert float integer memory tma warp wgmma".split()),
+    "tests.frontends.ptx.test_warp_matrices",
+    "tests.frontends.ptx.test_rarer_instructions",
+)
 
 
 def test_functions() -> Iterator[tuple[str, Callable[..., None]]]:
     """Yield the test functions, by the names of module and function."""
-    for part in MODULES:
-        module = importlib.import_module(f"tests.sim.test_opcodes_{part}")
+    for path in MODULES:
+        module = importlib.import_module(path)
+        part = path.rpartition(".test_")[2].removeprefix("opcodes_")
         for name, function in inspect.getmembers(module, inspect.isfunction):
             if name.startswith("test_") and function.__module__ == module.__name__:
                 yield f"{part}.{name.removeprefix('test_')}", function
@@ -62,7 +67,9 @@ DIFFERENCES: dict[str, tuple[str, int]] = {
 }
 """Opcode tests whose memory may differ from the GPU's: why, and in how many launches."""
 
+_REFUSED = "the PTX is wrong, and a GPU refuses it where the simulator does not reach it"
 NOT_RECORDED: dict[str, tuple[str, int]] = {
-    "warp.unknown_forms": ("the PTX is wrong, and a GPU refuses it where the simulator does not reach it", 5),
+    "rarer_instructions.refusals": (_REFUSED, 4),
+    "warp.unknown_forms": (_REFUSED, 5),
 }
 """Launches of opcode tests that the recording lacks: why, and how many. What is new waits here for the next one."""

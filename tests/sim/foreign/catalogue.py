@@ -1,0 +1,152 @@
+"""What is known of others' sources: sizes that fit a CPU, what is for other hardware, what need not pass."""
+
+import re
+
+SUITES = (
+    (r"/quack/tests/", "QuACK, tests"),
+    (r"/quack/", "QuACK, examples"),
+    (r"/flash-attention/tests/cute/", "FlashAttention, tests of its CuTe kernels"),
+    (r"/CuTeDSL/experimental/primitives/", "CUTLASS, CuTeDSL/experimental/primitives"),
+    (r"/CuTeDSL/cute/hopper/", "CUTLASS, CuTeDSL/cute/hopper"),
+    (r"/CuTeDSL/cute(_ext)?/ampere/", "CUTLASS, CuTeDSL/cute/ampere and cute_ext/ampere"),
+    (r"/CuTeDSL/cute/notebooks/", "CUTLASS, CuTeDSL/cute/notebooks"),
+    (r"/CuTeDSL/dsl_tutorials/", "CUTLASS, CuTeDSL/dsl_tutorials"),
+    (r"/CuTeDSL/", "CUTLASS, CuTeDSL, the rest"),
+    (r"/triton/python/", "Triton, tutorials"),
+    (r"/Liger-Kernel/test/", "Liger-Kernel, tests of its Triton kernels"),
+    (r"/flash-linear-attention/tests/", "flash-linear-attention, tests of its Triton kernels"),
+)
+"""Regular expression of a path -> a row of the table; others are named by the folder that was given."""
+
+_BLACKWELL, _GPUS, _ABSENT = ("other hardware", "Blackwell"), ("other hardware", "several GPUs"), "not installed"
+NOT_TRIED = (
+    (r"/blackwell|/tcgen05/|_tmem_|_sm1[0-2]0|/task_scheduling/|/cute_ext/blackwell/", *_BLACKWELL),
+    (
+        r"/05_minimal_tensor_mma|/10_minimal_tensor_mma_fp8|/gemm_M128_N128_Kany|/fp16_gemm_4_iket|/tma_multicast|/repro_clc",
+        *_BLACKWELL,
+    ),
+    (r"tour_to_sol_gemm|test_gemm_(blockscaled|quant_out|w4)|test_clc_fuzz|10-block-scaled", *_BLACKWELL),
+    (r"/distributed/|_distributed_", *_GPUS),
+    (r"/jax/|_in_jax", _ABSENT, "jax, whose device of CUDA is its own"),
+    (r"/flash-attention/hopper/", _ABSENT, "FlashAttention 3, an extension in CUDA C++"),
+    (r"/ffi/jit_argument", _ABSENT, "nanobind, to build an extension in C++"),
+)
+"""Regular expression of what is not tried, the outcome that it is given, and what it is for."""
+
+NO_TESTS = r"/(benchmarks?|microbenchmarks|tools|scripts|helpers|utils|build)/|/benchmark_[^/]*$|/conftest.py$"
+"""What measures, or serves the rest."""
+
+ARGUMENTS = (
+    (r"/hopper/.*/dense_gemm(_persistent)?\.py$", [
+        "--mnkl 256,384,128,1",
+        "--mnkl 512,256,192,2 --cluster_shape_mn 2,1 --tile_shape_mn 128,256",
+        "--mnkl 128,128,128,1 --acc_dtype Float16 --c_dtype Float16",
+        "--mnkl 256,128,128,1 --a_dtype Float8E4M3FN --b_dtype Float8E4M3FN",
+        "--mnkl 256,256,64,1 --a_major m --b_major n --c_major m",
+    ]),
+    (r"/dense_gemm_fp8_2xacc\.py$", ["--mnkl 256,256,256,1", "--mnkl 256,256,256,1 --cluster_shape_mn 1,1"]),
+    (r"/dense_gemm_fp8_gelu_persistent\.py$", ["--mnkl 256,256,256,1", "--mnkl 256,256,256,1 --gelu_kind poly11"]),
+    (r"/hopper/.*/grouped_gemm\.py$", [
+        "--num_groups 2 --problem_sizes_mnkl (256,128,128,1),(128,256,64,1)",
+        "--num_groups 2 --problem_sizes_mnkl (256,128,128,1),(128,256,64,1) --tensormap_update_mode GMEM",
+    ]),
+    (r"/hopper/.*/fmha\.py$", [
+        "--q_shape 1,128,2,128 --k_shape 1,256,2,128",
+        "--q_shape 1,128,2,128 --k_shape 1,128,2,128 --is_causal",
+        "--q_shape 1,256,2,64 --k_shape 1,256,2,64 --is_persistent",
+    ]),
+    (r"/cta_norm\.py$", ["--M 16 --N 1024", "--M 16 --N 4096 --norm_type rms --dtype bf16"]),
+    (r"/flash_attention_v2\.py$", [
+        "--batch_size 1 --seqlen_q 256 --seqlen_k 256 --num_head 2 --warmup_iterations 0 --iterations 1",
+        "--batch_size 1 --seqlen_q 256 --seqlen_k 256 --num_head 2 --warmup_iterations 0 --iterations 1 --is_causal",
+    ]),
+    (r"/hstu_attention\.py$", ["--batch_size 1 --seqlen_q 128 --seqlen_kv 128 --num_head 1"]),
+    (r"/sgemm\.py$", ["--mnk 256,256,64 --warmup_iterations 0 --iterations 1"]),
+    (r"/tensorop_gemm\.py$", ["--mnkl 256,256,64,1 --warmup_iterations 0 --iterations 1"]),
+    (r"/elementwise_add\.py$", ["--M 256 --N 512"]),
+    (r"/ampere/.*/elementwise_apply\.py$", ["--M 128 --N 256", "--M 129 --N 264"]),
+    (r"/elementwise_add_autotune\.py$", ["--M 256 --N 256 --warmup_iterations 0 --iterations 1"]),
+    (r"/programmatic_dependent_launch\.py$", ["", "--use_pdl"]),
+    (r"/launch_completion_and_programmatic_events\.py$", ["", "--use-driver-api --trigger-at-block-start"]),
+    (r"/print_latex\.py$", ["", "--tv_layout"]),
+)  # fmt: skip
+"""Regular expression of a script's path -> what it is called with, each a case of its own; others get nothing."""
+
+SIZES = ((r"/elementwise_add\.ipynb$", "M, N = 16384, 8192", "M, N = 512, 1024"),)
+"""Regular expression of a notebook's path, a size in it, and the one that it is run with."""
+
+FIRST = (
+    (r"/load_in_python\.py$", "export_to_c.py"),
+    (r"/aot_use_in_torch\.py$", "aot_export.py"),
+)
+"""Regular expression of a script's path -> another one beside it, whose files it reads."""
+
+RAISES = ((r"/error_reporting\.py$", "ValueError: Mismatched a.shape[0]"),)
+"""Regular expression of a script's path -> how the error begins that it ends with, if all is right."""
+
+EXACT = r"/test_gemm_(transform|epilogue)\.py$"
+"""What compares the bits of products in tiles of different shapes: by default wgmma sums in numpy's order."""
+
+_ROUNDING = "wants the bits of cuBLAS: float16 within 1e-5 of torch.einsum, which adds in another order on the CPU"
+_ULP = "allows less than one ulp of bfloat16: of the CPU's random numbers one of 55488 lies between two"
+_PAST_THE_END = "reads document ids past their end; CUDA's allocator rounds up to 512 bytes"
+_HOST = "wants tensors in host memory refused, which kernels are given on purpose"
+_PROFILER = "asks torch's profiler for the device's events, of which there are none"
+EXPLAINED = (
+    (r"::test_rmsnorm_input_validation$", _HOST),
+    (r"::test_gemm_split_k_staged_grid_not_inflated$", _PROFILER),
+    (r"::test_q_boundary_masking_block_sparse_bwd\[document-", _PAST_THE_END),
+    (r"test_cross_entropy\[.*289-192-input_dtype0\]", _ULP),
+    (r"elementwise_apply\.py --M 129", "reads out of bounds: 16 bytes a thread, of rows that are no multiple of that"),
+    (r"/call_(bypass_dlpack|from_jit)\.py|/ampere_gemm_with_fake_tensor\.py", _ROUNDING),
+)
+"""Regular expression of a case -> why it doesn't pass, and need not."""
+
+SETTINGS = {
+    "CUTE_DSL_ARCH": "sm_90a",
+    "MPLBACKEND": "agg",
+    "QUACK_CACHE_ENABLED": "0",  # of machine code, which can't be simulated
+    "PYTEST_ADDOPTS": "--simulate",  # of the pytests that tests start, too
+    "PYTHONUNBUFFERED": "1",
+}
+"""Of the environment, in which the sources run."""
+
+
+def suite(path: str, folder: str) -> str:
+    """Name the row that a path belongs to, if it was found in a folder."""
+    return next((name for pattern, name in SUITES if re.search(pattern, path)), folder)
+
+
+def not_tried(path: str) -> tuple[str, str]:
+    """Return the outcome and the reason of a source that is not tried; nothing if it is."""
+    return next(((outcome, f"for {why}") for pattern, outcome, why in NOT_TRIED if re.search(pattern, path)), ("", ""))
+
+
+def arguments(path: str) -> list[str]:
+    """Give what a script is called with, a case each."""
+    return next((calls for pattern, calls in ARGUMENTS if re.search(pattern, path)), [""])
+
+
+def sizes(path: str) -> list[tuple[str, str]]:
+    """Give what is replaced in a notebook, and by what."""
+    return [(large, small) for pattern, large, small in SIZES if re.search(pattern, path)]
+
+
+def first(path: str) -> list[str]:
+    """Give the scripts that are run before one."""
+    return [name for pattern, name in FIRST if re.search(pattern, path)]
+
+
+def exact(path: str) -> bool:
+    """Tell whether a source needs products bit for bit as the hardware makes them."""
+    return bool(re.search(EXACT, path))
+
+
+def raises(path: str) -> str:
+    """Give how the error begins that a script ends with if all is right; nothing if it raises none."""
+    return next((begin for pattern, begin in RAISES if re.search(pattern, path)), "")
+
+
+def explained(case: str) -> str:
+    """Tell why a case need not pass; nothing if it should."""
+    return next((why for pattern, why in EXPLAINED if re.search(pattern, case)), "")
