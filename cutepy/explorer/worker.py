@@ -5,6 +5,7 @@ Run as ``python -m cutepy.explorer.worker``; `calculator` starts it, and stops i
 
 from __future__ import annotations
 
+import gc
 import json
 import resource
 import struct
@@ -69,6 +70,7 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
 
 def main(memory_bytes: int) -> None:
     """Serve standard input within so much memory."""
+    gc.freeze()  # what is imported stays: collections look at answers only
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     serve(sys.stdin.buffer, sys.stdout.buffer)
 

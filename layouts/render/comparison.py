@@ -113,15 +113,18 @@ def _marked(side: _Side, other: _Side) -> Grid:
         return found._replace(marks=("differs",), notes=(*found.notes, ("other", _told(theirs))))
 
     def bulk() -> dict[str, Any]:
-        base, differs = side.offsets, ["differs"]
+        base = side.offsets
         assert base is not None
         if other.grid.size > MAX_COUNTED:
             found = [other.content(index) for index in side.indices]
         else:
             found = list(map(other.table().get, side.indices, repeat(NOTHING)))
-        others = [None if mine == x else _told(x) for mine, x in zip(base["offset"], found, strict=True)]
-        marks = [other and differs for other in others]
-        return {**base, "marks": marks, "notes": {"other": others}} if any(marks) else base
+        differs = list(map(ne, base["offset"], found))
+        if not any(differs):
+            return base
+        others = [_plain(x) if differ else None for x, differ in zip(found, differs, strict=True)]
+        groups = {"marks": [None, ["differs"]]}
+        return {**base, "group": list(map(int, differs)), "groups": groups, "notes": {"other": others}}
 
     return grid.but(
         cell=cell,
@@ -136,7 +139,11 @@ def _content(cell: Cell) -> Any:  # noqa: ANN401 - an offset, owners or an eleme
 
 
 def _told(content: object) -> str:
-    return str(content) if content.__class__ is int else str(content).replace(" ", "")
+    return str(_plain(content))
+
+
+def _plain(content: object) -> int | str:
+    return content if isinstance(content, int) else str(content).replace(" ", "")
 
 
 def _single(x: Any, options: dict[str, Any]) -> Grid:  # noqa: ANN401 - what picture_of draws

@@ -14,7 +14,7 @@ from ..modes import LayoutBase, rank
 from ..writer import to_text
 from .axes import Side, joined, orientation, parts_of, place_of, sides
 from .grid import Cell, Grid, Owner, Picture, ranges
-from .owners import groups_of, owners_of
+from .owners import Owners, groups_of, owners_of
 
 _LONGEST = 11
 
@@ -147,6 +147,11 @@ def _indices(to_index: Any, rows: Side, columns: Side) -> list[Any]:  # noqa: AN
 
 def _bulk(indices: Sequence[Any], owners: Mapping[Any, tuple[Owner, ...]], threads: int) -> dict[str, Any]:
     """Return what all cells know: as `cell` of `owned_grid`, with each set of threads written once."""
+    if isinstance(owners, Owners) and (single := owners.alone(indices)) is not None and threads > 1:
+        holders, values = single
+        colours = [thread % 8 for thread in holders]
+        offsets = [_number(index) for index in indices]
+        return {"text": "owner", "offset": offsets, "colour": colours, "thread": holders, "value": values}
     written: dict[int, str] = {}
     columns: dict[str, list[Any]] = {name: [] for name in ("text", "colour", "thread", "value", "owners")}
     for index in indices:

@@ -48,6 +48,19 @@ class Owners(Mapping[Any, tuple[Owner, ...]]):
         held = self.groups[group]
         return tuple([(held, value) for value in self.values_of[part]])
 
+    def alone(self, indices: Sequence[Any]) -> tuple[list[int], list[int]] | None:
+        """Return the thread and the value of each index, if every index has one thread and one value.
+
+        >>> Owners({7: 0, 9: 1}, [(5,)], [(0,), (1,)]).alone([9, 7])
+        ([5, 5], [1, 0])
+        """
+        numbers: list[Any] = list(map(self.numbers.get, indices))
+        if None in numbers or any(len(alike) != 1 for alike in (*self.groups, *self.values_of)):
+            return None
+        threads = [group[0] for group in self.groups for _ in self.values_of]
+        values = [part[0] for part in self.values_of] * len(self.groups)
+        return list(map(threads.__getitem__, numbers)), list(map(values.__getitem__, numbers))
+
     def __iter__(self) -> Iterator[Any]:
         return iter(self.numbers)
 

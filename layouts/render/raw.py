@@ -34,9 +34,10 @@ def render_raw(picture: Grid | Picture, limit: int = MAX_CELLS) -> dict[str, Any
         of cell (i, j) is ``rows.index[i] + columns.index[j]``, where there is one. Of its coordinate,
         ``rows.coordinates[i]`` are the modes 0, 2, 4 ... and ``columns.coordinates[j]`` the modes 1, 3, 5 ..., as
         texts; ``coordinate`` says whether it is a "tuple" of them, or an "integer", the one mode there is.
-        ``cells.text`` is a name where the texts are the numbers of that column; ``cells.notes`` holds lists by their
-        names. Where many cells know the same, ``cells.group`` has their group's number, and ``cells.groups`` has what
-        groups know: ``colour``, ``marks`` and ``notes``, a value for each group.
+        ``cells.text`` is a name where the texts are the numbers of that column, or "owner" where they are "T" and the
+        thread and, on another line, "V" and the value; ``cells.notes`` holds lists of texts or numbers by their names.
+        Where many cells know the same, ``cells.group`` has their group's number, and ``cells.groups`` has what groups
+        know: ``colour``, ``marks`` and ``notes``, a value for each group.
 
     Examples
     --------

@@ -40,7 +40,8 @@ export class GridView {
   }
 
   text(k) {
-    const { text } = this.grid.cells;
+    const { text, thread, value } = this.grid.cells;
+    if (text === "owner") return `T${thread[k]}\nV${value[k]}`;
     return typeof text === "string" ? this.grid.cells[text][k] : text[k];
   }
 

@@ -56,12 +56,17 @@ def same_by_cells(grid):
     (slow,) = render_raw(grid.but(cell=grid.cell, parts=None))["grids"]
     assert grid.bulk is not None
     cells = fast["cells"]
-    if isinstance(cells["text"], str):
+    if cells["text"] == "owner":
+        cells["text"] = [f"T{thread}\nV{value}" for thread, value in zip(cells["thread"], cells["value"], strict=True)]
+    elif isinstance(cells["text"], str):
         cells["text"] = [str(number) for number in cells[cells["text"]]]
     if "group" in cells:
         group, groups = cells.pop("group"), cells.pop("groups")
-        cells["notes"] = {name: [texts[k] for k in group] for name, texts in groups.pop("notes").items()}
+        for name, texts in groups.pop("notes", {}).items():
+            cells.setdefault("notes", {})[name] = [texts[k] for k in group]
         cells |= {name: [known[k] for k in group] for name, known in groups.items()}
+    for name, notes in cells.get("notes", {}).items():
+        cells["notes"][name] = [note if note is None else str(note) for note in notes]
     assert fast == slow
 
 
