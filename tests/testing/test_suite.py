@@ -24,6 +24,8 @@ def run(tmp_path):
         (folder / "test_it.py").write_text(text)
         config = ("-c", ROOT / "pyproject.toml", "--rootdir", tmp_path, "-p", "no:cacheprovider")
         command = [sys.executable, "-m", "pytest", *config, *options, folder]
+        path = {"PYTHONPATH": os.pathsep.join((str(ROOT), *sys.path))}
+        settings = {"env": os.environ | path} | settings
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, **settings)
         return done.returncode, done.stdout + done.stderr
 
