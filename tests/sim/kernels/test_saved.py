@@ -85,10 +85,9 @@ def test_an_arrival_at_another_cta_is_in_the_histories_of_both(tmp_path):
 
 def test_an_mma_and_a_copy_of_five_modes_are_kept(tmp_path):
     data = aligned((2, 2, 2, 2, 4), "f4")
-    tensor = np.frombuffer(tensor_map(data, (4, 2, 2, 2, 1)) + bytes(64), np.uint8)
-    tensor_place = np.zeros(192, np.uint8)
-    place = tensor_place[-tensor_place.ctypes.data % 64 :][:128]
-    place[:] = tensor[:128]
+    room = np.zeros(192, np.uint8)
+    place = room[-room.ctypes.data % 64 :][:128]
+    place[:] = np.frombuffer(tensor_map(data, (4, 2, 2, 2, 1)), np.uint8)
     word = int(make_gmma_desc(parse("((8,8),(8,2)):((8,64),(1,512))"), major="K", bits=16, start_address=1024))
     body = f"""mov.u32 %r10, smem; mov.u32 %r0, 0; mov.u32 %r1, %tid.x; setp.eq.u32 %p0, %r1, 0;
     @!%p0 bra READY; mbarrier.init.shared.b64 [%r10], 1; mbarrier.arrive.expect_tx.shared.b64 _, [%r10], 128;
