@@ -71,6 +71,5 @@ _REFUSED = "the PTX is wrong, and a GPU refuses it where the simulator does not 
 NOT_RECORDED: dict[str, tuple[str, int]] = {
     "rarer_instructions.refusals": (_REFUSED, 4),
     "warp.unknown_forms": (_REFUSED, 5),
-    "warp_matrices.matrices_are_transposed": ("newer than the recording", 1),
 }
 """Launches of opcode tests that the recording lacks: why, and how many. What is new waits here for the next one."""
