@@ -260,7 +260,7 @@ def test_bar_red(prefix, negated):
 
 
 def test_bar_red_of_some_warps():
-    """The last warp neither comes nor counts."""
+    """The last warp is at another barrier, and doesn't count."""
     out = np.zeros(96, np.uint32)
     body = """mov.u32 %r2, %tid.x;
     mov.u32 %r0, 0;
@@ -268,7 +268,7 @@ def test_bar_red_of_some_warps():
     @%p1 bra END;
     setp.ge.u32 %p2, %r2, 10;
     bar.red.popc.u32 %r0, 1, 64, %p2;
-    END:"""
+    END: bar.sync 0;"""
     launch(body, out, block=96, after=STORE)
     np.testing.assert_array_equal(out, np.where(np.arange(96) < 64, 54, 0))
 
