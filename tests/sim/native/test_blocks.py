@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 import cutepy.frontends  # noqa: F401  brings the compiler
 from cutepy.sim import translate
 from cutepy.sim.errors import SimulationError
-from cutepy.sim.native import blocks, pieces
+from cutepy.sim.native import blocks, pieces, writer
 from cutepy.sim.ptx import parse_module
 from tests.sim.kernels.launching import launch, ptx_module
 
@@ -241,6 +241,11 @@ def test_which_stores_machine_code_is_written_for():
     }
     instructions, kinds = _instructions(stores)
     assert [pieces.is_native_store(i, kinds) for i in instructions[:-1]] == list(stores.values())
+
+
+@pytest.mark.parametrize("number", [-1, 0x1FF])
+def test_constants_are_cut_to_their_bits(number):
+    assert writer.Writer().constant(8, number).number == 255
 
 
 def test_what_instructions_weigh():
