@@ -274,6 +274,14 @@ def test_all_pairs_of_special_floats(patched):
     _same(patched, body, arrays, block=(count**2, 1, 1))
 
 
+def test_addresses_in_windows_and_of_variables(patched):
+    body = "mov.u32 %r0, %tid.x; mul.wide.u32 %rd2, %r0, 8; add.u64 %rd3, %rd0, %rd2; mov.u64 %rd4, smem+16;"
+    body += "add.u64 %rd4, %rd4, %rd2; st.global.u64 [%rd3], %rd4;"
+    for n, space in enumerate(("global", "shared", "local", "to.global", "to.shared", "to.local"), 1):
+        body += f"cvta.{space}.u64 %rd5, %rd2; st.global.u64 [%rd3+{256 * n}], %rd5;"
+    _same(patched, body, [np.zeros(32 * 7, np.uint64)], smem=512)
+
+
 def test_stores_beside_barriers_are_seen(patched):
     """Shared memory that has mbarriers in it is written by numpy, which looks for them."""
     body = """
