@@ -632,3 +632,21 @@ def test_printf():
     call.uni (retval0), vprintf, (param0, param1); }"""
     launch(body, block=2, module=module, before=".local .align 8 .b8 buffer[16];", run=run)
     assert run.printf == "t 0: 1.50\nt 1: 1.50\n"
+
+
+def test_printf_of_texts_with_a_width_and_a_precision():
+    run = Run((), None)
+    texts = {"text": "%-5s|%5.2s|%s\n", "word": "abc"}
+    variables = "".join(
+        f".global .align 1 .b8 {name}[{len(text) + 1}] = {{{', '.join(map(str, [*text.encode(), 0]))}}};"
+        for name, text in texts.items()
+    )
+    body = """mov.u64 %rd1, buffer; cvta.local.u64 %rd2, %rd1; mov.u64 %rd3, text; cvta.global.u64 %rd4, %rd3;
+    mov.u64 %rd3, word; cvta.global.u64 %rd5, %rd3;
+    st.local.u64 [%rd1], %rd5; st.local.u64 [%rd1+8], %rd5; st.local.u64 [%rd1+16], %rd5;
+    { .param .b64 param0; st.param.b64 [param0], %rd4; .param .b64 param1; st.param.b64 [param1], %rd2;
+    .param .b32 retval0;
+    call.uni (retval0), vprintf, (param0, param1); }"""
+    module = f".extern .func (.param .b32 r) vprintf (.param .b64 f, .param .b64 a); {variables}"
+    launch(body, block=1, module=module, before=".local .align 8 .b8 buffer[24];", run=run)
+    assert run.printf == "abc  |   ab|abc\n"

@@ -143,13 +143,12 @@ def from_f32(value: Array, name: str) -> Array:
     """Round to e4m3 or e5m2 to nearest even, clamped to the largest finite value (.satfinite), as uint8."""
     positive = table(name)[:128].astype(np.float64)
     largest = 0x7E if name == "e4m3" else 0x7B
-    finite = positive[: largest + 1]
     magnitude = np.abs(value.astype(np.float64))
-    above = np.searchsorted(finite, magnitude, side="left").clip(0, largest)
+    above = np.minimum(np.searchsorted(positive, magnitude, side="left"), largest)
     below = np.maximum(above - 1, 0)
-    to_above, to_below = finite[above] - magnitude, magnitude - finite[below]
+    to_above, to_below = positive[above] - magnitude, magnitude - positive[below]
     up = (to_above < to_below) | ((to_above == to_below) & (above % 2 == 0))
-    code = np.where(up | (magnitude >= finite[largest]), above, below).astype(np.uint8)
+    code = np.where(up | (magnitude >= positive[largest]), above, below).astype(np.uint8)
     code = np.where(np.isnan(value), np.uint8(0x7F), code)
     return code | np.where(np.signbit(value) & ~np.isnan(value), np.uint8(0x80), np.uint8(0))
 

@@ -62,3 +62,22 @@ def test_a_warp_leaves_while_others_wait_at_the_barrier(when):
         STAY: bar.sync 0; bar.sync 0; {_FINISH}"""
     launch(body, [out], block=(96, 1, 1))
     np.testing.assert_array_equal(out, np.repeat([0, 7], [32, 64]))
+
+
+def test_paths_that_part_meet_at_the_barrier_of_all_threads():
+    """Two warps exchange values on paths of their own: neither goes on before the other has come."""
+    out = np.zeros(64, np.uint32)
+    body = f"""{_INDEX} mov.u32 %r5, smem; mad.lo.u32 %r6, %r1, 4, %r5; xor.b32 %r7, %r6, 128;
+        setp.ge.u32 %p0, %r1, 32; @%p0 bra HIGH;
+        st.shared.u32 [%r6], 1; bar.sync 0; ld.shared.u32 %r10, [%r7]; bra DONE;
+        HIGH: st.shared.u32 [%r6], 2; bar.sync 0; ld.shared.u32 %r10, [%r7];
+        DONE: {_FINISH}"""
+    launch(body, [out], block=(64, 1, 1), smem=256)
+    assert out.tolist() == [2] * 32 + [1] * 32
+
+
+def test_a_thread_by_itself_is_a_whole_cluster():
+    out = np.zeros(1, np.uint32)
+    body = f"{_INDEX} mov.u32 %r10, 7; barrier.cluster.arrive; barrier.cluster.wait; {_FINISH}"
+    launch(body, [out], block=(1, 1, 1))
+    assert out.tolist() == [7]

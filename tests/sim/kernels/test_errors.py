@@ -226,3 +226,26 @@ def test_a_collective_of_the_lanes_in_its_mask():
 def test_errors_are_one_family():
     for error in (BarrierError, DeadlockError, DescriptorError, LaunchError, MemoryAccessError, TrapError):
         assert issubclass(error, SimulationError)
+
+
+def test_a_deadlock_names_the_cluster_that_waits_and_no_other():
+    """The grid is as large as can be resident, so that is not the reason, although the kernel has atomics."""
+    body = """mov.u32 %r1, %ctaid.x; red.global.add.u32 [%rd0], 1;
+    setp.ne.u32 %p0, %r1, 2; @%p0 exit; bar.sync 1, 64;"""
+    options = {"grid": (132, 1, 1), "cluster": (2, 1, 1), "smem": 120 << 10}
+    text = str(fails(DeadlockError, body, "; threads 0-31 of CTA (3, 0, 0) have exited", **options))
+    assert "of CTA (0" not in text
+    assert "of CTA (1" not in text
+    assert "resident at once" not in text
+
+
+def test_a_misaligned_address_of_local_memory_names_its_lane():
+    body = """.local .align 4 .b8 slot[64]; mov.u32 %r1, %tid.x; mov.u64 %rd3, slot; setp.eq.u32 %p0, %r1, 3;
+    @%p0 add.u64 %rd3, %rd3, 1; ld.local.u32 %r2, [%rd3];"""
+    fails(MemoryAccessError, body, "local address 0x1 (4 bytes) is no multiple of 4", "thread 3 (warp 0)")
+
+
+def test_the_first_mbarrier_that_is_overwritten_is_named():
+    body = """mov.u32 %r1, %tid.x; mov.u32 %r0, smem; mad.lo.u32 %r2, %r1, 4, %r0;
+    mbarrier.init.shared.b64 [%r0+16], 1; mbarrier.init.shared.b64 [%r0+64], 1; st.shared.u32 [%r2], %r1;"""
+    fails(BarrierError, body, "a store to shared address 0x10 overwrites an mbarrier", smem=256)

@@ -8,7 +8,7 @@ import pytest
 from cutepy.layouts import Layout
 from cutepy.sim import Observer
 
-from .launching import launch
+from .launching import kernel_call, launch, ptx_module
 
 MATRIX = """
 mov.u32 %r1, %tid.x;
@@ -118,6 +118,18 @@ def test_waits_by_site():
     assert sorted(counts) == [20, 30]
     assert all(passed == 1 for passed, _ in counts.values())
     assert sorted(waited for _, waited in counts.values()) == [0, 1]
+
+
+def test_a_site_that_waits_tells_where_and_how_often_of_each_launch():
+    run = launch(WAITING, block=(64, 1, 1), inspect=True)
+    run.launch(kernel_call(ptx_module(WAITING, 0), block=(64, 1, 1)))
+    told = sorted((site.launch, *str(site).split(": ")) for site in run.waits())
+    assert [one[:3] for one in told] == [
+        (number, f"kernel.py:{line}", "bar.sync") for number in (0, 1) for line in (20, 30)
+    ]
+    for number in (0, 1):
+        texts = [text for launch, *_, text in told if launch == number]
+        assert sorted(texts) == [f"passed 1 times by a warp, {waited} after waiting" for waited in (0, 1)]
 
 
 def test_a_trace_has_the_waits_and_stores_of_each_warp():

@@ -86,3 +86,35 @@ def test_bytes_that_an_mbarrier_cannot_count_are_refused(line, is_valid):
         return
     with pytest.raises(BarrierError, match=f"counts at most {LIMIT} bytes"):
         launch(f"{INIT}\n{line}", block=(1, 1, 1), smem=64)
+
+
+@pytest.mark.parametrize("wait", ["test_wait", "try_wait"])
+def test_a_state_names_the_phase_that_it_was_taken_in(wait):
+    """Whatever that phase's number: it is not complete before its last arrival, and is after it."""
+    test = f"mbarrier.{wait}.shared.b64 %p1, [%r10], %rd4; selp.u32 %r2, 1, 0, %p1;"
+    phases = 4
+    body = "".join(
+        f"""mbarrier.arrive.shared.b64 %rd4, [%r10]; {test} st.global.u32 [%rd0+{8 * n}], %r2;
+        mbarrier.arrive.shared.b64 _, [%r10]; {test} st.global.u32 [%rd0+{8 * n + 4}], %r2;"""
+        for n in range(phases)
+    )
+    done = np.full(2 * phases, 9, np.uint32)
+    launch(f"{INIT.replace(', 1;', ', 2;')}\n{body}", [done], block=(1, 1, 1), smem=64)
+    assert done.tolist() == [0, 1] * phases
+
+
+@pytest.mark.parametrize("lacking", [0, 1])
+def test_each_lane_arrives_and_expects_by_its_own_count(lacking):
+    total = 32 * 33 // 2
+    body = f"""mov.u32 %r10, smem; mov.u32 %r1, %tid.x; add.u32 %r2, %r1, 1; setp.eq.u32 %p0, %r1, 0;
+    @%p0 mbarrier.init.shared.b64 [%r10], {total};
+    bar.warp.sync 0xffffffff;
+    mbarrier.expect_tx.relaxed.cta.shared.b64 [%r10], %r2;
+    mbarrier.arrive.shared.b64 _, [%r10], %r2;
+    @%p0 mbarrier.complete_tx.shared.b64 [%r10], {total - lacking};
+    {WAIT}"""
+    if lacking:
+        with pytest.raises(DeadlockError, match=f"0 of {total} arrivals and 1 bytes pending"):
+            launch(body, smem=64)
+    else:
+        launch(body, smem=64)

@@ -218,3 +218,19 @@ def test_a_barrier_of_the_grid_in_a_cooperative_launch():
     )
     run.launch(kernel_call(text, [out], grid=(200, 1, 1), cooperative=True))
     assert out.tolist() == [200, 200]
+
+
+def test_a_cooperative_launch_finds_its_workspace():
+    """Four words of zeros, at the address that two of the environment registers give, as cooperative_groups.h reads."""
+    out = np.full(5, 9, np.uint32)
+    run = Run((), None)
+    run.register(out)
+    text = ptx_module(
+        """mov.u32 %r1, %envreg2; mov.u32 %r2, %envreg1; mov.b64 %rd2, {%r1, %r2};
+        ld.global.v4.u32 {%r4, %r5, %r6, %r7}, [%rd2]; st.global.u32 [%rd2+12], 5; ld.global.u32 %r8, [%rd2+12];
+        st.global.u32 [%rd0], %r4; st.global.u32 [%rd0+4], %r5; st.global.u32 [%rd0+8], %r6;
+        st.global.u32 [%rd0+12], %r7; st.global.u32 [%rd0+16], %r8;""",
+        1,
+    )
+    run.launch(kernel_call(text, [out], cooperative=True))
+    assert out.tolist() == [0, 0, 0, 0, 5]

@@ -167,3 +167,20 @@ def test_accumulators_outlive_the_spinning_of_one_lane(warps):
     launch(body, [out, results], grid=(ctas, 1, 1), block=(32 * warps, 1, 1), smem=8192)
     assert out[0] == ctas
     assert (results == 16).all()
+
+
+def test_lanes_go_ahead_to_others_that_a_collective_of_their_warp_waits_for():
+    """Eight lanes wait at a collective for sixteen, and these for an arrival after the place where all meet.
+
+    The collective doesn't name the lanes that arrive, so that they may go on from there without it.
+    """
+    out = np.zeros(32, np.uint32)
+    body = """mov.u32 %r1, %tid.x; mov.u32 %r10, smem; mov.u32 %r5, 0; setp.eq.u32 %p3, %r1, 0;
+    @%p3 mbarrier.init.shared.b64 [%r10], 1; bar.warp.sync -1;
+    setp.lt.u32 %p0, %r1, 8; @%p0 bra MEET; setp.lt.u32 %p1, %r1, 16; @%p1 bra SHFL;
+    WAIT: mbarrier.try_wait.parity.shared.b64 %p2, [%r10], 0; @!%p2 bra WAIT;
+    SHFL: shfl.sync.idx.b32 %r5, %r1, 31, 31, 0xffffff00;
+    MEET: @%p3 mbarrier.arrive.shared.b64 _, [%r10];
+    mad.wide.u32 %rd2, %r1, 4, %rd0; st.global.u32 [%rd2], %r5;"""
+    launch(body, [out], smem=64)
+    assert out.tolist() == [0] * 8 + [31] * 24

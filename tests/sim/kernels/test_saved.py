@@ -11,8 +11,11 @@ from hypothesis import given, settings, strategies as st
 
 import cutepy
 from cutepy.frontends import simulate
-from cutepy.sim import SavedRunError
+from cutepy.layouts import parse
+from cutepy.layouts.sm90 import make_gmma_desc
+from cutepy.sim import Run, SavedRunError
 from cutepy.sim.inspect.saved import load_run
+from tests.sim.test_opcodes_tma import aligned, tensor_map
 
 from .handover import handed_over
 from .launching import kernel_call, launch, ptx_module
@@ -44,6 +47,7 @@ def test_memory_at_each_step(saved):
         np.testing.assert_array_equal(history.smem(second - 1, dtype="uint32")[:32], lanes)
         assert not history.smem(second - 1, dtype="uint32")[64:96].any()
         np.testing.assert_array_equal(history.smem(second, "32:1", "uint32", 256), 2 * lanes)
+        assert (history.writers(first - 1) == -1).all()
         writers = history.writers()
         assert (writers[:128] == first).all()
         assert (writers[256:384] == second).all()
@@ -60,6 +64,50 @@ def test_who_waits_for_whom(saved):
     assert releasing["barrier"] == {"address": 1024, "phase": 1, "pending": 1, "expected": 1, "pending_bytes": 0}
     assert wait.begin < wait.released_by < wait.end
     assert history.barriers == {1024: "mbarrier 0x400"}
+
+
+def test_an_arrival_at_another_cta_is_in_the_histories_of_both(tmp_path):
+    body = """mov.u32 %r10, smem; mov.u32 %r2, %cluster_ctarank; setp.ne.u32 %p1, %r2, 0;
+    mbarrier.init.shared.b64 [%r10], 1; barrier.cluster.arrive; barrier.cluster.wait;
+    @!%p1 bra END; mapa.shared::cluster.u32 %r4, %r10, 0; mbarrier.arrive.shared::cluster.b64 _, [%r4];
+    END: barrier.cluster.arrive; barrier.cluster.wait;"""
+    run = launch(body, block=(1, 1, 1), grid=(2, 1, 1), cluster=(2, 1, 1), smem=64, inspect=True)
+    read = cutepy.load_run(run.save(tmp_path / "peers.cutepy")).launches[0]
+    (got,), (made,) = (
+        [event for event in read.cta((cta, 0, 0)).events if event["name"].startswith("arrive mbarrier")]
+        for cta in (0, 1)
+    )
+    assert got["barrier"]["phase"] == 1
+    assert "CTA (1, 0, 0)" in got["from"]
+    assert "barrier" not in made
+    assert "from" not in made
+
+
+def test_an_mma_and_a_copy_of_five_modes_are_kept(tmp_path):
+    data = aligned((2, 2, 2, 2, 4), "f4")
+    room = np.zeros(192, np.uint8)
+    place = room[-room.ctypes.data % 64 :][:128]
+    place[:] = np.frombuffer(tensor_map(data, (4, 2, 2, 2, 1)), np.uint8)
+    word = int(make_gmma_desc(parse("((8,8),(8,2)):((8,64),(1,512))"), major="K", bits=16, start_address=1024))
+    body = f"""mov.u32 %r10, smem; mov.u32 %r0, 0; mov.u32 %r1, %tid.x; setp.eq.u32 %p0, %r1, 0;
+    @!%p0 bra READY; mbarrier.init.shared.b64 [%r10], 1; mbarrier.arrive.expect_tx.shared.b64 _, [%r10], 128;
+    cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes
+        [%r10+512], [%rd0, {{%r0, %r0, %r0, %r0, %r0}}], [%r10];
+    READY: bar.sync 0; mov.b64 %rd4, {word}; setp.ne.u32 %p1, 0, 0; wgmma.fence.sync.aligned;
+    wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {{%f0, %f1, %f2, %f3}}, %rd4, %rd4, %p1, 1, 1, 0, 0;
+    wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"""
+    run = Run((), None, inspect=True)
+    for array in (place, data.base):
+        run.register(array)
+    run.launch(kernel_call(ptx_module(body, 1), [place], block=(128, 1, 1), dynamic_smem_bytes=4096))
+    events = cutepy.load_run(run.save(tmp_path / "both.cutepy")).launches[0].ctas[0].events
+    (boxes,) = [event["boxes"] for event in events if "boxes" in event]
+    assert [(box["box"], box["coordinates"]) for box in boxes] == [([4, 2, 2, 2, 1], [0] * 5)]
+    (mma,) = [event["wgmma"] for event in events if "wgmma" in event]
+    descriptor = f"{word:#018x}"
+    assert mma == {"shape": [64, 8, 16], "types": ["f32", "f16", "f16"], "a": [descriptor], "b": [descriptor]}
+    operations = {event["operation"] for event in events if "operation" in event}
+    assert operations == set(range(len(operations)))
 
 
 def test_a_wait_without_end_is_kept(tmp_path):

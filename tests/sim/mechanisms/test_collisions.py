@@ -92,3 +92,13 @@ def test_a_hundred_thousand_take_less_than_a_call_each(places, name):
     with np.errstate(all="ignore"):
         one_after_another(memory, index, [values], partial(combine, "add", name), "add", name, False)
     assert time.process_time() - start < 0.5
+
+
+@pytest.mark.parametrize("sign", [0, 0x8000])
+def test_bf16_sums_beyond_float32_are_infinities_of_their_sign(sign):
+    memory, largest = np.zeros(1, np.uint16), np.full(64, 0x7F7F | sign, np.uint16)
+    old = one_after_another(
+        memory, np.zeros(64, np.intp), [largest], partial(combine, "add", "bf16"), "add", "bf16", False
+    )
+    assert old.tolist() == [0, 0x7F7F | sign] + [0x7F80 | sign] * 62
+    assert memory.tolist() == [0x7F80 | sign]
