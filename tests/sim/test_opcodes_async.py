@@ -127,6 +127,31 @@ def test_mbarrier_by_generic_address():
     assert states(body, 2) == [FIRST_DONE, PENDING]
 
 
+@pytest.mark.parametrize("wait", ["mbarrier.try_wait", "mbarrier.test_wait"])
+def test_what_comes_before_a_wait_is_done_once(wait):
+    out = np.zeros(2, np.uint32)
+    body = f"""{OUT}
+    mov.u32 %r10, smem;
+    mov.u32 %r1, %tid.x;
+    setp.eq.u32 %p3, %r1, 0;
+    @%p3 mbarrier.init.shared.b64 [%r10], 1;
+    bar.sync 0;
+    setp.ge.u32 %p2, %r1, 32;
+    @%p2 bra PRODUCER;
+    red.global.add.u32 [%rd60], 1;
+    {wait}.parity.shared.b64 %p1, [%r10], 0;
+    bra END;
+    PRODUCER: mov.u32 %r3, 0;
+    LATE: add.u32 %r3, %r3, 1;
+    setp.lt.u32 %p4, %r3, 2000;
+    @%p4 bra LATE;
+    setp.eq.u32 %p3, %r1, 32;
+    @%p3 mbarrier.arrive.shared.b64 _, [%r10];
+    END: red.global.add.u32 [%rd60+4], 1;"""
+    launch(body, out, block=64, smem_bytes=64)
+    assert out.tolist() == [32, 64]
+
+
 @pytest.mark.parametrize(
     "wait",
     [
@@ -414,6 +439,7 @@ def test_red_async(spelling):
         "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes",
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint",
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster",
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint",
     ],
 )
 @pytest.mark.parametrize(
@@ -425,7 +451,7 @@ def test_bulk_copy(opcode, store):
     multicast = "multicast" in opcode
     data = np.random.default_rng(1).integers(0, 256, 2 * 512).astype(np.uint8)
     out = np.zeros_like(data)
-    tail = ", %rs1" if multicast else ", %rd8" if "hint" in opcode else ""
+    tail = (", %rs1" if multicast else "") + (", %rd8" if "hint" in opcode else "")
     before = (
         CLUSTER
         + """ld.param.u64 %rd1, [p1]; mad.wide.u32 %rd2, %r7, 512, %rd1; ld.param.u64 %rd3, [p0];

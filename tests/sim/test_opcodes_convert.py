@@ -455,11 +455,12 @@ def test_set(spelling):
     np.testing.assert_array_equal(got, np.where(result, true, 0).astype(out))
 
 
-def test_set_packed():
+@pytest.mark.parametrize(("to", "true"), [("f16x2", 0x3C00), ("u32", 0xFFFF), ("s32", 0xFFFF)])
+def test_set_packed(to, true):
     x, y = (float_bits("f16", 2 * COUNT, "set", n) for n in range(2))
     less = [compare("lt", value_of(a, "f16"), value_of(b, "f16")) for a, b in zip(x.tolist(), y.tolist(), strict=True)]
-    got = apply("set.lt.f16x2.f16x2 %d, %a, %b;", x.view("u4"), y.view("u4"))
-    np.testing.assert_array_equal(got.view("u2"), np.where(less, 0x3C00, 0))
+    got = apply(f"set.lt.{to}.f16x2 %d, %a, %b;", x.view("u4"), y.view("u4"))
+    np.testing.assert_array_equal(got.view("u2"), np.where(less, true, 0))
 
 
 @pytest.mark.parametrize("kind", ["b16", "b32", "b64", "u16", "s16", "u32", "s32", "u64", "s64", "f32", "f64"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cutepy.layouts.sm90 import TensorMap
-from cutepy.sim import DescriptorError, MemoryAccessError, UnknownInstructionError
+from cutepy.sim import DescriptorError, MemoryAccessError, Observer, Run, UnknownInstructionError
 from tests.sim.opcode_runner import launch
 
 START = """mov.u32 %r10, smem; mov.u32 %r1, %tid.x; setp.eq.u32 %p1, %r1, 0; mov.u32 %r9, %ctaid.x;
@@ -145,8 +145,6 @@ def test_load(rank, where):
 
 
 def adopted(*arrays):
-    from cutepy.sim.run import Run
-
     run = Run((), None)
     for array in arrays:
         run.register(array)
@@ -440,6 +438,25 @@ def test_tensormap_replace(space):
     np.testing.assert_array_equal(out.view("u4").reshape(box[::-1]), box_of(second, at, box))
 
 
+class Accesses(Observer):
+    def __init__(self):
+        self.seen = []
+
+    def on_access(self, access):
+        self.seen.append((access.operation, access.space, access.proxy, access.size_bytes))
+
+
+def test_what_a_store_reads_is_observed():
+    array, seen = aligned((19, 72), "u2"), Accesses()
+    run = Run((seen,), None)
+    run.register(array)
+    data = np.zeros(64, np.uint32)
+    body = store_body("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group", (8, 1))
+    before = START + set_coordinates((8, 1)) + fill(64)
+    launch(body, tensor_map(array, (16, 8)), data, before=before, smem_bytes=8192, run=run)
+    assert seen.seen.count(("read", "shared", "async", 256)) == 1
+
+
 # Errors.
 
 
@@ -454,6 +471,7 @@ def test_errors():
     reduce = "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group"
     cases = [
         (f"@%p1 {load} [%r11+64], [%rd1, {{%r20, %r21}}], [%r10];", mapped, MemoryAccessError, "multiple of 128"),
+        (f"@%p1 {load} [%r11], [%rd1, {{%r20, %r21}}], [%r10+1];", mapped, MemoryAccessError, "multiple of 8"),
         (f"@%p1 {load} [%r11+7168], [%rd1, {{%r20, %r21}}], [%r10];", mapped, MemoryAccessError, "beyond"),
         (
             f"@%p1 {load.replace('2d', '3d')} [%r11], [%rd1, {{%r20, %r21, %r22}}], [%r10];",

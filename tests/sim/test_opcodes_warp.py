@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cutepy.sim import BarrierError, DeadlockError, TrapError, UnknownInstructionError
+from cutepy.sim import BarrierError, DeadlockError, SimulationError, TrapError, UnknownInstructionError
 from tests.sim.opcode_runner import apply, launch
 from tests.sim.operands import integers
 
@@ -143,6 +143,33 @@ def test_elect(mask):
     np.testing.assert_array_equal(apply(f"elect.sync _|%d, {FULL};", a, out="pred"), a == 0)
 
 
+def test_elect_by_lanes_outside_of_its_mask():
+    body = """mov.u32 %r1, %laneid;
+    setp.ge.u32 %p1, %r1, 4;
+    @%p1 exit;
+    elect.sync %r2|%p2, 0xfffffff0;"""
+    with pytest.raises(SimulationError, match="outside of its mask"):
+        launch(body)
+
+
+def test_shfl_by_operands_that_differ_between_ctas():
+    """Of values that each lane has of its own, or all of a CTA in common."""
+    out = np.zeros((2, 32), np.uint32)
+    body = """mov.u32 %r1, %laneid; mov.u32 %r2, %ctaid.x; add.u32 %r3, %r2, 1; mov.u32 %r7, 31;
+    mad.lo.u32 %r4, %r2, 100, %r1;
+    shfl.sync.bfly.b32 %r5, %r4, %r3, %r7, 0xffffffff;
+    shfl.sync.bfly.b32 %r6, %r2, %r3, %r7, 0xffffffff;
+    mad.lo.u32 %r0, %r6, 1000, %r5;"""
+    launch(body, out, grid=2, after=STORE)
+    lanes = np.arange(32)
+    np.testing.assert_array_equal(out, [lanes ^ 1, 1100 + (lanes ^ 2)])
+
+
+def test_lanes_of_a_warp_that_synchronise_name_the_same():
+    with pytest.raises(SimulationError, match="all lanes of a mask must name the same"):
+        launch("mov.u32 %r1, %laneid; or.b32 %r1, %r1, 0xffffffe0; bar.warp.sync %r1;")
+
+
 def test_bar_warp_sync():
     a = np.arange(32, dtype=np.uint32)
     body = f"""mov.u32 %r1, smem;
@@ -230,6 +257,20 @@ def test_bar_red(prefix, negated):
     add.u32 %r0, %r0, %r6;"""
     launch(body, out, block=192, after=STORE)
     np.testing.assert_array_equal(out, (144 if negated else 48) + 2000)
+
+
+def test_bar_red_of_some_warps():
+    """The last warp is at another barrier, and doesn't count."""
+    out = np.zeros(96, np.uint32)
+    body = """mov.u32 %r2, %tid.x;
+    mov.u32 %r0, 0;
+    setp.ge.u32 %p1, %r2, 64;
+    @%p1 bra END;
+    setp.ge.u32 %p2, %r2, 10;
+    bar.red.popc.u32 %r0, 1, 64, %p2;
+    END: bar.sync 0;"""
+    launch(body, out, block=96, after=STORE)
+    np.testing.assert_array_equal(out, np.where(np.arange(96) < 64, 54, 0))
 
 
 def test_bar_errors():

@@ -103,8 +103,8 @@ def _funnel(e: Lanes, i: Instruction) -> None:
 @of("lop3")
 def _lop3(e: Lanes, i: Instruction) -> None:
     d, *operands = i.operands
-    need(i.parts[1] not in ("and", "or") and isinstance(operands[3], Immediate))
-    table = operands[3].value  # type: ignore[union-attr]
+    assert isinstance(operands[3], Immediate)
+    table = operands[3].value
     w = e.w
     inputs = [e.read(s, "u4") for s in operands[:3]]
     inverted = [e.invert(v) for v in inputs]

@@ -160,7 +160,7 @@ def link(entry: Function, module: Module | None = None) -> Linked:
     module = module or Module("", {entry.name: entry}, ())
     addresses = function_addresses(module)
     called = _reachable(entry, module)
-    if not called and not any(_needs_linking(i) for i in entry.instructions) and not _in_frame(entry):
+    if not any(_needs_linking(i) for i in entry.instructions) and not _in_frame(entry):
         return Linked(entry, {}, addresses, {}, 0, is_deep=False)
     alignment = max([SLOT_BYTES, *(v.alignment for function in (entry, *called) for v in _in_frame(function))])
     placing = _Placing(addresses, alignment)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import cache
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ def lines(source: SourceLine | None) -> list[SourceLine]:
 
 def described(source: SourceLine | None, separator: str = " ") -> str:
     """Say where an instruction came from, as "at mine.py:30 through library.py:10"; nothing if it isn't known."""
-    words = ["at", *["through"] * 99]
+    words = itertools.chain(["at"], itertools.repeat("through"))
     return separator.join(f"{word} {line}" for word, line in zip(words, lines(source), strict=False))
 
 

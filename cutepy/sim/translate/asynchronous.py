@@ -58,8 +58,8 @@ def _cluster_barrier(e: Emitter, i: Instruction) -> None:
 @instruction(
     "fence",
     "membar",
-    accepts="sc acq_rel acquire release cta cluster gpu sys gl proxy alias async* shared::cta "
-    "shared::cluster global tensormap::generic mbarrier_init sync_restrict::*",
+    accepts="sc acq_rel acquire release cta cluster gpu sys gl proxy alias async async::generic shared::cta "
+    "shared::cluster global tensormap::generic mbarrier_init sync_restrict::shared::cta sync_restrict::shared::cluster",
 )
 def _fence(e: Emitter, i: Instruction) -> None:
     e.emit(f"m.fence(g, {e.site})")

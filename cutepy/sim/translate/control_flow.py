@@ -146,9 +146,7 @@ def _blocks(
         if i.predicate is not None and has_effects(i):
             guarded.add(i.index)
             leaders.update((i.index, i.index + 1))
-    starts = sorted(x for x in leaders if x <= len(instructions))
-    if starts[-1] != len(instructions):
-        starts.append(len(instructions))
+    starts = sorted({*leaders, len(instructions)})
     # A guarded instruction takes two blocks: the branch, and itself.
     number: dict[int, int] = {}
     count = 0

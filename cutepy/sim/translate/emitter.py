@@ -298,10 +298,9 @@ class Emitter:
                 self.dirty.discard(index)
 
     def forget(self, indices: Iterable[int]) -> None:
-        """Drop locals whose registers something else has written, and let their tiles be flushed again."""
+        """Drop locals, once written back, whose registers something else writes; their tiles are flushed again."""
         for index in indices:
             self._local.discard(index)
-            self.dirty.discard(index)
             for key in [key for key in self._forms if key[0] == index]:
                 del self._forms[key]
             self._flushed.difference_update(self._sets.get(index, ()))

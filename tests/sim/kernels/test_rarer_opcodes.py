@@ -82,6 +82,29 @@ def test_products_in_float64(rows, k):
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "cvt.rn.e4m3x2.f32 %h0, %f0, %f1;",
+        "add.u32 %h0, %r1, %r2;",
+        "stmatrix.sync.aligned.m8n8.x1.shared.b8 [%r1], {%r2};",
+        "fence.acq_rely.gpu;",
+        "fence.proxy.asynchronous;",
+        "fence.sys_;",
+        "ld.global.L3::256B.u32 %r1, [%rd0];",
+    ],
+)
+def test_forms_that_do_not_exist_are_refused(line):
+    with pytest.raises(UnknownInstructionError):
+        launch(line)
+
+
+def test_a_product_of_types_that_it_does_not_have():
+    registers = "{%f0, %f1, %f2, %f3}, {%r0, %r1}, {%r2}, {%f0, %f1, %f2, %f3}"
+    with pytest.raises(UnknownInstructionError, match="this shape or these types"):
+        launch(f"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16 {registers};")
+
+
+@pytest.mark.parametrize(
     ("line", "said"),
     [
         ("multimem.red.global.add.f32 [%rd0], %f0;", "multimem instructions are not simulated"),

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cutepy.sim.machine.lanes import Ctas, Residents, Threads
+from cutepy.sim.parallel import footprint
 from cutepy.sim.parallel.footprint import Footprint, Ranges, meets_others, put, take
 
 pairs = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)), max_size=8)
@@ -56,6 +57,17 @@ def test_bytes_taken_can_be_put(pairs, unit):
 def lanes():
     ctas = Ctas(np.arange(2), Residents((2, 1, 1), (1, 1, 1), np.arange(2)))
     return SimpleNamespace(ctas=ctas, threads=Threads(np.arange(32), (32, 1, 1)))
+
+
+@given(st.lists(st.sampled_from([0, 255, 0b10110001]), max_size=9), st.integers(1, 4))
+def test_runs_of_bits_are_found_however_they_are_scanned(numbers, scanned):
+    bits = np.array(numbers, np.uint8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(footprint, "_SCANNED", scanned)
+        starts, ends = footprint._runs(bits)
+    found = {b for start, end in zip(starts, ends, strict=True) for b in range(start, end)}
+    assert found == {8 * n + b for n, number in enumerate(numbers) for b in range(8) if number >> b & 1}
+    assert (starts[1:] > ends[:-1]).all()
 
 
 @pytest.mark.parametrize(("kind", "reads", "writes"), [("load", 1, 0), ("store", 0, 1), ("atomic", 1, 1)])

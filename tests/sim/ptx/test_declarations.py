@@ -12,6 +12,7 @@ from cutepy.binaries.ptxas import AssemblyError, find_ptxas
 from cutepy.sim.ptx import Address, Immediate, Parameter, Register, Symbol, Vector, parse_module
 from cutepy.sim.ptx.constants import evaluate
 from cutepy.sim.ptx.declarations import read_parameters, read_variables
+from cutepy.sim.ptx.model import Reference
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
@@ -273,8 +274,27 @@ def test_what_ptxas_refuses_is_refused(body, outside, tmp_path):
 def test_what_is_not_read_is_refused():
     with pytest.raises(PtxSyntaxError, match="at the very end only"):  # where the ISA and ptxas differ
         read_variables(".global .u32 a[2][3] = {{1}, {2, 3}};")
+    with pytest.raises(PtxSyntaxError, match="unknown register %nobody in mov"):
+        operand("%nobody")
     with pytest.raises(PtxSyntaxError, match="compute the address"):
         operand("a[%r2]", ".shared .u32 a[4];", "ld.shared.u32 %r1,")
+
+
+def test_what_is_not_read_is_listed_with_its_line():
+    unread = []
+    parse_module(".version 8.7\n.target sm_90a\n.address_size 64\n\n.global .u32 a = 1.5;\n", unread)
+    assert [one.line for one in unread] == [5]
+
+
+def test_initial_values_by_name():
+    (variable,) = read_variables(".global .u32 a[2] = {WARP_SZ, WARP_SZ + 1};")
+    assert np.frombuffer(variable.initial, np.uint32).tolist() == [32, 33]
+
+
+@given(st.integers(0, 2**64 - 1), st.sampled_from([1, 2, 4, 8]))
+def test_an_address_is_cut_to_its_bytes(address, size):
+    reference = Reference("x", size_bytes=size)
+    assert reference.encode(address) == address.to_bytes(8, "little")[:size]
 
 
 # What operands stand for.
