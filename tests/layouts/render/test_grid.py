@@ -285,7 +285,7 @@ LARGE = {
 @pytest.mark.parametrize("what", LARGE)
 def test_a_thousand_squared_takes_less_than_a_second(what, render):
     spent = []
-    for _ in range(3):  # in one of them Python may look for garbage among all that the tests hold
+    for _ in range(5):  # in one of them Python may look for garbage among all that the tests hold
         start = time.process_time()
         drawn = render(LARGE[what]())
         spent.append(time.process_time() - start)
