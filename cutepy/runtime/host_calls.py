@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +19,8 @@ from cutepy.runtime.host_abi import FUNCTIONS
 from cutepy.runtime.interrupts import Interrupts, interrupts_kept
 from cutepy.runtime.tensor_maps import encode_tiled, replace_address
 
-_CLUSTER, _COOPERATIVE = 4, 2
+_CLUSTER, COOPERATIVE = 4, 2
+"""Attributes of a launch, `cudaLaunchAttributeID`."""
 _ATTRIBUTE_BYTES = 72
 _LAUNCH_FAILED = 719
 
@@ -92,6 +93,23 @@ class Backend(Protocol):
 
     def adopt(self, tensor: object) -> None:
         """Learn of a tensor that was passed to a compiled function."""
+
+
+def launch_attributes(config: int) -> dict[int, tuple[int, ...]]:
+    """Read the attributes of the `cudaLaunchConfig_t` at an address: by its number, the first three words of each."""
+    first = ctypes.c_uint64.from_address(config + 40).value
+    count = ctypes.c_int32.from_address(config + 48).value
+    found = {}
+    for address in range(first, first + _ATTRIBUTE_BYTES * count, _ATTRIBUTE_BYTES):
+        number = ctypes.c_int32.from_address(address).value
+        found[number] = tuple((ctypes.c_int32 * 3).from_address(address + 8))
+    return found
+
+
+def cluster_of(attributes: Mapping[int, tuple[int, ...]]) -> tuple[int, int, int]:
+    """Return the CTAs of a cluster, of a launch with these attributes."""
+    x, y, z = attributes.get(_CLUSTER, (1, 1, 1))
+    return x, y, z
 
 
 def serve(calls: HostCalls, name: str, handler: Callable[..., int] | None, *arguments: Any) -> int:  # noqa: ANN401
@@ -263,18 +281,15 @@ class HostCalls:
         return self._launch(kernel, (gx, gy, gz), (bx, by, bz), smem, stream, {}, params)
 
     def _cudaLaunchKernelEx(self, config: int, kernel: int, params: int) -> int:
-        extents = (ctypes.c_int32 * 6).from_address(config)
+        x = tuple((ctypes.c_int32 * 6).from_address(config))
         smem = ctypes.c_int64.from_address(config + 24).value
         stream = ctypes.c_uint64.from_address(config + 32).value
-        attributes = ctypes.c_uint64.from_address(config + 40).value
-        count = ctypes.c_int32.from_address(config + 48).value
-        values = {}
-        for index in range(count):
-            address = attributes + _ATTRIBUTE_BYTES * index
-            identity = ctypes.c_int32.from_address(address).value
-            values[identity] = tuple((ctypes.c_int32 * 3).from_address(address + 8))
-        x = tuple(extents)
-        return self._launch(kernel, (x[0], x[1], x[2]), (x[3], x[4], x[5]), smem, stream, values, params)
+        attributes = launch_attributes(config)
+        return self._launch(kernel, (x[0], x[1], x[2]), (x[3], x[4], x[5]), smem, stream, attributes, params)
+
+    def _launched(self, kernel: int) -> tuple[str, str, Library]:
+        """Return the name of a kernel that host code launches, the PTX that has it, and where that is loaded."""
+        return self._names[kernel], self._ptx, self._library
 
     def _launch(
         self,
@@ -283,25 +298,15 @@ class HostCalls:
         block: tuple[int, int, int],
         smem: int,
         stream: int | None,
-        attributes: dict[int, tuple[int, ...]],
+        attributes: Mapping[int, tuple[int, ...]],
         params: int,
     ) -> int:
+        name, ptx, library = self._launched(kernel)
         assert self._backend is not None
-        cx, cy, cz = attributes.get(_CLUSTER, (1, 1, 1))
-        cooperative = bool(attributes.get(_COOPERATIVE, (0,))[0])
-        name = self._names[kernel]
+        cooperative = bool(attributes.get(COOPERATIVE, (0,))[0])
         self._backend.launch(
             LaunchRequest(
-                name,
-                self._ptx,
-                grid,
-                block,
-                (cx, cy, cz),
-                smem,
-                cooperative,
-                stream or 0,
-                params or 0,
-                self._library,
+                name, ptx, grid, block, cluster_of(attributes), smem, cooperative, stream or 0, params or 0, library
             )
         )
         return 0

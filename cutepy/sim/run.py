@@ -267,7 +267,8 @@ class Run:
         launch = prepare(call)
         stopping = stops(linked(launch.ptx, call.kernel).function, self._observers)
         program = translate(launch.ptx, call.kernel, frozenset(stopping))
-        program = replace(program, blocks=hot_blocks(program))
+        if not self._observers:
+            program = replace(program, blocks=hot_blocks(program))
         self.launches.append(launch)
         with self._own_memory(launch, call.loaded):
             self._run(launch, program, stopping)

@@ -8,6 +8,7 @@ CUDA Runtime API. What nvcc's host code calls beside it, to register and launch 
 from __future__ import annotations
 
 import ctypes
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from cutepy.frontends.backend import loaded_module
-from cutepy.runtime.host_calls import HostCalls, LaunchRequest, Library, serve
+from cutepy.runtime import h200
+from cutepy.runtime.host_calls import COOPERATIVE, HostCalls, Library, cluster_of, launch_attributes, serve
 from cutepy.sim.machine.lanes import Array
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint64
 _KINDS = {"p": _POINTER, "i": _INT, "l": _LONG}
-_CLUSTER, _COOPERATIVE = 4, 2
 _INVALID_VALUE, _MEMORY_ALLOCATION, _NO_SYMBOL = 1, 2, 13
 _ALIGNMENT = 256
 _TENSOR_MAP = "piipppppiiii"
@@ -162,7 +163,7 @@ class RuntimeCalls(HostCalls):
         """Give it to the function that launches."""
         gxy, gz, bxy, bz, bytes_, at = self._configuration.pop()
         for target, xy, z in ((grid, gxy, gz), (block, bxy, bz)):
-            (ctypes.c_uint32 * 3).from_address(target)[:] = [xy & 0xFFFFFFFF, xy >> 32, z]
+            (ctypes.c_uint32 * 3).from_address(target)[:] = list(_dim3(xy, z))
         ctypes.c_uint64.from_address(smem).value = bytes_
         ctypes.c_uint64.from_address(stream).value = at or 0
         return 0
@@ -176,41 +177,25 @@ class RuntimeCalls(HostCalls):
         self, function: int, gxy: int, gz: int, bxy: int, bz: int, arguments: int, smem: int, stream: int | None
     ) -> int:
         """Launch a kernel."""
-        grid, block = ((xy & 0xFFFFFFFF, xy >> 32, z) for xy, z in ((gxy, gz), (bxy, bz)))
-        return self._launch(function, grid, block, smem, stream, {}, arguments)
+        return self._launch(function, _dim3(gxy, gz), _dim3(bxy, bz), smem, stream, {}, arguments)
 
     def do_cudaLaunchCooperativeKernel(
         self, function: int, gxy: int, gz: int, bxy: int, bz: int, arguments: int, smem: int, stream: int | None
     ) -> int:
         """Launch a kernel whose CTAs are all resident at once."""
-        grid, block = ((xy & 0xFFFFFFFF, xy >> 32, z) for xy, z in ((gxy, gz), (bxy, bz)))
-        return self._launch(function, grid, block, smem, stream, {_COOPERATIVE: (1,)}, arguments)
+        attributes = {COOPERATIVE: (1,)}
+        return self._launch(function, _dim3(gxy, gz), _dim3(bxy, bz), smem, stream, attributes, arguments)
 
     def do_cudaLaunchKernelExC(self, config: int, function: int, arguments: int) -> int:
         """Launch a kernel with attributes."""
         return self._cudaLaunchKernelEx(config, function, arguments)
 
-    def _launch(
-        self,
-        kernel: int,
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
-        smem: int,
-        stream: int | None,
-        attributes: dict[int, tuple[int, ...]],
-        params: int,
-    ) -> int:
+    def _launched(self, kernel: int) -> tuple[str, str, Library]:
         if self._backend is None:
             raise RuntimeError("a kernel is launched where nothing simulates: use CudaLibrary.call")
-        name, loaded = self._kernels[kernel]
-        cx, cy, cz = attributes.get(_CLUSTER, (1, 1, 1))
-        cooperative = bool(attributes.get(_COOPERATIVE, (0,))[0])
         self.adopt_all()
-        request = LaunchRequest(
-            name, loaded.ptx, grid, block, (cx, cy, cz), smem, cooperative, stream or 0, params or 0, loaded.library
-        )
-        self._backend.launch(request)
-        return 0
+        name, loaded = self._kernels[kernel]
+        return name, loaded.ptx, loaded.library
 
     # Memory, which is the host's.
 
@@ -285,8 +270,9 @@ class RuntimeCalls(HostCalls):
     do_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags = do_cudaOccupancyMaxActiveBlocksPerMultiprocessor
 
     def do_cudaOccupancyMaxActiveClusters(self, clusters: int, function: int, config: int) -> int:
-        """Say as many as there would be of two CTAs."""
-        ctypes.c_int32.from_address(clusters).value = 66
+        """Say how many there are at once, one CTA an SM."""
+        size = math.prod(cluster_of(launch_attributes(config)))
+        ctypes.c_int32.from_address(clusters).value = h200.max_active_clusters(size)
         return 0
 
     def do_cudaGetDriverEntryPoint(self, name: int, pointer: int, flags: int, status: int | None) -> int:
@@ -303,3 +289,8 @@ class RuntimeCalls(HostCalls):
     ) -> int:
         """Give a function of the driver."""
         return self.do_cudaGetDriverEntryPoint(name, pointer, flags, status)
+
+
+def _dim3(xy: int, z: int) -> tuple[int, int, int]:
+    """Return the extents of a dim3, of which x and y come as one number."""
+    return xy & 0xFFFFFFFF, xy >> 32, z

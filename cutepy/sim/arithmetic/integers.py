@@ -66,13 +66,6 @@ def _mul_hi_64(a: Array, b: Array) -> Array:
     return result
 
 
-def mul_wide(a: Array, b: Array) -> Array:
-    """Return a product of twice the width."""
-    wide = _WIDER[a.dtype]
-    result: Array = a.astype(wide) * b.astype(wide)
-    return result
-
-
 def shift_left(a: Array, amount: Array) -> Array:
     """Shift left; by the width or more gives 0."""
     limit = np.uint32(8 * a.dtype.itemsize)

@@ -27,10 +27,10 @@ def hot_blocks(program: Program) -> list[BlockFunction]:
 
 
 def _hot(program: Program, number: int) -> BlockFunction:
-    block, whole = program.flow.blocks[number], program.blocks[number]
-    if not block.instructions:
+    instructions, whole = program.flow.blocks[number].instructions, program.blocks[number]
+    if not instructions:
         return whole
-    return HotBlock(whole, weight(block.instructions), lambda: in_pieces(program, number))
+    return HotBlock(whole, weight(instructions), lambda: in_pieces(program, number))
 
 
 class HotBlock:
@@ -47,15 +47,13 @@ class HotBlock:
     """
 
     def __init__(self, whole: BlockFunction, size: int, pieces: Callable[[], BlockFunction]) -> None:
-        self._whole = self._now = whole
+        self._now = whole
         self._size = size
         self._pieces: Callable[[], BlockFunction] | None = pieces
         self._cost = 0.0
 
     def __call__(self, g: Any, registers: list[Any], m: Any) -> int:  # noqa: ANN401
         """Run."""
-        if m.activity.observers:
-            return self._whole(g, registers, m)
         if self._pieces is not None:
             self._cost += self._size * (CALL_COST + g.ctas.count * g.threads.count * LANE_COST)
             if self._cost > _WORTH:

@@ -67,9 +67,9 @@ def is_native(i: Instruction, kinds: list[str]) -> bool:
 
 def _write_store(lanes: Lanes, i: Instruction, checks: bool) -> None:
     lanes.instruction = i
-    address, value = i.operands[:2]
     if len(i.operands) != 2 or i.predicate is not None:
         raise UnsupportedError
+    address, value = i.operands
     kind = kind_of(i.parts[-1])
     items = value.items if isinstance(value, Vector) else (value,)
     lanes.store(i, address, [lanes.read_wide(item, kind) for item in items], checks)
@@ -82,7 +82,7 @@ def is_native_store(i: Instruction, kinds: list[str]) -> bool:
     try:
         _write_store(Lanes(kinds, {}, True), i, True)
         _write_store(Lanes(kinds, {}, True), i, False)
-    except (UnsupportedError, AssertionError, LookupError, TypeError, ValueError):
+    except UnsupportedError:
         return False
     return True
 
@@ -126,8 +126,7 @@ class Piece:
     ) -> None:
         self.numpy, self.instructions, self.outputs = numpy, instructions, outputs
         self.kinds, self.is_store = kinds, is_store
-        written_ = self._written({}, True, True)
-        self._names = list(written_.inputs)
+        self._names = list(self._written({}, True, True).inputs)
         self._inputs: Callable[[Any, list[Any], Any], tuple[Any, ...]] = eval(
             f"lambda g, R, m: ({', '.join(self._names)}{',' if self._names else ''})", {"number": _number}
         )

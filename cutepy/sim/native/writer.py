@@ -191,9 +191,3 @@ class Writer:
         """Convert an integer to a float, to nearest even."""
         types = f"{self.type(value.bits, value.axes)} to {self.type(bits, value.axes, 'f')}"
         return self._bits(value.axes, f"llvm.{'s' if signed else 'u'}itofp {value.name} : {types}", bits)
-
-    def to_integer(self, value: Value, bits: int, signed: bool) -> Value:
-        """Convert a float that is in range to an integer, towards zero."""
-        types = f"{self.type(value.bits, value.axes, 'f')} to {self.type(bits, value.axes)}"
-        name = self._float(value, value.axes)
-        return self.new(value.axes, f"llvm.fpto{'s' if signed else 'u'}i {name} : {types}", bits)

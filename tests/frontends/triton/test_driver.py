@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-pytest.importorskip("triton", reason="needs triton: pip install triton")
+pytest.importorskip("triton", reason="needs triton: make check installs it, or pip install 'cutepy[triton]'")
 torch = pytest.importorskip("torch")
 
 pytestmark = [
