@@ -1,117 +1,161 @@
-"""Basic blocks in pieces."""
+"""Basic blocks as they run: numpy's translation, and machine code of regions that take long.
+
+A block is cut into nodes. A node that has taken numpy long becomes the entry of a region, which may go on through
+further blocks; what is left of the block where it ends is run from there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
-from cutepy.sim.native.pieces import CALL_COST, LANE_COST, Piece, is_native, is_native_store, weight
-from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.native import compiler
+from cutepy.sim.native.machine_code import MachineCode
+from cutepy.sim.native.nodes import Node, Nodes
+from cutepy.sim.native.regions import region
 from cutepy.sim.translate import Program, translate_end, translate_run
-from cutepy.sim.translate.effects import read, written
+from cutepy.sim.translate.control_flow import EXIT
+from cutepy.sim.translate.effects import written
 
-_LEAST = 20
-"""The weight of a piece that is worth a call."""
-
-_WORTH = 0.05
-"""Seconds, about, that a block takes before it is cut into pieces."""
+if TYPE_CHECKING:
+    from cutepy.sim.engine import Engine
+    from cutepy.sim.machine.group import Group
 
 BlockFunction = Callable[[Any, list[Any], Any], int]
+
+_WORTH, _WORTH_IMPORTING = 0.05, 1.0
+"""Seconds that numpy takes for a node before it is compiled, and for all before the compiler is imported."""
+
+_total = [0.0]
 
 
 def hot_blocks(program: Program) -> list[BlockFunction]:
     """Return the functions of a program's blocks, which become machine code where they take long."""
     if not program.hot:
-        program.hot += [_hot(program, number) for number in range(len(program.blocks))]
+        hot = _Hot(program)
+        program.hot += [
+            HotBlock(hot, n) if program.flow.blocks[n].instructions or program.flow.blocks[n].condition else whole
+            for n, whole in enumerate(program.blocks)
+        ]
     return program.hot
 
 
-def _hot(program: Program, number: int) -> BlockFunction:
-    instructions, whole = program.flow.blocks[number].instructions, program.blocks[number]
-    if not instructions:
-        return whole
-    return HotBlock(whole, weight(instructions), lambda: in_pieces(program, number))
+class _Hot:
+    """What the blocks of a program share."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._nodes: Nodes | None = None
+        self._steps: dict[int, _Step] = {}
+
+    @property
+    def nodes(self) -> Nodes:
+        """The program's nodes."""
+        if self._nodes is None:
+            self._nodes = Nodes(self.program)
+        return self._nodes
+
+    def step(self, number: int) -> _Step:
+        """Return how a node runs."""
+        if number not in self._steps:
+            self._steps[number] = _Step(self, self.nodes.all[number])
+        return self._steps[number]
 
 
 class HotBlock:
-    """A block's translation, which is replaced by pieces once it has taken long.
+    """A block's translation, until it has taken long.
 
     Parameters
     ----------
-    whole : callable
-        The translation.
-    size : int
-        Instructions.
-    pieces : callable
-        Makes the pieces.
+    hot : _Hot
+    number : int
+        Of the block.
     """
 
-    def __init__(self, whole: BlockFunction, size: int, pieces: Callable[[], BlockFunction]) -> None:
-        self._now = whole
-        self._size = size
-        self._pieces: Callable[[], BlockFunction] | None = pieces
-        self._cost = 0.0
+    def __init__(self, hot: _Hot, number: int) -> None:
+        self._hot, self._number = hot, number
+        self._whole = hot.program.blocks[number]
+        self._seconds = 0.0
+        self._first: _Step | None = None
 
-    def __call__(self, g: Any, registers: list[Any], m: Any) -> int:  # noqa: ANN401
+    def __call__(self, g: Group, registers: list[Any], m: Engine) -> int:
         """Run."""
-        if self._pieces is not None:
-            self._cost += self._size * (CALL_COST + g.ctas.count * g.threads.count * LANE_COST)
-            if self._cost > _WORTH:
-                self._now, self._pieces = self._pieces(), None
-        return self._now(g, registers, m)
-
-
-def in_pieces(program: Program, number: int) -> BlockFunction:
-    """Return a function that runs a block in pieces; numpy's own if none is worth it."""
-    block, kinds = program.flow.blocks[number], program.kinds
-    cuts = _cuts(block.instructions, kinds, set(program.sets_with))
-    # A call is the end of its block, and says where that goes on.
-    calls = any(i.parts[0] == "call" for i in block.instructions)
-    if calls or not any(kind for kind, _ in cuts) or f"ERROR_{number}" in program.names:
-        return program.blocks[number]
-    finish, later = translate_end(program, number)
-    if block.condition is not None:
-        later.add(block.condition[0].index)
-    pieces: list[Callable[[Any, list[Any], Any], int | None]] = []
-    for kind, instructions in reversed(cuts):
-        outputs = sorted({r.index for i in instructions for r in written(i)} & later)
-        numpy = translate_run(program, instructions, set(outputs))
-        pieces.insert(0, Piece(numpy, instructions, outputs, kinds, kind == "store") if kind else numpy)
-        later |= {r.index for i in instructions for r in read(i)}
-
-    def run(g: Any, registers: list[Any], m: Any) -> int:  # noqa: ANN401
-        for piece in pieces:
-            found = piece(g, registers, m)
-            if found is not None:
+        step = self._first
+        if step is None:
+            if self._seconds <= _WORTH:
+                start = perf_counter()
+                block = self._whole(g, registers, m)
+                self._seconds += perf_counter() - start
+                return block
+            step = self._first = self._hot.step(self._hot.nodes.starts[self._number])
+        hot = self._hot
+        while True:
+            found = step.run(g, registers, m)
+            if found is None:
+                step = hot.step(step.node.number + 1)
+            elif found < _NODES:
                 return found
-        return finish(g, registers, m)
+            else:
+                step = hot.step(found - _NODES)
+                if step.node.is_first:
+                    return step.node.block
+                g.block = step.node.block
 
-    return run
+
+_NODES = 1 << 32
+"""Numbers from here on are of nodes, and those below of blocks."""
 
 
-def _cuts(
-    instructions: Sequence[Instruction], kinds: list[str], avoided: set[int]
-) -> list[tuple[str, list[Instruction]]]:
-    """Cut into runs: of native ones, of stores, each alone, and of others, whose kind is empty."""
-    cuts: list[tuple[str, list[Instruction]]] = []
-    if any("cc" in i.parts or i.parts[0] in ("addc", "subc", "madc") for i in instructions):
-        return [("", list(instructions))]
-    for i in instructions:
-        if any(r.index in avoided for r in (*read(i), *written(i))):
-            kind = ""
-        elif i.parts[0] == "st":
-            kind = "store" if is_native_store(i, kinds) else ""
-        else:
-            kind = "run" if is_native(i, kinds) else ""
-        if cuts and cuts[-1][0] == kind and kind != "store":
-            cuts[-1][1].append(i)
-        else:
-            cuts.append((kind, [i]))
-    joined: list[tuple[str, list[Instruction]]] = []
-    for kind, run in cuts:
-        kept = "" if kind == "run" and weight(run) < _LEAST else kind
-        if joined and not joined[-1][0] and not kept:
-            joined[-1][1].extend(run)
-        else:
-            joined.append((kept, run))
-    return joined
+class _Step:
+    """How a node runs."""
+
+    def __init__(self, hot: _Hot, node: Node) -> None:
+        self._hot, self.node = hot, node
+        self._numpy: Callable[[Any, list[Any], Any], int | None] | None = None
+        self._seconds: dict[int, float] = {}
+        self._code: dict[int, MachineCode | None] = {}
+
+    def run(self, g: Group, registers: list[Any], m: Engine) -> int | None:
+        """Run; returns None if the next node of the block follows, or where lanes go on."""
+        if self._numpy is None:
+            self._numpy = self._translated()
+        if not self.node.is_native:
+            return self._numpy(g, registers, m)
+        stop = EXIT if g.join is None else g.join.block
+        code = self._code.get(stop)
+        if code is None:
+            seconds = self._seconds.get(stop, 0.0)
+            if stop in self._code or not self._is_worth(seconds):
+                return self._timed(stop, g, registers, m)
+            nodes = self._hot.nodes
+            found = region(nodes, self.node.number, EXIT if stop == EXIT else nodes.starts[stop])
+            code = self._code[stop] = None if found is None else MachineCode(found, self._hot.program.kinds)
+        if code is not None and code.run(g, registers, m):
+            return EXIT if code.region.end == EXIT else _NODES + code.region.end
+        return self._numpy(g, registers, m)
+
+    def _timed(self, stop: int, g: Group, registers: list[Any], m: Engine) -> int | None:
+        """Let numpy run it, and count what it takes."""
+        assert self._numpy is not None
+        start = perf_counter()
+        found = self._numpy(g, registers, m)
+        seconds = perf_counter() - start
+        self._seconds[stop] = self._seconds.get(stop, 0.0) + seconds
+        _total[0] += seconds
+        return found
+
+    @staticmethod
+    def _is_worth(seconds: float) -> bool:
+        """Tell whether what has taken numpy some time is to be compiled."""
+        return seconds > _WORTH and (compiler.is_imported() or _total[0] > _WORTH_IMPORTING)
+
+    def _translated(self) -> Callable[[Any, list[Any], Any], int | None]:
+        program, node = self._hot.program, self.node
+        if node.kind == "whole" or (node.is_first and node.kind == "end"):
+            return program.blocks[node.block]
+        if node.kind == "end":
+            return translate_end(program, node.block)[0]
+        live = self._hot.nodes.live_in[node.number + 1] & {r.index for i in node.instructions for r in written(i)}
+        found: Callable[[Any, list[Any], Any], int | None] = translate_run(program, node.instructions, set(live))
+        return found

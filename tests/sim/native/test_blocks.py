@@ -9,7 +9,8 @@ from hypothesis import given, settings, strategies as st
 import cutepy.frontends  # noqa: F401  brings the compiler
 from cutepy.sim import translate
 from cutepy.sim.errors import SimulationError
-from cutepy.sim.native import blocks, pieces, writer
+from cutepy.sim.native import blocks, machine_code, writer
+from cutepy.sim.native.instructions import is_native
 from cutepy.sim.ptx import parse_module
 from tests.sim.kernels.launching import launch, ptx_module
 
@@ -27,7 +28,7 @@ def patched():
 def _run(patch, worth, body, arrays, **shape):
     """Launch with blocks compiled after they have taken `worth` seconds; returns what is left, counts and runs."""
     runs = {True: 0, False: 0}
-    run = pieces._Compiled.run
+    run = machine_code._Compiled.run
 
     def counted(self, *arguments):
         done = run(self, *arguments)
@@ -35,11 +36,9 @@ def _run(patch, worth, body, arrays, **shape):
         return done
 
     with patch.context() as inner:
-        inner.setattr(pieces, "_WORTH", worth)
-        inner.setattr(pieces, "_WORTH_IMPORTING", worth)
         inner.setattr(blocks, "_WORTH", worth)
-        inner.setattr(blocks, "_LEAST", 1)
-        inner.setattr(pieces._Compiled, "run", counted)
+        inner.setattr(blocks, "_WORTH_IMPORTING", worth)
+        inner.setattr(machine_code._Compiled, "run", counted)
         translate._programs.clear()
         before = [a.copy() for a in arrays]
         try:
@@ -207,8 +206,8 @@ def _inputs(rng, lanes):
     return np.where(special, rng.choice(np.array(_FLOATS, np.uint32), values.shape), values)
 
 
-_BY_NUMPY = {"mul.ftz.f32 {f}, {f}, {f};", "ex2.approx.f32 {f}, {f};"}
-"""What is subnormal before it is rounded to a normal number is flushed too; powers are the mathematics library's."""
+_BY_NUMPY = {"ex2.approx.f32 {f}, {f};"}
+"""Powers are the mathematics library's."""
 
 
 def _instructions(statements):
@@ -220,7 +219,7 @@ def _instructions(statements):
 def test_what_machine_code_is_written_for():
     rng = np.random.default_rng(0)
     instructions, kinds = _instructions(_filled(template, rng) for template in _TEMPLATES)
-    numpys = {t for t, i in zip(_TEMPLATES, instructions, strict=False) if not pieces.is_native(i, kinds)}
+    numpys = {t for t, i in zip(_TEMPLATES, instructions, strict=False) if not is_native(i, kinds)}
     assert numpys == _BY_NUMPY
     others = [
         ".local .align 8 .b8 a[8]; mov.u64 %rd0, a;",
@@ -229,32 +228,22 @@ def test_what_machine_code_is_written_for():
         "cvt.f64.f32 %rd0, %f0;",
     ]
     instructions, kinds = _instructions(others)
-    assert [i.parts[0] for i in instructions if pieces.is_native(i, kinds)] == ["cvt"]
+    assert [i.parts[0] for i in instructions if is_native(i, kinds)] == ["cvt", "lop3", "lop3", "cvt"]
 
 
 def test_which_stores_machine_code_is_written_for():
     stores = {
         "st.global.u8 [%rd0], %r0;": True,
         "st.shared.v2.u32 [%r0+4], {%r1, %r2};": True,
-        "@%p0 st.global.u32 [%rd0], %r0;": False,
         "st.local.u32 [%rd0], %r0;": False,
     }
     instructions, kinds = _instructions(stores)
-    assert [pieces.is_native_store(i, kinds) for i in instructions[:-1]] == list(stores.values())
+    assert [is_native(i, kinds) for i in instructions[:-1]] == list(stores.values())
 
 
 @pytest.mark.parametrize("number", [-1, 0x1FF])
 def test_constants_are_cut_to_their_bits(number):
     assert writer.Writer().constant(8, number).number == 255
-
-
-def test_what_instructions_weigh():
-    """A few steps of numpy are light, those with checks or roundings are heavy."""
-    light, heavy = ["add.u32 %r0, %r1, %r2;", "min.u32 %r0, %r1, %r2;"], ["min.f32 %f0, %f1, %f2;"]
-    heavy.append("ld.global.u32 %r0, [%rd0];")
-    assert [pieces.weight([i]) for i in _instructions([*light, *heavy])[0][:-1]] == [1, 1, 20, 20]
-    entry = parse_module(ptx_module("", 1)).functions["k"].instructions
-    assert [pieces.weight([i]) for i in entry if i.parts[0] == "ld"] == [1]
 
 
 def test_all_pairs_of_special_floats(patched):
@@ -373,7 +362,8 @@ def test_errors_are_numpys(patched, wrong):
     {wrong}
     st.global.u32 [%rd3], %r1;
     """
-    _, found, _ = _same(patched, body, [np.zeros(64, np.uint32)], block=(64, 1, 1), smem=256)
+    _, found, runs = _same(patched, body, [np.zeros(64, np.uint32)], False, block=(64, 1, 1), smem=256)
+    assert runs == {True: 0, False: 1}
     assert isinstance(found, str)
     assert "kernel.py:7" in found
 

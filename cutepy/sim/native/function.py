@@ -1,0 +1,336 @@
+"""Write a region as a function that goes over CTAs and warps, each of which takes its own way through the region.
+
+Where lanes of a warp part, one side goes on and the others wait on a stack, with the node where they go on and the one
+where they meet: the join of the node where they parted, as in `machine.parting`. Branches that all lanes of a warp take
+to the same side cost no more than they do in any program.
+
+References
+----------
+Levinthal and Porter: "Chap - a SIMD graphics processor", of stacks of masks; Fung et al.: "Dynamic Warp Formation and
+Scheduling for Efficient GPU Control Flow", of where lanes meet.
+"""
+
+from __future__ import annotations
+
+from cutepy.sim.native.instructions import write_instruction
+from cutepy.sim.native.lanes import EVERY, SLOT_STARTS, Lanes
+from cutepy.sim.native.nodes import Node
+from cutepy.sim.native.regions import Region
+from cutepy.sim.native.snippets import ENDLESS, FAILED, put
+from cutepy.sim.native.writer import BY_CTA, BY_THREAD, LANES
+from cutepy.sim.ptx.model import Instruction, Register, Special
+from cutepy.sim.translate.control_flow import EXIT
+from cutepy.sim.translate.effects import read, written
+from cutepy.sim.translate.emitter import UNIFORM_SPECIALS
+from cutepy.sim.translate.memory import space_of
+
+_DEPTH = 3 * LANES
+"""Entries of the stack: of each lane that parts from others, itself, and where it meets them."""
+
+_PATIENCE = 1 << 22
+"""How often a warp may come to loops' starts before numpy tries, which knows endless loops."""
+
+_BY_WARP = frozenset("shfl vote match redux elect activemask atom".split())
+
+
+def function(region: Region, kinds: list[str], axes: dict[str, int], full: bool) -> tuple[Lanes, str, dict[int, int]]:
+    """Write a region's function.
+
+    Parameters
+    ----------
+    region : Region
+    kinds : list of str
+        Canonical kind of each register.
+    axes : dict of str to int
+        Along which axes each input differs.
+    full : bool
+        Whether all 32 lanes of each warp are here.
+
+    Returns
+    -------
+    tuple
+        What was written, its source, and the axes of each output.
+    """
+    parted, of_registers = _axes(region, axes)
+    e = Lanes(kinds, axes, full, of_registers)
+    for index in region.inputs:
+        e.prologue(index)
+    joins = {n.join for n in region if _parts(n, of_registers)} - {EXIT, region.end}
+    w = e.w
+    for node in region:
+        e.begin(f"^n{node.number}", node.number in parted)
+        if node.is_first:
+            _count(e, node)
+        if node.number in region.headers:
+            _limit(e)
+        for i in node.instructions:
+            write_instruction(e, i)
+        _leave(e, region, node, joins, of_registers)
+    w.begin("^done")
+    outputs = {index: e.output(index) for index in region.outputs}
+    return e, _assemble(e, region, joins), outputs
+
+
+def _parts(node: Node, of_registers: dict[int, int]) -> bool:
+    """Tell whether lanes of a warp may part at a node."""
+    return node.condition is not None and bool(of_registers.get(node.condition[0].index, EVERY) & BY_THREAD)
+
+
+def _axes(region: Region, axes: dict[str, int]) -> tuple[set[int], dict[int, int]]:
+    """Return the nodes whose lanes may have parted, and along which axes registers may differ."""
+    found = dict.fromkeys((r.index for i in region.instructions for r in written(i)), 0)
+    found |= {index: axes.get(f"R[{index}]", EVERY) for index in region.inputs}
+    apart: dict[int, int] = {}
+    changed = True
+    while changed:
+        changed = False
+        for node in region:
+            for i in node.instructions:
+                now = apart.get(node.number, 0) | _differs(i, found, axes)
+                for register in written(i):
+                    if now & ~found[register.index]:
+                        found[register.index] |= now
+                        changed = True
+            condition = node.condition
+            by = 0 if condition is None else found.get(condition[0].index, EVERY)
+            for inner in region.within(node) if by else ():
+                if by & ~apart.get(inner, 0):
+                    apart[inner] = apart.get(inner, 0) | by
+                    changed = True
+    return {n for n, by in apart.items() if by & BY_THREAD}, found
+
+
+def _differs(i: Instruction, found: dict[int, int], axes: dict[str, int]) -> int:
+    """Return along which axes an instruction's results may differ."""
+    if i.parts[0] in _BY_WARP:
+        return EVERY
+    by = 0
+    for register in read(i):
+        by |= found.get(register.index, EVERY)
+    for operand in i.operands:
+        by |= _of_special(operand)
+    if i.parts[0] in ("ld", "ldu") and space_of(i) == "shared":
+        by |= axes.get(SLOT_STARTS, EVERY)
+    return by
+
+
+def _of_special(operand: object) -> int:
+    if isinstance(operand, Special):
+        name = operand.name
+        return 0 if name in UNIFORM_SPECIALS else BY_CTA if "ctaid" in name or "cluster" in name else EVERY
+    if isinstance(operand, Register):
+        return 0
+    return 0 if not hasattr(operand, "items") else max((_of_special(x) for x in operand.items), default=0)
+
+
+def _count(e: Lanes, node: Node) -> None:
+    """Count that a warp has executed a block."""
+    w = e.w
+    at = w.emit(f"llvm.getelementptr %counts[{node.block}] : (!llvm.ptr) -> !llvm.ptr, i64")
+    more = w.binary("add", w.new(0, f"llvm.load {at} : !llvm.ptr -> i64", 64), w.constant(64, 1))
+    w.lines.append(f"llvm.store {more.name}, {at} : i64, !llvm.ptr")
+
+
+def _limit(e: Lanes) -> None:
+    """Give up on a loop that goes on for long."""
+    w = e.w
+    left = w.binary("sub", w.new(0, "llvm.load %patience : !llvm.ptr -> i64", 64), w.constant(64, 1))
+    w.lines.append(f"llvm.store {left.name}, %patience : i64, !llvm.ptr")
+    label = w.label()
+    w.lines.append(f"llvm.cond_br {w.compare('ne', left, w.constant(64, 0)).name}, {label}, ^endless")
+    w.lines.append(f"{label}:")
+
+
+def _leave(e: Lanes, region: Region, node: Node, joins: set[int], of_registers: dict[int, int]) -> None:
+    """Go on to a node's successors."""
+    w = e.w
+    places = node.successors
+    if node.condition is None:
+        e.end()
+        _go(e, region, places[0], joins)
+        return
+    register, negated = node.condition
+    value = e.register(register.index)
+    holds = e.invert(value) if negated else value
+    if not value.axes & BY_THREAD:
+        e.end()
+        first, second = w.label(), w.label()
+        w.lines.append(f"llvm.cond_br {holds.name}, {first}, {second}")
+        for label, place in ((first, places[0]), (second, places[1])):
+            w.lines.append(f"{label}:")
+            _go(e, region, place, joins)
+        return
+    here = w.emit("llvm.load %active : !llvm.ptr -> i32")
+    bits = w.emit(f"llvm.bitcast {holds.name} : vector<{LANES}xi1> to i32")
+    taken = w.emit(f"llvm.and {here}, {bits} : i32")
+    other = w.emit(f"llvm.xor {here}, {taken} : i32")
+    e.end()
+    none = w.constant(32, 0).name
+    some, all_, mixed, first, second = (w.label() for _ in range(5))
+    is_all = w.emit(f'llvm.icmp "eq" {other}, {none} : i32')
+    w.lines.append(f"llvm.cond_br {is_all}, {first}, {some}")
+    w.lines.append(f"{some}:")
+    is_none = w.emit(f'llvm.icmp "eq" {taken}, {none} : i32')
+    w.lines.append(f"llvm.cond_br {is_none}, {second}, {mixed}")
+    w.lines.append(f"{mixed}:")
+    _part(e, region, node, joins, here, taken, other)
+    w.lines.append(f"llvm.br {all_}")
+    for label, place in ((first, places[0]), (second, places[1])):
+        w.lines.append(f"{label}:")
+        _go(e, region, place, joins)
+    w.lines.append(f"{all_}:")
+    w.lines.append(f"llvm.store {taken}, %active : i32, !llvm.ptr")
+    _go(e, region, places[0], joins)
+
+
+def _part(e: Lanes, region: Region, node: Node, joins: set[int], here: str, taken: str, other: str) -> None:
+    """Let the lanes that do not take a branch wait, and all of them meet at the node's join."""
+    w = e.w
+    splits = w.emit("llvm.load %splits : !llvm.ptr -> i64")
+    more = w.emit(f"llvm.add {splits}, %n1 : i64")
+    w.lines.append(f"llvm.store {more}, %splits : i64, !llvm.ptr")
+    second = node.successors[1]
+    if node.join in joins:
+        join = w.constant(64, node.join).name
+        stop = w.emit("llvm.load %stop : !llvm.ptr -> i64")
+        push, on = w.label(), w.label()
+        arrived = w.emit(f'llvm.icmp "eq" {stop}, {join} : i64')
+        w.lines.append(f"llvm.cond_br {arrived}, {on}, {push}")
+        w.lines.append(f"{push}:")
+        _push(e, join, here, stop)
+        w.lines.append(f"llvm.store {join}, %stop : i64, !llvm.ptr")
+        w.lines.append(f"llvm.br {on}")
+        w.lines.append(f"{on}:")
+    if second not in (node.join, EXIT, region.end):
+        stop = w.emit("llvm.load %stop : !llvm.ptr -> i64")
+        if second in joins:
+            # The others may be where they wait already.
+            push, on = w.label(), w.label()
+            at = w.constant(64, second).name
+            arrived = w.emit(f'llvm.icmp "eq" {stop}, {at} : i64')
+            w.lines.append(f"llvm.cond_br {arrived}, {on}, {push}")
+            w.lines.append(f"{push}:")
+            _push(e, at, other, stop)
+            w.lines.append(f"llvm.br {on}")
+            w.lines.append(f"{on}:")
+        else:
+            _push(e, w.constant(64, second).name, other, stop)
+
+
+def _push(e: Lanes, node: str, mask: str, stop: str) -> None:
+    w = e.w
+    depth = w.emit("llvm.load %depth : !llvm.ptr -> i64")
+    top = w.emit(f"llvm.getelementptr %stack[{depth}] : (!llvm.ptr, i64) -> !llvm.ptr, !llvm.array<3 x i64>")
+    wide = w.emit(f"llvm.zext {mask} : i32 to i64")
+    for n, value in enumerate((node, wide, stop)):
+        at = w.emit(f"llvm.getelementptr {top}[{n}] : (!llvm.ptr) -> !llvm.ptr, i64")
+        w.lines.append(f"llvm.store {value}, {at} : i64, !llvm.ptr")
+    deeper = w.emit(f"llvm.add {depth}, %n1 : i64")
+    w.lines.append(f"llvm.store {deeper}, %depth : i64, !llvm.ptr")
+
+
+def _go(e: Lanes, region: Region, place: int, joins: set[int]) -> None:
+    """Go to a node, or wait there for others."""
+    w = e.w
+    if place in (EXIT, region.end):
+        w.lines.append("llvm.br ^pop")
+    elif place in joins:
+        stop = w.emit("llvm.load %stop : !llvm.ptr -> i64")
+        arrived = w.emit(f'llvm.icmp "eq" {stop}, {w.constant(64, place).name} : i64')
+        w.lines.append(f"llvm.cond_br {arrived}, ^pop, ^n{place}")
+    else:
+        w.lines.append(f"llvm.br ^n{place}")
+
+
+def _pop(e: Lanes, region: Region) -> list[str]:
+    """Let others go on."""
+    places = ", ".join(f"{n}: ^n{n}" for n in sorted(region.numbers))
+    return [
+        "^pop:",
+        "%d0 = llvm.load %depth : !llvm.ptr -> i64",
+        '%empty = llvm.icmp "eq" %d0, %n0 : i64',
+        "llvm.cond_br %empty, ^done, ^resume",
+        "^resume:",
+        "%d1 = llvm.sub %d0, %n1 : i64",
+        "llvm.store %d1, %depth : i64, !llvm.ptr",
+        "%top = llvm.getelementptr %stack[%d1] : (!llvm.ptr, i64) -> !llvm.ptr, !llvm.array<3 x i64>",
+        "%tonode = llvm.load %top : !llvm.ptr -> i64",
+        "%maskp = llvm.getelementptr %top[1] : (!llvm.ptr) -> !llvm.ptr, i64",
+        "%maskw = llvm.load %maskp : !llvm.ptr -> i64",
+        "%maskb = llvm.trunc %maskw : i64 to i32",
+        "llvm.store %maskb, %active : i32, !llvm.ptr",
+        "%stopp = llvm.getelementptr %top[2] : (!llvm.ptr) -> !llvm.ptr, i64",
+        "%stopv = llvm.load %stopp : !llvm.ptr -> i64",
+        "llvm.store %stopv, %stop : i64, !llvm.ptr",
+        f"llvm.switch %tonode : i64, ^done [ {places} ]",
+    ]
+
+
+def _assemble(e: Lanes, region: Region, joins: set[int]) -> str:
+    """Put the parts of a function together."""
+    w = e.w
+    every = ", ".join(map(str, range(LANES)))
+    kind = f"vector<{LANES}xi64>"
+    lines = ["llvm.func @run(%arguments: !llvm.ptr) {"]
+    lines += [f"%n{n} = llvm.mlir.constant({n} : i64) : i64" for n in (0, 1, 2, 32)]
+    names = ("rows", "warps", "columns", "table", "state", "counts")
+    for position, name in enumerate(names):
+        type_ = "i64" if position < 3 else "!llvm.ptr"
+        lines.append(f"%{name}p = llvm.getelementptr %arguments[{position}] : (!llvm.ptr) -> !llvm.ptr, i64")
+        lines.append(f"%{name} = llvm.load %{name}p : !llvm.ptr -> {type_}")
+    blocks = region.nodes.all[-1].block + 1
+    lines.append(f"%splits = llvm.getelementptr %counts[{blocks}] : (!llvm.ptr) -> !llvm.ptr, i64")
+    lines.append(f"%room = llvm.mlir.constant({max(e.buffer, 8)} : i64) : i64")
+    lines.append("%buffer = llvm.alloca %room x i8 {alignment = 64 : i64} : (i64) -> !llvm.ptr")
+    lines.append(f"%entries = llvm.mlir.constant({_DEPTH} : i64) : i64")
+    lines.append("%stack = llvm.alloca %entries x !llvm.array<3 x i64> : (i64) -> !llvm.ptr")
+    for name, type_ in (("depth", "i64"), ("stop", "i64"), ("active", "i32"), ("patience", "i64")):
+        lines.append(f"%{name} = llvm.alloca %n1 x {type_} : (i64) -> !llvm.ptr")
+    lines.append(f"%every = llvm.mlir.constant(dense<true> : vector<{LANES}xi1>) : vector<{LANES}xi1>")
+    lines.append("%everybits = llvm.mlir.constant(-1 : i32) : i32")
+    lines.append(f"%each = llvm.mlir.constant(dense<[{every}]> : {kind}) : {kind}")
+    lines.append(f"%limit = llvm.mlir.constant({_PATIENCE} : i64) : i64")
+    lines.append("%nowhere = llvm.mlir.constant(-1 : i64) : i64")
+    lines += [*w.once, "llvm.br ^row(%n0 : i64)", "^row(%row: i64):"]
+    lines.append('%inside = llvm.icmp "ult" %row, %rows : i64')
+    lines += ["llvm.cond_br %inside, ^cta, ^leave", "^cta:"]
+    lines += [*w.by_cta, "%rowstart = llvm.mul %row, %columns : i64", "%nextrow = llvm.add %row, %n1 : i64"]
+    lines += ["llvm.br ^warp(%n0 : i64)", "^warp(%warp: i64):"]
+    lines.append('%is = llvm.icmp "ult" %warp, %warps : i64')
+    lines += ["llvm.cond_br %is, ^lanes, ^row(%nextrow : i64)", "^lanes:"]
+    if e.full:
+        lines += ["%start = llvm.mul %warp, %n32 : i64", "llvm.store %everybits, %active : i32, !llvm.ptr"]
+    else:
+        lines += [
+            "%pairat = llvm.mul %warp, %n2 : i64",
+            "%pair = llvm.getelementptr %table[%pairat] : (!llvm.ptr, i64) -> !llvm.ptr, i64",
+            "%start = llvm.load %pair : !llvm.ptr -> i64",
+            "%lanesp = llvm.getelementptr %pair[1] : (!llvm.ptr) -> !llvm.ptr, i64",
+            "%lanes = llvm.load %lanesp : !llvm.ptr -> i64",
+            f"%some = llvm.mlir.poison : {kind}",
+            f"%last1 = llvm.insertelement %lanes, %some[%n0 : i64] : {kind}",
+            f"%last = llvm.shufflevector %last1, %last1 [{', '.join(['0'] * LANES)}] : {kind}",
+            f'%present = llvm.icmp "ult" %each, %last : {kind}',
+            f"%presentbits = llvm.bitcast %present : vector<{LANES}xi1> to i32",
+            "llvm.store %presentbits, %active : i32, !llvm.ptr",
+        ]
+    lines += [
+        "%position = llvm.add %rowstart, %start : i64",
+        "llvm.store %n0, %depth : i64, !llvm.ptr",
+        "llvm.store %nowhere, %stop : i64, !llvm.ptr",
+        "llvm.store %limit, %patience : i64, !llvm.ptr",
+        *w.by_warp,
+        f"llvm.br ^n{region.entry}",
+        *w.lines,
+        "%nextwarp = llvm.add %warp, %n1 : i64",
+        "llvm.br ^warp(%nextwarp : i64)",
+        *_pop(e, region),
+        "^endless:",
+        f"%why = llvm.mlir.constant({ENDLESS} : i64) : i64",
+        put(FAILED, "%why"),
+        "llvm.br ^leave",
+        "^leave:",
+        "llvm.return",
+        "}",
+    ]
+    return "\n".join(["module {", *lines, "}"])
