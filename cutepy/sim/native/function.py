@@ -16,7 +16,7 @@ from cutepy.sim.native.instructions import write_instruction
 from cutepy.sim.native.lanes import EVERY, SLOT_STARTS, Lanes
 from cutepy.sim.native.nodes import Node
 from cutepy.sim.native.regions import Region
-from cutepy.sim.native.snippets import ENDLESS, FAILED, put
+from cutepy.sim.native.snippets import FAILED, GIVEN_UP, put
 from cutepy.sim.native.writer import BY_CTA, BY_THREAD, LANES
 from cutepy.sim.ptx.model import Instruction, Register, Special
 from cutepy.sim.translate.control_flow import EXIT
@@ -137,7 +137,7 @@ def _limit(e: Lanes) -> None:
     left = w.binary("sub", w.new(0, "llvm.load %patience : !llvm.ptr -> i64", 64), w.constant(64, 1))
     w.lines.append(f"llvm.store {left.name}, %patience : i64, !llvm.ptr")
     label = w.label()
-    w.lines.append(f"llvm.cond_br {w.compare('ne', left, w.constant(64, 0)).name}, {label}, ^endless")
+    w.lines.append(f"llvm.cond_br {w.compare('ne', left, w.constant(64, 0)).name}, {label}, ^fail")
     w.lines.append(f"{label}:")
 
 
@@ -325,8 +325,8 @@ def _assemble(e: Lanes, region: Region, joins: set[int]) -> str:
         "%nextwarp = llvm.add %warp, %n1 : i64",
         "llvm.br ^warp(%nextwarp : i64)",
         *_pop(e, region),
-        "^endless:",
-        f"%why = llvm.mlir.constant({ENDLESS} : i64) : i64",
+        "^fail:",
+        f"%why = llvm.mlir.constant({GIVEN_UP} : i64) : i64",
         put(FAILED, "%why"),
         "llvm.br ^leave",
         "^leave:",

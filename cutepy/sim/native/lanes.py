@@ -118,10 +118,10 @@ class Lanes:
             self._here = w.emit(f"llvm.bitcast {bits} : i32 to vector<{LANES}xi1>"), bits
         return self._here if self.masked else ("%every", "%everybits")
 
-    def fail_unless(self, condition: str) -> None:
+    def fail_unless(self, condition: str, place: str = "^fail") -> None:
         """Leave the function where a condition does not hold."""
         label = self.w.label()
-        self.w.lines.append(f"llvm.cond_br {condition}, {label}, ^leave")
+        self.w.lines.append(f"llvm.cond_br {condition}, {label}, {place}")
         self.w.lines.append(f"{label}:")
 
     def need_whole_warp(self) -> None:
@@ -327,7 +327,7 @@ class Lanes:
         function = self._helper(operation, "shared" if is_shared else "global", bits, count)
         arguments = f"%state, {w.spread(address, EVERY)}, {self.here()[1]}, {extra}, %buffer"
         way = w.emit(f"llvm.call {function}({arguments}) : !llvm.ptr, {ACCESS_TYPE}")
-        self.fail_unless(w.emit(f'llvm.icmp "ne" {way}, {w.constant(64, 0).name} : i64'))
+        self.fail_unless(w.emit(f'llvm.icmp "ne" {way}, {w.constant(64, 0).name} : i64'), "^leave")
 
     def _space(self, i: Instruction) -> str:
         space = space_of(i)

@@ -12,7 +12,7 @@ from cutepy.sim.machine.group import inherited
 from cutepy.sim.native import compiler
 from cutepy.sim.native.accesses import source
 from cutepy.sim.native.function import function
-from cutepy.sim.native.lanes import FIRST_ARGUMENT
+from cutepy.sim.native.lanes import FIRST_ARGUMENT, UnsupportedError
 from cutepy.sim.native.memory_state import address_of, state_of
 from cutepy.sim.native.regions import Region
 from cutepy.sim.native.snippets import FULL
@@ -41,7 +41,7 @@ class MachineCode:
     def __init__(self, region: Region, kinds: list[str]) -> None:
         self.region = region
         self._kinds = kinds
-        self._compiled: dict[Any, _Compiled] = {}
+        self._compiled: dict[Any, _Compiled | None] = {}
         self._failed = 0
 
     @cached_property
@@ -63,17 +63,21 @@ class MachineCode:
         names, evaluate = self._inputs
         values = evaluate(g, registers, m)
         key = (g.threads.full, *[BY_CTA * (v.shape[0] > 1) + BY_THREAD * (v.shape[1] > 1) for v in values])
-        compiled = self._compiled.get(key)
+        if key not in self._compiled:
+            self._compiled[key] = self._compile(dict(zip(names, key[1:], strict=True)), g.threads.full)
+        compiled = self._compiled[key]
         if compiled is None:
-            axes = dict(zip(names, key[1:], strict=True))
-            try:
-                compiled = self._compiled[key] = _Compiled(self.region, self._kinds, axes, g.threads.full, names)
-            except ImportError:
-                self._failed = _PATIENCE + 1  # there is no compiler
-                return False
+            return False
         done = compiled.run(g, m, values)
         self._failed += not done
         return done
+
+    def _compile(self, axes: dict[str, int], full: bool) -> _Compiled | None:
+        """Compile for inputs of given axes; None where there is no compiler, or collectives lack lanes of a warp."""
+        try:
+            return _Compiled(self.region, self._kinds, axes, full, self._inputs[0])
+        except (ImportError, UnsupportedError):
+            return None
 
 
 class _Compiled:

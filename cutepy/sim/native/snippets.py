@@ -17,8 +17,8 @@ REGION_SIZE = 4
 KEPT = -1
 """Of LOGS_SHARED: what is stored in shared memory is logged, if it is this, and not if it is 0."""
 
-CHECKED, FULL, ENDLESS = 1, 2, 3
-"""Why a function failed: a check, a log that is full, or a loop that goes on for long."""
+CHECKED, FULL, GIVEN_UP = 1, 2, 3
+"""Why a function failed: a check, a log that is full, or a loop that goes on for long and lanes that are missing."""
 
 I64 = f"vector<{LANES}xi64>"
 I1 = f"vector<{LANES}xi1>"

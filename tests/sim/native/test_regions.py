@@ -1,0 +1,136 @@
+"""Regions of branches and loops as machine code, against numpy's execution: values, counts and errors."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from cutepy.sim.native import function
+from tests.sim.native.test_blocks import _LOAD, _filled, _inputs, _same, _TEMPLATES, patched  # noqa: F401
+
+pytest.importorskip("cutlass")
+
+pytestmark = pytest.mark.dsl
+
+_ATOMICS = [f"{op}.u32" for op in ("add", "min", "max")] + [f"{op}.b32" for op in ("and", "or", "xor")]
+_ORDERED = ["add.u32", "inc.u32", "dec.u32", "exch.b32", "max.s32"]
+
+
+class _Body:
+    """Statements with nested branches, loops, early exits, shared memory, shuffles and votes."""
+
+    def __init__(self, rng, whole_warps):
+        self.rng, self.labels, self.whole = rng, 0, whole_warps
+        self.lines = []
+
+    def label(self):
+        self.labels += 1
+        return f"L{self.labels}"
+
+    def condition(self):
+        p, r = self.rng.integers(4), self.rng.integers(8)
+        bit = 1 << int(self.rng.integers(8))
+        # Of the CTA alone, of the warp, or of lanes.
+        value = ["%r20", "%r26", f"%r{r}", f"%r{r}"][self.rng.integers(4)]
+        self.lines.append(f"and.b32 %r34, {value}, {bit}; setp.ne.u32 %p{p}, %r34, 0;")
+        return f"@{'!' * int(self.rng.integers(2))}%p{p}"
+
+    def statements(self, depth, count):
+        for _ in range(count):
+            self.statement(depth)
+
+    def statement(self, depth):
+        kind = self.rng.integers(12)
+        if kind < 5 or (depth == 0 and kind < 9):
+            self.lines.append(_filled(_TEMPLATES[self.rng.integers(len(_TEMPLATES))], self.rng))
+        elif kind < 7:
+            self.branch(depth)
+        elif kind < 9:
+            self.loop(depth)
+        elif kind == 9:
+            self.memory()
+        elif kind == 10:
+            r, s = self.rng.integers(8, size=2)
+            operation = _ATOMICS[0]
+            self.lines.append(f"and.b32 %r35, %r{r}, 60; add.u32 %r35, %r35, %r40; red.shared.{operation} [%r35], %r{s};")
+        else:
+            self.exchange(depth)
+
+    def branch(self, depth):
+        other, end = self.label(), self.label()
+        self.lines.append(f"{self.condition()} bra {other};")
+        self.statements(depth - 1, self.rng.integers(1, 4))
+        if self.rng.random() < 0.1:
+            self.lines.append(f"{self.condition()} bra FINISH;")
+        self.lines.append(f"bra {end};\n{other}:")
+        self.statements(depth - 1, self.rng.integers(0, 3))
+        self.lines.append(f"{end}:")
+
+    def loop(self, depth):
+        start, end, counter = self.label(), self.label(), f"%r{41 + depth}"
+        r = self.rng.integers(8)
+        self.lines.append(f"and.b32 {counter}, %r{r}, 3;\n{start}:")
+        self.statements(depth - 1, self.rng.integers(1, 4))
+        if self.rng.random() < 0.5:
+            self.lines.append(f"{self.condition()} bra {end};")
+        self.lines.append(f"setp.eq.u32 %p5, {counter}, 0; sub.u32 {counter}, {counter}, 1; @!%p5 bra {start};")
+        self.lines.append(f"{end}:")
+
+    def memory(self):
+        """Each thread has 16 bytes of its own."""
+        r, s = self.rng.integers(8, size=2)
+        guard = f"{self.condition()} " if self.rng.random() < 0.3 else ""
+        at = 4 * int(self.rng.integers(4))
+        line = ["ld.shared.u32 %r{r}, [%r36+{at}];", "st.shared.u32 [%r36+{at}], %r{r};"][self.rng.integers(2)]
+        self.lines.append(guard + line.format(r=r, at=at))
+
+    def exchange(self, depth):
+        if not self.whole or depth < 3:
+            return
+        r, s, p = self.rng.integers(8), self.rng.integers(8), self.rng.integers(4)
+        mode = ["up", "down", "bfly", "idx"][self.rng.integers(4)]
+        by, clamp = self.rng.integers(32), ["0", "31", "0x1807", "0x1c03"][self.rng.integers(4)]
+        self.lines.append(
+            [
+                f"shfl.sync.{mode}.b32 %r{r}|%p{p}, %r{s}, {by}, {clamp}, -1;",
+                f"shfl.sync.{mode}.b32 %r{r}, %r{s}, %r{r}, {clamp}, -1;",
+                f"vote.sync.ballot.b32 %r{r}, %p{p}, -1;",
+                f"vote.sync.any.pred %p{p}, %p{p}, 0x0FFFFFF0;",
+                f"vote.sync.all.pred %p{p}, %p{p}, -1;",
+                f"vote.sync.uni.pred %p{p}, %p{p}, -1;",
+                f"redux.sync.add.u32 %r{r}, %r{s}, -1;",
+                f"redux.sync.min.s32 %r{r}, %r{s}, -1;",
+                f"match.all.sync.b32 %r{r}|%p{p}, %r{s}, -1;",
+                f"elect.sync %r{r}|%p{p}, -1;",
+                f"activemask.b32 %r{r};",
+            ][self.rng.integers(11)]
+        )
+
+
+def _program(rng, threads, size):
+    body = _Body(rng, threads % 32 == 0)
+    body.lines.append(_LOAD)
+    body.lines.append("mov.u32 %r40, smem; shr.u32 %r26, %r22, 5; mul.lo.u32 %r36, %r22, 16; add.u32 %r36, %r36, %r40;")
+    body.lines.append("add.u32 %r36, %r36, 64;")
+    for n in range(8):
+        where = ["%rd6", "%rd0"][rng.integers(2)]
+        body.lines.append(f"ld.global.u32 %r{n}, [{where}+{4 * n}]; ld.global.f32 %f{n}, [%rd6+{4 * n}];")
+        if n < 4:
+            body.lines.append(f"cvt.u64.u32 %rd2{n}, %r{n}; setp.lt.u32 %p{n}, %r{n}, 0x40000000;")
+            body.lines.append(f"cvt.u16.u32 %h{n}, %r{n};")
+    body.statements(3, size)
+    body.lines.append("FINISH: bar.sync 0; add.u64 %rd10, %rd1, %rd5;")
+    body.lines.append("and.b32 %r35, %r22, 15; mad.lo.u32 %r35, %r35, 4, %r40; ld.shared.u32 %r37, [%r35];")
+    for register in [f"%r{n}" for n in range(8)] + ["%r37"]:
+        body.lines.append(f"st.global.u32 [%rd10], {register}; add.u64 %rd10, %rd10, %rd7;")
+    for n in range(8):
+        body.lines.append(f"st.global.f32 [%rd10], %f{n}; add.u64 %rd10, %rd10, %rd7;")
+    return "\n".join(body.lines)
+
+
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 2**32), block=st.sampled_from([7, 32, 40, 64]), grid=st.integers(1, 3))
+def test_random_programs_with_branches_and_loops(patched, seed, block, grid):  # noqa: F811
+    rng = np.random.default_rng(seed)
+    program = _program(rng, block, 14)
+    arrays = [_inputs(rng, block * grid), np.zeros(17 * block * grid, np.uint32)]
+    _same(patched, program, arrays, gives_up=True, block=(block, 1, 1), grid=(grid, 1, 1), smem=64 + 16 * block)
