@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 BlockFunction = Callable[[Any, list[Any], Any], int]
 
-_WORTH, _WORTH_IMPORTING = 0.05, 1.0
+_WORTH, _WORTH_IMPORTING = 0.06, 1.0
 """Seconds that numpy takes for a node before it is compiled, and for all before the compiler is imported."""
 
 _total = [0.0]

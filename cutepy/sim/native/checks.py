@@ -149,7 +149,8 @@ llvm.call @mark(%mapptr{n}, %offset{n}, %size) : (!llvm.ptr, i64, i64) -> ()
 llvm.cond_br %more{n}, ^lane{n}(%l1{n} : i64), ^done{n}
 ^done{n}:""")
     return f"""
-llvm.func internal @found(%state: !llvm.ptr, %a: {I64}, %run: i1, %low: i64, %high: i64, %size: i64, %sectors: i64, %distinct: i64, %counted: i64) -> i64 {{
+llvm.func internal @found(%state: !llvm.ptr, %a: {I64}, %run: i1, %low: i64, %high: i64, %size: i64, %sectors: i64,
+%distinct: i64, %counted: i64) -> i64 {{
 {NUMBERS}
 {cell("table", REGION_TABLE)}
 %tablep = llvm.inttoptr %tablev : i64 to !llvm.ptr
@@ -247,7 +248,8 @@ llvm.br ^count(%s : {I64})
 %high = llvm.add %final, %size : i64
 llvm.br ^where(%no, %first, %high, %sectorsm, %distinctm : i1, i64, i64, i64, i64)
 ^where(%isrun: i1, %low: i64, %top: i64, %sectors1: i64, %distinct: i64):
-%ok = llvm.call @found(%state, %a, %isrun, %low, %top, %size, %sectors1, %distinct, %counted) : (!llvm.ptr, {I64}, i1, i64, i64, i64, i64, i64, i64) -> i64
+%ok = llvm.call @found(%state, %a, %isrun, %low, %top, %size, %sectors1, %distinct, %counted)
+: (!llvm.ptr, {I64}, i1, i64, i64, i64, i64, i64, i64) -> i64
 %isok = llvm.icmp "ne" %ok, %c0 : i64
 llvm.cond_br %isok, ^done, ^fail
 ^done:

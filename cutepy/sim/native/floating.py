@@ -18,7 +18,6 @@ from cutepy.sim.native.values import (
     last_nan,
     magnitude_below,
     narrowed,
-    quiet,
     saturated_float,
     widened,
 )
@@ -58,7 +57,7 @@ def _computed(e: Lanes, i: Instruction, values: list[Value]) -> Value:
     if operation in ("fma", "mad"):
         value = w.floats("intr.fma", *values)
     elif modifiers & {"approx", "full"}:
-        value = _approximate_quotient(e, *values, full="full" in modifiers, flush=flush)
+        value = _approximate_quotient(e, values, "full" in modifiers, flush)
     elif operation in _INFIX:
         need(not (flush and operation == "div"))
         value = w.floats(_INFIX[operation], *values)
@@ -90,9 +89,9 @@ def _without_tiny(e: Lanes, value: Value, values: list[Value]) -> Value:
     return w.select(lost, w.binary("and", value, w.constant(32, 0x80000000)), value)
 
 
-def _approximate_quotient(e: Lanes, a: Value, b: Value, full: bool, flush: bool) -> Value:
+def _approximate_quotient(e: Lanes, values: list[Value], full: bool, flush: bool) -> Value:
     """Multiply by a reciprocal, scaled where it would be lost: see `floats.div_approx`."""
-    w = e.w
+    w, (a, b) = e.w, values
     need(a.bits == 32)
     scale = w.constant(32, 0x3F800000)
     if full:
@@ -211,5 +210,3 @@ def _testp(e: Lanes, i: Instruction) -> None:
     large = w.binary("and", w.compare("uge", a, tiny), w.compare("ult", a, infinity))
     e.write(i.operands[0], w.binary("or", large, is_zero))
 
-
-__all__ = ["HALVES", "halves", "quiet", "write_halves"]

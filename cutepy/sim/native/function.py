@@ -53,6 +53,7 @@ def function(region: Region, kinds: list[str], axes: dict[str, int], full: bool)
     """
     parted, of_registers = _axes(region, axes)
     e = Lanes(kinds, axes, full, of_registers)
+    e.constants = region.nodes.constants
     for index in region.inputs:
         e.prologue(index)
     joins = {n.join for n in region if _parts(n, of_registers)} - {EXIT, region.end}

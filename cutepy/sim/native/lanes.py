@@ -64,6 +64,7 @@ class Lanes:
         self.w = Writer()
         self.kinds, self._axes, self.full = kinds, axes, full
         self._of_registers = of_registers
+        self.constants: dict[int, Immediate] = {}
         self.inputs: dict[str, Value] = {}
         self.arguments: dict[str, int] = {}
         self.helpers: dict[tuple[str, str, int, int], str] = {}
@@ -212,6 +213,8 @@ class Lanes:
     def read(self, operand: Operand, kind: str) -> Value:
         """Return an operand's bits, read as a kind."""
         if isinstance(operand, Register):
+            if operand.index in self.constants and kind[0] == "u" and operand.bits == width(kind):
+                return self.read(self.constants[operand.index], kind)
             found = self.register(operand.index)
             if found.bits != width(kind):
                 raise UnsupportedError

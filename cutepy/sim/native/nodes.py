@@ -1,4 +1,4 @@
-"""Basic blocks in nodes: runs of instructions that are written as machine code, runs of others, and where blocks end."""
+"""Basic blocks in nodes: runs of instructions that are written as machine code, runs of others, and blocks' ends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cutepy.sim.native.instructions import is_native
-from cutepy.sim.ptx.model import Instruction, Register
+from cutepy.sim.ptx.model import Immediate, Instruction, Register
 from cutepy.sim.translate import Program
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import read, written
@@ -119,6 +119,17 @@ class Nodes:
             seen.add(node)
             stack.extend(self.all[node].successors)
         return seen
+
+    @cached_property
+    def constants(self) -> dict[int, Immediate]:
+        """The registers that one instruction writes, and that only with a number."""
+        found: dict[int, Immediate | None] = {}
+        for i in self._program.function.instructions:
+            number = i.operands[1] if i.parts[0] == "mov" and i.predicate is None and len(i.operands) == 2 else None
+            for register in written(i):
+                is_first = register.index not in found
+                found[register.index] = number if is_first and isinstance(number, Immediate) else None
+        return {index: number for index, number in found.items() if number is not None}
 
     @cached_property
     def live_in(self) -> list[frozenset[int]]:

@@ -11,6 +11,7 @@ PTX ISA, "Memory Consistency Model": strong operations, data races.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -43,7 +44,7 @@ class Region:
     end: int
     numbers: frozenset[int]
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[Node]:
         return (self.nodes.all[n] for n in sorted(self.numbers))
 
     @cached_property

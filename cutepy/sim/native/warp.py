@@ -9,11 +9,15 @@ PTX ISA, "shfl.sync", "vote.sync", "match.sync", "redux.sync", "activemask", "el
 
 from __future__ import annotations
 
+import numpy as np
+
+from cutepy.sim.mechanisms.warp import source_lane
 from cutepy.sim.native.lanes import EVERY, Lanes, width
 from cutepy.sim.native.table import need, of
 from cutepy.sim.native.writer import BY_THREAD, LANES, Value
 from cutepy.sim.ptx.model import Instruction, Operand, Register
 from cutepy.sim.translate.emitter import kind_of, split_pair
+
 
 def _members(e: Lanes, mask: Operand) -> Value:
     """Write what is done by all lanes of a warp together, whose masks must be the same; returns the mask."""
@@ -52,9 +56,12 @@ def _shfl(e: Lanes, i: Instruction) -> None:
     value = e.register(a.index) if isinstance(a, Register) else e.read(a, "u4")
     need(value.bits == 32)
     lane, five = _lane(e), w.constant(32, 31)
-    control = e.read(c, "u4")
+    distance, control = e.read(b, "u4"), e.read(c, "u4")
+    if distance.number is not None and control.number is not None:
+        _fixed(e, d, p, value, i.parts[2], distance.number, control.number)
+        return
     clamp, segment = w.binary("and", control, five), w.binary("and", w.binary("lshr", control, w.constant(32, 8)), five)
-    by = w.binary("and", e.read(b, "u4"), five)
+    by = w.binary("and", distance, five)
     lowest = w.binary("and", lane, segment)
     highest = w.binary("or", lowest, w.binary("and", clamp, e.invert(segment)))
     mode = i.parts[2]
@@ -71,6 +78,17 @@ def _shfl(e: Lanes, i: Instruction) -> None:
     e.write(d, _taken(e, value, source))
     if p is not None:
         e.write(p, _spread(e, inside))
+
+
+def _fixed(e: Lanes, d: Operand, p: Operand | None, value: Value, mode: str, distance: int, control: int) -> None:
+    """Shuffle by numbers that are known."""
+    sources, inside = source_lane(mode, np.arange(LANES), np.array(distance), np.array(control))
+    w, kind = e.w, f"vector<{LANES}xi32>"
+    whole, picks = w.spread(value, EVERY), ", ".join(map(str, sources.tolist()))
+    e.write(d, w.new(EVERY, f"llvm.shufflevector {whole}, {whole} [{picks}] : {kind}", 32))
+    if p is not None:
+        known, type_ = ", ".join(map(str, inside.tolist())).lower(), f"vector<{LANES}xi1>"
+        e.write(p, w.new(EVERY, f"llvm.mlir.constant(dense<[{known}]> : {type_}) : {type_}", 1))
 
 
 def _taken(e: Lanes, value: Value, source: Value) -> Value:

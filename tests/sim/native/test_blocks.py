@@ -11,7 +11,6 @@ from cutepy.sim import translate
 from cutepy.sim.errors import SimulationError
 from cutepy.sim.native import blocks, machine_code, writer
 from cutepy.sim.native.instructions import is_native
-from cutepy.sim.ptx import parse_module
 from tests.sim.kernels.launching import launch, ptx_module
 
 pytest.importorskip("cutlass")

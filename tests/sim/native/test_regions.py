@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from cutepy.sim.native import function
-from tests.sim.native.test_blocks import _LOAD, _filled, _inputs, _same, _TEMPLATES, patched  # noqa: F401
+from cutepy.sim.native import function, memory_state
+from tests.sim.native.test_blocks import _LOAD, _TEMPLATES, _filled, _inputs, _same, patched  # noqa: F401
 
 pytest.importorskip("cutlass")
 
 pytestmark = pytest.mark.dsl
 
 _ATOMICS = [f"{op}.u32" for op in ("add", "min", "max")] + [f"{op}.b32" for op in ("and", "or", "xor")]
-_ORDERED = ["add.u32", "inc.u32", "dec.u32", "exch.b32", "max.s32"]
+_ORDERED = ["add.u32", "inc.u32", "dec.u32", "exch.b32", "max.s32", "cas.b32"]
 
 
 class _Body:
@@ -20,6 +20,8 @@ class _Body:
 
     def __init__(self, rng, whole_warps):
         self.rng, self.labels, self.whole = rng, 0, whole_warps
+        # Operations of one kind, whose order does not matter.
+        self.atomic = _ATOMICS[rng.integers(len(_ATOMICS))]
         self.lines = []
 
     def label(self):
@@ -51,7 +53,9 @@ class _Body:
         elif kind == 10:
             r, s = self.rng.integers(8, size=2)
             operation = _ATOMICS[0]
-            self.lines.append(f"and.b32 %r35, %r{r}, 60; add.u32 %r35, %r35, %r40; red.shared.{operation} [%r35], %r{s};")
+            self.lines.append(
+                f"and.b32 %r35, %r{r}, 60; add.u32 %r35, %r35, %r40; red.shared.{operation} [%r35], %r{s};"
+            )
         else:
             self.exchange(depth)
 
@@ -77,7 +81,7 @@ class _Body:
 
     def memory(self):
         """Each thread has 16 bytes of its own."""
-        r, s = self.rng.integers(8, size=2)
+        r = self.rng.integers(8)
         guard = f"{self.condition()} " if self.rng.random() < 0.3 else ""
         at = 4 * int(self.rng.integers(4))
         line = ["ld.shared.u32 %r{r}, [%r36+{at}];", "st.shared.u32 [%r36+{at}], %r{r};"][self.rng.integers(2)]
@@ -134,3 +138,61 @@ def test_random_programs_with_branches_and_loops(patched, seed, block, grid):  #
     program = _program(rng, block, 14)
     arrays = [_inputs(rng, block * grid), np.zeros(17 * block * grid, np.uint32)]
     _same(patched, program, arrays, gives_up=True, block=(block, 1, 1), grid=(grid, 1, 1), smem=64 + 16 * block)
+
+
+@pytest.mark.parametrize("space", ["global", "shared"])
+@pytest.mark.parametrize("operation", _ORDERED)
+def test_atomic_operations_that_return_what_was_there(patched, operation, space):  # noqa: F811
+    """Lanes take their turns in order, in whole warps and in parts of them."""
+    at = "%rd3" if space == "global" else "%r5"
+    more = ", %r6" if operation.startswith("cas") else ""
+    body = f"""
+    mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mad.lo.u32 %r2, %r1, 45, %r0; mul.wide.u32 %rd2, %r2, 4;
+    and.b32 %r3, %r0, 3; mul.wide.u32 %rd3, %r3, 4; add.u64 %rd3, %rd3, %rd0; mov.u32 %r4, smem;
+    mad.lo.u32 %r5, %r3, 4, %r4; mul.lo.u32 %r6, %r0, 7; and.b32 %r7, %r0, 12; mov.u32 %r8, -1;
+    setp.eq.u32 %p0, %r7, 4; @%p0 bra END;
+    atom.{space}.{operation} %r8, [{at}], %r7{more};
+    END: bar.sync 0; add.u64 %rd4, %rd1, %rd2; st.global.u32 [%rd4], %r8;
+    ld.shared.u32 %r9, [%r5]; st.global.u32 [%rd4+360], %r9;
+    """
+    arrays = [np.arange(4, dtype=np.uint32), np.zeros(180, np.uint32)]
+    _same(patched, body, arrays, block=(45, 1, 1), grid=(2, 1, 1), smem=16)
+
+
+def test_what_fails_late_is_undone(patched):  # noqa: F811
+    """Stores, of rows, of scattered lanes and by atomic operations, before an access that fails in one warp."""
+    body = """
+    mov.u32 %r0, %tid.x; mul.wide.u32 %rd2, %r0, 4; add.u64 %rd3, %rd0, %rd2; mov.u32 %r1, smem; mov.u32 %r3, 3;
+    LOOP: xor.b32 %r2, %r0, 5; mul.wide.u32 %rd4, %r2, 4; add.u64 %rd5, %rd0, %rd4;
+    ld.global.u32 %r4, [%rd3]; add.u32 %r4, %r4, %r2; st.global.u32 [%rd3], %r4; st.global.u16 [%rd5], %r3;
+    red.global.add.u32 [%rd0], %r3; red.shared.add.u32 [%r1], %r3; sub.u32 %r3, %r3, 1;
+    setp.ne.u32 %p0, %r3, 0; @%p0 bra LOOP;
+    shr.u32 %r5, %r0, 5; mul.lo.u32 %r5, %r5, 1024; cvt.u64.u32 %rd6, %r5; add.u64 %rd7, %rd3, %rd6;
+    st.global.u32 [%rd7], %r4;
+    """
+    _, found, runs = _same(patched, body, [np.zeros(64, np.uint32)], False, block=(64, 1, 1), smem=16)
+    assert "is not in known memory" in found
+    assert runs[False]
+
+
+def test_loops_without_end_are_left_to_numpy(patched):  # noqa: F811
+    with patched.context() as inner:
+        inner.setattr(function, "_PATIENCE", 1000)
+        body = "mov.u32 %r0, %tid.x; LOOP: xor.b32 %r0, %r0, 1; setp.lt.u32 %p0, %r0, 100; @%p0 bra LOOP;"
+        _, found, runs = _same(patched, body, [np.zeros(4, np.uint32)], False)
+    assert "deadlock" in found.lower()
+    assert runs[False]
+
+
+def test_a_log_that_is_full_is_replaced_by_a_copy(patched):  # noqa: F811
+    body = """
+    mov.u32 %r0, %tid.x; and.b32 %r1, %r0, 7; mov.u32 %r2, smem; mad.lo.u32 %r3, %r1, 4, %r2; mov.u32 %r4, 0;
+    LOOP: mov.u32 %r5, 0;
+    INNER: red.shared.add.u32 [%r3], %r0; add.u32 %r5, %r5, 1; setp.lt.u32 %p0, %r5, 50; @%p0 bra INNER;
+    bar.sync 0; add.u32 %r4, %r4, 1; setp.lt.u32 %p1, %r4, 3; @%p1 bra LOOP;
+    ld.shared.u32 %r6, [%r3]; mul.wide.u32 %rd1, %r0, 4; add.u64 %rd2, %rd0, %rd1; st.global.u32 [%rd2], %r6;
+    """
+    with patched.context() as inner:
+        inner.setattr(memory_state, "_LOG_BYTES", 20_000)
+        _, _, runs = _same(patched, body, [np.zeros(64, np.uint32)], gives_up=True, block=(64, 1, 1), smem=32)
+    assert runs[True] > runs[False] > 0
