@@ -209,4 +209,3 @@ def _testp(e: Lanes, i: Instruction) -> None:
         return
     large = w.binary("and", w.compare("uge", a, tiny), w.compare("ult", a, infinity))
     e.write(i.operands[0], w.binary("or", large, is_zero))
-
