@@ -39,10 +39,10 @@ class Operand:
     dtype : str
         By PTX's name.
     bits : int
-        Width of an element.
+        Width of an element; single bits are taken as bytes.
     major : "MN" or "K"
     shape_mn_k : (int, int)
-        Elements of the tile that one instruction reads.
+        Elements of the tile that one instruction reads: of a sparse A, half of K.
     source : "shared memory" or "registers"
     descriptors : tuple of int
         The 64-bit words that were seen, in order.

@@ -11,11 +11,9 @@ import numpy as np
 
 from cutepy.layouts import LayoutError
 from cutepy.layouts.render.grid import ranges
-from cutepy.layouts.sm90.arch import DTYPE_BITS
 from cutepy.sim import Access, BarrierEvent, Launch, Observer, TmaEvent, WgmmaEvent
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.mechanisms.wgmma.operands import tile_units
-from cutepy.sim.translate.wgmma_shapes import M
 
 if TYPE_CHECKING:
     from cutepy.layouts.sm90 import TensorMap
@@ -149,15 +147,15 @@ class Watch(Observer):
         here = [] if groups is None else groups.tolist()
         seen.issued += event.ctas.count * len(here)
         seen.warpgroups.update(here)
-        for words, known, role, major, extent, kind in (
-            (event.a, seen.a, "wgmma A", shape.a_major, M, shape.a),
-            (event.b, seen.b, "wgmma B", shape.b_major, shape.n, shape.b),
+        for words, known, role, tile in (
+            (event.a, seen.a, "wgmma A", shape.a_tile),
+            (event.b, seen.b, "wgmma B", shape.b_tile),
         ):
             for word in [] if words is None else _distinct(words):
                 if word not in known:
                     known[word] = None
                     try:
-                        units = tile_units(word, major, extent, shape.k, DTYPE_BITS[kind])
+                        units = tile_units(word, tile)
                     except LayoutError:
                         continue
                     self._mark(i, role, units.reshape(-1) * _UNIT, _UNIT, (word & 0x3FFF) << 4)

@@ -270,16 +270,17 @@ def _wgmma_wait(e: Emitter, i: Instruction) -> None:
     ),
 )
 def _wgmma(e: Emitter, i: Instruction) -> None:
-    if "sp" in i.parts:
-        raise e.refused("sparse wgmma is not simulated; use wgmma.mma_async without .sp")
-    _, a, b, scale_d, *_ = i.operands
+    _, a, b, *more = i.operands
+    sparse = "sp" in i.parts
+    scale_d = more[2 if sparse else 0]
     targets = [r.index for r in accumulators(i)]
     sources = [e.read(item, "u4") for item in e.items(a)] if not isinstance(a, Register) else []
     first = f"({', '.join(sources)},)" if sources else e.read(a, "u8")
     second = e.read(b, "u8")
     scale = e.read(scale_d, "pred")
+    metadata = f", {e.read(more[0], 'u4')}" if sparse else ""
     e.write_back(targets)
-    e.emit(f"m.wgmma.issue(g, {e.site}, {first}, {second}, {scale})")
+    e.emit(f"m.wgmma.issue(g, {e.site}, {first}, {second}, {scale}{metadata})")
     e.forget(targets)
 
 

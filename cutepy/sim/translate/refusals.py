@@ -18,7 +18,6 @@ _REASONS = [
     (r"(tex|tld4|txq|suld|sust|sured|suq|istypep)\b", _TEXTURES),
     (r"cp\.(reduce\.)?async\.bulk(\.prefetch)?\.tensor\..*\bim2col", "tensor copies in im2col mode are not simulated; "
      "use tiled mode"),
-    (r"wgmma\.mma_async\.sp", "sparse wgmma is not simulated; use wgmma.mma_async without .sp, or mma.sp"),
     (r"multimem\b", "multimem instructions are not simulated: they need several devices"),
     (r"fma\..*\.oob\b", "fma.oob is not simulated: the ISA leaves open which NaN it takes for out of bounds"),
     (r"(shfl|vote)\.(?!sync)", _UNSYNCHRONISED),

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 MODULES = (
-    *(f"tests.sim.test_opcodes_{part}" for part in "async convert float integer memory tma warp wgmma".split()),
+    *(
+        f"tests.sim.test_opcodes_{part}"
+        for part in "async convert float integer memory sparse_wgmma tma warp wgmma".split()
+    ),
     "tests.frontends.ptx.test_warp_matrices",
     "tests.frontends.ptx.test_rarer_instructions",
 )
@@ -73,6 +76,14 @@ NOT_RECORDED: dict[str, tuple[str, int]] = {
     "async.bulk_copy": (_NEWER, 2),
     "async.what_comes_before_a_wait_is_done_once": (_NEWER, 2),
     "convert.set_packed": (_NEWER, 2),
+    "sparse_wgmma.integers_saturate": (_NEWER, 1),
+    "sparse_wgmma.layouts": (_NEWER, 9),
+    "sparse_wgmma.majors": (_NEWER, 7),
+    "sparse_wgmma.signs": (_NEWER, 4),
+    "sparse_wgmma.single_bits": (_NEWER, 8),
+    "sparse_wgmma.the_other_lanes_give_the_metadata": (_NEWER, 6),
+    "sparse_wgmma.types": (_NEWER, 32),
+    "sparse_wgmma.zeros_meet_nothing": (_NEWER, 2),
     "tma.what_a_store_reads_is_observed": (_NEWER, 1),
     "warp.bar_red_of_some_warps": (_NEWER, 1),
     "warp.shfl_by_operands_that_differ_between_ctas": (_NEWER, 1),
