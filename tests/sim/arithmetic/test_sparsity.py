@@ -43,7 +43,5 @@ def test_zeros_meet_nothing(seed):
     pairs = list(zip(kept, where, strict=True))
     with np.errstate(invalid="ignore"):
         found = meets_only_kept(multiply, expanded(kept, where, 16), b, where)
-        expected = [
-            [sum(x * b[n, at] for x, at in zip(kept[m], where[m], strict=True)) for n in range(8)] for m in range(16)
-        ]
+        expected = [[sum(x * b[n, at] for x, at in zip(*row, strict=True)) for n in range(8)] for row in pairs]
     np.testing.assert_array_equal(found, expected)
