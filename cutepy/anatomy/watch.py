@@ -16,7 +16,7 @@ from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.mechanisms.wgmma.operands import tile_units
 
 if TYPE_CHECKING:
-    from cutepy.layouts.sm90 import TensorMap
+    from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
     from cutepy.sim.ptx import Instruction
 
 CELL_BYTES = 8
@@ -48,7 +48,7 @@ class SeenCopy:
     """What a tensor copy did: with which tensor maps, where in shared memory, and of which boxes."""
 
     operation: str = ""
-    tensor_maps: dict[TensorMap, None] = field(default_factory=dict)
+    tensor_maps: dict[TensorMap | Im2colTensorMap, None] = field(default_factory=dict)
     places: set[int] = field(default_factory=set)
     coordinates: set[tuple[int, ...]] = field(default_factory=set)
     issued: int = 0

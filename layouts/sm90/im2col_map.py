@@ -122,6 +122,11 @@ class Im2colTensorMap(MappedTensor):
         return self.channels_per_pixel, self.pixels_per_column
 
     @property
+    def box_elems(self) -> tuple[int, int]:
+        """Elements that a copy takes: all of the box, whatever the element strides."""
+        return self.box
+
+    @property
     def box_bytes(self) -> int:
         """Bytes that a copy moves, and counts at an mbarrier, also where pixels are outside of the tensor."""
         return self.channels_per_pixel * self.pixels_per_column * self.bits // 8

@@ -18,14 +18,20 @@ import numpy as np
 from cutepy.frontends.backend import loaded_module
 from cutepy.runtime import h200
 from cutepy.runtime.host_calls import COOPERATIVE, HostCalls, Library, cluster_of, launch_attributes, serve
+from cutepy.runtime.tensor_maps import encode_im2col
 from cutepy.sim.machine.lanes import Array
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint64
 _KINDS = {"p": _POINTER, "i": _INT, "l": _LONG}
 _INVALID_VALUE, _MEMORY_ALLOCATION, _NO_SYMBOL = 1, 2, 13
 _ALIGNMENT = 256
-_TENSOR_MAP = "piipppppiiii"
-"""The parameters of cuTensorMapEncodeTiled."""
+_DRIVER = {
+    "cuTensorMapEncodeTiled": "piipppppiiii",
+    "cuTensorMapEncodeIm2col": "piipppppiipiiii",
+    "cuTensorMapReplaceAddress": "pp",
+}
+"""The functions of the driver that host code may ask for, and their parameters."""
+_VERSION = 13000
 
 SIGNATURES = {
     "__cudaRegisterFatBinary": "p",
@@ -70,6 +76,8 @@ SIGNATURES = {
     "cudaOccupancyMaxActiveBlocksPerMultiprocessor": "ppil",
     "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags": "ppili",
     "cudaOccupancyMaxActiveClusters": "ppp",
+    "cudaDriverGetVersion": "p",
+    "cudaRuntimeGetVersion": "p",
     "cudaGetDriverEntryPoint": "pplp",
     "cudaGetDriverEntryPointByVersion": "ppilp",
 }
@@ -99,7 +107,7 @@ class RuntimeCalls(HostCalls):
         self._configuration: list[tuple[Any, ...]] = []
         self._handle = ctypes.c_uint64(0)
         self._text = ctypes.create_string_buffer(b"see the Python exception")
-        self._encode = self._made("_cuTensorMapEncodeTiled", _TENSOR_MAP, _INT)
+        self._driver = {name: self._made(f"_{name}", kinds, _INT) for name, kinds in _DRIVER.items()}
 
     def functions(self) -> dict[str, Any]:
         """Return a C function for each name."""
@@ -276,13 +284,38 @@ class RuntimeCalls(HostCalls):
         return 0
 
     def do_cudaGetDriverEntryPoint(self, name: int, pointer: int, flags: int, status: int | None) -> int:
-        """Give a function of the driver: the one that encodes tensor maps."""
-        found = ctypes.string_at(name) == b"cuTensorMapEncodeTiled"
-        target = ctypes.cast(self._encode, ctypes.c_void_p).value if found else 0
+        """Give a function of the driver, if it is served: those that encode tensor maps are."""
+        found = self._driver.get(ctypes.string_at(name).decode())
+        target = None if found is None else ctypes.cast(found, ctypes.c_void_p).value
         ctypes.c_uint64.from_address(pointer).value = target or 0
         if status:
-            ctypes.c_int32.from_address(status).value = 0 if found else 1
+            ctypes.c_int32.from_address(status).value = int(found is None)
         return 0
+
+    def _cuTensorMapEncodeIm2col(
+        self,
+        target: int,
+        dtype: int,
+        rank: int,
+        address: int,
+        dims: int,
+        strides: int,
+        lower: int,
+        upper: int,
+        channels: int,
+        pixels: int,
+        steps: int,
+        *modes: int,
+    ) -> int:
+        encode_im2col(target, dtype, rank, address, dims, strides, lower, upper, channels, pixels, steps, modes)
+        return 0
+
+    def do_cudaDriverGetVersion(self, version: int) -> int:
+        """Say the version of CUDA."""
+        ctypes.c_int32.from_address(version).value = _VERSION
+        return 0
+
+    do_cudaRuntimeGetVersion = do_cudaDriverGetVersion
 
     def do_cudaGetDriverEntryPointByVersion(
         self, name: int, pointer: int, version: int, flags: int, status: int | None

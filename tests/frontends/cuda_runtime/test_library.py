@@ -7,6 +7,7 @@ import pytest
 
 import cutepy
 from cutepy.frontends.cuda_runtime import load_cuda_library
+from cutepy.layouts.sm90 import Im2colTensorMap
 from cutepy.sim import MemoryAccessError
 
 pytestmark = pytest.mark.integration
@@ -66,6 +67,22 @@ int ranked(int *out, int ctas, int cluster) {
     void *arguments[] = {&out};
     return cudaLaunchKernelExC(&how, ranks, arguments);
 }
+int cudaDriverGetVersion(int *);
+int cudaGetDriverEntryPoint(const char *, void **, unsigned long long, int *);
+int columns(void *map, void *tensor) {
+    int (*encode)(void *, int, unsigned, void *, const unsigned long *, const unsigned long *, const int *, const int *,
+                  unsigned, unsigned, const unsigned *, int, int, int, int) = 0;
+    int version = 0, unknown = 0;
+    void *none = 0;
+    const unsigned long dims[] = {64, 10, 12, 5}, strides[] = {128, 1280, 15360};
+    const int lower[] = {-1, -2}, upper[] = {-3, 1};
+    const unsigned steps[] = {1, 2, 3, 1};
+    cudaDriverGetVersion(&version);
+    cudaGetDriverEntryPoint("cuTensorMapNever", &none, 0, &unknown);
+    cudaGetDriverEntryPoint("cuTensorMapEncodeIm2col", (void **)&encode, 0, 0);
+    if (version < 12000 || none || !unknown || !encode) return 1;
+    return encode(map, 6, 4, tensor, dims, strides, lower, upper, 32, 128, steps, 0, 2, 2, 0);
+}
 int multiprocessors(void) {
     int count = 0;
     cudaDeviceGetAttribute(&count, 16, 0);
@@ -98,6 +115,16 @@ def test_attributes_of_launches(library):
     out = np.zeros(8, np.int32)
     assert library.call("ranked", out, 8, 4) == 0
     np.testing.assert_array_equal(out, [0, 1, 2, 3] * 2)
+
+
+def test_tensor_maps_of_im2col_mode(library):
+    words, tensor = np.zeros(32, np.uint64), 0x7F00_0000_1000
+    target = words[-words.ctypes.data % 64 // 8 :][:16]
+    assert library.call("columns", target, tensor) == 0
+    strides, corners = (128, 1280, 15360), ((-1, -2), (-3, 1))
+    options = {"global_address": tensor, "element_strides": (1, 2, 3, 1), "swizzle": "SW64"}
+    expected = Im2colTensorMap("f16", (64, 10, 12, 5), strides, *corners, 32, 128, **options)
+    assert target[:8].tolist() == list(expected.encode())
 
 
 def test_the_device_is_an_h200(library):
