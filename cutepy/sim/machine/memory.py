@@ -119,7 +119,13 @@ class Region:
 
 
 class Memory:
-    """The memory that a launch sees."""
+    """The memory that a launch sees.
+
+    Attributes
+    ----------
+    windows : dict of str to list of (int, int)
+        Where constants and parameters are: addresses from and to.
+    """
 
     residents: Residents
 
@@ -133,6 +139,7 @@ class Memory:
         self._local: Array = np.zeros(0, np.uint8)
         self._shared_views: dict[tuple[str, int], Array] = {}
         self._objects: Array | None = None
+        self.windows: dict[str, list[tuple[int, int]]] = {"const": [], "param": []}
 
     def start(self, residents: Residents, used_bytes: int, threads: int) -> None:
         """Make the shared and local memory of CTAs that become resident."""
@@ -184,6 +191,12 @@ class Memory:
             return np.logical_and(inside, own)
         if space == "local":
             return address >= LOCAL_WINDOW
+        if space in ("const", "param"):
+            found = np.zeros(address.shape, bool)
+            for start, end in self.windows[space]:
+                found |= (address >= np.uint64(start)) & (address < np.uint64(end))
+            return found
+        # Of the global space the windows of constants and parameters are a part.
         return address < SHARED_WINDOW
 
     def map_address(self, address: Array, rank: Array, generic: bool) -> Array:

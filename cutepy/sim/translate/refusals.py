@@ -17,7 +17,6 @@ _UNSYNCHRONISED = "{opcode} without .sync is for GPUs before sm_70; use {first}.
 _REASONS = [
     (r"(tex|tld4|txq|suld|sust|sured|suq|istypep)\b", _TEXTURES),
     (r"multimem\b", "multimem instructions are not simulated: they need several devices"),
-    (r"fma\..*\.oob\b", "fma.oob is not simulated: the ISA leaves open which NaN it takes for out of bounds"),
     (r"(shfl|vote)\.(?!sync)", _UNSYNCHRONISED),
     (r"match\.(?:any|all)\.(?!sync)", _UNSYNCHRONISED),
     (r"tcgen05|clusterlaunchcontrol|st\.bulk|ldmatrix\..*(m16n16|m8n16)|stmatrix\..*m16n8|(add|sub|mul|fma)\..*f32x2",
