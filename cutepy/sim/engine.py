@@ -32,6 +32,7 @@ from cutepy.sim.mechanisms.mma import WarpMma
 from cutepy.sim.mechanisms.named_barriers import Barriers
 from cutepy.sim.mechanisms.printing import Printing
 from cutepy.sim.mechanisms.tensor_maps import TensorMaps
+from cutepy.sim.mechanisms.textures import Textures
 from cutepy.sim.mechanisms.tma import TensorCopies
 from cutepy.sim.mechanisms.warp import Warp
 from cutepy.sim.mechanisms.wgmma.issue import Wgmma
@@ -110,6 +111,7 @@ class Engine:
         self.tensormaps = TensorMaps(activity, memory)
         self.tma = TensorCopies(activity, memory, mbarriers, self.tensormaps, self.bulk)
         self.matrix = MatrixAccess(activity, memory)
+        self.textures = Textures(memory)
         self.mma = WarpMma()
         self.wmma = Wmma(memory)
         self.wgmma = Wgmma(activity, memory, program, exact_mma)

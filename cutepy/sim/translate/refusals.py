@@ -8,14 +8,11 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-_TEXTURES = (
-    "textures and surfaces are not simulated: their objects are made by the driver, which says what is in them; read "
-    "the memory with ld"
-)
+_TEXTURES = "{opcode} is not simulated: of textures, tex and tld4 are, and of surfaces suld.b and sust.b"
 _BLACKWELL = "{opcode} is for sm_100 and later, and Hopper's assembler refuses it; compile for sm_90a"
 _UNSYNCHRONISED = "{opcode} without .sync is for GPUs before sm_70; use {first}.sync with a mask of lanes"
 _REASONS = [
-    (r"(tex|tld4|txq|suld|sust|sured|suq|istypep)\b", _TEXTURES),
+    (r"sured|sust\.p", _TEXTURES),
     (r"multimem\b", "multimem instructions are not simulated: they need several devices"),
     (r"(shfl|vote)\.(?!sync)", _UNSYNCHRONISED),
     (r"match\.(?:any|all)\.(?!sync)", _UNSYNCHRONISED),
