@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 
 from cutepy.frontends.backend import loaded_module
+from cutepy.frontends.cuda_runtime.images import IMAGE_SIGNATURES, Extent, ImageCalls
 from cutepy.runtime import h200
 from cutepy.runtime.host_calls import COOPERATIVE, HostCalls, Library, cluster_of, launch_attributes, serve
 from cutepy.runtime.tensor_maps import encode_im2col
 from cutepy.sim.machine.lanes import Array
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint64
-_KINDS = {"p": _POINTER, "i": _INT, "l": _LONG}
+_KINDS = {"p": _POINTER, "i": _INT, "l": _LONG, "e": Extent}
 _INVALID_VALUE, _MEMORY_ALLOCATION, _NO_SYMBOL = 1, 2, 13
 _ALIGNMENT = 256
 _DRIVER = {
@@ -80,10 +81,11 @@ SIGNATURES = {
     "cudaRuntimeGetVersion": "p",
     "cudaGetDriverEntryPoint": "pplp",
     "cudaGetDriverEntryPointByVersion": "ppilp",
+    **IMAGE_SIGNATURES,
 }
 """The parameters of each function: pointers, ints and what has 64 bits. A dim3 goes as one of 64 and one of 32."""
 
-_POINTER_RESULTS = ("__cudaRegisterFatBinary", "cudaGetErrorString", "cudaGetErrorName")
+_POINTER_RESULTS = ("__cudaRegisterFatBinary", "cudaGetErrorString", "cudaGetErrorName", "cudaCreateChannelDesc")
 
 
 @dataclass(frozen=True)
@@ -94,11 +96,12 @@ class Loaded:
     library: Library
 
 
-class RuntimeCalls(HostCalls):
+class RuntimeCalls(ImageCalls, HostCalls):
     """The runtime of a process: its modules, kernels and memory."""
 
     def __init__(self) -> None:
-        super().__init__("")
+        HostCalls.__init__(self, "")
+        ImageCalls.__init__(self)
         self.stand_in: object = None
         self.loading: Loaded | None = None
         self._kernels: dict[int, tuple[str, Loaded]] = {}
