@@ -37,7 +37,6 @@ _VERSION = 13000
 SIGNATURES = {
     "__cudaRegisterFatBinary": "p",
     "__cudaRegisterFatBinaryEnd": "p",
-    "__cudaUnregisterFatBinary": "p",
     "__cudaInitModule": "p",
     "__cudaRegisterFunction": "ppppipppppp",
     "__cudaRegisterVar": "ppppilii",
@@ -142,7 +141,7 @@ class RuntimeCalls(ImageCalls, HostCalls):
     def _ignored(self, *_: object) -> int:
         return 0
 
-    do_cudaRegisterFatBinaryEnd = do_cudaUnregisterFatBinary = do_cudaInitModule = _ignored
+    do_cudaRegisterFatBinaryEnd = do_cudaInitModule = _ignored
     do_cudaStreamDestroy = do_cudaFuncSetCacheConfig = do_cudaGetLastError = do_cudaPeekAtLastError = _ignored
 
     def do_cudaRegisterFunction(self, handle: int, function: int, stub: int, name: int, *_: object) -> int:

@@ -1,6 +1,7 @@
 """Host code in C that calls the CUDA runtime as nvcc's does: it launches in the simulator."""
 
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -41,6 +42,9 @@ int cudaFree(void *);
 int cudaMemcpy(void *, void *, unsigned long, int);
 int cudaMemcpyToSymbol(void *, void *, unsigned long, unsigned long, int);
 int cudaDeviceGetAttribute(int *, int, int);
+void __cudaUnregisterFatBinary(void **);
+int atexit(void (*)(void));
+static void unload(void) { __cudaUnregisterFatBinary(0); }
 static void fill(void) {}
 static void ranks(void) {}
 static int offset;
@@ -50,6 +54,7 @@ __attribute__((constructor)) static void load(void) {
     __cudaRegisterFunction(handle, ranks, "ranks", "ranks", -1, 0, 0, 0, 0, 0);
     __cudaRegisterVar(handle, &offset, "offset", "offset", 0, 4, 0, 0);
     __cudaRegisterFatBinaryEnd(handle);
+    atexit(unload);
 }
 int filled(int *out, int n, int from) {
     void *device;
@@ -101,6 +106,17 @@ def built(folder, name, source):
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
     return load_cuda_library(built(tmp_path_factory.mktemp("host"), "host", _C), _PTX)
+
+
+def test_a_process_with_a_library_ends_in_peace(tmp_path):
+    """What nvcc's host code calls as the process ends finds Python gone."""
+    made = built(tmp_path, "host", _C)
+    (tmp_path / "empty.ptx").write_text(_PTX)
+    script = f"""
+from cutepy.frontends.cuda_runtime import load_cuda_library
+load_cuda_library({str(made)!r}, open({str(tmp_path / "empty.ptx")!r}).read())"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_launches_memory_and_variables(library):
