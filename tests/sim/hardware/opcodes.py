@@ -68,14 +68,7 @@ DIFFERENCES: dict[str, tuple[str, int]] = {
 """Opcode tests whose memory may differ from the GPU's: why, and in how many launches."""
 
 _REFUSED = "the PTX is wrong, and a GPU refuses it where the simulator does not reach it"
-_NEWER = "newer than the recording"
 NOT_RECORDED: dict[str, tuple[str, int]] = {
-    "async.bulk_copy": (_NEWER, 2),
-    "async.what_comes_before_a_wait_is_done_once": (_NEWER, 2),
-    "convert.set_packed": (_NEWER, 2),
-    "tma.what_a_store_reads_is_observed": (_NEWER, 1),
-    "warp.bar_red_of_some_warps": (_NEWER, 1),
-    "warp.shfl_by_operands_that_differ_between_ctas": (_NEWER, 1),
     "rarer_instructions.refusals": (_REFUSED, 4),
     "warp.unknown_forms": (_REFUSED, 5),
 }
