@@ -71,11 +71,7 @@ DIFFERENCES: dict[str, tuple[str, int]] = {
 """Opcode tests whose memory may differ from the GPU's: why, and in how many launches."""
 
 _REFUSED = "the PTX is wrong, and a GPU refuses it where the simulator does not reach it"
-_NEWER = "newer than the recording"
 NOT_RECORDED: dict[str, tuple[str, int]] = {
-    "async.bulk_copy": (_NEWER, 2),
-    "async.what_comes_before_a_wait_is_done_once": (_NEWER, 2),
-    "convert.set_packed": (_NEWER, 2),
     "float.fma_out_of_bounds": (_NEWER, 8),
     "integer.a_carry_crosses_branches_and_guards": (_NEWER, 1),
     "memory.windows_of_constants_and_parameters": (_NEWER, 1),
@@ -91,9 +87,6 @@ NOT_RECORDED: dict[str, tuple[str, int]] = {
     "tma.im2col_multicast": (_NEWER, 1),
     "tma.im2col_store": (_NEWER, 6),
     "tma.store_with_element_strides": (_NEWER, 2),
-    "tma.what_a_store_reads_is_observed": (_NEWER, 1),
-    "warp.bar_red_of_some_warps": (_NEWER, 1),
-    "warp.shfl_by_operands_that_differ_between_ctas": (_NEWER, 1),
     "rarer_instructions.refusals": (_REFUSED, 4),
     "warp.unknown_forms": (_REFUSED, 5),
 }
