@@ -71,6 +71,7 @@ DIFFERENCES: dict[str, tuple[str, int]] = {
 """Opcode tests whose memory may differ from the GPU's: why, and in how many launches."""
 
 _REFUSED = "the PTX is wrong, and a GPU refuses it where the simulator does not reach it"
+_NEWER = "newer than the recording"
 NOT_RECORDED: dict[str, tuple[str, int]] = {
     "float.fma_out_of_bounds": (_NEWER, 8),
     "integer.a_carry_crosses_branches_and_guards": (_NEWER, 1),
