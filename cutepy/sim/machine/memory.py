@@ -119,13 +119,7 @@ class Region:
 
 
 class Memory:
-    """The memory that a launch sees.
-
-    Attributes
-    ----------
-    windows : dict of str to list of (int, int)
-        Where constants and parameters are: addresses from and to.
-    """
+    """The memory that a launch sees; `windows` says from where to where constants and parameters are."""
 
     residents: Residents
 
@@ -192,10 +186,8 @@ class Memory:
         if space == "local":
             return address >= LOCAL_WINDOW
         if space in ("const", "param"):
-            found = np.zeros(address.shape, bool)
-            for start, end in self.windows[space]:
-                found |= (address >= np.uint64(start)) & (address < np.uint64(end))
-            return found
+            windows = np.array(self.windows[space], np.uint64).reshape(-1, 2)
+            return ((address[..., None] >= windows[:, 0]) & (address[..., None] < windows[:, 1])).any(axis=-1)
         # Of the global space the windows of constants and parameters are a part.
         return address < SHARED_WINDOW
 
