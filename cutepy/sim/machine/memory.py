@@ -187,7 +187,8 @@ class Memory:
             return address >= LOCAL_WINDOW
         if space in ("const", "param"):
             windows = np.array(self.windows[space], np.uint64).reshape(-1, 2)
-            return ((address[..., None] >= windows[:, 0]) & (address[..., None] < windows[:, 1])).any(axis=-1)
+            found = (address[..., None] >= windows[:, 0]) & (address[..., None] < windows[:, 1])
+            return np.asarray(found.any(axis=-1))
         # Of the global space the windows of constants and parameters are a part.
         return address < SHARED_WINDOW
 
