@@ -23,7 +23,6 @@ from cutepy.sim.native.values import (
 )
 from cutepy.sim.native.writer import Value
 from cutepy.sim.ptx.model import Instruction, Operand
-from cutepy.sim.translate.floating import rounding_of
 
 _INFIX = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 HALVES = ("f16", "bf16", "f16x2", "bf16x2")
@@ -34,7 +33,6 @@ _TINY = 2.0**-126
 def _arithmetic(e: Lanes, i: Instruction) -> None:
     if write_integer(e, i):
         return
-    need(rounding_of(i) == "rn" and "relu" not in i.parts)
     kind = i.parts[-1]
     if kind in HALVES:
         _half(e, i, kind)
@@ -46,12 +44,13 @@ def _arithmetic(e: Lanes, i: Instruction) -> None:
 
 def _computed(e: Lanes, i: Instruction, values: list[Value]) -> Value:
     operation, modifiers, w = i.parts[0], set(i.parts[1:-1]), e.w
+    need(modifiers <= {"rn", "ftz", "sat", "approx", "full"})
     bits = values[0].bits
     flush = "ftz" in modifiers and bits == 32
     if flush:
         values = [flushed(e, v) for v in values]
     if operation in ("min", "max"):
-        need(not modifiers & {"NaN", "xorsign", "abs"} and len(values) == 2)
+        need(len(values) == 2)
         value = extreme_float(e, operation, *values)
         return flushed(e, value) if flush else value
     if operation in ("fma", "mad"):
@@ -129,7 +128,7 @@ def write_halves(e: Lanes, destination: Operand, results: list[Value]) -> None:
 
 def _half(e: Lanes, i: Instruction, kind: str) -> None:
     name, modifiers, w = kind.removesuffix("x2"), set(i.parts[1:-1]), e.w
-    need(not modifiers & {"ftz", "NaN", "xorsign", "abs", "relu"})
+    need(modifiers <= {"rn", "sat"})
     operation = i.parts[0]
     bits = [halves(e, s, kind) for s in i.operands[1:]]
     results = []
@@ -166,7 +165,7 @@ def _half(e: Lanes, i: Instruction, kind: str) -> None:
 @of("sqrt", "rcp", "rsqrt")
 def _root(e: Lanes, i: Instruction) -> None:
     kind = i.parts[-1]
-    need(kind in ("f32", "f64") and rounding_of(i) == "rn")
+    need(kind in ("f32", "f64") and set(i.parts[1:-1]) <= {"rn", "ftz", "approx"})
     flush, w = "ftz" in i.parts, e.w
     need(not (flush and kind == "f64"))
     value = e.read(i.operands[1], "f4" if kind == "f32" else "f8")

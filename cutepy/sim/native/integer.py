@@ -11,7 +11,7 @@ from cutepy.sim.native.lanes import Lanes, UnsupportedError
 from cutepy.sim.native.table import need, of
 from cutepy.sim.native.writer import Value
 from cutepy.sim.ptx.model import Instruction
-from cutepy.sim.translate.emitter import kind_of
+from cutepy.sim.translate.emitter import kind_of, split_pair
 from cutepy.sim.translate.integer import is_integer
 
 
@@ -23,8 +23,10 @@ def write_integer(e: Lanes, i: Instruction) -> bool:
         return True
     if not is_integer(parts[-1]):
         return False
-    need("cc" not in parts)
     kind = kind_of(parts[-1])
+    if "cc" in parts:
+        _with_carry(e, i)
+        return True
     signed = kind[0] == "i"
     d, *sources = i.operands
     operation, w = parts[0], e.w
@@ -127,6 +129,37 @@ def _divided(e: Lanes, operation: str, a: Value, b: Value, signed: bool) -> Valu
         quotient = w.binary("udiv", a, divisor)
     found = quotient if operation == "div" else w.binary("sub", a, w.binary("mul", quotient, divisor))
     return w.select(by_zero, ones, found)
+
+
+@of("addc", "subc", "madc")
+def _with_carry(e: Lanes, i: Instruction) -> None:
+    """Add or subtract, with what was carried, and what is."""
+    kind, operation, w = kind_of(i.parts[-1]), i.parts[0], e.w
+    subtracts = operation.startswith("sub")
+    if operation in ("mad", "madc"):
+        a, b = (e.read(s, kind) for s in i.operands[1:3])
+        if "hi" in i.parts and a.bits == 64:
+            a = _high_product(e, a, b, kind[0] == "i")
+        elif "hi" in i.parts:
+            wide = w.binary("mul", *(w.resized(x, 64, kind[0] == "i") for x in (a, b)))
+            a = w.resized(w.binary("lshr", wide, w.constant(64, 32)), 32)
+        else:
+            a = w.binary("mul", a, b)
+        b = e.read(i.operands[3], kind)
+    else:
+        a, b = (e.read(s, kind) for s in i.operands[1:3])
+    first = w.binary("sub" if subtracts else "add", a, b)
+    carried = w.compare("ult", a, b) if subtracts else w.compare("ult", first, a)
+    result = first
+    if operation in ("addc", "subc", "madc"):
+        more = w.resized(e.read(i.operands[-1], "pred"), a.bits)
+        result = w.binary("sub" if subtracts else "add", first, more)
+        again = w.compare("ult", first, more) if subtracts else w.compare("ult", result, first)
+        carried = w.binary("or", carried, again)
+    d, carry = split_pair(i.operands[0])
+    e.write(d, result)
+    if carry is not None:
+        e.write(carry, carried)
 
 
 def _packed(e: Lanes, i: Instruction) -> None:

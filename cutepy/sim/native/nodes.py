@@ -83,7 +83,7 @@ class Nodes:
         block = program.flow.blocks[number]
         instructions = block.instructions
         # A call is the end of its block, and says where that goes on.
-        if f"ERROR_{number}" in program.names or any(_keeps_whole(i) for i in instructions):
+        if f"ERROR_{number}" in program.names or any(i.parts[0] == "call" for i in instructions):
             return [("whole", list(instructions))]
         avoided = program.sets_with
         runs: list[tuple[str, list[Instruction]]] = []
@@ -149,10 +149,6 @@ class Nodes:
                 live = (live - {r.index for r in written(i)}) | {r.index for r in read(i)}
             found[node.number] = live
         return found
-
-
-def _keeps_whole(i: Instruction) -> bool:
-    return i.parts[0] in ("call", "addc", "subc", "madc") or "cc" in i.parts
 
 
 def returns_old(i: Instruction) -> bool:

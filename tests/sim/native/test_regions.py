@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cutepy.sim.native import function, memory_state
-from tests.sim.native.test_blocks import _LOAD, _TEMPLATES, _filled, _inputs, _same, patched  # noqa: F401
+from tests.sim.native.programs import LOAD, TEMPLATES, filled, inputs, same
 
 pytest.importorskip("cutlass")
 
@@ -43,7 +43,7 @@ class _Body:
     def statement(self, depth):
         kind = self.rng.integers(12)
         if kind < 5 or (depth == 0 and kind < 9):
-            self.lines.append(_filled(_TEMPLATES[self.rng.integers(len(_TEMPLATES))], self.rng))
+            self.lines.append(filled(TEMPLATES[self.rng.integers(len(TEMPLATES))], self.rng))
         elif kind < 7:
             self.branch(depth)
         elif kind < 9:
@@ -112,7 +112,7 @@ class _Body:
 
 def _program(rng, threads, size):
     body = _Body(rng, threads % 32 == 0)
-    body.lines.append(_LOAD)
+    body.lines.append(LOAD)
     body.lines.append("mov.u32 %r40, smem; shr.u32 %r26, %r22, 5; mul.lo.u32 %r36, %r22, 16; add.u32 %r36, %r36, %r40;")
     body.lines.append("add.u32 %r36, %r36, 64;")
     for n in range(8):
@@ -133,16 +133,16 @@ def _program(rng, threads, size):
 
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 2**32), block=st.sampled_from([7, 32, 40, 64]), grid=st.integers(1, 3))
-def test_random_programs_with_branches_and_loops(patched, seed, block, grid):  # noqa: F811
+def test_random_programs_with_branches_and_loops(patched, seed, block, grid):
     rng = np.random.default_rng(seed)
     program = _program(rng, block, 14)
-    arrays = [_inputs(rng, block * grid), np.zeros(17 * block * grid, np.uint32)]
-    _same(patched, program, arrays, gives_up=True, block=(block, 1, 1), grid=(grid, 1, 1), smem=64 + 16 * block)
+    arrays = [inputs(rng, block * grid), np.zeros(17 * block * grid, np.uint32)]
+    same(patched, program, arrays, gives_up=True, block=(block, 1, 1), grid=(grid, 1, 1), smem=64 + 16 * block)
 
 
 @pytest.mark.parametrize("space", ["global", "shared"])
 @pytest.mark.parametrize("operation", _ORDERED)
-def test_atomic_operations_that_return_what_was_there(patched, operation, space):  # noqa: F811
+def test_atomic_operations_that_return_what_was_there(patched, operation, space):
     """Lanes take their turns in order, in whole warps and in parts of them."""
     at = "%rd3" if space == "global" else "%r5"
     more = ", %r6" if operation.startswith("cas") else ""
@@ -156,10 +156,10 @@ def test_atomic_operations_that_return_what_was_there(patched, operation, space)
     ld.shared.u32 %r9, [%r5]; st.global.u32 [%rd4+360], %r9;
     """
     arrays = [np.arange(4, dtype=np.uint32), np.zeros(180, np.uint32)]
-    _same(patched, body, arrays, block=(45, 1, 1), grid=(2, 1, 1), smem=16)
+    same(patched, body, arrays, block=(45, 1, 1), grid=(2, 1, 1), smem=16)
 
 
-def test_what_fails_late_is_undone(patched):  # noqa: F811
+def test_what_fails_late_is_undone(patched):
     """Stores, of rows, of scattered lanes and by atomic operations, before an access that fails in one warp."""
     body = """
     mov.u32 %r0, %tid.x; mul.wide.u32 %rd2, %r0, 4; add.u64 %rd3, %rd0, %rd2; mov.u32 %r1, smem; mov.u32 %r3, 3;
@@ -170,21 +170,21 @@ def test_what_fails_late_is_undone(patched):  # noqa: F811
     shr.u32 %r5, %r0, 5; mul.lo.u32 %r5, %r5, 1024; cvt.u64.u32 %rd6, %r5; add.u64 %rd7, %rd3, %rd6;
     st.global.u32 [%rd7], %r4;
     """
-    _, found, runs = _same(patched, body, [np.zeros(64, np.uint32)], False, block=(64, 1, 1), smem=16)
+    _, found, runs = same(patched, body, [np.zeros(64, np.uint32)], False, block=(64, 1, 1), smem=16)
     assert "is not in known memory" in found
     assert runs[False]
 
 
-def test_loops_without_end_are_left_to_numpy(patched):  # noqa: F811
+def test_loops_without_end_are_left_to_numpy(patched):
     with patched.context() as inner:
         inner.setattr(function, "_PATIENCE", 1000)
         body = "mov.u32 %r0, %tid.x; LOOP: xor.b32 %r0, %r0, 1; setp.lt.u32 %p0, %r0, 100; @%p0 bra LOOP;"
-        _, found, runs = _same(patched, body, [np.zeros(4, np.uint32)], False)
+        _, found, runs = same(patched, body, [np.zeros(4, np.uint32)], False)
     assert "deadlock" in found.lower()
     assert runs[False]
 
 
-def test_a_log_that_is_full_is_replaced_by_a_copy(patched):  # noqa: F811
+def test_a_log_that_is_full_is_replaced_by_a_copy(patched):
     body = """
     mov.u32 %r0, %tid.x; and.b32 %r1, %r0, 7; mov.u32 %r2, smem; mad.lo.u32 %r3, %r1, 4, %r2; mov.u32 %r4, 0;
     LOOP: mov.u32 %r5, 0;
@@ -194,5 +194,5 @@ def test_a_log_that_is_full_is_replaced_by_a_copy(patched):  # noqa: F811
     """
     with patched.context() as inner:
         inner.setattr(memory_state, "_LOG_BYTES", 20_000)
-        _, _, runs = _same(patched, body, [np.zeros(64, np.uint32)], gives_up=True, block=(64, 1, 1), smem=32)
+        _, _, runs = same(patched, body, [np.zeros(64, np.uint32)], gives_up=True, block=(64, 1, 1), smem=32)
     assert runs[True] > runs[False] > 0
