@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 BlockFunction = Callable[[Any, list[Any], Any], int]
 
 _WORTH, _WORTH_IMPORTING = 0.06, 1.0
-"""Seconds that numpy takes for a node before it is compiled, and for all before the compiler is imported."""
+"""Seconds that numpy takes too long for a node before it is compiled, and for all before the compiler is imported."""
+
+_CALL = 30e-6
+"""Seconds, about, that machine code takes before and after it does anything: what takes numpy less is none of its."""
 
 _total = [0.0]
 
@@ -86,9 +89,11 @@ class HotBlock:
             if self._seconds <= _WORTH:
                 start = perf_counter()
                 block = self._whole(g, registers, m)
-                self._seconds += perf_counter() - start
+                self._seconds += max(0.0, perf_counter() - start - _CALL)
                 return block
             step = self._first = self._hot.step(self._hot.nodes.starts[self._number])
+            if self._hot.nodes.is_native(self._number):
+                step.begin(self._seconds)
         hot = self._hot
         while True:
             found = step.run(g, registers, m)
@@ -114,6 +119,7 @@ class _Step:
         self._hot, self.node = hot, node
         self._numpy: Callable[[Any, list[Any], Any], int | None] | None = None
         self._seconds: dict[int, float] = {}
+        self._least = 0.0
         self._code: dict[int, MachineCode | None] = {}
 
     def run(self, g: Group, registers: list[Any], m: Engine) -> int | None:
@@ -125,7 +131,7 @@ class _Step:
         stop = EXIT if g.join is None else g.join.block
         code = self._code.get(stop)
         if code is None:
-            seconds = self._seconds.get(stop, 0.0)
+            seconds = max(self._least, self._seconds.get(stop, 0.0))
             if stop in self._code or not self._is_worth(seconds):
                 return self._timed(stop, g, registers, m)
             nodes = self._hot.nodes
@@ -135,12 +141,17 @@ class _Step:
             return EXIT if code.region.end == EXIT else _NODES + code.region.end
         return self._numpy(g, registers, m)
 
+    def begin(self, seconds: float) -> None:
+        """Begin with what numpy has taken for its block."""
+        self._least = seconds
+        _total[0] += seconds
+
     def _timed(self, stop: int, g: Group, registers: list[Any], m: Engine) -> int | None:
         """Let numpy run it, and count what it takes."""
         assert self._numpy is not None
         start = perf_counter()
         found = self._numpy(g, registers, m)
-        seconds = perf_counter() - start
+        seconds = max(0.0, perf_counter() - start - _CALL)
         self._seconds[stop] = self._seconds.get(stop, 0.0) + seconds
         _total[0] += seconds
         return found
