@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cutepy.sim.native import compiler
 from cutepy.sim.native.machine_code import MachineCode
 from cutepy.sim.native.nodes import Node, Nodes
-from cutepy.sim.native.regions import region
+from cutepy.sim.native.regions import regions
 from cutepy.sim.translate import Program, translate_end, translate_run
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import written
@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 
 BlockFunction = Callable[[Any, list[Any], Any], int]
 
-_WORTH, _WORTH_IMPORTING = 0.06, 1.0
+_WORTH, _WORTH_IMPORTING = 0.03, 1.0
 """Seconds that numpy takes too long for a node before it is compiled, and for all before the compiler is imported."""
+
+_COMPILING = 1e-3
+"""Seconds, about, that compiling takes for each instruction."""
 
 _CALL = 30e-6
 """Seconds, about, that machine code takes before and after it does anything: what takes numpy less is none of its."""
@@ -51,6 +54,7 @@ class _Hot:
         self.program = program
         self._nodes: Nodes | None = None
         self._steps: dict[int, _Step] = {}
+        self._began: tuple[Engine, float] | None = None
 
     @property
     def nodes(self) -> Nodes:
@@ -58,6 +62,13 @@ class _Hot:
         if self._nodes is None:
             self._nodes = Nodes(self.program)
         return self._nodes
+
+    def since_last_wave(self, m: Engine) -> float:
+        """Return the seconds since CTAs of a launch began to run last, if they may run as machine code to their end."""
+        before, self._began = self._began, (m, perf_counter())
+        if before is None or before[0] is not m or not any(r.end == EXIT for r in regions(self.nodes, 0, EXIT)):
+            return 0.0
+        return self._began[1] - before[1]
 
     def step(self, number: int) -> _Step:
         """Return how a node runs."""
@@ -86,6 +97,8 @@ class HotBlock:
         """Run."""
         step = self._first
         if step is None:
+            if self._number == 0 and self._seconds <= _WORTH:
+                self._seconds += self._hot.since_last_wave(m)
             if self._seconds <= _WORTH:
                 start = perf_counter()
                 block = self._whole(g, registers, m)
@@ -120,7 +133,7 @@ class _Step:
         self._numpy: Callable[[Any, list[Any], Any], int | None] | None = None
         self._seconds: dict[int, float] = {}
         self._least = 0.0
-        self._code: dict[int, MachineCode | None] = {}
+        self._code: dict[int, list[MachineCode]] = {}
 
     def run(self, g: Group, registers: list[Any], m: Engine) -> int | None:
         """Run; returns None if the next node of the block follows, or where lanes go on."""
@@ -129,16 +142,20 @@ class _Step:
         if not self.node.is_native:
             return self._numpy(g, registers, m)
         stop = EXIT if g.join is None else g.join.block
-        code = self._code.get(stop)
-        if code is None:
+        if stop not in self._code:
+            if self.node.number == 0:
+                self._least += self._hot.since_last_wave(m)
             seconds = max(self._least, self._seconds.get(stop, 0.0))
-            if stop in self._code or not self._is_worth(seconds):
+            if not self._is_worth(seconds):
                 return self._timed(stop, g, registers, m)
-            nodes = self._hot.nodes
-            found = region(nodes, self.node.number, EXIT if stop == EXIT else nodes.starts[stop])
-            code = self._code[stop] = None if found is None else MachineCode(found, self._hot.program.kinds)
-        if code is not None and code.run(g, registers, m):
-            return EXIT if code.region.end == EXIT else _NODES + code.region.end
+            nodes, kinds = self._hot.nodes, self._hot.program.kinds
+            found = regions(nodes, self.node.number, EXIT if stop == EXIT else nodes.starts[stop])
+            if found and 0 < _WORTH and seconds < _COMPILING * len(found[0].instructions):
+                return self._timed(stop, g, registers, m)
+            self._code[stop] = [MachineCode(region, kinds) for region in found]
+        for code in self._code[stop]:
+            if code.run(g, registers, m):
+                return EXIT if code.region.end == EXIT else _NODES + code.region.end
         return self._numpy(g, registers, m)
 
     def begin(self, seconds: float) -> None:

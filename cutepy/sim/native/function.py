@@ -13,7 +13,7 @@ Scheduling for Efficient GPU Control Flow", of where lanes meet.
 from __future__ import annotations
 
 from cutepy.sim.native.instructions import write_instruction
-from cutepy.sim.native.lanes import EVERY, SLOT_STARTS, Lanes
+from cutepy.sim.native.lanes import EVERY, SLOT_STARTS, Lanes, UnsupportedError, width
 from cutepy.sim.native.nodes import Node
 from cutepy.sim.native.regions import Region
 from cutepy.sim.native.snippets import FAILED, GIVEN_UP, put
@@ -27,10 +27,15 @@ from cutepy.sim.translate.memory import space_of
 _DEPTH = 3 * LANES
 """Entries of the stack: of each lane that parts from others, itself, and where it meets them."""
 
-_PATIENCE = 1 << 22
-"""How often a warp may come to loops' starts before numpy tries, which knows endless loops."""
+_PATIENCE = 1 << 24
+"""How often warps of a CTA may come to loops' starts before numpy tries, which knows endless loops."""
 
 _BY_WARP = frozenset("shfl vote match redux elect activemask atom".split())
+
+
+def inputs_of(region: Region, kinds: list[str]) -> list[str]:
+    """Return what a region reads, as expressions."""
+    return list(_written(region, kinds, {}, True, *_axes(region, {}))[0].inputs)
 
 
 def function(region: Region, kinds: list[str], axes: dict[str, int], full: bool) -> tuple[Lanes, str, dict[int, int]]:
@@ -50,10 +55,25 @@ def function(region: Region, kinds: list[str], axes: dict[str, int], full: bool)
     -------
     tuple
         What was written, its source, and the axes of each output.
+
+    Raises
+    ------
+    UnsupportedError
+        If threads may come to a barrier without others of their CTA, or collectives lack lanes of a warp.
     """
     parted, of_registers = _axes(region, axes)
+    if any(node.number in parted for node in region.barriers):
+        raise UnsupportedError
+    e, outputs = _written(region, kinds, axes, full, parted, of_registers)
+    return e, _assemble(e, region), outputs
+
+
+def _written(
+    region: Region, kinds: list[str], axes: dict[str, int], full: bool, parted: set[int], of_registers: dict[int, int]
+) -> tuple[Lanes, dict[int, int]]:
     e = Lanes(kinds, axes, full, of_registers)
     e.constants = region.nodes.constants
+    frames = e.pointer("frames") if region.barriers else ""
     for index in region.inputs:
         e.prologue(index)
     joins = {n.join for n in region if _parts(n, of_registers)} - {EXIT, region.end}
@@ -64,12 +84,18 @@ def function(region: Region, kinds: list[str], axes: dict[str, int], full: bool)
             _count(e, node)
         if node.number in region.headers:
             _limit(e)
+        if node.kind == "barrier":
+            _wait(e, region, node, frames)
+            continue
         for i in node.instructions:
             write_instruction(e, i)
         _leave(e, region, node, joins, of_registers)
     w.begin("^done")
     outputs = {index: e.output(index) for index in region.outputs}
-    return e, _assemble(e, region, joins), outputs
+    w.lines.append("llvm.br ^nextwarp")
+    for node in region.barriers:
+        _resume(e, region, node, joins, frames)
+    return e, outputs
 
 
 def _parts(node: Node, of_registers: dict[int, int]) -> bool:
@@ -142,6 +168,40 @@ def _limit(e: Lanes) -> None:
     w.lines.append(f"{label}:")
 
 
+def _kept(e: Lanes, region: Region, node: Node, frames: str) -> list[tuple[int, str, str]]:
+    """Name where the registers that are read after a barrier are kept, with their types."""
+    w, found, at = e.w, [], 0
+    frame = w.emit("llvm.mul %warp, %framesize : i64")
+    start = w.emit(f"llvm.getelementptr {frames}[{frame}] : (!llvm.ptr, i64) -> !llvm.ptr, i8")
+    for index in sorted(region.nodes.live_in[node.successors[0]] & e.slots.keys()):
+        bits, axes = width(e.kinds[index]), e.axes_of(index)
+        place = w.emit(f"llvm.getelementptr {start}[{at}] : (!llvm.ptr) -> !llvm.ptr, i8")
+        found.append((index, place, w.type(bits, axes)))
+        at += max(bits // 8 * (LANES if axes & BY_THREAD else 1), 8)
+    e.frame_bytes = max(e.frame_bytes, at)
+    return found
+
+
+def _wait(e: Lanes, region: Region, node: Node, frames: str) -> None:
+    """Keep a warp's registers, and let the next warp come to the barrier."""
+    w = e.w
+    for index, place, kind in _kept(e, region, node, frames):
+        value = w.emit(f"llvm.load {e.slot(index)} : !llvm.ptr -> {kind}")
+        w.lines.append(f"llvm.store {value}, {place} {{alignment = 8 : i64}} : {kind}, !llvm.ptr")
+    w.lines.append(f"llvm.store {w.constant(64, node.number).name}, %reached : i64, !llvm.ptr")
+    w.lines.append("llvm.br ^nextwarp")
+
+
+def _resume(e: Lanes, region: Region, node: Node, joins: set[int], frames: str) -> None:
+    """Let a warp go on from a barrier."""
+    w = e.w
+    w.begin(f"^r{node.number}")
+    for index, place, kind in _kept(e, region, node, frames):
+        value = w.emit(f"llvm.load {place} {{alignment = 8 : i64}} : !llvm.ptr -> {kind}")
+        w.lines.append(f"llvm.store {value}, {e.slot(index)} : {kind}, !llvm.ptr")
+    _go(e, region, node.successors[0], joins)
+
+
 def _leave(e: Lanes, region: Region, node: Node, joins: set[int], of_registers: dict[int, int]) -> None:
     """Go on to a node's successors."""
     w = e.w
@@ -198,7 +258,7 @@ def _part(e: Lanes, region: Region, node: Node, joins: set[int], here: str, take
         arrived = w.emit(f'llvm.icmp "eq" {stop}, {join} : i64')
         w.lines.append(f"llvm.cond_br {arrived}, {on}, {push}")
         w.lines.append(f"{push}:")
-        _push(e, join, here, stop)
+        _push(e, node.join, here, stop)
         w.lines.append(f"llvm.store {join}, %stop : i64, !llvm.ptr")
         w.lines.append(f"llvm.br {on}")
         w.lines.append(f"{on}:")
@@ -211,19 +271,20 @@ def _part(e: Lanes, region: Region, node: Node, joins: set[int], here: str, take
             arrived = w.emit(f'llvm.icmp "eq" {stop}, {at} : i64')
             w.lines.append(f"llvm.cond_br {arrived}, {on}, {push}")
             w.lines.append(f"{push}:")
-            _push(e, at, other, stop)
+            _push(e, second, other, stop)
             w.lines.append(f"llvm.br {on}")
             w.lines.append(f"{on}:")
         else:
-            _push(e, w.constant(64, second).name, other, stop)
+            _push(e, second, other, stop)
 
 
-def _push(e: Lanes, node: str, mask: str, stop: str) -> None:
+def _push(e: Lanes, node: int, mask: str, stop: str) -> None:
     w = e.w
+    e.waiting.add(node)
     depth = w.emit("llvm.load %depth : !llvm.ptr -> i64")
     top = w.emit(f"llvm.getelementptr %stack[{depth}] : (!llvm.ptr, i64) -> !llvm.ptr, !llvm.array<3 x i64>")
     wide = w.emit(f"llvm.zext {mask} : i32 to i64")
-    for n, value in enumerate((node, wide, stop)):
+    for n, value in enumerate((w.constant(64, node).name, wide, stop)):
         at = w.emit(f"llvm.getelementptr {top}[{n}] : (!llvm.ptr) -> !llvm.ptr, i64")
         w.lines.append(f"llvm.store {value}, {at} : i64, !llvm.ptr")
     deeper = w.emit(f"llvm.add {depth}, %n1 : i64")
@@ -243,9 +304,9 @@ def _go(e: Lanes, region: Region, place: int, joins: set[int]) -> None:
         w.lines.append(f"llvm.br ^n{place}")
 
 
-def _pop(e: Lanes, region: Region) -> list[str]:
+def _pop(e: Lanes) -> list[str]:
     """Let others go on."""
-    places = ", ".join(f"{n}: ^n{n}" for n in sorted(region.numbers))
+    places = ", ".join(f"{n}: ^n{n}" for n in sorted(e.waiting))
     return [
         "^pop:",
         "%d0 = llvm.load %depth : !llvm.ptr -> i64",
@@ -267,10 +328,11 @@ def _pop(e: Lanes, region: Region) -> list[str]:
     ]
 
 
-def _assemble(e: Lanes, region: Region, joins: set[int]) -> str:
+def _assemble(e: Lanes, region: Region) -> str:
     """Put the parts of a function together."""
     w = e.w
     every = ", ".join(map(str, range(LANES)))
+    resumed = ", ".join(f"{node.number}: ^r{node.number}" for node in region.barriers)
     kind = f"vector<{LANES}xi64>"
     lines = ["llvm.func @run(%arguments: !llvm.ptr) {"]
     lines += [f"%n{n} = llvm.mlir.constant({n} : i64) : i64" for n in (0, 1, 2, 32)]
@@ -285,20 +347,26 @@ def _assemble(e: Lanes, region: Region, joins: set[int]) -> str:
     lines.append("%buffer = llvm.alloca %room x i8 {alignment = 64 : i64} : (i64) -> !llvm.ptr")
     lines.append(f"%entries = llvm.mlir.constant({_DEPTH} : i64) : i64")
     lines.append("%stack = llvm.alloca %entries x !llvm.array<3 x i64> : (i64) -> !llvm.ptr")
-    for name, type_ in (("depth", "i64"), ("stop", "i64"), ("active", "i32"), ("patience", "i64")):
+    for name, type_ in (("depth", "i64"), ("stop", "i64"), ("active", "i32"), ("patience", "i64"), ("reached", "i64")):
         lines.append(f"%{name} = llvm.alloca %n1 x {type_} : (i64) -> !llvm.ptr")
     lines.append(f"%every = llvm.mlir.constant(dense<true> : vector<{LANES}xi1>) : vector<{LANES}xi1>")
     lines.append("%everybits = llvm.mlir.constant(-1 : i32) : i32")
     lines.append(f"%each = llvm.mlir.constant(dense<[{every}]> : {kind}) : {kind}")
     lines.append(f"%limit = llvm.mlir.constant({_PATIENCE} : i64) : i64")
     lines.append("%nowhere = llvm.mlir.constant(-1 : i64) : i64")
+    lines.append(f"%framesize = llvm.mlir.constant({e.frame_bytes} : i64) : i64")
     lines += [*w.once, "llvm.br ^row(%n0 : i64)", "^row(%row: i64):"]
     lines.append('%inside = llvm.icmp "ult" %row, %rows : i64')
     lines += ["llvm.cond_br %inside, ^cta, ^leave", "^cta:"]
     lines += [*w.by_cta, "%rowstart = llvm.mul %row, %columns : i64", "%nextrow = llvm.add %row, %n1 : i64"]
+    # All warps go up to a barrier, and then on from there.
+    lines += ["llvm.store %limit, %patience : i64, !llvm.ptr", "llvm.br ^phase(%nowhere : i64)", "^phase(%from: i64):"]
+    lines += ["llvm.store %nowhere, %reached : i64, !llvm.ptr"]
     lines += ["llvm.br ^warp(%n0 : i64)", "^warp(%warp: i64):"]
     lines.append('%is = llvm.icmp "ult" %warp, %warps : i64')
-    lines += ["llvm.cond_br %is, ^lanes, ^row(%nextrow : i64)", "^lanes:"]
+    lines += ["llvm.cond_br %is, ^lanes, ^reach", "^reach:"]
+    lines += ["%where = llvm.load %reached : !llvm.ptr -> i64", '%over = llvm.icmp "eq" %where, %nowhere : i64']
+    lines += ["llvm.cond_br %over, ^row(%nextrow : i64), ^phase(%where : i64)", "^lanes:"]
     if e.full:
         lines += ["%start = llvm.mul %warp, %n32 : i64", "llvm.store %everybits, %active : i32, !llvm.ptr"]
     else:
@@ -319,13 +387,14 @@ def _assemble(e: Lanes, region: Region, joins: set[int]) -> str:
         "%position = llvm.add %rowstart, %start : i64",
         "llvm.store %n0, %depth : i64, !llvm.ptr",
         "llvm.store %nowhere, %stop : i64, !llvm.ptr",
-        "llvm.store %limit, %patience : i64, !llvm.ptr",
+        *e.forgotten(),
         *w.by_warp,
-        f"llvm.br ^n{region.entry}",
+        f"llvm.switch %from : i64, ^n{region.entry} [ {resumed} ]" if resumed else f"llvm.br ^n{region.entry}",
         *w.lines,
+        "^nextwarp:",
         "%nextwarp = llvm.add %warp, %n1 : i64",
         "llvm.br ^warp(%nextwarp : i64)",
-        *_pop(e, region),
+        *_pop(e),
         "^fail:",
         f"%why = llvm.mlir.constant({GIVEN_UP} : i64) : i64",
         put(FAILED, "%why"),

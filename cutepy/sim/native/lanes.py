@@ -56,6 +56,10 @@ class Lanes:
         Whether some of the lanes may be elsewhere, or absent.
     writes_shared : bool
         Whether shared memory is written.
+    waiting : set of int
+        The nodes at which lanes may wait for others.
+    frame_bytes : int
+        What a warp keeps while it waits at a barrier.
     """
 
     def __init__(
@@ -76,7 +80,8 @@ class Lanes:
         self._dirty: dict[int, None] = {}
         self._here: tuple[str, str] | None = None
         self.instruction: Instruction | None = None
-        self.buffer = 0
+        self.buffer = self.frame_bytes = 0
+        self.waiting: set[int] = set()
 
     # Nodes.
 
@@ -110,6 +115,14 @@ class Lanes:
             w.once.append(f"{one} = llvm.mlir.constant(1 : i64) : i64")
             w.once.append(f"{self.slots[index]} = llvm.alloca {one} x {kind} : (i64) -> !llvm.ptr")
         return self.slots[index]
+
+    def forgotten(self) -> list[str]:
+        """Tell the compiler that nothing of a warp's registers is known to the next one."""
+        lines = []
+        for index, slot in self.slots.items():
+            kind, name = self.w.type(width(self.kinds[index]), self.axes_of(index)), self.w.fresh()
+            lines += [f"{name} = llvm.mlir.poison : {kind}", f"llvm.store {name}, {slot} : {kind}, !llvm.ptr"]
+        return lines
 
     def here(self) -> tuple[str, str]:
         """Name the lanes that are here, as a vector and as bits."""

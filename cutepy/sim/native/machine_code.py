@@ -11,7 +11,7 @@ import numpy as np
 from cutepy.sim.machine.group import inherited
 from cutepy.sim.native import compiler
 from cutepy.sim.native.accesses import source
-from cutepy.sim.native.function import function
+from cutepy.sim.native.function import function, inputs_of
 from cutepy.sim.native.lanes import FIRST_ARGUMENT, UnsupportedError
 from cutepy.sim.native.memory_state import address_of, state_of
 from cutepy.sim.native.regions import Region
@@ -47,14 +47,13 @@ class MachineCode:
     @cached_property
     def _inputs(self) -> tuple[list[str], Callable[[Any, Any, Any], tuple[Any, ...]]]:
         """What is read, as expressions, and a function that evaluates them all."""
-        everything, _, _ = function(self.region, self._kinds, {}, True)
-        names = list(everything.inputs)
+        names = inputs_of(self.region, self._kinds)
         text = ", ".join(names) + ("," if names else "")
         return names, eval(f"lambda g, R, m: ({text})")
 
     def run(self, g: Group, registers: list[Any], m: Engine) -> bool:
         """Run; tells whether it was done."""
-        if self._failed > _PATIENCE:
+        if self._failed > _PATIENCE or (self.region.barriers and not _are_together(g, m)):
             return False
         for index in self.region.inputs:
             if registers[index] is None:
@@ -90,12 +89,15 @@ class _Compiled:
             for i, by in outputs.items()
         ]
         self._writes_shared, self._keeps_shared = lanes.writes_shared, False
-        self._entry = region.nodes.all[region.entry]
+        self._entry, self._has_barriers = region.nodes.all[region.entry], bool(region.barriers)
+        self._frames = np.zeros(0, np.uint8)
         self._arguments = np.zeros(FIRST_ARGUMENT + len(lanes.arguments), np.int64)
         self._address = address_of(self._arguments)
         for key in lanes.helpers:
             self._arguments[lanes.argument(f"call {' '.join(map(str, key))}")] = _helper(*key)
         self._inputs = [(n, lanes.argument(f"in {name}")) for n, name in enumerate(names)]
+        if self._has_barriers:
+            self._frames_at, self._frame_bytes = lanes.argument("frames"), lanes.frame_bytes
         self._function = _code(text).function("run")
 
     def run(self, g: Group, m: Engine, values: tuple[Any, ...]) -> bool:
@@ -114,18 +116,30 @@ class _Compiled:
         arguments[:FIRST_ARGUMENT] = rows, warps, columns, address_of(table), state.address, state.counts_address
         for n, position in self._inputs:
             arguments[position] = address_of(held[n])
+        if self._has_barriers:
+            if len(self._frames) < warps * self._frame_bytes:
+                self._frames = np.empty(warps * self._frame_bytes, np.uint8)
+            arguments[self._frames_at] = address_of(self._frames)
         state.begin(self._keeps_shared)
         self._function(self._address)
         failed = state.take(m)
+        if failed == FULL and self._writes_shared and not self._keeps_shared:
+            self._keeps_shared = True
+            return self.run(g, m, values)
         if failed:
-            self._keeps_shared = failed == FULL and self._writes_shared
             return False
+        m.activity.changes += self._has_barriers
         if self._entry.is_first:
             # The schedule has counted it as it was entered.
             m.schedule.executed[self._entry.block] -= rows * warps
         for (index, _, _, _), result in zip(self._outputs, results, strict=True):
             g.registers[index] = result
         return True
+
+
+def _are_together(g: Group, m: Engine) -> bool:
+    """Tell whether all threads of CTAs come to barriers together, at which nobody waits."""
+    return g.threads.count == m.schedule.roster.threads_per_cta and m.barriers.is_idle()
 
 
 @lru_cache(maxsize=1024)

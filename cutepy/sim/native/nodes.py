@@ -24,7 +24,8 @@ class Node:
     instructions : tuple of Instruction
         None of a block's end.
     kind : str
-        "native"; "numpy"; "end", where a block goes on to others; or "whole", a block that is not cut.
+        "native"; "barrier", of a CTA; "numpy"; "end", where a block goes on to others; or "whole", a block that is
+        not cut.
     is_first : bool
         Whether it begins its block.
     condition : (Register, bool) or None
@@ -47,7 +48,7 @@ class Node:
     @property
     def is_native(self) -> bool:
         """Whether machine code can be written for it."""
-        return self.kind in ("native", "end")
+        return self.kind in ("native", "barrier", "end")
 
 
 class Nodes:
@@ -90,12 +91,22 @@ class Nodes:
         for i in instructions:
             touches = any(r.index in avoided for r in (*read(i), *written(i)))
             kind = "native" if not touches and is_native(i, program.kinds) else "numpy"
+            kind = "barrier" if self._is_barrier(i) else kind
             if not runs or runs[-1][0] != kind or returns_old(i) or returns_old(runs[-1][1][-1]):
                 runs.append((kind, []))
             runs[-1][1].append(i)
         if block.condition is not None and block.condition[0].index in avoided:
             return [("whole", list(instructions))]
         return [*runs, ("end", [])]
+
+    def _is_barrier(self, i: Instruction) -> bool:
+        """Tell whether an instruction is one of the barriers that all threads of a CTA come to."""
+        if i.parts[0] not in ("bar", "barrier") or not set(i.parts[1:]) <= {"cta", "sync", "aligned"}:
+            return False
+        (identity, *count) = i.operands
+        if isinstance(identity, Register):
+            return identity.index in self.constants and not count
+        return isinstance(identity, Immediate) and not count
 
     def _add(self, number: int, kind: str, instructions: tuple[Instruction, ...]) -> None:
         block, n = self._program.flow.blocks[number], len(self.all)
@@ -110,7 +121,8 @@ class Nodes:
 
     def is_native(self, block: int) -> bool:
         """Tell whether all of a block can be machine code."""
-        return all(node.is_native for node in self.all[self.starts[block] :] if node.block == block)
+        found = [node.kind for node in self.all[self.starts[block] :] if node.block == block]
+        return all(kind in ("native", "end") for kind in found)
 
     def between(self, start: int, end: int) -> set[int]:
         """Return the nodes that can run from `start` on before `end`."""

@@ -71,6 +71,11 @@ class Region:
         """The nodes that loops come back to."""
         return frozenset(_headers(self.nodes, self.entry, self.numbers))
 
+    @cached_property
+    def barriers(self) -> list[Node]:
+        """The barriers that all threads of a CTA come to."""
+        return [node for node in self if node.kind == "barrier"]
+
     def within(self, node: Node) -> frozenset[int]:
         """Return the nodes where lanes that part at a node's end are apart."""
         found: set[int] = set()
@@ -80,13 +85,24 @@ class Region:
         return frozenset(found & self.numbers)
 
 
-def region(nodes: Nodes, entry: int, stop: int) -> Region | None:
-    """Return the largest region from a node on that does not go beyond another; None if there is none."""
+def regions(nodes: Nodes, entry: int, stop: int) -> list[Region]:
+    """Return the largest regions from a node on that do not go beyond another: across barriers, and up to one."""
+    if nodes.all[entry].kind == "barrier":
+        return []
+    found = [_region(nodes, entry, stop, crosses) for crosses in (True, False)]
+    if found[0] is not None and not found[0].barriers:
+        del found[1]
+    return [one for one in found if one is not None]
+
+
+def _region(nodes: Nodes, entry: int, stop: int, crosses: bool) -> Region | None:
     end, found = entry, frozenset[int]()
     while end not in (stop, EXIT) and nodes.all[end].is_native:
         further = nodes.all[end].join
         between = found | nodes.between(end, further)
         if stop in between or further in between or not _may_be_one(nodes, between):
+            break
+        if not crosses and any(nodes.all[n].kind == "barrier" for n in between):
             break
         end, found = further, frozenset(between)
     return Region(nodes, entry, end, found) if found else None
