@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cutepy.sim.native import compiler
 from cutepy.sim.native.machine_code import MachineCode
 from cutepy.sim.native.nodes import Node, Nodes
-from cutepy.sim.native.regions import regions
+from cutepy.sim.native.regions import Region, regions
 from cutepy.sim.translate import Program, translate_end, translate_run
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import written
@@ -27,7 +27,7 @@ BlockFunction = Callable[[Any, list[Any], Any], int]
 _WORTH, _WORTH_IMPORTING = 0.03, 1.0
 """Seconds that numpy takes too long for a node before it is compiled, and for all before the compiler is imported."""
 
-_COMPILING = 1e-3
+_COMPILING = 2e-3
 """Seconds, about, that compiling takes for each instruction."""
 
 _CALL = 30e-6
@@ -54,6 +54,7 @@ class _Hot:
         self.program = program
         self._nodes: Nodes | None = None
         self._steps: dict[int, _Step] = {}
+        self._regions: dict[tuple[int, int], list[Region]] = {}
         self._began: tuple[Engine, float] | None = None
 
     @property
@@ -63,10 +64,18 @@ class _Hot:
             self._nodes = Nodes(self.program)
         return self._nodes
 
+    def regions(self, entry: int, stop: int) -> list[Region]:
+        """Return the regions from a node on, up to a block."""
+        key = entry, stop
+        if key not in self._regions:
+            nodes = self.nodes
+            self._regions[key] = regions(nodes, entry, EXIT if stop == EXIT else nodes.starts[stop])
+        return self._regions[key]
+
     def since_last_wave(self, m: Engine) -> float:
         """Return the seconds since CTAs of a launch began to run last, if they may run as machine code to their end."""
         before, self._began = self._began, (m, perf_counter())
-        if before is None or before[0] is not m or not any(r.end == EXIT for r in regions(self.nodes, 0, EXIT)):
+        if before is None or before[0] is not m or not any(r.end == EXIT for r in self.regions(0, EXIT)):
             return 0.0
         return self._began[1] - before[1]
 
@@ -148,11 +157,10 @@ class _Step:
             seconds = max(self._least, self._seconds.get(stop, 0.0))
             if not self._is_worth(seconds):
                 return self._timed(stop, g, registers, m)
-            nodes, kinds = self._hot.nodes, self._hot.program.kinds
-            found = regions(nodes, self.node.number, EXIT if stop == EXIT else nodes.starts[stop])
+            found = self._hot.regions(self.node.number, stop)
             if found and 0 < _WORTH and seconds < _COMPILING * len(found[0].instructions):
                 return self._timed(stop, g, registers, m)
-            self._code[stop] = [MachineCode(region, kinds) for region in found]
+            self._code[stop] = [MachineCode(region, self._hot.program.kinds) for region in found]
         for code in self._code[stop]:
             if code.run(g, registers, m):
                 return EXIT if code.region.end == EXIT else _NODES + code.region.end

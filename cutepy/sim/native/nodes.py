@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from cutepy.sim.mechanisms.named_barriers import BARRIERS
 from cutepy.sim.native.instructions import is_native
 from cutepy.sim.ptx.model import Immediate, Instruction, Register
 from cutepy.sim.translate import Program
@@ -104,9 +105,8 @@ class Nodes:
         if i.parts[0] not in ("bar", "barrier") or not set(i.parts[1:]) <= {"cta", "sync", "aligned"}:
             return False
         (identity, *count) = i.operands
-        if isinstance(identity, Register):
-            return identity.index in self.constants and not count
-        return isinstance(identity, Immediate) and not count
+        number = self.constants.get(identity.index) if isinstance(identity, Register) else identity
+        return isinstance(number, Immediate) and 0 <= number.value < BARRIERS and not count
 
     def _add(self, number: int, kind: str, instructions: tuple[Instruction, ...]) -> None:
         block, n = self._program.flow.blocks[number], len(self.all)
