@@ -18,9 +18,9 @@ _BOOLEANS = {"and": "&", "or": "|", "xor": "^"}
 
 def compare(e: Emitter, operation: str, a: str, b: str, floating: bool) -> str:
     """Return the expression of a comparison; for floats, plain ones are false on a NaN, those ending in u true."""
-    if operation == "num":
+    if operation == "num" and floating:
         return f"~(isnan({a}) | isnan({b}))"
-    if operation == "nan":
+    if operation == "nan" and floating:
         return f"isnan({a}) | isnan({b})"
     operation = _UNSIGNED.get(operation, operation)
     if operation in _OPERATORS:

@@ -249,3 +249,17 @@ def test_the_first_mbarrier_that_is_overwritten_is_named():
     body = """mov.u32 %r1, %tid.x; mov.u32 %r0, smem; mad.lo.u32 %r2, %r1, 4, %r0;
     mbarrier.init.shared.b64 [%r0+16], 1; mbarrier.init.shared.b64 [%r0+64], 1; st.shared.u32 [%r2], %r1;"""
     fails(BarrierError, body, "a store to shared address 0x10 overwrites an mbarrier", smem=256)
+
+
+def test_a_rank_that_the_cluster_lacks_names_its_lane():
+    """Lanes 0 and 1 name the two CTAs of the cluster, lane 2 a third."""
+    body = """mov.u32 %r1, %tid.x; mov.u32 %r2, smem; add.u32 %r1, %r1, 1; shl.b32 %r1, %r1, 24; or.b32 %r2, %r2, %r1;
+    st.shared::cluster.u32 [%r2], %r1;"""
+    options = {"smem": 64, "grid": (2, 1, 1), "cluster": (2, 1, 1)}
+    fails(MemoryAccessError, body, "thread 2 (warp 0)", "names no CTA", block=(3, 1, 1), **options)
+    launch(body, block=(2, 1, 1), **options)
+
+
+@pytest.mark.parametrize("comparison", ["ltu", "num", "nan"])
+def test_comparisons_of_integers_that_only_floats_have(comparison):
+    fails(UnknownInstructionError, f"setp.{comparison}.s32 %p0, %r1, %r2;", f"setp.{comparison}.s32")

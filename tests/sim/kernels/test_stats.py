@@ -124,3 +124,32 @@ def test_waits_and_conflicts_are_the_sums_of_their_sites():
     assert run.stats["bank_conflicts"] == sum(site.conflicts for site in run.conflicts()) == 62
     assert (run.stats["shared_accesses"], run.stats["shared_wavefronts"]) == (2, 64)
     assert "bank_conflicts" not in launch(body, block=(64, 1, 1), smem=64 * 128).stats
+
+
+@pytest.mark.parametrize(("n", "from_registers"), [(8, False), (24, False), (8, True)])
+def test_what_mmas_read_from_shared_memory(n, from_registers):
+    a = "{%r0, %r0, %r0, %r0}" if from_registers else "%rd10"
+    sums = ", ".join(f"%f{k}" for k in range(n // 2))
+    body = f"""mov.b64 %rd10, 0x1000080000; mov.u32 %r0, 0; setp.ne.u32 %p0, %r0, 0; wgmma.fence.sync.aligned;
+    wgmma.mma_async.sync.aligned.m64n{n}k16.f32.f16.f16 {{{sums}}}, {a}, %rd10, %p0, 1, 1, {"" if from_registers else "0, "}0;
+    wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"""
+    run = launch(body, block=(256, 1, 1), smem=8192)
+    assert run.stats["wgmma_bytes"] == 2 * 2 * 16 * (n if from_registers else 64 + n)
+
+
+STORE_BOX = """mov.u32 %r1, %tid.x; mov.u32 %r0, smem; setp.ne.u32 %p1, %r1, 0; @%p1 bra END; mov.u32 %r4, {x};
+mov.u32 %r5, 0; {opcode} [%rd0, {{%r4, %r5}}], [%r0]; END:"""
+
+
+@pytest.mark.parametrize(("x", "sectors", "size_bytes"), [(0, 16, 512), (48, 8, 128), (64, 0, 0)])
+@pytest.mark.parametrize("kind", ["store", "atomic"])
+def test_a_box_is_written_or_added_to(kind, x, sectors, size_bytes):
+    data, descriptor = aligned((8, 56), "u2"), aligned((128,), "u1")
+    descriptor[:] = np.frombuffer(tensor_map(data, (32, 8)), np.uint8)
+    plain = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group"
+    adding = "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group"
+    run = launch(
+        STORE_BOX.format(x=x, opcode=plain if kind == "store" else adding), [descriptor, data], smem=1024
+    )
+    assert traffic(run, kind) == (sectors, size_bytes)
+    assert all(traffic(run, other) == (0, 0) for other in ("load", "store", "atomic") if other != kind)

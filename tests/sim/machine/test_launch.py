@@ -1,0 +1,41 @@
+"""What a launch says of itself: the CTAs that are resident, and the shared memory of each."""
+
+import numpy as np
+import pytest
+
+from cutepy.sim import LaunchError, Observer, Run
+from tests.sim.kernels.launching import kernel_call, launch, ptx_module
+
+
+@pytest.mark.parametrize("block", [(256, 1, 1), (4, 8, 8), (1, 4, 64)])
+def test_threads_of_all_axes_count_for_how_many_ctas_are_resident(block):
+    """An SM holds 2048 threads, of 132 SMs."""
+    text = ptx_module("", 0)
+    Run((), None).launch(kernel_call(text, grid=(8 * 132, 1, 1), block=block, cooperative=True))
+    with pytest.raises(LaunchError, match="must be resident at once, 1056 of this size, got 1057"):
+        Run((), None).launch(kernel_call(text, grid=(8 * 132 + 1, 1, 1), block=block, cooperative=True))
+
+
+@pytest.mark.parametrize(
+    ("smem", "pitch"), [(4, 1024), (1024, 1024), (1028, 2048), (5000, 5120), (227 * 1024, 227 * 1024)]
+)
+def test_shared_memory_of_one_cta_is_behind_that_of_another(smem, pitch):
+    """Observers see where: as far apart as keeps the patterns of swizzles aligned."""
+
+    class Addresses(Observer):
+        def __init__(self):
+            self.seen = set()
+
+        def on_access(self, access):
+            self.seen |= set(access.addresses.reshape(-1).tolist())
+
+    seen = Addresses()
+    launch("mov.u32 %r1, smem; st.shared.u32 [%r1], 1;", grid=(3, 1, 1), smem=smem, observers=[seen])
+    assert seen.seen == {0, pitch, 2 * pitch}
+
+
+@pytest.mark.parametrize(("warps", "ctas"), [(1, 1), (3, 1), (3, 2), (2, 5)])
+def test_instructions_are_counted_by_warp(warps, ctas):
+    body = "mov.u32 %r1, %tid.x; add.u32 %r2, %r1, %r1; bar.sync 0;"
+    run = launch(body, [np.zeros(1, np.uint32)], block=(32 * warps, 1, 1), grid=(ctas, 1, 1))
+    assert run.stats["instructions"] == 5 * warps * ctas
