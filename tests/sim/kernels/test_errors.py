@@ -260,6 +260,9 @@ def test_a_rank_that_the_cluster_lacks_names_its_lane():
     launch(body, block=(2, 1, 1), **options)
 
 
-@pytest.mark.parametrize("comparison", ["ltu", "num", "nan"])
-def test_comparisons_of_integers_that_only_floats_have(comparison):
-    fails(UnknownInstructionError, f"setp.{comparison}.s32 %p0, %r1, %r2;", f"setp.{comparison}.s32")
+@pytest.mark.parametrize(
+    "comparison", ["ltu.s32", "num.s32", "nan.u32", "lo.s32", "lt.b32", "hi.b64", "lo.f32", "hs.bf16"]
+)
+def test_comparisons_that_a_type_lacks(comparison):
+    a = {"f32": "%f1", "bf16": "%h1", "b64": "%rd1"}.get(comparison.partition(".")[2], "%r1")
+    fails(UnknownInstructionError, f"setp.{comparison} %p0, {a}, {a};", f"setp.{comparison}")
