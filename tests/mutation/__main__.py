@@ -167,7 +167,7 @@ def _measured(suite: list[str], jobs: int) -> dict[str, object]:
 
 
 def tests_of(mutant: Mutant, reached: Reached, seconds: Seconds) -> list[str]:
-    """Give the tests that reach a mutant's line, or its file if that runs at import; its own room's and fast ones first."""
+    """Give the tests that reach a mutant's line, or its file if that runs at import; its room's and fast ones first."""
     file = mutant.name.partition(":")[0]
     lines = reached.get(file, {})
     room = f"tests/{Path(file).parent}/".replace("tests/cutepy/", "tests/")

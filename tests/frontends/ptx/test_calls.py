@@ -351,12 +351,12 @@ def test_lanes_that_end_in_a_function_called_in_a_branch_are_not_awaited_after_i
 
 def test_accumulators_are_the_same_after_a_call():
     """A group that calls has its accumulators where MMAs keep them; it returns in parts, and they are in registers."""
-    body = f"""mov.u32 %r8, smem; shl.b32 %r9, %t, 5; add.u32 %r9, %r9, %r8; mov.u32 %r1, 0x3c003c00;
-    st.shared.v4.b32 [%r9], {{%r1, %r1, %r1, %r1}}; st.shared.v4.b32 [%r9+16], {{%r1, %r1, %r1, %r1}}; bar.sync 0;
+    body = """mov.u32 %r8, smem; shl.b32 %r9, %t, 5; add.u32 %r9, %r9, %r8; mov.u32 %r1, 0x3c003c00;
+    st.shared.v4.b32 [%r9], {%r1, %r1, %r1, %r1}; st.shared.v4.b32 [%r9+16], {%r1, %r1, %r1, %r1}; bar.sync 0;
     fence.proxy.async.shared::cta; mov.b64 %rd1, 0x1000080000; setp.ne.u32 %p1, 0, 0; wgmma.fence.sync.aligned;
-    wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {{%f0, %f1, %f2, %f3}}, %rd1, %rd1, %p1, 1, 1, 0, 0;
+    wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd1, %rd1, %p1, 1, 1, 0, 0;
     wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
-    {{ .param .b32 p; st.param.b32 [p], %t; call leaves, (p); }} cvt.rni.s32.f32 %r1, %f2;"""
+    { .param .b32 p; st.param.b32 [p], %t; call leaves, (p); } cvt.rni.s32.f32 %r1, %f2;"""
     module = kernel(body + _STORE, _LEAVES, ".reg .f32 %f<4>; .shared .align 1024 .b8 smem[4096];")
     t = np.arange(128)
     np.testing.assert_array_equal(run(module, threads=128), np.where(t % 4 == 3, 0, 16))

@@ -95,6 +95,7 @@ def test_a_warp_may_wait_for_one_that_has_passed_the_join():
 def test_lanes_that_add_to_few_places_in_turn(places):
     """No two neighbours hit one place, and yet many lanes do."""
     out = np.zeros(places, np.uint32)
-    body = f"mov.u32 %r1, %tid.x; rem.u32 %r2, %r1, {places}; mad.wide.u32 %rd2, %r2, 4, %rd0; red.global.add.u32 [%rd2], 1;"
+    body = f"""mov.u32 %r1, %tid.x; rem.u32 %r2, %r1, {places}; mad.wide.u32 %rd2, %r2, 4, %rd0;
+    red.global.add.u32 [%rd2], 1;"""
     launch(body, [out], block=(96, 1, 1))
     assert out.tolist() == [96 // places] * places

@@ -128,10 +128,10 @@ def test_waits_and_conflicts_are_the_sums_of_their_sites():
 
 @pytest.mark.parametrize(("n", "from_registers"), [(8, False), (24, False), (8, True)])
 def test_what_mmas_read_from_shared_memory(n, from_registers):
-    a = "{%r0, %r0, %r0, %r0}" if from_registers else "%rd10"
+    a, majors = ("{%r0, %r0, %r0, %r0}", "0") if from_registers else ("%rd10", "0, 0")
     sums = ", ".join(f"%f{k}" for k in range(n // 2))
     body = f"""mov.b64 %rd10, 0x1000080000; mov.u32 %r0, 0; setp.ne.u32 %p0, %r0, 0; wgmma.fence.sync.aligned;
-    wgmma.mma_async.sync.aligned.m64n{n}k16.f32.f16.f16 {{{sums}}}, {a}, %rd10, %p0, 1, 1, {"" if from_registers else "0, "}0;
+    wgmma.mma_async.sync.aligned.m64n{n}k16.f32.f16.f16 {{{sums}}}, {a}, %rd10, %p0, 1, 1, {majors};
     wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"""
     run = launch(body, block=(256, 1, 1), smem=8192)
     assert run.stats["wgmma_bytes"] == 2 * 2 * 16 * (n if from_registers else 64 + n)
@@ -148,8 +148,6 @@ def test_a_box_is_written_or_added_to(kind, x, sectors, size_bytes):
     descriptor[:] = np.frombuffer(tensor_map(data, (32, 8)), np.uint8)
     plain = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group"
     adding = "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group"
-    run = launch(
-        STORE_BOX.format(x=x, opcode=plain if kind == "store" else adding), [descriptor, data], smem=1024
-    )
+    run = launch(STORE_BOX.format(x=x, opcode=plain if kind == "store" else adding), [descriptor, data], smem=1024)
     assert traffic(run, kind) == (sectors, size_bytes)
     assert all(traffic(run, other) == (0, 0) for other in ("load", "store", "atomic") if other != kind)
