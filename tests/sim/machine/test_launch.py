@@ -39,3 +39,18 @@ def test_instructions_are_counted_by_warp(warps, ctas):
     body = "mov.u32 %r1, %tid.x; add.u32 %r2, %r1, %r1; bar.sync 0;"
     run = launch(body, [np.zeros(1, np.uint32)], block=(32 * warps, 1, 1), grid=(ctas, 1, 1))
     assert run.stats["instructions"] == 5 * warps * ctas
+
+
+@pytest.mark.parametrize("smem", [0, 100, 4096])
+def test_the_system_has_shared_memory_behind_the_kernels(smem):
+    """As cooperative_groups takes it: places in it, which may be read and written."""
+    out = np.zeros(4, np.uint32)
+    names = ("begin", "0", "1", "end")
+    stores = "".join(
+        f"mov.u32 %r{n}, %reserved_smem_offset_{name}; st.global.u32 [%rd0+{4 * n}], %r{n};"
+        for n, name in enumerate(names)
+    )
+    launch(f"{stores} st.shared.u32 [%r1], 1; st.shared.u32 [%r2], 1;", [out], block=(1, 1, 1), smem=smem)
+    begin, first, second, end = out.tolist()
+    assert smem <= begin <= first < second < end
+    assert end - begin == 1024
