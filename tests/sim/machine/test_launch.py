@@ -54,3 +54,11 @@ def test_the_system_has_shared_memory_behind_the_kernels(smem):
     begin, first, second, end = out.tolist()
     assert smem <= begin <= first < second < end
     assert end - begin == 1024
+
+
+@pytest.mark.parametrize("cluster", [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2)])
+def test_clusters_are_explicit_if_they_are_asked_for(cluster):
+    out = np.zeros(1, np.uint32)
+    body = "mov.pred %p1, %is_explicit_cluster; selp.u32 %r0, 1, 0, %p1; st.global.u32 [%rd0], %r0;"
+    launch(body, [out], grid=(2, 2, 2), cluster=cluster)
+    assert out[0] == (cluster != (1, 1, 1))
