@@ -90,8 +90,9 @@ def test_a_failed_assertion():
 
 def test_a_cooperative_launch_that_does_not_fit():
     call = kernel_call(ptx_module("", 0), grid=(265, 1, 1), block=(1024, 1, 1), cooperative=True)
-    with pytest.raises(LaunchError, match="must be resident at once, 264 of this size, got 265"):
+    with pytest.raises(LaunchError, match="must be resident at once, 264 of this size, got 265") as caught:
         Run((), None).launch(call)
+    assert caught.value.cuda_error == 720  # cudaErrorCooperativeLaunchTooLarge
     Run((), None).launch(replace(call, grid=(264, 1, 1)))
 
 
