@@ -360,3 +360,11 @@ def test_accumulators_are_the_same_after_a_call():
     module = kernel(body + _STORE, _LEAVES, ".reg .f32 %f<4>; .shared .align 1024 .b8 smem[4096];")
     t = np.arange(128)
     np.testing.assert_array_equal(run(module, threads=128), np.where(t % 4 == 3, 0, 16))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("call;", "call  names no function"), ("call (%r1);", r"call \(%r1\) names no function")]
+)
+def test_calls_of_nothing(text, said):
+    with pytest.raises(PtxSyntaxError, match=said):
+        run(kernel(f"{text} ret;"), 1)
