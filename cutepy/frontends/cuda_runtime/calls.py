@@ -16,21 +16,27 @@ from typing import Any
 import numpy as np
 
 from cutepy.frontends.backend import loaded_module
+from cutepy.frontends.cuda_runtime.images import IMAGE_SIGNATURES, Extent, ImageCalls
 from cutepy.runtime import h200
 from cutepy.runtime.host_calls import COOPERATIVE, HostCalls, Library, cluster_of, launch_attributes, serve
+from cutepy.runtime.tensor_maps import encode_im2col
 from cutepy.sim.machine.lanes import Array
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint64
-_KINDS = {"p": _POINTER, "i": _INT, "l": _LONG}
+_KINDS = {"p": _POINTER, "i": _INT, "l": _LONG, "e": Extent}
 _INVALID_VALUE, _MEMORY_ALLOCATION, _NO_SYMBOL = 1, 2, 13
 _ALIGNMENT = 256
-_TENSOR_MAP = "piipppppiiii"
-"""The parameters of cuTensorMapEncodeTiled."""
+_DRIVER = {
+    "cuTensorMapEncodeTiled": "piipppppiiii",
+    "cuTensorMapEncodeIm2col": "piipppppiipiiii",
+    "cuTensorMapReplaceAddress": "pp",
+}
+"""The functions of the driver that host code may ask for, and their parameters."""
+_VERSION = 13000
 
 SIGNATURES = {
     "__cudaRegisterFatBinary": "p",
     "__cudaRegisterFatBinaryEnd": "p",
-    "__cudaUnregisterFatBinary": "p",
     "__cudaInitModule": "p",
     "__cudaRegisterFunction": "ppppipppppp",
     "__cudaRegisterVar": "ppppilii",
@@ -70,12 +76,15 @@ SIGNATURES = {
     "cudaOccupancyMaxActiveBlocksPerMultiprocessor": "ppil",
     "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags": "ppili",
     "cudaOccupancyMaxActiveClusters": "ppp",
+    "cudaDriverGetVersion": "p",
+    "cudaRuntimeGetVersion": "p",
     "cudaGetDriverEntryPoint": "pplp",
     "cudaGetDriverEntryPointByVersion": "ppilp",
+    **IMAGE_SIGNATURES,
 }
 """The parameters of each function: pointers, ints and what has 64 bits. A dim3 goes as one of 64 and one of 32."""
 
-_POINTER_RESULTS = ("__cudaRegisterFatBinary", "cudaGetErrorString", "cudaGetErrorName")
+_POINTER_RESULTS = ("__cudaRegisterFatBinary", "cudaGetErrorString", "cudaGetErrorName", "cudaCreateChannelDesc")
 
 
 @dataclass(frozen=True)
@@ -86,11 +95,12 @@ class Loaded:
     library: Library
 
 
-class RuntimeCalls(HostCalls):
+class RuntimeCalls(ImageCalls, HostCalls):
     """The runtime of a process: its modules, kernels and memory."""
 
     def __init__(self) -> None:
-        super().__init__("")
+        HostCalls.__init__(self, "")
+        ImageCalls.__init__(self)
         self.stand_in: object = None
         self.loading: Loaded | None = None
         self._kernels: dict[int, tuple[str, Loaded]] = {}
@@ -99,7 +109,7 @@ class RuntimeCalls(HostCalls):
         self._configuration: list[tuple[Any, ...]] = []
         self._handle = ctypes.c_uint64(0)
         self._text = ctypes.create_string_buffer(b"see the Python exception")
-        self._encode = self._made("_cuTensorMapEncodeTiled", _TENSOR_MAP, _INT)
+        self._driver = {name: self._made(f"_{name}", kinds, _INT) for name, kinds in _DRIVER.items()}
 
     def functions(self) -> dict[str, Any]:
         """Return a C function for each name."""
@@ -131,7 +141,7 @@ class RuntimeCalls(HostCalls):
     def _ignored(self, *_: object) -> int:
         return 0
 
-    do_cudaRegisterFatBinaryEnd = do_cudaUnregisterFatBinary = do_cudaInitModule = _ignored
+    do_cudaRegisterFatBinaryEnd = do_cudaInitModule = _ignored
     do_cudaStreamDestroy = do_cudaFuncSetCacheConfig = do_cudaGetLastError = do_cudaPeekAtLastError = _ignored
 
     def do_cudaRegisterFunction(self, handle: int, function: int, stub: int, name: int, *_: object) -> int:
@@ -276,13 +286,38 @@ class RuntimeCalls(HostCalls):
         return 0
 
     def do_cudaGetDriverEntryPoint(self, name: int, pointer: int, flags: int, status: int | None) -> int:
-        """Give a function of the driver: the one that encodes tensor maps."""
-        found = ctypes.string_at(name) == b"cuTensorMapEncodeTiled"
-        target = ctypes.cast(self._encode, ctypes.c_void_p).value if found else 0
+        """Give a function of the driver, if it is served: those that encode tensor maps are."""
+        found = self._driver.get(ctypes.string_at(name).decode())
+        target = None if found is None else ctypes.cast(found, ctypes.c_void_p).value
         ctypes.c_uint64.from_address(pointer).value = target or 0
         if status:
-            ctypes.c_int32.from_address(status).value = 0 if found else 1
+            ctypes.c_int32.from_address(status).value = int(found is None)
         return 0
+
+    def _cuTensorMapEncodeIm2col(
+        self,
+        target: int,
+        dtype: int,
+        rank: int,
+        address: int,
+        dims: int,
+        strides: int,
+        lower: int,
+        upper: int,
+        channels: int,
+        pixels: int,
+        steps: int,
+        *modes: int,
+    ) -> int:
+        encode_im2col(target, dtype, rank, address, dims, strides, lower, upper, channels, pixels, steps, modes)
+        return 0
+
+    def do_cudaDriverGetVersion(self, version: int) -> int:
+        """Say the version of CUDA."""
+        ctypes.c_int32.from_address(version).value = _VERSION
+        return 0
+
+    do_cudaRuntimeGetVersion = do_cudaDriverGetVersion
 
     def do_cudaGetDriverEntryPointByVersion(
         self, name: int, pointer: int, version: int, flags: int, status: int | None

@@ -15,6 +15,8 @@ from typing import Any
 _SOURCE = """
 static void *targets[{count}] __attribute__((used));
 void **cutepy_targets(void) {{ return targets; }}
+/* Libraries call it as the process ends, when Python can't be called any more. */
+void __cudaUnregisterFatBinary(void **handle) {{}}
 {jumps}
 """
 _JUMP = '__attribute__((naked)) void {name}(void) {{ __asm__("jmp *targets+{offset}(%rip)"); }}'
