@@ -26,6 +26,15 @@ def test_a_warp_asks_for_each_sector_once(pitch, sectors, size_bytes):
     assert traffic(run, "store") == traffic(run, "atomic") == (0, 0)
 
 
+def test_warps_of_several_ctas_each_ask_for_their_own():
+    data = np.zeros(8192, np.uint8)
+    data = data[-data.ctypes.data % 32 :]
+    body = """mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mad.lo.u32 %r1, %r2, %r3, %r1;
+    mad.wide.u32 %rd2, %r1, 4, %rd0; st.global.u32 [%rd2], %r1;"""
+    run = launch(body, [data], block=(96, 1, 1), grid=(5, 1, 1))
+    assert traffic(run, "store") == (5 * 3 * 4, 5 * 96 * 4)
+
+
 def test_lanes_in_any_order_and_those_that_are_missing():
     data = np.zeros(4096, np.uint8)
     data = data[-data.ctypes.data % 32 :]

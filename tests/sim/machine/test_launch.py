@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cutepy.sim import LaunchError, Observer, Run
+from tests.sim import opcode_runner
 from tests.sim.kernels.launching import kernel_call, launch, ptx_module
 
 
@@ -62,3 +63,17 @@ def test_clusters_are_explicit_if_they_are_asked_for(cluster):
     body = "mov.pred %p1, %is_explicit_cluster; selp.u32 %r0, 1, 0, %p1; st.global.u32 [%rd0], %r0;"
     launch(body, [out], grid=(2, 2, 2), cluster=cluster)
     assert out[0] == (cluster != (1, 1, 1))
+
+
+@pytest.mark.parametrize("cluster", [(2, 1, 1), (1, 2, 1), (1, 2, 4), (3,), (1, 3)])
+def test_a_kernel_may_say_its_cluster(cluster):
+    """Which then need not be asked for; extents that it leaves out are 1."""
+    names = ("x", "y", "z")
+    stores = "".join(
+        f"mov.u32 %r1, %cluster_nctaid.{n}; st.global.u32 [%rd1+{4 * k}], %r1;" for k, n in enumerate(names)
+    )
+    directives = f".explicitcluster .reqnctapercluster {', '.join(map(str, cluster))}"
+    out = np.zeros(3, np.uint32)
+    grid = tuple(2 * extent for extent in (*cluster, 1, 1)[:3])
+    opcode_runner.launch(f"ld.param.u64 %rd1, [p0]; {stores}", out, grid=grid, directives=directives)
+    assert tuple(out.tolist()) == (*cluster, 1, 1)[:3]
