@@ -105,7 +105,7 @@ def usual(opcode: str) -> str:
 def _ordered(opcode: str) -> str:
     """Sort the modifiers by their kinds; those of one kind stay in their order."""
     first, *modifiers = opcode.split(".")
-    kinds = [found.lastgroup if (found := _KIND.fullmatch(part)) else None for part in modifiers]
+    kinds = [found.lastgroup or "" if (found := _KIND.fullmatch(part)) else "" for part in modifiers]
     # What comes first and is of no kind belongs to the instruction's name.
     start = next((n for n, kind in enumerate(kinds) if kind), len(kinds))
     name = ".".join((first, *modifiers[:start]))
