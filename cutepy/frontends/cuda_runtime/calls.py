@@ -18,7 +18,7 @@ from typing import Any
 from cutepy.frontends.backend import loaded_module
 from cutepy.frontends.cuda_runtime.device import DeviceCalls
 from cutepy.frontends.cuda_runtime.memory import MemoryCalls
-from cutepy.frontends.cuda_runtime.signatures import POINTER_RESULTS, SIGNATURES
+from cutepy.frontends.cuda_runtime.signatures import DRIVER, POINTER_RESULTS, SIGNATURES
 from cutepy.frontends.cuda_runtime.streams import StreamCalls, put
 from cutepy.layouts.sm90.arch import (
     MAX_REGISTERS_PER_THREAD,
@@ -72,7 +72,7 @@ class RuntimeCalls(DeviceCalls, MemoryCalls, StreamCalls, HostCalls):
         self._variables: dict[int, tuple[str, Loaded]] = {}
         self._configuration: list[tuple[Any, ...]] = []
         self._handle = ctypes.c_uint64(0)
-        self._encode = self._made("cuTensorMapEncodeTiled")
+        self._driver = self.functions(DRIVER)
 
     def functions(self, names: Iterable[str] = SIGNATURES) -> dict[str, Any]:
         """Return a C function for each name; one that is not served says so when it is called."""
@@ -206,12 +206,11 @@ class RuntimeCalls(DeviceCalls, MemoryCalls, StreamCalls, HostCalls):
     # The driver.
 
     def do_cudaGetDriverEntryPoint(self, name: int, pointer: int, flags: int, status: int | None) -> int:
-        """Give a function of the driver: the one that encodes tensor maps."""
-        found = ctypes.string_at(name) == b"cuTensorMapEncodeTiled"
-        target = ctypes.cast(self._encode, ctypes.c_void_p).value if found else 0
-        put(pointer, target or 0)
+        """Give a function of the driver, if it is served."""
+        found = self._driver.get(ctypes.string_at(name).decode())
+        put(pointer, 0 if found is None else ctypes.cast(found, ctypes.c_void_p).value or 0)
         if status:
-            ctypes.c_int32.from_address(status).value = 0 if found else 1
+            put(status, int(found is None), ctypes.c_int32)
         return 0
 
     def do_cudaGetDriverEntryPointByVersion(

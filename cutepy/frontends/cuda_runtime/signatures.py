@@ -1,8 +1,14 @@
-"""The functions of the CUDA runtime that are served, with one of the driver, and their parameters."""
+"""The functions of the CUDA runtime and driver that are served, and their parameters."""
 
 from __future__ import annotations
 
-SIGNATURES = {
+DRIVER = {
+    "cuTensorMapEncodeTiled": "piipppppiiii",
+    "cuTensorMapReplaceAddress": "pp",
+}
+"""The functions of the driver that host code may ask for."""
+
+SIGNATURES = DRIVER | {
     "__cudaRegisterFatBinary": "p",
     "__cudaRegisterFatBinaryEnd": "p",
     "__cudaUnregisterFatBinary": "p",
@@ -84,7 +90,6 @@ SIGNATURES = {
     "cudaPeekAtLastError": "",
     "cudaGetErrorString": "i",
     "cudaGetErrorName": "i",
-    "cuTensorMapEncodeTiled": "piipppppiiii",
 }
 """The parameters of each function: pointers, ints and what has 64 bits. A dim3 goes as one of 64 and one of 32."""
 

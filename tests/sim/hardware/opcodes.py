@@ -76,6 +76,7 @@ NOT_RECORDED: dict[str, tuple[str, int]] = {
     "tma.what_a_store_reads_is_observed": (_NEWER, 1),
     "warp.bar_red_of_some_warps": (_NEWER, 1),
     "warp.shfl_by_operands_that_differ_between_ctas": (_NEWER, 1),
+    "integer.the_carry_of_a_difference_says_that_nothing_was_borrowed": (_NEWER, 2),
     "rarer_instructions.refusals": (_REFUSED, 4),
     "warp.unknown_forms": (_REFUSED, 5),
 }
