@@ -205,8 +205,8 @@ def add_with_carry(a: Array, b: Array, carry: Array | None, subtract: bool) -> t
     borrowed. nvcc's division of 128-bit numbers counts on it: it adds the carry of a subtraction.
     """
     if subtract:
-        b, carry = ~b, np.bool_(True) if carry is None else carry
-    more = a.dtype.type(0) if carry is None else carry.astype(a.dtype)
+        b = ~b
+    more = a.dtype.type(subtract) if carry is None else carry.astype(a.dtype)
     first = a + b
     result = first + more
     return result, (first < a) | (result < first)
