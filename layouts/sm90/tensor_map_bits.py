@@ -56,8 +56,10 @@ class Field(NamedTuple):
 
 
 GLOBAL_ADDRESS: Final = Field(0, 64)
-TILED: Final = Field(65, 1)
-"""Set in the maps of tiled copies."""
+IM2COL: Final = Field(64, 1)
+"""Set in the maps of copies in im2col mode."""
+IS_MAP: Final = Field(65, 1)
+"""Set in all maps."""
 RANK: Final = Field(68, 3)
 """Less one."""
 ELEMENT_TYPE: Final = Field(71, 4)
@@ -76,7 +78,12 @@ EXTENT: Final = Field(256, 32)
 ELEMENT_STRIDE: Final = Field(416, 3)
 """Of each dimension, less one."""
 BOX: Final = Field(440, 8)
-"""Of each dimension, less one."""
+"""Of each dimension, less one; in im2col mode there is only the first, the channels of a pixel."""
+LOWER_CORNER: Final = {3: Field(448, 16), 4: Field(448, 8), 5: Field(448, 5)}
+"""Of the bounding box in im2col mode, W first, each with its sign: by the tensor's rank."""
+UPPER_CORNER: Final = {3: Field(464, 16), 4: Field(464, 8), 5: Field(464, 5)}
+PIXELS: Final = Field(480, 10)
+"""Of a column in im2col mode, less one."""
 
 _ROUNDED: Final = {TMA_CODES["tf32"]: TMA_CODES["f32"], TMA_CODES["tf32.ftz"]: TMA_CODES["f32.ftz"]}
 """Types that are another one, whose elements are rounded."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from cutepy.frontends.backend import loaded_module
 from cutepy.frontends.cuda_runtime.device import DeviceCalls
+from cutepy.frontends.cuda_runtime.images import Extent, ImageCalls
 from cutepy.frontends.cuda_runtime.memory import MemoryCalls
 from cutepy.frontends.cuda_runtime.signatures import DRIVER, POINTER_RESULTS, SIGNATURES
 from cutepy.frontends.cuda_runtime.streams import StreamCalls, put
@@ -28,11 +29,12 @@ from cutepy.layouts.sm90.arch import (
 )
 from cutepy.runtime import h200
 from cutepy.runtime.host_calls import COOPERATIVE, HostCalls, Library, serve
+from cutepy.runtime.tensor_maps import encode_im2col
 from cutepy.sim.machine.launch import static_smem_bytes
 from cutepy.sim.machine.loaded_module import Placed
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint64
-_KINDS = {"p": _POINTER, "i": _INT, "l": _LONG}
+_KINDS = {"p": _POINTER, "i": _INT, "l": _LONG, "e": Extent}
 _NO_SYMBOL, _NO_KERNEL = 13, 98
 _PER_THREAD = re.compile("_pt[ds][sz]$")
 """What names end in where each thread has a default stream; the simulator has one."""
@@ -61,7 +63,7 @@ class Loaded:
     library: Library
 
 
-class RuntimeCalls(DeviceCalls, MemoryCalls, StreamCalls, HostCalls):
+class RuntimeCalls(ImageCalls, DeviceCalls, MemoryCalls, StreamCalls, HostCalls):
     """The runtime of a process: its modules and kernels, beside the device, memory and streams."""
 
     def __init__(self) -> None:
@@ -211,6 +213,24 @@ class RuntimeCalls(DeviceCalls, MemoryCalls, StreamCalls, HostCalls):
         put(pointer, 0 if found is None else ctypes.cast(found, ctypes.c_void_p).value or 0)
         if status:
             put(status, int(found is None), ctypes.c_int32)
+        return 0
+
+    def _cuTensorMapEncodeIm2col(
+        self,
+        target: int,
+        dtype: int,
+        rank: int,
+        address: int,
+        dims: int,
+        strides: int,
+        lower: int,
+        upper: int,
+        channels: int,
+        pixels: int,
+        steps: int,
+        *modes: int,
+    ) -> int:
+        encode_im2col(target, dtype, rank, address, dims, strides, lower, upper, channels, pixels, steps, modes)
         return 0
 
     def do_cudaGetDriverEntryPointByVersion(

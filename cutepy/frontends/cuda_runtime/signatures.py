@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from cutepy.frontends.cuda_runtime.images import IMAGE_SIGNATURES
+
 DRIVER = {
     "cuTensorMapEncodeTiled": "piipppppiiii",
+    "cuTensorMapEncodeIm2col": "piipppppiipiiii",
     "cuTensorMapReplaceAddress": "pp",
 }
 """The functions of the driver that host code may ask for."""
 
-SIGNATURES = DRIVER | {
+SIGNATURES = {
+    **DRIVER,
     "__cudaRegisterFatBinary": "p",
     "__cudaRegisterFatBinaryEnd": "p",
     "__cudaUnregisterFatBinary": "p",
@@ -90,8 +94,9 @@ SIGNATURES = DRIVER | {
     "cudaPeekAtLastError": "",
     "cudaGetErrorString": "i",
     "cudaGetErrorName": "i",
+    **IMAGE_SIGNATURES,
 }
 """The parameters of each function: pointers, ints and what has 64 bits. A dim3 goes as one of 64 and one of 32."""
 
-POINTER_RESULTS = ("__cudaRegisterFatBinary", "cudaGetErrorString", "cudaGetErrorName")
+POINTER_RESULTS = ("__cudaRegisterFatBinary", "cudaGetErrorString", "cudaGetErrorName", "cudaCreateChannelDesc")
 """What returns a pointer, and not an error code; it can't fail."""

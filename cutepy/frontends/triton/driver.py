@@ -103,6 +103,10 @@ def _install(stack: ExitStack) -> None:
         return  # a Triton without NVIDIA's backend has nothing that could be simulated
     stack.callback(setattr, config, "_active", config._active)
     config.set_active(_driver())
+    profiler: Any = getattr(importlib.import_module("triton.knobs"), "proton", None)
+    if hasattr(profiler, "disable"):
+        stack.enter_context(profiler.scope())
+        profiler.disable = True  # there are no counters of a GPU to ask
     stack.callback(backends.backends.__setitem__, "nvidia", original)
     backends.backends["nvidia"] = backends.Backend(_compiler_class(original.compiler), original.driver)
 

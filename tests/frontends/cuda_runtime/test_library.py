@@ -2,12 +2,14 @@
 
 import ctypes
 import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 import cutepy
 from cutepy.frontends.cuda_runtime import load_cuda_library
+from cutepy.layouts.sm90 import Im2colTensorMap
 from cutepy.sim import MemoryAccessError
 
 pytestmark = pytest.mark.integration
@@ -41,6 +43,9 @@ int cudaFree(void *);
 int cudaMemcpy(void *, void *, unsigned long, int);
 int cudaMemcpyToSymbol(void *, void *, unsigned long, unsigned long, int);
 int cudaDeviceGetAttribute(int *, int, int);
+void __cudaUnregisterFatBinary(void **);
+int atexit(void (*)(void));
+static void unload(void) { __cudaUnregisterFatBinary(0); }
 static void fill(void) {}
 static void ranks(void) {}
 static int offset;
@@ -50,6 +55,7 @@ __attribute__((constructor)) static void load(void) {
     __cudaRegisterFunction(handle, ranks, "ranks", "ranks", -1, 0, 0, 0, 0, 0);
     __cudaRegisterVar(handle, &offset, "offset", "offset", 0, 4, 0, 0);
     __cudaRegisterFatBinaryEnd(handle);
+    atexit(unload);
 }
 int filled(int *out, int n, int from) {
     void *device;
@@ -111,6 +117,22 @@ int cudaGetDeviceProperties(char *, int);
 int named(char *out) { return cudaGetDeviceProperties(out, 0) + (cudaGetDeviceProperties(out, 1) != 101); }
 char *cudaGetErrorString(int);
 int text(char **out) { out[0] = cudaGetErrorString(0); out[1] = cudaGetErrorString(719); return 0; }
+int cudaDriverGetVersion(int *);
+int cudaGetDriverEntryPoint(const char *, void **, unsigned long long, int *);
+int columns(void *map, void *tensor) {
+    int (*encode)(void *, int, unsigned, void *, const unsigned long *, const unsigned long *, const int *, const int *,
+                  unsigned, unsigned, const unsigned *, int, int, int, int) = 0;
+    int version = 0, unknown = 0;
+    void *none = 0;
+    const unsigned long dims[] = {64, 10, 12, 5}, strides[] = {128, 1280, 15360};
+    const int lower[] = {-1, -2}, upper[] = {-3, 1};
+    const unsigned steps[] = {1, 2, 3, 1};
+    cudaDriverGetVersion(&version);
+    cudaGetDriverEntryPoint("cuTensorMapNever", &none, 0, &unknown);
+    cudaGetDriverEntryPoint("cuTensorMapEncodeIm2col", (void **)&encode, 0, 0);
+    if (version < 12000 || none || !unknown || !encode) return 1;
+    return encode(map, 6, 4, tensor, dims, strides, lower, upper, 32, 128, steps, 0, 2, 2, 0);
+}
 int multiprocessors(void) {
     int count = 0;
     cudaDeviceGetAttribute(&count, 16, 0);
@@ -131,6 +153,17 @@ def library(tmp_path_factory):
     return load_cuda_library(built(tmp_path_factory.mktemp("host"), "host", _C), _PTX)
 
 
+def test_a_process_with_a_library_ends_in_peace(tmp_path):
+    """What nvcc's host code calls as the process ends finds Python gone."""
+    made = built(tmp_path, "host", _C)
+    (tmp_path / "empty.ptx").write_text(_PTX)
+    script = f"""
+from cutepy.frontends.cuda_runtime import load_cuda_library
+load_cuda_library({str(made)!r}, open({str(tmp_path / "empty.ptx")!r}).read())"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_launches_memory_and_variables(library):
     out = np.zeros(100, np.int32)
     with cutepy.simulate() as run:
@@ -143,6 +176,16 @@ def test_attributes_of_launches(library):
     out = np.zeros(8, np.int32)
     assert library.call("ranked", out, 8, 4) == 0
     np.testing.assert_array_equal(out, [0, 1, 2, 3] * 2)
+
+
+def test_tensor_maps_of_im2col_mode(library):
+    words, tensor = np.zeros(32, np.uint64), 0x7F00_0000_1000
+    target = words[-words.ctypes.data % 64 // 8 :][:16]
+    assert library.call("columns", target, tensor) == 0
+    strides, corners = (128, 1280, 15360), ((-1, -2), (-3, 1))
+    options = {"global_address": tensor, "element_strides": (1, 2, 3, 1), "swizzle": "SW64"}
+    expected = Im2colTensorMap("f16", (64, 10, 12, 5), strides, *corners, 32, 128, **options)
+    assert target[:8].tolist() == list(expected.encode())
 
 
 def test_the_device_is_an_h200(library):

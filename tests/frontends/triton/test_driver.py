@@ -94,6 +94,16 @@ def test_autotuning_compiles_nothing_after_what_fits(run, kernels):
         assert list(tuner.configs_timings.values()) == [[math.inf] * 3, [1.0] * 3, [math.inf] * 3]
 
 
+def test_the_profiler_is_off(run, kernels, tmp_path):
+    proton = pytest.importorskip("triton.profiler")
+    session = proton.start(str(tmp_path / "profile"), hook="triton")
+    with proton.scope("addition"):
+        kernels.tuned_matmul[(1, 1)](*(torch.zeros(64, 64).half() for _ in range(3)), 64, 64, 32)
+    proton.deactivate(session)
+    proton.finalize()
+    assert len(run.launches) == 1
+
+
 def test_descriptors_made_by_the_host(run, kernels):
     from triton.tools.tensor_descriptor import TensorDescriptor
 
