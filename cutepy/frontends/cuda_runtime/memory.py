@@ -42,13 +42,14 @@ class MemoryCalls:
 
     do_cudaFreeAsync = do_cudaFreeHost = do_cudaFree
 
-    def do_cudaMemcpy(self, target: int, source: int, size: int, kind: int, *_: object) -> int:
+    def do_cudaMemcpy(self, target: int | None, source: int | None, size: int, kind: int, *_: object) -> int:
         """Copy."""
         if kind not in _KINDS:
             return _INVALID_DIRECTION
-        if size:
+        if target and source:
             ctypes.memmove(target, source, size)
-        return 0
+            return 0
+        return _INVALID_VALUE if size else 0
 
     do_cudaMemcpyAsync = do_cudaMemcpy
 
@@ -56,7 +57,7 @@ class MemoryCalls:
         self, target: int, to_pitch: int, source: int, from_pitch: int, width: int, height: int, kind: int, *_: object
     ) -> int:
         """Copy rows."""
-        if width > min(to_pitch, from_pitch):
+        if width > min(to_pitch, from_pitch) or not (target and source):
             return _INVALID_VALUE
         for row in range(height):
             if code := self.do_cudaMemcpy(target + row * to_pitch, source + row * from_pitch, width, kind):
@@ -65,17 +66,18 @@ class MemoryCalls:
 
     do_cudaMemcpy2DAsync = do_cudaMemcpy2D
 
-    def do_cudaMemset(self, target: int, value: int, size: int, *_: object) -> int:
+    def do_cudaMemset(self, target: int | None, value: int, size: int, *_: object) -> int:
         """Fill."""
-        if size:
+        if target:
             ctypes.memset(target, value, size)
-        return 0
+            return 0
+        return _INVALID_VALUE if size else 0
 
     do_cudaMemsetAsync = do_cudaMemset
 
     def do_cudaMemset2D(self, target: int, pitch: int, value: int, width: int, height: int, *_: object) -> int:
         """Fill rows."""
-        if width > pitch:
+        if width > pitch or not target:
             return _INVALID_VALUE
         for row in range(height):
             self.do_cudaMemset(target + row * pitch, value, width)

@@ -102,7 +102,7 @@ int timed(int *out, float *milliseconds) {
 }
 int cudaMallocHost(void **, unsigned long); int cudaFreeHost(void *); int cudaMemset2D(void *, long, int, long, long);
 int cudaMemcpy2D(void *, long, void *, long, long, long, int); int cudaGetSymbolSize(unsigned long *, void *);
-int cudaMemGetInfo(unsigned long *, unsigned long *);
+int cudaMemGetInfo(unsigned long *, unsigned long *); int cudaMemset(void *, int, unsigned long);
 int rows(char *out) {
     void *pinned;
     unsigned long before, after, total, size = 0;
@@ -111,7 +111,8 @@ int rows(char *out) {
     int code = cudaMemcpy2D(out, 3, pinned, 4, 3, 3, 4);
     cudaGetSymbolSize(&size, &offset);
     return code + cudaFreeHost(pinned) + (cudaMemcpy2D(out, 2, out, 4, 3, 1, 0) != 1) + (before - after != 12)
-        + (size != 4) + (cudaMemcpy(out, out, 1, 7) != 21);
+        + (size != 4) + (cudaMemcpy(out, out, 1, 7) != 21) + (cudaMemcpy(0, out, 1, 1) != 1)
+        + (cudaMemset(0, 1, 1) != 1) + (cudaMemset2D(0, 1, 1, 1, 1) != 1) + (cudaMemcpy2D(out, 4, 0, 4, 1, 1, 1) != 1) + cudaMemcpy(0, 0, 0, 4);
 }
 int cudaGetDeviceProperties(char *, int);
 int named(char *out) { return cudaGetDeviceProperties(out, 0) + (cudaGetDeviceProperties(out, 1) != 101); }

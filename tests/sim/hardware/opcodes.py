@@ -85,6 +85,7 @@ NOT_RECORDED: dict[str, tuple[str, int]] = {
     "sparse_wgmma.the_other_lanes_give_the_metadata": (_NEWER, 6),
     "sparse_wgmma.types": (_NEWER, 32),
     "sparse_wgmma.zeros_meet_nothing": (_NEWER, 2),
+    "tma.fields_beyond_the_rank_mean_nothing": (_NEWER, 1),
     "tma.im2col_load": (_NEWER, 28),
     "tma.im2col_multicast": (_NEWER, 1),
     "tma.im2col_store": (_NEWER, 6),
