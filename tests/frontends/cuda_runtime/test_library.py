@@ -112,7 +112,8 @@ int rows(char *out) {
     cudaGetSymbolSize(&size, &offset);
     return code + cudaFreeHost(pinned) + (cudaMemcpy2D(out, 2, out, 4, 3, 1, 0) != 1) + (before - after != 12)
         + (size != 4) + (cudaMemcpy(out, out, 1, 7) != 21) + (cudaMemcpy(0, out, 1, 1) != 1)
-        + (cudaMemset(0, 1, 1) != 1) + (cudaMemset2D(0, 1, 1, 1, 1) != 1) + (cudaMemcpy2D(out, 4, 0, 4, 1, 1, 1) != 1) + cudaMemcpy(0, 0, 0, 4);
+        + (cudaMemset(0, 1, 1) != 1) + (cudaMemset2D(0, 1, 1, 1, 1) != 1)
+        + (cudaMemcpy2D(out, 4, 0, 4, 1, 1, 1) != 1) + cudaMemcpy(0, 0, 0, 4);
 }
 int cudaGetDeviceProperties(char *, int);
 int named(char *out) { return cudaGetDeviceProperties(out, 0) + (cudaGetDeviceProperties(out, 1) != 101); }
