@@ -16,9 +16,9 @@ from functools import partial
 from typing import Any
 
 from cutepy.frontends.backend import loaded_module
-from cutepy.frontends.cuda_runtime.device import DeviceCalls
 from cutepy.frontends.cuda_runtime.images import Extent, ImageCalls
 from cutepy.frontends.cuda_runtime.memory import MemoryCalls
+from cutepy.frontends.cuda_runtime.properties import DeviceCalls
 from cutepy.frontends.cuda_runtime.signatures import DRIVER, POINTER_RESULTS, SIGNATURES
 from cutepy.frontends.cuda_runtime.streams import StreamCalls, put
 from cutepy.layouts.sm90.arch import (
