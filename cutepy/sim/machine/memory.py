@@ -188,8 +188,8 @@ class Memory:
             windows = np.array(self.windows[space], np.uint64).reshape(-1, 2)
             found = (address[..., None] >= windows[:, 0]) & (address[..., None] < windows[:, 1])
             return np.asarray(found.any(axis=-1))
-        # Of the global space the windows of constants and parameters are a part.
-        return address < SHARED_WINDOW
+        # Of the global space the window of parameters is a part, that of constants is none, as measured on an H200.
+        return np.logical_and(address < SHARED_WINDOW, ~self.in_space(g, address, "const"))
 
     def map_address(self, address: Array, rank: Array, generic: bool) -> Array:
         """Return the address of the same variable in the CTA of a rank."""

@@ -41,9 +41,10 @@ def decode(data: bytes) -> AnyTensorMap:
     LayoutError
         If a field has a value that no tensor map has.
     """
-    im2col = fields.IM2COL.read(int.from_bytes(data[:USED_BYTES], "little"))
-    made = sm90.Im2colTensorMap if im2col else sm90.TensorMap
-    return made.decode(np.frombuffer(data[:USED_BYTES], "<u8").tolist())
+    # Kernels may have set fields that mean nothing: CUTLASS's grouped GEMMs set all strides, whatever the rank.
+    bits = fields.of_its_rank(int.from_bytes(data[:USED_BYTES], "little"))
+    made = sm90.Im2colTensorMap if fields.IM2COL.read(bits) else sm90.TensorMap
+    return made.decode(np.frombuffer(bits.to_bytes(USED_BYTES, "little"), "<u8").tolist())
 
 
 class TensorMaps:

@@ -40,7 +40,7 @@ def _bar(e: Emitter, i: Instruction) -> None:
 def _bar_red(e: Emitter, i: Instruction, d: Operand, predicate: Operand, operands: list[Operand]) -> None:
     identity = e.read(operands[0], "u4")
     count = e.read(operands[1], "u4") if len(operands) > 1 else "None"
-    operation, kind = i.parts[-2:]
+    operation, kind = next(p for p in i.parts if p in ("popc", "and", "or")), i.parts[-1]
     held = e.read(predicate, "pred")
     result = e.temporary(f"m.barriers.reduce(g, {e.site}, {identity}, {count}, {operation!r}, {held})")
     e.emit(f"if {result} is None: {PARK}")
