@@ -154,7 +154,7 @@ mov.u32 %r5, 0; {opcode} [%rd0, {{%r4, %r5}}], [%r0]; END:"""
 @pytest.mark.parametrize("kind", ["store", "atomic"])
 def test_a_box_is_written_or_added_to(kind, x, sectors, size_bytes):
     data, descriptor = aligned((8, 56), "u2"), aligned((128,), "u1")
-    descriptor[:] = np.frombuffer(tensor_map(data, (32, 8)), np.uint8)
+    descriptor[:] = np.frombuffer(tensor_map(data, (32, 8), dtype="f16"), np.uint8)
     plain = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group"
     adding = "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group"
     run = launch(STORE_BOX.format(x=x, opcode=plain if kind == "store" else adding), [descriptor, data], smem=1024)
