@@ -119,6 +119,13 @@ def test_instructions_by_class():
     assert stats["instructions"] == 5
 
 
+def test_every_parting_of_lanes_is_counted_once():
+    body = """mov.u32 %r1, %tid.x; and.b32 %r2, %r1, 1; setp.eq.u32 %p0, %r2, 0; @%p0 bra MEET;
+    and.b32 %r2, %r1, 2; setp.eq.u32 %p1, %r2, 0; @%p1 bra MEET; add.u32 %r1, %r1, 1; MEET:"""
+    assert launch(body, block=(32, 1, 1)).stats["splits"] == 2
+    assert launch("mov.u32 %r1, 1;", block=(32, 1, 1)).stats.get("splits", 0) == 0
+
+
 def test_waits_and_conflicts_are_the_sums_of_their_sites():
     body = """
     mov.u32 %r1, %tid.x; mov.u32 %r0, smem; mad.lo.u32 %r2, %r1, 128, %r0; st.shared.u32 [%r2], %r1;
