@@ -438,6 +438,23 @@ def test_tensormap_replace(space):
     np.testing.assert_array_equal(out.view("u4").reshape(box[::-1]), box_of(second, at, box))
 
 
+def test_fields_beyond_the_rank_mean_nothing():
+    """All that concerns the third to the fifth dimension is set, in a map of two."""
+    array, box, at = aligned((19, 72), "u2", 3), (16, 8), (8, 3)
+    bits = int.from_bytes(tensor_map(array, box)[:64], "little")
+    for first, width, used in ((96, 32, 1), (224, 4, 1), (256, 32, 2), (416, 3, 2), (440, 8, 2)):
+        count = (4 if first < 256 else 5) - used
+        bits |= (1 << width * count) - 1 << first + width * used
+    raw = np.zeros(256, np.uint8)
+    work = raw[-raw.ctypes.data % 128 :][:128]
+    work[:64] = np.frombuffer(bits.to_bytes(64, "little"), np.uint8)
+    out = np.zeros(16 * 8 // 2, np.uint32)
+    body = load_body(f"cp.async.bulk.tensor.2d.{LOADS[0]}", at, 256)
+    before = START + set_coordinates(at) + "ld.param.u64 %rd1, [p0];"
+    launch(body, work, out, before=before, after=dump(len(out)), smem_bytes=8192, run=adopted(array))
+    np.testing.assert_array_equal(out.view("u2").reshape(8, 16), box_of(array, at, box))
+
+
 class Accesses(Observer):
     def __init__(self):
         self.seen = []
