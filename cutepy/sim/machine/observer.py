@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, TmaEvent, WgmmaEvent
+    from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.machine.step import Step
     from cutepy.sim.ptx.model import Function, Instruction
@@ -40,6 +41,9 @@ class Observer:
 
     def on_complete(self, operation: AsyncOperation) -> None:
         """See an asynchronous operation complete."""
+
+    def on_end(self, residents: Residents) -> None:
+        """See CTAs that were resident together end."""
 
     def on_instruction(self, step: Step) -> None:
         """See lanes about to execute an instruction: each, or those that `stops_at` picks. This is slow."""

@@ -91,6 +91,14 @@ class Clocks:
         """Return the column of a channel, or None if there is none yet."""
         return self._columns.get(channel)
 
+    def is_channel(self, kind: object, columns: int) -> Array:
+        """Tell which of the first columns are those of channels (kind, ...)."""
+        result = np.zeros(columns, bool)
+        for channel, column in self._columns.items():
+            if isinstance(channel, tuple) and channel[0] == kind and column < columns:
+                result[column] = True
+        return result
+
     def counts(self, slots: Array, columns: Array) -> Array:
         """Return the present counts of columns that belong to threads, (CTA, column)."""
         counts: Array = self._own[SEEN][slots[:, None], columns]
@@ -99,6 +107,13 @@ class Clocks:
     def set_own(self, plane: int, slots: Array, columns: Array, counts: Array) -> None:
         """Let threads know more of their own columns."""
         self._own[plane][slots[:, None], columns] = counts
+
+    def best(self, column: int) -> Array:
+        """Return, by CTA, what its threads know at best of a column of their own CTA."""
+        slots = np.arange(self._slots)
+        known = self._known[DONE][slots, :, slots % self.cluster, column].max(axis=1)
+        best: Array = np.maximum(known, self._own[DONE][:, column])
+        return best
 
     # What threads know.
 

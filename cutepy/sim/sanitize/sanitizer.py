@@ -14,8 +14,10 @@ from cutepy.sim.machine.observer import Observer
 from cutepy.sim.mechanisms.wgmma.operands import tile_units
 from cutepy.sim.sanitize.clocks import DONE, SEEN, Clocks, Meeting, View
 from cutepy.sim.sanitize.hazards import Hazard, Side
+from cutepy.sim.sanitize.registers import register_hazards
 from cutepy.sim.sanitize.shadow import Conflict, Shadow, Touch
 from cutepy.sim.sanitize.sizes import granule_bytes
+from cutepy.sim.translate import translate
 from cutepy.sim.translate.wgmma_shapes import M
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction
 
+_INITS = "inits"
 _BULK, _COPIES, _MMAS = "bulk_group", "cp.async group", "wgmma group"
 
 
@@ -45,6 +48,26 @@ class _Issued:
     signals: list[tuple[int, Array, Array]] = field(default_factory=list)
 
 
+@dataclass
+class _Init:
+    """The making of an mbarrier, by CTA.
+
+    Attributes
+    ----------
+    instruction : Instruction
+    threads, agents, counts : array of int
+        Who made it, and how far they had come; a count of 0 where it is not made.
+    fenced : array of int
+        How often its thread had executed a fence that shows it to copies and to other CTAs; 0 before that.
+    """
+
+    instruction: Instruction
+    threads: Array
+    agents: Array
+    counts: Array
+    fenced: Array
+
+
 class _Wave:
     """What is known of the CTAs that are resident together."""
 
@@ -59,6 +82,15 @@ class _Wave:
             kind: np.zeros((slots, threads), np.int64) for kind in (_BULK, _COPIES, _MMAS)
         }
         self.issued: dict[int, _Issued] = {}
+        # By column of a thread's bulk groups, or of MMAs: what was issued last, in which group of each CTA.
+        self.last: dict[int, tuple[Instruction, Array]] = {}
+        self.inits: dict[int, _Init] = {}
+
+    def note(self, column: int, i: Instruction, slots: Array, counts: Array) -> None:
+        """Note in which groups something was issued."""
+        _, groups = self.last.get(column, (i, np.zeros(self.residents.count, np.int64)))
+        groups[slots] = counts.reshape(len(slots), -1)[:, 0]
+        self.last[column] = i, groups
 
     def meeting(self, what: object) -> Meeting:
         if what not in self.meetings:
@@ -92,6 +124,10 @@ class Sanitizer(Observer):
     def on_launch(self, launch: Launch) -> None:
         """Begin with a launch."""
         self._launch, self._wave = launch, None
+        for one in register_hazards(translate(launch.ptx, launch.kernel).flow):
+            who = "a warpgroup"
+            sides = (Side(i.parts[0] if i.parts[0] != "wgmma" else "wgmma", who, i) for i in (one.before, one.after))
+            self._tell(Hazard(one.kind, launch.name, "registers", *sides, _REGISTERS[one.kind]))
         self._granule = granule_bytes(launch.ptx, launch.kernel)
 
     def _of(self, residents: Residents) -> _Wave:
@@ -186,6 +222,30 @@ class Sanitizer(Observer):
             touch = Touch("wgmma read", event.instruction, False, True, False, slots, slots, None, column, counts, flat,
                           together, np.zeros((1, 1), int))
             wave.shadow.touch(touch)
+            wave.note(int(column[0]), event.instruction, slots, counts)
+
+    def on_end(self, residents: Residents) -> None:
+        """See whether something is in flight that uses shared memory."""
+        wave = self._wave
+        if wave is None or wave.residents is not residents:
+            return
+        for column, (i, groups) in wave.last.items():
+            owner = int(wave.clocks.owner[column])
+            done = wave.clocks.best(column)
+            late = np.flatnonzero(groups > done)
+            if not len(late):
+                continue
+            cta = residents.coordinate(int(late[0]))
+            if i.parts[0] == "wgmma":
+                what, missing = "wgmma read", "wgmma.commit_group and wgmma.wait_group 0 must come before the end"
+                who = f"the async proxy for CTA {cta}"
+            else:
+                what = "bulk store read"
+                missing = "cp.async.bulk.commit_group and cp.async.bulk.wait_group.read 0 must come before the end"
+                who = f"warp {owner // WARP}, lane {owner % WARP} of CTA {cta}"
+            assert self._launch is not None
+            end = Side("the end of the CTA", f"CTA {cta}")
+            self._tell(Hazard("in-flight-at-exit", self._launch.name, "shared memory", Side(what, who, i), end, missing))
 
     # Asynchronous operations.
 
@@ -222,6 +282,7 @@ class Sanitizer(Observer):
             column = clocks.column((_BULK, "read", thread), thread)
             agents = issuers[issuer_of]
             counts = wave.closed[_BULK][agents, thread][:, None] + 1
+            wave.note(column, operation.instruction, agents, counts)
         else:
             place, of, phases = issued.signals[-1]
             for signal in issued.signals:
@@ -277,8 +338,29 @@ class Sanitizer(Observer):
 
     def _fence(self, wave: _Wave, event: BarrierEvent) -> None:
         parts = event.instruction.parts
+        slots, threads = event.ctas.slots, event.threads.ids
         if parts[0] == "fence" and "proxy" in parts:
-            wave.clocks.fence(event.ctas.slots, event.threads.ids)
+            wave.clocks.fence(slots, threads)
+        if parts[0] == "fence" and ("proxy" in parts or "mbarrier_init" in parts):
+            for made in wave.inits.values():
+                here = np.isin(made.agents, slots) & np.isin(made.threads, threads) & (made.counts > 0)
+                here &= made.fenced == 0
+                made.fenced[here] = self._shown(wave, made, here)
+
+    @staticmethod
+    def _shown(wave: _Wave, made: _Init, here: Array) -> Array:
+        """Count a fence after the making of an mbarrier in a column of its own, which relaxed arrivals publish too."""
+        clocks = wave.clocks
+        result = np.zeros(here.sum(), np.int64)
+        for thread in np.unique(made.threads[here]).tolist():
+            column = np.array([clocks.column((_INITS, thread), thread)])
+            of = made.threads[here] == thread
+            agents = made.agents[here][of]
+            counts = clocks.counts(agents, column) + 1
+            for plane in (DONE, SEEN):
+                clocks.set_own(plane, agents, column, counts)
+            result[of] = counts[:, 0]
+        return result
 
     def _cluster(self, wave: _Wave, event: BarrierEvent) -> None:
         assert event.counted is not None
@@ -287,8 +369,10 @@ class Sanitizer(Observer):
         generation = np.broadcast_to(event.counted, (len(slots), len(threads)))[:, 0]
         if event.operation == "cluster_arrive":
             if "relaxed" in event.instruction.parts:
-                return
-            what = wave.clocks.publish(slots, threads)
+                what = wave.clocks.joint(slots, threads)
+                what[..., ~wave.clocks.is_channel(_INITS, what.shape[-1])] = 0
+            else:
+                what = wave.clocks.publish(slots, threads)
             for rank in range(size):
                 here = slots % size == rank
                 if here.any():
@@ -303,6 +387,7 @@ class Sanitizer(Observer):
         assert state is not None
         slots, threads = event.ctas.slots, event.threads.ids
         meeting = wave.meeting(("mbarrier", state.address))
+        self._check_made(wave, event)
         parts = event.instruction.parts
         if event.operation == "wait":
             assert event.counted is not None and event.slots is not None
@@ -321,6 +406,60 @@ class Sanitizer(Observer):
             meeting.add(state.slots, phases, what)
         elif event.operation == "arrive" and "relaxed" not in parts:
             self._arrive(wave, event, meeting)
+
+    def _check_made(self, wave: _Wave, event: BarrierEvent) -> None:
+        """See whether those who use an mbarrier know that it has been made."""
+        state, clocks = event.state, wave.clocks
+        assert state is not None
+        i, of = event.instruction, state.slots
+        if event.operation == "init":
+            made = wave.inits.setdefault(state.address, _Init(i, *np.zeros((4, wave.residents.count), np.int64)))
+            thread = event.threads.ids[:1]
+            made.instruction = i
+            made.agents[of], made.threads[of], made.fenced[of] = event.ctas.slots, thread, 0
+            made.counts[of] = clocks.counts(event.ctas.slots, thread)[:, 0]
+            return
+        made_ = wave.inits.get(state.address)
+        if made_ is None:
+            return
+        if event.part_of is not None:
+            known = wave.issued[id(event.part_of)].known
+            issuers = event.part_of.ctas.slots
+            rows = np.array([self._issuer(clocks.cluster, issuers, int(s)) for s in of])
+            ranks = made_.agents[of] % clocks.cluster
+            seen = known[SEEN][rows, ranks, made_.threads[of]] >= made_.counts[of]
+            shown = clocks.known_column((_INITS, int(made_.threads[of[0]])))
+            if shown is not None and shown < known.shape[-1]:
+                seen |= (made_.fenced[of] > 0) & (known[SEEN][rows, ranks, shown] >= made_.fenced[of])
+            who, fenced = f"{event.part_of.kind} ", bool((made_.fenced[of] > 0).all())
+        else:
+            assert event.slots is not None
+            slots, threads = event.ctas.slots, event.threads.ids
+            whose = np.broadcast_to(event.slots, (len(slots), len(threads)))
+            view, rows_of = clocks.view(slots, threads)
+            rows = np.broadcast_to(rows_of, whose.shape)
+            at = made_.agents[whose] % clocks.cluster
+            held = view.known[SEEN][np.arange(len(slots))[:, None], rows, at, made_.threads[whose]]
+            own = (made_.agents[whose] == slots[:, None]) & (made_.threads[whose] == threads)
+            seen = own | (held >= made_.counts[whose])
+            shown = clocks.known_column((_INITS, int(made_.threads[of[0]])))
+            if shown is not None:
+                held = view.known[SEEN][np.arange(len(slots))[:, None], rows, at, shown]
+                seen |= (made_.fenced[whose] > 0) & (held >= made_.fenced[whose])
+            who, fenced = "", bool(((made_.fenced[whose] > 0) | (whose == slots[:, None])).all())
+        first = event.ctas.slots[0]
+        agent = f"warp {int(event.threads.ids[0]) // WARP} of CTA {wave.residents.coordinate(int(first))}"
+        assert self._launch is not None
+        before = Side("mbarrier.init", f"thread {int(made_.threads[of[0]])}", made_.instruction)
+        after = Side(who + event.operation, agent, i)
+        if not seen.all():
+            missing = "a barrier that both take part in must come after mbarrier.init and before it is used"
+        elif not fenced:
+            missing = "fence.mbarrier_init.release.cluster must come after mbarrier.init, and then a barrier"
+        else:
+            return
+        kind = "unpublished-mbarrier" if not seen.all() else "missing-init-fence"
+        self._tell(Hazard(kind, self._launch.name, event.barrier, before, after, missing))
 
     def _arrive(self, wave: _Wave, event: BarrierEvent, meeting: Meeting) -> None:
         clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
@@ -421,9 +560,18 @@ class Sanitizer(Observer):
     def _add(self, kind: str, granule: int, before: Side | None, after: Side, missing: str) -> None:
         assert self._launch is not None
         at = granule * self._granule
-        hazard = Hazard(kind, self._launch.name, f"shared memory at {at:#x}", before, after, missing)
+        self._tell(Hazard(kind, self._launch.name, f"shared memory at {at:#x}", before, after, missing))
+
+    def _tell(self, hazard: Hazard) -> None:
         self._counts[hazard.key] += 1
         self._found.setdefault(hazard.key, hazard)
+
+
+_REGISTERS = {
+    "accumulator-in-flight": "the MMAs may not be complete: wgmma.wait_group must come before these registers are used",
+    "fragment-in-flight": "the MMAs may still read it: wgmma.wait_group must come before these registers are written",
+    "missing-wgmma-fence": "wgmma.fence must come after other accesses to these registers, and before the MMAs",
+}
 
 
 def _advice(before: Touch, after: Touch) -> str:
