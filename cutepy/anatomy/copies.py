@@ -10,7 +10,7 @@ from cutepy.anatomy.model import Copy
 from cutepy.anatomy.values import Values
 from cutepy.anatomy.watch import Seen, SeenCopy
 from cutepy.layouts import LayoutError
-from cutepy.layouts.sm90 import TensorMap
+from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
 from cutepy.sim import Launch
 from cutepy.sim.ptx import Address, Function, Instruction, Operand
 
@@ -41,9 +41,9 @@ def copies_of(function: Function, values: Values, seen: Seen | None, barriers: M
     return tuple(replace(copy, tensor_maps=_shapes(copy.tensor_maps)) for copy in joined)
 
 
-def _shapes(tensor_maps: Sequence[TensorMap]) -> tuple[TensorMap, ...]:
+def _shapes(tensor_maps: Sequence[TensorMap | Im2colTensorMap]) -> tuple[TensorMap | Im2colTensorMap, ...]:
     """Return the first of those tensor maps that differ in the address only."""
-    found: dict[TensorMap, TensorMap] = {}
+    found: dict[TensorMap | Im2colTensorMap, TensorMap | Im2colTensorMap] = {}
     for tensor_map in tensor_maps:
         found.setdefault(replace(tensor_map, global_address=0), tensor_map)
     return tuple(found.values())
@@ -67,7 +67,7 @@ def _copy(i: Instruction, values: Values, seen: Seen | None, barriers: Mapping[i
     )
     found = None if seen is None else seen.copies.get(i.index, SeenCopy())
     parameter = ""
-    tensor_maps: tuple[TensorMap, ...] = ()
+    tensor_maps: tuple[TensorMap | Im2colTensorMap, ...] = ()
     size = None if tensor else _size(i, values)
     places: tuple[int, ...] = ()
     if found is not None and found.tensor_maps:
@@ -145,7 +145,7 @@ def _barriers(i: Instruction, values: Values, seen: Seen | None, barriers: Mappi
     return (barriers[first],) if first is not None and stays and first in barriers else ()
 
 
-def _parameter(tensor_map: TensorMap, launches: Sequence[Launch]) -> str:
+def _parameter(tensor_map: TensorMap | Im2colTensorMap, launches: Sequence[Launch]) -> str:
     """Name the parameter of a kernel that holds a tensor map."""
     for launch in launches:
         for number, data in enumerate(launch.parameters.values()):
@@ -154,7 +154,7 @@ def _parameter(tensor_map: TensorMap, launches: Sequence[Launch]) -> str:
             for at in range(0, len(data) - _MAP_BYTES // 2 + 1, 64):
                 words = [int.from_bytes(data[at + 8 * n : at + 8 * n + 8], "little") for n in range(8)]
                 try:
-                    found = TensorMap.decode(words)
+                    found = type(tensor_map).decode(words)
                 except LayoutError:
                     continue
                 if found == tensor_map:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from cutepy.anatomy.model import Dim3, Mma, Operand, Site
 from cutepy.anatomy.values import Values
 from cutepy.anatomy.watch import SeenMma
-from cutepy.layouts.sm90.arch import DTYPE_BITS, GMMA_LAYOUT_TYPE, Major, SwizzleMode
+from cutepy.layouts.sm90.arch import GMMA_LAYOUT_TYPE, SwizzleMode
 from cutepy.sim import UnknownInstructionError
 from cutepy.sim.ptx import Function, Instruction
 from cutepy.sim.ptx.places import lines
@@ -54,12 +54,11 @@ def _mma(i: Instruction, values: Values, seen: Mapping[int, SeenMma] | None) -> 
 
 
 def _operand(i: Instruction, at: int, shape: Shape, values: Values, seen: Mapping[int, None] | None) -> Operand:
-    dtype, extent = (shape.a, M) if at == 1 else (shape.b, shape.n)
-    major: Major = shape.a_major if at == 1 else shape.b_major
-    bits = DTYPE_BITS[dtype]
-    if at == 1 and shape.from_registers:
-        return Operand(dtype, bits, major, (extent, shape.k), "registers")
-    known = Operand(dtype, bits, major, (extent, shape.k), "shared memory")
+    dtype, tile = (shape.a, shape.a_tile) if at == 1 else (shape.b, shape.b_tile)
+    source = "registers" if at == 1 and shape.from_registers else "shared memory"
+    known = Operand(dtype, tile.bits, tile.major, (tile.extent, tile.k), source)
+    if source == "registers":
+        return known
     if seen:
         return with_descriptors(known, tuple(seen), complete=True)
     if seen is None and (first := values.first(i.operands[at])) is not None:

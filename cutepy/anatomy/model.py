@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutepy.layouts import LayoutError
-from cutepy.layouts.sm90 import GmmaDescriptor, TensorMap
+from cutepy.layouts.sm90 import GmmaDescriptor, Im2colTensorMap, TensorMap
 from cutepy.layouts.sm90.arch import GMMA_LAYOUT_TYPE, Major, SwizzleMode
 
 Dim3 = tuple[int, int, int]
@@ -39,10 +39,10 @@ class Operand:
     dtype : str
         By PTX's name.
     bits : int
-        Width of an element.
+        Width of an element; single bits are taken as bytes.
     major : "MN" or "K"
     shape_mn_k : (int, int)
-        Elements of the tile that one instruction reads.
+        Elements of the tile that one instruction reads: of a sparse A, half of K.
     source : "shared memory" or "registers"
     descriptors : tuple of int
         The 64-bit words that were seen, in order.
@@ -140,7 +140,7 @@ class Copy:
     rank : int or None
         Coordinates; None for a copy of plain bytes.
     multicast : bool
-    tensor_maps : tuple of TensorMap
+    tensor_maps : tuple of TensorMap or Im2colTensorMap
         That it was seen to have: several where a kernel goes through tensors of several shapes. Those that differ in
         the address only are one.
     parameter : str
@@ -163,7 +163,7 @@ class Copy:
     operation: str
     rank: int | None
     multicast: bool
-    tensor_maps: tuple[TensorMap, ...]
+    tensor_maps: tuple[TensorMap | Im2colTensorMap, ...]
     parameter: str
     instructions: int
     issued: int | None
@@ -174,7 +174,7 @@ class Copy:
     site: Site
 
     @property
-    def tensor_map(self) -> TensorMap | None:
+    def tensor_map(self) -> TensorMap | Im2colTensorMap | None:
         """The first tensor map."""
         return self.tensor_maps[0] if self.tensor_maps else None
 

@@ -9,7 +9,7 @@ from cutepy.anatomy.model import Barrier, Copy, Kernel, LaunchFacts, Mma, Operan
 from cutepy.anatomy.tiles import box_picture, first_rows, operand_pictures, pictured, tensor_picture, tile_layout
 from cutepy.anatomy.words import UNKNOWN, addresses, extents, place, several
 from cutepy.layouts.render import Picture
-from cutepy.layouts.sm90 import TensorMap
+from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
 from cutepy.layouts.sm90.arch import WARP_THREADS
 
 
@@ -211,8 +211,14 @@ def _tensor(copy: Copy) -> Iterator[tuple[str, str]]:
         )
 
 
-def _inside(at: tuple[int, ...], tensor_map: TensorMap) -> bool:
+def _inside(at: tuple[int, ...], tensor_map: TensorMap | Im2colTensorMap) -> bool:
     """Tell whether a box lies within its tensor."""
+    if isinstance(tensor_map, Im2colTensorMap):
+        return all(
+            0 <= c < extent
+            for pixel in tensor_map.pixels(at)
+            for c, extent in zip(pixel, tensor_map.dims[1:], strict=True)
+        )
     spans = zip(at, tensor_map.box_elems, tensor_map.element_strides, tensor_map.dims, strict=True)
     return all(first >= 0 and first + (count - 1) * step < extent for first, count, step, extent in spans)
 

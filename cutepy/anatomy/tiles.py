@@ -27,7 +27,7 @@ from cutepy.layouts.sm90.pictures import walk_grid
 
 if TYPE_CHECKING:
     from cutepy.anatomy.model import Copy, Operand
-    from cutepy.layouts.sm90 import TensorMap
+    from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
 
 _MOST_BOXES = 256
 
@@ -75,7 +75,7 @@ def _swizzled(tile: Layout, mode: SwizzleMode, bits: int, address: int | None) -
     return ComposedLayout(swizzle, SmemPtr(bits, address), tile)
 
 
-def box_layout(tensor_map: TensorMap, address: int = 0) -> ComposedLayout:
+def box_layout(tensor_map: TensorMap | Im2colTensorMap, address: int = 0) -> ComposedLayout:
     """Return (outer modes, contiguous mode) -> place of a box in shared memory, in elements."""
     inner, *outer = tensor_map.box_elems
     shape, stride, step = [], [], inner
@@ -140,6 +140,8 @@ def tensor_picture(copy: Copy) -> Grid | None:
     """Draw a tensor of rank 2 in boxes: which were copied."""
     tensor_map = copy.tensor_map
     if tensor_map is None or len(copy.tensor_maps) > 1 or tensor_map.rank < 2 or not copy.coordinates:
+        return None
+    if len(tensor_map.box_elems) != tensor_map.rank:  # a column of pixels
         return None
     places = {c[:2] for c in copy.coordinates}
     inner, outer = tensor_map.box[:2]

@@ -11,14 +11,12 @@ import numpy as np
 
 from cutepy.layouts import LayoutError
 from cutepy.layouts.render.grid import ranges
-from cutepy.layouts.sm90.arch import DTYPE_BITS
 from cutepy.sim import Access, BarrierEvent, Launch, Observer, TmaEvent, WgmmaEvent
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.mechanisms.wgmma.operands import tile_units
-from cutepy.sim.translate.wgmma_shapes import M
 
 if TYPE_CHECKING:
-    from cutepy.layouts.sm90 import TensorMap
+    from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
     from cutepy.sim.ptx import Instruction
 
 CELL_BYTES = 8
@@ -50,7 +48,7 @@ class SeenCopy:
     """What a tensor copy did: with which tensor maps, where in shared memory, and of which boxes."""
 
     operation: str = ""
-    tensor_maps: dict[TensorMap, None] = field(default_factory=dict)
+    tensor_maps: dict[TensorMap | Im2colTensorMap, None] = field(default_factory=dict)
     places: set[int] = field(default_factory=set)
     coordinates: set[tuple[int, ...]] = field(default_factory=set)
     issued: int = 0
@@ -149,15 +147,15 @@ class Watch(Observer):
         here = [] if groups is None else groups.tolist()
         seen.issued += event.ctas.count * len(here)
         seen.warpgroups.update(here)
-        for words, known, role, major, extent, kind in (
-            (event.a, seen.a, "wgmma A", shape.a_major, M, shape.a),
-            (event.b, seen.b, "wgmma B", shape.b_major, shape.n, shape.b),
+        for words, known, role, tile in (
+            (event.a, seen.a, "wgmma A", shape.a_tile),
+            (event.b, seen.b, "wgmma B", shape.b_tile),
         ):
             for word in [] if words is None else _distinct(words):
                 if word not in known:
                     known[word] = None
                     try:
-                        units = tile_units(word, major, extent, shape.k, DTYPE_BITS[kind])
+                        units = tile_units(word, tile)
                     except LayoutError:
                         continue
                     self._mark(i, role, units.reshape(-1) * _UNIT, _UNIT, (word & 0x3FFF) << 4)

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 
 _UNIT_BITS = 128
+_IM2COL = " o "
+"""In the type of coordinates of im2col mode: those of tiled mode are not composed of others."""
 _LARGEST_BITS = 1 << 43
 """Strides must be less than 2**40 bytes."""
 
@@ -56,6 +58,9 @@ def requirements(tensor: str, coordinates: str) -> list[Requirement]:
     bits = int(re.search(r"\d+", tensor.partition("<")[2])[0])  # type: ignore[index]
     strides = _leaves(tensor)
     modes = [leaf.rpartition("@") for leaf in _leaves(coordinates)]
+    if _IM2COL in coordinates:
+        # The tensor is ((w, h, d, n), c), whatever offsets its coordinates are composed of.
+        modes = [("1", "@", str(n)) for n in (*range(1, len(strides)), 0)]
     found = []
     contiguous = [n for n, (_, at, mode) in enumerate(modes) if at and mode == "0"]
     for n in sorted(contiguous, key=lambda n: modes[n][0] != "1")[:1]:

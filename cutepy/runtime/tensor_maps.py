@@ -1,8 +1,9 @@
-"""Tensor maps that host code has the driver encode: cuTensorMapEncodeTiled and cuTensorMapReplaceAddress.
+"""Tensor maps that host code has the driver encode, tiled ones and those of im2col mode, and change.
 
 References
 ----------
-CUDA driver API, "Tensor Map Object Management".
+CUDA driver API, "Tensor Map Object Management": cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col,
+cuTensorMapReplaceAddress.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import struct
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from cutepy.layouts.sm90 import TensorMap
+from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
 from cutepy.layouts.sm90.arch import SWIZZLE_MODES
 from cutepy.layouts.sm90.tensor_map import MAX_RANK, Interleave, L2Promotion, OobFill
-from cutepy.layouts.sm90.tensor_map_bits import ALIGNMENT, SIZE_BYTES
+from cutepy.layouts.sm90.tensor_map_bits import ALIGNMENT, IM2COL, SIZE_BYTES
 
 # CUtensorMapDataType, CUtensorMapInterleave, CUtensorMapSwizzle and so on, each in the driver's order.
 TYPES = "u8 u16 u32 s32 u64 s64 f16 f32 f64 bf16 f32.ftz tf32 tf32.ftz".split()
@@ -54,27 +55,90 @@ def encode_tiled(
     ValueError
         If an argument is not one of its enumeration, or the target is misaligned.
     """
-    if target % ALIGNMENT:
-        raise ValueError(f"cuTensorMapEncodeTiled: a tensor map must be at a multiple of 64, got {target:#x}")
-    if not 1 <= rank <= MAX_RANK:
-        raise ValueError(f"cuTensorMapEncodeTiled: the rank must be 1 to {MAX_RANK}, got {rank}")
-    interleave, swizzle, promotion, fill = modes
-    made = TensorMap(
-        _named("data type", TYPES, dtype),
-        _array(ctypes.c_uint64, dims, rank),
-        _array(ctypes.c_uint64, strides or 0, rank - 1),
-        _array(ctypes.c_uint32, box, rank),
-        global_address=address or 0,
-        element_strides=_array(ctypes.c_uint32, steps, rank),
-        interleave=_named("interleave", get_args(Interleave), interleave),
-        swizzle=_named("swizzle", tuple(SWIZZLE_MODES), swizzle),
-        l2_promotion=_named("L2 promotion", get_args(L2Promotion), promotion),
-        oob_fill=_named("fill", get_args(OobFill), fill),
+    tensor = _tensor("cuTensorMapEncodeTiled", target, dtype, rank, address, dims, strides, steps, modes)
+    made = TensorMap(**tensor, box=_array(ctypes.c_uint32, box, rank))
+    ctypes.memmove(target, to_bytes(made), SIZE_BYTES)
+
+
+def encode_im2col(
+    target: int,
+    dtype: int,
+    rank: int,
+    address: int | None,
+    dims: int,
+    strides: int | None,
+    lower: int,
+    upper: int,
+    channels: int,
+    pixels: int,
+    steps: int,
+    modes: Sequence[int],
+) -> None:
+    """Write a tensor map of im2col mode, from the driver's arguments.
+
+    Parameters
+    ----------
+    target, dtype, rank, address, dims, strides, steps, modes
+        As of `encode_tiled`.
+    lower, upper : int
+        Addresses of arrays: `rank` - 2 corners of the bounding box (32 bits), W first.
+    channels, pixels : int
+
+    Raises
+    ------
+    LayoutError
+        If it is a map that the driver refuses.
+    ValueError
+        If an argument is not one of its enumeration, or the target is misaligned.
+    """
+    tensor = _tensor("cuTensorMapEncodeIm2col", target, dtype, rank, address, dims, strides, steps, modes)
+    made = Im2colTensorMap(
+        **tensor,
+        lower_corner=_array(ctypes.c_int32, lower, max(rank - 2, 0)),
+        upper_corner=_array(ctypes.c_int32, upper, max(rank - 2, 0)),
+        channels_per_pixel=channels,
+        pixels_per_column=pixels,
     )
     ctypes.memmove(target, to_bytes(made), SIZE_BYTES)
 
 
-def to_bytes(tensor_map: TensorMap) -> bytes:
+def _tensor(
+    call: str,
+    target: int,
+    dtype: int,
+    rank: int,
+    address: int | None,
+    dims: int,
+    strides: int | None,
+    steps: int,
+    modes: Sequence[int],
+) -> dict[str, Any]:
+    """Return what the arguments of a call say of the tensor."""
+    if target % ALIGNMENT:
+        raise ValueError(f"{call}: a tensor map must be at a multiple of 64, got {target:#x}")
+    if not 1 <= rank <= MAX_RANK:
+        raise ValueError(f"{call}: the rank must be 1 to {MAX_RANK}, got {rank}")
+
+    def named(what: str, names: Sequence[str], index: int) -> str:
+        if not 0 <= index < len(names):
+            raise ValueError(f"{call}: the {what} must be 0 to {len(names) - 1}, got {index}")
+        return names[index]
+
+    interleave, swizzle, promotion, fill = modes
+    return {
+        "dtype": named("data type", TYPES, dtype),
+        "dims": _array(ctypes.c_uint64, dims, rank),
+        "strides_bytes": _array(ctypes.c_uint64, strides or 0, rank - 1),
+        "global_address": address or 0,
+        "element_strides": _array(ctypes.c_uint32, steps, rank),
+        "interleave": named("interleave", get_args(Interleave), interleave),
+        "swizzle": named("swizzle", tuple(SWIZZLE_MODES), swizzle),
+        "l2_promotion": named("L2 promotion", get_args(L2Promotion), promotion),
+        "oob_fill": named("fill", get_args(OobFill), fill),
+    }
+
+
+def to_bytes(tensor_map: TensorMap | Im2colTensorMap) -> bytes:
     """Return the 128 bytes of a tensor map."""
     return struct.pack("<8Q", *tensor_map.encode()).ljust(SIZE_BYTES, b"\0")
 
@@ -83,14 +147,9 @@ def replace_address(target: int, address: int | None) -> None:
     """Let a tensor map be of another tensor."""
     words = (ctypes.c_uint64 * 8).from_address(target)
     words[0] = address or 0
-    TensorMap.decode(list(words))
+    bits = sum(word << 64 * n for n, word in enumerate(words))
+    (Im2colTensorMap if IM2COL.read(bits) else TensorMap).decode(list(words))
 
 
 def _array(kind: Any, address: int, count: int) -> tuple[int, ...]:  # noqa: ANN401
     return tuple((kind * count).from_address(address)) if count else ()
-
-
-def _named(what: str, names: Sequence[str], index: int) -> Any:  # noqa: ANN401
-    if not 0 <= index < len(names):
-        raise ValueError(f"cuTensorMapEncodeTiled: the {what} must be 0 to {len(names) - 1}, got {index}")
-    return names[index]

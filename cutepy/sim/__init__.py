@@ -51,6 +51,7 @@ from cutepy.sim.machine.events import (
     TmaEvent as TmaEvent,
     WgmmaEvent as WgmmaEvent,
 )
+from cutepy.sim.machine.images import Image as Image, Surface as Surface, Texture as Texture
 from cutepy.sim.machine.launch import Launch as Launch
 from cutepy.sim.machine.observer import Observer as Observer
 from cutepy.sim.machine.step import Step as Step
@@ -68,6 +69,7 @@ __all__ = [
     "CompletionPolicy",
     "DeadlockError",
     "DescriptorError",
+    "Image",
     "Launch",
     "LaunchError",
     "MemoryAccessError",
@@ -79,6 +81,8 @@ __all__ = [
     "SavedRunError",
     "SimulationError",
     "Step",
+    "Surface",
+    "Texture",
     "TmaEvent",
     "TrapError",
     "UnknownInstructionError",

@@ -32,6 +32,7 @@ from cutepy.sim.mechanisms.mma import WarpMma
 from cutepy.sim.mechanisms.named_barriers import Barriers
 from cutepy.sim.mechanisms.printing import Printing
 from cutepy.sim.mechanisms.tensor_maps import TensorMaps
+from cutepy.sim.mechanisms.textures import Textures
 from cutepy.sim.mechanisms.tma import TensorCopies
 from cutepy.sim.mechanisms.warp import Warp
 from cutepy.sim.mechanisms.wgmma.issue import Wgmma
@@ -110,6 +111,7 @@ class Engine:
         self.tensormaps = TensorMaps(activity, memory)
         self.tma = TensorCopies(activity, memory, mbarriers, self.tensormaps, self.bulk)
         self.matrix = MatrixAccess(activity, memory)
+        self.textures = Textures(memory)
         self.mma = WarpMma()
         self.wmma = Wmma(memory)
         self.wgmma = Wgmma(activity, memory, program, exact_mma)
@@ -122,6 +124,7 @@ class Engine:
             (name, np.array([[address]], np.uint64))
             for name, address in {**launch.symbols, **launch.parameter_addresses}.items()
         )
+        memory.windows = _windows(launch)
         self.native_state: Any = None  # what machine code knows of memory: see `native`
         self._parameters: dict[tuple[str, int, str], Array] = {}
 
@@ -212,6 +215,14 @@ class Engine:
         for name, count in stats.items():
             activity.stats[name] += count
         activity.printed += text
+
+
+def _windows(launch: Launch) -> dict[str, list[tuple[int, int]]]:
+    """Return where constants and parameters are."""
+    constants = [(v.address, v.address + len(v.bytes)) for v in launch.variables if v.variable.space == "const"]
+    block = launch.parameter_block
+    start = 0 if block is None else block.ctypes.data
+    return {"const": constants, "param": [] if block is None else [(start, start + len(block))]}
 
 
 def _uniform_registers(launch: Launch) -> dict[str, Array]:

@@ -8,6 +8,7 @@ from .canonical import make_gmma_desc as make_gmma_desc
 from .copy_atom import CopyAtom as CopyAtom, make_copy_atom as make_copy_atom, universal_copy as universal_copy
 from .descriptor import GmmaDescriptor as GmmaDescriptor
 from .gmma import gmma_layout_atom as gmma_layout_atom
+from .im2col_map import Im2colTensorMap as Im2colTensorMap
 from .iterator import GmmaDescriptorIterator as GmmaDescriptorIterator
 from .make_tiled_copy import (
     make_tiled_copy as make_tiled_copy,
@@ -42,6 +43,7 @@ __all__ = [
     "CopyTraits",
     "GmmaDescriptor",
     "GmmaDescriptorIterator",
+    "Im2colTensorMap",
     "Major",
     "MatrixCopyTraits",
     "MmaTraits",

@@ -18,6 +18,7 @@ SIZE_BYTES: Final = 128
 USED_BYTES: Final = 64
 """The rest means nothing."""
 ALIGNMENT: Final = 64
+_DIMENSIONS: Final = 5
 
 
 class Field(NamedTuple):
@@ -56,8 +57,10 @@ class Field(NamedTuple):
 
 
 GLOBAL_ADDRESS: Final = Field(0, 64)
-TILED: Final = Field(65, 1)
-"""Set in the maps of tiled copies."""
+IM2COL: Final = Field(64, 1)
+"""Set in the maps of copies in im2col mode."""
+IS_MAP: Final = Field(65, 1)
+"""Set in all maps."""
 RANK: Final = Field(68, 3)
 """Less one."""
 ELEMENT_TYPE: Final = Field(71, 4)
@@ -76,7 +79,12 @@ EXTENT: Final = Field(256, 32)
 ELEMENT_STRIDE: Final = Field(416, 3)
 """Of each dimension, less one."""
 BOX: Final = Field(440, 8)
-"""Of each dimension, less one."""
+"""Of each dimension, less one; in im2col mode there is only the first, the channels of a pixel."""
+LOWER_CORNER: Final = {3: Field(448, 16), 4: Field(448, 8), 5: Field(448, 5)}
+"""Of the bounding box in im2col mode, W first, each with its sign: by the tensor's rank."""
+UPPER_CORNER: Final = {3: Field(464, 16), 4: Field(464, 8), 5: Field(464, 5)}
+PIXELS: Final = Field(480, 10)
+"""Of a column in im2col mode, less one."""
 
 _ROUNDED: Final = {TMA_CODES["tf32"]: TMA_CODES["f32"], TMA_CODES["tf32.ftz"]: TMA_CODES["f32.ftz"]}
 """Types that are another one, whose elements are rounded."""
@@ -118,3 +126,18 @@ def read_stride(bits: int, ordinal: int) -> int:
     True
     """
     return (_STRIDE_LOW.read(bits, ordinal) | _STRIDE_HIGH.read(bits, ordinal) << _STRIDE_LOW.width) * UNIT_BYTES
+
+
+def of_its_rank(bits: int) -> int:
+    """Return the bits with the fields of dimensions beyond the rank zero: the hardware does not look at these.
+
+    Examples
+    --------
+    >>> bits = RANK.write(0, 2 - 1)
+    >>> of_its_rank(EXTENT.write(EXTENT.write(bits, 7, 1), 9, 2)) == EXTENT.write(bits, 7, 1)
+    True
+    """
+    for n in range(RANK.read(bits) + 1, _DIMENSIONS):
+        bits = write_stride(ELEMENT_STRIDE.write(EXTENT.write(bits, 0, n), 0, n), n - 1, 0)
+        bits = bits if IM2COL.read(bits) else BOX.write(bits, 0, n)
+    return bits

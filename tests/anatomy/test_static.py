@@ -95,7 +95,7 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_explained():
 @pytest.mark.parametrize(
     "opcode",
     [
-        "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd2, %rd3, %r1, 0, %p2, 1, 1;",
+        "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd2, %rd3, %r1, 2, %p2, 1, 1;",
         "wgmma.mma_async.sync.aligned.m64n8k16.f64.f64.f64 {%f0, %f1, %f2, %f3}, %rd2, %rd3, %p2, 1, 1;",
         "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 %rd2;",
         "wgmma.mma_async;",

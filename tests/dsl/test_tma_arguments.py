@@ -282,3 +282,16 @@ def test_where_rows_are_apart_by_choice_nothing_is_to_be_padded():
     with cutepy.simulate(), pytest.raises(ArgumentError, match=r"stride 0 is 68 elements") as refused:
         f(values(64, 68)[:, :64], output())
     assert "pad" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("strides", "wrong"),
+    [("(128,1280,15360),1", []), ("(100,1280,15360),1", [0]), ("(128,1280,15360),2", [3]), ("(?,1280,?),1", [0, 2])],
+)
+def test_im2col_mode_takes_the_last_mode_for_the_contiguous_one(strides, wrong):
+    tensor = f'!cute.memref<f16, gmem, align<128>, "((10,12,5),128):({strides})">'
+    coordinates = (
+        '!cute.coord_tensor<"(0,(-1,-2),0,(0,0))", "((11,14,5),(128,1,1)):((1@0@1,1@1@1,1@2),(1@0,1@0@3,1@1@3)) o '
+        '(0,(0,0,0)) o (770,(128,1,1)):(1@0,(1@0@1,1@1@1,1@2@1))">'
+    )
+    assert sorted(r.leaf for r in requirements(tensor, coordinates)) == wrong

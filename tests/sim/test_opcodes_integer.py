@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.sim.opcode_runner import apply
+from tests.sim.opcode_runner import apply, launch
 from tests.sim.operands import KINDS, integers
 
 COUNT = 512
@@ -277,6 +277,15 @@ def test_long_addition_and_subtraction():
     np.testing.assert_array_equal(sub, a - b)
 
 
+def test_the_carry_of_a_difference_says_that_nothing_was_borrowed():
+    """Where a difference is followed by a sum, as in nvcc's division of 128-bit numbers, or a sum by a difference."""
+    a, b = (integers("u4", COUNT, "mixed carry", n) for n in range(2))
+    of_difference = apply("sub.cc.u32 %d, %a, %b;\naddc.u32 %d, 0, 0;", a, b)
+    np.testing.assert_array_equal(of_difference, a >= b)
+    of_sum = apply("add.cc.u32 %d, %a, %b;\nsubc.u32 %d, 7, 0;", a, b)
+    np.testing.assert_array_equal(of_sum, 6 + (a.astype(np.uint64) + b >> 32))
+
+
 def test_long_multiplication():
     """128-bit products by mad.cc and madc, as compilers make them."""
     a, b = (integers("u8", COUNT, "mulcc", n) for n in range(2))
@@ -316,3 +325,45 @@ def test_constants_of_every_form():
     for text, value in forms.items():
         got = apply(f"add.s32 %d, %a, {text};", a)
         np.testing.assert_array_equal(got, (a.astype(np.int64) + value).astype(np.uint32), err_msg=text)
+
+
+def test_a_carry_crosses_branches_and_guards():
+    """Words of long numbers are added in a loop, with the carry of the one before; then half of the lanes set it."""
+    rng = np.random.default_rng(5)
+    words = 5
+    a, b = (rng.choice([0, 1, 2**31, 2**32 - 1], (words, 64)).astype(np.uint32) for _ in range(2))
+    total = np.zeros((words + 1, 64), np.uint32)
+    launch(
+        f"""mov.u32 %r1, %tid.x;
+        ld.param.u64 %rd1, [p0];
+        ld.param.u64 %rd2, [p1];
+        ld.param.u64 %rd3, [p2];
+        mad.wide.u32 %rd1, %r1, 4, %rd1;
+        mad.wide.u32 %rd2, %r1, 4, %rd2;
+        mad.wide.u32 %rd3, %r1, 4, %rd3;
+        mov.u32 %r2, 0;
+        add.cc.u32 %r9, 0, 0;
+        NEXT:
+        ld.global.u32 %r3, [%rd1];
+        ld.global.u32 %r4, [%rd2];
+        addc.cc.u32 %r5, %r3, %r4;
+        st.global.u32 [%rd3], %r5;
+        add.u64 %rd1, %rd1, 256;
+        add.u64 %rd2, %rd2, 256;
+        add.u64 %rd3, %rd3, 256;
+        add.u32 %r2, %r2, 1;
+        setp.lt.u32 %p1, %r2, {words};
+        @%p1 bra NEXT;
+        setp.ge.u32 %p2, %r1, 32;
+        @%p2 add.cc.u32 %r9, 0xffffffff, 2;
+        addc.u32 %r5, 0, 0;
+        st.global.u32 [%rd3], %r5;""",
+        a,
+        b,
+        total,
+        block=64,
+    )
+    for lane in range(64):
+        x, y, z = (sum(int(w) << 32 * n for n, w in enumerate(array[:words, lane])) for array in (a, b, total))
+        assert z == (x + y) % (1 << 32 * words)
+        assert total[words, lane] == (1 if lane >= 32 else x + y >> 32 * words)

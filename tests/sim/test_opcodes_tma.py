@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from cutepy.layouts.sm90 import TensorMap
+from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
 from cutepy.sim import DescriptorError, MemoryAccessError, Observer, Run, UnknownInstructionError
 from tests.sim.opcode_runner import launch
 
@@ -438,6 +438,23 @@ def test_tensormap_replace(space):
     np.testing.assert_array_equal(out.view("u4").reshape(box[::-1]), box_of(second, at, box))
 
 
+def test_fields_beyond_the_rank_mean_nothing():
+    """All that concerns the third to the fifth dimension is set, in a map of two."""
+    array, box, at = aligned((19, 72), "u2", 3), (16, 8), (8, 3)
+    bits = int.from_bytes(tensor_map(array, box)[:64], "little")
+    for first, width, used in ((96, 32, 1), (224, 4, 1), (256, 32, 2), (416, 3, 2), (440, 8, 2)):
+        count = (4 if first < 256 else 5) - used
+        bits |= (1 << width * count) - 1 << first + width * used
+    raw = np.zeros(256, np.uint8)
+    work = raw[-raw.ctypes.data % 128 :][:128]
+    work[:64] = np.frombuffer(bits.to_bytes(64, "little"), np.uint8)
+    out = np.zeros(16 * 8 // 2, np.uint32)
+    body = load_body(f"cp.async.bulk.tensor.2d.{LOADS[0]}", at, 256)
+    before = START + set_coordinates(at) + "ld.param.u64 %rd1, [p0];"
+    launch(body, work, out, before=before, after=dump(len(out)), smem_bytes=8192, run=adopted(array))
+    np.testing.assert_array_equal(out.view("u2").reshape(8, 16), box_of(array, at, box))
+
+
 class Accesses(Observer):
     def __init__(self):
         self.seen = []
@@ -502,14 +519,196 @@ def test_errors():
         assert "kernel.py:3" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        f"cp.async.bulk.tensor.4d.{LOADS[0].replace('tile', 'im2col')} [%r11], [%rd1, {AT}], [%r10], {{%rs1, %rs1}};",
-        f"cp.async.bulk.tensor.4d.global.shared::cta.im2col_no_offs.bulk_group [%rd1, {AT}], [%r11];",
-        f"cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.im2col_no_offs.bulk_group [%rd1, {AT}], [%r11];",
-    ],
-)
-def test_im2col_is_refused(line):
-    with pytest.raises(UnknownInstructionError, match="im2col mode are not simulated"):
-        launch(line, bytes(128), before=START + "mov.u32 %r20, 0;", smem_bytes=2048)
+def test_the_mode_of_copy_and_map_must_agree():
+    array = aligned((4, 6, 72), "u2")
+    before = START + set_coordinates((0, 0, 0)) + "mov.u16 %rs2, 0;"
+    init = "@%p1 mbarrier.init.shared.b64 [%r10], 1;\nbar.sync 0;\n"
+    load = f"cp.async.bulk.tensor.3d.{LOADS[0].replace('tile', 'im2col')} [%r11], [%rd1, {{%r20, %r21, %r22}}], [%r10]"
+    for line, data, message in [
+        (f"@%p1 {load}, {{%rs2}};", tensor_map(array, (16, 4, 1)), "of tiled mode, and the copy of im2col mode"),
+        (f"@%p1 {load.replace('im2col', 'tile')};", im2col_map(array), "of im2col mode, and the copy of tiled mode"),
+    ]:
+        with pytest.raises(DescriptorError, match=message):
+            launch(init + line, data, before=before, smem_bytes=8192, run=adopted(array))
+    line = f"{load}, {{%rs2, %rs2}};"
+    with pytest.raises(UnknownInstructionError, match="an offset for each of W, H and D"):
+        launch(init + line, im2col_map(array), before=before, smem_bytes=8192, run=adopted(array), assembles=False)
+
+
+# Copies in im2col mode.
+
+
+def im2col_map(array, lower=None, upper=None, pixels=16, channels=16, **options):
+    none = (0,) * (array.ndim - 2)
+    tensor = Im2colTensorMap(
+        {"u2": "u16", "u4": "u32"}[array.dtype.str[1:]],
+        array.shape[::-1],
+        array.strides[-2::-1],
+        lower or none,
+        upper or none,
+        channels,
+        pixels,
+        global_address=array.ctypes.data,
+        **options,
+    )
+    return np.array([*tensor.encode(), *[0] * 8], np.uint64).tobytes()
+
+
+def pixels_of(shape, at, count, lower, upper, steps):
+    """Return the pixels (N, ..., W) of a column: walk from one to the next, by carrying from W to N."""
+    extents, where, found = shape[-2::-1], list(at), []
+    for _ in range(count):
+        found.append(tuple(where[::-1]))
+        where[0] += steps[0]
+        for n in range(len(where) - 1):
+            if where[n] <= extents[n] - 1 + upper[n]:
+                break
+            where[n] = lower[n]
+            where[n + 1] += steps[n + 1]
+    return found
+
+
+def column_of(array, channel, channels, pixels, offsets):
+    """Gather channels of pixels, zeros where there are none."""
+    result = np.zeros((len(pixels), channels), array.dtype)
+    moved = [(pixel[0], *(p + o for p, o in zip(pixel[1:], offsets[::-1], strict=True))) for pixel in pixels]
+    for row, pixel in enumerate(moved):
+        if all(0 <= p < e for p, e in zip(pixel, array.shape, strict=False)):
+            inside = array[pixel][channel : channel + channels]
+            result[row, : len(inside)] = inside
+    return result
+
+
+COLUMNS = [
+    # A shape (N, ..., C), where the column starts, corners, offsets, element strides and swizzle.
+    ((3, 7, 24), (8, 2, 0), (0,), (0,), (0,), (1, 1, 1), "INTER"),
+    ((3, 7, 24), (0, -2, 0), (-2,), (-1,), (3,), (1, 2, 1), "SW32"),
+    ((3, 7, 24), (0, -1, 0), (-2,), (0,), (0,), (1, 2, 1), "INTER"),  # starts between two steps from the corner
+    ((2, 5, 6, 40), (16, -1, -1, 0), (-1, -1), (-1, -1), (2, 0), (1, 1, 1, 1), "INTER"),
+    ((2, 5, 6, 40), (0, 1, 3, 1), (-1, -1), (1, 1), (0, 1), (1, 2, 2, 1), "SW32"),
+    ((2, 3, 4, 5, 24), (0, -1, 0, 1, 0), (-1, 0, -2), (0, -1, 1), (1, 2, 0), (1, 1, 1, 1, 1), "INTER"),
+    ((2, 3, 4, 5, 24), (16, 0, 0, 0, 1), (0, 0, 0), (0, 0, 0), (0, 0, 0), (1, 3, 1, 2, 1), "SW32"),
+]
+
+
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda c: f"{len(c[0])}d{'x'.join(map(str, c[0]))}")
+@pytest.mark.parametrize("count", [16, 72])
+def test_im2col_load(column, count):
+    """Pixels go on from row to row, image to image and beyond; what a filter moves outside of the tensor is zero."""
+    shape, at, lower, upper, offsets, steps, swizzle = column
+    array = aligned(shape, "u2", 3)
+    mapped = im2col_map(array, lower, upper, count, element_strides=steps, swizzle=swizzle)
+    size = count * 32
+    out = np.zeros(size // 4, np.uint32)
+    for n, load in enumerate(x for x in LOADS[:3] if "tile" in x):
+        hint = ", %rd8" if "hint" in load else ""
+        given = ", ".join(f"%rs{10 + n}" for n in range(len(offsets)))
+        opcode = f"cp.async.bulk.tensor.{len(shape)}d.{load.replace('tile', 'im2col')}"
+        before = START + set_coordinates(at) + "".join(f"mov.u16 %rs{10 + n}, {o};" for n, o in enumerate(offsets))
+        launch(
+            load_body(opcode, at, size, f", {{{given}}}{hint}"),
+            mapped,
+            out,
+            before=before,
+            after=dump(len(out)),
+            smem_bytes=8192,
+            run=adopted(array),
+        )
+        expected = column_of(array, at[0], 16, pixels_of(shape, at[1:], count, lower, upper, steps[1:]), offsets)
+        np.testing.assert_array_equal(out.view(np.uint8), swizzled(expected, swizzle), err_msg=str(n))
+
+
+WRITTEN = [c for c in COLUMNS if min(c[1]) >= 0 and not any((*c[2], *c[3]))]
+
+
+@pytest.mark.parametrize("column", WRITTEN, ids=lambda c: f"{len(c[0])}d")
+@pytest.mark.parametrize(("operation", "kind"), [("store", "u2"), ("add", "u4")])
+def test_im2col_store(column, operation, kind):
+    shape, at, lower, upper, _, steps, swizzle = column
+    channels = 32 // np.dtype(kind).itemsize
+    array = aligned(shape, kind, 4)
+    expected = array.copy()
+    values = np.random.default_rng(5).integers(0, 2**15, (16, channels)).astype(kind)
+    data = swizzled(values, swizzle).view(np.uint32)
+    for row, pixel in enumerate(pixels_of(shape, at[1:], 16, lower, upper, steps[1:])):
+        if all(0 <= p < e for p, e in zip(pixel, shape, strict=False)):
+            count = min(channels, shape[-1] - at[0])
+            into = expected[pixel][at[0] : at[0] + count]
+            into[...] = values[row, :count] + (into if operation == "add" else 0)
+    launch(
+        store_body(im2col_store(len(shape), operation), at),
+        im2col_map(array, lower, upper, channels=channels, element_strides=steps, swizzle=swizzle),
+        data,
+        before=START + set_coordinates(at) + fill(len(data)),
+        smem_bytes=8192,
+        run=adopted(array),
+    )
+    np.testing.assert_array_equal(array, expected)
+
+
+def im2col_store(rank, operation):
+    words, after = ("reduce.async", ".add") if operation == "add" else ("async", "")
+    return f"cp.{words}.bulk.tensor.{rank}d.global.shared::cta{after}.im2col_no_offs.bulk_group"
+
+
+def test_what_stops_a_gpu():
+    """As an H200 does: stores of columns whose corners are not 0, and reductions of 8 and 16-bit integers."""
+    array = aligned((2, 5, 6, 40), "u2", 4)
+    plain, cornered = im2col_map(array), im2col_map(array, (-1, -1), (1, 1))
+    cases = [
+        (plain, "add", "no elements of type u16"),
+        (cornered, "store", r"corners are 0, got \(-1, -1\) and \(1, 1\)"),
+    ]
+    for tensor, operation, message in cases:
+        with pytest.raises(DescriptorError, match=message):
+            launch(
+                store_body(im2col_store(4, operation), (0, 0, 0, 0)),
+                tensor,
+                before=START + set_coordinates((0, 0, 0, 0)),
+                smem_bytes=8192,
+                run=adopted(array),
+            )
+
+
+def test_im2col_multicast():
+    """Both CTAs of a cluster get the column that the first asks for, and count its bytes."""
+    shape, at, lower, upper, offsets, steps, _ = COLUMNS[3]
+    array = aligned(shape, "u2", 3)
+    out = np.zeros(2 * 128, np.uint32)
+    opcode = f"cp.async.bulk.tensor.4d.{LOADS[0].replace('tile', 'im2col')}.multicast::cluster"
+    body = f"""@%p1 mbarrier.init.shared.b64 [%r10], 1;
+    @%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r10], 512;
+    barrier.cluster.arrive;
+    barrier.cluster.wait;
+    setp.eq.and.u32 %p5, %r2, 0, %p1;
+    @%p5 {opcode} [%r11], [%rd1, {{{coordinates(at)}}}], [%r10], {{%rs10, %rs11}}, %rs1;
+    WAIT: mbarrier.try_wait.parity.shared.b64 %p2, [%r10], 0;
+    @!%p2 bra WAIT;
+    barrier.cluster.arrive;
+    barrier.cluster.wait;"""
+    before = START + set_coordinates(at) + f"mov.u16 %rs10, {offsets[0]}; mov.u16 %rs11, {offsets[1]};"
+    options = {"before": before, "after": dump(128), "smem_bytes": 8192, "grid": 2, "cluster": 2}
+    launch(body, im2col_map(array, lower, upper), out, run=adopted(array), **options)
+    expected = column_of(array, at[0], 16, pixels_of(shape, at[1:], 16, lower, upper, steps[1:]), offsets)
+    np.testing.assert_array_equal(out.view("u2").reshape(2, 16, 16), [expected] * 2)
+
+
+@pytest.mark.parametrize("operation", ["store", "add"])
+def test_store_with_element_strides(operation):
+    """A box of every second and every third element along two modes goes where a load of it comes from."""
+    target = aligned((9, 8, 24), "u4", 1)
+    expected = target.copy()
+    values = np.random.default_rng(2).integers(0, 99, (2, 3, 8)).astype(np.uint32)
+    expected[1:5:3, 2:8:2, 4:12] = values + (expected[1:5:3, 2:8:2, 4:12] if operation == "add" else 0)
+    opcode = "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group"
+    if operation == "add":
+        opcode = "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group"
+    launch(
+        store_body(opcode, (4, 2, 1)),
+        tensor_map(target, (8, 6, 6), element_strides=(1, 2, 3)),
+        values,
+        before=START + set_coordinates((4, 2, 1)) + fill(values.size),
+        smem_bytes=8192,
+        run=adopted(target),
+    )
+    np.testing.assert_array_equal(target, expected)

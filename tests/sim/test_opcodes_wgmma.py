@@ -326,15 +326,8 @@ def test_errors():
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (
-            "wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.and.popc {%r0, %r1, %r2, %r3}, %rd1, %rd2, %p1;",
-            "does not know",
-        ),
-        (
-            "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 "
-            "{%f0, %f1, %f2, %f3}, %rd1, %rd2, %r9, 0, %p1, 1, 1, 0, 0;",
-            "sparse wgmma is not simulated",
-        ),
+        ("wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.xor.popc {%r0, %r1, %r2, %r3}, %rd1, %rd2, %p1;", "know"),
+        ("wgmma.mma_async.sync.aligned.m64n8k32.s32.b1.b1.and.popc {%r0, %r1, %r2, %r3}, %rd1, %rd2, %p1;", "know"),
         (
             "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1}, %rd1, %rd2, %p1, 1, 1, 0, 0;",
             "does not know",

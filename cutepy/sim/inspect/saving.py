@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cutepy.layouts.sm90 import TensorMap
 from cutepy.sim.inspect.checked import SavedRunError
 from cutepy.sim.inspect.writes import Write
 from cutepy.sim.machine.events import BarrierState, TmaEvent, WgmmaEvent
@@ -256,7 +255,7 @@ def _wgmma(event: WgmmaEvent, row: int) -> dict[str, Any]:
 
 
 def _box(event: TmaEvent) -> dict[str, Any]:
-    tensor: TensorMap = event.tensor_map
+    tensor = event.tensor_map
     return {
         "operation": event.operation,
         "coordinates": list(event.coordinates),

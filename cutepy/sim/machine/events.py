@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from cutepy.layouts.sm90 import TensorMap
+from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
 from cutepy.sim.machine.lanes import Array, Ctas, Threads
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class TmaEvent:
     Attributes
     ----------
     operation : "load", "store" or a reduction
-    tensor_map : cutepy.layouts.sm90.TensorMap
+    tensor_map : cutepy.layouts.sm90.TensorMap or Im2colTensorMap
     coordinates : tuple of int
         Of the box, the contiguous mode first.
     cta : (int, int, int)
@@ -182,7 +182,7 @@ class TmaEvent:
     """
 
     operation: str
-    tensor_map: TensorMap
+    tensor_map: TensorMap | Im2colTensorMap
     coordinates: tuple[int, ...]
     cta: tuple[int, int, int]
     shared_address: int

@@ -119,7 +119,7 @@ class Region:
 
 
 class Memory:
-    """The memory that a launch sees."""
+    """The memory that a launch sees; `windows` says from where to where constants and parameters are."""
 
     residents: Residents
 
@@ -133,6 +133,7 @@ class Memory:
         self._local: Array = np.zeros(0, np.uint8)
         self._shared_views: dict[tuple[str, int], Array] = {}
         self._objects: Array | None = None
+        self.windows: dict[str, list[tuple[int, int]]] = {"const": [], "param": []}
 
     def start(self, residents: Residents, used_bytes: int, threads: int) -> None:
         """Make the shared and local memory of CTAs that become resident."""
@@ -184,7 +185,12 @@ class Memory:
             return np.logical_and(inside, own)
         if space == "local":
             return address >= LOCAL_WINDOW
-        return address < SHARED_WINDOW
+        if space in ("const", "param"):
+            windows = np.array(self.windows[space], np.uint64).reshape(-1, 2)
+            found = (address[..., None] >= windows[:, 0]) & (address[..., None] < windows[:, 1])
+            return np.asarray(found.any(axis=-1))
+        # Of the global space the window of parameters is a part, that of constants is none, as measured on an H200.
+        return np.logical_and(address < SHARED_WINDOW, ~self.in_space(g, address, "const"))
 
     def map_address(self, address: Array, rank: Array, generic: bool) -> Array:
         """Return the address of the same variable in the CTA of a rank."""

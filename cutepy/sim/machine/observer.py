@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.step import Step
     from cutepy.sim.ptx.model import Function, Instruction
 
-_TAKES_CARRY = ("addc", "subc", "madc")
-
 
 class Observer:
     """See what a kernel does: override what interests you."""
@@ -59,8 +57,7 @@ def stops(function: Function, observers: Sequence[Observer]) -> dict[int, tuple[
     before = None
     for i in function.instructions:
         here = tuple(o for o in observers if o.stops_at(i, before))
-        # A carry does not outlive its block.
-        if here and i.parts[0] not in _TAKES_CARRY:
+        if here:
             found[i.index] = here
         before = i
     return found

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class Issued:
-    """An MMA whose operands are known: descriptors by (CTA, warpgroup), or A's values."""
+    """An MMA whose operands are known: descriptors by (CTA, warpgroup), or A's values.
+
+    `where` says where in their rows the elements are that a sparse A keeps: (CTA, warpgroup, 64, K / 2).
+    """
 
     shape: Shape
     instruction: Instruction
@@ -22,6 +25,7 @@ class Issued:
     b: Array
     accumulate: Array
     tile: Tile
+    where: Array | None = None
 
 
 class Tile:

@@ -23,7 +23,7 @@ from cutepy.sim.arithmetic.fragments import (
     placed,
     quad_pair_index,
 )
-from cutepy.sim.arithmetic.sparsity import expanded
+from cutepy.sim.arithmetic.sparsity import expanded, meets_only_kept, places
 from cutepy.sim.machine.deadlock import PartOfAUnit
 from cutepy.sim.machine.lanes import WARP, Array
 
@@ -44,8 +44,12 @@ class WarpMma:
         """Return the registers of D = A B + C."""
         if not g.threads.full:
             raise PartOfAUnit(g, i, WARP, f"{i.opcode} needs all lanes of each warp")
-        left, right = self._operands(g, p, a, b, metadata)
-        product = np.matmul(left, right.swapaxes(-1, -2))
+        left, right = self._operands(g, p, a, b)
+        if p.selector is None:
+            product = _product(left, right)
+        else:
+            where = places(words_of(g, metadata)[..., 0], p.k, p.a, p.selector)
+            product = meets_only_kept(_product, expanded(left, where, p.k), right, where)
         if p.bits == "xor":
             product = left.sum(axis=-1)[..., :, None] + right.sum(axis=-1)[..., None, :] - 2 * product
         index = quad_pair_index("c", p.c, "row") if p.in_quads else accumulator_index(p.m, p.n)
@@ -54,8 +58,8 @@ class WarpMma:
         to = quad_pair_index("c", p.d, "row") if p.in_quads else index
         return registers_of(g, packed(np.ascontiguousarray(total[..., to]), BITS[p.d]), p.d)
 
-    def _operands(self, g: Group, p: Product, a: Registers, b: Registers, metadata: Registers) -> tuple[Array, Array]:
-        """Return A, (..., M, K), and B, (..., N, K), as numbers."""
+    def _operands(self, g: Group, p: Product, a: Registers, b: Registers) -> tuple[Array, Array]:
+        """Return A, (..., M, K), or what a sparse one keeps, (..., M, K / 2), and B, (..., N, K), as numbers."""
         codes = [elements(words_of(g, registers), BITS[kind]) for registers, kind in ((a, p.a), (b, p.b))]
         shape = codes[0].shape[:-2]
         if p.in_quads:
@@ -65,11 +69,13 @@ class WarpMma:
             )
             return left, right
         right = numbers(placed(codes[1], operand_index(p.n, p.k, BITS[p.b])), p.b).reshape(*shape, p.n, p.k)
-        if p.selector is None:
-            left = numbers(placed(codes[0], operand_index(p.m, p.k, BITS[p.a])), p.a)
-            return left.reshape(*shape, p.m, p.k), right
-        kept = placed(codes[0], operand_index(p.m, p.k // 2, BITS[p.a])).reshape(*shape, p.m, p.k // 2)
-        return expanded(numbers(kept, p.a), words_of(g, metadata)[..., 0], p.k, p.a, p.selector), right
+        k = p.k if p.selector is None else p.k // 2
+        left = numbers(placed(codes[0], operand_index(p.m, k, BITS[p.a])), p.a)
+        return left.reshape(*shape, p.m, k), right
+
+
+def _product(a: Array, b: Array) -> Array:
+    return np.asarray(np.matmul(a, b.swapaxes(-1, -2)))
 
 
 def _sum(product: Array, addend: Array, p: Product) -> Array:

@@ -1,6 +1,7 @@
 """TMA descriptors: the 128 bytes of a tensor map, decoded, and changed by tensormap.replace.
 
-What the bytes mean is `cutepy.layouts.sm90.TensorMap`'s matter, and where in them, of `tensor_map_bits` there.
+What the bytes mean is the matter of `TensorMap` and `Im2colTensorMap` in `cutepy.layouts.sm90`, and where in them, of
+`tensor_map_bits` there.
 
 References
 ----------
@@ -21,6 +22,7 @@ from cutepy.layouts.sm90.tensor_map_bits import ALIGNMENT, SIZE_BYTES, USED_BYTE
 from cutepy.sim.errors import DescriptorError, UnknownInstructionError
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.memory import OFFSET_MASK
+from cutepy.sim.mechanisms.tensor_elements import AnyTensorMap
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
@@ -30,15 +32,18 @@ if TYPE_CHECKING:
 
 
 @lru_cache(maxsize=4096)
-def decode(data: bytes) -> sm90.TensorMap:
-    """Decode the first 64 bytes of a tensor map; the others are not used.
+def decode(data: bytes) -> AnyTensorMap:
+    """Decode the first 64 bytes of a tensor map, of either mode; the others are not used.
 
     Raises
     ------
     LayoutError
         If a field has a value that no tensor map has.
     """
-    return sm90.TensorMap.decode(np.frombuffer(data[:USED_BYTES], "<u8").tolist())
+    # Kernels may have set fields that mean nothing: CUTLASS's grouped GEMMs set all strides, whatever the rank.
+    bits = fields.of_its_rank(int.from_bytes(data[:USED_BYTES], "little"))
+    made = sm90.Im2colTensorMap if fields.IM2COL.read(bits) else sm90.TensorMap
+    return made.decode(np.frombuffer(bits.to_bytes(USED_BYTES, "little"), "<u8").tolist())
 
 
 class TensorMaps:
@@ -48,7 +53,7 @@ class TensorMaps:
         self._activity = activity
         self._memory = memory
 
-    def read(self, g: Group, i: Instruction, address: int) -> sm90.TensorMap:
+    def read(self, g: Group, i: Instruction, address: int) -> AnyTensorMap:
         """Decode the tensor map at an address."""
         region = self._place(g, i, address)
         start = address - region.base

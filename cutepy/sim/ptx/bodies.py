@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from cutepy.sim.ptx.declarations import LINKING, SPACES, read_parameters, read_variables
-from cutepy.sim.ptx.model import Function, Instruction, Parameter, SourceLine, Variable
+from cutepy.sim.ptx.model import Function, Instruction, Operand, Pair, Parameter, SourceLine, Variable
 from cutepy.sim.ptx.names import Names, Scope
 from cutepy.sim.ptx.operands import Operands, split
 from cutepy.sim.ptx.reading import Reading, refuse
@@ -43,6 +43,7 @@ _DIRECTIVE = re.compile(
     | \.attribute\([^)]*\) | \.unique\b)""",
     re.X,
 )
+_TAKE_CARRY = ("addc", "subc", "madc")
 _WITHOUT_EFFECT = (".pragma", ".callprototype", ".calltargets", ".file", ".section")
 """Directives in functions that tell nothing which the simulator does not find out."""
 
@@ -268,9 +269,19 @@ class Body:
                 raise PtxSyntaxError(f"unknown predicate {guard} of {opcode}{text}")
             predicate = register, negated
         operands = tuple(self._operands.read(part, scope, opcode) for part in split(text))
+        operands = self._with_carry(opcode, operands)
         prefix = f"@{'!' if negated else ''}{guard} " if guard else ""
         whole = f"{prefix}{opcode} {' '.join(text.split())}"
         return Instruction(index, opcode, operands, predicate, whole, source, line)
+
+    def _with_carry(self, opcode: str, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+        """Name the carry among the operands of what takes it, last, and of what sets it, beside the result."""
+        name, *modifiers = opcode.split(".")
+        if name in _TAKE_CARRY:
+            operands = (*operands, self._names.carry)
+        if "cc" in modifiers and operands:
+            operands = (Pair(operands[0], self._names.carry), *operands[1:])
+        return operands
 
 
 def _directives(text: str) -> dict[str, tuple[int, ...]]:

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field, replace
 from cutepy.sim.ptx.declarations import read_registers
 from cutepy.sim.ptx.model import Register, Variable, Vector
 
+_CARRY = "CC.CF"
+"""As the ISA calls it."""
+
 
 @dataclass
 class Scope:
@@ -49,6 +52,7 @@ class Names:
         self.scope = Scope(None)
         self.registers: list[Register] = []
         self.variables: list[Variable] = []
+        self._carry: Register | None = None
 
     def open(self) -> None:
         """Enter a block."""
@@ -77,6 +81,13 @@ class Names:
                 self.scope.ranges[name] = kind
             else:
                 self.add_register(name, kind)
+
+    @property
+    def carry(self) -> Register:
+        """The condition code register's carry, which comes to be when it is first named."""
+        if self._carry is None:
+            self._carry = self._new(_CARRY, "pred")
+        return self._carry
 
     def add_outer(self, variable: Variable) -> None:
         """Declare a variable around all scopes, as formal parameters are."""

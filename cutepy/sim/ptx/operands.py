@@ -70,10 +70,10 @@ class Operands:
             return self._address(text[1:-1].strip(), scope, opcode)
         if _CONSTANT.match(text):
             return _immediate(text)
-        if first in "{(":
+        if first in "{(" and text[-1] in "})":
             return Vector(tuple(self.read(part, scope, opcode) for part in split(text[1:-1])))
         if "|" in text:
-            left, right = text.split("|")
+            left, _, right = text.rpartition("|")
             return Pair(self.read(left.strip(), scope, opcode), self.read(right.strip(), scope, opcode))
         if first == "!":
             inner = self.read(text[1:].strip(), scope, opcode)

@@ -31,6 +31,7 @@ from cutepy.sim.translate import (  # noqa: F401  each registers its instruction
     matrices,
     memory,
     movement,
+    textures,
     video,
 )
 from cutepy.sim.translate.control_flow import EXIT, ControlFlow, analyse

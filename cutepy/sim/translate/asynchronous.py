@@ -40,7 +40,7 @@ def _bar(e: Emitter, i: Instruction) -> None:
 def _bar_red(e: Emitter, i: Instruction, d: Operand, predicate: Operand, operands: list[Operand]) -> None:
     identity = e.read(operands[0], "u4")
     count = e.read(operands[1], "u4") if len(operands) > 1 else "None"
-    operation, kind = i.parts[-2:]
+    operation, kind = next(p for p in i.parts if p in ("popc", "and", "or")), i.parts[-1]
     held = e.read(predicate, "pred")
     result = e.temporary(f"m.barriers.reduce(g, {e.site}, {identity}, {count}, {operation!r}, {held})")
     e.emit(f"if {result} is None: {PARK}")
@@ -167,8 +167,8 @@ def _coordinates(e: Emitter, address: Operand) -> tuple[str, str]:
 
 @instruction(
     "cp.async.bulk.tensor",
-    accepts="1d 2d 3d 4d 5d shared::cluster shared::cta global tile mbarrier::complete_tx::bytes bulk_group "
-    "multicast::cluster L2::cache_hint",
+    accepts="1d 2d 3d 4d 5d shared::cluster shared::cta global tile im2col im2col_no_offs mbarrier::complete_tx::bytes "
+    "bulk_group multicast::cluster L2::cache_hint",
 )
 def _tensor(e: Emitter, i: Instruction) -> None:
     if i.parts[5] != "global":
@@ -176,25 +176,39 @@ def _tensor(e: Emitter, i: Instruction) -> None:
         return
     tensor, source = i.operands[:2]
     descriptor, coordinates = _coordinates(e, tensor)
-    e.emit(f"m.tma.store(g, {e.site}, {descriptor}, {coordinates}, {e.address(source)}, None)")
+    e.emit(f"m.tma.store(g, {e.site}, {descriptor}, {coordinates}, {e.address(source)}, None{_no_offsets(i)})")
+
+
+def _no_offsets(i: Instruction) -> str:
+    """Return the argument that tells a store in im2col mode, which has no offsets, from one in tiled mode."""
+    return ", ()" if "im2col_no_offs" in i.parts else ""
 
 
 def _tensor_load(e: Emitter, i: Instruction) -> None:
     to, tensor, barrier, *more = i.operands
     descriptor, coordinates = _coordinates(e, tensor)
+    offsets = "None"
+    if "im2col" in i.parts:
+        given = [e.read_wide(x, "u2") for x in e.items(more.pop(0))]
+        if not isinstance(tensor, Address) or len(tensor.coordinates or ()) != len(given) + 2:
+            raise e.unknown("im2col mode takes an offset for each of W, H and D")
+        offsets = f"({', '.join(given)},)"
     mask = e.read_wide(more[0], "u2") if any(p.startswith("multicast") for p in i.parts) else "None"
-    e.emit(f"m.tma.load(g, {e.site}, {e.address(to)}, {descriptor}, {coordinates}, {e.address(barrier)}, {mask})")
+    where = f"{e.address(to)}, {descriptor}, {coordinates}, {e.address(barrier)}"
+    e.emit(f"m.tma.load(g, {e.site}, {where}, {mask}, {offsets})")
 
 
 @instruction(
     "cp.reduce.async.bulk.tensor",
-    accepts="1d 2d 3d 4d 5d shared::cta global tile bulk_group L2::cache_hint add min max inc dec and or xor",
+    accepts="1d 2d 3d 4d 5d shared::cta global tile im2col_no_offs bulk_group L2::cache_hint add min max inc dec and "
+    "or xor",
 )
 def _tensor_reduce(e: Emitter, i: Instruction) -> None:
     tensor, source = i.operands[:2]
     descriptor, coordinates = _coordinates(e, tensor)
     operation = next(p for p in i.parts if p in _REDUCTIONS)
-    e.emit(f"m.tma.store(g, {e.site}, {descriptor}, {coordinates}, {e.address(source)}, {operation!r})")
+    arguments = f"{descriptor}, {coordinates}, {e.address(source)}, {operation!r}{_no_offsets(i)}"
+    e.emit(f"m.tma.store(g, {e.site}, {arguments})")
 
 
 @instruction(
@@ -270,16 +284,17 @@ def _wgmma_wait(e: Emitter, i: Instruction) -> None:
     ),
 )
 def _wgmma(e: Emitter, i: Instruction) -> None:
-    if "sp" in i.parts:
-        raise e.refused("sparse wgmma is not simulated; use wgmma.mma_async without .sp")
-    _, a, b, scale_d, *_ = i.operands
+    _, a, b, *more = i.operands
+    sparse = "sp" in i.parts
+    scale_d = more[2 if sparse else 0]
     targets = [r.index for r in accumulators(i)]
     sources = [e.read(item, "u4") for item in e.items(a)] if not isinstance(a, Register) else []
     first = f"({', '.join(sources)},)" if sources else e.read(a, "u8")
     second = e.read(b, "u8")
     scale = e.read(scale_d, "pred")
+    metadata = f", {e.read(more[0], 'u4')}" if sparse else ""
     e.write_back(targets)
-    e.emit(f"m.wgmma.issue(g, {e.site}, {first}, {second}, {scale})")
+    e.emit(f"m.wgmma.issue(g, {e.site}, {first}, {second}, {scale}{metadata})")
     e.forget(targets)
 
 

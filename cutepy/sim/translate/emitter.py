@@ -106,7 +106,6 @@ class Emitter:
         self._flushed: set[int] = set()
         self.dirty: set[int] = set()
         self.instruction: Instruction | None = None
-        self.carry = ""
         self._temporaries = 0
 
     def emit(self, line: str) -> None:

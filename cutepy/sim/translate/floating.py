@@ -25,6 +25,8 @@ _APPROXIMATE = {
     "cos": "cosine",
 }
 _ROUNDINGS = ("rn", "rz", "rm", "rp")
+_OUT_OF_BOUNDS = "0x7FF7"
+"""The NaN of 16 bits that stands for out of bounds, of either sign: what TMA fills in, as measured on an H200."""
 _HALVES = ("f16", "bf16", "f16x2", "bf16x2")
 
 
@@ -34,7 +36,7 @@ def rounding_of(i: Instruction) -> str:
 
 
 @instruction("add", "sub", "mul", "mad", accepts="rn rz rm rp ftz sat lo hi wide cc")
-@instruction("fma", accepts="rn rz rm rp ftz sat relu")
+@instruction("fma", accepts="rn rz rm rp ftz sat relu oob")
 @instruction("div", accepts="rn rz rm rp ftz approx full")
 @instruction("rem")
 @instruction("min", "max", accepts="ftz NaN relu xorsign abs")
@@ -44,6 +46,8 @@ def _arithmetic(e: Emitter, i: Instruction) -> None:
         return
     kind = i.parts[-1]
     if kind in ("f32", "f64"):
+        if "oob" in i.parts:
+            raise e.unknown(".oob is for 16-bit floats")
         values = [e.read(s, kind_of(kind)) for s in i.operands[1:]]
         e.write(i.operands[0], _compute(e, i, values, kind), kind_of(kind))
     elif kind in _HALVES and i.parts[0] in ("neg", "abs"):
@@ -155,7 +159,11 @@ def _half(e: Emitter, i: Instruction, kind: str) -> None:
             text = f"floats.saturate({text})"
         if "relu" in modifiers:
             text = f"floats.relu({text})"
-        results.append(narrow(f"floats.flush_half({text})" if flush else text, name))
+        result = narrow(f"floats.flush_half({text})" if flush else text, name)
+        if "oob" in modifiers:
+            outside = [f"(({half_bits(e, s, kind)[part]} & 0x7FFF) == {_OUT_OF_BOUNDS})" for s in i.operands[1:3]]
+            result = f"where({' | '.join(outside)}, 0, {result}).astype(u2)"
+        results.append(result)
     write_halves(e, i.operands[0], results)
 
 

@@ -109,15 +109,12 @@ def _with_carry(e: Emitter, i: Instruction) -> bool:
         b = e.read(i.operands[3], kind)
     else:
         a, b = (e.read(s, kind) for s in i.operands[1:3])
-    carry = "None"
-    if operation in ("addc", "subc", "madc"):
-        if not e.carry:
-            raise e.unknown("the carry comes from another basic block")
-        carry = e.carry
+    carry = e.read(i.operands[-1], "pred") if operation in ("addc", "subc", "madc") else "None"
     pair = e.temporary(f"alu.add_with_carry({a}, {b}, {carry}, {operation.startswith('sub')})")
-    if "cc" in i.parts:
-        e.carry = e.temporary(f"{pair}[1]")
-    e.write(i.operands[0], f"{pair}[0]", kind)
+    result, carried = split_pair(i.operands[0])
+    e.write(result, f"{pair}[0]", kind)
+    if carried is not None:
+        e.write(carried, f"{pair}[1]", "pred")
     return True
 
 

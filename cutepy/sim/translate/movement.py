@@ -76,9 +76,14 @@ def _cvta(e: Emitter, i: Instruction) -> None:
     e.write(d, text, kind)
 
 
-@instruction("isspacep", accepts=_SPACES)
+@instruction("isspacep", accepts="shared shared::cta shared::cluster global local const param param::entry")
 def _isspacep(e: Emitter, i: Instruction) -> None:
-    e.write(i.operands[0], f"m.memory.in_space(g, {e.read(i.operands[1], 'u8')}, {i.parts[1]!r})", "pred")
+    e.write(i.operands[0], f"m.memory.in_space(g, {e.read(i.operands[1], 'u8')}, {_space(i)!r})", "pred")
+
+
+def _space(i: Instruction) -> str:
+    """Return the space that an instruction names; the parameters of an entry are all that there are."""
+    return i.parts[1].removesuffix("::entry")
 
 
 @instruction("mapa", accepts="shared::cluster")
@@ -86,6 +91,8 @@ def _mapa(e: Emitter, i: Instruction) -> None:
     kind = kind_of(i.parts[-1])
     d, a, rank = i.operands
     generic = "shared" not in i.opcode
+    if generic and kind == "u4":
+        raise e.refused("a generic address has 64 bits: write mapa.u64, or mapa.shared::cluster.u32")
     e.write(d, f"m.memory.map_address({e.read(a, kind)}, {e.read(rank, 'u4')}, {generic})", kind)
 
 

@@ -8,25 +8,18 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-_TEXTURES = (
-    "textures and surfaces are not simulated: their objects are made by the driver, which says what is in them; read "
-    "the memory with ld"
-)
+_TEXTURES = "{opcode} is not simulated: of textures, tex and tld4 are, and of surfaces suld.b and sust.b"
 _BLACKWELL = "{opcode} is for sm_100 and later, and Hopper's assembler refuses it; compile for sm_90a"
 _UNSYNCHRONISED = "{opcode} without .sync is for GPUs before sm_70; use {first}.sync with a mask of lanes"
 _REASONS = [
-    (r"(tex|tld4|txq|suld|sust|sured|suq|istypep)\b", _TEXTURES),
-    (r"cp\.(reduce\.)?async\.bulk(\.prefetch)?\.tensor\..*\bim2col", "tensor copies in im2col mode are not simulated; "
-     "use tiled mode"),
-    (r"wgmma\.mma_async\.sp", "sparse wgmma is not simulated; use wgmma.mma_async without .sp, or mma.sp"),
+    (r"sured|sust\.p", _TEXTURES),
     (r"multimem\b", "multimem instructions are not simulated: they need several devices"),
-    (r"fma\..*\.oob\b", "fma.oob is not simulated: the ISA leaves open which NaN it takes for out of bounds"),
     (r"(shfl|vote)\.(?!sync)", _UNSYNCHRONISED),
     (r"match\.(?:any|all)\.(?!sync)", _UNSYNCHRONISED),
     (r"tcgen05|clusterlaunchcontrol|st\.bulk|ldmatrix\..*(m16n16|m8n16)|stmatrix\..*m16n8|(add|sub|mul|fma)\..*f32x2",
      _BLACKWELL),
     (r"(st|red)\.async\..*\bglobal\b|redux\.sync\..*f32|cvt\.rs\b|cvt\..*(e2m1|e2m3|e3m2|ue8m0)", _BLACKWELL),
-    (r".*(cp_mask|scale_vec|block_scale|tile::(gather4|scatter4)|cta_group)", _BLACKWELL),
+    (r".*(cp_mask|scale_vec|block_scale|tile::(gather4|scatter4)|im2col::w|cta_group)", _BLACKWELL),
     (r"(ld|st)\..*\bv8\b", _BLACKWELL),
     (r"(ld|st)\..*\bv4\.[busf]64\b", _BLACKWELL),
 ]  # fmt: skip

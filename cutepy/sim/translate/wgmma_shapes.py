@@ -2,13 +2,14 @@
 
 References
 ----------
-PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions: wgmma.mma_async".
+PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions: wgmma.mma_async", "Asynchronous
+Warpgroup Level Multiply-and-Accumulate Operation using wgmma.mma_async.sp instruction".
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from cutepy.layouts.sm90.arch import DTYPE_BITS
 from cutepy.sim.errors import UnknownInstructionError
@@ -17,6 +18,31 @@ from cutepy.sim.translate.effects import accumulators
 
 M = 64
 Major = Literal["MN", "K"]
+BITS = DTYPE_BITS | {"b1": 1}
+"""Width of the operands' elements, by PTX's names."""
+_K_BITS = 256
+"""Of the elements along K that are given of each row of A."""
+_SELECTORS = {"f16": 2, "bf16": 2, "tf32": 2}
+"""How many choices there are of lanes that give the metadata of a sparse A, if not all of them do."""
+
+
+class SharedTile(NamedTuple):
+    """An operand as it lies in shared memory; single bits are taken as bytes.
+
+    Attributes
+    ----------
+    major : "MN" or "K"
+    extent : int
+        Of M or N.
+    k : int
+    bits : int
+        Width of an element.
+    """
+
+    major: Major
+    extent: int
+    k: int
+    bits: int
 
 
 @dataclass(frozen=True)
@@ -36,6 +62,8 @@ class Shape:
     saturate : bool
     registers : int
         Number of the accumulators' register tuple.
+    selector : int or None
+        Of a sparse A, which lanes give the metadata.
     """
 
     n: int
@@ -49,17 +77,42 @@ class Shape:
     from_registers: bool
     saturate: bool
     registers: int
+    selector: int | None = None
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether half of A is zero, and the other half given."""
+        return self.selector is not None
+
+    @property
+    def a_k(self) -> int:
+        """Elements that are given of each row of A."""
+        return self.k // 2 if self.is_sparse else self.k
+
+    @property
+    def a_tile(self) -> SharedTile:
+        """A as it lies in shared memory, if it does."""
+        return _shared_tile(self.a_major, M, self.a_k, BITS[self.a])
+
+    @property
+    def b_tile(self) -> SharedTile:
+        """B as it lies in shared memory."""
+        return _shared_tile(self.b_major, self.n, self.k, BITS[self.b])
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions."""
+        """Multiplications and additions; with a sparse A also those that zeros spare, as its peak rate counts them."""
         return 2 * M * self.n * self.k
 
     @property
     def smem_bytes(self) -> int:
         """Bytes of the operands that come from shared memory."""
-        a_bits = 0 if self.from_registers else M * self.k * DTYPE_BITS[self.a]
-        return (a_bits + self.n * self.k * DTYPE_BITS[self.b]) // 8
+        a_bits = 0 if self.from_registers else M * self.a_k * BITS[self.a]
+        return (a_bits + self.n * self.k * BITS[self.b]) // 8
+
+
+def _shared_tile(major: Major, extent: int, k: int, bits: int) -> SharedTile:
+    return SharedTile(major, extent, k * bits // max(bits, 8), max(bits, 8))
 
 
 def parse_shape(i: Instruction, number: int = 0) -> Shape:
@@ -79,11 +132,15 @@ def parse_shape(i: Instruction, number: int = 0) -> Shape:
     parts = i.parts
     size = next(p for p in parts if p.startswith("m64n"))
     n, k = (int(x) for x in size.removeprefix("m64n").split("k"))
-    d, a, b = parts[-3:]
-    if d not in ("f16", "f32", "s32") or a not in DTYPE_BITS or b not in DTYPE_BITS:
+    sparse = "sp" in parts
+    d, a, b = [p for p in parts if p in BITS][-3:]
+    if d not in ("f16", "f32", "s32") or k * BITS[a] != _K_BITS * (1 + sparse) or BITS[a] != BITS[b]:
         raise UnknownInstructionError(i)
+    if a == "b1" and (sparse or ("and", "popc") != parts[-2:]):
+        raise UnknownInstructionError(i)
+    selector = _selector(i, a) if sparse else None
     from_registers = not isinstance(i.operands[1], Register)
-    immediates = [op.value for op in i.operands[4:] if isinstance(op, Immediate)]
+    immediates = [op.value for op in i.operands[6 if sparse else 4 :] if isinstance(op, Immediate)]
     integer = d == "s32"
     sign = 1 if integer else immediates[0] * immediates[1]
     transposes = [] if integer else immediates[2:]
@@ -92,4 +149,16 @@ def parse_shape(i: Instruction, number: int = 0) -> Shape:
     majors: list[Major] = ["MN" if t else "K" for t in [*transposes, 0, 0][:2]]
     if len(accumulators(i)) != n // (4 if d == "f16" else 2):
         raise UnknownInstructionError(i, f"{len(accumulators(i))} accumulators for n = {n}")
-    return Shape(n, k, d, a, b, majors[0], majors[1], sign, from_registers, "satfinite" in parts, number)
+    saturates = "satfinite" in parts
+    return Shape(n, k, d, a, b, majors[0], majors[1], sign, from_registers, saturates, number, selector)
+
+
+def _selector(i: Instruction, kind: str) -> int:
+    """Return which lanes give the metadata of a sparse A."""
+    count = _SELECTORS.get(kind, 1)
+    selector = i.operands[4]
+    if not isinstance(selector, Immediate) or not 0 <= selector.value < count:
+        raise UnknownInstructionError(
+            i, refusal=f"the sparsity selector must be a number below {count} with {kind}, got {selector}"
+        )
+    return selector.value

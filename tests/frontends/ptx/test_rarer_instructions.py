@@ -98,9 +98,6 @@ def test_packing(kind):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("tex.1d.v4.f32.s32 {%f0, %f1, %f2, %f3}, [%rd1, {%r1}];", "textures and surfaces are not simulated"),
-        ("sust.b.1d.b32.trap [%rd1, {%r1}], %r2;", "textures and surfaces are not simulated"),
-        ("fma.rn.oob.f16 %h0, %h1, %h2, %h3;", "fma.oob is not simulated"),
         ("shfl.up.b32 %r1, %r2, 1, 0;", r"without .sync is for GPUs before sm_70; use shfl.sync"),
         ("ld.global.v8.b32 {%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7}, [%rd1];", "for sm_100 and later"),
         ("st.bulk.weak.shared::cta [%rd1], 64, 0;", "for sm_100 and later"),

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 MODULES = (
-    *(f"tests.sim.test_opcodes_{part}" for part in "async convert float integer memory tma warp wgmma".split()),
+    *(
+        f"tests.sim.test_opcodes_{part}"
+        for part in "async convert float integer memory sparse_wgmma tma warp wgmma".split()
+    ),
     "tests.frontends.ptx.test_warp_matrices",
     "tests.frontends.ptx.test_rarer_instructions",
 )
@@ -68,7 +71,11 @@ DIFFERENCES: dict[str, tuple[str, int]] = {
 """Opcode tests whose memory may differ from the GPU's: why, and in how many launches."""
 
 _REFUSED = "the PTX is wrong, and a GPU refuses it where the simulator does not reach it"
+_NEWER = "newer than the recording"
 NOT_RECORDED: dict[str, tuple[str, int]] = {
+    "integer.the_carry_of_a_difference_says_that_nothing_was_borrowed": (_NEWER, 2),
+    "tma.fields_beyond_the_rank_mean_nothing": (_NEWER, 1),
+    "tma.im2col_store": (_NEWER, 2),
     "rarer_instructions.refusals": (_REFUSED, 4),
     "warp.unknown_forms": (_REFUSED, 5),
 }

@@ -108,7 +108,6 @@ def test_a_product_of_types_that_it_does_not_have():
     ("line", "said"),
     [
         ("multimem.red.global.add.f32 [%rd0], %f0;", "multimem instructions are not simulated"),
-        ("tld4.r.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%rd0, {%f0, %f1}];", "textures and surfaces are not simulated"),
     ],
 )
 def test_what_is_refused_by_name(line, said):

@@ -14,7 +14,7 @@ from cutepy.sim.machine.lanes import WARPGROUP, Array
 from cutepy.sim.machine.mechanism import Mechanism
 from cutepy.sim.machine.tiles import Issued, Tile
 from cutepy.sim.mechanisms.wgmma.products import Products
-from cutepy.sim.mechanisms.wgmma.registers import fragments, read_accumulators, write_accumulators
+from cutepy.sim.mechanisms.wgmma.registers import fragments, kept_places, read_accumulators, write_accumulators
 from cutepy.sim.translate.wgmma_shapes import Shape, parse_shape
 
 if TYPE_CHECKING:
@@ -50,8 +50,16 @@ class Wgmma(Mechanism):
         """Order register accesses before MMAs: for observers to see."""
         self._activity.notify("fence", i.opcode, g, i)
 
-    def issue(self, g: Group, i: Instruction, a: Array | tuple[Array, ...], b: Array, scale: Array) -> None:
-        """Take an MMA; it is computed when its group completes."""
+    def issue(
+        self,
+        g: Group,
+        i: Instruction,
+        a: Array | tuple[Array, ...],
+        b: Array,
+        scale: Array,
+        metadata: Array | None = None,
+    ) -> None:
+        """Take an MMA; it is computed when its group completes. A sparse A has metadata, by (CTA, thread)."""
         if g.threads.warpgroups is None:
             raise PartOfAUnit(g, i, WARPGROUP, "wgmma needs all 128 threads of a warpgroup")
         shape = self._shape(i)
@@ -68,7 +76,8 @@ class Wgmma(Mechanism):
         tile.in_flight += 1
         first = fragments(g, shape, a) if isinstance(a, tuple) else _by_warpgroup(a)
         second = _by_warpgroup(b)
-        g.issued.append(Issued(shape, i, first, second, accumulate, tile))
+        where = None if metadata is None else kept_places(g, shape, metadata)
+        g.issued.append(Issued(shape, i, first, second, accumulate, tile, where))
         for observer in self._activity.observers:
             observer.on_wgmma(WgmmaEvent(shape, None if shape.from_registers else first, second, i, g.ctas, g.threads))
 

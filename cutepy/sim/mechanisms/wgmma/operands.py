@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cutepy.layouts import LayoutError, sm90
-from cutepy.layouts.sm90.arch import DTYPE_BITS, UNIT_BYTES
+from cutepy.layouts.sm90.arch import UNIT_BYTES, span_bytes
 from cutepy.layouts.sm90.gmma import byte_swizzle
-from cutepy.sim.arithmetic.minifloat import to_numbers
 from cutepy.sim.errors import DescriptorError, MemoryAccessError
 from cutepy.sim.machine.lanes import Array, Index
-from cutepy.sim.translate.wgmma_shapes import Major
+from cutepy.sim.mechanisms.wgmma.registers import numbers
+from cutepy.sim.translate.wgmma_shapes import SharedTile
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
@@ -24,15 +24,21 @@ if TYPE_CHECKING:
 
 
 @cache
-def tile_units(word: int, major: Major, extent: int, k: int, bits: int) -> Array:
+def tile_units(word: int, tile: SharedTile) -> Array:
     """Return the 16-byte units of an operand tile, by position in shared memory in units.
 
     (MN, K / T) for K-major, (K, MN / T) for MN-major, with T elements in a unit.
     """
     descriptor = sm90.GmmaDescriptor.decode(word)
-    linear = _linear_units(
-        descriptor.leading_byte_offset, descriptor.stride_byte_offset, descriptor.layout_type, major, extent, k, bits
-    )
+    if tile.major == "K" and descriptor.swizzle != "INTER" and tile.k * tile.bits // 8 > span_bytes(descriptor.swizzle):
+        raise LayoutError(
+            "wgmma",
+            (descriptor,),
+            f"{tile.k * tile.bits // 8} bytes along K do not fit in the {span_bytes(descriptor.swizzle)} of "
+            f"{descriptor.swizzle}: rows would overlap",
+            "lay the tile out with SW64 or SW128, or without a swizzle",
+        )
+    linear = _linear_units(descriptor.leading_byte_offset, descriptor.stride_byte_offset, descriptor.layout_type, tile)
     address = linear + descriptor.start_address
     if descriptor.base_offset:
         raise LayoutError("wgmma", (descriptor,), "base_offset must be 0", "align the tile to its pattern")
@@ -42,8 +48,9 @@ def tile_units(word: int, major: Major, extent: int, k: int, bits: int) -> Array
 
 
 @cache
-def _linear_units(lbo: int, sbo: int, layout_type: int, major: Major, extent: int, k: int, bits: int) -> Array:
+def _linear_units(lbo: int, sbo: int, layout_type: int, tile: SharedTile) -> Array:
     """Return the byte offsets of a tile's units, before swizzling."""
+    major, extent, k, bits = tile
     at_zero = sm90.GmmaDescriptor(0, lbo, sbo, layout_type=layout_type)
     pattern = byte_swizzle(at_zero.swizzle)
     per_unit = 8 * UNIT_BYTES // bits
@@ -56,11 +63,9 @@ def _linear_units(lbo: int, sbo: int, layout_type: int, major: Major, extent: in
 
 
 @cache
-def _run_units(words: tuple[tuple[int, ...], ...], major: Major, extent: int, k: int, bits: int) -> Array:
-    axis = 1 if major == "K" else 0
-    return np.stack(
-        [np.concatenate([tile_units(word, major, extent, k, bits) for word in run], axis=axis) for run in words]
-    )
+def _run_units(words: tuple[tuple[int, ...], ...], tile: SharedTile) -> Array:
+    axis = 1 if tile.major == "K" else 0
+    return np.stack([np.concatenate([tile_units(word, tile) for word in run], axis=axis) for run in words])
 
 
 class Operands:
@@ -73,9 +78,7 @@ class Operands:
     def read(
         self,
         words: Sequence[Array],
-        major: Major,
-        extent: int,
-        k: int,
+        tile: SharedTile,
         kind: str,
         rows: Index,
         i: Instruction,
@@ -89,7 +92,7 @@ class Operands:
             by_cta = by_cta[:, :1]
         if by_cta.shape[0] > 1 and (by_cta == by_cta[:1]).all():
             by_cta = by_cta[:1]
-        tables = [self._table(tuple(map(tuple, row.tolist())), major, extent, k, kind, i, g) for row in by_cta]
+        tables = [self._table(tuple(map(tuple, row.tolist())), tile, i, g) for row in by_cta]
         if len(tables) == 1:
             gathered = np.take(units, tables[0], axis=1)
         else:
@@ -98,16 +101,13 @@ class Operands:
             slots = np.arange(memory.shared.size // memory.slot_bytes)[rows]
             places = np.stack([table.reshape(-1) for table in tables]) * UNIT_BYTES + slots[:, None] * memory.slot_bytes
             memory.observe(g, i, "read", "shared", "async", places, UNIT_BYTES)
-        bits = DTYPE_BITS[kind]
-        values = to_numbers(np.ascontiguousarray(gathered).view(f"u{bits // 8}"), kind)
-        return values if major == "K" else values.swapaxes(2, 3)
+        values = numbers(np.ascontiguousarray(gathered).view(f"u{tile.bits // 8}"), kind)
+        return values if tile.major == "K" else values.swapaxes(2, 3)
 
-    def _table(
-        self, words: tuple[tuple[int, ...], ...], major: Major, extent: int, k: int, kind: str, i: Instruction, g: Group
-    ) -> Array:
+    def _table(self, words: tuple[tuple[int, ...], ...], tile: SharedTile, i: Instruction, g: Group) -> Array:
         """Return the units of the tiles of a run of MMAs, side by side along K, for each warpgroup."""
         try:
-            table = _run_units(words, major, extent, k, DTYPE_BITS[kind])
+            table = _run_units(words, tile)
         except LayoutError as error:
             raise DescriptorError(str(error), i, g.describe()) from error
         limit = self._memory.used_bytes

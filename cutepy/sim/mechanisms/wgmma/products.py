@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.arithmetic import tensor_core
+from cutepy.sim.arithmetic.sparsity import expanded, meets_only_kept
 from cutepy.sim.machine.lanes import Array, Index
 from cutepy.sim.machine.tiles import Issued, Tile
 from cutepy.sim.mechanisms.wgmma.operands import Operands
@@ -75,30 +76,53 @@ class Products:
             a = np.concatenate([one.a for one in run], axis=-1) if len(run) > 1 else run[0].a
         else:
             words = [one.a for one in run]
-            a = self._operands.read(words, shape.a_major, M, shape.k, shape.a, rows, run[0].instruction, g)
+            a = self._operands.read(words, shape.a_tile, shape.a, rows, run[0].instruction, g)
         words = [one.b for one in run]
-        b = self._operands.read(words, shape.b_major, shape.n, shape.k, shape.b, rows, run[0].instruction, g)
+        b = self._operands.read(words, shape.b_tile, shape.b, rows, run[0].instruction, g)
+        where = _places(run)
+        if where is not None:
+            a = expanded(a, where, b.shape[-1])
         if self._exact and shape.d != "s32":
             start = np.float32(0) if tile.matrix is None else tile.matrix
             start = np.broadcast_to(start, (ctas, groups, M, shape.n))
             start = np.where(run[0].accumulate[..., None, None], start, np.float32(0))
-            kinds = shape.a, shape.b
-            tile.matrix = tensor_core.multiply_accumulate(a * np.float32(shape.sign), b, start, kinds, shape.d)
+
+            def multiply_accumulate(a: Array, b: Array, c: Array) -> Array:
+                return tensor_core.multiply_accumulate(a, b, c, (shape.a, shape.b), shape.d)
+
+            a = a * np.float32(shape.sign)
+            if where is None:
+                tile.matrix = multiply_accumulate(a, b, start)
+            else:
+                tile.matrix = meets_only_kept(multiply_accumulate, a, b, where, start)
             return
         if shape.d == "s32" and shape.k * len(run) * 255 * 255 >= _EXACT_F32:
             a, b = a.astype(np.float64), b.astype(np.float64)
-        if b.shape[1] == 1:
+        if where is not None and not np.isfinite(b).all():
+            product = meets_only_kept(_multiply, a, b, where)
+        elif b.shape[1] == 1:
             if a.shape[1] != groups:
                 a = np.broadcast_to(a, (a.shape[0], groups, *a.shape[2:]))
             product = np.matmul(a.reshape(a.shape[0], groups * M, -1), b[:, 0].swapaxes(1, 2))
             product = product.reshape(-1, groups, M, shape.n)
         else:
-            product = np.matmul(a, b.swapaxes(2, 3))
+            product = _multiply(a, b)
         if product.shape[:2] != (ctas, groups):
             product = np.broadcast_to(product, (ctas, groups, M, shape.n)).copy()
         if shape.sign < 0:
             product = -product
         _accumulate(shape, tile, product, run[0].accumulate)
+
+
+def _multiply(a: Array, b: Array) -> Array:
+    return np.asarray(np.matmul(a, b.swapaxes(-1, -2)))
+
+
+def _places(run: list[Issued]) -> Array | None:
+    """Return where what a sparse A keeps is along the K of MMAs side by side; None if A is dense."""
+    k = run[0].shape.k
+    parts = [one.where + n * k for n, one in enumerate(run) if one.where is not None]
+    return np.concatenate(parts, axis=-1) if parts else None
 
 
 def _accumulate(shape: Shape, tile: Tile, product: Array, accumulate: Array) -> None:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.layouts import sm90
-from cutepy.layouts.sm90.arch import DTYPE_BITS
 from cutepy.sim.arithmetic import floats
 from cutepy.sim.arithmetic.minifloat import to_numbers
-from cutepy.sim.machine.lanes import WARPGROUP, Array
+from cutepy.sim.arithmetic.sparsity import places
+from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.machine.layout_tables import by_value_and_thread
 from cutepy.sim.translate.wgmma_shapes import M, Shape
 
@@ -25,10 +25,13 @@ if TYPE_CHECKING:
 
 @cache
 def _traits(shape: Shape) -> sm90.WgmmaTraits:
-    types = (shape.d + shape.a + shape.b).upper()
+    """Return the traits of the dense MMA that has these fragments: of what a sparse A keeps, of bits as bytes."""
+    bits = shape.a_tile.bits
+    a, b = ("u8", "u8") if shape.a == "b1" else (shape.a, shape.b)
+    types = (shape.d + a + b).upper()
     source = "RS" if shape.from_registers else "SS"
-    suffix = "" if shape.a in ("f16", "bf16") else "_TN"
-    return sm90.wgmma_traits(f"SM90_64x{shape.n}x{shape.k}_{types}_{source}{suffix}")
+    suffix = "" if bits == 16 else "_TN"
+    return sm90.wgmma_traits(f"SM90_64x{shape.n}x{shape.a_tile.k}_{types}_{source}{suffix}")
 
 
 @cache
@@ -41,9 +44,9 @@ def _accumulator_index(shape: Shape) -> Array:
 
 @cache
 def _operand_index(shape: Shape) -> Array:
-    """Return (value, thread) -> position in a row-major (64, K) matrix of A in registers."""
+    """Return (value, thread) -> position in a row-major (64, K) matrix of what registers hold of A."""
     colex = by_value_and_thread(_traits(shape).a_layout)
-    position: Array = colex % M * shape.k + colex // M
+    position: Array = colex % M * shape.a_tile.k + colex // M
     return position
 
 
@@ -84,13 +87,29 @@ def write_accumulators(g: Group, shape: Shape, matrix: Array, registers: Sequenc
 
 
 def fragments(g: Group, shape: Shape, registers: tuple[Array, ...]) -> Array:
-    """Make the matrix of A from registers: (CTA, warpgroup, 64, K)."""
+    """Make the matrix of A, or what it keeps, from registers: (CTA, warpgroup, 64, K)."""
     size = (g.ctas.count, g.threads.count)
     words = np.stack([np.broadcast_to(r, size) for r in registers], axis=-1)
-    bits = DTYPE_BITS[shape.a]
-    elements = np.ascontiguousarray(words).view(f"u{bits // 8}")
+    tile = shape.a_tile
+    elements = np.ascontiguousarray(words).view(f"u{tile.bits // 8}")
     groups = g.threads.count // WARPGROUP
     by_group = elements.reshape(g.ctas.count, groups, WARPGROUP, -1).transpose(0, 1, 3, 2)
-    matrix = np.empty((g.ctas.count, groups, M * shape.k), elements.dtype)
+    matrix = np.empty((g.ctas.count, groups, M * tile.k), elements.dtype)
     matrix[:, :, _operand_index(shape)] = by_group
-    return to_numbers(matrix, shape.a).reshape(g.ctas.count, groups, M, shape.k)
+    return numbers(matrix.reshape(g.ctas.count, groups, M, tile.k), shape.a)
+
+
+def numbers(elements: Array, kind: str) -> Array:
+    """Return the values of operands' elements; of bytes of single bits, the bits along the last axis."""
+    if kind == "b1":
+        return np.unpackbits(elements, axis=-1, bitorder="little").astype(np.float32)
+    return to_numbers(elements, kind)
+
+
+def kept_places(g: Group, shape: Shape, metadata: Array) -> Array:
+    """Return where in their rows the elements are that a sparse A keeps: (CTA, warpgroup, 64, K / 2)."""
+    assert shape.selector is not None
+    words = np.ascontiguousarray(np.broadcast_to(metadata, (g.ctas.count, g.threads.count)))
+    by_warp = words.reshape(g.ctas.count, g.threads.count // WARPGROUP, WARPGROUP // WARP, WARP)
+    found = places(by_warp, shape.k, shape.a, shape.selector)
+    return found.reshape(*by_warp.shape[:2], M, shape.a_k)

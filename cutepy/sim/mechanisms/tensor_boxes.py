@@ -1,0 +1,157 @@
+"""Boxes of tensors in global memory, as tiled copies read and write them.
+
+References
+----------
+PTX ISA, "Tensors": "Tiled Mode".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.layouts.sm90 import TensorMap
+from cutepy.layouts.sm90.arch import UNIT_BYTES
+from cutepy.sim.errors import MemoryAccessError
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.traffic import Kind
+from cutepy.sim.mechanisms.tensor_elements import ADDRESSES, UNIT_KIND, Coordinates, combined, filled, taken
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.activity import Activity
+    from cutepy.sim.machine.group import Group
+    from cutepy.sim.machine.memory import Memory
+    from cutepy.sim.ptx.model import Instruction
+
+Piece = tuple[tuple[slice, ...], Array]
+"""Where in a box, the contiguous mode last, and the elements of global memory there."""
+
+
+class Box:
+    """The box of a tensor map, with what every copy of it needs worked out once."""
+
+    def __init__(self, tensor: TensorMap) -> None:
+        self.tensor = tensor
+        self.dims, self.extents, self.every = tensor.dims, tensor.box_elems, tensor.element_strides
+        self.rank = len(tensor.dims)
+        self.element_bytes = tensor.bits // 8
+        self.unit_elems = max(1, UNIT_BYTES // self.element_bytes)
+        self.size_bytes = tensor.box_bytes
+        self.units = self.size_bytes // UNIT_BYTES
+        self.strides = (self.element_bytes, *tensor.strides_bytes)
+        self.steps = tuple(s * n for s, n in zip(self.strides, self.every, strict=True))
+        self.kind = np.dtype(f"u{self.element_bytes}")
+        self.span_bytes = _span(self.extents, self.steps, self.element_bytes)
+        row_units = self.extents[0] * self.element_bytes // UNIT_BYTES
+        self.unit_shape = (*self.extents[:0:-1], row_units)
+        self.unit_strides = (*self.steps[:0:-1], UNIT_BYTES)
+
+    def is_inside(self, at: Coordinates) -> bool:
+        """Tell whether the box at these coordinates lies inside of the tensor."""
+        spans = zip(at, self.extents, self.every, self.dims, strict=True)
+        return all(0 <= c and c + (e - 1) * n < d for c, e, n, d in spans)
+
+    def inside(self, at: Coordinates) -> tuple[list[int], list[int]]:
+        """Return the ranges of positions in the box at these coordinates whose elements are inside of the tensor."""
+        lows = [max(0, -(c // n)) for c, n in zip(at, self.every, strict=True)]
+        ends = zip(at, self.extents, self.every, self.dims, strict=True)
+        return lows, [min(e, -((c - d) // n)) for c, e, n, d in ends]
+
+    def address(self, at: Coordinates, positions: Sequence[int]) -> int:
+        """Return the address of an element of the box at these coordinates."""
+        first = self.tensor.global_address + sum(c * s for c, s in zip(at, self.strides, strict=True))
+        return (first + sum(p * s for p, s in zip(positions, self.steps, strict=True))) % ADDRESSES
+
+
+@cache
+def box_of(tensor: TensorMap) -> Box:
+    """Return the box of a tensor map."""
+    return Box(tensor)
+
+
+class Boxes:
+    """Reads and writes boxes in global memory."""
+
+    def __init__(self, activity: Activity, memory: Memory) -> None:
+        self._activity, self._memory = activity, memory
+
+    def _units(self, box: Box, at: Coordinates, kind: Kind) -> Array | None:
+        """Return a box that lies inside of its tensor and of one region, as 16-byte units, to load or store."""
+        start = box.address(at, (0,) * box.rank)
+        region = self._memory.known.find(start, start + box.span_bytes)
+        if region is None:
+            return None
+        self._activity.traffic.box(kind, start, box.extents, box.steps, box.element_bytes)
+        return np.ndarray(box.unit_shape, UNIT_KIND, region.bytes, start - region.base, box.unit_strides)
+
+    def _pieces(self, g: Group, i: Instruction, box: Box, at: Coordinates, kind: Kind) -> list[Piece]:
+        """Return the part of a box that is inside of the tensor, as elements, in as few pieces as regions hold."""
+        lows, highs = box.inside(at)
+        if any(low >= high for low, high in zip(lows, highs, strict=True)):
+            return []
+        start = box.address(at, lows)
+        extents = [high - low for low, high in zip(lows, highs, strict=True)]
+        pieces = self._cut(box, at, lows, extents)
+        if pieces is None:
+            self._fail(g, i, box, at, start, start + _span(extents, box.steps, box.element_bytes))
+        assert pieces is not None
+        self._activity.traffic.box(kind, start, tuple(extents), box.steps, box.element_bytes)
+        return pieces
+
+    def _cut(self, box: Box, at: Coordinates, lows: list[int], extents: list[int]) -> list[Piece] | None:
+        """Return a part of a box whole if one region holds it, else cut along its outermost mode; None if none does."""
+        start = box.address(at, lows)
+        region = self._memory.known.find(start, start + _span(extents, box.steps, box.element_bytes))
+        if region is not None:
+            view = np.ndarray(extents[::-1], box.kind, region.bytes, start - region.base, box.steps[::-1])
+            ranges = zip(lows[::-1], extents[::-1], strict=True)
+            return [(tuple(slice(low, low + extent) for low, extent in ranges), view)]
+        mode = max((n for n in range(1, box.rank) if extents[n] > 1), default=0)
+        pieces: list[Piece] = []
+        for position in range(extents[mode]) if mode else ():
+            low = [*lows[:mode], lows[mode] + position, *lows[mode + 1 :]]
+            found = self._cut(box, at, low, [*extents[:mode], 1, *extents[mode + 1 :]])
+            if found is None:
+                return None
+            pieces += found
+        return pieces or None
+
+    def _fail(self, g: Group, i: Instruction, box: Box, at: Coordinates, start: int, end: int) -> None:
+        known = self._memory.known
+        where = known.nearest(end if known.find(start, start + 1) else start)
+        raise MemoryAccessError(
+            f"the box at {at} of the tensor at {box.tensor.global_address:#x} covers global {start:#x} to "
+            f"{end % ADDRESSES:#x}: {where}",
+            i,
+            g.describe(),
+        )
+
+    def read(self, g: Group, i: Instruction, box: Box, at: Coordinates) -> Array:
+        """Return a box as 16-byte units, with what is outside of the tensor filled in."""
+        rounds = box.tensor.dtype.startswith("tf32")
+        units = self._units(box, at, "load") if box.is_inside(at) and not rounds else None
+        if units is not None:
+            return units
+        data = filled(box.extents[::-1], box.tensor)
+        for where, piece in self._pieces(g, i, box, at, "load"):
+            data[where] = taken(piece, box.tensor)
+        return data.reshape(-1).view(UNIT_KIND)
+
+    def write(self, g: Group, i: Instruction, box: Box, at: Coordinates, data: Array, reduction: str | None) -> None:
+        """Write a box given as 16-byte units, without what is outside of the tensor."""
+        units = self._units(box, at, "store") if reduction is None and box.is_inside(at) else None
+        if units is not None:
+            units[...] = data.reshape(box.unit_shape)
+            return
+        values = np.ascontiguousarray(data).view(box.kind).reshape(box.extents[::-1])
+        for where, piece in self._pieces(g, i, box, at, "store" if reduction is None else "atomic"):
+            new = values[where]
+            piece[...] = new if reduction is None else combined(piece, new, box.tensor.dtype, reduction)
+
+
+def _span(extents: Sequence[int], steps: Sequence[int], element_bytes: int) -> int:
+    """Return the bytes from the first element of a box to the end of the last."""
+    return sum((e - 1) * s for e, s in zip(extents, steps, strict=True)) + element_bytes
