@@ -66,7 +66,7 @@ class Run:
         self._exact_mma = exact_mma
         self._memory = GlobalMemory()
         self._engine: Engine | None = None
-        self._shared: list[SharedMemory] = []
+        self._shared: list[tuple[int, SharedMemory]] = []  # with the index of its launch
 
     @property
     def printf(self) -> str:
@@ -193,9 +193,9 @@ class Run:
         """
         coordinate = self._checked_cta(cta, launch)
         number = range(len(self.launches))[launch]
-        running = [] if self._engine is None else [self._engine.memory.now(len(self.launches) - 1)]
-        for shared in (*running, *self._shared[::-1]):
-            data = shared.find(coordinate) if shared.launch == number else None
+        running = [] if self._engine is None else [(len(self.launches) - 1, self._engine.memory.now())]
+        for launched, shared in (*running, *self._shared[::-1]):
+            data = shared.find(coordinate) if launched == number else None
             if data is not None:
                 return view(data, layout, dtype, offset)
         raise LookupError(f"the shared memory of CTA {coordinate} was not kept; use simulate(inspect=True)")
@@ -318,7 +318,7 @@ class Run:
         """Keep the shared memory of CTAs that have ended, or were stopped."""
         if not self._inspect:
             self._shared.clear()
-        self._shared.append(engine.memory.now(len(self.launches) - 1))
+        self._shared.append((len(self.launches) - 1, engine.memory.now()))
 
 
 def _forget(memory: weakref.ref[GlobalMemory], address: int) -> None:

@@ -106,11 +106,10 @@ class Region:
         self._views: dict[tuple[str, int], Array] = {}
 
     def view(self, kind: np.dtype[Any], count: int) -> Array:
-        """Return the region as rows of `count` elements."""
+        """Return the region as rows of `count` elements, of 16 bytes at most."""
         key = kind.str, count
         if key not in self._views:
-            usable = len(self.bytes) // (kind.itemsize * count) * (kind.itemsize * count)
-            flat = self.bytes[:usable].view(kind)
+            flat = self.bytes.view(kind)
             self._views[key] = flat if count == 1 else flat.reshape(-1, count)
         return self._views[key]
 
@@ -147,9 +146,9 @@ class Memory:
         # By eight bytes of shared memory, whether they are an opaque object; None as long as there is none.
         self._objects = None
 
-    def now(self, launch: int = 0) -> SharedMemory:
-        """Return the shared memory of the resident CTAs, of the launch with this number, as it is and will become."""
-        return SharedMemory(launch, self.residents, self.slot_bytes, self.used_bytes, self.shared)
+    def now(self) -> SharedMemory:
+        """Return the shared memory of the resident CTAs, as it is and will become."""
+        return SharedMemory(self.residents, self.slot_bytes, self.used_bytes, self.shared)
 
     def shared_view(self, kind: np.dtype[Any], count: int) -> Array:
         """Return shared memory as rows of `count` elements."""

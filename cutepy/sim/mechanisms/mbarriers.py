@@ -72,10 +72,8 @@ class Mbarriers(Mechanism):
         if address.dtype == np.uint64:
             _, address = memory.resolve("generic", address)
         position = memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES)
-        lanes = g.threads.count if position.shape[1] == 1 else 1
-        shape = np.broadcast_shapes(position.shape, np.shape(weight)) if not isinstance(weight, int) else position.shape
-        if not isinstance(weight, int) and shape[1] > 1:
-            lanes = 1
+        shape = position.shape if isinstance(weight, int) else np.broadcast_shapes(position.shape, weight.shape)
+        lanes = g.threads.count if shape[1] == 1 else 1
         flat = np.broadcast_to(position, shape).reshape(-1)
         weights = np.broadcast_to(weight, shape).reshape(-1).astype(np.int64) * lanes
         # One address for all is an object of each CTA, or of each cluster if it names one of its CTAs.
@@ -84,7 +82,7 @@ class Mbarriers(Mechanism):
             flat, inverse = np.unique(flat, return_inverse=True)
             weights = np.bincount(inverse.reshape(-1), weights).astype(np.int64)
         offsets, slots = flat % memory.slot_bytes, flat // memory.slot_bytes
-        if len(offsets) == 1 or (offsets == offsets[0]).all():
+        if (offsets == offsets[0]).all():
             return [(int(offsets[0]), slots, weights)]
         return [(int(o), slots[offsets == o], weights[offsets == o]) for o in np.unique(offsets)]
 

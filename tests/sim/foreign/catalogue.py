@@ -6,6 +6,7 @@ SUITES = (
     (r"/quack/tests/", "QuACK, tests"),
     (r"/quack/", "QuACK, examples"),
     (r"/flash-attention/tests/cute/", "FlashAttention, tests of its CuTe kernels"),
+    (r"/flash-attention/", "FlashAttention, the rest"),
     (r"/CuTeDSL/experimental/primitives/", "CUTLASS, CuTeDSL/experimental/primitives"),
     (r"/CuTeDSL/cute/hopper/", "CUTLASS, CuTeDSL/cute/hopper"),
     (r"/CuTeDSL/cute(_ext)?/ampere/", "CUTLASS, CuTeDSL/cute/ampere and cute_ext/ampere"),
