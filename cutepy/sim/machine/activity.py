@@ -82,8 +82,8 @@ class Activity:
                 if lanes.shape[1] > 1:
                     threads = Threads(threads.ids[lanes.any(axis=0)], threads.block)
             shape = (g.ctas.count, g.threads.count)
-            by_lane = [None if x is None else _where(x, shape, lanes) for x in (phase, slots)]
-            event = BarrierEvent(operation, barrier, i, ctas, threads, counted, state, *by_lane, self.completing)
+            seen, of = (None if x is None else _where(x, shape, lanes) for x in (phase, slots))
+            event = BarrierEvent(operation, barrier, i, ctas, threads, counted, state, seen, of, self.completing)
             for observer in self.observers:
                 observer.on_barrier(event)
 

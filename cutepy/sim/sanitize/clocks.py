@@ -1,9 +1,9 @@
 """What each thread knows of the others: vector clocks of the CTAs that are resident together.
 
-A CTA has *columns*: one for each thread, and one for each *channel* by which asynchronous operations tell that they are
-done: an mbarrier's phases, the bulk groups and cp.async groups of a thread, the wgmma groups of a warpgroup. Each counts
-up; what happened at count n in a column is known to who knows n or more of it. Of a thread the count goes up when it
-publishes something: before that, what it did is known to nobody else.
+A CTA has *columns*: one for each thread, and one for each *channel* by which asynchronous operations tell that they
+are done: an mbarrier's phases, the bulk groups and cp.async groups of a thread, the wgmma groups of a warpgroup. Each
+counts up; what happened at count n in a column is known to who knows n or more of it. Of a thread the count goes up when
+it publishes something: before that, what it did is known to nobody else.
 
 What is known comes in three *planes*:
 
@@ -71,7 +71,7 @@ class Clocks:
         capacity = threads + _NEW_COLUMNS
         self._known = np.zeros((_PLANES, slots, self._warps + threads, cluster, capacity), np.int32)
         self._own = np.zeros((_PLANES, slots, capacity), np.int32)
-        self._own[:SEEN + 1, :, :threads] = 1
+        self._own[: SEEN + 1, :, :threads] = 1
 
     # Columns.
 
@@ -83,7 +83,9 @@ class Clocks:
             self.owner = np.append(self.owner, owner)
             if found == self._known.shape[-1]:
                 more = max(_NEW_COLUMNS, found // 2)
-                self._known = np.concatenate([self._known, np.zeros((*self._known.shape[:-1], more), np.int32)], axis=-1)
+                self._known = np.concatenate(
+                    [self._known, np.zeros((*self._known.shape[:-1], more), np.int32)], axis=-1
+                )
                 self._own = np.concatenate([self._own, np.zeros((*self._own.shape[:-1], more), np.int32)], axis=-1)
         return found
 
@@ -154,7 +156,7 @@ class Clocks:
 
         `together`: it includes all that they have published, so that whole warps share a row again.
         """
-        what = self._padded(what)
+        what = self.padded(what)
         rows = self.rows(slots, threads)
         warps, counts = np.unique(threads // WARP, return_counts=True)
         sizes = np.minimum(WARP, self._threads - warps * WARP)
@@ -174,7 +176,7 @@ class Clocks:
                 self._row[slots, thread] = mine
                 self._known[:, slots, mine] = np.maximum(self._known[:, slots, mine], what)
 
-    def _padded(self, what: Array) -> Array:
+    def padded(self, what: Array) -> Array:
         """Return a clock with the columns that came since."""
         missing = self._known.shape[-1] - what.shape[-1]
         return what if not missing else np.pad(what, [(0, 0)] * (what.ndim - 1) + [(0, missing)])

@@ -50,7 +50,7 @@ class _State:
     Attributes
     ----------
     flying : dict of int to int
-        Register that an MMA writes -> of which ages its group may be, as bits: not committed, then how many are younger.
+        Register that an MMA writes -> ages that its group may have, as bits: not committed, then how many are younger.
     read : dict of int to int
         The same for registers that MMAs read.
     touched : dict of int to Instruction

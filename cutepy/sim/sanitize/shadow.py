@@ -1,15 +1,15 @@
 """Which operations touched each granule of shared memory last, and whether those that touch it next come after them.
 
 Of each granule is kept who wrote it last, and who has read it since: numbers of touches, or of sets of them. A touch is
-what one instruction did in all the CTAs that ran in lockstep, so that there are few of them, and mostly all lanes of one
-come after all lanes of the other. Only where they don't is it asked lane by lane.
+what one instruction did in all the CTAs that ran in lockstep, so that there are few of them, and mostly all lanes of
+one come after all lanes of the other. Only where they don't is it asked lane by lane.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -149,7 +149,7 @@ class Shadow:
             self._read[at] = self._joined(new, read)
 
     @staticmethod
-    def _index(slots: Array, flat: Array) -> tuple[object, object]:
+    def _index(slots: Array, flat: Array) -> Any:  # noqa: ANN401 - slices, or arrays
         first, last = int(flat[0, 0]), int(flat[0, -1])
         if len(flat) == 1 and last - first + 1 == flat.shape[1]:
             rows = slots
@@ -238,15 +238,19 @@ class Shadow:
         columns, counts = old.columns, old.counts[olds] if len(old.counts) > 1 else old.counts
         capacity = new.view.known.shape[-1]
         columns = np.minimum(columns, capacity - 1)
-        held = new.view.known[plane][rows[:, None, None], np.arange(new.view.known.shape[2])[None, :, None],
-                                     ranks[:, None, None], columns[None, None, :]]
+        held = new.view.known[plane][
+            rows[:, None, None],
+            np.arange(new.view.known.shape[2])[None, :, None],
+            ranks[:, None, None],
+            columns[None, None, :],
+        ]
         result: Array = (held >= counts[:, None, :]) & (old.columns < capacity)
         return result
 
     def _compare_lanes(
         self, old: Touch, new: Touch, row: int, of_old: int, known: Array, mask: Array | None, flat: Array
     ) -> None:
-        """Find the lanes that touched a granule unordered: `known` tells by row of knowledge and lane of the old one."""
+        """Find lanes that touched a granule unordered: `known` tells by row of knowledge and lane of the old one."""
         granules = flat[min(row, len(flat) - 1)]
         lanes = np.repeat(np.arange(new.places.shape[1]), new.places.shape[2])
         if mask is not None:
