@@ -2,8 +2,8 @@
 
 A CTA has *columns*: one for each thread, and one for each *channel* by which asynchronous operations tell that they
 are done: an mbarrier's phases, the bulk groups and cp.async groups of a thread, the wgmma groups of a warpgroup. Each
-counts up; what happened at count n in a column is known to who knows n or more of it. Of a thread the count goes up when
-it publishes something: before that, what it did is known to nobody else.
+counts up; what happened at count n in a column is known to who knows n or more of it. Of a thread the count goes up
+when it publishes something: before that, what it did is known to nobody else.
 
 What is known comes in three *planes*:
 
