@@ -238,7 +238,7 @@ def sanitize(
     context: typer.Context,
     script: Annotated[Path, typer.Argument(metavar="FILE.py", help="The script; what follows are its arguments.")],
 ) -> None:
-    """Simulate a GPU script, and look for what nothing orders: races, missing waits and fences. Status 1 if there are."""
+    """Simulate a GPU script, and say what nothing orders: races, missing waits and fences. Status 1 if there are."""
     from cutepy.cli.simulate import run
 
     if not script.is_file():

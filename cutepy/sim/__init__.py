@@ -17,10 +17,10 @@ The rooms, each of which imports from those above it in this list only (a contra
   nothing orders.
 - ``run`` is a run, of any number of launches.
 
-A checker is an `Observer`, in a room of its own above ``engine`` and beside ``inspect``, as ``sanitize`` is. It is told of each launch,
-access, operation on a barrier, wait, MMA, tensor copy, and of asynchronous operations as they are issued and as they
-complete, each with its instruction and lanes, in an order that is an execution; a `CompletionPolicy` chooses among
-executions. It asks nothing of the mechanisms, and costs nothing where it is absent.
+A checker is an `Observer`, in a room of its own above ``engine`` and beside ``inspect``, as ``sanitize`` is. It is
+told of each launch, access, operation on a barrier, wait, MMA, tensor copy, and of asynchronous operations as they are
+issued and as they complete, each with its instruction and lanes, in an order that is an execution; a `CompletionPolicy`
+chooses among executions. It asks nothing of the mechanisms, and costs nothing where it is absent.
 """
 
 from cutepy.sim.errors import (

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
 
 _WAITS = frozenset(("wait", "sync", "cluster_wait"))
-_SILENT = frozenset(("join", "commit"))
-"""What is shown by what comes of it: a thread that comes to a barrier, a group that is closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +78,6 @@ class Recorder(Observer):
 
     def on_barrier(self, event: BarrierEvent) -> None:
         """Record an operation on a barrier."""
-        if event.operation in _SILENT:
-            return
         phase = "wait" if event.operation in _WAITS else "do"
         self._add(phase, f"{event.operation} {event.barrier}", "barrier", event, effect=event.state)
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _COUNTS = "wgmma wgmma_flops wgmma_bytes tma tma_bytes bulk bulk_bytes barrier_waits splits".split()
 
 
+_BEGINNINGS = ("join", "commit")
+
+
 class Activity:
     """Who watches a launch, what is in flight, and what was counted.
 
@@ -85,7 +88,7 @@ class Activity:
             seen, of = (None if x is None else _where(x, shape, lanes) for x in (phase, slots))
             event = BarrierEvent(operation, barrier, i, ctas, threads, counted, state, seen, of, self.completing)
             for observer in self.observers:
-                observer.on_barrier(event)
+                (observer.on_begin if operation in _BEGINNINGS else observer.on_barrier)(event)
 
     def issue(self, operation: AsyncOperation) -> None:
         """Take an asynchronous operation; it completes now or later, as the policy says."""

@@ -82,8 +82,8 @@ class BarrierEvent:
     Attributes
     ----------
     operation : str
-        "init", "arrive", "expect_tx", "complete_tx", "wait", "join" and "sync" (a bar.sync begins and ends), "fence",
-        "commit", "cluster_arrive", "cluster_wait".
+        "init", "arrive", "expect_tx", "complete_tx", "wait", "sync", "fence", "cluster_arrive", "cluster_wait"; for
+        `on_begin` "join" and "commit".
     barrier : str
         What it acted on, such as "mbarrier 0x400" or "bar 1".
     instruction : Instruction

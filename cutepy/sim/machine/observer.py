@@ -25,6 +25,12 @@ class Observer:
     def on_barrier(self, event: BarrierEvent) -> None:
         """See an operation on a barrier."""
 
+    def on_begin(self, event: BarrierEvent) -> None:
+        """See lanes come to a bar.sync ("join"), or close a group of asynchronous operations ("commit").
+
+        What comes of it is told by `on_barrier`.
+        """
+
     def on_wait(self, event: BarrierEvent) -> None:
         """See lanes that have to wait at a barrier; `on_barrier` is called when they go on."""
 

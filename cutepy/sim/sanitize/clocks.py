@@ -137,7 +137,7 @@ class Clocks:
     def joint(self, slots: Array, threads: Array) -> Array:
         """Return what threads know together, their own columns included: (plane, CTA, rank, column)."""
         view, _ = self.view(slots, threads)
-        found = view.known.max(axis=2)
+        found: Array = view.known.max(axis=2)
         columns = self._mine(threads)
         ranks = slots % self.cluster
         own = self._own[:, slots[:, None], columns]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,34 +9,13 @@ import numpy as np
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.sanitize.clocks import DONE, SEEN
 from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.wave import Making, Wave
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import BarrierEvent
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.wave import Wave
 
 INITS = "inits"
 """The channel of fences after mbarrier.init, which relaxed arrivals publish too."""
-
-
-@dataclass
-class Making:
-    """The making of an mbarrier, by CTA.
-
-    Attributes
-    ----------
-    instruction : Instruction
-    threads, agents, counts : array of int
-        Who made it, and how far they had come; a count of 0 where it is not made.
-    fenced : array of int
-        How often its thread had executed a fence that shows it to copies and to other CTAs; 0 before that.
-    """
-
-    instruction: Instruction
-    threads: Array
-    agents: Array
-    counts: Array
-    fenced: Array
 
 
 def fence_inits(wave: Wave, slots: Array, threads: Array) -> None:

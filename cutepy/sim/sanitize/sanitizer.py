@@ -277,6 +277,10 @@ class Sanitizer(Observer):
         """Pass on what threads publish, and let them know what others have."""
         synchronise(self._of(event.ctas.residents), event, self._unpublished)
 
+    def on_begin(self, event: BarrierEvent) -> None:
+        """Pass on what threads publish that come to a barrier, and the groups that they close."""
+        self.on_barrier(event)
+
     def _unpublished(self, kind: str, barrier: str, before: Side, after: Side) -> None:
         assert self._launch is not None
         self._tell(Hazard(kind, self._launch.name, barrier, before, after, _INITS[kind]))

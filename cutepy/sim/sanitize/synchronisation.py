@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.machine.lanes import WARPGROUP
-from cutepy.sim.sanitize.clocks import DONE, SEEN, Meeting
+from cutepy.sim.sanitize.clocks import DONE, FENCED, SEEN, Meeting
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.making import INITS, check_made, fence_inits
 from cutepy.sim.sanitize.wave import BULK, COPIES, MMAS
@@ -101,8 +101,29 @@ def _mbarrier(wave: Wave, event: BarrierEvent) -> None:
         what[..., event.part_of.threads.ids] = 0  # an issue releases nothing
         what[:, np.arange(len(at)), state.slots % clocks.cluster, column] = phases + 1
         meeting.add(state.slots, phases, what)
+    elif event.operation == "arrive" and event.part_of is not None:
+        _copies_arrive(wave, event, meeting)
     elif event.operation == "arrive" and "relaxed" not in parts:
         _arrive(wave, event, meeting)
+
+
+def _copies_arrive(wave: Wave, event: BarrierEvent, meeting: Meeting) -> None:
+    """Publish the copies that threads had issued before they let an mbarrier track them: that, and nothing else."""
+    clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
+    assert event.counted is not None
+    what = np.zeros((FENCED + 1, len(slots), clocks.cluster, len(clocks.owner)), np.int32)
+    for thread in threads.tolist():
+        column = clocks.known_column((COPIES, thread))
+        if column is not None:
+            what[: SEEN + 1, np.arange(len(slots)), slots % clocks.cluster, column] = (
+                wave.closed[COPIES][slots, thread] + 1
+            )
+    phases = np.broadcast_to(event.counted, (len(slots), len(threads)))[:, 0]
+    of = slots if event.slots is None else np.broadcast_to(event.slots, (len(slots), len(threads)))[:, 0]
+    for rank in range(clocks.cluster):
+        here = slots % clocks.cluster == rank
+        if here.any():
+            meeting.add(of[here], phases[here], what[:, here])
 
 
 def _arrive(wave: Wave, event: BarrierEvent, meeting: Meeting) -> None:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.making import Making
 
 BULK, COPIES, MMAS = "bulk_group", "cp.async group", "wgmma group"
 """Kinds of groups that threads close, and wait for."""
@@ -38,6 +37,26 @@ class Issued:
     known: Array
     accesses: list[Access] = field(default_factory=list)
     signals: list[tuple[int, Array, Array]] = field(default_factory=list)
+
+
+@dataclass
+class Making:
+    """The making of an mbarrier, by CTA.
+
+    Attributes
+    ----------
+    instruction : Instruction
+    threads, agents, counts : array of int
+        Who made it, and how far they had come; a count of 0 where it is not made.
+    fenced : array of int
+        How often its thread had executed a fence that shows it to copies and to other CTAs; 0 before that.
+    """
+
+    instruction: Instruction
+    threads: Array
+    agents: Array
+    counts: Array
+    fenced: Array
 
 
 class Wave:

@@ -21,7 +21,14 @@ LOAD = """@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r8], 256;
 """
 TRY = "AGAIN: mbarrier.try_wait.parity.shared.b64 %p2, [%r8], 0;\n@!%p2 bra AGAIN;\n"
 READ = "ld.shared.u32 %r7, [%r4];\n"
-COPY = "add.u64 %rd2, %rd1, 0; cvt.u64.u32 %rd3, %r3; add.u64 %rd2, %rd2, %rd3;\ncp.async.ca.shared.global [%r4], [%rd2], 4;\n"
+COPY = "cvt.u64.u32 %rd3, %r3; add.u64 %rd2, %rd1, %rd3;\ncp.async.ca.shared.global [%r4], [%rd2], 4;\n"
+ARRIVE = "mbarrier.arrive.shared.b64 _, [%r8];\n"
+LAST = """setp.ge.u32 %p3, %r2, 32;
+@!%p3 bra END;
+xor.b32 %r9, %r3, 128; add.u32 %r9, %r9, %r1;
+st.shared.u32 [%r9], %r3;
+END:
+"""
 
 
 def hazards_of(*lines, block=64):
@@ -64,6 +71,14 @@ WRONG = {
     "no fence after mbarrier.init": ((INIT, BARRIER, LOAD, TRY, READ), "missing-init-fence"),
     "no wait for cp.async": ((COPY, READ), "unordered-read"),
     "no barrier after cp.async": ((COPY, "cp.async.wait_all;\n", OTHER.format(distance=4)), "unordered-read"),
+    "an mbarrier that does not track cp.async": (
+        (INIT.replace("], 1", "], 64"), SHOW, BARRIER, COPY, ARRIVE, TRY, OTHER.format(distance=128)),
+        "unordered-read",
+    ),
+    "one lane releases what all have read": (
+        (WRITE, BARRIER, INIT, SHOW, BARRIER, READ, "@%p1 mbarrier.arrive.shared.b64 _, [%r8];\n", TRY, LAST),
+        "unordered-write",
+    ),
     "bytes that nothing wrote": ((READ,), "uninitialised-read"),
 }
 RIGHT = {
@@ -80,6 +95,19 @@ RIGHT = {
     "write, fence, barrier, store": (WRITE, FENCE, BARRIER, STORE, WAIT),
     "write, barrier, fence, store": (WRITE, BARRIER, FENCE, STORE, WAIT),
     "a store, its wait, a barrier": (WRITE, FENCE, BARRIER, STORE, WAIT, BARRIER, WRITE),
+    "an mbarrier that tracks cp.async": (
+        INIT.replace("], 1", "], 64"),
+        SHOW,
+        BARRIER,
+        COPY,
+        "cp.async.mbarrier.arrive.noinc.shared.b64 [%r8];\n",
+        TRY,
+        OTHER.format(distance=128),
+    ),
+    "one lane releases what all have read, and the warp has met": (
+        *(WRITE, BARRIER, INIT, SHOW, BARRIER, READ, WARP),
+        *("@%p1 mbarrier.arrive.shared.b64 _, [%r8];\n", TRY, LAST.replace("64", "32")),
+    ),
     "a load": (INIT, SHOW, BARRIER, LOAD, TRY, READ),
     "a load for which one thread waits": (INIT, SHOW, BARRIER, LOAD, "@!%p1 bra ON;\n", TRY, "ON:\n", BARRIER, READ),
     "cp.async, its wait": (COPY, "cp.async.wait_all;\n", READ),
