@@ -31,6 +31,7 @@ from cutepy.sim.native.blocks import hot_blocks
 from cutepy.sim.parallel.blas import one_thread
 from cutepy.sim.parallel.waves import deal
 from cutepy.sim.parallel.workers import Team, default_processes
+from cutepy.sim.sanitize import Hazard, HazardError, Sanitizer
 from cutepy.sim.translate import Program, linked, translate
 
 if TYPE_CHECKING:
@@ -54,19 +55,38 @@ class Run:
         inspect: bool = False,
         processes: int | None = None,
         exact_mma: bool = False,
+        sanitize: bool = False,
     ) -> None:
         if processes is not None and processes < 1:
             raise ValueError(f"processes must be at least 1, or None for one a core, got {processes}")
         self.launches: list[Launch] = []
         self._recorder, self._sites = Recorder(self._shared_now), Sites()
         self._inspect = inspect
-        self._observers = (*observers, *((self._recorder, self._sites) if inspect else ()))
+        self._sanitizer = Sanitizer() if sanitize else None
+        own = ((self._recorder, self._sites) if inspect else ()) + ((self._sanitizer,) if self._sanitizer else ())
+        self._observers = (*observers, *own)
         self._policy = policy_named(policy) if isinstance(policy, str) else policy
         self._processes = default_processes() if processes is None else processes
         self._exact_mma = exact_mma
         self._memory = GlobalMemory()
         self._engine: Engine | None = None
         self._shared: list[tuple[int, SharedMemory]] = []  # with the index of its launch
+
+    @property
+    def hazards(self) -> tuple[Hazard, ...]:
+        """What the sanitizer found, each pair of instructions once; nothing without it."""
+        return () if self._sanitizer is None else self._sanitizer.hazards
+
+    def check_hazards(self) -> None:
+        """Raise what the sanitizer found.
+
+        Raises
+        ------
+        HazardError
+            If it found something.
+        """
+        if self.hazards:
+            raise HazardError(self.hazards)
 
     @property
     def printf(self) -> str:

@@ -394,6 +394,6 @@ class Memory:
         size: int,
     ) -> None:
         """Tell the observers of an access."""
-        access = Access(operation, space, proxy, i, g.ctas, g.threads, address, size)
+        access = Access(operation, space, proxy, i, g.ctas, g.threads, address, size, self._activity.completing)
         for observer in self._activity.observers:
             observer.on_access(access)

@@ -177,8 +177,9 @@ class BulkCopies:
     def _thread(self, g: Group, row: int, column: int) -> Lane:
         return int(g.ctas.slots[row]), int(g.threads.ids[column])
 
-    def commit(self, g: Group) -> None:
+    def commit(self, g: Group, i: Instruction) -> None:
         """Close the bulk groups of the lanes."""
+        self._activity.notify("commit", "bulk_group", g, i)
         if not self._activity.pending:
             return
         for row in range(g.ctas.count):

@@ -220,7 +220,7 @@ def _bulk_prefetch(e: Emitter, i: Instruction) -> None:
 
 @instruction("cp.async.bulk.commit_group")
 def _bulk_commit(e: Emitter, i: Instruction) -> None:
-    e.emit("m.bulk.commit(g)")
+    e.emit(f"m.bulk.commit(g, {e.site})")
 
 
 @instruction("cp.async.bulk.wait_group", accepts="read")
