@@ -231,6 +231,21 @@ def simulate(
     raise typer.Exit(run(script, context.args, lambda line: typer.echo(line, err=True), inspect=inspect, policy=policy))
 
 
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+def sanitize(
+    context: typer.Context,
+    script: Annotated[Path, typer.Argument(metavar="FILE.py", help="The script; what follows are its arguments.")],
+) -> None:
+    """Simulate a GPU script, and say what nothing orders: races, missing waits and fences. Status 1 if there are."""
+    from cutepy.cli.simulate import run
+
+    if not script.is_file():
+        fail(f"there is no file {script}")
+    raise typer.Exit(run(script, context.args, lambda line: typer.echo(line, err=True), sanitize=True))
+
+
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def explain(
     context: typer.Context,

@@ -26,6 +26,7 @@ def run(
     inspect: bool = False,
     policy: str | None = None,
     observers: Sequence[Observer] = (),
+    sanitize: bool = False,
 ) -> int:
     """Run a script as `__main__`, with device `cuda` served from host memory and every launch simulated.
 
@@ -42,20 +43,23 @@ def run(
         When asynchronous operations take effect (`cutepy.simulate`).
     observers : sequence of Observer
         See what the kernels do.
+    sanitize : bool
+        Whether to look for hazards, and to print them.
 
     Returns
     -------
     int
-        The script's exit code: 1 if it raised, of which the traceback is printed.
+        The script's exit code: 1 if it raised, of which the traceback is printed, or if there are hazards.
     """
     from cutepy.frontends import serve_cuda
+    from cutepy.sim.sanitize import HazardError
 
     argv, path = sys.argv, sys.path[:]
     sys.argv = [str(script), *arguments]
     sys.path[0] = str(script.resolve().parent)
     code: object = 0
     try:
-        with serve_cuda(inspect=inspect, policy=policy, observers=observers) as simulation:
+        with serve_cuda(inspect=inspect, policy=policy, observers=observers, sanitize=sanitize) as simulation:
             try:
                 runpy.run_path(str(script), run_name="__main__")
             except SystemExit as leaving:
@@ -65,6 +69,9 @@ def run(
                 code = 1
             finally:
                 _summarise(simulation, echo, inspect)
+    except HazardError as found:
+        echo(f"cutepy: {found}")
+        code = code or 1
     finally:
         sys.argv, sys.path[:] = argv, path
     if code is None or isinstance(code, int):

@@ -13,13 +13,14 @@ The rooms, each of which imports from those above it in this list only (a contra
   end (``machine.mechanism.Mechanism``).
 - ``engine`` puts them together: the object that translated code calls.
 - ``native`` makes machine code of blocks that run often, if a front end has brought a compiler; ``parallel`` deals a
-  grid out to processes; ``inspect`` is what people look at: traces, bank conflicts, saved runs.
+  grid out to processes; ``inspect`` is what people look at: traces, bank conflicts, saved runs; ``sanitize`` finds what
+  nothing orders.
 - ``run`` is a run, of any number of launches.
 
-A checker is an `Observer`, in a room of its own above ``engine`` and beside ``inspect``. It is told of each launch,
-access, operation on a barrier, wait, MMA, tensor copy, and of asynchronous operations as they are issued and as they
-complete, each with its instruction and lanes, in an order that is an execution; a `CompletionPolicy` chooses among
-executions. It asks nothing of the mechanisms, and costs nothing where it is absent.
+A checker is an `Observer`, in a room of its own above ``engine`` and beside ``inspect``, as ``sanitize`` is. It is
+told of each launch, access, operation on a barrier, wait, MMA, tensor copy, and of asynchronous operations as they are
+issued and as they complete, each with its instruction and lanes, in an order that is an execution; a `CompletionPolicy`
+chooses among executions. It asks nothing of the mechanisms, and costs nothing where it is absent.
 """
 
 from cutepy.sim.errors import (
@@ -56,6 +57,7 @@ from cutepy.sim.machine.launch import Launch as Launch
 from cutepy.sim.machine.observer import Observer as Observer
 from cutepy.sim.machine.step import Step as Step
 from cutepy.sim.run import Run as Run
+from cutepy.sim.sanitize import Hazard as Hazard, HazardError as HazardError, Side as Side
 
 __all__ = [
     "Access",
@@ -69,6 +71,8 @@ __all__ = [
     "CompletionPolicy",
     "DeadlockError",
     "DescriptorError",
+    "Hazard",
+    "HazardError",
     "Image",
     "Launch",
     "LaunchError",
@@ -79,6 +83,7 @@ __all__ = [
     "SavedLaunch",
     "SavedRun",
     "SavedRunError",
+    "Side",
     "SimulationError",
     "Step",
     "Surface",

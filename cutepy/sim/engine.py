@@ -141,6 +141,8 @@ class Engine:
         self.memory.start(residents, launch.reserved_smem[1], self.schedule.roster.threads_per_cta)
         with np.errstate(all="ignore"):
             self.schedule.run(self, residents)
+        for observer in self.activity.observers:
+            observer.on_end(residents)
 
     # What translated code asks for.
 

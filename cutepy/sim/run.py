@@ -31,6 +31,7 @@ from cutepy.sim.native.blocks import hot_blocks
 from cutepy.sim.parallel.blas import one_thread
 from cutepy.sim.parallel.waves import deal
 from cutepy.sim.parallel.workers import Team, default_processes
+from cutepy.sim.sanitize import Hazard, HazardError, Sanitizer
 from cutepy.sim.translate import Program, linked, translate
 
 if TYPE_CHECKING:
@@ -54,19 +55,38 @@ class Run:
         inspect: bool = False,
         processes: int | None = None,
         exact_mma: bool = False,
+        sanitize: bool = False,
     ) -> None:
         if processes is not None and processes < 1:
             raise ValueError(f"processes must be at least 1, or None for one a core, got {processes}")
         self.launches: list[Launch] = []
         self._recorder, self._sites = Recorder(self._shared_now), Sites()
         self._inspect = inspect
-        self._observers = (*observers, *((self._recorder, self._sites) if inspect else ()))
+        self._sanitizer = Sanitizer() if sanitize else None
+        own = ((self._recorder, self._sites) if inspect else ()) + ((self._sanitizer,) if self._sanitizer else ())
+        self._observers = (*observers, *own)
         self._policy = policy_named(policy) if isinstance(policy, str) else policy
         self._processes = default_processes() if processes is None else processes
         self._exact_mma = exact_mma
         self._memory = GlobalMemory()
         self._engine: Engine | None = None
-        self._shared: list[SharedMemory] = []
+        self._shared: list[tuple[int, SharedMemory]] = []  # with the index of its launch
+
+    @property
+    def hazards(self) -> tuple[Hazard, ...]:
+        """What the sanitizer found, each pair of instructions once; nothing without it."""
+        return () if self._sanitizer is None else self._sanitizer.hazards
+
+    def check_hazards(self) -> None:
+        """Raise what the sanitizer found.
+
+        Raises
+        ------
+        HazardError
+            If it found something.
+        """
+        if self.hazards:
+            raise HazardError(self.hazards)
 
     @property
     def printf(self) -> str:
@@ -193,9 +213,9 @@ class Run:
         """
         coordinate = self._checked_cta(cta, launch)
         number = range(len(self.launches))[launch]
-        running = [] if self._engine is None else [self._engine.memory.now(len(self.launches) - 1)]
-        for shared in (*running, *self._shared[::-1]):
-            data = shared.find(coordinate) if shared.launch == number else None
+        running = [] if self._engine is None else [(len(self.launches) - 1, self._engine.memory.now())]
+        for launched, shared in (*running, *self._shared[::-1]):
+            data = shared.find(coordinate) if launched == number else None
             if data is not None:
                 return view(data, layout, dtype, offset)
         raise LookupError(f"the shared memory of CTA {coordinate} was not kept; use simulate(inspect=True)")
@@ -318,7 +338,7 @@ class Run:
         """Keep the shared memory of CTAs that have ended, or were stopped."""
         if not self._inspect:
             self._shared.clear()
-        self._shared.append(engine.memory.now(len(self.launches) - 1))
+        self._shared.append((len(self.launches) - 1, engine.memory.now()))
 
 
 def _forget(memory: weakref.ref[GlobalMemory], address: int) -> None:

@@ -5,6 +5,7 @@ pytest finds it by itself where cutepy is installed; importing it loads neither 
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -32,15 +33,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Serve device `cuda` before any conftest is imported, which may ask for a GPU, to the end."""
+    _serve(early_config, early_config.known_args_namespace)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Serve device `cuda` from before collection, so that tests that ask for a GPU find one, to the end."""
-    if not config.getoption("--simulate"):
+    """Serve it from here where a conftest loaded this plugin."""
+    _serve(config, config.option)
+
+
+def _serve(config: pytest.Config, options: argparse.Namespace) -> None:
+    if not options.simulate or _SESSION in config.stash:
         return
     from cutepy.frontends import serve_cuda
 
     stack = ExitStack()
     try:
-        config.stash[_SESSION] = stack.enter_context(serve_cuda(exact_mma=config.getoption("--exact-mma")))
+        config.stash[_SESSION] = stack.enter_context(serve_cuda(exact_mma=options.exact_mma))
     except (RuntimeError, ImportError) as error:
         raise pytest.UsageError(f"--simulate: {error}") from error
     config.add_cleanup(stack.close)

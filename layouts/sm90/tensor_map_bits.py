@@ -18,6 +18,7 @@ SIZE_BYTES: Final = 128
 USED_BYTES: Final = 64
 """The rest means nothing."""
 ALIGNMENT: Final = 64
+_DIMENSIONS: Final = 5
 
 
 class Field(NamedTuple):
@@ -125,3 +126,18 @@ def read_stride(bits: int, ordinal: int) -> int:
     True
     """
     return (_STRIDE_LOW.read(bits, ordinal) | _STRIDE_HIGH.read(bits, ordinal) << _STRIDE_LOW.width) * UNIT_BYTES
+
+
+def of_its_rank(bits: int) -> int:
+    """Return the bits with the fields of dimensions beyond the rank zero: the hardware does not look at these.
+
+    Examples
+    --------
+    >>> bits = RANK.write(0, 2 - 1)
+    >>> of_its_rank(EXTENT.write(EXTENT.write(bits, 7, 1), 9, 2)) == EXTENT.write(bits, 7, 1)
+    True
+    """
+    for n in range(RANK.read(bits) + 1, _DIMENSIONS):
+        bits = write_stride(ELEMENT_STRIDE.write(EXTENT.write(bits, 0, n), 0, n), n - 1, 0)
+        bits = bits if IM2COL.read(bits) else BOX.write(bits, 0, n)
+    return bits

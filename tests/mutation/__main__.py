@@ -78,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
         def attempt(mutant: Mutant) -> str:
             tree = trees.get()
             try:
-                tests = within(tests_of(mutant, reached), seconds, options.seconds)
+                tests = within(tests_of(mutant, reached, seconds), seconds, options.seconds)
                 verdict = tried(tree, mutant, tests, 60 + 3 * sum(seconds.get(test, 0.0) for test in tests))
                 print(f"{verdict}: {mutant.name}", flush=True)
                 return verdict
@@ -166,13 +166,14 @@ def _measured(suite: list[str], jobs: int) -> dict[str, object]:
     return {"reached": reached, "seconds": seconds}
 
 
-def tests_of(mutant: Mutant, reached: Reached) -> list[str]:
-    """Give the tests that reach a mutant's line, or its file if that runs at import; its own room's first."""
+def tests_of(mutant: Mutant, reached: Reached, seconds: Seconds) -> list[str]:
+    """Give the tests that reach a mutant's line, or its file if that runs at import; its room's and fast ones first."""
     file = mutant.name.partition(":")[0]
     lines = reached.get(file, {})
-    room, own = f"tests/{Path(file).parent.name}/", f"test_{Path(file).stem}"
+    room = f"tests/{Path(file).parent}/".replace("tests/cutepy/", "tests/")
+    own = f"test_{Path(file).stem}"
     found = lines.get(mutant.line) or lines.get(0, [])
-    return sorted(found, key=lambda test: (own not in test, not test.startswith(room), test))
+    return sorted(found, key=lambda test: (own not in test, not test.startswith(room), seconds.get(test, 0.0), test))
 
 
 def within(tests: list[str], seconds: Seconds, limit: float) -> list[str]:

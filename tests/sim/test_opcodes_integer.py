@@ -277,6 +277,15 @@ def test_long_addition_and_subtraction():
     np.testing.assert_array_equal(sub, a - b)
 
 
+def test_the_carry_of_a_difference_says_that_nothing_was_borrowed():
+    """Where a difference is followed by a sum, as in nvcc's division of 128-bit numbers, or a sum by a difference."""
+    a, b = (integers("u4", COUNT, "mixed carry", n) for n in range(2))
+    of_difference = apply("sub.cc.u32 %d, %a, %b;\naddc.u32 %d, 0, 0;", a, b)
+    np.testing.assert_array_equal(of_difference, a >= b)
+    of_sum = apply("add.cc.u32 %d, %a, %b;\nsubc.u32 %d, 7, 0;", a, b)
+    np.testing.assert_array_equal(of_sum, 6 + (a.astype(np.uint64) + b >> 32))
+
+
 def test_long_multiplication():
     """128-bit products by mad.cc and madc, as compilers make them."""
     a, b = (integers("u8", COUNT, "mulcc", n) for n in range(2))

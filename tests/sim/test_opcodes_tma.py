@@ -438,6 +438,23 @@ def test_tensormap_replace(space):
     np.testing.assert_array_equal(out.view("u4").reshape(box[::-1]), box_of(second, at, box))
 
 
+def test_fields_beyond_the_rank_mean_nothing():
+    """All that concerns the third to the fifth dimension is set, in a map of two."""
+    array, box, at = aligned((19, 72), "u2", 3), (16, 8), (8, 3)
+    bits = int.from_bytes(tensor_map(array, box)[:64], "little")
+    for first, width, used in ((96, 32, 1), (224, 4, 1), (256, 32, 2), (416, 3, 2), (440, 8, 2)):
+        count = (4 if first < 256 else 5) - used
+        bits |= (1 << width * count) - 1 << first + width * used
+    raw = np.zeros(256, np.uint8)
+    work = raw[-raw.ctypes.data % 128 :][:128]
+    work[:64] = np.frombuffer(bits.to_bytes(64, "little"), np.uint8)
+    out = np.zeros(16 * 8 // 2, np.uint32)
+    body = load_body(f"cp.async.bulk.tensor.2d.{LOADS[0]}", at, 256)
+    before = START + set_coordinates(at) + "ld.param.u64 %rd1, [p0];"
+    launch(body, work, out, before=before, after=dump(len(out)), smem_bytes=8192, run=adopted(array))
+    np.testing.assert_array_equal(out.view("u2").reshape(8, 16), box_of(array, at, box))
+
+
 class Accesses(Observer):
     def __init__(self):
         self.seen = []
@@ -524,7 +541,7 @@ def test_the_mode_of_copy_and_map_must_agree():
 def im2col_map(array, lower=None, upper=None, pixels=16, channels=16, **options):
     none = (0,) * (array.ndim - 2)
     tensor = Im2colTensorMap(
-        "u16",
+        {"u2": "u16", "u4": "u32"}[array.dtype.str[1:]],
         array.shape[::-1],
         array.strides[-2::-1],
         lower or none,
@@ -601,31 +618,56 @@ def test_im2col_load(column, count):
         np.testing.assert_array_equal(out.view(np.uint8), swizzled(expected, swizzle), err_msg=str(n))
 
 
-@pytest.mark.parametrize("operation", ["store", "add"])
-@pytest.mark.parametrize("column", [c for c in COLUMNS if min(c[1]) >= 0], ids=lambda c: f"{len(c[0])}d")
-def test_im2col_store(column, operation):
+WRITTEN = [c for c in COLUMNS if min(c[1]) >= 0 and not any((*c[2], *c[3]))]
+
+
+@pytest.mark.parametrize("column", WRITTEN, ids=lambda c: f"{len(c[0])}d")
+@pytest.mark.parametrize(("operation", "kind"), [("store", "u2"), ("add", "u4")])
+def test_im2col_store(column, operation, kind):
     shape, at, lower, upper, _, steps, swizzle = column
-    array = aligned(shape, "u2", 4)
+    channels = 32 // np.dtype(kind).itemsize
+    array = aligned(shape, kind, 4)
     expected = array.copy()
-    values = np.random.default_rng(5).integers(0, 2**15, (16, 16)).astype(np.uint16)
+    values = np.random.default_rng(5).integers(0, 2**15, (16, channels)).astype(kind)
     data = swizzled(values, swizzle).view(np.uint32)
     for row, pixel in enumerate(pixels_of(shape, at[1:], 16, lower, upper, steps[1:])):
         if all(0 <= p < e for p, e in zip(pixel, shape, strict=False)):
-            count = min(16, shape[-1] - at[0])
+            count = min(channels, shape[-1] - at[0])
             into = expected[pixel][at[0] : at[0] + count]
             into[...] = values[row, :count] + (into if operation == "add" else 0)
-    words = "reduce.async" if operation == "add" else "async"
-    after = ".add" if operation == "add" else ""
-    opcode = f"cp.{words}.bulk.tensor.{len(shape)}d.global.shared::cta{after}.im2col_no_offs.bulk_group"
     launch(
-        store_body(opcode, at),
-        im2col_map(array, lower, upper, element_strides=steps, swizzle=swizzle),
+        store_body(im2col_store(len(shape), operation), at),
+        im2col_map(array, lower, upper, channels=channels, element_strides=steps, swizzle=swizzle),
         data,
         before=START + set_coordinates(at) + fill(len(data)),
         smem_bytes=8192,
         run=adopted(array),
     )
     np.testing.assert_array_equal(array, expected)
+
+
+def im2col_store(rank, operation):
+    words, after = ("reduce.async", ".add") if operation == "add" else ("async", "")
+    return f"cp.{words}.bulk.tensor.{rank}d.global.shared::cta{after}.im2col_no_offs.bulk_group"
+
+
+def test_what_stops_a_gpu():
+    """As an H200 does: stores of columns whose corners are not 0, and reductions of 8 and 16-bit integers."""
+    array = aligned((2, 5, 6, 40), "u2", 4)
+    plain, cornered = im2col_map(array), im2col_map(array, (-1, -1), (1, 1))
+    cases = [
+        (plain, "add", "no elements of type u16"),
+        (cornered, "store", r"corners are 0, got \(-1, -1\) and \(1, 1\)"),
+    ]
+    for tensor, operation, message in cases:
+        with pytest.raises(DescriptorError, match=message):
+            launch(
+                store_body(im2col_store(4, operation), (0, 0, 0, 0)),
+                tensor,
+                before=START + set_coordinates((0, 0, 0, 0)),
+                smem_bytes=8192,
+                run=adopted(array),
+            )
 
 
 def test_im2col_multicast():

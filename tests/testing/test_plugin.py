@@ -73,9 +73,11 @@ def test_simulate_runs_tests_for_a_gpu(pytester, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     sources = {"test_it": FOR_A_GPU + WITH_FIXTURE.replace("SIMULATE", "True")}
     sources["test_wrong"] = FOR_A_GPU.replace("(2.0)", "(3.0)")
+    sources["conftest"] = "import torch\n\nHAS_A_GPU = torch.cuda.is_available()\n"
+    sources["test_conftest"] = "import conftest\n\n\ndef test_conftests_find_it():\n    assert conftest.HAS_A_GPU\n"
     sources["test_exact"] = "def test_that_products_are_exact(simulated):\n    assert simulated._exact_mma"
     result = outcomes(pytester.runpytest_subprocess, pytester, ["--simulate", "--exact-mma"], **sources)
-    result.assert_outcomes(passed=5, failed=1)
+    result.assert_outcomes(passed=6, failed=1)
     result.stdout.fnmatch_lines(["FAILED test_wrong.py::test_that_needs_a_gpu*"])
 
 

@@ -9,82 +9,50 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from cutepy.frontends.backend import loaded_module
-from cutepy.frontends.cuda_runtime.images import IMAGE_SIGNATURES, Extent, ImageCalls
+from cutepy.frontends.cuda_runtime.images import Extent, ImageCalls
+from cutepy.frontends.cuda_runtime.memory import MemoryCalls
+from cutepy.frontends.cuda_runtime.properties import DeviceCalls
+from cutepy.frontends.cuda_runtime.signatures import DRIVER, POINTER_RESULTS, SIGNATURES
+from cutepy.frontends.cuda_runtime.streams import StreamCalls, put
+from cutepy.layouts.sm90.arch import (
+    MAX_REGISTERS_PER_THREAD,
+    MAX_THREADS_PER_CTA,
+    REGISTERS_PER_SM,
+    SMEM_BYTES_PER_CTA,
+)
 from cutepy.runtime import h200
-from cutepy.runtime.host_calls import COOPERATIVE, HostCalls, Library, cluster_of, launch_attributes, serve
+from cutepy.runtime.host_calls import COOPERATIVE, HostCalls, Library, serve
 from cutepy.runtime.tensor_maps import encode_im2col
-from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.launch import static_smem_bytes
+from cutepy.sim.machine.loaded_module import Placed
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint64
 _KINDS = {"p": _POINTER, "i": _INT, "l": _LONG, "e": Extent}
-_INVALID_VALUE, _MEMORY_ALLOCATION, _NO_SYMBOL = 1, 2, 13
-_ALIGNMENT = 256
-_DRIVER = {
-    "cuTensorMapEncodeTiled": "piipppppiiii",
-    "cuTensorMapEncodeIm2col": "piipppppiipiiii",
-    "cuTensorMapReplaceAddress": "pp",
-}
-"""The functions of the driver that host code may ask for, and their parameters."""
-_VERSION = 13000
+_NO_SYMBOL, _NO_KERNEL = 13, 98
+_PER_THREAD = re.compile("_pt[ds][sz]$")
+"""What names end in where each thread has a default stream; the simulator has one."""
 
-SIGNATURES = {
-    "__cudaRegisterFatBinary": "p",
-    "__cudaRegisterFatBinaryEnd": "p",
-    "__cudaInitModule": "p",
-    "__cudaRegisterFunction": "ppppipppppp",
-    "__cudaRegisterVar": "ppppilii",
-    "__cudaPushCallConfiguration": "lililp",
-    "__cudaPopCallConfiguration": "pppp",
-    "__cudaGetKernel": "pp",
-    "__cudaLaunchKernel": "pliliplp",
-    "cudaLaunchKernel": "pliliplp",
-    "cudaLaunchKernelExC": "ppp",
-    "cudaLaunchCooperativeKernel": "pliliplp",
-    "cudaMalloc": "pl",
-    "cudaMallocAsync": "plp",
-    "cudaMallocManaged": "pli",
-    "cudaFree": "p",
-    "cudaFreeAsync": "pp",
-    "cudaMemcpy": "ppli",
-    "cudaMemcpyAsync": "pplip",
-    "cudaMemset": "pil",
-    "cudaMemsetAsync": "pilp",
-    "cudaMemcpyToSymbol": "pplli",
-    "cudaMemcpyFromSymbol": "pplli",
-    "cudaGetSymbolAddress": "pp",
-    "cudaGetDevice": "p",
-    "cudaSetDevice": "i",
-    "cudaGetDeviceCount": "p",
-    "cudaDeviceGetAttribute": "pii",
-    "cudaDeviceSynchronize": "",
-    "cudaStreamSynchronize": "p",
-    "cudaStreamCreate": "p",
-    "cudaStreamDestroy": "p",
-    "cudaGetLastError": "",
-    "cudaPeekAtLastError": "",
-    "cudaGetErrorString": "i",
-    "cudaGetErrorName": "i",
-    "cudaFuncSetAttribute": "pii",
-    "cudaFuncSetCacheConfig": "pi",
-    "cudaOccupancyMaxActiveBlocksPerMultiprocessor": "ppil",
-    "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags": "ppili",
-    "cudaOccupancyMaxActiveClusters": "ppp",
-    "cudaDriverGetVersion": "p",
-    "cudaRuntimeGetVersion": "p",
-    "cudaGetDriverEntryPoint": "pplp",
-    "cudaGetDriverEntryPointByVersion": "ppilp",
-    **IMAGE_SIGNATURES,
-}
-"""The parameters of each function: pointers, ints and what has 64 bits. A dim3 goes as one of 64 and one of 32."""
 
-_POINTER_RESULTS = ("__cudaRegisterFatBinary", "cudaGetErrorString", "cudaGetErrorName", "cudaCreateChannelDesc")
+class _FunctionAttributes(ctypes.Structure):
+    _fields_ = [
+        ("sharedSizeBytes", ctypes.c_uint64),
+        ("constSizeBytes", ctypes.c_uint64),
+        ("localSizeBytes", ctypes.c_uint64),
+        ("maxThreadsPerBlock", _INT),
+        ("numRegs", _INT),
+        ("ptxVersion", _INT),
+        ("binaryVersion", _INT),
+        ("cacheModeCA", _INT),
+        ("maxDynamicSharedSizeBytes", _INT),
+        ("rest", _INT * 23),
+    ]
 
 
 @dataclass(frozen=True)
@@ -95,36 +63,31 @@ class Loaded:
     library: Library
 
 
-class RuntimeCalls(ImageCalls, HostCalls):
-    """The runtime of a process: its modules, kernels and memory."""
+class RuntimeCalls(ImageCalls, DeviceCalls, MemoryCalls, StreamCalls, HostCalls):
+    """The runtime of a process: its modules and kernels, beside the device, memory and streams."""
 
     def __init__(self) -> None:
-        HostCalls.__init__(self, "")
-        ImageCalls.__init__(self)
-        self.stand_in: object = None
+        super().__init__("")
+        self.stand_ins: list[object] = []
         self.loading: Loaded | None = None
         self._kernels: dict[int, tuple[str, Loaded]] = {}
         self._variables: dict[int, tuple[str, Loaded]] = {}
-        self._memory: dict[int, Array] = {}
         self._configuration: list[tuple[Any, ...]] = []
         self._handle = ctypes.c_uint64(0)
-        self._text = ctypes.create_string_buffer(b"see the Python exception")
-        self._driver = {name: self._made(f"_{name}", kinds, _INT) for name, kinds in _DRIVER.items()}
+        self._driver = self.functions(DRIVER)
 
-    def functions(self) -> dict[str, Any]:
-        """Return a C function for each name."""
-        return {
-            name: self._made(name, kinds, _POINTER if name in _POINTER_RESULTS else _INT)
-            for name, kinds in SIGNATURES.items()
-        }
+    def functions(self, names: Iterable[str] = SIGNATURES) -> dict[str, Any]:
+        """Return a C function for each name; one that is not served says so when it is called."""
+        return {name: self._made(_PER_THREAD.sub("", name)) for name in names}
 
-    def _made(self, name: str, kinds: str, result: Any) -> Any:  # noqa: ANN401
+    def _made(self, name: str) -> Any:  # noqa: ANN401
         # What the DSL's host code calls too is served by the methods that serve it there.
-        handler = next(
-            (getattr(self, x) for x in (f"do_{name.strip('_')}", f"_{name}", name) if hasattr(self, x)), None
-        )
-        prototype = ctypes.CFUNCTYPE(result, *(_KINDS[kind] for kind in kinds))
-        return prototype(partial(serve, self, name, handler))
+        names = (f"do_{name.strip('_')}", f"_{name}", name)
+        handler = next((getattr(self, x) for x in names if hasattr(self, x)), None)
+        kinds = [_KINDS[kind] for kind in SIGNATURES.get(name, "")]
+        if name in POINTER_RESULTS and handler is not None:
+            return ctypes.CFUNCTYPE(_POINTER, *kinds)(handler)
+        return ctypes.CFUNCTYPE(_INT, *kinds)(partial(serve, self, name, handler))
 
     def adopt_all(self) -> None:
         """Let the backend know the memory that was allocated."""
@@ -141,8 +104,7 @@ class RuntimeCalls(ImageCalls, HostCalls):
     def _ignored(self, *_: object) -> int:
         return 0
 
-    do_cudaRegisterFatBinaryEnd = do_cudaInitModule = _ignored
-    do_cudaStreamDestroy = do_cudaFuncSetCacheConfig = do_cudaGetLastError = do_cudaPeekAtLastError = _ignored
+    do_cudaRegisterFatBinaryEnd = do_cudaUnregisterFatBinary = do_cudaInitModule = _ignored
 
     def do_cudaRegisterFunction(self, handle: int, function: int, stub: int, name: int, *_: object) -> int:
         """Note which kernel a function of the host launches."""
@@ -155,12 +117,6 @@ class RuntimeCalls(ImageCalls, HostCalls):
         assert self.loading is not None
         self._variables[variable] = ctypes.string_at(name).decode(), self.loading
         return 0
-
-    def do_cudaGetErrorString(self, code: int) -> int:
-        """Refer to the exception that says what went wrong."""
-        return ctypes.addressof(self._text)
-
-    do_cudaGetErrorName = do_cudaGetErrorString
 
     # Launches.
 
@@ -180,8 +136,7 @@ class RuntimeCalls(ImageCalls, HostCalls):
 
     def do_cudaGetKernel(self, kernel: int, function: int) -> int:
         """Take the function for its kernel."""
-        ctypes.c_uint64.from_address(kernel).value = function
-        return 0
+        return put(kernel, function)
 
     def do_cudaLaunchKernel(
         self, function: int, gxy: int, gz: int, bxy: int, bz: int, arguments: int, smem: int, stream: int | None
@@ -207,91 +162,57 @@ class RuntimeCalls(ImageCalls, HostCalls):
         name, loaded = self._kernels[kernel]
         return name, loaded.ptx, loaded.library
 
-    # Memory, which is the host's.
-
-    def do_cudaMalloc(self, pointer: int, size: int, *_: object) -> int:
-        """Give memory of the host."""
-        data = np.zeros(size + _ALIGNMENT, np.uint8)
-        start = -data.ctypes.data % _ALIGNMENT
-        mine = data[start : start + size]
-        self._memory[mine.ctypes.data] = mine
-        ctypes.c_uint64.from_address(pointer).value = mine.ctypes.data if size else 0
+    def do_cudaFuncGetAttributes(self, attributes: int, function: int) -> int:
+        """Say what the PTX says of a kernel; ptxas, which chooses the registers, might take as many as there can be."""
+        if function not in self._kernels:
+            return _NO_KERNEL
+        name, loaded = self._kernels[function]
+        module = loaded_module(loaded.library, loaded.ptx)
+        static = static_smem_bytes(module, name)
+        threads = module.entry(name).directives.get("maxntid", (MAX_THREADS_PER_CTA,))
+        found = _FunctionAttributes(static, 0, 0, min(math.prod(threads), MAX_THREADS_PER_CTA))
+        found.numRegs = min(MAX_REGISTERS_PER_THREAD, REGISTERS_PER_SM // found.maxThreadsPerBlock)
+        found.ptxVersion = found.binaryVersion = 10 * h200.CAPABILITY[0] + h200.CAPABILITY[1]
+        found.maxDynamicSharedSizeBytes = SMEM_BYTES_PER_CTA - static
+        ctypes.memmove(attributes, ctypes.addressof(found), ctypes.sizeof(found))
         return 0
 
-    do_cudaMallocAsync = do_cudaMallocManaged = do_cudaMalloc
+    # Variables.
 
-    def do_cudaFree(self, pointer: int | None, *_: object) -> int:
-        """Let memory go."""
-        if pointer and self._memory.pop(pointer, None) is None:
-            return _INVALID_VALUE
-        return 0
-
-    do_cudaFreeAsync = do_cudaFree
-
-    def do_cudaMemcpy(self, target: int, source: int, size: int, *_: object) -> int:
-        """Copy at once."""
-        ctypes.memmove(target, source, size)
-        return 0
-
-    do_cudaMemcpyAsync = do_cudaMemcpy
-
-    def do_cudaMemset(self, target: int, value: int, size: int, *_: object) -> int:
-        """Fill at once."""
-        ctypes.memset(target, value, size)
-        return 0
-
-    do_cudaMemsetAsync = do_cudaMemset
-
-    def _address_of(self, symbol: int) -> int:
-        name, loaded = self._variables[symbol]
-        return loaded_module(loaded.library, loaded.ptx).variables[name].address
+    def _placed(self, symbol: int) -> Placed | None:
+        name, loaded = self._variables.get(symbol, ("", None))
+        return None if loaded is None else loaded_module(loaded.library, loaded.ptx).variables[name]
 
     def do_cudaGetSymbolAddress(self, pointer: int, symbol: int) -> int:
         """Say where a variable of the device is."""
-        if symbol not in self._variables:
-            return _NO_SYMBOL
-        ctypes.c_uint64.from_address(pointer).value = self._address_of(symbol)
-        return 0
+        placed = self._placed(symbol)
+        return _NO_SYMBOL if placed is None else put(pointer, placed.address)
 
-    def do_cudaMemcpyToSymbol(self, symbol: int, source: int, size: int, offset: int, *_: object) -> int:
+    def do_cudaGetSymbolSize(self, size: int, symbol: int) -> int:
+        """Say how many bytes a variable of the device has."""
+        placed = self._placed(symbol)
+        return _NO_SYMBOL if placed is None else put(size, len(placed.bytes))
+
+    def do_cudaMemcpyToSymbol(self, symbol: int, source: int, size: int, offset: int, kind: int, *_: object) -> int:
         """Write a variable of the device."""
-        if symbol not in self._variables:
-            return _NO_SYMBOL
-        return self.do_cudaMemcpy(self._address_of(symbol) + offset, source, size)
+        placed = self._placed(symbol)
+        return _NO_SYMBOL if placed is None else self.do_cudaMemcpy(placed.address + offset, source, size, kind)
 
-    def do_cudaMemcpyFromSymbol(self, target: int, symbol: int, size: int, offset: int, *_: object) -> int:
+    def do_cudaMemcpyFromSymbol(self, target: int, symbol: int, size: int, offset: int, kind: int, *_: object) -> int:
         """Read a variable of the device."""
-        if symbol not in self._variables:
-            return _NO_SYMBOL
-        return self.do_cudaMemcpy(target, self._address_of(symbol) + offset, size)
+        placed = self._placed(symbol)
+        return _NO_SYMBOL if placed is None else self.do_cudaMemcpy(target, placed.address + offset, size, kind)
 
-    def do_cudaStreamCreate(self, stream: int) -> int:
-        """Give the default stream: launches run in order."""
-        ctypes.c_uint64.from_address(stream).value = 0
-        return 0
+    do_cudaMemcpyToSymbolAsync, do_cudaMemcpyFromSymbolAsync = do_cudaMemcpyToSymbol, do_cudaMemcpyFromSymbol
 
-    # The device.
-
-    def do_cudaOccupancyMaxActiveBlocksPerMultiprocessor(self, blocks: int, *_: object) -> int:
-        """Say one."""
-        ctypes.c_int32.from_address(blocks).value = 1
-        return 0
-
-    do_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags = do_cudaOccupancyMaxActiveBlocksPerMultiprocessor
-
-    def do_cudaOccupancyMaxActiveClusters(self, clusters: int, function: int, config: int) -> int:
-        """Say how many there are at once, one CTA an SM."""
-        size = math.prod(cluster_of(launch_attributes(config)))
-        ctypes.c_int32.from_address(clusters).value = h200.max_active_clusters(size)
-        return 0
+    # The driver.
 
     def do_cudaGetDriverEntryPoint(self, name: int, pointer: int, flags: int, status: int | None) -> int:
-        """Give a function of the driver, if it is served: those that encode tensor maps are."""
+        """Give a function of the driver, if it is served."""
         found = self._driver.get(ctypes.string_at(name).decode())
-        target = None if found is None else ctypes.cast(found, ctypes.c_void_p).value
-        ctypes.c_uint64.from_address(pointer).value = target or 0
+        put(pointer, 0 if found is None else ctypes.cast(found, ctypes.c_void_p).value or 0)
         if status:
-            ctypes.c_int32.from_address(status).value = int(found is None)
+            put(status, int(found is None), ctypes.c_int32)
         return 0
 
     def _cuTensorMapEncodeIm2col(
@@ -311,13 +232,6 @@ class RuntimeCalls(ImageCalls, HostCalls):
     ) -> int:
         encode_im2col(target, dtype, rank, address, dims, strides, lower, upper, channels, pixels, steps, modes)
         return 0
-
-    def do_cudaDriverGetVersion(self, version: int) -> int:
-        """Say the version of CUDA."""
-        ctypes.c_int32.from_address(version).value = _VERSION
-        return 0
-
-    do_cudaRuntimeGetVersion = do_cudaDriverGetVersion
 
     def do_cudaGetDriverEntryPointByVersion(
         self, name: int, pointer: int, version: int, flags: int, status: int | None

@@ -118,8 +118,6 @@ IMAGE_SIGNATURES = {
     "cudaMalloc3DArray": "ppei",
     "cudaFreeArray": "p",
     "cudaMallocPitch": "ppll",
-    "cudaMemcpy2D": "plpllli",
-    "cudaMemcpy2DAsync": "plplllip",
     "cudaMemcpy2DToArray": "pllpllli",
     "cudaMemcpy2DToArrayAsync": "pllplllip",
     "cudaMemcpy2DFromArray": "plplllli",
@@ -131,7 +129,7 @@ IMAGE_SIGNATURES = {
     "cudaCreateSurfaceObject": "pp",
     "cudaDestroySurfaceObject": "l",
 }
-"""The parameters of each function: as in `calls.SIGNATURES`, and e for a cudaExtent."""
+"""The parameters of each function: as in `signatures.SIGNATURES`, and e for a cudaExtent."""
 
 
 class ImageCalls:
@@ -139,7 +137,8 @@ class ImageCalls:
 
     _memory: dict[int, Array]
 
-    def __init__(self) -> None:
+    def __init__(self, *arguments: str) -> None:
+        super().__init__(*arguments)
         self._arrays: dict[int, CudaArray] = {}
         self._objects: dict[int, Texture | Surface] = {}
 
@@ -190,16 +189,6 @@ class ImageCalls:
         ctypes.c_uint64.from_address(pitch).value = row
         result: int = self.do_cudaMalloc(pointer, row * height)  # type: ignore[attr-defined]
         return result
-
-    def do_cudaMemcpy2D(
-        self, target: int, target_pitch: int, source: int, source_pitch: int, width: int, height: int, *_: object
-    ) -> int:
-        """Copy rows."""
-        for row in range(height):
-            ctypes.memmove(target + row * target_pitch, source + row * source_pitch, width)
-        return 0
-
-    do_cudaMemcpy2DAsync = do_cudaMemcpy2D
 
     def do_cudaMemcpy2DToArray(
         self, array: int, x: int, y: int, source: int, pitch: int, width: int, height: int, *_: object

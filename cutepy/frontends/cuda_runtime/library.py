@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,10 @@ from cutepy.runtime.device_tensors import is_tensor
 from cutepy.runtime.host_calls import RUNNING, Library
 from cutepy.sim.run import Run
 from cutepy.sim.translate import load_module
+
+_NOW = 2
+"""RTLD_NOW: what is missing is found as a library is loaded, and does not end the process later."""
+_MISSING = re.compile(r"undefined symbol: (_?_?cu\w+)")
 
 
 def load_cuda_library(path: str | Path, ptx: str) -> CudaLibrary:
@@ -40,7 +45,11 @@ def load_cuda_library(path: str | Path, ptx: str) -> CudaLibrary:
     RuntimeError
         If there is no C compiler.
     OSError
-        If the library can't be loaded: it calls a function of the runtime that is not served.
+        If the library can't be loaded: it needs another, or calls a function that is in none.
+
+    Notes
+    -----
+    Calls of CUDA that are not served end in a NotImplementedError by name, if they are called.
     """
     return CudaLibrary(path, ptx)
 
@@ -60,8 +69,7 @@ class CudaLibrary:
         with RUNNING:
             runtime.loading = Loaded(ptx, Library())
             try:
-                # At once, so that what is not served is named here.
-                self._library = ctypes.CDLL(str(self.path.resolve()), mode=ctypes.DEFAULT_MODE | 2)
+                self._library = _loaded(self.path, runtime)
             finally:
                 runtime.loading = None
 
@@ -103,9 +111,24 @@ def _passed(where: str, value: Any) -> Any:  # noqa: ANN401
     return ctypes.c_double(value) if isinstance(value, float) else value
 
 
+def _loaded(path: Path, runtime: RuntimeCalls) -> ctypes.CDLL:
+    """Load a library, after whatever else of CUDA it calls has been given a function that says that it is not served.
+
+    Templates such as CUB's link more than they call.
+    """
+    while True:
+        try:
+            return ctypes.CDLL(str(path.resolve()), mode=ctypes.DEFAULT_MODE | _NOW)
+        except OSError as error:
+            missing = _MISSING.search(str(error))
+            if missing is None:
+                raise
+            runtime.stand_ins.append(provide(runtime.functions([missing[1]])))
+
+
 @cache
 def _runtime() -> RuntimeCalls:
     """Return the runtime of this process, whose functions libraries find by their names."""
     calls = RuntimeCalls()
-    calls.stand_in = provide(calls.functions())
+    calls.stand_ins.append(provide(calls.functions()))
     return calls

@@ -5,6 +5,7 @@ What nvcc makes with ``-cudart none`` has calls of these names, which the dynami
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import subprocess
 import tempfile
@@ -15,8 +16,7 @@ from typing import Any
 _SOURCE = """
 static void *targets[{count}] __attribute__((used));
 void **cutepy_targets(void) {{ return targets; }}
-/* Libraries call it as the process ends, when Python can't be called any more. */
-void __cudaUnregisterFatBinary(void **handle) {{}}
+long cutepy_nothing(void) {{ return 0; }}
 {jumps}
 """
 _JUMP = '__attribute__((naked)) void {name}(void) {{ __asm__("jmp *targets+{offset}(%rip)"); }}'
@@ -56,4 +56,11 @@ def provide(functions: Mapping[str, Any]) -> tuple[ctypes.CDLL, Mapping[str, Any
     targets = library.cutepy_targets()
     for n, function in enumerate(functions.values()):
         targets[n] = ctypes.cast(function, ctypes.c_void_p).value
+    # Host code unregisters its modules as the process ends, after Python has.
+    atexit.register(_end, targets, len(functions), ctypes.cast(library.cutepy_nothing, ctypes.c_void_p).value)
     return library, functions
+
+
+def _end(targets: Any, count: int, nothing: int | None) -> None:  # noqa: ANN401
+    for n in range(count):
+        targets[n] = nothing

@@ -20,6 +20,7 @@ def simulate(
     inspect: bool = False,
     processes: int | None = None,
     exact_mma: bool = False,
+    sanitize: bool = False,
 ) -> Iterator[Run]:
     """Run every compiled CuTe DSL function on the CPU while the context is active.
 
@@ -42,6 +43,9 @@ def simulate(
     exact_mma : bool
         Sum the products of wgmma in the order and with the rounding of an H200, bit for bit; much slower. Default: in
         float32, which differs in the last bits, with 8-bit floats in the last half of them.
+    sanitize : bool
+        Look for what nothing orders, in shared memory and in the registers of wgmma: `Run.hazards`, which are raised at
+        the end. What is found is in docs/sanitizer.md.
 
     Yields
     ------
@@ -49,6 +53,8 @@ def simulate(
 
     Raises
     ------
+    HazardError
+        At the end, if the sanitizer found something.
     SimulationError
         From the call that launched the kernel, if that does what the hardware would not.
     RuntimeError
@@ -56,7 +62,8 @@ def simulate(
     BreakpointError
         At the end, if no launch had code at a breakpoint.
     """
-    run = Run(observers, policy, inspect=inspect, processes=processes, exact_mma=exact_mma)
+    run = Run(observers, policy, inspect=inspect, processes=processes, exact_mma=exact_mma, sanitize=sanitize)
     with executing_on(Simulator(run)):
         yield run
     run.check_breakpoints()
+    run.check_hazards()

@@ -46,8 +46,9 @@ class ServedRun(Run):
         *,
         inspect: bool = False,
         exact_mma: bool = False,
+        sanitize: bool = False,
     ) -> None:
-        super().__init__(observers, policy, inspect=inspect, exact_mma=exact_mma)
+        super().__init__(observers, policy, inspect=inspect, exact_mma=exact_mma, sanitize=sanitize)
         self._host_tensors: dict[tuple[int, int], Any] = {}
 
     def restart(self) -> None:
@@ -88,12 +89,13 @@ def serve_cuda(
     policy: CompletionPolicy | str | None = None,
     inspect: bool = False,
     exact_mma: bool = False,
+    sanitize: bool = False,
 ) -> Iterator[ServedRun]:
     """Serve device `cuda` from host memory, and simulate every launch, while the context is active.
 
     Parameters
     ----------
-    observers, policy, inspect, exact_mma
+    observers, policy, inspect, exact_mma, sanitize
         As for `simulate`.
 
     Yields
@@ -121,7 +123,7 @@ def serve_cuda(
 
     device_guard.install()
     hardware = require("cutlass.utils", "HardwareInfo").HardwareInfo
-    run = ServedRun(observers, policy, inspect=inspect, exact_mma=exact_mma)
+    run = ServedRun(observers, policy, inspect=inspect, exact_mma=exact_mma, sanitize=sanitize)
     with _serving, ExitStack() as stack:
 
         def put(owner: Any, name: str, value: Any) -> None:  # noqa: ANN401
@@ -143,3 +145,4 @@ def serve_cuda(
         stack.enter_context(executing_on(Simulator(run)))
         yield run
     run.check_breakpoints()
+    run.check_hazards()

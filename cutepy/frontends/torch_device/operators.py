@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 
-from cutepy.frontends.torch_device import storage, streams
+from cutepy.frontends.torch_device import accuracy, cuda_only, storage, streams
 from cutepy.frontends.torch_device.errors import NotServedError
 
 _NUMBERS = (bool, int, float, complex)
@@ -134,7 +134,7 @@ class _Call:
                 down[n] = torch.tensor(down[n], device="cpu")
         named = {k: self.down(v, is_output=k == "out") for k, v in kwargs.items()}
         with torch._C._AutoDispatchBelowAutograd():
-            result = operator(*down, **named)
+            result = accuracy.call(operator, down, named)
             self._resize_outputs()
             return self.up(result)
 
@@ -301,6 +301,11 @@ _OWN_KERNELS = {
 }
 
 
+_OWN_KERNELS |= {name: _keeping(kernel) for name, kernel in cuda_only.KERNELS.items()}
+_ON_HOST = "convolution convolution_backward".split()
+"""Operators that would choose one that CUDA alone has."""
+
+
 @contextmanager
 def serving_operators() -> Iterator[None]:
     """Compute operators on tensors of device `cuda` by the CPU's kernels while the context is active."""
@@ -310,6 +315,8 @@ def serving_operators() -> Iterator[None]:
         fallback.fallback(_on_host, "CUDA")
         for name, function in _OWN_KERNELS.items():
             own.impl(name, function, "CUDA")
+        for name in _ON_HOST:
+            own.impl(name, partial(_on_host, getattr(torch.ops.aten, name).default), "CUDA")
         yield
     finally:
         own._destroy()

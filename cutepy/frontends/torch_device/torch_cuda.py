@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.accelerator
+import torch.backends.cudnn
 import torch.cuda.nvtx
 import torch.cuda.profiler
 import torch.utils._device
@@ -155,6 +156,7 @@ def serve(put: Callable[[Any, str, Any], None]) -> None:
         put(module, "graph", graphs.Capturing)
         put(module, "CUDAGraph", graphs.Graph)
     put(torch.UntypedStorage, "__new__", storages_made_by(torch.UntypedStorage.__new__))
+    put(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
     put(torch.Tensor, "record_stream", _nothing)
     put(torch.Tensor, "pin_memory", lambda tensor, device=None: tensor.clone())
     put(torch.Tensor, "is_pinned", lambda tensor, device=None: False)

@@ -11,6 +11,8 @@ Triton 3.5 and 3.9: `triton/backends/driver.py`, `triton/backends/nvidia`, `trit
 from __future__ import annotations
 
 import importlib.util
+import inspect
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -101,6 +103,10 @@ def _install(stack: ExitStack) -> None:
         return  # a Triton without NVIDIA's backend has nothing that could be simulated
     stack.callback(setattr, config, "_active", config._active)
     config.set_active(_driver())
+    profiler: Any = getattr(importlib.import_module("triton.knobs"), "proton", None)
+    if hasattr(profiler, "disable"):
+        stack.enter_context(profiler.scope())
+        profiler.disable = True  # there are no counters of a GPU to ask
     stack.callback(backends.backends.__setitem__, "nvidia", original)
     backends.backends["nvidia"] = backends.Backend(_compiler_class(original.compiler), original.driver)
 
@@ -137,6 +143,7 @@ def _driver() -> Any:  # noqa: ANN401
 
         def __init__(self) -> None:
             self.compiles_only = False
+            self.fitted_call: object = None
             self.launcher_cls = _launcher_class(self)
             self.utils = SimpleNamespace(
                 get_device_properties=lambda device: {
@@ -197,15 +204,30 @@ def _driver() -> Any:  # noqa: ANN401
         def _compile_only(
             self, kernel_call: Callable[[], object], *, quantiles: Sequence[float] = (), **_: object
         ) -> Any:  # noqa: ANN401
-            """Compile what would be timed, and call it as fast as all: there is no model of time."""
-            self.compiles_only = True
-            try:
-                kernel_call()
-            finally:
-                self.compiles_only = False
-            return [1.0] * len(quantiles) if quantiles else 1.0
+            """Compile what would be timed, and call it as fast as all: there is no model of time.
+
+            The tuner takes the fastest, so where one fits, the others are called slow and not compiled.
+            """
+            call = _tuned_call(kernel_call)
+            seconds = 1.0
+            if call is not None and call is self.fitted_call:
+                seconds = math.inf
+            else:
+                self.compiles_only = True
+                try:
+                    kernel_call()
+                finally:
+                    self.compiles_only = False
+                self.fitted_call = call
+            return [seconds] * len(quantiles) if quantiles else seconds
 
     return SimulatedDriver()
+
+
+def _tuned_call(kernel_call: Callable[[], object]) -> object:
+    """Return what is one for each call of an autotuned kernel: its arguments, which the tuner keeps meanwhile."""
+    tuner = inspect.getclosurevars(kernel_call).nonlocals.get("self")
+    return getattr(tuner, "nargs", None)
 
 
 def _cuda_is_served() -> bool:
@@ -247,7 +269,10 @@ def _launcher_class(driver: Any) -> type[Any]:  # noqa: ANN401
             leave: Callable[[object], None] | None,
             *arguments: Any,  # noqa: ANN401
         ) -> None:
-            if driver.compiles_only or x * y * z == 0:
+            if driver.compiles_only:
+                return
+            driver.fitted_call = None
+            if x * y * z == 0:
                 return
             meta = self._metadata
             ctas = meta.num_ctas

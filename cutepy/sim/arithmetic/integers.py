@@ -199,12 +199,14 @@ def clamp_int(a: Array, kind: str) -> Array:
 
 
 def add_with_carry(a: Array, b: Array, carry: Array | None, subtract: bool) -> tuple[Array, Array]:
-    """Add, or subtract, unsigned numbers and what is carried, or borrowed; returns the result and the next carry."""
-    more = a.dtype.type(0) if carry is None else carry.astype(a.dtype)
+    """Add, or subtract, unsigned numbers and what is carried, or borrowed; returns the result and the next carry.
+
+    The hardware subtracts by adding the complement and one, so that the carry of a difference says that nothing was
+    borrowed. nvcc's division of 128-bit numbers counts on it: it adds the carry of a subtraction.
+    """
     if subtract:
-        first = a - b
-        result = first - more
-        return result, (a < b) | (first < more)
+        b = ~b
+    more = a.dtype.type(subtract) if carry is None else carry.astype(a.dtype)
     first = a + b
     result = first + more
     return result, (first < a) | (result < first)

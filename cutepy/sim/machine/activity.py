@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _COUNTS = "wgmma wgmma_flops wgmma_bytes tma tma_bytes bulk bulk_bytes barrier_waits splits".split()
 
 
+_BEGINNINGS = ("join", "commit")
+
+
 class Activity:
     """Who watches a launch, what is in flight, and what was counted.
 
@@ -38,6 +41,8 @@ class Activity:
         looks would see the same again.
     pending : list of AsyncOperation
         Issued, and not complete.
+    completing : AsyncOperation or None
+        Which takes effect just now.
     time : int
         What clocks show.
     stats : dict
@@ -52,6 +57,7 @@ class Activity:
         self.policy = policy
         self.changes = 0
         self.pending: list[AsyncOperation] = []
+        self.completing: AsyncOperation | None = None
         self.time = 0
         self.stats = dict.fromkeys(_COUNTS, 0)
         self.traffic = Traffic(self.stats)
@@ -66,6 +72,8 @@ class Activity:
         amounts: Array | int | None = None,
         lanes: Array | None = None,
         state: BarrierState | None = None,
+        phase: Array | None = None,
+        slots: Array | None = None,
     ) -> None:
         """Tell observers of an operation on a barrier, of the lanes that `lanes`, (CTAs, threads), picks."""
         if self.observers:
@@ -76,9 +84,11 @@ class Activity:
                     ctas = Ctas(ctas.slots[lanes.any(axis=1)], ctas.residents)
                 if lanes.shape[1] > 1:
                     threads = Threads(threads.ids[lanes.any(axis=0)], threads.block)
-            event = BarrierEvent(operation, barrier, i, ctas, threads, counted, state)
+            shape = (g.ctas.count, g.threads.count)
+            seen, of = (None if x is None else _where(x, shape, lanes) for x in (phase, slots))
+            event = BarrierEvent(operation, barrier, i, ctas, threads, counted, state, seen, of, self.completing)
             for observer in self.observers:
-                observer.on_barrier(event)
+                (observer.on_begin if operation in _BEGINNINGS else observer.on_barrier)(event)
 
     def issue(self, operation: AsyncOperation) -> None:
         """Take an asynchronous operation; it completes now or later, as the policy says."""
@@ -105,6 +115,18 @@ class Activity:
             self.complete(earlier)
         operation.done, operation.after = True, ()
         self.changes += 1
+        self.completing, before = operation, self.completing
         operation.apply()
+        self.completing = before
         for observer in self.observers:
             observer.on_complete(operation)
+
+
+def _where(value: Array, shape: tuple[int, int], lanes: Array | None) -> Array:
+    """Return a value by lane, of the rectangle around the lanes that are picked."""
+    if lanes is None or lanes.all():
+        return value
+    wide = np.broadcast_to(value, shape)
+    if lanes.shape[0] > 1:
+        wide = wide[lanes.any(axis=1)]
+    return wide[:, lanes.any(axis=0)] if lanes.shape[1] > 1 else wide

@@ -37,7 +37,6 @@ class PartOfAUnit(Exception):
     """
 
     def __init__(self, g: Group, i: Instruction, unit: int, refusal: str) -> None:
-        super().__init__(refusal)
         self.g, self.i, self.unit, self.refusal = g, i, unit, refusal
 
     def meaning(self, roster: Roster, launch: Launch) -> SimulationError:

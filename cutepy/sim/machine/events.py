@@ -38,6 +38,8 @@ class Access:
         Where: bytes; an axis along which they are equal has extent 1. In shared memory, `slot * slot_bytes + offset`.
     size_bytes : int
         Bytes that each lane accesses.
+    part_of : AsyncOperation or None
+        The asynchronous operation whose effect it is.
     """
 
     operation: Literal["read", "write", "atomic"]
@@ -48,6 +50,7 @@ class Access:
     threads: Threads
     addresses: Array = field(repr=False)
     size_bytes: int
+    part_of: AsyncOperation | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,8 @@ class BarrierEvent:
     Attributes
     ----------
     operation : str
-        "init", "arrive", "expect_tx", "complete_tx", "wait", "sync", "fence", "cluster_arrive", "cluster_wait".
+        "init", "arrive", "expect_tx", "complete_tx", "wait", "sync", "fence", "cluster_arrive", "cluster_wait"; for
+        `on_begin` "join" and "commit".
     barrier : str
         What it acted on, such as "mbarrier 0x400" or "bar 1".
     instruction : Instruction
@@ -90,6 +94,13 @@ class BarrierEvent:
         those that were made, of "expect_tx" and "complete_tx" bytes; empty for other operations.
     state : BarrierState or None
         Of an mbarrier that it changed.
+    counted : array of int, or None
+        The phase or generation that it counted in, or that a wait saw complete, -1 for none: broadcasts to
+        (CTAs, threads).
+    slots : array of int, or None
+        Whose mbarrier each lane acted on: broadcasts to (CTAs, threads).
+    part_of : AsyncOperation or None
+        The asynchronous operation whose effect it is.
     """
 
     operation: str
@@ -99,6 +110,9 @@ class BarrierEvent:
     threads: Threads
     amounts: tuple[int, ...] = ()
     state: BarrierState | None = None
+    counted: Array | None = field(default=None, repr=False)
+    slots: Array | None = field(default=None, repr=False)
+    part_of: AsyncOperation | None = field(default=None, repr=False)
 
 
 @dataclass(slots=True, eq=False)

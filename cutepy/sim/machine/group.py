@@ -153,7 +153,7 @@ class Group:
         self.committed: list[AsyncOperation] = []
         self.token: Array | None = None
         self.ready: Array | None = None
-        self.timed_out = -1
+        self.timed_out: int | None = None
         self.spin: Spin | None = None
         self.unwatched = 0
         self.gathering: Gathering | None = None

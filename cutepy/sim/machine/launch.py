@@ -208,6 +208,11 @@ def place_shared(module: Module, function: Function) -> tuple[dict[str, int], in
     return addresses, end
 
 
+def static_smem_bytes(loaded: LoadedModule, kernel: str) -> int:
+    """Return how much shared memory a kernel declares."""
+    return place_shared(loaded.module, linked(loaded.ptx, kernel).function)[1] - _SHARED_BASE
+
+
 def _place_parameters(launch: Launch, function: Function) -> None:
     """Lay the parameters out in memory that kernels can take the address of: TMA descriptors are there."""
     offsets, end = {}, 0

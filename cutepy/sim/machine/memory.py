@@ -106,11 +106,10 @@ class Region:
         self._views: dict[tuple[str, int], Array] = {}
 
     def view(self, kind: np.dtype[Any], count: int) -> Array:
-        """Return the region as rows of `count` elements."""
+        """Return the region as rows of `count` elements, of 16 bytes at most."""
         key = kind.str, count
         if key not in self._views:
-            usable = len(self.bytes) // (kind.itemsize * count) * (kind.itemsize * count)
-            flat = self.bytes[:usable].view(kind)
+            flat = self.bytes.view(kind)
             self._views[key] = flat if count == 1 else flat.reshape(-1, count)
         return self._views[key]
 
@@ -147,9 +146,9 @@ class Memory:
         # By eight bytes of shared memory, whether they are an opaque object; None as long as there is none.
         self._objects = None
 
-    def now(self, launch: int = 0) -> SharedMemory:
-        """Return the shared memory of the resident CTAs, of the launch with this number, as it is and will become."""
-        return SharedMemory(launch, self.residents, self.slot_bytes, self.used_bytes, self.shared)
+    def now(self) -> SharedMemory:
+        """Return the shared memory of the resident CTAs, as it is and will become."""
+        return SharedMemory(self.residents, self.slot_bytes, self.used_bytes, self.shared)
 
     def shared_view(self, kind: np.dtype[Any], count: int) -> Array:
         """Return shared memory as rows of `count` elements."""
@@ -189,8 +188,8 @@ class Memory:
             windows = np.array(self.windows[space], np.uint64).reshape(-1, 2)
             found = (address[..., None] >= windows[:, 0]) & (address[..., None] < windows[:, 1])
             return np.asarray(found.any(axis=-1))
-        # Of the global space the windows of constants and parameters are a part.
-        return address < SHARED_WINDOW
+        # Of the global space the window of parameters is a part, that of constants is none, as measured on an H200.
+        return np.logical_and(address < SHARED_WINDOW, ~self.in_space(g, address, "const"))
 
     def map_address(self, address: Array, rank: Array, generic: bool) -> Array:
         """Return the address of the same variable in the CTA of a rank."""
@@ -395,6 +394,6 @@ class Memory:
         size: int,
     ) -> None:
         """Tell the observers of an access."""
-        access = Access(operation, space, proxy, i, g.ctas, g.threads, address, size)
+        access = Access(operation, space, proxy, i, g.ctas, g.threads, address, size, self._activity.completing)
         for observer in self._activity.observers:
             observer.on_access(access)

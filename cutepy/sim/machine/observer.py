@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, TmaEvent, WgmmaEvent
+    from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.machine.step import Step
     from cutepy.sim.ptx.model import Function, Instruction
@@ -24,6 +25,12 @@ class Observer:
     def on_barrier(self, event: BarrierEvent) -> None:
         """See an operation on a barrier."""
 
+    def on_begin(self, event: BarrierEvent) -> None:
+        """See lanes come to a bar.sync ("join"), or close a group of asynchronous operations ("commit").
+
+        What comes of it is told by `on_barrier`.
+        """
+
     def on_wait(self, event: BarrierEvent) -> None:
         """See lanes that have to wait at a barrier; `on_barrier` is called when they go on."""
 
@@ -38,6 +45,9 @@ class Observer:
 
     def on_complete(self, operation: AsyncOperation) -> None:
         """See an asynchronous operation complete."""
+
+    def on_end(self, residents: Residents) -> None:
+        """See CTAs that were resident together end."""
 
     def on_instruction(self, step: Step) -> None:
         """See lanes about to execute an instruction: each, or those that `stops_at` picks. This is slow."""

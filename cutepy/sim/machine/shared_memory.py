@@ -85,15 +85,12 @@ class SharedMemory:
 
     Attributes
     ----------
-    launch : int
-        Which of the run's launches.
     residents : Residents
     slot_bytes, used_bytes : int
         Bytes from one CTA to the next, and those a CTA may use.
     data : array of uint8
     """
 
-    launch: int
     residents: Residents
     slot_bytes: int
     used_bytes: int

@@ -60,7 +60,7 @@ class Spin:
         "has_slept",
     )
 
-    def __init__(self, changes: int, has_slept: bool = False) -> None:
+    def __init__(self, changes: int, has_slept: bool) -> None:
         self.changes, self.has_slept = changes, has_slept
         self.asleep = self.by_clock = False
         self._block = EXIT
@@ -103,7 +103,7 @@ class Spin:
         """Return what a part of the group begins with, which may go on to spin: None if that is nothing."""
         if not self.has_slept:
             return None
-        spin = Spin(_NEVER)
+        spin = Spin(_NEVER, has_slept=True)
         spin.asleep = True
         return spin
 

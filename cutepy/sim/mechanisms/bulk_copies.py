@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _ALIGNMENT = 16
 Lane = tuple[int, int]
+Reduction = tuple[str, str]
+"""An operation and the type of the elements that it combines."""
 
 
 class BulkCopies:
@@ -119,8 +121,7 @@ class BulkCopies:
         source: Array,
         size: Array,
         barrier: Array,
-        operation: str | None,
-        element: str | None,
+        reduction: Reduction | None,
     ) -> None:
         """Copy to the shared memory of a CTA of the cluster, or combine, and count the bytes at an mbarrier there."""
         memory, activity = self._memory, self._activity
@@ -135,7 +136,7 @@ class BulkCopies:
                 if activity.observers:
                     memory.observe(g, i, "read", "shared", "async", np.array([[start]]), count)
                     memory.observe(g, i, "write", "shared", "async", np.array([[place]]), count)
-                _write(target, data, operation, element)
+                _write(target, data, reduction)
                 slot, offset = divmod(at, memory.slot_bytes)
                 self._mbarriers.deliver(g, i, offset, np.array([slot]), count)
 
@@ -148,8 +149,7 @@ class BulkCopies:
         to: Array,
         source: Array,
         size: Array,
-        operation: str | None,
-        element: str | None,
+        reduction: Reduction | None,
     ) -> None:
         """Copy from shared to global memory, or combine with what is there."""
         memory, activity = self._memory, self._activity
@@ -157,13 +157,13 @@ class BulkCopies:
         places = memory.locate(g, i, source, int(size.max()), _ALIGNMENT)
         for (row, column), (address, place, count) in self._lanes(g, to, places, size):
             target = self._global_bytes(g, i, address, count)
-            self._count("store" if operation is None else "atomic", address, count)
+            self._count("store" if reduction is None else "atomic", address, count)
 
             def apply(target: Array = target, place: int = place, count: int = count) -> None:
                 data = memory.shared[place : place + count]
                 if activity.observers:
                     memory.observe(g, i, "read", "shared", "async", np.array([[place]]), count)
-                _write(target, data, operation, element)
+                _write(target, data, reduction)
 
             one = AsyncOperation("bulk_store", i, g.ctas, g.threads, f"{count} bytes to global {address:#x}", apply)
             activity.issue(one)
@@ -177,8 +177,9 @@ class BulkCopies:
     def _thread(self, g: Group, row: int, column: int) -> Lane:
         return int(g.ctas.slots[row]), int(g.threads.ids[column])
 
-    def commit(self, g: Group) -> None:
+    def commit(self, g: Group, i: Instruction) -> None:
         """Close the bulk groups of the lanes."""
+        self._activity.notify("commit", "bulk_group", g, i)
         if not self._activity.pending:
             return
         for row in range(g.ctas.count):
@@ -200,11 +201,12 @@ class BulkCopies:
                         self._activity.complete(operation)
 
 
-def _write(target: Array, data: Array, operation: str | None, element: str | None) -> None:
+def _write(target: Array, data: Array, reduction: Reduction | None) -> None:
     """Copy bytes, or combine them as elements with what is there."""
-    if operation is None or element is None:
+    if reduction is None:
         target[...] = data
     else:
+        operation, element = reduction
         kind = f"u{_element_bytes(element)}"
         target.view(kind)[...] = combine(operation, element, target.view(kind), data.view(kind))
 

@@ -45,10 +45,11 @@ class Cluster(Mechanism):
         """Arrive at the cluster's barrier."""
         self._activity.changes += 1
         clusters = g.ctas.slots // self._size
-        self._seen[g.ctas.slots[:, None], g.threads.ids[None, :]] = self._generation[clusters][:, None]
+        generation = self._generation[clusters][:, None]
+        self._seen[g.ctas.slots[:, None], g.threads.ids[None, :]] = generation
         np.add.at(self._arrived, clusters, g.threads.count)
         self._release(clusters)
-        self._activity.notify("cluster_arrive", "barrier.cluster", g, i)
+        self._activity.notify("cluster_arrive", "barrier.cluster", g, i, phase=generation)
 
     def leave(self, g: Group) -> None:
         """Count threads that ended: the barrier no longer expects them."""
@@ -70,7 +71,7 @@ class Cluster(Mechanism):
         done = self._generation[clusters][:, None] > seen
         if done.all():
             g.ready, g.waits_for = None, None
-            self._activity.notify("cluster_wait", "barrier.cluster", g, i)
+            self._activity.notify("cluster_wait", "barrier.cluster", g, i, phase=seen)
             return True
         g.ready = done
         arrived = int(self._arrived[clusters[0]])

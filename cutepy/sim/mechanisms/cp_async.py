@@ -80,14 +80,17 @@ class ThreadCopies:
     def _lanes(self, g: Group) -> list[Lane]:
         return [(int(s), int(t)) for s in g.ctas.slots for t in g.threads.ids]
 
-    def commit(self, g: Group) -> None:
+    def commit(self, g: Group, i: Instruction) -> None:
         """Close the groups of the lanes, empty ones too: they count where an older one may be incomplete."""
+        self._activity.notify("commit", "cp.async group", g, i)
         if self._open or self._committed:
             for lane in self._lanes(g):
                 self._committed.setdefault(lane, []).append(self._open.pop(lane, []))
 
-    def wait(self, g: Group, remaining: int, everything: bool) -> None:
+    def wait(self, g: Group, i: Instruction, remaining: int, everything: bool) -> None:
         """Complete all but the youngest `remaining` groups of each lane."""
+        if self._activity.observers:
+            self._activity.notify("wait", "cp.async" if everything else f"cp.async group {remaining}", g, i)
         if not (self._open or self._committed):
             return
         for lane in self._lanes(g):

@@ -72,10 +72,8 @@ class Mbarriers(Mechanism):
         if address.dtype == np.uint64:
             _, address = memory.resolve("generic", address)
         position = memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES)
-        lanes = g.threads.count if position.shape[1] == 1 else 1
-        shape = np.broadcast_shapes(position.shape, np.shape(weight)) if not isinstance(weight, int) else position.shape
-        if not isinstance(weight, int) and shape[1] > 1:
-            lanes = 1
+        shape = position.shape if isinstance(weight, int) else np.broadcast_shapes(position.shape, weight.shape)
+        lanes = g.threads.count if shape[1] == 1 else 1
         flat = np.broadcast_to(position, shape).reshape(-1)
         weights = np.broadcast_to(weight, shape).reshape(-1).astype(np.int64) * lanes
         # One address for all is an object of each CTA, or of each cluster if it names one of its CTAs.
@@ -84,7 +82,7 @@ class Mbarriers(Mechanism):
             flat, inverse = np.unique(flat, return_inverse=True)
             weights = np.bincount(inverse.reshape(-1), weights).astype(np.int64)
         offsets, slots = flat % memory.slot_bytes, flat // memory.slot_bytes
-        if len(offsets) == 1 or (offsets == offsets[0]).all():
+        if (offsets == offsets[0]).all():
             return [(int(offsets[0]), slots, weights)]
         return [(int(o), slots[offsets == o], weights[offsets == o]) for o in np.unique(offsets)]
 
@@ -111,7 +109,7 @@ class Mbarriers(Mechanism):
             found.transactions[slots] = 0
             found.phase[slots] = 0
             self._memory.mark_object(offset, slots, True)
-            self._tell("init", offset, slots, g, i, total // lanes, self._lanes(g, i, address, offset))
+            self._tell("init", offset, slots, g, i, total // lanes, address)
 
     def invalidate(self, g: Group, i: Instruction, address: Array) -> None:
         """End an object."""
@@ -142,8 +140,9 @@ class Mbarriers(Mechanism):
                     i,
                     g.describe(),
                 )
+            before = found.phase.copy()
             found.settle(slots)
-            self._tell("arrive", offset, slots, g, i, total, self._lanes(g, i, address, offset))
+            self._tell("arrive", offset, slots, g, i, total, address, before)
         return state
 
     def expect_arrivals(self, g: Group, i: Instruction, address: Array) -> None:
@@ -156,8 +155,8 @@ class Mbarriers(Mechanism):
         """Expect bytes in the current phase."""
         self._activity.changes += 1
         for offset, slots, total in self._targets(g, i, address, size):
-            self._count_bytes(g, i, offset, slots, total)
-            self._tell("expect_tx", offset, slots, g, i, total, self._lanes(g, i, address, offset))
+            found = self._count_bytes(g, i, offset, slots, total)
+            self._tell("expect_tx", offset, slots, g, i, total, address, found.phase)
 
     def complete_tx(self, g: Group, i: Instruction, address: Array, size: Array) -> None:
         """Count bytes as arrived."""
@@ -167,8 +166,10 @@ class Mbarriers(Mechanism):
     def deliver(self, g: Group, i: Instruction, offset: int, slots: Array, size: Array | int) -> None:
         """Count bytes as arrived at the objects of some CTAs."""
         self._activity.changes += 1
-        self._count_bytes(g, i, offset, slots, -size).settle(slots)
-        self._tell("complete_tx", offset, slots, g, i, size)
+        found = self._count_bytes(g, i, offset, slots, -size)
+        before = found.phase.copy()
+        found.settle(slots)
+        self._tell("complete_tx", offset, slots, g, i, size, phases=before)
 
     def _count_bytes(self, g: Group, i: Instruction, offset: int, slots: Array, size: Array | int) -> Mbarrier:
         """Add to the bytes that the current phase lacks."""
@@ -211,21 +212,12 @@ class Mbarriers(Mechanism):
             g.ready, g.waits_for = None, None
             offsets = position % memory.slot_bytes
             for offset in np.unique(offsets).tolist() if self._activity.observers else ():
-                here = offsets == offset
-                self._tell("wait", offset, np.unique(position[here] // memory.slot_bytes), g, i, lanes=here)
+                slots = np.unique(position[offsets == offset] // memory.slot_bytes)
+                self._tell("wait", offset, slots, g, i, address=address, seen=np.where(done, phase - 1, -1))
             return _TRUE if done.all() else done
         g.ready = done
         g.waits_for = lambda: self._describe(position, state, parity)
         return None
-
-    def _lanes(self, g: Group, i: Instruction, address: Array, offset: int) -> Array | None:
-        """Return which lanes address the objects at an offset, for observers; None for all."""
-        if not self._activity.observers or address.size == 1:
-            return None
-        memory = self._memory
-        _, address = memory.resolve("shared" if address.dtype == np.uint32 else "generic", address)
-        here: Array = memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES) % memory.slot_bytes == offset
-        return here
 
     def _tell(
         self,
@@ -235,20 +227,30 @@ class Mbarriers(Mechanism):
         g: Group,
         i: Instruction,
         amounts: Array | int | None = None,
-        lanes: Array | None = None,
+        address: Array | None = None,
+        phases: Array | None = None,
+        seen: Array | None = None,
     ) -> None:
-        """Tell observers of an operation on the objects of some CTAs."""
-        if self._activity.observers:
-            found = self._objects[offset]
-            state = BarrierState(
-                offset,
-                slots,
-                found.phase[slots],
-                found.pending[slots],
-                found.count[slots],
-                found.transactions[slots],
-            )
-            self._activity.notify(operation, f"mbarrier {offset:#x}", g, i, amounts, lanes, state)
+        """Tell observers of an operation on the objects of some CTAs, which lanes address, or a copy that completes.
+
+        `phases` are those of all CTAs' objects that it counts in, `seen` those that lanes saw complete.
+        """
+        if not self._activity.observers:
+            return
+        found, memory = self._objects[offset], self._memory
+        state = BarrierState(
+            offset, slots, found.phase[slots], found.pending[slots], found.count[slots], found.transactions[slots]
+        )
+        lanes = of_lanes = None
+        if address is not None:
+            if address.dtype == np.uint64:
+                _, address = memory.resolve("generic", address)
+            position = memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES)
+            lanes, of_lanes = position % memory.slot_bytes == offset, position // memory.slot_bytes
+        if phases is not None:
+            seen = phases[slots] if of_lanes is None else phases[of_lanes]
+        name = f"mbarrier {offset:#x}"
+        self._activity.notify(operation, name, g, i, amounts, lanes, state, phase=seen, slots=of_lanes)
 
     def pending_count(self, state: Array) -> Array:
         """Return the pending count that a state held."""

@@ -49,8 +49,9 @@ class Barriers(Mechanism):
 
     def arrive(self, g: Group, i: Instruction, identity: Array, count: Array | None) -> None:
         """Arrive without waiting."""
+        before = self._generation[g.ctas.slots[:, None], identity]
         self._arrive(g, i, identity, count)
-        self._notify("arrive", g, i, identity)
+        self._notify("arrive", g, i, identity, before)
 
     def sync(self, g: Group, i: Instruction, identity: Array, count: Array | None) -> bool:
         """Arrive, and tell whether all that are expected have; called again until they have."""
@@ -60,10 +61,11 @@ class Barriers(Mechanism):
             before = self._generation[slots, identity]
             self._arrive(g, i, identity, count)
             g.token = before
+            self._notify("join", g, i, identity, before)
         done = self._generation[slots, identity] != g.token
         if done.all():
+            self._notify("sync", g, i, identity, g.token)
             g.token, g.ready, g.waits_for = None, None, None
-            self._notify("sync", g, i, identity)
             return True
         g.ready = done
         g.waits_for = lambda: self._describe(g, identity)
@@ -87,10 +89,10 @@ class Barriers(Mechanism):
         result: Array = self._unanimous[slots, identity] if operation == "and" else self._counted[slots, identity] > 0
         return result
 
-    def _notify(self, operation: str, g: Group, i: Instruction, identity: Array) -> None:
-        """Tell observers of each barrier that lanes are at."""
+    def _notify(self, operation: str, g: Group, i: Instruction, identity: Array, generation: Array) -> None:
+        """Tell observers of each barrier that lanes are at, and the generation that they take part in."""
         for number in np.unique(identity).tolist() if self._activity.observers else ():
-            self._activity.notify(operation, f"bar {number}", g, i, lanes=identity == number)
+            self._activity.notify(operation, f"bar {number}", g, i, lanes=identity == number, phase=generation)
 
     def _check(self, g: Group, i: Instruction, identity: Array) -> None:
         if int(identity.max()) >= BARRIERS:

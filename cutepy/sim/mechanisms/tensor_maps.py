@@ -10,6 +10,7 @@ PTX ISA, "Tensors", "Tensor-map", "tensormap.replace", "tensormap.cp_fenceproxy"
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -40,9 +41,10 @@ def decode(data: bytes) -> AnyTensorMap:
     LayoutError
         If a field has a value that no tensor map has.
     """
-    im2col = fields.IM2COL.read(int.from_bytes(data[:USED_BYTES], "little"))
-    made = sm90.Im2colTensorMap if im2col else sm90.TensorMap
-    return made.decode(np.frombuffer(data[:USED_BYTES], "<u8").tolist())
+    # Kernels may have set fields that mean nothing: CUTLASS's grouped GEMMs set all strides, whatever the rank.
+    bits = fields.of_its_rank(int.from_bytes(data[:USED_BYTES], "little"))
+    made = sm90.Im2colTensorMap if fields.IM2COL.read(bits) else sm90.TensorMap
+    return made.decode(np.frombuffer(bits.to_bytes(USED_BYTES, "little"), "<u8").tolist())
 
 
 class TensorMaps:
@@ -77,45 +79,39 @@ class TensorMaps:
             raise DescriptorError(f"no tensor map can be at {address:#x}: it is {known}", i, g.describe())
         return region
 
-    def _bytes(self, g: Group, i: Instruction, address: Array, row: int) -> Array:
-        """Return the 128 bytes of the tensor map that the lanes of a CTA address, to be written."""
+    def _bytes(self, g: Group, i: Instruction, space: str, slot: int, address: int) -> Array:
+        """Return the 128 bytes of a tensor map, to be written."""
         memory = self._memory
-        space = "shared" if "shared::cta" in i.parts else "global"
-        if address.dtype == np.uint64:
-            space, address = memory.resolve("generic" if space == "global" else "shared", address)
-        value = address[row if address.shape[0] > 1 else 0, 0]
         if space == "shared":
-            offset = int(value) & OFFSET_MASK
-            start = int(g.ctas.slots[row]) * memory.slot_bytes + offset
+            start = slot * memory.slot_bytes + (address & OFFSET_MASK)
             return memory.shared[start : start + SIZE_BYTES]
-        region = memory.known.find(int(value), int(value) + SIZE_BYTES)
+        region = memory.known.find(address, address + SIZE_BYTES)
         if region is None:
-            known = memory.known.nearest(int(value))
-            raise DescriptorError(f"the tensor map at {int(value):#x} is not in known memory: {known}", i, g.describe())
-        return region.bytes[int(value) - region.base : int(value) - region.base + SIZE_BYTES]
+            known = memory.known.nearest(address)
+            raise DescriptorError(f"no tensor map can be at {address:#x}: it is {known}", i, g.describe())
+        return region.bytes[address - region.base : address - region.base + SIZE_BYTES]
 
     def replace(self, g: Group, i: Instruction, address: Array, field: str, ordinal: int, value: Array) -> None:
         """Set a field."""
         self._activity.changes += 1
-        for row in range(g.ctas.count):
-            data = self._bytes(g, i, address, row)
-            number = int(value[row if value.shape[0] > 1 else 0, -1])
-            _set_field(data, field, ordinal, number, i)
+        space = "shared" if "shared::cta" in i.parts else "global"
+        if address.dtype == np.uint64:
+            space, address = self._memory.resolve("generic" if space == "global" else "shared", address)
+        for slot, at, number in _lanes(g, address, value):
+            _set_field(self._bytes(g, i, space, slot, at), field, ordinal, number, i)
 
     def copy(self, g: Group, i: Instruction, to: Array, source: Array) -> None:
         """Copy tensor maps from shared to global memory."""
         self._activity.changes += 1
-        memory = self._memory
-        for row in range(g.ctas.count):
-            offset = int(source[row if source.shape[0] > 1 else 0, 0]) & OFFSET_MASK
-            start = int(g.ctas.slots[row]) * memory.slot_bytes + offset
-            target = int(to[row if to.shape[0] > 1 else 0, 0])
-            region = memory.known.find(target, target + SIZE_BYTES)
-            if region is None:
-                raise DescriptorError(
-                    f"no tensor map can be at {target:#x}: it is {memory.known.nearest(target)}", i, g.describe()
-                )
-            region.bytes[target - region.base :][:SIZE_BYTES] = memory.shared[start : start + SIZE_BYTES]
+        for slot, target, start in _lanes(g, to, source):
+            self._bytes(g, i, "global", slot, target)[:] = self._bytes(g, i, "shared", slot, start)
+
+
+def _lanes(g: Group, *values: Array) -> Iterator[tuple[int, ...]]:
+    """Yield slot and values of the lanes; of a CTA once where all of its lanes have the same."""
+    wide = np.broadcast_arrays(g.ctas.column, *values)
+    for at in np.ndindex(wide[0].shape):
+        yield tuple(int(one[at]) for one in wide)
 
 
 _AS_THEY_ARE = {

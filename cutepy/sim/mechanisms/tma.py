@@ -131,6 +131,9 @@ class TensorCopies:
                 g.describe(),
             )
 
+        for box, _ in boxes:
+            self._check_written(g, i, box, reduction)
+
         self._notify(reduction or "store", i, boxes, sources)
 
         def apply() -> None:
@@ -141,6 +144,20 @@ class TensorCopies:
         for row in range(g.ctas.count if not operation.done else 0):
             for column in range(g.threads.count):
                 self._bulk.track(g, (row, column), operation)
+
+    @staticmethod
+    def _check_written(g: Group, i: Instruction, box: Box | Column, reduction: str | None) -> None:
+        """Stop where an H200 stops with an illegal instruction."""
+        if reduction is not None and box.tensor.dtype in ("u8", "u16"):
+            raise DescriptorError(f"TMA reduces no elements of type {box.tensor.dtype}", i, g.describe())
+        if isinstance(box, Column) and any((*box.tensor.lower_corner, *box.tensor.upper_corner)):
+            corners = f"{box.tensor.lower_corner} and {box.tensor.upper_corner}"
+            raise DescriptorError(
+                f"stores in im2col mode take tensor maps whose corners are 0, got {corners}: a GPU stopped with an "
+                "illegal instruction at others",
+                i,
+                g.describe(),
+            )
 
     def _issue(self, kind: AsyncKind, g: Group, i: Instruction, boxes: list[Any], apply: Any) -> AsyncOperation:  # noqa: ANN401
         self._activity.stats["tma"] += len(boxes)

@@ -7,7 +7,7 @@ further blocks; what is left of the block where it ends is run from there.
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter
+from time import thread_time
 from typing import TYPE_CHECKING, Any
 
 from cutepy.sim.native import compiler
@@ -74,7 +74,7 @@ class _Hot:
 
     def since_last_wave(self, m: Engine) -> float:
         """Return the seconds since CTAs of a launch began to run last, if they may run as machine code to their end."""
-        before, self._began = self._began, (m, perf_counter())
+        before, self._began = self._began, (m, thread_time())
         if before is None or before[0] is not m or not any(r.end == EXIT for r in self.regions(0, EXIT)):
             return 0.0
         return self._began[1] - before[1]
@@ -109,9 +109,9 @@ class HotBlock:
             if self._number == 0 and self._seconds <= _WORTH:
                 self._seconds += self._hot.since_last_wave(m)
             if self._seconds <= _WORTH:
-                start = perf_counter()
+                start = thread_time()
                 block = self._whole(g, registers, m)
-                self._seconds += max(0.0, perf_counter() - start - _CALL)
+                self._seconds += max(0.0, thread_time() - start - _CALL)
                 return block
             step = self._first = self._hot.step(self._hot.nodes.starts[self._number])
             if self._hot.nodes.is_native(self._number):
@@ -174,9 +174,9 @@ class _Step:
     def _timed(self, stop: int, g: Group, registers: list[Any], m: Engine) -> int | None:
         """Let numpy run it, and count what it takes."""
         assert self._numpy is not None
-        start = perf_counter()
+        start = thread_time()
         found = self._numpy(g, registers, m)
-        seconds = max(0.0, perf_counter() - start - _CALL)
+        seconds = max(0.0, thread_time() - start - _CALL)
         self._seconds[stop] = self._seconds.get(stop, 0.0) + seconds
         _total[0] += seconds
         return found

@@ -39,10 +39,10 @@ def one_thread() -> Iterator[None]:
     finally:
         with _lock:
             # Contexts of several Python threads may overlap: the last to end puts back what the first has found.
-            if len(_before) == 1:
-                for (_, put), number in zip(found, _before[0], strict=True):
+            numbers = _before.pop()
+            if not _before:
+                for (_, put), number in zip(found, numbers, strict=True):
                     put(number)
-            _before.pop()
 
 
 @cache

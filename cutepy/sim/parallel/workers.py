@@ -116,7 +116,7 @@ class Team:
             Of the first wave that fails, those before it being complete.
         """
         self._due = time.perf_counter() + _PATIENCE_S
-        if self._processes > 1 and len(self._waves) > 1:
+        if self._processes > 1:
             self.engine.schedule.each_round = self._tend
         try:
             while self._next < len(self._waves):

@@ -168,7 +168,7 @@ def _one(
             if not isinstance(tree, list):
                 raise tokens.error(f"the array {name} needs a list of values")
             extents[0] = len(tree)
-        data, references = _filled(tokens, kind, [e or 0 for e in extents], tree)
+        data, references = _filled(tokens, kind, [e for e in extents if e is not None], tree)
     size = None if None in extents else _product(extents) * element
     if size is None and not is_extern:
         raise tokens.error(f"the array {name} has no extent")

@@ -40,7 +40,7 @@ def _bar(e: Emitter, i: Instruction) -> None:
 def _bar_red(e: Emitter, i: Instruction, d: Operand, predicate: Operand, operands: list[Operand]) -> None:
     identity = e.read(operands[0], "u4")
     count = e.read(operands[1], "u4") if len(operands) > 1 else "None"
-    operation, kind = i.parts[-2:]
+    operation, kind = next(p for p in i.parts if p in ("popc", "and", "or")), i.parts[-1]
     held = e.read(predicate, "pred")
     result = e.temporary(f"m.barriers.reduce(g, {e.site}, {identity}, {count}, {operation!r}, {held})")
     e.emit(f"if {result} is None: {PARK}")
@@ -125,7 +125,7 @@ def _bulk(e: Emitter, i: Instruction) -> None:
     destination = i.parts[3]
     if destination == "global":
         to, source, size, *_ = i.operands
-        e.emit(f"m.bulk.store(g, {e.site}, {e.address(to)}, {e.address(source)}, {e.read(size, 'u4')}, None, None)")
+        e.emit(f"m.bulk.store(g, {e.site}, {e.address(to)}, {e.address(source)}, {e.read(size, 'u4')}, None)")
         return
     to, source, size, barrier, *more = i.operands
     mask = "None"
@@ -133,7 +133,7 @@ def _bulk(e: Emitter, i: Instruction) -> None:
         mask = e.read_wide(more[0], "u2")
     arguments = f"{e.address(to)}, {e.address(source)}, {e.read(size, 'u4')}, {e.address(barrier)}"
     if i.parts[4].startswith("shared"):
-        e.emit(f"m.bulk.to_peer(g, {e.site}, {arguments}, None, None)")
+        e.emit(f"m.bulk.to_peer(g, {e.site}, {arguments}, None)")
     else:
         e.emit(f"m.bulk.load(g, {e.site}, {arguments}, {mask})")
 
@@ -146,13 +146,12 @@ def _bulk(e: Emitter, i: Instruction) -> None:
 )
 def _bulk_reduce(e: Emitter, i: Instruction) -> None:
     to, source, size, *more = i.operands
-    name = i.parts[-1]
-    operation = next(p for p in i.parts if p in _REDUCTIONS)
+    reduction = next(p for p in i.parts if p in _REDUCTIONS), i.parts[-1]
     arguments = f"{e.address(to)}, {e.address(source)}, {e.read(size, 'u4')}"
     if i.parts[4] == "global":
-        e.emit(f"m.bulk.store(g, {e.site}, {arguments}, {operation!r}, {name!r})")
+        e.emit(f"m.bulk.store(g, {e.site}, {arguments}, {reduction})")
     else:
-        e.emit(f"m.bulk.to_peer(g, {e.site}, {arguments}, {e.address(more[0])}, {operation!r}, {name!r})")
+        e.emit(f"m.bulk.to_peer(g, {e.site}, {arguments}, {e.address(more[0])}, {reduction})")
 
 
 _REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
@@ -221,7 +220,7 @@ def _bulk_prefetch(e: Emitter, i: Instruction) -> None:
 
 @instruction("cp.async.bulk.commit_group")
 def _bulk_commit(e: Emitter, i: Instruction) -> None:
-    e.emit("m.bulk.commit(g)")
+    e.emit(f"m.bulk.commit(g, {e.site})")
 
 
 @instruction("cp.async.bulk.wait_group", accepts="read")

@@ -13,25 +13,33 @@ from cutepy.sim.translate.floating import widen_halves, write_halves
 
 _OPERATORS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
+_UNORDERED = {f"{operation}u": operation for operation in _OPERATORS}
+_ALLOWED = {
+    "b": {"eq", "ne"},
+    "s": {*_OPERATORS},
+    "u": {*_OPERATORS, *_UNSIGNED},
+    "f": {*_OPERATORS, *_UNORDERED, "num", "nan"},
+}
+"""What values may be asked, by the letter of their type."""
+
 _BOOLEANS = {"and": "&", "or": "|", "xor": "^"}
 
 
-def compare(e: Emitter, operation: str, a: str, b: str, floating: bool) -> str:
+def compare(e: Emitter, operation: str, a: str, b: str, kind: str) -> str:
     """Return the expression of a comparison; for floats, plain ones are false on a NaN, those ending in u true."""
+    floating = "f" in kind
+    if operation not in _ALLOWED["f" if floating else kind[0]]:
+        raise e.unknown(f"comparison {operation} of {kind}")
+    unordered = f"isnan({a}) | isnan({b})"
     if operation == "num":
-        return f"~(isnan({a}) | isnan({b}))"
+        return f"~({unordered})"
     if operation == "nan":
-        return f"isnan({a}) | isnan({b})"
-    operation = _UNSIGNED.get(operation, operation)
-    if operation in _OPERATORS:
-        # numpy's != is true on a NaN, which PTX calls neu.
-        if operation == "ne" and floating:
-            return f"({a} != {b}) & ~(isnan({a}) | isnan({b}))"
-        return f"{a} {_OPERATORS[operation]} {b}"
-    plain = operation.removesuffix("u")
-    if plain in _OPERATORS and floating:
-        return f"({a} {_OPERATORS[plain]} {b}) | isnan({a}) | isnan({b})"
-    raise e.unknown(f"comparison {operation}")
+        return unordered
+    if operation == "ne" and floating:
+        return f"({a} != {b}) & ~({unordered})"  # numpy's != is true on a NaN, which PTX calls neu
+    if operation in _UNORDERED:
+        return f"({a} {_OPERATORS[_UNORDERED[operation]]} {b}) | {unordered}"
+    return f"{a} {_OPERATORS[_UNSIGNED.get(operation, operation)]} {b}"
 
 
 def _sides(e: Emitter, i: Instruction, a: Operand, b: Operand) -> list[tuple[str, str]]:
@@ -46,8 +54,7 @@ def _sides(e: Emitter, i: Instruction, a: Operand, b: Operand) -> list[tuple[str
 def _comparisons(e: Emitter, i: Instruction) -> tuple[list[str], list[str]]:
     """Return what a comparison gives, and its negation, each combined with a further predicate if there is one."""
     _, a, b, *more = i.operands
-    floating = i.parts[-1].lstrip("b").startswith("f")
-    values = [f"({compare(e, i.parts[1], x, y, floating)})" for x, y in _sides(e, i, a, b)]
+    values = [f"({compare(e, i.parts[1], x, y, i.parts[-1])})" for x, y in _sides(e, i, a, b)]
     negations = [f"~{value}" for value in values]
     if more:
         combined = f" {_BOOLEANS[i.parts[2]]} {e.read(more[0], 'pred')}"

@@ -82,7 +82,7 @@ def _halved(e: Emitter, i: Instruction, value: str, name: str) -> str:
 def _to_float8(e: Emitter, i: Instruction, to: str, source: str) -> None:
     name = to.removesuffix("x2")
     if source == "f32":
-        high, low = (e.read(s, "f4") for s in i.operands[1:3])
+        high, low = (e.read(s, "f4") for s in i.operands[1:])
     else:
         low, high = widen_halves(e, i.operands[1], source)
     if "satfinite" not in i.parts or rounding_of(i) != "rn":

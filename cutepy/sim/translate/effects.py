@@ -10,8 +10,8 @@ from __future__ import annotations
 from cutepy.sim.ptx.model import Address, Instruction, Register, Vector, registers_in
 
 _NO_DESTINATION = frozenset(
-    """st red bar barrier fence cp prefetch prefetchu bra ret exit trap membar setmaxnreg stmatrix griddepcontrol
-    tensormap nanosleep discard applypriority brkpt pmevent createpolicy_ brx call multimem_red""".split()
+    """st red fence cp prefetch prefetchu bra ret exit trap membar setmaxnreg stmatrix griddepcontrol
+    tensormap nanosleep discard applypriority brkpt pmevent createpolicy_ brx call multimem_red wgmma""".split()
 )
 _COLLECTIVE_MMA = "wgmma.mma_async"
 
@@ -30,16 +30,11 @@ def accumulators(instruction: Instruction) -> tuple[Register, ...]:
 
 def has_destination(instruction: Instruction) -> bool:
     """Tell whether the first operand is written."""
-    if not instruction.operands or isinstance(instruction.operands[0], Address):
-        return False
-    parts = instruction.parts
-    if instruction.opcode.startswith("wmma.store"):
-        return False
-    if parts[0] in ("bar", "barrier") and "red" in parts:
-        return True
-    if parts[0] == "wgmma":
-        return False
-    return parts[0] not in _NO_DESTINATION
+    operands, parts = instruction.operands, instruction.parts
+    if parts[0] in ("bar", "barrier"):
+        return "red" in parts
+    has_none = parts[0] in _NO_DESTINATION or parts[:2] == ("wmma", "store")
+    return bool(operands) and not isinstance(operands[0], Address) and not has_none
 
 
 def written(instruction: Instruction) -> tuple[Register, ...]:

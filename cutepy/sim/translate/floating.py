@@ -26,7 +26,7 @@ _APPROXIMATE = {
 }
 _ROUNDINGS = ("rn", "rz", "rm", "rp")
 _OUT_OF_BOUNDS = "0x7FF7"
-"""The NaN of 16 bits that stands for out of bounds: what TMA fills in, as measured on an H200."""
+"""The NaN of 16 bits that stands for out of bounds, of either sign: what TMA fills in, as measured on an H200."""
 _HALVES = ("f16", "bf16", "f16x2", "bf16x2")
 
 
@@ -161,8 +161,8 @@ def _half(e: Emitter, i: Instruction, kind: str) -> None:
             text = f"floats.relu({text})"
         result = narrow(f"floats.flush_half({text})" if flush else text, name)
         if "oob" in modifiers:
-            a, b = (half_bits(e, s, kind)[part] for s in i.operands[1:3])
-            result = f"where(({a} == {_OUT_OF_BOUNDS}) | ({b} == {_OUT_OF_BOUNDS}), 0, {result}).astype(u2)"
+            outside = [f"(({half_bits(e, s, kind)[part]} & 0x7FFF) == {_OUT_OF_BOUNDS})" for s in i.operands[1:3]]
+            result = f"where({' | '.join(outside)}, 0, {result}).astype(u2)"
         results.append(result)
     write_halves(e, i.operands[0], results)
 

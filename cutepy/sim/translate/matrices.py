@@ -140,7 +140,7 @@ def _wmma_store(e: Emitter, i: Instruction) -> None:
 
 
 def _stride(e: Emitter, stride: list[Operand]) -> str:
-    return e.read(stride[0], "u4") if stride else "None"
+    return "".join(e.read(one, "u4") for one in stride) or "None"
 
 
 def _fragment(e: Emitter, i: Instruction, operand: str) -> Fragment:

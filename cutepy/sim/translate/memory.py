@@ -195,13 +195,13 @@ def _cp_async(e: Emitter, i: Instruction) -> None:
 
 @instruction("cp.async.commit_group")
 def _cp_async_commit(e: Emitter, i: Instruction) -> None:
-    e.emit("m.copies.commit(g)")
+    e.emit(f"m.copies.commit(g, {e.site})")
 
 
 @instruction("cp.async.wait_group", "cp.async.wait_all")
 def _cp_async_wait(e: Emitter, i: Instruction) -> None:
     pending = i.operands[0].value if i.operands and isinstance(i.operands[0], Immediate) else 0
-    e.emit(f"m.copies.wait(g, {pending}, {i.parts[2] == 'wait_all'})")
+    e.emit(f"m.copies.wait(g, {e.site}, {pending}, {i.parts[2] == 'wait_all'})")
 
 
 @instruction("cp.async.mbarrier.arrive", accepts="noinc shared shared::cta")

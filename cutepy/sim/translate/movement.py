@@ -91,6 +91,8 @@ def _mapa(e: Emitter, i: Instruction) -> None:
     kind = kind_of(i.parts[-1])
     d, a, rank = i.operands
     generic = "shared" not in i.opcode
+    if generic and kind == "u4":
+        raise e.refused("a generic address has 64 bits: write mapa.u64, or mapa.shared::cluster.u32")
     e.write(d, f"m.memory.map_address({e.read(a, kind)}, {e.read(rank, 'u4')}, {generic})", kind)
 
 

@@ -1,5 +1,6 @@
 """Host code in C that calls the CUDA runtime as nvcc's does: it launches in the simulator."""
 
+import ctypes
 import subprocess
 import sys
 
@@ -72,6 +73,52 @@ int ranked(int *out, int ctas, int cluster) {
     void *arguments[] = {&out};
     return cudaLaunchKernelExC(&how, ranks, arguments);
 }
+typedef struct { unsigned long shared, constant, local; int threads, registers, ptx, binary, rest[25]; } function;
+int cudaFuncGetAttributes(function *, void *);
+int described(long *out) {
+    function found;
+    int code = cudaFuncGetAttributes(&found, ranks);
+    out[0] = found.shared; out[1] = found.threads; out[2] = found.registers; out[3] = found.ptx; out[4] = found.binary;
+    return code + (cudaFuncGetAttributes(&found, out) != 98);
+}
+int cudaEventCreate(void **); int cudaEventRecord(void *, void *); int cudaEventElapsedTime(float *, void *, void *);
+int cudaEventDestroy(void *); int cudaStreamCreateWithFlags(void **, int); int cudaStreamIsCapturing(void *, int *);
+int cudaLaunchHostFunc_ptsz(void *, void (*)(void *), void *); int cudaStreamWaitEvent(void *, void *, int);
+static void doubled(void *data) { *(int *)data *= 2; }
+int timed(int *out, float *milliseconds) {
+    void *start, *end, *stream, *arguments[] = {&out};
+    dim3 grid = {2, 1, 1}, block = {1, 1, 1};
+    int capturing = 1;
+    cudaEventCreate(&start); cudaEventCreate(&end); cudaStreamCreateWithFlags(&stream, 1);
+    if (cudaEventElapsedTime(milliseconds, start, end) != 400) return 1;
+    cudaEventRecord(start, stream);
+    cudaLaunchKernel(ranks, grid, block, arguments, 0, stream);
+    out[1] = 21;
+    cudaLaunchHostFunc_ptsz(stream, doubled, out + 1);
+    cudaEventRecord(end, stream);
+    cudaStreamWaitEvent(stream, end, 0); cudaStreamIsCapturing(stream, &capturing);
+    cudaEventElapsedTime(milliseconds, start, end);
+    return capturing + cudaEventDestroy(start) + cudaEventDestroy(end) + (cudaEventDestroy(end) != 400);
+}
+int cudaMallocHost(void **, unsigned long); int cudaFreeHost(void *); int cudaMemset2D(void *, long, int, long, long);
+int cudaMemcpy2D(void *, long, void *, long, long, long, int); int cudaGetSymbolSize(unsigned long *, void *);
+int cudaMemGetInfo(unsigned long *, unsigned long *); int cudaMemset(void *, int, unsigned long);
+int rows(char *out) {
+    void *pinned;
+    unsigned long before, after, total, size = 0;
+    cudaMemGetInfo(&before, &total); cudaMallocHost(&pinned, 12); cudaMemGetInfo(&after, &total);
+    cudaMemset2D(pinned, 4, 1, 3, 3); cudaMemset2D(pinned, 4, 2, 2, 2);
+    int code = cudaMemcpy2D(out, 3, pinned, 4, 3, 3, 4);
+    cudaGetSymbolSize(&size, &offset);
+    return code + cudaFreeHost(pinned) + (cudaMemcpy2D(out, 2, out, 4, 3, 1, 0) != 1) + (before - after != 12)
+        + (size != 4) + (cudaMemcpy(out, out, 1, 7) != 21) + (cudaMemcpy(0, out, 1, 1) != 1)
+        + (cudaMemset(0, 1, 1) != 1) + (cudaMemset2D(0, 1, 1, 1, 1) != 1)
+        + (cudaMemcpy2D(out, 4, 0, 4, 1, 1, 1) != 1) + cudaMemcpy(0, 0, 0, 4);
+}
+int cudaGetDeviceProperties(char *, int);
+int named(char *out) { return cudaGetDeviceProperties(out, 0) + (cudaGetDeviceProperties(out, 1) != 101); }
+char *cudaGetErrorString(int);
+int text(char **out) { out[0] = cudaGetErrorString(0); out[1] = cudaGetErrorString(719); return 0; }
 int cudaDriverGetVersion(int *);
 int cudaGetDriverEntryPoint(const char *, void **, unsigned long long, int *);
 int columns(void *map, void *tensor) {
@@ -163,7 +210,53 @@ def test_modules_are_told_apart(library, tmp_path):
         np.testing.assert_array_equal(out, 7 + sign * np.arange(40))
 
 
-def test_what_is_not_served_is_named(tmp_path):
-    source = "int cudaGraphLaunch(void *, void *); int f(void) { return cudaGraphLaunch(0, 0); }"
-    with pytest.raises(OSError, match="undefined symbol: cudaGraphLaunch"):
-        load_cuda_library(built(tmp_path, "graphs", source), _PTX)
+def test_attributes_of_kernels(library):
+    """Unknown registers are as many as a thread of so large a CTA can have."""
+    out = np.zeros(5, np.int64)
+    assert library.call("described", out) == 0
+    assert out.tolist() == [0, 1024, 64, 90, 90]
+
+
+def test_events_streams_and_functions_of_the_host(library):
+    out, milliseconds = np.zeros(2, np.int32), np.zeros(1, np.float32)
+    assert library.call("timed", out, milliseconds) == 0
+    assert out.tolist() == [0, 42]
+    assert 0 < milliseconds[0] < 60_000
+
+
+def test_copies_of_rows_and_pinned_memory(library):
+    out = np.zeros((3, 3), np.int8)
+    assert library.call("rows", out) == 0
+    assert out.tolist() == [[2, 2, 1], [2, 2, 1], [1, 1, 1]]
+
+
+def test_properties_of_the_device(library):
+    """At the offsets of CUDA 13's cudaDeviceProp."""
+    out = np.zeros(1008, np.int8)
+    assert library.call("named", out) == 0
+    assert out.tobytes().startswith(b"NVIDIA H200\0")
+    words = out.view(np.int32)
+    assert words[324 // 4 :][:6].tolist() == [1024, 1024, 64, 2**31 - 1, 65535, 65535]
+    assert words[[384 // 4, 672 // 4, 748 // 4]].tolist() == [132, 227 * 1024, 1]
+
+
+def test_texts_of_errors(library):
+    out = np.zeros(2, np.uint64)
+    assert library.call("text", out) == 0
+    assert [ctypes.string_at(int(address)) for address in out] == [b"no error", b"see the Python exception"]
+
+
+def test_what_is_not_served_is_named_when_it_is_called(tmp_path):
+    source = """int cudaGraphLaunch(void *, void *); int cublasCreate_v2(void *); int fine(void) { return 0; }
+    int f(void) { return cudaGraphLaunch(0, 0); } int g(void) { return cublasCreate_v2(0); }"""
+    library = load_cuda_library(built(tmp_path, "graphs", source), _PTX)
+    assert library.call("fine") == 0
+    for function, name in (("f", "cudaGraphLaunch"), ("g", "cublasCreate_v2")):
+        with pytest.raises(NotImplementedError, match=f"calls {name}, which the simulator does not serve"):
+            library.call(function)
+
+
+def test_other_missing_functions_end_the_loading(tmp_path):
+    source = "int elsewhere(void); int f(void) { return elsewhere(); }"
+    with pytest.raises(OSError, match="undefined symbol: elsewhere"):
+        load_cuda_library(built(tmp_path, "missing", source), _PTX)

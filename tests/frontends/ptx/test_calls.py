@@ -338,3 +338,33 @@ def test_breakpoints_stop_in_functions():
 def test_host_code_that_is_no_library(tmp_path):
     with pytest.raises(OSError, match=r"none\.so"):
         CudaLibrary(tmp_path / "none.so", _HEAD)
+
+
+def test_lanes_that_end_in_a_function_called_in_a_branch_are_not_awaited_after_it():
+    """Of the lanes of the branch some end within the call; the others meet those of the other branch after it."""
+    body = """setp.ge.u32 %p0, %t, 16; @%p0 bra MEET; { .param .b32 p; st.param.b32 [p], %t; call leaves, (p); }
+    MEET: activemask.b32 %r1;"""
+    found = run(kernel(body + _STORE, _LEAVES), threads=32)
+    t = np.arange(32)
+    np.testing.assert_array_equal(found.view(np.uint32), np.where((t % 4 == 3) & (t < 16), 0, 0xFFFF7777))
+
+
+def test_accumulators_are_the_same_after_a_call():
+    """A group that calls has its accumulators where MMAs keep them; it returns in parts, and they are in registers."""
+    body = """mov.u32 %r8, smem; shl.b32 %r9, %t, 5; add.u32 %r9, %r9, %r8; mov.u32 %r1, 0x3c003c00;
+    st.shared.v4.b32 [%r9], {%r1, %r1, %r1, %r1}; st.shared.v4.b32 [%r9+16], {%r1, %r1, %r1, %r1}; bar.sync 0;
+    fence.proxy.async.shared::cta; mov.b64 %rd1, 0x1000080000; setp.ne.u32 %p1, 0, 0; wgmma.fence.sync.aligned;
+    wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd1, %rd1, %p1, 1, 1, 0, 0;
+    wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
+    { .param .b32 p; st.param.b32 [p], %t; call leaves, (p); } cvt.rni.s32.f32 %r1, %f2;"""
+    module = kernel(body + _STORE, _LEAVES, ".reg .f32 %f<4>; .shared .align 1024 .b8 smem[4096];")
+    t = np.arange(128)
+    np.testing.assert_array_equal(run(module, threads=128), np.where(t % 4 == 3, 0, 16))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("call;", "call  names no function"), ("call (%r1);", r"call \(%r1\) names no function")]
+)
+def test_calls_of_nothing(text, said):
+    with pytest.raises(PtxSyntaxError, match=said):
+        run(kernel(f"{text} ret;"), 1)

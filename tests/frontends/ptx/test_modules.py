@@ -8,7 +8,7 @@ import pytest
 import cutepy
 from cutepy.frontends import PtxModule, load_ptx
 from cutepy.layouts.sm90 import TensorMap
-from cutepy.sim import LaunchError, MemoryAccessError
+from cutepy.sim import LaunchError, MemoryAccessError, UnknownInstructionError
 
 _HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
 _REGISTERS = ".reg .pred %p<4>; .reg .b32 %r<16>; .reg .b64 %rd<16>; .reg .f32 %f<4>;"
@@ -132,3 +132,9 @@ def test_addresses_of_parameters_have_32_or_64_bits(load):
     out = np.zeros(1, np.uint32)
     module.launch("k", 1, 1, (struct.pack("<II", 3, 5), out))
     assert out[0] == 5
+
+
+def test_generic_addresses_have_64_bits():
+    module = module_of("mapa.u32 %r2, %r1, 0;")
+    with pytest.raises(UnknownInstructionError, match="a generic address has 64 bits: write mapa"):
+        module.launch("k", 1, 32)

@@ -1,5 +1,6 @@
 """Triton's kernels in the simulator, against torch."""
 
+import math
 import subprocess
 import sys
 
@@ -82,6 +83,25 @@ def test_autotuning_takes_the_first_that_fits_and_runs_it_once(run, kernels):
     kernels.tuned_matmul[lambda chosen: (-(-128 // chosen["BM"]), -(-64 // chosen["BN"]))](a, b, c, 128, 64, 64)
     torch.testing.assert_close(c, a.float() @ b.float(), atol=1e-3, rtol=1e-3)
     assert [launch.grid for launch in run.launches] == [(2, 1, 1)]
+
+
+def test_autotuning_compiles_nothing_after_what_fits(run, kernels):
+    """For each call that tunes anew, and where the launch after it has no CTA."""
+    tuner = kernels.tuned_matmul
+    a, b, c = torch.randn(64, 64).half(), torch.randn(64, 64).half(), torch.empty(64, 64)
+    for m, grid in ((1, (1, 1)), (2, (0, 1)), (3, (1, 1))):
+        tuner[grid](a, b, c, m, 64, 32)
+        assert list(tuner.configs_timings.values()) == [[math.inf] * 3, [1.0] * 3, [math.inf] * 3]
+
+
+def test_the_profiler_is_off(run, kernels, tmp_path):
+    proton = pytest.importorskip("triton.profiler")
+    session = proton.start(str(tmp_path / "profile"), hook="triton")
+    with proton.scope("addition"):
+        kernels.tuned_matmul[(1, 1)](*(torch.zeros(64, 64).half() for _ in range(3)), 64, 64, 32)
+    proton.deactivate(session)
+    proton.finalize()
+    assert len(run.launches) == 1
 
 
 def test_descriptors_made_by_the_host(run, kernels):

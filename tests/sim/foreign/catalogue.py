@@ -6,6 +6,7 @@ SUITES = (
     (r"/quack/tests/", "QuACK, tests"),
     (r"/quack/", "QuACK, examples"),
     (r"/flash-attention/tests/cute/", "FlashAttention, tests of its CuTe kernels"),
+    (r"/flash-attention/", "FlashAttention, the rest"),
     (r"/CuTeDSL/experimental/primitives/", "CUTLASS, CuTeDSL/experimental/primitives"),
     (r"/CuTeDSL/cute/hopper/", "CUTLASS, CuTeDSL/cute/hopper"),
     (r"/CuTeDSL/cute(_ext)?/ampere/", "CUTLASS, CuTeDSL/cute/ampere and cute_ext/ampere"),
@@ -91,9 +92,13 @@ _ROUNDING = "wants the bits of cuBLAS: float16 within 1e-5 of torch.einsum, whic
 _ULP = "allows less than one ulp of bfloat16: of the CPU's random numbers one of 55488 lies between two"
 _PAST_THE_END = "reads document ids past their end; CUDA's allocator rounds up to 512 bytes"
 _HOST = "wants tensors in host memory refused, which kernels are given on purpose"
+_MEAN = "allows 1e-4; float32 on the CPU is off by 1.3e-4 from float64, the kernel by 0.8e-4"
+_NO_CACHE = "wants QuACK's cache on disk, of machine code, which is off here"
 _PROFILER = "asks torch's profiler for the device's events, of which there are none"
 EXPLAINED = (
-    (r"::test_rmsnorm_input_validation$", _HOST),
+    (r"::test_(rmsnorm|layernorm)_input_validation$", _HOST),
+    (r"::test_layernorm_forward_masks_oob_variance_lanes$", _MEAN),
+    (r"::test_defer_and_retry_cold_session$", _NO_CACHE),
     (r"::test_gemm_split_k_staged_grid_not_inflated$", _PROFILER),
     (r"::test_q_boundary_masking_block_sparse_bwd\[document-", _PAST_THE_END),
     (r"test_cross_entropy\[.*289-192-input_dtype0\]", _ULP),

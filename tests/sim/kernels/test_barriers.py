@@ -81,3 +81,14 @@ def test_a_thread_by_itself_is_a_whole_cluster():
     body = f"{_INDEX} mov.u32 %r10, 7; barrier.cluster.arrive; barrier.cluster.wait; {_FINISH}"
     launch(body, [out], block=(1, 1, 1))
     assert out.tolist() == [7]
+
+
+@pytest.mark.parametrize("threads", [64, 96])
+def test_a_reduction_over_some_warps(threads):
+    """Those of a count: the last warp waits elsewhere, or comes too."""
+    out = np.zeros(96, np.uint32)
+    body = f"""mov.u32 %r1, %tid.x; mad.wide.u32 %rd2, %r1, 4, %rd0; setp.ge.u32 %p0, %r1, {threads}; @%p0 bra END;
+    and.b32 %r2, %r1, 3; setp.eq.u32 %p1, %r2, 0; barrier.red.popc.u32 %r3, 5, {threads}, %p1;
+    st.global.u32 [%rd2], %r3; END: bar.sync 0;"""
+    launch(body, [out], block=(96, 1, 1))
+    assert out.tolist() == [threads // 4] * threads + [0] * (96 - threads)

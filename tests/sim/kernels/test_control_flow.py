@@ -1,6 +1,7 @@
 """Lanes that part and meet again, against the same program in Python."""
 
 import numpy as np
+import pytest
 
 from .launching import launch
 
@@ -88,3 +89,13 @@ def test_a_warp_may_wait_for_one_that_has_passed_the_join():
         STORE: st.global.u32 [%rd10], %r0;"""
     launch(f"{_INDEX} {_ADDRESS} {body}", [out], block=(64, 1, 1), smem=64)
     np.testing.assert_array_equal(out, np.arange(64))
+
+
+@pytest.mark.parametrize("places", [2, 3])
+def test_lanes_that_add_to_few_places_in_turn(places):
+    """No two neighbours hit one place, and yet many lanes do."""
+    out = np.zeros(places, np.uint32)
+    body = f"""mov.u32 %r1, %tid.x; rem.u32 %r2, %r1, {places}; mad.wide.u32 %rd2, %r2, 4, %rd0;
+    red.global.add.u32 [%rd2], 1;"""
+    launch(body, [out], block=(96, 1, 1))
+    assert out.tolist() == [96 // places] * places

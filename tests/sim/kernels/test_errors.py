@@ -90,8 +90,9 @@ def test_a_failed_assertion():
 
 def test_a_cooperative_launch_that_does_not_fit():
     call = kernel_call(ptx_module("", 0), grid=(265, 1, 1), block=(1024, 1, 1), cooperative=True)
-    with pytest.raises(LaunchError, match="must be resident at once, 264 of this size, got 265"):
+    with pytest.raises(LaunchError, match="must be resident at once, 264 of this size, got 265") as caught:
         Run((), None).launch(call)
+    assert caught.value.cuda_error == 720  # cudaErrorCooperativeLaunchTooLarge
     Run((), None).launch(replace(call, grid=(264, 1, 1)))
 
 
@@ -249,3 +250,20 @@ def test_the_first_mbarrier_that_is_overwritten_is_named():
     body = """mov.u32 %r1, %tid.x; mov.u32 %r0, smem; mad.lo.u32 %r2, %r1, 4, %r0;
     mbarrier.init.shared.b64 [%r0+16], 1; mbarrier.init.shared.b64 [%r0+64], 1; st.shared.u32 [%r2], %r1;"""
     fails(BarrierError, body, "a store to shared address 0x10 overwrites an mbarrier", smem=256)
+
+
+def test_a_rank_that_the_cluster_lacks_names_its_lane():
+    """Lanes 0 and 1 name the two CTAs of the cluster, lane 2 a third."""
+    body = """mov.u32 %r1, %tid.x; mov.u32 %r2, smem; add.u32 %r1, %r1, 1; shl.b32 %r1, %r1, 24; or.b32 %r2, %r2, %r1;
+    st.shared::cluster.u32 [%r2], %r1;"""
+    options = {"smem": 64, "grid": (2, 1, 1), "cluster": (2, 1, 1)}
+    fails(MemoryAccessError, body, "thread 2 (warp 0)", "names no CTA", block=(3, 1, 1), **options)
+    launch(body, block=(2, 1, 1), **options)
+
+
+@pytest.mark.parametrize(
+    "comparison", ["ltu.s32", "num.s32", "nan.u32", "lo.s32", "lt.b32", "hi.b64", "lo.f32", "hs.bf16"]
+)
+def test_comparisons_that_a_type_lacks(comparison):
+    a = {"f32": "%f1", "bf16": "%h1", "b64": "%rd1"}.get(comparison.partition(".")[2], "%r1")
+    fails(UnknownInstructionError, f"setp.{comparison} %p0, {a}, {a};", f"setp.{comparison}")

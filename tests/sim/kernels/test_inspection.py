@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cutepy.layouts import Layout
-from cutepy.sim import Observer
+from cutepy.sim import Observer, Run
 
 from .launching import kernel_call, launch, ptx_module
 
@@ -76,6 +76,21 @@ def test_shared_memory_of_ctas_that_are_no_longer_resident():
         run.smem((0, 0, 0))
     run = launch(body, grid=(64, 1, 1), smem=4, inspect=True)
     assert [run.smem((n, 0, 0), dtype="uint32")[0] for n in (0, 31, 32, 63)] == [0, 31, 32, 63]
+
+
+def test_shared_memory_while_a_launch_runs():
+    """An observer sees what it holds now, and what earlier launches have left."""
+    seen = []
+
+    class Asks(Observer):
+        def on_barrier(self, event):
+            seen.append([int(run.smem(dtype="uint32", launch=n)[0]) for n in range(-1, len(run.launches))])
+
+    run = Run([Asks()], None, inspect=True)
+    for value in (5, 6, 7):
+        body = f"mov.u32 %r0, smem; st.shared.u32 [%r0], {value}; bar.sync 0; st.shared.u32 [%r0], {value + 10};"
+        run.launch(kernel_call(ptx_module(body, 0), block=(32, 1, 1), dynamic_smem_bytes=4))
+    assert seen == [[5, 5], [6, 15, 6], [7, 15, 16, 7]]
 
 
 @pytest.mark.parametrize(("shift", "wavefronts"), [(2, 2), (3, 4), (4, 8), (7, 64)])

@@ -59,3 +59,16 @@ def test_ranges_that_overlap_are_one(ranges, low, size):
         memory.forget(base + min(part))
     assert len(memory.ranges()) == 0
     assert memory.find(base + low, base + low + size) is None
+
+
+def test_what_is_known_already_is_not_new():
+    """A part of it, or all, by whatever it is owned; what reaches beyond is new."""
+    data = np.zeros(128, np.uint8)
+    base, memory = data.ctypes.data, GlobalMemory()
+    assert memory.register(base + 16, 64, data)
+    for start, size in ((16, 64), (16, 8), (72, 8), (40, 8)):
+        assert not memory.register(base + start, size, object())
+    assert memory.register(base + 16, 65, data)
+    assert memory.register(base + 15, 66, data)
+    assert memory.ranges() == [(base + 15, base + 81)]
+    assert not memory.register(base, 0, data)

@@ -234,3 +234,13 @@ def test_a_cooperative_launch_finds_its_workspace():
     )
     run.launch(kernel_call(text, [out], cooperative=True))
     assert out.tolist() == [0, 0, 0, 0, 5]
+
+
+def test_the_last_store_of_a_warp_wakes_another():
+    """It ends at once afterwards, long after the other has begun to spin."""
+    out = np.zeros(2, np.uint32)
+    body = """mov.u32 %r1, %tid.x; mov.u32 %r2, 0; setp.ge.u32 %p0, %r1, 32; @%p0 bra SPIN;
+    WORK: add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, 5000; @%p1 bra WORK; st.global.u32 [%rd0], 1; exit;
+    SPIN: ld.volatile.global.u32 %r3, [%rd0]; setp.eq.u32 %p2, %r3, 0; @%p2 bra SPIN; st.global.u32 [%rd0+4], 2;"""
+    launch(body, [out], block=(64, 1, 1))
+    assert out.tolist() == [1, 2]

@@ -1,6 +1,7 @@
 """Saved runs: what is read back is what happened, and a damaged or malicious file is refused."""
 
 import io
+import itertools
 import json
 import pickle
 import zipfile
@@ -152,6 +153,26 @@ def test_of_ctas_beyond_the_first_memory_is_as_they_left_it(tmp_path):
     assert len(cutepy.load_run(run.save(tmp_path / "y")).launches[0].ctas) == 16
 
 
+@pytest.mark.parametrize("cluster", [(3, 1, 1), (1, 3, 1), (1, 1, 3), (16, 1, 1)])
+def test_memory_of_whole_clusters_is_followed(tmp_path, cluster):
+    """Of 16 CTAs at most: five clusters of three."""
+    run = launch("st.shared.u32 [%r0], 1;", grid=(48, 3, 3), cluster=cluster, smem=4, inspect=True)
+    told = cutepy.load_run(run.save(tmp_path / "x")).launches[0]
+    followed = {cta.cta for cta in told.ctas if cta.followed}
+    whole = [n * extent for n, extent in zip((5 if 3 in cluster else 1, 1, 1), cluster, strict=True)]
+    assert followed == set(itertools.product(*map(range, whole)))
+
+
+@pytest.mark.parametrize(("room", "kept"), [(12 * 32 * 2, True), (12 * 32 * 2 - 1, False)])
+def test_memory_is_followed_as_long_as_there_is_room(tmp_path, monkeypatch, room, kept):
+    """Two stores of four bytes by 32 lanes, each with its address of eight."""
+    monkeypatch.setattr("cutepy.sim.inspect.writes.ROOM_BYTES", room)
+    body = "mov.u32 %r1, %tid.x; shl.b32 %r1, %r1, 2; st.shared.u32 [%r1], %r1; st.shared.u32 [%r1], 7;"
+    told = cutepy.load_run(launch(body, smem=128, inspect=True).save(tmp_path / "x")).launches[0].ctas[0]
+    assert told.followed == kept
+    assert (told.smem(dtype="uint32") == 7).all()
+
+
 def members(path):
     with zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
@@ -175,6 +196,17 @@ def changed(path, member, change):
 EVENTS = "launch0/cta0_0_0/events.json"
 
 
+def box(rank=5, extent=256, address=0):
+    names = {"operation": "load", "dtype": "u8", "swizzle": "SW128"}
+    return {**names, "coordinates": [-1] * rank, "box": [extent] * rank, "address": address}
+
+
+def test_boxes_of_all_ranks_are_read(saved):
+    boxes = [box(rank) for rank in range(1, 6)]
+    read = load_run(changed(saved[1], EVENTS, lambda x: x["events"][0].update(boxes=boxes)))
+    assert read.launches[0].cta((0, 0, 0)).events[0]["boxes"] == boxes
+
+
 @pytest.mark.parametrize(
     ("member", "change", "said"),
     [
@@ -194,6 +226,13 @@ EVENTS = "launch0/cta0_0_0/events.json"
         (EVENTS, lambda x: x["events"][0].update(instruction=True), "instruction must be an integer"),
         (EVENTS, lambda x: x["events"][0].update(phase="later"), "phase must be one of begin, wait"),
         (EVENTS, lambda x: x["events"][0].update(warps=[9]), "an integer from 0 to 1, got 9"),
+        (EVENTS, lambda x: x["events"][0].update(instruction=-1), "instruction must be an integer from 0 to"),
+        (EVENTS, lambda x: x["events"][0].update(step=-1), "step must be an integer from 0 to"),
+        (EVENTS, lambda x: x["events"][0].update(operation=-1), "operation must be an integer from 0 to"),
+        (EVENTS, lambda x: x["events"][0].update(warps=[-1]), "an integer from 0 to 1, got -1"),
+        (EVENTS, lambda x: x["events"][0].update(boxes=[box(rank=6)]), "coordinates must be a list of 0 to 5 items"),
+        (EVENTS, lambda x: x["events"][0].update(boxes=[box(extent=0)]), "must be an integer from 1 to 65536, got 0"),
+        (EVENTS, lambda x: x["events"][0].update(boxes=[box(address=-128)]), "address must be an integer from 0 to"),
         (EVENTS, lambda x: x["events"][0].update(writes=[[2040, 16]], contents=0), "shared memory ends at 2048"),
         (EVENTS, lambda x: x["events"][0].update(writes=[[0, 999]], contents=0), "writes more than the 256 bytes"),
         (EVENTS, lambda x: x["barriers"].update({"-1": "x"}), "a barrier's address must be below"),

@@ -26,6 +26,15 @@ def test_a_warp_asks_for_each_sector_once(pitch, sectors, size_bytes):
     assert traffic(run, "store") == traffic(run, "atomic") == (0, 0)
 
 
+def test_warps_of_several_ctas_each_ask_for_their_own():
+    data = np.zeros(8192, np.uint8)
+    data = data[-data.ctypes.data % 32 :]
+    body = """mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mad.lo.u32 %r1, %r2, %r3, %r1;
+    mad.wide.u32 %rd2, %r1, 4, %rd0; st.global.u32 [%rd2], %r1;"""
+    run = launch(body, [data], block=(96, 1, 1), grid=(5, 1, 1))
+    assert traffic(run, "store") == (5 * 3 * 4, 5 * 96 * 4)
+
+
 def test_lanes_in_any_order_and_those_that_are_missing():
     data = np.zeros(4096, np.uint8)
     data = data[-data.ctypes.data % 32 :]
@@ -110,6 +119,13 @@ def test_instructions_by_class():
     assert stats["instructions"] == 5
 
 
+def test_every_parting_of_lanes_is_counted_once():
+    body = """mov.u32 %r1, %tid.x; and.b32 %r2, %r1, 1; setp.eq.u32 %p0, %r2, 0; @%p0 bra MEET;
+    and.b32 %r2, %r1, 2; setp.eq.u32 %p1, %r2, 0; @%p1 bra MEET; add.u32 %r1, %r1, 1; MEET:"""
+    assert launch(body, block=(32, 1, 1)).stats["splits"] == 2
+    assert launch("mov.u32 %r1, 1;", block=(32, 1, 1)).stats.get("splits", 0) == 0
+
+
 def test_waits_and_conflicts_are_the_sums_of_their_sites():
     body = """
     mov.u32 %r1, %tid.x; mov.u32 %r0, smem; mad.lo.u32 %r2, %r1, 128, %r0; st.shared.u32 [%r2], %r1;
@@ -124,3 +140,30 @@ def test_waits_and_conflicts_are_the_sums_of_their_sites():
     assert run.stats["bank_conflicts"] == sum(site.conflicts for site in run.conflicts()) == 62
     assert (run.stats["shared_accesses"], run.stats["shared_wavefronts"]) == (2, 64)
     assert "bank_conflicts" not in launch(body, block=(64, 1, 1), smem=64 * 128).stats
+
+
+@pytest.mark.parametrize(("n", "from_registers"), [(8, False), (24, False), (8, True)])
+def test_what_mmas_read_from_shared_memory(n, from_registers):
+    a, majors = ("{%r0, %r0, %r0, %r0}", "0") if from_registers else ("%rd10", "0, 0")
+    sums = ", ".join(f"%f{k}" for k in range(n // 2))
+    body = f"""mov.b64 %rd10, 0x1000080000; mov.u32 %r0, 0; setp.ne.u32 %p0, %r0, 0; wgmma.fence.sync.aligned;
+    wgmma.mma_async.sync.aligned.m64n{n}k16.f32.f16.f16 {{{sums}}}, {a}, %rd10, %p0, 1, 1, {majors};
+    wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"""
+    run = launch(body, block=(256, 1, 1), smem=8192)
+    assert run.stats["wgmma_bytes"] == 2 * 2 * 16 * (n if from_registers else 64 + n)
+
+
+STORE_BOX = """mov.u32 %r1, %tid.x; mov.u32 %r0, smem; setp.ne.u32 %p1, %r1, 0; @%p1 bra END; mov.u32 %r4, {x};
+mov.u32 %r5, 0; {opcode} [%rd0, {{%r4, %r5}}], [%r0]; END:"""
+
+
+@pytest.mark.parametrize(("x", "sectors", "size_bytes"), [(0, 16, 512), (48, 8, 128), (64, 0, 0)])
+@pytest.mark.parametrize("kind", ["store", "atomic"])
+def test_a_box_is_written_or_added_to(kind, x, sectors, size_bytes):
+    data, descriptor = aligned((8, 56), "u2"), aligned((128,), "u1")
+    descriptor[:] = np.frombuffer(tensor_map(data, (32, 8), dtype="f16"), np.uint8)
+    plain = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group"
+    adding = "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group"
+    run = launch(STORE_BOX.format(x=x, opcode=plain if kind == "store" else adding), [descriptor, data], smem=1024)
+    assert traffic(run, kind) == (sectors, size_bytes)
+    assert all(traffic(run, other) == (0, 0) for other in ("load", "store", "atomic") if other != kind)

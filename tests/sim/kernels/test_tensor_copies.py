@@ -50,12 +50,6 @@ def test_every_nth_element_is_taken(at, swizzle):
     np.testing.assert_array_equal(run.smem()[: expected.nbytes], swizzled(expected, swizzle))
 
 
-def test_a_store_with_element_strides_is_refused():
-    data = aligned((7, 9, 64), "u2")
-    with pytest.raises(DescriptorError, match=r"stores with element strides \(1, 2, 3\) are not simulated"):
-        launch(STORE, [described(data, (32, 5, 4), element_strides=(1, 2, 3)), data], smem=4104, block=(1, 1, 1))
-
-
 def test_interleaved_tensors_are_refused():
     data = aligned((7, 9, 64), "u2")
     with pytest.raises(DescriptorError, match="interleave 16B are not simulated"):

@@ -107,3 +107,12 @@ def test_one_mask_names_a_lane_that_is_elsewhere():
         shfl.sync.idx.b32 %r5, %r2, 0, 31, %r4; END:"""
     with pytest.raises(SimulationError, match="waits for lanes 0x00000002 of warp 0"):
         by_tile(2, body)
+
+
+def test_two_lanes_that_are_alone_each_in_its_own_tile():
+    """A group of as few lanes as a mask may have entries."""
+    out = np.zeros(2, np.uint32)
+    body = """mov.u32 %r1, %tid.x; mad.wide.u32 %rd2, %r1, 4, %rd0; mov.u32 %r2, 1; shl.b32 %r2, %r2, %r1;
+    setp.eq.u32 %p0, %r1, %r1; vote.sync.ballot.b32 %r3, %p0, %r2; st.global.u32 [%rd2], %r3;"""
+    launch(body, [out], block=(2, 1, 1))
+    assert out.tolist() == [1, 2]

@@ -210,3 +210,10 @@ def test_a_wait_in_a_branch_is_for_the_mmas_before_it(policy, before):
     st.global.b32 [%rd11], %r0;"""
     launch(body, [out], block=(128, 1, 1), grid=(2, 1, 1), smem=8192, policy=policy)
     assert (out == halves(16)).all()
+
+
+@pytest.mark.parametrize("before", [1, 2, 3])
+def test_an_mma_that_starts_anew_after_others_in_its_group(before):
+    """Those that continue each other may be computed as one, but not what forgets them."""
+    body = f"{mma_f32(False)} {mma_f32(True) * before} {mma_f32(False)} {mma_f32(True)} {DONE} mov.b32 %r20, %f3;"
+    assert (run(body, start="").view(np.float32) == 32).all()

@@ -234,6 +234,29 @@ def test_of_workers_of_which_one_dies_nothing_is_counted(monkeypatch):
     assert run.instructions == alone.instructions
 
 
+def test_workers_leave_ctrl_c_to_the_process_that_launched(monkeypatch):
+    """A terminal sends it to all: once they are at work, they ignore it, and finish."""
+    fork = workers.Team._fork
+
+    def forking(team, count):
+        fork(team, count)
+        deadline = time.monotonic() + 5
+        for process in team._workers.values():
+            while not _ignores(process.pid, signal.SIGINT) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            os.kill(process.pid, signal.SIGINT)
+
+    monkeypatch.setattr(workers.Team, "_fork", forking)
+    _, three = both("st.global.u32 [%rd10], %r4;", lambda: (np.zeros(CTAS * 32, np.uint32),))
+    assert three.launches[0].processes == 3
+
+
+def _ignores(pid, number):
+    status = Path(f"/proc/{pid}/status").read_text()
+    ignored = next(line.split()[1] for line in status.splitlines() if line.startswith("SigIgn"))
+    return bool(int(ignored, 16) >> number - 1 & 1)
+
+
 def test_what_a_worker_reads_of_this_process_is_seen():
     """CTA 0 stores what those of later waves load, and no others store what any loads."""
     body = """

@@ -35,3 +35,12 @@ def test_amounts_of_an_mbarrier_are_told():
         ("expect_tx", "mbarrier 0x0", "thread 1", (16,)),
         ("arrive", "mbarrier 0x0", "thread 1", (1,)),
     ]
+
+
+def test_lanes_that_arrive_at_mbarriers_of_their_own_count_once_each():
+    told = Told()
+    body = """mov.u32 %r0, smem; mov.u32 %r1, %tid.x; mad.lo.u32 %r2, %r1, 8, %r0;
+    mbarrier.init.shared.b64 [%r2], 2; mbarrier.arrive.shared.b64 _, [%r2]; mbarrier.arrive.shared.b64 _, [%r2], 1;"""
+    launch(body, block=(3, 1, 1), smem=64, observers=[told])
+    arrivals = [(barrier, lane, count) for operation, barrier, lane, count in told.events if operation == "arrive"]
+    assert arrivals == 2 * [(f"mbarrier {8 * n:#x}", f"thread {n}", (1,)) for n in range(3)]

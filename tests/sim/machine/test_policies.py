@@ -3,6 +3,7 @@
 import pytest
 
 import cutepy
+from cutepy.sim import CompletionPolicy
 from cutepy.sim.machine.policies import Late, Random, Youngest, policy_named
 
 
@@ -35,3 +36,9 @@ def test_what_comes_late_completes_in_the_order_that_the_name_says():
     assert not Late().completes_at_issue(None)
     assert not Youngest().completes_at_issue(None)
     assert (Late().choose(range(3)), Youngest().choose(range(3))) == (0, 2)
+
+
+def test_operations_complete_as_they_are_issued_unless_a_policy_says_otherwise():
+    """What a policy of one's own leaves out is done at once, the oldest first."""
+    assert CompletionPolicy().completes_at_issue(None)
+    assert CompletionPolicy().choose(range(3)) == 0

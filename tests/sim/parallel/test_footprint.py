@@ -1,5 +1,6 @@
 """Sets of bytes, against Python's sets."""
 
+from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cutepy.sim.machine.lanes import Ctas, Residents, Threads
+from cutepy.sim.machine.traffic import Traffic
 from cutepy.sim.parallel import footprint
 from cutepy.sim.parallel.footprint import Footprint, Ranges, meets_others, put, take
 
@@ -109,3 +111,29 @@ def test_many_ranges_are_united_on_the_way(lanes, monkeypatch):
         footprint.access("load", lanes, np.uint64(4 * n) + steps, 4)
         expected |= {4 * n + 64 * lane + b for lane in range(64) for b in range(4)}
     assert bytes_of(footprint.reads) == expected
+
+
+@pytest.mark.parametrize("kind", ["load", "store", "atomic"])
+def test_what_is_noted_is_counted_too(lanes, kind):
+    addresses = np.arange(64, dtype=np.uint64).reshape(2, 32) * np.uint64(8)
+    for note in (
+        lambda traffic: traffic.access(kind, lanes, addresses, 4),
+        lambda traffic: traffic.partial(kind, lanes, addresses, np.full((2, 32), 3)),
+        lambda traffic: traffic.run(kind, 4096, 48),
+        lambda traffic: traffic.box(kind, 8192, (8, 3, 2), (2, 100, 1000), 2),
+    ):
+        noted, counted = Counter(), Counter()
+        note(Footprint(noted))
+        note(Traffic(counted))
+        assert noted == counted
+        assert sum(counted.values()) > 0
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 1000, 1 << 16])
+def test_a_map_has_a_bit_for_each_byte(size):
+    """And for an access of 16 bytes that begins at the last one."""
+    footprint = Footprint({})
+    for bits, ranges_of in zip(footprint.maps(4096, 4096 + size), ("reads", "writes"), strict=True):
+        assert 8 * len(bits) >= size + 15
+        bits[(size - 1) // 8] |= 1 << (size - 1) % 8
+        assert bytes_of(getattr(footprint, ranges_of)) == {4096 + size - 1}

@@ -23,6 +23,17 @@ def test_writable_shared_mappings_are_found_from_any_byte():
     assert not mappings.any_shared([])
 
 
+def test_neighbours_of_shared_mappings_are_not():
+    shared = np.frombuffer(mmap.mmap(-1, 1 << 16), np.uint8)
+    low, high = span(shared)
+    assert mappings.any_shared([(low - 1, low + 1)])
+    assert mappings.any_shared([(high - 1, high + 1)])
+    lines = [line.split()[0].split("-") for line in mappings._MAPS.read_text().splitlines() if " rw-s " in line]
+    spans = [(int(start, 16), int(end, 16)) for start, end in lines]
+    first, last = min(start for start, _ in spans), max(end for _, end in spans)
+    assert not mappings.any_shared([(first - 16, first), (last, last + 16)])
+
+
 def test_private_and_read_only_mappings_are_not(tmp_path):
     np.zeros(4096, np.uint8).tofile(tmp_path / "data")
     for mode in ("c", "r"):

@@ -207,6 +207,22 @@ def test_constants_against_ptxas(tmp_path):
         assert evaluate(text).value % 2**64 == int.from_bytes(theirs[f"v{n}"], "little"), text
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("1 + here", "expected a constant, got 'here'"),
+        ("-]", "expected a constant, got ']'"),
+        ("(1 + 2", r"expected '\)'"),
+        ("(.s64 1)", r"expected '\)'"),
+        ("1 ? 2", "expected ':'"),
+        ("1 2", "unexpected '2'"),
+    ],
+)
+def test_what_is_no_constant_is_said(text, said):
+    with pytest.raises(PtxSyntaxError, match=said):
+        evaluate(text)
+
+
 # Forms, each accepted by ptxas.
 
 READ = [

@@ -84,6 +84,8 @@ class Wgmma(Mechanism):
     def commit(self, g: Group, i: Instruction) -> None:
         """Close a group of MMAs; an empty or complete one counts where an older one may be incomplete."""
         issued, g.issued = g.issued, []
+        if i.parts[1] == "commit_group":
+            self._activity.notify("commit", "wgmma group", g, i)
         if not issued:
             if g.committed:
                 g.committed.append(AsyncOperation("wgmma", i, g.ctas, g.threads, "no MMAs", lambda: None, done=True))

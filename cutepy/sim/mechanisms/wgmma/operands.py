@@ -88,15 +88,15 @@ class Operands:
         memory = self._memory
         units = memory.shared_view(np.dtype("c16"), memory.slot_bytes // UNIT_BYTES)[rows]
         by_cta = np.stack(np.broadcast_arrays(*words), axis=-1)
-        if by_cta.shape[1] > 1 and (by_cta == by_cta[:, :1]).all():
+        if (by_cta == by_cta[:, :1]).all():
             by_cta = by_cta[:, :1]
-        if by_cta.shape[0] > 1 and (by_cta == by_cta[:1]).all():
+        if (by_cta == by_cta[:1]).all():
             by_cta = by_cta[:1]
         tables = [self._table(tuple(map(tuple, row.tolist())), tile, i, g) for row in by_cta]
         if len(tables) == 1:
             gathered = np.take(units, tables[0], axis=1)
         else:
-            gathered = np.stack([np.take(units[n], table, axis=0) for n, table in enumerate(tables)])
+            gathered = np.stack([units[n][table] for n, table in enumerate(tables)])
         if self._activity.observers:
             slots = np.arange(memory.shared.size // memory.slot_bytes)[rows]
             places = np.stack([table.reshape(-1) for table in tables]) * UNIT_BYTES + slots[:, None] * memory.slot_bytes

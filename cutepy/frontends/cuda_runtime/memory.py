@@ -1,0 +1,103 @@
+"""Memory of the CUDA runtime, which is the host's: what is copied or filled is so at once."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+
+from cutepy.frontends.cuda_runtime.streams import put
+from cutepy.runtime import h200
+from cutepy.sim.machine.lanes import Array
+
+_INVALID_VALUE, _INVALID_DIRECTION = 1, 21
+_ALIGNMENT = 256
+_KINDS = range(5)
+"""cudaMemcpyKind: in what direction makes no difference."""
+
+
+class MemoryCalls:
+    """Allocations, copies and fills."""
+
+    def __init__(self, *arguments: str) -> None:
+        super().__init__(*arguments)
+        self._memory: dict[int, Array] = {}
+
+    def do_cudaMalloc(self, pointer: int, size: int, *_: object) -> int:
+        """Give memory of the host."""
+        data = np.zeros(size + _ALIGNMENT, np.uint8)
+        start = -data.ctypes.data % _ALIGNMENT
+        mine = data[start : start + size]
+        self._memory[mine.ctypes.data] = mine
+        return put(pointer, mine.ctypes.data if size else 0)
+
+    do_cudaMallocAsync = do_cudaMallocFromPoolAsync = do_cudaMallocManaged = do_cudaMalloc
+    do_cudaMallocHost = do_cudaHostAlloc = do_cudaMalloc
+
+    def do_cudaFree(self, pointer: int | None, *_: object) -> int:
+        """Let memory go."""
+        if pointer and self._memory.pop(pointer, None) is None:
+            return _INVALID_VALUE
+        return 0
+
+    do_cudaFreeAsync = do_cudaFreeHost = do_cudaFree
+
+    def do_cudaMemcpy(self, target: int | None, source: int | None, size: int, kind: int, *_: object) -> int:
+        """Copy."""
+        if kind not in _KINDS:
+            return _INVALID_DIRECTION
+        if target and source:
+            ctypes.memmove(target, source, size)
+            return 0
+        return _INVALID_VALUE if size else 0
+
+    do_cudaMemcpyAsync = do_cudaMemcpy
+
+    def do_cudaMemcpy2D(
+        self, target: int, to_pitch: int, source: int, from_pitch: int, width: int, height: int, kind: int, *_: object
+    ) -> int:
+        """Copy rows."""
+        if width > min(to_pitch, from_pitch) or not (target and source):
+            return _INVALID_VALUE
+        for row in range(height):
+            if code := self.do_cudaMemcpy(target + row * to_pitch, source + row * from_pitch, width, kind):
+                return code
+        return 0
+
+    do_cudaMemcpy2DAsync = do_cudaMemcpy2D
+
+    def do_cudaMemset(self, target: int | None, value: int, size: int, *_: object) -> int:
+        """Fill."""
+        if target:
+            ctypes.memset(target, value, size)
+            return 0
+        return _INVALID_VALUE if size else 0
+
+    do_cudaMemsetAsync = do_cudaMemset
+
+    def do_cudaMemset2D(self, target: int, pitch: int, value: int, width: int, height: int, *_: object) -> int:
+        """Fill rows."""
+        if width > pitch or not target:
+            return _INVALID_VALUE
+        for row in range(height):
+            self.do_cudaMemset(target + row * pitch, value, width)
+        return 0
+
+    do_cudaMemset2DAsync = do_cudaMemset2D
+
+    def do_cudaMemGetInfo(self, free: int, total: int) -> int:
+        """Say how much there is."""
+        put(free, h200.TOTAL_BYTES - sum(data.nbytes for data in self._memory.values()))
+        return put(total, h200.TOTAL_BYTES)
+
+    def do_cudaDeviceGetDefaultMemPool(self, pool: int, device: int) -> int:
+        """Give the only one."""
+        return put(pool, 1)
+
+    do_cudaDeviceGetMemPool = do_cudaDeviceGetDefaultMemPool
+
+    def do_cudaMemPoolSetAttribute(self, *_: object) -> int:
+        """Do nothing: a pool keeps nothing that was freed."""
+        return 0
+
+    do_cudaMemPoolTrimTo = do_cudaMemPoolSetAttribute

@@ -1,0 +1,101 @@
+"""What the CUDA runtime says of the device, and of errors: that it is an H200, and that Python says what went wrong."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+
+from cutepy.frontends.cuda_runtime.streams import put
+from cutepy.runtime import h200
+from cutepy.runtime.host_calls import cluster_of, launch_attributes
+
+_INVALID_DEVICE = 101
+_PROPERTIES = (
+    "name:256 uuid:16 luid:8 luidDeviceNodeMask totalGlobalMem=l sharedMemPerBlock=l regsPerBlock warpSize memPitch=l "
+    "maxThreadsPerBlock maxThreadsDim:12 maxGridSize:12 totalConstMem=l major minor textureAlignment=l "
+    "texturePitchAlignment=l multiProcessorCount integrated canMapHostMemory textures:156 surfaceAlignment=l "
+    "concurrentKernels ECCEnabled pciBusID pciDeviceID pciDomainID tccDriver asyncEngineCount unifiedAddressing "
+    "memoryBusWidth l2CacheSize persistingL2CacheMaxSize maxThreadsPerMultiProcessor streamPrioritiesSupported "
+    "globalL1CacheSupported localL1CacheSupported sharedMemPerMultiprocessor=l regsPerMultiprocessor managedMemory "
+    "isMultiGpuBoard multiGpuBoardGroupID hostNativeAtomicSupported pageableMemoryAccess concurrentManagedAccess "
+    "computePreemptionSupported canUseHostPointerForRegisteredMem cooperativeLaunch sharedMemPerBlockOptin=l "
+    "pageableMemoryAccessUsesHostPageTables directManagedMemAccessFromHost maxBlocksPerMultiProcessor "
+    "accessPolicyMaxWindowSize reservedSharedMemPerBlock=l hostRegisterSupported sparseCudaArraySupported "
+    "hostRegisterReadOnlySupported timelineSemaphoreInteropSupported memoryPoolsSupported gpuDirectRDMASupported "
+    "gpuDirectRDMAFlushWritesOptions gpuDirectRDMAWritesOrdering memoryPoolSupportedHandleTypes "
+    "deferredMappingCudaArraySupported ipcEventSupported clusterLaunch rest:256"
+)
+"""`cudaDeviceProp` of CUDA 13: ints, what has 64 bits, and bytes."""
+
+
+def _field(text: str) -> tuple[str, type]:
+    name, _, count = text.partition(":")
+    if count:
+        return name, ctypes.c_char * int(count)
+    name, _, wide = text.partition("=")
+    return name, ctypes.c_uint64 if wide else ctypes.c_int32
+
+
+class _Properties(ctypes.Structure):
+    _fields_ = [_field(text) for text in _PROPERTIES.split()]
+
+
+class DeviceCalls:
+    """What the device is."""
+
+    _texts = ctypes.create_string_buffer(b"no error"), ctypes.create_string_buffer(b"see the Python exception")
+
+    def do_cudaGetDeviceProperties(self, properties: int, device: int) -> int:
+        """Say what `torch.cuda.get_device_properties` says, and what attributes do."""
+        if device:
+            return _INVALID_DEVICE
+        found = _Properties()
+        of = h200.ATTRIBUTES
+        values = {
+            "name": h200.NAME.encode(), "totalGlobalMem": h200.TOTAL_BYTES, "sharedMemPerBlock": of[8],
+            "regsPerBlock": of[12], "warpSize": of[10], "memPitch": 2**31 - 1, "maxThreadsPerBlock": of[1],
+            "totalConstMem": of[9], "major": of[75], "minor": of[76], "textureAlignment": 512,
+            "texturePitchAlignment": 32, "multiProcessorCount": of[16], "canMapHostMemory": 1,
+            "surfaceAlignment": 512, "concurrentKernels": 1, "unifiedAddressing": 1, "memoryBusWidth": of[37],
+            "l2CacheSize": of[38], "maxThreadsPerMultiProcessor": of[39], "streamPrioritiesSupported": 1,
+            "globalL1CacheSupported": 1, "localL1CacheSupported": 1, "sharedMemPerMultiprocessor": of[81],
+            "regsPerMultiprocessor": of[82], "managedMemory": 1, "cooperativeLaunch": 1,
+            "sharedMemPerBlockOptin": of[97], "maxBlocksPerMultiProcessor": of[106],
+            "reservedSharedMemPerBlock": of[111], "memoryPoolsSupported": 1, "clusterLaunch": 1,
+        }  # fmt: skip
+        for name, value in values.items():
+            setattr(found, name, value)
+        for name, first in (("maxThreadsDim", 2), ("maxGridSize", 5)):
+            extents = (ctypes.c_int32 * 3)(*(of[first + n] for n in range(3)))
+            ctypes.memmove(ctypes.addressof(found) + getattr(_Properties, name).offset, extents, 12)
+        ctypes.memmove(properties, ctypes.addressof(found), ctypes.sizeof(found))
+        return 0
+
+    def do_cudaDriverGetVersion(self, version: int) -> int:
+        """Say which CUDA it is."""
+        return put(version, h200.DRIVER_VERSION, ctypes.c_int32)
+
+    do_cudaRuntimeGetVersion = do_cudaDriverGetVersion
+
+    def do_cudaFuncSetCacheConfig(self, *_: object) -> int:
+        """Do nothing: there are no caches."""
+        return 0
+
+    do_cudaDeviceSetCacheConfig = do_cudaFuncSetCacheConfig
+
+    def do_cudaOccupancyMaxActiveBlocksPerMultiprocessor(self, blocks: int, *_: object) -> int:
+        """Say one."""
+        return put(blocks, 1, ctypes.c_int32)
+
+    do_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags = do_cudaOccupancyMaxActiveBlocksPerMultiprocessor
+
+    def do_cudaOccupancyMaxActiveClusters(self, clusters: int, function: int, config: int) -> int:
+        """Say how many there are at once, one CTA an SM."""
+        size = math.prod(cluster_of(launch_attributes(config)))
+        return put(clusters, h200.max_active_clusters(size), ctypes.c_int32)
+
+    def do_cudaGetErrorString(self, code: int) -> int:
+        """Refer to the exception that says what went wrong."""
+        return ctypes.addressof(self._texts[code != 0])
+
+    do_cudaGetErrorName = do_cudaGetErrorString

@@ -1,0 +1,80 @@
+"""Streams and events of the CUDA runtime: launches run as they are asked for, so all work has ended at any time."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from typing import Any
+
+_INVALID_HANDLE = 400
+
+
+def put(address: int, value: int, kind: Any = ctypes.c_uint64) -> int:  # noqa: ANN401
+    """Write a result where host code wants it; returns that all is well."""
+    kind.from_address(address).value = value
+    return 0
+
+
+class StreamCalls:
+    """Streams, of which there is one, events, and the order of work."""
+
+    def __init__(self, *arguments: str) -> None:
+        super().__init__(*arguments)
+        self._recorded: dict[int, float | None] = {}
+        self._events = 0
+
+    def do_cudaStreamCreate(self, stream: int, *_: object) -> int:
+        """Give the default stream: launches run in order."""
+        return put(stream, 0)
+
+    do_cudaStreamCreateWithFlags = do_cudaStreamCreateWithPriority = do_cudaStreamCreate
+
+    def do_cudaStreamIsCapturing(self, stream: int, status: int) -> int:
+        """Say that it is not."""
+        return put(status, 0, ctypes.c_int32)
+
+    def do_cudaDeviceGetStreamPriorityRange(self, least: int, greatest: int) -> int:
+        """Say what an H200 says."""
+        put(greatest, -5, ctypes.c_int32)
+        return put(least, 0, ctypes.c_int32)
+
+    def do_cudaLaunchHostFunc(self, stream: int, function: int, data: int) -> int:
+        """Call a function of the host: what was launched before has ended."""
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)(data)
+        return 0
+
+    def do_cudaEventCreate(self, event: int, *_: object) -> int:
+        """Give a handle."""
+        self._events += 1
+        self._recorded[self._events] = None
+        return put(event, self._events)
+
+    do_cudaEventCreateWithFlags = do_cudaEventCreate
+
+    def do_cudaEventDestroy(self, event: int) -> int:
+        """Forget an event."""
+        return 0 if self._recorded.pop(event, _INVALID_HANDLE) != _INVALID_HANDLE else _INVALID_HANDLE
+
+    def do_cudaEventRecord(self, event: int, *_: object) -> int:
+        """Note the time."""
+        if event not in self._recorded:
+            return _INVALID_HANDLE
+        self._recorded[event] = time.perf_counter()
+        return 0
+
+    do_cudaEventRecordWithFlags = do_cudaEventRecord
+
+    def do_cudaEventElapsedTime(self, milliseconds: int, start: int, end: int) -> int:
+        """Say how long the simulation took between two events."""
+        first, last = self._recorded.get(start), self._recorded.get(end)
+        if first is None or last is None:
+            return _INVALID_HANDLE
+        ctypes.c_float.from_address(milliseconds).value = 1e3 * (last - first)
+        return 0
+
+    def _nothing_is_pending(self, *_: object) -> int:
+        return 0
+
+    do_cudaStreamSynchronize = do_cudaStreamQuery = do_cudaStreamWaitEvent = do_cudaStreamDestroy = _nothing_is_pending
+    do_cudaEventQuery = do_cudaEventSynchronize = do_cudaDeviceSynchronize = do_cudaDeviceReset = _nothing_is_pending
+    do_cudaGetLastError = do_cudaPeekAtLastError = _nothing_is_pending

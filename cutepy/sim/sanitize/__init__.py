@@ -1,0 +1,17 @@
+"""The sanitizer: whether all that a launch did was ordered, whatever the schedule.
+
+It watches one execution and asks of each two accesses to the same byte, one of which writes, whether the memory
+consistency model of the PTX ISA orders them; that holds for every schedule which synchronises alike, so that a race is
+found where the values are right. What orders is said in `clocks.py`, what touched which byte in `shadow.py`, and
+`sanitizer.py` listens to the simulator and tells both.
+
+References
+----------
+PTX ISA, "Memory Consistency Model"; "Asynchronous Operations"; "Async proxy".
+C. Flanagan, S. N. Freund: FastTrack: Efficient and Precise Dynamic Race Detection. PLDI 2009.
+"""
+
+from cutepy.sim.sanitize.hazards import Hazard, HazardError, Side
+from cutepy.sim.sanitize.sanitizer import Sanitizer
+
+__all__ = ["Hazard", "HazardError", "Sanitizer", "Side"]

@@ -1,0 +1,206 @@
+"""Registers that MMAs use while they are in flight, over all paths of a kernel: no execution is needed for these.
+
+An MMA reads and writes its accumulators, and reads A where that is in registers, until its group has been waited for.
+Before it, wgmma.fence must come after the last access to these registers by anything else; MMAs of one shape that
+accumulate in the same registers need none between them.
+
+A move gives another name to a value, or makes a constant: compilers write those where they like, after wgmma.fence too,
+and assemblers put them where they belong.
+
+References
+----------
+PTX ISA, "wgmma.mma_async", "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cutepy.sim.ptx.model import Immediate, Instruction, Register, Vector
+from cutepy.sim.translate.effects import accumulators, is_wgmma, read, written
+
+if TYPE_CHECKING:
+    from cutepy.sim.translate.control_flow import ControlFlow
+
+_OLDEST = 1 << 9
+"""The age of groups after which eight or more were committed."""
+
+
+@dataclass(frozen=True)
+class RegisterHazard:
+    """A register used too early, or without a fence.
+
+    Attributes
+    ----------
+    kind : "accumulator-in-flight", "fragment-in-flight" or "missing-wgmma-fence"
+    before, after : Instruction
+    """
+
+    kind: str
+    before: Instruction
+    after: Instruction
+
+
+@dataclass
+class _State:
+    """What may be so before an instruction, on some path to it.
+
+    Attributes
+    ----------
+    flying : dict of int to int
+        Register that an MMA writes -> ages that its group may have, as bits: not committed, then how many are younger.
+    read : dict of int to int
+        The same for registers that MMAs read.
+    touched : dict of int to Instruction
+        Register -> what accessed it after the last fence.
+    """
+
+    flying: dict[int, int] = field(default_factory=dict)
+    read: dict[int, int] = field(default_factory=dict)
+    touched: dict[int, Instruction] = field(default_factory=dict)
+
+    def copy(self) -> _State:
+        return _State(dict(self.flying), dict(self.read), dict(self.touched))
+
+    def absorb(self, other: _State) -> bool:
+        """Add what another path may have left; tells whether that was more."""
+        changed = False
+        for mine, theirs in ((self.flying, other.flying), (self.read, other.read)):
+            for register, ages in theirs.items():
+                if ages & ~mine.get(register, 0):
+                    mine[register] = mine.get(register, 0) | ages
+                    changed = True
+        for register, i in other.touched.items():
+            if register not in self.touched:
+                self.touched[register] = i
+                changed = True
+        return changed
+
+
+def register_hazards(flow: ControlFlow) -> list[RegisterHazard]:
+    """Find the hazards of a kernel's registers."""
+    mmas = [i for block in flow.blocks for i in block.instructions if is_wgmma(i)]
+    if not mmas:
+        return []
+    users: dict[int, Instruction] = {}
+    for i in mmas:
+        for register in (*accumulators(i), *_fragments(i)):
+            users.setdefault(register.index, i)
+    _add_sources(flow, users)
+    found: dict[tuple[str, int, int], RegisterHazard] = {}
+    before = {0: _State(touched=dict(users))}
+    waiting = [0]
+    while waiting:
+        number = waiting.pop()
+        state = before[number].copy()
+        for i in flow.blocks[number].instructions:
+            for hazard in _step(state, i, users):
+                found.setdefault((hazard.kind, hazard.before.index, hazard.after.index), hazard)
+        for successor in flow.blocks[number].successors:
+            if successor < 0:
+                continue
+            if successor not in before:
+                before[successor] = state.copy()
+                waiting.append(successor)
+            elif before[successor].absorb(state) and successor not in waiting:
+                waiting.append(successor)
+    return list(found.values())
+
+
+def _add_sources(flow: ControlFlow, users: dict[int, Instruction]) -> None:
+    """Add the registers whose values become those of MMAs by moves."""
+    moves = [i for block in flow.blocks for i in block.instructions if _is_rename(i)]
+    more = True
+    while more:
+        more = False
+        for i in moves:
+            to, source = (operand.index for operand in i.operands if isinstance(operand, Register))
+            if to in users and source not in users:
+                users[source] = users[to]
+                more = True
+
+
+def _is_rename(i: Instruction) -> bool:
+    return i.parts[0] == "mov" and i.predicate is None and all(isinstance(operand, Register) for operand in i.operands)
+
+
+def _fragments(i: Instruction) -> tuple[Register, ...]:
+    a = i.operands[1]
+    return tuple(r for r in a.items if isinstance(r, Register)) if isinstance(a, Vector) else ()
+
+
+def _step(state: _State, i: Instruction, users: Mapping[int, Instruction]) -> Iterator[RegisterHazard]:
+    if i.parts[0] == "wgmma":
+        if is_wgmma(i):
+            yield from _mma(state, i)
+        elif i.parts[1] == "fence":
+            state.touched.clear()
+        elif i.parts[1] == "commit_group":
+            for ages in (state.flying, state.read):
+                ages.update({r: min_age(bits) for r, bits in ages.items()})
+        else:
+            count = i.operands[0]
+            assert isinstance(count, Immediate)
+            _wait(state, count.value)
+        return
+    if _is_rename(i):
+        to, source = (operand.index for operand in i.operands if isinstance(operand, Register))
+        state.flying.pop(to, None)
+        if source in state.flying:
+            state.flying[to] = state.flying[source]
+        if source in state.touched:
+            state.touched[to] = state.touched[source]
+        return
+    if i.parts[0] == "mov" and isinstance(i.operands[1], Immediate):
+        return
+    for register in read(i):
+        if register.index in state.flying:
+            yield RegisterHazard("accumulator-in-flight", users.get(register.index, i), i)
+            state.flying.pop(register.index)
+        if register.index in users:
+            state.touched[register.index] = i
+    for register in written(i):
+        if register.index in state.flying:
+            if register.index in users:
+                yield RegisterHazard("accumulator-in-flight", users[register.index], i)
+            state.flying.pop(register.index)
+        if register.index in state.read:
+            yield RegisterHazard("fragment-in-flight", users.get(register.index, i), i)
+            state.read.pop(register.index)
+        if register.index in users:
+            state.touched[register.index] = i
+
+
+def _mma(state: _State, i: Instruction) -> Iterator[RegisterHazard]:
+    touched = [state.touched[r.index] for r in (*accumulators(i), *_fragments(i)) if r.index in state.touched]
+    if touched:
+        yield RegisterHazard("missing-wgmma-fence", touched[0], i)
+    for register in accumulators(i):
+        state.flying[register.index] = 1
+        state.touched.pop(register.index, None)
+    for register in _fragments(i):
+        if register.index in state.flying:
+            yield RegisterHazard("accumulator-in-flight", i, i)
+            state.flying.pop(register.index)
+        state.read[register.index] = 1
+        state.touched.pop(register.index, None)
+
+
+def min_age(bits: int) -> int:
+    """Return the ages of a group after another commit."""
+    older = bits << 1
+    return older if older < _OLDEST << 1 else (older & (_OLDEST - 1)) | _OLDEST
+
+
+def _wait(state: _State, remaining: int) -> None:
+    """Forget groups that are complete once no more than the youngest `remaining` are not."""
+    # Bit 0 is a group that is not committed, which no wait covers; bit k + 1 one with k younger groups.
+    kept = (1 << (remaining + 1)) - 1
+    for ages in (state.flying, state.read):
+        for register, bits in list(ages.items()):
+            if bits & kept:
+                ages[register] = bits & kept
+            else:
+                del ages[register]

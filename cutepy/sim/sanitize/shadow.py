@@ -1,0 +1,295 @@
+"""Which operations touched each granule of shared memory last, and whether those that touch it next come after them.
+
+Of each granule is kept who wrote it last, and who has read it since: numbers of touches, or of sets of them. A touch is
+what one instruction did in all the CTAs that ran in lockstep, so that there are few of them, and mostly all lanes of
+one come after all lanes of the other. Only where they don't is it asked lane by lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.sanitize.clocks import DONE, FENCED, SEEN, Clocks, View
+
+if TYPE_CHECKING:
+    from cutepy.sim.ptx.model import Instruction
+
+_MOST_READERS = 16
+
+
+@dataclass(eq=False, slots=True)
+class Touch:
+    """What an instruction, or an asynchronous operation, did to shared memory.
+
+    Attributes
+    ----------
+    what : str
+    instruction : Instruction
+    writes, asynchronous, atomic : bool
+    slots : array of int
+        The CTAs whose memory it is.
+    agents : array of int
+        The CTAs that did it, one for each of `slots`.
+    threads : array of int, (lane,), or None
+        The threads that did it; None for the async proxy.
+    columns : array of int, (lane,)
+        Those threads' own, or the channel that says that it is over.
+    counts : array of int, (CTA, lane)
+        How far the columns had come.
+    places : array of int, (CTA or 1, lane, n)
+        The granules that each lane touched.
+    view, row_of : View, array of int
+        What those who did it knew, and in which row of that each lane's is.
+    """
+
+    what: str
+    instruction: Instruction
+    writes: bool
+    asynchronous: bool
+    atomic: bool
+    slots: Array
+    agents: Array
+    threads: Array | None
+    columns: Array
+    counts: Array
+    places: Array
+    view: View
+    row_of: Array
+    number: int = 0
+    lanes: dict[int, tuple[Array, Array]] = field(default_factory=dict)
+
+    def touched(self, row: int) -> tuple[Array, Array]:
+        """Return the granules of one CTA in order, and the lane that touched each, once for each that did."""
+        row = min(row, len(self.places) - 1)
+        found = self.lanes.get(row)
+        if found is None:
+            flat = self.places[row].reshape(-1)
+            order = np.argsort(flat, kind="stable")
+            lanes = np.repeat(np.arange(self.places.shape[1]), self.places.shape[2])
+            found = self.lanes[row] = flat[order], lanes[order]
+        return found
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Two touches of the same byte that nothing orders.
+
+    Attributes
+    ----------
+    before, after : Touch
+    before_lane, after_lane : int
+        Of `columns`.
+    row : int
+        The CTA, by position in `after.slots`.
+    granule : int
+    fenced_only : bool
+        Whether they are ordered but for a proxy fence.
+    """
+
+    before: Touch
+    after: Touch
+    before_lane: int
+    after_lane: int
+    row: int
+    granule: int
+    fenced_only: bool
+
+
+class Shadow:
+    """The shared memory of resident CTAs.
+
+    Parameters
+    ----------
+    clocks : Clocks
+    slots, granules : int
+        CTAs, and granules of each.
+    report : callable
+        Called with each `Conflict`.
+    unwritten : callable
+        Called with a touch, the position of a CTA in it and a granule, where it reads what nothing wrote.
+    """
+
+    def __init__(
+        self,
+        clocks: Clocks,
+        slots: int,
+        granules: int,
+        report: Callable[[Conflict], None],
+        unwritten: Callable[[Touch, int, int], None],
+    ) -> None:
+        self._clocks = clocks
+        self._report, self._unwritten = report, unwritten
+        self._written = np.zeros((slots, granules), np.int32)
+        self._read = np.zeros((slots, granules), np.int32)
+        self._touches: list[Touch | None] = [None]
+        self._sets: list[tuple[int, ...]] = [()]
+        self._numbers: dict[tuple[int, ...], int] = {}
+
+    def touch(self, new: Touch) -> None:
+        """Check a touch against those before it, and record it."""
+        new.number = len(self._touches)
+        self._touches.append(new)
+        flat = new.places.reshape(len(new.places), -1)
+        at = self._index(new.slots, flat)
+        written, read = self._written[at], self._read[at]
+        self._check(new, written, flat)
+        if new.writes:
+            self._check(new, read, flat)
+            self._read[at] = 0
+            self._written[at] = self._joined(new, written) if new.atomic else new.number
+        else:
+            if not written.all():
+                row, k = (int(x[0]) for x in np.nonzero(written == 0))
+                self._unwritten(new, row, int(flat[min(row, len(flat) - 1), k]))
+            self._read[at] = self._joined(new, read)
+
+    @staticmethod
+    def _index(slots: Array, flat: Array) -> Any:  # noqa: ANN401 - slices, or arrays
+        first, last = int(flat[0, 0]), int(flat[0, -1])
+        if len(flat) == 1 and last - first + 1 == flat.shape[1]:
+            rows = slots
+            if len(slots) > 1 and int(slots[-1]) - int(slots[0]) + 1 == len(slots):
+                return slice(int(slots[0]), int(slots[-1]) + 1), slice(first, last + 1)
+            return rows, slice(first, last + 1)
+        return slots[:, None], flat
+
+    # Numbers of touches, and of sets of them.
+
+    def _members(self, number: int) -> tuple[int, ...]:
+        return (number,) if number > 0 else self._sets[-number]
+
+    def _joined(self, new: Touch, before: Array) -> Array | int:
+        """Return the numbers of the sets of those before that still count, and the new one."""
+        present = np.unique(before)
+        result: Array | int = new.number
+        if len(present) == 1 and present[0] == 0:
+            return new.number
+        result = np.full(before.shape, new.number, np.int32)
+        for number in present.tolist():
+            if number == 0:
+                continue
+            kept = tuple(m for m in self._members(number) if self._still_counts(m, new))[-_MOST_READERS:]
+            if kept:
+                result[before == number] = self._set((*kept, new.number))
+        return result
+
+    def _set(self, members: tuple[int, ...]) -> int:
+        if members not in self._numbers:
+            self._numbers[members] = -len(self._sets)
+            self._sets.append(members)
+        return self._numbers[members]
+
+    def _still_counts(self, number: int, new: Touch) -> bool:
+        """Tell whether who comes after a new touch need not come after an older one."""
+        old = self._touches[number]
+        assert old is not None
+        if old.atomic != new.atomic:
+            return True
+        same = len(old.columns) == len(new.columns) and np.array_equal(old.columns, new.columns)
+        if same and np.array_equal(old.places, new.places) and np.array_equal(old.slots, new.slots):
+            return False
+        rows = np.flatnonzero(np.isin(old.slots, new.slots))
+        if len(rows) < len(old.slots):
+            return True
+        return not bool(self._known(old, new, DONE, np.searchsorted(new.slots, old.slots[rows]), rows).all())
+
+    # Order.
+
+    def _check(self, new: Touch, before: Array, flat: Array) -> None:
+        first = before.flat[0]
+        if (before == first).all():
+            numbers = [int(first)]
+        else:
+            numbers = np.unique(before).tolist()
+        for number in numbers:
+            if number == 0:
+                continue
+            mask = None if len(numbers) == 1 else before == number
+            for member in self._members(number):
+                old = self._touches[member]
+                assert old is not None
+                if not (old.atomic and new.atomic and not (old.asynchronous or new.asynchronous)):
+                    self._compare(old, new, mask, flat)
+
+    def _compare(self, old: Touch, new: Touch, mask: Array | None, flat: Array) -> None:
+        """See whether a new touch comes after an old one that touched the same granules, which `mask` picks."""
+        if mask is None:
+            rows = np.arange(len(new.slots))
+        else:
+            rows = np.flatnonzero(mask.any(axis=1))
+        olds = np.searchsorted(old.slots, new.slots[rows])
+        plane = _plane(old, new)
+        known = self._known(old, new, plane, rows, olds)
+        if known.all():
+            return
+        for row, of_old in zip(rows.tolist(), olds.tolist(), strict=True):
+            here = known[rows == row][0]
+            if not here.all():
+                self._compare_lanes(old, new, row, of_old, here, None if mask is None else mask[row], flat)
+
+    def _known(self, old: Touch, new: Touch, plane: int, rows: Array, olds: Array) -> Array:
+        """Return, by CTA, row of knowledge and lane of the old touch, whether it is known."""
+        ranks = old.agents[olds] % self._clocks.cluster
+        columns, counts = old.columns, old.counts[olds] if len(old.counts) > 1 else old.counts
+        capacity = new.view.known.shape[-1]
+        columns = np.minimum(columns, capacity - 1)
+        held = new.view.known[plane][
+            rows[:, None, None],
+            np.arange(new.view.known.shape[2])[None, :, None],
+            ranks[:, None, None],
+            columns[None, None, :],
+        ]
+        result: Array = (held >= counts[:, None, :]) & (old.columns < capacity)
+        return result
+
+    def _compare_lanes(
+        self, old: Touch, new: Touch, row: int, of_old: int, known: Array, mask: Array | None, flat: Array
+    ) -> None:
+        """Find lanes that touched a granule unordered: `known` tells by row of knowledge and lane of the old one."""
+        granules = flat[min(row, len(flat) - 1)]
+        lanes = np.repeat(np.arange(new.places.shape[1]), new.places.shape[2])
+        if mask is not None:
+            granules, lanes = granules[mask], lanes[mask]
+        places, old_lanes = old.touched(of_old)
+        start, end = np.searchsorted(places, granules, "left"), np.searchsorted(places, granules, "right")
+        many = end - start
+        new_lanes, at = np.repeat(lanes, many), np.repeat(granules, many)
+        within = np.arange(len(new_lanes)) - np.repeat(np.cumsum(many) - many, many)
+        before = old_lanes[np.repeat(start, many) + within]
+        rows = new.row_of[min(row, len(new.row_of) - 1)][new_lanes]
+        fine = known[rows, before]
+        fine |= self._own(old, new, row, of_old, before, new_lanes)
+        if not fine.all():
+            worst = int(np.argmin(fine))
+            plane = _plane(old, new)
+            fenced_only = False
+            if plane == FENCED:
+                seen = self._known(old, new, SEEN, np.array([row]), np.array([of_old]))[0]
+                fenced_only = bool(seen[rows[worst], before[worst]])
+            pair = int(before[worst]), int(new_lanes[worst])
+            self._report(Conflict(old, new, *pair, row, int(at[worst]), fenced_only))
+
+    def _own(self, old: Touch, new: Touch, row: int, of_old: int, before: Array, after: Array) -> Array:
+        """Tell by pair whether they are of one thread, and ordered by that."""
+        if new.threads is None or new.view.own is None or int(old.agents[of_old]) != int(new.agents[row]):
+            return np.zeros(len(before), bool)
+        columns = old.columns[before]
+        mine = self._clocks.owner[columns] == new.threads[after]
+        counts = old.counts[min(of_old, len(old.counts) - 1)][before]
+        own = new.view.own[SEEN][row]
+        result: Array = mine & (own[np.minimum(columns, len(own) - 1)] >= counts)
+        return result
+
+
+def _plane(old: Touch, new: Touch) -> int:
+    """Return which knowledge orders a touch after another one."""
+    if not old.writes:
+        return DONE
+    if new.asynchronous and not old.asynchronous:
+        return FENCED
+    return SEEN

@@ -1,0 +1,79 @@
+"""What a launch says of itself: the CTAs that are resident, and the shared memory of each."""
+
+import numpy as np
+import pytest
+
+from cutepy.sim import LaunchError, Observer, Run
+from tests.sim import opcode_runner
+from tests.sim.kernels.launching import kernel_call, launch, ptx_module
+
+
+@pytest.mark.parametrize("block", [(256, 1, 1), (4, 8, 8), (1, 4, 64)])
+def test_threads_of_all_axes_count_for_how_many_ctas_are_resident(block):
+    """An SM holds 2048 threads, of 132 SMs."""
+    text = ptx_module("", 0)
+    Run((), None).launch(kernel_call(text, grid=(8 * 132, 1, 1), block=block, cooperative=True))
+    with pytest.raises(LaunchError, match="must be resident at once, 1056 of this size, got 1057"):
+        Run((), None).launch(kernel_call(text, grid=(8 * 132 + 1, 1, 1), block=block, cooperative=True))
+
+
+@pytest.mark.parametrize(
+    ("smem", "pitch"), [(4, 1024), (1024, 1024), (1028, 2048), (5000, 5120), (227 * 1024, 227 * 1024)]
+)
+def test_shared_memory_of_one_cta_is_behind_that_of_another(smem, pitch):
+    """Observers see where: as far apart as keeps the patterns of swizzles aligned."""
+
+    class Addresses(Observer):
+        def __init__(self):
+            self.seen = set()
+
+        def on_access(self, access):
+            self.seen |= set(access.addresses.reshape(-1).tolist())
+
+    seen = Addresses()
+    launch("mov.u32 %r1, smem; st.shared.u32 [%r1], 1;", grid=(3, 1, 1), smem=smem, observers=[seen])
+    assert seen.seen == {0, pitch, 2 * pitch}
+
+
+@pytest.mark.parametrize(("warps", "ctas"), [(1, 1), (3, 1), (3, 2), (2, 5)])
+def test_instructions_are_counted_by_warp(warps, ctas):
+    body = "mov.u32 %r1, %tid.x; add.u32 %r2, %r1, %r1; bar.sync 0;"
+    run = launch(body, [np.zeros(1, np.uint32)], block=(32 * warps, 1, 1), grid=(ctas, 1, 1))
+    assert run.stats["instructions"] == 5 * warps * ctas
+
+
+@pytest.mark.parametrize("smem", [0, 100, 4096])
+def test_the_system_has_shared_memory_behind_the_kernels(smem):
+    """As cooperative_groups takes it: places in it, which may be read and written."""
+    out = np.zeros(4, np.uint32)
+    names = ("begin", "0", "1", "end")
+    stores = "".join(
+        f"mov.u32 %r{n}, %reserved_smem_offset_{name}; st.global.u32 [%rd0+{4 * n}], %r{n};"
+        for n, name in enumerate(names)
+    )
+    launch(f"{stores} st.shared.u32 [%r1], 1; st.shared.u32 [%r2], 1;", [out], block=(1, 1, 1), smem=smem)
+    begin, first, second, end = out.tolist()
+    assert smem <= begin <= first < second < end
+    assert end - begin == 1024
+
+
+@pytest.mark.parametrize("cluster", [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2)])
+def test_clusters_are_explicit_if_they_are_asked_for(cluster):
+    out = np.zeros(1, np.uint32)
+    body = "mov.pred %p1, %is_explicit_cluster; selp.u32 %r0, 1, 0, %p1; st.global.u32 [%rd0], %r0;"
+    launch(body, [out], grid=(2, 2, 2), cluster=cluster)
+    assert out[0] == (cluster != (1, 1, 1))
+
+
+@pytest.mark.parametrize("cluster", [(2, 1, 1), (1, 2, 1), (1, 2, 4), (3,), (1, 3)])
+def test_a_kernel_may_say_its_cluster(cluster):
+    """Which then need not be asked for; extents that it leaves out are 1."""
+    names = ("x", "y", "z")
+    stores = "".join(
+        f"mov.u32 %r1, %cluster_nctaid.{n}; st.global.u32 [%rd1+{4 * k}], %r1;" for k, n in enumerate(names)
+    )
+    directives = f".explicitcluster .reqnctapercluster {', '.join(map(str, cluster))}"
+    out = np.zeros(3, np.uint32)
+    grid = tuple(2 * extent for extent in (*cluster, 1, 1)[:3])
+    opcode_runner.launch(f"ld.param.u64 %rd1, [p0]; {stores}", out, grid=grid, directives=directives)
+    assert tuple(out.tolist()) == (*cluster, 1, 1)[:3]

@@ -1,0 +1,39 @@
+"""Bulk copies: what observers see of those between CTAs, and where their mbarriers may be."""
+
+import numpy as np
+import pytest
+
+from cutepy.sim import MemoryAccessError, Observer
+from tests.sim.kernels.launching import launch
+
+START = """mov.u32 %r0, smem; mov.u32 %r8, %cluster_ctarank; mov.u32 %r1, %tid.x; setp.ne.u32 %p0, %r1, 0;
+@!%p0 mbarrier.init.shared.b64 [%r0], 1;"""
+
+
+class Accesses(Observer):
+    def __init__(self):
+        self.seen = []
+
+    def on_access(self, access):
+        if access.proxy == "async":
+            self.seen.append((access.operation, access.addresses.item(), access.size_bytes))
+
+
+def test_copies_to_a_peer_are_observed_in_both_ctas():
+    """From byte 128 of one CTA to byte 256 of the other; 1024 bytes of shared memory each."""
+    seen = Accesses()
+    body = f"""{START} barrier.cluster.arrive; barrier.cluster.wait; setp.ne.u32 %p1, %r8, 0; or.pred %p0, %p0, %p1;
+    @%p0 bra END; mapa.shared::cluster.u32 %r2, %r0, 1;
+    cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r2+256], [%r0+128], 32, [%r2];
+    END: barrier.cluster.arrive; barrier.cluster.wait;"""
+    launch(body, smem=1024, grid=(2, 1, 1), cluster=(2, 1, 1), observers=[seen])
+    assert seen.seen == [("read", 128, 32), ("write", 1024 + 256, 32)]
+
+
+@pytest.mark.parametrize("offset", [1, 4, 12])
+def test_an_mbarrier_that_is_not_aligned(offset):
+    body = f"""{START} @%p0 bra END;
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r0+128], [%rd0], 16, [%r0+{offset}]; END:"""
+    data = np.zeros(16, np.uint32)
+    with pytest.raises(MemoryAccessError, match="is no multiple of 8"):
+        launch(body, [data[-data.ctypes.data % 16 // 4 :]], smem=1024)

@@ -1,0 +1,151 @@
+"""Small kernels with a mistake, each beside one without: what the sanitizer says of them."""
+
+import numpy as np
+import pytest
+
+from cutepy.sim import HazardError, Run
+from tests.sim.opcode_runner import launch
+
+ADDRESS = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; shl.b32 %r3, %r2, 2; add.u32 %r4, %r1, %r3;
+setp.eq.u32 %p1, %r2, 0; ld.param.u64 %rd1, [p0];
+"""
+WRITE = "st.shared.u32 [%r4], %r2;\n"
+OTHER = "xor.b32 %r5, %r3, {distance}; add.u32 %r6, %r1, %r5; ld.shared.u32 %r7, [%r6];\n"
+FENCE, BARRIER, WARP = "fence.proxy.async.shared::cta;\n", "bar.sync 0;\n", "bar.warp.sync 0xffffffff;\n"
+STORE = "@%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], 256;\n@%p1 cp.async.bulk.commit_group;\n"
+WAIT = "@%p1 cp.async.bulk.wait_group.read 0;\n"
+INIT = "add.u32 %r8, %r1, 1024;\n@%p1 mbarrier.init.shared.b64 [%r8], 1;\n"
+SHOW = "fence.mbarrier_init.release.cluster;\n"
+LOAD = """@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r8], 256;
+@%p1 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd1], 256, [%r8];
+"""
+TRY = "AGAIN: mbarrier.try_wait.parity.shared.b64 %p2, [%r8], 0;\n@!%p2 bra AGAIN;\n"
+READ = "ld.shared.u32 %r7, [%r4];\n"
+COPY = "cvt.u64.u32 %rd3, %r3; add.u64 %rd2, %rd1, %rd3;\ncp.async.ca.shared.global [%r4], [%rd2], 4;\n"
+ARRIVE = "mbarrier.arrive.shared.b64 _, [%r8];\n"
+LAST = """setp.ge.u32 %p3, %r2, 32;
+@!%p3 bra END;
+xor.b32 %r9, %r3, 128; add.u32 %r9, %r9, %r1;
+st.shared.u32 [%r9], %r3;
+END:
+"""
+
+
+def hazards_of(*lines, block=64):
+    """Run a kernel, and return the kinds of what the sanitizer finds."""
+    run = Run((), None, sanitize=True)
+    data = np.arange(1024, dtype=np.uint32)
+    launch("".join((ADDRESS, *lines)), data, block=block, smem_bytes=2048, run=run)
+    return [hazard.kind for hazard in run.hazards]
+
+
+WRONG = {
+    "a race between warps": ((WRITE, OTHER.format(distance=128)), "unordered-read"),
+    "a race between lanes": ((WRITE, OTHER.format(distance=4)), "unordered-read"),
+    "a barrier of one warp for two": ((WRITE, WARP, OTHER.format(distance=128)), "unordered-read"),
+    "read, then written by others": (
+        (WRITE, BARRIER, OTHER.format(distance=128), "st.shared.u32 [%r4], %r3;\n"),
+        "unordered-write",
+    ),
+    "no proxy fence before a store": ((WRITE, BARRIER, STORE, WAIT), "missing-proxy-fence"),
+    "a proxy fence of one thread before the others have written": (
+        (FENCE, WRITE, BARRIER, STORE, WAIT),
+        "missing-proxy-fence",
+    ),
+    "no barrier before a store": ((WRITE, FENCE, STORE, WAIT), "unordered-read"),
+    "no wait before shared memory is written again": (
+        (WRITE, FENCE, BARRIER, STORE, BARRIER, WRITE, WAIT),
+        "unordered-write",
+    ),
+    "no wait before the end": ((WRITE, FENCE, BARRIER, STORE), "in-flight-at-exit"),
+    "a group that is not committed": (
+        (WRITE, FENCE, BARRIER, STORE.splitlines()[0] + "\n", WAIT),
+        "in-flight-at-exit",
+    ),
+    "no wait for a load": ((INIT, SHOW, BARRIER, LOAD, READ), "unordered-read"),
+    "one thread alone waits for a load": (
+        (INIT, SHOW, BARRIER, LOAD, "@!%p1 bra ON;\n", TRY, "ON:\n", READ),
+        "unordered-read",
+    ),
+    "an mbarrier that is not published": ((INIT, SHOW, LOAD, TRY, READ), "unpublished-mbarrier"),
+    "no fence after mbarrier.init": ((INIT, BARRIER, LOAD, TRY, READ), "missing-init-fence"),
+    "no wait for cp.async": ((COPY, READ), "unordered-read"),
+    "no barrier after cp.async": ((COPY, "cp.async.wait_all;\n", OTHER.format(distance=4)), "unordered-read"),
+    "an mbarrier that does not track cp.async": (
+        (INIT.replace("], 1", "], 64"), SHOW, BARRIER, COPY, ARRIVE, TRY, OTHER.format(distance=128)),
+        "unordered-read",
+    ),
+    "one lane releases what all have read": (
+        (WRITE, BARRIER, INIT, SHOW, BARRIER, READ, "@%p1 mbarrier.arrive.shared.b64 _, [%r8];\n", TRY, LAST),
+        "unordered-write",
+    ),
+    "bytes that nothing wrote": ((READ,), "uninitialised-read"),
+}
+RIGHT = {
+    "a barrier between warps": (WRITE, BARRIER, OTHER.format(distance=128)),
+    "a barrier between lanes": (WRITE, WARP, OTHER.format(distance=4)),
+    "a lane's own": (WRITE, READ, WRITE),
+    "a barrier before it is written again": (
+        WRITE,
+        BARRIER,
+        OTHER.format(distance=128),
+        BARRIER,
+        "st.shared.u32 [%r4], %r3;\n",
+    ),
+    "write, fence, barrier, store": (WRITE, FENCE, BARRIER, STORE, WAIT),
+    "write, barrier, fence, store": (WRITE, BARRIER, FENCE, STORE, WAIT),
+    "a store, its wait, a barrier": (WRITE, FENCE, BARRIER, STORE, WAIT, BARRIER, WRITE),
+    "an mbarrier that tracks cp.async": (
+        INIT.replace("], 1", "], 64"),
+        SHOW,
+        BARRIER,
+        COPY,
+        "cp.async.mbarrier.arrive.noinc.shared.b64 [%r8];\n",
+        TRY,
+        OTHER.format(distance=128),
+    ),
+    "one lane releases what all have read, and the warp has met": (
+        *(WRITE, BARRIER, INIT, SHOW, BARRIER, READ, WARP),
+        *("@%p1 mbarrier.arrive.shared.b64 _, [%r8];\n", TRY, LAST.replace("64", "32")),
+    ),
+    "a load": (INIT, SHOW, BARRIER, LOAD, TRY, READ),
+    "a load for which one thread waits": (INIT, SHOW, BARRIER, LOAD, "@!%p1 bra ON;\n", TRY, "ON:\n", BARRIER, READ),
+    "cp.async, its wait": (COPY, "cp.async.wait_all;\n", READ),
+    "cp.async, its wait, a barrier": (
+        COPY,
+        "cp.async.commit_group;\ncp.async.wait_group 0;\n",
+        BARRIER,
+        OTHER.format(distance=128),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_found(name):
+    lines, kind = WRONG[name]
+    assert kind in hazards_of(*lines)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_right_is_not(name):
+    assert hazards_of(*RIGHT[name]) == []
+
+
+def test_a_report_names_both_sides():
+    run = Run((), None, sanitize=True)
+    launch(ADDRESS + WRITE + OTHER.format(distance=128), np.zeros(64, np.uint32), block=64, smem_bytes=256, run=run)
+    (found,) = run.hazards
+    assert found.before.instruction.text.startswith("st.shared.u32")
+    assert found.after.instruction.text.startswith("ld.shared.u32")
+    assert found.before.who == "warp 1, lane 0 of CTA (0, 0, 0)"
+    assert found.after.who == "warp 0, lane 0 of CTA (0, 0, 0)"
+    with pytest.raises(HazardError, match="1 hazard\nunordered-read: shared memory at 0x") as caught:
+        run.check_hazards()
+    assert caught.value.hazards == run.hazards
+
+
+def test_without_it_there_are_none():
+    run = Run((), None)
+    launch(ADDRESS + READ, np.zeros(64, np.uint32), smem_bytes=256, run=run)
+    run.check_hazards()
+    assert run.hazards == ()
