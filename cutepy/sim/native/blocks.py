@@ -72,6 +72,11 @@ class _Hot:
             self._regions[key] = regions(nodes, entry, EXIT if stop == EXIT else nodes.starts[stop])
         return self._regions[key]
 
+    def goes_beyond(self, block: int) -> bool:
+        """Tell whether all of a block can be machine code, with where it goes: parting lanes may be what takes long."""
+        ends = [region.end for region in self.regions(self.nodes.starts[block], EXIT)]
+        return any(end == EXIT or self.nodes.all[end].block != block for end in ends)
+
     def since_last_wave(self, m: Engine) -> float:
         """Return the seconds since CTAs of a launch began to run last, if they may run as machine code to their end."""
         before, self._began = self._began, (m, thread_time())
@@ -114,7 +119,7 @@ class HotBlock:
                 self._seconds += max(0.0, thread_time() - start - _CALL)
                 return block
             step = self._first = self._hot.step(self._hot.nodes.starts[self._number])
-            if self._hot.nodes.is_native(self._number):
+            if self._hot.goes_beyond(self._number):
                 step.begin(self._seconds)
         hot = self._hot
         while True:

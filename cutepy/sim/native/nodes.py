@@ -119,11 +119,6 @@ class Nodes:
         meets = places[0] if block.condition is None else EXIT if join == EXIT else self.starts[join]
         self.all.append(Node(n, number, instructions, kind, is_first, block.condition, places, meets))
 
-    def is_native(self, block: int) -> bool:
-        """Tell whether all of a block can be machine code."""
-        found = [node.kind for node in self.all[self.starts[block] :] if node.block == block]
-        return all(kind in ("native", "end") for kind in found)
-
     def between(self, start: int, end: int) -> set[int]:
         """Return the nodes that can run from `start` on before `end`."""
         seen: set[int] = set()
