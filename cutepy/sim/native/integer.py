@@ -135,7 +135,6 @@ def _divided(e: Lanes, operation: str, a: Value, b: Value, signed: bool) -> Valu
 def _with_carry(e: Lanes, i: Instruction) -> None:
     """Add or subtract, with what was carried, and what is."""
     kind, operation, w = kind_of(i.parts[-1]), i.parts[0], e.w
-    subtracts = operation.startswith("sub")
     if operation in ("mad", "madc"):
         a, b = (e.read(s, kind) for s in i.operands[1:3])
         if "hi" in i.parts and a.bits == 64:
@@ -148,14 +147,14 @@ def _with_carry(e: Lanes, i: Instruction) -> None:
         b = e.read(i.operands[3], kind)
     else:
         a, b = (e.read(s, kind) for s in i.operands[1:3])
-    first = w.binary("sub" if subtracts else "add", a, b)
-    carried = w.compare("ult", a, b) if subtracts else w.compare("ult", first, a)
-    result = first
+    # A difference is the sum with the complement and one: its carry says that nothing was borrowed.
+    b = e.invert(b) if operation.startswith("sub") else b
+    more = w.constant(a.bits, operation == "sub")
     if operation in ("addc", "subc", "madc"):
         more = w.resized(e.read(i.operands[-1], "pred"), a.bits)
-        result = w.binary("sub" if subtracts else "add", first, more)
-        again = w.compare("ult", first, more) if subtracts else w.compare("ult", result, first)
-        carried = w.binary("or", carried, again)
+    first = w.binary("add", a, b)
+    result = w.binary("add", first, more)
+    carried = w.binary("or", w.compare("ult", first, a), w.compare("ult", result, first))
     d, carry = split_pair(i.operands[0])
     e.write(d, result)
     if carry is not None:

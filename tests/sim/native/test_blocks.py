@@ -17,7 +17,7 @@ pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
 
 
-def _program(rng, size):
+def _program(rng, chosen):
     lines = [LOAD]
     for n in range(8):
         # Some values are the same for all threads of a CTA, for all CTAs, or everywhere.
@@ -28,7 +28,7 @@ def _program(rng, size):
         lines.append(f"ld.global.f32 %f{n}, [{where}+{4 * int(rng.integers(16))}];")
         if n < 4:
             lines.append(f"cvt.u64.u32 %rd2{n}, %r{n}; setp.lt.u32 %p{n}, %r{n}, 0x40000000; cvt.u16.u32 %h{n}, %r{n};")
-    lines += [filled(TEMPLATES[rng.integers(len(TEMPLATES))], rng) for _ in range(size)]
+    lines += chosen
     lines.append("add.u64 %rd10, %rd1, %rd5;")
     for n in range(8):
         lines.append(f"st.global.u32 [%rd10], %r{n}; add.u64 %rd10, %rd10, %rd7;")
@@ -118,11 +118,22 @@ def test_stores_beside_barriers_are_seen(patched):
     np.testing.assert_array_equal(np.frombuffer(after, np.uint32), 5 * np.arange(32))
 
 
+@pytest.mark.parametrize("start", range(0, len(TEMPLATES), 60))
+def test_every_instruction(patched, start):
+    """Each changes registers of 96 lanes, half of whose inputs are special numbers."""
+    rng = np.random.default_rng(start)
+    chosen = [filled(template, rng) for template in TEMPLATES[start : start + 60]]
+    for n in range(0, len(chosen), 6):
+        body = _program(rng, chosen[n : n + 6])
+        arrays = [inputs(rng, 96), np.zeros(32 * 96, np.uint32)]
+        same(patched, body, arrays, block=(96, 1, 1))
+
+
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**32), block=st.sampled_from([1, 7, 32, 40, 64]), grid=st.integers(1, 3))
 def test_random_programs(patched, seed, block, grid):
     rng = np.random.default_rng(seed)
-    program = _program(rng, 40)
+    program = _program(rng, [filled(TEMPLATES[rng.integers(len(TEMPLATES))], rng) for _ in range(40)])
     arrays = [inputs(rng, block * grid), np.zeros(32 * block * grid, np.uint32)]
     same(patched, program, arrays, block=(block, 1, 1), grid=(grid, 1, 1))
 
