@@ -1,7 +1,7 @@
 """What the texture unit does: coordinates become elements, and these a value.
 
-Weights of linear filtering have 8 bits of fraction, rounded to nearest here, where the guide leaves the rounding open.
-Channels that an image lacks read as 0, the fourth as 1.
+Channels that an image lacks read as 0, and an image of one dimension is a row of one of two, which is sampled at y = 0:
+in border mode half of what is filtered there is the border. An H200 does both.
 
 References
 ----------
@@ -10,8 +10,8 @@ PTX ISA, "Texture Instructions", "Surface Instructions". CUDA C++ Programming Gu
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,13 +19,13 @@ import numpy as np
 from cutepy.sim.errors import DescriptorError, MemoryAccessError
 from cutepy.sim.machine.images import Image, Surface, Texture, image_object
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.mechanisms.filtering import filtered, split
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group
     from cutepy.sim.machine.memory import Memory
     from cutepy.sim.ptx.model import Instruction
 
-_WEIGHTS = 256
 _CHANNELS = 4
 
 
@@ -222,48 +222,33 @@ class _Fetch:
     def __init__(self, memory: Memory, g: Group, i: Instruction, texture: Texture, layer: Array | None) -> None:
         self._memory, self._g, self._i = memory, g, i
         self._texture, self._image = texture, texture.image
+        if len(self._image.extents) == 1:
+            self._image = replace(self._image, extents=(*self._image.extents, 1), strides_bytes=(0,))
         self._layer = layer
 
     def sample(self, at: list[Array]) -> Array:
         """Return the four channels at coordinates: floats, or integers of 64 bits."""
+        at = [*at, *[np.zeros_like(at[0])] * (len(self._image.extents) - len(at))]
         if at[0].dtype != np.float32:
             return self._element([x.astype(np.int64) for x in at])
         positions = [self._position(n, x) for n, x in enumerate(at)]
-        if not self._texture.filters:
-            return self._element([np.floor(x).astype(np.int64) for x in positions])
-        lows, weights = zip(*(self._split(x) for x in positions), strict=True)
-        total: Array = np.zeros((*at[0].shape, _CHANNELS), np.float32)
-        for corner in itertools.product((0, 1), repeat=len(at)):
-            weight = np.ones(at[0].shape, np.float32)
-            for upper, part in zip(corner, weights, strict=True):
-                weight = weight * (part if upper else np.float32(1) - part)
-            indices = [low + upper for low, upper in zip(lows, corner, strict=True)]
-            total = total + weight[..., None] * self._element(indices)
-        return total
+        if self._texture.filters:
+            return filtered(positions, self._element)
+        return self._element([np.floor(x).astype(np.int64) for x in positions])
 
     def corners(self, at: list[Array]) -> list[Array]:
         """Return the elements around coordinates, as tld4 orders them: (0, 1), (1, 1), (1, 0), (0, 0) in x and y."""
-        lows = [self._split(self._position(n, x))[0] for n, x in enumerate(at)]
+        lows = [split(self._position(n, x))[0] for n, x in enumerate(at)]
         return [self._element([lows[0] + x, lows[1] + y]) for x, y in ((0, 1), (1, 1), (1, 0), (0, 0))]
 
     def _position(self, n: int, x: Array) -> Array:
-        """Return a coordinate in elements; the periodic ones in the first period."""
-        x = np.where(np.isnan(x), np.float32(0), x)
+        """Return a coordinate in elements; a periodic one in the first period of mirrors, which is two of wraps."""
+        x = np.clip(np.where(np.isnan(x), np.float32(0), x), np.float32(-(2.0**30)), np.float32(2.0**30))
         if not self._texture.normalized:
-            return np.asarray(np.clip(x, np.float32(-(2.0**30)), np.float32(2.0**30)))
-        whole = np.floor(x)
-        if self._texture.mode(n) == "wrap":
-            x = x - whole
-        elif self._texture.mode(n) == "mirror":
-            x = np.where(whole % 2 == 0, x - whole, np.float32(1) - (x - whole))
-        return np.asarray(np.clip(x, np.float32(-(2.0**15)), np.float32(2.0**15)) * np.float32(self._image.extents[n]))
-
-    def _split(self, position: Array) -> tuple[Array, Array]:
-        """Return the lower element around a position, and the upper one's weight."""
-        moved = position - np.float32(0.5)
-        low = np.floor(moved)
-        weight = np.floor((moved - low) * np.float32(_WEIGHTS) + np.float32(0.5)) / np.float32(_WEIGHTS)
-        return low.astype(np.int64), weight.astype(np.float32)
+            return np.asarray(x)
+        if self._texture.mode(n) in ("wrap", "mirror"):
+            x = x % np.float32(2)
+        return np.asarray(x * np.float32(self._image.extents[n]))
 
     def _element(self, indices: list[Array]) -> Array:
         """Return the channels of elements, and what is read outside."""
@@ -275,6 +260,9 @@ class _Fetch:
             mode = texture.mode(n)
             if mode == "wrap":
                 index = index % extent
+            elif mode == "mirror":
+                index = index % (2 * extent)
+                index = np.minimum(index, 2 * extent - 1 - index)
             elif mode == "border" or image.is_linear:
                 is_inside = is_inside & (index >= 0) & (index < extent)
             address = address + (np.clip(index, 0, extent - 1) * step).astype(np.uint64)
@@ -285,8 +273,7 @@ class _Fetch:
         values = self._memory.load(self._g, self._i, "global", address, bits, image.channels)
         found = values if image.channels > 1 else [values]
         channels = [self._channel(np.broadcast_to(v, indices[0].shape)) for v in found]
-        lacking = [channels[0].dtype.type(n == _CHANNELS - 1) for n in range(len(channels), _CHANNELS)]
-        channels += [np.full(indices[0].shape, x) for x in lacking]
+        channels += [np.zeros_like(channels[0])] * (_CHANNELS - len(channels))
         border = np.array(texture.border if not image.is_linear else (0, 0, 0, 0)).astype(channels[0].dtype)
         return np.where(is_inside[..., None], np.stack(channels, axis=-1), border)
 
