@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutepy.layouts.sm90.arch import SM_COUNT
-from cutepy.sim.errors import SimulationError, TrapError
+from cutepy.sim.errors import MemoryAccessError, SimulationError, TrapError
 from cutepy.sim.machine.activity import Activity
 from cutepy.sim.machine.lanes import Array, Residents
 from cutepy.sim.machine.memory import MAX_LOCAL_BYTES, GlobalMemory, Memory
@@ -151,6 +151,11 @@ class Engine:
         key = name, offset, kind
         if key not in self._parameters:
             data = self.launch.parameters[name]
+            size = np.dtype(kind).itemsize
+            if not 0 <= offset <= len(data) - size:
+                raise MemoryAccessError(
+                    f"ld.param reads {size} bytes at [{name}{offset:+}], and the parameter {name} has {len(data)}"
+                )
             self._parameters[key] = np.frombuffer(data, kind, 1, offset).reshape(1, 1)
         return self._parameters[key]
 

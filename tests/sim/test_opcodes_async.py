@@ -113,6 +113,23 @@ def test_mbarrier_no_complete():
     assert states(body, 2) == [PENDING, FIRST_DONE]
 
 
+@pytest.mark.parametrize("count", [0, 1 << 20])
+def test_mbarrier_arrivals_are_of_a_count_that_it_holds(count):
+    body = f"mov.u32 %r10, smem; mbarrier.init.shared.b64 [%r10], 2; mbarrier.arrive.shared.b64 _, [%r10], {count};"
+    with pytest.raises(BarrierError, match=f"arrival must be 1 to 1048575, got {count}"):
+        states(body, 1)
+
+
+@pytest.mark.parametrize("operation", ["arrive", "arrive_drop"])
+def test_mbarrier_no_complete_that_completes(operation):
+    """Which the ISA leaves undefined; what bytes are still to come keep the phase from it."""
+    body = f"""mov.u32 %r10, smem; mbarrier.init.shared.b64 [%r10], 1; MORE
+    mbarrier.{operation}.noComplete.shared.b64 %rd1, [%r10], 1;"""
+    states(body.replace("MORE", "mbarrier.expect_tx.relaxed.cta.shared.b64 [%r10], 16;"), 1)
+    with pytest.raises(BarrierError, match="completes the phase in spite of noComplete"):
+        states(body.replace("MORE", ""), 1)
+
+
 def test_mbarrier_by_generic_address():
     body = f"""mov.u32 %r10, smem;
     cvt.u64.u32 %rd10, %r10;

@@ -99,6 +99,8 @@ def address_of(where: str, tensor: Any) -> int:  # noqa: ANN401
     on_gpu = tensor.device.type == "cuda" and torch.version.cuda is not None
     if on_gpu or tensor.device.type not in ("cpu", "cuda"):
         raise TypeError(f"{where}: expected a tensor in host memory, got one on {tensor.device}; pass tensor.cpu()")
+    if tensor.layout != torch.strided:
+        raise TypeError(f"{where}: expected a dense tensor, got one of layout {tensor.layout}; pass tensor.to_dense()")
     return int(tensor.data_ptr())
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import ctypes
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from operator import index
 from types import MappingProxyType
 from typing import Any
 
@@ -13,11 +16,12 @@ from cutepy.frontends.backend import active_run
 from cutepy.frontends.ptx.arguments import Argument, pack_all
 from cutepy.runtime.device_tensors import is_tensor
 from cutepy.runtime.host_calls import RUNNING
+from cutepy.sim.errors import MemoryAccessError
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.launch import KernelCall, Launch
 from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.ptx.model import Parameter
-from cutepy.sim.run import Run
+from cutepy.sim.run import Run, storage_range
 
 
 def load_ptx(text: str) -> PtxModule:
@@ -37,6 +41,8 @@ def load_ptx(text: str) -> PtxModule:
     ------
     PtxSyntaxError
         If a statement is not understood.
+    ValueError
+        If it is for a newer GPU.
 
     Examples
     --------
@@ -78,6 +84,8 @@ class PtxModule:
     """
 
     def __init__(self, text: str) -> None:
+        if not isinstance(text, str):
+            raise TypeError(f"expected the text of PTX, got {type(text).__name__}; bytes have a decode()")
         self._loaded = LoadedModule(text)
         self.text = text
 
@@ -147,7 +155,8 @@ class PtxModule:
         args : sequence
             One for each parameter.
 
-            - A torch tensor or numpy array in host memory: its address. Kernels may touch all of its storage.
+            - A torch tensor or numpy array in host memory: its address. Kernels may touch all of its storage, and may
+              not write to an array that is read-only.
             - None: a null pointer.
             - bytes, or what has them as a buffer (`ctypes.Structure`, `bytearray`): a struct, or the 128 bytes of a
               tensor map, of just the parameter's size.
@@ -188,16 +197,48 @@ class PtxModule:
             int(getattr(stream, "cuda_stream", stream) or 0),
         )
         run = active_run() or Run((), None)
-        with RUNNING:
-            for tensor in (*(a for a in args if is_tensor(a)), *known):
+        memory = (*(a for a in args if is_tensor(a)), *known)
+        with RUNNING, _inputs_kept(kernel, memory):
+            for tensor in memory:
                 run.adopt(tensor)
             run.launch(call)
             return run.launches[-1]
 
 
 def _extents(what: str, value: int | Sequence[int]) -> tuple[int, int, int]:
-    extents = (value,) if isinstance(value, int) else tuple(int(extent) for extent in value)
+    try:
+        extents = tuple(map(index, value if isinstance(value, Iterable) else (value,)))
+    except TypeError:
+        raise TypeError(f"{what} must be an int or one to three of them, got {value!r}") from None
     if not 1 <= len(extents) <= 3:
         raise ValueError(f"{what} must be an int or one to three of them, got {value!r}")
     x, y, z = (*extents, 1, 1)[:3]
     return x, y, z
+
+
+@contextmanager
+def _inputs_kept(kernel: str, memory: Sequence[Any]) -> Iterator[None]:
+    """Take back what a kernel writes to read-only arrays, and raise; one may, if it is passed as writable too."""
+    read_only = [item for item in memory if isinstance(item, np.ndarray) and not item.flags.writeable]
+    others = [item for item in memory if not any(item is array for array in read_only)]
+    writable = [storage_range(item) for item in others] if read_only else []
+    inputs = []
+    for array in read_only:
+        start, size = storage_range(array)
+        if not any(start < low + extent and low < start + size for low, extent in writable):
+            # What is seen through ctypes may be written to, whatever the array's flags say.
+            now = np.frombuffer(memoryview((ctypes.c_uint8 * size).from_address(start)), np.uint8)
+            inputs.append((array, now, now.copy()))
+    changed = []
+    try:
+        yield
+    finally:
+        for array, now, before in inputs:
+            if not np.array_equal(now, before):
+                now[...] = before
+                changed.append(array)
+    for array in changed:
+        raise MemoryAccessError(
+            f"{kernel} wrote to a read-only array of shape {array.shape} and type {array.dtype}, which is as it was "
+            "before; pass one that may be written to, such as a copy"
+        )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -244,7 +245,6 @@ def _place_variables(launch: Launch, loaded: LoadedModule) -> None:
 def _check(launch: Launch, function: Function) -> None:
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     cluster = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
-    required = function.directives.get("reqntid")
     name = launch.name
     if not 0 < threads <= MAX_THREADS_PER_CTA or any(b > m for b, m in zip(launch.block, MAX_BLOCK, strict=True)):
         raise LaunchError(
@@ -252,12 +252,15 @@ def _check(launch: Launch, function: Function) -> None:
         )
     if any(not 0 < g <= m for g, m in zip(launch.grid, MAX_GRID, strict=True)):
         raise LaunchError(f"{name}: the grid must be within {MAX_GRID} and not empty, got {launch.grid}")
-    if required is not None and tuple(required) != launch.block[: len(required)]:
-        raise LaunchError(f"{name} was compiled for blocks of {required}, got {launch.block}")
+    _check_directives(launch, function, threads, cluster)
     if not 0 < cluster <= MAX_CLUSTER or any(g % c for g, c in zip(launch.grid, launch.cluster, strict=True)):
         raise LaunchError(
             f"{name}: a cluster must have 1 to {MAX_CLUSTER} CTAs and divide the grid {launch.grid}, "
             f"got {launch.cluster}"
+        )
+    if launch.dynamic_smem_bytes < 0:
+        raise LaunchError(
+            f"{name}: a CTA has 0 to {SMEM_BYTES_PER_CTA} bytes of shared memory, got {launch.dynamic_smem_bytes}"
         )
     if launch.smem_bytes > SMEM_BYTES_PER_CTA:
         raise LaunchError(
@@ -270,3 +273,19 @@ def _check(launch: Launch, function: Function) -> None:
             f"got {launch.ctas}",
             LaunchError.COOPERATIVE_TOO_LARGE,
         )
+
+
+def _check_directives(launch: Launch, function: Function, threads: int, cluster: int) -> None:
+    """Check a launch against what the kernel was compiled for."""
+    block, most, extents, rank = (
+        function.directives.get(name) for name in ("reqntid", "maxntid", "reqnctapercluster", "maxclusterrank")
+    )
+    compiled = f"{launch.name} was compiled for"
+    if block is not None and tuple(block) != launch.block[: len(block)]:
+        raise LaunchError(f"{compiled} blocks of {block}, got {launch.block}")
+    if most is not None and threads > prod(most):
+        raise LaunchError(f"{compiled} blocks of at most {prod(most)} threads, got {threads}")
+    if extents is not None and (*extents, 1, 1)[:3] != launch.cluster:
+        raise LaunchError(f"{compiled} clusters of {(*extents, 1, 1)[:3]}, got {launch.cluster}")
+    if rank is not None and cluster > rank[0]:
+        raise LaunchError(f"{compiled} clusters of at most {rank[0]} CTAs, got {cluster}")

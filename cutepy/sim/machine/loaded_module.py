@@ -8,6 +8,7 @@ PTX ISA, "State Spaces: Global State Space, Constant State Space", "Initializers
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,6 +22,8 @@ from cutepy.sim.ptx.model import Function, Module, Variable
 from cutepy.sim.translate import load_module
 
 _ALIGNMENT = 128
+_TARGET = re.compile(r"sm_(\d+)")
+_GENERATION = 90
 
 
 @dataclass(frozen=True)
@@ -56,10 +59,20 @@ class LoadedModule:
         The PTX, parsed.
     memory : dict
         What mechanisms keep for it.
+
+    Raises
+    ------
+    ValueError
+        If it is for a newer GPU.
     """
 
     def __init__(self, ptx: str) -> None:
         self.ptx, self.module = ptx, load_module(ptx)
+        generation = _TARGET.match(self.module.target)
+        if generation and int(generation[1]) > _GENERATION:
+            raise ValueError(
+                f"PTX for {self.module.target} does not run on an sm_90a, which is simulated; compile it for sm_90a"
+            )
         self.memory: dict[str, Any] = {}
 
     def entry(self, name: str) -> Function:

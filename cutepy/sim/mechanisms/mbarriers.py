@@ -123,6 +123,9 @@ class Mbarriers(Mechanism):
             assert count is not None
             self.expect_tx(g, i, address, count)
             count = None
+        if count is not None and not 1 <= int(count.min()) <= int(count.max()) <= MAX_COUNT:
+            wrong = int(count.max()) if int(count.min()) else 0
+            raise BarrierError(f"the count of an arrival must be 1 to {MAX_COUNT}, got {wrong}", i, g.describe())
         self._activity.changes += 1
         state = np.zeros((g.ctas.count, 1), np.uint64)
         for offset, slots, total in self._targets(g, i, address, 1 if count is None else count):
@@ -139,6 +142,10 @@ class Mbarriers(Mechanism):
                     "that a phase expects: the next phase would complete early",
                     i,
                     g.describe(),
+                )
+            if "noComplete" in i.parts and not (found.pending[slots] | found.transactions[slots]).all():
+                raise BarrierError(
+                    f"an arrival at {self._name(offset)} completes the phase in spite of noComplete", i, g.describe()
                 )
             before = found.phase.copy()
             found.settle(slots)

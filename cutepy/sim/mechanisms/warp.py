@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
 
 
+_ALL = 0xFFFFFFFF
+
+
 class Warp:
     """Collectives over the lanes of each warp."""
 
@@ -29,14 +32,14 @@ class Warp:
 
     def sync(self, g: Group, i: Instruction, mask: Array) -> None:
         """Synchronise a warp, whose lanes have come."""
-        self._require_same(g, i, mask)
+        self._check_mask(g, i, mask)
         self._activity.notify("sync", "bar.warp", g, i)
 
     def shuffle(
         self, g: Group, i: Instruction, mode: str, a: Array, b: Array, c: Array, mask: Array
     ) -> tuple[Array, Array]:
         """Return the value of another lane, and whether that lane is in range."""
-        self._require_same(g, i, mask)
+        self._check_mask(g, i, mask)
         if b.shape[0] > 1 or c.shape[0] > 1:
             return self._shuffle_by_cta(g, mode, a, b, c)
         key = (mode, b.tobytes(), b.shape, c.tobytes(), c.shape, id(g.threads))
@@ -48,8 +51,21 @@ class Warp:
         columns, inside = self._sources[key]
         return (a if a.shape[1] == 1 else a[:, columns[0]]), inside
 
-    def _require_same(self, g: Group, i: Instruction, mask: Array) -> None:
-        """Stop where two lanes of a mask name different ones: the hardware would wait for them."""
+    def _check_mask(self, g: Group, i: Instruction, mask: Array) -> None:
+        """Stop where a lane is outside of its own mask, or two lanes of a mask name different ones: both undefined."""
+        if mask.size == 1 and mask.item() == _ALL:
+            return
+        within = mask >> g.threads.special["laneid"] & np.uint32(1)
+        if not within.all():
+            row, place = (int(x[0]) for x in np.nonzero(within == 0))
+            named = int(np.broadcast_to(mask, within.shape)[row, place])
+            lane, warp = (int(g.threads.special[name][0, place]) for name in ("laneid", "warpid"))
+            raise SimulationError(
+                f"{i.opcode} by lane {lane} of warp {warp}, which is outside of its mask {named:#010x}; a mask "
+                "names the lanes that execute it",
+                i,
+                g.lane(row, place),
+            )
         if mask.shape[1] == 1:
             return
         masks, members = g.threads.by_warp(mask, 0), self._members(g, mask)
@@ -92,13 +108,13 @@ class Warp:
 
     def vote_all(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
         """Tell whether a predicate holds in all lanes of each one's mask."""
-        self._require_same(g, i, mask)
+        self._check_mask(g, i, mask)
         holds: Array = g.threads.by_warp(a, True)[:, :, None] | ~self._members(g, mask)
         return self._to_lanes(g, np.logical_and.reduce(holds, axis=3))
 
     def vote_any(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
         """Tell whether a predicate holds in any lane."""
-        self._require_same(g, i, mask)
+        self._check_mask(g, i, mask)
         holds: Array = g.threads.by_warp(a, False)[:, :, None] & self._members(g, mask)
         return self._to_lanes(g, np.logical_or.reduce(holds, axis=3))
 
@@ -108,17 +124,17 @@ class Warp:
 
     def vote_ballot(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
         """Return the mask of lanes in which a predicate holds."""
-        self._require_same(g, i, mask)
+        self._check_mask(g, i, mask)
         return self._to_lanes(g, mask_of(g.threads.by_warp(a, False)[:, :, None] & self._members(g, mask)))
 
     def match_any(self, g: Group, i: Instruction, a: Array, mask: Array) -> tuple[Array, None]:
         """Return the mask of lanes with the same value."""
-        self._require_same(g, i, mask)
+        self._check_mask(g, i, mask)
         return self._to_lanes(g, mask_of(self._equal(g, a) & self._members(g, mask))), None
 
     def match_all(self, g: Group, i: Instruction, a: Array, mask: Array) -> tuple[Array, Array]:
         """Return the mask if all lanes have the same value, else 0; and whether they have."""
-        self._require_same(g, i, mask)
+        self._check_mask(g, i, mask)
         members = self._members(g, mask)
         same = self._to_lanes(g, np.logical_and.reduce(self._equal(g, a) | ~members, axis=3))
         return np.where(same, self._to_lanes(g, mask_of(members)), np.uint32(0)), same
@@ -131,7 +147,7 @@ class Warp:
 
     def reduce(self, g: Group, i: Instruction, operation: str, a: Array, mask: Array) -> Array:
         """Combine the values of all lanes."""
-        self._require_same(g, i, mask)
+        self._check_mask(g, i, mask)
         info = np.iinfo(a.dtype)
         neutral = {"add": 0, "or": 0, "xor": 0, "and": -1, "min": info.max, "max": info.min}[operation]
         neutral_value = np.array(neutral).astype(a.dtype)
@@ -153,11 +169,9 @@ class Warp:
 
     def elect(self, g: Group, i: Instruction, mask: Array) -> tuple[Array, Array]:
         """Pick the first lane of each one's mask; returns its lane and whether it is this one."""
-        self._require_same(g, i, mask)
+        self._check_mask(g, i, mask)
         members = self._members(g, mask)
         leader = self._to_lanes(g, members.argmax(axis=3).astype(np.uint32))
-        if not members.any():
-            raise SimulationError("elect.sync by lanes outside of its mask", i, g.describe())
         return leader, g.threads.special["laneid"] == leader
 
 

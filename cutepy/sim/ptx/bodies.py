@@ -20,7 +20,7 @@ from typing import Any
 from cutepy.sim.ptx.declarations import LINKING, SPACES, read_parameters, read_variables
 from cutepy.sim.ptx.model import Function, Instruction, Operand, Pair, Parameter, SourceLine, Variable
 from cutepy.sim.ptx.names import Names, Scope
-from cutepy.sim.ptx.operands import Operands, split
+from cutepy.sim.ptx.operands import SPECIAL_VECTORS, Operands, split
 from cutepy.sim.ptx.reading import Reading, refuse
 from cutepy.sim.ptx.spelling import usual
 from cutepy.sim.ptx.tokens import PtxSyntaxError
@@ -43,8 +43,10 @@ _DIRECTIVE = re.compile(
     | \.attribute\([^)]*\) | \.unique\b)""",
     re.X,
 )
+_MOVES_VECTOR = re.compile(r"\.v[24]\b")
 _TAKE_CARRY = ("addc", "subc", "madc")
-_WITHOUT_EFFECT = (".pragma", ".callprototype", ".calltargets", ".file", ".section")
+_PROTOTYPE = re.compile(r"\.callprototype\s*(?:\((?P<results>[^)]*)\))?\s*any\s*(?:\((?P<parameters>[^)]*)\))?")
+_WITHOUT_EFFECT = (".pragma", ".file", ".section")
 """Directives in functions that tell nothing which the simulator does not find out."""
 
 
@@ -129,6 +131,9 @@ class Body:
             if match["opcode"].startswith("call"):
                 self._call(match["opcode"], operands, guard, negated)
                 return
+            if match["opcode"].startswith("mov.") and _MOVES_VECTOR.search(match["opcode"]):
+                self._move_vector(match["opcode"], operands, guard, negated)
+                return
             if match["opcode"].startswith("ret"):
                 self._store_results(guard, negated)
             self._append(match["opcode"], operands, guard, negated)
@@ -176,7 +181,7 @@ class Body:
             raise PtxSyntaxError(f"call {' '.join(operands.split())} names no function")
         target, *rest = parts
         arguments = rest[0] if rest and rest[0].startswith("(") else "()"
-        signature = self._names.functions.get(target)
+        signature = self._names.functions.get(target) or (self._names.signature(rest[-1]) if rest else None)
         places: list[list[str]] = []
         after: list[tuple[str, str]] = []
         for text, formals in ((results, "results"), (arguments, "parameters")):
@@ -201,6 +206,31 @@ class Body:
         self._append(opcode, f"({', '.join(places[0])}), {target}, ({', '.join(places[1])})", guard, negated)
         for other, its in after:
             self._append(other, its, guard, negated)
+
+    def _move_vector(self, opcode: str, operands: str, guard: str | None, negated: bool) -> None:
+        """Write a move of a vector as one of each element, all of which are read before any is written."""
+        (count,) = (int(word[1]) for word in opcode.split(".") if word in ("v2", "v4"))
+        simple = _MOVES_VECTOR.sub("", opcode)
+        destination, source = (self._elements(text, count) for text in split(operands))
+        between = [f"%mov{len(self._pending)}.{n}" for n in range(count)]
+        for name, item in zip(between, source, strict=True):
+            self._names.add_register(name, simple.split(".")[-1])
+            self._append(simple, f"{name}, {item}")
+        for item, name in zip(destination, between, strict=True):
+            if item != "_":
+                self._append(simple, f"{item}, {name}", guard, negated)
+
+    def _elements(self, text: str, count: int) -> list[str]:
+        """Name the elements of a vector: written out, of a register, or of a special register."""
+        if text.startswith("{"):
+            items = split(text[1:-1])
+        elif self._names.vector(text, self._names.scope) is not None or text[1:] in SPECIAL_VECTORS:
+            items = [f"{text}.{letter}" for letter in "xyzw"[: 4 if text[0] == "%" else count]]
+        else:
+            raise PtxSyntaxError(f"{text} is no vector: write its {count} elements in braces")
+        if len(items) != count:
+            raise PtxSyntaxError(f"expected a vector of {count} elements, got {text}")
+        return items
 
     def _locate(self, match: re.Match[str]) -> None:
         """Note the line of what follows; `inlined_at` names the place of its caller, which a .loc before it gave."""
@@ -236,6 +266,14 @@ class Body:
         if text.startswith(".branchtargets"):
             names = text.removeprefix(".branchtargets").strip(" ;\n\t")
             self._names.scope.tables[self._label] = [name.strip() for name in names.split(",")]
+            return
+        if text.startswith(".calltargets"):
+            # Those of one call are all of one type.
+            first = re.split(r"[\s,;]+", text)[1]
+            self._names.scope.signatures[self._label] = self._names.functions.get(first)
+            return
+        if (prototype := _PROTOTYPE.match(re.sub(r"\b_\b", "any", text))) is not None:
+            self._names.scope.signatures[self._label] = prototype
             return
         if text.startswith(".reg"):
             self._names.add_registers(text)

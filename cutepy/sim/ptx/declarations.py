@@ -245,7 +245,10 @@ def _filled(tokens: Tokens, kind: str, extents: list[int], tree: _Tree) -> tuple
     for number, (position, value) in enumerate(_leaves(tokens, extents, tree, 0)):
         if position != number:
             # The ISA leaves zeros there, as C does, and ptxas puts what follows in their place.
-            raise tokens.error("initial values may be missing at the very end only")
+            raise tokens.error(
+                "initial values may be missing at the very end only, for ptxas puts those that follow in their place; "
+                "write the zeros"
+            )
         at = position * element
         if isinstance(value, Reference):
             references.append(Reference(value.name, value.addend, value.mask, at, element))

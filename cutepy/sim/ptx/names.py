@@ -24,6 +24,7 @@ class Scope:
     labels: dict[str, int] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
     tables: dict[str, list[str]] = field(default_factory=dict)
+    signatures: dict[str, re.Match[str] | None] = field(default_factory=dict)
 
 
 class Names:
@@ -179,3 +180,10 @@ class Names:
         while scope is not None and name not in scope.tables:
             scope = scope.parent
         return None if scope is None else scope.tables[name]
+
+    def signature(self, name: str) -> re.Match[str] | None:
+        """Return what a .callprototype or .calltargets directive of a name says of the functions, if there is one."""
+        scope: Scope | None = self.scope
+        while scope is not None and name not in scope.signatures:
+            scope = scope.parent
+        return None if scope is None else scope.signatures[name]

@@ -33,6 +33,8 @@ _INDEXED = re.compile(r"(?P<name>[A-Za-z_$][\w$]*)\s*(?:\[(?P<index>.*)\]|(?P<of
 _SELECTED = re.compile(r"(?P<sign>-?)\s*(?P<operand>[%\w$]+)(?:(?<=\w)\.(?P<parts>[bh][0-7]+))?$")
 """An operand of a video instruction that is not a register as it is."""
 _CONSTANT = re.compile(r"(?:[-+~!()\s]|\.[su]64)*(?:\d|WARP_SZ\b)")
+SPECIAL_VECTORS = frozenset("tid ntid ctaid nctaid clusterid nclusterid cluster_ctaid cluster_nctaid".split())
+"""Special registers of four elements, of which the last is 0."""
 _SPECIALS = frozenset(
     """tid ntid laneid warpid nwarpid ctaid nctaid smid nsmid gridid clusterid nclusterid cluster_ctaid cluster_nctaid
     cluster_ctarank cluster_nctarank is_explicit_cluster clock clock64 clock_hi globaltimer globaltimer_lo
@@ -84,6 +86,8 @@ class Operands:
         if (vector := self._names.vector(text, scope)) is not None:
             return vector
         if first == "%":
+            if text.endswith(".w") and text[1:-2] in SPECIAL_VECTORS:
+                return Immediate(0)
             if text[1:].split(".")[0] in _SPECIALS:
                 return Special(text[1:])
             raise PtxSyntaxError(f"unknown register {text} in {opcode}")

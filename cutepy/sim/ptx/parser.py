@@ -25,7 +25,7 @@ _FUNCTION = re.compile(
 )
 _OUTSIDE = re.compile(
     r"""\s*(?:
-      \.version\s+[\d.]+ | \.target\s+(?P<target>\w+)(?:\s*,\s*\w+)* | \.address_size\s+\d+
+      \.version\s+[\d.]+ | \.target\s+(?P<target>\w+)(?:\s*,\s*\w+)* | \.address_size\s+(?P<address>\d+)
     | \.file\s+\d+\s+"[^"]*"(?:\s*,\s*\d+)* | \.loc\s[^\n]* | @@[^\n]*
     | \.pragma\s+"[^"]*"\s*; | \.alias\s+(?P<alias>[\w$]+)\s*,\s*(?P<aliasee>[\w$]+)\s*;
     | (?P<section>\.section\s+[.\w$]+\s*\{)
@@ -66,6 +66,8 @@ def parse_module(text: str, unread: list[Unread] | None = None) -> Module:
     called: dict[str, Function] = {}
     for match, line, body in outside.bodies:
         found = functions if match["kind"] == "entry" else called
+        if match["name"] in found:
+            reading.attempt(partial(_refuse_second, match["name"]), line, match[0], None)
         found[match["name"]] = Body(files, reading, line, Names(outside.variables, outside.called)).parse(match, body)
     for name, other in outside.aliases.items():
         if other in called:
@@ -97,6 +99,8 @@ class _Outside:
             return self._function(position)
         if match["target"]:
             self.target = match["target"]
+        elif match["address"]:
+            self._reading.attempt(partial(_check_address_size, match["address"]), 1, match[0], None)
         elif match["alias"]:
             self.aliases[match["alias"]] = match["aliasee"]
         elif match["section"]:
@@ -127,3 +131,12 @@ class _Outside:
 
 def _refuse_alias(name: str, other: str) -> None:
     raise PtxSyntaxError(f"{name} is an alias of {other}, which is not defined in this module")
+
+
+def _refuse_second(name: str) -> None:
+    raise PtxSyntaxError(f"{name} is defined twice")
+
+
+def _check_address_size(bits: str) -> None:
+    if bits != "64":
+        raise PtxSyntaxError(f"addresses of {bits} bits, which no GPU since sm_90 has; write .address_size 64")

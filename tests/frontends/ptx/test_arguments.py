@@ -121,3 +121,9 @@ def test_tensors_that_have_no_memory_here_are_refused():
     torch = pytest.importorskip("torch")
     with pytest.raises(TypeError, match=r"host memory, got one on meta; pass tensor.cpu\(\)"):
         packed(".param .u64 p", torch.empty(4, device="meta"))
+
+
+def test_a_sparse_tensor_has_no_address():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(TypeError, match="expected a dense tensor, got one of layout torch"):
+        packed(".param .u64 p", torch.eye(3).to_sparse())

@@ -368,3 +368,21 @@ def test_accumulators_are_the_same_after_a_call():
 def test_calls_of_nothing(text, said):
     with pytest.raises(PtxSyntaxError, match=said):
         run(kernel(f"{text} ret;"), 1)
+
+
+_UP = "\n".join(f".func (.reg .u32 r) up{n}(.reg .u32 x) {{ add.u32 r, x, {n}; ret; }}" for n in (1, 2))
+
+
+@pytest.mark.parametrize("form", [".callprototype (.reg .u32 _) _ (.reg .u32 _)", ".calltargets up1, up2"])
+def test_numbers_passed_to_a_function_by_its_address(form):
+    """Their type is what the directive says of the functions."""
+    body = f"""FORM: {form}; setp.lt.u32 %p1, %t, 32; mov.u64 %rd1, up1; @%p1 mov.u64 %rd1, up2;
+    call (%r1), %rd1, (40), FORM; {_STORE}"""
+    found = run(kernel(body, _UP))
+    np.testing.assert_array_equal(found, np.where(np.arange(64) < 32, 42, 41))
+
+
+def test_a_number_of_no_known_type():
+    body = "FORM: .callprototype _; mov.u64 %rd1, up1; call (%r1), %rd1, (40), FORM;"
+    with pytest.raises(PtxSyntaxError, match="the type of 40 is not known"):
+        kernel(body, _UP)

@@ -138,3 +138,85 @@ def test_generic_addresses_have_64_bits():
     module = module_of("mapa.u32 %r2, %r1, 0;")
     with pytest.raises(UnknownInstructionError, match="a generic address has 64 bits: write mapa"):
         module.launch("k", 1, 32)
+
+
+def test_extents_may_be_integers_of_numpy():
+    module, out = module_of(_COUNT, ".param .u64 out", _COUNTER), np.zeros(1, np.uint32)
+    made = module.launch("k", np.int64(2), (np.uint8(1), 1), (out,))
+    assert made.grid == (2, 1, 1)
+
+
+@pytest.mark.parametrize("grid", [1.0, "1", None, (1, 2.5), (1, 1, 1, 1), ()])
+def test_extents_are_one_to_three_integers(grid):
+    with pytest.raises((TypeError, ValueError), match="grid must be an int or one to three of them, got"):
+        module_of("").launch("k", grid, 1)
+
+
+def test_dynamic_shared_memory_is_no_less_than_none():
+    with pytest.raises(LaunchError, match="0 to 232448 bytes of shared memory, got -1"):
+        module_of("").launch("k", 1, 1, smem=-1)
+
+
+@pytest.mark.parametrize(
+    ("directive", "block", "cluster", "message"),
+    [
+        (".maxntid 8, 4", (33, 1, 1), 1, "blocks of at most 32 threads, got 33"),
+        (".reqnctapercluster 2", 1, 4, r"clusters of \(2, 1, 1\), got \(4, 1, 1\)"),
+        (".maxclusterrank 2", 1, 4, "clusters of at most 2 CTAs, got 4"),
+    ],
+)
+def test_launches_are_as_the_kernel_was_compiled_for(directive, block, cluster, message):
+    module = load_ptx(f"{_HEAD}.visible .entry k() {directive} {{ ret; }}")
+    module.launch("k", 4, 32 if block != 1 else 1, cluster=2)
+    with pytest.raises(LaunchError, match=message):
+        module.launch("k", 4, block, cluster=cluster)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        (_HEAD.encode(), TypeError, "expected the text of PTX, got bytes"),
+        (_HEAD.replace("sm_90a", "sm_100a"), ValueError, "PTX for sm_100a does not run on an sm_90a"),
+        (_HEAD.replace("size 64", "size 32"), ValueError, "addresses of 32 bits"),
+        (_HEAD + ".visible .entry k() { ret; } .visible .entry k() { ret; }", ValueError, "k is defined twice"),
+    ],
+)
+def test_what_no_gpu_of_this_kind_loads(text, error, message):
+    with pytest.raises(error, match=message):
+        load_ptx(text)
+
+
+_STORE = "ld.param.u64 %rd0, [p]; st.global.u32 [%rd0], 5;"
+
+
+def test_arrays_that_may_not_be_written_to_are_inputs():
+    """What a kernel stores there is taken back, and an error."""
+    text = b"hello, world...."
+    module, array = module_of(_STORE, ".param .u64 p"), np.frombuffer(text, np.uint32)
+    with pytest.raises(MemoryAccessError, match=r"wrote to a read-only array of shape \(4,\) and type uint32"):
+        module.launch("k", 1, 1, (array,))
+    assert text == b"hello, world...."
+    with pytest.raises(MemoryAccessError, match="read-only"):
+        module.launch("k", 1, 1, (struct.pack("<Q", array.ctypes.data),), known=[array])
+    assert text == b"hello, world...."
+
+
+def test_a_read_only_view_of_what_may_be_written_to():
+    """Who passes the array as well lets the kernel write to it."""
+    array = np.zeros(4, np.uint32)
+    view = array[::-1]
+    view.flags.writeable = False
+    module = module_of(_STORE, ".param .u64 p, .param .u64 q")
+    module.launch("k", 1, 1, (array, view))
+    assert array[0] == 5
+    torch = pytest.importorskip("torch")
+    module.launch("k", 1, 1, (torch.from_numpy(array)[1:], view))
+    assert array[1] == 5
+    array.flags.writeable = False
+    module_of("ld.param.u64 %rd0, [p]; ld.global.u32 %r1, [%rd0];", ".param .u64 p").launch("k", 1, 1, (array,))
+
+
+@pytest.mark.parametrize(("load", "at"), [("v4.b32 {%r0, %r1, %r2, %r3}, [p]", "+8"), ("b32 %r1, [p-4]", "-4")])
+def test_loads_past_a_parameter(load, at):
+    with pytest.raises(MemoryAccessError, match=rf"ld.param reads 4 bytes at \[p\{at}\], and the parameter p has 8"):
+        module_of(f"ld.param.{load};", ".param .u64 p, .param .u64 q").launch("k", 1, 1, (None, None))

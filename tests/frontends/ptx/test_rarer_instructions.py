@@ -5,6 +5,7 @@ import pytest
 
 from cutepy import load_ptx
 from cutepy.sim import UnknownInstructionError
+from cutepy.sim.ptx.parser import PtxSyntaxError
 
 _HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
 
@@ -119,3 +120,24 @@ def test_a_guarded_branch_by_an_index():
     launch(body, out)
     t = np.arange(32)
     np.testing.assert_array_equal(out, np.where(t < 20, 2 + t % 2, 1))
+
+
+def test_moves_of_vectors():
+    """Element by element: of special registers, of registers in braces, and of vectors by their names."""
+    out = np.zeros((32, 8), np.uint32)
+    body = """.reg .v2 .b32 u, v; .reg .v4 .u32 all; mad.wide.u32 %rd1, %t, 32, %rd0; setp.lt.u32 %p1, %t, 16;
+    mov.v4.u32 {%r0, _, %r2, %r3}, %ntid; mov.v4.u32 all, %tid; mov.u32 %r1, %tid.w;
+    mov.v2.b32 {%r0, %r1}, {%r1, %r0}; @%p1 mov.v2.b32 {%r0, %r1}, {%r1, 7}; mov.v2.b32 u, {%r0, %r1};
+    mov.v2.b32 v, u; st.global.v4.u32 [%rd1], {v.x, v.y, %r2, %r3}; st.global.v4.u32 [%rd1+16], all;"""
+    launch(body, out)
+    lanes = np.arange(32, dtype=np.uint32)[:, None]
+    swapped = np.where(lanes < 16, [[32, 7]], [[0, 32]])
+    np.testing.assert_array_equal(out[:, :2], swapped)
+    np.testing.assert_array_equal(out[:, 2:4], np.tile([1, 0], (32, 1)))
+    np.testing.assert_array_equal(out[:, 4:], np.pad(lanes, ((0, 0), (0, 3))))
+
+
+@pytest.mark.parametrize("source", ["%laneid", "%r1", "{%r1, %r2}", "5"])
+def test_what_is_no_vector_of_so_many_elements(source):
+    with pytest.raises(PtxSyntaxError, match="vector"):
+        launch(f"mov.v4.u32 {{%r0, %r1, %r2, %r3}}, {source};")
