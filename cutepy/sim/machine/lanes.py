@@ -141,6 +141,20 @@ class Threads:
         groups = np.unique(self.ids // WARPGROUP)
         return groups if self.count == len(groups) * WARPGROUP else None
 
+    def parted(self, condition: Array) -> int:
+        """Count the warps, of all CTAs, in which a condition holds for some lanes and not for others.
+
+        Examples
+        --------
+        >>> Threads(np.array([30, 31, 32, 33]), (64, 1, 1)).parted(np.array([[False, False, True, False]]))
+        1
+        """
+        if condition.shape[1] == 1:
+            return 0
+        starts = self.extents[:, 0]
+        some = np.logical_or.reduceat(condition, starts, axis=1)
+        return int((some & ~np.logical_and.reduceat(condition, starts, axis=1)).sum())
+
     def by_warp(self, value: Array, fill: object) -> Array:
         """Return a value by (CTA, warp, lane), with lanes that are not here filled.
 

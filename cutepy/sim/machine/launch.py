@@ -100,7 +100,7 @@ class Launch:
         - l2_load_sectors, l2_load_bytes, and so for store and atomic: what the L2 cache is asked for, in sectors of 32
           bytes (`cutepy.sim.machine.traffic` says what is counted).
         - barrier_waits: how often a warp had to wait, in the simulator's schedule; `Run.waits` has the sites.
-        - splits: how often lanes in lockstep parted.
+        - splits: how often lanes of a warp parted.
     instructions : Counter
         Instructions that warps executed, by the first part of their opcode.
     """

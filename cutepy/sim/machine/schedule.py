@@ -105,11 +105,11 @@ class Schedule:
             return taken
         if not condition.any():
             return other
+        self._activity.stats["splits"] += g.threads.parted(condition) * (g.ctas.count // condition.shape[0])
         self._part(g, parts_of(condition, (g.ctas.count, g.threads.count), taken, other), join)
         return DIVERGED
 
     def _part(self, g: Group, parts: list[Part], join_block: int) -> None:
-        self._activity.stats["splits"] += 1
         blocks = {block for _, _, block in parts}
         for mechanism in self._mechanisms:
             mechanism.before_parting(g, blocks, join_block)

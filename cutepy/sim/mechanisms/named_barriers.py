@@ -43,6 +43,10 @@ class Barriers(Mechanism):
         self._ended = np.zeros(slots, np.int64)
         self._threads = threads
 
+    def is_idle(self) -> bool:
+        """Tell whether no thread has arrived at any barrier, or ended."""
+        return not (self._arrived.any() or self._ended.any())
+
     def arrive(self, g: Group, i: Instruction, identity: Array, count: Array | None) -> None:
         """Arrive without waiting."""
         before = self._generation[g.ctas.slots[:, None], identity]

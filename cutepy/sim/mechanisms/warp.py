@@ -44,7 +44,7 @@ class Warp:
             return self._shuffle_by_cta(g, mode, a, b, c)
         key = (mode, b.tobytes(), b.shape, c.tobytes(), c.shape, id(g.threads))
         if key not in self._sources:
-            lane, inside = _source_lane(
+            lane, inside = source_lane(
                 mode, g.threads.special["laneid"].astype(np.int64), b.astype(np.int64), c.astype(np.int64)
             )
             self._sources[key] = _columns(g.threads, lane), inside
@@ -82,7 +82,7 @@ class Warp:
             )
 
     def _shuffle_by_cta(self, g: Group, mode: str, a: Array, b: Array, c: Array) -> tuple[Array, Array]:
-        lane, inside = _source_lane(
+        lane, inside = source_lane(
             mode, g.threads.special["laneid"].astype(np.int64), b.astype(np.int64), c.astype(np.int64)
         )
         columns = _columns(g.threads, lane)
@@ -175,7 +175,7 @@ class Warp:
         return leader, g.threads.special["laneid"] == leader
 
 
-def _source_lane(mode: str, lane: Array, b: Array, c: Array) -> tuple[Array, Array]:
+def source_lane(mode: str, lane: Array, b: Array, c: Array) -> tuple[Array, Array]:
     """Return the lane that each lane reads, and whether it is in range (PTX's own formula)."""
     clamp, segment, b = c & 31, c >> 8 & 31, b & 31
     highest = (lane & segment) | (clamp & ~segment)

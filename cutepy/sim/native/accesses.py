@@ -1,27 +1,48 @@
 """Checked accesses of a warp's lanes to memory, in MLIR's dialect of LLVM.
 
-Addresses are those of 32 lanes; where fewer are here, the others repeat the last.
+What is stored is first noted in a log, so that it can be undone: numpy then does all of it again, up to what fails.
 """
 
 from __future__ import annotations
 
-from cutepy.sim.native.checks import CHECK_SHARED, MARK, check_global, sort_function
-from cutepy.sim.native.snippets import I64, LOADED, NUMBERS, PTR, STORED, spread, steps
+from cutepy.sim.native.atomics import apply
+from cutepy.sim.native.checks import CHECK_SHARED, HERE, check_global, ways
+from cutepy.sim.native.log import LANE, ROW
+from cutepy.sim.native.snippets import (
+    ATOMIC,
+    CHANGED,
+    FAILED,
+    FULL,
+    I1,
+    I64,
+    LOADED,
+    LOG,
+    LOG_END,
+    LOGS_SHARED,
+    NUMBERS,
+    PTR,
+    STORED,
+    cell,
+    put,
+    spread,
+)
 from cutepy.sim.native.writer import LANES
 
-LOAD_TYPE = f"(!llvm.ptr, {I64}, i64, !llvm.ptr) -> ()"
-STORE_TYPE = f"({I64}, i64, !llvm.ptr) -> ()"
+ACCESS_TYPE = f"(!llvm.ptr, {I64}, i32, i64, !llvm.ptr) -> i64"
+"""Of the state, addresses, the lanes that are here, whether to count or where shared memory is, and values."""
+
+_COUNTERS = {"load": (LOADED, [2]), "store": (STORED, [3]), "atomic": (ATOMIC, [2, 3])}
 
 
 def _fetch(bits: int, count: int) -> str:
     """Load elements at checked addresses: `count` vectors, which are written one after the other."""
     kind, whole = f"vector<{LANES}xi{bits}>", f"vector<{LANES * count}xi{bits}>"
     lines = [
-        f"llvm.func internal @fetch(%a: {I64}, %way: i64, %out: !llvm.ptr) {{",
+        f"llvm.func internal @touch(%state: !llvm.ptr, %a: {I64}, %mask: i32, %way: i64, %out: !llvm.ptr) -> i64 {{",
         NUMBERS,
         f"%first = llvm.extractelement %a[%c0 : i64] : {I64}",
         "%at = llvm.inttoptr %first : i64 to !llvm.ptr",
-        f"%mask = llvm.mlir.constant(dense<true> : vector<{LANES}xi1>) : vector<{LANES}xi1>",
+        f"%every = llvm.mlir.constant(dense<true> : {I1}) : {I1}",
         f"%pass = llvm.mlir.poison : {kind}",
         "llvm.switch %way : i64, ^end [ 1: ^same, 2: ^row, 3: ^any ]",
         "^same:",
@@ -34,7 +55,7 @@ def _fetch(bits: int, count: int) -> str:
             f"%so{n} = llvm.getelementptr %out[{n}] : (!llvm.ptr) -> !llvm.ptr, {kind}",
             f"llvm.store %sw{n}, %so{n} {{alignment = 8 : i64}} : {kind}, !llvm.ptr",
         ]
-    lines += ["llvm.return", "^row:"]
+    lines += ["llvm.br ^end", "^row:"]
     lines.append(f"%rv = llvm.load %at {{alignment = {bits // 8} : i64}} : !llvm.ptr -> {whole}")
     for n in range(count):
         picks = ", ".join(str(lane * count + n) for lane in range(LANES))
@@ -43,29 +64,61 @@ def _fetch(bits: int, count: int) -> str:
             f"%ro{n} = llvm.getelementptr %out[{n}] : (!llvm.ptr) -> !llvm.ptr, {kind}",
             f"llvm.store %rw{n}, %ro{n} {{alignment = 8 : i64}} : {kind}, !llvm.ptr",
         ]
-    lines += ["llvm.return", "^any:"]
+    lines += ["llvm.br ^end", "^any:"]
     for n in range(count):
         lines += [
-            f"%ao{n} = llvm.mlir.constant(dense<{n * bits // 8}> : {I64}) : {I64}",
-            f"%aa{n} = llvm.add %a, %ao{n} : {I64}",
-            f"%ap{n} = llvm.inttoptr %aa{n} : {I64} to {PTR}",
-            f"%av{n} = llvm.intr.masked.gather %ap{n}, %mask, %pass {{alignment = {bits // 8} : i32}} : "
-            f"({PTR}, vector<{LANES}xi1>, {kind}) -> {kind}",
+            _places(n, bits),
+            f"%av{n} = llvm.intr.masked.gather %ap{n}, %every, %pass {{alignment = {bits // 8} : i32}} : "
+            f"({PTR}, {I1}, {kind}) -> {kind}",
             f"%ag{n} = llvm.getelementptr %out[{n}] : (!llvm.ptr) -> !llvm.ptr, {kind}",
             f"llvm.store %av{n}, %ag{n} {{alignment = 8 : i64}} : {kind}, !llvm.ptr",
         ]
-    return "\n".join([*lines, "llvm.return", "^end:", "llvm.return", "}"])
+    return "\n".join([*lines, "llvm.br ^end", "^end:", "llvm.return %way : i64", "}"])
 
 
-def _put(bits: int, count: int) -> str:
-    """Store elements of the first `%here` lanes at checked addresses, of lanes that hit the same the last one's."""
+def _places(n: int, bits: int) -> str:
+    """Point to the n-th element of each lane."""
+    return (
+        f"%ao{n} = llvm.mlir.constant(dense<{n * bits // 8}> : {I64}) : {I64}\n"
+        f"%aa{n} = llvm.add %a, %ao{n} : {I64}\n%ap{n} = llvm.inttoptr %aa{n} : {I64} to {PTR}"
+    )
+
+
+def _record(most: int) -> str:
+    """Make room in the log for a record of so many bytes, or fail."""
+    return f"""
+{cell("log", LOG)}
+{cell("until", LOG_END)}
+%most = llvm.mlir.constant({most} : i64) : i64
+%logged = llvm.add %logv, %most : i64
+%fits = llvm.icmp "ule" %logged, %untilv : i64
+llvm.cond_br %fits, ^noted, ^full
+^full:
+%why = llvm.mlir.constant({FULL} : i64) : i64
+{put(FAILED, "%why")}
+llvm.return %c0 : i64
+^noted:
+{put(CHANGED, "%c1")}
+%record = llvm.inttoptr %logv : i64 to !llvm.ptr
+"""
+
+
+def _noted(name: str, at: int, value: str, kind: str) -> list[str]:
+    """Store a part of a record."""
+    return [
+        f"%{name}{at} = llvm.getelementptr %record[{at}] : (!llvm.ptr) -> !llvm.ptr, i8",
+        f"llvm.store {value}, %{name}{at} {{alignment = 8 : i64}} : {kind}, !llvm.ptr",
+    ]
+
+
+def _put(bits: int, count: int, keeps: str) -> str:
+    """Store elements of the lanes that are here at checked addresses, of lanes that hit the same the last one's."""
     kind, whole = f"vector<{LANES}xi{bits}>", f"vector<{LANES * count}xi{bits}>"
-    lanes = ", ".join(map(str, range(LANES)))
+    row_bytes, lane_bytes = 16 + LANES * count * bits // 8, count * (16 + LANES * 8 + LANES * bits // 8)
     lines = [
-        f"llvm.func internal @put(%a: {I64}, %here: i64, %from: !llvm.ptr) {{",
+        f"llvm.func internal @touch(%state: !llvm.ptr, %a: {I64}, %here: i32, %way: i64, %from: !llvm.ptr) -> i64 {{",
         NUMBERS,
-        f"%size = llvm.mlir.constant({bits // 8 * count} : i64) : i64",
-        steps("%a"),
+        _record(max(row_bytes, lane_bytes)),
         f"%first = llvm.extractelement %a[%c0 : i64] : {I64}",
         "%at = llvm.inttoptr %first : i64 to !llvm.ptr",
     ]
@@ -75,11 +128,22 @@ def _put(bits: int, count: int) -> str:
             f"%v{n} = llvm.load %p{n} {{alignment = 8 : i64}} : !llvm.ptr -> {kind}",
         ]
     lines += [
-        '%whole = llvm.icmp "eq" %here, %c32 : i64',
+        "%all = llvm.mlir.constant(-1 : i32) : i32",
+        '%whole = llvm.icmp "eq" %here, %all : i32',
         '%isrow = llvm.icmp "eq" %way, %c2 : i64',
         "%fast = llvm.and %whole, %isrow : i1",
         "llvm.cond_br %fast, ^row, ^any",
         "^row:",
+        f"%head = llvm.mlir.constant({ROW | (row_bytes - 16) << 8} : i64) : i64",
+        f"%before = llvm.load %at {{alignment = {bits // 8} : i64}} : !llvm.ptr -> {whole}",
+        f"llvm.store %before, %record {{alignment = 8 : i64}} : {whole}, !llvm.ptr",
+        *_noted("row", row_bytes - 16, "%first", "i64"),
+        *_noted("row", row_bytes - 8, "%head", "i64"),
+        f"%rownext = llvm.mlir.constant({row_bytes} : i64) : i64",
+        keeps,
+        "%rowkept = llvm.and %rownext, %keepsv : i64",
+        "%rowto = llvm.add %logv, %rowkept : i64",
+        "llvm.store %rowto, %log : i64, !llvm.ptr",
     ]
     names, width = [f"%v{n}" for n in range(count)], LANES
     while len(names) > 1:
@@ -96,29 +160,101 @@ def _put(bits: int, count: int) -> str:
         names = ["%mixed"]
     lines += [
         f"llvm.store {names[0]}, %at {{alignment = {bits // 8} : i64}} : {whole}, !llvm.ptr",
-        "llvm.return",
+        "llvm.return %way : i64",
         "^any:",
-        f"%lane = llvm.mlir.constant(dense<[{lanes}]> : {I64}) : {I64}",
-        spread("until", "%here"),
-        f'%mask = llvm.icmp "ult" %lane, %until : {I64}',
+        f"%mask = llvm.bitcast %here : i32 to {I1}",
+        "%bits = llvm.zext %here : i32 to i64",
+        f"%lanehead = llvm.mlir.constant({LANE | bits << 8} : i64) : i64",
+        f"%some = llvm.mlir.poison : {kind}",
     ]
+    at = 0
     for n in range(count):
-        lines += [
-            f"%ao{n} = llvm.mlir.constant(dense<{n * bits // 8}> : {I64}) : {I64}",
-            f"%aa{n} = llvm.add %a, %ao{n} : {I64}",
-            f"%ap{n} = llvm.inttoptr %aa{n} : {I64} to {PTR}",
-            f"llvm.intr.masked.scatter %v{n}, %ap{n}, %mask {{alignment = {bits // 8} : i32}} : "
-            f"{kind}, vector<{LANES}xi1> into {PTR}",
-        ]
-    return "\n".join([*lines, "llvm.return", "}"])
+        lines.append(_places(n, bits))
+        old = f"%old{n}"
+        lines.append(
+            f"{old} = llvm.intr.masked.gather %ap{n}, %mask, %some {{alignment = {bits // 8} : i32}} : "
+            f"({PTR}, {I1}, {kind}) -> {kind}"
+        )
+        for value, type_, size in (
+            (old, kind, LANES * bits // 8),
+            (f"%aa{n}", I64, 8 * LANES),
+            ("%bits", "i64", 8),
+            ("%lanehead", "i64", 8),
+        ):
+            lines += _noted("lane", at, value, type_)
+            at += size
+    for n in range(count):
+        lines.append(
+            f"llvm.intr.masked.scatter %v{n}, %ap{n}, %mask {{alignment = {bits // 8} : i32}} : {kind}, {I1} into {PTR}"
+        )
+    lines += [
+        f"%lanenext = llvm.mlir.constant({lane_bytes} : i64) : i64",
+        keeps.replace("%keeps", "%lanekeeps"),
+        "%lanekept = llvm.and %lanenext, %lanekeepsv : i64",
+        "%laneto = llvm.add %logv, %lanekept : i64",
+        "llvm.store %laneto, %log : i64, !llvm.ptr",
+    ]
+    return "\n".join([*lines, "llvm.return %way : i64", "}"])
 
 
-def _reports(name: str) -> str:
-    """Return a function that tells where another one is."""
-    return (
-        f"llvm.func @where(%out: !llvm.ptr) {{\n%f = llvm.mlir.addressof @{name} : !llvm.ptr\n"
-        "llvm.store %f, %out : !llvm.ptr, !llvm.ptr\nllvm.return\n}"
-    )
+def _combine(operation: str, bits: int, signed: bool, keeps: str) -> str:
+    """Apply an atomic operation of the lanes that are here, one after the other; what was there comes back."""
+    kind = f"vector<{LANES}xi{bits}>"
+    size = bits // 8
+    return f"""
+llvm.func internal @touch(%state: !llvm.ptr, %a: {I64}, %here: i32, %way: i64, %values: !llvm.ptr) -> i64 {{
+{NUMBERS}
+%room = llvm.mlir.constant({8 * LANES} : i64) : i64
+%addresses = llvm.alloca %room x i8 {{alignment = 64 : i64}} : (i64) -> !llvm.ptr
+llvm.store %a, %addresses {{alignment = 64 : i64}} : {I64}, !llvm.ptr
+%one = llvm.mlir.constant(1 : i32) : i32
+%none = llvm.mlir.constant(0 : i32) : i32
+%zero = llvm.mlir.constant(0 : i{bits}) : i{bits}
+%unit = llvm.mlir.constant(1 : i{bits}) : i{bits}
+{_record(24 * LANES).replace(put(CHANGED, "%c1"), "")}
+%head = llvm.mlir.constant({ROW | size << 8} : i64) : i64
+%seconds = llvm.getelementptr %values[1] : (!llvm.ptr) -> !llvm.ptr, {kind}
+%step = llvm.mlir.constant(24 : i64) : i64
+llvm.br ^lane(%here, %logv, %zero : i32, i64, i{bits})
+^lane(%left: i32, %to: i64, %differs: i{bits}):
+%l = "llvm.intr.cttz"(%left) <{{is_zero_poison = false}}> : (i32) -> i32
+%less = llvm.sub %left, %one : i32
+%rest = llvm.and %left, %less : i32
+%ap = llvm.getelementptr %addresses[%l] : (!llvm.ptr, i32) -> !llvm.ptr, i64
+%address = llvm.load %ap : !llvm.ptr -> i64
+%at = llvm.inttoptr %address : i64 to !llvm.ptr
+%xp = llvm.getelementptr %values[%l] : (!llvm.ptr, i32) -> !llvm.ptr, i{bits}
+%x = llvm.load %xp : !llvm.ptr -> i{bits}
+%yp = llvm.getelementptr %seconds[%l] : (!llvm.ptr, i32) -> !llvm.ptr, i{bits}
+%y = llvm.load %yp : !llvm.ptr -> i{bits}
+%old = llvm.load %at : !llvm.ptr -> i{bits}
+{apply(operation, bits, signed)}
+%r0 = llvm.inttoptr %to : i64 to !llvm.ptr
+llvm.store %old, %r0 : i{bits}, !llvm.ptr
+%r1 = llvm.getelementptr %r0[1] : (!llvm.ptr) -> !llvm.ptr, i64
+llvm.store %address, %r1 : i64, !llvm.ptr
+%r2 = llvm.getelementptr %r0[2] : (!llvm.ptr) -> !llvm.ptr, i64
+llvm.store %head, %r2 : i64, !llvm.ptr
+llvm.store %new, %at : i{bits}, !llvm.ptr
+llvm.store %old, %xp : i{bits}, !llvm.ptr
+%change = llvm.xor %old, %new : i{bits}
+%changed = llvm.or %differs, %change : i{bits}
+%next = llvm.add %to, %step : i64
+%more = llvm.icmp "ne" %rest, %none : i32
+llvm.cond_br %more, ^lane(%rest, %next, %changed : i32, i64, i{bits}), ^end
+^end:
+{keeps}
+%length = llvm.sub %next, %logv : i64
+%kept = llvm.and %length, %keepsv : i64
+%until2 = llvm.add %logv, %kept : i64
+llvm.store %until2, %log : i64, !llvm.ptr
+{cell("was", CHANGED)}
+%is = llvm.icmp "ne" %changed, %zero : i{bits}
+%becomes = llvm.select %is, %c1, %wasv : i1, i64
+llvm.store %becomes, %was : i64, !llvm.ptr
+llvm.return %way : i64
+}}
+"""
 
 
 def source(operation: str, space: str, bits: int, count: int) -> str:
@@ -126,36 +262,46 @@ def source(operation: str, space: str, bits: int, count: int) -> str:
 
     Parameters
     ----------
-    operation : "load", "check_store" or "store"
-        A store is checked for all lanes before any is done.
-    space : "global", "const" or "shared"
+    operation : str
+        "load" or "store", or an atomic one with its type's letter, such as "add.u".
+    space : "global" or "shared"
     bits, count : int
         Of an element, and of how many.
     """
-    size = bits // 8 * count
-    if operation == "store":
-        return f"module {{\n{_put(bits, count)}\n{_reports('put')}\n}}"
-    parts = []
-    if space == "shared":
-        parts.append(CHECK_SHARED)
-        call = f"%way = llvm.call @check_shared(%state, %a, %size) : (!llvm.ptr, {I64}, i64) -> i64"
+    name, _, letter = operation.partition(".")
+    counter, maps = _COUNTERS["atomic" if letter else name]
+    # Shared memory may be kept as a whole, and not logged.
+    keeps = cell("keeps", LOGS_SHARED) if space == "shared" else "%keepsv = llvm.mlir.constant(-1 : i64) : i64"
+    if letter:
+        touch = _combine(name, bits, letter == "s", keeps)
     else:
-        counter, map_at = (LOADED, 2) if operation == "load" else (STORED, 3)
-        parts += [sort_function(), MARK, check_global("check", counter, map_at)]
-        call = f"%way = llvm.call @check(%state, %a, %size, %counted) : (!llvm.ptr, {I64}, i64, i64) -> i64"
-    body = [
-        f"llvm.func @access(%state: !llvm.ptr, %a: {I64}, %counted: i64, %out: !llvm.ptr) {{",
-        f"%size = llvm.mlir.constant({size} : i64) : i64",
-        "%c0 = llvm.mlir.constant(0 : i64) : i64",
-        call,
-    ]
-    if operation == "load":
-        parts.append(_fetch(bits, count))
-        where = "%a"
-        if space == "shared":
-            # `counted` is where the CTA's shared memory starts.
-            body += [spread("base", "%counted"), f"%absolute = llvm.add %a, %base : {I64}"]
-            where = "%absolute"
-        body.append(f"llvm.call @fetch({where}, %way, %out) : ({I64}, i64, !llvm.ptr) -> ()")
-    body += ["llvm.return", "}", _reports("access")]
-    return "\n".join(["module {", *parts, *body, "}"])
+        touch = _fetch(bits, count) if name == "load" else _put(bits, count, keeps)
+    check = CHECK_SHARED if space == "shared" else check_global(counter, maps)
+    # Of shared memory, `extra` is where the CTA's starts.
+    base = f"{spread('base', '%extra')}\n%at = llvm.add %a, %base : {I64}" if space == "shared" else ""
+    at = "%at" if space == "shared" else "%a"
+    return f"""module {{
+{HERE}
+{ways(bits // 8 * count)}
+{check}
+{touch}
+llvm.func @access(%state: !llvm.ptr, %given: {I64}, %here: i32, %extra: i64, %values: !llvm.ptr) -> i64 {{
+{NUMBERS}
+%size = llvm.mlir.constant({bits // 8 * count} : i64) : i64
+%a = llvm.call @here(%given, %here) : ({I64}, i32) -> {I64}
+%way = llvm.call @check(%state, %a, %size, %extra) : (!llvm.ptr, {I64}, i64, i64) -> i64
+%good = llvm.icmp "ne" %way, %c0 : i64
+llvm.cond_br %good, ^go, ^bad
+^go:
+{base}
+%done = llvm.call @touch(%state, {at}, %here, %way, %values) : (!llvm.ptr, {I64}, i32, i64, !llvm.ptr) -> i64
+llvm.return %done : i64
+^bad:
+llvm.return %c0 : i64
+}}
+llvm.func @where(%out: !llvm.ptr) {{
+%f = llvm.mlir.addressof @access : !llvm.ptr
+llvm.store %f, %out : !llvm.ptr, !llvm.ptr
+llvm.return
+}}
+}}"""

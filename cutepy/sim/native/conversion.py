@@ -7,56 +7,89 @@ PTX ISA, "Data Movement and Conversion Instructions: cvt".
 
 from __future__ import annotations
 
-from cutepy.sim.native.floating import canonical
+from cutepy.sim.native.floating import write_halves
 from cutepy.sim.native.lanes import Lanes, UnsupportedError, width
 from cutepy.sim.native.table import need, of
+from cutepy.sim.native.values import canonical, float_bits, flushed, narrowed, saturated_float, widened
 from cutepy.sim.native.writer import Value
 from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.translate.emitter import kind_of
 from cutepy.sim.translate.floating import rounding_of
 from cutepy.sim.translate.integer import is_integer
 
-
-def _rounded(e: Lanes, x: Value, name: str) -> Value:
-    """Round float32 to f16 or bf16, to nearest; NaNs are canonical."""
-    w = e.w
-    if name == "f16":
-        bits = w.float_cast("fptrunc", x, 16)
-    else:
-        even = w.binary("and", w.binary("lshr", x, w.constant(32, 16)), w.constant(32, 1))
-        up = w.binary("add", w.binary("add", x, w.constant(32, 0x7FFF)), even)
-        bits = w.resized(w.binary("lshr", up, w.constant(32, 16)), 16)
-    return w.select(w.compare_floats("uno", x, x), w.constant(16, 0x7FFF), bits)
+_INTEGRAL = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 
 
 @of("cvt")
 def _cvt(e: Lanes, i: Instruction) -> None:
-    need(i.parts[1] != "pack" and not {"sat", "satfinite", "relu", "ftz", "rna"} & set(i.parts))
+    need(i.parts[1] != "pack" and not {"satfinite", "relu", "rna"} & set(i.parts))
     to, source = i.parts[-2], i.parts[-1]
     w = e.w
     if to in ("f16x2", "bf16x2"):
         need(source == "f32" and rounding_of(i) == "rn")
-        high, low = (_rounded(e, e.read(s, "f4"), to.removesuffix("x2")) for s in i.operands[1:3])
-        high = w.binary("shl", w.resized(high, 32), w.constant(32, 16))
-        e.write(i.operands[0], w.binary("or", w.resized(low, 32), high))
+        high, low = (narrowed(e, e.read(s, "f4"), to.removesuffix("x2")) for s in i.operands[1:3])
+        write_halves(e, i.operands[0], [low, high])
     elif is_integer(to) and is_integer(source):
-        value = e.read_wide(i.operands[1], kind_of(source))
-        bits = width(kind_of(to))
-        value = w.resized(value, bits, source[0] == "s")
+        need("sat" not in i.parts)
+        value = w.resized(e.read_wide(i.operands[1], kind_of(source)), width(kind_of(to)), source[0] == "s")
         e.write(i.operands[0], value, kind_of(to)[0] == "i")
     elif is_integer(source):
         need(to in ("f32", "f64") and rounding_of(i) == "rn")
-        value = e.read_wide(i.operands[1], kind_of(source))
-        e.write(i.operands[0], w.from_integer(value, int(to[1:]), source[0] == "s"))
-    elif source == "f32" and to in ("f16", "bf16"):
-        need(rounding_of(i) == "rn" and not {"rni", "rzi", "rmi", "rpi"} & set(i.parts))
-        e.write(i.operands[0], _rounded(e, e.read(i.operands[1], "f4"), to))
-    elif to == "f32" and source in ("f16", "bf16"):
-        need(not {"rni", "rzi", "rmi", "rpi"} & set(i.parts))
-        half = e.read(i.operands[1], "u2")
-        if source == "f16":
-            e.write(i.operands[0], canonical(e, w.float_cast("fpext", half, 32)))
-        else:
-            e.write(i.operands[0], w.binary("shl", w.resized(half, 32), w.constant(32, 16)))
+        value = w.from_integer(e.read_wide(i.operands[1], kind_of(source)), int(to[1:]), source[0] == "s")
+        need("sat" not in i.parts or to == "f32")
+        e.write(i.operands[0], saturated_float(e, value) if "sat" in i.parts else value)
+    elif is_integer(to):
+        rounding = next((p for p in i.parts if p in _INTEGRAL), "rzi")
+        e.write(i.operands[0], _to_integer(e, i, to, source, rounding), to[0] == "s")
     else:
+        _float_to_float(e, i, to, source)
+
+
+def _source(e: Lanes, i: Instruction, kind: str) -> Value:
+    """Return the source as float32 or float64."""
+    if kind in ("f16", "bf16"):
+        return widened(e, e.read(i.operands[1], "u2"), kind)
+    need(kind in ("f32", "f64"))
+    value = e.read(i.operands[1], kind_of(kind))
+    return flushed(e, value) if "ftz" in i.parts and kind == "f32" else value
+
+
+def _to_integer(e: Lanes, i: Instruction, to: str, source: str, rounding: str) -> Value:
+    """Round to an integral value and clamp; NaNs become zero, or what `floats.float_to_int` says."""
+    w, bits, signed = e.w, width(kind_of(to)), to[0] == "s"
+    value = _source(e, i, source)
+    value = value if source == "f64" else w.float_cast("fpext", value, 64)
+    value = w.floats(f"intr.{_INTEGRAL[rounding]}", value)
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    least, most = (w.constant(64, float_bits(float(x), 64)) for x in (low, high))
+    inside = w.binary("and", w.compare_floats("ogt", value, least), w.compare_floats("olt", value, most))
+    found = w.to_integer(w.select(inside, value, w.constant(64, 0)), bits, signed)
+    found = w.select(w.compare_floats("ole", value, least), w.constant(bits, low), found)
+    found = w.select(w.compare_floats("oge", value, most), w.constant(bits, high), found)
+    lost = 1 << bits - 1 if source == "f64" or bits == 64 else 0
+    return w.select(w.compare_floats("uno", value, value), w.constant(bits, lost), found)
+
+
+def _float_to_float(e: Lanes, i: Instruction, to: str, source: str) -> None:
+    w = e.w
+    need(rounding_of(i) == "rn")
+    value = _source(e, i, source)
+    integral = next((p for p in i.parts if p in _INTEGRAL), None)
+    if integral:
+        value = w.floats(f"intr.{_INTEGRAL[integral]}", value)
+    if "sat" in i.parts:
+        need(value.bits == 32)
+        value = saturated_float(e, value)
+    if to in ("f16", "bf16"):
+        need(source != "f64")
+        e.write(i.operands[0], narrowed(e, value, to))
+        return
+    if to not in ("f32", "f64"):
         raise UnsupportedError
+    bits = int(to[1:])
+    if bits != value.bits:
+        value = w.float_cast("fpext" if bits > value.bits else "fptrunc", value, bits)
+    # Only bf16, f64 and plain copies keep a NaN's bits.
+    if bits == 32 and (source == "f16" or (source == "f32" and (integral or "ftz" in i.parts))):
+        value = canonical(e, value)
+    e.write(i.operands[0], flushed(e, value) if "ftz" in i.parts and bits == 32 else value)

@@ -1,101 +1,210 @@
-"""Arithmetic of float32, and what integers share with it.
+"""Arithmetic of floats, and what integers share with it.
 
 References
 ----------
-PTX ISA, "Floating Point Instructions".
+PTX ISA, "Floating Point Instructions", "Half Precision Floating Point Instructions".
 """
 
 from __future__ import annotations
 
 from cutepy.sim.native.integer import write_integer
-from cutepy.sim.native.lanes import Lanes
+from cutepy.sim.native.lanes import Lanes, UnsupportedError
+from cutepy.sim.native.odd import add_odd, to_f32_odd
 from cutepy.sim.native.table import need, of
+from cutepy.sim.native.values import (
+    canonical,
+    extreme_float,
+    flushed,
+    last_nan,
+    magnitude_below,
+    narrowed,
+    saturated_float,
+    widened,
+)
 from cutepy.sim.native.writer import Value
-from cutepy.sim.ptx.model import Instruction
-from cutepy.sim.translate.floating import rounding_of
-
-_CANONICAL = 0x7FFFFFFF
-_TINY = 0x00800000
-
-
-def flushed(e: Lanes, x: Value) -> Value:
-    """Replace subnormals by zeros of their sign."""
-    w = e.w
-    magnitude = w.binary("and", x, w.constant(32, 0x7FFFFFFF))
-    sign = w.binary("and", x, w.constant(32, 0x80000000))
-    return w.select(w.compare("ult", magnitude, w.constant(32, _TINY)), sign, x)
-
-
-def canonical(e: Lanes, x: Value) -> Value:
-    """Replace NaNs by the one that arithmetic returns."""
-    return e.w.select(e.w.compare_floats("uno", x, x), e.w.constant(32, _CANONICAL), x)
-
-
-def _saturated(e: Lanes, x: Value) -> Value:
-    """Clamp to [0, 1]; a NaN becomes 0."""
-    w = e.w
-    zero, one = w.constant(32, 0), w.constant(32, 0x3F800000)
-    capped = w.select(w.compare_floats("olt", x, one), x, one)
-    return w.select(w.compare_floats("ogt", x, zero), capped, zero)
-
-
-def _extreme(e: Lanes, operation: str, modifiers: set[str], a: Value, b: Value) -> Value:
-    w = e.w
-    need(not modifiers & {"NaN", "xorsign", "relu", "abs"})
-    found = w.select(w.compare_floats("olt" if operation == "min" else "ogt", a, b), a, b)
-    # Of equal numbers the bits are equal too, or they are zeros of two signs.
-    both = w.binary("or" if operation == "min" else "and", a, b)
-    found = w.select(w.compare_floats("oeq", a, b), both, found)
-    found = w.select(w.compare_floats("uno", b, b), a, found)
-    found = w.select(w.compare_floats("uno", a, a), b, found)
-    return canonical(e, found)
-
+from cutepy.sim.ptx.model import Instruction, Operand
 
 _INFIX = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+HALVES = ("f16", "bf16", "f16x2", "bf16x2")
+_TINY = 2.0**-126
 
 
-@of("add", "sub", "mul", "mad", "fma", "div", "min", "max", "neg", "abs")
+@of("add", "sub", "mul", "mad", "fma", "div", "rem", "min", "max", "neg", "abs")
 def _arithmetic(e: Lanes, i: Instruction) -> None:
     if write_integer(e, i):
         return
-    need(i.parts[-1] == "f32" and rounding_of(i) == "rn")
-    operation, modifiers = i.parts[0], set(i.parts[1:-1])
-    need(not modifiers & {"approx", "full", "relu"})
-    values = [e.read(s, "f4") for s in i.operands[1:]]
-    flush = "ftz" in modifiers
-    # What is subnormal before it is rounded is flushed too: numpy sees to that.
-    need(not (flush and operation in ("mul", "fma", "mad", "div")))
+    kind = i.parts[-1]
+    if kind in HALVES:
+        _half(e, i, kind)
+        return
+    need(kind in ("f32", "f64"))
+    values = [e.read(s, "f" + str(int(kind[1:]) // 8)) for s in i.operands[1:]]
+    e.write(i.operands[0], _computed(e, i, values))
+
+
+def _computed(e: Lanes, i: Instruction, values: list[Value]) -> Value:
+    operation, modifiers, w = i.parts[0], set(i.parts[1:-1]), e.w
+    need(modifiers <= {"rn", "ftz", "sat", "approx", "full"})
+    bits = values[0].bits
+    flush = "ftz" in modifiers and bits == 32
     if flush:
         values = [flushed(e, v) for v in values]
-    w = e.w
     if operation in ("min", "max"):
-        value = _extreme(e, operation, modifiers, *values)
-    elif operation in ("fma", "mad"):
+        need(len(values) == 2)
+        value = extreme_float(e, operation, *values)
+        return flushed(e, value) if flush else value
+    if operation in ("fma", "mad"):
         value = w.floats("intr.fma", *values)
+    elif modifiers & {"approx", "full"}:
+        value = _approximate_quotient(e, values, "full" in modifiers, flush)
     elif operation in _INFIX:
+        need(not (flush and operation == "div"))
         value = w.floats(_INFIX[operation], *values)
     elif operation == "neg":
-        value = w.binary("xor", values[0], w.constant(32, 0x80000000))
+        value = w.binary("xor", values[0], w.constant(bits, 1 << bits - 1))
     else:
-        value = w.binary("and", values[0], w.constant(32, 0x7FFFFFFF))
+        value = w.binary("and", values[0], w.constant(bits, (1 << bits - 1) - 1))
     if "sat" in modifiers:
-        value = _saturated(e, value)
-    elif operation not in ("min", "max"):
+        need(bits == 32)
+        value = saturated_float(e, value)
+    elif bits == 32:
         value = canonical(e, value)
-    e.write(i.operands[0], flushed(e, value) if flush else value)
+    elif operation != "div":
+        value = last_nan(e, value, *values)
+    if flush and operation in ("mul", "fma", "mad"):
+        value = _without_tiny(e, value, values)
+    return flushed(e, value) if flush else value
+
+
+def _without_tiny(e: Lanes, value: Value, values: list[Value]) -> Value:
+    """Flush what is subnormal before it is rounded to the smallest normal number; `value` may have been saturated."""
+    w = e.w
+    wide = [w.float_cast("fpext", v, 64) for v in values]
+    exact = w.floats("fmul", *wide[:2])
+    if len(values) == 3:
+        exact = add_odd(e, exact, wide[2])
+    border = w.compare("eq", w.binary("and", value, w.constant(32, 0x7FFFFFFF)), w.constant(32, 0x00800000))
+    lost = w.binary("and", border, magnitude_below(e, exact, _TINY))
+    return w.select(lost, w.binary("and", value, w.constant(32, 0x80000000)), value)
+
+
+def _approximate_quotient(e: Lanes, values: list[Value], full: bool, flush: bool) -> Value:
+    """Multiply by a reciprocal, scaled where it would be lost: see `floats.div_approx`."""
+    w, (a, b) = e.w, values
+    need(a.bits == 32)
+    scale = w.constant(32, 0x3F800000)
+    if full:
+        large = w.compare_floats("ogt", w.binary("and", b, w.constant(32, 0x7FFFFFFF)), w.constant(32, 0x7E800000))
+        scale = w.select(large, w.constant(32, 0x3E800000), scale)
+    if not flush:
+        scale = w.select(magnitude_below(e, b, _TINY), w.constant(32, 0x4B800000), scale)
+    divisor = w.floats("fmul", b, scale)
+    divisor = flushed(e, divisor) if flush else divisor
+    inverse = w.floats("fdiv", w.constant(64, 0x3FF << 52), w.float_cast("fpext", divisor, 64))
+    factors = [flushed(e, w.float_cast("fptrunc", inverse, 32)), w.floats("fmul", a, scale)]
+    if not flush:
+        return w.floats("fmul", *factors)
+    factors[1] = flushed(e, factors[1])
+    return flushed(e, _without_tiny(e, w.floats("fmul", *factors), factors))
+
+
+def halves(e: Lanes, operand: Operand, kind: str) -> list[Value]:
+    """Return the bits of an f16 or bf16 operand, or of both halves of a packed one."""
+    need(not getattr(operand, "float_bits", 0))
+    if not kind.endswith("x2"):
+        return [e.read(operand, "u2")]
+    w, whole = e.w, e.read(operand, "u4")
+    return [w.resized(whole, 16), w.resized(w.binary("lshr", whole, w.constant(32, 16)), 16)]
+
+
+def write_halves(e: Lanes, destination: Operand, results: list[Value]) -> None:
+    """Write the bits of one value of 16 bits, or of two, packed."""
+    if len(results) == 1:
+        e.write(destination, results[0])
+        return
+    low, high = (e.w.resized(r, 32) for r in results)
+    e.write(destination, e.w.binary("or", low, e.w.binary("shl", high, e.w.constant(32, 16))))
+
+
+def _half(e: Lanes, i: Instruction, kind: str) -> None:
+    name, modifiers, w = kind.removesuffix("x2"), set(i.parts[1:-1]), e.w
+    need(modifiers <= {"rn", "sat"})
+    operation = i.parts[0]
+    bits = [halves(e, s, kind) for s in i.operands[1:]]
+    results = []
+    for part in range(len(bits[0])):
+        given = [b[part] for b in bits]
+        if operation in ("neg", "abs"):
+            changed = (
+                w.binary("xor", given[0], w.constant(16, 0x8000))
+                if operation == "neg"
+                else w.binary("and", given[0], w.constant(16, 0x7FFF))
+            )
+            infinity = w.constant(16, 0x7F80 if name == "bf16" else 0x7C00)
+            nan = w.compare("ugt", w.binary("and", given[0], w.constant(16, 0x7FFF)), infinity)
+            results.append(w.select(nan, w.constant(16, 0x7FFF), changed))
+            continue
+        values = [widened(e, v, name) for v in given]
+        if operation in ("min", "max"):
+            value = extreme_float(e, operation, *values)
+        elif operation in ("add", "sub") or (operation == "mul" and name == "f16"):
+            value = w.floats(_INFIX[operation], *values)
+        elif operation in ("mul", "fma", "mad"):
+            need(operation != "mad")
+            wide = [w.float_cast("fpext", v, 64) for v in values]
+            exact = w.floats("fmul", *wide[:2])
+            value = to_f32_odd(e, add_odd(e, exact, wide[2]) if len(wide) == 3 else exact)
+        else:
+            raise UnsupportedError
+        if "sat" in modifiers:
+            value = saturated_float(e, value)
+        results.append(narrowed(e, value, name))
+    write_halves(e, i.operands[0], results)
 
 
 @of("sqrt", "rcp", "rsqrt")
 def _root(e: Lanes, i: Instruction) -> None:
-    need(i.parts[-1] == "f32" and rounding_of(i) == "rn")
+    kind = i.parts[-1]
+    need(kind in ("f32", "f64") and set(i.parts[1:-1]) <= {"rn", "ftz", "approx"})
     flush, w = "ftz" in i.parts, e.w
-    value = e.read(i.operands[1], "f4")
+    need(not (flush and kind == "f64"))
+    value = e.read(i.operands[1], "f4" if kind == "f32" else "f8")
     value = flushed(e, value) if flush else value
     if i.parts[0] == "sqrt":
         value = w.floats("intr.sqrt", value)
     else:
-        wide = w.float_cast("fpext", value, 64)
+        wide = value if kind == "f64" else w.float_cast("fpext", value, 64)
         wide = w.floats("intr.sqrt", wide) if i.parts[0] == "rsqrt" else wide
-        value = w.float_cast("fptrunc", w.floats("fdiv", w.constant(64, 0x3FF << 52), wide), 32)
-    value = canonical(e, value)
+        value = w.floats("fdiv", w.constant(64, 0x3FF << 52), wide)
+        value = value if kind == "f64" else w.float_cast("fptrunc", value, 32)
+    if kind == "f32":
+        value = canonical(e, value)
     e.write(i.operands[0], flushed(e, value) if flush else value)
+
+
+@of("copysign")
+def _copysign(e: Lanes, i: Instruction) -> None:
+    bits, w = int(i.parts[-1][1:]), e.w
+    sign, size = (e.read(s, f"f{bits // 8}") for s in i.operands[1:])
+    top = w.constant(bits, 1 << bits - 1)
+    e.write(i.operands[0], w.binary("or", w.binary("and", sign, top), w.binary("and", size, e.invert(top))))
+
+
+@of("testp")
+def _testp(e: Lanes, i: Instruction) -> None:
+    kind, w = i.parts[-1], e.w
+    need(kind in ("f32", "f64"))
+    bits = int(kind[1:])
+    a = w.binary("and", e.read(i.operands[1], f"f{bits // 8}"), w.constant(bits, (1 << bits - 1) - 1))
+    infinity = w.constant(bits, 0x7F800000 if bits == 32 else 0x7FF << 52)
+    tiny = w.constant(bits, 0x00800000 if bits == 32 else 1 << 52)
+    relation = {"finite": "ult", "infinite": "eq", "number": "ule", "notanumber": "ugt"}.get(i.parts[1])
+    if relation is not None:
+        e.write(i.operands[0], w.compare(relation, a, infinity))
+        return
+    is_zero = w.compare("eq", a, w.constant(bits, 0))
+    if i.parts[1] == "subnormal":
+        e.write(i.operands[0], w.binary("and", w.compare("ult", a, tiny), e.invert(is_zero)))
+        return
+    large = w.binary("and", w.compare("uge", a, tiny), w.compare("ult", a, infinity))
+    e.write(i.operands[0], w.binary("or", large, is_zero))

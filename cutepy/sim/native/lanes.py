@@ -1,10 +1,14 @@
-"""What instructions read and write while a run of them is written: registers, special values, and memory."""
+"""What instructions read and write while they are written: registers, special values, and memory.
+
+A register lives in a slot of the function's stack, which the compiler makes a value of; what a node has read or written
+of it is kept, and stored at the node's end.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from cutepy.sim.native.accesses import LOAD_TYPE, STORE_TYPE
+from cutepy.sim.native.accesses import ACCESS_TYPE
 from cutepy.sim.native.writer import BY_CTA, BY_THREAD, LANES, Value, Writer
 from cutepy.sim.ptx.model import Address, Immediate, Instruction, Negated, Operand, Register, Sink, Special, Symbol
 from cutepy.sim.translate.emitter import Emitter, canonical_bits
@@ -12,8 +16,8 @@ from cutepy.sim.translate.memory import space_of
 
 _NOTHING: Any = None  # what numbers and special registers are of does not matter
 
-FIRST_ARGUMENT = 5
-"""After the numbers of CTAs, warps and threads, the table of warps and the state."""
+FIRST_ARGUMENT = 6
+"""After the numbers of CTAs, warps and threads, the table of warps, the state, and the counts of blocks."""
 
 EVERY = BY_CTA | BY_THREAD
 SLOT_STARTS = "m.memory.slot_bytes * g.ctas.column + m.memory.shared.ctypes.data"
@@ -29,7 +33,7 @@ def width(kind: str) -> int:
 
 
 class Lanes:
-    """The source of a run of instructions, for inputs that differ along given axes.
+    """The source of a region, for inputs that differ along given axes.
 
     Parameters
     ----------
@@ -39,28 +43,109 @@ class Lanes:
         Along which axes each input differs; those that it lacks, along both.
     full : bool
         Whether all 32 lanes of each warp are here.
+    of_registers : dict of int to int
+        Along which axes each register may differ at any time; those that it lacks, along both.
 
     Attributes
     ----------
     inputs : dict
-        Expression of each array that is read -> its value and the bits of an element.
+        Expression of each array that is read -> its value.
     helpers : dict
         (operation, space, bits, count) of each access -> the name of its function.
-    uniform : list of (str, int)
-        The accesses of global memory by all lanes of a CTA at one address: "load" or "store", and bytes.
+    masked : bool
+        Whether some of the lanes may be elsewhere, or absent.
+    writes_shared : bool
+        Whether shared memory is written.
+    waiting : set of int
+        The nodes at which lanes may wait for others.
+    frame_bytes : int
+        What a warp keeps while it waits at a barrier.
     """
 
-    def __init__(self, kinds: list[str], axes: dict[str, int], full: bool) -> None:
+    def __init__(
+        self, kinds: list[str], axes: dict[str, int], full: bool, of_registers: dict[int, int] | None = None
+    ) -> None:
         self.w = Writer()
         self.kinds, self._axes, self.full = kinds, axes, full
+        self._of_registers = of_registers
+        self.constants: dict[int, Immediate] = {}
         self.inputs: dict[str, Value] = {}
         self.arguments: dict[str, int] = {}
         self.helpers: dict[tuple[str, str, int, int], str] = {}
-        self.uniform: list[tuple[str, int]] = []
-        self.registers: dict[int, Value] = {}
-        self.dirty: set[int] = set()
+        self.masked = not full
+        self.is_parted = False
+        self.writes_shared = False
+        self.slots: dict[int, str] = {}
+        self._registers: dict[int, Value] = {}
+        self._dirty: dict[int, None] = {}
+        self._here: tuple[str, str] | None = None
         self.instruction: Instruction | None = None
-        self.buffer = 0
+        self.buffer = self.frame_bytes = 0
+        self.waiting: set[int] = set()
+
+    # Nodes.
+
+    def begin(self, label: str, parted: bool) -> None:
+        """Begin a node, whose lanes may have parted from others of their warp."""
+        self.w.begin(label)
+        self._registers.clear()
+        self._here = None
+        self.is_parted, self.masked = parted, parted or not self.full
+
+    def end(self) -> None:
+        """Keep what registers have become."""
+        w = self.w
+        for index in self._dirty:
+            axes = self.axes_of(index)
+            value = self._registers[index]
+            kind = w.type(value.bits, axes)
+            w.lines.append(f"llvm.store {w.spread(value, axes)}, {self.slot(index)} : {kind}, !llvm.ptr")
+        self._dirty.clear()
+
+    def axes_of(self, index: int) -> int:
+        """Return along which axes a register may differ at any time."""
+        return EVERY if self._of_registers is None else self._of_registers.get(index, EVERY)
+
+    def slot(self, index: int) -> str:
+        """Return where a register is."""
+        if index not in self.slots:
+            w = self.w
+            kind = w.type(width(self.kinds[index]), self.axes_of(index))
+            one, self.slots[index] = w.fresh(), w.fresh()
+            w.once.append(f"{one} = llvm.mlir.constant(1 : i64) : i64")
+            w.once.append(f"{self.slots[index]} = llvm.alloca {one} x {kind} : (i64) -> !llvm.ptr")
+        return self.slots[index]
+
+    def forgotten(self) -> list[str]:
+        """Tell the compiler that nothing of a warp's registers is known to the next one."""
+        lines = []
+        for index, slot in self.slots.items():
+            kind, name = self.w.type(width(self.kinds[index]), self.axes_of(index)), self.w.fresh()
+            lines += [f"{name} = llvm.mlir.poison : {kind}", f"llvm.store {name}, {slot} : {kind}, !llvm.ptr"]
+        return lines
+
+    def here(self) -> tuple[str, str]:
+        """Name the lanes that are here, as a vector and as bits."""
+        if self._here is None:
+            w = self.w
+            bits = w.emit("llvm.load %active : !llvm.ptr -> i32")
+            self._here = w.emit(f"llvm.bitcast {bits} : i32 to vector<{LANES}xi1>"), bits
+        return self._here if self.masked else ("%every", "%everybits")
+
+    def fail_unless(self, condition: str, place: str = "^fail") -> None:
+        """Leave the function where a condition does not hold."""
+        label = self.w.label()
+        self.w.lines.append(f"llvm.cond_br {condition}, {label}, {place}")
+        self.w.lines.append(f"{label}:")
+
+    def need_whole_warp(self) -> None:
+        """Leave the function unless all 32 lanes are here, which are at their places."""
+        if not self.full:
+            raise UnsupportedError
+        if self.masked:
+            w = self.w
+            whole = w.emit(f'llvm.icmp "eq" {self.here()[1]}, %everybits : i32')
+            self.fail_unless(whole)
 
     # Operands.
 
@@ -70,77 +155,79 @@ class Lanes:
 
     def pointer(self, name: str) -> str:
         """Name an argument as a pointer."""
-        w, position = self.w, self.argument(name)
-        at, pointer = w.fresh(), w.fresh()
-        w.once.append(f"{at} = llvm.getelementptr %arguments[{position}] : (!llvm.ptr) -> !llvm.ptr, i64")
-        w.once.append(f"{pointer} = llvm.load {at} : !llvm.ptr -> !llvm.ptr")
-        return pointer
+        return self._given(name, "!llvm.ptr")
 
-    def element(self, pointer: str, axes: int, bits: int) -> str:
+    def _given(self, name: str, kind: str) -> str:
+        w, position = self.w, self.argument(name)
+        at, value = w.fresh(), w.fresh()
+        w.once.append(f"{at} = llvm.getelementptr %arguments[{position}] : (!llvm.ptr) -> !llvm.ptr, i64")
+        w.once.append(f"{value} = llvm.load {at} : !llvm.ptr -> {kind}")
+        return value
+
+    def _element(self, lines: list[str], pointer: str, axes: int, bits: int) -> str:
         """Name the address of a value's element, or of its first here."""
         index = {0: "", BY_CTA: "%row", BY_THREAD: "%start", EVERY: "%position"}[axes]
         if not index:
             return pointer
         name = self.w.fresh()
-        self.w.place(axes).append(
-            f"{name} = llvm.getelementptr {pointer}[{index}] : (!llvm.ptr, i64) -> !llvm.ptr, i{bits}"
-        )
+        lines.append(f"{name} = llvm.getelementptr {pointer}[{index}] : (!llvm.ptr, i64) -> !llvm.ptr, i{bits}")
         return name
 
     def input(self, expression: str, bits: int) -> Value:
         """Return the value of an array that Python gives."""
         if expression not in self.inputs:
-            axes = self._axes.get(expression, EVERY)
+            w, axes = self.w, self._axes.get(expression, EVERY)
+            lines = w.by_warp if axes & BY_THREAD else w.by_cta if axes else w.once
             stored = max(bits, 8)
-            at = self.element(self.pointer(f"in {expression}"), axes, stored)
-            kind = self.w.type(stored, axes)
+            at = self._element(lines, self.pointer(f"in {expression}"), axes, stored)
+            kind, name = w.type(stored, axes), w.fresh()
             if axes & BY_THREAD and not self.full:
-                value = self._first_lanes(at, axes, stored)
+                none = w.fresh()
+                zero = f"llvm.mlir.constant(dense<0> : {kind}) : {kind}"
+                lines += [
+                    f"{none} = {zero}",
+                    f"{name} = llvm.intr.masked.load {at}, %present, {none} {{alignment = {stored // 8} : i32}} : "
+                    f"(!llvm.ptr, vector<{LANES}xi1>, {kind}) -> {kind}",
+                ]
             else:
-                value = self.w.new(
-                    axes, f"llvm.load {at} {{alignment = {stored // 8} : i64}} : !llvm.ptr -> {kind}", stored
-                )
+                lines.append(f"{name} = llvm.load {at} {{alignment = {stored // 8} : i64}} : !llvm.ptr -> {kind}")
             if bits == 1:
-                value = self.w.compare("ne", value, self.w.constant(8, 0))
-            self.inputs[expression] = value
+                zero, stored_name, name = w.spread(w.constant(8, 0), axes), name, w.fresh()
+                lines.append(f'{name} = llvm.icmp "ne" {stored_name}, {zero} : {kind}')
+            self.inputs[expression] = Value(name, bits, axes)
         return self.inputs[expression]
 
-    def _first_lanes(self, at: str, axes: int, bits: int) -> Value:
-        """Load the lanes that are here; the others repeat the last."""
-        w = self.w
-        pointers, passed = w.fresh(), w.fresh()
-        kind, of_pointers = w.type(bits, BY_THREAD), f"vector<{LANES}x!llvm.ptr>"
-        types = f"(!llvm.ptr, vector<{LANES}xi64>) -> {of_pointers}, i{bits}"
-        w.by_warp.append(f"{pointers} = llvm.getelementptr {at}[%clamped] : {types}")
-        w.by_warp.append(f"{passed} = llvm.mlir.poison : {kind}")
-        return w.new(
-            axes,
-            f"llvm.intr.masked.gather {pointers}, %every, {passed} {{alignment = {bits // 8} : i32}} : "
-            f"({of_pointers}, vector<{LANES}xi1>, {kind}) -> {kind}",
-            bits,
-        )
+    def prologue(self, index: int) -> None:
+        """Bring a register's value to its slot as a warp begins."""
+        value, axes, lines = self.input(f"R[{index}]", width(self.kinds[index])), self.axes_of(index), self.w.lines
+        self.w.lines = self.w.by_warp
+        name = self.w.spread(value, axes)
+        self.w.lines.append(f"llvm.store {name}, {self.slot(index)} : {self.w.type(value.bits, axes)}, !llvm.ptr")
+        self.w.lines = lines
 
     def output(self, index: int) -> int:
-        """Store a register's array; returns its axes."""
-        w, value = self.w, self.registers[index]
-        if value.bits == 1:
+        """Store a register's array, as a warp ends; returns its axes."""
+        w, axes = self.w, self.axes_of(index)
+        bits = width(self.kinds[index])
+        value = Value(w.emit(f"llvm.load {self.slot(index)} : !llvm.ptr -> {w.type(bits, axes)}"), bits, axes)
+        if bits == 1:
             value = w.resized(value, 8)
-        pointer = self.pointer(f"out {index}")
-        at = self.element(pointer, value.axes, value.bits)
-        kind, lines = w.type(value.bits, value.axes), w.place(value.axes)
-        alignment = value.bits // 8
-        if value.axes & BY_THREAD and not self.full:
-            lines.append(
-                f"llvm.intr.masked.store {value.name}, {at}, %here {{alignment = {alignment} : i32}} : "
+        at = self._element(w.lines, self.pointer(f"out {index}"), axes, value.bits)
+        kind, alignment = w.type(value.bits, axes), value.bits // 8
+        if axes & BY_THREAD and not self.full:
+            w.lines.append(
+                f"llvm.intr.masked.store {value.name}, {at}, %present {{alignment = {alignment} : i32}} : "
                 f"{kind}, vector<{LANES}xi1> into !llvm.ptr"
             )
         else:
-            lines.append(f"llvm.store {value.name}, {at} {{alignment = {alignment} : i64}} : {kind}, !llvm.ptr")
-        return value.axes
+            w.lines.append(f"llvm.store {value.name}, {at} {{alignment = {alignment} : i64}} : {kind}, !llvm.ptr")
+        return axes
 
     def read(self, operand: Operand, kind: str) -> Value:
         """Return an operand's bits, read as a kind."""
         if isinstance(operand, Register):
+            if operand.index in self.constants and kind[0] == "u" and operand.bits == width(kind):
+                return self.read(self.constants[operand.index], kind)
             found = self.register(operand.index)
             if found.bits != width(kind):
                 raise UnsupportedError
@@ -175,9 +262,11 @@ class Lanes:
 
     def register(self, index: int) -> Value:
         """Return a register's bits."""
-        if index not in self.registers:
-            self.registers[index] = self.input(f"R[{index}]", width(self.kinds[index]))
-        return self.registers[index]
+        if index not in self._registers:
+            bits, axes = width(self.kinds[index]), self.axes_of(index)
+            name = self.w.emit(f"llvm.load {self.slot(index)} : !llvm.ptr -> {self.w.type(bits, axes)}")
+            self._registers[index] = Value(name, bits, axes)
+        return self._registers[index]
 
     def invert(self, value: Value) -> Value:
         """Return the complement."""
@@ -197,21 +286,20 @@ class Lanes:
         if guard is not None:
             old, condition = self.register(operand.index), self.register(guard[0].index)
             value = self.w.select(condition, *((old, value) if guard[1] else (value, old)))
-        self.registers[operand.index] = value
-        self.dirty.add(operand.index)
+        if self.is_parted:
+            value = self.w.select(Value(self.here()[0], 1, EVERY), value, self.register(operand.index))
+        self._registers[operand.index] = value
+        self._dirty[operand.index] = None
 
     # Memory.
 
-    def address(self, operand: Operand, is_given: bool = False) -> Value:
-        """Return the address that an operand denotes, in 64 bits; its offset is an input if it is given."""
+    def address(self, operand: Operand) -> Value:
+        """Return the address that an operand denotes, in 64 bits."""
         if not isinstance(operand, Address):
             raise UnsupportedError
         base = operand.base
         value = self.read(base, canonical_bits(base) if isinstance(base, Register) else "u8")
-        if is_given:
-            offset = self.input(f"number({operand.offset & (1 << 64) - 1})", 64)
-            value = self.w.binary("add", value, self.w.resized(offset, value.bits))
-        elif operand.offset:
+        if operand.offset:
             value = self.w.binary("add", value, self.w.constant(value.bits, operand.offset))
         return self.w.resized(value, 64)
 
@@ -219,68 +307,49 @@ class Lanes:
         """Load elements of each lane."""
         space = self._space(i)
         address = self.address(operand)
-        axes, extra = self._place(space, address, "load", bits // 8 * count)
-        w, kind = self.w, f"vector<{LANES}xi{bits}>"
-        self.buffer = max(self.buffer, bits * count * LANES // 8)
-        function = self._helper("load", "shared" if space == "shared" else "global", bits, count)
-        lines = w.place(axes)
-        wide = w.spread(address, axes | BY_THREAD)
-        lines.append(f"llvm.call {function}(%state, {wide}, {extra}, %buffer) : !llvm.ptr, {LOAD_TYPE}")
-        found = []
-        for n in range(count):
-            at, vector = w.fresh(), w.fresh()
-            lines.append(f"{at} = llvm.getelementptr %buffer[{n}] : (!llvm.ptr) -> !llvm.ptr, {kind}")
-            lines.append(f"{vector} = llvm.load {at} {{alignment = 8 : i64}} : !llvm.ptr -> {kind}")
-            if axes & BY_THREAD:
-                found.append(Value(vector, bits, axes))
-            else:
-                zero = w.spread(w.constant(64, 0), 0)
-                found.append(w.new(axes, f"llvm.extractelement {vector}[{zero} : i64] : {kind}", bits))
-        return found
-
-    def store(self, i: Instruction, operand: Operand, values: list[Value], checks: bool) -> None:
-        """Check a store of elements of each lane, or do it."""
-        space = self._space(i)
-        # Stores that differ in their offsets have one code.
-        address = self.address(operand, is_given=True)
-        w, bits, count = self.w, values[0].bits, len(values)
-        if checks:
-            axes, extra = self._place(space, address, "store", bits // 8 * count)
-            function = self._helper("check_store", "shared" if space == "shared" else "global", bits, count)
-            wide = w.spread(address, axes | BY_THREAD)
-            w.place(axes).append(f"llvm.call {function}(%state, {wide}, {extra}, %state) : !llvm.ptr, {LOAD_TYPE}")
-            return
+        axes = address.axes
         if space == "shared":
-            address = w.binary("add", address, self.input(SLOT_STARTS, 64))
-        self.buffer = max(self.buffer, bits * count * LANES // 8)
-        kind = f"vector<{LANES}xi{bits}>"
+            axes |= self.input(SLOT_STARTS, 64).axes
+        self._access("load", space, address, bits, count, [])
+        return [self._held(n, bits, axes) for n in range(count)]
+
+    def store(self, i: Instruction, operand: Operand, values: list[Value]) -> None:
+        """Store elements of each lane."""
+        space = self._space(i)
+        self.writes_shared |= space == "shared"
+        self._access("store", space, self.address(operand), values[0].bits, len(values), values)
+
+    def combine(self, i: Instruction, operand: Operand, operation: str, values: list[Value]) -> Value:
+        """Apply an atomic operation of each lane; returns what was there."""
+        space = self._space(i)
+        self.writes_shared |= space == "shared"
+        self._access(operation, space, self.address(operand), values[0].bits, 1, values)
+        return self._held(0, values[0].bits, EVERY)
+
+    def _held(self, n: int, bits: int, axes: int) -> Value:
+        """Return what an access has left."""
+        w, kind = self.w, f"vector<{LANES}xi{bits}>"
+        at = w.emit(f"llvm.getelementptr %buffer[{n}] : (!llvm.ptr) -> !llvm.ptr, {kind}")
+        return w.new(axes, f"llvm.load {at} {{alignment = 8 : i64}} : !llvm.ptr -> {w.type(bits, axes)}", bits)
+
+    def _access(self, operation: str, space: str, address: Value, bits: int, count: int, values: list[Value]) -> None:
+        w, kind = self.w, f"vector<{LANES}xi{bits}>"
+        self.buffer = max(self.buffer, bits * max(count, len(values), 2) * LANES // 8)
         for n, value in enumerate(values):
-            at = w.fresh()
-            w.by_warp.append(f"{at} = llvm.getelementptr %buffer[{n}] : (!llvm.ptr) -> !llvm.ptr, {kind}")
-            w.by_warp.append(f"llvm.store {w.spread(value, EVERY)}, {at} {{alignment = 8 : i64}} : {kind}, !llvm.ptr")
-        function = self._helper("store", "", bits, count)
-        w.by_warp.append(f"llvm.call {function}({w.spread(address, EVERY)}, %lanes, %buffer) : !llvm.ptr, {STORE_TYPE}")
+            at = w.emit(f"llvm.getelementptr %buffer[{n}] : (!llvm.ptr) -> !llvm.ptr, {kind}")
+            w.lines.append(f"llvm.store {w.spread(value, EVERY)}, {at} {{alignment = 8 : i64}} : {kind}, !llvm.ptr")
+        is_shared = space == "shared"
+        extra = self.input(SLOT_STARTS, 64).name if is_shared else w.constant(64, space != "const").name
+        function = self._helper(operation, "shared" if is_shared else "global", bits, count)
+        arguments = f"%state, {w.spread(address, EVERY)}, {self.here()[1]}, {extra}, %buffer"
+        way = w.emit(f"llvm.call {function}({arguments}) : !llvm.ptr, {ACCESS_TYPE}")
+        self.fail_unless(w.emit(f'llvm.icmp "ne" {way}, {w.constant(64, 0).name} : i64'), "^leave")
 
     def _space(self, i: Instruction) -> str:
         space = space_of(i)
         if space not in ("global", "const", "shared", "generic"):
             raise UnsupportedError
         return space
-
-    def _place(self, space: str, address: Value, operation: str, size: int) -> tuple[int, str]:
-        """Return the axes of an access, and what its function takes: whether to count, or where the CTA's memory is."""
-        axes = address.axes
-        if space == "shared":
-            start = self.input(SLOT_STARTS, 64)
-            axes |= start.axes
-            return axes, start.name
-        if space == "const" or not axes & BY_THREAD:
-            if space != "const":
-                self.uniform.append((operation, size))
-            return axes, self.w.constant(64, 0).name
-        if axes & BY_CTA:
-            return axes, self.w.constant(64, 1).name
-        return axes, "%isfirst"  # by the first CTA for all
 
     def _helper(self, operation: str, space: str, bits: int, count: int) -> str:
         key = operation, space, bits, count

@@ -7,11 +7,13 @@ PTX ISA, "Data Movement and Conversion Instructions".
 
 from __future__ import annotations
 
+from cutepy.sim.native.atomics import OPERATIONS
 from cutepy.sim.native.lanes import Lanes, width
 from cutepy.sim.native.table import need, of
 from cutepy.sim.ptx.model import Address, Instruction, Register, Symbol, Vector
 from cutepy.sim.translate import LOCAL_WINDOW, SHARED_WINDOW
-from cutepy.sim.translate.emitter import kind_of
+from cutepy.sim.translate.emitter import is_type, kind_of
+from cutepy.sim.translate.integer import is_integer
 from cutepy.sim.translate.memory import space_of
 
 
@@ -71,3 +73,35 @@ def _ld(e: Lanes, i: Instruction) -> None:
     values = e.load(i, address, width(kind), len(items))
     for item, value in zip(items, values, strict=True):
         e.write(item, value, kind[0] == "i")
+
+
+@of("st")
+def _st(e: Lanes, i: Instruction) -> None:
+    need("async" not in i.parts and space_of(i) != "const")
+    need(len(i.operands) == 2)
+    address, value = i.operands
+    kind = kind_of(i.parts[-1])
+    items = value.items if isinstance(value, Vector) else (value,)
+    e.store(i, address, [e.read_wide(item, kind) for item in items])
+
+
+@of("atom", "red")
+def _atom(e: Lanes, i: Instruction) -> None:
+    returns = i.parts[0] == "atom"
+    operation = next(p for p in i.parts if p in OPERATIONS)
+    name = next(p for p in reversed(i.parts) if is_type(p))
+    need(is_integer(name) or (operation == "exch" and name in ("f32", "f64")))
+    need("async" not in i.parts and len(i.operands) == 2 + returns + (operation == "cas"))
+    address, *values = i.operands[returns:]
+    need(not isinstance(values[0], Vector))
+    kind = "u" + kind_of(name)[1:]
+    need(kind in ("u4", "u8"))
+    letter = "s" if name[0] == "s" else "u"
+    old = e.combine(i, address, f"{operation}.{letter}", [e.read_wide(v, kind) for v in values])
+    if returns:
+        e.write(i.operands[0], old)
+
+
+@of("membar", "fence")
+def _fence(e: Lanes, i: Instruction) -> None:
+    """Memory is sequentially consistent here, and nobody watches."""

@@ -1,7 +1,7 @@
-"""Write a function in MLIR's dialect of LLVM that goes over CTAs and warps, 32 lanes at once.
+"""Write operations in MLIR's dialect of LLVM, on the 32 lanes of a warp at once.
 
 A value is uniform, differs by CTA, or differs by lane, just as the arrays over (CTAs, threads) that it stands for have
-extent 1 along an axis or not. What is uniform is computed once, what differs by CTA once for each: both are scalars.
+extent 1 along an axis or not. What does not differ by lane is a scalar.
 """
 
 from __future__ import annotations
@@ -40,13 +40,16 @@ class Writer:
     Attributes
     ----------
     once, by_cta, by_warp : list of str
-        What is done once, for each CTA, and for each warp of each CTA.
+        What is done at the start, for each CTA, and for each warp of each CTA.
+    lines : list of str
+        What is done where the function has come to.
     """
 
     def __init__(self) -> None:
         self.once: list[str] = []
         self.by_cta: list[str] = []
         self.by_warp: list[str] = []
+        self.lines: list[str] = []
         self._count = 0
         self._constants: dict[tuple[int, int, bool], str] = {}
         self._floats: dict[str, str] = {}
@@ -57,15 +60,26 @@ class Writer:
         self._count += 1
         return f"%v{self._count}"
 
-    def place(self, axes: int) -> list[str]:
-        """Return where what differs along these axes is computed."""
-        return self.by_warp if axes & BY_THREAD else self.by_cta if axes else self.once
+    def label(self) -> str:
+        """Return a new name of a place."""
+        self._count += 1
+        return f"^b{self._count}"
+
+    def begin(self, label: str) -> None:
+        """Begin a block, which others than the last may come to: what these have computed is not known here."""
+        self.lines.append(f"{label}:")
+        self._floats.clear()
+        self._wide.clear()
+
+    def emit(self, expression: str) -> str:
+        """Name what an expression gives."""
+        name = self.fresh()
+        self.lines.append(f"{name} = {expression}")
+        return name
 
     def new(self, axes: int, expression: str, bits: int) -> Value:
         """Assign an expression to a new name."""
-        name = self.fresh()
-        self.place(axes).append(f"{name} = {expression}")
-        return Value(name, bits, axes)
+        return Value(self.emit(expression), bits, axes)
 
     @staticmethod
     def type(bits: int, axes: int, letter: str = "i") -> str:
@@ -98,13 +112,9 @@ class Writer:
             return self._constant(value.bits, value.number, True)
         if value.name not in self._wide:
             kind = self.type(value.bits, BY_THREAD)
-            zero = self._constant(64, 0, False)
-            some = self._constant(value.bits, 0, True)
-            place = self.place(value.axes)
-            one, all_ = self.fresh(), self.fresh()
-            place.append(f"{one} = llvm.insertelement {value.name}, {some}[{zero} : i64] : {kind}")
-            place.append(f"{all_} = llvm.shufflevector {one}, {one} [{', '.join(['0'] * LANES)}] : {kind}")
-            self._wide[value.name] = all_
+            zero, some = self._constant(64, 0, False), self._constant(value.bits, 0, True)
+            one = self.emit(f"llvm.insertelement {value.name}, {some}[{zero} : i64] : {kind}")
+            self._wide[value.name] = self.emit(f"llvm.shufflevector {one}, {one} [{', '.join(['0'] * LANES)}] : {kind}")
         return self._wide[value.name]
 
     # Operations on integers.
@@ -152,15 +162,14 @@ class Writer:
     def _float(self, value: Value, axes: int) -> str:
         name = self.spread(value, axes)
         if name not in self._floats:
-            found = self._floats[name] = self.fresh()
             types = f"{self.type(value.bits, axes)} to {self.type(value.bits, axes, 'f')}"
-            self.place(value.axes).append(f"{found} = llvm.bitcast {name} : {types}")
+            self._floats[name] = self.emit(f"llvm.bitcast {name} : {types}")
         return self._floats[name]
 
     def _bits(self, axes: int, expression: str, bits: int) -> Value:
-        name, result = self.fresh(), self.fresh()
         types = f"{self.type(bits, axes, 'f')} to {self.type(bits, axes)}"
-        self.place(axes).extend((f"{name} = {expression}", f"{result} = llvm.bitcast {name} : {types}"))
+        name = self.emit(expression)
+        result = self.emit(f"llvm.bitcast {name} : {types}")
         self._floats[result] = name
         return Value(result, bits, axes)
 
@@ -191,3 +200,9 @@ class Writer:
         """Convert an integer to a float, to nearest even."""
         types = f"{self.type(value.bits, value.axes)} to {self.type(bits, value.axes, 'f')}"
         return self._bits(value.axes, f"llvm.{'s' if signed else 'u'}itofp {value.name} : {types}", bits)
+
+    def to_integer(self, value: Value, bits: int, signed: bool) -> Value:
+        """Convert an integral float, which the integer type must hold."""
+        types = f"{self.type(value.bits, value.axes, 'f')} to {self.type(bits, value.axes)}"
+        operation = "fptosi" if signed else "fptoui"
+        return self.new(value.axes, f"llvm.{operation} {self._float(value, value.axes)} : {types}", bits)

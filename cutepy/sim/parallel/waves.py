@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 
 _RESIDENT_CTAS = 32
 """CTAs that run in lockstep: enough to spread the cost of dispatch, few enough for their tiles to stay in cache."""
+
+_RESIDENT_LANES, _FEW_WAVES = 1 << 16, 16
+"""Lanes in a wave of a kernel without tiles, of which a grid that has no more than so many waves may have fewer."""
+
+_HAS_TILES = re.compile(r"mma[._]|cp\.(?:reduce\.)?async\.bulk")
 
 
 def deal(launch: Launch) -> list[NDArray[np.intp]]:
@@ -33,5 +39,8 @@ def deal(launch: Launch) -> list[NDArray[np.intp]]:
         size = max(launch.resident_ctas // cluster, 1) * cluster
     else:
         waves = max(1, round(len(order) / _RESIDENT_CTAS))
+        if waves > _FEW_WAVES and not _HAS_TILES.search(launch.ptx):
+            threads = launch.block[0] * launch.block[1] * launch.block[2]
+            waves = min(waves, max(_FEW_WAVES, round(len(order) * threads / _RESIDENT_LANES)))
         size = -(-len(order) // (waves * cluster)) * cluster
     return [order[start : start + size] for start in range(0, len(order), size)]

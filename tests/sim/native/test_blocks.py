@@ -6,179 +6,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-import cutepy.frontends  # noqa: F401  brings the compiler
 from cutepy.sim import translate
-from cutepy.sim.errors import SimulationError
-from cutepy.sim.native import blocks, pieces, writer
-from cutepy.sim.ptx import parse_module
+from cutepy.sim.native import writer
+from cutepy.sim.native.instructions import is_native
 from tests.sim.kernels.launching import launch, ptx_module
+from tests.sim.native.programs import FLOATS, LOAD, TEMPLATES, filled, inputs, same
 
 pytest.importorskip("cutlass")
 
 pytestmark = pytest.mark.dsl
 
 
-@pytest.fixture(scope="module")
-def patched():
-    with pytest.MonkeyPatch.context() as patch:
-        yield patch
-
-
-def _run(patch, worth, body, arrays, **shape):
-    """Launch with blocks compiled after they have taken `worth` seconds; returns what is left, counts and runs."""
-    runs = {True: 0, False: 0}
-    run = pieces._Compiled.run
-
-    def counted(self, *arguments):
-        done = run(self, *arguments)
-        runs[done] += 1
-        return done
-
-    with patch.context() as inner:
-        inner.setattr(pieces, "_WORTH", worth)
-        inner.setattr(pieces, "_WORTH_IMPORTING", worth)
-        inner.setattr(blocks, "_WORTH", worth)
-        inner.setattr(blocks, "_LEAST", 1)
-        inner.setattr(pieces._Compiled, "run", counted)
-        translate._programs.clear()
-        before = [a.copy() for a in arrays]
-        try:
-            found = launch(body, arrays, **shape).launches[0].stats
-        except SimulationError as error:
-            found = str(error)
-        after = [a.tobytes() for a in arrays]
-        for array, old in zip(arrays, before, strict=True):
-            array[...] = old
-        return after, found, runs
-
-
-def _same(patch, body, arrays, runs=True, gives_up=False, **shape):
-    expected = _run(patch, 1e9, body, arrays, processes=1, **shape)
-    found = _run(patch, -1, body, arrays, processes=1, **shape)
-    assert found[:2] == expected[:2]
-    assert not expected[2][True]
-    if runs:
-        assert found[2][True]
-    if not isinstance(found[1], str) and not gives_up:
-        assert not found[2][False]
-    return found
-
-
-def _templates():
-    """Instructions by what they take: r, d (64 bits), f, h (16 bits), p, i (a number), s (a small one)."""
-    for t in ("u32", "s32"):
-        for op in ("add", "sub", "mul.lo", "mul.hi", "min", "max"):
-            yield f"{op}.{t} {{r}}, {{r}}, {{r}};"
-        yield f"mad.lo.{t} {{r}}, {{r}}, {{i}}, {{r}};"
-        yield f"mul.wide.{t} {{d}}, {{r}}, {{r}};"
-        yield f"mad.wide.{t} {{d}}, {{r}}, {{i}}, {{d}};"
-        yield f"shr.{t} {{r}}, {{r}}, {{s}};"
-        yield f"shr.{t} {{r}}, {{r}}, {{r}};"
-        for compare in ("eq", "ne", "lt", "le", "gt", "ge"):
-            yield f"setp.{compare}.{t} {{p}}, {{r}}, {{r}};"
-        yield f"setp.lt.and.{t} {{p}}, {{r}}, {{r}}, {{p}};"
-        yield f"cvt.rn.f32.{t} {{f}}, {{r}};"
-        yield f"cvt.u64.{t} {{d}}, {{r}};"
-        yield f"cvt.s64.{t} {{d}}, {{r}};"
-    for t in ("u64", "s64"):
-        for op in ("add", "sub", "mul.lo", "min", "max"):
-            yield f"{op}.{t} {{d}}, {{d}}, {{d}};"
-        yield f"shr.{t} {{d}}, {{d}}, {{r}};"
-        yield f"setp.lt.{t} {{p}}, {{d}}, {{d}};"
-        yield f"cvt.rn.f32.{t} {{f}}, {{d}};"
-        yield f"cvt.u32.{t} {{r}}, {{d}};"
-    for t in ("b32", "b64"):
-        k = "{r}" if t == "b32" else "{d}"
-        for op in ("and", "or", "xor"):
-            yield f"{op}.{t} {k}, {k}, {k};"
-        yield f"not.{t} {k}, {k};"
-        yield f"shl.{t} {k}, {k}, {{r}};"
-        yield f"selp.{t} {k}, {k}, {k}, {{p}};"
-        yield f"popc.{t} {{r}}, {k};"
-        yield f"clz.{t} {{r}}, {k};"
-        yield f"brev.{t} {k}, {k};"
-    yield "neg.s32 {r}, {r};"
-    yield "abs.s32 {r}, {r};"
-    yield "lop3.b32 {r}, {r}, {r}, {r}, 0xE8;"
-    yield "lop3.b32 {r}, {r}, {r}, {r}, 0x96;"
-    yield "prmt.b32 {r}, {r}, {r}, 0x3761;"
-    yield "prmt.b32 {r}, {r}, {r}, 0xF80A;"
-    for mode in ("l.wrap", "l.clamp", "r.wrap", "r.clamp"):
-        yield f"shf.{mode}.b32 {{r}}, {{r}}, {{r}}, {{r}};"
-    yield "mov.b64 {d}, <{r}, {r}>;"
-    yield "mov.b64 <{r}, {r}>, {d};"
-    yield "mov.b32 {r}, {f};"
-    yield "mov.b32 {f}, {r};"
-    yield "mov.u32 {r}, %tid.x;"
-    yield "mov.u32 {r}, %ctaid.x;"
-    yield "mov.u32 {r}, %laneid;"
-    yield "mov.u32 {r}, {i};"
-    yield "and.pred {p}, {p}, {p};"
-    yield "not.pred {p}, {p};"
-    yield "@{p} add.u32 {r}, {r}, {r};"
-    yield "@!{p} mov.b32 {f}, {f};"
-    for ftz in ("", ".ftz"):
-        for op in ("add", "sub", "min", "max"):
-            yield f"{op}{ftz}.f32 {{f}}, {{f}}, {{f}};"
-        yield f"sqrt.rn{ftz}.f32 {{f}}, {{f}};"
-        yield f"rsqrt.approx{ftz}.f32 {{f}}, {{f}};"
-        yield f"rcp.rn{ftz}.f32 {{f}}, {{f}};"
-        yield f"neg{ftz}.f32 {{f}}, {{f}};"
-        yield f"abs{ftz}.f32 {{f}}, {{f}};"
-        for compare in ("eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"):
-            yield f"setp.{compare}{ftz}.f32 {{p}}, {{f}}, {{f}};"
-    for space in ("global", "shared", "local"):
-        yield f"cvta.{space}.u64 {{d}}, {{d}};"
-        yield f"cvta.to.{space}.u64 {{d}}, {{d}};"
-    yield "cvt.u16.u32 {h}, 70000;"
-    yield "mov.u32 {r}, smem+16;"
-    yield "mul.rn.f32 {f}, {f}, {f};"
-    yield "div.rn.f32 {f}, {f}, {f};"
-    yield "fma.rn.f32 {f}, {f}, {f}, {f};"
-    yield "fma.rn.sat.f32 {f}, {f}, {f}, {f};"
-    yield "add.sat.f32 {f}, {f}, {f};"
-    yield "mul.ftz.f32 {f}, {f}, {f};"
-    yield "ex2.approx.f32 {f}, {f};"
-    for half in ("f16", "bf16"):
-        yield f"cvt.rn.{half}.f32 {{h}}, {{f}};"
-        yield f"cvt.f32.{half} {{f}}, {{h}};"
-        yield f"cvt.rn.{half}x2.f32 {{r}}, {{f}}, {{f}};"
-
-
-_TEMPLATES = list(_templates())
-_COUNTS = {"r": 8, "d": 4, "f": 8, "h": 4, "p": 4}
-_NAMES = {"r": "%r", "d": "%rd2", "f": "%f", "h": "%h", "p": "%p"}
-
-
-def _filled(template, rng):
-    """Draw a register or a number for each field of a template."""
-    parts, rest = [], template
-    while "{" in rest:
-        before, _, rest = rest.partition("{")
-        field, _, rest = rest.partition("}")
-        if field == "i":
-            text = str(int(rng.integers(0, 1 << 16)))
-        elif field == "s":
-            text = str(int(rng.integers(0, 40)))
-        else:
-            text = f"{_NAMES[field]}{rng.integers(_COUNTS[field])}"
-        parts += [before, text]
-    return ("".join(parts) + rest).replace("<", "{").replace(">", "}")
-
-
-_FLOATS = [0, 1 << 31, 1, 0x80000001, 0x7FFFFF, 0x800000, 0x800001, 0x3F800000, 0xBF800000, 0x3F800001, 0x40490FDB]
-_FLOATS += [0x7F7FFFFF, 0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001, 0xFFFFFFFF, 0x34000000, 0x4B800000, 0x33800000]
-
-_LOAD = """
-mov.u32 %r20, %ctaid.x; mov.u32 %r21, %ntid.x; mov.u32 %r22, %tid.x;
-mad.lo.u32 %r23, %r20, %r21, %r22;
-mul.wide.u32 %rd5, %r23, 4; add.u64 %rd6, %rd0, %rd5; mov.u32 %r24, %nctaid.x; mul.lo.u32 %r25, %r24, %r21;
-mul.wide.u32 %rd7, %r25, 4;
-"""
-
-
-def _program(rng, size):
-    lines = [_LOAD]
+def _program(rng, chosen):
+    lines = [LOAD]
     for n in range(8):
         # Some values are the same for all threads of a CTA, for all CTAs, or everywhere.
         where = ["%rd6", "%rd6", "%rd0", "%rd8", "%rd9"][rng.integers(5)]
@@ -188,7 +28,7 @@ def _program(rng, size):
         lines.append(f"ld.global.f32 %f{n}, [{where}+{4 * int(rng.integers(16))}];")
         if n < 4:
             lines.append(f"cvt.u64.u32 %rd2{n}, %r{n}; setp.lt.u32 %p{n}, %r{n}, 0x40000000; cvt.u16.u32 %h{n}, %r{n};")
-    lines += [_filled(_TEMPLATES[rng.integers(len(_TEMPLATES))], rng) for _ in range(size)]
+    lines += chosen
     lines.append("add.u64 %rd10, %rd1, %rd5;")
     for n in range(8):
         lines.append(f"st.global.u32 [%rd10], %r{n}; add.u64 %rd10, %rd10, %rd7;")
@@ -201,14 +41,8 @@ def _program(rng, size):
     return "\n".join(lines)
 
 
-def _inputs(rng, lanes):
-    values = rng.integers(0, 1 << 32, lanes + 64, dtype=np.uint64).astype(np.uint32)
-    special = rng.random(values.shape) < 0.5
-    return np.where(special, rng.choice(np.array(_FLOATS, np.uint32), values.shape), values)
-
-
-_BY_NUMPY = {"mul.ftz.f32 {f}, {f}, {f};", "ex2.approx.f32 {f}, {f};"}
-"""What is subnormal before it is rounded to a normal number is flushed too; powers are the mathematics library's."""
+_BY_NUMPY = {"ex2.approx.f32"}
+"""Powers are the mathematics library's."""
 
 
 def _instructions(statements):
@@ -219,9 +53,8 @@ def _instructions(statements):
 
 def test_what_machine_code_is_written_for():
     rng = np.random.default_rng(0)
-    instructions, kinds = _instructions(_filled(template, rng) for template in _TEMPLATES)
-    numpys = {t for t, i in zip(_TEMPLATES, instructions, strict=False) if not pieces.is_native(i, kinds)}
-    assert numpys == _BY_NUMPY
+    instructions, kinds = _instructions([".reg .f64 %fd<3>;", *(filled(template, rng) for template in TEMPLATES)])
+    assert {i.opcode for i in instructions[:-1] if not is_native(i, kinds)} == _BY_NUMPY
     others = [
         ".local .align 8 .b8 a[8]; mov.u64 %rd0, a;",
         "cvt.u32.u64 %r0, %rd0; lop3.or.b32 %r0|%p0, %r1, %r2, %r3, 0x80, %p1;",
@@ -229,18 +62,17 @@ def test_what_machine_code_is_written_for():
         "cvt.f64.f32 %rd0, %f0;",
     ]
     instructions, kinds = _instructions(others)
-    assert [i.parts[0] for i in instructions if pieces.is_native(i, kinds)] == ["cvt"]
+    assert [i.parts[0] for i in instructions if is_native(i, kinds)] == ["cvt", "lop3", "lop3", "cvt"]
 
 
 def test_which_stores_machine_code_is_written_for():
     stores = {
         "st.global.u8 [%rd0], %r0;": True,
         "st.shared.v2.u32 [%r0+4], {%r1, %r2};": True,
-        "@%p0 st.global.u32 [%rd0], %r0;": False,
         "st.local.u32 [%rd0], %r0;": False,
     }
     instructions, kinds = _instructions(stores)
-    assert [pieces.is_native_store(i, kinds) for i in instructions[:-1]] == list(stores.values())
+    assert [is_native(i, kinds) for i in instructions[:-1]] == list(stores.values())
 
 
 @pytest.mark.parametrize("number", [-1, 0x1FF])
@@ -248,18 +80,9 @@ def test_constants_are_cut_to_their_bits(number):
     assert writer.Writer().constant(8, number).number == 255
 
 
-def test_what_instructions_weigh():
-    """A few steps of numpy are light, those with checks or roundings are heavy."""
-    light, heavy = ["add.u32 %r0, %r1, %r2;", "min.u32 %r0, %r1, %r2;"], ["min.f32 %f0, %f1, %f2;"]
-    heavy.append("ld.global.u32 %r0, [%rd0];")
-    assert [pieces.weight([i]) for i in _instructions([*light, *heavy])[0][:-1]] == [1, 1, 20, 20]
-    entry = parse_module(ptx_module("", 1)).functions["k"].instructions
-    assert [pieces.weight([i]) for i in entry if i.parts[0] == "ld"] == [1]
-
-
 def test_all_pairs_of_special_floats(patched):
     """Zeros of both signs, subnormals, infinities, NaNs: each with each."""
-    count = len(_FLOATS)
+    count = len(FLOATS)
     operations = [f"{op}{ftz}.f32" for op in ("min", "max", "add", "mul") for ftz in ("", ".ftz")]
     operations += ["sub.f32", "div.rn.f32"]
     body = f"""
@@ -270,8 +93,8 @@ def test_all_pairs_of_special_floats(patched):
     """
     for n, operation in enumerate(operations):
         body += f"{operation} %f2, %f0, %f1; st.global.f32 [%rd4+{4 * count**2 * n}], %f2;"
-    arrays = [np.array(_FLOATS, np.uint32), np.zeros(len(operations) * count**2, np.uint32)]
-    _same(patched, body, arrays, block=(count**2, 1, 1))
+    arrays = [np.array(FLOATS, np.uint32), np.zeros(len(operations) * count**2, np.uint32)]
+    same(patched, body, arrays, block=(count**2, 1, 1))
 
 
 def test_addresses_in_windows_and_of_variables(patched):
@@ -279,7 +102,7 @@ def test_addresses_in_windows_and_of_variables(patched):
     body += "add.u64 %rd4, %rd4, %rd2; st.global.u64 [%rd3], %rd4;"
     for n, space in enumerate(("global", "shared", "local", "to.global", "to.shared", "to.local"), 1):
         body += f"cvta.{space}.u64 %rd5, %rd2; st.global.u64 [%rd3+{256 * n}], %rd5;"
-    _same(patched, body, [np.zeros(32 * 7, np.uint64)], smem=512)
+    same(patched, body, [np.zeros(32 * 7, np.uint64)], smem=512)
 
 
 def test_stores_beside_barriers_are_seen(patched):
@@ -291,17 +114,28 @@ def test_stores_beside_barriers_are_seen(patched):
     ld.shared.u32 %r4, [%r3+8]; ld.shared.u32 %r5, [%r3+136]; add.u32 %r6, %r4, %r5;
     mul.wide.u32 %rd1, %r0, 4; add.u64 %rd2, %rd0, %rd1; st.global.u32 [%rd2], %r6;
     """
-    (after,), *_ = _same(patched, body, [np.zeros(32, np.uint32)], gives_up=True, smem=512)
+    (after,), *_ = same(patched, body, [np.zeros(32, np.uint32)], gives_up=True, smem=512)
     np.testing.assert_array_equal(np.frombuffer(after, np.uint32), 5 * np.arange(32))
+
+
+@pytest.mark.parametrize("start", range(0, len(TEMPLATES), 60))
+def test_every_instruction(patched, start):
+    """Each changes registers of 96 lanes, half of whose inputs are special numbers."""
+    rng = np.random.default_rng(start)
+    chosen = [filled(template, rng) for template in TEMPLATES[start : start + 60]]
+    for n in range(0, len(chosen), 6):
+        body = _program(rng, chosen[n : n + 6])
+        arrays = [inputs(rng, 96), np.zeros(32 * 96, np.uint32)]
+        same(patched, body, arrays, block=(96, 1, 1))
 
 
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**32), block=st.sampled_from([1, 7, 32, 40, 64]), grid=st.integers(1, 3))
 def test_random_programs(patched, seed, block, grid):
     rng = np.random.default_rng(seed)
-    program = _program(rng, 40)
-    arrays = [_inputs(rng, block * grid), np.zeros(32 * block * grid, np.uint32)]
-    _same(patched, program, arrays, block=(block, 1, 1), grid=(grid, 1, 1))
+    program = _program(rng, [filled(TEMPLATES[rng.integers(len(TEMPLATES))], rng) for _ in range(40)])
+    arrays = [inputs(rng, block * grid), np.zeros(32 * block * grid, np.uint32)]
+    same(patched, program, arrays, block=(block, 1, 1), grid=(grid, 1, 1))
 
 
 def _access(bits, count, space, offset=""):
@@ -345,7 +179,7 @@ def test_loads_and_stores(patched, bits, count, pattern, block):
     """
     rng = np.random.default_rng(0)
     arrays = [rng.integers(0, 256, 64 * size, dtype=np.uint8), np.zeros(3 * 64 * size, np.uint8)]
-    _same(patched, body, arrays, block=(block, 1, 1), grid=(2, 1, 1), smem=66 * size)
+    same(patched, body, arrays, block=(block, 1, 1), grid=(2, 1, 1), smem=66 * size)
 
 
 @pytest.mark.parametrize(
@@ -373,7 +207,8 @@ def test_errors_are_numpys(patched, wrong):
     {wrong}
     st.global.u32 [%rd3], %r1;
     """
-    _, found, _ = _same(patched, body, [np.zeros(64, np.uint32)], block=(64, 1, 1), smem=256)
+    _, found, runs = same(patched, body, [np.zeros(64, np.uint32)], False, block=(64, 1, 1), smem=256)
+    assert runs == {True: 0, False: 1}
     assert isinstance(found, str)
     assert "kernel.py:7" in found
 
@@ -401,7 +236,7 @@ def test_ranges_that_are_read_and_written_are_numpys(patched):
     arrays = [np.zeros(32 * 24, np.uint8), np.zeros(2048, np.uint8)]
     with patched.context() as inner:
         inner.setattr(Engine, "run", footprint)
-        _same(patched, body, arrays, block=(32, 1, 1))
+        same(patched, body, arrays, block=(32, 1, 1))
     (reads, writes), (native_reads, native_writes) = ((f.reads, f.writes) for f in made)
     for one, other in ((reads, native_reads), (writes, native_writes)):
         assert one.starts.tolist() == other.starts.tolist()

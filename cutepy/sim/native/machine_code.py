@@ -1,0 +1,158 @@
+"""Machine code of regions: compiled for inputs of given axes, and called with arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cutepy.sim.machine.group import inherited
+from cutepy.sim.native import compiler
+from cutepy.sim.native.accesses import source
+from cutepy.sim.native.function import function, inputs_of
+from cutepy.sim.native.lanes import FIRST_ARGUMENT, UnsupportedError
+from cutepy.sim.native.memory_state import address_of, state_of
+from cutepy.sim.native.regions import Region
+from cutepy.sim.native.snippets import FULL
+from cutepy.sim.native.writer import BY_CTA, BY_THREAD
+
+if TYPE_CHECKING:
+    from cutepy.sim.engine import Engine
+    from cutepy.sim.machine.group import Group
+
+_PATIENCE = 3
+"""How often a region may fail before it is left to numpy."""
+
+_helpers: dict[tuple[str, str, int, int], tuple[compiler.Code, int]] = {}
+
+
+class MachineCode:
+    """A region's functions, one for each combination of axes that its inputs come in.
+
+    Parameters
+    ----------
+    region : Region
+    kinds : list of str
+        Canonical kind of each register.
+    """
+
+    def __init__(self, region: Region, kinds: list[str]) -> None:
+        self.region = region
+        self._kinds = kinds
+        self._compiled: dict[Any, _Compiled | None] = {}
+        self._failed = 0
+
+    @cached_property
+    def _inputs(self) -> tuple[list[str], Callable[[Any, Any, Any], tuple[Any, ...]]]:
+        """What is read, as expressions, and a function that evaluates them all."""
+        names = inputs_of(self.region, self._kinds)
+        text = ", ".join(names) + ("," if names else "")
+        return names, eval(f"lambda g, R, m: ({text})")
+
+    def run(self, g: Group, registers: list[Any], m: Engine) -> bool:
+        """Run; tells whether it was done."""
+        if self._failed > _PATIENCE or (self.region.barriers and not _are_together(g, m)):
+            return False
+        for index in self.region.inputs:
+            if registers[index] is None:
+                registers = list(registers)
+                registers[index] = inherited(g, index)
+        names, evaluate = self._inputs
+        values = evaluate(g, registers, m)
+        key = (g.threads.full, *[BY_CTA * (v.shape[0] > 1) + BY_THREAD * (v.shape[1] > 1) for v in values])
+        if key not in self._compiled:
+            self._compiled[key] = self._compile(dict(zip(names, key[1:], strict=True)), g.threads.full)
+        compiled = self._compiled[key]
+        if compiled is None:
+            return False
+        done = compiled.run(g, m, values)
+        self._failed += not done
+        return done
+
+    def _compile(self, axes: dict[str, int], full: bool) -> _Compiled | None:
+        """Compile for inputs of given axes; None where there is no compiler, or collectives lack lanes of a warp."""
+        try:
+            return _Compiled(self.region, self._kinds, axes, full, self._inputs[0])
+        except (ImportError, UnsupportedError):
+            return None
+
+
+class _Compiled:
+    """Machine code of a region, for inputs of given axes."""
+
+    def __init__(self, region: Region, kinds: list[str], axes: dict[str, int], full: bool, names: list[str]) -> None:
+        lanes, text, outputs = function(region, kinds, axes, full)
+        self._outputs = [
+            (i, np.dtype(bool if kinds[i] == "pred" else kinds[i]), by, lanes.argument(f"out {i}"))
+            for i, by in outputs.items()
+        ]
+        self._writes_shared, self._keeps_shared = lanes.writes_shared, False
+        self._entry, self._has_barriers = region.nodes.all[region.entry], bool(region.barriers)
+        self._frames = np.zeros(0, np.uint8)
+        self._arguments = np.zeros(FIRST_ARGUMENT + len(lanes.arguments), np.int64)
+        self._address = address_of(self._arguments)
+        for key in lanes.helpers:
+            self._arguments[lanes.argument(f"call {' '.join(map(str, key))}")] = _helper(*key)
+        self._inputs = [(n, lanes.argument(f"in {name}")) for n, name in enumerate(names)]
+        if self._has_barriers:
+            self._frames_at, self._frame_bytes = lanes.argument("frames"), lanes.frame_bytes
+        self._function = _code(text).function("run")
+
+    def run(self, g: Group, m: Engine, values: tuple[Any, ...]) -> bool:
+        """Run; tells whether it was done."""
+        if self._writes_shared and m.memory.has_objects:
+            return False
+        state, arguments = state_of(m), self._arguments
+        rows, columns, warps = g.ctas.count, g.threads.count, len(g.threads.warps)
+        held = [v if v.flags.c_contiguous else np.ascontiguousarray(v) for v in values]
+        results = []
+        for _, kind, by, position in self._outputs:
+            result = np.empty((rows if by & BY_CTA else 1, columns if by & BY_THREAD else 1), kind)
+            results.append(result)
+            arguments[position] = address_of(result)
+        table = g.threads.extents
+        arguments[:FIRST_ARGUMENT] = rows, warps, columns, address_of(table), state.address, state.counts_address
+        for n, position in self._inputs:
+            arguments[position] = address_of(held[n])
+        if self._has_barriers:
+            if len(self._frames) < warps * self._frame_bytes:
+                self._frames = np.empty(warps * self._frame_bytes, np.uint8)
+            arguments[self._frames_at] = address_of(self._frames)
+        state.begin(self._keeps_shared)
+        self._function(self._address)
+        failed = state.take(m)
+        if failed == FULL and self._writes_shared and not self._keeps_shared:
+            self._keeps_shared = True
+            return self.run(g, m, values)
+        if failed:
+            return False
+        m.activity.changes += self._has_barriers
+        if self._entry.is_first:
+            # The schedule has counted it as it was entered.
+            m.schedule.executed[self._entry.block] -= rows * warps
+        for (index, _, _, _), result in zip(self._outputs, results, strict=True):
+            g.registers[index] = result
+        return True
+
+
+def _are_together(g: Group, m: Engine) -> bool:
+    """Tell whether all threads of CTAs come to barriers together, at which nobody waits."""
+    return g.threads.count == m.schedule.roster.threads_per_cta and m.barriers.is_idle()
+
+
+@lru_cache(maxsize=1024)
+def _code(text: str) -> compiler.Code:
+    return compiler.compiled(text)
+
+
+def _helper(operation: str, space: str, bits: int, count: int) -> int:
+    """Return the address of a function that accesses memory."""
+    key = operation, space, bits, count
+    if key not in _helpers:
+        code = compiler.compiled(source(*key))
+        found = np.zeros(1, np.int64)
+        code.function("where")(address_of(found))
+        _helpers[key] = code, int(found[0])
+    return _helpers[key][1]

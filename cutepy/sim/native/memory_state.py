@@ -1,0 +1,119 @@
+"""What machine code knows of a machine's memory, and notes: regions, counts, and what was where it stored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cutepy.sim.native import compiler
+from cutepy.sim.native.log import UNDO
+from cutepy.sim.native.snippets import (
+    ATOMIC,
+    CHANGED,
+    FAILED,
+    KEPT,
+    LOADED,
+    LOG,
+    LOG_END,
+    LOGS_SHARED,
+    REGION_SIZE,
+    REGION_TABLE,
+    REGIONS,
+    SHARED_BYTES,
+    STATE_SIZE,
+    STORED,
+)
+
+if TYPE_CHECKING:
+    from cutepy.sim.engine import Engine
+
+_LOG_BYTES = 1 << 28
+"""Of the log: address space, of which what is used becomes memory."""
+
+_KINDS = (("load", LOADED), ("store", STORED), ("atomic", ATOMIC))
+_log: list[Any] = []
+
+
+def address_of(array: Any) -> int:  # noqa: ANN401
+    """Return where an array is."""
+    return int(array.__array_interface__["data"][0])
+
+
+class MemoryState:
+    """The array of numbers that functions take, for the memory of a machine as it is.
+
+    Attributes
+    ----------
+    address : int
+    counts : array of int
+        By block, how often warps have executed it; and how often lanes of one have parted.
+    """
+
+    def __init__(self, m: Engine) -> None:
+        self._traffic, self._shared = m.activity.traffic, m.memory.shared
+        if not _log:
+            _log.append(np.empty(_LOG_BYTES, np.uint8))
+        self._numbers = np.zeros(STATE_SIZE, np.int64)
+        self.address = address_of(self._numbers)
+        self.counts = np.zeros(len(m.program.blocks) + 1, np.int64)
+        self.counts_address = address_of(self.counts)
+        ranges = m.memory.known.ranges()
+        self._regions = np.zeros((max(1, len(ranges)), REGION_SIZE), np.int64)
+        self._maps = [m.activity.traffic.maps(start, end) for start, end in ranges]
+        for n, (start, end) in enumerate(ranges):
+            self._regions[n] = start, end, *(0 if x is None else address_of(x) for x in self._maps[n])
+        self._numbers[REGIONS] = len(ranges)
+        self._numbers[REGION_TABLE] = address_of(self._regions)
+        self._numbers[SHARED_BYTES] = m.memory.used_bytes
+        self._kept: Any = None
+        self._log_start = address_of(_log[0])
+        self._numbers[LOG] = self._log_start
+        self._numbers[LOG_END] = self._log_start + _LOG_BYTES
+
+    def is_of(self, m: Engine) -> bool:
+        """Tell whether the machine's memory is still the same."""
+        return self._traffic is m.activity.traffic and self._shared is m.memory.shared
+
+    def begin(self, keeps_shared: bool) -> None:
+        """Keep shared memory as a whole, and not what is stored there, or the other way round."""
+        self._kept = self._shared.copy() if keeps_shared else None
+        self._numbers[LOGS_SHARED] = 0 if keeps_shared else KEPT
+
+    def take(self, m: Engine) -> int:
+        """Make what a function noted the machine's own, or undo what it did if it failed; returns why, or 0."""
+        numbers = self._numbers
+        failed = int(numbers[FAILED])
+        if failed:
+            self._undo()
+            if self._kept is not None:
+                self._shared[...] = self._kept
+        else:
+            for kind, at in _KINDS:
+                if numbers[at]:
+                    m.activity.traffic.add(kind, int(numbers[at]), int(numbers[at + 1]))  # type: ignore[arg-type]
+            m.activity.changes += int(numbers[CHANGED])
+            executed = m.schedule.executed
+            for block in self.counts.nonzero()[0].tolist():
+                if block < len(executed):
+                    executed[block] += int(self.counts[block])
+                else:
+                    m.activity.stats["splits"] += int(self.counts[block])
+        self.counts.fill(0)
+        numbers[FAILED] = numbers[CHANGED] = 0
+        numbers[LOADED : ATOMIC + 2] = 0
+        numbers[LOG] = self._log_start
+        return failed
+
+    def _undo(self) -> None:
+        """Put back what was where something was stored, the last first."""
+        span = np.array([self._log_start, self._numbers[LOG]], np.int64)
+        compiler.compiled(UNDO).function("undo")(address_of(span))
+
+
+def state_of(m: Engine) -> MemoryState:
+    """Return what machine code knows of a machine's memory."""
+    state: MemoryState | None = m.native_state
+    if state is None or not state.is_of(m):
+        state = m.native_state = MemoryState(m)
+    return state

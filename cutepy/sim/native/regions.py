@@ -1,0 +1,165 @@
+"""Regions: nodes that run as one function, which all lanes that come to the first leave for the same node.
+
+A warp goes through a region by itself, and not in lockstep with others. What lanes of different warps do to the same
+memory without a barrier between is a race, with the exception of atomic operations and of what the memory model calls
+strong: those that could tell one order from another end a region.
+
+References
+----------
+PTX ISA, "Memory Consistency Model": strong operations, data races.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from cutepy.sim.native.atomics import COMMUTATIVE, OPERATIONS
+from cutepy.sim.native.nodes import Node, Nodes
+from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.translate.control_flow import EXIT
+from cutepy.sim.translate.effects import read, written
+
+_STRONG = frozenset("volatile relaxed acquire mmio".split())
+_MOST = 1500
+"""Instructions of a region: what the compiler takes grows with them."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """Nodes that run as one function.
+
+    Attributes
+    ----------
+    nodes : Nodes
+    entry, end : int
+        The first node, and the one where all lanes go on, or EXIT.
+    numbers : frozenset of int
+        The nodes.
+    """
+
+    nodes: Nodes
+    entry: int
+    end: int
+    numbers: frozenset[int]
+
+    def __iter__(self) -> Iterator[Node]:
+        return (self.nodes.all[n] for n in sorted(self.numbers))
+
+    @cached_property
+    def instructions(self) -> list[Instruction]:
+        """All instructions."""
+        return [i for node in self for i in node.instructions]
+
+    @cached_property
+    def inputs(self) -> list[int]:
+        """The registers that are read before they are written, or may be left as they were."""
+        touched = {r.index for i in self.instructions for r in (*read(i), *written(i))}
+        touched |= {node.condition[0].index for node in self if node.condition is not None}
+        return sorted(self.nodes.live_in[self.entry] & touched)
+
+    @cached_property
+    def outputs(self) -> list[int]:
+        """The registers that are written and read afterwards."""
+        if self.end == EXIT:
+            return []
+        return sorted({r.index for i in self.instructions for r in written(i)} & self.nodes.live_in[self.end])
+
+    @cached_property
+    def headers(self) -> frozenset[int]:
+        """The nodes that loops come back to."""
+        return frozenset(_headers(self.nodes, self.entry, self.numbers))
+
+    @cached_property
+    def barriers(self) -> list[Node]:
+        """The barriers that all threads of a CTA come to."""
+        return [node for node in self if node.kind == "barrier"]
+
+    def within(self, node: Node) -> frozenset[int]:
+        """Return the nodes where lanes that part at a node's end are apart."""
+        found: set[int] = set()
+        for successor in node.successors:
+            if successor != EXIT:
+                found |= self.nodes.between(successor, node.join)
+        return frozenset(found & self.numbers)
+
+
+def regions(nodes: Nodes, entry: int, stop: int) -> list[Region]:
+    """Return the largest regions from a node on that do not go beyond another: across barriers, and up to one."""
+    if nodes.all[entry].kind == "barrier":
+        return []
+    found = [_region(nodes, entry, stop, crosses) for crosses in (True, False)]
+    if found[0] is not None and not found[0].barriers:
+        del found[1]
+    return [one for one in found if one is not None]
+
+
+def _region(nodes: Nodes, entry: int, stop: int, crosses: bool) -> Region | None:
+    end, found = entry, frozenset[int]()
+    while end not in (stop, EXIT) and nodes.all[end].is_native:
+        further = nodes.all[end].join
+        between = found | nodes.between(end, further)
+        if stop in between or further in between or not _may_be_one(nodes, between):
+            break
+        if not crosses and any(nodes.all[n].kind == "barrier" for n in between):
+            break
+        end, found = further, frozenset(between)
+    return Region(nodes, entry, end, found) if found else None
+
+
+def _may_be_one(nodes: Nodes, numbers: frozenset[int]) -> bool:
+    found = [nodes.all[n] for n in numbers]
+    if not all(node.is_native for node in found) or sum(len(node.instructions) for node in found) > _MOST:
+        return False
+    atomics = {_operation(i) for n in found for i in n.instructions if i.parts[0] in ("atom", "red")}
+    ordered = [n for n in found if any(_is_ordered(nodes, n, i) for i in n.instructions)]
+    count = sum(i.parts[0] in ("atom", "red") for n in found for i in n.instructions)
+    if len(atomics) > 1 or (ordered and count > 1):
+        return False
+    strong = [n for n in found if any(i.parts[0] == "ld" and _STRONG & set(i.parts) for i in n.instructions)]
+    return not any(node.number in _after(nodes, node, numbers) for node in (*ordered, *strong))
+
+
+def _operation(i: Instruction) -> str:
+    return next(p for p in i.parts if p in OPERATIONS)
+
+
+def _is_ordered(nodes: Nodes, node: Node, i: Instruction) -> bool:
+    """Tell whether it matters in which order lanes execute an atomic operation, which is alone in its node."""
+    if i.parts[0] not in ("atom", "red"):
+        return False
+    is_used = i.parts[0] == "atom" and any(r.index in nodes.live_in[node.number + 1] for r in written(i))
+    return is_used or _operation(i) not in COMMUTATIVE
+
+
+def _after(nodes: Nodes, node: Node, numbers: frozenset[int]) -> set[int]:
+    """Return the nodes of some that can run after one of them."""
+    found: set[int] = set()
+    stack = list(node.successors)
+    while stack:
+        number = stack.pop()
+        if number in numbers and number not in found:
+            found.add(number)
+            stack.extend(nodes.all[number].successors)
+    return found
+
+
+def _headers(nodes: Nodes, entry: int, numbers: frozenset[int]) -> set[int]:
+    found: set[int] = set()
+    open_, seen = {entry}, {entry}
+    stack = [(entry, iter(nodes.all[entry].successors))]
+    while stack:
+        number, rest = stack[-1]
+        for successor in rest:
+            if successor in open_:
+                found.add(successor)
+            elif successor in numbers and successor not in seen:
+                seen.add(successor)
+                open_.add(successor)
+                stack.append((successor, iter(nodes.all[successor].successors)))
+                break
+        else:
+            open_.discard(number)
+            stack.pop()
+    return found

@@ -1,0 +1,176 @@
+"""What the lanes of a warp exchange: shuffles, votes, reductions, elections.
+
+The 32 lanes must be here, each at its place: where they are not, numpy brings together those that a mask names.
+
+References
+----------
+PTX ISA, "shfl.sync", "vote.sync", "match.sync", "redux.sync", "activemask", "elect.sync", "bar.warp.sync".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cutepy.sim.mechanisms.warp import source_lane
+from cutepy.sim.native.lanes import EVERY, Lanes, width
+from cutepy.sim.native.table import need, of
+from cutepy.sim.native.writer import BY_THREAD, LANES, Value
+from cutepy.sim.ptx.model import Instruction, Operand, Register
+from cutepy.sim.translate.emitter import kind_of, split_pair
+
+
+def _members(e: Lanes, mask: Operand) -> Value:
+    """Write what is done by all lanes of a warp together, whose masks must be the same; returns the mask."""
+    e.need_whole_warp()
+    value, w = e.read(mask, "u4"), e.w
+    if not value.axes & BY_THREAD:
+        return value
+    kind = f"vector<{LANES}xi32>"
+    first = w.new(0, f"llvm.extractelement {value.name}[%n0 : i64] : {kind}", 32)
+    e.fail_unless(w.compare("eq", _ballot(e, w.compare("eq", value, first)), w.constant(32, -1)).name)
+    return first
+
+
+def _need_all(e: Lanes, mask: Operand) -> None:
+    """Write what is done by all lanes of a warp together, all of which the mask must name."""
+    e.fail_unless(e.w.compare("eq", _members(e, mask), e.w.constant(32, -1)).name)
+
+
+def _lane(e: Lanes) -> Value:
+    """Return each lane's number."""
+    lanes = ", ".join(map(str, range(LANES)))
+    kind = f"vector<{LANES}xi32>"
+    return e.w.new(EVERY, f"llvm.mlir.constant(dense<[{lanes}]> : {kind}) : {kind}", 32)
+
+
+def _spread(e: Lanes, value: Value) -> Value:
+    return Value(e.w.spread(value, EVERY), value.bits, EVERY)
+
+
+@of("shfl")
+def _shfl(e: Lanes, i: Instruction) -> None:
+    d, p = split_pair(i.operands[0])
+    a, b, c, mask = i.operands[1:]
+    _members(e, mask)
+    w = e.w
+    value = e.register(a.index) if isinstance(a, Register) else e.read(a, "u4")
+    need(value.bits == 32)
+    lane, five = _lane(e), w.constant(32, 31)
+    distance, control = e.read(b, "u4"), e.read(c, "u4")
+    if distance.number is not None and control.number is not None:
+        _fixed(e, d, p, value, i.parts[2], distance.number, control.number)
+        return
+    clamp, segment = w.binary("and", control, five), w.binary("and", w.binary("lshr", control, w.constant(32, 8)), five)
+    by = w.binary("and", distance, five)
+    lowest = w.binary("and", lane, segment)
+    highest = w.binary("or", lowest, w.binary("and", clamp, e.invert(segment)))
+    mode = i.parts[2]
+    if mode == "up":
+        source = w.binary("sub", lane, by)
+        inside = w.compare("sge", source, highest)
+    else:
+        if mode == "idx":
+            source = w.binary("or", lowest, w.binary("and", by, e.invert(segment)))
+        else:
+            source = w.binary("add" if mode == "down" else "xor", lane, by)
+        inside = w.compare("sle", source, highest)
+    source = w.select(inside, source, lane)
+    e.write(d, _taken(e, value, source))
+    if p is not None:
+        e.write(p, _spread(e, inside))
+
+
+def _fixed(e: Lanes, d: Operand, p: Operand | None, value: Value, mode: str, distance: int, control: int) -> None:
+    """Shuffle by numbers that are known."""
+    sources, inside = source_lane(mode, np.arange(LANES), np.array(distance), np.array(control))
+    w, kind = e.w, f"vector<{LANES}xi32>"
+    whole, picks = w.spread(value, EVERY), ", ".join(map(str, sources.tolist()))
+    e.write(d, w.new(EVERY, f"llvm.shufflevector {whole}, {whole} [{picks}] : {kind}", 32))
+    if p is not None:
+        known, type_ = ", ".join(map(str, inside.tolist())).lower(), f"vector<{LANES}xi1>"
+        e.write(p, w.new(EVERY, f"llvm.mlir.constant(dense<[{known}]> : {type_}) : {type_}", 1))
+
+
+def _taken(e: Lanes, value: Value, source: Value) -> Value:
+    """Return the value of another lane."""
+    w, kind = e.w, f"vector<{LANES}xi32>"
+    e.buffer = max(e.buffer, 4 * LANES)
+    w.lines.append(f"llvm.store {w.spread(value, EVERY)}, %buffer {{alignment = 64 : i64}} : {kind}, !llvm.ptr")
+    places = w.emit(
+        f"llvm.getelementptr %buffer[{source.name}] : (!llvm.ptr, {kind}) -> vector<{LANES}x!llvm.ptr>, i32"
+    )
+    none = w.emit(f"llvm.mlir.poison : {kind}")
+    return w.new(
+        EVERY,
+        f"llvm.intr.masked.gather {places}, %every, {none} {{alignment = 4 : i32}} : "
+        f"(vector<{LANES}x!llvm.ptr>, vector<{LANES}xi1>, {kind}) -> {kind}",
+        32,
+    )
+
+
+def _ballot(e: Lanes, value: Value) -> Value:
+    """Return the mask of the lanes in which a predicate holds."""
+    return e.w.new(0, f"llvm.bitcast {e.w.spread(value, EVERY)} : vector<{LANES}xi1> to i32", 32)
+
+
+@of("vote")
+def _vote(e: Lanes, i: Instruction) -> None:
+    d, a, mask = i.operands
+    members, w = _members(e, mask), e.w
+    ballot = w.binary("and", _ballot(e, e.read(a, "pred")), members)
+    all_, none = w.compare("eq", ballot, members), w.compare("eq", ballot, w.constant(32, 0))
+    found = {"ballot": ballot, "all": all_, "any": e.invert(none)}
+    if i.parts[2] == "uni":
+        found["uni"] = w.binary("or", all_, none)
+    e.write(d, _spread(e, found[i.parts[2]]))
+
+
+@of("redux")
+def _redux(e: Lanes, i: Instruction) -> None:
+    d, a, mask = i.operands
+    _need_all(e, mask)
+    kind, operation = kind_of(i.parts[-1]), i.parts[2]
+    need(width(kind) == 32)
+    if operation in ("min", "max"):
+        operation = ("s" if kind[0] == "i" else "u") + operation
+    vector = f"vector<{LANES}xi32>"
+    value = e.w.spread(e.read(a, kind), EVERY)
+    found = e.w.new(0, f'"llvm.intr.vector.reduce.{operation}"({value}) : ({vector}) -> i32', 32)
+    e.write(d, _spread(e, found))
+
+
+@of("match")
+def _match(e: Lanes, i: Instruction) -> None:
+    d, p = split_pair(i.operands[0])
+    a, mask = i.operands[1:]
+    need(i.parts[1] == "all")
+    _need_all(e, mask)
+    w = e.w
+    value = _spread(e, e.read(a, kind_of(i.parts[-1])))
+    kind = f"vector<{LANES}xi{value.bits}>"
+    first = w.new(0, f"llvm.extractelement {value.name}[%n0 : i64] : {kind}", value.bits)
+    same = w.compare("eq", _ballot(e, w.compare("eq", value, first)), w.constant(32, -1))
+    e.write(d, _spread(e, w.select(same, w.constant(32, -1), w.constant(32, 0))))
+    if p is not None:
+        e.write(p, _spread(e, same))
+
+
+@of("elect")
+def _elect(e: Lanes, i: Instruction) -> None:
+    d, p = split_pair(i.operands[0])
+    _need_all(e, i.operands[1])
+    e.write(d, e.w.constant(32, 0))
+    if p is not None:
+        e.write(p, e.w.compare("eq", _lane(e), e.w.constant(32, 0)))
+
+
+@of("activemask")
+def _activemask(e: Lanes, i: Instruction) -> None:
+    need(e.full)
+    e.write(i.operands[0], Value(e.here()[1], 32, 0))
+
+
+@of("bar", "barrier")
+def _bar_warp(e: Lanes, i: Instruction) -> None:
+    need("warp" in i.parts)
+    _need_all(e, i.operands[0])
