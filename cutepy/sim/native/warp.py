@@ -19,21 +19,13 @@ from cutepy.sim.ptx.model import Instruction, Operand, Register
 from cutepy.sim.translate.emitter import kind_of, split_pair
 
 
-def _members(e: Lanes, mask: Operand) -> Value:
-    """Write what is done by all lanes of a warp together, whose masks must be the same; returns the mask."""
+def _need_all(e: Lanes, mask: Operand) -> None:
+    """Write what is done by all lanes of a warp together, each of whose masks names them all."""
     e.need_whole_warp()
     value, w = e.read(mask, "u4"), e.w
-    if not value.axes & BY_THREAD:
-        return value
-    kind = f"vector<{LANES}xi32>"
-    first = w.new(0, f"llvm.extractelement {value.name}[%n0 : i64] : {kind}", 32)
-    e.fail_unless(w.compare("eq", _ballot(e, w.compare("eq", value, first)), w.constant(32, -1)).name)
-    return first
-
-
-def _need_all(e: Lanes, mask: Operand) -> None:
-    """Write what is done by all lanes of a warp together, all of which the mask must name."""
-    e.fail_unless(e.w.compare("eq", _members(e, mask), e.w.constant(32, -1)).name)
+    all_ = w.compare("eq", value, w.constant(32, -1))
+    whole = w.compare("eq", _ballot(e, all_), w.constant(32, -1)) if all_.axes & BY_THREAD else all_
+    e.fail_unless(whole.name)
 
 
 def _lane(e: Lanes) -> Value:
@@ -51,7 +43,7 @@ def _spread(e: Lanes, value: Value) -> Value:
 def _shfl(e: Lanes, i: Instruction) -> None:
     d, p = split_pair(i.operands[0])
     a, b, c, mask = i.operands[1:]
-    _members(e, mask)
+    _need_all(e, mask)
     w = e.w
     value = e.register(a.index) if isinstance(a, Register) else e.read(a, "u4")
     need(value.bits == 32)
@@ -116,9 +108,10 @@ def _ballot(e: Lanes, value: Value) -> Value:
 @of("vote")
 def _vote(e: Lanes, i: Instruction) -> None:
     d, a, mask = i.operands
-    members, w = _members(e, mask), e.w
-    ballot = w.binary("and", _ballot(e, e.read(a, "pred")), members)
-    all_, none = w.compare("eq", ballot, members), w.compare("eq", ballot, w.constant(32, 0))
+    _need_all(e, mask)
+    w = e.w
+    ballot = _ballot(e, e.read(a, "pred"))
+    all_, none = (w.compare("eq", ballot, w.constant(32, n)) for n in (-1, 0))
     found = {"ballot": ballot, "all": all_, "any": e.invert(none)}
     if i.parts[2] == "uni":
         found["uni"] = w.binary("or", all_, none)

@@ -111,7 +111,7 @@ class _Body:
                 f"shfl.sync.{mode}.b32 %r{r}|%p{p}, %r{s}, {by}, {clamp}, -1;",
                 f"shfl.sync.{mode}.b32 %r{r}, %r{s}, %r{r}, {clamp}, -1;",
                 f"vote.sync.ballot.b32 %r{r}, %p{p}, -1;",
-                f"vote.sync.any.pred %p{p}, %p{p}, 0x0FFFFFF0;",
+                f"vote.sync.any.pred %p{p}, %p{p}, -1;",
                 f"vote.sync.all.pred %p{p}, %p{p}, -1;",
                 f"vote.sync.uni.pred %p{p}, %p{p}, -1;",
                 f"redux.sync.add.u32 %r{r}, %r{s}, -1;",
