@@ -49,6 +49,7 @@ class Barriers(Mechanism):
 
     def arrive(self, g: Group, i: Instruction, identity: Array, count: Array | None) -> None:
         """Arrive without waiting."""
+        self._check(g, i, identity)
         before = self._generation[g.ctas.slots[:, None], identity]
         self._arrive(g, i, identity, count)
         self._notify("arrive", g, i, identity, before)

@@ -83,10 +83,7 @@ class Clocks:
             self.owner = np.append(self.owner, owner)
             if found == self._known.shape[-1]:
                 more = max(_NEW_COLUMNS, found // 2)
-                self._known = np.concatenate(
-                    [self._known, np.zeros((*self._known.shape[:-1], more), np.int32)], axis=-1
-                )
-                self._own = np.concatenate([self._own, np.zeros((*self._own.shape[:-1], more), np.int32)], axis=-1)
+                self._known, self._own = _widened(self._known, more), _widened(self._own, more)
         return found
 
     def known_column(self, channel: object) -> int | None:
@@ -178,8 +175,7 @@ class Clocks:
 
     def padded(self, what: Array) -> Array:
         """Return a clock with the columns that came since."""
-        missing = self._known.shape[-1] - what.shape[-1]
-        return what if not missing else np.pad(what, [(0, 0)] * (what.ndim - 1) + [(0, missing)])
+        return _widened(what, self._known.shape[-1] - what.shape[-1])
 
     def synchronise(self, slots: Array, threads: Array) -> None:
         """Let threads know all that each of them does."""
@@ -197,6 +193,11 @@ class Clocks:
         columns = self._mine(threads)
         self._own[FENCED][slots[:, None], columns] = self._own[SEEN][slots[:, None], columns]
         self._own[: SEEN + 1, slots[:, None], threads] += 1
+
+
+def _widened(what: Array, columns: int) -> Array:
+    """Return a clock with further columns."""
+    return np.pad(what, [(0, 0)] * (what.ndim - 1) + [(0, columns)]) if columns else what
 
 
 class Meeting:

@@ -202,7 +202,7 @@ class Sanitizer(Observer):
                 missing = "cp.async.bulk.commit_group and cp.async.bulk.wait_group.read 0 must come before the end"
                 who = f"warp {owner // WARP}, lane {owner % WARP} of CTA {cta}"
             assert self._launch is not None
-            end = Side("the end of the CTA", f"CTA {cta}")
+            end = Side("exit", f"CTA {cta}")
             self._tell(
                 Hazard("in-flight-at-exit", self._launch.name, "shared memory", Side(what, who, i), end, missing)
             )

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _MOST_READERS = 16
 
+_FORGOTTEN = View(np.zeros((0, 0, 0, 0, 0), np.int32), None)
+"""What a touch knew, once it has been compared with those before it: those after it ask what they know themselves."""
+
 
 @dataclass(eq=False, slots=True)
 class Touch:
@@ -147,6 +150,7 @@ class Shadow:
                 row, k = (int(x[0]) for x in np.nonzero(written == 0))
                 self._unwritten(new, row, int(flat[min(row, len(flat) - 1), k]))
             self._read[at] = self._joined(new, read)
+        new.view = _FORGOTTEN
 
     @staticmethod
     def _index(slots: Array, flat: Array) -> Any:  # noqa: ANN401 - slices, or arrays

@@ -173,6 +173,12 @@ def test_more_threads_than_a_barrier_expects():
     launch("barrier.sync 1, 64; barrier.sync 1, 64; bar.sync 0;", [OUT], block=(64, 1, 1))
 
 
+@pytest.mark.parametrize("operation", ["arrive", "sync"])
+def test_a_barrier_that_does_not_exist(operation):
+    with pytest.raises(BarrierError, match="barrier 17 does not exist: there are 16"):
+        launch(f"mov.u32 %r1, 17; bar.{operation} %r1, 64;", block=(32, 1, 1))
+
+
 def test_a_store_over_an_mbarrier():
     body = "mov.u32 %r1, smem; mbarrier.init.shared.b64 [%r1+24], 20; {} st.shared.{} [%r1+{}], {};"
     for kind, place, value in (("u32", 28, "%r1"), ("u64", 24, "%rd0"), ("v2.u64", 16, "{%rd0, %rd0}")):
