@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.host_calls import LaunchRequest, Library
+from cutepy.sim.machine.host_events import HostEvent
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.run import Run
@@ -48,6 +49,8 @@ def kernel_call(request: LaunchRequest) -> KernelCall:
         request.dynamic_smem_bytes,
         request.cooperative,
         request.stream,
+        request.programmatic,
+        request.early_events,
     )
 
 
@@ -63,3 +66,16 @@ def active_run() -> Run | None:
     """Return the run that takes the launches of host code now, if there is one."""
     backend = EXECUTION.backend
     return backend.run if isinstance(backend, Simulator) else None
+
+
+def tell(event: HostEvent) -> None:
+    """Tell the observers of the active run what host code does beside launches."""
+    run = active_run()
+    if run is not None:
+        run.tell(event)
+
+
+def is_watched() -> bool:
+    """Tell whether anybody observes the active run."""
+    run = active_run()
+    return run is not None and run.is_watched

@@ -7,9 +7,11 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from cutepy.frontends.assembler import ask_ptxas
 from cutepy.frontends.dsl.context import simulate as simulate_the_dsl
 from cutepy.frontends.torch_device import serve_cuda as serve_cuda_to_the_dsl
 from cutepy.frontends.triton import driver as triton
+from cutepy.sim.sanitize.assembler import assembled_by
 
 _P = ParamSpec("_P")
 _Run = TypeVar("_Run")
@@ -23,7 +25,7 @@ def _for_all_compilers(
     @contextmanager
     @wraps(context)
     def entered(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[_Run]:
-        with context(*args, **kwargs) as run, triton.served():
+        with assembled_by(ask_ptxas), context(*args, **kwargs) as run, triton.served():
             yield run
 
     return entered

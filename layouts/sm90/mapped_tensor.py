@@ -81,6 +81,11 @@ class MappedTensor:
         return DTYPE_BITS[self.dtype]
 
     @property
+    def item_bytes(self) -> int:
+        """Bytes of what dimension 0 counts: an element, or with interleave a pixel's slice of channels."""
+        return {"none": self.bits // 8, "16B": 16, "32B": 32}[self.interleave]
+
+    @property
     def global_bytes(self) -> int:
         """Bytes from the first element of the tensor to the end of the last."""
         steps = zip(self.dims[1:], self.strides_bytes, strict=True)
@@ -148,7 +153,7 @@ class MappedTensor:
                 raise self._error(f"{name} must have {count} entries at rank {self.rank}, got {len(values)}")
 
     def _check_tensor(self) -> None:
-        unit = 32 if self.interleave == "32B" else UNIT_BYTES
+        unit = max(UNIT_BYTES, self.item_bytes)
         if self.global_address % unit or not 0 <= self.global_address <= _WORD:
             raise self._error(f"the global address must be a multiple of {unit} bytes, got {self.global_address:#x}")
         self._check_range("dimension", self.dims, 1 << 32, "do not copy an empty tensor")

@@ -43,6 +43,8 @@ def launch(
     directives: str = "",
     assembles: bool = True,
     run: Run | None = None,
+    stream: int = 0,
+    programmatic: bool = False,
 ) -> Launch:
     """Run a kernel's body.
 
@@ -65,6 +67,8 @@ def launch(
         Whether the PTX is valid for sm_90a; only checked where CUTEPY_TEST_PTXAS names an assembler.
     run : Run, optional
         Where to run: one with observers, say.
+    stream, programmatic
+        As of `KernelCall`.
     """
     run = run or Run((), None)
     parameters, values = [], []
@@ -109,6 +113,8 @@ ret;
         cluster=_extents(cluster),
         parameters=tuple(values),
         dynamic_smem_bytes=smem_bytes,
+        stream=stream,
+        programmatic=programmatic,
     )
     run.launch(call)
     return run.launches[-1]

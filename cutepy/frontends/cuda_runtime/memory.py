@@ -6,8 +6,10 @@ import ctypes
 
 import numpy as np
 
+from cutepy.frontends.backend import tell
 from cutepy.frontends.cuda_runtime.streams import put
 from cutepy.runtime import h200
+from cutepy.sim.machine.host_events import Allocation, HostAccess, StreamEvent
 from cutepy.sim.machine.lanes import Array
 
 _INVALID_VALUE, _INVALID_DIRECTION = 1, 21
@@ -29,6 +31,7 @@ class MemoryCalls:
         start = -data.ctypes.data % _ALIGNMENT
         mine = data[start : start + size]
         self._memory[mine.ctypes.data] = mine
+        tell(Allocation(mine.ctypes.data, size))
         return put(pointer, mine.ctypes.data if size else 0)
 
     do_cudaMallocAsync = do_cudaMallocFromPoolAsync = do_cudaMallocManaged = do_cudaMalloc
@@ -43,44 +46,73 @@ class MemoryCalls:
     do_cudaFreeAsync = do_cudaFreeHost = do_cudaFree
 
     def do_cudaMemcpy(self, target: int | None, source: int | None, size: int, kind: int, *_: object) -> int:
+        """Copy, and wait."""
+        code = self.do_cudaMemcpyAsync(target, source, size, kind, 0)
+        tell(StreamEvent("synchronise", 0))
+        return code
+
+    def do_cudaMemcpyAsync(
+        self, target: int | None, source: int | None, size: int, kind: int, stream: int | None, *_: object
+    ) -> int:
         """Copy."""
         if kind not in _KINDS:
             return _INVALID_DIRECTION
         if target and source:
             ctypes.memmove(target, source, size)
+            for address, writes in ((source, False), (target, True)):
+                self._touched("cudaMemcpy", address, size, stream, writes)
             return 0
         return _INVALID_VALUE if size else 0
 
-    do_cudaMemcpyAsync = do_cudaMemcpy
+    def _touched(self, what: str, address: int, size: int, stream: int | None, writes: bool) -> None:
+        if size:
+            tell(HostAccess(what, writes, np.array([address]), size, stream or 0))
 
-    def do_cudaMemcpy2D(
-        self, target: int, to_pitch: int, source: int, from_pitch: int, width: int, height: int, kind: int, *_: object
+    def do_cudaMemcpy2D(self, *arguments: int) -> int:
+        """Copy rows, and wait."""
+        code = self.do_cudaMemcpy2DAsync(*arguments[:7], 0)
+        tell(StreamEvent("synchronise", 0))
+        return code
+
+    def do_cudaMemcpy2DAsync(
+        self,
+        target: int,
+        to_pitch: int,
+        source: int,
+        from_pitch: int,
+        width: int,
+        height: int,
+        kind: int,
+        stream: int | None,
+        *_: object,
     ) -> int:
         """Copy rows."""
         if width > min(to_pitch, from_pitch) or not (target and source):
             return _INVALID_VALUE
         for row in range(height):
-            if code := self.do_cudaMemcpy(target + row * to_pitch, source + row * from_pitch, width, kind):
+            to, start = target + row * to_pitch, source + row * from_pitch
+            if code := self.do_cudaMemcpyAsync(to, start, width, kind, stream):
                 return code
         return 0
 
-    do_cudaMemcpy2DAsync = do_cudaMemcpy2D
-
-    def do_cudaMemset(self, target: int | None, value: int, size: int, *_: object) -> int:
+    def do_cudaMemset(self, target: int | None, value: int, size: int, stream: int | None = 0, *_: object) -> int:
         """Fill."""
         if target:
             ctypes.memset(target, value, size)
+            self._touched("cudaMemset", target, size, stream, True)
             return 0
         return _INVALID_VALUE if size else 0
 
     do_cudaMemsetAsync = do_cudaMemset
 
-    def do_cudaMemset2D(self, target: int, pitch: int, value: int, width: int, height: int, *_: object) -> int:
+    def do_cudaMemset2D(
+        self, target: int, pitch: int, value: int, width: int, height: int, stream: int | None = 0, *_: object
+    ) -> int:
         """Fill rows."""
         if width > pitch or not target:
             return _INVALID_VALUE
         for row in range(height):
-            self.do_cudaMemset(target + row * pitch, value, width)
+            self.do_cudaMemset(target + row * pitch, value, width, stream)
         return 0
 
     do_cudaMemset2DAsync = do_cudaMemset2D

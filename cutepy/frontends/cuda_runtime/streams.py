@@ -1,4 +1,7 @@
-"""Streams and events of the CUDA runtime: launches run as they are asked for, so all work has ended at any time."""
+"""Streams and events of the CUDA runtime: launches run as they are asked for, so all work has ended at any time.
+
+Observers are told what would wait for what.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,11 @@ import ctypes
 import time
 from typing import Any
 
+from cutepy.frontends.backend import tell
+from cutepy.sim.machine.host_events import StreamEvent
+
 _INVALID_HANDLE = 400
+_FIRST_STREAM = 0x5800_0000
 
 
 def put(address: int, value: int, kind: Any = ctypes.c_uint64) -> int:  # noqa: ANN401
@@ -16,18 +23,41 @@ def put(address: int, value: int, kind: Any = ctypes.c_uint64) -> int:  # noqa: 
 
 
 class StreamCalls:
-    """Streams, of which there is one, events, and the order of work."""
+    """Streams, events, and the order of work."""
 
     def __init__(self, *arguments: str) -> None:
         super().__init__(*arguments)
         self._recorded: dict[int, float | None] = {}
         self._events = 0
+        self._streams = _FIRST_STREAM
 
-    def do_cudaStreamCreate(self, stream: int, *_: object) -> int:
-        """Give the default stream: launches run in order."""
-        return put(stream, 0)
+    def do_cudaStreamCreate(self, stream: int, flags: int = 0, *_: object) -> int:
+        """Give a handle."""
+        self._streams += 16
+        tell(StreamEvent("create", self._streams, blocking=not flags))
+        return put(stream, self._streams)
 
     do_cudaStreamCreateWithFlags = do_cudaStreamCreateWithPriority = do_cudaStreamCreate
+
+    def do_cudaStreamSynchronize(self, stream: int | None, *_: object) -> int:
+        """Return: all work has ended."""
+        tell(StreamEvent("synchronise", stream or 0))
+        return 0
+
+    def do_cudaStreamWaitEvent(self, stream: int | None, event: int, *_: object) -> int:
+        """Return: all work has ended."""
+        tell(StreamEvent("wait", stream or 0, event))
+        return 0
+
+    def do_cudaEventSynchronize(self, event: int, *_: object) -> int:
+        """Return: all work has ended."""
+        tell(StreamEvent("synchronise", event=event))
+        return 0
+
+    def do_cudaDeviceSynchronize(self, *_: object) -> int:
+        """Return: all work has ended."""
+        tell(StreamEvent("synchronise"))
+        return 0
 
     def do_cudaStreamIsCapturing(self, stream: int, status: int) -> int:
         """Say that it is not."""
@@ -55,10 +85,11 @@ class StreamCalls:
         """Forget an event."""
         return 0 if self._recorded.pop(event, _INVALID_HANDLE) != _INVALID_HANDLE else _INVALID_HANDLE
 
-    def do_cudaEventRecord(self, event: int, *_: object) -> int:
+    def do_cudaEventRecord(self, event: int, stream: int | None = 0, *_: object) -> int:
         """Note the time."""
         if event not in self._recorded:
             return _INVALID_HANDLE
+        tell(StreamEvent("record", stream or 0, event))
         self._recorded[event] = time.perf_counter()
         return 0
 
@@ -75,6 +106,5 @@ class StreamCalls:
     def _nothing_is_pending(self, *_: object) -> int:
         return 0
 
-    do_cudaStreamSynchronize = do_cudaStreamQuery = do_cudaStreamWaitEvent = do_cudaStreamDestroy = _nothing_is_pending
-    do_cudaEventQuery = do_cudaEventSynchronize = do_cudaDeviceSynchronize = do_cudaDeviceReset = _nothing_is_pending
+    do_cudaStreamQuery = do_cudaStreamDestroy = do_cudaEventQuery = do_cudaDeviceReset = _nothing_is_pending
     do_cudaGetLastError = do_cudaPeekAtLastError = _nothing_is_pending

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from cutepy.frontends.backend import Simulator
 from cutepy.frontends.dsl.execution import executing_on
+from cutepy.sim.machine.chosen import Coordinates
 from cutepy.sim.machine.events import CompletionPolicy
 from cutepy.sim.machine.observer import Observer
 from cutepy.sim.run import Run
@@ -21,6 +22,11 @@ def simulate(
     processes: int | None = None,
     exact_mma: bool = False,
     sanitize: bool = False,
+    ctas: Coordinates | None = None,
+    schedules: int = 0,
+    seed: int = 0,
+    replay: bool = False,
+    allow: Mapping[str, str] | None = None,
 ) -> Iterator[Run]:
     """Run every compiled CuTe DSL function on the CPU while the context is active.
 
@@ -34,7 +40,7 @@ def simulate(
         See every memory access, barrier and asynchronous operation.
     policy : CompletionPolicy or str, optional
         Decides when asynchronous operations take effect, or the name of what does: "late", "youngest", "random" or
-        "random:SEED". Default: as they are issued.
+        "random:SEED"; "schedule" or "schedule:SEED" also lets warps overtake each other. Default: as they are issued.
     inspect : bool
         Keep what `Run.trace`, `Run.conflicts`, `Run.waits` and `Run.smem` of any CTA need. Slower, and takes memory.
     processes : int, optional
@@ -45,7 +51,19 @@ def simulate(
         float32, which differs in the last bits, with 8-bit floats in the last half of them.
     sanitize : bool
         Look for what nothing orders, in shared memory and in the registers of wgmma: `Run.hazards`, which are raised at
-        the end. What is found is in docs/sanitizer.md.
+        the end. What is found is in docs/sanitizer.md. ``pytest --sanitize`` does so in every run.
+    ctas : sequence of coordinates, optional
+        Run these CTAs of each launch and no others: an int or up to three of them each, along x, y and z, of which
+        negative ones count from the end. CTAs of a cluster come together: naming one brings its peers. Default: all.
+        `cutepy.sim.lazy_tensor` makes tensors of any size for them.
+    schedules, seed : int
+        Play each launch under so many seeded schedules as well, on copies of memory, and compare what they write bit
+        for bit: `Run.explorations`. Those that differ are raised at the end.
+    replay : bool
+        Keep memory as it was before launches, for `Run.explore`, and `Run.replay` and `Run.reproducer` of hazards.
+    allow : mapping of str to str, optional
+        Kinds of hazards that are allowed, and why. One at a line is allowed there, by a comment
+        ``# cutepy: allow[KIND] reason``.
 
     Yields
     ------
@@ -53,17 +71,32 @@ def simulate(
 
     Raises
     ------
-    HazardError
-        At the end, if the sanitizer found something.
+    HazardError, ScheduleError
+        At the end, if the sanitizer found something, or a schedule came to something else.
     SimulationError
         From the call that launched the kernel, if that does what the hardware would not.
+    AllowanceError
+        If something is allowed without a reason, or is of no kind that there is.
     RuntimeError
         If another thread is simulating.
     BreakpointError
         At the end, if no launch had code at a breakpoint.
     """
-    run = Run(observers, policy, inspect=inspect, processes=processes, exact_mma=exact_mma, sanitize=sanitize)
+    run = Run(
+        observers,
+        policy,
+        inspect=inspect,
+        processes=processes,
+        exact_mma=exact_mma,
+        sanitize=sanitize,
+        ctas=ctas,
+        schedules=schedules,
+        seed=seed,
+        replay=replay,
+        allow=allow,
+    )
     with executing_on(Simulator(run)):
         yield run
     run.check_breakpoints()
     run.check_hazards()
+    run.check_schedules()

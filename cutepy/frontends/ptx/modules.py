@@ -17,11 +17,13 @@ from cutepy.frontends.ptx.arguments import Argument, pack_all
 from cutepy.runtime.device_tensors import is_tensor
 from cutepy.runtime.host_calls import RUNNING
 from cutepy.sim.errors import MemoryAccessError
+from cutepy.sim.machine.chosen import Coordinates
+from cutepy.sim.machine.host_tensors import storage_range
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.launch import KernelCall, Launch
 from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.ptx.model import Parameter
-from cutepy.sim.run import Run, storage_range
+from cutepy.sim.run import Run
 
 
 def load_ptx(text: str) -> PtxModule:
@@ -143,6 +145,8 @@ class PtxModule:
         cooperative: bool = False,
         known: Iterable[Any] = (),
         stream: Any = None,  # noqa: ANN401
+        programmatic: bool = False,
+        ctas: Coordinates | None = None,
     ) -> Launch:
         """Run a kernel to its end, in the innermost `cutepy.simulate`, or alone where none is active.
 
@@ -170,6 +174,10 @@ class PtxModule:
             Memory that the kernel reaches by pointers which are in other memory: in structs, tensor maps, tables.
         stream : int or torch.cuda.Stream, optional
             Where it is launched; launches run in order, whatever their streams.
+        programmatic : bool
+            Whether it may begin before the kernel before it in its stream is over (programmatic dependent launch).
+        ctas : sequence of coordinates, optional
+            The CTAs to run, as for `cutepy.simulate`. Default: what that says, or all.
 
         Returns
         -------
@@ -195,6 +203,9 @@ class PtxModule:
             smem,
             cooperative,
             int(getattr(stream, "cuda_stream", stream) or 0),
+            programmatic,
+            (),
+            ctas,
         )
         run = active_run() or Run((), None)
         memory = (*(a for a in args if is_tensor(a)), *known)

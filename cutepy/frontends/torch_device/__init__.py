@@ -14,7 +14,7 @@ What is not served raises NotServedError, by name. Random numbers are the CPU ge
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -24,11 +24,14 @@ from cutepy.frontends.backend import Simulator
 from cutepy.frontends.dsl.execution import executing_on
 from cutepy.frontends.torch_device.errors import NotServedError as NotServedError, refused_launch
 from cutepy.sim.errors import LaunchError
+from cutepy.sim.machine.chosen import Coordinates
 from cutepy.sim.machine.events import CompletionPolicy
+from cutepy.sim.machine.host_tensors import storage_range
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.memory import GlobalMemory
 from cutepy.sim.machine.observer import Observer
-from cutepy.sim.run import Run, storage_range
+from cutepy.sim.run import Run
+from cutepy.sim.sanitize import Sanitizer
 
 __all__ = ["NotServedError", "ServedRun", "serve_cuda"]
 
@@ -39,24 +42,33 @@ _serving = threading.Lock()
 class ServedRun(Run):
     """A run whose kernels may touch what is allocated on the served device, as long as it is."""
 
-    def __init__(
-        self,
-        observers: Sequence[Observer],
-        policy: CompletionPolicy | str | None,
-        *,
-        inspect: bool = False,
-        exact_mma: bool = False,
-        sanitize: bool = False,
-    ) -> None:
-        super().__init__(observers, policy, inspect=inspect, exact_mma=exact_mma, sanitize=sanitize)
+    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - those of a run
+        super().__init__(*args, **options)
         self._host_tensors: dict[tuple[int, int], Any] = {}
 
     def restart(self) -> None:
-        """Forget the launches so far."""
+        """Forget the launches so far, and their hazards."""
         self.launches.clear()
+        if self._sanitizer is not None:
+            self._sanitizer.restart()
+        self._replays.restart()
         self._recorder.clear()
         self._sites.clear()
         self._host_tensors.clear()
+
+    @contextmanager
+    def sanitized(self) -> Iterator[None]:
+        """Look for hazards in the launches of the context, if the run does not already."""
+        if self._sanitizer is not None:
+            yield
+            return
+        sanitizer = self._sanitizer = Sanitizer(lambda: self._memory)
+        self._observers = (*self._observers, *sanitizer.observers)
+        try:
+            yield
+        finally:
+            self._sanitizer = None
+            self._observers = tuple(o for o in self._observers if o not in sanitizer.observers)
 
     def adopt(self, tensor: object) -> None:
         """Learn of a tensor that was passed to a compiled function: those of the device are known."""
@@ -90,12 +102,17 @@ def serve_cuda(
     inspect: bool = False,
     exact_mma: bool = False,
     sanitize: bool = False,
+    ctas: Coordinates | None = None,
+    schedules: int = 0,
+    seed: int = 0,
+    replay: bool = False,
+    allow: Mapping[str, str] | None = None,
 ) -> Iterator[ServedRun]:
     """Serve device `cuda` from host memory, and simulate every launch, while the context is active.
 
     Parameters
     ----------
-    observers, policy, inspect, exact_mma, sanitize
+    observers, policy, inspect, exact_mma, sanitize, ctas, schedules, seed, replay, allow
         As for `simulate`.
 
     Yields
@@ -123,7 +140,18 @@ def serve_cuda(
 
     device_guard.install()
     hardware = require("cutlass.utils", "HardwareInfo").HardwareInfo
-    run = ServedRun(observers, policy, inspect=inspect, exact_mma=exact_mma, sanitize=sanitize)
+    run = ServedRun(
+        observers,
+        policy,
+        inspect=inspect,
+        exact_mma=exact_mma,
+        sanitize=sanitize,
+        ctas=ctas,
+        schedules=schedules,
+        seed=seed,
+        replay=replay,
+        allow=allow,
+    )
     with _serving, ExitStack() as stack:
 
         def put(owner: Any, name: str, value: Any) -> None:  # noqa: ANN401
@@ -146,3 +174,4 @@ def serve_cuda(
         yield run
     run.check_breakpoints()
     run.check_hazards()
+    run.check_schedules()

@@ -7,11 +7,14 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from cutepy.frontends.backend import tell
 from cutepy.frontends.torch_device import streams
 from cutepy.frontends.torch_device.errors import NotServedError, not_served
 from cutepy.frontends.torch_device.graphs import Graph
 from cutepy.frontends.torch_device.storage import allocations
+from cutepy.frontends.torch_device.touches import touched
 from cutepy.runtime import h200
+from cutepy.sim.machine.host_events import StreamEvent
 
 
 class _Api:
@@ -36,16 +39,37 @@ class _Api:
 
     # Streams and events.
 
-    def create_stream(self, *_: object) -> tuple[Any, ...]:
-        return self.ok(self._stream(streams.Stream().cuda_stream))
+    def create_stream(self, flags: object = 0, *_: object) -> tuple[Any, ...]:
+        handle = streams.Stream().cuda_stream
+        tell(StreamEvent("create", handle, blocking=not int(flags)))  # type: ignore[call-overload]
+        return self.ok(self._stream(handle))
+
+    def create_blocking_stream(self) -> tuple[Any, ...]:
+        return self.create_stream(0)
 
     def create_event(self, *_: object) -> tuple[Any, ...]:
         event = streams.Event()
         self._events[event.cuda_event] = event
         return self.ok(self._event(event.cuda_event))
 
-    def record_event(self, event: Any, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
-        self._events[int(event)].record()
+    def record_event(self, event: Any, stream: Any = 0, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
+        self._events[int(event)].record(streams.ExternalStream(int(stream or 0)))
+        return self.ok()
+
+    def wait_event(self, stream: Any, event: Any, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
+        tell(StreamEvent("wait", int(stream or 0), int(event)))
+        return self.ok()
+
+    def synchronize(self, *_: object) -> tuple[Any, ...]:
+        tell(StreamEvent("synchronise"))
+        return self.ok()
+
+    def synchronize_stream(self, stream: Any) -> tuple[Any, ...]:  # noqa: ANN401
+        tell(StreamEvent("synchronise", int(stream or 0)))
+        return self.ok()
+
+    def synchronize_event(self, event: Any) -> tuple[Any, ...]:  # noqa: ANN401
+        tell(StreamEvent("synchronise", event=int(event)))
         return self.ok()
 
     def destroy_event(self, event: Any) -> tuple[Any, ...]:  # noqa: ANN401
@@ -69,16 +93,27 @@ class _Api:
         del self._memory[int(pointer)]
         return self.ok()
 
-    def copy(self, to: Any, source: Any, size_bytes: int, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
-        ctypes.memmove(_address(to), _address(source), size_bytes)
-        return self.ok()
+    def copy(self, waits: bool) -> Callable[..., tuple[Any, ...]]:
+        """Return what copies; the synchronous forms go to stream 0, and the host waits."""
 
-    def fill(self, width: int) -> Callable[..., tuple[Any, ...]]:
-        def fill(to: Any, value: int, count: int, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
+        def copy(to: Any, source: Any, size_bytes: int, *more: Any) -> tuple[Any, ...]:  # noqa: ANN401
+            target, start, stream = _address(to), _address(source), 0 if waits else int(more[-1] or 0) if more else 0
+            ctypes.memmove(target, start, size_bytes)
+            touched("memcpy", start, size_bytes, stream, writes=False)
+            touched("memcpy", target, size_bytes, stream, writes=True)
+            if waits:
+                tell(StreamEvent("synchronise", 0))
+            return self.ok()
+
+        return copy
+
+    def fill(self, width: int, waits: bool = True) -> Callable[..., tuple[Any, ...]]:
+        def fill(to: Any, value: int, count: int, *more: Any) -> tuple[Any, ...]:  # noqa: ANN401
             address, size = int(to), width * count
             if not any(start <= address and address + size <= start + n for start, n in allocations.ranges()):
                 raise NotServedError(f"memset of {size} bytes at {address:#x}, which is no memory of the cuda device")
             ctypes.memmove(address, (value & (1 << 8 * width) - 1).to_bytes(width, "little") * count, size)
+            touched("memset", address, size, int(more[-1] or 0) if more and not waits else 0, writes=True)
             return self.ok()
 
         return fill
@@ -145,6 +180,10 @@ def _driver(module: Any) -> dict[str, Any]:  # noqa: ANN401
         "cuEventCreate": api.create_event,
         "cuEventRecord": api.record_event,
         "cuEventRecordWithFlags": api.record_event,
+        "cuStreamWaitEvent": api.wait_event,
+        "cuStreamSynchronize": api.synchronize_stream,
+        "cuEventSynchronize": api.synchronize_event,
+        "cuCtxSynchronize": api.synchronize,
         "cuEventElapsedTime": api.elapsed_ms,
         "cuEventDestroy": api.destroy_event,
         "cuMemGetInfo": lambda: api.ok(h200.TOTAL_BYTES - allocations.size_bytes, h200.TOTAL_BYTES),
@@ -152,15 +191,15 @@ def _driver(module: Any) -> dict[str, Any]:  # noqa: ANN401
         "cuGetErrorString": lambda error: api.ok(error.name.encode()),
     }
     nothing = (
-        "cuInit", "cuCtxSetCurrent", "cuCtxSynchronize", "cuCtxDestroy", "cuDevicePrimaryCtxRelease",
-        "cuStreamSynchronize", "cuStreamDestroy", "cuStreamQuery", "cuStreamWaitEvent", "cuEventSynchronize",
-        "cuEventQuery", "cuGraphDestroy", "cuGraphExecDestroy", "cuGraphUpload",
+        "cuInit", "cuCtxSetCurrent", "cuCtxDestroy", "cuDevicePrimaryCtxRelease",
+        "cuStreamDestroy", "cuStreamQuery", "cuEventQuery", "cuGraphDestroy", "cuGraphExecDestroy", "cuGraphUpload",
     )  # fmt: skip
     served |= dict.fromkeys(nothing, api.nothing)
     for ending in ("", "Async"):
         served[f"cuMemAlloc{ending}"], served[f"cuMemFree{ending}"] = api.allocate, api.free
-        served |= {f"cuMemcpy{way}{ending}": api.copy for way in ("", "HtoD", "DtoH", "DtoD")}
-        served |= {f"cuMemsetD{8 * width}{ending}": api.fill(width) for width in (1, 2, 4)}
+        waits = not ending
+        served |= {f"cuMemcpy{way}{ending}": api.copy(waits) for way in ("", "HtoD", "DtoH", "DtoD")}
+        served |= {f"cuMemsetD{8 * width}{ending}": api.fill(width, waits) for width in (1, 2, 4)}
     return served
 
 
@@ -168,14 +207,13 @@ def _runtime(module: Any) -> dict[str, Any]:  # noqa: ANN401
     status = module.cudaStreamCaptureStatus
     capturing = status.cudaStreamCaptureStatusNone, status.cudaStreamCaptureStatusActive
     api = _Api(module, module.cudaError_t.cudaSuccess, module.cudaEvent_t, module.cudaStream_t, capturing)
-    fill = api.fill(1)
     served: dict[str, Any] = {
         "cudaDriverGetVersion": lambda: api.ok(h200.DRIVER_VERSION),
         "cudaRuntimeGetVersion": lambda: api.ok(h200.DRIVER_VERSION),
         "cudaGetDeviceCount": lambda: api.ok(1),
         "cudaGetDevice": lambda: api.ok(0),
         "cudaDeviceGetAttribute": api.attribute,
-        "cudaStreamCreate": api.create_stream,
+        "cudaStreamCreate": api.create_blocking_stream,
         "cudaStreamCreateWithFlags": api.create_stream,
         "cudaStreamCreateWithPriority": api.create_stream,
         "cudaDeviceGetStreamPriorityRange": lambda: api.ok(0, -5),
@@ -191,23 +229,27 @@ def _runtime(module: Any) -> dict[str, Any]:  # noqa: ANN401
         "cudaEventCreateWithFlags": api.create_event,
         "cudaEventRecord": api.record_event,
         "cudaEventRecordWithFlags": api.record_event,
+        "cudaStreamWaitEvent": api.wait_event,
+        "cudaStreamSynchronize": api.synchronize_stream,
+        "cudaEventSynchronize": api.synchronize_event,
+        "cudaDeviceSynchronize": api.synchronize,
         "cudaEventElapsedTime": api.elapsed_ms,
         "cudaEventDestroy": api.destroy_event,
         "cudaMalloc": api.allocate,
         "cudaMallocAsync": api.allocate,
         "cudaFree": api.free,
         "cudaFreeAsync": api.free,
-        "cudaMemcpy": api.copy,
-        "cudaMemcpyAsync": api.copy,
-        "cudaMemset": fill,
-        "cudaMemsetAsync": fill,
+        "cudaMemcpy": api.copy(True),
+        "cudaMemcpyAsync": api.copy(False),
+        "cudaMemset": api.fill(1),
+        "cudaMemsetAsync": api.fill(1, False),
         "cudaMemGetInfo": lambda: api.ok(h200.TOTAL_BYTES - allocations.size_bytes, h200.TOTAL_BYTES),
         "cudaGetErrorName": lambda error: api.ok(error.name.encode()),
         "cudaGetErrorString": lambda error: api.ok(error.name.encode()),
     }
     nothing = (
-        "cudaSetDevice", "cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaStreamDestroy", "cudaStreamQuery",
-        "cudaStreamWaitEvent", "cudaEventSynchronize", "cudaEventQuery", "cudaGetLastError", "cudaPeekAtLastError",
+        "cudaSetDevice", "cudaStreamDestroy", "cudaStreamQuery", "cudaEventQuery", "cudaGetLastError",
+        "cudaPeekAtLastError",
         "cudaProfilerStart", "cudaProfilerStop", "cudaGraphDestroy", "cudaGraphExecDestroy", "cudaGraphUpload",
     )  # fmt: skip
     return served | dict.fromkeys(nothing, api.nothing)

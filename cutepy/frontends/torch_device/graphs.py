@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from cutepy.frontends.backend import tell
 from cutepy.frontends.torch_device import streams
+from cutepy.sim.machine.host_events import StreamEvent
 
 
 class Graph:
@@ -34,8 +36,10 @@ class Graph:
 
     def replay(self) -> None:
         """Do the work that was kept."""
+        tell(StreamEvent("graph"))
         for work in self.work:
             work()
+        tell(StreamEvent("end_graph"))
 
     def reset(self) -> None:
         """Forget the work that was kept."""

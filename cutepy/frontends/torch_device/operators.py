@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from cutepy.frontends.torch_device import accuracy, cuda_only, storage, streams
+from cutepy.frontends.torch_device import accuracy, cuda_only, storage, streams, touches
 from cutepy.frontends.torch_device.errors import NotServedError
 
 _NUMBERS = (bool, int, float, complex)
@@ -47,7 +47,9 @@ def _on_host(operator: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
 
 def _computed(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
     try:
-        return _Call(operator).compute(args, kwargs)
+        result = _Call(operator).compute(args, kwargs)
+        touches.operator_touched(operator, args, kwargs, result)
+        return result
     except NotImplementedError as error:
         reason = str(error).partition("\n")[0]
         raise NotServedError(f"{operator} is not served on the simulated cuda device: {reason}") from error
@@ -199,14 +201,15 @@ def _take(tensor: torch.Tensor, source: torch.Tensor) -> None:
 def _copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     work = _captured_work()
     if work is None:
-        return _copied(target, source)
-    work.append(lambda: _copied(target, source))
+        return _copied(target, source, non_blocking)
+    work.append(lambda: _copied(target, source, True))
     return target
 
 
-def _copied(target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+def _copied(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     to = storage.host(target) if target.is_cuda else target
     to.copy_(storage.host(source) if source.is_cuda else source)
+    touches.copy_touched(target, source, non_blocking)
     return target
 
 
@@ -241,6 +244,13 @@ def _resize(tensor: torch.Tensor, size: list[int], *, memory_format: torch.memor
     if kept:
         grown.view(-1)[:kept].copy_(tensor.reshape(-1)[:kept])
     _take(tensor, grown)
+    return tensor
+
+
+def _zero(tensor: torch.Tensor) -> torch.Tensor:
+    storage.zero(tensor)
+    if tensor.numel():
+        touches.tensor_touched("aten::zero_", tensor, writes=True)
     return tensor
 
 
@@ -296,6 +306,7 @@ _OWN_KERNELS = {
     "empty_strided": _empty_strided,
     "native_layer_norm": _keeping(_layer_norm),
     "resize_": _resize,
+    "zero_": _keeping(_zero),
     "set_.source_Storage": _set_whole_storage,
     "set_.source_Storage_storage_offset": _set_storage,
 }

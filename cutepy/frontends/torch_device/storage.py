@@ -17,11 +17,17 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from cutepy.frontends.backend import tell
 from cutepy.frontends.torch_device.errors import NotServedError
+from cutepy.sim.machine import lazy_memory
+from cutepy.sim.machine.host_events import Allocation
 
 _CPU, _CUDA = 1, 2
 _ALIGNMENT = 512
 """What CUDA's allocator aligns to."""
+
+_LAZY_BYTES = 1 << 30
+"""From here on memory is there once it is touched: a tensor may have more than the host."""
 
 _FREED_BYTES = 1 << 28
 """Freed memory that stays mapped."""
@@ -97,7 +103,7 @@ allocations = Allocations()
 
 def empty(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """Allocate a tensor of device `cuda`; what is in it is arbitrary."""
-    return _strided(_on_cuda(_aligned(_extent(size, stride), dtype)), size, stride)
+    return _strided(_on_cuda(_aligned(_extent(size, stride), dtype), written=False), size, stride)
 
 
 def _extent(size: Sequence[int], stride: Sequence[int]) -> int:
@@ -108,9 +114,20 @@ def _extent(size: Sequence[int], stride: Sequence[int]) -> int:
 def _aligned(elements: int, dtype: torch.dtype) -> torch.Tensor:
     """Allocate host memory that is aligned as CUDA's allocator aligns."""
     size_bytes = elements * dtype.itemsize
+    if size_bytes >= _LAZY_BYTES:
+        return torch.frombuffer(lazy_memory.reserve(size_bytes), dtype=dtype, count=elements)
     block = torch.empty(size_bytes + _ALIGNMENT, dtype=torch.uint8, device="cpu")
     start = -block.data_ptr() % _ALIGNMENT
     return block[start : start + size_bytes].view(dtype).as_strided((elements,), (1,))
+
+
+def zero(tensor: torch.Tensor) -> torch.Tensor:
+    """Fill a tensor of device `cuda` with zeros; a large one gives its memory back, and takes it as it is touched."""
+    if tensor.nbytes >= _LAZY_BYTES and tensor.is_contiguous():
+        lazy_memory.clear(tensor.data_ptr(), tensor.nbytes)
+    else:
+        host(tensor).zero_()
+    return tensor
 
 
 def served(tensor: torch.Tensor) -> torch.Tensor:
@@ -144,9 +161,11 @@ def storages_made_by(original: Callable[..., Any]) -> Callable[..., Any]:
     return make
 
 
-def _on_cuda(tensor: torch.Tensor) -> torch.Tensor:
+def _on_cuda(tensor: torch.Tensor, written: bool = True) -> torch.Tensor:
     result = _relabelled(tensor, _CUDA)
-    allocations.add(result.untyped_storage(), tensor)
+    memory = result.untyped_storage()
+    allocations.add(memory, tensor)
+    tell(Allocation(memory.data_ptr(), memory.nbytes(), written))
     return result
 
 

@@ -1,5 +1,7 @@
 """Streams and events of the simulated device: everything runs at once and in order, so there is nothing to wait for.
 
+Observers are told what would wait for what.
+
 Times between events are the host's: how long the simulation took, which says nothing about a GPU.
 """
 
@@ -10,6 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from cutepy.frontends.backend import tell
+from cutepy.sim.machine.host_events import StreamEvent
+
 _handles = iter(range(0x5700_0000, 1 << 40, 16))
 
 
@@ -19,6 +24,8 @@ class Stream:
     def __init__(self, device: object = None, priority: int = 0, *, handle: int | None = None, **_: object) -> None:
         self.cuda_stream = next(_handles) if handle is None else handle
         self.priority = priority
+        if handle is None:  # torch makes streams that do not wait for the default stream
+            tell(StreamEvent("create", self.cuda_stream, blocking=False))
 
     @property
     def device(self) -> Any:  # noqa: ANN401
@@ -39,12 +46,15 @@ class Stream:
 
     def synchronize(self) -> None:
         """Return: all work has ended."""
+        tell(StreamEvent("synchronise", self.cuda_stream))
 
-    def wait_stream(self, stream: object) -> None:
+    def wait_stream(self, stream: Stream) -> None:
         """Return: all work has ended."""
+        self.wait_event(stream.record_event())
 
-    def wait_event(self, event: object) -> None:
+    def wait_event(self, event: Event) -> None:
         """Return: all work has ended."""
+        event.wait(self)
 
     def query(self) -> bool:
         """Tell that all work has ended."""
@@ -91,15 +101,18 @@ class Event:
         self.cuda_event = next(_handles)
         self.time_ns: int | None = None
 
-    def record(self, stream: object = None) -> None:
+    def record(self, stream: Stream | None = None) -> None:
         """Note the time."""
         self.time_ns = time.perf_counter_ns()
+        tell(StreamEvent("record", _handle(stream), self.cuda_event))
 
-    def wait(self, stream: object = None) -> None:
+    def wait(self, stream: Stream | None = None) -> None:
         """Return: all work has ended."""
+        tell(StreamEvent("wait", _handle(stream), self.cuda_event))
 
     def synchronize(self) -> None:
         """Return: all work has ended."""
+        tell(StreamEvent("synchronise", event=self.cuda_event))
 
     def query(self) -> bool:
         """Tell that all work has ended."""
@@ -110,6 +123,15 @@ class Event:
         if self.time_ns is None or end_event.time_ns is None:
             raise ValueError("Both events must be recorded before calculating elapsed time.")
         return (end_event.time_ns - self.time_ns) / 1e6
+
+
+def _handle(stream: Stream | None) -> int:
+    return current_stream().cuda_stream if stream is None else stream.cuda_stream
+
+
+def synchronize(device: object = None) -> None:
+    """Return: all work has ended."""
+    tell(StreamEvent("synchronise"))
 
 
 DEFAULT = Stream(handle=0)

@@ -83,7 +83,7 @@ _SERVED: dict[str, Any] = {
     "can_device_access_peer": lambda device, peer_device: False,
     "device": _Device,
     "device_of": _Device,
-    "synchronize": _nothing,
+    "synchronize": streams.synchronize,
     "Stream": streams.Stream,
     "ExternalStream": streams.ExternalStream,
     "Event": streams.Event,

@@ -298,6 +298,7 @@ def _launcher_class(driver: Any) -> type[Any]:  # noqa: ANN401
                 cooperative=bool(getattr(meta, "launch_cooperative_grid", False)),
                 known=flat.memory,
                 stream=stream,
+                programmatic=bool(getattr(meta, "launch_pdl", False)),
             )
             if leave is not None:
                 leave(launch_metadata)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.observer import Observer
     from cutepy.sim.ptx.model import Instruction
 
-_COUNTS = "wgmma wgmma_flops wgmma_bytes tma tma_bytes bulk bulk_bytes barrier_waits splits".split()
+_COUNTS = "wgmma wgmma_flops wgmma_bytes tma tma_bytes bulk bulk_bytes splits".split()
 
 
 _BEGINNINGS = ("join", "commit")
@@ -43,6 +43,8 @@ class Activity:
         Issued, and not complete.
     completing : AsyncOperation or None
         Which takes effect just now.
+    is_stuck : bool
+        Whether nothing can go on, so that waits tell what they wait for.
     time : int
         What clocks show.
     stats : dict
@@ -58,6 +60,7 @@ class Activity:
         self.changes = 0
         self.pending: list[AsyncOperation] = []
         self.completing: AsyncOperation | None = None
+        self.is_stuck = False
         self.time = 0
         self.stats = dict.fromkeys(_COUNTS, 0)
         self.traffic = Traffic(self.stats)
@@ -74,6 +77,8 @@ class Activity:
         state: BarrierState | None = None,
         phase: Array | None = None,
         slots: Array | None = None,
+        tried: Array | None = None,
+        deliveries: Array | None = None,
     ) -> None:
         """Tell observers of an operation on a barrier, of the lanes that `lanes`, (CTAs, threads), picks."""
         if self.observers:
@@ -85,8 +90,11 @@ class Activity:
                 if lanes.shape[1] > 1:
                     threads = Threads(threads.ids[lanes.any(axis=0)], threads.block)
             shape = (g.ctas.count, g.threads.count)
-            seen, of = (None if x is None else _where(x, shape, lanes) for x in (phase, slots))
-            event = BarrierEvent(operation, barrier, i, ctas, threads, counted, state, seen, of, self.completing)
+            seen, of, wanted = (None if x is None else _where(x, shape, lanes) for x in (phase, slots, tried))
+            part = self.completing
+            event = BarrierEvent(
+                operation, barrier, i, ctas, threads, counted, state, seen, of, part, wanted, deliveries
+            )
             for observer in self.observers:
                 (observer.on_begin if operation in _BEGINNINGS else observer.on_barrier)(event)
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.errors import DeadlockError, SimulationError
+from cutepy.sim.errors import AbsentCtaError, DeadlockError, SimulationError
 from cutepy.sim.machine.lanes import WARP, Threads
 from cutepy.sim.machine.ordering import waits_for_others
 from cutepy.sim.ptx.places import described
+from cutepy.sim.translate.control_flow import EXIT
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.machine.roster import Roster
     from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.translate.control_flow import ControlFlow
 
 
 class PartOfAUnit(Exception):
@@ -45,13 +47,43 @@ class PartOfAUnit(Exception):
         if any(h is not g and h.waits_for is not None and _share_a_unit(g, h, unit) for h in roster.groups):
             of = "warp" if unit == WARP else "warpgroup"
             g.waits_for = lambda: f"the other threads of their {of}"
-            return DeadlockError(report(roster, launch, {g: i}))
+            return deadlock(roster, launch, {g: i})
         return SimulationError(self.refusal, i, g.describe())
 
 
 def _share_a_unit(g: Group, h: Group, unit: int) -> bool:
     same_ctas = np.isin(h.ctas.slots, g.ctas.slots).any()
     return bool(same_ctas and np.isin(h.threads.ids // unit, g.threads.ids // unit).any())
+
+
+def deadlock(
+    roster: Roster, launch: Launch, at: Mapping[Group, Instruction] | None = None, said: Sequence[str] = ()
+) -> DeadlockError:
+    """Return the error that it is if no thread can go on.
+
+    `at` says where some are within their blocks; what else is `said` of it stands last.
+    """
+    lines = [*report(roster, launch, at), *said]
+    if launch.absent_ctas and any(_polls_global(roster, g) for g in roster.groups):
+        run = f"{len(launch.order)} of the grid's {launch.ctas} CTAs"
+        lines.append(f"{run} run, as ctas chose: add those that set what is waited for, or set it before the launch")
+        return AbsentCtaError(lines)
+    return DeadlockError(lines)
+
+
+def _polls_global(roster: Roster, g: Group) -> bool:
+    """Tell whether a group goes around a loop that reads global memory: other waits are within a cluster."""
+    if g.waits_for is not None:
+        return False
+    flow = roster.flow
+    loop = [b for b in flow.blocks_between(g.block, EXIT) if g.block in _after(flow, b)]
+    read = (i for block in loop for i in flow.blocks[block].instructions if i.parts[0] in ("ld", "atom"))
+    return any(not {"param", "const", "local", "shared", "shared::cta", "shared::cluster"} & set(i.parts) for i in read)
+
+
+def _after(flow: ControlFlow, block: int) -> set[int]:
+    """Return the blocks that may run after a block."""
+    return set().union(*(flow.blocks_between(n, EXIT) for n in flow.blocks[block].successors))
 
 
 def report(roster: Roster, launch: Launch, at: Mapping[Group, Instruction] | None = None) -> list[str]:

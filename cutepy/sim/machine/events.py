@@ -36,10 +36,13 @@ class Access:
         Who: the lanes, a rectangle.
     addresses : array, (CTAs, threads)
         Where: bytes; an axis along which they are equal has extent 1. In shared memory, `slot * slot_bytes + offset`.
+        Of the async proxy in global memory (CTAs, runs of bytes): all runs are by one thread of each CTA.
     size_bytes : int
         Bytes that each lane accesses.
     part_of : AsyncOperation or None
         The asynchronous operation whose effect it is.
+    stores : array of bool or None
+        Of a compare-and-swap, which lanes found what they expected: broadcasts to (CTAs, threads). None: all store.
     """
 
     operation: Literal["read", "write", "atomic"]
@@ -51,6 +54,7 @@ class Access:
     addresses: Array = field(repr=False)
     size_bytes: int
     part_of: AsyncOperation | None = field(default=None, repr=False)
+    stores: Array | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +86,8 @@ class BarrierEvent:
     Attributes
     ----------
     operation : str
-        "init", "arrive", "expect_tx", "complete_tx", "wait", "sync", "fence", "cluster_arrive", "cluster_wait"; for
-        `on_begin` "join" and "commit".
+        "init", "inval", "arrive", "expect_arrivals", "expect_tx", "complete_tx", "wait", "sync", "fence",
+        "cluster_arrive", "cluster_wait", and "blocked" in a deadlock; for `on_begin` "join" and "commit".
     barrier : str
         What it acted on, such as "mbarrier 0x400" or "bar 1".
     instruction : Instruction
@@ -95,12 +99,17 @@ class BarrierEvent:
     state : BarrierState or None
         Of an mbarrier that it changed.
     counted : array of int, or None
-        The phase or generation that it counted in, or that a wait saw complete, -1 for none: broadcasts to
-        (CTAs, threads).
+        The phase or generation that it counted in, or that a wait saw complete: -1 for the one before the first,
+        -2 where the phase was not complete. Broadcasts to (CTAs, threads).
+    tried : array of int, or None
+        The phase that a wait at an mbarrier is for, whether or not it was complete; broadcasts as `counted`.
     slots : array of int, or None
         Whose mbarrier each lane acted on: broadcasts to (CTAs, threads).
     part_of : AsyncOperation or None
         The asynchronous operation whose effect it is.
+    deliveries : array of int, (copies, 3), or None
+        Of "complete_tx": each copy that brought bytes, as the CTA's slot whose mbarrier counts them, and the positions
+        in `part_of` of the CTA and the thread that issued it.
     """
 
     operation: str
@@ -113,6 +122,8 @@ class BarrierEvent:
     counted: Array | None = field(default=None, repr=False)
     slots: Array | None = field(default=None, repr=False)
     part_of: AsyncOperation | None = field(default=None, repr=False)
+    tried: Array | None = field(default=None, repr=False)
+    deliveries: Array | None = field(default=None, repr=False)
 
 
 @dataclass(slots=True, eq=False)
@@ -203,3 +214,7 @@ class CompletionPolicy:
     def choose(self, pending: Sequence[AsyncOperation]) -> int:
         """Pick the operation that completes next, when no thread can go on without one."""
         return 0
+
+    def gives_up(self) -> bool:
+        """Say whether a try_wait whose phase is not complete returns now; it is asked once between two changes."""
+        return False

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cutepy.layouts.sm90.arch import MAX_THREADS_PER_CTA, SM_COUNT, SMEM_BYTES_PER_CTA
 from cutepy.layouts.sm90.occupancy import occupancy
 from cutepy.sim.errors import LaunchError
-from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.chosen import Coordinates, in_whole_clusters
+from cutepy.sim.machine.lanes import Array, cluster_order
 from cutepy.sim.machine.loaded_module import LoadedModule, Placed
 from cutepy.sim.ptx.kernel_names import readable
 from cutepy.sim.ptx.linking import function_addresses
@@ -31,7 +34,7 @@ _SLOT_ALIGNMENT = 1024
 _PARAMETER_ALIGNMENT = 64
 _WORKSPACE_BYTES = 16
 """What the driver gives cooperative launches to synchronise the grid: a size and a barrier, in cooperative_groups.h."""
-_RESERVED_BYTES = 1024
+RESERVED_SMEM_BYTES = 1024
 _SHARED_BASE = 0
 """Where a CTA's variables start. The hardware reserves the first 1024 bytes; addresses are relative to its own."""
 
@@ -56,6 +59,12 @@ class KernelCall:
         Whether all CTAs must be resident at once.
     stream : int
         Handle of the stream.
+    programmatic : bool
+        Whether it may begin before the kernel before it is over (programmatic stream serialization).
+    early_events : tuple of int
+        Handles of events that are recorded before it is over: at its beginning, or where it lets dependents begin.
+    ctas : sequence of coordinates, or None
+        The CTAs to run, with their clusters; None for all.
     """
 
     loaded: LoadedModule
@@ -67,6 +76,9 @@ class KernelCall:
     dynamic_smem_bytes: int = 0
     cooperative: bool = False
     stream: int = 0
+    programmatic: bool = False
+    early_events: tuple[int, ...] = ()
+    ctas: Coordinates | None = None
 
 
 @dataclass(repr=False)
@@ -83,6 +95,8 @@ class Launch:
     parameters : dict of str to bytes
         By PTX name, byte for byte.
     stream : int
+    chosen : sequence of coordinates, or None
+        The CTAs that run, with their clusters; None for all.
     ptx : str
     seconds : float
         Time that the kernel took in the simulator, without translation.
@@ -99,7 +113,6 @@ class Launch:
           bulk_bytes: copies of plain bytes from and to global memory.
         - l2_load_sectors, l2_load_bytes, and so for store and atomic: what the L2 cache is asked for, in sectors of 32
           bytes (`cutepy.sim.machine.traffic` says what is counted).
-        - barrier_waits: how often a warp had to wait, in the simulator's schedule; `Run.waits` has the sites.
         - splits: how often lanes of a warp parted.
     instructions : Counter
         Instructions that warps executed, by the first part of their opcode.
@@ -114,6 +127,9 @@ class Launch:
     parameters: dict[str, bytes]
     stream: int = 0
     cooperative: bool = False
+    programmatic: bool = False
+    early_events: tuple[int, ...] = ()
+    chosen: Coordinates | None = None
     ptx: str = ""
     symbols: dict[str, int] = field(default_factory=dict)
     parameter_addresses: dict[str, int] = field(default_factory=dict)
@@ -140,7 +156,7 @@ class Launch:
     def reserved_smem(self) -> tuple[int, int]:
         """Where the system's shared memory starts and ends: behind the kernel's, if the kernel asks where it is."""
         start = -(-self.smem_bytes // _PARAMETER_ALIGNMENT) * _PARAMETER_ALIGNMENT
-        return (start, start + _RESERVED_BYTES) if "%reserved_smem_offset" in self.ptx else (start, self.smem_bytes)
+        return (start, start + RESERVED_SMEM_BYTES) if "%reserved_smem_offset" in self.ptx else (start, self.smem_bytes)
 
     @property
     def slot_bytes(self) -> int:
@@ -151,6 +167,18 @@ class Launch:
     def ctas(self) -> int:
         """Number of CTAs in the grid."""
         return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @cached_property
+    def order(self) -> NDArray[np.intp]:
+        """The linear indices of the CTAs that run, in order, those of a cluster next to each other."""
+        if self.chosen is None:
+            return cluster_order(self.grid, self.cluster)
+        return in_whole_clusters(self.chosen, self.grid, self.cluster)
+
+    @property
+    def absent_ctas(self) -> int:
+        """How many CTAs of the grid do not run."""
+        return 0 if self.chosen is None else self.ctas - len(self.order)
 
     @property
     def resident_ctas(self) -> int:
@@ -179,6 +207,9 @@ def prepare(call: KernelCall) -> Launch:
         {p.name: data for p, data in zip(function.parameters, call.parameters, strict=True)},
         call.stream,
         call.cooperative,
+        call.programmatic,
+        call.early_events,
+        call.ctas,
         call.loaded.ptx,
         shared,
     )
@@ -258,6 +289,8 @@ def _check(launch: Launch, function: Function) -> None:
             f"{name}: a cluster must have 1 to {MAX_CLUSTER} CTAs and divide the grid {launch.grid}, "
             f"got {launch.cluster}"
         )
+    if launch.chosen is not None and not len(launch.order):
+        raise ValueError(f"{name}: ctas names no CTA to run; leave it out to run all of the grid")
     if launch.dynamic_smem_bytes < 0:
         raise LaunchError(
             f"{name}: a CTA has 0 to {SMEM_BYTES_PER_CTA} bytes of shared memory, got {launch.dynamic_smem_bytes}"

@@ -392,8 +392,9 @@ class Memory:
         proxy: Proxy,
         address: Array,
         size: int,
+        stores: Array | None = None,
     ) -> None:
         """Tell the observers of an access."""
-        access = Access(operation, space, proxy, i, g.ctas, g.threads, address, size, self._activity.completing)
+        access = Access(operation, space, proxy, i, g.ctas, g.threads, address, size, self._activity.completing, stores)
         for observer in self._activity.observers:
             observer.on_access(access)

@@ -5,19 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, TmaEvent, WgmmaEvent
-    from cutepy.sim.machine.lanes import Residents
+    from cutepy.sim.machine.host_events import HostEvent
+    from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.machine.step import Step
     from cutepy.sim.ptx.model import Function, Instruction
 
 
 class Observer:
-    """See what a kernel does: override what interests you."""
+    """See what a kernel does: override what interests you.
+
+    Attributes
+    ----------
+    peeks : frozenset of int
+        Tries at mbarriers, by index of the instruction, that fail wherever `knows_complete` doesn't say that they
+        can't. A kernel must go on to wait then: so it does what it does when the phase completes late.
+    """
+
+    peeks: frozenset[int] = frozenset()
 
     def on_launch(self, launch: Launch) -> None:
         """See a launch before it runs."""
+
+    def on_host(self, event: HostEvent) -> None:
+        """See what host code does with streams and memory, beside launches."""
 
     def on_access(self, access: Access) -> None:
         """See a memory access."""
@@ -34,6 +49,19 @@ class Observer:
     def on_wait(self, event: BarrierEvent) -> None:
         """See lanes that have to wait at a barrier; `on_barrier` is called when they go on."""
 
+    def knows_complete(self, address: int, slots: Array, phases: Array, ctas: Ctas, threads: Threads) -> Array:
+        """Say which lanes know that a phase of an mbarrier is complete, so that their try can't fail.
+
+        Parameters
+        ----------
+        address : int
+            Of the mbarrier, in shared memory.
+        slots, phases : array of int, (CTAs, threads)
+            Whose mbarrier each lane tries, and the phase that it waits for.
+        ctas, threads : Ctas, Threads
+        """
+        return np.zeros(slots.shape, bool)
+
     def on_wgmma(self, event: WgmmaEvent) -> None:
         """See an MMA as it is issued."""
 
@@ -45,6 +73,18 @@ class Observer:
 
     def on_complete(self, operation: AsyncOperation) -> None:
         """See an asynchronous operation complete."""
+
+    def on_deadlock(self, ended: Array, spinning: Array) -> Sequence[str]:
+        """Say what else there is to say where nothing can go on; `on_barrier` was told of each "blocked" wait.
+
+        Parameters
+        ----------
+        ended : array of bool, (CTAs, threads)
+            Of the resident CTAs, the threads that have come to their end.
+        spinning : array of bool, (CTAs, threads)
+            Those that wait at no instruction: they go around a loop.
+        """
+        return ()
 
     def on_end(self, residents: Residents) -> None:
         """See CTAs that were resident together end."""

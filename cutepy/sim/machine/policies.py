@@ -10,6 +10,7 @@ import random
 from collections.abc import Sequence
 
 from cutepy.sim.machine.events import AsyncOperation, CompletionPolicy
+from cutepy.sim.machine.interleaving import RandomSchedule
 
 
 class Late(CompletionPolicy):
@@ -50,11 +51,17 @@ class Random(CompletionPolicy):
         return self._random.randrange(len(pending))
 
 
-NAMED: dict[str, type[CompletionPolicy]] = {"late": Late, "youngest": Youngest, "random": Random}
+NAMED: dict[str, type[CompletionPolicy]] = {
+    "late": Late,
+    "youngest": Youngest,
+    "random": Random,
+    "schedule": RandomSchedule,
+}
+_SEEDED: dict[str, type[Random | RandomSchedule]] = {"random": Random, "schedule": RandomSchedule}
 
 
 def policy_named(name: str) -> CompletionPolicy:
-    """Make a policy of its name: "late", "youngest", "random", or "random:SEED".
+    """Make a policy of its name: "late", "youngest", "random" or "schedule", the last two also with ":SEED" behind.
 
     Raises
     ------
@@ -67,8 +74,10 @@ def policy_named(name: str) -> CompletionPolicy:
     7
     """
     kind, colon, seed = name.partition(":")
-    if kind == "random" and colon and seed.isdecimal():
-        return Random(int(seed))
+    if kind in _SEEDED and colon and seed.isdecimal():
+        return _SEEDED[kind](int(seed))
     if kind not in NAMED or colon:
-        raise ValueError(f"policy must be {', '.join(NAMED)}, random:SEED or a CompletionPolicy, got {name!r}")
+        raise ValueError(
+            f"policy must be {', '.join(NAMED)}, random:SEED, schedule:SEED or a CompletionPolicy, got {name!r}"
+        )
     return NAMED[kind]()

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cutepy.sim.errors import DeadlockError
-from cutepy.sim.machine.deadlock import PartOfAUnit, report
+from cutepy.sim.machine.deadlock import PartOfAUnit, deadlock
 from cutepy.sim.machine.events import BarrierEvent
 from cutepy.sim.machine.gathering import check_not_crossed, gather
 from cutepy.sim.machine.group import Group, Join
@@ -84,7 +83,7 @@ class Schedule:
         self._mechanisms = mechanisms
         self._zeros = [np.zeros((1, 1), bool if kind == "pred" else kind) for kind in program.kinds]
         self._joins: list[Join] = []
-        self._told: set[int] = set()
+        self._told: set[int] = set()  # groups that wait, of which observers know
         self._waited = 0
         self._leapt = -1, 0
 
@@ -128,6 +127,11 @@ class Schedule:
         """Return the registers of lanes that have done nothing yet."""
         return list(self._zeros)
 
+    def fill_registers(self, byte: int) -> None:
+        """Let registers that nothing has written hold these bytes; by default they hold zeros."""
+        for register in self._zeros:
+            register.view(np.uint8)[...] = bool(byte) if register.dtype == bool else byte
+
     def descend(self, g: Group, join: Join, children: Sequence[Group]) -> int:
         """Let a group wait for others of its lanes, which run what it calls."""
         self._to_registers(g)
@@ -169,7 +173,7 @@ class Schedule:
                     ran = True
             self._waited += self._activity.changes == seen
             if not (ran or self._unblock()):
-                raise DeadlockError(report(self.roster, self._launch))
+                raise deadlock(self.roster, self._launch, said=self._tell_stuck())
             for join in self._joins[::-1]:
                 if join.arrived and self._waited - join.since > _PATIENCE:
                     join.since = self._waited
@@ -206,11 +210,13 @@ class Schedule:
                 if spin is None or spin.changes != activity.changes:
                     g.spin = spin = Spin(activity.changes, trust == 0)
                     g.unwatched, watched, trust = 0, count + trust, TRUSTED_BLOCKS
+                # At 0 it goes on from where it came to in the turn before, and has been compared.
+                elif count and spin.repeats(g.registers, block, self._flow, activity.time):
+                    g.block = block
+                    self._told.discard(g.number)
+                    return True
                 elif count - watched >= _IDLE_TURN_BLOCKS:
                     break
-                elif spin.repeats(g.registers, block, self._flow, activity.time):
-                    g.block = block
-                    return True
             g.block = block
             executed[block] += warps
             block = functions[block](g, g.registers, m)
@@ -218,17 +224,16 @@ class Schedule:
                 if block == PARKED:
                     g.spin = None
                     executed[g.block] -= warps
-                    if count > 0 or g.number not in self._told:
-                        self._activity.stats["barrier_waits"] += warps
+                    if activity.observers and (count > 0 or g.number not in self._told):
                         self._told.add(g.number)
-                        if self._activity.observers:
-                            self._tell_waiting(g)
+                        self._tell_waiting(g)
                     return count > 0 or g.block != start
                 if block == EXIT:
                     self._leave(g)
                 g.unwatched += count
                 return True
         g.block = block
+        self._told.discard(g.number)
         self._waited += _LONG_TURN
         return True
 
@@ -238,6 +243,17 @@ class Schedule:
         event = BarrierEvent("wait", g.waits_for() if g.waits_for else "a barrier", i, g.ctas, g.threads)
         for observer in self._activity.observers:
             observer.on_wait(event)
+
+    def _tell_stuck(self) -> list[str]:
+        """Tell observers for what phases of mbarriers lanes wait that can't go on, and return what they say of it."""
+        observers = self._activity.observers
+        self._activity.is_stuck = True
+        for g in list(self.roster.groups) if observers else ():
+            first = self._flow.blocks[g.block].instructions[:1]
+            if g.waits_for is not None and first and first[0].parts[0] == "mbarrier":
+                self._program.blocks[g.block](g, g.registers, self._m)
+        spinning = self.roster.lanes_of([g for g in self.roster.groups if g.waits_for is None])
+        return [line for observer in observers for line in observer.on_deadlock(self.roster.ended, spinning)]
 
     def _arrive(self, g: Group, join: Join) -> None:
         """Let a group wait where it meets the others of its join, which go on if it was the last."""

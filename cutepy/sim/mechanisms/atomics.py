@@ -130,14 +130,15 @@ class Atomics:
             if region is None:
                 return self._one_by_one(g, i, address, operation, name, values)
             view, index = region.view(kind, 1), (address - np.uint64(region.base)).astype(np.int64) // size
-        if self._activity.observers:
-            memory.observe(g, i, "atomic", place, "generic", address, size)
         # Additions of float32 in global memory flush, in shared memory they do not.
         flush = place == "global" and operation == "add"
         old = _in_order(view, index, operation, name, [np.broadcast_to(v, shape) for v in values], flush)
         # A compare-and-swap that fails is no change: who waits for one has not got on.
         if view[index].tobytes() != old.tobytes():
             self._activity.changes += 1
+        if self._activity.observers:
+            stores = old == values[0] if operation == "cas" else None
+            memory.observe(g, i, "atomic", place, "generic", address, size, stores)
         return old
 
     def _one_by_one(
@@ -154,6 +155,9 @@ class Atomics:
             after = combine(operation, name, before, *(v[n : n + 1] for v in lanes), flush=operation == "add")
             place.view(kind)[:] = after
         self._activity.changes += 1
+        if self._activity.observers:
+            stores = old == values[0] if operation == "cas" else None
+            self._memory.observe(g, i, "atomic", "global", "generic", address, kind.itemsize, stores)
         return old
 
     def vector(
@@ -186,9 +190,11 @@ class Atomics:
             _in_order(memory.shared_view(value.dtype, 1), position // size, operation, name, [wide], False)
             if activity.observers:
                 memory.observe(g, i, "atomic", "shared", "async", position, size)
-            for place, lanes in zip(*np.unique(places, return_counts=True), strict=True):
-                slot, offset = divmod(int(place), memory.slot_bytes)
-                self._mbarriers.deliver(g, i, offset, np.array([slot]), int(lanes) * size)
+            for place in np.unique(places).tolist():
+                slot, offset = divmod(place, memory.slot_bytes)
+                lanes = np.argwhere(places == place)
+                copies = np.concatenate([np.full((len(lanes), 1), slot), lanes], axis=1)
+                self._mbarriers.deliver(g, i, offset, np.array([slot]), len(lanes) * size, copies)
 
         activity.issue(AsyncOperation("st_async", i, g.ctas, g.threads, f"{size} bytes a lane", apply))
 

@@ -13,9 +13,10 @@ import numpy as np
 
 from cutepy.sim.errors import MemoryAccessError
 from cutepy.sim.machine.events import AsyncOperation
-from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.lanes import Array, Ctas, Threads
 from cutepy.sim.machine.traffic import Kind
 from cutepy.sim.mechanisms.atomics import combine
+from cutepy.sim.mechanisms.global_runs import Operation, observe_runs
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
@@ -77,6 +78,10 @@ class BulkCopies:
         self._activity.stats["bulk_bytes"] += size
         self._activity.traffic.run(kind, address, size)
 
+    def _observe(self, g: Group, i: Instruction, what: Operation, lane: Lane, address: int, size: int) -> None:
+        if self._activity.observers:
+            observe_runs(self._activity, g, i, what, [lane[0]], lane[1], np.array([[address]]), size)
+
     def load(
         self, g: Group, i: Instruction, to: Array, source: Array, size: Array, barrier: Array, mask: Array | None
     ) -> None:
@@ -88,7 +93,7 @@ class BulkCopies:
         barriers = memory.locate(g, i, barrier, 8, 8)
         masks = np.array([[0]]) if mask is None else mask
         cluster = g.ctas.residents.cluster_size
-        for _, (place, address, count, at, reach) in self._lanes(g, places, source, size, barriers, masks):
+        for lane, (place, address, count, at, reach) in self._lanes(g, places, source, size, barriers, masks):
             own, offset = divmod(place, memory.slot_bytes)
             base = own - own % cluster
             slots = [own] if mask is None else [base + r for r in range(cluster) if reach >> r & 1]
@@ -102,16 +107,20 @@ class BulkCopies:
                 offset: int = offset,
                 at: int = at,
                 notified: list[int] = notified,
+                lane: Lane = lane,
+                address: int = address,
             ) -> None:
+                self._observe(g, i, "read", lane, address, len(data))
                 for slot in slots:
                     start = slot * memory.slot_bytes + offset
                     memory.shared[start : start + len(data)] = data
                     if activity.observers:
                         memory.observe(g, i, "write", "shared", "async", np.array([[start]]), len(data))
-                self._mbarriers.deliver(g, i, at % memory.slot_bytes, np.array(notified), len(data))
+                copies = np.array([(slot, 0, 0) for slot in notified])
+                self._mbarriers.deliver(g, i, at % memory.slot_bytes, np.array(notified), len(data), copies)
 
             detail = f"{count} bytes of global {address:#x} to shared {offset:#x}"
-            activity.issue(AsyncOperation("bulk_load", i, g.ctas, g.threads, detail, apply))
+            activity.issue(AsyncOperation("bulk_load", i, *_one(g, lane), detail, apply))
 
     def to_peer(
         self,
@@ -128,7 +137,7 @@ class BulkCopies:
         places = memory.locate(g, i, to, int(size.max()), _ALIGNMENT)
         sources = memory.locate(g, i, source, int(size.max()), _ALIGNMENT)
         barriers = memory.locate(g, i, barrier, 8, 8)
-        for _, (place, start, count, at) in self._lanes(g, places, sources, size, barriers):
+        for lane, (place, start, count, at) in self._lanes(g, places, sources, size, barriers):
             self._check_size(g, i, count)
 
             def apply(place: int = place, start: int = start, count: int = count, at: int = at) -> None:
@@ -138,9 +147,9 @@ class BulkCopies:
                     memory.observe(g, i, "write", "shared", "async", np.array([[place]]), count)
                 _write(target, data, reduction)
                 slot, offset = divmod(at, memory.slot_bytes)
-                self._mbarriers.deliver(g, i, offset, np.array([slot]), count)
+                self._mbarriers.deliver(g, i, offset, np.array([slot]), count, np.array([[slot, 0, 0]]))
 
-            activity.issue(AsyncOperation("bulk_peer", i, g.ctas, g.threads, f"{count} bytes", apply))
+            activity.issue(AsyncOperation("bulk_peer", i, *_one(g, lane), f"{count} bytes", apply))
 
     def store(
         self,
@@ -159,13 +168,21 @@ class BulkCopies:
             target = self._global_bytes(g, i, address, count)
             self._count("store" if reduction is None else "atomic", address, count)
 
-            def apply(target: Array = target, place: int = place, count: int = count) -> None:
+            def apply(
+                target: Array = target,
+                place: int = place,
+                count: int = count,
+                lane: Lane = (row, column),
+                address: int = address,
+            ) -> None:
                 data = memory.shared[place : place + count]
                 if activity.observers:
                     memory.observe(g, i, "read", "shared", "async", np.array([[place]]), count)
                 _write(target, data, reduction)
+                self._observe(g, i, "write" if reduction is None else "atomic", lane, address, count)
 
-            one = AsyncOperation("bulk_store", i, g.ctas, g.threads, f"{count} bytes to global {address:#x}", apply)
+            detail = f"{count} bytes to global {address:#x}"
+            one = AsyncOperation("bulk_store", i, *_one(g, (row, column)), detail, apply)
             activity.issue(one)
             self.track(g, (row, column), one)
 
@@ -199,6 +216,15 @@ class BulkCopies:
                 while len(groups) > remaining:
                     for operation in groups.pop(0):
                         self._activity.complete(operation)
+
+
+def _one(g: Group, lane: Lane) -> tuple[Ctas, Threads]:
+    """Return the CTA and the thread of a lane, given by its position in a group."""
+    if g.ctas.count * g.threads.count == 1:
+        return g.ctas, g.threads
+    row, column = lane
+    ctas = Ctas(g.ctas.slots[row : row + 1], g.ctas.residents)
+    return ctas, Threads(g.threads.ids[column : column + 1], g.threads.block)
 
 
 def _write(target: Array, data: Array, reduction: Reduction | None) -> None:

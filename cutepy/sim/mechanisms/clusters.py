@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.errors import BarrierError
 from cutepy.sim.machine.events import AsyncOperation
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.mechanism import Mechanism
@@ -40,11 +41,21 @@ class Cluster(Mechanism):
         self._arrived = np.zeros(slots // size, np.int64)
         self._generation = np.zeros(slots // size, np.int64)
         self._seen = np.zeros((slots, threads), np.int64)
+        self._owes = np.zeros((slots, threads), bool)  # a wait, since they arrived
 
     def arrive(self, g: Group, i: Instruction) -> None:
         """Arrive at the cluster's barrier."""
         self._activity.changes += 1
         clusters = g.ctas.slots // self._size
+        lanes = g.ctas.slots[:, None], g.threads.ids[None, :]
+        if self._owes[lanes].any():
+            raise BarrierError(
+                "barrier.cluster.arrive again by threads that have not waited since they arrived last: "
+                "barrier.cluster.wait must come between",
+                i,
+                g.describe(),
+            )
+        self._owes[lanes] = True
         generation = self._generation[clusters][:, None]
         self._seen[g.ctas.slots[:, None], g.threads.ids[None, :]] = generation
         np.add.at(self._arrived, clusters, g.threads.count)
@@ -71,6 +82,7 @@ class Cluster(Mechanism):
         done = self._generation[clusters][:, None] > seen
         if done.all():
             g.ready, g.waits_for = None, None
+            self._owes[g.ctas.slots[:, None], g.threads.ids[None, :]] = False
             self._activity.notify("cluster_wait", "barrier.cluster", g, i, phase=seen)
             return True
         g.ready = done
@@ -93,8 +105,10 @@ class Cluster(Mechanism):
             memory.shared_view(kind, count)[position // size] = stacked if count > 1 else stacked[..., 0]
             if self._activity.observers:
                 memory.observe(g, i, "write", "shared", "async", position, size)
-            for place, lanes in zip(*np.unique(places, return_counts=True), strict=True):
-                slot, offset = divmod(int(place), memory.slot_bytes)
-                self._mbarriers.deliver(g, i, offset, np.array([slot]), int(lanes) * size)
+            for place in np.unique(places).tolist():
+                slot, offset = divmod(place, memory.slot_bytes)
+                lanes = np.argwhere(places == place)
+                copies = np.concatenate([np.full((len(lanes), 1), slot), lanes], axis=1)
+                self._mbarriers.deliver(g, i, offset, np.array([slot]), len(lanes) * size, copies)
 
         self._activity.issue(AsyncOperation("st_async", i, g.ctas, g.threads, f"{size} bytes a lane", apply))

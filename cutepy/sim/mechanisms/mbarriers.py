@@ -116,6 +116,7 @@ class Mbarriers(Mechanism):
         for offset, slots, _ in self._targets(g, i, address, 1):
             self._object(g, i, offset, slots).valid[slots] = False
             self._memory.mark_object(offset, slots, False)
+            self._tell("inval", offset, slots, g, i, address=address)
 
     def arrive(self, g: Group, i: Instruction, address: Array, count: Array | None, expects: bool, drop: bool) -> Array:
         """Arrive, after expecting bytes if `expects`; returns the state, which names the phase."""
@@ -156,7 +157,9 @@ class Mbarriers(Mechanism):
         """Expect an arrival of each lane in the current phase, beside those of the count."""
         self._activity.changes += 1
         for offset, slots, total in self._targets(g, i, address, 1):
-            self._object(g, i, offset, slots).pending[slots] += total
+            found = self._object(g, i, offset, slots)
+            found.pending[slots] += total
+            self._tell("expect_arrivals", offset, slots, g, i, total, address, found.phase)
 
     def expect_tx(self, g: Group, i: Instruction, address: Array, size: Array) -> None:
         """Expect bytes in the current phase."""
@@ -168,15 +171,27 @@ class Mbarriers(Mechanism):
     def complete_tx(self, g: Group, i: Instruction, address: Array, size: Array) -> None:
         """Count bytes as arrived."""
         for offset, slots, total in self._targets(g, i, address, size):
-            self.deliver(g, i, offset, slots, total)
+            self.deliver(g, i, offset, slots, total, address=address)
 
-    def deliver(self, g: Group, i: Instruction, offset: int, slots: Array, size: Array | int) -> None:
-        """Count bytes as arrived at the objects of some CTAs."""
+    def deliver(
+        self,
+        g: Group,
+        i: Instruction,
+        offset: int,
+        slots: Array,
+        size: Array | int,
+        copies: Array | None = None,
+        address: Array | None = None,
+    ) -> None:
+        """Count bytes as arrived at the objects of some CTAs.
+
+        `copies` says who brought them, as of `BarrierEvent`; `address` is what threads address that count themselves.
+        """
         self._activity.changes += 1
         found = self._count_bytes(g, i, offset, slots, -size)
         before = found.phase.copy()
         found.settle(slots)
-        self._tell("complete_tx", offset, slots, g, i, size, phases=before)
+        self._tell("complete_tx", offset, slots, g, i, size, address, before, deliveries=copies)
 
     def _count_bytes(self, g: Group, i: Instruction, offset: int, slots: Array, size: Array | int) -> Mbarrier:
         """Add to the bytes that the current phase lacks."""
@@ -212,19 +227,59 @@ class Mbarriers(Mechanism):
                 phase[here] = self._object(g, i, int(offset), slots).phase[slots]
         # Of the parity the hardware takes the lowest bit: pipelines xor the number of phases passed into it.
         done = (phase & 1) != (state & 1) if parity else phase != (state >> np.uint64(32)).astype(np.int64)
+        tried = np.where(done, phase - 1, phase) if self._activity.observers else None
+        if tried is not None:
+            peeked = self._peek(g, i, position, tried, done)
+            if peeked is not None:
+                done, may_wait = peeked, False
         changes = self._activity.changes
+        policy = self._activity.policy
+        if policy is not None and may_wait and not done.all() and g.timed_out != ~changes and policy.gives_up():
+            g.timed_out = changes
         if not may_wait or done.all() or g.timed_out == changes:
             if g.timed_out == changes:
                 g.timed_out = ~changes
             g.ready, g.waits_for = None, None
-            offsets = position % memory.slot_bytes
-            for offset in np.unique(offsets).tolist() if self._activity.observers else ():
-                slots = np.unique(position[offsets == offset] // memory.slot_bytes)
-                self._tell("wait", offset, slots, g, i, address=address, seen=np.where(done, phase - 1, -1))
+            self._tell_try("wait", g, i, address, position, done, tried)
             return _TRUE if done.all() else done
+        if self._activity.is_stuck:
+            self._tell_try("blocked", g, i, address, position, done, tried)
         g.ready = done
         g.waits_for = lambda: self._describe(position, state, parity)
         return None
+
+    def _peek(self, g: Group, i: Instruction, position: Array, phase: Array, done: Array) -> Array | None:
+        """Return where a try succeeds that fails for who doesn't know better; None if it is no such try."""
+        result: Array | None = None
+        slots, offsets = np.divmod(np.broadcast_to(position, (g.ctas.count, g.threads.count)), self._memory.slot_bytes)
+        for observer in self._activity.observers:
+            if i.index in observer.peeks:
+                result = np.zeros(slots.shape, bool) if result is None else result
+                phases = np.broadcast_to(phase, slots.shape)
+                if (offsets == offsets[0, 0]).all() and (phases == phases[:, :1]).all():
+                    knows = observer.knows_complete(int(offsets[0, 0]), slots, phases, g.ctas, g.threads)
+                    result |= knows & done
+        return result
+
+    def _tell_try(
+        self,
+        operation: str,
+        g: Group,
+        i: Instruction,
+        address: Array,
+        position: Array,
+        done: Array,
+        tried: Array | None,
+    ) -> None:
+        """Tell observers, if there are any, of tries: the phases that they are for, and which of them are complete."""
+        if tried is None:
+            return
+        slot_bytes = self._memory.slot_bytes
+        offsets = position % slot_bytes
+        for offset in np.unique(offsets).tolist():
+            slots = np.unique(position[offsets == offset] // slot_bytes)
+            seen = np.where(done, tried, -2)
+            self._tell(operation, offset, slots, g, i, address=address, seen=seen, tried=tried)
 
     def _tell(
         self,
@@ -237,10 +292,13 @@ class Mbarriers(Mechanism):
         address: Array | None = None,
         phases: Array | None = None,
         seen: Array | None = None,
+        tried: Array | None = None,
+        deliveries: Array | None = None,
     ) -> None:
         """Tell observers of an operation on the objects of some CTAs, which lanes address, or a copy that completes.
 
-        `phases` are those of all CTAs' objects that it counts in, `seen` those that lanes saw complete.
+        `phases` are those of all CTAs' objects that it counts in, `seen` those that lanes saw complete, of those that
+        they `tried`.
         """
         if not self._activity.observers:
             return
@@ -257,7 +315,8 @@ class Mbarriers(Mechanism):
         if phases is not None:
             seen = phases[slots] if of_lanes is None else phases[of_lanes]
         name = f"mbarrier {offset:#x}"
-        self._activity.notify(operation, name, g, i, amounts, lanes, state, phase=seen, slots=of_lanes)
+        activity = self._activity
+        activity.notify(operation, name, g, i, amounts, lanes, state, seen, of_lanes, tried, deliveries)
 
     def pending_count(self, state: Array) -> Array:
         """Return the pending count that a state held."""

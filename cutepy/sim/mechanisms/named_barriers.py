@@ -117,6 +117,7 @@ class Barriers(Mechanism):
             expected = np.full(len(slots), -1) if count is None else self._counts(g, i, count, here)
             active = columns > 0
             rows = slots[active]
+            self._check_agreed(g, i, int(number), rows, expected[active])
             self._arrived[rows, number] += columns[active]
             self._expected[rows, number] = expected[active]
             arrived = self._arrived[rows, number]
@@ -129,6 +130,19 @@ class Barriers(Mechanism):
                     g.describe(),
                 )
             self._release(rows, int(number))
+
+    def _check_agreed(self, g: Group, i: Instruction, number: int, rows: Array, expected: Array) -> None:
+        """Check that who comes to a barrier expects as many threads as those who are there."""
+        before, now = (np.where(x == -1, self._threads, x) for x in (self._expected[rows, number], expected))
+        differ = (self._arrived[rows, number] > 0) & (before != now)
+        if differ.any():
+            at = int(differ.argmax())
+            raise BarrierError(
+                f"barrier {number} expects {int(before[at])} threads for those who have arrived, and {int(now[at])} "
+                "here: all who take part must give it one count",
+                i,
+                g.describe(),
+            )
 
     def _counts(self, g: Group, i: Instruction, count: Array, here: Array) -> Array:
         shape = (g.ctas.count, g.threads.count)

@@ -31,17 +31,23 @@ Piece = tuple[tuple[slice, ...], Array]
 
 
 class Box:
-    """The box of a tensor map, with what every copy of it needs worked out once."""
+    """The box of a tensor map, with what every copy of it needs worked out once.
+
+    The elements of an interleaved tensor's pixels are a mode of their own before its dimensions, copied whole.
+    """
 
     def __init__(self, tensor: TensorMap) -> None:
         self.tensor = tensor
-        self.dims, self.extents, self.every = tensor.dims, tensor.box_elems, tensor.element_strides
-        self.rank = len(tensor.dims)
         self.element_bytes = tensor.bits // 8
-        self.unit_elems = max(1, UNIT_BYTES // self.element_bytes)
+        channels = () if tensor.interleave == "none" else (tensor.item_bytes // self.element_bytes,)
+        self._before = (0,) * len(channels)
+        self.dims, self.extents = (*channels, *tensor.dims), (*channels, *tensor.box_elems)
+        self.every = (*(1 for _ in channels), *tensor.element_strides)
+        self.rank = len(self.dims)
+        self.unit_elems = max(1, UNIT_BYTES // tensor.item_bytes)
         self.size_bytes = tensor.box_bytes
         self.units = self.size_bytes // UNIT_BYTES
-        self.strides = (self.element_bytes, *tensor.strides_bytes)
+        self.strides = (*(self.element_bytes for _ in channels), tensor.item_bytes, *tensor.strides_bytes)
         self.steps = tuple(s * n for s, n in zip(self.strides, self.every, strict=True))
         self.kind = np.dtype(f"u{self.element_bytes}")
         self.span_bytes = _span(self.extents, self.steps, self.element_bytes)
@@ -51,18 +57,20 @@ class Box:
 
     def is_inside(self, at: Coordinates) -> bool:
         """Tell whether the box at these coordinates lies inside of the tensor."""
-        spans = zip(at, self.extents, self.every, self.dims, strict=True)
+        spans = zip((*self._before, *at), self.extents, self.every, self.dims, strict=True)
         return all(0 <= c and c + (e - 1) * n < d for c, e, n, d in spans)
 
     def inside(self, at: Coordinates) -> tuple[list[int], list[int]]:
         """Return the ranges of positions in the box at these coordinates whose elements are inside of the tensor."""
+        at = (*self._before, *at)
         lows = [max(0, -(c // n)) for c, n in zip(at, self.every, strict=True)]
         ends = zip(at, self.extents, self.every, self.dims, strict=True)
         return lows, [min(e, -((c - d) // n)) for c, e, n, d in ends]
 
     def address(self, at: Coordinates, positions: Sequence[int]) -> int:
         """Return the address of an element of the box at these coordinates."""
-        first = self.tensor.global_address + sum(c * s for c, s in zip(at, self.strides, strict=True))
+        steps = zip((*self._before, *at), self.strides, strict=True)
+        first = self.tensor.global_address + sum(c * s for c, s in steps)
         return (first + sum(p * s for p, s in zip(positions, self.steps, strict=True))) % ADDRESSES
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from cutepy.layouts.sm90 import tensor_map_bits as fields
 from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.layouts.sm90.tensor_map_bits import ALIGNMENT, SIZE_BYTES, USED_BYTES
 from cutepy.sim.errors import DescriptorError, UnknownInstructionError
+from cutepy.sim.machine.events import Proxy, Space
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.memory import OFFSET_MASK
 from cutepy.sim.mechanisms.tensor_elements import AnyTensorMap
@@ -63,6 +64,25 @@ class TensorMaps:
         except LayoutError as error:
             raise DescriptorError(f"what is at {address:#x} is no tensor map: {error}", i, g.describe()) from error
 
+    def acquire(self, g: Group, i: Instruction, address: Array) -> None:
+        """Let observers see a fence that shows tensor maps to copies."""
+        self._observe(g, i, "read", "global", "tensormap", address)
+        self._activity.notify("fence", i.opcode, g, i)
+
+    def use(self, g: Group, i: Instruction, address: Array) -> None:
+        """Let observers see which tensor maps copies use."""
+        self._observe(g, i, "read", "global", "tensormap", address)
+
+    def _observe(
+        self, g: Group, i: Instruction, what: Literal["read", "write"], space: Space, proxy: Proxy, address: Array
+    ) -> None:
+        if self._activity.observers:
+            if space == "shared":
+                address = self._memory.locate(g, i, address, SIZE_BYTES, ALIGNMENT)
+            elif address.dtype == np.uint64:
+                _, address = self._memory.resolve("generic", address)
+            self._memory.observe(g, i, what, space, proxy, address, SIZE_BYTES)
+
     def prefetch(self, g: Group, i: Instruction, address: Array) -> None:
         """Check that there can be a tensor map at an address; what is there may yet be written."""
         for value in {int(x) for x in address.flat}:
@@ -99,12 +119,15 @@ class TensorMaps:
             space, address = self._memory.resolve("generic" if space == "global" else "shared", address)
         for slot, at, number in _lanes(g, address, value):
             _set_field(self._bytes(g, i, space, slot, at), field, ordinal, number, i)
+        if space == "global":
+            self._observe(g, i, "write", "global", "generic", address)
 
     def copy(self, g: Group, i: Instruction, to: Array, source: Array) -> None:
         """Copy tensor maps from shared to global memory."""
         self._activity.changes += 1
         for slot, target, start in _lanes(g, to, source):
             self._bytes(g, i, "global", slot, target)[:] = self._bytes(g, i, "shared", slot, start)
+        self._observe(g, i, "write", "global", "generic", to)
 
 
 def _lanes(g: Group, *values: Array) -> Iterator[tuple[int, ...]]:

@@ -20,6 +20,7 @@ from cutepy.layouts.sm90.tensor_map import SMEM_ALIGNMENT
 from cutepy.sim.errors import DescriptorError, MemoryAccessError
 from cutepy.sim.machine.events import AsyncKind, AsyncOperation, TmaEvent
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.mechanisms.global_runs import Operation, observe_boxes
 from cutepy.sim.mechanisms.tensor_boxes import Box, Boxes, box_of
 from cutepy.sim.mechanisms.tensor_columns import Column, Columns, column_of
 from cutepy.sim.mechanisms.tensor_elements import UNIT_KIND, Coordinates
@@ -86,25 +87,29 @@ class TensorCopies:
         for n, ((box, at), target) in enumerate(zip(boxes, targets, strict=True)):
             if masks is None:
                 copies.append((box, at, [target]))
-                notices.append((barriers[n], box.size_bytes))
+                notices.append((barriers[n], box.size_bytes, n))
             else:
                 slots = self._reached(target // memory.slot_bytes, masks[n])
                 offset, place = target % memory.slot_bytes, barriers[n] % memory.slot_bytes
                 copies.append((box, at, [slot * memory.slot_bytes + offset for slot in slots]))
-                notices += [(slot * memory.slot_bytes + place, box.size_bytes) for slot in slots]
+                notices += [(slot * memory.slot_bytes + place, box.size_bytes, n) for slot in slots]
 
         self._notify("load", i, boxes, targets)
 
         def apply() -> None:
             for box, at, places in copies:
                 self._write_shared(g, i, box, places, self._read_global(g, i, box, at))
-            positions = np.array([position for position, _ in notices])
-            sizes = np.array([size for _, size in notices])
+            if self._activity.observers:
+                observe_boxes(self._activity, g, i, "read", boxes, g.threads.count)
+            positions, sizes, lanes = (np.array(column) for column in zip(*notices, strict=True))
             for offset in dict.fromkeys((positions % memory.slot_bytes).tolist()):
                 here = positions % memory.slot_bytes == offset
                 slots, inverse = np.unique(positions[here] // memory.slot_bytes, return_inverse=True)
                 total = np.bincount(inverse, sizes[here]).astype(np.int64)
-                self._mbarriers.deliver(g, i, offset, slots, total)
+                brought = None
+                if self._activity.observers:
+                    brought = np.stack([slots[inverse], *np.divmod(lanes[here], shape[1])], axis=1)
+                self._mbarriers.deliver(g, i, offset, slots, total, brought)
 
         self._issue("tma_load", g, i, boxes, apply)
 
@@ -139,6 +144,9 @@ class TensorCopies:
         def apply() -> None:
             for (box, at), place in zip(boxes, sources, strict=True):
                 self._write_global(g, i, box, at, self._read_shared(g, i, box, place), reduction)
+            if self._activity.observers:
+                what: Operation = "write" if reduction is None else "atomic"
+                observe_boxes(self._activity, g, i, what, boxes, lanes or g.threads.count)
 
         operation = self._issue("tma_store", g, i, boxes, apply)
         for row in range(g.ctas.count if not operation.done else 0):
@@ -184,7 +192,7 @@ class TensorCopies:
     ) -> None:
         for (box, at), place in zip(boxes, places, strict=True) if self._activity.observers else ():
             slot, offset = divmod(place, self._memory.slot_bytes)
-            where = at[: box.rank]
+            where = at[: box.tensor.rank]
             event = TmaEvent(operation, box.tensor, where, self._memory.residents.coordinate(slot), offset, i)
             for observer in self._activity.observers:
                 observer.on_tma(event)
@@ -206,6 +214,7 @@ class TensorCopies:
         places = (
             np.broadcast_to(memory.locate(g, i, shared, SMEM_ALIGNMENT, SMEM_ALIGNMENT), shape).reshape(-1).tolist()
         )
+        self._tensormaps.use(g, i, tensor)
         rank, im2col = len(coordinates), offsets is not None
         known = {address: self._checked(g, i, address, rank, im2col) for address in set(tensor.reshape(-1).tolist())}
         maps = np.broadcast_to(tensor, shape).reshape(-1).tolist()
@@ -240,12 +249,12 @@ class TensorCopies:
                 g.describe(),
             )
         box = column_of(tensor) if isinstance(tensor, Im2colTensorMap) else box_of(tensor)
-        if rank != box.rank:
+        if rank != tensor.rank:
             raise DescriptorError(
-                f"the tensor map has rank {box.rank}, and the copy gives {rank} coordinates", i, g.describe()
+                f"the tensor map has rank {tensor.rank}, and the copy gives {rank} coordinates", i, g.describe()
             )
-        if tensor.interleave != "none":
-            raise DescriptorError(f"tensor maps with interleave {tensor.interleave} are not simulated", i, g.describe())
+        if im2col and tensor.interleave != "none":
+            raise DescriptorError(f"im2col maps with interleave {tensor.interleave} are not simulated", i, g.describe())
         return box
 
     def _reached(self, own: int, mask: int) -> list[int]:

@@ -70,6 +70,12 @@ class WideAtomics:
             if not expected or (words == wanted[n]).all():
                 words[:] = new[n]
                 self._activity.changes += 1
+        if self._activity.observers:
+            found = (old == wanted).all(axis=1).reshape(shape) if expected else None
+            where, address = self._memory.resolve(space, address)
+            if where == "shared":
+                address = self._memory.locate(g, i, address, _BYTES, _BYTES)
+            self._memory.observe(g, i, "atomic", where, "generic", address, _BYTES, found)
         return [np.ascontiguousarray(old[:, n]).reshape(shape) for n in range(2)]
 
 

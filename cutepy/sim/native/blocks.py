@@ -1,19 +1,20 @@
 """Basic blocks as they run: numpy's translation, and machine code of regions that take long.
 
-A block is cut into nodes. A node that has taken numpy long becomes the entry of a region, which may go on through
-further blocks; what is left of the block where it ends is run from there.
+A block is cut into nodes. A node that lanes come to may be the entry of a region, which may go on through further
+blocks; if that is expected to take numpy longer than it takes to compile, it is machine code from then on. What is left
+of the block where the region ends is run from there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import thread_time
 from typing import TYPE_CHECKING, Any
 
-from cutepy.sim.native import compiler
+from cutepy.sim.native import compiler, ledger
+from cutepy.sim.native.ledger import Ledger
 from cutepy.sim.native.machine_code import MachineCode
 from cutepy.sim.native.nodes import Node, Nodes
-from cutepy.sim.native.regions import Region, regions
+from cutepy.sim.native.regions import regions
 from cutepy.sim.translate import Program, translate_end, translate_run
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import written
@@ -24,16 +25,14 @@ if TYPE_CHECKING:
 
 BlockFunction = Callable[[Any, list[Any], Any], int]
 
-_WORTH, _WORTH_IMPORTING = 0.03, 1.0
-"""Seconds that numpy takes too long for a node before it is compiled, and for all before the compiler is imported."""
+_CUTTING = 1e-4
+"""Seconds, about, that it takes to cut a program into nodes and to write them, for each instruction."""
 
-_COMPILING = 2e-3
-"""Seconds, about, that compiling takes for each instruction."""
+_STEPPING = 0.03
+"""Seconds after which the nodes of a block that has others than native ones run, and are timed, one by one."""
 
-_CALL = 30e-6
-"""Seconds, about, that machine code takes before and after it does anything: what takes numpy less is none of its."""
-
-_total = [0.0]
+_SOON, _LATER = 2e-3, 0.05
+"""Seconds of numpy after which it is asked again whether to compile: so many, and so much of all that were."""
 
 
 def hot_blocks(program: Program) -> list[BlockFunction]:
@@ -48,51 +47,44 @@ def hot_blocks(program: Program) -> list[BlockFunction]:
 
 
 class _Hot:
-    """What the blocks of a program share."""
+    """What the blocks of a program share.
+
+    Attributes
+    ----------
+    nodes : Nodes or None
+        Until they are worth it.
+    ledger : Ledger
+        By node; until there are nodes by block.
+    """
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._nodes: Nodes | None = None
+        self.nodes: Nodes | None = None
+        self.ledger = Ledger(len(program.blocks))
         self._steps: dict[int, _Step] = {}
-        self._regions: dict[tuple[int, int], list[Region]] = {}
-        self._began: tuple[Engine, float] | None = None
 
-    @property
-    def nodes(self) -> Nodes:
-        """The program's nodes."""
-        if self._nodes is None:
-            self._nodes = Nodes(self.program)
-        return self._nodes
+    def is_to_be_cut(self, m: Engine) -> bool:
+        """Tell whether the program's nodes are worth knowing."""
+        cost = _CUTTING * len(self.program.function.instructions)
+        return self.ledger.total * m.to_come >= ledger.WORTH * cost and compiler.is_there()
 
-    def regions(self, entry: int, stop: int) -> list[Region]:
-        """Return the regions from a node on, up to a block."""
-        key = entry, stop
-        if key not in self._regions:
-            nodes = self.nodes
-            self._regions[key] = regions(nodes, entry, EXIT if stop == EXIT else nodes.starts[stop])
-        return self._regions[key]
-
-    def goes_beyond(self, block: int) -> bool:
-        """Tell whether all of a block can be machine code, with where it goes: parting lanes may be what takes long."""
-        ends = [region.end for region in self.regions(self.nodes.starts[block], EXIT)]
-        return any(end == EXIT or self.nodes.all[end].block != block for end in ends)
-
-    def since_last_wave(self, m: Engine) -> float:
-        """Return the seconds since CTAs of a launch began to run last, if they may run as machine code to their end."""
-        before, self._began = self._began, (m, thread_time())
-        if before is None or before[0] is not m or not any(r.end == EXIT for r in self.regions(0, EXIT)):
-            return 0.0
-        return self._began[1] - before[1]
+    def cut(self) -> Nodes:
+        """Cut blocks into nodes, one of which each block's time is put down to."""
+        self.ledger.pause()
+        nodes = self.nodes = Nodes(self.program)
+        self.ledger = self.ledger.of_nodes(len(nodes.all), nodes.main_of)
+        return nodes
 
     def step(self, number: int) -> _Step:
         """Return how a node runs."""
         if number not in self._steps:
+            assert self.nodes is not None
             self._steps[number] = _Step(self, self.nodes.all[number])
         return self._steps[number]
 
 
 class HotBlock:
-    """A block's translation, until it has taken long.
+    """A block's translation, until it is worth more.
 
     Parameters
     ----------
@@ -104,26 +96,40 @@ class HotBlock:
     def __init__(self, hot: _Hot, number: int) -> None:
         self._hot, self._number = hot, number
         self._whole = hot.program.blocks[number]
-        self._seconds = 0.0
         self._first: _Step | None = None
+        self._steps = False
 
     def __call__(self, g: Group, registers: list[Any], m: Engine) -> int:
         """Run."""
-        step = self._first
-        if step is None:
-            if self._number == 0 and self._seconds <= _WORTH:
-                self._seconds += self._hot.since_last_wave(m)
-            if self._seconds <= _WORTH:
-                start = thread_time()
+        hot = self._hot
+        if self._number == 0:
+            hot.ledger.begin_wave(m)
+        first = self._first
+        if first is None:
+            if hot.nodes is None and not hot.is_to_be_cut(m):
+                start = hot.ledger.begin(m)
                 block = self._whole(g, registers, m)
-                self._seconds += max(0.0, thread_time() - start - _CALL)
+                hot.ledger.charge(self._number, start)
                 return block
-            step = self._first = self._hot.step(self._hot.nodes.starts[self._number])
-            if self._hot.goes_beyond(self._number):
-                step.begin(self._seconds)
+            nodes = hot.nodes or hot.cut()
+            first = self._first = hot.step(nodes.starts[self._number])
+            self._main, self._is_plain = nodes.main_of(self._number), nodes.is_plain(self._number)
+            self._steps = not self._is_plain and ledger.WORTH == 0
+        found = None if self._steps else first.native(g, registers, m)
+        if found is None and not self._steps:
+            start = hot.ledger.begin(m)
+            block = self._whole(g, registers, m)
+            hot.ledger.charge(self._main, start)
+            self._steps = not self._is_plain and hot.ledger.spent[self._main] >= ledger.WORTH * _STEPPING
+            return block
+        return self._walk(first, found, g, registers, m)
+
+    def _walk(self, step: _Step, found: int | None, g: Group, registers: list[Any], m: Engine) -> int:
+        """Run nodes one after the other, the first of which has run if it is said where that went."""
         hot = self._hot
         while True:
-            found = step.run(g, registers, m)
+            if found is None:
+                found = step.run(g, registers, m)
             if found is None:
                 step = hot.step(step.node.number + 1)
             elif found < _NODES:
@@ -133,6 +139,7 @@ class HotBlock:
                 if step.node.is_first:
                     return step.node.block
                 g.block = step.node.block
+            found = None
 
 
 _NODES = 1 << 32
@@ -145,51 +152,28 @@ class _Step:
     def __init__(self, hot: _Hot, node: Node) -> None:
         self._hot, self.node = hot, node
         self._numpy: Callable[[Any, list[Any], Any], int | None] | None = None
-        self._seconds: dict[int, float] = {}
-        self._least = 0.0
-        self._code: dict[int, list[MachineCode]] = {}
+        self._entries: dict[int, _Entry] = {}
 
     def run(self, g: Group, registers: list[Any], m: Engine) -> int | None:
         """Run; returns None if the next node of the block follows, or where lanes go on."""
+        found = self.native(g, registers, m)
+        if found is not None:
+            return found
         if self._numpy is None:
             self._numpy = self._translated()
-        if not self.node.is_native:
-            return self._numpy(g, registers, m)
-        stop = EXIT if g.join is None else g.join.block
-        if stop not in self._code:
-            if self.node.number == 0:
-                self._least += self._hot.since_last_wave(m)
-            seconds = max(self._least, self._seconds.get(stop, 0.0))
-            if not self._is_worth(seconds):
-                return self._timed(stop, g, registers, m)
-            found = self._hot.regions(self.node.number, stop)
-            if found and 0 < _WORTH and seconds < _COMPILING * len(found[0].instructions):
-                return self._timed(stop, g, registers, m)
-            self._code[stop] = [MachineCode(region, self._hot.program.kinds) for region in found]
-        for code in self._code[stop]:
-            if code.run(g, registers, m):
-                return EXIT if code.region.end == EXIT else _NODES + code.region.end
-        return self._numpy(g, registers, m)
-
-    def begin(self, seconds: float) -> None:
-        """Begin with what numpy has taken for its block."""
-        self._least = seconds
-        _total[0] += seconds
-
-    def _timed(self, stop: int, g: Group, registers: list[Any], m: Engine) -> int | None:
-        """Let numpy run it, and count what it takes."""
-        assert self._numpy is not None
-        start = thread_time()
+        start = self._hot.ledger.begin(m)
         found = self._numpy(g, registers, m)
-        seconds = max(0.0, thread_time() - start - _CALL)
-        self._seconds[stop] = self._seconds.get(stop, 0.0) + seconds
-        _total[0] += seconds
+        self._hot.ledger.charge(self.node.number, start)
         return found
 
-    @staticmethod
-    def _is_worth(seconds: float) -> bool:
-        """Tell whether what has taken numpy some time is to be compiled."""
-        return seconds > _WORTH and (compiler.is_imported() or _total[0] > _WORTH_IMPORTING)
+    def native(self, g: Group, registers: list[Any], m: Engine) -> int | None:
+        """Run as machine code, if it is worth it; returns where lanes go on, or None."""
+        if not self.node.is_native:
+            return None
+        stop = EXIT if g.join is None else g.join.block
+        if stop not in self._entries:
+            self._entries[stop] = _Entry(self._hot, self.node, stop)
+        return self._entries[stop].run(g, registers, m)
 
     def _translated(self) -> Callable[[Any, list[Any], Any], int | None]:
         program, node = self._hot.program, self.node
@@ -197,6 +181,42 @@ class _Step:
             return program.blocks[node.block]
         if node.kind == "end":
             return translate_end(program, node.block)[0]
-        live = self._hot.nodes.live_in[node.number + 1] & {r.index for i in node.instructions for r in written(i)}
+        nodes = self._hot.nodes
+        assert nodes is not None
+        live = nodes.live_in[node.number + 1] & {r.index for i in node.instructions for r in written(i)}
         found: Callable[[Any, list[Any], Any], int | None] = translate_run(program, node.instructions, set(live))
         return found
+
+
+class _Entry:
+    """The regions from a node on, up to a block."""
+
+    def __init__(self, hot: _Hot, node: Node, stop: int) -> None:
+        self._hot, self._node, self._stop = hot, node, stop
+        self._due = 0.0
+        self._codes: list[MachineCode] | None = None
+
+    def run(self, g: Group, registers: list[Any], m: Engine) -> int | None:
+        """Run one that is compiled, or is worth compiling; returns where lanes go on, or None."""
+        numpys = self._hot.ledger
+        if numpys.total < self._due or self._codes == []:
+            return None
+        numpys.pause()
+        if self._codes is None:
+            self._codes = self._found()
+        lacks = 0.0
+        for code in self._codes:
+            if code.applies(g, m):
+                if code.run(g, registers, m):
+                    return EXIT if code.region.end == EXIT else _NODES + code.region.end
+                lacks = max(lacks, code.lacks)
+        if lacks:
+            self._due = numpys.total + max(lacks / max(m.to_come, 1.0), _SOON, _LATER * numpys.total)
+        return None
+
+    def _found(self) -> list[MachineCode]:
+        hot, stop = self._hot, self._stop
+        nodes = hot.nodes
+        assert nodes is not None
+        found = regions(nodes, self._node.number, EXIT if stop == EXIT else nodes.starts[stop])
+        return [MachineCode(region, hot.program.kinds, hot.ledger) for region in found]

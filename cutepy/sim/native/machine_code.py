@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cutepy.sim.machine.group import inherited
-from cutepy.sim.native import compiler
+from cutepy.sim.native import compiler, ledger
 from cutepy.sim.native.accesses import source
 from cutepy.sim.native.function import function, inputs_of
 from cutepy.sim.native.lanes import FIRST_ARGUMENT, UnsupportedError
+from cutepy.sim.native.ledger import Ledger
 from cutepy.sim.native.memory_state import address_of, state_of
 from cutepy.sim.native.regions import Region
 from cutepy.sim.native.snippets import FULL
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 _PATIENCE = 3
 """How often a region may fail before it is left to numpy."""
 
+_TRYING, _WRITING = 0.01, 1e-4
+"""Seconds, about, that it takes to find out whether a region was compiled before, and for each of its instructions."""
+
 _helpers: dict[tuple[str, str, int, int], tuple[compiler.Code, int]] = {}
 
 
@@ -36,11 +40,19 @@ class MachineCode:
     region : Region
     kinds : list of str
         Canonical kind of each register.
+    numpys : Ledger
+        What numpy takes.
+
+    Attributes
+    ----------
+    lacks : float
+        How many more seconds of numpy must be expected than were, for it to be compiled.
     """
 
-    def __init__(self, region: Region, kinds: list[str]) -> None:
+    def __init__(self, region: Region, kinds: list[str], numpys: Ledger) -> None:
         self.region = region
-        self._kinds = kinds
+        self.lacks = 0.0
+        self._kinds, self._numpys = kinds, numpys
         self._compiled: dict[Any, _Compiled | None] = {}
         self._failed = 0
 
@@ -51,10 +63,18 @@ class MachineCode:
         text = ", ".join(names) + ("," if names else "")
         return names, eval(f"lambda g, R, m: ({text})")
 
+    def applies(self, g: Group, m: Engine) -> bool:
+        """Tell whether lanes may run it: all of a CTA, if there are barriers."""
+        return self._failed <= _PATIENCE and not (self.region.barriers and not _are_together(g, m))
+
     def run(self, g: Group, registers: list[Any], m: Engine) -> bool:
-        """Run; tells whether it was done."""
-        if self._failed > _PATIENCE or (self.region.barriers and not _are_together(g, m)):
-            return False
+        """Run, once it is worth compiling; tells whether it was done."""
+        self.lacks = 0.0
+        trying = _TRYING + _WRITING * len(self.region.instructions)
+        if not self._compiled:
+            if not self._is_worth(trying + self._numpys.tried, m):
+                return False
+            self._numpys.tried += trying
         for index in self.region.inputs:
             if registers[index] is None:
                 registers = list(registers)
@@ -63,24 +83,44 @@ class MachineCode:
         values = evaluate(g, registers, m)
         key = (g.threads.full, *[BY_CTA * (v.shape[0] > 1) + BY_THREAD * (v.shape[1] > 1) for v in values])
         if key not in self._compiled:
-            self._compiled[key] = self._compile(dict(zip(names, key[1:], strict=True)), g.threads.full)
+            self._compiled[key] = self._written(dict(zip(names, key[1:], strict=True)), g.threads.full)
         compiled = self._compiled[key]
         if compiled is None:
             return False
+        if not compiled.is_compiled:
+            if not self._is_worth(compiled.cost(), m):
+                return False
+            try:
+                compiled.compile()
+            except ImportError:
+                self._compiled[key] = None
+                return False
+            self._numpys.pay(self.region, m)
+            self._numpys.tried = max(0.0, self._numpys.tried - trying)
         done = compiled.run(g, m, values)
+        self._numpys.interrupt()
         self._failed += not done
         return done
 
-    def _compile(self, axes: dict[str, int], full: bool) -> _Compiled | None:
-        """Compile for inputs of given axes; None where there is no compiler, or collectives lack lanes of a warp."""
+    def _is_worth(self, cost: float, m: Engine) -> bool:
+        self.lacks = max(0.0, ledger.WORTH * cost - self._numpys.expected(self.region, m))
+        return self.lacks == 0.0
+
+    def _written(self, axes: dict[str, int], full: bool) -> _Compiled | None:
+        """Write code for inputs of given axes; None where collectives lack lanes of a warp."""
         try:
             return _Compiled(self.region, self._kinds, axes, full, self._inputs[0])
-        except (ImportError, UnsupportedError):
+        except UnsupportedError:
             return None
 
 
 class _Compiled:
-    """Machine code of a region, for inputs of given axes."""
+    """Machine code of a region, for inputs of given axes: written, and then compiled.
+
+    Attributes
+    ----------
+    is_compiled : bool
+    """
 
     def __init__(self, region: Region, kinds: list[str], axes: dict[str, int], full: bool, names: list[str]) -> None:
         lanes, text, outputs = function(region, kinds, axes, full)
@@ -91,14 +131,31 @@ class _Compiled:
         self._writes_shared, self._keeps_shared = lanes.writes_shared, False
         self._entry, self._has_barriers = region.nodes.all[region.entry], bool(region.barriers)
         self._frames = np.zeros(0, np.uint8)
-        self._arguments = np.zeros(FIRST_ARGUMENT + len(lanes.arguments), np.int64)
-        self._address = address_of(self._arguments)
-        for key in lanes.helpers:
-            self._arguments[lanes.argument(f"call {' '.join(map(str, key))}")] = _helper(*key)
+        self._helpers = {key: lanes.argument(f"call {' '.join(map(str, key))}") for key in lanes.helpers}
         self._inputs = [(n, lanes.argument(f"in {name}")) for n, name in enumerate(names)]
         if self._has_barriers:
             self._frames_at, self._frame_bytes = lanes.argument("frames"), lanes.frame_bytes
-        self._function = _code(text).function("run")
+        self._arguments = np.zeros(FIRST_ARGUMENT + len(lanes.arguments), np.int64)
+        self._address = address_of(self._arguments)
+        self._text = text
+        self.is_compiled = False
+
+    def cost(self) -> float:
+        """Return about how many seconds compiling takes."""
+        return compiler.seconds([self._text, *(_source(*key) for key in self._helpers if key not in _helpers)])
+
+    def compile(self) -> None:
+        """Compile, or take what was compiled before.
+
+        Raises
+        ------
+        ImportError
+            If there is no compiler after all.
+        """
+        for key, position in self._helpers.items():
+            self._arguments[position] = _helper(*key)
+        self._function = compiler.compiled(self._text).function("run")
+        self.is_compiled, self._text = True, ""
 
     def run(self, g: Group, m: Engine, values: tuple[Any, ...]) -> bool:
         """Run; tells whether it was done."""
@@ -142,16 +199,14 @@ def _are_together(g: Group, m: Engine) -> bool:
     return g.threads.count == m.schedule.roster.threads_per_cta and m.barriers.is_idle()
 
 
-@lru_cache(maxsize=1024)
-def _code(text: str) -> compiler.Code:
-    return compiler.compiled(text)
+_source = cache(source)
 
 
 def _helper(operation: str, space: str, bits: int, count: int) -> int:
     """Return the address of a function that accesses memory."""
     key = operation, space, bits, count
     if key not in _helpers:
-        code = compiler.compiled(source(*key))
+        code = compiler.compiled(_source(*key))
         found = np.zeros(1, np.int64)
         code.function("where")(address_of(found))
         _helpers[key] = code, int(found[0])

@@ -12,6 +12,9 @@ from cutepy.sim.translate import Program
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import read, written
 
+_LONGEST = 500
+"""Instructions of a node: those of a long block may be of several regions."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Node:
@@ -93,7 +96,8 @@ class Nodes:
             touches = any(r.index in avoided for r in (*read(i), *written(i)))
             kind = "native" if not touches and is_native(i, program.kinds) else "numpy"
             kind = "barrier" if self._is_barrier(i) else kind
-            if not runs or runs[-1][0] != kind or returns_old(i) or returns_old(runs[-1][1][-1]):
+            is_other = not runs or runs[-1][0] != kind or returns_old(i) or returns_old(runs[-1][1][-1])
+            if is_other or len(runs[-1][1]) >= _LONGEST:
                 runs.append((kind, []))
             runs[-1][1].append(i)
         if block.condition is not None and block.condition[0].index in avoided:
@@ -118,6 +122,17 @@ class Nodes:
         join = self._program.flow.join[number]
         meets = places[0] if block.condition is None else EXIT if join == EXIT else self.starts[join]
         self.all.append(Node(n, number, instructions, kind, is_first, block.condition, places, meets))
+
+    def main_of(self, block: int) -> int:
+        """Return the node that a block's time is put down to: one that numpy runs if there is one, or the first."""
+        start = self.starts[block]
+        end = self.starts[block + 1] if block + 1 < len(self.starts) else len(self.all)
+        return next((n for n in range(start, end) if not self.all[n].is_native), start)
+
+    def is_plain(self, block: int) -> bool:
+        """Tell whether all of a block can be machine code whenever lanes come to it: at a barrier all must come."""
+        first = self.all[self.main_of(block)]
+        return first.is_native and first.kind != "barrier"
 
     def between(self, start: int, end: int) -> set[int]:
         """Return the nodes that can run from `start` on before `end`."""

@@ -22,8 +22,8 @@ from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import read, written
 
 _STRONG = frozenset("volatile relaxed acquire mmio".split())
-_MOST = 1500
-"""Instructions of a region: what the compiler takes grows with them."""
+_MOST, _MOST_BARRIERS = 1500, 16
+"""Instructions of a region, and barriers: what the compiler takes grows with them, and faster with many barriers."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,6 @@ class Region:
 
 def regions(nodes: Nodes, entry: int, stop: int) -> list[Region]:
     """Return the largest regions from a node on that do not go beyond another: across barriers, and up to one."""
-    if nodes.all[entry].kind == "barrier":
-        return []
     found = [_region(nodes, entry, stop, crosses) for crosses in (True, False)]
     if found[0] is not None and not found[0].barriers:
         del found[1]
@@ -96,29 +94,58 @@ def regions(nodes: Nodes, entry: int, stop: int) -> list[Region]:
 
 
 def _region(nodes: Nodes, entry: int, stop: int, crosses: bool) -> Region | None:
-    end, found = entry, frozenset[int]()
+    end, found = entry, _Growing(nodes, crosses)
     while end not in (stop, EXIT) and nodes.all[end].is_native:
         further = nodes.all[end].join
-        between = found | nodes.between(end, further)
-        if stop in between or further in between or not _may_be_one(nodes, between):
+        between = nodes.between(end, further)
+        if stop in between or further in between | found.numbers or not found.grow(between):
             break
-        if not crosses and any(nodes.all[n].kind == "barrier" for n in between):
-            break
-        end, found = further, frozenset(between)
-    return Region(nodes, entry, end, found) if found else None
+        end = further
+    return Region(nodes, entry, end, frozenset(found.numbers)) if found.numbers else None
 
 
-def _may_be_one(nodes: Nodes, numbers: frozenset[int]) -> bool:
-    found = [nodes.all[n] for n in numbers]
-    if not all(node.is_native for node in found) or sum(len(node.instructions) for node in found) > _MOST:
+class _Growing:
+    """Nodes that may be one region, and what they have that limits it.
+
+    Parameters
+    ----------
+    nodes : Nodes
+    crosses : bool
+        Whether barriers of a CTA may be within.
+    """
+
+    def __init__(self, nodes: Nodes, crosses: bool) -> None:
+        self.numbers: set[int] = set()
+        self._nodes, self._barriers = nodes, _MOST_BARRIERS if crosses else 0
+        self._instructions = self._atomics = 0
+        self._operations: set[str] = set()
+        self._ordered: list[Node] = []
+        self._strong: list[Node] = []
+
+    def grow(self, numbers: set[int]) -> bool:
+        """Add nodes; tells whether all of them may be one region: where they may not, it has no further use."""
+        added = [self._nodes.all[n] for n in numbers - self.numbers]
+        self.numbers, before = self.numbers | numbers, self.numbers
+        if self._admits(added):
+            return True
+        self.numbers = before
         return False
-    atomics = {_operation(i) for n in found for i in n.instructions if i.parts[0] in ("atom", "red")}
-    ordered = [n for n in found if any(_is_ordered(nodes, n, i) for i in n.instructions)]
-    count = sum(i.parts[0] in ("atom", "red") for n in found for i in n.instructions)
-    if len(atomics) > 1 or (ordered and count > 1):
-        return False
-    strong = [n for n in found if any(i.parts[0] == "ld" and _STRONG & set(i.parts) for i in n.instructions)]
-    return not any(node.number in _after(nodes, node, numbers) for node in (*ordered, *strong))
+
+    def _admits(self, added: list[Node]) -> bool:
+        for node in added:
+            atomics = [i for i in node.instructions if i.parts[0] in ("atom", "red")]
+            self._instructions += len(node.instructions)
+            self._barriers -= node.kind == "barrier"
+            self._atomics += len(atomics)
+            self._operations |= {_operation(i) for i in atomics}
+            self._ordered += [node] * any(_is_ordered(self._nodes, node, i) for i in atomics)
+            self._strong += [node] * any(i.parts[0] == "ld" and _STRONG & set(i.parts) for i in node.instructions)
+        if not all(node.is_native for node in added) or self._instructions > _MOST or self._barriers < 0:
+            return False
+        if len(self._operations) > 1 or (self._ordered and self._atomics > 1):
+            return False
+        alone = (*self._ordered, *self._strong)
+        return not any(node.number in _after(self._nodes, node, self.numbers) for node in alone)
 
 
 def _operation(i: Instruction) -> str:
@@ -127,13 +154,11 @@ def _operation(i: Instruction) -> str:
 
 def _is_ordered(nodes: Nodes, node: Node, i: Instruction) -> bool:
     """Tell whether it matters in which order lanes execute an atomic operation, which is alone in its node."""
-    if i.parts[0] not in ("atom", "red"):
-        return False
     is_used = i.parts[0] == "atom" and any(r.index in nodes.live_in[node.number + 1] for r in written(i))
     return is_used or _operation(i) not in COMMUTATIVE
 
 
-def _after(nodes: Nodes, node: Node, numbers: frozenset[int]) -> set[int]:
+def _after(nodes: Nodes, node: Node, numbers: set[int]) -> set[int]:
     """Return the nodes of some that can run after one of them."""
     found: set[int] = set()
     stack = list(node.successors)

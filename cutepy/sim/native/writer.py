@@ -174,16 +174,16 @@ class Writer:
         return Value(result, bits, axes)
 
     def floats(self, operation: str, *values: Value) -> Value:
-        """Compute fadd, fsub, fmul, fdiv, fneg, or an intrinsic such as intr.fma, on floats of the values' width."""
-        axes = 0
+        """Compute fadd, fsub, fmul, fdiv, or an intrinsic such as intr.fma, on floats of the values' width."""
+        axes, bits = 0, values[0].bits
         for value in values:
             axes |= value.axes
         names = [self._float(v, axes) for v in values]
-        kind = self.type(values[0].bits, axes, "f")
+        kind = self.type(bits, axes, "f")
         if operation.startswith("intr."):
             types = ", ".join(kind for _ in values)
-            return self._bits(axes, f'"llvm.{operation}"({", ".join(names)}) : ({types}) -> {kind}', values[0].bits)
-        return self._bits(axes, f"llvm.{operation} {', '.join(names)} : {kind}", values[0].bits)
+            return self._bits(axes, f'"llvm.{operation}"({", ".join(names)}) : ({types}) -> {kind}', bits)
+        return self._bits(axes, f"llvm.{operation} {', '.join(names)} : {kind}", bits)
 
     def compare_floats(self, relation: str, a: Value, b: Value) -> Value:
         """Compare floats: oeq, olt, ..., une, uno."""

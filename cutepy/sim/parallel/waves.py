@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from cutepy.sim.machine.lanes import cluster_order
 from cutepy.sim.machine.ordering import waits_for_others
 
 if TYPE_CHECKING:
@@ -23,15 +22,20 @@ _RESIDENT_LANES, _FEW_WAVES = 1 << 16, 16
 _HAS_TILES = re.compile(r"mma[._]|cp\.(?:reduce\.)?async\.bulk")
 
 
+def has_tiles(launch: Launch) -> bool:
+    """Tell whether a kernel has instructions on tiles, which take most of its time."""
+    return _HAS_TILES.search(launch.ptx) is not None
+
+
 def deal(launch: Launch) -> list[NDArray[np.intp]]:
-    """Deal the grid out to waves of CTAs that are resident together, of about equal size.
+    """Deal the CTAs that run out to waves of those that are resident together, of about equal size.
 
     Returns
     -------
     list of array
         Linear indices of CTAs, those of a cluster next to each other.
     """
-    order = cluster_order(launch.grid, launch.cluster)
+    order = launch.order
     cluster = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
     if launch.cooperative:
         size = len(order)  # capture has checked that the hardware can
@@ -39,7 +43,7 @@ def deal(launch: Launch) -> list[NDArray[np.intp]]:
         size = max(launch.resident_ctas // cluster, 1) * cluster
     else:
         waves = max(1, round(len(order) / _RESIDENT_CTAS))
-        if waves > _FEW_WAVES and not _HAS_TILES.search(launch.ptx):
+        if waves > _FEW_WAVES and not has_tiles(launch):
             threads = launch.block[0] * launch.block[1] * launch.block[2]
             waves = min(waves, max(_FEW_WAVES, round(len(order) * threads / _RESIDENT_LANES)))
         size = -(-len(order) // (waves * cluster)) * cluster

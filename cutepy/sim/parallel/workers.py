@@ -32,6 +32,7 @@ from cutepy.sim.machine.lanes import Array, Residents
 from cutepy.sim.machine.traffic import Traffic
 from cutepy.sim.parallel.footprint import Footprint, Ranges, meets_others, put, take
 from cutepy.sim.parallel.mappings import any_shared
+from cutepy.sim.parallel.waves import has_tiles
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkProcess
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 
 _PATIENCE_S = 0.1
 """How long one process runs before it calls for others: about four times what a fork costs."""
+
+_LONG_WAVE_S = 0.5
+"""How long a wave is waited for before workers are forked: the next one may begin by compiling what took long."""
 
 _POLL_S = 0.01
 _SHARES_PER_PROCESS = 3
@@ -105,7 +109,8 @@ class Team:
         self._busy: set[Connection] = set()
         self._reports: list[_Report] = []
         self._may_fork = True
-        self._due = 0.0
+        self._due = self._began = 0.0
+        self._is_fresh = False
 
     def run(self) -> None:
         """Run all waves.
@@ -115,7 +120,8 @@ class Team:
         SimulationError
             Of the first wave that fails, those before it being complete.
         """
-        self._due = time.perf_counter() + _PATIENCE_S
+        self._began = time.perf_counter()
+        self._due = self._began + _PATIENCE_S
         if self._processes > 1:
             self.engine.schedule.each_round = self._tend
         try:
@@ -129,25 +135,38 @@ class Team:
             self._stop()
 
     def _run_next(self) -> None:
-        self._next += 1
+        self._next, self._is_fresh = self._next + 1, True
+        self._look_ahead(self.engine, self._next, self._end, self._processes)
         try:
             self.engine.run(self._waves[self._next - 1])
         finally:
             self._keep(self.engine)
 
+    @staticmethod
+    def _look_ahead(engine: Engine, begun: int, end: int, processes: int) -> None:
+        """Tell an engine how many waves have begun, and how many are to come: half of one, and a share of others."""
+        engine.begun, engine.to_come = begun, 0.5 + (end - begun) / processes
+
     def _tend(self) -> None:
         """Fork workers once it is worth it, and keep them busy."""
+        is_fresh, self._is_fresh = self._is_fresh, False
         now = time.perf_counter()
         if now < self._due:
             return
         self._due = now + _POLL_S
+        self.engine.interruptions += 1
         if self._busy:
             self._listen(0)
-        elif self._may_fork:
+        elif self._may_fork and not self._compiles_soon(now, is_fresh):
             self._may_fork = False
             # As much is to come as has been: the waves so far have told how long the others take.
             if self._end - self._next >= self._next and not any_shared(self.engine.memory.known.ranges()):
                 self._fork(min(self._processes - 1, self._end - self._next))
+
+    def _compiles_soon(self, now: float, is_fresh: bool) -> bool:
+        """Tell whether what took long may soon be machine code, which workers have if they are forked after that."""
+        is_early = self._next == 1 or (self._next == 2 and is_fresh)
+        return is_early and now < self._began + _LONG_WAVE_S and not has_tiles(self.engine.launch)
 
     def _fork(self, count: int) -> None:
         self.engine.activity.traffic = Footprint(self.engine.activity.stats)
@@ -254,7 +273,8 @@ class Team:
         engine = self._make_engine()
         activity = engine.activity
         footprint = activity.traffic = Footprint(activity.stats)
-        for blocks in self._waves[first:end]:
+        for n, blocks in enumerate(self._waves[first:end]):
+            self._look_ahead(engine, self._next + n + 1, self._next + end - first, 1)
             engine.run(blocks)
         writes = footprint.writes
         is_last = end == len(self._waves)

@@ -25,7 +25,7 @@ from cutepy.sim.ptx.reading import Reading, refuse
 from cutepy.sim.ptx.spelling import usual
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 
-_STATEMENT = re.compile(
+STATEMENT = re.compile(
     r"""\s*(?:
       (?P<loc>\.loc\s+(?P<file>\d+)\s+(?P<line>\d+)(?:\s+(?P<column>\d+))?(?P<inlined>[^\n]*))
     | (?P<open>\{) | (?P<close>\})
@@ -88,7 +88,7 @@ class Body:
         declared, self._results = self._formals(declared, True), self._formals(results, False)
         header = attempt(partial(_directives, directives), self._line, directives, nothing)
         position, counted, end = 0, 0, len(body)
-        match_at = _STATEMENT.match
+        match_at = STATEMENT.match
         while position < end:
             match = match_at(body, position)
             if match is None:

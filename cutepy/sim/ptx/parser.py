@@ -18,6 +18,8 @@ from cutepy.sim.ptx.reading import Reading, closing_brace, refuse
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 _COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.S)
+_INLINE_ASSEMBLY = re.compile(r"// begin inline asm\n.*?// end inline asm", re.S)
+_LOCATION = re.compile(r"^[ \t]*\.loc\b[^\n]*", re.M)
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.M)
 _FUNCTION = re.compile(
     r"\s*(?:\.(?:extern|visible|weak)\s+)*\.(?P<kind>entry|func)\b\s*(?:\((?P<results>[^)]*)\)\s*)?"
@@ -58,10 +60,12 @@ def parse_module(text: str, unread: list[Unread] | None = None) -> Module:
     >>> [i.opcode for i in module.functions["k"].instructions]
     ['add.s32', 'ret']
     """
-    text = _COMMENT.sub(lambda found: found[0] if found[0][0] == '"' else "\n" * found[0].count("\n"), text)
+    # LLVM counts the lines of an inline assembly as lines of the source, from its own line on: only that is one.
+    text = _INLINE_ASSEMBLY.sub(lambda found: _LOCATION.sub("", found[0]), text)
+    text = without_comments(text)
     reading = Reading(unread)
     files = {int(number): name for number, name in _FILE.findall(text)}
-    outside = _Outside(text, reading)
+    outside = Outside(text, reading)
     functions: dict[str, Function] = {}
     called: dict[str, Function] = {}
     for match, line, body in outside.bodies:
@@ -77,8 +81,13 @@ def parse_module(text: str, unread: list[Unread] | None = None) -> Module:
     return Module(outside.target, functions, tuple(outside.variables), called, tuple(outside.called))
 
 
-class _Outside:
-    """What a module says outside of its functions, and where these are."""
+def without_comments(text: str) -> str:
+    """Strip comments, and keep the lines as they are."""
+    return _COMMENT.sub(lambda found: found[0] if found[0][0] == '"' else "\n" * found[0].count("\n"), text)
+
+
+class Outside:
+    """What a module says outside of its functions, and where these are: the head, first line and text of each body."""
 
     def __init__(self, text: str, reading: Reading) -> None:
         self.target = ""

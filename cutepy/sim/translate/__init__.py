@@ -46,7 +46,7 @@ BlockFunction = Callable[[Any, list[Any], Any], int]
 _KEPT = 64
 _modules: OrderedDict[str, Module] = OrderedDict()
 _linked: OrderedDict[tuple[str, str], Linked] = OrderedDict()
-_programs: OrderedDict[tuple[str, str, frozenset[int]], Program] = OrderedDict()
+_programs: OrderedDict[tuple[str, str, frozenset[int], frozenset[int]], Program] = OrderedDict()
 
 _EFFECTS = frozenset(
     """ld ldu st red atom bar barrier mbarrier cp wgmma fence membar stmatrix ldmatrix setmaxnreg trap tensormap call
@@ -56,7 +56,7 @@ _EFFECTS = frozenset(
 _WARP_COLLECTIVES = frozenset(("shfl", "vote", "match", "redux", "elect"))
 
 
-@dataclass
+@dataclass(eq=False)
 class Program:
     """A translated function.
 
@@ -111,7 +111,7 @@ def may_wait(i: Instruction) -> bool:
         return parts[1] in ("try_wait", "test_wait")
     if parts[0] in ("bar", "barrier"):
         return "arrive" not in parts
-    return parts[0] in _WARP_COLLECTIVES
+    return parts[0] in _WARP_COLLECTIVES or parts[0] == "setmaxnreg"
 
 
 def _has_effects(i: Instruction) -> bool:
@@ -149,7 +149,9 @@ def linked(text: str, name: str) -> Linked:
     return _linked[key]
 
 
-def translate(text: str, name: str, stops: frozenset[int] = frozenset()) -> Program:
+def translate(
+    text: str, name: str, stops: frozenset[int] = frozenset(), pauses: frozenset[int] = frozenset()
+) -> Program:
     """Translate a function of a PTX module, once for the same text.
 
     Parameters
@@ -160,10 +162,12 @@ def translate(text: str, name: str, stops: frozenset[int] = frozenset()) -> Prog
         The entry function.
     stops : frozenset of int
         Instructions, by index, before which the machine's `stop` is called.
+    pauses : frozenset of int
+        Instructions before which its `pause` is asked whether lanes go on.
     """
-    key = hashlib.sha256(text.encode()).hexdigest(), name, stops
+    key = hashlib.sha256(text.encode()).hexdigest(), name, stops, pauses
     if key not in _programs:
-        _programs[key] = translate_linked(linked(text, name), stops)
+        _programs[key] = translate_linked(linked(text, name), stops, pauses)
         while len(_programs) > _KEPT:
             _programs.popitem(last=False)
     return _programs[key]
@@ -174,11 +178,13 @@ def translate_function(function: Function, stops: frozenset[int] = frozenset()) 
     return translate_linked(link(function), stops)
 
 
-def translate_linked(whole: Linked, stops: frozenset[int] = frozenset()) -> Program:
+def translate_linked(
+    whole: Linked, stops: frozenset[int] = frozenset(), pauses: frozenset[int] = frozenset()
+) -> Program:
     """Translate an entry and what it calls."""
     function = whole.function
     starts = {callee.start for callee in whole.callees.values()}
-    flow = analyse(function, lambda i: may_wait(i) or i.index in stops, _has_effects, starts)
+    flow = analyse(function, lambda i: may_wait(i) or i.index in stops or i.index in pauses, _has_effects, starts)
     sets: dict[tuple[int, ...], int] = {}
     set_of: dict[int, int] = {}
     for i in function.instructions:
@@ -191,7 +197,9 @@ def translate_linked(whole: Linked, stops: frozenset[int] = frozenset()) -> Prog
             sets_with[register] = (*sets_with.get(register, ()), number)
     kinds = _canonical_kinds(function)
     constants: dict[str, Any] = {}
-    parts = [_block_source(n, flow, kinds, constants, sets_with, stops, whole) for n in range(len(flow.blocks))]
+    parts = [
+        _block_source(n, flow, kinds, constants, sets_with, (stops, pauses), whole) for n in range(len(flow.blocks))
+    ]
     source = "\n".join(parts)
     names = {**_runtime(), **constants, "I": function.instructions}
     exec(compile(source, f"<{function.name}>", "exec"), names)
@@ -305,15 +313,19 @@ def _block_source(
     kinds: list[str],
     constants: dict[str, Any],
     sets_with: dict[int, tuple[int, ...]],
-    stops: frozenset[int],
+    marked: tuple[frozenset[int], frozenset[int]],
     whole: Linked,
 ) -> str:
     block = flow.blocks[number]
     e = Emitter(kinds, constants, sets_with, whole)
     # The branch around a guarded instruction is no instruction of its own: the stop is behind it.
     first = block.instructions[0] if block.instructions else block.branch
-    if first is not None and first.index in stops and (block.instructions or first.parts[0] in ("bra", "ret", "exit")):
-        e.emit(f"m.stop(g, I[{first.index}])")
+    if first is not None and (block.instructions or first.parts[0] in ("bra", "ret", "exit")):
+        stops, pauses = marked
+        if first.index in pauses:
+            e.emit(f"if m.pause(g, I[{first.index}]): return -4")
+        if first.index in stops:
+            e.emit(f"m.stop(g, I[{first.index}])")
     try:
         e.after = block.successors[0]
         for i in block.instructions:

@@ -62,6 +62,15 @@ def _cluster_barrier(e: Emitter, i: Instruction) -> None:
     "shared::cluster global tensormap::generic mbarrier_init sync_restrict::shared::cta sync_restrict::shared::cluster",
 )
 def _fence(e: Emitter, i: Instruction) -> None:
+    if "tensormap::generic" in i.parts and i.operands:
+        e.emit(f"m.tensormaps.acquire(g, {e.site}, {e.address(i.operands[0])})")
+    else:
+        e.emit(f"m.fence(g, {e.site})")
+
+
+@instruction("griddepcontrol", accepts="wait launch_dependents")
+def _griddepcontrol(e: Emitter, i: Instruction) -> None:
+    """Let observers see it; launches run one after the other, so there is nothing to wait for."""
     e.emit(f"m.fence(g, {e.site})")
 
 
@@ -298,13 +307,12 @@ def _wgmma(e: Emitter, i: Instruction) -> None:
 
 
 @instruction(
-    "griddepcontrol",
     "nanosleep",
     "pmevent",
     "bra",
     "ret",
     "exit",
-    accepts="wait launch_dependents mask uni",
+    accepts="mask uni",
 )
 def _nothing(e: Emitter, i: Instruction) -> None:
     """Do nothing: time is not modelled, and branches end their blocks."""
@@ -312,11 +320,11 @@ def _nothing(e: Emitter, i: Instruction) -> None:
 
 @instruction("setmaxnreg", accepts="inc dec sync aligned")
 def _setmaxnreg(e: Emitter, i: Instruction) -> None:
-    """Check the count; registers are unbounded here."""
     count = i.operands[0]
     assert isinstance(count, Immediate)
     if count.value % 8 or not 24 <= count.value <= 256:
         raise e.refused(f"the register count of setmaxnreg must be a multiple of 8 from 24 to 256, got {count.value}")
+    e.emit(f"if not m.registers.set(g, {e.site}, {count.value}, {'inc' in i.parts}): {PARK}")
 
 
 @instruction("trap", "brkpt")

@@ -38,7 +38,7 @@ class Block:
     branch: Instruction | None = None
 
 
-@dataclass
+@dataclass(eq=False)
 class ControlFlow:
     """A function's blocks, and what follows from how they are linked.
 
@@ -161,7 +161,7 @@ def _blocks(
             assert i.predicate is not None
             after = number[end]
             blocks.append(Block([], i.predicate, [len(blocks) + 1, after], i))
-            bare = Instruction(i.index, i.opcode, i.operands, None, i.text, i.source)
+            bare = Instruction(i.index, i.opcode, i.operands, None, i.text, i.source, i.line)
             blocks.append(_finish(bare, [], after, number))
         else:
             blocks.append(_finish(instructions[end - 1], list(instructions[start : end - 1]), number[end], number))

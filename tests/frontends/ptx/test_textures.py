@@ -171,6 +171,29 @@ def test_filtering_is_as_recorded(mode, fetch):
         np.testing.assert_array_equal(found[:, 1:], 0)
 
 
+@pytest.mark.parametrize("mode", _H200["cube"])
+def test_filtering_of_three_dimensions_is_as_recorded(mode):
+    """Half of the points are where the elements of both z cannot be cut off alike."""
+    elements = np.frombuffer(bytes.fromhex(_H200["cube_elements"]), "<f4")
+    cube = Image(elements.ctypes.data, (4, 4, 4), "f", 32, 1, strides_bytes=(16, 64))
+    texture = Texture(cube, (mode,) * 3, filters=True)
+    points, values = _H200["cube"][mode]
+    x, y = np.array(points, np.float32).T
+    at = [x / np.float32(512) - np.float32(0.5), y / np.float32(7), y / np.float32(11) + np.float32(0.3)]
+    found = fetched(texture, elements, "tex.3d.v4.f32.f32 {%d0, %d1, %d2, %d3}, [%rd0, {%c0, %c1, %c2, %c2}];", at)
+    np.testing.assert_array_equal(found[:, 0].view("<u4"), np.frombuffer(bytes.fromhex(values), "<u4"))
+
+
+@pytest.mark.parametrize("mode", _H200["nearest"])
+def test_nearest_elements_are_as_recorded(mode):
+    """Most of the points are sevenths, where 7 elements meet: a normalized coordinate is cut off before."""
+    elements = np.frombuffer(bytes.fromhex(_H200["cube_elements"]), "<f4")
+    texture = Texture(Image(elements.ctypes.data, (7,), "f", 32, 1), (mode,) * 3, normalized=True)
+    points, values = _H200["nearest"][mode]
+    found = fetched(texture, elements, _RECORDED["1d"], [np.float32(points) / np.float32(511) - np.float32(1)])
+    np.testing.assert_array_equal(found[:, 0].view("<u4"), np.frombuffer(bytes.fromhex(values), "<u4"))
+
+
 @given(st.lists(st.integers(0, 255), min_size=1, max_size=3))
 def test_weights_share_one(uppers):
     weights = [int(corner_weight(c, uppers)) for c in itertools.product((0, 1), repeat=len(uppers))]

@@ -13,7 +13,7 @@ import pytest
 MODULES = (
     *(
         f"tests.sim.test_opcodes_{part}"
-        for part in "async convert float integer memory sparse_wgmma tma warp wgmma".split()
+        for part in "async convert float integer interleaved memory sparse_wgmma tma warp wgmma".split()
     ),
     "tests.frontends.ptx.test_warp_matrices",
     "tests.frontends.ptx.test_rarer_instructions",
@@ -71,13 +71,7 @@ DIFFERENCES: dict[str, tuple[str, int]] = {
 """Opcode tests whose memory may differ from the GPU's: why, and in how many launches."""
 
 _REFUSED = "the PTX is wrong, and a GPU refuses it where the simulator does not reach it"
-_NEWER = "newer than the recording"
 NOT_RECORDED: dict[str, tuple[str, int]] = {
-    "async.mbarrier_no_complete_that_completes": (_NEWER, 2),
-    "integer.the_carry_of_a_difference_says_that_nothing_was_borrowed": (_NEWER, 2),
-    "tma.fields_beyond_the_rank_mean_nothing": (_NEWER, 1),
-    "tma.im2col_store": (_NEWER, 2),
-    "rarer_instructions.moves_of_vectors": (_NEWER, 1),
     "rarer_instructions.refusals": (_REFUSED, 4),
     "warp.unknown_forms": (_REFUSED, 5),
 }

@@ -7,6 +7,8 @@ cluster that have not exited.
 import numpy as np
 import pytest
 
+from cutepy.sim.errors import BarrierError
+
 from .launching import launch
 
 _INDEX = "mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mad.lo.u32 %r4, %r2, %r3, %r1;"
@@ -92,3 +94,22 @@ def test_a_reduction_over_some_warps(threads):
     st.global.u32 [%rd2], %r3; END: bar.sync 0;"""
     launch(body, [out], block=(96, 1, 1))
     assert out.tolist() == [threads // 4] * threads + [0] * (96 - threads)
+
+
+def test_those_who_share_a_named_barrier_agree_on_its_count():
+    body = f"""{_INDEX} setp.ge.u32 %p0, %r1, 32; @%p0 bra OTHER; bar.sync 1, 64; exit;
+        OTHER: bar.arrive 1, 96; exit;"""
+    with pytest.raises(BarrierError, match=r"barrier 1 expects (64|96) threads for those who have arrived"):
+        launch(body, [], block=(64, 1, 1), grid=(1, 1, 1))
+
+
+def test_the_count_of_all_threads_may_be_left_out():
+    body = f"""{_INDEX} setp.ge.u32 %p0, %r1, 32; @%p0 bra OTHER; bar.sync 1, 64; exit;
+        OTHER: bar.sync 1; exit;"""
+    launch(body, [], block=(64, 1, 1), grid=(1, 1, 1))
+
+
+def test_a_second_arrival_at_the_cluster_waits_first():
+    body = "barrier.cluster.arrive; barrier.cluster.arrive; barrier.cluster.wait;"
+    with pytest.raises(BarrierError, match="have not waited since they arrived last"):
+        launch(body, [], block=(64, 1, 1), grid=(2, 1, 1), cluster=(2, 1, 1))

@@ -14,6 +14,7 @@ from cutepy.device.pipeline import TmaRing
 from cutepy.dsl.traced_names import SmemAllocator
 from cutepy.sim import BreakpointError, DeadlockError, MemoryAccessError, Run
 from cutepy.sim.inspect import breakpoints
+from cutepy.sim.ptx import parse_module
 from cutepy.sim.ptx.model import SourceLine
 from cutepy.sim.ptx.places import described
 from cutepy.sim.translate import load_module
@@ -31,6 +32,34 @@ mov.u32 %r2, 2;
 .loc 1 10 0, function_name $L__info_string1+16, inlined_at 1 20 2
 ld.global.u32 %r3, [%rd0+1024];
 """
+
+
+INLINE_ASSEMBLY = """.target sm_90a
+.file 1 "kernel.py"
+.visible .entry k() {
+.reg .b32 %r<9>;
+.loc 1 30 4
+.loc 1 20 2, function_name $L__info_string0, inlined_at 1 30 4
+// begin inline asm
+{
+.loc 1 21 2, function_name $L__info_string0, inlined_at 1 30 4
+mov.u32 %r1, 1;
+.loc 1 22 2, function_name $L__info_string0, inlined_at 1 30 4
+mov.u32 %r2, 1;
+}
+// end inline asm
+.loc 1 31 4
+ret;
+}
+"""
+
+
+def test_all_of_an_inline_assembly_is_of_the_line_that_has_it():
+    """LLVM counts on from there, line by line of the assembly."""
+    found = parse_module(INLINE_ASSEMBLY).functions["k"].instructions
+    assert [str(i.source) for i in found] == ["kernel.py:20", "kernel.py:20", "kernel.py:31"]
+    assert [str(i.source.caller) for i in found] == ["kernel.py:30", "kernel.py:30", "None"]
+    assert [i.line for i in found] == [10, 12, 16]
 
 
 def test_errors_name_a_line_and_what_it_calls():
@@ -265,3 +294,23 @@ def test_a_breakpoint_in_two_files_is_refused_by_the_launch():
     point = run.breakpoint("a/nested.py:10", lambda step: None)
     run.launch(call)
     assert point.hits == 1
+
+
+def test_lines_of_inline_assembly_are_those_of_who_wrote_it():
+    """The compiler counts on, from the line of the call, for each line of the assembly's text."""
+    text = """.target sm_90a
+.file 1 "mine.py"
+.visible .entry k() {
+.reg .b32 %r<3>;
+.loc 1 30 4
+// begin inline asm
+{
+.loc 1 32 4
+mov.u32 %r1, 1;
+}
+// end inline asm
+.loc 1 31 4
+mov.u32 %r2, 2;
+}"""
+    instructions = load_module(text).functions["k"].instructions
+    assert [(i.source.line, i.line) for i in instructions] == [(30, 9), (31, 13)]

@@ -125,7 +125,9 @@ def test_an_observer_sees_who_did_what_where_and_at_which_line():
     assert {(o.ctas.count, o.threads.count) for o in loads} == {(1, 1)}
     assert all(o.instruction.source.file.endswith(".py") for o in loads)
     written = sum(
-        a.size_bytes * a.addresses.size for a in observer.accesses if a.proxy == "async" and a.operation == "write"
+        a.size_bytes * a.addresses.size
+        for a in observer.accesses
+        if (a.space, a.proxy, a.operation) == ("shared", "async", "write")
     )
     assert written == 2 * 128 * 128 * 2
     assert {"init", "wait", "arrive", "complete_tx", "expect_tx"} <= {e.operation for e in observer.barriers}

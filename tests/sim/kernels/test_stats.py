@@ -139,7 +139,21 @@ def test_waits_and_conflicts_are_the_sums_of_their_sites():
     assert run.stats["barrier_waits"] == sum(site.waited for site in run.waits()) == 1
     assert run.stats["bank_conflicts"] == sum(site.conflicts for site in run.conflicts()) == 62
     assert (run.stats["shared_accesses"], run.stats["shared_wavefronts"]) == (2, 64)
-    assert "bank_conflicts" not in launch(body, block=(64, 1, 1), smem=64 * 128).stats
+    assert not {"bank_conflicts", "barrier_waits"} & launch(body, block=(64, 1, 1), smem=64 * 128).stats.keys()
+
+
+@pytest.mark.parametrize("rounds", [318, 319, 320, 575])
+def test_a_wait_counts_wherever_the_turn_before_it_ended(rounds):
+    """One warp waits twice; with 319 or 575 rounds between a turn ends just before it waits."""
+    body = f"""
+    mov.u32 %r1, %tid.x; setp.lt.u32 %p0, %r1, 32; @%p0 bra FIRST;
+    mov.u32 %r2, 0; SLOW: add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, 700; @%p1 bra SLOW; bar.arrive 1, 64;
+    mov.u32 %r2, 0; AGAIN: add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, 1700; @%p1 bra AGAIN; bar.arrive 2, 64;
+    bra END;
+    FIRST: bar.sync 1, 64;
+    mov.u32 %r2, 0; FAST: add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, {rounds}; @%p1 bra FAST; bar.sync 2, 64;
+    END:"""
+    assert launch(body, block=(64, 1, 1), inspect=True).stats["barrier_waits"] == 2
 
 
 @pytest.mark.parametrize(("n", "from_registers"), [(8, False), (24, False), (8, True)])

@@ -50,12 +50,6 @@ def test_every_nth_element_is_taken(at, swizzle):
     np.testing.assert_array_equal(run.smem()[: expected.nbytes], swizzled(expected, swizzle))
 
 
-def test_interleaved_tensors_are_refused():
-    data = aligned((7, 9, 64), "u2")
-    with pytest.raises(DescriptorError, match="interleave 16B are not simulated"):
-        launch(STORE, [described(data, (8, 5, 4), interleave="16B"), data], smem=4104, block=(1, 1, 1))
-
-
 SHIFTED_LOAD = """
 mov.u32 %r0, smem; add.u32 %r9, %r0, 8192; add.u32 %r8, %r0, {offset}; mov.u32 %r4, 0;
 mbarrier.init.shared.b64 [%r9], 1;

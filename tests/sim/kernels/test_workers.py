@@ -39,6 +39,7 @@ mul.wide.u32 %rd9, %r0, 4; add.s64 %rd10, %rd0, %rd9;
 def _at_once(monkeypatch):
     """Fork at the first opportunity."""
     monkeypatch.setattr(workers, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(workers, "_LONG_WAVE_S", 0.0)
     yield
     assert multiprocessing.active_children() == []
 
@@ -292,6 +293,21 @@ def test_another_thread_can_launch():
     np.testing.assert_array_equal(array, np.arange(CTAS * 32))
 
 
+@pytest.mark.parametrize(
+    ("more", "waves"), [("", 3), ("mbarrier.init.shared.b64 [%r9], 1; cp.async.bulk.commit_group;", 1)]
+)
+def test_workers_are_forked_once_the_second_wave_may_have_compiled(monkeypatch, more, waves):
+    """Or at once, where instructions on tiles take the time."""
+    begun = []
+    fork = workers.Team._fork
+    monkeypatch.setattr(workers, "_LONG_WAVE_S", 30.0)
+    monkeypatch.setattr(workers, "_POLL_S", 0.0)
+    monkeypatch.setattr(workers.Team, "_fork", lambda team, count: (begun.append(team._next), fork(team, count)))
+    body = f"mov.u32 %r9, smem; {more} st.global.u32 [%rd10], %r4;"
+    both(body, lambda: (np.zeros(CTAS * 32, np.uint32),), smem=64)
+    assert begun == [waves]
+
+
 def test_a_short_launch_is_not_spread(monkeypatch):
     monkeypatch.setattr(workers, "_PATIENCE_S", 30.0)
     run = launch(INDEX + "st.global.u32 [%rd10], %r0;", (np.zeros(CTAS * 32, np.uint32),), grid=(CTAS, 1, 1))
@@ -367,7 +383,7 @@ from cutepy.sim.parallel import workers
 from tests.sim.kernels.launching import launch
 from tests.sim.kernels.test_workers import INDEX
 
-workers._PATIENCE_S = 0.0
+workers._PATIENCE_S = workers._LONG_WAVE_S = 0.0
 body = "LOOP: ld.global.u32 %r5, [%rd10]; add.u32 %r5, %r5, 1; st.global.u32 [%rd10], %r5; bra LOOP;"
 fork = workers.Team._fork
 def forking(team, count):

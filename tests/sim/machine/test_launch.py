@@ -45,16 +45,15 @@ def test_instructions_are_counted_by_warp(warps, ctas):
 @pytest.mark.parametrize("smem", [0, 100, 4096])
 def test_the_system_has_shared_memory_behind_the_kernels(smem):
     """As cooperative_groups takes it: places in it, which may be read and written."""
-    out = np.zeros(4, np.uint32)
-    names = ("begin", "0", "1", "end")
-    stores = "".join(
-        f"mov.u32 %r{n}, %reserved_smem_offset_{name}; st.global.u32 [%rd0+{4 * n}], %r{n};"
-        for n, name in enumerate(names)
-    )
+    out = np.zeros(7, np.uint32)
+    names = [f"reserved_smem_offset_{name}" for name in ("begin", "0", "1", "end", "cap")]
+    names += ["total_smem_size", "aggr_smem_size"]
+    stores = "".join(f"mov.u32 %r{n}, %{name}; st.global.u32 [%rd0+{4 * n}], %r{n};" for n, name in enumerate(names))
     launch(f"{stores} st.shared.u32 [%r1], 1; st.shared.u32 [%r2], 1;", [out], block=(1, 1, 1), smem=smem)
-    begin, first, second, end = out.tolist()
+    begin, first, second, end, cap, total, aggregate = out.tolist()
     assert smem <= begin <= first < second < end
-    assert end - begin == 1024
+    assert end - begin == cap == 1024
+    assert (total, aggregate) == (-(-smem // 128) * 128, smem + 1024)  # as an H200 has them
 
 
 @pytest.mark.parametrize("cluster", [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2)])

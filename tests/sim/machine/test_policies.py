@@ -15,7 +15,9 @@ def test_names_make_policies():
 
 @pytest.mark.parametrize("name", ["", "Late", "late:1", "random:", "random:x", "random:-1", "eager"])
 def test_other_names_are_refused(name):
-    with pytest.raises(ValueError, match="policy must be late, youngest, random, random:SEED or a CompletionPolicy"):
+    with pytest.raises(
+        ValueError, match="policy must be late, youngest, random, schedule, random:SEED, schedule:SEED or"
+    ):
         policy_named(name)
     with pytest.raises(ValueError, match="policy must be"), cutepy.simulate(policy=name):
         pass

@@ -5,12 +5,12 @@ import numpy as np
 import cutepy.frontends  # noqa: F401  brings the compiler
 from cutepy.sim import translate
 from cutepy.sim.errors import SimulationError
-from cutepy.sim.native import blocks, machine_code
+from cutepy.sim.native import compiler, ledger, machine_code
 from tests.sim.kernels.launching import launch
 
 
-def _run(patch, worth, body, arrays, **shape):
-    """Launch with blocks compiled after they have taken `worth` seconds; returns what is left, counts and runs."""
+def _run(patch, is_native, body, arrays, **shape):
+    """Launch with all that can be machine code, or nothing; returns what is left, counts and runs."""
     runs = {True: 0, False: 0}
     run = machine_code._Compiled.run
 
@@ -20,8 +20,9 @@ def _run(patch, worth, body, arrays, **shape):
         return done
 
     with patch.context() as inner:
-        inner.setattr(blocks, "_WORTH", worth)
-        inner.setattr(blocks, "_WORTH_IMPORTING", worth)
+        inner.setattr(ledger, "WORTH", 0)
+        if not is_native:
+            inner.setattr(compiler, "_provided", [])
         inner.setattr(machine_code._Compiled, "run", counted)
         translate._programs.clear()
         before = [a.copy() for a in arrays]
@@ -36,8 +37,8 @@ def _run(patch, worth, body, arrays, **shape):
 
 
 def same(patch, body, arrays, runs=True, gives_up=False, **shape):
-    expected = _run(patch, 1e9, body, arrays, processes=1, **shape)
-    found = _run(patch, -1, body, arrays, processes=1, **shape)
+    expected = _run(patch, False, body, arrays, processes=1, **shape)
+    found = _run(patch, True, body, arrays, processes=1, **shape)
     assert found[:2] == expected[:2]
     assert not expected[2][True]
     if runs:

@@ -105,6 +105,20 @@ def test_addresses_in_windows_and_of_variables(patched):
     same(patched, body, [np.zeros(32 * 7, np.uint64)], smem=512)
 
 
+@pytest.mark.parametrize("mode", ["up", "down", "bfly", "idx"])
+def test_shuffles_by_distances_of_lanes(patched, mode):
+    """Each lane has a distance, and a segment or a clamp, of its own."""
+    body = """
+    mov.u32 %r0, %tid.x; mul.wide.u32 %rd2, %r0, 4; add.u64 %rd3, %rd0, %rd2; add.u64 %rd4, %rd1, %rd2;
+    ld.global.u32 %r1, [%rd3]; ld.global.u32 %r2, [%rd3+384]; and.b32 %r2, %r2, 0x1F1F;
+    """
+    for n, clamp in enumerate(["0", "31", "0x1807", "0x1C03", "%r2"]):
+        body += f"shfl.sync.{mode}.b32 %r3|%p0, %r0, %r1, {clamp}, -1; selp.u32 %r4, 1000, 0, %p0;"
+        body += f"add.u32 %r3, %r3, %r4; st.global.u32 [%rd4+{384 * n}], %r3;"
+    arrays = [np.random.default_rng(0).integers(0, 1 << 16, 192).astype(np.uint32), np.zeros(5 * 96, np.uint32)]
+    same(patched, body, arrays, block=(96, 1, 1))
+
+
 def test_stores_beside_barriers_are_seen(patched):
     """Shared memory that has mbarriers in it is written by numpy, which looks for them."""
     body = """
@@ -207,7 +221,8 @@ def test_errors_are_numpys(patched, wrong):
     {wrong}
     st.global.u32 [%rd3], %r1;
     """
-    _, found, runs = same(patched, body, [np.zeros(64, np.uint32)], False, block=(64, 1, 1), smem=256)
+    around = np.zeros(4096, np.uint32)  # what lies beside what is known is known to nobody
+    _, found, runs = same(patched, body, [around[2048:2112]], False, block=(64, 1, 1), smem=256)
     assert runs == {True: 0, False: 1}
     assert isinstance(found, str)
     assert "kernel.py:7" in found

@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from cutepy.sim import translate
 from cutepy.sim.native import function, memory_state
+from cutepy.sim.native.nodes import Nodes
+from cutepy.sim.native.regions import regions
+from cutepy.sim.translate.control_flow import EXIT
+from tests.sim.kernels.launching import ptx_module
 from tests.sim.native.programs import LOAD, TEMPLATES, filled, inputs, same
 
 pytest.importorskip("cutlass")
@@ -151,6 +156,25 @@ def test_random_programs_with_branches_and_loops(patched, seed, block, grid):
     program = _program(rng, block, 14)
     arrays = [inputs(rng, block * grid), np.zeros(17 * block * grid, np.uint32)]
     same(patched, program, arrays, gives_up=True, block=(block, 1, 1), grid=(grid, 1, 1), smem=64 + 16 * block)
+
+
+_BEFORE, _ATOMIC, _AFTER = "add.u32 %r1, %r0, 1;", "atom.shared.add.u32 %r2, [%r1], 1;", "add.u32 %r3, %r2, %r3;"
+
+
+@pytest.mark.parametrize(
+    ("body", "whole"),
+    [
+        (f"{_BEFORE} {_ATOMIC} {_AFTER}", True),
+        (f"{_BEFORE} {_ATOMIC} LOOP: {_AFTER} setp.lt.u32 %p0, %r3, 9; @%p0 bra LOOP;", True),
+        (f"LOOP: {_BEFORE} {_ATOMIC} {_AFTER} setp.lt.u32 %p0, %r3, 9; @%p0 bra LOOP;", False),
+        (f"LOOP: {_BEFORE} {_ATOMIC} setp.lt.u32 %p0, %r1, 9; @%p0 bra LOOP;", True),
+        (f"{_BEFORE} ld.relaxed.gpu.shared.u32 %r2, [%r1]; {_AFTER}", True),
+        ("LOOP: ld.volatile.shared.u32 %r3, [%r1]; setp.lt.u32 %p0, %r3, 9; @%p0 bra LOOP;", False),
+    ],
+)
+def test_what_could_tell_the_order_of_warps_is_in_no_loop_of_a_region(body, whole):
+    program = translate.translate(ptx_module(f"{body} st.shared.u32 [%r1], %r3;", 0), "k")
+    assert any(region.end == EXIT for region in regions(Nodes(program), 0, EXIT)) == whole
 
 
 @pytest.mark.parametrize("space", ["global", "shared"])

@@ -1,0 +1,69 @@
+"""What host code does beside launches, as observers see it: streams and events, and memory that it touches itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.ptx.model import SourceLine
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEvent:
+    """An operation on streams and events.
+
+    Attributes
+    ----------
+    operation : str
+        "create" a stream; "record" an event in a stream; let a stream "wait" for an event; let the host "synchronise"
+        with a stream or an event, or with all work if neither is given; "graph" and "end_graph" stand around the work
+        of a graph, which is in order.
+    stream, event : int or None
+        Handles.
+    blocking : bool
+        Of a stream that is created, whether it waits for stream 0, and that for it.
+    """
+
+    operation: Literal["create", "record", "wait", "synchronise", "graph", "end_graph"]
+    stream: int | None = None
+    event: int | None = None
+    blocking: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class HostAccess:
+    """Memory that is read or written by something other than a kernel, in the order of a stream.
+
+    Attributes
+    ----------
+    what : str
+        Such as "aten::copy_".
+    writes : bool
+    starts : array of int, (run,)
+        Where runs of bytes begin.
+    size_bytes : int
+        Of each run.
+    stream : int
+    source : SourceLine or None
+        Who asked for it.
+    """
+
+    what: str
+    writes: bool
+    starts: Array = field(repr=False)
+    size_bytes: int
+    stream: int
+    source: SourceLine | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Memory that was allocated; `written` says whether there is something in it."""
+
+    address: int
+    size_bytes: int
+    written: bool = False
+
+
+HostEvent = StreamEvent | HostAccess | Allocation

@@ -1,0 +1,190 @@
+"""The schedule in which a policy says who goes on: warp by warp, and operation by operation.
+
+All lanes begin as one group, as ever, and part at once into CTAs and warps, or warpgroups of kernels with wgmma. Where
+no MMA comes before all paths meet again, the warps of a warpgroup part too, and meet there. Elsewhere no warp waits for
+another where paths meet: in hardware none does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.machine.deadlock import deadlock
+from cutepy.sim.machine.interleaving import Agent
+from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.machine.parting import Part
+from cutepy.sim.machine.schedule import Schedule
+from cutepy.sim.machine.spinning import together
+from cutepy.sim.translate.control_flow import EXIT
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.activity import Activity
+    from cutepy.sim.machine.events import AsyncOperation
+    from cutepy.sim.machine.group import Group, Join
+    from cutepy.sim.machine.interleaving import Interleaving
+    from cutepy.sim.machine.launch import Launch
+    from cutepy.sim.machine.mechanism import Mechanism
+    from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.translate import Program
+
+
+class InterleavedSchedule(Schedule):
+    """Who goes on is a policy's choice.
+
+    Parameters
+    ----------
+    program : Program
+        Translated with the pauses that the policy wants.
+    launch : Launch
+    activity : Activity
+    mechanisms : sequence of Mechanism
+    policy : Interleaving
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        launch: Launch,
+        activity: Activity,
+        mechanisms: Sequence[Mechanism],
+        policy: Interleaving,
+    ) -> None:
+        super().__init__(program, launch, activity, mechanisms)
+        self._policy = policy
+        policy.start()
+        self._passes: tuple[int, int] | None = None
+        self._meets: dict[tuple[int, int], int] = {}
+
+    def pause(self, g: Group, i: Instruction) -> bool:
+        """Tell whether a group stops before an instruction; it goes on from there once it is picked."""
+        if self._passes == (g.number, g.block) or self._activity.is_stuck:
+            self._passes = None
+            return False
+        self.executed[g.block] -= g.ctas.count * len(g.threads.warps)
+        return True
+
+    def _rounds(self) -> None:
+        """Let one agent go on after another, as the policy picks them."""
+        policy, activity, roster = self._policy, self._activity, self.roster
+        policy.begin()
+        residents = roster.residents
+        self._changes = [0] * (residents.count // residents.cluster_size + 1)  # by cluster; behind them, of all
+        self._stuck: dict[int, tuple[int, int]] = {}  # where nothing has changed since a group could not go on
+        self._lanes: dict[tuple[int, int], Agent] = {}
+        self._operations: dict[AsyncOperation, Agent] = {}
+        self._whole: set[tuple[int, int]] = set()  # groups, and blocks where they are not taken apart
+        if policy.poison is not None:
+            self._m.memory.shared[:] = policy.poison
+        for g in list(roster.groups):
+            self._take_apart(g)
+        while roster.groups:
+            agents, groups = self._agents()
+            if not agents:
+                self._stuck.clear()
+                if not self._unblock():
+                    raise deadlock(roster, self._launch, said=self._tell_stuck())
+                continue
+            picked = policy.next(agents)
+            agent, one, before = agents[picked], groups[picked], activity.changes
+            if one is None:
+                assert agent.operation is not None
+                activity.complete(agent.operation)
+            elif not self._take_apart(one):
+                self._passes = one.number, one.block
+                ran = self._turn(one)
+                self._passes = None
+                if not ran or one.waits_for is not None:
+                    self._sleep(one)
+            if activity.changes != before:
+                for cluster in {*(agent.ctas.slots // residents.cluster_size).tolist(), -1}:
+                    self._changes[cluster] += 1
+
+    def _sleep(self, g: Group) -> None:
+        """Let a group sleep: one that waits at a barrier, which its cluster alone can change, or one that spins."""
+        clusters = g.ctas.slots // self.roster.residents.cluster_size
+        where = int(clusters[0]) if g.waits_for is not None and clusters[0] == clusters[-1] else -1
+        self._stuck[g.number] = where, self._changes[where]
+
+    def _agents(self) -> tuple[list[Agent], list[Group | None]]:
+        """Return what may be able to go on, each with its group if it is one."""
+        changes, blocks, stuck, known = self._changes, self._flow.blocks, self._stuck, self._lanes
+        agents: list[Agent] = []
+        groups: list[Group | None] = []
+        for g in self.roster.groups:
+            asleep = stuck.get(g.number)
+            if asleep is None or changes[asleep[0]] != asleep[1]:
+                key = g.number, g.block
+                agent = known.get(key)
+                if agent is None:
+                    block = blocks[g.block] if g.block != EXIT else None
+                    first = None if block is None else block.instructions[0] if block.instructions else block.branch
+                    agent = known[key] = Agent(g.number, first, g.ctas, g.threads)
+                agents.append(agent)
+                groups.append(g)
+        for operation in self._activity.pending:
+            agent = self._operations.get(operation)
+            if agent is None:
+                number = ~len(self._operations)
+                agent = Agent(number, operation.instruction, operation.ctas, operation.threads, operation)
+                self._operations[operation] = agent
+            agents.append(agent)
+            groups.append(None)
+        return agents, groups
+
+    def _take_apart(self, g: Group) -> bool:
+        """Part a group into what goes its own way from here; tells whether it was more than one."""
+        if (g.number, g.block) in self._whole:
+            return False
+        if g.block == EXIT or g.gathering is not None or (g.join is not None and g in g.join.arrived):
+            return False
+        unit, meet = max(WARP, together(self._flow, g.block)), EXIT
+        if unit > WARP and not (g.issued or g.committed):  # MMAs in flight stay so
+            meet = self._next_meeting(g.block, EXIT if g.join is None else g.join.block)
+            unit = WARP if meet != g.block else unit
+        parts = self._in_units(g, unit)
+        if len(parts) == 1 and unit == WARP and self._policy.parts_lanes(g.ctas, g.threads):
+            parts = self._in_units(g, together(self._flow, g.block))
+        if len(parts) == 1:
+            if not (g.issued or g.committed):
+                self._whole.add((g.number, g.block))
+            return False
+        self._part(g, parts, meet)
+        return True
+
+    def _in_units(self, g: Group, unit: int) -> list[Part]:
+        rows = np.arange(g.ctas.count)
+        of_ctas = np.split(rows, len(rows)) if self._policy.splits_ctas else [rows]
+        cuts = np.flatnonzero(np.diff(g.threads.ids // unit)) + 1
+        columns = np.split(np.arange(g.threads.count), cuts)
+        return [(ctas, lanes, g.block) for ctas in of_ctas for lanes in columns]
+
+    def _next_meeting(self, block: int, last: int) -> int:
+        """Return the last place that all paths from a block meet at before an MMA; the block if there is none."""
+        key = block, last
+        if key not in self._meets:
+            at = block
+            while at != last:
+                following = self._flow.join[at] if at != EXIT else EXIT
+                if following == EXIT or self._flow.has_between(at, following, "wgmma"):
+                    break
+                at = following
+            self._meets[key] = at
+        return self._meets[key]
+
+    def _leave(self, g: Group) -> None:
+        """End a group's lanes; of CTAs that have none left, the shared memory is another's."""
+        super()._leave(g)
+        if self._policy.poison is not None:
+            memory = self._m.memory
+            for slot in g.ctas.slots[self.roster.ended[g.ctas.slots].all(axis=1)].tolist():
+                start = slot * memory.slot_bytes
+                memory.shared[start : start + memory.slot_bytes] = self._policy.poison
+
+    def _arrive(self, g: Group, join: Join) -> None:
+        """Let warps that have met whole go on: in hardware none waits for others there."""
+        super()._arrive(g, join)
+        if join.arrived:
+            self._release_whole(join)

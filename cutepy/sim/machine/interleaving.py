@@ -1,0 +1,176 @@
+"""Who goes on next: the policies that choose among executions, operation by operation and warp by warp.
+
+A `CompletionPolicy` decides when asynchronous operations take effect; threads go on as they can. An `Interleaving`
+decides both. Its agents are groups of lanes that stopped where they synchronise, and operations that are pending; each
+time it picks one of those that can go on. So warps overtake each other, and copies arrive in any order.
+
+References
+----------
+S. Burckhardt, P. Kothari, M. Musuvathi, S. Nagarakatte, "A Randomized Scheduler with Probabilistic Guarantees of
+Finding Bugs", ASPLOS 2010: agents of random priorities, of which the running one falls behind at a few random points.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cutepy.sim.machine.events import AsyncOperation, CompletionPolicy
+from cutepy.sim.machine.lanes import Ctas, Threads
+
+if TYPE_CHECKING:
+    from cutepy.sim.ptx.model import Function, Instruction
+
+_SYNCHRONISE = frozenset("mbarrier bar barrier fence membar atom red cp griddepcontrol tensormap".split())
+_ORDERED = frozenset("acquire release relaxed volatile acq_rel mmio async".split())
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """What can go on: lanes before an instruction, or an asynchronous operation that is pending.
+
+    Attributes
+    ----------
+    number : int
+        Its name, for as long as it lives.
+    instruction : Instruction or None
+        What the lanes execute next, or what issued the operation.
+    ctas, threads : Ctas, Threads
+        The lanes, or those that issued the operation.
+    operation : AsyncOperation or None
+    """
+
+    number: int
+    instruction: Instruction | None
+    ctas: Ctas
+    threads: Threads
+    operation: AsyncOperation | None = None
+
+
+class Interleaving(CompletionPolicy):
+    """Decide who goes on next; this one: the first that can, operations as they are issued.
+
+    Lanes stop before each instruction that synchronises, and after it. Those of a warp stay together as far as the
+    kernel keeps them together, and those of a warpgroup from one MMA to the next.
+
+    Attributes
+    ----------
+    splits_ctas : bool
+        Whether CTAs go their own ways; if not, all that are resident do the same at the same time.
+    poison : int or None
+        The bytes that shared memory has when a CTA begins, and again once it has ended; None leaves zeros, and what was
+        there.
+    """
+
+    splits_ctas = True
+    poison: int | None = None
+
+    def completes_at_issue(self, operation: AsyncOperation) -> bool:
+        """Say that it doesn't: a pending operation is an agent."""
+        return False
+
+    def start(self) -> None:
+        """Begin with a launch."""
+
+    def begin(self) -> None:
+        """Begin with CTAs that become resident."""
+
+    def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
+        """Say whether lanes stop before an instruction, given the one written before it."""
+        return synchronises(instruction) or (before is not None and synchronises(before))
+
+    def parts_lanes(self, ctas: Ctas, threads: Threads) -> bool:
+        """Say whether the lanes of a warp go their own ways, where no instruction takes them together any more."""
+        return False
+
+    def next(self, agents: Sequence[Agent]) -> int:
+        """Pick one of those that may be able to go on."""
+        return 0
+
+
+def synchronises(i: Instruction) -> bool:
+    """Tell whether an instruction orders what its thread does with what others do, or issues what others wait for."""
+    parts = i.parts
+    if parts[0] in ("ld", "st"):
+        return not _ORDERED.isdisjoint(parts)
+    if parts[0] == "wgmma":
+        return parts[1] in ("commit_group", "wait_group")
+    return parts[0] in _SYNCHRONISE
+
+
+class RandomSchedule(Interleaving):
+    """Draw a priority for each agent; the highest goes on, and falls behind all others now and then.
+
+    Under a quarter of the seeds each step is drawn for itself: long delays are rarer then, and short orders likelier.
+
+    Parameters
+    ----------
+    seed : int
+        The same one plays the same schedule, of the same launches.
+    """
+
+    _PATIENCE = 300
+    """How often one agent is picked in a row: others must get on even if it goes around a loop for ever."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+        self.start()
+
+    def __repr__(self) -> str:
+        return f"schedule:{self.seed}"
+
+    def start(self) -> None:
+        """Begin anew: what a launch does under a seed is the same whatever was launched before."""
+        self._random = random.Random(self.seed)
+        self.splits_ctas = self._random.random() < 0.25
+        # How often the running agent falls behind: from warps that run through to those that take turns.
+        self._change = self._random.choice((0.3, 0.1, 0.03, 0.01))
+        self._is_uniform = self._random.random() < 0.25
+        self._impatience = self._random.choice((0.0, 0.5))
+        self._eagerness = self._random.choice((0.0, 0.0, 0.7))
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the agents there were."""
+        self._priorities: dict[int, float] = {}
+        self._lowest, self._last, self._row = -2.0, -1, 0
+
+    def next(self, agents: Sequence[Agent]) -> int:
+        """Pick the one of the highest priority, or under a quarter of the seeds any."""
+        if self._is_uniform:
+            return self._random.randrange(len(agents))
+        draw, priorities = self._random.random, self._priorities
+        best, highest = 0, float("-inf")
+        for n, agent in enumerate(agents):
+            priority = priorities.get(agent.number)
+            if priority is None:
+                # Operations late, or as likely as warps, by the seed.
+                late = agent.operation is not None and draw() >= self._eagerness
+                priority = priorities[agent.number] = draw() - late
+            if priority > highest:
+                best, highest = n, priority
+        number = agents[best].number
+        self._row = self._row + 1 if number == self._last else 0
+        self._last = number
+        if self._row > self._PATIENCE:
+            self._lowest -= 1
+            priorities[number] = self._lowest
+        elif draw() < self._change:
+            priorities[number] = draw() - 2  # somewhere among those that fell behind before
+        return best
+
+    def gives_up(self) -> bool:
+        """Toss."""
+        return self._random.random() < self._impatience
+
+
+def pauses(function: Function, policy: CompletionPolicy | None) -> frozenset[int]:
+    """Return the instructions, by index, before which lanes stop."""
+    if not isinstance(policy, Interleaving):
+        return frozenset()
+    befores = (None, *function.instructions)
+    return frozenset(
+        i.index for i, before in zip(function.instructions, befores, strict=False) if policy.stops_at(i, before)
+    )

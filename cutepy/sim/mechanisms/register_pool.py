@@ -1,0 +1,98 @@
+"""The registers of a CTA: setmaxnreg gives warps more of them, as soon as others have given back enough.
+
+Warps that end give nothing back (measured on an H200).
+
+References
+----------
+PTX ISA, "Miscellaneous Instructions: setmaxnreg", "Performance-Tuning Directives: .maxnreg, .maxntid".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
+from cutepy.sim.machine.mechanism import Mechanism
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.activity import Activity
+    from cutepy.sim.machine.group import Group
+    from cutepy.sim.machine.lanes import Residents
+    from cutepy.sim.ptx.model import Instruction
+
+REGISTERS = 65536
+"""Of an SM: CUDA C++ Programming Guide, "Compute Capabilities"."""
+_UNIT, _MOST = 8, 256
+
+
+def registers_at_launch(directives: Mapping[str, Sequence[int]]) -> int | None:
+    """Return how many registers a thread of a kernel has at first; None if the kernel doesn't limit its threads.
+
+    A kernel that calls setmaxnreg is given all that its limits leave: an assembler says 168 for 384 threads.
+
+    Examples
+    --------
+    >>> registers_at_launch({"reqntid": (384, 1, 1)}), registers_at_launch({"maxntid": (512,), "minnctapersm": (1,)})
+    (168, 128)
+    >>> registers_at_launch({"maxnreg": (128,)}), registers_at_launch({})
+    (128, None)
+    """
+    if "maxnreg" in directives:
+        return directives["maxnreg"][0]
+    extents = directives.get("reqntid", directives.get("maxntid"))
+    if extents is None:
+        return None
+    warps = -(-prod(extents) // WARP) * directives.get("minnctapersm", (1,))[0]
+    return min(_MOST, REGISTERS // (warps * WARP) // _UNIT * _UNIT)
+
+
+class RegisterPool(Mechanism):
+    """What each warp of each resident CTA holds, and what nobody does.
+
+    Parameters
+    ----------
+    activity : Activity
+    ptx : str
+    directives : mapping
+        Of the kernel.
+    """
+
+    def __init__(self, activity: Activity, ptx: str, directives: Mapping[str, Sequence[int]]) -> None:
+        self._activity = activity
+        self._at_launch = registers_at_launch(directives) if "setmaxnreg" in ptx else None
+
+    def start(self, residents: Residents, threads: int) -> None:
+        """Give the warps of CTAs that become resident what they have at first."""
+        shape = residents.count, -(-threads // WARP)
+        self._held = np.full(shape, self._at_launch or 0, np.int64)
+        self._free = np.zeros(residents.count, np.int64)
+
+    def set(self, g: Group, i: Instruction, count: int, more: bool) -> bool:
+        """Take registers from the pool, or give some back; tells whether there were enough."""
+        slots, warps = g.ctas.slots, np.array(g.threads.warps)
+        if self._at_launch is not None:
+            held = self._held[slots[:, None], warps]
+            change = (np.maximum(count - held, 0) if more else np.minimum(count - held, 0)) * WARP
+            last = np.searchsorted(warps * WARP // WARPGROUP, g.threads.ids // WARPGROUP, "right") - 1
+            enough = (np.cumsum(change, axis=1) <= self._free[slots][:, None])[:, last]
+            if not enough.all():
+                g.ready = enough
+                g.waits_for = lambda: self._describe(slots, count)
+                return False
+            g.ready, g.waits_for = None, None
+            self._free[slots] -= change.sum(axis=1)
+            self._held[slots[:, None], warps] += change // WARP
+            self._activity.changes += 1
+        self._activity.notify("set_registers", "registers", g, i, count)
+        return True
+
+    def _describe(self, slots: Array, count: int) -> str:
+        slot = int(slots[0])
+        counts = zip(*np.unique(self._held[slot], return_counts=True), strict=True)
+        held = ", ".join(f"{warps} warps hold {registers} a thread" for registers, warps in counts)
+        free = int(self._free[slot]) // WARP
+        return f"{count} registers a thread: launched with {self._at_launch}, {held}, and {free} times {WARP} are free"
