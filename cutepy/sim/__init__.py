@@ -14,7 +14,7 @@ The rooms, each of which imports from those above it in this list only (a contra
 - ``engine`` puts them together: the object that translated code calls.
 - ``native`` makes machine code of blocks that run often, if a front end has brought a compiler; ``parallel`` deals a
   grid out to processes; ``inspect`` is what people look at: traces, bank conflicts, saved runs; ``sanitize`` finds what
-  nothing orders.
+  nothing orders; ``replay`` plays launches again, under other schedules.
 - ``run`` is a run, of any number of launches.
 
 A checker is an `Observer`, in a room of its own above ``engine`` and beside ``inspect``, as ``sanitize`` is. It is
@@ -24,6 +24,7 @@ chooses among executions. It asks nothing of the mechanisms, and costs nothing w
 """
 
 from cutepy.sim.errors import (
+    AbsentCtaError as AbsentCtaError,
     BarrierError as BarrierError,
     DeadlockError as DeadlockError,
     DescriptorError as DescriptorError,
@@ -53,15 +54,32 @@ from cutepy.sim.machine.events import (
     WgmmaEvent as WgmmaEvent,
 )
 from cutepy.sim.machine.images import Image as Image, Surface as Surface, Texture as Texture
+from cutepy.sim.machine.interleaving import Agent as Agent, Interleaving as Interleaving
 from cutepy.sim.machine.launch import Launch as Launch
+from cutepy.sim.machine.lazy_memory import lazy_tensor as lazy_tensor
 from cutepy.sim.machine.observer import Observer as Observer
 from cutepy.sim.machine.step import Step as Step
+from cutepy.sim.replay import (
+    Divergence as Divergence,
+    Exploration as Exploration,
+    ScheduleError as ScheduleError,
+    Witness as Witness,
+)
 from cutepy.sim.run import Run as Run
-from cutepy.sim.sanitize import Hazard as Hazard, HazardError as HazardError, Side as Side
+from cutepy.sim.sanitize import (
+    AllowanceError as AllowanceError,
+    Hazard as Hazard,
+    HazardError as HazardError,
+    Hazards as Hazards,
+    Side as Side,
+)
 
 __all__ = [
+    "AbsentCtaError",
     "Access",
     "AccessSite",
+    "Agent",
+    "AllowanceError",
     "AsyncOperation",
     "BarrierError",
     "BarrierEvent",
@@ -71,9 +89,13 @@ __all__ = [
     "CompletionPolicy",
     "DeadlockError",
     "DescriptorError",
+    "Divergence",
+    "Exploration",
     "Hazard",
     "HazardError",
+    "Hazards",
     "Image",
+    "Interleaving",
     "Launch",
     "LaunchError",
     "MemoryAccessError",
@@ -83,6 +105,7 @@ __all__ = [
     "SavedLaunch",
     "SavedRun",
     "SavedRunError",
+    "ScheduleError",
     "Side",
     "SimulationError",
     "Step",
@@ -94,5 +117,7 @@ __all__ = [
     "Wait",
     "WaitSite",
     "WgmmaEvent",
+    "Witness",
+    "lazy_tensor",
     "load_run",
 ]

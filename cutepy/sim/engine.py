@@ -16,7 +16,10 @@ from numpy.typing import NDArray
 from cutepy.layouts.sm90.arch import SM_COUNT
 from cutepy.sim.errors import MemoryAccessError, SimulationError, TrapError
 from cutepy.sim.machine.activity import Activity
+from cutepy.sim.machine.interleaved_schedule import InterleavedSchedule
+from cutepy.sim.machine.interleaving import Interleaving
 from cutepy.sim.machine.lanes import Array, Residents
+from cutepy.sim.machine.launch import RESERVED_SMEM_BYTES
 from cutepy.sim.machine.memory import MAX_LOCAL_BYTES, GlobalMemory, Memory
 from cutepy.sim.machine.schedule import Schedule
 from cutepy.sim.machine.step import Step
@@ -31,6 +34,7 @@ from cutepy.sim.mechanisms.mbarriers import Mbarriers
 from cutepy.sim.mechanisms.mma import WarpMma
 from cutepy.sim.mechanisms.named_barriers import Barriers
 from cutepy.sim.mechanisms.printing import Printing
+from cutepy.sim.mechanisms.register_pool import RegisterPool
 from cutepy.sim.mechanisms.tensor_maps import TensorMaps
 from cutepy.sim.mechanisms.textures import Textures
 from cutepy.sim.mechanisms.tma import TensorCopies
@@ -81,6 +85,10 @@ class Engine:
     activity : Activity
     memory : Memory
     schedule : Schedule
+    begun, to_come : float
+        Waves of CTAs that have begun, and about how many are to come in this process, of this one what is left.
+    interruptions : int
+        Counts what has gone on between turns that is none of the launch's.
     """
 
     def __init__(
@@ -116,7 +124,14 @@ class Engine:
         self.wmma = Wmma(memory)
         self.wgmma = Wgmma(activity, memory, program, exact_mma)
         self.printing = Printing(activity, memory)
-        self.schedule = Schedule(program, launch, activity, (self.wgmma, self.barriers, mbarriers, self.cluster))
+        self.registers = registers = RegisterPool(activity, launch.ptx, program.function.directives)
+        mechanisms = self.wgmma, self.barriers, mbarriers, self.cluster, registers
+        self.schedule: Schedule
+        if isinstance(policy, Interleaving):
+            self.schedule = schedule = InterleavedSchedule(program, launch, activity, mechanisms, policy)
+            self.pause = schedule.pause
+        else:
+            self.schedule = Schedule(program, launch, activity, mechanisms)
         self.calls = Calls(program, memory, self.schedule)
         self.branch, self.gather = self.schedule.branch, self.schedule.gather
         self.uniform = _uniform_registers(launch)
@@ -125,6 +140,8 @@ class Engine:
             for name, address in {**launch.symbols, **launch.parameter_addresses}.items()
         )
         memory.windows = _windows(launch)
+        self.begun, self.to_come = 1.0, 0.5
+        self.interruptions = 0
         self.native_state: Any = None  # what machine code knows of memory: see `native`
         self._parameters: dict[tuple[str, int, str], Array] = {}
 
@@ -245,11 +262,12 @@ def _uniform_registers(launch: Launch) -> dict[str, Array]:
         "nsmid": SM_COUNT,
         "gridid": 0,
         "dynamic_smem_size": launch.dynamic_smem_bytes,
-        "total_smem_size": launch.smem_bytes,
-        "aggr_smem_size": launch.smem_bytes,
+        # As an H200 counts: the total in blocks of 128 bytes, and the aggregate with what the system reserves.
+        "total_smem_size": -(-launch.smem_bytes // 128) * 128,
+        "aggr_smem_size": launch.smem_bytes + RESERVED_SMEM_BYTES,
     }
     start, end = launch.reserved_smem
-    at = {"begin": start, "end": end, "cap": end, "0": start, "1": (start + end) // 2}
+    at = {"begin": start, "end": end, "cap": RESERVED_SMEM_BYTES, "0": start, "1": (start + end) // 2}
     values |= {f"reserved_smem_offset_{name}": value for name, value in at.items()} | {"current_graph_exec": 0}
     workspace = 0 if launch.grid_workspace is None else launch.grid_workspace.ctypes.data
     # cooperative_groups/details/driver_abi.h takes the address of the grid's workspace from these two.

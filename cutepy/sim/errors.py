@@ -92,6 +92,14 @@ class DeadlockError(SimulationError):
         Who waits, where and for what.
     """
 
+    _what = "deadlock: no thread can go on"
+
     def __init__(self, waiting: Sequence[str]) -> None:
         self.waiting = tuple(waiting)
-        super().__init__("deadlock: no thread can go on\n" + "\n".join(f"  {line}" for line in waiting))
+        super().__init__(f"{self._what}\n" + "\n".join(f"  {line}" for line in waiting))
+
+
+class AbsentCtaError(DeadlockError):
+    """No thread can go on, and some wait for global memory to change, as a CTA may do that was not chosen to run."""
+
+    _what = "threads wait for a CTA that is absent: it was not chosen to run, and no other CTA can let them go on"

@@ -11,13 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from cutepy.sim.engine import Engine
 from cutepy.sim.inspect.banks import AccessSite, Sites, WaitSite
 from cutepy.sim.inspect.breakpoints import Breakpoint
 from cutepy.sim.inspect.tracing import Recorder
+from cutepy.sim.machine.chosen import Coordinates
 from cutepy.sim.machine.events import CompletionPolicy
+from cutepy.sim.machine.host_events import HostEvent
+from cutepy.sim.machine.host_tensors import described, storage_range
+from cutepy.sim.machine.interleaving import Interleaving, pauses
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.launch import KernelCall, Launch, prepare
 from cutepy.sim.machine.loaded_module import LoadedModule
@@ -31,14 +33,17 @@ from cutepy.sim.native.blocks import hot_blocks
 from cutepy.sim.parallel.blas import one_thread
 from cutepy.sim.parallel.waves import deal
 from cutepy.sim.parallel.workers import Team, default_processes
-from cutepy.sim.sanitize import Hazard, HazardError, Sanitizer
+from cutepy.sim.replay import Replayable, Replays
+from cutepy.sim.sanitize import HazardError, Hazards, Sanitizer
+from cutepy.sim.sanitize.everywhere import sanitizing_everywhere
 from cutepy.sim.translate import Program, linked, translate
 
 if TYPE_CHECKING:
     from cutepy.layouts import ComposedLayout, Layout
+    from cutepy.sim.sanitize.certificate.certificates import Certificate
 
 
-class Run:
+class Run(Replayable):
     """What was simulated.
 
     Attributes
@@ -56,26 +61,44 @@ class Run:
         processes: int | None = None,
         exact_mma: bool = False,
         sanitize: bool = False,
+        ctas: Coordinates | None = None,
+        schedules: int = 0,
+        seed: int = 0,
+        replay: bool = False,
+        allow: Mapping[str, str] | None = None,
     ) -> None:
         if processes is not None and processes < 1:
             raise ValueError(f"processes must be at least 1, or None for one a core, got {processes}")
         self.launches: list[Launch] = []
         self._recorder, self._sites = Recorder(self._shared_now), Sites()
         self._inspect = inspect
-        self._sanitizer = Sanitizer() if sanitize else None
-        own = ((self._recorder, self._sites) if inspect else ()) + ((self._sanitizer,) if self._sanitizer else ())
+        if allow and not sanitize:
+            raise ValueError("allow is of hazards, which nothing looks for: use sanitize=True with it")
+        self._sanitizer = Sanitizer(lambda: self._memory, allow) if sanitize or sanitizing_everywhere() else None
+        own = ((self._recorder, self._sites) if inspect else ()) + (
+            self._sanitizer.observers if self._sanitizer else ()
+        )
         self._observers = (*observers, *own)
         self._policy = policy_named(policy) if isinstance(policy, str) else policy
         self._processes = default_processes() if processes is None else processes
-        self._exact_mma = exact_mma
+        self._exact_mma, self._ctas = exact_mma, ctas
+        self._replays = Replays(schedules, seed, replay, exact_mma)
         self._memory = GlobalMemory()
         self._engine: Engine | None = None
         self._shared: list[tuple[int, SharedMemory]] = []  # with the index of its launch
 
     @property
-    def hazards(self) -> tuple[Hazard, ...]:
-        """What the sanitizer found, each pair of instructions once; nothing without it."""
-        return () if self._sanitizer is None else self._sanitizer.hazards
+    def hazards(self) -> Hazards:
+        """What the sanitizer found, each pair of lines once, the likeliest causes first; nothing without it.
+
+        Its `advisories`, and what is `allowed`, do not count.
+        """
+        return Hazards() if self._sanitizer is None else self._sanitizer.hazards.replayed_by(self._replays)
+
+    @property
+    def certificates(self) -> tuple[Certificate, ...]:
+        """What the sanitizer says of all schedules of each launch that ended; nothing without it."""
+        return () if self._sanitizer is None else self._sanitizer.certificates
 
     def check_hazards(self) -> None:
         """Raise what the sanitizer found.
@@ -85,8 +108,9 @@ class Run:
         HazardError
             If it found something.
         """
-        if self.hazards:
-            raise HazardError(self.hazards)
+        hazards = self.hazards
+        if hazards:
+            raise HazardError(hazards)
 
     @property
     def printf(self) -> str:
@@ -102,8 +126,9 @@ class Run:
     def stats(self) -> dict[str, int]:
         """Counts of `Launch.stats`, summed over all launches.
 
-        With ``simulate(inspect=True)`` also shared_accesses, shared_wavefronts and bank_conflicts: of the loads and
-        stores of warps; `conflicts` has the sites.
+        With ``simulate(inspect=True)`` also shared_accesses, shared_wavefronts and bank_conflicts, of the loads and
+        stores of warps, of which `conflicts` has the sites; and barrier_waits, how often a warp had to wait in the
+        simulator's schedule, of which `waits` has them.
         """
         total: dict[str, int] = {}
         for launch in self.launches:
@@ -280,17 +305,28 @@ class Run:
     def adopt(self, tensor: object) -> None:
         """Learn of a tensor that was passed to a kernel, or to what launches it."""
         address, size = storage_range(tensor)
-        self._memory.register(address, size, tensor, _describe(tensor))
+        self._memory.register(address, size, tensor, described(tensor))
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether there are observers."""
+        return bool(self._observers)
+
+    def tell(self, event: HostEvent) -> None:
+        """Tell the observers what host code does beside launches."""
+        for observer in self._observers:
+            observer.on_host(event)
 
     def launch(self, call: KernelCall) -> None:
         """Run a kernel to its end."""
-        launch = prepare(call)
-        stopping = stops(linked(launch.ptx, call.kernel).function, self._observers)
-        program = translate(launch.ptx, call.kernel, frozenset(stopping))
-        if not self._observers:
+        launch = prepare(call if call.ctas is not None else replace(call, ctas=self._ctas))
+        function = linked(launch.ptx, call.kernel).function
+        stopping = stops(function, self._observers)
+        program = translate(launch.ptx, call.kernel, frozenset(stopping), pauses(function, self._policy))
+        if not self._observers and not isinstance(self._policy, Interleaving):
             program = replace(program, blocks=hot_blocks(program))
         self.launches.append(launch)
-        with self._own_memory(launch, call.loaded):
+        with self._own_memory(launch, call.loaded), self._replays.around(launch, self._memory, lambda: self.hazards):
             self._run(launch, program, stopping)
 
     @contextmanager
@@ -345,21 +381,3 @@ def _forget(memory: weakref.ref[GlobalMemory], address: int) -> None:
     known = memory()
     if known is not None:
         known.forget(address)
-
-
-def storage_range(tensor: Any) -> tuple[int, int]:  # noqa: ANN401
-    """Return address and bytes of the memory that a tensor or array lives in."""
-    if hasattr(tensor, "untyped_storage"):
-        storage = tensor.untyped_storage()
-        return storage.data_ptr(), storage.nbytes()
-    if isinstance(tensor, np.ndarray):
-        low, high = np.lib.array_utils.byte_bounds(tensor)
-        return int(low), int(high - low)
-    interface = getattr(tensor, "__array_interface__", None)
-    if interface is None:
-        raise TypeError(f"expected a torch tensor or a numpy array in host memory, got {type(tensor).__name__}")
-    return storage_range(np.asarray(tensor))
-
-
-def _describe(tensor: Any) -> str:  # noqa: ANN401
-    return f"a tensor of shape {tuple(tensor.shape)} and type {str(tensor.dtype).removeprefix('torch.')},"

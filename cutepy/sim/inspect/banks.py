@@ -137,12 +137,13 @@ class Sites(Observer):
         self._launch = -1
 
     def totals(self) -> dict[str, int]:
-        """Return the sums over the sites of accesses."""
+        """Return the sums over the sites of accesses, and of waits."""
         sites = self.accesses.values()
         return {
             "shared_accesses": sum(site.warps for site in sites),
             "shared_wavefronts": sum(site.wavefronts for site in sites),
             "bank_conflicts": sum(site.conflicts for site in sites),
+            "barrier_waits": sum(site.waited for site in self.waits.values()),
         }
 
     def clear(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import Array, cluster_order
+from cutepy.sim.machine.lanes import Array
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access
@@ -68,7 +68,7 @@ class Follower:
     def start(self, launch: Launch) -> None:
         """Begin another launch."""
         size = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
-        first = cluster_order(launch.grid, launch.cluster)[: max(size, FOLLOWED_CTAS // size * size)]
+        first = launch.order[: max(size, FOLLOWED_CTAS // size * size)]
         self._launches.append(first)
         self._slots = None
 

@@ -11,7 +11,9 @@ PTX ISA, "Memory Consistency Model"; "Asynchronous Operations"; "Async proxy".
 C. Flanagan, S. N. Freund: FastTrack: Efficient and Precise Dynamic Race Detection. PLDI 2009.
 """
 
-from cutepy.sim.sanitize.hazards import Hazard, HazardError, Side
+from cutepy.sim.sanitize.hazards import Hazard, Side
+from cutepy.sim.sanitize.reports.allowances import AllowanceError
+from cutepy.sim.sanitize.reports.collection import HazardError, Hazards
 from cutepy.sim.sanitize.sanitizer import Sanitizer
 
-__all__ = ["Hazard", "HazardError", "Sanitizer", "Side"]
+__all__ = ["AllowanceError", "Hazard", "HazardError", "Hazards", "Sanitizer", "Side"]

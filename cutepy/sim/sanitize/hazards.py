@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
-from cutepy.sim.errors import SimulationError
+from cutepy.sim.ptx.places import is_of_a_library
+from cutepy.sim.sanitize.kinds import KINDS, Severity
 
 if TYPE_CHECKING:
-    from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.ptx.model import Instruction, SourceLine
+
+_DONE = {"read": "reads", "write": "writes", "atomic": "updates"}
 
 
 @dataclass(frozen=True)
@@ -22,23 +26,71 @@ class Side:
     who : str
         The first of those that did, such as "warp 4, lane 0 of CTA (0, 0, 0)".
     instruction : Instruction or None
+        None for the end of a CTA.
+    cta : (int, int, int) or None
+    warp, lane : int or None
+        Of the CTA: the thread that did it, or that issued it.
+    role : str
+        What that warp is for, such as "MMA warpgroup 1", or what a copy is part of, such as "TMA of load_operands".
     """
 
     what: str
     who: str
     instruction: Instruction | None = field(default=None, repr=False)
+    cta: tuple[int, ...] | None = None
+    warp: int | None = None
+    lane: int | None = None
+    role: str = ""
+
+    @property
+    def chain(self) -> tuple[SourceLine, ...]:
+        """The line of the source and the lines that called it, from the innermost that is no library's."""
+        if self.instruction is None or self.instruction.source is None:
+            return ()
+        chain = tuple(self.instruction.source.chain())
+        own = next((n for n, line in enumerate(chain) if not is_of_a_library(line.file)), 0)
+        return chain[own:]
 
     @property
     def line(self) -> str:
         """The line of the source, or of the PTX where that is not known."""
         if self.instruction is None:
             return "the end of the CTA"
-        if self.instruction.source is not None:
-            return str(self.instruction.source)
-        return f"line {self.instruction.line} of the PTX"
+        return str(self.chain[0]) if self.chain else f"line {self.instruction.line} of the PTX"
+
+    @property
+    def callers(self) -> tuple[str, ...]:
+        """The lines that called the function which `line` is in, the nearest first."""
+        return tuple(map(str, self.chain[1:]))
+
+    @property
+    def place(self) -> object:
+        """What copies of one operation have in common: its lines, or where there are none its instruction."""
+        if self.instruction is None:
+            return None
+        return self.instruction.source or self.instruction.index
+
+    @property
+    def deed(self) -> str:
+        """What it did, and who that was, such as "TMA of load_operands writes, issued by warp 4 (producer)"."""
+        done = _DONE.get(self.what.split()[-1])
+        if done and self.role and self.who.startswith(self.role):
+            return f"{self.role} {done}{self.who.removeprefix(self.role)}"
+        return f"{self.what} by {self.who}" + (f" ({self.role})" if self.role else "")
 
     def __str__(self) -> str:
-        return f"{self.what} by {self.who} at {self.line}"
+        called = "".join(f", called at {caller}" for caller in self.callers)
+        return f"{self.deed} at {self.line}{called}"
+
+
+class HazardReplays(Protocol):
+    """What plays hazards again."""
+
+    def replay(self, hazard: Hazard) -> object:
+        """Play a schedule that shows it."""
+
+    def reproducer(self, hazard: Hazard, path: str | Path) -> Path:
+        """Write a script that looks for it on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +100,7 @@ class Hazard:
     Attributes
     ----------
     kind : str
-        One of those that docs/sanitizer.md lists, such as "unordered-read".
+        One of `cutepy.sim.sanitize.kinds.KINDS`, such as "unordered-read".
     kernel : str
     where : str
         Which bytes, or which barrier.
@@ -57,7 +109,19 @@ class Hazard:
     missing : str
         What there should be, and where.
     count : int
-        How many pairs of operations of these two instructions were found so.
+        How many pairs of operations of these lines were found so.
+    address : int or None
+        Where the bytes start that both touch: in shared memory, from its start in the CTA.
+    size_bytes : int or None
+        How many there are from the first of them to the last.
+    buffer : str
+        What the source calls what they are part of, such as "sA stage 2, rows 64..127"; empty where it isn't known.
+    allowed : str
+        Why it was allowed; empty if it wasn't.
+    allowed_at : str
+        The line that allows it, if one does.
+    replays : HazardReplays or None
+        What plays it again: with ``simulate(replay=True)``.
     """
 
     kind: str
@@ -67,29 +131,58 @@ class Hazard:
     after: Side
     missing: str
     count: int = 1
+    address: int | None = None
+    size_bytes: int | None = None
+    buffer: str = ""
+    allowed: str = ""
+    allowed_at: str = ""
+    replays: HazardReplays | None = field(default=None, repr=False, compare=False)
+
+    def replay(self) -> object:
+        """Play a schedule that shows it: see `Run.replay`."""
+        return self._replays().replay(self)
+
+    def reproducer(self, path: str | Path) -> Path:
+        """Write a script that looks for it on a GPU: see `Run.reproducer`."""
+        return self._replays().reproducer(self, path)
+
+    def _replays(self) -> HazardReplays:
+        if self.replays is None:
+            raise RuntimeError("a hazard is replayed on memory as it was: use simulate(sanitize=True, replay=True)")
+        return self.replays
+
+    @property
+    def severity(self) -> Severity:
+        """Whether the run fails by it: "hazard", or else "advisory"."""
+        return KINDS[self.kind].severity
+
+    @property
+    def meaning(self) -> str:
+        """What its kind is, in a line."""
+        return KINDS[self.kind].meaning
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """The operations, in the order of this execution."""
+        return (self.after,) if self.before is None else (self.before, self.after)
 
     @property
     def key(self) -> tuple[object, ...]:
         """What two reports of the same defect have in common."""
-        sides = (None if s is None or s.instruction is None else s.instruction.index for s in (self.before, self.after))
-        return self.kind, self.kernel, *sides
+        sides = (self.before,) if KINDS[self.kind].defect == "before" else (self.before, self.after)
+        return self.kind, self.kernel, *(None if s is None else s.place for s in sides)
+
+    @property
+    def advice(self) -> tuple[str, str]:
+        """What is wrong, and what there should be: a line each."""
+        wrong, _, wanted = self.missing.rpartition(": ")
+        return wrong or self.meaning.partition(": ")[0].replace("`", ""), wanted
+
+    @property
+    def title(self) -> str:
+        """The first line of a report."""
+        what = f"{self.buffer} ({self.where})" if self.buffer else self.where
+        return f"{self.kind}: {what} of {self.kernel}" + (f", {self.count} times" if self.count > 1 else "")
 
     def __str__(self) -> str:
-        lines = [f"{self.kind}: {self.where} of {self.kernel}" + (f", {self.count} times" if self.count > 1 else "")]
-        if self.before is not None:
-            lines.append(f"    {self.before}")
-        lines += [f"    {self.after}", f"    {self.missing}"]
-        return "\n".join(lines)
-
-
-class HazardError(SimulationError):
-    """What the sanitizer found in a run.
-
-    Attributes
-    ----------
-    hazards : tuple of Hazard
-    """
-
-    def __init__(self, hazards: tuple[Hazard, ...]) -> None:
-        self.hazards = hazards
-        super().__init__(f"{len(hazards)} hazard{'s' * (len(hazards) != 1)}\n" + "\n".join(map(str, hazards)))
+        return "\n".join([self.title, *(f"    {side}" for side in self.sides), f"    {self.missing}"])

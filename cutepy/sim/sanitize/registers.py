@@ -5,7 +5,8 @@ Before it, wgmma.fence must come after the last access to these registers by any
 accumulate in the same registers need none between them.
 
 A move gives another name to a value, or makes a constant: compilers write those where they like, after wgmma.fence too,
-and assemblers put them where they belong.
+and assemblers put them where they belong. A register that only ever is a constant has no place of its own: one zero may
+begin sums, and be half of a descriptor between MMAs.
 
 References
 ----------
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from cutepy.sim.ptx.model import Immediate, Instruction, Register, Vector
@@ -34,7 +36,8 @@ class RegisterHazard:
 
     Attributes
     ----------
-    kind : "accumulator-in-flight", "fragment-in-flight" or "missing-wgmma-fence"
+    kind : str
+        "accumulator-in-flight", "fragment-in-flight" or "missing-wgmma-fence", or an advisory's: see `repairs`.
     before, after : Instruction
     """
 
@@ -79,6 +82,7 @@ class _State:
         return changed
 
 
+@lru_cache(maxsize=16)
 def register_hazards(flow: ControlFlow) -> list[RegisterHazard]:
     """Find the hazards of a kernel's registers."""
     mmas = [i for block in flow.blocks for i in block.instructions if is_wgmma(i)]
@@ -110,20 +114,26 @@ def register_hazards(flow: ControlFlow) -> list[RegisterHazard]:
 
 
 def _add_sources(flow: ControlFlow, users: dict[int, Instruction]) -> None:
-    """Add the registers whose values become those of MMAs by moves."""
-    moves = [i for block in flow.blocks for i in block.instructions if _is_rename(i)]
+    """Add the registers whose values become those of MMAs by moves, but for constants."""
+    instructions = [i for block in flow.blocks for i in block.instructions]
+    variable = {register.index for i in instructions if not _is_constant(i) for register in written(i)}
+    moves = [i for i in instructions if _is_rename(i)]
     more = True
     while more:
         more = False
         for i in moves:
             to, source = (operand.index for operand in i.operands if isinstance(operand, Register))
-            if to in users and source not in users:
+            if to in users and source not in users and source in variable:
                 users[source] = users[to]
                 more = True
 
 
 def _is_rename(i: Instruction) -> bool:
     return i.parts[0] == "mov" and i.predicate is None and all(isinstance(operand, Register) for operand in i.operands)
+
+
+def _is_constant(i: Instruction) -> bool:
+    return i.parts[0] == "mov" and isinstance(i.operands[1], Immediate)
 
 
 def _fragments(i: Instruction) -> tuple[Register, ...]:
@@ -153,7 +163,7 @@ def _step(state: _State, i: Instruction, users: Mapping[int, Instruction]) -> It
         if source in state.touched:
             state.touched[to] = state.touched[source]
         return
-    if i.parts[0] == "mov" and isinstance(i.operands[1], Immediate):
+    if _is_constant(i):
         return
     for register in read(i):
         if register.index in state.flying:

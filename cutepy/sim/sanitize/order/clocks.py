@@ -1,9 +1,10 @@
 """What each thread knows of the others: vector clocks of the CTAs that are resident together.
 
-A CTA has *columns*: one for each thread, and one for each *channel* by which asynchronous operations tell that they
-are done: an mbarrier's phases, the bulk groups and cp.async groups of a thread, the wgmma groups of a warpgroup. Each
-counts up; what happened at count n in a column is known to who knows n or more of it. Of a thread the count goes up
-when it publishes something: before that, what it did is known to nobody else.
+A CTA has *columns*: two for each thread, what it has published and the waits at mbarriers that it has ended; and one
+for each *channel* by which asynchronous operations tell that they are done: an mbarrier's phases, the bulk groups and
+cp.async groups of a thread, the wgmma groups of a warpgroup. Each counts up; what happened at count n in a column is
+known to who knows n or more of it. Of a thread the count goes up when it publishes something (before that, what it did
+is known to nobody else), and when it does something that is not to be taken for what it did before.
 
 What is known comes in three *planes*:
 
@@ -57,23 +58,46 @@ class Clocks:
 
     Attributes
     ----------
+    threads : int
+        Of a CTA.
     owner : array of int
         By column, the thread that it belongs to, or -1.
     """
 
     def __init__(self, slots: int, threads: int, cluster: int) -> None:
-        self.cluster = cluster
-        self._slots, self._threads = slots, threads
+        self.cluster, self.threads = cluster, threads
+        self._slots = slots
         self._warps = -(-threads // WARP)
         self._row = np.tile(np.arange(threads) // WARP, (slots, 1))
         self._columns: dict[object, int] = {}
-        self.owner = np.arange(threads)
-        capacity = threads + _NEW_COLUMNS
-        self._known = np.zeros((_PLANES, slots, self._warps + threads, cluster, capacity), np.int32)
+        self.owner = np.tile(np.arange(threads), 2)
+        capacity = 2 * threads + _NEW_COLUMNS
+        self._known = np.zeros((_PLANES, slots, self._warps, cluster, capacity), np.int32)
+        self._rows, self._row_of = self._warps, np.full(threads, -1)
         self._own = np.zeros((_PLANES, slots, capacity), np.int32)
         self._own[: SEEN + 1, :, :threads] = 1
 
     # Columns.
+
+    @property
+    def capacity(self) -> int:
+        """How many columns there is room for."""
+        return self._known.shape[-1]
+
+    def ends(self, threads: Array) -> Array:
+        """Return the columns that count the waits that threads have ended."""
+        return threads + self.threads
+
+    def tick(self, slots: Array, threads: Array) -> None:
+        """Count what threads do from now on apart from what they have done."""
+        self._own[: SEEN + 1, slots[:, None], threads] += 1
+
+    def end_waits(self, slots: Array, threads: Array) -> Array:
+        """Count the end of a wait of each thread, and return how many it has ended: (CTA, thread)."""
+        at = slots[:, None], self.ends(threads)
+        counts: Array = self._own[SEEN][at] + 1
+        self._own[: SEEN + 1, *at] = counts
+        return counts
 
     def column(self, channel: object, owner: int = -1) -> int:
         """Return the column of a channel, which belongs to a thread or to nobody."""
@@ -107,6 +131,19 @@ class Clocks:
         """Let threads know more of their own columns."""
         self._own[plane][slots[:, None], columns] = counts
 
+    def held(self, plane: int, slots: Array, threads: Array, ranks: Array, columns: Array) -> Array:
+        """Return what each of some threads knows of a column of a CTA of its cluster, its own ones included."""
+        known: Array = self._known[plane, slots, self._row[slots, threads], ranks, columns]
+        mine = np.flatnonzero((self.owner[columns] == threads) & (slots % self.cluster == ranks))
+        if len(mine):
+            known[mine] = np.maximum(known[mine], self._own[plane, slots[mine], columns[mine]])
+        return known
+
+    def rows_know(self, plane: int, slots: Array, threads: Array, ranks: Array, columns: Array) -> Array:
+        """Return what the rows of threads know of columns of CTAs of their cluster, their own ones apart."""
+        known: Array = self._known[plane, slots, self._row[slots, threads], ranks, columns]
+        return known
+
     def best(self, column: int) -> Array:
         """Return, by CTA, what its threads know at best of a column of their own CTA."""
         slots = np.arange(self._slots)
@@ -114,28 +151,55 @@ class Clocks:
         best: Array = np.maximum(known, self._own[DONE][:, column])
         return best
 
+    def best_of(self, slot: int, rank: int) -> Array:
+        """Return what the threads of one CTA know at best of all columns of a CTA of its cluster."""
+        known: Array = self._known[DONE][slot, :, rank].max(axis=0)
+        return np.maximum(known, self._own[DONE][slot]) if slot % self.cluster == rank else known
+
     # What threads know.
 
     def rows(self, slots: Array, threads: Array) -> Array:
         """Return the row of each thread, (CTA, thread)."""
         return self._row[slots[:, None], threads[None, :]]
 
-    def view(self, slots: Array, threads: Array) -> tuple[View, Array]:
-        """Return what threads know, by row, and the position of each thread's row, (CTA or 1, thread)."""
-        rows = self.rows(slots, threads)
-        if (rows == rows[:1]).all():
-            used, place = np.unique(rows[0], return_inverse=True)
-            return View(self._known[:, slots[:, None], used[None, :]], self._own[:, slots]), place.reshape(1, -1)
-        return View(self._known[:, slots[:, None], rows], self._own[:, slots]), np.arange(len(threads))[None, :]
+    def view(self, slots: Array, threads: Array, planes: int = _PLANES) -> tuple[View, Array]:
+        """Return what threads know, by row, and the position of each thread's row, (CTA or 1, thread).
 
-    def _mine(self, threads: Array) -> Array:
-        return np.flatnonzero(np.isin(self.owner, threads))
+        `planes`: how many, from `DONE` on.
+        """
+        rows = self.rows(slots, threads)
+        known, own = self._known[:planes], self._own[:planes, slots]
+        if (rows == rows[:1]).all():
+            used, place = _distinct(rows[0])
+            return View(known[:, slots[:, None], used[None, :]], own), place.reshape(1, -1)
+        return View(known[:, slots[:, None], rows], own), np.arange(len(threads))[None, :]
+
+    def columns_of(self, threads: Array) -> Array:
+        """Return the columns that belong to threads."""
+        is_one = np.zeros(self.threads + 1, bool)  # the last is for columns that belong to nobody, whose owner is -1
+        is_one[threads] = True
+        return np.flatnonzero(is_one[self.owner])
+
+    def _over_rows(self, slots: Array, threads: Array, of: np.ufunc) -> Array:
+        """Combine what the rows of threads know: (plane, CTA, rank, column)."""
+        rows = self.rows(slots, threads)
+        if not (rows == rows[:1]).all():
+            found: Array = of.reduce(self._known[:, slots[:, None], rows], axis=2)
+            return found
+        used, _ = _distinct(rows[0])
+        found = self._known[:, slots, used[0]]
+        for row in used[1:].tolist():
+            of(found, self._known[:, slots, row], out=found)
+        return found
+
+    def common(self, slots: Array, threads: Array) -> Array:
+        """Return what each of the rows of threads knows, their own columns apart: (plane, CTA, rank, column)."""
+        return self._over_rows(slots, threads, np.minimum)
 
     def joint(self, slots: Array, threads: Array) -> Array:
         """Return what threads know together, their own columns included: (plane, CTA, rank, column)."""
-        view, _ = self.view(slots, threads)
-        found: Array = view.known.max(axis=2)
-        columns = self._mine(threads)
+        found = self._over_rows(slots, threads, np.maximum)
+        columns = self.columns_of(threads)
         ranks = slots % self.cluster
         own = self._own[:, slots[:, None], columns]
         at = (slice(None), np.arange(len(slots))[:, None], ranks[:, None], columns)
@@ -145,7 +209,7 @@ class Clocks:
     def publish(self, slots: Array, threads: Array) -> Array:
         """Return what threads release, as of `joint`; what they do from now on is not part of it."""
         found = self.joint(slots, threads)
-        self._own[: SEEN + 1, slots[:, None], threads] += 1
+        self.tick(slots, threads)
         return found
 
     def learn(self, slots: Array, threads: Array, what: Array, together: bool = False) -> None:
@@ -156,7 +220,7 @@ class Clocks:
         what = self.padded(what)
         rows = self.rows(slots, threads)
         warps, counts = np.unique(threads // WARP, return_counts=True)
-        sizes = np.minimum(WARP, self._threads - warps * WARP)
+        sizes = np.minimum(WARP, self.threads - warps * WARP)
         for warp, whole in zip(warps.tolist(), (counts == sizes).tolist(), strict=True):
             here = threads // WARP == warp
             if whole and (together or (rows[:, here] == warp).all()):
@@ -167,11 +231,23 @@ class Clocks:
                     self._known[:, slots, warp] = np.maximum(self._known[:, slots, warp], what)
                 continue
             for thread in threads[here].tolist():
-                mine = self._warps + thread
+                mine = self._own_row(thread)
                 shared = slots[self._row[slots, thread] == warp]
                 self._known[:, shared, mine] = self._known[:, shared, warp]
                 self._row[slots, thread] = mine
                 self._known[:, slots, mine] = np.maximum(self._known[:, slots, mine], what)
+
+    def _own_row(self, thread: int) -> int:
+        """Return the row of a thread that knows more than its warp, in all CTAs; few do."""
+        if self._row_of[thread] < 0:
+            if self._rows == self._known.shape[2]:
+                planes, slots, rows, ranks, columns = self._known.shape
+                more = np.zeros((planes, slots, min(2 * rows, self._warps + self.threads), ranks, columns), np.int32)
+                more[:, :, :rows] = self._known
+                self._known = more
+            self._row_of[thread] = self._rows
+            self._rows += 1
+        return int(self._row_of[thread])
 
     def padded(self, what: Array) -> Array:
         """Return a clock with the columns that came since."""
@@ -183,6 +259,19 @@ class Clocks:
             here = threads[threads // WARP == warp]
             self.learn(slots, here, self.publish(slots, here), together=True)
 
+    def meet(self, slots: Array, threads: Array) -> None:
+        """Let the threads of a warp know of the waits that each of them has ended, and of nothing else."""
+        rows, waits = self.rows(slots, threads), self.threads + threads
+        warp = int(threads[0]) // WARP
+        if (rows == warp).all():
+            own = self._own[:, slots[:, None], waits]
+            at = (slice(None), slots[:, None], warp, (slots % self.cluster)[:, None], waits)
+            self._known[at] = np.maximum(self._known[at], own)
+            return
+        what = self.joint(slots, threads)
+        what[..., : self.threads] = what[..., 2 * self.threads :] = 0
+        self.learn(slots, threads, what)
+
     def fence(self, slots: Array, threads: Array) -> None:
         """Put a proxy fence after all that threads know, and have done."""
         rows = self.rows(slots, threads)
@@ -190,14 +279,26 @@ class Clocks:
             here = slots[(rows == row).any(axis=1)]
             at = (here, row, here % self.cluster)
             self._known[FENCED][at] = np.maximum(self._known[FENCED][at], self._known[SEEN][at])
-        columns = self._mine(threads)
+        columns = self.columns_of(threads)
         self._own[FENCED][slots[:, None], columns] = self._own[SEEN][slots[:, None], columns]
         self._own[: SEEN + 1, slots[:, None], threads] += 1
 
 
 def _widened(what: Array, columns: int) -> Array:
     """Return a clock with further columns."""
-    return np.pad(what, [(0, 0)] * (what.ndim - 1) + [(0, columns)]) if columns else what
+    if not columns:
+        return what
+    result: Array = np.zeros((*what.shape[:-1], what.shape[-1] + columns), what.dtype)
+    result[..., : what.shape[-1]] = what
+    return result
+
+
+def _distinct(rows: Array) -> tuple[Array, Array]:
+    """Return the rows that there are, and which of these each is."""
+    if (rows == rows[0]).all():
+        return rows[:1], np.zeros(len(rows), int)
+    used, place = np.unique(rows, return_inverse=True)
+    return used, place
 
 
 class Meeting:

@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import Array
-from cutepy.sim.sanitize.clocks import DONE, FENCED, SEEN, Clocks, View
+from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.sanitize.meaning.layouts import Span, Through
+from cutepy.sim.sanitize.memory.numbered import Numbered
+from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, Clocks, View
+from cutepy.sim.sanitize.order.strength import CLUSTER, CTA
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
@@ -33,7 +36,9 @@ class Touch:
     ----------
     what : str
     instruction : Instruction
-    writes, asynchronous, atomic : bool
+    writes, asynchronous : bool
+    scope : int
+        Of strong operations: see `order.strength`. WEAK of all others.
     slots : array of int
         The CTAs whose memory it is.
     agents : array of int
@@ -48,13 +53,15 @@ class Touch:
         The granules that each lane touched.
     view, row_of : View, array of int
         What those who did it knew, and in which row of that each lane's is.
+    spans : tuple of Span
+        How parts of its granules were read or written, where that is known.
     """
 
     what: str
     instruction: Instruction
     writes: bool
     asynchronous: bool
-    atomic: bool
+    scope: int
     slots: Array
     agents: Array
     threads: Array | None
@@ -63,6 +70,7 @@ class Touch:
     places: Array
     view: View
     row_of: Array
+    spans: tuple[Span, ...] = ()
     number: int = 0
     lanes: dict[int, tuple[Array, Array]] = field(default_factory=dict)
 
@@ -92,6 +100,8 @@ class Conflict:
     granule : int
     fenced_only : bool
         Whether they are ordered but for a proxy fence.
+    mate : int or None
+        Another lane of the same warp whose touch is ordered, by what it has published.
     """
 
     before: Touch
@@ -101,6 +111,12 @@ class Conflict:
     row: int
     granule: int
     fenced_only: bool
+    mate: int | None = None
+
+    @property
+    def narrow(self) -> bool:
+        """Whether both are strong, and one names a scope that the other is outside of."""
+        return _are_strong(self.before, self.after, CTA)
 
 
 class Shadow:
@@ -115,6 +131,9 @@ class Shadow:
         Called with each `Conflict`.
     unwritten : callable
         Called with a touch, the position of a CTA in it and a granule, where it reads what nothing wrote.
+    misread : callable
+        Called with the touch that wrote, the one that reads, the position of a CTA in that, granules, and how they
+        were written and are read, where this differs; tells whether it is a mistake.
     """
 
     def __init__(
@@ -124,33 +143,54 @@ class Shadow:
         granules: int,
         report: Callable[[Conflict], None],
         unwritten: Callable[[Touch, int, int], None],
+        misread: Callable[[Touch, Touch, int, Array, Through, Through], bool],
     ) -> None:
         self._clocks = clocks
-        self._report, self._unwritten = report, unwritten
+        self._report, self._unwritten, self._misread = report, unwritten, misread
         self._written = np.zeros((slots, granules), np.int32)
         self._read = np.zeros((slots, granules), np.int32)
-        self._touches: list[Touch | None] = [None]
-        self._sets: list[tuple[int, ...]] = [()]
+        self._touches: Numbered[Touch] = Numbered()
+        self._sets: Numbered[tuple[int, ...]] = Numbered()
         self._numbers: dict[tuple[int, ...], int] = {}
 
     def touch(self, new: Touch) -> None:
         """Check a touch against those before it, and record it."""
-        new.number = len(self._touches)
-        self._touches.append(new)
+        if self._touches.is_full or self._sets.is_full:
+            self._recycle()
+        new.number = self._touches.add(new)
         flat = new.places.reshape(len(new.places), -1)
         at = self._index(new.slots, flat)
         written, read = self._written[at], self._read[at]
+        if new.writes and new.threads is not None and not new.scope:
+            self._within(new, new.threads // WARP)
         self._check(new, written, flat)
+        if (new.instruction.parts[0] in ("atom", "red") or not new.writes) and not written.all():
+            row, k = (int(x[0]) for x in np.nonzero(written == 0))
+            self._unwritten(new, row, int(flat[min(row, len(flat) - 1), k]))
         if new.writes:
             self._check(new, read, flat)
-            self._read[at] = 0
-            self._written[at] = self._joined(new, written) if new.atomic else new.number
+            if not new.scope:  # else who comes next need not come after this write, but after the reads
+                self._read[at] = 0
+            self._written[at] = self._joined(new, written) if new.scope else new.number
         else:
-            if not written.all():
-                row, k = (int(x[0]) for x in np.nonzero(written == 0))
-                self._unwritten(new, row, int(flat[min(row, len(flat) - 1), k]))
             self._read[at] = self._joined(new, read)
         new.view = _FORGOTTEN
+
+    def _within(self, new: Touch, warps: Array) -> None:
+        """Check lanes against each other that write the same bytes in one instruction.
+
+        Of a warp any one wins, but it is one of them: CUDA C++ Programming Guide.
+        """
+        if (warps == warps[0]).all():
+            return
+        for row, flat in enumerate(new.places.reshape(len(new.places), -1)):
+            if len(np.unique(flat)) == len(flat):
+                continue
+            places, lanes = new.touched(row)
+            twice = (places[1:] == places[:-1]) & (warps[lanes[1:]] != warps[lanes[:-1]])
+            if twice.any():
+                k = int(np.argmax(twice))
+                self._report(Conflict(new, new, int(lanes[k]), int(lanes[k + 1]), row, int(places[k]), False))
 
     @staticmethod
     def _index(slots: Array, flat: Array) -> Any:  # noqa: ANN401 - slices, or arrays
@@ -169,12 +209,9 @@ class Shadow:
 
     def _joined(self, new: Touch, before: Array) -> Array | int:
         """Return the numbers of the sets of those before that still count, and the new one."""
-        present = np.unique(before)
-        result: Array | int = new.number
-        if len(present) == 1 and present[0] == 0:
-            return new.number
+        present = _numbers_in(before)
         result = np.full(before.shape, new.number, np.int32)
-        for number in present.tolist():
+        for number in present:
             if number == 0:
                 continue
             kept = tuple(m for m in self._members(number) if self._still_counts(m, new))[-_MOST_READERS:]
@@ -184,15 +221,21 @@ class Shadow:
 
     def _set(self, members: tuple[int, ...]) -> int:
         if members not in self._numbers:
-            self._numbers[members] = -len(self._sets)
-            self._sets.append(members)
+            self._numbers[members] = -self._sets.add(members)
         return self._numbers[members]
+
+    def _recycle(self) -> None:
+        """Take back the numbers that no granule has any more."""
+        held = np.unique(np.concatenate([np.unique(self._written), np.unique(self._read)]))
+        sets = set((-held[held < 0]).tolist())
+        for members in self._sets.keep(sets):
+            del self._numbers[members]
+        self._touches.keep({*held[held > 0].tolist(), *(m for n in sets for m in self._sets[n])})
 
     def _still_counts(self, number: int, new: Touch) -> bool:
         """Tell whether who comes after a new touch need not come after an older one."""
         old = self._touches[number]
-        assert old is not None
-        if old.atomic != new.atomic:
+        if bool(old.scope) != bool(new.scope):
             return True
         same = len(old.columns) == len(new.columns) and np.array_equal(old.columns, new.columns)
         if same and np.array_equal(old.places, new.places) and np.array_equal(old.slots, new.slots):
@@ -205,20 +248,17 @@ class Shadow:
     # Order.
 
     def _check(self, new: Touch, before: Array, flat: Array) -> None:
-        first = before.flat[0]
-        if (before == first).all():
-            numbers = [int(first)]
-        else:
-            numbers = np.unique(before).tolist()
+        numbers = _numbers_in(before)
         for number in numbers:
             if number == 0:
                 continue
             mask = None if len(numbers) == 1 else before == number
             for member in self._members(number):
                 old = self._touches[member]
-                assert old is not None
-                if not (old.atomic and new.atomic and not (old.asynchronous or new.asynchronous)):
+                if not _are_strong(old, new, CLUSTER):  # else they are morally strong, whoever they are by
                     self._compare(old, new, mask, flat)
+                if old.spans and new.spans and old.writes and not new.writes:
+                    self._compare_layouts(old.spans[0].through, old, new, mask, flat)
 
     def _compare(self, old: Touch, new: Touch, mask: Array | None, flat: Array) -> None:
         """See whether a new touch comes after an old one that touched the same granules, which `mask` picks."""
@@ -227,6 +267,9 @@ class Shadow:
         else:
             rows = np.flatnonzero(mask.any(axis=1))
         olds = np.searchsorted(old.slots, new.slots[rows])
+        if _are_strong(old, new, CTA):  # within a CTA any scope will do
+            apart = old.agents[olds] != new.agents[rows]
+            rows, olds = rows[apart], olds[apart]
         plane = _plane(old, new)
         known = self._known(old, new, plane, rows, olds)
         if known.all():
@@ -235,6 +278,18 @@ class Shadow:
             here = known[rows == row][0]
             if not here.all():
                 self._compare_lanes(old, new, row, of_old, here, None if mask is None else mask[row], flat)
+
+    def _compare_layouts(self, written: Through, old: Touch, new: Touch, mask: Array | None, flat: Array) -> None:
+        """See whether a touch reads through another layout what an old one wrote."""
+        for start, end, read in new.spans:
+            if read == written:
+                continue
+            for row in range(len(new.slots) if mask is not None else 1):
+                granules = flat[min(row, len(flat) - 1), start:end]
+                if mask is not None:
+                    granules = granules[mask[row, start:end]]
+                if len(granules) and self._misread(old, new, row, granules, written, read):
+                    return
 
     def _known(self, old: Touch, new: Touch, plane: int, rows: Array, olds: Array) -> Array:
         """Return, by CTA, row of knowledge and lane of the old touch, whether it is known."""
@@ -276,7 +331,8 @@ class Shadow:
                 seen = self._known(old, new, SEEN, np.array([row]), np.array([of_old]))[0]
                 fenced_only = bool(seen[rows[worst], before[worst]])
             pair = int(before[worst]), int(new_lanes[worst])
-            self._report(Conflict(old, new, *pair, row, int(at[worst]), fenced_only))
+            mate = None if fenced_only else _mate(old, int(before[worst]), known[rows[worst]])
+            self._report(Conflict(old, new, *pair, row, int(at[worst]), fenced_only, mate))
 
     def _own(self, old: Touch, new: Touch, row: int, of_old: int, before: Array, after: Array) -> Array:
         """Tell by pair whether they are of one thread, and ordered by that."""
@@ -290,10 +346,33 @@ class Shadow:
         return result
 
 
+def _mate(old: Touch, lane: int, known: Array) -> int | None:
+    """Return a lane of the warp of one that is not known, which is."""
+    if old.threads is None or len(known) != len(old.threads):
+        return None
+    found = np.flatnonzero(known & (old.threads // WARP == old.threads[lane] // WARP))
+    return int(found[0]) if len(found) else None
+
+
+def _are_strong(old: Touch, new: Touch, scope: int) -> bool:
+    """Tell whether both are strong, of such a scope or a wider one, and of one proxy."""
+    return min(old.scope, new.scope) >= scope and old.asynchronous == new.asynchronous
+
+
 def _plane(old: Touch, new: Touch) -> int:
     """Return which knowledge orders a touch after another one."""
     if not old.writes:
         return DONE
-    if new.asynchronous and not old.asynchronous:
-        return FENCED
+    if new.asynchronous:
+        # A copy that is over has left its bytes: another may write there once that is known, whoever has seen them.
+        return (DONE if new.writes else SEEN) if old.asynchronous else FENCED
     return SEEN
+
+
+def _numbers_in(held: Array) -> list[int]:
+    """Return the numbers that granules have: neighbours mostly have the same, so few are compared."""
+    flat = held.reshape(-1)
+    ends = np.flatnonzero(flat[1:] != flat[:-1])
+    if not len(ends):
+        return [int(flat[0])]
+    return sorted({*flat[ends].tolist(), int(flat[-1])})

@@ -1,0 +1,150 @@
+"""The process that keeps a snapshot: it forks children that play, and sends on what they say.
+
+A child plays some requests one after another, with memory put back in between; only as much memory as can be copied in
+no time is, and with more a child plays once. What stops a child costs the request that it was at: another goes on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from cutepy.sim.parallel.footprint import Ranges, take
+from cutepy.sim.replay.outcomes import Outcome, Request
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.lanes import Array
+
+_COPIED_BYTES = 32 << 20
+_AT_ONCE = 16
+"""Requests that one child plays."""
+
+
+class Player(Protocol):
+    """Plays a launch."""
+
+    def ready(self, request: Request) -> None:
+        """Do once what every child needs."""
+
+    def play(self, request: Request) -> Outcome:
+        """Run the launch to its end."""
+
+    @property
+    def changes_memory_only(self) -> bool:
+        """Whether a launch leaves nothing behind but what it wrote to global memory."""
+
+
+@dataclass
+class _Child:
+    """A process that plays: the requests that it has not answered, and when it must have answered the next."""
+
+    process: int
+    indices: list[int]
+    deadline: float
+
+
+class Keeper:
+    """Answers until the one that asks is gone.
+
+    Parameters
+    ----------
+    connection : Connection
+        What is asked: a list of requests, how many play at the same time, and how long one may take, in seconds; then
+        (index, outcome) of each, and None. Or starts and ends of ranges; then the bytes there.
+    player : Player
+    ranges : sequence of (int, int)
+        The memory that the launch may touch.
+    """
+
+    def __init__(self, connection: Connection, player: Player, ranges: Sequence[tuple[int, int]]) -> None:
+        self._connection, self._player, self._ranges = connection, player, ranges
+        is_small = sum(end - start for start, end in ranges) <= _COPIED_BYTES
+        self._at_once = _AT_ONCE if is_small and player.changes_memory_only else 1
+
+    def run(self) -> None:
+        """Answer."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        gc.freeze()  # nothing of the parent's is to be finalised here
+        while True:
+            try:
+                asked = self._connection.recv()
+            except (EOFError, OSError):
+                return
+            if len(asked) == 2:
+                self._connection.send(take(Ranges(*asked)).view(np.uint8))
+            else:
+                self._answer(*asked)
+                self._connection.send(None)
+
+    def _answer(self, requests: list[Request], processes: int, timeout_s: float) -> None:
+        size = max(1, min(self._at_once, -(-len(requests) // processes)))
+        waiting = [list(range(first, min(first + size, len(requests)))) for first in range(0, len(requests), size)]
+        children: dict[Connection, _Child] = {}
+        while waiting or children:
+            while waiting and len(children) < processes:
+                indices = waiting.pop(0)
+                pipe, process = self._start([requests[n] for n in indices])
+                children[pipe] = _Child(process, indices, time.monotonic() + timeout_s)
+            soonest = min(child.deadline for child in children.values())
+            ready = wait(list(children), max(0.0, soonest - time.monotonic()))
+            for pipe, child in list(children.items()):
+                outcome: Outcome | None = None
+                if pipe in ready:
+                    try:
+                        outcome = pipe.recv()
+                        child.deadline = time.monotonic() + timeout_s
+                    except (EOFError, OSError):
+                        outcome = Outcome("the process that played it died")
+                        child.deadline = 0.0
+                elif child.deadline <= time.monotonic():
+                    outcome = Outcome(f"it went on for {timeout_s:.0f} s and was stopped")
+                if outcome is None:
+                    continue
+                self._connection.send((child.indices.pop(0), outcome))
+                if not child.indices or child.deadline <= time.monotonic():
+                    del children[pipe]
+                    _end(child.process, pipe)
+                    waiting += [child.indices] if child.indices else []
+
+    def _start(self, requests: Sequence[Request]) -> tuple[Connection, int]:
+        """Fork a child that plays some requests."""
+        for request in requests:
+            self._player.ready(request)
+        ours, theirs = multiprocessing.Pipe(duplex=False)
+        process = os.fork()
+        if not process:
+            try:
+                ours.close()
+                self._play(theirs, requests)
+            finally:
+                os._exit(0)
+        theirs.close()
+        return ours, process
+
+    def _play(self, pipe: Connection, requests: Sequence[Request]) -> None:
+        memory = [_bytes_at(start, end) for start, end in self._ranges] if len(requests) > 1 else []
+        kept = [here.copy() for here in memory]
+        for number, request in enumerate(requests):
+            for here, before in zip(memory, kept, strict=True) if number else ():
+                here[:] = before
+            pipe.send(self._player.play(request))
+
+
+def _bytes_at(start: int, end: int) -> Array:
+    return np.frombuffer(memoryview((ctypes.c_uint8 * (end - start)).from_address(start)), np.uint8)
+
+
+def _end(process: int, pipe: Connection) -> None:
+    pipe.close()
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)

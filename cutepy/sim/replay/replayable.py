@@ -1,0 +1,65 @@
+"""What a run can be asked for once it keeps memory: its launches, played again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cutepy.sim.replay.exploring import Exploration
+    from cutepy.sim.replay.replays import Replays
+    from cutepy.sim.replay.witnesses import Witness
+    from cutepy.sim.sanitize.hazards import Hazard
+
+
+class Replayable:
+    """A run whose launches can be played again, on memory as it was before them."""
+
+    _replays: Replays
+
+    @property
+    def explorations(self) -> tuple[Exploration, ...]:
+        """What came of each launch under seeded schedules, with ``simulate(schedules=...)``."""
+        return tuple(self._replays.explorations)
+
+    def explore(self, schedules: int = 100, seed: int = 0) -> Exploration:
+        """Play the last launch again under seeded schedules, and compare what each writes, bit for bit.
+
+        Parameters
+        ----------
+        schedules : int
+        seed : int
+            The first of their seeds; the others follow.
+
+        Raises
+        ------
+        RuntimeError
+            If the run was not made with ``simulate(replay=True)``.
+        """
+        return self._replays.explore(schedules, seed)
+
+    def replay(self, hazard: Hazard) -> Witness:
+        """Look for a schedule that shows a hazard, and say what it changes.
+
+        What came first is held back until nothing else can go on; if that changes nothing, seeded schedules are tried.
+
+        Raises
+        ------
+        RuntimeError
+            If the run was not made with ``simulate(sanitize=True, replay=True)``.
+        """
+        return self._replays.replay(hazard)
+
+    def reproducer(self, hazard: Hazard, path: str | Path) -> Path:
+        """Write a Python script that looks for a hazard on a GPU: it delays each side in turn, in the PTX.
+
+        Raises
+        ------
+        RuntimeError
+            If the run was not made with ``simulate(sanitize=True, replay=True)``.
+        """
+        return self._replays.reproducer(hazard, path)
+
+    def check_schedules(self) -> None:
+        """Raise ScheduleError if a schedule that was explored came to something else."""
+        self._replays.check()

@@ -1,0 +1,93 @@
+"""The process as it was before a launch, kept by the system: a fork, whose memory is copied where it is written to.
+
+The keeper of a snapshot does nothing but fork again: each child plays the launch, at the addresses and with the values
+of then. Nothing is copied beforehand, so tensors of any size cost nothing until they are touched.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
+
+from cutepy.sim.parallel.mappings import any_shared
+from cutepy.sim.replay.keeper import Keeper, Player
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.lanes import Array
+    from cutepy.sim.replay.outcomes import Outcome, Request
+
+
+class Snapshot:
+    """Memory as it was when this was made, to play a launch in.
+
+    Parameters
+    ----------
+    player : Player
+    ranges : sequence of (int, int)
+        The memory that kernels may touch.
+
+    Raises
+    ------
+    RuntimeError
+        If processes can't be forked, or some of that memory would be shared with them.
+    """
+
+    def __init__(self, player: Player, ranges: Sequence[tuple[int, int]]) -> None:
+        if sys.platform != "linux" or multiprocessing.current_process().daemon:
+            raise RuntimeError("launches are played again in forked processes, on Linux and not in a daemon")
+        if any_shared(ranges):
+            raise RuntimeError(
+                "a launch on memory that processes share, by share_memory_() or numpy.memmap(mode='r+'), can't be "
+                "played again: what is written there stays; pass copies"
+            )
+        ours, theirs = multiprocessing.Pipe()
+        with warnings.catch_warnings():
+            # Python 3.12 warns of forks of processes with threads: a keeper calls numpy and nothing else.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            process = os.fork()
+        if not process:
+            try:
+                ours.close()
+                Keeper(theirs, player, ranges).run()
+            finally:
+                os._exit(0)
+        theirs.close()
+        self._connection = ours
+        self.close = weakref.finalize(self, _end, os.getpid(), process, ours)
+
+    def play(
+        self,
+        requests: Sequence[Request],
+        tell: Callable[[int, Outcome], None],
+        processes: int = 1,
+        timeout_s: float = 600.0,
+    ) -> None:
+        """Play the launch once for each request, and tell what came of it, in any order."""
+        try:
+            self._connection.send((list(requests), processes, timeout_s))
+            while (answer := self._connection.recv()) is not None:
+                tell(*answer)
+        except BaseException:
+            self.close()  # what is under way answers no more
+            raise
+
+    def read(self, starts: Array, ends: Array) -> Array:
+        """Return what ranges of memory held, one after another, as bytes."""
+        self._connection.send((starts, ends))
+        found: Array = self._connection.recv()
+        return found
+
+
+def _end(owner: int, process: int, connection: Connection) -> None:
+    if os.getpid() != owner:  # a fork of the one that made it
+        return
+    connection.close()
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)

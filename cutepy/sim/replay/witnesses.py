@@ -1,0 +1,125 @@
+"""Witnesses of hazards: a schedule that shows one, wrong value and all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from cutepy.sim.machine.interleaving import RandomSchedule
+from cutepy.sim.replay.exploring import played, reference
+from cutepy.sim.replay.holding import POISON, HoldBack, Site, site_of
+from cutepy.sim.replay.outcomes import Outcome, Request, difference
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.interleaving import Interleaving
+    from cutepy.sim.machine.memory import GlobalMemory
+    from cutepy.sim.replay.snapshots import Snapshot
+    from cutepy.sim.sanitize.hazards import Hazard
+
+_SEEDS = range(16)
+
+_ONE_MEMORY = "the simulator has one memory for all proxies, in which nothing is late that the fence would wait for"
+_NO_SCHEDULE = {
+    "missing-proxy-fence": _ONE_MEMORY,
+    "missing-init-fence": _ONE_MEMORY,
+    "missing-wgmma-fence": "the simulator reads registers as they are when an MMA is issued",
+    "fragment-in-flight": "the simulator reads registers of A when an MMA is issued",
+}
+
+
+@dataclass(frozen=True)
+class Witness:
+    """A schedule that shows a hazard, or why there is none.
+
+    Attributes
+    ----------
+    hazard : Hazard
+    how : str
+        The schedule.
+    what : str or None
+        What it changes: the first value that is another, an error, or who waits for ever. None if nothing was changed.
+    kind : str
+        "values", "hang", "error", or "" without a change.
+    policy : Interleaving or None
+        Plays it: ``cutepy.simulate(policy=witness.policy)``.
+    """
+
+    hazard: Hazard
+    how: str
+    what: str | None = None
+    kind: str = ""
+    policy: Interleaving | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        said = f"nothing changes: {self.how}" if self.what is None else f"{self.how}: {self.kind}: {self.what}"
+        return f"{self.hazard.kind}: {said}"
+
+
+def witness(hazard: Hazard, snapshot: Snapshot, memory: GlobalMemory, processes: int) -> Witness:
+    """Look for a schedule that shows a hazard: one that holds back what came first, then seeded ones."""
+    if hazard.kind in _NO_SCHEDULE:
+        return Witness(hazard, f"no schedule shows it here: {_NO_SCHEDULE[hazard.kind]}; `reproducer` is for a GPU")
+    expected = reference(snapshot)
+    if expected.error:
+        return Witness(hazard, "by default", expected.error, expected.kind)
+    tried = list(_schedules(hazard))
+    aimed = len(tried) - len(_SEEDS)
+    for part in (*([one] for one in tried[:aimed]), tried[aimed:]):
+        requests = [Request(policy, expected.digest) for policy, _ in part]
+        for (policy, how), outcome in zip(part, played(snapshot, requests, processes), strict=True):
+            what = difference(expected, outcome, snapshot.read, memory)
+            if what is not None:
+                return Witness(hazard, how, what, outcome.kind, policy)
+    return Witness(hazard, f"{len(tried)} schedules come to the same, {', '.join(how for _, how in tried[:2])}, ...")
+
+
+def other_orders(hazard: Hazard, snapshot: Snapshot, processes: int) -> list[Outcome]:
+    """Return what schedules come to that hold back a side of a hazard: those that end, and with other values.
+
+    Parameters
+    ----------
+    hazard : Hazard
+    snapshot : Snapshot
+    processes : int
+        How many play at the same time.
+    """
+    if hazard.kind in _NO_SCHEDULE:
+        return []
+    requests = [Request(policy) for policy, _ in _aimed(hazard)]
+    expected, *outcomes = played(snapshot, [Request(), *requests], processes)
+    distinct = {outcome.digest: outcome for outcome in outcomes if not outcome.error}
+    return [outcome for digest, outcome in distinct.items() if digest != expected.digest]
+
+
+def _schedules(hazard: Hazard) -> Iterator[tuple[Interleaving, str]]:
+    """Return schedules that may show a hazard, the likeliest first, and how they are called."""
+    yield from _aimed(hazard)
+    for seed in _SEEDS:
+        yield RandomSchedule(seed), f'policy="schedule:{seed}"'
+
+
+def _aimed(hazard: Hazard) -> Iterator[tuple[Interleaving, str]]:
+    """Return those that hold back one of its sides."""
+    before, after = hazard.before, hazard.after
+    if hazard.kind == "uninitialised-read":
+        yield HoldBack(None, POISON), "with NaN in shared memory where a CTA begins"
+    elif before is not None and before.instruction is not None:
+        lane = site_of(before)
+        poison = POISON if hazard.kind == "in-flight-at-exit" else None
+        warp, every = replace(lane, lane=None), replace(lane, lane=None, warp=None)
+        # Those who issue an operation may wait for it themselves, and others not: then they are late as a whole.
+        issuers = [replace(site, is_operation=False) for site in (warp, lane) if site.warp is not None]
+        for site in dict.fromkeys((warp, every, lane, *issuers)):
+            yield HoldBack(site, poison), f"holding back the {before.what} of {_whose(site)} at {before.line}"
+        if after.instruction is not None and hazard.kind == "unordered-read":
+            # A read that came first may find, held back, what is written later.
+            site = replace(site_of(after), lane=None)
+            yield HoldBack(site), f"holding back the {after.what} of {_whose(site)} at {after.line}"
+
+
+def _whose(site: Site) -> str:
+    who = "all CTAs" if site.cta is None else f"CTA {site.cta}"
+    if site.warp is None:
+        return who
+    return f"{'' if site.lane is None else f'lane {site.lane} of '}warp {site.warp} of {who}"

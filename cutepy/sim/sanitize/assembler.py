@@ -1,0 +1,88 @@
+"""The assembler that is asked what it makes good of a kernel: whoever lets launches in says which, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+
+class Remark(Protocol):
+    """A numbered remark of an assembler, as `cutepy.binaries.ptxas.Advice` is."""
+
+    @property
+    def code(self) -> str:
+        """Its number, such as "C7517"."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """As the assembler words it."""
+        ...
+
+    @property
+    def function(self) -> str | None:
+        """The kernel that it names, or None."""
+        ...
+
+    @property
+    def line(self) -> int | None:
+        """The line of the PTX that it names, or None."""
+        ...
+
+
+class Resources(Protocol):
+    """What a kernel takes, as `cutepy.binaries.cubin.KernelResources` has it."""
+
+    @property
+    def name(self) -> str:
+        """The mangled name."""
+        ...
+
+    @property
+    def spill_store_bytes(self) -> int:
+        """Stored to local memory by a thread, for want of registers."""
+        ...
+
+    @property
+    def spill_load_bytes(self) -> int:
+        """Loaded back."""
+        ...
+
+
+class Assembly(Protocol):
+    """What came of assembling a module, as `cutepy.binaries.ptxas.Assembly` is."""
+
+    @property
+    def advice(self) -> Sequence[Remark]:
+        """Its remarks."""
+        ...
+
+    @property
+    def resources(self) -> Sequence[Resources]:
+        """Of each kernel."""
+        ...
+
+
+_active: list[Callable[[str], Assembly | None]] = []
+
+
+@contextmanager
+def assembled_by(assemble: Callable[[str], Assembly | None]) -> Iterator[None]:
+    """Ask this function of the PTX of kernels, while the context is active; it gives None if it can't tell.
+
+    Examples
+    --------
+    >>> with assembled_by(lambda ptx: None):
+    ...     assembly_of(".version 8.0")
+    """
+    _active.append(assemble)
+    try:
+        yield
+    finally:
+        _active.pop()
+
+
+def assembly_of(ptx: str) -> Assembly | None:
+    """Return what the assembler makes of a module; None if nobody can tell."""
+    return _active[-1](ptx) if _active else None

@@ -1,0 +1,164 @@
+"""Who does something, and what they know as they do it: whether that includes what others must have done before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from cutepy.sim.sanitize.order.clocks import DONE, View
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.lanes import Array
+    from cutepy.sim.sanitize.order.clocks import Clocks
+
+
+class Lacking(NamedTuple):
+    """The first of those who don't know of something.
+
+    Attributes
+    ----------
+    row, lane : int
+        Positions among the CTAs and threads.
+    rank, column : int
+        What they don't know of all that was done by whom a column belongs to, of a CTA of the cluster.
+    """
+
+    row: int
+    lane: int
+    rank: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Actors:
+    """Threads that do something at once, and what they know.
+
+    Attributes
+    ----------
+    clocks : Clocks
+    slots, threads : array of int
+    view : View
+    place : array of int, (CTA or 1, thread)
+        The row of each thread in the view.
+    """
+
+    clocks: Clocks
+    slots: Array
+    threads: Array
+    view: View
+    place: Array
+
+    @staticmethod
+    def now(clocks: Clocks, slots: Array, threads: Array) -> Actors:
+        """Return threads with what they know just now."""
+        return Actors(clocks, slots, threads, *clocks.view(slots, threads, planes=DONE + 1))
+
+    @property
+    def _places(self) -> Array:
+        return np.broadcast_to(self.place, (len(self.slots), len(self.threads)))
+
+    def knows(self, ranks: Array, column: int, counts: Array) -> Array:
+        """Tell who knows that a column of a CTA has counted so far, (CTA, thread); ranks and counts are by CTA."""
+        known = self.view.known[DONE]
+        if column >= known.shape[-1]:
+            return np.broadcast_to((counts <= 0)[:, None], (len(self.slots), len(self.threads)))
+        rows = np.arange(len(self.slots))
+        by_row = known[rows, :, ranks, column] >= counts[:, None]
+        found: Array = by_row[rows[:, None], self._places]
+        return found
+
+    def lack(self, need: Array) -> Array | None:
+        """Tell who lacks some of what they need to know, (CTA, thread); None if nobody does.
+
+        Parameters
+        ----------
+        need : array of int, (CTA, rank, column)
+        """
+        missing, need, own = self._missing(need)
+        if not missing.any():
+            return None
+        rows, owner = np.arange(len(self.slots)), _padded(self.clocks.owner, need.shape[-1], -1)
+        ranks = self.slots % self.clocks.cluster
+        helped = missing[rows, :, ranks] & (own >= need[rows, ranks])[:, None]
+        by_owner = np.zeros((int(owner.max()) + 2, *missing.shape[:2]), np.int64)
+        np.add.at(by_owner, owner, np.moveaxis(helped, -1, 0))
+        total = missing.sum(axis=(2, 3))
+        found: Array = total[rows[:, None], self._places] > by_owner[self.threads, rows[:, None], self._places]
+        return found if found.any() else None
+
+    def first(self, need: Array, lacking: Array) -> Lacking:
+        """Return the first who lacks something, and what."""
+        row, lane = (int(x) for x in np.argwhere(lacking)[0])
+        missing, need, own = self._missing(need)
+        here = missing[row, int(self._places[row, lane])]
+        owner = _padded(self.clocks.owner, need.shape[-1], -1)
+        rank = int(self.slots[row]) % self.clocks.cluster
+        here[rank] &= ~((owner == self.threads[lane]) & (own[row] >= need[row, rank]))
+        of, column = (int(x) for x in np.argwhere(here)[0])
+        return Lacking(row, lane, of, column)
+
+    def _missing(self, need: Array) -> tuple[Array, Array, Array]:
+        """Return what rows lack of a need, (CTA, row, rank, column), the need, and what threads know of their own."""
+        assert self.view.own is not None
+        known, own = self.view.known[DONE], self.view.own[DONE]
+        width = max(need.shape[-1], known.shape[-1])
+        known, own, need = (_padded(x, width) for x in (known, own, need))
+        return need[:, None] > known, need, own
+
+    def joint(self, releases: bool = True) -> Array:
+        """Return what they know together, (CTA, rank, column), with what they have done if that is released."""
+        assert self.view.own is not None
+        found: Array = self.view.known[DONE][:, np.unique(self.place)].max(axis=1)
+        columns = self.clocks.columns_of(self.threads)
+        columns = columns[columns < found.shape[-1]]
+        if not releases:
+            columns = columns[columns >= self.clocks.threads]  # the first are those of what threads have done
+        at = np.arange(len(self.slots))[:, None], (self.slots % self.clocks.cluster)[:, None], columns
+        found[at] = np.maximum(found[at], self.view.own[DONE][:, columns])
+        return found
+
+    def only(self, lanes: Array) -> Actors:
+        """Return some of the threads, by their positions."""
+        return Actors(self.clocks, self.slots, self.threads[lanes], self.view, self.place[:, lanes])
+
+    def of_ctas(self, rows: Array) -> Actors:
+        """Return the same threads of some of the CTAs, by their positions; one may be named several times."""
+        known, own = self.view
+        assert own is not None
+        return Actors(
+            self.clocks, self.slots[rows], self.threads, View(known[:, rows], own[:, rows]), self._places[rows]
+        )
+
+
+def alike(of: Array) -> list[Array]:
+    """Group lanes that act on the same CTAs' objects, given by (CTA, lane): their positions.
+
+    Examples
+    --------
+    >>> alike(np.array([[0, 1, 0]]))
+    [array([0, 2]), array([1])]
+    """
+    if (of == of[:, :1]).all():
+        return [np.arange(of.shape[1])]
+    _, which = np.unique(of, axis=1, return_inverse=True)
+    which = which.reshape(-1)
+    return [np.flatnonzero(which == n) for n in range(int(which.max()) + 1)]
+
+
+def _padded(what: Array, width: int, value: int = 0) -> Array:
+    """Return an array with further columns, or without those beyond."""
+    if what.shape[-1] >= width:
+        return what[..., :width]
+    result: Array = np.full((*what.shape[:-1], width), value, what.dtype)
+    result[..., : what.shape[-1]] = what
+    return result
+
+
+def raise_to(held: Array, target: Array, what: Array) -> None:
+    """Raise what CTAs' objects hold to at least what comes to each, from one CTA or from several."""
+    if (target[1:] > target[:-1]).all():
+        held[target] = np.maximum(held[target], what)
+    else:
+        np.maximum.at(held, target, what)

@@ -1,0 +1,64 @@
+"""What is said of a launch in the end: that all schedules agree, or why that is not known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What one schedule of a launch says about all of them.
+
+    Attributes
+    ----------
+    kernel : str
+    grid, block, cluster : (int, int, int)
+    ctas : int
+        How many were run.
+    operations : int
+        Of synchronisation, that were checked; what CTAs do in lockstep counts once.
+    reasons : tuple of str
+        Why it is not certified; empty if it is.
+    assumptions : tuple of str
+        What it takes for granted.
+    uncovered : tuple of str
+        What it does not speak of.
+
+    Examples
+    --------
+    >>> certificate = Certificate("gemm", (2, 1, 1), (384, 1, 1), (1, 1, 1), 2, 40, (), ("progress",), ())
+    >>> certificate.is_certified
+    True
+    >>> print(certificate)
+    certified: gemm, grid (2, 1, 1), block (384, 1, 1): every schedule synchronises as this one did
+        2 CTAs, 40 operations of synchronisation
+        assumes: progress
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    ctas: int
+    operations: int
+    reasons: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    uncovered: tuple[str, ...]
+
+    @property
+    def is_certified(self) -> bool:
+        """Whether every schedule synchronises as the one that ran, without races in shared memory."""
+        return not self.reasons
+
+    def __str__(self) -> str:
+        cluster = f", cluster {self.cluster}" if self.cluster != (1, 1, 1) else ""
+        what = f"{self.kernel}, grid {self.grid}, block {self.block}{cluster}"
+        if self.reasons:
+            return "\n".join([f"not certified: {what}", *(f"    {reason}" for reason in self.reasons)])
+        lines = [
+            f"certified: {what}: every schedule synchronises as this one did",
+            f"    {self.ctas} CTAs, {self.operations} operations of synchronisation",
+            *(f"    assumes: {one}" for one in self.assumptions),
+            *(f"    not covered: {one}" for one in self.uncovered),
+        ]
+        return "\n".join(lines)

@@ -1,0 +1,145 @@
+"""Examines each launch of a run, and writes its certificate."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from cutepy.sim.sanitize.certificate.certificates import Certificate
+from cutepy.sim.sanitize.certificate.premises import Premises, announces
+from cutepy.sim.sanitize.certificate.steering import steering
+from cutepy.sim.sanitize.order.tries import tries
+from cutepy.sim.sanitize.order.uses import Uses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cutepy.sim.machine.launch import Launch
+    from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.sanitize.certificate.steering import Steering
+    from cutepy.sim.sanitize.certificate.violations import Violation
+    from cutepy.sim.sanitize.order.tries import Try
+    from cutepy.sim.sanitize.order.wave import Wave
+    from cutepy.sim.translate import Program
+
+_PROGRESS = "each thread runs again and again until it ends, and each copy and MMA completes"
+_MODEL = "copies, barriers and fences do what the PTX ISA says, as docs/certificate.md reads it"
+_REGISTERS = "setmaxnreg.inc finds the registers that others have given back"
+_DEPENDENT = "griddepcontrol: what other grids of the stream do meanwhile"
+_ATOMICS = "global memory that threads synchronise by: atomics and flags"
+_LINES = 5
+_TOLD_OTHERWISE = ("barrier-outlived", "unannounced-bytes")
+"""What premises find that the sanitizer looks for by itself, and calls otherwise."""
+
+
+class Examiner:
+    """Examines launches one after another.
+
+    Parameters
+    ----------
+    violated : callable
+        Called with each `Violation`.
+
+    Attributes
+    ----------
+    certificates : list of Certificate
+        Of the launches that have ended.
+    peeks : frozenset of int
+        The peeks of the launch that runs, by index of the instruction.
+    """
+
+    def __init__(self, violated: Callable[[Violation], None]) -> None:
+        self._violated = violated
+        self.certificates: list[Certificate] = []
+        self.peeks: frozenset[int] = frozenset()
+        self._launch: Launch | None = None
+
+    def begin(self, launch: Launch, program: Program) -> None:
+        """Begin with a launch."""
+        self._launch = launch
+        found, steered, self._may_announce = _studied(program)
+        self._tries: dict[int, Try] = {one.instruction.index: one for one in found}
+        self.peeks = frozenset(one.instruction.index for one in found if one.is_peek)
+        instructions = program.function.instructions
+        self._reasons: dict[str, None] = {}
+        self._ctas = self._operations = 0
+        names = {i.parts[0] for i in instructions}
+        self._assumptions = (_PROGRESS, _MODEL, *((_REGISTERS,) if "setmaxnreg" in names else ()))
+        self._uncovered = (
+            *((_ATOMICS,) if any(map(_synchronises_globally, instructions)) else ()),
+            *((_DEPENDENT,) if "griddepcontrol" in names else ()),
+        )
+        for one in steered:
+            self._refuse(
+                f"{one.value} ({_line(one.source)}) reaches {one.role}: `{one.use.text.strip()}` ({_line(one.use)})"
+            )
+
+    def premises(self, wave: Wave) -> Premises:
+        """Return the premises of CTAs that become resident."""
+        return Premises(wave, self._tries, self._may_announce, self._violation, self._refuse)
+
+    def leave(self, premises: Premises) -> None:
+        """Check what is left when CTAs have ended."""
+        premises.end()
+        self._ctas += premises.ctas
+        self._operations += premises.operations
+
+    def verdict(self, hazards: int) -> str:
+        """Say of a launch that can't go on whether that is so in every schedule."""
+        if self._reasons:
+            return f"whether it hangs in every schedule is not known: {next(iter(self._reasons))}"
+        if hazards:
+            return "it may not hang in every schedule: see the hazards that are reported"
+        return "it hangs in every schedule: all that ran synchronises alike in each of them"
+
+    def finish(self, hazards: int) -> None:
+        """Write the certificate of a launch that has ended."""
+        launch = self._launch
+        if launch is None:
+            return
+        if hazards:
+            self._refuse("this launch has hazards, which are reported, or allowed")
+        if self._ctas < len(launch.order):
+            self._refuse(f"{self._ctas} of {len(launch.order)} CTAs were run to their end")
+        reasons = tuple(self._reasons)
+        more = (f"and {len(reasons) - _LINES} more",) if len(reasons) > _LINES else ()
+        self.certificates.append(
+            Certificate(
+                launch.name,
+                launch.grid,
+                launch.block,
+                launch.cluster,
+                self._ctas,
+                self._operations,
+                (*reasons[:_LINES], *more),
+                self._assumptions,
+                self._uncovered,
+            )
+        )
+        self._launch = None
+
+    def _refuse(self, reason: str) -> None:
+        self._reasons[reason] = None
+
+    def _violation(self, violation: Violation) -> None:
+        if violation.kind in _TOLD_OTHERWISE:
+            self._refuse(f"{violation.where}, {violation.after}: {violation.missing}")
+        else:
+            self._violated(violation)
+
+
+def _synchronises_globally(i: Instruction) -> bool:
+    parts = set(i.parts)
+    return i.parts[0] in ("atom", "red") and not parts & {"shared", "shared::cta", "shared::cluster"}
+
+
+def _line(i: Instruction) -> str:
+    return str(i.source) if i.source is not None else f"line {i.line} of the PTX"
+
+
+@lru_cache(maxsize=16)
+def _studied(program: Program) -> tuple[list[Try], list[Steering], bool]:
+    """Return what a program's code says, whatever it runs on: its tries, what steers it, whether it announces bytes."""
+    uses = Uses(program.flow)
+    found = tries(program.flow, uses)
+    return found, steering(program.flow, uses, found), announces(program.function.instructions)

@@ -1,0 +1,124 @@
+"""Whether the generations of named and cluster barriers are the same in every schedule: premise 5.
+
+Each participation in a generation comes after all those in the one before. Who goes on from a barrier knows them; a
+thread that only arrives may run ahead. A thread may take part twice, if it arrives and then waits. That all who take
+part say the same count the simulator sees to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.sanitize.certificate.actors import Actors
+from cutepy.sim.sanitize.certificate.violations import Reports, Violation, names
+from cutepy.sim.sanitize.order.clocks import DONE
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.events import BarrierEvent
+    from cutepy.sim.machine.lanes import Array
+    from cutepy.sim.sanitize.order.wave import Wave
+
+
+class Generations:
+    """One barrier of each resident CTA, or of each cluster.
+
+    Parameters
+    ----------
+    wave : Wave
+    of_clusters : bool
+    report : callable
+        Called with each `Violation`.
+    """
+
+    def __init__(self, wave: Wave, of_clusters: bool, report: Callable[[Violation], None]) -> None:
+        self._clocks, self._reports = wave.clocks, Reports(wave, report)
+        self._size = wave.clocks.cluster if of_clusters else 1
+        self._column = wave.clocks.column("cluster") if of_clusters else None
+        slots, cluster = wave.residents.count, wave.clocks.cluster
+        threads = wave.clocks.threads
+        self._used = np.zeros((2, slots, cluster, threads), np.int32)
+        self._generation = np.full((2, slots), -1)
+        self._last = np.full((slots, threads), -1)
+
+    def see(self, event: BarrierEvent) -> None:
+        """Check participations, before threads learn anything by them."""
+        assert event.counted is not None
+        clocks, slots, threads = self._clocks, event.ctas.slots, event.threads.ids
+        generation = np.broadcast_to(event.counted, (len(slots), len(threads)))[:, 0]
+        actors = Actors.now(clocks, slots, threads)
+        objects = slots // self._size * self._size
+        for rows in _generations(generation):
+            self._begin(objects[rows], generation[rows])
+        earlier = (generation - 1) & 1
+        held = self._generation[earlier, objects] == generation - 1
+        need = np.where(held[:, None, None], self._used[earlier, objects], 0)
+        known = None if self._column is None else actors.knows(objects % clocks.cluster, self._column, generation)
+        for lanes, asked in self._by_warp(event, actors, need):
+            some = actors.only(lanes)
+            lacking = some.lack(asked)
+            if lacking is not None and known is not None:
+                lacking &= ~known[:, lanes]
+            if lacking is None or not lacking.any():
+                continue
+            found = some.first(asked, lacking)
+            side = self._reports.find(int(slots[found.row]), found.rank, found.column)
+            self._reports.say(
+                "mixed-generation",
+                event,
+                side,
+                f"this thread may come here before all have come the time before: {names('one that came then', side)} "
+                "is not ordered before it, and the two times mix. Between, the thread must wait for all of them",
+                slots[found.row],
+                some.threads[found.lane],
+            )
+            break
+        self._last[slots[:, None], threads] = generation[:, None]
+        ranks = slots % clocks.cluster
+        self._used[(generation & 1)[:, None], objects[:, None], ranks[:, None], threads] = clocks.counts(slots, threads)
+        self._reports.history.add(event)
+
+    def _by_warp(self, event: BarrierEvent, actors: Actors, need: Array) -> Iterator[tuple[Array, Array]]:
+        """Yield the lanes of each warp, and what they need to know: of their own warp nothing, which comes as one."""
+        every = np.arange(len(actors.threads))
+        if event.instruction.parts[0] == "barrier" and "aligned" not in event.instruction.parts:
+            yield every, need
+            return
+        if actors.lack(need) is None:
+            return
+        rows, ranks = np.arange(len(actors.slots)), actors.slots % self._clocks.cluster
+        for warp in np.unique(actors.threads // WARP).tolist():
+            asked = need.copy()
+            asked[rows, ranks, warp * WARP : (warp + 1) * WARP] = 0
+            yield np.flatnonzero(actors.threads // WARP == warp), asked
+
+    def _begin(self, objects: Array, generation: Array) -> None:
+        at = generation & 1
+        new = self._generation[at, objects] != generation
+        self._used[at[new], objects[new]] = 0
+        self._generation[at[new], objects[new]] = generation[new]
+
+    def unfinished(self, ended: Array) -> tuple[int, int] | None:
+        """Return a CTA of those that ended and a thread that had arrived, and did not wait; None if there is none."""
+        if self._column is None:
+            return None
+        slots, threads = self._last.shape
+        every = np.arange(slots)
+        actors = Actors.now(self._clocks, every, np.arange(threads))
+        objects = every // self._size * self._size
+        ranks = objects % self._clocks.cluster
+        rows = np.broadcast_to(actors.place, (slots, threads))
+        known = actors.view.known[DONE][every[:, None], rows, ranks[:, None], self._column]
+        late = (self._last >= known) & np.isin(every, ended)[:, None]
+        if not late.any():
+            return None
+        slot, thread = np.argwhere(late)[0].tolist()
+        return slot, thread
+
+
+def _generations(generation: Array) -> list[Array]:
+    """Group CTAs that take part in the same generation: their positions."""
+    return [np.flatnonzero(generation == g) for g in np.unique(generation)]

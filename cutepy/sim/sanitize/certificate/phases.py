@@ -1,0 +1,320 @@
+"""Whether the phases of an mbarrier are the same in every schedule: premises 0 to 4, on the trace of a launch.
+
+Of each phase two vectors of counts are kept. *Used* has, by who it was, what counted in it: who knows all of that comes
+after the phase's completion. *Before* joins what those knew who counted in it: what is in it comes before the
+completion. The vectors of phases that a wait, or what counts next, may need are kept: of the current one and two more.
+
+A phase is known to be complete, too, to who ended a wait for it, and to whom that was passed on: mbarriers have a
+column for that (`clocks.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.sanitize.certificate.actors import Actors, alike, raise_to
+from cutepy.sim.sanitize.certificate.announcing import Announcing
+from cutepy.sim.sanitize.certificate.violations import Reports, Violation, names
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.events import BarrierEvent
+    from cutepy.sim.machine.lanes import Array
+    from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.sanitize.order.wave import Wave
+
+_KEPT = 3
+_COUNTED = ("arrive", "expect_tx", "complete_tx", "expect_arrivals")
+
+
+class Phases:
+    """The mbarriers at one address of the CTAs that are resident together.
+
+    Parameters
+    ----------
+    wave : Wave
+    address : int
+    report : callable
+        Called with each `Violation`.
+    may_announce : bool
+        Whether there are operations in the kernel that announce apart from arrivals.
+    """
+
+    def __init__(
+        self, wave: Wave, address: int, report: Callable[[Violation], None], may_announce: bool = True
+    ) -> None:
+        self._wave, self._clocks, self.address = wave, wave.clocks, address
+        self._column = wave.clocks.column(("mbarrier", address))
+        self._reports = Reports(wave, report)
+        slots, cluster = wave.residents.count, wave.clocks.cluster
+        self._used = np.zeros((_KEPT, slots, cluster, 0), np.int32)
+        self._before = np.zeros((slots, cluster, 0), np.int32)
+        self._ends = np.zeros((slots, cluster, 0), np.int32)
+        self._life = np.zeros((slots, cluster, 0), np.int32)
+        self._first, self._now = np.zeros((2, slots), np.int64)
+        self._lives = np.zeros(slots, bool)
+        self._announcing = Announcing(wave, self._column, self._reports, may_announce)
+        self._waited: dict[int, Instruction] = {}
+        self._event: BarrierEvent | None = None
+
+    def _widen(self) -> None:
+        more = self._clocks.capacity - self._life.shape[-1]
+        if more:
+            for name in ("_used", "_before", "_ends", "_life"):
+                held = getattr(self, name)
+                setattr(self, name, np.pad(held, [(0, 0)] * (held.ndim - 1) + [(0, more)]))
+
+    # What happens.
+
+    def see(self, event: BarrierEvent, is_void: bool = False) -> None:
+        """Check an operation, before threads learn anything of it; a try is void if nothing depends on it."""
+        assert event.state is not None
+        self._widen()
+        slots, self._event = event.state.slots, event
+        if event.operation in ("init", "inval"):
+            self._end_life(event)
+            if event.operation == "init":
+                self._begin_life(event)
+            self._reports.history.add(event)
+            return
+        before = self._now[slots]
+        if event.operation == "wait":
+            self._wait(event, is_void)
+        elif event.operation in _COUNTED:
+            self._count(event)
+            self._reports.history.add(event)
+            after = self._first[slots] + event.state.phase
+            done = after > before
+            if done.any():
+                self._complete(event, slots[done], before[done])
+        self._now[slots] = self._first[slots] + event.state.phase
+
+    def _begin_life(self, event: BarrierEvent) -> None:
+        assert event.state is not None
+        slots = event.state.slots
+        again = self._lives[slots] | (self._now[slots] > 0) | (self._first[slots] > 0)
+        self._first[slots] = np.where(again, self._now[slots] + 2, 0)
+        self._now[slots] = self._first[slots]
+        self._lives[slots] = True
+        self._used[:, slots] = 0
+        self._before[slots] = self._ends[slots] = self._life[slots] = 0
+        self._announcing.begin(event, slots)
+
+    def _end_life(self, event: BarrierEvent) -> None:
+        """Check that all that was done to an mbarrier comes before what ends it."""
+        assert event.state is not None
+        live = self._lives[event.state.slots]
+        if not live.any():
+            return
+        slots = event.state.slots[live]
+        self._announcing.finish(event, slots, self._now[slots] - self._first[slots])
+        actors = self._actors(event)
+        mine = np.isin(actors.slots, slots)[:, None, None]  # nobody makes another CTA's
+        need = np.where(mine, self._life[actors.slots], 0)
+        lacking = actors.lack(need)
+        self._lives[slots] = False
+        if lacking is not None:
+            found = actors.first(need, lacking)
+            side = self._reports.find(int(actors.slots[found.row]), found.rank, found.column)
+            self._reports.say(
+                "barrier-outlived",
+                event,
+                side,
+                f"nothing orders {names('an operation on it', side)} before the barrier ends here: the threads that "
+                "use it must meet this thread first, at a bar.sync for example",
+                actors.slots[found.row],
+                actors.threads[found.lane],
+            )
+
+    def _actors(self, event: BarrierEvent) -> Actors:
+        if event.part_of is not None:
+            issued = self._wave.issued[id(event.part_of)]
+            return Actors(self._clocks, issued.slots, issued.threads, issued.view, issued.place)
+        return Actors.now(self._clocks, event.ctas.slots, event.threads.ids)
+
+    def now(self, slots: Array) -> Array:
+        """Return the phases that are current, by CTA, counted over all lives."""
+        found: Array = self._now[slots]
+        return found
+
+    def first(self, slots: Array) -> Array:
+        """Return, by CTA, what is added to the phases of events."""
+        found: Array = self._first[slots]
+        return found
+
+    # Waits.
+
+    def knows_complete(self, actors: Actors, targets: Array, phases: Array) -> Array:
+        """Tell who knows that a phase is complete, (CTA, thread); targets and phases, as in events, are by CTA."""
+        self._widen()
+        at = phases + self._first[targets]
+        known = actors.knows(targets % self._clocks.cluster, self._column, at + 1)
+        if known.all():
+            return known
+        need = self._used[at % _KEPT, targets]
+        lacking = actors.lack(np.where((phases < 0)[:, None, None], 0, need))
+        return known | (True if lacking is None else ~lacking)
+
+    def _wait(self, event: BarrierEvent, is_void: bool) -> None:
+        assert event.slots is not None
+        assert event.counted is not None
+        actors = self._actors(event)
+        slots, threads = event.ctas.slots, event.threads.ids
+        shape = len(slots), len(threads)
+        of, counted = (np.broadcast_to(x, shape) for x in (event.slots, event.counted))
+        ranks = slots % self._clocks.cluster
+        for lanes in alike(of):
+            target, seen = of[:, lanes[0]], counted[:, lanes].max(axis=1)
+            self._life[target[:, None], ranks[:, None], threads[lanes]] = self._clocks.counts(slots, threads[lanes])
+            if is_void:
+                continue
+            some = actors.only(lanes)
+            self.begin_wait(event, some, target, seen, counted[:, lanes] >= -1)
+            ended = counted[:, lanes] >= -1
+            if not ended.any():
+                continue
+            self._waited.update(dict.fromkeys(threads[lanes].tolist(), event.instruction))
+            columns = self._clocks.ends(threads[lanes])
+            at = target[:, None], ranks[:, None], columns
+            counts = np.where(ended, self._clocks.counts(slots, columns) + 1, self._ends[at])
+            self._ends[at] = counts
+            self._life[at] = np.maximum(self._life[at], counts)
+
+    def begin_wait(self, event: BarrierEvent, actors: Actors, targets: Array, phases: Array, lanes: Array) -> None:
+        """Check that waits begin after the completion of the phase before that which they are for."""
+        asked = lanes & (phases >= 1)[:, None]
+        if not asked.any():
+            return
+        known = self.knows_complete(actors, targets, phases - 1)
+        late = asked & ~known
+        if late.any():
+            row, lane = np.argwhere(late)[0].tolist()
+            at = phases[row] - 1 + self._first[targets[row]]
+            side = self._reports.lacked(actors, self._used[at % _KEPT, targets], late)
+            self._reports.say(
+                "early-wait",
+                event,
+                side,
+                f"this wait is for phase {int(phases[row])}, and may begin before phase {int(phases[row]) - 1} is "
+                "over: its parity then passes a phase too early. What must come before it, by a barrier or by a wait "
+                f"for that phase too: {names('all that counts there', side)}",
+                actors.slots[row],
+                actors.threads[lane],
+            )
+
+    # What counts.
+
+    def _count(self, event: BarrierEvent) -> None:
+        if event.operation == "complete_tx" and event.part_of is not None:
+            self._deliver(event)
+            return
+        assert event.state is not None
+        assert event.slots is not None
+        assert event.counted is not None
+        actors = self._actors(event)
+        slots, threads = event.ctas.slots, event.threads.ids
+        shape = len(slots), len(threads)
+        of, counted = (np.broadcast_to(x, shape) for x in (event.slots, event.counted))
+        rows = np.searchsorted(actors.slots, slots)
+        positions = np.searchsorted(actors.threads, threads)
+        patterns = alike(of)
+        if len(patterns) > 1:
+            self._announcing.lose(event.state.slots)
+        for lanes in patterns:
+            target = of[:, lanes[0]]
+            some = actors.only(positions[lanes])
+            if len(rows) != len(actors.slots):
+                some = some.of_ctas(rows)
+            self._count_in(event, some, target, counted[:, lanes[0]])
+        self._announcing.amounts(event)
+
+    def _count_in(self, event: BarrierEvent, actors: Actors, target: Array, phases: Array) -> None:
+        """Check operations that count in a phase: they come after the completion of the one before."""
+        slots, cluster = actors.slots, self._clocks.cluster
+        at = phases + self._first[target]
+        if (phases >= 1).any():
+            late = ~self.knows_complete(actors, target, phases - 1) & (phases >= 1)[:, None]
+            if late.any():
+                self._early(event, actors, target, phases, late)
+        if event.part_of is not None:
+            self._used[at % _KEPT, target, target % cluster, self._column] = at + 1
+            self._life[target, target % cluster, self._column] = at + 1
+        else:
+            places = target[:, None], (slots % cluster)[:, None], actors.threads
+            counts = self._clocks.counts(slots, actors.threads)
+            self._used[(at % _KEPT)[:, None], *places] = counts
+            self._life[places] = counts
+        joint = actors.joint(releases=event.part_of is None)
+        width = joint.shape[-1]
+        raise_to(self._before[..., :width], target, joint)
+        self._announcing.count(event, actors, target, joint)
+
+    def _deliver(self, event: BarrierEvent) -> None:
+        """Check copies that bring bytes, of which each was issued by one lane, at each of its destinations."""
+        assert event.state is not None
+        assert event.counted is not None
+        assert event.deliveries is not None
+        actors, cluster = self._actors(event), self._clocks.cluster
+        phases = np.zeros(self._wave.residents.count, np.int64)
+        phases[event.state.slots] = np.broadcast_to(event.counted, event.state.slots.shape)
+        self._announcing.amounts(event)
+        deliveries = event.deliveries
+        lanes = np.unique(deliveries[:, 2]).tolist()
+        if len(lanes) > 1:
+            self._announcing.lose(event.state.slots)
+        for lane in lanes:
+            pairs = deliveries[deliveries[:, 2] == lane]
+            # Of each CTA that issued copies, its destinations one after the other.
+            for reach in range(cluster):
+                here = pairs[pairs[:, 0] % cluster == reach]
+                if len(here):
+                    some = actors.only(np.array([lane])).of_ctas(here[:, 1])
+                    self._count_in(event, some, here[:, 0], phases[here[:, 0]])
+
+    def _early(self, event: BarrierEvent, actors: Actors, target: Array, phases: Array, late: Array) -> None:
+        row, lane = np.argwhere(late)[0].tolist()
+        at = phases - 1 + self._first[target]
+        side = self._reports.lacked(actors, self._used[at % _KEPT, target], late)
+        self._reports.say(
+            "early-arrival",
+            event,
+            side,
+            f"it counts in phase {int(phases[row])} here, and nothing makes it wait until phase {int(phases[row]) - 1} "
+            "is over: it may count there instead. What must come before it, by a barrier or by a wait for that phase: "
+            f"{names('all that counts there', side)}",
+            actors.slots[row],
+            actors.threads[lane],
+        )
+
+    # The ends of phases.
+
+    def _complete(self, event: BarrierEvent, slots: Array, phases: Array) -> None:
+        """Check what must come before the completion of phases, and begin the next ones."""
+        lapped = self._ends[slots] > self._before[slots]
+        if lapped.any():
+            row, rank, column = np.argwhere(lapped)[0].tolist()
+            slot, thread = int(slots[row]), int(self._clocks.owner[column])
+            waiter = slot - slot % self._clocks.cluster + rank
+            side = self._reports.history.side(waiter, thread, self._waited[thread], "wait")
+            number = int(phases[row] - self._first[slot])
+            self._reports.say(
+                "lapped-wait",
+                event,
+                side,
+                f"phase {number} completes here, and nothing makes it wait until that wait for phase {number - 1} is "
+                "over: a slow thread then finds the parity of another phase, and waits for ever or passes too early. "
+                "One of those who complete the phase must hear from the thread after its wait",
+            )
+        self._announcing.complete(slots)
+        self._announcing.finish(event, slots, phases - self._first[slots])
+        self._before[slots] = self._ends[slots] = 0
+        self._announcing.begin(event, slots)
+        self._used[(phases + 1) % _KEPT, slots] = 0
+
+    def leave(self) -> None:
+        """Check the phases that are left as they are when CTAs end."""
+        slots = np.flatnonzero(self._lives)
+        if len(slots) and self._event is not None:
+            self._announcing.finish(self._event, slots, self._now[slots] - self._first[slots])

@@ -1,0 +1,200 @@
+"""The premises of the certificate, checked on the trace of a launch as it runs.
+
+`Premises` is told of what synchronises before threads learn anything by it, and passes it on: mbarriers to `phases.py`,
+named and cluster barriers to `generations.py`, what outlives a CTA to `lifetimes.py`. What the code says is asked once
+for each launch (`steering.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.sanitize.certificate.actors import Actors
+from cutepy.sim.sanitize.certificate.generations import Generations
+from cutepy.sim.sanitize.certificate.lifetimes import Lifetimes
+from cutepy.sim.sanitize.certificate.phases import Phases
+from cutepy.sim.sanitize.certificate.violations import Violation
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.events import Access, BarrierEvent
+    from cutepy.sim.machine.lanes import Array, Ctas, Threads
+    from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.sanitize.order.tries import Try
+    from cutepy.sim.sanitize.order.wave import Wave
+
+_NONE = -1
+
+
+class Premises:
+    """What must hold of CTAs that are resident together, for one schedule to speak for all.
+
+    Parameters
+    ----------
+    wave : Wave
+    tries : dict of int to Try
+        Of the kernel, by index of the instruction.
+    may_announce : bool
+        Whether the kernel announces apart from arrivals.
+    violated, refuse : callable
+        Called with each `Violation`, and with what the certificate does not understand, in words.
+    """
+
+    def __init__(
+        self,
+        wave: Wave,
+        tries: dict[int, Try],
+        may_announce: bool,
+        violated: Callable[[Violation], None],
+        refuse: Callable[[str], None],
+    ) -> None:
+        self._wave, self._tries, self._may_announce = wave, tries, may_announce
+        self._violated, self._refuse = violated, refuse
+        self._phases: dict[int, Phases] = {}
+        self._generations: dict[str, Generations] = {}
+        self._lifetimes = Lifetimes(wave, violated)
+        shape = wave.residents.count, wave.clocks.threads
+        # Of each thread the last peek that no wait has followed yet: which, of what address, for which phase.
+        self._peek, self._address = np.full((2, *shape), _NONE)
+        self._phase = np.zeros(shape, np.int64)
+        # Of each thread the mbarrier and phase of its last try, if that failed and is tried again.
+        self._tried = np.full(shape, _NONE)
+        self._for = np.zeros(shape, np.int64)
+        self.operations = 0
+        self.ctas = wave.residents.count
+
+    def see(self, event: BarrierEvent) -> None:
+        """Check an operation, before threads learn anything by it."""
+        kind = event.barrier.partition(" ")[0]
+        if kind == "mbarrier":
+            assert event.state is not None
+            self.operations += 1
+            phases = self._of(event.state.address)
+            if event.operation in ("wait", "blocked"):
+                self._try(event, phases)
+            if event.operation == "blocked":
+                return
+            if event.operation not in ("init", "inval", "wait"):
+                self._lifetimes.see(event)
+            phases.see(event, self._is_void(event))
+        elif kind == "bar" and event.operation in ("join", "arrive"):
+            self.operations += 1
+            self._generation(event.barrier, False).see(event)
+        elif event.operation == "cluster_arrive":
+            self.operations += 1
+            self._generation(event.barrier, True).see(event)
+
+    def access(self, access: Access, slot_bytes: int) -> None:
+        """Note an access to shared memory."""
+        self._lifetimes.access(access, slot_bytes)
+
+    def _of(self, address: int) -> Phases:
+        if address not in self._phases:
+            self._phases[address] = Phases(self._wave, address, self._violated, self._may_announce)
+        return self._phases[address]
+
+    def _generation(self, barrier: str, of_clusters: bool) -> Generations:
+        if barrier not in self._generations:
+            self._generations[barrier] = Generations(self._wave, of_clusters, self._violated)
+        return self._generations[barrier]
+
+    # Tries.
+
+    def _is_void(self, event: BarrierEvent) -> bool:
+        found = self._tries.get(event.instruction.index)
+        return found is not None and found.is_peek and not found.followers
+
+    def knows_complete(self, address: int, slots: Array, phases: Array, ctas: Ctas, threads: Threads) -> Array:
+        """Tell which lanes know that a phase of an mbarrier is complete."""
+        actors = Actors.now(self._wave.clocks, ctas.slots, threads.ids)
+        return self._of(address).knows_complete(actors, slots[:, 0], phases[:, 0])
+
+    def _try(self, event: BarrierEvent, phases: Phases) -> None:
+        assert event.counted is not None
+        assert event.tried is not None
+        assert event.slots is not None
+        slots, threads, i = event.ctas.slots, event.threads.ids, event.instruction
+        shape = len(slots), len(threads)
+        counted, tried, of = (np.broadcast_to(x, shape) for x in (event.counted, event.tried, event.slots))
+        at = np.ix_(slots, threads)
+        if (of != slots[:, None]).any():
+            self._refuse(f"a wait at an mbarrier of another CTA ({event.instruction.text})")
+            return
+        here = self._tries.get(i.index)
+        absolute = tried + phases.first(slots)[:, None]
+        pending = self._peek[at]
+        for peek in np.unique(pending[pending != _NONE]).tolist():
+            if i.index not in self._tries[peek].followers:
+                continue
+            lanes = pending == peek
+            other = lanes & ((self._address[at] != phases.address) | (self._phase[at] != absolute))
+            if other.any():
+                self._refuse(
+                    f"the wait at {_line(i)} follows the peek at {_line(self._tries[peek].instruction)}, and is for "
+                    "another mbarrier or phase"
+                )
+            self._peek[at] = np.where(lanes & (counted >= -1), _NONE, pending)
+            pending = self._peek[at]
+        failed = counted < -1
+        self._tried[at] = np.where(failed, phases.address, _NONE)
+        self._for[at] = np.where(failed, absolute, self._for[at])
+        if here is None or not failed.any():
+            return
+        if not here.is_peek:
+            phases.begin_wait(event, Actors.now(self._wave.clocks, slots, threads), slots, tried.max(axis=1), failed)
+            return
+        left = failed & (pending != _NONE)
+        if left.any() and self._tries[int(pending[left][0])].followers:
+            self._refuse(f"the wait did not run that follows the peek at {_line(i)}")
+        self._peek[at] = np.where(failed, i.index, pending)
+        self._address[at] = np.where(failed, phases.address, self._address[at])
+        self._phase[at] = np.where(failed, absolute, self._phase[at])
+        if here.followers:
+            actors = Actors.now(self._wave.clocks, slots, threads)
+            phases.begin_wait(event, actors, slots, tried.max(axis=1), failed)
+
+    def check_stuck(self, spinning: Array) -> None:
+        """Check that who goes around a loop tries there for a phase of an mbarrier that is not complete."""
+        if (spinning & (self._tried == _NONE)).any():
+            self._refuse("a thread goes around a loop, and not to wait at an mbarrier")
+        for address in np.unique(self._tried[self._tried != _NONE]).tolist():
+            slots, threads = np.nonzero(self._tried == address)
+            if (self._of(address).now(slots) > self._for[slots, threads]).any():
+                self._refuse(f"a thread still tries for a phase of mbarrier {address:#x} that is complete")
+
+    def stick(self, ended: Array) -> None:
+        """Check what is left where nothing can go on, and some CTAs have ended."""
+        for phases in self._phases.values():
+            phases.leave()
+        for barrier, generations in self._generations.items():
+            found = generations.unfinished(ended)
+            if found is not None:
+                slot, thread = found
+                self._refuse(
+                    f"thread {thread} of CTA {self._wave.residents.coordinate(slot)} ends after it has arrived at "
+                    f"{barrier} and without waiting there"
+                )
+        self._lifetimes.end(ended)
+
+    def end(self) -> None:
+        """Check what is left when the CTAs have ended."""
+        for peek in np.unique(self._peek[self._peek != _NONE]).tolist():
+            if self._tries[peek].followers:
+                self._refuse(f"the wait did not run that follows the peek at {_line(self._tries[peek].instruction)}")
+        self.stick(np.arange(self.ctas))
+
+
+def announces(instructions: tuple[Instruction, ...]) -> bool:
+    """Tell whether a kernel announces or counts apart from copies and arrivals that use up expected counts."""
+    return any(
+        i.parts[:2] in (("mbarrier", "expect_tx"), ("mbarrier", "complete_tx"))
+        or (i.parts[0] == "mbarrier" and "noComplete" in i.parts)
+        or (i.parts[:3] == ("cp", "async", "mbarrier") and "noinc" not in i.parts)
+        for i in instructions
+    )
+
+
+def _line(i: Instruction) -> str:
+    return str(i.source) if i.source is not None else f"line {i.line} of the PTX"

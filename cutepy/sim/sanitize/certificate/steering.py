@@ -1,0 +1,226 @@
+"""Whether anything that depends on the schedule steers a kernel: premise 6, over all paths of its code.
+
+What an atomic returns, clocks, the SM, who else is active, tokens of mbarriers, the outcomes of tries, what unordered
+atomics on floats leave in memory, and what somebody else may write meanwhile: all that differs from schedule to
+schedule. It may be stored, and be part of a result; it must not reach a branch, an address, or an operand of
+synchronisation. Of tries it may decide whether to wait (`tries.py`), and a token may say for which phase.
+
+Registers are followed without regard to the order of instructions, memory by state space: what is stored of such a
+value is in all that is loaded from that space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from cutepy.sim.ptx.model import Address, Operand, Register, Special, registers_in
+from cutepy.sim.translate.effects import written
+
+if TYPE_CHECKING:
+    from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.sanitize.order.tries import Try
+    from cutepy.sim.sanitize.order.uses import Uses
+    from cutepy.sim.translate.control_flow import ControlFlow
+
+_SPECIAL = {
+    "clock": "a clock",
+    "clock_hi": "a clock",
+    "clock64": "a clock",
+    "globaltimer": "a clock",
+    "globaltimer_lo": "a clock",
+    "globaltimer_hi": "a clock",
+    "smid": "the number of the SM",
+    "warpid": "the number of the warp on the SM",
+    "gridid": "the number of the grid",
+}
+_SYNCHRONISES = frozenset("bar barrier mbarrier cp fence wgmma red atom setmaxnreg elect shfl vote match redux".split())
+_LOADS = frozenset(("ld", "ldu", "ldmatrix"))
+_STORES = frozenset(("st", "red", "atom", "stmatrix"))
+_SPACES = ("shared", "global", "local", "param", "const")
+_RACING = frozenset(("volatile", "relaxed", "acquire", "mmio"))
+_FLOATS = frozenset("f16 f16x2 bf16 bf16x2 f32 f64".split())
+
+
+@dataclass(frozen=True)
+class Steering:
+    """A value that depends on the schedule, and what it steers.
+
+    Attributes
+    ----------
+    source : Instruction
+        Where it comes from.
+    value : str
+        What it is.
+    use : Instruction
+        What it steers.
+    role : str
+        As what: "a branch", "an address", "synchronisation".
+    """
+
+    source: Instruction
+    value: str
+    use: Instruction
+    role: str
+
+
+class _Spread:
+    """Follows values that depend on the schedule, to all that depends on them."""
+
+    def __init__(self, flow: ControlFlow, uses: Uses, allowed: frozenset[int]) -> None:
+        self._flow, self._uses, self._allowed = flow, uses, allowed
+        self._memory: dict[str, Origin] = {}
+        self._done: set[int] = set()
+        self.found: list[Steering] = []
+        self._instructions = [i for block in flow.blocks for i in block.instructions]
+        for i in self._instructions:
+            origin = _origin(i, allowed)
+            if origin is not None:
+                self._write(i, origin)
+            if _leaves_chance(i):
+                self._store(_space(i), Origin(i, "what unordered atomics leave in memory"))
+
+    def _write(self, i: Instruction, origin: Origin) -> None:
+        """Follow what an instruction writes."""
+        waiting = [i]
+        while waiting:
+            one = waiting.pop()
+            if one.index in self._done:
+                continue
+            self._done.add(one.index)
+            for register in written(one):
+                for block, use in self._uses.after(one, register.index):
+                    if self._take(block, use, register, origin):
+                        assert use is not None
+                        waiting.append(use)
+
+    def _take(self, block: int, use: Instruction | None, register: Register, origin: Origin) -> bool:
+        """Note what a use steers; tells whether it passes the value on to registers."""
+        if use is None:
+            branch = self._flow.blocks[block].branch
+            if branch is not None:
+                self.found.append(Steering(origin.source, origin.value, branch, "a branch"))
+            return False
+        if origin.value == _TOKEN and _is_state(use, register):
+            return False
+        for steered, role in _steered(use):
+            if steered.index == register.index:
+                self.found.append(Steering(origin.source, origin.value, use, role))
+        if use.parts[0] in _STORES and _is_stored(use, register):
+            self._store(_space(use), origin)
+        return use.index not in self._allowed
+
+    def _store(self, space: str, origin: Origin) -> None:
+        """Follow what is loaded from a state space in which such a value is stored; bulk copies take it further."""
+        spaces = {space} | ({"global"} if space == "shared" else {"shared"} if space == "global" else set())
+        spaces |= {"generic"} if space != "generic" else set(_SPACES)
+        if space in self._memory:
+            return
+        self._memory[space] = origin
+        for i in self._instructions:
+            if i.parts[0] in _LOADS and _space(i) in spaces:
+                self._write(i, origin)
+
+
+class Origin(NamedTuple):
+    """Where a value comes from, and what it is."""
+
+    source: Instruction
+    value: str
+
+
+def steering(flow: ControlFlow, uses: Uses, tries: Sequence[Try]) -> list[Steering]:
+    """Find values that depend on the schedule, and steer.
+
+    Parameters
+    ----------
+    flow : ControlFlow
+    uses : Uses
+        Of the kernel.
+    tries : sequence of Try
+        All of the kernel.
+    """
+    allowed = frozenset(one.instruction.index for one in tries if one.misuse is None)
+    found = _Spread(flow, uses, allowed).found
+    for one in tries:
+        if one.misuse is not None:
+            found.append(Steering(one.instruction, "the outcome of a try", one.misuse, "more than whether to wait"))
+    return list({(s.source.index, s.use.index): s for s in found}.values())
+
+
+_TOKEN = "the state of an mbarrier"
+
+
+def _origin(i: Instruction, allowed: frozenset[int]) -> Origin | None:
+    """Return what an instruction makes that depends on the schedule."""
+    parts = i.parts
+    if parts[0] in ("mov", "cvt"):
+        for operand in i.operands[1:]:
+            if isinstance(operand, Special) and operand.name.removeprefix("%") in _SPECIAL:
+                return Origin(i, _SPECIAL[operand.name.removeprefix("%")])
+    if parts[0] == "atom":
+        return Origin(i, "the result of an atomic")
+    if parts[0] == "activemask":
+        return Origin(i, "the mask of active lanes")
+    if parts[0] in _LOADS and set(parts) & _RACING:
+        return Origin(i, "what a load reads that may race")
+    if parts[:2] in (("mbarrier", "try_wait"), ("mbarrier", "test_wait")) and i.index not in allowed:
+        return Origin(i, "the outcome of a try")
+    if parts[:2] in (("mbarrier", "arrive"), ("mbarrier", "arrive_drop")) and isinstance(i.operands[0], Register):
+        return Origin(i, _TOKEN)
+    return None
+
+
+def _leaves_chance(i: Instruction) -> bool:
+    """Tell whether what an atomic leaves in memory depends on the order of several."""
+    parts = set(i.parts)
+    return i.parts[0] in ("red", "atom") and bool(parts & _FLOATS or parts & {"exch", "cas"})
+
+
+def _is_stored(i: Instruction, register: Register) -> bool:
+    """Tell whether a register is stored, and not where."""
+    values = [operand for operand in i.operands if not isinstance(operand, Address)]
+    return any(r.index == register.index for operand in values for r in registers_in(operand))
+
+
+def _space(i: Instruction) -> str:
+    for part in i.parts[1:]:
+        if part.partition("::")[0] in _SPACES:
+            return part.partition("::")[0]
+    return "generic" if i.parts[0] not in ("ldmatrix", "stmatrix") else "shared"
+
+
+def _steered(i: Instruction) -> Iterator[tuple[Register, str]]:
+    """Yield the registers that steer, and as what."""
+    if i.predicate is not None and i.parts[0] in _SYNCHRONISES:
+        yield i.predicate[0], "synchronisation"
+    for n, operand in enumerate(i.operands):
+        if isinstance(operand, Address):
+            yield from ((r, "an address") for r in registers_in(operand))
+        elif i.parts[0] in ("bar", "barrier", "mbarrier", "setmaxnreg") and (n or not _results(i)):
+            if not (i.parts[0] == "bar" and "red" in i.parts and n == len(i.operands) - 1):
+                yield from ((r, "synchronisation") for r in registers_in(operand))
+        elif i.parts[0] == "cp" and not isinstance(operand, Address):
+            yield from ((r, "synchronisation") for r in registers_in(operand))
+        elif i.parts[0] == "brx":
+            yield from ((r, "a branch") for r in registers_in(operand))
+        elif i.parts[0] in ("wgmma", "ldmatrix", "tensormap") and _is_descriptor(i, n, operand):
+            yield from ((r, "an address") for r in registers_in(operand))
+        elif i.parts[0] in ("elect", "shfl", "vote", "match", "redux") and n == len(i.operands) - 1:
+            yield from ((r, "the lanes that take part") for r in registers_in(operand))
+
+
+def _results(i: Instruction) -> bool:
+    return bool(written(i))
+
+
+def _is_descriptor(i: Instruction, n: int, operand: Operand) -> bool:
+    return i.parts[:2] == ("wgmma", "mma_async") and n in (1, 2) and isinstance(operand, Register)
+
+
+def _is_state(i: Instruction, register: Register) -> bool:
+    """Tell whether a register is the state for which an instruction tries."""
+    if i.parts[:2] not in (("mbarrier", "try_wait"), ("mbarrier", "test_wait")):
+        return False
+    return "parity" not in i.parts and i.operands[2] == register

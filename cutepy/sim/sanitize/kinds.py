@@ -1,0 +1,284 @@
+"""The kinds of hazards: the one place where they are named, said in a line, and given what is missing.
+
+Reports, the documentation and what may be allowed at a line all read this table. A new kind is an entry here, a page
+``docs/hazards/NAME.md``, and whoever finds it calls ``Findings.tell(NAME, ...)``.
+
+The entries stand in the order in which reports print them: causes before what follows from them. A barrier that nobody
+knows of makes all that it should order unordered; a fence that is missing is nearer to the mistake than a race.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Severity = Literal["hazard", "advisory"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of hazard.
+
+    Attributes
+    ----------
+    name : str
+        Lower case, words joined by hyphens.
+    meaning : str
+        What it is, in a line: of Markdown, in lower case and without a full stop.
+    missing : str
+        What there should be, and where, perhaps after what is wrong and a colon; some findings say it more closely.
+    section : str
+        The clause that orders it otherwise: a section of the PTX ISA.
+    severity : "hazard" or "advisory"
+        Whether a run fails by it. What costs time, or what the assembler repairs, is an advisory.
+    defect : "between" or "before"
+        Where the mistake is: between the two operations, or at the first, whatever comes after it. One mistake is told
+        once.
+    """
+
+    name: str
+    meaning: str
+    missing: str
+    section: str
+    severity: Severity = "hazard"
+    defect: Literal["between", "before"] = "between"
+
+
+_ENTRIES = (
+    Kind(
+        "repeated-init",
+        "an mbarrier is made by several threads at once, or again while it is one, without `mbarrier.inval`",
+        "one thread must make it, once, and mbarrier.inval must come before it is made again",
+        "Parallel Synchronization and Communication Instructions: mbarrier.init; mbarrier.inval",
+    ),
+    Kind(
+        "overwritten-mbarrier",
+        "a copy, or a store of a matrix, writes over an mbarrier",
+        "mbarrier.inval, and a barrier, must come before its memory is used for something else",
+        "Parallel Synchronization and Communication Instructions: mbarrier.inval",
+    ),
+    Kind(
+        "missing-init-fence",
+        "a copy or another CTA uses an mbarrier, and no `fence.mbarrier_init` or `fence.proxy.async` came after "
+        "`mbarrier.init`",
+        "fence.mbarrier_init.release.cluster must come after mbarrier.init, and then a barrier",
+        "Parallel Synchronization and Communication Instructions: membar/fence, fence.mbarrier_init",
+        defect="before",
+    ),
+    Kind(
+        "unpublished-mbarrier",
+        "an mbarrier is used by who cannot know that it has been made",
+        "a barrier that both take part in must come after mbarrier.init and before it is used",
+        "Parallel Synchronization and Communication Instructions: mbarrier, mbarrier.init",
+        defect="before",
+    ),
+    Kind(
+        "mixed-generation",
+        "a thread may come to a named or cluster barrier before all have come the time before",
+        "between two arrivals at a barrier a thread must wait for all who came the first time",
+        "Parallel Synchronization and Communication Instructions: bar, barrier; barrier.cluster",
+    ),
+    Kind(
+        "byte-count-overflow",
+        "some order of announcements and copies leaves the 2^20 - 1 bytes that an mbarrier counts",
+        "a phase announces and counts too many bytes: use more phases",
+        "Parallel Synchronization and Communication Instructions: mbarrier, mbarrier.expect_tx",
+    ),
+    Kind(
+        "premature-completion",
+        "a phase of an mbarrier may complete without what was announced for it",
+        "announce with the arrival, by mbarrier.arrive.expect_tx, or before it",
+        "Parallel Synchronization and Communication Instructions: mbarrier, phase completion",
+    ),
+    Kind(
+        "early-wait",
+        "a wait at an mbarrier may begin before the phase before is over, and pass on the parity of an earlier one",
+        "who waits for a phase must know that the one before is over: wait for that too",
+        "Parallel Synchronization and Communication Instructions: mbarrier.test_wait, mbarrier.try_wait",
+    ),
+    Kind(
+        "early-arrival",
+        "an arrival, an announcement or a copy may count in the phase before",
+        "who arrives must know that the phase before is over: wait for it",
+        "Parallel Synchronization and Communication Instructions: mbarrier, phase completion",
+    ),
+    Kind(
+        "lapped-wait",
+        "a phase may complete while a slow thread still waits for the one before: it hangs, or passes too late",
+        "one of those who complete a phase must hear from each thread that waits for the one before",
+        "Parallel Synchronization and Communication Instructions: mbarrier.test_wait, mbarrier.try_wait",
+    ),
+    Kind(
+        "missing-wgmma-fence",
+        "registers of MMAs were used by something else, and no `wgmma.fence` came after",
+        "wgmma.fence must come after other accesses to these registers, and before the MMAs",
+        "Asynchronous Warpgroup Level Matrix Instructions: wgmma.fence",
+    ),
+    Kind(
+        "accumulator-in-flight",
+        "registers are used that MMAs still write, on some path through the kernel",
+        "the MMAs may not be complete: wgmma.wait_group must come before these registers are used",
+        "Asynchronous Warpgroup Level Matrix Instructions: wgmma.wait_group",
+    ),
+    Kind(
+        "fragment-in-flight",
+        "registers of A are written that MMAs still read",
+        "the MMAs may still read it: wgmma.wait_group must come before these registers are written",
+        "Asynchronous Warpgroup Level Matrix Instructions: wgmma.wait_group",
+    ),
+    Kind(
+        "missing-proxy-fence",
+        "threads wrote, and a TMA store, a bulk copy or wgmma reads, in order, but without `fence.proxy.async` "
+        "between, in the CTA of the copy",
+        "the generic proxy wrote it, and the async proxy touches it: fence.proxy.async is missing between, "
+        "after the write and before a barrier or the copy",
+        "Memory Consistency Model: Proxies; Async proxy",
+    ),
+    Kind(
+        "missing-tensormap-fence",
+        "a copy uses a tensor map that the kernel has changed, and no `fence.proxy.tensormap` has shown it to copies",
+        "who changed the tensor map must release it (tensormap.cp_fenceproxy, or "
+        "fence.proxy.tensormap::generic.release), and who uses it acquire it after that "
+        "(fence.proxy.tensormap::generic.acquire of its address)",
+        "Parallel Synchronization and Communication Instructions: membar/fence, fence.proxy.tensormap",
+    ),
+    Kind(
+        "too-narrow-scope",
+        "a flag or a counter is accessed with a scope that does not include the other thread: `.cta` between CTAs",
+        "both accesses need a scope that the other thread is in: .cluster within a cluster, .gpu within a GPU",
+        "Memory Consistency Model: Scope; Morally strong operations",
+    ),
+    Kind(
+        "early-access",
+        "a kernel of a programmatic dependent launch touches what the kernel before it, or one further back, may still "
+        "write or read",
+        "griddepcontrol.wait must come before the access, in its thread or before a barrier",
+        "Parallel Synchronization and Communication Instructions: griddepcontrol",
+    ),
+    Kind(
+        "non-coherent-read",
+        "a load through the cache that is not coherent (`ld.global.nc`) reads what the same launch writes",
+        "ld.global.nc reads through a cache that does not see what this launch writes: use a plain load, without "
+        "__ldg, or __restrict__ with const",
+        "Data Movement and Conversion Instructions: ld.global.nc",
+    ),
+    Kind(
+        "unordered-read",
+        "bytes are read, and nothing orders that after what wrote them: no barrier between threads, no wait for the "
+        "mbarrier of a TMA or bulk copy, no `cp.async.wait_group`, no release that the other CTA acquires, no event "
+        "between two streams",
+        "a barrier that both take part in, or an arrival and a wait at an mbarrier, must come between",
+        "Memory Consistency Model: Causality Order; Data-Races",
+    ),
+    Kind(
+        "unordered-write",
+        "bytes are written that somebody may still read or write: a stage released before `wgmma.wait_group`, shared "
+        "memory reused before `cp.async.bulk.wait_group.read`",
+        "a barrier that both take part in, or an arrival and a wait at an mbarrier, must come between",
+        "Memory Consistency Model: Causality Order; Data-Races",
+    ),
+    Kind(
+        "layout-mismatch",
+        "what a TMA load wrote is read through another swizzle, by MMAs or by a TMA store",
+        "the tensor map and the descriptor must name one swizzle",
+        "Asynchronous Warpgroup Level Matrix Instructions: Shared Memory Matrix Layout; Tensors: Swizzling Modes",
+    ),
+    Kind(
+        "uninitialised-read",
+        "shared memory is read that nothing has written since the CTA began, or global memory that nothing has written "
+        "since it was allocated",
+        "nothing has written these bytes since the CTA began, and they hold what another CTA left there: write them "
+        "first, or wait for what does",
+        "State Spaces, Types, and Variables: Shared State Space, Global State Space",
+    ),
+    Kind(
+        "uneven-bytes",
+        "a CTA ends, and an mbarrier has bytes pending that no copy brings, or got some that nobody expected",
+        "expect_tx must say what the copies bring",
+        "Parallel Synchronization and Communication Instructions: mbarrier, Tracking asynchronous operations",
+    ),
+    Kind(
+        "partial-warpgroup",
+        "some warps of a warpgroup execute `setmaxnreg`, and others do not",
+        "all warps of a warpgroup must execute the same setmaxnreg",
+        "Miscellaneous Instructions: setmaxnreg",
+    ),
+    Kind(
+        "unstarted-peer",
+        "shared memory of another CTA is accessed by who cannot know that this CTA has begun",
+        "barrier.cluster.arrive and .wait must come before the first access to another CTA's shared memory",
+        "State Spaces, Types, and Variables: Shared State Space; Parallel Synchronization and Communication "
+        "Instructions: barrier.cluster",
+    ),
+    Kind(
+        "exited-peer",
+        "shared memory of another CTA is accessed, or its mbarrier arrived at, and nothing orders that before its end",
+        "barrier.cluster.arrive and .wait must come after it and before that CTA ends, or a wait there for what it "
+        "arrives in",
+        "State Spaces, Types, and Variables: Shared State Space; Parallel Synchronization and Communication "
+        "Instructions: barrier.cluster",
+    ),
+    Kind(
+        "in-flight-at-exit",
+        "a CTA ends while a copy reads or writes its shared memory, or MMAs read it",
+        "the wait for what is in flight must come before the end",
+        "Data Movement and Conversion Instructions: cp.async.bulk.wait_group",
+    ),
+    Kind(
+        "type-mismatch",
+        "what a tensor map calls `f16` is `bf16` to the MMAs, or the other way round",
+        "the tensor map and the MMA should name one type",
+        "Tensors; Asynchronous Warpgroup Level Matrix Instructions: Data-types",
+        "advisory",
+    ),
+    Kind(
+        "injected-wgmma-fence",
+        "a `wgmma.fence` is missing, and the assembler puts it: a hazard by the ISA, not on this hardware",
+        "wgmma.fence must come after other accesses to these registers, and before the MMAs; it costs nothing more",
+        "Asynchronous Warpgroup Level Matrix Instructions: wgmma.fence",
+        "advisory",
+    ),
+    Kind(
+        "injected-wgmma-wait",
+        "registers are used that MMAs still write, and the assembler puts a wait before: nothing overlaps there",
+        "the assembler waits here for the MMAs, which then overlap with nothing: wgmma.wait_group must come where it "
+        "is meant, or the registers must not be touched until then",
+        "Asynchronous Warpgroup Level Matrix Instructions: wgmma.wait_group",
+        "advisory",
+    ),
+    Kind(
+        "serialised-wgmma",
+        "the assembler makes each MMA wait for the one before, for what is done to their registers",
+        "registers of MMAs in flight must not be touched",
+        "Asynchronous Warpgroup Level Matrix Instructions: wgmma.mma_async",
+        "advisory",
+    ),
+    Kind(
+        "spilled-registers",
+        "a kernel with MMAs keeps values in local memory for want of registers",
+        "use a smaller tile, or give the warps more registers by setmaxnreg",
+        "State Spaces, Types, and Variables: Local State Space",
+        "advisory",
+    ),
+    Kind(
+        "ignored-setmaxnreg",
+        "the assembler ignores `setmaxnreg`, as the kernel doesn't say how many threads or registers it has",
+        "the kernel must be compiled for its number of threads: .maxntid, .reqntid or .maxnreg",
+        "Miscellaneous Instructions: setmaxnreg",
+        "advisory",
+    ),
+)
+
+KINDS: dict[str, Kind] = {kind.name: kind for kind in _ENTRIES}
+"""By name, causes before what follows from them."""
+
+
+def rank(name: str) -> int:
+    """Return the place of a kind among all: the smaller, the nearer to the cause.
+
+    Examples
+    --------
+    >>> rank("missing-proxy-fence") < rank("unordered-read") < rank("uninitialised-read")
+    True
+    """
+    return tuple(KINDS).index(name)

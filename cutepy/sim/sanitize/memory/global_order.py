@@ -1,0 +1,162 @@
+"""Whether two touches of global memory are in order, lane by lane, and what is wrong if they are not.
+
+References
+----------
+PTX ISA, "Memory Consistency Model": "Morally strong operations", "Causality Order", "Conflict and Data-races",
+"Proxies".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.sanitize.memory.global_touch import GlobalTouch
+from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN
+from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU
+from cutepy.sim.translate import linked
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.launch import Launch
+    from cutepy.sim.sanitize.memory.global_shadow import Order
+    from cutepy.sim.sanitize.order.launches import Launches
+    from cutepy.sim.sanitize.order.messages import Messages
+    from cutepy.sim.sanitize.order.wave import Wave
+
+Held = Callable[[int, Array, Array, Array], Array]
+"""Plane, lanes of a touch, ranks and columns -> what each lane knows of each."""
+
+
+def held_by_threads(wave: Wave, touch: GlobalTouch) -> Held:
+    """Return what the lanes of a touch by threads know now."""
+
+    def held(plane: int, lanes: Array, ranks: Array, columns: Array) -> Array:
+        assert touch.threads is not None
+        rows, at = np.divmod(lanes, touch.lanes)
+        return wave.clocks.held(plane, touch.slots[rows], touch.threads[at], ranks, columns)
+
+    return held
+
+
+def held_at_issue(known: Array, positions: Array) -> Held:
+    """Return what the async proxy knows for CTAs at some positions of those that issued an operation."""
+
+    def held(plane: int, lanes: Array, ranks: Array, columns: Array) -> Array:
+        last = known.shape[-1] - 1
+        found = known[plane, positions[lanes], ranks, np.minimum(columns, last)]
+        return np.where(columns <= last, found, 0)
+
+    return held
+
+
+def _held_by_host(plane: int, lanes: Array, ranks: Array, columns: Array) -> Array:
+    """Say that the host knows nothing of threads, but of launches that are over."""
+    return np.zeros(len(lanes), np.int32)
+
+
+@lru_cache(maxsize=64)
+def _fences(ptx: str, kernel: str) -> frozenset[str]:
+    """Return which spaces the fences of the async proxy in a kernel cover: "all", "global" and "shared"."""
+    found = set()
+    for i in linked(ptx, kernel).function.instructions:
+        if i.parts[:2] == ("fence", "proxy") and i.parts[2].partition("::")[0] == "async":
+            spaces = {p.partition("::")[0] for p in i.parts[3:]} & {"global", "shared"}
+            found |= spaces or {"all"}
+    return frozenset(found)
+
+
+class GlobalOrder:
+    """Says what is in order.
+
+    Parameters
+    ----------
+    launches : Launches
+    messages : Messages
+    """
+
+    def __init__(self, launches: Launches, messages: Messages) -> None:
+        self._launches, self._messages = launches, messages
+        self._fences: frozenset[str] = frozenset()
+
+    def begin(self, launch: Launch) -> None:
+        """Begin with a launch."""
+        self._fences = _fences(launch.ptx, launch.kernel)
+
+    def of(self, wave: Wave | None = None, held: Held = _held_by_host) -> Order:
+        """Return what says of pairs of lanes, of an older touch and one of who holds that knowledge, what is wrong."""
+
+        def order(old: GlobalTouch, new: GlobalTouch, before: Array, after: Array) -> Array:
+            if self._launches.precedes(old.launch):
+                return np.full(len(before), "")
+            in_launch = old.launch == new.launch
+            if new.proxy == "nc" and old.writes and in_launch:
+                return np.full(len(before), "non-coherent-read")
+            # What launches wait for is visible to all proxies.
+            crosses = in_launch and new.proxy == "async" and old.proxy != "async"
+            # What is fenced is known of shared memory, and by fences of all spaces: of others all goes for fenced.
+            crosses = crosses and "global" not in self._fences
+            plane = DONE if not old.writes else FENCED if crosses else SEEN
+            fine = _strong(old, new, before, after) | self.knows(wave, held, plane, old, new, before, after)
+            result = np.full(len(before), self._kind(old, new), "U20")
+            if plane == FENCED and not fine.all():
+                result[self.knows(wave, held, SEEN, old, new, before, after)] = "missing-proxy-fence"
+            result[fine] = ""
+            return result
+
+        return order
+
+    def _kind(self, old: GlobalTouch, new: GlobalTouch) -> str:
+        """Return what is wrong with touches that nothing orders."""
+        if old.launch != new.launch and self._launches.share_stream(old.launch):
+            return "early-access"
+        if old.scope and new.scope and old.proxy == new.proxy:
+            return "too-narrow-scope"
+        return "unordered-write" if new.writes else "unordered-read"
+
+    def sees(self, wave: Wave, old: GlobalTouch, new: GlobalTouch, before: Array, after: Array) -> Array:
+        """Tell by pair whether the newer lane, of threads, sees what the older one wrote."""
+        return self.knows(wave, held_by_threads(wave, new), SEEN, old, new, before, after)
+
+    def knows(
+        self, wave: Wave | None, held: Held, plane: int, old: GlobalTouch, new: GlobalTouch, before: Array, after: Array
+    ) -> Array:
+        """Tell by pair whether the newer lane knows that the older one's touch is over, or sees it."""
+        result = np.zeros(len(before), bool)
+        if wave is None or (plane == FENCED and "all" not in self._fences):
+            return result
+        of, at = np.divmod(before, old.lanes)
+        shape = len(old.ctas), old.lanes
+        ranks, clusters = old.ranks[of], old.clusters[of]
+        columns, counts = np.broadcast_to(old.columns, shape)[of, at], np.broadcast_to(old.counts, shape)[of, at]
+        near = (clusters == new.clusters[after // new.lanes]) & (old.launch == new.launch)
+        result[near] = held(plane, after[near], ranks[near], columns[near]) >= counts[near]
+        if not near.all() and self._launches.waits(old.launch):
+            column = np.full(len(before), wave.clocks.column(self._launches.channel(old.launch)))
+            result |= ~near & (held(plane, after, np.zeros_like(ranks), column) > 0)
+        if self._messages.any_sent:
+            for cluster in np.unique(clusters[~near & ~result]).tolist():
+                far = np.flatnonzero(~near & ~result & (clusters == cluster))
+
+                def known(plane: int, column: int, far: Array = far) -> Array:
+                    return held(plane, after[far], np.zeros_like(far), np.full(len(far), column))
+
+                where = old.launch, cluster
+                result[far] = self._messages.cover(plane, where, ranks[far], columns[far], counts[far], wave, known)
+        return result
+
+
+def _strong(old: GlobalTouch, new: GlobalTouch, before: Array, after: Array) -> Array:
+    """Tell which pairs are morally strong: both operations name a scope that the other is in."""
+    if not (old.scope and new.scope) or old.proxy != new.proxy:
+        return np.zeros(len(before), bool)
+    of, to = before // old.lanes, after // new.lanes
+    needed = np.full(len(before), GPU)
+    if old.launch == new.launch:
+        needed[old.clusters[of] == new.clusters[to]] = CLUSTER
+        needed[old.ctas[of] == new.ctas[to]] = CTA
+    result: Array = needed <= min(old.scope, new.scope)
+    return result

@@ -1,0 +1,305 @@
+"""Which operations touched each granule of global memory last, and whether those that touch it next come after them.
+
+Of each granule two numbers are kept: of the touch that wrote it last, and of the one that has read it last since. A
+touch knows what the numbers of its granules were before, so that the readers of a granule, or the atomics on it, are a
+chain.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.sanitize.memory.global_extent import EXTENT_BYTES, UNWRITTEN, Extent
+from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch, Pattern
+from cutepy.sim.sanitize.order.strength import WEAK
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.memory import GlobalMemory
+
+_DEEPEST = 16
+"""How many touches of a granule that are unordered among each other are remembered."""
+
+_MOST_HISTORY = 1 << 26
+"""Numbers of what touches found before them, of all touches together; those of the oldest are forgotten first."""
+
+_MOST_LAUNCHES = 64
+"""How many launches back races are found, if the host does not wait for them."""
+
+_MOST_FRESH = 1 << 28
+"""Bytes of the largest allocation of which it is followed what has been written."""
+
+_MOST_PAIRS = 1 << 20
+_SAMPLE = 8
+"""Of how many lanes at one granule it is asked whether they are in order, where all would be too many."""
+
+Order = Callable[[GlobalTouch, GlobalTouch, Array, Array], Array]
+"""An older touch, a newer one, and pairs of lanes -> for each pair the kind of hazard that it is, or ""."""
+
+
+@dataclass(eq=False)
+class GlobalShadow:
+    """The global memory of a run.
+
+    Parameters
+    ----------
+    known : callable
+        Returns the memory that kernels may touch.
+    report : callable
+        Called with each conflict.
+    unwritten : callable
+        Called with a touch, a lane and an address, where it reads what nothing wrote.
+    over : callable
+        Tells of a launch, by number, whether it was over before the one that runs began.
+    """
+
+    known: Callable[[], GlobalMemory]
+    report: Callable[[GlobalConflict], None]
+    unwritten: Callable[[GlobalTouch, int, int], None]
+    over: Callable[[int], bool]
+    floor: int = 0
+    launch: int = 0
+    _touches: dict[int, GlobalTouch] = field(default_factory=dict)
+    _number: int = 0
+    _history: int = 0
+    _extents: dict[int, Extent] = field(default_factory=dict)
+    _patterns: dict[tuple[int, int], Pattern] = field(default_factory=dict)
+    _began: deque[tuple[int, int]] = field(default_factory=deque)
+
+    # Launches and allocations.
+
+    def begin(self, launch: int, settled: bool) -> int:
+        """Begin with an operation; returns the last one that is forgotten, after which all that follows comes."""
+        self.launch = launch
+        self._began.append((launch, self._number))
+        forgotten = 0
+        while self._began and (settled or len(self._began) > _MOST_LAUNCHES) and self._began[0][0] < launch:
+            forgotten, _ = self._began.popleft()
+        self.floor = self._began[0][1]
+        if settled:
+            self._touches.clear()
+            self._patterns.clear()
+            self._history = 0
+        while self._touches and next(iter(self._touches)) <= self.floor:
+            del self._touches[next(iter(self._touches))]
+        known = self.known()
+        for start, extent in list(self._extents.items()):
+            if not extent.fresh and known.find(extent.start, extent.start + 1) is None:
+                del self._extents[start]
+        return forgotten
+
+    def allocate(self, address: int, size: int, written: bool) -> None:
+        """Begin with memory that was allocated."""
+        for start, extent in list(self._extents.items()):
+            if extent.start < address + size and address < extent.end:
+                del self._extents[start]
+        known = written or size > _MOST_FRESH
+        for start in range(address // EXTENT_BYTES * EXTENT_BYTES, 0 if known else address + size, EXTENT_BYTES):
+            low, high = max(address, start), min(address + size, start + EXTENT_BYTES)
+            self._extents[low] = extent = Extent(low, high)
+            extent.written[:] = UNWRITTEN
+            extent.fresh = True
+
+    def write(self, starts: Array, size: int) -> None:
+        """Note that runs of bytes have been written, by whatever."""
+        low, high = int(starts.min()), int(starts.max()) + size
+        for extent in self._extents.values():
+            if extent.fresh and extent.start < high and low < extent.end:
+                inside = starts[(starts >= extent.start) & (starts + size <= extent.end)]
+                if len(inside):
+                    at = extent.index(inside, size)
+                    extent.written[at] = np.maximum(extent.written[at], 0)
+
+    def _extent(self, low: int, high: int) -> Extent | None:
+        """Return what is known of the memory that holds a range of bytes, or None if no one extent does."""
+        region = self.known().find(low, high)
+        if region is None:
+            return None
+        first = low // EXTENT_BYTES * EXTENT_BYTES
+        start, end = max(region.start, first), min(region.end, first + EXTENT_BYTES)
+        if high > end:
+            return None
+        found = self._extents.get(start)
+        if found is None or found.end != end:
+            found = Extent(start, end)
+            for place, other in list(self._extents.items()):
+                if other.start < end and start < other.end:
+                    found.take(self._extents.pop(place))
+            self._extents[start] = found
+        return found
+
+    def last_written(self, address: int, size: int) -> int:
+        """Return the number of the last touch that wrote to a range of bytes."""
+        extent = self._extent(address, address + size)
+        if extent is None or extent.last_write <= self.floor:
+            return 0
+        return int(extent.written[extent.index(np.array([address]), size)].max())
+
+    def still_counts(self, number: int) -> GlobalTouch | None:
+        """Return a touch by its number, unless all comes after it."""
+        found = self._touches.get(number)
+        return None if found is None or (found.launch != self.launch and self.over(found.launch)) else found
+
+    # Touches.
+
+    def pattern(self, key: tuple[int, int], starts: Array, lanes: Array, size: int) -> Pattern:
+        """Return a pattern, the same one as the last time if it is equal."""
+        found = self._patterns.get(key)
+        if found is None or found.size != size or not np.array_equal(found.starts, starts):
+            found = Pattern(starts, lanes, size)
+            self._patterns[key] = found
+        elif not np.array_equal(found.lanes, lanes):
+            found = self._patterns[key] = Pattern(starts, lanes, size)
+        return found
+
+    def touch(self, new: GlobalTouch, order: Order) -> None:
+        """Check a touch against those before it, and record it."""
+        if not len(new.pattern.starts):
+            return
+        self._number += 1
+        new.number = self._number
+        starts, size = new.pattern.starts + new.low, new.pattern.size
+        high = new.low + int(new.pattern.starts.max()) + size
+        extent = self._extent(new.low, high)
+        if extent is not None:
+            self._in_one(new, extent, starts, None, order)
+        else:
+            for extent, entries in self._by_extent(starts, size):
+                self._in_one(new, extent, starts[entries], entries, order)
+        if new.writes:
+            self._within(new, order)
+        self._touches[new.number] = new
+
+    def _by_extent(self, starts: Array, size: int) -> Iterator[tuple[Extent, Array]]:
+        left = np.arange(len(starts))
+        while len(left):
+            first = int(starts[left[0]])
+            extent = self._extent(first, first + size)
+            if extent is None:  # it lies across the end of one
+                left = left[1:]
+                continue
+            inside = (starts[left] >= extent.start) & (starts[left] + size <= extent.end)
+            yield extent, left[inside]
+            left = left[~inside]
+
+    def _in_one(self, new: GlobalTouch, extent: Extent, starts: Array, entries: Array | None, order: Order) -> None:
+        at = extent.index(starts, new.pattern.size)
+        new.granule = granule = extent.granule
+        own = np.arange(len(starts)) if entries is None else entries
+        if extent.last_write > self.floor or extent.fresh:
+            written = extent.written[at]
+            if extent.fresh and not new.writes and int(written.min()) == UNWRITTEN:
+                where = np.argwhere(written == UNWRITTEN)[0]
+                self.unwritten(new, int(new.pattern.lanes[own[where[0]]]), int(starts[where[0]] + where[1] * granule))
+            if int(written.max()) > self.floor:
+                self._against(new, written, starts, own, order)
+        else:
+            written = None
+        if new.writes:
+            if extent.read is not None:
+                read = extent.read[at]
+                if int(read.max()) > self.floor:
+                    self._against(new, read, starts, own, order)
+                    if new.scope == WEAK:  # else who comes next need not come after this write, but after the reads
+                        extent.read[at] = 0
+            if new.scope != WEAK and written is not None and entries is None:
+                self._follow(new, written)
+            extent.written[at] = new.number
+            extent.last_write = new.number
+            return
+        if extent.read is None:
+            extent.read = np.zeros(len(extent.written), np.int32)
+        if entries is None:
+            self._follow(new, extent.read[at])
+        extent.read[at] = new.number
+
+    def _follow(self, new: GlobalTouch, before: Array) -> None:
+        """Note what the granules of a touch had before it, as far as it still matters."""
+        high = int(before.max())
+        if high <= self.floor:
+            return
+        last = self._touches[high]
+        if int(before.min()) == high:
+            if last.same_lanes(new):
+                new.before, new.depth = last.before, last.depth
+            elif last.depth < _DEEPEST:
+                new.before, new.depth = high, last.depth + 1
+            return
+        depth = max(self._touches[n].depth for n in np.unique(before).tolist() if n > self.floor)
+        if depth < _DEEPEST:
+            new.before, new.depth = before, depth + 1
+            self._history += before.size
+            if self._history > _MOST_HISTORY:
+                self._forget_history()
+
+    def _forget_history(self) -> None:
+        for touch in self._touches.values():
+            if self._history <= _MOST_HISTORY // 2:
+                break
+            if not isinstance(touch.before, int):
+                self._history -= touch.before.size
+                touch.before = 0
+
+    # Order.
+
+    def _within(self, new: GlobalTouch, order: Order) -> None:
+        """Check lanes against each other that write the same bytes in one instruction."""
+        pairs = new.pattern.twice()
+        if not len(pairs):
+            return
+        lanes = new.pattern.lanes[pairs]
+        if new.threads is not None:  # of a warp, any one wins, but it is one of them: CUDA C++ Programming Guide
+            warps = new.threads[lanes % new.lanes] // WARP
+            same = (warps[:, 0] == warps[:, 1]) & (lanes[:, 0] // new.lanes == lanes[:, 1] // new.lanes)
+            pairs, lanes = pairs[~same], lanes[~same]
+        if len(pairs):
+            self._tell(new, new, lanes[:, 0], lanes[:, 1], new.pattern.starts[pairs[:, 1]] + new.low, order)
+
+    def _against(self, new: GlobalTouch, numbers: Array, starts: Array, own: Array, order: Order) -> None:
+        """Check a touch against those that its granules, (entry, granule), have had."""
+        addresses = starts[:, None] + np.arange(numbers.shape[1]) * new.granule
+        work = [(numbers.reshape(-1), np.arange(numbers.size))]
+        flat, entry_of = addresses.reshape(-1), np.repeat(own, numbers.shape[1])
+        while work:
+            these, places = work.pop()
+            for number in np.unique(these).tolist():
+                if number <= self.floor:
+                    continue
+                old = self._touches[number]
+                here = places[these == number] if len(these) > 1 else places
+                if (old.writes or new.writes) and not (self._is_over(old, new) or old.same_lanes(new)):
+                    self._compare(old, new, flat[here], entry_of[here], order)
+                if not isinstance(old.before, int) or old.before > self.floor:
+                    work.append((old.found_before(flat[here]), here))
+
+    def _is_over(self, old: GlobalTouch, new: GlobalTouch) -> bool:
+        return old.launch != new.launch and self.over(old.launch)
+
+    def _compare(self, old: GlobalTouch, new: GlobalTouch, addresses: Array, entries: Array, order: Order) -> None:
+        of, before = old.entries(addresses)
+        if len(of) > _MOST_PAIRS:  # some of many lanes at the same bytes
+            in_order = np.argsort(addresses, kind="stable")
+            _, first, many = np.unique(addresses[in_order], return_index=True, return_counts=True)
+            some = np.unique(np.concatenate([first + k * many // _SAMPLE for k in range(_SAMPLE)]))
+            addresses, entries = addresses[in_order[some]], entries[in_order[some]]
+            of, before = old.entries(addresses)
+            step = -(-len(of) // _MOST_PAIRS)
+            of, before = of[::step], before[::step]
+        lanes_before, lanes_after = old.pattern.lanes[before], new.pattern.lanes[entries[of]]
+        self._tell(old, new, lanes_before, lanes_after, addresses[of], order)
+
+    def _tell(
+        self, old: GlobalTouch, new: GlobalTouch, before: Array, after: Array, addresses: Array, order: Order
+    ) -> None:
+        wrong = order(old, new, before, after)
+        for kind in np.unique(wrong).tolist():
+            if kind:
+                first = int(np.flatnonzero(wrong == kind)[0])
+                self.report(
+                    GlobalConflict(kind, old, new, int(before[first]), int(after[first]), int(addresses[first]))
+                )

@@ -1,0 +1,1 @@
+"""What orders what: the knowledge of threads and operations, and what synchronisation passes on."""

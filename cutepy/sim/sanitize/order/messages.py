@@ -1,0 +1,305 @@
+"""Releases that others acquire: what threads publish by writing to memory, and learn by reading what was written.
+
+A release pattern leaves a *message* where it writes: what its thread knows. Read-modify-writes keep the messages that
+they find, other writes end them. Who reads there with an acquire pattern, in scope, learns what the messages say.
+
+Threads of one cluster keep their knowledge in `Clocks`. Of other clusters a thread knows messages, as numbers in
+*chains*: of two messages of one chain, who sent the later one knew the earlier. So there are as many chains as there
+are unordered senders, one for a lock that passes through a thousand threads, and each is a column of the clocks like
+others, which barriers pass on as they do all that is known. Only what somebody acquires gets a place in a chain.
+
+References
+----------
+PTX ISA, "Memory Consistency Model": "Observation Order", "Release and Acquire Patterns", "Synchronizes".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN
+from cutepy.sim.sanitize.order.sent import Cluster, Location, Message, Sent, Snapshot, acquirers
+from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, WEAK, strength
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.events import Access, BarrierEvent
+    from cutepy.sim.machine.launch import Launch
+    from cutepy.sim.sanitize.order.wave import Wave
+
+CHAIN = "chain"
+Lane = tuple[int, int]
+"""A resident CTA, by slot, and a thread of it."""
+
+
+class Messages:
+    """What is published through memory in a run.
+
+    Attributes
+    ----------
+    launch : int
+        The launch that runs, by number.
+    """
+
+    def __init__(self) -> None:
+        self.launch = 0
+        self._acquirers: frozenset[int] = frozenset()
+        self._is_followed = False
+        self._wave: Wave | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forget all: what has sent messages is over, and all that comes knows it."""
+        self._locations: dict[int, Location] = {}
+        self._keys: Array | None = None
+        self._order = 0
+        self._tails: list[tuple[int, Sent]] = []  # by chain, the last count, and what was sent
+        self._sent: dict[Cluster, dict[int, tuple[list[int], list[Message]]]] = {}
+        self._last_of: dict[tuple[int, int, int], int] = {}
+        self._begin_wave(None)
+
+    def _begin_wave(self, wave: Wave | None) -> None:
+        """Begin with CTAs that become resident: what was published through shared memory is gone."""
+        self._wave = wave
+        self._fences: dict[Lane, Sent] = {}
+        self._releases: dict[tuple[Lane, int], Sent] = {}
+        self._pending: dict[Lane, dict[int, tuple[int, Location]]] = {}
+        self._hints: dict[Lane, int] = {}
+        for key in [key for key in self._locations if key < 0]:
+            del self._locations[key]
+            self._keys = None
+
+    def begin(self, number: int, launch: Launch, alone: bool) -> None:
+        """Begin with a launch, with nothing that runs beside it if it is alone."""
+        if alone:
+            self._forget()
+        self.launch = number
+        self._acquirers = acquirers(launch.ptx, launch.kernel)
+        self._is_followed = bool(self._acquirers) or not alone
+
+    @property
+    def any_sent(self) -> bool:
+        """Whether somebody has acquired something."""
+        return bool(self._sent)
+
+    # What threads do.
+
+    def before(self, wave: Wave, access: Access) -> None:
+        """Let threads acquire what is where they read, before it is asked what orders that."""
+        if self._locations and access.operation != "write" and strength(access.instruction.opcode).acquires:
+            self._take(wave, access, writes=False)
+
+    def after(self, wave: Wave, access: Access) -> None:
+        """Take an access by threads, one after the other: they leave messages, and those that follow find them."""
+        if self._is_followed:
+            self._take(wave, access, writes=access.operation != "read")
+
+    def _take(self, wave: Wave, access: Access, writes: bool) -> None:
+        how = strength(access.instruction.opcode)
+        if wave is not self._wave:
+            self._begin_wave(wave)
+        reads = access.operation != "write"
+        slots, threads = access.ctas.slots, access.threads.ids
+        shape = (len(slots), len(threads))
+        fenced = writes and how.scope and bool(self._fences)
+        if not (writes and how.releases) and not fenced and not (self._locations and (writes or how.scope)):
+            return
+        if (
+            access.part_of is not None
+            or access.proxy != "generic"
+            or access.addresses.shape[1] not in (1, len(threads))
+        ):
+            return  # copies, tensor maps and matrices, which are weak
+        keys = np.broadcast_to(access.addresses, shape).astype(np.int64)
+        keys = keys if access.space == "global" else -1 - keys
+        snapshot = Snapshot(wave, self.launch, slots, threads) if writes and how.releases else None
+        here = np.isin(keys, self._all_keys()) if snapshot is None and not fenced else np.ones(shape, bool)
+        stores = None if access.stores is None else np.broadcast_to(access.stores, shape)
+        learns = reads and how.scope and access.instruction.index in self._acquirers
+        for row, column in np.argwhere(here).tolist():
+            lane, key = (int(slots[row]), int(threads[column])), int(keys[row, column])
+            found = self._locations.get(key)
+            if learns and found is not None and found.says_something and found.size == access.size_bytes:
+                self._read(wave, lane, key, found, how.scope, how.acquires)
+            if writes and (stores is None or stores[row, column]):
+                sent = self._release(lane, key, how.scope, snapshot, row, column)
+                self._write(key, access.size_bytes, found if reads else None, sent)
+
+    def _all_keys(self) -> Array:
+        if self._keys is None:
+            self._keys = np.array(list(self._locations), np.int64)
+        return self._keys
+
+    def _read(self, wave: Wave, lane: Lane, key: int, found: Location, scope: int, acquires: bool) -> None:
+        if acquires:
+            for earlier, location in (self._pending.get(lane, {}).pop(key, (scope, found)), (scope, found)):
+                self._learn(wave, lane, location, min(earlier, scope))
+            return
+        mine = self._pending.setdefault(lane, {})
+        before = mine.get(key)
+        if before is None or before[1].version != found.version or before[1].learnt is not found.learnt:
+            mine[key] = scope, found.as_it_is()
+
+    def _release(
+        self, lane: Lane, key: int, scope: int, snapshot: Snapshot | None, row: int, column: int
+    ) -> Sent | None:
+        """Return what a write releases: by itself, or by a fence or a release at the same place before it."""
+        if snapshot is not None:
+            sent = self._releases[lane, key] = self._sends(lane, scope, snapshot, row, column)
+            return sent
+        before = (self._fences.get(lane), self._releases.get((lane, key))) if scope else ()
+        last = max((b for b in before if b is not None), key=lambda b: b.order, default=None)
+        return None if last is None else last._replace(scope=min(scope, last.scope))
+
+    def _sends(self, lane: Lane, scope: int, snapshot: Snapshot, row: int, column: int) -> Sent:
+        self._order += 1
+        return Sent(scope, snapshot, row, column, self._order, self._hints.get(lane))
+
+    def _write(self, key: int, size: int, found: Location | None, sent: Sent | None) -> None:
+        """Leave what a write releases, beside what a read-modify-write found."""
+        if found is None or found.size != size:
+            if sent is None:
+                if self._locations.pop(key, None) is not None:
+                    self._keys = None
+                return
+            if key not in self._locations:
+                self._keys = None
+            found = self._locations[key] = Location(size)
+        if sent is not None:
+            found.sent[sent.sender] = sent
+            found.version += 1
+
+    def fence(self, wave: Wave, event: BarrierEvent) -> None:
+        """Take a fence: what threads have read they acquire, and what they know their writes release from now on."""
+        how = strength(event.instruction.opcode)
+        if how.scope == WEAK or not self._is_followed:
+            return
+        if wave is not self._wave:
+            self._begin_wave(wave)
+        slots, threads = event.ctas.slots, event.threads.ids
+        lanes = [(slot, thread) for slot in slots.tolist() for thread in threads.tolist()]
+        for lane in lanes if how.acquires and self._pending else ():
+            for scope, location in self._pending.pop(lane, {}).values():
+                self._learn(wave, lane, location, min(scope, how.scope))
+        if how.releases:
+            snapshot = Snapshot(wave, self.launch, slots, threads)
+            for n, lane in enumerate(lanes):
+                self._fences[lane] = self._sends(lane, how.scope, snapshot, *divmod(n, len(threads)))
+
+    # Messages.
+
+    def _message(self, sent: Sent) -> Message:
+        """Give what somebody acquires a place in a chain."""
+        snapshot = sent.snapshot
+        known = snapshot.known(sent.row, sent.column)
+        chain = self._chain(sent, known)
+        count = self._tails[chain][0] + 1 if chain < len(self._tails) else 1
+        self._tails[chain : chain + 1] = [(count, sent)]
+        self._last_of[sent.sender] = chain
+        chains = np.zeros(len(self._tails), np.int32)
+        for k, column in snapshot.columns.items():
+            if column < known.shape[-1] and k < len(chains):
+                chains[k] = known[SEEN, 0, column]
+        cluster = snapshot.cluster(sent.row)
+        message = Message(cluster, snapshot.cta(sent.row), sent.scope, known, chains, chain, count)
+        counts, messages = self._sent.setdefault(cluster, {}).setdefault(chain, ([], []))
+        counts.append(count)
+        messages.append(message)
+        return message
+
+    def _chain(self, sent: Sent, known: Array) -> int:
+        """Return a chain whose last message the sender knows, or a new one."""
+        own = self._last_of.get(sent.sender)
+        if own is not None:
+            _, last = self._tails[own]
+            if last.sender == sent.sender and last.order <= sent.order:
+                return own
+        if sent.hint is not None:
+            column = sent.snapshot.columns.get(sent.hint)
+            if column is not None and column < known.shape[-1] and known[SEEN, 0, column] >= self._tails[sent.hint][0]:
+                return sent.hint
+        return len(self._tails)
+
+    def _learn(self, wave: Wave, lane: Lane, location: Location, scope: int) -> None:
+        """Let a thread know what the messages at a location say that are in scope for it and it for them."""
+        clocks, blocks = wave.clocks, wave.residents.blocks
+        cta = int(blocks[lane[0]])
+        key = self.launch, cta, lane[1], scope
+        if location.learnt.get(key) == location.version:
+            return
+        for sent in location.sent.values():
+            message = self._message(sent)
+            location.messages[message.chain] = message
+        location.sent.clear()
+        location.learnt[key] = location.version
+        cluster = self.launch, int(blocks[lane[0] // clocks.cluster * clocks.cluster])
+        heard = {}
+        for chain, m in location.messages.items():
+            needed = GPU if m.cluster != cluster else CLUSTER if m.cta != cta else CTA
+            if min(m.scope, scope) >= needed:
+                heard[chain] = m
+        if not heard:
+            return
+        if len(heard) < len(location.messages):
+            location = Location(location.size, messages=heard)
+        chains = location.chains()
+        known = np.flatnonzero(chains)
+        for k in known.tolist():
+            if k not in wave.chains:
+                wave.chains[k] = clocks.column((CHAIN, k))
+        what = np.zeros((FENCED + 1, 1, clocks.cluster, len(clocks.owner)), np.int32)
+        for m in heard.values():
+            if m.cluster == cluster:
+                mine = what[:, 0, :, : m.known.shape[-1]]
+                np.maximum(mine, m.known[..., : what.shape[-1]], out=mine)
+        columns = np.array([wave.chains[k] for k in known.tolist()])
+        for plane in (DONE, SEEN):
+            what[plane, 0, 0, columns] = np.maximum(what[plane, 0, 0, columns], chains[known])
+        clocks.learn(np.array([lane[0]]), np.array([lane[1]]), what)
+        self._hints[lane] = next(reversed(heard))
+
+    # What messages say.
+
+    def cover(
+        self,
+        plane: int,
+        cluster: Cluster,
+        ranks: Array,
+        columns: Array,
+        counts: Array,
+        wave: Wave,
+        held: Callable[[int, int], Array],
+    ) -> Array:
+        """Tell by pair whether a thread knows of something in another cluster.
+
+        Parameters
+        ----------
+        plane : int
+        cluster : Cluster
+        ranks, columns, counts : array of int, (pair,)
+            What happened there.
+        wave : Wave
+            Of who is asked.
+        held : callable
+            Plane and column -> how much of it the thread of each pair knows.
+        """
+        result = np.zeros(len(counts), bool)
+        for chain, (numbers, messages) in self._sent.get(cluster, {}).items():
+            column = wave.chains.get(chain)
+            if column is None:
+                continue
+            known = held(plane, column)
+            for value in np.unique(known[~result]).tolist():
+                at = bisect_right(numbers, value) - 1
+                if at < 0:
+                    continue
+                # Proxy fences count in the CTA of the non-generic access: there the message is fenced, or not.
+                said = messages[at].known[min(plane, SEEN)]
+                here = np.flatnonzero((known == value) & ~result)
+                held_there = said[ranks[here], np.minimum(columns[here], said.shape[-1] - 1)]
+                result[here] = (held_there >= counts[here]) & (columns[here] < said.shape[-1])
+        return result

@@ -1,0 +1,132 @@
+"""mbarriers as memory: who makes them, what is written over them, and whether their bytes come out even.
+
+References
+----------
+PTX ISA, "mbarrier.init": on a valid mbarrier object it is undefined, as is an operation other than on mbarriers;
+"mbarrier.inval": required before the memory is repurposed; "Tracking asynchronous operations by the mbarrier object".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.sanitize.order.clocks import DONE, Clocks
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.events import BarrierEvent
+    from cutepy.sim.ptx.model import Instruction
+
+_BYTES = 8
+
+
+class Uneven(NamedTuple):
+    """An mbarrier of a CTA that ended with bytes pending, or with more than were expected."""
+
+    address: int
+    slot: int
+    pending_bytes: int
+    instruction: Instruction
+
+
+class Used(NamedTuple):
+    """An operation on an mbarrier that nothing orders before its end."""
+
+    instruction: Instruction
+    agent: int
+    thread: int
+
+
+class Objects:
+    """The mbarriers of resident CTAs.
+
+    Parameters
+    ----------
+    clocks : Clocks
+    slots, threads : int
+        CTAs, and threads of each.
+    """
+
+    def __init__(self, clocks: Clocks, slots: int, threads: int) -> None:
+        self._clocks = clocks
+        self._slots, self._threads = slots, threads
+        self._uses: dict[int, Array] = {}
+        self._users: dict[int, Instruction] = {}
+        self._live: dict[int, Array] = {}
+        self._bytes: dict[int, Array] = {}
+        self._counted: dict[int, Instruction] = {}
+        self._first, self._last = 1 << 62, -1
+        self.made_by: dict[int, Instruction] = {}
+
+    def see(self, event: BarrierEvent) -> str | None:
+        """Take an operation on an mbarrier; returns what is wrong with one that makes it, if something is."""
+        state = event.state
+        assert state is not None
+        wrong = None
+        if event.operation in ("init", "inval"):
+            live = self._live.setdefault(state.address, np.zeros(self._slots, bool))
+            if event.operation == "init":
+                if event.threads.count > 1:
+                    wrong = f"{event.threads.count} threads make the same mbarrier: one thread must, elect it"
+                elif live[state.slots].any():
+                    wrong = "it is made again while it is one: mbarrier.inval must come before"
+                self.made_by[state.address] = event.instruction
+                self._first = min(self._first, state.address)
+                self._last = max(self._last, state.address + _BYTES)
+            live[state.slots] = event.operation == "init"
+        elif event.operation in ("expect_tx", "complete_tx"):
+            self._counted[state.address] = event.instruction
+        if event.operation in ("init", "inval", "expect_tx", "complete_tx"):
+            held = self._bytes.setdefault(state.address, np.zeros(self._slots, np.int64))
+            held[state.slots] = 0 if event.operation == "inval" else state.pending_bytes
+        return wrong
+
+    def use(self, event: BarrierEvent) -> None:
+        """Note who uses an mbarrier, in a kernel that ends some."""
+        state, clocks = event.state, self._clocks
+        assert state is not None
+        if event.part_of is not None or event.slots is None:
+            return
+        agents, threads = event.ctas.slots[:, None], event.threads.ids
+        shape = self._slots, clocks.cluster, self._threads
+        uses = self._uses.setdefault(state.address, np.zeros(shape, np.int64))
+        whose = np.broadcast_to(event.slots, (len(agents), len(threads)))
+        uses[whose, agents % clocks.cluster, threads] = clocks.counts(event.ctas.slots, threads)
+        self._users[state.address] = event.instruction
+
+    def still_used(self, event: BarrierEvent) -> Used | None:
+        """Return a use of an mbarrier that who ends it does not come after."""
+        assert event.state is not None
+        address, clocks = event.state.address, self._clocks
+        uses = self._uses.pop(address, None)
+        if uses is None:
+            return None
+        for slot in event.state.slots.tolist():
+            rank = slot % clocks.cluster
+            view, row_of = clocks.view(np.array([slot]), event.threads.ids[:1])
+            known = view.known[DONE][0, row_of[0, 0], :, : self._threads]
+            late = uses[slot] > known
+            late[rank, event.threads.ids[0]] = False
+            if late.any():
+                agent, thread = (int(x[0]) for x in np.nonzero(late))
+                return Used(self._users[address], slot - rank + agent, thread)
+        return None
+
+    def written(self, slots: Array, first: int, last: int) -> int | None:
+        """Return the address of an mbarrier that is live in one of some CTAs and has bytes in a range."""
+        if last <= self._first or first >= self._last:
+            return None
+        for address, live in self._live.items():
+            if first < address + _BYTES and address < last and live[slots].any():
+                return address
+        return None
+
+    def uneven(self) -> list[Uneven]:
+        """Return the mbarriers whose bytes don't come out even."""
+        found = []
+        for address, held in self._bytes.items():
+            for slot in np.flatnonzero(held)[:1].tolist():
+                found.append(Uneven(address, slot, int(held[slot]), self._counted[address]))
+        return found

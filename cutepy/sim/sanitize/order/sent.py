@@ -1,0 +1,183 @@
+"""What threads publish by writing to memory, where, and which instructions can learn of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.sanitize.order.strength import strength
+from cutepy.sim.translate import linked
+from cutepy.sim.translate.effects import read, written
+
+if TYPE_CHECKING:
+    from cutepy.sim.sanitize.order.clocks import View
+    from cutepy.sim.sanitize.order.wave import Wave
+
+Cluster = tuple[int, int]
+"""A launch, by number, and a cluster of it, by the index of its first CTA."""
+
+
+class Snapshot:
+    """What some threads know at a time.
+
+    Parameters
+    ----------
+    wave : Wave
+    launch : int
+    slots, threads : array of int
+    """
+
+    def __init__(self, wave: Wave, launch: int, slots: Array, threads: Array) -> None:
+        self._view: View
+        self._view, self._row_of = wave.clocks.view(slots, threads)
+        wave.clocks.tick(slots, threads)
+        self._slots, self._threads, self._owner = slots, threads, wave.clocks.owner
+        self._blocks, self._size = wave.residents.blocks, wave.clocks.cluster
+        self.launch, self.columns = launch, wave.chains
+
+    def known(self, row: int, column: int) -> Array:
+        """Return what one of the threads knows: (plane, rank, column)."""
+        at = int(self._row_of[min(row, len(self._row_of) - 1), column])
+        found: Array = self._view.known[:, row, at].copy()
+        assert self._view.own is not None
+        mine = np.flatnonzero(self._owner == self._threads[column])
+        rank = int(self._slots[row]) % self._size
+        found[:, rank, mine] = np.maximum(found[:, rank, mine], self._view.own[:, row, mine])
+        return found
+
+    def cta(self, row: int) -> int:
+        """Return a CTA's index in the grid."""
+        return int(self._blocks[self._slots[row]])
+
+    def cluster(self, row: int) -> Cluster:
+        """Return the cluster of a CTA."""
+        return self.launch, int(self._blocks[self._slots[row] // self._size * self._size])
+
+    def thread(self, column: int) -> int:
+        """Return a thread's index in its CTA."""
+        return int(self._threads[column])
+
+
+class Sent(NamedTuple):
+    """A release pattern that nobody has acquired so far.
+
+    Attributes
+    ----------
+    scope : int
+        The narrower of those of the fence and the write.
+    snapshot, row, column : Snapshot, int, int
+        What its thread knew.
+    order : int
+        Counts up.
+    hint : int or None
+        A chain whose last message its thread may know.
+    """
+
+    scope: int
+    snapshot: Snapshot
+    row: int
+    column: int
+    order: int
+    hint: int | None
+
+    @property
+    def sender(self) -> tuple[int, int, int]:
+        """The launch, the CTA and the thread."""
+        return self.snapshot.launch, self.snapshot.cta(self.row), self.snapshot.thread(self.column)
+
+
+@dataclass(eq=False, slots=True)
+class Message:
+    """A release pattern that somebody has acquired.
+
+    Attributes
+    ----------
+    cluster : Cluster
+    cta : int
+        The CTA that sends it, by its index in the grid.
+    scope : int
+    known : array of int, (plane, rank, column)
+        What it says of its own cluster.
+    chains : array of int, (chain,)
+        How far it knows each chain.
+    chain, count : int
+        Its own place.
+    """
+
+    cluster: Cluster
+    cta: int
+    scope: int
+    known: Array
+    chains: Array
+    chain: int
+    count: int
+
+
+@dataclass(eq=False, slots=True)
+class Location:
+    """The messages that the value at an address carries.
+
+    Attributes
+    ----------
+    size : int
+        Bytes of the accesses there.
+    sent : dict of sender to Sent
+        Those that nobody has acquired, the last of each thread.
+    messages : dict of int to Message
+        Others, the last of each chain.
+    version : int
+        Counts the changes.
+    learnt : dict
+        By launch, CTA, thread and scope, which version it has learnt.
+    """
+
+    size: int
+    sent: dict[tuple[int, int, int], Sent] = field(default_factory=dict)
+    messages: dict[int, Message] = field(default_factory=dict)
+    version: int = 0
+    learnt: dict[tuple[int, int, int, int], int] = field(default_factory=dict)
+    _chains: tuple[int, Array] | None = None
+
+    @property
+    def says_something(self) -> bool:
+        """Whether there are messages."""
+        return bool(self.sent or self.messages)
+
+    def chains(self) -> Array:
+        """Return how far each chain is known to who knows all messages."""
+        if self._chains is None or self._chains[0] != self.version:
+            size = max(max(len(m.chains), m.chain + 1) for m in self.messages.values())
+            result = np.zeros(size, np.int32)
+            for m in self.messages.values():
+                np.maximum(result[: len(m.chains)], m.chains, out=result[: len(m.chains)])
+                result[m.chain] = max(int(result[m.chain]), m.count)
+            self._chains = self.version, result
+        return self._chains[1]
+
+    def as_it_is(self) -> Location:
+        """Return what is there now, whatever is written later."""
+        return Location(self.size, dict(self.sent), dict(self.messages), self.version, self.learnt)
+
+
+@lru_cache(maxsize=64)
+def acquirers(ptx: str, kernel: str) -> frozenset[int]:
+    """Return which instructions can learn from a message, by index.
+
+    A value that nobody looks at tells nobody that something was released.
+    """
+    instructions = linked(ptx, kernel).function.instructions
+    used = set()
+    for i in instructions:
+        # What a guarded atomic leaves as it was counts as read.
+        used |= {*read(i)} - ({*written(i)} if i.parts[0] in ("ld", "atom") else set())
+    fences = any(strength(i.opcode).acquires for i in instructions if i.parts[0] in ("fence", "membar"))
+    found = set()
+    for i in instructions:
+        how = strength(i.opcode)
+        if i.parts[0] in ("ld", "atom") and (how.acquires or (how.scope and fences)) and used & {*written(i)}:
+            found.add(i.index)
+    return frozenset(found)

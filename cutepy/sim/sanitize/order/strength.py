@@ -1,0 +1,74 @@
+"""How strong an access is, and what it releases and acquires: the semantics and the scope that an opcode names.
+
+References
+----------
+PTX ISA, "Memory Consistency Model": "Strong Operations", "Scope", "Morally strong operations", "Release and Acquire
+Patterns"; "ld", "st", "atom", "red", "membar, fence".
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+WEAK, CTA, CLUSTER, GPU, SYS = range(5)
+"""Scopes, each of which includes those before it; a weak operation has none."""
+
+SCOPES = {"cta": CTA, "cluster": CLUSTER, "gpu": GPU, "sys": SYS}
+NAMES = {scope: name for name, scope in SCOPES.items()}
+_OLD_FENCES = {"cta": CTA, "gl": GPU, "sys": SYS}
+
+
+class Strength(NamedTuple):
+    """What an operation on memory, or a fence, says of order.
+
+    Attributes
+    ----------
+    scope : int
+        Of a strong operation; WEAK of others.
+    acquires, releases : bool
+    """
+
+    scope: int
+    acquires: bool
+    releases: bool
+
+
+_NONE = Strength(WEAK, False, False)
+
+
+@lru_cache(maxsize=4096)
+def strength(opcode: str) -> Strength:
+    """Return what an opcode says.
+
+    Examples
+    --------
+    >>> strength("ld.acquire.gpu.global.u32")
+    Strength(scope=3, acquires=True, releases=False)
+    >>> strength("ld.global.u32"), strength("ld.volatile.global.u32").scope == SYS
+    (Strength(scope=0, acquires=False, releases=False), True)
+    >>> strength("atom.add.u32"), strength("red.release.cta.global.add.u32").releases
+    (Strength(scope=3, acquires=False, releases=False), True)
+    >>> strength("membar.gl") == strength("fence.acq_rel.gpu"), strength("fence.proxy.async").scope
+    (True, 0)
+    """
+    parts = opcode.split(".")
+    named = next((SCOPES[p] for p in parts if p in SCOPES), None)
+    if parts[0] == "membar":
+        return _NONE if "proxy" in parts else Strength(_OLD_FENCES[parts[1]], True, True)
+    if parts[0] == "fence":
+        order = parts[1]
+        if order not in ("sc", "acq_rel", "acquire", "release") or "sync_restrict" in opcode:
+            return _NONE
+        return Strength(named or SYS, order != "release", order != "acquire")
+    if parts[:2] == ["cp", "reduce"]:
+        return Strength(GPU, False, False)
+    if parts[0] in ("atom", "red"):
+        acquires, releases = (any(p in parts for p in (kind, "acq_rel")) for kind in ("acquire", "release"))
+        return Strength(named or GPU, acquires, releases)
+    if parts[0] in ("ld", "st"):
+        if "volatile" in parts or "mmio" in parts:
+            return Strength(SYS, False, False)
+        if "acquire" in parts or "release" in parts or "relaxed" in parts:
+            return Strength(named or SYS, "acquire" in parts, "release" in parts)
+    return _NONE

@@ -1,0 +1,281 @@
+"""What threads publish and learn where they synchronise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
+from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, Meeting
+from cutepy.sim.sanitize.order.making import INITS, check_made, fence_inits, side_of, used_by
+from cutepy.sim.sanitize.order.peers import BEGUN
+from cutepy.sim.sanitize.order.wave import BULK, COPIES, MMAS
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.events import BarrierEvent
+    from cutepy.sim.sanitize.order.wave import Wave
+
+
+Report = Callable[[str, str, Side | None, Side, str | None], None]
+"""Takes the kind of a hazard, its barrier, the two sides, and what is missing where the kind doesn't say."""
+
+
+_INVALID = "a barrier must come between the last use of an mbarrier, by whomever, and mbarrier.inval"
+
+
+def synchronise(wave: Wave, event: BarrierEvent, report: Report) -> None:
+    """Take what threads publish, and let them know what others have; what uses an mbarrier too early is reported."""
+    kind = event.barrier.partition(" ")[0]
+    slots, threads = event.ctas.slots, event.threads.ids
+    if event.operation == "fence":
+        _fence(wave, event)
+    elif event.operation == "commit":
+        wave.closed[event.barrier][np.ix_(slots, threads)] += 1
+    elif kind == "mbarrier":
+        wrong = wave.objects.see(event)
+        if wrong is not None:
+            report("repeated-init", event.barrier, None, side_of(wave, event), wrong)
+        if event.operation == "inval":
+            used = wave.objects.still_used(event)
+            if used is not None:
+                report("unordered-write", event.barrier, used_by(wave, used), side_of(wave, event), _INVALID)
+        elif wave.ends_mbarriers:
+            wave.objects.use(event)
+        found = check_made(wave, event)
+        if found is not None:
+            kind_of_hazard, before, after = found
+            report(kind_of_hazard, event.barrier, before, after, None)
+        _mbarrier(wave, event)
+    elif kind == "registers":
+        wave.set_registers.see(event)
+    elif event.barrier == "bar.warp":
+        wave.clocks.synchronise(slots, threads)
+    elif kind == "bar":
+        assert event.counted is not None
+        meeting = wave.meeting(event.barrier)
+        generation = np.broadcast_to(event.counted, (len(slots), len(threads)))[:, 0]
+        if event.operation == "sync":
+            what = meeting.published(slots, generation)
+            assert what is not None
+            wave.clocks.learn(slots, threads, what, together=True)
+        else:
+            meeting.add(slots, generation, wave.clocks.publish(slots, threads))
+    elif event.operation.startswith("cluster"):
+        _cluster(wave, event)
+    elif event.operation == "wait":
+        _group(wave, event)
+
+
+def converge(wave: Wave, slots: Array, threads: Array) -> None:
+    """Let the threads of whole warps, which come to a collective together, know that the waits of all are over.
+
+    They know nothing else of each other by it: of these only bar.warp.sync orders memory.
+    """
+    if not wave.apart.any():
+        return
+    clocks = wave.clocks
+    for warp in np.unique(threads // WARP).tolist():
+        here = threads[threads // WARP == warp]
+        some = slots[wave.apart[slots, warp]]
+        if len(some) and len(here) == min(WARP, clocks.threads - warp * WARP):
+            clocks.meet(some, here)
+            wave.apart[some, warp] = False
+
+
+def _fence(wave: Wave, event: BarrierEvent) -> None:
+    parts = event.instruction.parts
+    slots, threads = event.ctas.slots, event.threads.ids
+    if _orders_the_async_proxy(parts):
+        wave.clocks.fence(slots, threads)
+    if _orders_the_async_proxy(parts) or parts[:2] == ("fence", "mbarrier_init"):
+        fence_inits(wave, slots, threads)
+
+
+def _orders_the_async_proxy(parts: tuple[str, ...]) -> bool:
+    """Tell whether an instruction is a fence between generic and async proxy that covers shared memory."""
+    return parts[:2] == ("fence", "proxy") and parts[2].partition("::")[0] == "async" and "global" not in parts
+
+
+def _cluster(wave: Wave, event: BarrierEvent) -> None:
+    assert event.counted is not None
+    slots, threads, size = event.ctas.slots, event.threads.ids, wave.clocks.cluster
+    meeting, begun = wave.meeting("cluster"), wave.clocks.column(BEGUN)
+    generation = np.broadcast_to(event.counted, (len(slots), len(threads)))[:, 0]
+    if event.operation == "cluster_arrive":
+        if "relaxed" in event.instruction.parts:
+            what = wave.clocks.joint(slots, threads)
+            what[..., ~wave.clocks.is_channel(INITS, what.shape[-1])] = 0
+            what[DONE, np.arange(len(slots)), slots % size, begun] = 1
+        else:
+            what = wave.clocks.publish(slots, threads)
+        for rank in range(size):
+            here = slots % size == rank
+            if here.any():
+                meeting.add(slots[here] // size * size, generation[here], what[:, here])
+        return
+    column = wave.clocks.column("cluster")
+    found = meeting.published(slots // size * size, generation)
+    if found is None:
+        found = np.zeros((FENCED + 1, len(slots), size, wave.clocks.capacity), np.int32)
+    found = wave.clocks.padded(found)
+    found[: SEEN + 1, :, 0, column] = generation + 1
+    wave.clocks.learn(slots, threads, found)
+
+
+def _mbarrier(wave: Wave, event: BarrierEvent) -> None:
+    state, clocks = event.state, wave.clocks
+    assert state is not None
+    first = wave.count_phases(event)
+    meeting = wave.meeting(("mbarrier", state.address))
+    parts = event.instruction.parts
+    if event.operation == "wait":
+        _wait(wave, event, meeting, first)
+    elif event.operation == "complete_tx" and event.part_of is not None:
+        assert event.counted is not None
+        issued = wave.issued[id(event.part_of)]
+        phases = np.broadcast_to(event.counted, state.slots.shape) + first[state.slots]
+        issued.signals.append((state.address, state.slots, phases))
+        column = clocks.column(("mbarrier", state.address))
+        assert event.deliveries is not None
+        copied = clocks.padded(issued.lanes(event.deliveries[:, 1], event.deliveries[:, 2], releases=False))
+        what = np.zeros((len(copied), len(state.slots), *copied.shape[2:]), np.int32)
+        for n, slot in enumerate(event.deliveries[:, 0].tolist()):
+            at = int(np.searchsorted(state.slots, slot))
+            what[:, at] = np.maximum(what[:, at], copied[:, n])
+        what[:, np.arange(len(phases)), state.slots % clocks.cluster, column] = phases + 1
+        meeting.add(state.slots, phases, what)
+    elif event.operation == "arrive" and event.part_of is not None:
+        _copies_arrive(wave, event, meeting, first)
+    elif event.operation == "arrive" and "relaxed" not in parts:
+        _arrive(wave, event, meeting, first)
+    elif event.operation in ("arrive", "expect_tx", "complete_tx", "expect_arrivals"):
+        clocks.tick(event.ctas.slots, event.threads.ids)
+
+
+def _copies_arrive(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> None:
+    """Publish the copies that threads had issued before they let an mbarrier track them, and what they had learned."""
+    clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
+    assert event.counted is not None
+    assert event.part_of is not None
+    issued = wave.issued[id(event.part_of)]
+    what = np.zeros((FENCED + 1, len(slots), clocks.cluster, len(clocks.owner)), np.int32)
+    rows = np.searchsorted(event.part_of.ctas.slots, slots)
+    for thread in np.searchsorted(event.part_of.threads.ids, threads).tolist():
+        learned = clocks.padded(issued.lanes(rows, np.full(len(rows), thread), releases=False))
+        what = np.maximum(clocks.padded(what), learned)
+    for thread in threads.tolist():
+        column = clocks.known_column((COPIES, thread))
+        if column is not None:
+            what[: SEEN + 1, np.arange(len(slots)), slots % clocks.cluster, column] = (
+                wave.closed[COPIES][slots, thread] + 1
+            )
+    of = slots if event.slots is None else np.broadcast_to(event.slots, (len(slots), len(threads)))[:, 0]
+    phases = np.broadcast_to(event.counted, (len(slots), len(threads)))[:, 0] + first[of]
+    for rank in range(clocks.cluster):
+        here = slots % clocks.cluster == rank
+        if here.any():
+            meeting.add(of[here], phases[here], what[:, here])
+
+
+def _arrive(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> None:
+    clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
+    assert event.counted is not None
+    assert event.slots is not None
+    shape = (len(slots), len(threads))
+    of = np.broadcast_to(event.slots, shape)
+    phases = np.broadcast_to(event.counted, shape) + first[of]
+    if (of == slots[:, None]).all():
+        meeting.add(slots, phases[:, 0], clocks.publish(slots, threads))
+        return
+    wide = "cluster" in event.instruction.parts
+    assert event.state is not None
+    channel = clocks.column(("mbarrier", event.state.address))
+    for column, thread in enumerate(threads.tolist()):
+        for row in np.flatnonzero(of[:, column] != slots).tolist():
+            to = int(of[row, column]), int(slots[row])
+            wave.peers.arrive(event.instruction, *to, thread, channel, int(phases[row, column]))
+        what = clocks.publish(slots, np.array([thread]))
+        for rank in range(clocks.cluster):
+            here = slots % clocks.cluster == rank
+            if here.any():
+                sent = what[:, here].copy()
+                if not wide:  # others learn that it is over, and see nothing of it
+                    sent[DONE + 1 :, of[here, column] != slots[here]] = 0
+                meeting.add(of[here, column], phases[here, column], sent)
+
+
+def _wait(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> None:
+    """Let lanes know what was published in the phase that they saw complete, and that it is.
+
+    A relaxed wait says that it is, and shows nothing.
+    """
+    clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
+    assert event.counted is not None
+    assert event.slots is not None
+    assert event.state is not None
+    shape = (len(slots), len(threads))
+    seen, of = np.broadcast_to(event.counted, shape), np.broadcast_to(event.slots, shape)
+    column = clocks.column(("mbarrier", event.state.address))
+    acquires = "relaxed" not in event.instruction.parts
+    for at in np.unique(of - slots[:, None]).tolist():
+        lanes = (of - slots[:, None] == at) & (seen >= 0)
+        phases = np.where(lanes, seen, 0).max(axis=1) + first[slots + at]
+        for rows, columns in _rectangles(lanes):
+            objects = slots[rows] + at
+            what = meeting.published(objects, phases[rows]) if acquires else None
+            if what is None:
+                what = np.zeros((FENCED + 1, len(objects), clocks.cluster, clocks.capacity), np.int32)
+            what = clocks.padded(what)
+            place = np.arange(len(objects)), objects % clocks.cluster, column
+            planes = slice(SEEN + 1 if acquires else DONE + 1)
+            what[planes, *place] = np.maximum(what[planes, *place], phases[rows] + 1)
+            clocks.learn(slots[rows], threads[columns], what)
+    for rows, columns in _rectangles(seen >= -1):
+        clocks.end_waits(slots[rows], threads[columns])
+        wave.apart[np.ix_(slots[rows], np.unique(threads[columns] // WARP))] = True
+
+
+def _rectangles(lanes: Array) -> Iterator[tuple[Array, Array]]:
+    """Cut a set of lanes, (CTA, thread), into rectangles of rows and columns."""
+    if (lanes == lanes[:1]).all():
+        if lanes[0].any():
+            yield np.arange(len(lanes)), np.flatnonzero(lanes[0])
+        return
+    patterns, which = np.unique(lanes, axis=0, return_inverse=True)
+    for n, pattern in enumerate(patterns):
+        if pattern.any():
+            yield np.flatnonzero(which.reshape(-1) == n), np.flatnonzero(pattern)
+
+
+def _group(wave: Wave, event: BarrierEvent) -> None:
+    """Let threads know that their groups are complete."""
+    clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
+    words = event.barrier.split()
+    kind = {"bulk_group": BULK, "wgmma.wait_group": MMAS, "cp.async": COPIES}.get(words[0])
+    if kind is None:
+        return
+    everything = event.barrier == "cp.async"
+    left = next((int(w) for w in words if w.isdecimal()), 0)
+    closed = wave.closed[kind][np.ix_(slots, threads)]
+    done = closed + 1 if everything else np.maximum(closed - left, 0)
+    if kind == MMAS:
+        for group in np.unique(threads // WARPGROUP).tolist():
+            column = clocks.column((MMAS, group))
+            here = threads // WARPGROUP == group
+            what = np.zeros((SEEN + 2, len(slots), clocks.cluster, len(clocks.owner)), np.int32)
+            what[: SEEN + 1, np.arange(len(slots)), slots % clocks.cluster, column] = done[:, here][:, 0]
+            clocks.learn(slots, threads[here], what)
+        return
+    names: list[tuple[object, ...]] = [(BULK, "read")] if kind == BULK else [(kind,)]
+    if kind == BULK and "read" not in words:
+        names.append((BULK, "write"))
+    for n, thread in enumerate(threads.tolist()):
+        for name in names:
+            known = clocks.known_column((*name, thread))
+            if known is not None:
+                at = np.array([known])
+                for plane in (DONE, SEEN):
+                    clocks.set_own(plane, slots, at, done[:, n : n + 1])

@@ -1,0 +1,204 @@
+"""What the sanitizer knows of the CTAs that are resident together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.sanitize.meaning.layouts import Through
+from cutepy.sim.sanitize.order.clocks import Clocks, Meeting, View
+from cutepy.sim.sanitize.order.objects import Objects
+from cutepy.sim.sanitize.order.peers import Peers
+from cutepy.sim.sanitize.order.warpgroups import SetRegisters
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.events import Access, BarrierEvent
+    from cutepy.sim.machine.lanes import Residents
+    from cutepy.sim.ptx.model import Instruction
+
+BULK, COPIES, MMAS = "bulk_group", "cp.async group", "wgmma group"
+"""Kinds of groups that threads close, and wait for."""
+
+
+@dataclass
+class Issued:
+    """An asynchronous operation, until it completes.
+
+    Attributes
+    ----------
+    clocks : Clocks
+    slots, threads : array of int
+        Who issued it.
+    view : View
+        What these knew.
+    place : array of int, (CTA or 1, thread)
+        The row of each thread in it.
+    accesses : list of Access
+        To shared memory.
+    runs : list of Access
+        To global memory, by the async proxy.
+    signals : list of (offset, slots, phases)
+        The mbarriers that count its bytes.
+    through : Through or None
+        How a tensor copy orders what it copies.
+    """
+
+    clocks: Clocks
+    slots: Array
+    threads: Array
+    view: View
+    place: Array
+    accesses: list[Access] = field(default_factory=list)
+    runs: list[Access] = field(default_factory=list)
+    signals: list[tuple[int, Array, Array]] = field(default_factory=list)
+    through: Through | None = None
+
+    def lanes(self, rows: Array, columns: Array, releases: bool = True) -> Array:
+        """Return what lanes knew, by their positions among the CTAs and threads: (plane, lane, rank, column).
+
+        `releases`: with what they had done themselves. An issue tells nobody of that; it tells of waits that are over.
+        """
+        place = np.broadcast_to(self.place, (len(self.slots), len(self.threads)))
+        found: Array = self.view.known[:, rows, place[rows, columns]]
+        known = found.shape[-1]
+        assert self.view.own is not None
+        for column in set(columns.tolist()):
+            thread, lanes = int(self.threads[column]), np.flatnonzero(columns == column)
+            mine = np.flatnonzero(self.clocks.owner[:known] == thread)
+            if not releases:
+                mine = mine[mine != thread]
+            at = slice(None), lanes[:, None], (self.slots[rows[lanes]] % self.clocks.cluster)[:, None], mine
+            found[at] = np.maximum(found[at], self.view.own[:, rows[lanes][:, None], mine])
+        return found
+
+    @cached_property
+    def known(self) -> Array:
+        """What all of its threads knew, of each CTA: (plane, CTA, rank, column)."""
+        count = len(self.slots)
+        lanes = [self.lanes(np.arange(count), np.full(count, n)) for n in range(len(self.threads))]
+        found: Array = lanes[0] if len(lanes) == 1 else np.minimum.reduce(lanes)
+        return found
+
+
+@dataclass
+class Making:
+    """The making of an mbarrier, by CTA.
+
+    Attributes
+    ----------
+    instruction : Instruction
+    threads, agents, counts : array of int
+        Who made it, and how far they had come; a count of 0 where it is not made.
+    fenced : array of int
+        How often its thread had executed a fence that shows it to copies and to other CTAs; 0 before that.
+    settled : array of int
+        Not 0 where all threads of the cluster know of it, and of a fence.
+    """
+
+    instruction: Instruction
+    threads: Array
+    agents: Array
+    counts: Array
+    fenced: Array
+    settled: Array
+
+
+class Wave:
+    """What is known of the CTAs that are resident together.
+
+    Parameters
+    ----------
+    residents : Residents
+    threads : int
+        Of each CTA.
+    ends_mbarriers : bool
+        Whether the kernel has mbarrier.inval.
+
+    Attributes
+    ----------
+    clocks : Clocks
+    meetings : dict of object to Meeting
+    closed : dict of str to array of int, (CTA, thread)
+        Groups that threads have closed, by kind.
+    issued : dict of int to Issued
+        What is in flight, by the operation's identity.
+    last : dict of int to (Instruction, array of int)
+        By column of groups: what was issued last, and in which group of each CTA.
+    chains : dict of int to int
+        Which chains of messages its threads know of, and the columns that count them.
+    lent : dict of (CTA, CTA, int) to (Instruction, int)
+        What copies to a peer read last, by the CTA that they read, the peer, and the column and count that tell of it.
+    inits : dict of int to Making
+        By address, how mbarriers were made.
+    apart : array of bool, (CTA, warp)
+        Whether threads of a warp have ended waits since they were together.
+    peers : Peers
+    objects : Objects
+    set_registers : SetRegisters
+    """
+
+    def __init__(self, residents: Residents, threads: int, ends_mbarriers: bool = False) -> None:
+        self.residents = residents
+        self.ends_mbarriers = ends_mbarriers
+        slots = residents.count
+        self.clocks = Clocks(slots, threads, residents.cluster_size)
+        self.meetings: dict[object, Meeting] = {}
+        self.closed: dict[str, Array] = {kind: np.zeros((slots, threads), np.int64) for kind in (BULK, COPIES, MMAS)}
+        self.issued: dict[int, Issued] = {}
+        self.last: dict[int, tuple[Instruction, Array]] = {}
+        self.chains: dict[int, int] = {}
+        self.lent: dict[tuple[int, int, int], tuple[Instruction, int]] = {}
+        self.inits: dict[int, Making] = {}
+        self._phases: dict[int, Array] = {}
+        self.apart = np.zeros((slots, -(-threads // WARP)), bool)
+        self.peers = Peers(self.clocks, threads)
+        self.objects = Objects(self.clocks, slots, threads)
+        self.set_registers = SetRegisters(slots, threads)
+
+    def note(self, column: int, i: Instruction, slots: Array, counts: Array) -> None:
+        """Note in which groups something was issued."""
+        _, groups = self.last.get(column, (i, np.zeros(self.residents.count, np.int64)))
+        groups[slots] = counts.reshape(len(slots), -1)[:, 0]
+        self.last[column] = i, groups
+
+    def count_phases(self, event: BarrierEvent) -> Array:
+        """Return, by CTA, what to add to the phases of an mbarrier, which begin anew when it is made again."""
+        assert event.state is not None
+        state = event.state
+        first: Array
+        first, last = self._phases.setdefault(
+            state.address, np.stack([np.zeros(self.residents.count, np.int64), np.full(self.residents.count, -2)])
+        )
+        if event.operation == "init":
+            first[state.slots] = last[state.slots] + 2
+        last[state.slots] = first[state.slots] + state.phase
+        return first
+
+    def first_phase(self, address: int) -> Array:
+        """Return, by CTA, what is added to the phases of an mbarrier."""
+        found: Array = self._phases[address][0]
+        return found
+
+    def meeting(self, what: object) -> Meeting:
+        """Return what is published at an object."""
+        if what not in self.meetings:
+            self.meetings[what] = Meeting(self.residents.count)
+        return self.meetings[what]
+
+    def issuers(self, issuers: Array, slots: Array) -> Array:
+        """Return, for CTAs whose memory an operation touches, the positions of those of `issuers` that issued it.
+
+        That is the CTA itself, or of a multicast and a copy to a peer one of its cluster.
+        """
+        cluster = self.clocks.cluster
+        own = [np.flatnonzero(issuers == slot) for slot in slots]
+        return np.array(
+            [
+                int(mine[0]) if len(mine) else int(np.flatnonzero(issuers // cluster == slot // cluster)[0])
+                for mine, slot in zip(own, slots, strict=True)
+            ]
+        )

@@ -1,0 +1,99 @@
+"""What the assembler makes good: hazards of registers that become waits, and cost time.
+
+ptxas knows which registers MMAs use. Where something else uses them too early it puts a wait, or makes MMAs wait for
+each other, and where wgmma.fence is missing it puts one; its remarks say so, by number and line of the PTX. Where there
+is no ptxas only this is taken as made good: moves that take the two halves of an accumulator of 16 bits apart, or put
+them together, which compilers write between MMAs.
+
+References
+----------
+ptxas 13.0: (C7519) "warpgroup.arrive is injected in around line ...", (C7517) "warpgroup.wait is injected ...",
+(C7510) to (C7516) "wgmma.mma_async instructions are serialized due to ...", (C7508) "'setmaxnreg' ignored".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cutepy.sim.ptx.model import Vector
+from cutepy.sim.sanitize.assembler import Remark, assembly_of
+from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.registers import RegisterHazard
+
+if TYPE_CHECKING:
+    from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.translate.control_flow import ControlFlow
+
+_FENCE, _WAITS = "C7519", ("C7517", "C7518")
+_SERIALISED = re.compile(r"C751[0-6]")
+_IGNORED = "C7508"
+
+Advisory = tuple[str, str, None, Side, str]
+"""An advisory: its kind, where it is, nothing, the instruction, and what it costs."""
+
+
+def judged(ptx: str, kernel: str, found: Sequence[RegisterHazard], flow: ControlFlow) -> list[RegisterHazard]:
+    """Return the hazards of a kernel's registers; those that the assembler makes good by their advisory's kind."""
+    if not found:
+        return []
+    advice = _advice(ptx, kernel)
+    begins = {i.index: block.instructions[0].line for block in flow.blocks for i in block.instructions}
+    return [replace(hazard, kind=_kind(hazard, advice, begins)) for hazard in found]
+
+
+def _kind(hazard: RegisterHazard, advice: tuple[Remark, ...] | None, begins: Mapping[int, int]) -> str:
+    is_fence = hazard.kind == "missing-wgmma-fence"
+    if advice is None:
+        good = _takes_apart(hazard.before if is_fence else hazard.after)
+    elif is_fence:
+        # One fence is for all MMAs that follow in its block.
+        first, last = begins[hazard.after.index], hazard.after.line
+        put = any(a.code == _FENCE and a.line is not None and first <= a.line <= last for a in advice)
+        good = put or any(_SERIALISED.fullmatch(a.code) for a in advice)
+    else:
+        good = any(a.code in _WAITS or _SERIALISED.fullmatch(a.code) for a in advice)
+    if not good:
+        return hazard.kind
+    return "injected-wgmma-fence" if is_fence else "injected-wgmma-wait"
+
+
+def _takes_apart(i: Instruction) -> bool:
+    """Tell whether an instruction moves the halves of a register apart, or together."""
+    return i.parts[0] == "mov" and any(isinstance(operand, Vector) for operand in i.operands)
+
+
+def remarks(ptx: str, kernel: str, instructions: Sequence[Instruction]) -> Iterator[Advisory]:
+    """Yield what ptxas says that a kernel with MMAs loses, if it was asked."""
+    assembly = assembly_of(ptx)
+    if assembly is None:
+        return
+    first = next(i for i in instructions if i.opcode.startswith("wgmma.mma_async"))
+    for advice in _advice(ptx, kernel) or ():
+        if _SERIALISED.fullmatch(advice.code):
+            yield "serialised-wgmma", "registers", None, Side("wgmma", "all warpgroups", first), _reason(advice)
+        elif advice.code == _IGNORED:
+            site = next((i for i in instructions if i.parts[0] == "setmaxnreg"), first)
+            yield "ignored-setmaxnreg", "registers", None, Side("setmaxnreg", "all warps", site), _reason(advice)
+    for resources in assembly.resources:
+        spilled = resources.spill_store_bytes + resources.spill_load_bytes
+        if resources.name == kernel and spilled:
+            cost = (
+                f"{resources.spill_store_bytes} bytes a thread are stored and {resources.spill_load_bytes} loaded for "
+                "want of registers: use a smaller tile, or give these warps more by setmaxnreg"
+            )
+            yield "spilled-registers", "registers", None, Side("wgmma", "all warpgroups", first), cost
+
+
+def _reason(advice: Remark) -> str:
+    text = re.sub(r" in (?:the )?function '[^']*'.*", "", advice.text).removeprefix("Potential Performance Loss: ")
+    return f"ptxas says: {text} ({advice.code})"
+
+
+def _advice(ptx: str, kernel: str) -> tuple[Remark, ...] | None:
+    assembly = assembly_of(ptx)
+    if assembly is None:
+        return None
+    return tuple(a for a in assembly.advice if a.function is None or kernel.startswith(a.function))

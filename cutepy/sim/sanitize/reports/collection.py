@@ -1,0 +1,81 @@
+"""The hazards of a run together, in every form in which they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from cutepy.sim.errors import SimulationError
+from cutepy.sim.sanitize.hazards import Hazard, HazardReplays
+from cutepy.sim.sanitize.reports import html, structured, text
+from cutepy.sim.sanitize.reports.allowances import Allowance
+
+
+class Hazards(tuple[Hazard, ...]):
+    """The hazards of a run, the likeliest causes first.
+
+    Its text has the lines of the source; a notebook shows it in colour.
+
+    Attributes
+    ----------
+    advisories : tuple of Hazard
+        What costs time, or what an assembler repairs: a run does not fail by them.
+    allowed : tuple of Hazard
+        Those that a line of the source, or an argument, allows.
+    unused : tuple of Allowance
+        What allows nothing that was found.
+    """
+
+    advisories: tuple[Hazard, ...]
+    allowed: tuple[Hazard, ...]
+    unused: tuple[Allowance, ...]
+
+    def __new__(cls, found: Iterable[Hazard] = (), unused: Iterable[Allowance] = ()) -> Hazards:
+        """Sort what was found."""
+        every = tuple(found)
+        self = super().__new__(cls, (h for h in every if not h.allowed and h.severity == "hazard"))
+        self.advisories = tuple(h for h in every if not h.allowed and h.severity == "advisory")
+        self.allowed = tuple(h for h in every if h.allowed)
+        self.unused = tuple(unused)
+        return self
+
+    @property
+    def every(self) -> tuple[Hazard, ...]:
+        """Hazards, advisories, and what is allowed."""
+        return (*self, *self.advisories, *self.allowed)
+
+    def replayed_by(self, replays: HazardReplays) -> Hazards:
+        """Return the same, each of which can be replayed."""
+        return Hazards((replace(hazard, replays=replays) for hazard in self.every), self.unused)
+
+    def to_json(self) -> dict[str, object]:
+        """Return all of it as `json.dump` takes it."""
+        return structured.as_json(self, self.advisories, self.allowed, self.unused)
+
+    def to_sarif(self) -> dict[str, object]:
+        """Return all of it in the Static Analysis Results Interchange Format, as `json.dump` takes it."""
+        return structured.as_sarif(self.every)
+
+    @property
+    def lines(self) -> list[text.Line]:
+        """The lines of the text, in pieces that each have a style of rich."""
+        return text.lines_of(self, self.advisories, self.allowed, self.unused)
+
+    def __str__(self) -> str:
+        return text.plain(self.lines)
+
+    def _repr_html_(self) -> str:
+        return html.as_html(self.lines)
+
+
+class HazardError(SimulationError):
+    """What the sanitizer found in a run.
+
+    Attributes
+    ----------
+    hazards : Hazards
+    """
+
+    def __init__(self, hazards: Iterable[Hazard]) -> None:
+        self.hazards = hazards if isinstance(hazards, Hazards) else Hazards(hazards)
+        super().__init__(str(self.hazards))

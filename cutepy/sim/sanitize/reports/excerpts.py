@@ -1,0 +1,138 @@
+"""Lines of the source as they are shown: a short path, the function, the text, and what to mark of it."""
+
+from __future__ import annotations
+
+import ast
+import io
+import linecache
+import os
+import tokenize
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cutepy.sim.ptx.model import SourceLine
+    from cutepy.sim.sanitize.hazards import Side
+
+_NO_PYTHON = (".cu", ".cuh", ".h", ".hpp", ".inl", ".ptx")
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """A line of a source.
+
+    Attributes
+    ----------
+    file : str
+        Relative to the working directory, if it is in there; "the PTX" where there is no source.
+    line : int
+    text : str
+        Without its line end; empty if it can't be read.
+    start, end : int
+        The columns to mark, from 0: what is neither indent nor comment.
+    function : str
+        In which it is; empty if that isn't known.
+    rest : str
+        What follows of a statement that goes on in other lines, in one.
+    """
+
+    file: str
+    line: int
+    text: str = ""
+    start: int = 0
+    end: int = 0
+    function: str = ""
+    rest: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+def excerpt(side: Side) -> Excerpt | None:
+    """Return the line of an operation: of Python, or of the PTX; None for the end of a CTA."""
+    if side.instruction is None:
+        return None
+    if side.chain:
+        return excerpt_of(side.chain[0])
+    text = " ".join(side.instruction.text.split())
+    return Excerpt("the PTX", side.instruction.line, text, 0, len(text))
+
+
+def excerpt_of(line: SourceLine) -> Excerpt:
+    """Return a line of a source."""
+    linecache.checkcache(line.file)
+    text = linecache.getline(line.file, line.line).rstrip()
+    start = len(text) - len(text.lstrip())
+    statement = statement_at(line.file, line.line)
+    rest = ""
+    if statement is not None and statement.lineno == line.line and statement.end_lineno is not None:
+        following = range(line.line + 1, statement.end_lineno + 1)
+        rest = " ".join(linecache.getline(line.file, number).strip() for number in following)
+    function = function_at(line.file, line.line)
+    return Excerpt(shortened(line.file), line.line, text, start, _end(text, line.file), function, rest)
+
+
+def shortened(file: str) -> str:
+    """Return the path of a file from the working directory, if it is in there.
+
+    Examples
+    --------
+    >>> shortened("/nowhere/kernel.py")
+    '/nowhere/kernel.py'
+    """
+    path = PurePath(file)
+    here = PurePath(os.getcwd())  # noqa: PTH109  a PurePath, of which the file's is a part or not
+    return str(path.relative_to(here)) if path.is_absolute() and path.is_relative_to(here) else file
+
+
+def function_at(file: str, line: int) -> str:
+    """Name the innermost function of Python that a line is in; "" if there is none, or it can't be read.
+
+    Examples
+    --------
+    >>> function_at(__file__, function_at.__code__.co_firstlineno + 2)
+    'function_at'
+    """
+    inner = [s for s in _statements(file) if isinstance(s, _FUNCTIONS) and _holds(s, line)]
+    return max(inner, key=lambda s: s.lineno).name if inner else ""
+
+
+def statement_at(file: str, line: int) -> ast.stmt | None:
+    """Return the statement, without others in it, that a line is part of, if the file is Python."""
+    inner = [s for s in _statements(file) if not hasattr(s, "body") and _holds(s, line)]
+    return min(inner, key=lambda s: (s.end_lineno or s.lineno) - s.lineno) if inner else None
+
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def _holds(statement: ast.stmt, line: int) -> bool:
+    return statement.lineno <= line <= (statement.end_lineno or statement.lineno)
+
+
+def _statements(file: str) -> tuple[ast.stmt, ...]:
+    return () if file.endswith(_NO_PYTHON) else _parsed("".join(linecache.getlines(file)))
+
+
+@lru_cache(64)
+def _parsed(text: str) -> tuple[ast.stmt, ...]:
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return ()
+    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.stmt))
+
+
+def _end(text: str, file: str) -> int:
+    """Return where a line ends without its comment."""
+    if not file.endswith(_NO_PYTHON):
+        try:
+            for token in tokenize.generate_tokens(io.StringIO(text.lstrip()).readline):
+                if token.type == tokenize.COMMENT:
+                    return len(text) - len(text.lstrip()) + len(text.lstrip()[: token.start[1]].rstrip())
+        except (tokenize.TokenError, SyntaxError):
+            return len(text)  # a statement that goes on in the next line
+        return len(text)
+    return len(text.partition("//")[0].rstrip()) or len(text)

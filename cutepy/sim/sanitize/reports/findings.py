@@ -1,0 +1,151 @@
+"""What was found in the launches of a run, each defect once, put into words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.sanitize.hazards import Hazard, Side
+from cutepy.sim.sanitize.kinds import KINDS, rank
+from cutepy.sim.sanitize.reports.allowances import Allowances
+from cutepy.sim.sanitize.reports.collection import Hazards
+from cutepy.sim.translate.effects import is_wgmma
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.lanes import Residents
+    from cutepy.sim.machine.launch import Launch
+    from cutepy.sim.sanitize.memory.shadow import Conflict, Touch
+    from cutepy.sim.sanitize.registers import RegisterHazard
+    from cutepy.sim.sanitize.reports.scene import Scene, Surroundings
+
+
+class Findings:
+    """The hazards of a run.
+
+    Parameters
+    ----------
+    surroundings : Surroundings
+        What names are read from.
+    allow : mapping of str to str, optional
+        Kinds that are allowed everywhere, and why.
+
+    Attributes
+    ----------
+    of_launch : int
+        How many were told of the launch that runs, or ran last.
+    """
+
+    def __init__(self, surroundings: Surroundings, allow: Mapping[str, str] | None = None) -> None:
+        self._surroundings = surroundings
+        self._found: dict[tuple[object, ...], tuple[Hazard, Scene]] = {}
+        self._counts: Counter[tuple[object, ...]] = Counter()
+        self._kernel = ""
+        self.of_launch = 0
+        self._allowances = Allowances(allow)
+
+    @property
+    def hazards(self) -> Hazards:
+        """What was found, each pair of lines once, the likeliest causes first."""
+        every = [
+            replace(scene.described(hazard), count=self._counts[key]) for key, (hazard, scene) in self._found.items()
+        ]
+        every.sort(key=lambda hazard: rank(hazard.kind))
+        return Hazards([*map(self._allowances.applied, every)], self._allowances.unused)
+
+    def begin(self, launch: Launch) -> None:
+        """Begin with a launch.
+
+        Raises
+        ------
+        AllowanceError
+            If a line of the kernel allows what there isn't, or says no reason.
+        """
+        self._kernel = launch.name
+        self.of_launch = 0
+        self._allowances.read(launch)
+
+    def tell(
+        self,
+        kind: str,
+        where: str,
+        before: Side | None,
+        after: Side,
+        missing: str | None = None,
+        address: int | None = None,
+        size_bytes: int | None = None,
+    ) -> None:
+        """Add a hazard.
+
+        `missing` is what is always missing at this kind, if it isn't given; the address is of shared memory, and a
+        name for it is found later.
+        """
+        hazard = Hazard(kind, self._kernel, where, before, after, missing or KINDS[kind].missing)
+        hazard = replace(hazard, address=address, size_bytes=size_bytes)
+        self._counts[hazard.key] += 1
+        self.of_launch += KINDS[kind].severity == "hazard"
+        self._found.setdefault(hazard.key, (hazard, self._surroundings.scene))
+
+    def registers(self, found: RegisterHazard) -> None:
+        """Report registers that something uses beside the MMAs."""
+        before, after = (Side(i.parts[0], "a warpgroup", i) for i in (found.before, found.after))
+        one = found.kind == "missing-wgmma-fence" and is_wgmma(found.before)  # what was there when the kernel began
+        self.tell(found.kind, "registers", None if one else before, after)
+
+    def conflict(self, found: Conflict, residents: Residents, granule_bytes: int) -> None:
+        """Report two touches that nothing orders."""
+        before, after = found.before, found.after
+        kind = "missing-proxy-fence" if found.fenced_only else "unordered-" + ("write" if after.writes else "read")
+        kind = "too-narrow-scope" if found.narrow else kind
+        old = _side(residents, before, found.before_lane, int(np.searchsorted(before.slots, after.slots[found.row])))
+        new = _side(residents, after, found.after_lane, found.row)
+        missing = None if found.fenced_only or found.narrow else _advice(before, after, found.mate)
+        address, size = (x * granule_bytes for x in _shared_granules(found))
+        self.tell(kind, f"shared memory at {address:#x}", old, new, missing, address, size)
+
+    def unwritten(self, touch: Touch, row: int, residents: Residents, address: int) -> None:
+        """Report a touch that reads what nothing has written."""
+        side = _side(residents, touch, 0, row)
+        self.tell("uninitialised-read", f"shared memory at {address:#x}", None, side, None, address)
+
+
+def _shared_granules(found: Conflict) -> tuple[int, int]:
+    """Return the first granule that both lanes touched, and how many there are from that to the last."""
+    before, after = found.before, found.after
+    row = int(np.searchsorted(before.slots, after.slots[found.row]))
+    places = [
+        touch.places[min(at, len(touch.places) - 1), lane]
+        for touch, at, lane in ((before, row, found.before_lane), (after, found.row, found.after_lane))
+    ]
+    both = np.intersect1d(*places)
+    return int(both[0]), int(both[-1] - both[0]) + 1
+
+
+def _side(residents: Residents, touch: Touch, lane: int, row: int) -> Side:
+    cta = residents.coordinate(int(touch.agents[row]))
+    if touch.threads is None:
+        return Side(touch.what, f"the async proxy for CTA {cta}", touch.instruction, cta)
+    warp, within = divmod(int(touch.threads[lane]), WARP)
+    return Side(touch.what, f"warp {warp}, lane {within} of CTA {cta}", touch.instruction, cta, warp, within)
+
+
+def _advice(before: Touch, after: Touch, mate: int | None) -> str:
+    """Say what is missing between two touches."""
+    if mate is not None and before.threads is not None:
+        return (
+            f"what lane {int(before.threads[mate]) % WARP} of that warp has published says nothing of the other lanes, "
+            "and elect.sync orders no memory: bar.warp.sync must come between, before the elected lane arrives"
+        )
+    if before.asynchronous and before.writes:
+        return "the copy may not be complete: wait for the mbarrier that counts its bytes, in the threads that go on"
+    if before.instruction.parts[0] == "wgmma":
+        return "the MMAs may still read it: wgmma.wait_group must come before whoever writes is told to"
+    if before.asynchronous:
+        return "the store may still read it: cp.async.bulk.wait_group.read must come before, then a barrier"
+    if before.what.startswith("cp.async"):
+        return "the copy may not be complete: cp.async.wait_group, then a barrier, must come before"
+    return KINDS["unordered-read"].missing

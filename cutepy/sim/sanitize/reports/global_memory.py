@@ -1,0 +1,105 @@
+"""What is told of hazards in global memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.machine.launch import Launch
+from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.kinds import KINDS
+from cutepy.sim.sanitize.order.strength import NAMES
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.memory import GlobalMemory
+    from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch
+    from cutepy.sim.sanitize.order.launches import Launches
+
+_PROXY = (
+    "threads wrote it, and a copy by the async proxy touches it: fence.proxy.async is missing between, in the CTA "
+    "that issues the copy, after it knows of the write and before the copy"
+)
+_EARLY = (
+    "the kernel began before the one before it was over (programmatic dependent launch): griddepcontrol.wait must come "
+    "before this access, in its thread or before a barrier"
+)
+_FURTHER_BACK = (
+    "griddepcontrol.wait waits for the kernel just before only, and that did not wait itself for the ones before it: "
+    "it must execute griddepcontrol.wait, or this launch must go without the attribute"
+)
+NEVER_WRITTEN = "nothing has written these bytes since they were allocated"
+
+
+def sides(found: GlobalConflict, launches: Launches) -> tuple[Side, Side]:
+    """Return both sides of a conflict."""
+    different = found.before.launch != found.after.launch
+    before, after = (
+        side(touch, lane, launches, named=different)
+        for touch, lane in ((found.before, found.before_lane), (found.after, found.after_lane))
+    )
+    return before, after
+
+
+def side(touch: GlobalTouch, lane: int, launches: Launches, named: bool = False) -> Side:
+    """Return who touched global memory, with the launch if it is to be named."""
+    launch = launches.operation(touch.launch)
+    if not isinstance(launch, Launch):
+        return Side(touch.what, f"the host in stream {launch.stream:#x}", touch.instruction)
+    x, y, _ = launch.grid
+    row, column = divmod(lane, touch.lanes)
+    block = int(touch.ctas[row])
+    cta = block % x, block // x % y, block // (x * y)
+    of = f" of {launch.name} in stream {launch.stream:#x}" if named else ""
+    if touch.threads is None:
+        return Side(touch.what, f"the async proxy for CTA {cta}{of}", touch.instruction, cta)
+    warp, within = divmod(int(touch.threads[column]), WARP)
+    return Side(touch.what, f"warp {warp}, lane {within} of CTA {cta}{of}", touch.instruction, cta, warp, within)
+
+
+def place(address: int, known: GlobalMemory) -> str:
+    """Say where an address is: in which allocation, and how far from its start."""
+    region = known.find(address, address + 1)
+    if region is None:
+        return f"global memory at {address:#x}"
+    return f"global memory, byte {address - region.start:#x} of {region.name.rstrip(',') or 'an allocation'}"
+
+
+def advice(found: GlobalConflict, launches: Launches) -> str:
+    """Say what is missing between two touches."""
+    before, after, kind = found.before, found.after, found.kind
+    if kind == "early-access":
+        return _EARLY if launches.waits(before.launch) else _FURTHER_BACK
+    if kind == "missing-proxy-fence":
+        return _PROXY
+    if kind in ("non-coherent-read", "missing-tensormap-fence"):
+        return KINDS[kind].missing
+    if kind == "too-narrow-scope":
+        return _about_scope(found)
+    if before.launch != after.launch:
+        return (
+            "the launches are in streams that nothing orders: record an event after the first and let the other's "
+            "stream wait for it"
+        )
+    row_before, row_after = found.before_lane // before.lanes, found.after_lane // after.lanes
+    same_cta = int(before.ctas[row_before]) == int(after.ctas[row_after])
+    if before.proxy == "async" and before.writes:
+        done = "the store may not be complete: cp.async.bulk.wait_group (without .read) must come before"
+        return f"{done}, then " + ("a barrier" if same_cta else "a release that the other CTA acquires")
+    if same_cta:
+        return "a barrier that both take part in, or a release that the other acquires, must come between"
+    return (
+        "nothing orders these CTAs: a release (fence.acq_rel.gpu and an atomic, or st.release.gpu) must come after the "
+        "first, and an acquire that sees it (ld.acquire.gpu) before the second; or two launches; or atomics on both"
+    )
+
+
+def _about_scope(found: GlobalConflict) -> str:
+    before, after = found.before, found.after
+    narrow = before if before.scope <= after.scope else after
+    row_before, row_after = found.before_lane // before.lanes, found.after_lane // after.lanes
+    near = before.launch == after.launch and int(before.clusters[row_before]) == int(after.clusters[row_after])
+    needed = "cluster" if near else "gpu"
+    return (
+        f"the scope of the {narrow.instruction.parts[0]} is {NAMES[narrow.scope]}, and the other thread is outside of "
+        f"it: both need .{needed} or wider"
+    )

@@ -1,0 +1,297 @@
+"""Who is who and what is what in a launch: roles of warps, names of barriers and of what is in shared memory.
+
+None of it is declared anywhere, so it is read from what happens: a warp that issues TMA loads is a producer, and a
+region that TMA fills is the tile that the line of the copy names. Copies of one line that signal different mbarriers
+fill different stages, in the order of these.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from cutepy.layouts.sm90 import TensorMap
+from cutepy.sim.machine.lanes import WARP, WARPGROUP
+from cutepy.sim.machine.observer import Observer
+from cutepy.sim.ptx.barrier_names import barrier_name
+from cutepy.sim.ptx.model import type_bits
+from cutepy.sim.sanitize.reports.excerpts import function_at
+from cutepy.sim.sanitize.reports.operand_names import shared_operand
+from cutepy.sim.translate import linked, load_module
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, TmaEvent, WgmmaEvent
+    from cutepy.sim.machine.launch import Launch
+    from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.sanitize.hazards import Hazard, Side
+
+_PARTS = {
+    "tma_load": "TMA",
+    "tma_store": "TMA store",
+    "bulk_load": "bulk copy",
+    "bulk_store": "bulk store",
+    "bulk_peer": "copy to a peer",
+    "st_async": "st.async",
+}
+"""What copies are called by which threads do not do the work themselves."""
+_FILLS = ("tma_load", "bulk_load", "bulk_peer")
+_OF_COMPILERS = re.compile(r"__dynamic|\$|global_smem$|extern_shared|_\d")
+_TYPE = re.compile(r"[bfsu](?:8|16|32|64)")
+_LOCAL = re.compile(r"_ZZ\w*?E(\d+)(\w+)")
+
+
+@dataclass(frozen=True)
+class Box:
+    """A region of shared memory that a copy fills or reads.
+
+    Attributes
+    ----------
+    address, size_bytes : int
+    row_bytes : int
+        Of its contiguous dimension, 0 where it has none.
+    instruction : Instruction
+    loads : bool
+    """
+
+    address: int
+    size_bytes: int
+    row_bytes: int
+    instruction: Instruction
+    loads: bool
+
+
+class Scene:
+    """What is seen of a launch.
+
+    Parameters
+    ----------
+    launch : Launch
+    """
+
+    def __init__(self, launch: Launch) -> None:
+        x, y, z = launch.block
+        self._launch, self._kernel, self._threads = launch, (launch.ptx, launch.kernel), x * y * z
+        self.boxes: dict[tuple[int, int], Box] = {}  # by instruction and address
+        self.signals: dict[tuple[int, int], int] = {}  # the same -> the mbarrier that counts its bytes
+        self.made: dict[int, Instruction] = {}  # mbarriers by address
+        self.issuers: dict[int, set[int]] = {}  # by instruction, warps
+        self.kinds: dict[int, str] = {}
+        self.producers: set[int] = set()
+        self.warpgroups: set[int] = set()
+
+    def described(self, hazard: Hazard) -> Hazard:
+        """Return a hazard with names for what is known of it."""
+        before = None if hazard.before is None else self._side(hazard.before)
+        where, buffer = hazard.where, hazard.buffer
+        if where.startswith("mbarrier 0x"):
+            address = int(where.split()[1], 16)
+            where = barrier_name(address, self.made) if address in self.made else where
+        elif hazard.address is not None and not buffer:
+            buffer = self._buffer(hazard)
+        return replace(hazard, before=before, after=self._side(hazard.after), where=where, buffer=buffer)
+
+    # Roles.
+
+    def _side(self, side: Side) -> Side:
+        i = side.instruction
+        if side.role or i is None:
+            return side
+        if side.who.startswith("warp "):
+            warp = side.warp if side.warp is not None else int(side.who.split()[1].rstrip(","))
+            return replace(side, warp=warp, role=self.role(warp))
+        warps = sorted(self.issuers.get(i.index, ()))
+        if not warps:
+            return side
+        if not side.who.startswith("the async proxy"):
+            return replace(side, who=self._warps(warps), warp=warps[0])
+        part = {**_PARTS, "wgmma": "MMA"}[self.kinds[i.index]]
+        function = function_at(side.chain[0].file, side.chain[0].line) if side.chain else ""
+        role = f"{part} of {function}" if function else part
+        cta = "" if side.cta is None else f", for CTA {side.cta}"
+        return replace(side, who=f"{role}, issued by {self._warps(warps)}{cta}", warp=warps[0], role=role)
+
+    def _warps(self, warps: list[int]) -> str:
+        """Say which warps, and what they are for."""
+        groups = sorted({warp * WARP // WARPGROUP for warp in warps})
+        if self._threads > WARPGROUP and self.warpgroups.issuperset(groups) and len(warps) == 4 * len(groups):
+            return f"MMA warpgroup{'s' * (len(groups) > 1)} {' and '.join(map(str, groups))}"
+        roles = {self.role(warp) for warp in warps}
+        role = roles.pop() if len(roles) == 1 else ""
+        first, last = warps[0], warps[-1]
+        if len(warps) == 1:
+            words = f"warp {first}"
+        elif last - first + 1 == len(warps):
+            words = f"warps {first}-{last}"
+        else:
+            words = f"warps {', '.join(map(str, warps))}"
+        return f"{words} ({role})" if role else words
+
+    def role(self, warp: int) -> str:
+        """Say what a warp is for, in a kernel whose warps have different roles; "" if that doesn't show."""
+        group = warp * WARP // WARPGROUP
+        if not self.warpgroups or self._threads <= WARPGROUP:
+            return ""
+        if group in self.warpgroups:
+            return f"MMA warpgroup {group}"
+        return "producer" if warp in self.producers else ""
+
+    # Shared memory.
+
+    def _buffer(self, hazard: Hazard) -> str:
+        assert hazard.address is not None
+        address, size = hazard.address, hazard.size_bytes or 1
+        # Shared memory is reused, so what the two operations call it comes before what others do.
+        here = [box for box in self.boxes.values() if box.address <= address < box.address + box.size_bytes]
+        acting = [side.instruction.index for side in hazard.sides if side.instruction is not None]
+        return (
+            self._box([box for box in here if box.instruction.index in acting], address, size)
+            or self._variable(address, hazard.after)
+            or next((name for side in hazard.sides if (name := _operand(side))), "")
+            or self._box(here, address, size)
+        )
+
+    def _box(self, boxes: list[Box], address: int, size: int) -> str:
+        """Name the tile that one of some copies fills, or else one that a copy reads."""
+        for box in sorted(boxes, key=lambda box: (not box.loads, box.instruction.index)):
+            source = box.instruction.source
+            fellows = [b for b in self.boxes.values() if b.instruction.source == source and b.loads == box.loads]
+            name = shared_operand(source, box.loads) if source is not None else ""
+            if not name:
+                function = function_at(source.file, source.line) if source is not None else ""
+                verb = "loads" if box.loads else "stores"
+                name = f"what TMA{f' of {function}' if function else ''} {verb}"
+                name += f" at {source}" if source is not None and not function else ""
+            return name + self._stage(box, fellows) + _rows(box, address, size)
+        return ""
+
+    def _stage(self, box: Box, fellows: list[Box]) -> str:
+        """Say which stage a region is, of those that copies of one line fill, and which part where several fill one."""
+        signals = {(b.instruction.index, b.address): b for b in fellows}
+        rings = sorted({self.signals[key] for key in signals if key in self.signals})
+        own = self.signals.get((box.instruction.index, box.address))
+        turns = sorted({b.address for b in fellows if b.instruction.index == box.instruction.index})
+        if own is None and len(turns) > 1:  # no barrier tells: what one instruction goes through is a ring
+            return f" stage {turns.index(box.address)}"
+        parts = sorted({b.address for key, b in signals.items() if self.signals.get(key) == own})
+        stage = f" stage {rings.index(own)}" if own is not None and len(rings) > 1 else ""
+        return stage + (f" part {parts.index(box.address)}" if len(parts) > 1 else "")
+
+    def _variable(self, address: int, side: Side) -> str:
+        """Name the variable that holds an address, where it has a name that people gave it."""
+        declared = (*load_module(self._launch.ptx).variables, *linked(*self._kernel).function.variables)
+        for variable in declared:
+            start = self._launch.symbols.get(variable.name)
+            if variable.space != "shared" or start is None or not variable.size_bytes:
+                continue
+            inside = address - start
+            if 0 <= inside < variable.size_bytes and not _OF_COMPILERS.match(variable.name):
+                # nvcc declares bytes, whatever they are of: an access tells.
+                element = variable.element_bytes if variable.element_bytes > 1 else _element_bytes(side)
+                index, rest = divmod(inside, element)
+                name = _unmangled(variable.name)
+                return f"{name}, byte {inside}" if rest or element == 1 else f"{name}[{index}]"
+        return ""
+
+
+def _rows(box: Box, address: int, size: int) -> str:
+    """Say which rows of a box are meant; nothing if it is all of them, or it has none."""
+    if not box.row_bytes or size >= box.size_bytes:
+        return ""
+    first = (address - box.address) // box.row_bytes
+    last = (min(address + size, box.address + box.size_bytes) - 1 - box.address) // box.row_bytes
+    return f", row {first}" if first == last else f", rows {first}..{last}"
+
+
+def _element_bytes(side: Side) -> int:
+    """Return the bytes of an element as an access has it; 1 where that doesn't tell."""
+    kind = "" if side.instruction is None else side.instruction.parts[-1]
+    return max(type_bits(kind) // 8, 1) if _TYPE.fullmatch(kind) else 1
+
+
+def _operand(side: Side) -> str:
+    i = side.instruction
+    return "" if i is None or i.source is None else shared_operand(i.source, not side.what.endswith("read"))
+
+
+def _unmangled(name: str) -> str:
+    """Return the name of a variable that a function of C++ declares.
+
+    Examples
+    --------
+    >>> _unmangled("_ZZ6kernelPfE6buffer"), _unmangled("tile")
+    ('buffer', 'tile')
+    """
+    found = _LOCAL.fullmatch(name)
+    return found[2][: int(found[1])] if found and len(found[2]) >= int(found[1]) else name
+
+
+class Surroundings(Observer):
+    """Sees what tells who is who in the launch that runs.
+
+    Attributes
+    ----------
+    scene : Scene
+    """
+
+    scene: Scene
+
+    def on_launch(self, launch: Launch) -> None:
+        """Begin with a launch."""
+        self.scene = Scene(launch)
+        self._slot_bytes = launch.slot_bytes
+        self._touched: dict[int, set[tuple[int, int]]] = {}  # by operation, instruction and address
+        self._signalled: dict[int, set[int]] = {}
+
+    def on_tma(self, event: TmaEvent) -> None:
+        """Note the boxes of tensor copies."""
+        key = event.instruction.index, event.shared_address
+        if key not in self.scene.boxes:
+            box = event.tensor_map
+            row_bytes = box.box[0] * box.bits // 8 if isinstance(box, TensorMap) else 0
+            loads = event.operation == "load"
+            self.scene.boxes[key] = Box(event.shared_address, box.box_bytes, row_bytes, event.instruction, loads)
+
+    def on_issue(self, operation: AsyncOperation) -> None:
+        """Note who issues what."""
+        if operation.kind in _PARTS:
+            warps = {*(operation.threads.ids // WARP).tolist()}
+            scene, index = self.scene, operation.instruction.index
+            scene.kinds[index] = operation.kind
+            scene.issuers.setdefault(index, set()).update(warps)
+            if operation.kind in _FILLS:
+                scene.producers.update(warps)
+
+    def on_wgmma(self, event: WgmmaEvent) -> None:
+        """Note who issues MMAs."""
+        warps = {*(event.threads.ids // WARP).tolist()}
+        scene, index = self.scene, event.instruction.index
+        scene.kinds[index] = "wgmma"
+        scene.issuers.setdefault(index, set()).update(warps)
+        scene.warpgroups.update(warp * WARP // WARPGROUP for warp in warps)
+
+    def on_access(self, access: Access) -> None:
+        """Note what copies touch of shared memory."""
+        operation = access.part_of
+        if operation is None or access.space != "shared" or operation.kind not in _PARTS:
+            return
+        for address in (access.addresses.reshape(-1) % self._slot_bytes).tolist():
+            key, loads = (operation.instruction.index, address), access.operation != "read"
+            self._touched.setdefault(id(operation), set()).add(key)
+            if key not in self.scene.boxes:
+                self.scene.boxes[key] = Box(address, access.size_bytes, 0, operation.instruction, loads)
+
+    def on_barrier(self, event: BarrierEvent) -> None:
+        """Note how mbarriers are made, and which of them count the bytes of which copies."""
+        if event.state is None:
+            return
+        if event.operation == "init":
+            self.scene.made.setdefault(event.state.address, event.instruction)
+        elif event.operation == "complete_tx" and event.part_of is not None:
+            self._signalled.setdefault(id(event.part_of), set()).add(event.state.address)
+
+    def on_complete(self, operation: AsyncOperation) -> None:
+        """Note which mbarrier an operation has signalled, if all its copies signal that."""
+        touched, signalled = self._touched.pop(id(operation), set()), self._signalled.pop(id(operation), set())
+        if len(signalled) == 1:
+            self.scene.signals.update(dict.fromkeys(touched, *signalled))
