@@ -88,6 +88,10 @@ test-integration: $(DEV) $(TRITON) $(if $(DSL),$(VENV)/dsl-$(DSL)/.made)  ## run
 test-deep: $(DEV)  ## run the properties with 20,000 examples each, and the slow tests
 	$(PY) -m pytest -n auto --hypothesis-profile=deep -m "hypothesis or deep" -o timeout=3600 -o faulthandler_timeout=0 $(ARGS)
 
+.PHONY: certify-trial
+certify-trial: $(DEV)  ## compare certificates of random programs with exhaustive search, for 10 minutes
+	nice -n 10 $(PY) -m tests.sim.sanitize.certificate.trial 600 $(ARGS)
+
 .PHONY: oracle
 oracle: $(DEV) $(ORACLE)  ## draw fresh random cases and compare with C++ CuTe (needs g++)
 	PYTHONPATH=$(VENV)/oracle $(PY) -m tests.oracle $(ARGS)
@@ -103,6 +107,10 @@ nvcc: $(DEV) $(filter $(VENV)/%,$(NVCC))  ## run kernels of CUDA C++ in the simu
 .PHONY: mutation
 mutation: $(DEV)  ## change one operator or constant at a time, ARGS="cutepy/host --count 60", and list what no test notices
 	$(PY) -m tests.mutation $(ARGS)
+
+.PHONY: mutants
+mutants: $(DEV)  ## change one synchronisation of kernels at a time, ARGS="gemm handwritten", and list what the sanitizer passes over
+	$(PY) -m tests.sim.mutants $(ARGS)
 
 .PHONY: bench
 bench: $(RUN)  ## time the GEMM against cuBLAS on a Hopper GPU
@@ -130,6 +138,10 @@ format: $(DEV)  ## rewrite the sources in the one format
 .PHONY: docs
 docs: $(DEV)  ## serve the documentation at http://127.0.0.1:8000
 	$(PY) -m mkdocs serve
+
+.PHONY: docs-hazards
+docs-hazards: $(RUN)  ## run the kernels on the pages of hazards, and write what is reported of them (ARGS="KIND" for one)
+	$(PY) -m tests.docs.hazard_pages $(ARGS)
 
 .PHONY: clean
 clean:  ## remove the environment and everything built

@@ -1,9 +1,13 @@
 """The commands of `cutepy`, each a thin door to the module that does the work."""
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.chosen import Coordinates
 
 from cutepy.cli import cache, export
 from cutepy.cli.failure import fail
@@ -214,7 +218,10 @@ def simulate(
     ] = False,
     policy: Annotated[
         str | None,
-        typer.Option(help="When copies and MMAs take effect: late, youngest, random or random:SEED. Default: at once."),
+        typer.Option(help="When copies and MMAs take effect: late, youngest, random[:SEED], or schedule[:SEED]."),
+    ] = None,
+    ctas: Annotated[
+        str | None, typer.Option(help='Run these CTAs only, with their clusters: "0 3,1 -1,-1". Default: all.')
     ] = None,
 ) -> None:
     """Run a GPU script on the CPU: device cuda is served from host memory, and every launch is simulated."""
@@ -228,7 +235,17 @@ def simulate(
             policy_named(policy)
     except ValueError as error:
         fail(str(error))
-    raise typer.Exit(run(script, context.args, lambda line: typer.echo(line, err=True), inspect=inspect, policy=policy))
+    echo = partial(typer.echo, err=True)
+    raise typer.Exit(run(script, context.args, echo, inspect=inspect, policy=policy, ctas=_ctas(ctas)))
+
+
+def _ctas(text: str | None) -> "Coordinates | None":
+    from cutepy.sim.machine.chosen import parse_ctas
+
+    try:
+        return None if text is None else parse_ctas(text)
+    except ValueError as error:
+        fail(str(error))
 
 
 @app.command(
@@ -237,13 +254,33 @@ def simulate(
 def sanitize(
     context: typer.Context,
     script: Annotated[Path, typer.Argument(metavar="FILE.py", help="The script; what follows are its arguments.")],
+    form: Annotated[
+        Literal["text", "json", "sarif"] | None,
+        typer.Option("--format", help="What to write to standard output, or to --output."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Write a file: text, or what --format says. The text is shown too.")
+    ] = None,
+    schedules: Annotated[int, typer.Option(min=0, help="Seeded schedules to compare each launch with.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The first of their seeds.")] = 0,
+    replay: Annotated[bool, typer.Option("--replay", help="Look for a schedule that shows each hazard.")] = False,
+    reproducers: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write a script for each hazard that looks for it on a GPU.")
+    ] = None,
+    ctas: Annotated[str | None, typer.Option(help='Run these CTAs only, as for simulate: "0 3,1 -1,-1".')] = None,
 ) -> None:
-    """Simulate a GPU script, and say what nothing orders: races, missing waits and fences. Status 1 if there are."""
-    from cutepy.cli.simulate import run
+    """Simulate a GPU script, and say what nothing orders: races, missing waits and fences.
+
+    Status 1 if there are hazards, 2 if the script itself failed.
+    """
+    from cutepy.cli.sanitize import run
 
     if not script.is_file():
         fail(f"there is no file {script}")
-    raise typer.Exit(run(script, context.args, lambda line: typer.echo(line, err=True), sanitize=True))
+    if output is not None and not output.resolve().parent.is_dir():
+        fail(f"there is no folder {output.parent} for --output")
+    again = partial(run, schedules=schedules, seed=seed, replay=replay, reproducers=reproducers, ctas=_ctas(ctas))
+    raise typer.Exit(again(script, context.args, partial(typer.echo, err=True), form, output))
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

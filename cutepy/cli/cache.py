@@ -60,7 +60,7 @@ def list_programs() -> None:
 def prune() -> None:
     """Remove the programs that can't be read: damaged ones, and those of other versions of cutepy."""
     with _told():
-        removed = [*_functions().prune(), *_store().prune()]
+        removed = [path for store in (*_others(), _store()) for path in store.prune()]
     typer.echo(f"removed {_count(len(removed))}")
 
 
@@ -109,7 +109,8 @@ def clear(
                 f"Remove {'' if keys else 'all of '}{_count(len(chosen))} ({total}) from {store.folder}?", abort=True
             )
         if not keys:
-            _functions().clear()
+            for other in _others():
+                other.clear()
         removed = sum(store.remove(program.key) for program in chosen) if keys else store.clear()
     typer.echo(f"removed {_count(removed)}")
 
@@ -191,11 +192,11 @@ def _store() -> Store:
     return default_store()
 
 
-def _functions() -> Store:
-    """Open what is kept to trace sooner, and is not worth listing."""
-    from cutepy.host.store import function_store
+def _others() -> tuple[Store, ...]:
+    """Open what is kept to trace and to simulate sooner, and is not worth listing."""
+    from cutepy.host.store import function_store, machine_code_store
 
-    return function_store()
+    return function_store(), machine_code_store()
 
 
 def _find(store: Store, key: str) -> EntryInfo:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.chosen import Coordinates
     from cutepy.sim.machine.observer import Observer
     from cutepy.sim.run import Run
 
@@ -26,7 +27,7 @@ def run(
     inspect: bool = False,
     policy: str | None = None,
     observers: Sequence[Observer] = (),
-    sanitize: bool = False,
+    ctas: Coordinates | None = None,
 ) -> int:
     """Run a script as `__main__`, with device `cuda` served from host memory and every launch simulated.
 
@@ -43,41 +44,41 @@ def run(
         When asynchronous operations take effect (`cutepy.simulate`).
     observers : sequence of Observer
         See what the kernels do.
-    sanitize : bool
-        Whether to look for hazards, and to print them.
+    ctas : sequence of coordinates, optional
+        The CTAs to run of each launch.
 
     Returns
     -------
     int
-        The script's exit code: 1 if it raised, of which the traceback is printed, or if there are hazards.
+        The script's exit code: 1 if it raised, of which the traceback is printed.
     """
     from cutepy.frontends import serve_cuda
-    from cutepy.sim.sanitize import HazardError
 
+    with serve_cuda(inspect=inspect, policy=policy, observers=observers, ctas=ctas) as simulation:
+        try:
+            return execute(script, arguments, echo)
+        finally:
+            summarise(simulation, echo, inspect)
+
+
+def execute(script: Path, arguments: Sequence[str], echo: Callable[[str], None]) -> int:
+    """Run a script as `__main__`, and return its exit code: 1 if it raised, of which the traceback is printed."""
     argv, path = sys.argv, sys.path[:]
     sys.argv = [str(script), *arguments]
     sys.path[0] = str(script.resolve().parent)
-    code: object = 0
     try:
-        with serve_cuda(inspect=inspect, policy=policy, observers=observers, sanitize=sanitize) as simulation:
-            try:
-                runpy.run_path(str(script), run_name="__main__")
-            except SystemExit as leaving:
-                code = leaving.code
-            except Exception as error:
-                print(_traceback(error, script), end="", file=sys.stderr)
-                code = 1
-            finally:
-                _summarise(simulation, echo, inspect)
-    except HazardError as found:
-        echo(f"cutepy: {found}")
-        code = code or 1
+        runpy.run_path(str(script), run_name="__main__")
+    except SystemExit as leaving:
+        if leaving.code is None or isinstance(leaving.code, int):
+            return leaving.code or 0
+        echo(str(leaving.code))
+        return 1
+    except Exception as error:
+        print(_traceback(error, script), end="", file=sys.stderr)
+        return 1
     finally:
         sys.argv, sys.path[:] = argv, path
-    if code is None or isinstance(code, int):
-        return code or 0
-    echo(str(code))
-    return 1
+    return 0
 
 
 def _traceback(error: Exception, script: Path) -> str:
@@ -98,7 +99,8 @@ def _traceback(error: Exception, script: Path) -> str:
     return "".join(text.format())
 
 
-def _summarise(simulation: Run, echo: Callable[[str], None], inspect: bool) -> None:
+def summarise(simulation: Run, echo: Callable[[str], None], inspect: bool) -> None:
+    """Print how many launches there were, and with `inspect` what was counted."""
     kernels = Counter(launch.kernel for launch in simulation.launches)
     launches = sum(kernels.values())
     echo(f"cutepy: simulated {launches} launches of {len(kernels)} kernels on the CPU; times are not a GPU's")

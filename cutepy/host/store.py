@@ -340,6 +340,11 @@ def function_store() -> Store:
     return _open(environment.cache_dir() / "functions", environment.cache_limit_bytes() // _SHARE, quiet=True)
 
 
+def machine_code_store() -> Store:
+    """Open the simulator's machine code for this CPU, which has a sixteenth of the limit for itself."""
+    return _open(environment.cache_dir() / "machine-code", environment.cache_limit_bytes() // _SHARE, quiet=True)
+
+
 @lru_cache(maxsize=16)
 def _open(folder: Path, limit_bytes: int, *, quiet: bool = False) -> Store:
     """Keep one store for a folder, so that each process warns of it once."""

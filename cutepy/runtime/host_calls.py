@@ -19,7 +19,8 @@ from cutepy.runtime.host_abi import FUNCTIONS
 from cutepy.runtime.interrupts import Interrupts, interrupts_kept
 from cutepy.runtime.tensor_maps import encode_tiled, replace_address
 
-_CLUSTER, COOPERATIVE = 4, 2
+_CLUSTER, COOPERATIVE, _PROGRAMMATIC = 4, 2, 6
+_EARLY_EVENTS = 7, 12
 """Attributes of a launch, `cudaLaunchAttributeID`."""
 _ATTRIBUTE_BYTES = 72
 _LAUNCH_FAILED = 719
@@ -66,6 +67,10 @@ class LaunchRequest:
         Address of the array of pointers to parameters; valid during the call only.
     library : Library
         The module that was loaded.
+    programmatic : bool
+        Whether it may begin before the kernel before it in its stream is over.
+    early_events : tuple of int
+        Handles of events that the launch itself records, before it is over.
     """
 
     kernel: str
@@ -78,6 +83,8 @@ class LaunchRequest:
     stream: int
     parameters: int = field(repr=False)
     library: Library = field(repr=False, compare=False)
+    programmatic: bool = False
+    early_events: tuple[int, ...] = ()
 
     def parameter(self, index: int, size_bytes: int) -> bytes:
         """Copy the bytes of a parameter."""
@@ -303,10 +310,23 @@ class HostCalls:
     ) -> int:
         name, ptx, library = self._launched(kernel)
         assert self._backend is not None
-        cooperative = bool(attributes.get(COOPERATIVE, (0,))[0])
+        cooperative, programmatic = (bool(attributes.get(x, (0,))[0]) for x in (COOPERATIVE, _PROGRAMMATIC))
+        given = (attributes[x] for x in _EARLY_EVENTS if x in attributes)
+        events = tuple(low & 0xFFFFFFFF | (high & 0xFFFFFFFF) << 32 for low, high, *_ in given)
         self._backend.launch(
             LaunchRequest(
-                name, ptx, grid, block, cluster_of(attributes), smem, cooperative, stream or 0, params or 0, library
+                name,
+                ptx,
+                grid,
+                block,
+                cluster_of(attributes),
+                smem,
+                cooperative,
+                stream or 0,
+                params or 0,
+                library,
+                programmatic,
+                events,
             )
         )
         return 0

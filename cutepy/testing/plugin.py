@@ -1,4 +1,6 @@
-"""The pytest plugin: the `simulated` fixture, and `--simulate`, which runs tests for a GPU on a machine without one.
+"""The pytest plugin, by which tests for a GPU run on a machine without one: `--simulate`, and the fixture `simulated`.
+
+With `--sanitize`, or the fixture `sanitized`, a test also fails where the sanitizer finds a hazard in its launches.
 
 pytest finds it by itself where cutepy is installed; importing it loads neither torch nor the DSL.
 """
@@ -6,7 +8,7 @@ pytest finds it by itself where cutepy is installed; importing it loads neither 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -16,15 +18,21 @@ if TYPE_CHECKING:
     from cutepy.frontends.torch_device import ServedRun
 
 _SESSION = pytest.StashKey["ServedRun"]()
+_OF_TEST = pytest.StashKey["ServedRun"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--simulate` and `--exact-mma`."""
+    """Add `--simulate`, `--sanitize` and `--exact-mma`."""
     group = parser.getgroup("cutepy")
     group.addoption(
         "--simulate",
         action="store_true",
         help="serve torch's cuda device from host memory, and simulate every kernel on the CPU",
+    )
+    group.addoption(
+        "--sanitize",
+        action="store_true",
+        help="as --simulate, and a test fails whose kernels race, or lack a fence or a wait, also in cutepy.simulate()",
     )
     group.addoption(
         "--exact-mma",
@@ -45,16 +53,25 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _serve(config: pytest.Config, options: argparse.Namespace) -> None:
-    if not options.simulate or _SESSION in config.stash:
+    if not (options.simulate or options.sanitize) or _SESSION in config.stash:
         return
     from cutepy.frontends import serve_cuda
+    from cutepy.sim.sanitize.everywhere import everywhere
 
     stack = ExitStack()
+    if options.sanitize:
+        stack.enter_context(everywhere())
     try:
-        config.stash[_SESSION] = stack.enter_context(serve_cuda(exact_mma=options.exact_mma))
+        run = stack.enter_context(serve_cuda(exact_mma=options.exact_mma, sanitize=options.sanitize))
     except (RuntimeError, ImportError) as error:
-        raise pytest.UsageError(f"--simulate: {error}") from error
-    config.add_cleanup(stack.close)
+        raise pytest.UsageError(f"--{'sanitize' if options.sanitize else 'simulate'}: {error}") from error
+    config.stash[_SESSION] = run
+
+    def close() -> None:
+        run.restart()  # the hazards of the last test are told
+        stack.close()
+
+    config.add_cleanup(close)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -62,6 +79,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     run = item.config.stash.get(_SESSION, None)
     if run is not None:
         run.restart()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Fail a test whose launches have hazards; one that fails anyway tells them too."""
+    run = item.stash.get(_OF_TEST, None) or item.config.stash.get(_SESSION, None)
+    try:
+        yield
+    except BaseException:
+        if run is not None and run.hazards:
+            item.add_report_section("call", "hazards", str(run.hazards))
+        raise
+    if run is not None and run.hazards:
+        pytest.fail(str(run.hazards), pytrace=False)
 
 
 @pytest.fixture
@@ -80,4 +111,24 @@ def simulated(request: pytest.FixtureRequest) -> Iterator[ServedRun]:
     from cutepy.frontends import serve_cuda
 
     with serve_cuda() as run:
+        yield run
+
+
+@pytest.fixture
+def sanitized(request: pytest.FixtureRequest) -> Iterator[ServedRun]:
+    """Serve device `cuda` from host memory, simulate every launch of the test, and fail it if there are hazards.
+
+    Yields
+    ------
+    ServedRun
+        Its `hazards` are those of the launches so far.
+    """
+    with ExitStack() as stack:
+        run = request.config.stash.get(_SESSION, None)
+        if run is None:
+            from cutepy.frontends import serve_cuda
+
+            run = stack.enter_context(serve_cuda())
+        stack.enter_context(run.sanitized())
+        request.node.stash[_OF_TEST] = run
         yield run

@@ -155,3 +155,21 @@ def test_bench_says_that_it_needs_a_gpu(monkeypatch):
     result = invoke("bench", "gemm")
     assert result.exit_code == 2
     assert "needs a Hopper GPU" in result.stderr
+
+
+def test_ctas_of_the_command_line(tmp_path):
+    script = tmp_path / "fill.py"
+    script.write_text(
+        "import torch, cutepy\n"
+        'k = cutepy.load_ptx("""\n.version 8.7\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 x) {\n'
+        ".reg .b32 %r<3>; .reg .b64 %rd<3>; ld.param.u64 %rd0, [x]; mov.u32 %r0, %ctaid.x; mov.u32 %r1, 1;\n"
+        'mul.wide.u32 %rd1, %r0, 4; add.u64 %rd1, %rd1, %rd0; st.global.u32 [%rd1], %r1; ret; }""")\n'
+        "x = torch.zeros(5, dtype=torch.int32, device='cuda'); k.launch('k', 5, 1, (x,)); print(x.tolist())\n"
+    )
+    for command in ("simulate", "sanitize"):
+        result = CliRunner().invoke(app, [command, "--ctas", "1 -1", str(script)])
+        assert result.exit_code == 0, result.output
+        assert "[0, 1, 0, 0, 1]" in result.output
+        result = CliRunner().invoke(app, [command, "--ctas", "last", str(script)])
+        assert result.exit_code != 0
+        assert "CTAs are coordinates" in result.output

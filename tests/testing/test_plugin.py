@@ -81,6 +81,100 @@ def test_simulate_runs_tests_for_a_gpu(pytester, monkeypatch):
     result.stdout.fnmatch_lines(["FAILED test_wrong.py::test_that_needs_a_gpu*"])
 
 
+RACES = """
+import cutlass
+import cutlass.cute as cute
+import pytest
+import torch
+from cutlass.cute.runtime import from_dlpack
+
+
+@cute.kernel
+def shift(a: cute.Tensor, ordered: cutlass.Constexpr):
+    thread = cute.arch.thread_idx()[0]
+    shared = cutlass.utils.SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout(64))
+    shared[thread] = a[thread]
+    if ordered:
+        cute.arch.sync_threads()
+    a[thread] = shared[(thread + 32) % 64]
+
+
+@cute.jit
+def launch(a: cute.Tensor, ordered: cutlass.Constexpr):
+    shift(a, ordered).launch(grid=[1, 1, 1], block=[64, 1, 1])
+"""
+
+TESTS = """
+
+def test_right():
+    launch(from_dlpack(torch.arange(64.0).cuda()), True)
+
+
+def test_race():
+    launch(from_dlpack(torch.arange(64.0).cuda()), False)
+
+
+def test_that_fails_anyway():
+    launch(from_dlpack(torch.arange(64.0).cuda()), False)
+    assert False
+
+
+@pytest.mark.xfail(reason="known", strict=True)
+def test_known():
+    launch(from_dlpack(torch.arange(64.0).cuda()), False)
+
+
+def test_without_launches():
+    pass
+
+
+def test_race_in_a_run_of_its_own():
+    import cutepy
+
+    with cutepy.simulate():
+        launch(from_dlpack(torch.arange(64.0)), False)
+"""
+
+WITH_SANITIZED = """
+
+def test_right(sanitized):
+    launch(from_dlpack(torch.arange(64.0).cuda()), True)
+    assert sanitized.hazards == ()
+
+
+def test_race(sanitized):
+    launch(from_dlpack(torch.arange(64.0).cuda()), False)
+    assert [hazard.kind for hazard in sanitized.hazards] == ["unordered-read"]
+
+
+def test_that_is_not_sanitized(simulated):
+    launch(from_dlpack(torch.arange(64.0).cuda()), False)
+"""
+
+
+@pytest.mark.parametrize("options", [["-n", "0"], ["-n", "2"]], ids=["here", "xdist"])
+def test_sanitize_fails_tests_with_hazards(pytester, monkeypatch, options):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    result = outcomes(pytester.runpytest_subprocess, pytester, ["--sanitize", *options], test_it=RACES + TESTS)
+    result.assert_outcomes(passed=2, failed=3, xfailed=1)
+    text, _, summary = result.stdout.str().partition("short test summary info")
+    assert "FAILED test_it.py::test_race - Failed: 1 hazard" in summary  # the rest is there only where CI is set
+    assert "- Captured hazards call -" in text  # of the one that fails anyway
+    assert "test_race_in_a_run_of_its_own - cutepy.sim.sanitize" in summary
+    assert text.count("unordered-read: shared (shared memory at") == 3
+    assert text.count("test_it.py:15 in shift") == 3
+    assert "plugin.py" not in text
+
+
+@pytest.mark.parametrize("options", [[], ["--simulate"]], ids=["alone", "with --simulate"])
+def test_the_fixture_fails_its_test_only(pytester, monkeypatch, options):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    source = RACES + WITH_SANITIZED
+    result = outcomes(pytester.runpytest_subprocess, pytester, options, test_it=source)
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["FAILED test_it.py::test_race*"])
+
+
 def test_pytest_finds_the_plugin_where_cutepy_is_installed():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["pytest11"] == {"cutepy": "cutepy.testing.plugin"}

@@ -5,13 +5,20 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from cutepy.sim.machine.lanes import cluster_order
 from cutepy.sim.machine.ordering import may_run_in_any_order
 from cutepy.sim.parallel.waves import deal
 
 
 def launch(ctas, cluster=1, ptx="", cooperative=False, resident_ctas=132):
+    grid, extents = (ctas, 1, 1), (cluster, 1, 1)
     return SimpleNamespace(
-        grid=(ctas, 1, 1), cluster=(cluster, 1, 1), ptx=ptx, cooperative=cooperative, resident_ctas=resident_ctas
+        grid=grid,
+        cluster=extents,
+        order=cluster_order(grid, extents),
+        ptx=ptx,
+        cooperative=cooperative,
+        resident_ctas=resident_ctas,
     )
 
 

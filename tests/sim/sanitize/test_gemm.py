@@ -1,5 +1,7 @@
 """The GEMM of `cutepy.kernels`: nothing in it is unordered, and what is taken out of it is missed."""
 
+import contextlib
+import struct
 from dataclasses import replace
 
 import pytest
@@ -7,8 +9,11 @@ import torch
 
 from cutepy.frontends import simulate
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm
+from cutepy.layouts.sm90 import TensorMap
 from cutepy.sim import HazardError, Run
+from cutepy.sim.errors import SimulationError
 from cutepy.sim.machine.loaded_module import LoadedModule
+from cutepy.sim.sanitize import repairs
 
 pytestmark = [pytest.mark.dsl, pytest.mark.integration]
 
@@ -17,8 +22,8 @@ pytest.importorskip("cutlass")
 EXTENTS = 256, 256, 512
 
 
-def gemm(**options):
-    """Compile a GEMM, and return a function that runs it and tells whether the result is right."""
+def gemm(sms=132, **options):
+    """Compile a GEMM for so many SMs, and return a function that runs it and tells whether the result is right."""
     signature = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
     kernel = compile_gemm(GemmConfig(signature=signature, **{"tile_m": 128, "tile_n": 128, "warpgroups": 2, **options}))
     m, n, k = EXTENTS
@@ -26,45 +31,131 @@ def gemm(**options):
 
     def run():
         out = torch.empty((m, n), dtype=torch.float16)
-        kernel(a, b, None, out, 132, None)
+        kernel(a, b, None, out, sms, None)
         return torch.equal(out, (a.float() @ b.float().t()).half())
 
     return run
 
 
-@pytest.mark.parametrize("options", [{}, {"cluster_m": 2}, {"tile_n": 256}], ids=str)
-def test_nothing_is_unordered(options):
+CONFIGURATIONS = [
+    {},
+    {"cluster_m": 2},
+    {"tile_n": 256},
+    {"cluster_m": 2, "cluster_n": 2, "warpgroups": 1, "tile_m": 64},
+    {"sms": 1},
+    {"sms": 2, "cluster_n": 2},
+]
+
+
+@pytest.mark.parametrize("options", CONFIGURATIONS, ids=str)
+def test_nothing_is_unordered_and_every_schedule_is_certified(options):
     run = gemm(**options)
     with simulate(sanitize=True) as simulation:
         assert run()
     assert simulation.hazards == ()
+    (certificate,) = simulation.certificates
+    assert certificate.reasons == ()
 
 
 @pytest.mark.parametrize(
-    ("line", "kinds"),
+    ("line", "kinds", "named"),
     [
-        ("fence.mbarrier_init", {"missing-init-fence"}),
-        ("bar.sync \t0", {"unpublished-mbarrier"}),
-        ("fence.proxy.async", {"missing-proxy-fence"}),
-        ("bar.sync \t1", {"unordered-read"}),
-        ("wgmma.fence", {"missing-wgmma-fence"}),
-        ("wgmma.wait_group.sync.aligned \t0", {"accumulator-in-flight"}),
-        ("wgmma.wait_group.sync.aligned \t1", {"unordered-write"}),
-        ("cp.async.bulk.wait_group.read \t0", {"in-flight-at-exit"}),
+        ("fence.mbarrier_init", {"missing-init-fence"}, "mbarrier ring.full, stage 0 ("),
+        ("bar.sync \t0", {"unpublished-mbarrier"}, "mbarrier ring.empty, stage 0 ("),
+        ("fence.proxy.async", {"missing-proxy-fence"}, "sD part 0, row 0"),
+        ("bar.sync \t1", {"unordered-read"}, "TMA store of store reads, issued by warp 4 (MMA warpgroup 1), for CTA"),
+        ("wgmma.fence", {"missing-wgmma-fence"}, "called at "),
+        ("wgmma.wait_group.sync.aligned \t0", {"accumulator-in-flight"}, "wgmma by MMA warpgroups 1 and 2"),
+        ("wgmma.wait_group.sync.aligned \t1", {"unordered-write"}, "sA stage 0, rows 0..63"),
+        ("cp.async.bulk.wait_group.read \t0", {"in-flight-at-exit"}, "(MMA warpgroup 1)"),
     ],
 )
-def test_what_is_taken_out_is_missed(monkeypatch, line, kinds):
-    """The values are right without it, in the simulator."""
-    launch = Run.launch
-
-    def without(self, call):
-        lines = call.loaded.ptx.split("\n")
-        first = next(n for n, text in enumerate(lines) if text.strip().startswith(line))
-        module = LoadedModule("\n".join(lines[:first] + lines[first + 1 :]))
-        launch(self, replace(call, loaded=module))
-
-    monkeypatch.setattr(Run, "launch", without)
+def test_what_is_taken_out_is_missed(monkeypatch, line, kinds, named):
+    """The values are right without it, in the simulator; the report names what it is about."""
+    monkeypatch.setattr(repairs, "assembly_of", lambda ptx: None)
+    _mutate(monkeypatch, line, lambda text: "")
     run = gemm()
-    with pytest.raises(HazardError) as caught, simulate(sanitize=True):
+    with pytest.raises(HazardError) as caught, simulate(sanitize=True) as simulation:
         assert run()
     assert {hazard.kind for hazard in caught.value.hazards} >= kinds
+    assert named in str(caught.value)
+    assert not simulation.certificates[0].is_certified
+
+
+def _mutate(monkeypatch, start, change):
+    """Change the first line that begins so, in all that is launched."""
+    launch = Run.launch
+
+    def changed(self, call):
+        lines = call.loaded.ptx.split("\n")
+        first = next(n for n, text in enumerate(lines) if text.strip().startswith(start))
+        lines[first] = change(lines[first])
+        launch(self, replace(call, loaded=LoadedModule("\n".join(lines))))
+
+    monkeypatch.setattr(Run, "launch", changed)
+
+
+def _plus(amount):
+    """Add to the last operand, a register."""
+
+    def change(text):
+        head, _, last = text.rpartition(", ")
+        register = last.strip(" ;")
+        return f"{{ .reg .b32 %mutant; add.s32 %mutant, {register}, {amount}; {head}, %mutant; }}"
+
+    return change
+
+
+def _other_parity(text):
+    first, address, parity, hint = text.split(", ")
+    return f"{{ .reg .b32 %mutant; xor.b32 %mutant, {parity}, 1; {first}, {address}, %mutant, {hint} }}"
+
+
+MUTANTS = {
+    "a wait that does not wait": (
+        "mbarrier.try_wait",
+        lambda text: f"setp.eq.u32 {text.split()[1].strip(',')}, 0, 0;",
+    ),
+    "the other parity": ("mbarrier.try_wait", _other_parity),
+    "no arrival": ("mbarrier.arrive.shared", lambda text: ""),
+    "no announcement": ("mbarrier.arrive.expect_tx", lambda text: ""),
+    "too many bytes": ("mbarrier.arrive.expect_tx", _plus(16)),
+    "a count too many": ("mbarrier.init", _plus(1)),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_not_certified(monkeypatch, name):
+    """The producer's first wait, the consumers' first arrival: what a persistent kernel does in each round."""
+    _mutate(monkeypatch, *MUTANTS[name])
+    run = gemm(sms=1)
+    with contextlib.suppress(SimulationError), simulate(sanitize=True) as simulation:
+        run()
+    assert not any(certificate.is_certified for certificate in simulation.certificates)
+    assert simulation.certificates
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"), [({"swizzle": "INTER"}, "layout-mismatch"), ({"dtype": "bf16"}, "type-mismatch")]
+)
+def test_what_is_written_through_another_layout_is_misread(monkeypatch, change, kind):
+    """The tensor map of A is changed, the descriptors are not."""
+    launch = Run.launch
+
+    def otherwise(self, call):
+        a, *rest = call.parameters
+        words = struct.unpack("<8Q", a[:64])
+        changed = struct.pack("<8Q", *replace(TensorMap.decode(words), **change).encode()) + a[64:]
+        launch(self, replace(call, parameters=(changed, *rest)))
+
+    monkeypatch.setattr(Run, "launch", otherwise)
+    run = gemm()
+    simulation = None
+    try:
+        with simulate(sanitize=True) as simulation:
+            run()
+    except HazardError:
+        assert kind == "layout-mismatch"
+    found = (*simulation.hazards, *simulation.hazards.advisories)
+    assert {hazard.kind for hazard in found} == {kind}
+    assert found[0].after.what == "wgmma read"

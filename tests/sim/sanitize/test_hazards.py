@@ -39,7 +39,16 @@ def hazards_of(*lines, block=64):
     return [hazard.kind for hazard in run.hazards]
 
 
+ONE_WORD = "st.shared.u32 [%r1], %r2;\n"
 WRONG = {
+    "warps that write one word in one instruction": ((ONE_WORD,), "unordered-write"),
+    "warps that copy to one place in one instruction": (
+        (
+            "and.b32 %r9, %r3, 124;\nadd.u32 %r9, %r1, %r9;\n"
+            "cp.async.ca.shared.global [%r9], [%rd1], 4;\ncp.async.wait_all;\n",
+        ),
+        "unordered-write",
+    ),
     "a race between warps": ((WRITE, OTHER.format(distance=128)), "unordered-read"),
     "a race between lanes": ((WRITE, OTHER.format(distance=4)), "unordered-read"),
     "a barrier of one warp for two": ((WRITE, WARP, OTHER.format(distance=128)), "unordered-read"),
@@ -82,6 +91,9 @@ WRONG = {
     "bytes that nothing wrote": ((READ,), "uninitialised-read"),
 }
 RIGHT = {
+    "lanes of a warp that write one word, of which one wins": (
+        "setp.lt.u32 %p5, %r2, 32;\n@%p5 st.shared.u32 [%r1], %r2;\n",
+    ),
     "a barrier between warps": (WRITE, BARRIER, OTHER.format(distance=128)),
     "a barrier between lanes": (WRITE, WARP, OTHER.format(distance=4)),
     "a lane's own": (WRITE, READ, WRITE),

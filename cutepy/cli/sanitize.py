@@ -1,0 +1,114 @@
+"""`cutepy sanitize`: run a GPU script on a machine without one, and tell what nothing orders."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.chosen import Coordinates
+    from cutepy.sim.sanitize import Hazards
+
+Format = Literal["text", "json", "sarif"]
+
+FAILED = 2
+"""The exit code where the script itself failed, or was not used as it must be."""
+
+
+def run(
+    script: Path,
+    arguments: Sequence[str],
+    echo: Callable[[str], None],
+    form: Format | None,
+    output: Path | None,
+    *,
+    ctas: Coordinates | None = None,
+    schedules: int = 0,
+    seed: int = 0,
+    replay: bool = False,
+    reproducers: Path | None = None,
+) -> int:
+    """Run a script as `__main__`, every launch simulated, and write what the sanitizer finds.
+
+    Parameters
+    ----------
+    script : Path
+    arguments : sequence of str
+        Its `sys.argv[1:]`.
+    echo : callable
+        Prints a line of the summary.
+    form : "text", "json", "sarif" or None
+        None is text, which goes to standard error; a form that is given goes to standard output, or to `output`.
+    output : Path or None
+        The file to write; standard error gets the text then, too.
+    ctas : sequence of coordinates, optional
+        The CTAs to run of each launch.
+    schedules, seed : int
+        How many seeded schedules of each launch to compare with it, and the first seed.
+    replay : bool
+        Whether to look for a schedule that shows each hazard, and to print what it changes.
+    reproducers : Path, optional
+        The folder to write a script for each hazard to, which looks for it on a GPU.
+
+    Returns
+    -------
+    int
+        1 if there are hazards, or schedules that come to something else, else 2 if the script failed, else 0.
+    """
+    from cutepy.cli.simulate import execute, summarise
+    from cutepy.frontends import serve_cuda
+
+    # What the script prints is not the report: it goes where errors do.
+    alone = contextlib.redirect_stdout(sys.stderr) if form and output is None else contextlib.nullcontext()
+    keeps = replay or reproducers is not None
+    with serve_cuda(sanitize=True, ctas=ctas, schedules=schedules, seed=seed, replay=keeps) as simulation:
+        with alone:
+            code = execute(script, arguments, echo)
+        summarise(simulation, echo, inspect=False)
+        hazards, certificates = simulation.hazards, Counter(simulation.certificates)
+        for explored in simulation.explorations:
+            echo(f"cutepy: {explored}")
+        differ = any(explored.divergences for explored in simulation.explorations)
+        _witnesses(hazards, echo, replay, reproducers)
+        simulation.restart()  # they are told here, and not raised
+    if output is not None:
+        output.write_text(_written(hazards, form or "text") + "\n", encoding="utf-8")
+    elif form:
+        print(_written(hazards, form))
+    if output is not None or form is None:
+        show(hazards)
+        for certificate, times in certificates.items():
+            echo(f"cutepy: {certificate}" + (f"\n    {times} launches" if times > 1 else ""))
+    return 1 if hazards or differ else FAILED if code else 0
+
+
+def _witnesses(hazards: Hazards, echo: Callable[[str], None], replay: bool, reproducers: Path | None) -> None:
+    """Play each hazard, and write what looks for it on a GPU."""
+    for number, hazard in enumerate(hazards):
+        if replay:
+            echo(f"cutepy: witness {number}: {hazard.replay()}")
+        if reproducers is not None:
+            reproducers.mkdir(parents=True, exist_ok=True)
+            path = hazard.reproducer(reproducers / f"{number:02}_{hazard.kind.replace('-', '_')}.py")
+            echo(f"cutepy: reproducer {number}: {path}")
+
+
+def _written(hazards: Hazards, form: Format) -> str:
+    if form == "text":
+        return str(hazards)
+    return json.dumps(hazards.to_json() if form == "json" else hazards.to_sarif(), indent=1)
+
+
+def show(hazards: Hazards) -> None:
+    """Write a report to standard error: in colour on a terminal, unless NO_COLOR is set."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    for line in hazards.lines:
+        console.print(Text.assemble(*line) if line else "")

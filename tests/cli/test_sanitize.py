@@ -1,0 +1,100 @@
+"""`cutepy sanitize`: what it writes where, and its exit code."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from cutepy.cli.app import app
+
+pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+
+pytestmark = [pytest.mark.dsl, pytest.mark.integration]
+
+SCRIPT = """
+import sys
+
+import torch
+
+import cutepy
+
+PTX = '''.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry race() {
+    .reg .b32 %r<4>; .shared .b8 data[256];
+    mov.u32 %r0, %tid.x; shl.b32 %r1, %r0, 2; xor.b32 %r2, %r1, 128;
+    mov.u32 %r3, data; add.u32 %r1, %r1, %r3; add.u32 %r2, %r2, %r3;
+    st.shared.u32 [%r1], %r0;
+    BARRIER
+    ld.shared.u32 %r3, [%r2];
+    ret;
+}'''
+cutepy.load_ptx(PTX.replace("BARRIER", "bar.sync 0;" * ("right" in sys.argv))).launch("race", 1, 64, ())
+print("the script's own", torch.cuda.is_available())
+if "fails" in sys.argv:
+    sys.exit(5)
+if "raises" in sys.argv:
+    raise ValueError("of the script")
+"""
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    """A script that launches a kernel with a race, or without."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    return "script.py"
+
+
+def sanitize(*arguments):
+    return CliRunner().invoke(app, ["sanitize", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [([], 1), (["right"], 0), (["fails"], 1), (["right", "fails"], 2), (["right", "raises"], 2)],
+)
+def test_the_exit_code_tells_hazards_from_failures(script, arguments, code):
+    result = sanitize(script, *arguments)
+    assert result.exit_code == code
+    assert "the script's own True" in result.stdout
+    assert ("1 hazard\nunordered-read: data[32] (shared memory at" in result.stderr) == (code == 1)
+    assert ("0 hazards" in result.stderr) == (code != 1)
+
+
+@pytest.mark.parametrize("arguments", [["none.py"], ["--format", "xml"], ["--output", "no/folder"]])
+def test_what_cannot_be_meant_is_refused(script, arguments):
+    result = sanitize(*arguments, *([] if arguments == ["none.py"] else [script]))
+    assert result.exit_code == 2
+    assert not result.stdout
+
+
+@pytest.mark.parametrize("form", ["json", "sarif"])
+def test_a_form_that_is_asked_for_is_all_of_standard_output(script, form):
+    result = sanitize("--format", form, script)
+    assert result.exit_code == 1
+    report = json.loads(result.stdout)
+    found = report["hazards"] if form == "json" else report["runs"][0]["results"]
+    assert len(found) == 1
+    assert "the script's own" in result.stderr
+
+
+@pytest.mark.parametrize("form", [None, "text", "json", "sarif"])
+def test_a_file_is_written_and_the_text_shown(script, tmp_path, form):
+    result = sanitize(*(() if form is None else ("--format", form)), "--output", "report", script)
+    assert result.exit_code == 1
+    assert "unordered-read: data[32] (shared memory at" in result.stderr
+    written = (tmp_path / "report").read_text()
+    assert written.startswith("{" if form in ("json", "sarif") else "1 hazard\n")
+    assert "unordered-read" in written
+
+
+def test_what_is_allowed_fails_nothing(script, tmp_path):
+    text = SCRIPT.replace("[%r1], %r0;", "[%r1], %r0;  // cutepy: allow[unordered-read] only a hint")
+    (tmp_path / script).write_text(text)
+    result = sanitize(script)
+    assert result.exit_code == 0
+    assert "0 hazards, 1 allowed\nallowed: unordered-read" in result.stderr
+    assert "= only a hint" in result.stderr

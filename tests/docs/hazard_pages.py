@@ -1,0 +1,133 @@
+"""The pages on hazards: each has a kernel, what is reported of it, and the lines that mend it.
+
+A page is ``docs/hazards/KIND.md``. Its first block of Python is a script that simulates a kernel, and names its file in
+its first line; the first block of text is what the sanitizer says of it; the block marked ``diff`` changes the script,
+after which there are no hazards. No run fails by an advisory: the script of one prints its hazards, even if there are
+none. ``python -m tests.docs.hazard_pages`` writes the reports, and the table of the index.
+
+What ptxas says decides some advisories: pages in ``ASSEMBLED`` are run with one, all others without, whatever there is.
+"""
+
+import io
+import re
+import runpy
+import sys
+import tempfile
+from contextlib import chdir, nullcontext, redirect_stdout
+from pathlib import Path
+from unittest import mock
+
+from cutepy.binaries.ptxas import AssemblyError, assemble
+from cutepy.sim.sanitize import HazardError
+from cutepy.sim.sanitize.kinds import KINDS
+from cutepy.sim.sanitize.reports.collection import Hazards
+
+FOLDER = Path(__file__).parents[2] / "docs" / "hazards"
+INDEX = FOLDER / "index.md"
+SANITIZER, SHOWN = FOLDER.parent / "sanitizer.md", "missing-proxy-fence"
+"""The page that shows the report of one of them."""
+PTXAS = "13.0"
+"""The release whose remarks the pages show."""
+ASSEMBLED = (
+    "injected-wgmma-fence",
+    "injected-wgmma-wait",
+    "serialised-wgmma",
+    "spilled-registers",
+    "ignored-setmaxnreg",
+)
+_EMPTY = ".version 8.0\n.target sm_90a\n.address_size 64\n"
+_SCRIPT = re.compile(r"```python\n(# (\w+\.py)\n.*?)```", re.DOTALL)
+_REPORT = re.compile(r"(```text\n)(.*?)\n?```", re.DOTALL)
+_CHANGE = re.compile(r"```diff\n(.*?)```", re.DOTALL)
+_ROWS = re.compile(r"(\| --- \| --- \|\n).*?(?=\n\n|\Z)", re.DOTALL)
+
+
+def pages() -> dict[str, str]:
+    """Read the pages, by kind."""
+    return {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md")) if path != INDEX}
+
+
+def script(page: str) -> tuple[str, str]:
+    """Return the script of a page, and the name of its file."""
+    found = _SCRIPT.search(page)
+    assert found, "a page needs a block of Python that begins with `# NAME.py`"
+    return found[1], found[2]
+
+
+def report(page: str) -> str:
+    """Return the report that a page has."""
+    found = _REPORT.search(page)
+    assert found, "a page needs a block of text: the report, as python -m tests.docs.hazard_pages writes it"
+    return found[2]
+
+
+def mended(page: str) -> str:
+    """Return the script with its changes."""
+    text, _ = script(page)
+    changes = _CHANGE.findall(page)
+    assert changes, "a page needs a block marked diff: lines with a space as they are, - to go, + to come"
+    for change in changes:
+        lines = change.splitlines()
+        assert all(line[:1] in (" ", "-", "+", "") for line in lines), change
+        old, new = ("".join(f"{line[1:]}\n" for line in lines if line[:1] != gone) for gone in "+-")
+        assert text.count(old) == 1, f"these lines must be once in the script:\n{old}"
+        text = text.replace(old, new)
+    return text
+
+
+def has_ptxas() -> bool:
+    """Tell whether the ptxas is here that the pages are written with."""
+    try:
+        return assemble(_EMPTY).version.startswith(PTXAS)
+    except AssemblyError:
+        return False
+
+
+def said_of(text: str, name: str) -> str:
+    """Run a script in a folder of its own, and return what the sanitizer says of it; "" if that is nothing."""
+    asks = Path(name).stem.replace("_", "-") in ASSEMBLED
+    nobody = nullcontext() if asks else mock.patch("cutepy.frontends.contexts.ask_ptxas", return_value=None)
+    with tempfile.TemporaryDirectory() as folder, chdir(folder), nobody, redirect_stdout(io.StringIO()) as printed:
+        Path(name).write_text(text, encoding="utf-8")
+        try:
+            runpy.run_path(name, run_name="__main__")
+        except HazardError as found:
+            return str(found)
+    said = printed.getvalue().strip()
+    return "" if said == str(Hazards()) else said
+
+
+def table() -> str:
+    """Write the rows of the index: every kind, with its page if it has one."""
+    links = {name: f"[`{name}`]({name}.md)" if name in pages() else f"`{name}`" for name in KINDS}
+    rows = [f"| {links[kind.name]} | {kind.meaning}{_severity(kind.severity)} |" for kind in KINDS.values()]
+    return "\n".join(rows)
+
+
+def _severity(severity: str) -> str:
+    return "" if severity == "hazard" else f" ({severity}: no run fails by it)"
+
+
+def with_report(page: str, said: str) -> str:
+    """Return a page with its report."""
+    return _REPORT.sub(lambda found: f"{found[1]}{said}\n```", page, count=1)
+
+
+def with_table(text: str) -> str:
+    """Return the index with its rows."""
+    return _ROWS.sub(lambda found: found[1] + table(), text)
+
+
+if __name__ == "__main__":
+    for kind, page in pages().items():
+        if sys.argv[1:] and kind not in sys.argv[1:]:
+            continue
+        if kind in ASSEMBLED and not has_ptxas():
+            print(f"{kind}: left as it is, for want of ptxas {PTXAS}")
+            continue
+        said = said_of(*script(page))
+        rest = said_of(mended(page), script(page)[1])
+        print(f"{kind}: {said.partition(chr(10))[0] or 'NOTHING FOUND'}; mended: {rest or 'no hazards'}")
+        (FOLDER / f"{kind}.md").write_text(with_report(page, said), encoding="utf-8")
+    INDEX.write_text(with_table(INDEX.read_text(encoding="utf-8")), encoding="utf-8")
+    SANITIZER.write_text(with_report(SANITIZER.read_text(encoding="utf-8"), report(pages()[SHOWN])), encoding="utf-8")

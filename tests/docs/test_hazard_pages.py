@@ -1,0 +1,98 @@
+"""Each page on a hazard has a kernel that shows it, its report word for word, and the lines that mend it."""
+
+import re
+
+import pytest
+
+from cutepy.sim.sanitize.kinds import KINDS
+from tests.docs import hazard_pages
+from tests.docs.hazard_pages import (
+    ASSEMBLED,
+    INDEX,
+    PTXAS,
+    SANITIZER,
+    SHOWN,
+    has_ptxas,
+    mended,
+    pages,
+    report,
+    said_of,
+    script,
+    with_table,
+)
+
+pytestmark = [pytest.mark.integration, pytest.mark.dsl]
+
+PAGES = pages()
+TO_COME = {
+    "serialised-wgmma",
+    "spilled-registers",
+}
+"""Kinds that have no page yet."""
+
+
+@pytest.fixture(autouse=True)
+def compiled_here(monkeypatch, tmp_path):
+    """What a page compiles is not left in the user's cache."""
+    pytest.importorskip("torch")
+    pytest.importorskip("cutlass")
+    monkeypatch.setenv("CUTEPY_CACHE_DIR", str(tmp_path))
+
+
+def _skip_without_ptxas(kind):
+    if kind in ASSEMBLED and not has_ptxas():
+        pytest.skip(f"needs ptxas {PTXAS}")
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_the_report_is_the_one_on_the_page(kind):
+    _skip_without_ptxas(kind)
+    said = said_of(*script(PAGES[kind]))
+    assert said == report(PAGES[kind])
+    assert re.search(f"^(advisory: )?{kind}: ", said, re.MULTILINE)
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_the_change_mends_it(kind):
+    _skip_without_ptxas(kind)
+    _, name = script(PAGES[kind])
+    assert said_of(mended(PAGES[kind]), name) == ""
+
+
+def test_every_kind_has_a_page():
+    """Write docs/hazards/KIND.md: a script, an empty block of text, a diff; `make docs-hazards` does the rest."""
+    assert KINDS.keys() - PAGES.keys() == TO_COME
+    assert PAGES.keys() - KINDS.keys() == set()
+
+
+def test_the_index_lists_every_kind():
+    text = INDEX.read_text(encoding="utf-8")
+    assert with_table(text) == text
+
+
+def test_the_page_of_the_sanitizer_shows_one():
+    assert report(SANITIZER.read_text(encoding="utf-8")) == report(PAGES[SHOWN])
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_pages_are_named_by_their_kind(kind):
+    assert PAGES[kind].startswith(f"# {kind}\n")
+    assert script(PAGES[kind])[1] == f"{kind.replace('-', '_')}.py"
+
+
+def test_a_change_that_does_not_fit_is_refused():
+    page = "```python\n# x.py\na = 1\nb = 2\n```\n```diff\n-{}\n+a = 3\n```\n"
+    assert mended(page.format("a = 1")) == "# x.py\na = 3\nb = 2\n"
+    with pytest.raises(AssertionError, match="must be once in the script"):
+        mended(page.format("c = 1"))
+
+
+def test_the_refresher_writes_what_is_said(monkeypatch, tmp_path):
+    monkeypatch.setattr(hazard_pages, "FOLDER", tmp_path)
+    assert hazard_pages.table().startswith(f"| `{next(iter(KINDS))}` |")  # no page, no link
+
+
+@pytest.mark.parametrize("kind", pages())
+def test_blocks_of_a_page_end(kind):
+    fences = re.findall(r"^```(\w*)$", pages()[kind], re.MULTILINE)
+    assert all(bool(name) != bool(n % 2) for n, name in enumerate(fences)), fences

@@ -1,0 +1,142 @@
+"""Launches under many seeded schedules: what differs is told with its seed, and the seed plays it again."""
+
+import mmap
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import cutepy
+from cutepy.cli.app import app
+from cutepy.sim import ScheduleError
+from tests.sim.replay.kernels import module
+
+# Each warp takes a ticket, and writes it: which warp gets which depends on who comes first.
+TICKETS = """
+setp.ne.u32 %p0, %r2, 0; @%p0 bra END;
+atom.relaxed.gpu.global.add.u32 %r5, [%rd0], 1;
+mul.wide.u32 %rd1, %r1, 4; add.u64 %rd1, %rd1, %rd0; st.global.u32 [%rd1+4], %r5;
+END:
+"""
+COUNTS = "atom.relaxed.gpu.global.add.u32 %r5, [%rd0], 1;"
+# Two warps take two locks in opposite orders.
+LOCK = "{label}: atom.acquire.cta.global.exch.b32 %r5, [%rd0+{at}], 1; setp.ne.u32 %p2, %r5, 0; @%p2 bra {label};\n"
+FREE = "mov.u32 %r6, 0; st.release.cta.global.u32 [%rd0], %r6; st.release.cta.global.u32 [%rd0+4], %r6;\n"
+LOCKS = (
+    "setp.ne.u32 %p0, %r2, 0; @%p0 bra END; setp.eq.u32 %p1, %r1, 1; @%p1 bra ON;\n"
+    + "".join(LOCK.format(label=f"A{at}", at=at) for at in (0, 4))
+    + FREE
+    + "bra END;\nON:"
+    + "".join(LOCK.format(label=f"B{at}", at=at) for at in (4, 0))
+    + FREE
+    + "END:"
+)
+
+
+def explored(body, schedules=20, seed=0, block=96):
+    x = np.zeros(16, np.uint32)
+    try:
+        with cutepy.simulate(schedules=schedules, seed=seed) as run:
+            module(body).launch("k", 1, block, (x,))
+    except ScheduleError as error:
+        assert error.explorations == run.explorations
+    return run.explorations[0], x
+
+
+def test_what_depends_on_the_schedule_is_told_with_its_seed():
+    exploration, x = explored(TICKETS)
+    assert x[:4].tolist() == [3, 0, 1, 2]  # the launch itself is as ever
+    differing = {d.seed for d in exploration.divergences}
+    assert 0 < len(differing) < 20
+    assert {d.kind for d in exploration.divergences} == {"values"}
+    for seed in range(20):
+        x = np.zeros(16, np.uint32)
+        with cutepy.simulate(policy=f"schedule:{seed}"):
+            module(TICKETS).launch("k", 1, 96, (x,))
+        assert (x[:4].tolist() != [3, 0, 1, 2]) == (seed in differing)
+        for one in exploration.divergences:
+            if one.seed == seed:
+                first = next(n for n in range(1, 4) if x[n] != n - 1)
+                assert (
+                    f"first [{first}] of a tensor of shape (16,) and type uint32: {x[first]}, not {first - 1}"
+                    in one.what
+                )
+    assert f'policy="schedule:{min(differing)}"' in str(exploration)
+
+
+def test_what_does_not_depend_on_it_is_the_same_bit_for_bit():
+    exploration, x = explored(COUNTS)
+    assert exploration.divergences == ()
+    assert x[0] == 96
+    assert str(exploration) == "launch 0, k: 20 schedules, seeds 0 to 19: the same, bit for bit"
+
+
+def test_the_seeds_are_those_that_were_asked_for():
+    every, _ = explored(TICKETS, 20)
+    some, _ = explored(TICKETS, 5, seed=10)
+    assert some.seeds == range(10, 15)
+    assert some.divergences == tuple(d for d in every.divergences if 10 <= d.seed < 15)
+
+
+def test_schedules_that_hang_are_told():
+    exploration, x = explored(LOCKS, block=64)
+    assert not x.any()
+    assert {d.kind for d in exploration.divergences} == {"hang"}
+    assert "no thread can go on" in exploration.divergences[0].what
+    assert len(exploration.divergences) < 20
+
+
+def test_a_launch_is_explored_afterwards():
+    x = np.zeros(16, np.uint32)
+    with cutepy.simulate(replay=True) as run:
+        module(COUNTS).launch("k", 1, 96, (x,))
+        module(TICKETS).launch("k", 1, 96, (x,))
+        x[:] = 0
+        found = run.explore(10, seed=3)
+        assert found.divergences
+        assert (found.launch, found.seeds) == (1, range(3, 13))
+        assert not x.any()
+    assert run.explorations == ()
+
+
+def test_a_sum_of_floats_by_atomics_depends_on_the_order():
+    body = """
+    cvt.rn.f32.u32 %f0, %r0; rcp.rn.f32 %f0, %f0; setp.eq.u32 %p0, %r0, 0; @%p0 bra END;
+    atom.relaxed.gpu.global.add.f32 %f1, [%rd0], %f0; END:
+    """
+    exploration, _ = explored(body, block=256)
+    assert exploration.divergences
+
+
+def test_nothing_is_forked_or_kept_by_default(monkeypatch):
+    monkeypatch.setattr("os.fork", lambda: pytest.fail("a process was forked"))
+    with cutepy.simulate() as run:
+        module(COUNTS).launch("k", 1, 96, (np.zeros(1, np.uint32),))
+    assert run.explorations == ()
+
+
+def test_memory_that_processes_share_is_refused():
+    shared = np.frombuffer(mmap.mmap(-1, 4096), np.uint32)
+    with pytest.raises(RuntimeError, match="pass copies"), cutepy.simulate(schedules=1):
+        module(COUNTS).launch("k", 1, 96, (shared,))
+
+
+def test_numbers_below_zero_are_refused():
+    with pytest.raises(ValueError, match="must not be negative"), cutepy.simulate(schedules=-1):
+        pass
+
+
+def test_the_command_line_prints_seeds_witnesses_and_reproducers(tmp_path):
+    script = tmp_path / "race.py"
+    script.write_text(
+        "import torch\nfrom tests.sim.replay.kernels import RACE, module\n"
+        "module(RACE).launch('k', 1, 64, (torch.zeros(64, dtype=torch.int32, device='cuda'),))\n"
+    )
+    folder = tmp_path / "found"
+    options = ["--schedules", "4", "--seed", "5", "--replay", "--reproducers", str(folder)]
+    result = CliRunner().invoke(app, ["sanitize", *options, str(script)])
+    assert result.exit_code == 1
+    assert "4 schedules, seeds 5 to 8: 4 come to something else" in result.output
+    assert "seed 5, values:" in result.output
+    assert "witness 0: unordered-read: holding back the st write of warp 1" in result.output
+    assert [path.name for path in folder.iterdir()] == ["00_unordered_read.py"]

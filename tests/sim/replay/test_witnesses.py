@@ -1,0 +1,141 @@
+"""Hazards that are played: one side is held back, and a value changes, or it is said why none does."""
+
+import gc
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cutepy.sim import Run, lazy_tensor
+from tests.sim.opcode_runner import launch
+
+ADDRESS = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; shl.b32 %r3, %r2, 2; add.u32 %r4, %r1, %r3;
+setp.eq.u32 %p1, %r2, 0; ld.param.u64 %rd1, [p0];
+"""
+WRITE, FENCE, BARRIER = "st.shared.u32 [%r4], %r2;\n", "fence.proxy.async.shared::cta;\n", "bar.sync 0;\n"
+OTHER = "xor.b32 %r5, %r3, 128; add.u32 %r6, %r1, %r5; ld.shared.u32 %r7, [%r6];\n"
+NEXT = "xor.b32 %r5, %r3, 4; add.u32 %r6, %r1, %r5; ld.shared.u32 %r7, [%r6];\n"
+READ = "ld.shared.u32 %r7, [%r4];\n"
+STORE = "@%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], 256;\n@%p1 cp.async.bulk.commit_group;\n"
+WAIT = "@%p1 cp.async.bulk.wait_group.read 0;\n"
+INIT = "add.u32 %r8, %r1, 1024;\n@%p1 mbarrier.init.shared.b64 [%r8], 1;\n"
+SHOW = "fence.mbarrier_init.release.cluster;\n"
+LOAD = """@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r8], 256;
+@%p1 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd1], 256, [%r8];
+"""
+TRY = "AGAIN: mbarrier.try_wait.parity.shared.b64 %p2, [%r8], 0;\n@!%p2 bra AGAIN;\n"
+COPY = "cvt.u64.u32 %rd3, %r3; add.u64 %rd2, %rd1, %rd3;\ncp.async.ca.shared.global [%r4], [%rd2], 4;\n"
+OUT = "cvt.u64.u32 %rd4, %r3; add.u64 %rd5, %rd1, %rd4; st.global.u32 [%rd5+2048], %r7;\n"
+
+
+def watched(*lines, block=64):
+    run = Run((), None, sanitize=True, replay=True)
+    data = np.arange(1024, dtype=np.uint32)
+    launch("".join((ADDRESS, *lines, OUT)), data, block=block, smem_bytes=2048, run=run)
+    return run
+
+
+SHOWN = {
+    "a race between warps": ((WRITE, OTHER), "unordered-read", "[512]", "0, not 32"),
+    "a race between lanes": ((WRITE, NEXT), "unordered-read", "[512]", "0, not 1"),
+    "read, then written": (
+        (WRITE, BARRIER, OTHER, "not.b32 %r9, %r2; st.shared.u32 [%r4], %r9;\n"),
+        "unordered-write",
+        "[544]",
+        "4294967295, not 0",
+    ),
+    "no barrier before a store": ((WRITE, FENCE, STORE, WAIT), "unordered-read", "[32]", "0, not 32"),
+    "no wait before shared memory is written again": (
+        (WRITE, FENCE, BARRIER, STORE, BARRIER, "not.b32 %r9, %r2; st.shared.u32 [%r4], %r9;\n", WAIT),
+        "unordered-write",
+        "[0]",
+        "4294967295, not 0",
+    ),
+    "no wait before the end": ((WRITE, FENCE, BARRIER, STORE), "in-flight-at-exit", "[0]", "4294967295, not 0"),
+    "no wait for a load": ((INIT, SHOW, BARRIER, LOAD, READ), "unordered-read", "[513]", "0, not 1"),
+    "no wait for cp.async": ((COPY, READ), "unordered-read", "[513]", "0, not 1"),
+    "no barrier after cp.async": ((COPY, "cp.async.wait_all;\n", NEXT), "unordered-read", "[512]", "0, not 1"),
+    "bytes that nothing wrote": ((READ,), "uninitialised-read", "[512]", "4294967295, not 0"),
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_hazard_is_played_and_says_which_value_changes(name):
+    lines, kind, where, values = SHOWN[name]
+    run = watched(*lines)
+    witness = next(h for h in run.hazards if h.kind == kind).replay()
+    assert witness.kind == "values", witness
+    assert f"first {where} of a tensor of shape (1024,) and type uint32: {values}" in witness.what
+
+
+def test_what_holds_back_the_init_of_an_mbarrier_ends_in_an_error():
+    run = watched(INIT, SHOW, LOAD, TRY, READ)
+    witness = next(h for h in run.hazards if h.kind == "unpublished-mbarrier").replay()
+    assert (witness.kind, "there is no initialised mbarrier" in witness.what) == ("error", True)
+
+
+def test_what_no_schedule_shows_says_why():
+    run = watched(WRITE, BARRIER, STORE, WAIT)
+    witness = run.replay(run.hazards[0])
+    assert (witness.what, witness.kind) == (None, "")
+    assert "one memory for all proxies" in str(witness)
+
+
+def test_a_race_whose_values_are_the_same_changes_nothing():
+    run = watched(
+        WRITE, BARRIER, READ, "st.shared.u32 [%r4], %r2;\n", "ld.shared.u32 %r10, [%r6];\n".replace("%r6", "%r4")
+    )
+    assert not run.hazards
+    run = watched("st.shared.u32 [%r1], 7;\n".replace("7", "%r0"), "mov.u32 %r7, 1;\n")  # all store the same
+    assert [h.kind for h in run.hazards] == [] or all(h.replay().what is None for h in run.hazards)
+
+
+def test_memory_is_as_it_was_before_the_launch():
+    run = Run((), None, sanitize=True, replay=True)
+    data = np.arange(1024, dtype=np.uint32)
+    launch("".join((ADDRESS, WRITE, OTHER, OUT)), data, block=64, smem_bytes=2048, run=run)
+    left = data.copy()
+    data[:] = 5  # what the host does later changes nothing
+    assert "0, not 32" in run.hazards[0].replay().what
+    assert (data == 5).all()
+    assert left[512] == 32
+
+
+def test_a_hazard_of_an_earlier_launch_is_played_there():
+    run = Run((), None, sanitize=True, replay=True)
+    data = np.arange(1024, dtype=np.uint32)
+    for lines in ((WRITE, OTHER), (WRITE, BARRIER, OTHER), (WRITE, BARRIER, OTHER)):
+        launch("".join((ADDRESS, *lines, OUT)), data, block=64, smem_bytes=2048, run=run)
+    assert run.hazards[0].replay().kind == "values"
+
+
+def test_without_memory_it_is_refused():
+    run = Run((), None, sanitize=True)
+    launch("".join((ADDRESS, WRITE, OTHER, OUT)), np.arange(1024, dtype=np.uint32), block=64, smem_bytes=2048, run=run)
+    for ask in (run.hazards[0].replay, lambda: run.hazards[0].reproducer("x.py")):
+        with pytest.raises(RuntimeError, match=r"use simulate\(sanitize=True, replay=True\)"):
+            ask()
+    with pytest.raises(RuntimeError, match=r"use simulate\(replay=True\)"):
+        run.explore(1)
+
+
+def test_keepers_end_with_the_run():
+    def children():
+        return Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+
+    gc.collect()
+    before = children()
+    run = watched(WRITE, OTHER)
+    run.hazards[0].replay()
+    assert len(children()) == len(before) + 1
+    del run
+    gc.collect()
+    assert children() == before
+
+
+def test_memory_of_tens_of_gigabytes_costs_nothing():
+    run = Run((), None, sanitize=True, replay=True)
+    data = lazy_tensor(10**10, "uint32")
+    launch("".join((ADDRESS, WRITE, OTHER, OUT)), data, block=64, smem_bytes=2048, run=run)
+    assert run.hazards[0].replay().kind == "values"

@@ -1,0 +1,131 @@
+"""Values that depend on the schedule, and where they may go."""
+
+import pytest
+
+from cutepy.sim.sanitize.certificate.steering import steering
+from cutepy.sim.sanitize.order.tries import tries
+from cutepy.sim.sanitize.order.uses import Uses
+from cutepy.sim.translate import translate
+
+TEXT = """
+.version 8.7
+.target sm_90a
+.address_size 64
+.extern .shared .align 1024 .b8 smem[];
+.visible .entry kernel(.param .u64 p0)
+{{
+.reg .pred %p<9>; .reg .b32 %r<99>; .reg .b64 %rd<9>; .reg .f32 %f<9>;
+ld.param.u64 %rd1, [p0]; mov.u32 %r1, smem;
+{body}
+ret;
+}}
+"""
+
+
+def flow_of(body):
+    return translate(TEXT.format(body=body), "kernel").flow
+
+
+def found_in(body):
+    flow = flow_of(body)
+    uses = Uses(flow)
+    return [(one.value, one.role) for one in steering(flow, uses, tries(flow, uses))]
+
+
+BRANCH = "setp.eq.u32 %p1, {}, 0; @%p1 bra SKIP; st.global.u32 [%rd1], %r1; SKIP:"
+STEERS = {
+    "an atomic's result as a branch": (
+        "atom.global.add.u32 %r2, [%rd1], 1;" + BRANCH.format("%r2"),
+        ("the result of an atomic", "a branch"),
+    ),
+    "the SM as an address": (
+        "mov.u32 %r2, %smid; add.u32 %r3, %r1, %r2; ld.shared.u32 %r4, [%r3];",
+        ("the number of the SM", "an address"),
+    ),
+    "a clock, through a predicate": (
+        "mov.u32 %r2, %clock; setp.lt.u32 %p2, %r2, 9; selp.b32 %r3, 1, 0, %p2; bar.sync %r3;",
+        ("a clock", "synchronisation"),
+    ),
+    "what is stored, and loaded again": (
+        "atom.global.add.u32 %r2, [%rd1], 1; st.shared.u32 [%r1], %r2; ld.shared.u32 %r3, [%r1];"
+        + BRANCH.format("%r3"),
+        ("the result of an atomic", "a branch"),
+    ),
+    "what atomics on floats leave": (
+        "red.global.add.f32 [%rd1], %f1; ld.global.u32 %r3, [%rd1];" + BRANCH.format("%r3"),
+        ("what unordered atomics leave in memory", "a branch"),
+    ),
+    "a flag": (
+        "ld.acquire.gpu.global.u32 %r2, [%rd1];" + BRANCH.format("%r2"),
+        ("what a load reads that may race", "a branch"),
+    ),
+    "active lanes": ("activemask.b32 %r2;" + BRANCH.format("%r2"), ("the mask of active lanes", "a branch")),
+    "a state that is compared": (
+        "mbarrier.arrive.shared.b64 %rd2, [%r1]; setp.eq.u64 %p1, %rd2, 0; @%p1 bra SKIP; bar.sync 0; SKIP:",
+        ("the state of an mbarrier", "a branch"),
+    ),
+    "the outcome of a try, stored": (
+        "mbarrier.try_wait.parity.shared.b64 %p1, [%r1], 0; selp.b32 %r2, 1, 0, %p1; st.shared.u32 [%r1+8], %r2;",
+        ("the outcome of a try", "more than whether to wait"),
+    ),
+    "the outcome of a try, which something else depends on": (
+        "mbarrier.test_wait.parity.shared.b64 %p1, [%r1], 0; @%p1 bra SKIP; st.shared.u32 [%r1+8], %r1; SKIP:",
+        ("the outcome of a try", "more than whether to wait"),
+    ),
+    "a wait that follows where a try succeeds, and one where it fails": (
+        """mbarrier.test_wait.parity.shared.b64 %p1, [%r1], 0; @%p1 bra OTHER;
+        A: mbarrier.try_wait.parity.shared.b64 %p2, [%r1], 0; @!%p2 bra A; bra END;
+        OTHER: mbarrier.try_wait.parity.shared.b64 %p3, [%r1+8], 0; @!%p3 bra OTHER; END:""",
+        ("the outcome of a try", "more than whether to wait"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STEERS)
+def test_what_steers_is_found(name):
+    body, expected = STEERS[name]
+    assert expected in found_in(body)
+
+
+HARMLESS = {
+    "an atomic's result that is stored": "atom.global.add.u32 %r2, [%rd1], 1; st.global.u32 [%rd1+4], %r2;",
+    "an atomic without a result": "red.global.add.u32 [%rd1], 1; ld.global.u32 %r3, [%rd1+4];" + BRANCH.format("%r3"),
+    "a register used again": "mov.u32 %r2, %clock; st.global.u32 [%rd1], %r2; mov.u32 %r2, 1;" + BRANCH.format("%r2"),
+    "what was loaded": "ld.global.u32 %r2, [%rd1];" + BRANCH.format("%r2"),
+    "a state that is waited for": (
+        "mbarrier.arrive.shared.b64 %rd2, [%r1]; A: mbarrier.try_wait.shared.b64 %p1, [%r1], %rd2; @!%p1 bra A;"
+    ),
+    "which lane was elected": "elect.sync %r2|%p1, -1; @!%p1 bra SKIP; st.global.u32 [%rd1], %r1; SKIP:",
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_does_not_steer_is_not(name):
+    assert found_in(HARMLESS[name]) == []
+
+
+LOOP = "A: mbarrier.try_wait.parity.shared.b64 %p1, [%r1], 0; @%p1 bra DONE; bra A; DONE: st.shared.u32 [%r1+8], %r1;"
+NEXT = """mov.u32 %r5, 4; mbarrier.try_wait.parity.shared.b64 %p1, [%r1], 0; selp.b32 %r2, 1, 0, %p1;
+AGAIN: setp.ne.u32 %p2, %r2, 0; @%p2 bra READY;
+WAIT: mbarrier.try_wait.parity.shared.b64 %p3, [%r1], 0; @!%p3 bra WAIT;
+READY: ld.shared.u32 %r3, [%r1+8]; mbarrier.arrive.shared.b64 _, [%r1+16];
+mbarrier.try_wait.parity.shared.b64 %p4, [%r1], 1; selp.b32 %r2, 1, 0, %p4;
+sub.u32 %r5, %r5, 1; setp.ne.u32 %p5, %r5, 0; @%p5 bra AGAIN;"""
+
+
+def kinds_of(body):
+    flow = flow_of(body)
+    return [(one.retries, one.is_peek, len(one.followers)) for one in tries(flow, Uses(flow))]
+
+
+def test_a_loop_retries():
+    assert kinds_of(LOOP) == [(True, False, 0)]
+
+
+def test_a_peek_for_the_next_round_is_followed_by_its_wait():
+    """Of three tries the first and the last are peeks: the one in between is the wait that follows both."""
+    assert kinds_of(NEXT) == [(False, True, 1), (True, False, 0), (False, True, 1)]
+
+
+def test_a_try_on_which_nothing_depends_is_a_peek_that_nothing_follows():
+    assert kinds_of("mbarrier.test_wait.parity.shared.b64 %p1, [%r1], 0;") == [(False, True, 0)]

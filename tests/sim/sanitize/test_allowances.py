@@ -1,0 +1,149 @@
+"""What is allowed at a line, or in a run: it needs a kind and a reason, is repeated, and told where it is in vain."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from cutepy.sim import HazardError, Run
+from cutepy.sim.machine.launch import KernelCall
+from cutepy.sim.machine.loaded_module import LoadedModule
+from cutepy.sim.sanitize import AllowanceError
+from cutepy.sim.sanitize.kinds import KINDS
+from cutepy.sim.sanitize.reports.allowances import comments
+
+MODULE = """.version 8.7
+.target sm_90a
+.address_size 64
+.file 1 "{folder}/kernel.py"
+.file 2 "{folder}/library.cuh"
+.visible .entry race()
+{{
+    .reg .b32 %r<6>;
+    .shared .b8 data[256];
+    mov.u32 %r0, %tid.x;
+    shl.b32 %r1, %r0, 2;
+    xor.b32 %r2, %r1, 128;
+    mov.u32 %r5, data;
+    add.u32 %r1, %r1, %r5;
+    add.u32 %r2, %r2, %r5;
+    .loc 1 9 0
+    {above}
+    st.shared.u32 [%r1], %r0; {beside}
+    .loc 1 11 0
+    .loc 2 2 0, function_name $name, inlined_at 1 11 0
+    ld.shared.u32 %r3, [%r2];
+    ret;
+}}
+"""
+SOURCE = ["# line"] * 8 + ["write()", "# of the caller", "read()", "done()"]
+
+
+def race(folder, *, kernel=(), library=(), above="", beside="", allow=None):
+    """Run two warps that race; `kernel` and `library` replace lines of the sources."""
+    for name, changes in (("kernel.py", kernel), ("library.cuh", library)):
+        lines = SOURCE.copy()
+        for number, text in changes:
+            lines[number - 1] = text
+        (folder / name).write_text("\n".join(lines) + "\n")
+    run = Run((), None, sanitize=True, allow=allow)
+    text = MODULE.format(folder=folder, above=above, beside=beside)
+    run.launch(KernelCall(LoadedModule(text), "race", (1, 1, 1), (64, 1, 1)))
+    return run
+
+
+COMMENT = "cutepy: allow[unordered-read] it is only a hint"
+PLACES = {
+    "the line of the write": {"kernel": [(9, f"write()  # {COMMENT}")]},
+    "the line above the write": {"kernel": [(8, f"# {COMMENT}")]},
+    "above, with another comment between": {"kernel": [(7, f"    # {COMMENT}"), (8, "# which the write is")]},
+    "the line that the read was inlined at": {"kernel": [(11, f"read()  # {COMMENT}")]},
+    "the line of the read": {"library": [(2, f"read(); // {COMMENT}")]},
+    "two kinds": {"kernel": [(9, "write()  # cutepy: allow[unordered-write, unordered-read] it is only a hint")]},
+    "the PTX": {"beside": f"// {COMMENT}"},
+    "the PTX, above": {"above": f"// {COMMENT}"},
+    "an argument": {"allow": {"unordered-read": "it is only a hint"}},
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_is_allowed_is_repeated_with_its_reason(place, tmp_path):
+    run = race(tmp_path, **PLACES[place])
+    run.check_hazards()
+    assert run.hazards == ()
+    assert run.hazards.unused == ()
+    (allowed,) = run.hazards.allowed
+    assert allowed.kind == "unordered-read"
+    assert allowed.allowed.startswith("it is only a hint")
+    assert "allowed: unordered-read: data[32] (" in str(run.hazards)
+    assert "it is only a hint" in str(run.hazards)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"kernel": [(10, "# nothing here"), (9, "write('# cutepy: allow[unordered-read] in a string')")]},
+        {"kernel": [(8, "other()  # cutepy: allow[unordered-read] ends the line above")]},
+        {"kernel": [(12, f"done()  # {COMMENT}")]},
+    ],
+)
+def test_what_is_not_allowed_is_found(change, tmp_path):
+    run = race(tmp_path, **change)
+    with pytest.raises(HazardError) as caught:
+        run.check_hazards()
+    assert [h.kind for h in caught.value.hazards] == ["unordered-read"]
+    assert caught.value.hazards.unused == ()
+
+
+def test_another_kind_is_no_reason_and_is_told(tmp_path):
+    run = race(tmp_path, kernel=[(9, "write()  # cutepy: allow[missing-proxy-fence] there is one")])
+    assert len(run.hazards) == 1
+    (unused,) = run.hazards.unused
+    assert (unused.file, unused.line) == (str(tmp_path / "kernel.py"), 9)
+    assert f"nothing needs allow[missing-proxy-fence] at {tmp_path}/kernel.py:9: remove it" in str(run.hazards)
+
+
+def test_an_argument_that_covers_nothing_is_told(tmp_path):
+    run = race(tmp_path, allow={"missing-proxy-fence": "there is one"})
+    assert len(run.hazards) == 1
+    assert "nothing needs allow={'missing-proxy-fence': ...}: remove it" in str(run.hazards)
+
+
+@pytest.mark.parametrize(
+    ("comment", "said"),
+    [
+        ("# cutepy: allow[unordered-read]", "a reason must follow"),
+        ("# cutepy: allow[unordered-raed] a typo", "got 'unordered-raed'"),
+        ("# cutepy: allow[] nothing", "got none"),
+        ("# cutepy: allow no brackets", "got 'no brackets'"),
+    ],
+)
+def test_what_cannot_be_meant_is_an_error(comment, said, tmp_path):
+    with pytest.raises(AllowanceError, match=said):
+        race(tmp_path, kernel=[(9, f"write()  {comment}")])
+
+
+def test_so_are_arguments():
+    with pytest.raises(AllowanceError, match="a reason must follow"):
+        Run((), None, sanitize=True, allow={"unordered-read": " "})
+    with pytest.raises(AllowanceError, match="got 'race'"):
+        Run((), None, sanitize=True, allow={"race": "why not"})
+    with pytest.raises(ValueError, match="use sanitize=True"):
+        Run((), None, allow={"unordered-read": "why not"})
+
+
+REASONS = st.text(st.characters(blacklist_categories=("Cc", "Cs", "Zl", "Zp", "Zs")), min_size=1)
+
+
+@given(
+    before=st.lists(st.sampled_from(["", "x = 1", "# a comment", "y = '# cutepy: allow[x] z'"]), max_size=4),
+    kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=3),
+    reason=REASONS,
+    indent=st.integers(0, 4),
+    after=st.lists(st.sampled_from(["", "# a comment"]), max_size=3),
+)
+def test_a_comment_alone_holds_for_the_next_line_of_code(before, kinds, reason, indent, after):
+    lines = [*before, f"{' ' * indent}# cutepy: allow[{', '.join(kinds)}] {reason}", *after, "code()"]
+    (found,) = comments("\n".join(lines) + "\n", "x.py")
+    assert found.kinds == tuple(kinds)
+    assert found.reason == reason
+    assert (found.line, found.target) == (len(before) + 1, len(lines))

@@ -1,0 +1,187 @@
+"""Random programs of four threads: races as the memory model defines them, and as the sanitizer finds them.
+
+In global memory they are in two CTAs, in shared memory in one. The oracle has no clocks: it writes down all events, the
+edges between them, and what can be reached over them.
+"""
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from cutepy.sim import Run
+from tests.sim.opcode_runner import launch
+
+WORDS = 2
+SPACES = {"global": "%rd1", "shared": "%r20"}
+SCOPES = {"cta": 1, "gpu": 3, "sys": 4}
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a thread does, or for "bar.sync" its CTA; `thread` is 0 to 3, of CTAs of two."""
+
+    thread: int
+    operation: str
+    order: str = "weak"
+    scope: str = "gpu"
+    word: int = 0
+
+    @property
+    def cta(self):
+        return self.thread // 2
+
+    @property
+    def reads(self):
+        return self.operation in ("ld", "atom")
+
+    @property
+    def writes(self):
+        return self.operation in ("st", "atom")
+
+    @property
+    def is_strong(self):
+        return self.order != "weak"
+
+    def releases(self):
+        return self.order in ("release", "acq_rel")
+
+    def acquires(self):
+        return self.order in ("acquire", "acq_rel")
+
+    def includes(self, other):
+        return SCOPES[self.scope] > 1 or self.cta == other.cta
+
+    def ptx(self, space):
+        where = f"[{SPACES[space]}+{4 * self.word}]"
+        name = "" if self.operation == "fence" else f".{space}"
+        how = f".{self.order}" + (f".{self.scope}" if self.is_strong else "")
+        text = {
+            "ld": f"ld{how}{name}.u32 %r8, {where};",
+            "st": f"st{how}{name}.u32 {where}, %r1;",
+            "atom": f"atom{how}{name}.add.u32 %r8, {where}, 1;",
+            "fence": f"fence{how};",
+            "bar.sync": "bar.sync 0;" if space == "global" else f"bar.sync {self.cta}, 64;",
+        }[self.operation]
+        both = f"%p{10 + self.cta}" if space == "global" else f"%p{15 + self.cta}"
+        guard = both if self.operation == "bar.sync" else f"%p{self.thread}"
+        return f"@{guard} {text}\n@{guard} add.u32 %r9, %r9, %r8;"
+
+
+def steps():
+    threads, words, scopes = st.integers(0, 3), st.integers(0, WORDS - 1), st.sampled_from(["gpu", "gpu", "cta", "sys"])
+    wide = st.sampled_from(["gpu", "sys"])
+    return st.one_of(
+        st.builds(Step, threads, st.sampled_from(["ld", "st"]), word=words),
+        st.builds(Step, threads, st.just("ld"), st.sampled_from(["relaxed", "acquire"]), scopes, words),
+        st.builds(Step, threads, st.just("st"), st.sampled_from(["relaxed", "release"]), scopes, words),
+        st.builds(
+            Step, threads, st.just("atom"), st.sampled_from(["relaxed", "acquire", "release", "acq_rel"]), wide, words
+        ),
+        st.builds(Step, threads, st.just("fence"), st.sampled_from(["acq_rel", "sc"]), scopes),
+        st.builds(Step, threads, st.just("bar.sync")),
+    )
+
+
+def strong(a, b):
+    """Tell whether two operations on memory, or fences, are morally strong."""
+    return a.is_strong and b.is_strong and a.includes(b) and b.includes(a)
+
+
+def racy_words(program):
+    """Return the words with two conflicting accesses that neither causality nor moral strength relates."""
+    n = len(program)
+    before = np.zeros((n, n), bool)
+    for j, b in enumerate(program):
+        for i, a in enumerate(program[:j]):
+            met = "bar.sync" in (a.operation, b.operation) and a.cta == b.cta
+            before[i, j] = a.thread == b.thread or met
+    for w, r in observations(program):
+        for first in releasing(program, w):
+            for last in acquiring(program, r):
+                if strong(program[first], program[last]) and first < last:
+                    before[first, last] = True
+    for k in range(n):
+        before |= before[:, k : k + 1] & before[k : k + 1]
+    found = set()
+    for j, b in enumerate(program):
+        for i, a in enumerate(program[:j]):
+            touch = (a.reads or a.writes) and (b.reads or b.writes) and a.word == b.word and (a.writes or b.writes)
+            if touch and not before[i, j] and not strong(a, b) and a.thread != b.thread:
+                found.add(a.word)
+    return found
+
+
+def observations(program):
+    """Yield writes and the reads that they precede in observation order."""
+    last = {}
+    seen = {}
+    for j, step in enumerate(program):
+        if step.reads:
+            w = last.get(step.word)
+            observed = set()
+            if w is not None and strong(program[w], step):
+                observed = {w} | (seen.get(w, set()) if program[w].operation == "atom" else set())
+            seen[j] = observed
+            yield from ((w, j) for w in observed)
+        if step.writes:
+            last[step.word] = j
+
+
+def releasing(program, w):
+    """Yield the first operations of the release patterns that end in a write."""
+    step = program[w]
+    if step.releases():
+        yield w
+    for i, earlier in enumerate(program[:w]):
+        if earlier.thread == step.thread and step.is_strong:
+            same = earlier.writes and earlier.word == step.word and earlier.releases()
+            if earlier.operation == "fence" or same:
+                yield i
+
+
+def acquiring(program, r):
+    """Yield the last operations of the acquire patterns that begin with a read."""
+    step = program[r]
+    if step.acquires():
+        yield r
+    for j in range(r + 1, len(program)):
+        later = program[j]
+        if later.thread == step.thread and step.is_strong:
+            same = later.reads and later.word == step.word and later.acquires()
+            if later.operation == "fence" or same:
+                yield j
+
+
+START = "mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; ld.param.u64 %rd1, [p0]; mov.u32 %r9, 0; mov.u32 %r8, 0;\n"
+PLACES = {
+    "global": "".join(f"setp.eq.u32 %p{10 + c}, %r2, {c};\n" for c in range(2))
+    + "".join(f"setp.eq.u32 %p20, %r1, {t % 2 * 32}; and.pred %p{t}, %p20, %p{10 + t // 2};\n" for t in range(4)),
+    "shared": "mov.u32 %r20, smem; setp.lt.u32 %p15, %r1, 64; not.pred %p16, %p15;\n"
+    + "".join(f"setp.eq.u32 %p{t}, %r1, {t * 32};\n" for t in range(4))
+    + "".join(f"@%p0 st.shared.u32 [%r20+{4 * word}], 0;\n" for word in range(WORDS))
+    + "bar.sync 2;\n",
+}
+END = "ld.param.u64 %rd2, [p1]; shl.b32 %r3, %r2, 6; add.u32 %r3, %r3, %r1; mul.wide.u32 %rd3, %r3, 4;\n"
+END += "add.u64 %rd2, %rd2, %rd3; st.global.u32 [%rd2], %r9;\n"
+EXTENTS = {"global": {"grid": 2, "block": 64}, "shared": {"grid": 1, "block": 128, "smem_bytes": 64}}
+
+
+def found_words(program, space):
+    """Return the words that the sanitizer reports."""
+    run = Run((), None, sanitize=True)
+    data = np.zeros(WORDS, np.uint32)
+    body = START + PLACES[space] + "\n".join(step.ptx(space) for step in program) + "\n" + END
+    launch(body, data, np.zeros(128, np.uint32), run=run, **EXTENTS[space])
+    return {int(re.search("0x([0-9a-f]+)", hazard.where)[1], 16) // 4 for hazard in run.hazards}
+
+
+@pytest.mark.parametrize("space", SPACES)
+@settings(max_examples=100, deadline=None)
+@given(st.lists(steps(), min_size=2, max_size=20))
+def test_races_are_those_of_the_memory_model(space, program):
+    if space == "shared":  # one CTA, in which barriers are of two warps
+        program = [replace(step, scope="gpu" if step.is_strong else step.scope) for step in program]
+    assert found_words(program, space) == racy_words(program)

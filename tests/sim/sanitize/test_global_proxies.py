@@ -1,0 +1,196 @@
+"""Bulk copies, TMA and tensor maps in global memory: fences, groups that are waited for, and what is missing."""
+
+import numpy as np
+import pytest
+
+from cutepy.sim import Run
+from tests.sim.opcode_runner import launch
+from tests.sim.test_opcodes_tma import aligned, tensor_map
+
+START = """mov.u32 %r10, smem; mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x;
+ld.param.u64 %rd1, [p0]; ld.param.u64 %rd2, [p1];
+setp.eq.u32 %p1, %r1, 0; setp.eq.u32 %p2, %r2, 0; and.pred %p3, %p1, %p2; mul.wide.u32 %rd3, %r1, 4;
+add.u64 %rd4, %rd1, %rd3; add.u32 %r11, %r10, 1024; shl.b32 %r12, %r1, 2; add.u32 %r12, %r12, %r11;
+st.shared.u32 [%r12], %r1; @%p1 mbarrier.init.shared.b64 [%r10], 1; fence.proxy.async.shared::cta; bar.sync 0;
+"""
+"""rd1: data; rd2: flags; p1: thread 0, p2: CTA 0, p3: both; rd4: each thread's word; r11: a buffer that is filled."""
+
+FILL = "@%p2 st.global.u32 [%rd4], %r1;\n"
+FENCE, BARRIER = "fence.proxy.async;\n", "bar.sync 0;\n"
+LOAD = """@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r10], 256;
+@%p1 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r11], [%rd1], 256, [%r10];
+"""
+HERE = "@%p1 mov.u32 %r3, 0;\n"
+WAIT = "MORE: mbarrier.try_wait.parity.shared.b64 %p4, [%r10], 0; @!%p4 bra MORE;\n"
+STORE = """@%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r11], 256;
+@%p1 cp.async.bulk.commit_group;
+"""
+STORED = "@%p1 cp.async.bulk.wait_group 0;\n"
+READ = "@%p1 cp.async.bulk.wait_group.read 0;\n"
+TAKE = "ld.global.u32 %r9, [%rd4];\n"
+SEND = "@%p3 st.release.gpu.global.u32 [%rd2], 1;\n"
+GET = """@%p2 bra ON; @!%p1 bra ON;
+AGAIN: ld.acquire.gpu.global.u32 %r8, [%rd2]; setp.lt.u32 %p5, %r8, 1; @%p5 bra AGAIN;
+ON:
+"""
+
+
+def only(cta, lines):
+    """Restrict instructions of thread 0 to a CTA."""
+    return lines.replace("@%p1 ", "@%p3 " if cta == 0 else "@%p6 ")
+
+
+SECOND = "not.pred %p7, %p2; and.pred %p6, %p1, %p7;\n"
+ADD = STORE.replace("cp.async.bulk.global", "cp.reduce.async.bulk.global").replace(".bulk_group", ".bulk_group.add.u32")
+
+
+def hazards_of(*lines, **options):
+    """Run a kernel, and return the kinds of what the sanitizer finds."""
+    run = Run((), None, sanitize=True)
+    data, flags = aligned((1, 4096), "u4"), np.zeros(64, np.uint32)
+    run.adopt(data.base)
+    launch(
+        "".join((START, *lines)),
+        data.reshape(-1),
+        flags,
+        run=run,
+        smem_bytes=4096,
+        **{"grid": 1, "block": 64, **options},
+    )
+    return [hazard.kind for hazard in run.hazards]
+
+
+TWO = {"grid": 2}
+RIGHT = {
+    "write, fence, barrier, load": ((FILL, FENCE, BARRIER, LOAD, WAIT), {}),
+    "write, barrier, fence, load": ((FILL, BARRIER, FENCE, LOAD, WAIT), {}),
+    "a fence of global memory": ((FILL, BARRIER, "fence.proxy.async.global;\n", LOAD, WAIT), {}),
+    "a thread's own": (("@%p1 st.global.u32 [%rd1], 1;\n", FENCE, LOAD, WAIT), {}),
+    "another CTA's": ((SECOND, FILL, BARRIER, SEND, GET, FENCE, only(1, LOAD), "@%p2 bra END;\n", WAIT, "END:\n"), TWO),
+    "store, wait, barrier, read": ((STORE, STORED, BARRIER, TAKE), {}),
+    "store, wait, read in another CTA": (
+        (only(0, STORE), STORED, SEND, GET, BARRIER, "@!%p2 ld.global.u32 %r9, [%rd4];\n"),
+        TWO,
+    ),
+    "store, wait, load": ((STORE, STORED, LOAD.replace("%r11]", "%r11+1024]"), WAIT), {}),
+    "load, wait, write": ((LOAD, WAIT, FILL), {}),
+    "two CTAs add": ((ADD, READ), TWO),
+    "two stores in order": ((STORE, STORED, STORE, STORED), {}),
+    "a cp.async, its wait, a write": (
+        ("cp.async.ca.shared.global [%r12], [%rd4], 4; cp.async.wait_all;\n", "st.global.u32 [%rd4], %r1;\n"),
+        {},
+    ),
+}
+WRONG = {
+    "write, barrier, load": ((FILL, BARRIER, LOAD, WAIT), {}, "missing-proxy-fence"),
+    "a fence of shared memory": (
+        (FILL, BARRIER, "fence.proxy.async.shared::cta;\n", LOAD, WAIT),
+        {},
+        "missing-proxy-fence",
+    ),
+    "a thread's own without a fence": (("@%p1 st.global.u32 [%rd1], 1;\n", LOAD, WAIT), {}, "missing-proxy-fence"),
+    "write, fence, load without a barrier": ((FILL, FENCE, LOAD, WAIT), {}, "unordered-read"),
+    "another CTA's, and no fence": (
+        (SECOND, FILL, BARRIER, SEND, GET, only(1, LOAD), "@%p2 bra END;\n", WAIT, "END:\n"),
+        TWO,
+        "missing-proxy-fence",
+    ),
+    "another CTA's, with a fence there": (
+        (SECOND, FILL, FENCE, BARRIER, SEND, GET, only(1, LOAD), "@%p2 bra END;\n", WAIT, "END:\n"),
+        TWO,
+        "missing-proxy-fence",
+    ),
+    "store, wait for reads, read": ((STORE, READ, BARRIER, TAKE), {}, "unordered-read"),
+    "store, wait, read without a barrier": ((STORE, STORED, TAKE), {}, "unordered-read"),
+    "store, wait for reads, read in another CTA": (
+        (only(0, STORE), READ, SEND, GET, BARRIER, "@!%p2 ld.global.u32 %r9, [%rd4];\n"),
+        TWO,
+        "unordered-read",
+    ),
+    "store, load": ((STORE, READ, LOAD.replace("%r11]", "%r11+1024]"), WAIT), {}, "unordered-read"),
+    "load, write": ((LOAD, FILL, WAIT), {}, "unordered-write"),
+    "two CTAs store": ((STORE, READ), TWO, "unordered-write"),
+    "one CTA adds, one reads": (
+        (SECOND, only(0, ADD), READ, "@!%p2 ld.global.u32 %r9, [%rd4];\n"),
+        TWO,
+        "unordered-read",
+    ),
+    "a cp.async, a write": (
+        ("cp.async.ca.shared.global [%r12], [%rd4], 4;\n", "st.global.u32 [%rd4], %r1; cp.async.wait_all;\n"),
+        {},
+        "unordered-write",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_right_is_not_reported(name):
+    lines, options = RIGHT[name]
+    assert hazards_of(*lines, **options) == []
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_found(name):
+    lines, options, kind = WRONG[name]
+    assert kind in hazards_of(*lines, **options)
+
+
+# TMA, with a tensor map that the kernel changes.
+
+MAP = """ld.param.u64 %rd5, [p2]; add.u32 %r30, %r10, 3072;
+@%p1 st.shared.u32 [%r30], 0;
+"""
+COPY_TO_SHARED = "".join(
+    f"@%p1 ld.global.u32 %r43, [%rd5+{n}]; @%p1 st.shared.u32 [%r30+{n}], %r43;\n" for n in range(0, 128, 4)
+)
+REPLACE = "@%p1 tensormap.replace.tile.fill_mode.shared::cta.b1024.b32 [%r30], 0;\nbar.warp.sync 0xffffffff;\n"
+PUBLISH = """tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%rd5], [%r30], 128;
+"""
+IN_PLACE = "@%p1 tensormap.replace.tile.fill_mode.global.b1024.b32 [%rd5], 0;\n"
+RELEASE = "fence.proxy.tensormap::generic.release.gpu;\n"
+ACQUIRE = "fence.proxy.tensormap::generic.acquire.gpu [%rd5], 128;\n"
+TMA = """@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r10], 256;
+@%p1 cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes [%r11], [%rd5, {0}], [%r10];
+"""
+AGAIN = WAIT.replace("MORE", "TWO").replace(", 0;", ", 1;")
+
+
+def map_hazards_of(*lines):
+    """Run a kernel of one warp whose third argument is a tensor map in global memory."""
+    run = Run((), None, sanitize=True)
+    data, raw = aligned((1, 256), "u4").reshape(-1), np.zeros(256, np.uint8)
+    where = raw[-raw.ctypes.data % 128 :][:128]
+    where[:] = np.frombuffer(tensor_map(data, (64,)), np.uint8)
+    run.adopt(data)
+    launch("".join((START, MAP, *lines)), data, np.zeros(64, np.uint32), where, run=run, smem_bytes=4096)
+    return [hazard.kind for hazard in run.hazards]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (TMA, WAIT),
+        (COPY_TO_SHARED, REPLACE, PUBLISH, ACQUIRE, TMA, WAIT),
+        (IN_PLACE, RELEASE, ACQUIRE, TMA, WAIT),
+        (COPY_TO_SHARED, REPLACE, PUBLISH, ACQUIRE, TMA, WAIT, REPLACE, PUBLISH, ACQUIRE, TMA, AGAIN),
+    ],
+    ids=range(4),
+)
+def test_a_tensor_map_that_is_shown_to_copies(lines):
+    assert map_hazards_of(*lines) == []
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (COPY_TO_SHARED, REPLACE, PUBLISH, TMA, WAIT),
+        (COPY_TO_SHARED, REPLACE, ACQUIRE, PUBLISH, TMA, WAIT),
+        (IN_PLACE, ACQUIRE, TMA, WAIT),
+        (IN_PLACE, RELEASE, TMA, WAIT),
+        (RELEASE, IN_PLACE, ACQUIRE, TMA, WAIT),
+        (COPY_TO_SHARED, REPLACE, PUBLISH, ACQUIRE, TMA, WAIT, REPLACE, PUBLISH, TMA, AGAIN),
+    ],
+    ids=range(6),
+)
+def test_a_tensor_map_that_is_not(lines):
+    assert "missing-tensormap-fence" in map_hazards_of(*lines)

@@ -1,0 +1,268 @@
+"""Launches that touch the same memory: in one stream, in several, with and without events, launched early or not."""
+
+import numpy as np
+import pytest
+
+from cutepy.sim import Run
+from cutepy.sim.machine.host_events import Allocation, HostAccess, StreamEvent
+from tests.sim.opcode_runner import launch
+
+WHERE = "mov.u32 %r1, %tid.x; mul.wide.u32 %rd3, %r1, 4; ld.param.u64 %rd1, [p0]; add.u64 %rd1, %rd1, %rd3;\n"
+WRITE = WHERE + "st.global.u32 [%rd1], %r1;\n"
+READ = WHERE + "ld.global.u32 %r2, [%rd1];\n"
+GO, WAIT = "griddepcontrol.launch_dependents;\n", "griddepcontrol.wait;\n"
+NOTHING = "mov.u32 %r1, 0;\n"
+
+
+class Script:
+    """What host code does, told to a run with a sanitizer."""
+
+    def __init__(self):
+        self.run = Run((), None, sanitize=True)
+        self.data = np.zeros(64, np.uint32)
+        for stream in (1000, 2000):
+            self.tell("create", stream, blocking=False)
+
+    def kernel(self, body, stream=0, programmatic=False, smem_bytes=0):
+        launch(body, self.data, run=self.run, stream=stream, programmatic=programmatic, smem_bytes=smem_bytes)
+
+    def tell(self, operation, stream=None, event=None, blocking=True):
+        self.run.tell(StreamEvent(operation, stream, event, blocking))
+
+    def touch(self, writes, stream=0):
+        starts = np.array([self.data.ctypes.data])
+        self.run.tell(HostAccess("aten::add_" if writes else "aten::sum", writes, starts, self.data.nbytes, stream))
+
+    @property
+    def kinds(self):
+        return [hazard.kind for hazard in self.run.hazards]
+
+
+def test_launches_of_one_stream_are_in_order():
+    script = Script()
+    for body in (WRITE, READ, WRITE, WRITE, READ):
+        script.kernel(body, 1000)
+    assert script.kinds == []
+
+
+@pytest.mark.parametrize(
+    ("bodies", "kinds"),
+    [
+        ((WRITE, READ), ["unordered-read"]),
+        ((READ, WRITE), ["unordered-write"]),
+        ((WRITE, WRITE), ["unordered-write"]),
+        ((READ, READ), []),
+    ],
+)
+def test_launches_of_two_streams_are_not(bodies, kinds):
+    script = Script()
+    script.kernel(bodies[0], 1000)
+    script.kernel(bodies[1], 2000)
+    assert script.kinds == kinds
+
+
+@pytest.mark.parametrize(
+    "between", ["event", "host waits for the stream", "host waits for the event", "host waits for all"]
+)
+def test_what_orders_two_streams(between):
+    script = Script()
+    script.kernel(WRITE, 1000)
+    script.tell("record", 1000, 7)
+    if between == "event":
+        script.tell("wait", 2000, 7)
+    else:
+        script.tell(
+            "synchronise",
+            1000 if "stream" in between else None,
+            7 if "event" in between else None,
+        )
+    script.kernel(READ, 2000)
+    assert script.kinds == []
+
+
+def test_an_event_covers_what_came_before_it():
+    script = Script()
+    script.tell("record", 1000, 7)
+    script.kernel(WRITE, 1000)
+    script.tell("wait", 2000, 7)
+    script.kernel(READ, 2000)
+    assert script.kinds == ["unordered-read"]
+
+
+def test_a_wait_is_of_its_stream():
+    script = Script()
+    script.kernel(WRITE, 1000)
+    script.tell("record", 1000, 7)
+    script.tell("wait", 0, 7)
+    script.kernel(READ, 2000)
+    assert script.kinds == ["unordered-read"]
+
+
+def test_order_is_passed_on_by_a_third_stream():
+    script = Script()
+    script.kernel(WRITE, 1000)
+    script.tell("record", 1000, 7)
+    script.tell("wait", 3000, 7)
+    script.tell("record", 3000, 8)
+    script.tell("wait", 2000, 8)
+    script.kernel(READ, 2000)
+    assert script.kinds == []
+
+
+def test_a_kernel_between_changes_nothing():
+    script = Script()
+    script.kernel(WRITE, 1000)
+    script.kernel(NOTHING, 1000)
+    script.kernel(READ, 2000)
+    assert script.kinds == ["unordered-read"]
+
+
+def test_stream_0_waits_for_streams_that_are_not_made_otherwise():
+    script = Script()
+    script.kernel(WRITE, 3000)
+    script.kernel(READ, 0)
+    script.kernel(WRITE, 3000)
+    assert script.kinds == []
+    script.kernel(READ, 2000)
+    assert script.kinds == ["unordered-read"]
+
+
+def test_a_graph_is_in_order():
+    script = Script()
+    script.kernel(WRITE, 1000)
+    script.tell("graph")
+    script.kernel(READ, 2000)
+    script.kernel(WRITE, 1000)
+    script.tell("end_graph")
+    script.kernel(READ, 2000)
+    assert script.kinds == []
+
+
+@pytest.mark.parametrize("first", ["kernel", "host"])
+def test_what_the_host_does_in_another_stream(first):
+    script = Script()
+    if first == "kernel":
+        script.kernel(WRITE, 1000)
+        script.touch(False, 0)
+        script.touch(False, 1000)
+    else:
+        script.touch(True, 0)
+        script.kernel(READ, 0)
+        script.kernel(READ, 1000)
+    assert script.kinds == ["unordered-read"]
+
+
+# Programmatic dependent launch.
+
+
+@pytest.mark.parametrize(
+    "bodies",
+    [
+        (WRITE, READ),  # the first lets nothing begin early
+        (WRITE + GO, WAIT + READ),
+        (GO + WRITE, WAIT + READ),
+        (READ + GO, WAIT + WRITE),
+        (WRITE + GO, WAIT + GO, WAIT + READ),
+        (WRITE + GO, "setp.eq.u32 %p1, %r1, %r1; @%p1 griddepcontrol.wait;\n" + READ),
+    ],
+    ids=range(6),
+)
+def test_who_waits_for_the_grid_is_in_order(bodies):
+    script = Script()
+    for body in bodies:
+        script.kernel(body, programmatic=True)
+    assert script.kinds == []
+
+
+@pytest.mark.parametrize(
+    "bodies",
+    [
+        (WRITE + GO, READ),
+        (WRITE + GO, READ + WAIT),
+        (READ + GO, WRITE + WAIT),
+        (WRITE + GO, GO, WAIT + READ),  # the second does not wait for the first
+        (READ + GO, GO, WAIT + WRITE),
+        (WRITE + GO, WAIT + GO, READ),
+    ],
+    ids=range(6),
+)
+def test_who_does_not_wait_for_the_grid_is_not(bodies):
+    script = Script()
+    for body in bodies:
+        script.kernel(body, programmatic=True)
+    assert script.kinds == ["early-access"]
+
+
+BULK = """mov.u32 %r10, smem; mov.u32 %r1, %tid.x; setp.eq.u32 %p1, %r1, 0; @%p1 mbarrier.init.shared.b64 [%r10], 1;
+fence.mbarrier_init.release.cluster; bar.sync 0; ld.param.u64 %rd1, [p0];
+@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r10], 128;
+@%p1 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10+128], [%rd1], 128, [%r10];
+MORE: mbarrier.try_wait.parity.shared.b64 %p4, [%r10], 0; @!%p4 bra MORE;
+"""
+
+
+def test_copies_after_the_wait_need_no_fence():
+    for wait, kinds in ((WAIT, []), ("", ["early-access"])):
+        script = Script()
+        script.kernel(WRITE + GO)
+        script.kernel(wait + BULK, programmatic=True, smem_bytes=1024)
+        assert script.kinds == kinds
+
+
+def test_one_thread_waits_and_a_barrier_passes_it_on():
+    one = "mov.u32 %r3, %tid.x; setp.eq.u32 %p1, %r3, 0; @%p1 griddepcontrol.wait;\n"
+    for barrier, kinds in (("bar.sync 0;\n", []), ("", ["early-access"])):
+        script = Script()
+        script.kernel(WRITE + GO)
+        script.kernel(one + barrier + READ, programmatic=True)
+        assert script.kinds == kinds
+
+
+def test_without_the_attribute_kernels_do_not_begin_early():
+    script = Script()
+    script.kernel(WRITE + GO)
+    script.kernel(READ)
+    assert script.kinds == []
+
+
+def test_an_event_between_keeps_a_kernel_from_beginning_early():
+    script = Script()
+    script.kernel(WRITE + GO)
+    script.tell("record", 1000, 7)
+    script.tell("wait", 0, 7)
+    script.kernel(READ, programmatic=True)
+    assert script.kinds == []
+
+
+# Memory that nothing has written.
+
+
+def test_memory_that_nothing_wrote():
+    script = Script()
+    script.run.tell(Allocation(script.data.ctypes.data, script.data.nbytes))
+    script.kernel(READ)
+    assert script.kinds == ["uninitialised-read"]
+    assert "byte 0x0 of" in str(script.run.hazards[0])
+
+
+@pytest.mark.parametrize("by", ["kernel", "host", "allocation"])
+def test_memory_that_something_wrote(by):
+    script = Script()
+    script.run.tell(Allocation(script.data.ctypes.data, script.data.nbytes))
+    if by == "kernel":
+        script.kernel(WRITE)
+    elif by == "host":
+        script.touch(True)
+    else:
+        script.run.tell(Allocation(script.data.ctypes.data, script.data.nbytes, written=True))
+    script.kernel(READ)
+    assert script.kinds == []
+
+
+def test_memory_of_which_something_wrote_a_part():
+    script = Script()
+    script.run.tell(Allocation(script.data.ctypes.data, script.data.nbytes))
+    script.run.tell(HostAccess("aten::fill_", True, np.array([script.data.ctypes.data]), 100, 0))
+    script.kernel(READ)
+    (found,) = script.run.hazards
+    assert "byte 0x64 of" in str(found)

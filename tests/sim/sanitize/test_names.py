@@ -1,0 +1,167 @@
+"""Names of what is in shared memory, and roles of warps, as reports have them."""
+
+import numpy as np
+import pytest
+
+from cutepy.sim import Run
+from cutepy.sim.machine.launch import KernelCall
+from cutepy.sim.machine.loaded_module import LoadedModule
+from cutepy.sim.ptx.model import SourceLine
+from cutepy.sim.sanitize.reports.operand_names import shared_operand
+
+LINES = {
+    "cute.copy(tma_a, tAgA[None, k], tAsA[None, stage], tma_bar_ptr=full)": ("sA", ""),
+    "cute.copy(atom, tAsA[None, 0], tArA)": ("", "sA"),
+    "cute.copy(self.copy, rD, self.tRS_sD[(None, buffer)])": ("sD", ""),
+    "cute.copy(tma_c, bSG_sD[(None, buffer)], bSG_gD[(None, at)])": ("", "sD"),
+    "cute.autovec_copy(sQ, rQ)": ("sQ", "sQ"),
+    "sK[i, j] = gK[i, j]": ("sK", ""),
+    "gK[i, j] = sK[i, j]": ("", "sK"),
+    "gK[i, j] = sK[i, j] + sV[i, j]": ("", ""),
+    "buffer[thread] = x": ("buffer", ""),
+    "y[thread] = buffer[thread] + 1": ("y", "buffer"),
+    "x = compute(thread)": ("", ""),
+    "pipe.load(sV, stage)": ("sV", "sV"),
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_names_what_it_writes_and_reads(line, tmp_path):
+    file = tmp_path / "kernel.py"
+    file.write_text(f"def kernel():\n    {line}\n")
+    source = SourceLine(str(file), 2)
+    assert (shared_operand(source, True), shared_operand(source, False)) == LINES[line]
+
+
+def test_a_caller_names_what_a_function_calls_otherwise(tmp_path):
+    file = tmp_path / "kernel.py"
+    file.write_text("def put(to, x):\n    to[0] = x\n\n\nput(sA, 1)\n")
+    inner = SourceLine(str(file), 2)
+    assert shared_operand(inner, True) == "to"
+    assert shared_operand(SourceLine(str(file), 2, SourceLine(str(file), 5)), True) == "sA"
+
+
+def test_statements_of_several_lines_are_read_as_one(tmp_path):
+    file = tmp_path / "kernel.py"
+    file.write_text("cute.copy(\n    atom,\n    tBgB[k],\n    tBsB[stage],\n)\n")
+    assert {shared_operand(SourceLine(str(file), line), True) for line in range(1, 6)} == {"sB"}
+
+
+HEAD = """.version 8.7
+.target sm_90a
+.address_size 64
+.file 1 "{file}"
+.visible .entry kernel(.param .u64 p0)
+{{
+    .reg .pred %p<4>; .reg .b32 %r<20>; .reg .b64 %rd<4>;
+    .shared .align 1024 .b8 __dynamic[4096];
+    ld.param.u64 %rd1, [p0];
+    mov.u32 %r1, __dynamic; mov.u32 %r2, %tid.x; add.u32 %r8, %r1, 2048;
+    setp.eq.u32 %p1, %r2, 0;
+    .loc 1 2 0
+    @%p1 mbarrier.init.shared.b64 [%r8], 1;
+    @%p1 mbarrier.init.shared.b64 [%r8+8], 1;
+    fence.mbarrier_init.release.cluster;
+    bar.sync 0;
+    @!%p1 bra WAIT;
+    mov.u32 %r3, 0;
+LOOP:
+    shl.b32 %r4, %r3, 9; add.u32 %r5, %r1, %r4;
+    shl.b32 %r6, %r3, 3; add.u32 %r7, %r8, %r6;
+    mbarrier.arrive.expect_tx.shared.b64 _, [%r7], 512;
+    .loc 1 5 0
+    cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r5], [%rd1], 512, [%r7];
+    add.u32 %r3, %r3, 1;
+    setp.lt.u32 %p2, %r3, 2;
+    @%p2 bra LOOP;
+WAIT:
+    mbarrier.try_wait.parity.shared.b64 %p3, [%r8], 0;
+    @!%p3 bra WAIT;
+    .loc 1 6 0
+    ld.shared.u32 %r9, [%r1+{offset}];
+LAST:
+    mbarrier.try_wait.parity.shared.b64 %p3, [%r8+8], 0;
+    @!%p3 bra LAST;
+    ret;
+}}
+"""
+_COPY = """.loc 1 5 0
+cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1+{to}], [%rd1], 256, [%r8+{full}];
+"""
+UNROLLED = [  # two stages of two copies each, the second stage first
+    f"mbarrier.arrive.expect_tx.shared.b64 _, [%r8+{full}], 512;\n"
+    + _COPY.format(to=to, full=full)
+    + _COPY.format(to=to + 256, full=full)
+    for to, full in ((512, 8), (0, 0))
+]
+REUSE = """bar.sync 0;
+shl.b32 %r10, %r2, 2; xor.b32 %r11, %r10, 128;
+add.u32 %r10, %r10, %r1; add.u32 %r11, %r11, %r1;
+.loc 1 7 0
+st.shared.u32 [%r10], %r2;
+.loc 1 8 0
+ld.shared.u32 %r12, [%r11];
+"""
+SOURCE = """
+cute.arch.mbarrier_init(full + stage, 1)
+def load():
+    # the second stage is read without a wait
+    cute.copy(bulk, gX[k], sX[stage], mbar_ptr=full + stage)
+    x = sX[stage]
+"""
+
+
+def hazards(offset, tmp_path, source=SOURCE, block=160, unrolled=False):
+    file = tmp_path / "kernel.py"
+    file.write_text(source)
+    text = HEAD.format(file=file, offset=offset)
+    if unrolled:
+        start, end = text.index("LOOP:"), text.index("WAIT:\n")
+        text = text[:start] + "".join(UNROLLED) + text[end:]
+    return launched(text, block)
+
+
+def launched(text, block=160):
+    """Run a kernel of one pointer."""
+    data = np.zeros(1024, np.uint8)
+    run = Run((), None, sanitize=True)
+    run.adopt(data)
+    module = LoadedModule(text)
+    parameters = (np.uint64(data.ctypes.data).tobytes(),)
+    run.launch(KernelCall(module, "kernel", (1, 1, 1), (block, 1, 1), parameters=parameters))
+    # The copies to the second stage are never waited for.
+    return tuple(hazard for hazard in run.hazards if hazard.kind != "in-flight-at-exit")
+
+
+def test_stages_are_told_by_their_mbarriers(tmp_path):
+    (found,) = hazards(512, tmp_path)
+    assert found.kind == "unordered-read"
+    assert found.buffer == "sX stage 1"
+    assert found.address == 512
+    assert found.before.role == "bulk copy of load"
+    assert found.before.who == "bulk copy of load, issued by warp 0, for CTA (0, 0, 0)"
+    assert found.before.warp == 0
+    assert found.after.role == ""  # no warp has another role than others
+
+
+@pytest.mark.parametrize(("offset", "part"), [(512, 0), (772, 1)])
+def test_copies_that_signal_one_mbarrier_fill_one_stage(offset, part, tmp_path):
+    (found,) = hazards(offset, tmp_path, unrolled=True)
+    assert found.buffer == f"sX stage 1 part {part}"
+
+
+def test_memory_that_is_reused_is_called_as_by_those_that_use_it(tmp_path):
+    file = tmp_path / "kernel.py"
+    file.write_text(SOURCE + "    sY[thread] = x\n    y[thread] = sY[thread ^ 32]\n")
+    (found,) = launched(HEAD.format(file=file, offset=0).replace("ret;", f"{REUSE}ret;"), block=64)
+    assert found.address < 256  # where the first stage was
+    assert found.buffer == "sY"
+
+
+def test_without_a_name_it_is_what_a_copy_loads(tmp_path):
+    (found,) = hazards(516, tmp_path, source="\n\ndef load():\n    pass\n    issue(k)\n    use(k)\n")
+    assert found.buffer == "what TMA of load loads stage 1"
+
+
+def test_what_is_right_has_no_name_to_tell(tmp_path):
+    assert hazards(0, tmp_path) == ()

@@ -1,0 +1,100 @@
+"""What ptxas makes good is an advisory; without a ptxas, only what compilers write between MMAs of 16-bit sums."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from cutepy.binaries.ptxas import Advice, Assembly
+from cutepy.sim.ptx.model import Immediate, Instruction, Register, Vector
+from cutepy.sim.sanitize import repairs
+from cutepy.sim.sanitize.registers import RegisterHazard, register_hazards
+from cutepy.sim.translate import translate
+
+PACKED = Instruction(
+    3, "mov.b32", (Vector((Register("%rs1", "b16", 1), Register("%rs2", "b16", 2))), Register("%r1", "b32", 0))
+)
+ADD = Instruction(4, "add.f32", (Register("%f1", "f32", 3), Register("%f1", "f32", 3), Immediate(1)), line=40)
+MMA = Instruction(5, "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", (), line=50)
+WAITS = ("accumulator-in-flight", "fragment-in-flight")
+
+
+def judge(monkeypatch, hazard, *advice):
+    assembly = Assembly("13.0", (), tuple(advice)) if advice != (None,) else None
+    monkeypatch.setattr(repairs, "assembly_of", lambda ptx: assembly)
+    block = SimpleNamespace(instructions=(replace(MMA, index=9, line=45), *(i for i in (PACKED, ADD, MMA))))
+    (found,) = repairs.judged("", "kernel", [hazard], SimpleNamespace(blocks=[block]))
+    return found.kind
+
+
+def says(code, line=None, function="kernel"):
+    return Advice(code, f"something around line {line}", function, line)
+
+
+@pytest.mark.parametrize("kind", WAITS)
+def test_a_wait_that_is_injected_makes_good(monkeypatch, kind):
+    hazard = RegisterHazard(kind, MMA, ADD)
+    assert judge(monkeypatch, hazard, says("C7517", 39)) == "injected-wgmma-wait"
+    assert judge(monkeypatch, hazard, says("C7514")) == "injected-wgmma-wait"
+    assert judge(monkeypatch, hazard, says("C7517", 39, "another")) == kind
+    assert judge(monkeypatch, hazard, says("C7508")) == kind
+    assert judge(monkeypatch, hazard, None) == kind
+
+
+def test_a_fence_is_made_good_where_it_is_missing(monkeypatch):
+    hazard = RegisterHazard("missing-wgmma-fence", ADD, MMA)
+    assert judge(monkeypatch, hazard, says("C7519", 50)) == "injected-wgmma-fence"
+    assert judge(monkeypatch, hazard, says("C7519", 45)) == "injected-wgmma-fence"  # before another MMA of the block
+    assert judge(monkeypatch, hazard, says("C7519", 51)) == "missing-wgmma-fence"
+    assert judge(monkeypatch, hazard, says("C7519", 44)) == "missing-wgmma-fence"
+    assert judge(monkeypatch, hazard, says("C7510")) == "injected-wgmma-fence"
+    assert judge(monkeypatch, hazard, None) == "missing-wgmma-fence"
+
+
+def test_moves_of_halves_are_made_good_by_every_ptxas(monkeypatch):
+    assert judge(monkeypatch, RegisterHazard(WAITS[0], MMA, PACKED), None) == "injected-wgmma-wait"
+    assert judge(monkeypatch, RegisterHazard("missing-wgmma-fence", PACKED, MMA), None) == "injected-wgmma-fence"
+
+
+def test_without_hazards_nobody_is_asked(monkeypatch):
+    monkeypatch.setattr(repairs, "assembly_of", lambda ptx: pytest.fail("ptxas was asked"))
+    assert repairs.judged("", "kernel", [], SimpleNamespace(blocks=[])) == []
+
+
+SUMS = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry kernel(.param .u64 d)
+{
+.reg .b16 %rs<5>; .reg .b32 %r<9>; .reg .b64 %rd<5>; .reg .pred %p<3>;
+wgmma.fence.sync.aligned;
+wgmma.mma_async.sync.aligned.m64n8k16.f16.f16.f16 {%r1, %r2}, %rd1, %rd2, 1, 1, 1, 0, 0;
+mov.b32 {%rs1, %rs2}, %r1;
+mov.b32 %r3, {%rs1, %rs2};
+wgmma.mma_async.sync.aligned.m64n8k16.f16.f16.f16 {%r3, %r2}, %rd1, %rd2, 1, 1, 1, 0, 0;
+wgmma.commit_group.sync.aligned;
+wgmma.wait_group.sync.aligned 0;
+st.global.u32 [%rd3], %r3;
+ret;
+}
+"""
+
+
+def test_sums_of_16_bits_between_mmas_are_no_hazards(monkeypatch):
+    """As the DSL writes them for NVIDIA's dense_gemm with --acc_dtype Float16."""
+    monkeypatch.setattr(repairs, "assembly_of", lambda ptx: None)
+    flow = translate(SUMS, "kernel").flow
+    found = repairs.judged(SUMS, "kernel", register_hazards(flow), flow)
+    assert {hazard.kind for hazard in found} == {"injected-wgmma-wait", "injected-wgmma-fence"}
+
+
+@pytest.mark.parametrize(
+    ("zero", "kinds"), [("mov.b32 %r5, 0;", []), ("cvt.u32.u16 %r5, %rs1;", ["missing-wgmma-fence"])]
+)
+def test_a_constant_that_begins_sums_may_be_used_for_something_else(zero, kinds):
+    """As the DSL writes a sum of zeros, and the upper half of a descriptor of zeros, after wgmma.fence."""
+    first, second = "mov.b32 %r1, %r5;\nmov.b32 %r2, %r5;\n", "mov.b64 %rd1, {%r6, %r5};\n"
+    lines = SUMS.replace("mov.b32 {%rs1, %rs2}, %r1;\nmov.b32 %r3, {%rs1, %rs2};\n", second).replace("%r3", "%r1")
+    fence = "wgmma.fence.sync.aligned;\n"
+    flow = translate(lines.replace(fence, f"{fence}{zero}\n{second}{first}"), "kernel").flow
+    assert [hazard.kind for hazard in register_hazards(flow)] == kinds

@@ -1,0 +1,204 @@
+"""What is told of hazards: as text with the lines of the source, as JSON, as SARIF, and in notebooks."""
+
+import html
+import json
+import re
+
+import pytest
+
+from cutepy.sim import HazardError, Run
+from cutepy.sim.machine.launch import KernelCall
+from cutepy.sim.machine.loaded_module import LoadedModule
+from cutepy.sim.sanitize.kinds import KINDS, Kind
+
+KERNEL = '''"""A kernel."""
+
+
+def put(shared, thread):
+    shared[thread] = 1.0  # one for each
+
+
+def shift(a, shared, thread):
+    put(shared, thread)
+    a[thread] = shared[(thread + 32) % 64]
+'''
+# A loop of two rounds, unrolled: the same two lines twice.
+MODULE = """.version 8.7
+.target sm_90a
+.address_size 64
+{file}
+.visible .entry shift()
+{{
+    .reg .b32 %r<6>;
+    .shared .b8 data[512];
+    mov.u32 %r0, %tid.x;
+    shl.b32 %r1, %r0, 2;
+    xor.b32 %r2, %r1, 128;
+    mov.u32 %r5, data;
+    add.u32 %r1, %r1, %r5;
+    add.u32 %r2, %r2, %r5;
+    {at} 9 0
+    {at} 5 0, function_name $name, inlined_at 1 9 0
+    st.shared.u32 [%r1], %r0;
+    {at} 10 0
+    ld.shared.u32 %r3, [%r2];
+    {at} 9 0
+    {at} 5 0, function_name $name, inlined_at 1 9 0
+    st.shared.u32 [%r1+256], %r0;
+    {at} 10 0
+    ld.shared.u32 %r3, [%r2+256];
+    ret;
+}}
+"""
+TEXT = """1 hazard
+unordered-read: data[32] (shared memory at 0x80) of shift, 2 times
+   --> kernel.py:5 in put
+   5 |     shared[thread] = 1.0  # one for each
+     |     ^^^^^^^^^^^^^^^^^^^^ st write by warp 1, lane 0 of CTA (0, 0, 0)
+     | called at kernel.py:9 in shift: put(shared, thread)
+   --> kernel.py:10 in shift
+  10 |     a[thread] = shared[(thread + 32) % 64]
+     |     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ ld read by warp 0, lane 0 of CTA (0, 0, 0)
+     = bytes are read, and nothing orders that after what wrote them
+     = a barrier that both take part in, or an arrival and a wait at an mbarrier, must come between \
+(after line 5, before line 10)"""
+
+
+@pytest.fixture
+def hazards(tmp_path, monkeypatch):
+    """Run the kernel in a folder with its source."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kernel.py").write_text(KERNEL)
+    return run(f'.file 1 "{tmp_path}/kernel.py"', ".loc 1").hazards
+
+
+def run(file="", at="// none", **options):
+    """Run the kernel, with or without its source."""
+    made = Run((), None, sanitize=True, **options)
+    made.launch(KernelCall(LoadedModule(MODULE.format(file=file, at=at)), "shift", (1, 1, 1), (64, 1, 1)))
+    return made
+
+
+def test_the_text_shows_both_lines(hazards):
+    assert str(hazards) == TEXT
+    assert str(HazardError(hazards)) == TEXT
+
+
+def test_without_a_source_the_ptx_is_shown():
+    text = str(run().hazards)
+    assert "2 hazards" in text
+    assert re.search(r"--> the PTX:(\d+)\n +\1 \| st.shared.u32 \[%r1\], %r0", text)
+
+
+def test_with_a_source_that_is_not_there_its_line_is_named():
+    text = str(run('.file 1 "/nowhere/gone.py"', ".loc 1").hazards)
+    assert "--> /nowhere/gone.py:5\n     | st write by warp 1" in text
+
+
+def test_a_notebook_shows_the_same(hazards):
+    page = hazards._repr_html_()
+    assert html.unescape(re.sub(r"<[^>]*>", "", page)) == TEXT
+    assert page.count("<span") == page.count("</span>")
+
+
+def test_json_has_it_in_parts(hazards, tmp_path):
+    report = json.loads(json.dumps(hazards.to_json()))
+    assert [*report] == ["version", "hazards", "advisories", "allowed", "unused"]
+    (found,) = report["hazards"]
+    assert (found["kind"], found["severity"], found["count"]) == ("unordered-read", "hazard", 2)
+    before, after = found["before"], found["after"]
+    assert (before["file"], before["line"], before["function"]) == (str(tmp_path / "kernel.py"), 5, "put")
+    assert before["callers"] == [{"file": str(tmp_path / "kernel.py"), "line": 9}]
+    assert (after["line"], after["function"], after["callers"]) == (10, "shift", [])
+    assert (before["cta"], before["warp"], before["lane"]) == ([0, 0, 0], 1, 0)
+    assert before["ptx"].startswith("st.shared.u32")
+
+
+# What the schema of SARIF 2.1.0 requires of the objects that are written, by the name of the property that holds them.
+REQUIRED = {
+    "": ("version", "runs"),
+    "runs": ("tool", "results"),
+    "tool": ("driver",),
+    "driver": ("name",),
+    "rules": ("id",),
+    "results": ("message",),
+    "codeFlows": ("threadFlows",),
+    "threadFlows": ("locations",),
+    "suppressions": ("kind",),
+}
+
+
+def required(value, name=""):
+    """Check what each object of a log must have, and that messages are messages."""
+    for part in value if isinstance(value, list) else [value]:
+        if isinstance(part, dict):
+            assert {*REQUIRED.get(name, ())} <= part.keys(), name
+            if name in ("message", "shortDescription", "fullDescription", "help"):
+                assert part["text"]
+            for key, inner in part.items():
+                required(inner, key)
+
+
+def test_sarif_has_what_the_schema_requires(hazards):
+    log = json.loads(json.dumps(hazards.to_sarif()))
+    required(log)
+    assert log["version"] == "2.1.0"
+    (one,) = log["runs"]
+    rules = one["tool"]["driver"]["rules"]
+    assert [rule["id"] for rule in rules] == [*KINDS]
+    (result,) = one["results"]
+    assert rules[result["ruleIndex"]]["id"] == result["ruleId"] == "unordered-read"
+    assert result["level"] == "error"
+    assert result["suppressions"] == []
+    (location,), (related,) = result["locations"], result["relatedLocations"]
+    assert location["physicalLocation"]["artifactLocation"] == {"uri": "kernel.py", "uriBaseId": "SRCROOT"}
+    assert location["physicalLocation"]["region"]["startLine"] == 10
+    region = related["physicalLocation"]["region"]
+    assert KERNEL.splitlines()[4][region["startColumn"] - 1 : region["endColumn"] - 1] == "shared[thread] = 1.0"
+    flows = result["codeFlows"][0]["threadFlows"]
+    lines = [[at["location"]["physicalLocation"]["region"]["startLine"] for at in f["locations"]] for f in flows]
+    assert lines == [[9, 5], [10]]
+
+
+def test_sarif_says_what_is_allowed(hazards):
+    log = run(allow={"unordered-read": "only a hint"}).hazards.to_sarif()
+    required(log)
+    for result in log["runs"][0]["results"]:
+        assert result["suppressions"] == [{"kind": "external", "justification": "only a hint"}]
+
+
+def test_a_fingerprint_stays_where_lines_move(hazards, tmp_path):
+    def fingerprint(found):
+        return found.to_sarif()["runs"][0]["results"][0]["partialFingerprints"]["sides/v1"]
+
+    before = fingerprint(hazards)
+    (tmp_path / "kernel.py").write_text("# a line more\n" + KERNEL)
+    module = MODULE.replace(" 9 0", " 10 0").replace(" 5 0", " 6 0")
+    module = module.replace("{at} 10 0\n    ld", "{at} 11 0\n    ld")
+    made = Run((), None, sanitize=True)
+    text = module.format(file=f'.file 1 "{tmp_path}/kernel.py"', at=".loc 1")
+    made.launch(KernelCall(LoadedModule(text), "shift", (1, 1, 1), (64, 1, 1)))
+    assert [side.chain[0].line for side in made.hazards[0].sides] == [6, 11]
+    assert fingerprint(made.hazards) == before
+
+
+def test_advisories_fail_nothing(monkeypatch, tmp_path):
+    advisory = Kind("unordered-read", KINDS["unordered-read"].meaning, "a barrier", "none", "advisory")
+    monkeypatch.setitem(KINDS, "unordered-read", advisory)
+    made = run()
+    made.check_hazards()
+    assert made.hazards == ()
+    assert len(made.hazards.advisories) == 2
+    assert str(made.hazards).startswith("0 hazards, 2 advisories\nadvisory: unordered-read: ")
+    assert {r["level"] for r in made.hazards.to_sarif()["runs"][0]["results"]} == {"note"}
+
+
+def test_causes_come_first():
+    made = Run((), None, sanitize=True)
+    body = MODULE.format(file="", at="// none").replace("ret;", "ld.shared.u32 %r4, [%r5+508];\nret;")
+    body = body.replace("mov.u32 %r0", "ld.shared.u32 %r4, [data+504]; mov.u32 %r0", 1)
+    made.launch(KernelCall(LoadedModule(body), "shift", (1, 1, 1), (64, 1, 1)))
+    ranks = [[*KINDS].index(hazard.kind) for hazard in made.hazards]
+    assert ranks == sorted(ranks)
+    assert len(set(ranks)) > 1
+    assert made.hazards[-1].before is None  # the read of what nothing wrote, which ran first

@@ -1,0 +1,72 @@
+"""Flags and locks in shared memory: what orders there besides barriers."""
+
+import numpy as np
+import pytest
+
+from cutepy.sim import Run
+from tests.sim.opcode_runner import launch
+
+START = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; shl.b32 %r3, %r2, 2; add.u32 %r4, %r1, %r3; add.u32 %r5, %r1, 1024;
+setp.eq.u32 %p1, %r2, 0; setp.lt.u32 %p2, %r2, 32; xor.b32 %r6, %r3, 128; add.u32 %r6, %r6, %r1;
+@%p1 st.shared.u32 [%r5], 0; bar.sync 0;
+"""
+SEND = """@!%p2 bra TAKE;
+st.shared.u32 [%r4], 7;
+bar.warp.sync 0xffffffff;
+@%p1 st.release.cta.shared.u32 [%r5], 1;
+bra END;
+TAKE: ld.acquire.cta.shared.u32 %r8, [%r5]; setp.eq.u32 %p4, %r8, 0; @%p4 bra TAKE;
+ld.shared.u32 %r9, [%r6];
+END:
+"""
+LOCK = """LOCK: atom.acquire.cta.shared.cas.b32 %r8, [%r5], 0, 1; setp.ne.u32 %p4, %r8, 0; @%p4 bra LOCK;
+@%p1 st.shared.u32 [%r1], 0;
+st.shared.u32 [%r1+512], %r2; ld.shared.u32 %r9, [%r1+512]; add.u32 %r9, %r9, 1; st.shared.u32 [%r1+512], %r9;
+st.release.cta.shared.u32 [%r5], 0;
+"""
+PEER = """mov.u32 %r10, %cluster_ctarank; setp.eq.u32 %p5, %r10, 0; mapa.shared::cluster.u32 %r11, %r5, 1;
+mapa.shared::cluster.u32 %r12, %r4, 1;
+barrier.cluster.arrive; barrier.cluster.wait;
+@!%p5 bra TAKE;
+st.shared::cluster.u32 [%r12], 7;
+bar.sync 0;
+@%p1 st.release.cluster.shared::cluster.u32 [%r11], 1;
+bra END;
+TAKE: ld.acquire.cluster.shared.u32 %r8, [%r5]; setp.eq.u32 %p4, %r8, 0; @%p4 bra TAKE;
+ld.shared.u32 %r9, [%r4];
+END:
+barrier.cluster.arrive; barrier.cluster.wait;
+"""
+
+
+def hazards_of(body, **options):
+    """Run a kernel, and return the kinds of what the sanitizer finds."""
+    run = Run((), None, sanitize=True)
+    launch(START + body, np.zeros(64, np.uint32), smem_bytes=2048, run=run, **{"block": 64, **options})
+    return [hazard.kind for hazard in run.hazards]
+
+
+@pytest.mark.parametrize(
+    ("body", "options"),
+    [(SEND, {}), (LOCK, {}), (PEER, {"grid": 2, "cluster": 2}), (SEND.replace("cta", "gpu"), {})],
+    ids=["a flag", "a lock", "a flag in a peer", "a wider scope"],
+)
+def test_what_is_right_is_not_reported(body, options):
+    assert hazards_of(body, **options) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "options", "kind"),
+    [
+        (SEND.replace("release", "relaxed"), {}, "unordered-read"),
+        (SEND.replace("acquire", "relaxed"), {}, "unordered-read"),
+        (SEND.replace("bar.warp.sync 0xffffffff;", ""), {}, "unordered-read"),
+        (LOCK.replace("st.release.cta", "st.relaxed.cta"), {}, "unordered-write"),
+        (LOCK.replace("atom.acquire.cta", "atom.relaxed.cta"), {}, "unordered-write"),
+        (PEER.replace("st.release.cluster", "st.release.cta"), {"grid": 2, "cluster": 2}, "too-narrow-scope"),
+        (PEER.replace("ld.acquire.cluster", "ld.acquire.cta"), {"grid": 2, "cluster": 2}, "too-narrow-scope"),
+        (PEER.replace("ld.acquire.cluster", "ld.relaxed.cluster"), {"grid": 2, "cluster": 2}, "unordered-read"),
+    ],
+)
+def test_what_is_wrong_is_found(body, options, kind):
+    assert kind in hazards_of(body, **options)

@@ -1,0 +1,175 @@
+"""The mutator of kernels: what it changes of PTX, and that a mutant which nobody reports or explains is told."""
+
+import pytest
+
+from tests.sim.mutants.__main__ import main
+from tests.sim.mutants.operators import mutants
+from tests.sim.mutants.reasons import Reason, read_reasons
+from tests.sim.mutants.statements import sequences, statements
+
+PTX = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u32 n)
+{{
+.reg .b32 %r<20>; .reg .b64 %rd<4>; .reg .pred %p<9>;
+{}
+}}
+"""
+
+
+def changed(body):
+    """Give what becomes of a body: (operator, the part that is other)."""
+    whole = PTX.format(body)
+    return {(m.operator, m.what.partition(" -> ")[2] or m.what) for m in mutants(whole, "k")}
+
+
+def test_statements_are_found_among_comments_labels_and_scopes():
+    body = """// bar.sync 7; not this one
+    bar.sync 0; { .reg .pred P1;
+    WAIT: mbarrier.try_wait.parity.shared.b64 P1, [%r1], %r2; // spins
+    @!P1 bra WAIT; }
+    .loc 1 20 4
+    @%p1 mbarrier.arrive.shared.b64 %rd1, [%r1]; ret;"""
+    found = [(s.opcode, s.guard) for s in statements(PTX.format(body), "k") if s.synchronises]
+    assert found == [
+        ("bar.sync", None),
+        ("mbarrier.try_wait.parity.shared.b64", None),
+        ("mbarrier.arrive.shared.b64", "%p1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        (
+            "bar.sync 1, 64;",
+            {
+                ("removed", "bar.sync 1, 64;"),
+                ("weakened", "bar.arrive 1, 64;"),
+                ("count", "bar.sync 1, 96;"),
+                ("count", "bar.sync 1, 32;"),
+                ("barrier", "bar.sync 2, 64;"),
+            },
+        ),
+        (
+            "@%p1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r1];",
+            {
+                ("removed", "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r1];"),
+                ("weakened", "@%p1 mbarrier.arrive.release.cta.shared::cluster.b64 _, [%r1];"),
+                ("weakened", "@%p1 mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%r1];"),
+            },
+        ),
+        (
+            "@%p1 mbarrier.init.shared.b64 [%r1], 4;",
+            {
+                ("removed", "mbarrier.init.shared.b64 [%r1], 4;"),
+                (
+                    "count",
+                    "{ .reg .b32 MUT; add.s32 MUT, 4, 1; @%p1 mbarrier.init.shared.b64 [%r1], MUT; }",
+                ),
+                (
+                    "count",
+                    "{ .reg .b32 MUT; add.s32 MUT, 4, -1; @%p1 mbarrier.init.shared.b64 [%r1], MUT; }",
+                ),
+            },
+        ),
+        (
+            "wgmma.wait_group.sync.aligned 1;",
+            {
+                ("removed", "wgmma.wait_group.sync.aligned 1;"),
+                ("count", "wgmma.wait_group.sync.aligned 2;"),
+            },
+        ),
+        (
+            "fence.proxy.async.shared::cta;",
+            {
+                ("removed", "fence.proxy.async.shared::cta;"),
+                ("weakened", "fence.acq_rel.cta;"),
+                ("weakened", "fence.proxy.async.global;"),
+            },
+        ),
+        (
+            "barrier.cluster.arrive.release.aligned;",
+            {
+                ("removed", "barrier.cluster.arrive.release.aligned;"),
+                ("weakened", "barrier.cluster.arrive.relaxed.aligned ;"),
+            },
+        ),
+    ],
+)
+def test_each_synchronisation_is_changed_in_all_ways(statement, expected):
+    assert changed(statement) == expected
+
+
+def test_a_wait_that_is_removed_is_over_and_everybody_is_elected():
+    whole = PTX.format("mbarrier.try_wait.parity.shared.b64 %p1, [%r1], 0;\nelect.sync %r2|%p2, -1;")
+    removed = [m.ptx for m in mutants(whole, "k") if m.operator == "removed"]
+    assert "setp.eq.u32 %p1, 0, 0;" in removed[0]
+    assert "setp.eq.u32 %p2, 0, 0;" in removed[1]
+
+
+def test_neighbours_change_places_unless_one_needs_the_other():
+    body = "mov.u32 %r9, 3; st.shared.u32 [%r1], %r9; add.u32 %r3, %r9, 1; bar.sync 0; ld.shared.u32 %r4, [%r3];"
+    moved = {(m.what): m.ptx for m in mutants(PTX.format(body), "k") if m.operator == "moved"}
+    assert set(moved) == {"st.shared.u32 [%r1], %r9; <-> bar.sync 0;", "bar.sync 0; <-> ld.shared.u32 %r4, [%r3];"}
+    text = moved["st.shared.u32 [%r1], %r9; <-> bar.sync 0;"]
+    assert text.index("bar.sync") < text.index("st.shared") < text.index("add.u32") < text.index("ld.shared")
+
+
+def test_what_a_value_comes_from_moves_along_and_what_it_changes_stays():
+    depends = "atom.shared.add.u32 %r5, [%r1], 1; add.u32 %r6, %r5, 1; mbarrier.arrive.shared.b64 _, [%r6];"
+    assert not [m for m in mutants(PTX.format(depends), "k") if m.operator == "moved"]
+    along = "st.shared.u32 [%r1], 1; add.u32 %r6, %r7, 8; mbarrier.arrive.shared.b64 _, [%r6];"
+    (moved,) = [m.ptx for m in mutants(PTX.format(along), "k") if m.operator == "moved"]
+    assert moved.index("add.u32") < moved.index("mbarrier") < moved.index("st.shared")
+
+
+def test_a_branch_over_statements_moves_with_them_and_loops_keep_theirs():
+    body = """st.shared.u32 [%r1], 1;
+    @%p1 bra OVER;
+    mbarrier.arrive.shared.b64 _, [%r2];
+    OVER: LOOP: bar.sync 0; @%p2 bra LOOP; ret;"""
+    whole = PTX.format(body)
+    assert [[u.key.opcode for u in run if u.matters] for run in sequences(whole, "k") if len(run) > 1] == [
+        ["st.shared.u32", "mbarrier.arrive.shared.b64"]
+    ]
+    (moved,) = [m.ptx for m in mutants(whole, "k") if m.operator == "moved"]
+    assert moved.index("bra OVER") < moved.index("OVER:") < moved.index("st.shared")
+
+
+def test_reasons_are_read_from_bullets(tmp_path):
+    page = tmp_path / "silent.md"
+    page.write_text("# Title\n\n- `a: removed at .*`  Because\n  of this.\n- some `b.*: x`  That.\n\nText.\n")
+    assert read_reasons(page) == [
+        Reason("a: removed at .*", "Because of this."),
+        Reason("b.*: x", "That.", always=False),
+    ]
+    assert read_reasons(page)[0].explains("a: removed at line 3: bar.sync 0;")
+    assert not read_reasons(page)[0].explains("ab: removed at line 3: bar.sync 0;")
+
+
+def test_all_reasons_can_be_read():
+    for reason in read_reasons():
+        assert reason.argument
+        assert not reason.explains("nothing: at all")
+
+
+@pytest.mark.integration
+def test_every_mutant_of_the_handwritten_pipeline_is_reported_or_explained():
+    assert main(["handwritten"]) == 0
+
+
+@pytest.mark.integration
+def test_a_silent_mutant_without_a_reason_is_told(monkeypatch, capsys):
+    monkeypatch.setattr("tests.sim.mutants.__main__.read_reasons", list)
+    assert main(["handwritten", "--only", "weakened.*expect_tx"]) == 1
+    assert "silent" in capsys.readouterr().out
+
+
+@pytest.mark.integration
+def test_a_reason_for_what_is_reported_is_told(monkeypatch, capsys):
+    wrong = [Reason("handwritten: removed at line .*: fence.proxy.*", "Nobody needs fences.")]
+    monkeypatch.setattr("tests.sim.mutants.__main__.read_reasons", lambda: wrong)
+    assert main(["handwritten", "--only", "removed.*fence.proxy"]) == 1
+    assert "in spite of" in capsys.readouterr().out
