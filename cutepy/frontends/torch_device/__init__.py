@@ -76,7 +76,7 @@ class ServedRun(Run):
             self._host_tensors.setdefault(storage_range(tensor), tensor)
 
     def launch(self, call: KernelCall) -> None:
-        """Run a kernel to its end, or keep the launch where its stream is captured."""
+        """Run a kernel to its end and print what it prints, or keep the launch where its stream is captured."""
         from cutepy.frontends.torch_device import storage, streams
 
         work = streams.captures.work_of(call.stream)
@@ -88,10 +88,13 @@ class ServedRun(Run):
             self._memory.register(address, size, None, "an allocation of the cuda device")
         for tensor in self._host_tensors.values():
             super().adopt(tensor)
+        before = len(self.launches)
         try:
             super().launch(call)
         except LaunchError as error:
             raise refused_launch(error) from error
+        finally:
+            print(*(launch.printf for launch in self.launches[before:]), sep="", end="", flush=True)
 
 
 @contextmanager
