@@ -27,7 +27,10 @@ _FURTHER_BACK = (
     "griddepcontrol.wait waits for the kernel just before only, and that did not wait itself for the ones before it: "
     "it must execute griddepcontrol.wait, or this launch must go without the attribute"
 )
-NEVER_WRITTEN = "nothing has written these bytes since they were allocated"
+NEVER_WRITTEN = (
+    "nothing has written these bytes since they were allocated, and they hold what was there before: write them first, "
+    "such as by torch.zeros in place of torch.empty, or order this after what does"
+)
 
 
 def sides(found: GlobalConflict, launches: Launches) -> tuple[Side, Side]:
