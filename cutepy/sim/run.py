@@ -112,6 +112,19 @@ class Run(Replayable):
         if hazards:
             raise HazardError(hazards)
 
+    @contextmanager
+    def checked(self) -> Iterator[Run]:
+        """Raise what was found once the context is over; an error in it says what hazards were found before."""
+        try:
+            yield self
+        except Exception as error:
+            if hazards := self.hazards:
+                error.add_note(f"The sanitizer found before that, the likeliest cause first: {hazards}")
+            raise
+        self.check_breakpoints()
+        self.check_hazards()
+        self.check_schedules()
+
     @property
     def printf(self) -> str:
         """What kernels have printed."""

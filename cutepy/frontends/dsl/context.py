@@ -74,7 +74,8 @@ def simulate(
     HazardError, ScheduleError
         At the end, if the sanitizer found something, or a schedule came to something else.
     SimulationError
-        From the call that launched the kernel, if that does what the hardware would not.
+        From the call that launched the kernel, if that does what the hardware would not. At the end of the context any
+        error is given a note that says what hazards were found before it.
     AllowanceError
         If something is allowed without a reason, or is of no kind that there is.
     RuntimeError
@@ -95,8 +96,5 @@ def simulate(
         replay=replay,
         allow=allow,
     )
-    with executing_on(Simulator(run)):
+    with run.checked(), executing_on(Simulator(run)):
         yield run
-    run.check_breakpoints()
-    run.check_hazards()
-    run.check_schedules()

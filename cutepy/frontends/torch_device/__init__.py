@@ -155,7 +155,7 @@ def serve_cuda(
         replay=replay,
         allow=allow,
     )
-    with _serving, ExitStack() as stack:
+    with run.checked(), _serving, ExitStack() as stack:
 
         def put(owner: Any, name: str, value: Any) -> None:  # noqa: ANN401
             if hasattr(owner, name):
@@ -175,6 +175,3 @@ def serve_cuda(
         stack.enter_context(operators.serving_operators())
         stack.enter_context(executing_on(Simulator(run)))
         yield run
-    run.check_breakpoints()
-    run.check_hazards()
-    run.check_schedules()

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from cutepy.sim import HazardError, Run
+from cutepy.sim import DeadlockError, HazardError, Run
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.sanitize.kinds import KINDS, Kind
@@ -191,6 +191,24 @@ def test_advisories_fail_nothing(monkeypatch, tmp_path):
     assert len(made.hazards.advisories) == 2
     assert str(made.hazards).startswith("0 hazards, 2 advisories\nadvisory: unordered-read: ")
     assert {r["level"] for r in made.hazards.to_sarif()["runs"][0]["results"]} == {"note"}
+
+
+def test_an_error_says_what_was_found_before(monkeypatch, tmp_path):
+    """A launch that hangs, or a result that is asserted: neither hides the race that may be its cause."""
+    monkeypatch.chdir(tmp_path)
+    hanging = MODULE.format(file="", at="//").replace("    ret;", "    bar.sync 1, 128;\n    ret;")
+    for error in (DeadlockError, AssertionError):
+        run = Run((), None, sanitize=True)
+        text = hanging if error is DeadlockError else hanging.replace("bar.sync 1, 128;", "")
+        with pytest.raises(error) as caught, run.checked():
+            run.launch(KernelCall(LoadedModule(text), "shift", (1, 1, 1), (64, 1, 1)))
+            raise AssertionError("the values are wrong")
+        (note,) = caught.value.__notes__
+        assert note == f"The sanitizer found before that, the likeliest cause first: {run.hazards}"
+        assert "\nunordered-read: data[32]" in note
+    with pytest.raises(ValueError, match="of the script") as caught, Run((), None, sanitize=True).checked():
+        raise ValueError("of the script")
+    assert not hasattr(caught.value, "__notes__")
 
 
 def test_causes_come_first():
