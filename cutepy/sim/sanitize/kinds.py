@@ -222,7 +222,7 @@ _ENTRIES = (
         "in-flight-at-exit",
         "a CTA ends while a copy reads or writes its shared memory, or MMAs read it",
         "the wait for what is in flight must come before the end",
-        "Data Movement and Conversion Instructions: cp.async.bulk.wait_group",
+        "Data Movement and Conversion Instructions: cp.async.bulk.wait_group, cp.async.wait_group",
     ),
     Kind(
         "type-mismatch",

@@ -177,7 +177,9 @@ class Sanitizer(Observer):
         """Note what the threads know that issue an operation."""
         wave = self._of(operation.ctas.residents)
         slots, threads = operation.ctas.slots, operation.threads.ids
-        issued = wave.issued[id(operation)] = Issued(wave.clocks, slots, threads, *wave.clocks.view(slots, threads))
+        view, place = wave.clocks.view(slots, threads)
+        issued = Issued(wave.clocks, slots, threads, view, place, wave.counted(operation))
+        wave.issued[id(operation)] = issued
         if operation.kind in ("tma_load", "tma_store"):
             issued.through = self._through
         wave.clocks.tick(slots, threads)  # what the threads do from now on does not come before it

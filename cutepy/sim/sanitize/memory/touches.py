@@ -95,13 +95,14 @@ class SharedTouches:
     def _by_threads(self, access: Access, slots: Array, agents: Array, threads: Array, offsets: Array) -> None:
         wave, clocks = self._wave, self._wave.clocks
         copies = access.part_of is not None
-        columns = threads
         if copies:
+            issued = wave.issued[id(access.part_of)]
             columns = np.array([clocks.column((COPIES, t), t) for t in threads.tolist()])
-            counts = wave.closed[COPIES][agents[:, None], threads] + 1
+            counts, view, row_of = issued.count, issued.view, issued.place
+            wave.copied.note(access.instruction, agents, threads, counts)
         else:
-            counts = clocks.counts(agents, threads)
-        view, row_of = clocks.view(agents, threads)
+            columns, counts = threads, clocks.counts(agents, threads)
+            view, row_of = clocks.view(agents, threads)
         places = self._places(offsets, access.size_bytes)
         i = access.instruction
         what = f"{i.parts[0]} {access.operation}" if not copies else "cp.async write"
@@ -262,7 +263,7 @@ class SharedTouches:
             thread = int(operation.threads.ids[0])
             column = clocks.column((BULK, "read", thread), thread)
             agents = issuers[issuer_of]
-            counts = wave.closed[BULK][agents, thread][:, None] + 1
+            counts = issued.count[issuer_of, :1]
             wave.note(column, operation.instruction, agents, counts)
         else:
             column = clocks.column(("mbarrier", channel.address))

@@ -9,13 +9,18 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.order.wave import Wave
+from cutepy.sim.sanitize.order.wave import COPIES, Wave
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
 
 End = tuple[str, str, Side | None, Side, str | None]
 """A hazard: its kind, where it is, its two sides, and what is missing where the kind doesn't say."""
+
+_WAIT = (
+    "cp.async.commit_group and cp.async.wait_group 0, or a wait for the mbarrier that tracks it, must come before the "
+    "end"
+)
 
 
 def ends(wave: Wave) -> Iterator[End]:
@@ -25,6 +30,7 @@ def ends(wave: Wave) -> Iterator[End]:
         late = np.flatnonzero(groups > wave.clocks.best(column))
         if len(late):
             yield _in_flight(i, int(wave.clocks.owner[column]), coordinate(int(late[0])))
+    yield from _copies(wave)
     for (slot, agent, column), (i, count) in wave.lent.items():
         if wave.clocks.best_of(slot, agent % wave.clocks.cluster)[column] < count:
             side = Side("bulk copy read", f"the async proxy for CTA {coordinate(slot)}", i, coordinate(slot))
@@ -48,6 +54,25 @@ def ends(wave: Wave) -> Iterator[End]:
         who = f"warp {part.warp} of CTA {coordinate(part.slot)}"
         missing = f"warp {part.other} of the same warpgroup did not execute it: all four must"
         yield "partial-warpgroup", "registers", None, Side("setmaxnreg", who, part.instruction), missing
+
+
+def _copies(wave: Wave) -> Iterator[End]:
+    """Yield, once for each instruction, what threads copy that nobody knows to have come."""
+    told = set()
+    for thread in np.flatnonzero(wave.copied.counts.any(axis=0)).tolist():
+        best = wave.clocks.best(wave.clocks.column((COPIES, thread), thread))
+        for slot in np.flatnonzero(wave.copied.counts[:, thread] > best).tolist():
+            i = wave.copied.by[int(wave.copied.instructions[slot, thread])]
+            if i.index not in told:
+                told.add(i.index)
+                cta = wave.residents.coordinate(slot)
+                yield (
+                    "in-flight-at-exit",
+                    "shared memory",
+                    _by_thread("cp.async write", cta, thread, i),
+                    _exit(cta),
+                    _WAIT,
+                )
 
 
 def _exit(cta: tuple[int, ...]) -> Side:

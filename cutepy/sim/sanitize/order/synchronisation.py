@@ -12,7 +12,7 @@ from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, Meeting
 from cutepy.sim.sanitize.order.making import INITS, check_made, fence_inits, side_of, used_by
 from cutepy.sim.sanitize.order.peers import BEGUN
-from cutepy.sim.sanitize.order.wave import BULK, COPIES, MMAS
+from cutepy.sim.sanitize.order.wave import BULK, COPIES, GROUP, MMAS
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import BarrierEvent
@@ -33,7 +33,7 @@ def synchronise(wave: Wave, event: BarrierEvent, report: Report) -> None:
     if event.operation == "fence":
         _fence(wave, event)
     elif event.operation == "commit":
-        wave.closed[event.barrier][np.ix_(slots, threads)] += 1
+        wave.close(event.barrier, slots, threads)
     elif kind == "mbarrier":
         wrong = wave.objects.see(event)
         if wrong is not None:
@@ -167,11 +167,9 @@ def _copies_arrive(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Arr
         learned = clocks.padded(issued.lanes(rows, np.full(len(rows), thread), releases=False))
         what = np.maximum(clocks.padded(what), learned)
     for thread in threads.tolist():
-        column = clocks.known_column((COPIES, thread))
+        column, at = clocks.known_column((COPIES, thread)), int(np.searchsorted(event.part_of.threads.ids, thread))
         if column is not None:
-            what[: SEEN + 1, np.arange(len(slots)), slots % clocks.cluster, column] = (
-                wave.closed[COPIES][slots, thread] + 1
-            )
+            what[: SEEN + 1, np.arange(len(slots)), slots % clocks.cluster, column] = issued.count[rows, at]
     of = slots if event.slots is None else np.broadcast_to(event.slots, (len(slots), len(threads)))[:, 0]
     phases = np.broadcast_to(event.counted, (len(slots), len(threads)))[:, 0] + first[of]
     for rank in range(clocks.cluster):
@@ -257,10 +255,10 @@ def _group(wave: Wave, event: BarrierEvent) -> None:
     kind = {"bulk_group": BULK, "wgmma.wait_group": MMAS, "cp.async": COPIES}.get(words[0])
     if kind is None:
         return
-    everything = event.barrier == "cp.async"
+    if event.barrier == "cp.async":  # of all copies: it closes a group, and waits for it
+        wave.close(kind, slots, threads)
     left = next((int(w) for w in words if w.isdecimal()), 0)
-    closed = wave.closed[kind][np.ix_(slots, threads)]
-    done = closed + 1 if everything else np.maximum(closed - left, 0)
+    done = np.maximum(wave.closed[kind][np.ix_(slots, threads)] // GROUP - left, 0) * GROUP
     if kind == MMAS:
         for group in np.unique(threads // WARPGROUP).tolist():
             column = clocks.column((MMAS, group))

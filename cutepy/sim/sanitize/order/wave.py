@@ -16,12 +16,17 @@ from cutepy.sim.sanitize.order.peers import Peers
 from cutepy.sim.sanitize.order.warpgroups import SetRegisters
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access, BarrierEvent
+    from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.ptx.model import Instruction
 
 BULK, COPIES, MMAS = "bulk_group", "cp.async group", "wgmma group"
 """Kinds of groups that threads close, and wait for."""
+GROUP = 1 << 10
+"""Steps of a count for each group that is closed; within one, each mbarrier that is let track its copies is a step."""
+_STORES = BULK, ((BULK, "read"), (BULK, "write"))
+_GROUPS = {"tma_store": _STORES, "bulk_store": _STORES, "cp_async": (COPIES, ((COPIES,),))}
+"""By kind of operation, that of its groups, and the columns of each thread that count them."""
 
 
 @dataclass
@@ -37,6 +42,8 @@ class Issued:
         What these knew.
     place : array of int, (CTA or 1, thread)
         The row of each thread in it.
+    count : array of int, (CTA, thread)
+        What tells that it is complete, of an operation that is waited for by groups.
     accesses : list of Access
         To shared memory.
     runs : list of Access
@@ -52,6 +59,7 @@ class Issued:
     threads: Array
     view: View
     place: Array
+    count: Array
     accesses: list[Access] = field(default_factory=list)
     runs: list[Access] = field(default_factory=list)
     signals: list[tuple[int, Array, Array]] = field(default_factory=list)
@@ -107,6 +115,27 @@ class Making:
     settled: Array
 
 
+class Copied:
+    """The last `cp.async` of each thread.
+
+    Attributes
+    ----------
+    counts : array of int, (CTA, thread)
+        What tells that it is complete; 0 where there is none.
+    instructions : array of int, (CTA, thread)
+        The index of its instruction, of those in `by`.
+    """
+
+    def __init__(self, counts: Array, instructions: Array) -> None:
+        self.counts, self.instructions = counts, instructions
+        self.by: dict[int, Instruction] = {}
+
+    def note(self, i: Instruction, slots: Array, threads: Array, counts: Array) -> None:
+        """Note a copy."""
+        at = np.ix_(slots, threads)
+        self.counts[at], self.instructions[at], self.by[i.index] = counts, i.index, i
+
+
 class Wave:
     """What is known of the CTAs that are resident together.
 
@@ -123,13 +152,14 @@ class Wave:
     clocks : Clocks
     meetings : dict of object to Meeting
     closed : dict of str to array of int, (CTA, thread)
-        Groups that threads have closed, by kind.
+        Groups that threads have closed, by kind: `GROUP` for each.
     issued : dict of int to Issued
         What is in flight, by the operation's identity.
     last : dict of int to (Instruction, array of int)
         By column of groups: what was issued last, and in which group of each CTA.
     chains : dict of int to int
         Which chains of messages its threads know of, and the columns that count them.
+    copied : Copied
     lent : dict of (CTA, CTA, int) to (Instruction, int)
         What copies to a peer read last, by the CTA that they read, the peer, and the column and count that tell of it.
     inits : dict of int to Making
@@ -149,6 +179,7 @@ class Wave:
         self.meetings: dict[object, Meeting] = {}
         self.closed: dict[str, Array] = {kind: np.zeros((slots, threads), np.int64) for kind in (BULK, COPIES, MMAS)}
         self.issued: dict[int, Issued] = {}
+        self.copied = Copied(*np.zeros((2, slots, threads), np.int64))
         self.last: dict[int, tuple[Instruction, Array]] = {}
         self.chains: dict[int, int] = {}
         self.lent: dict[tuple[int, int, int], tuple[Instruction, int]] = {}
@@ -158,6 +189,24 @@ class Wave:
         self.peers = Peers(self.clocks, threads)
         self.objects = Objects(self.clocks, slots, threads)
         self.set_registers = SetRegisters(slots, threads)
+
+    def counted(self, operation: AsyncOperation) -> Array:
+        """Return by which count of the groups of each thread an operation that is issued will be complete."""
+        slots, threads = operation.ctas.slots, operation.threads.ids
+        kind, columns = _GROUPS.get(operation.kind, (BULK, ()))
+        for thread in threads.tolist():
+            for name in columns:  # before a wait can come that tells of it
+                self.clocks.column((*name, thread), thread)
+        at = np.ix_(slots, threads)
+        count: Array = self.closed[kind][at] + 1
+        if kind == COPIES and "mbarrier" in operation.instruction.parts:
+            self.closed[kind][at] = count  # that mbarrier tells nothing of copies that come after
+        return count
+
+    def close(self, kind: str, slots: Array, threads: Array) -> None:
+        """Close a group of each thread."""
+        at = np.ix_(slots, threads)
+        self.closed[kind][at] = (self.closed[kind][at] // GROUP + 1) * GROUP
 
     def note(self, column: int, i: Instruction, slots: Array, counts: Array) -> None:
         """Note in which groups something was issued."""
