@@ -62,11 +62,15 @@ def run(
     """
     from cutepy.cli.simulate import execute, summarise
     from cutepy.frontends import serve_cuda
+    from cutepy.sim.sanitize.assembler import asked_of_all
 
     # What the script prints is not the report: it goes where errors do.
     alone = contextlib.redirect_stdout(sys.stderr) if form and output is None else contextlib.nullcontext()
     keeps = replay or reproducers is not None
-    with serve_cuda(sanitize=True, ctas=ctas, schedules=schedules, seed=seed, replay=keeps) as simulation:
+    with (
+        asked_of_all(),
+        serve_cuda(sanitize=True, ctas=ctas, schedules=schedules, seed=seed, replay=keeps) as simulation,
+    ):
         with alone:
             code = execute(script, arguments, echo)
         summarise(simulation, echo, inspect=False)

@@ -248,8 +248,8 @@ _ENTRIES = (
     ),
     Kind(
         "serialised-wgmma",
-        "the assembler makes each MMA wait for the one before, for what is done to their registers",
-        "registers of MMAs in flight must not be touched",
+        "the assembler makes each MMA wait for the one before, for what is done to their registers or for want of them",
+        "registers of MMAs in flight must not be touched, and must all fit",
         "Asynchronous Warpgroup Level Matrix Instructions: wgmma.mma_async",
         "advisory",
     ),
@@ -262,8 +262,8 @@ _ENTRIES = (
     ),
     Kind(
         "ignored-setmaxnreg",
-        "the assembler ignores `setmaxnreg`, as the kernel doesn't say how many threads or registers it has",
-        "the kernel must be compiled for its number of threads: .maxntid, .reqntid or .maxnreg",
+        "the assembler ignores `setmaxnreg`, as the kernel doesn't say how many registers a thread begins with",
+        "say it in the PTX by .maxnreg, or by .maxntid or .reqntid with .minnctapersm: __launch_bounds__(threads, 1)",
         "Miscellaneous Instructions: setmaxnreg",
         "advisory",
     ),

@@ -10,6 +10,7 @@ import numpy as np
 from cutepy.sim.machine.host_events import HostAccess, HostEvent, StreamEvent
 from cutepy.sim.machine.observer import Observer, stops
 from cutepy.sim.ptx.model import Immediate
+from cutepy.sim.sanitize.assembler import asks_of_all
 from cutepy.sim.sanitize.certificate.examiner import Examiner
 from cutepy.sim.sanitize.meaning.layouts import Through, of_map
 from cutepy.sim.sanitize.memory.global_touches import GlobalTouches
@@ -110,8 +111,9 @@ class Sanitizer(Observer):
         found = judged(launch.ptx, launch.kernel, register_hazards(program.flow), program.flow)
         for hazard in found:
             self._findings.registers(hazard)
-        for remark in remarks(launch.ptx, launch.kernel, program.function.instructions) if found else ():
-            self._findings.tell(*remark)
+        if found or asks_of_all():
+            for remark in remarks(launch.ptx, launch.kernel, program.function.instructions):
+                self._findings.tell(*remark)
         self._messages.begin(self._launches.now + 1, launch, self._global.begin(launch))
         self._granule = granule_bytes(launch.ptx, launch.kernel)
 
