@@ -15,7 +15,7 @@ from cutepy.sim.sanitize.meaning.layouts import Span, Through, described, misrea
 from cutepy.sim.sanitize.memory.shadow import Conflict, Shadow, Touch
 from cutepy.sim.sanitize.order.clocks import View
 from cutepy.sim.sanitize.order.strength import WEAK, strength
-from cutepy.sim.sanitize.order.wave import BULK, COPIES, MMAS, Issued, Wave
+from cutepy.sim.sanitize.order.wave import BULK, COPIES, GENERIC, MMAS, Issued, Wave
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, AsyncOperation, WgmmaEvent
@@ -221,8 +221,9 @@ class SharedTouches:
                 slot, offset = divmod(position, self._slot_bytes)
                 by_place.setdefault((access.operation, offset, access.size_bytes), []).append(slot)
         for (what, offset, size), found in by_place.items():
-            for channel, slots in self._channels(operation, issued, np.unique(found)):
-                self._by_proxy(operation, issued, what, offset, size, slots, channel)
+            for slots in _apart(found):
+                for channel, of in self._channels(operation, issued, slots):
+                    self._by_proxy(operation, issued, what, offset, size, of, channel)
 
     @staticmethod
     def _channels(operation: AsyncOperation, issued: Issued, slots: Array) -> list[tuple[_Signal | None, Array]]:
@@ -281,7 +282,7 @@ class SharedTouches:
             f"{name} {what}",
             operation.instruction,
             what != "read",
-            True,
+            operation.kind not in GENERIC,
             WEAK if what == "read" else strength(operation.instruction.opcode).scope,
             slots,
             agents,
@@ -294,3 +295,9 @@ class SharedTouches:
             () if issued.through is None else (Span(0, places.shape[-1], issued.through),),
         )
         self._shadow.touch(touch)
+
+
+def _apart(slots: list[int]) -> list[Array]:
+    """Part what was done to one place of CTAs, so that each part has it once of each: one after the other."""
+    which, times = np.unique(slots, return_counts=True)
+    return [which[times > n] for n in range(int(times.max()))]

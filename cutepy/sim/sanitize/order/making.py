@@ -9,7 +9,7 @@ import numpy as np
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN
-from cutepy.sim.sanitize.order.wave import Making, Wave
+from cutepy.sim.sanitize.order.wave import GENERIC, Making, Wave
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import BarrierEvent
@@ -63,7 +63,7 @@ def check_made(wave: Wave, event: BarrierEvent) -> tuple[str, Side, Side] | None
         fenced = np.ones_like(seen)
     else:
         seen, fenced = _by_copies(wave, event, made)
-        if event.part_of.kind == "cp_async":  # which is of the generic proxy
+        if event.part_of.kind in GENERIC:
             fenced = np.ones_like(seen)
     if seen.all() and fenced.all():
         made.settled[of] = _settled(wave, made, of)

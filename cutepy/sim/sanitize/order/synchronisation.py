@@ -145,7 +145,8 @@ def _mbarrier(wave: Wave, event: BarrierEvent) -> None:
         for n, slot in enumerate(event.deliveries[:, 0].tolist()):
             at = int(np.searchsorted(state.slots, slot))
             what[:, at] = np.maximum(what[:, at], copied[:, n])
-        what[:, np.arange(len(phases)), state.slots % clocks.cluster, column] = phases + 1
+        # What the async proxy wrote its operations see then; what st.async did they don't without a fence.
+        what[: SEEN + 1, np.arange(len(phases)), state.slots % clocks.cluster, column] = phases + 1
         meeting.add(state.slots, phases, what)
     elif event.operation == "arrive" and event.part_of is not None:
         _copies_arrive(wave, event, meeting, first)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 BULK, COPIES, MMAS = "bulk_group", "cp.async group", "wgmma group"
 """Kinds of groups that threads close, and wait for."""
+GENERIC = "cp_async", "st_async"
+"""Operations of the generic proxy: PTX ISA, "st.async", "red.async"; and "Async proxy", which doesn't list cp.async."""
 GROUP = 1 << 10
 """Steps of a count for each group that is closed; within one, each mbarrier that is let track its copies is a step."""
 _STORES = BULK, ((BULK, "read"), (BULK, "write"))

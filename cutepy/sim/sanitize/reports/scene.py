@@ -160,7 +160,8 @@ class Scene:
             if not name:
                 function = function_at(source.file, source.line) if source is not None else ""
                 verb = "loads" if box.loads else "stores"
-                name = f"what TMA{f' of {function}' if function else ''} {verb}"
+                part = "st.async" if self.kinds[box.instruction.index] == "st_async" else "TMA"
+                name = f"what {part}{f' of {function}' if function else ''} {verb if part == 'TMA' else 'stores'}"
                 name += f" at {source}" if source is not None and not function else ""
             return name + self._stage(box, fellows) + _rows(box, address, size)
         return ""
