@@ -256,10 +256,10 @@ class Sanitizer(Observer):
 
     def _global_conflict(self, found: GlobalConflict) -> None:
         before, after = global_memory.sides(found, self._launches)
-        where = global_memory.place(found.address, self._known())
+        where = global_memory.place(found.address, self._known(), self._launch)
         self._findings.tell(found.kind, where, before, after, global_memory.advice(found, self._launches))
 
     def _global_unwritten(self, touch: GlobalTouch, lane: int, address: int) -> None:
         after = global_memory.side(touch, lane, self._launches)
-        where = global_memory.place(address, self._known())
+        where = global_memory.place(address, self._known(), self._launch)
         self._findings.tell("uninitialised-read", where, None, after, global_memory.NEVER_WRITTEN)
