@@ -179,7 +179,8 @@ _ENTRIES = (
     ),
     Kind(
         "layout-mismatch",
-        "what a TMA load wrote is read through another swizzle, by MMAs or by a TMA store",
+        "what a TMA load wrote is read through another swizzle, by MMAs or by a TMA store, or by MMAs across the rows "
+        "of its swizzle: by the other major, or by strides that are no patterns",
         "the tensor map and the descriptor must name one swizzle",
         "Asynchronous Warpgroup Level Matrix Instructions: Shared Memory Matrix Layout; Tensors: Swizzling Modes",
     ),

@@ -1,6 +1,7 @@
 """The GEMM of `cutepy.kernels`: nothing in it is unordered, and what is taken out of it is missed."""
 
 import contextlib
+import re
 import struct
 from dataclasses import replace
 
@@ -159,3 +160,37 @@ def test_what_is_written_through_another_layout_is_misread(monkeypatch, change, 
     found = (*simulation.hazards, *simulation.hazards.advisories)
     assert {hazard.kind for hazard in found} == {kind}
     assert found[0].after.what == "wgmma read"
+
+
+@pytest.mark.parametrize("operand", ["A", "B"])
+def test_an_mma_that_names_the_other_major_reads_beyond_rows(monkeypatch, operand):
+    """The tiles are K-major, and so are the steps from one MMA to the next."""
+    launch, bits = Run.launch, {"A": r"\g<1>1, 0;", "B": r"\g<1>0, 1;"}[operand]
+
+    def transposed(self, call):
+        text, times = re.subn(r"(wgmma\.mma_async[^;]*,\s*)0, 0;", bits, call.loaded.ptx)
+        assert times
+        launch(self, replace(call, loaded=LoadedModule(text)))
+
+    monkeypatch.setattr(Run, "launch", transposed)
+    run = gemm(tile_m=64, tile_n=64, warpgroups=1)
+    with pytest.raises(HazardError) as caught, simulate(sanitize=True):
+        run()
+    assert {hazard.kind for hazard in caught.value.hazards} == {"layout-mismatch"}
+    assert "begins 32 bytes into a row of 128" in str(caught.value)
+    assert "not the tile's" in str(caught.value)
+
+
+def test_strides_that_are_no_patterns_are_told(monkeypatch):
+    """Half of the 1024 bytes from one pattern of A and B to the next: all is there, and some of it is read twice."""
+    launch, right, wrong = Run.launch, "4611686293305360384", str(0x4000002000010000)
+
+    def halved(self, call):
+        assert right in call.loaded.ptx
+        launch(self, replace(call, loaded=LoadedModule(call.loaded.ptx.replace(right, wrong))))
+
+    monkeypatch.setattr(Run, "launch", halved)
+    run = gemm(tile_m=64, tile_n=64, warpgroups=1)
+    with pytest.raises(HazardError, match="strides by 512 bytes") as caught, simulate(sanitize=True):
+        run()
+    assert {hazard.kind for hazard in caught.value.hazards} == {"layout-mismatch"}

@@ -209,7 +209,7 @@ class SharedTouches:
             flat = np.concatenate([np.broadcast_to(p, (rows, p.shape[1])) for p in places], axis=1)
             flat = self._places(flat * UNIT_BYTES, UNIT_BYTES).reshape(rows, 1, -1)
             ends = np.cumsum([p.shape[1] * -(-UNIT_BYTES // self._granule) for p in places]).tolist()
-            through = [of_descriptor(words[0], element) for words, _, element in operands]
+            through = [of_descriptor(words[0], element, tile) for words, tile, element in operands]
             found = self._of_operands[operands] = flat, tuple(map(Span, [0, *ends], ends, through))
         return found
 
