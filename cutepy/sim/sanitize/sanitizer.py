@@ -131,16 +131,22 @@ class Sanitizer(Observer):
 
     def on_end(self, residents: Residents) -> None:
         """See whether something is in flight that uses shared memory."""
-        wave = self._of(residents)
+        self._of(residents)
         self._examiner.leave(self._premises)
-        for end in ends(wave):
+        self._end(np.arange(residents.count))
+
+    def _end(self, slots: Array) -> None:
+        assert self._wave is not None
+        for end in ends(self._wave, slots):
             self._findings.tell(*end)
 
     def on_deadlock(self, ended: Array, spinning: Array) -> list[str]:
         """Say whether every schedule hangs."""
         if self._wave is not None:
             self._premises.check_stuck(spinning)
-            self._premises.stick(np.flatnonzero(ended.all(axis=1)))
+            ended_ctas = np.flatnonzero(ended.all(axis=1))
+            self._premises.stick(ended_ctas)
+            self._end(ended_ctas)
         return [self._examiner.verdict(self._findings.of_launch)]
 
     # Accesses.
@@ -150,9 +156,6 @@ class Sanitizer(Observer):
         if access.space == "local" or access.instruction.parts[0] == "wgmma":
             return
         wave = self._of(access.ctas.residents)
-        if access.space == "shared":
-            assert self._launch is not None
-            self._premises.access(access, self._launch.slot_bytes)
         if access.proxy == "async" and access.part_of is not None:
             issued = wave.issued[id(access.part_of)]
             (issued.runs if access.space == "global" else issued.accesses).append(access)

@@ -201,3 +201,24 @@ def test_async_stores_of_threads_are_of_the_generic_proxy(lines, kinds):
     assert hazards_of(*lines, cluster=2) == kinds
     if not kinds:
         assert hazards_of(*lines, cluster=2, policy=policy_named("late")) == []
+
+
+def test_a_hang_tells_what_is_in_flight_where_a_cta_has_ended():
+    """CTA 0 ends while a copy writes its shared memory, and CTA 1 waits for ever."""
+    first = "setp.ne.u32 %p5, %r5, 0;\n@%p5 bra OTHER;\n"
+    load = (INIT.format(count=1), SHOW, BARRIER, EXPECT.format(size=256), LOAD.format(to="%r1"), "exit;\n")
+    wait = ("OTHER:\n", INIT.format(count=1), BARRIER, TRY.format(n=0, how=""))
+    run = Run((), None, sanitize=True)
+    with pytest.raises(DeadlockError, match="it may not hang in every schedule"):
+        launch(
+            "".join((START, first, *load, *wait)), np.zeros(1024, np.uint32), block=64, grid=2, cluster=2,
+            smem_bytes=2048, run=run, assembles=False,
+        )  # fmt: skip
+    assert [hazard.kind for hazard in run.hazards] == ["in-flight-at-exit"]
+
+
+def test_an_arrival_of_copies_is_in_flight_until_its_mbarrier_is_waited_for():
+    copy = "cp.async.ca.shared.global [%r4], [%rd1], 4;\ncp.async.mbarrier.arrive.noinc.shared.b64 [%r8];\n"
+    lines = INIT.format(count=64), BARRIER, copy, "cp.async.wait_all;\n"
+    assert hazards_of(*lines, READ) == ["in-flight-at-exit"]
+    assert hazards_of(*lines, READ, TRY.format(n=0, how="")) == []

@@ -29,7 +29,7 @@ _DEPENDENT = "griddepcontrol: what other grids of the stream do meanwhile"
 _ATOMICS = "global memory that threads synchronise by: atomics and flags"
 _LINES = 5
 _TOLD_OTHERWISE = ("barrier-outlived", "unannounced-bytes")
-"""What premises find that the sanitizer looks for by itself, and calls otherwise."""
+"""What premises find of mbarriers that are ended, and of bytes, which the sanitizer looks for by itself too."""
 
 
 class Examiner:

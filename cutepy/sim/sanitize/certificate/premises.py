@@ -1,8 +1,8 @@
 """The premises of the certificate, checked on the trace of a launch as it runs.
 
 `Premises` is told of what synchronises before threads learn anything by it, and passes it on: mbarriers to `phases.py`,
-named and cluster barriers to `generations.py`, what outlives a CTA to `lifetimes.py`. What the code says is asked once
-for each launch (`steering.py`).
+named and cluster barriers to `generations.py`. What outlives a CTA is a hazard (`order/ends.py`). What the code says is
+asked once for each launch (`steering.py`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ import numpy as np
 
 from cutepy.sim.sanitize.certificate.actors import Actors
 from cutepy.sim.sanitize.certificate.generations import Generations
-from cutepy.sim.sanitize.certificate.lifetimes import Lifetimes
 from cutepy.sim.sanitize.certificate.phases import Phases
 from cutepy.sim.sanitize.certificate.violations import Violation
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access, BarrierEvent
+    from cutepy.sim.machine.events import BarrierEvent
     from cutepy.sim.machine.lanes import Array, Ctas, Threads
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.order.tries import Try
@@ -54,7 +53,6 @@ class Premises:
         self._violated, self._refuse = violated, refuse
         self._phases: dict[int, Phases] = {}
         self._generations: dict[str, Generations] = {}
-        self._lifetimes = Lifetimes(wave, violated)
         shape = wave.residents.count, wave.clocks.threads
         # Of each thread the last peek that no wait has followed yet: which, of what address, for which phase.
         self._peek, self._address = np.full((2, *shape), _NONE)
@@ -76,8 +74,6 @@ class Premises:
                 self._try(event, phases)
             if event.operation == "blocked":
                 return
-            if event.operation not in ("init", "inval", "wait"):
-                self._lifetimes.see(event)
             phases.see(event, self._is_void(event))
         elif kind == "bar" and event.operation in ("join", "arrive"):
             self.operations += 1
@@ -85,10 +81,6 @@ class Premises:
         elif event.operation == "cluster_arrive":
             self.operations += 1
             self._generation(event.barrier, True).see(event)
-
-    def access(self, access: Access, slot_bytes: int) -> None:
-        """Note an access to shared memory."""
-        self._lifetimes.access(access, slot_bytes)
 
     def _of(self, address: int) -> Phases:
         if address not in self._phases:
@@ -176,7 +168,6 @@ class Premises:
                     f"thread {thread} of CTA {self._wave.residents.coordinate(slot)} ends after it has arrived at "
                     f"{barrier} and without waiting there"
                 )
-        self._lifetimes.end(ended)
 
     def end(self) -> None:
         """Check what is left when the CTAs have ended."""

@@ -123,10 +123,10 @@ class Objects:
                 return address
         return None
 
-    def uneven(self) -> list[Uneven]:
+    def uneven(self, has_ended: Array) -> list[Uneven]:
         """Return the mbarriers whose bytes don't come out even."""
         found = []
         for address, held in self._bytes.items():
-            for slot in np.flatnonzero(held)[:1].tolist():
+            for slot in np.flatnonzero(has_ended & (held != 0))[:1].tolist():
                 found.append(Uneven(address, slot, int(held[slot]), self._counted[address]))
         return found

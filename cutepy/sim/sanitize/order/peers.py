@@ -91,10 +91,12 @@ class Peers:
             found = self._reached[target, agent] = _Reached(np.zeros(self._threads, np.int64), none, none.copy(), {})
         return found
 
-    def late(self) -> Iterator[Late]:
+    def late(self, has_ended: Array) -> Iterator[Late]:
         """Yield, of each two CTAs, something that nothing orders before the end of the one whose memory it is."""
         clocks = self._clocks
         for (target, agent), reached in self._reached.items():
+            if not has_ended[target]:
+                continue
             threads = np.flatnonzero(reached.counts)
             known = clocks.best_of(target, agent % clocks.cluster)[threads] >= reached.counts[threads]
             own = clocks.best_of(target, target % clocks.cluster)

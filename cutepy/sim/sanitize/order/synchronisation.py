@@ -173,6 +173,8 @@ def _copies_arrive(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Arr
             what[: SEEN + 1, np.arange(len(slots)), slots % clocks.cluster, column] = issued.count[rows, at]
     of = slots if event.slots is None else np.broadcast_to(event.slots, (len(slots), len(threads)))[:, 0]
     phases = np.broadcast_to(event.counted, (len(slots), len(threads)))[:, 0] + first[of]
+    assert event.state is not None
+    wave.note(clocks.column(("mbarrier", event.state.address)), event.instruction, of, phases + 1)
     for rank in range(clocks.cluster):
         here = slots % clocks.cluster == rank
         if here.any():
