@@ -113,7 +113,7 @@ class Sanitizer(Observer):
         for remark in remarks(launch.ptx, launch.kernel, program.function.instructions) if found else ():
             self._findings.tell(*remark)
         self._messages.begin(self._launches.now + 1, launch, self._global.begin(launch))
-        self._granule = granule_bytes(launch.ptx, launch.kernel)
+        self._granule, self._slot_bytes = granule_bytes(launch.ptx, launch.kernel), launch.slot_bytes
 
     def _of(self, residents: Residents) -> Wave:
         wave = self._wave
@@ -121,9 +121,8 @@ class Sanitizer(Observer):
             assert self._launch is not None
             x, y, z = self._launch.block
             wave = self._wave = Wave(residents, x * y * z, "mbarrier.inval" in self._launch.ptx)
-            size = self._launch.slot_bytes
             told = self._conflict, self._unwritten, self._findings.tell
-            self._shared = SharedTouches(wave, self._granule, size, *told)
+            self._shared = SharedTouches(wave, self._granule, self._slot_bytes, *told)
             self._premises = self._examiner.premises(wave)
         return wave
 
@@ -149,8 +148,7 @@ class Sanitizer(Observer):
             return
         wave = self._of(access.ctas.residents)
         if access.space == "shared":
-            assert self._launch is not None
-            self._premises.access(access, self._launch.slot_bytes)
+            self._premises.access(access, self._slot_bytes)
         if access.proxy == "async" and access.part_of is not None:
             issued = wave.issued[id(access.part_of)]
             (issued.runs if access.space == "global" else issued.accesses).append(access)
@@ -177,7 +175,8 @@ class Sanitizer(Observer):
         """Note what the threads know that issue an operation."""
         wave = self._of(operation.ctas.residents)
         slots, threads = operation.ctas.slots, operation.threads.ids
-        issued = wave.issued[id(operation)] = Issued(wave.clocks, slots, threads, *wave.clocks.view(slots, threads))
+        view, place = wave.clocks.view(slots, threads)
+        issued = wave.issued[id(operation)] = Issued(wave.clocks, slots, threads, view.kept(), place)
         if operation.kind in ("tma_load", "tma_store"):
             issued.through = self._through
         wave.clocks.tick(slots, threads)  # what the threads do from now on does not come before it

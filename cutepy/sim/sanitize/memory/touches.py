@@ -172,8 +172,8 @@ class SharedTouches:
         for n, group in enumerate(groups.tolist()):
             threads = np.arange(group * WARPGROUP, (group + 1) * WARPGROUP)
             column = np.array([clocks.column((MMAS, group))])
+            view, _ = clocks.view(slots, threads)
             counts = wave.closed[MMAS][slots, group * WARPGROUP][:, None] + 1
-            together = View(clocks.common(slots, threads)[:, :, None], None)
             operands = []
             for word, tile, element in words:
                 of_group = np.broadcast_to(word, (word.shape[0], len(groups)))[:, n]
@@ -192,8 +192,8 @@ class SharedTouches:
                 column,
                 counts,
                 flat,
-                together,
-                np.zeros((1, 1), int),
+                view,
+                np.zeros(1, int),
                 spans,
             )
             self._shadow.touch(touch)
@@ -289,7 +289,7 @@ class SharedTouches:
             counts,
             places,
             view,
-            np.zeros((1, 1), int),
+            np.zeros(1, int),
             () if issued.through is None else (Span(0, places.shape[-1], issued.through),),
         )
         self._shadow.touch(touch)

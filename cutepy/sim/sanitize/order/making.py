@@ -110,11 +110,7 @@ def _by_threads(wave: Wave, event: BarrierEvent, made: Making) -> Array:
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
     whose = np.broadcast_to(event.slots, (len(slots), len(threads)))
     view, rows_of = clocks.view(slots, threads)
-    at = (
-        np.arange(len(slots))[:, None],
-        np.broadcast_to(rows_of, whose.shape),
-        made.agents[whose] % clocks.cluster,
-    )
+    at = np.arange(len(slots))[:, None], rows_of, made.agents[whose] % clocks.cluster
     own = (made.agents[whose] == slots[:, None]) & (made.threads[whose] == threads)
     seen: Array = own | (view.known[SEEN][*at, made.threads[whose]] >= made.counts[whose])
     shown = clocks.known_column((INITS, int(made.threads[whose].flat[0])))

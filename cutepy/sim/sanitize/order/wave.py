@@ -35,7 +35,7 @@ class Issued:
         Who issued it.
     view : View
         What these knew.
-    place : array of int, (CTA or 1, thread)
+    place : array of int, (thread,)
         The row of each thread in it.
     accesses : list of Access
         To shared memory.
@@ -62,8 +62,7 @@ class Issued:
 
         `releases`: with what they had done themselves. An issue tells nobody of that; it tells of waits that are over.
         """
-        place = np.broadcast_to(self.place, (len(self.slots), len(self.threads)))
-        found: Array = self.view.known[:, rows, place[rows, columns]]
+        found: Array = self.view.known[:, rows, self.place[columns]]
         known = found.shape[-1]
         assert self.view.own is not None
         for column in set(columns.tolist()):
@@ -78,10 +77,14 @@ class Issued:
     @cached_property
     def known(self) -> Array:
         """What all of its threads knew, of each CTA: (plane, CTA, rank, column)."""
-        count = len(self.slots)
-        lanes = [self.lanes(np.arange(count), np.full(count, n)) for n in range(len(self.threads))]
-        found: Array = lanes[0] if len(lanes) == 1 else np.minimum.reduce(lanes)
-        return found
+        every = np.arange(len(self.slots))
+        rows, first, many = np.unique(self.place, return_index=True, return_counts=True)
+        # Of lanes that share a row, one at least knows of a column no more than the row does.
+        found = [
+            self.lanes(every, np.full(len(every), lane)) if alone else self.view.known[:, :, row]
+            for row, lane, alone in zip(rows.tolist(), first.tolist(), (many == 1).tolist(), strict=True)
+        ]
+        return found[0] if len(found) == 1 else np.minimum.reduce(found)
 
 
 @dataclass
