@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.lanes import as_index
-from cutepy.sim.sanitize.order.clocks import DONE, View
+from cutepy.sim.sanitize.order.clocks import DONE, View, neighbours, raise_at
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array
@@ -153,6 +153,6 @@ def _padded(what: Array, width: int, value: int = 0) -> Array:
 def raise_to(held: Array, target: Array, what: Array) -> None:
     """Raise what CTAs' objects hold to at least what comes to each, from one CTA or from several."""
     if (target[1:] > target[:-1]).all():
-        held[target] = np.maximum(held[target], what)
+        raise_at(held, neighbours(target), what)
     else:
         np.maximum.at(held, target, what)

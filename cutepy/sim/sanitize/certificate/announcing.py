@@ -100,6 +100,8 @@ class Announcing:
 
     def count(self, event: BarrierEvent, actors: Actors, target: Array, joint: Array) -> None:
         """Take operations that count in the current phases of CTAs' objects."""
+        if not self._may_announce:
+            return  # nothing is loose
         clocks = self._wave.clocks
         more = clocks.capacity - self._loose.shape[-1]
         if more:

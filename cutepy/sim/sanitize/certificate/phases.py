@@ -49,10 +49,8 @@ class Phases:
         self._column = wave.clocks.column(("mbarrier", address))
         self._reports = Reports(wave, report)
         slots, cluster = wave.residents.count, wave.clocks.cluster
-        self._used = np.zeros((_KEPT, slots, cluster, 0), np.int32)
-        self._before = np.zeros((slots, cluster, 0), np.int32)
-        self._ends = np.zeros((slots, cluster, 0), np.int32)
-        self._life = np.zeros((slots, cluster, 0), np.int32)
+        self._used = np.zeros((_KEPT, slots, cluster, self._clocks.capacity), np.int32)
+        self._before, self._ends, self._life = np.zeros((3, slots, cluster, self._clocks.capacity), np.int32)
         self._first, self._now = np.zeros((2, slots), np.int64)
         self._lives = np.zeros(slots, bool)
         self._announcing = Announcing(wave, self._column, self._reports, may_announce)
@@ -164,20 +162,19 @@ class Phases:
         slots, threads = event.ctas.slots, event.threads.ids
         shape = len(slots), len(threads)
         of, counted = (np.broadcast_to(x, shape) for x in (event.slots, event.counted))
-        ranks = slots % self._clocks.cluster
         for lanes in alike(of):
-            target, seen = of[:, lanes[0]], counted[:, lanes].max(axis=1)
-            self._life[target[:, None], ranks[:, None], threads[lanes]] = self._clocks.counts(slots, threads[lanes])
+            target, seen = of[:, lanes[0]], counted[:, lanes]
+            self._life[self._clocks.cells(target, slots, threads[lanes])] = self._clocks.counts(slots, threads[lanes])
             if is_void:
                 continue
             some = actors.only(lanes)
-            self.begin_wait(event, some, target, seen, counted[:, lanes] >= -1)
-            ended = counted[:, lanes] >= -1
+            ended = seen >= -1
+            self.begin_wait(event, some, target, seen.max(axis=1), ended)
             if not ended.any():
                 continue
             self._waited.update(dict.fromkeys(threads[lanes].tolist(), event.instruction))
             columns = self._clocks.ends(threads[lanes])
-            at = target[:, None], ranks[:, None], columns
+            at = self._clocks.cells(target, slots, columns)
             counts = np.where(ended, self._clocks.counts(slots, columns) + 1, self._ends[at])
             self._ends[at] = counts
             self._life[at] = np.maximum(self._life[at], counts)

@@ -55,9 +55,9 @@ class Touch:
     view, row_of : View, array of int, (lane,)
         What those who did it knew, and in which row of that each lane's is. The async proxy knows what all rows do.
     warps : array of int
-        Those of `threads`, if they did it to the memory of their own CTAs.
+        Those of `threads`, if they did it to the memory of their own CTAs, or those by which the async proxy did it.
     heard : array of bool, (CTA, warp)
-        Which warps of the CTAs know of it, so that what any of their lanes do later comes after it.
+        Which warps of the CTAs know of it, so that what any of their lanes does later comes after it.
     spans : tuple of Span
         How parts of its granules were read or written, where that is known.
     """
@@ -83,7 +83,7 @@ class Touch:
 
     def is_heard(self, new: Touch, rows: Array | None = None) -> bool:
         """Tell whether it is known that all lanes of a later touch know of this, in all CTAs or some of these."""
-        if new.warps is None:
+        if new.warps is None or _plane(self, new) == FENCED:
             return False
         heard = self.heard if rows is None else self.heard[rows]
         return bool(heard[:, new.warps].all())
@@ -262,14 +262,14 @@ class Shadow:
         if old.is_heard(new):
             return False
         known = bool(self._known(old, new, DONE, rows, np.arange(len(rows))).all())
-        if known and not old.writes:
-            self._hear(old, new, rows, np.arange(len(rows)))
+        if known:
+            self._hear(old, new, DONE, np.arange(len(rows)))
         return not known
 
-    def _hear(self, old: Touch, new: Touch, rows: Array, olds: Array) -> None:
+    def _hear(self, old: Touch, new: Touch, plane: int, olds: Array) -> None:
         """Note that all lanes of a touch know of an older one, in some CTAs."""
-        if new.warps is not None:
-            old.heard[olds[:, None], self._clocks.sharing(new.slots[rows], new.warps)] = True
+        if new.warps is not None and (plane != DONE or not old.writes):
+            old.heard[olds[:, None], self._clocks.sharing(new.warps)] = True
 
     # Order.
 
@@ -277,10 +277,13 @@ class Shadow:
         numbers, members = self._present(before)
         unheard = {m for m in {*chain(*members)} if not self._touches[m].is_heard(new)}
         for number, each in zip(numbers, members, strict=True):
-            olds = [self._touches[m] for m in each if m in unheard]
-            mask = None if len(numbers) == 1 or not olds else before == number
-            for old in olds:
-                if not _are_strong(old, new, CLUSTER):  # else they are morally strong, whoever they are by
+            if not new.spans and unheard.isdisjoint(each):
+                continue
+            mask = None if len(numbers) == 1 else before == number
+            for member in each:
+                old = self._touches[member]
+                # Strong ones of one cluster are morally strong, whoever they are by.
+                if member in unheard and not _are_strong(old, new, CLUSTER):
                     self._compare(old, new, mask, flat)
                 if old.spans and new.spans and old.writes and not new.writes:
                     self._compare_layouts(old.spans[0].through, old, new, mask, flat)
@@ -300,7 +303,7 @@ class Shadow:
         plane = _plane(old, new)
         known = self._known(old, new, plane, rows, olds)
         if known.all():
-            self._hear(old, new, rows, olds)
+            self._hear(old, new, plane, olds)
             return
         for row, of_old in zip(rows.tolist(), olds.tolist(), strict=True):
             here = known[rows == row][0]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.layouts.sm90.arch import UNIT_BYTES
-from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
+from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array, as_index
 from cutepy.sim.mechanisms.wgmma.operands import tile_units
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.meaning.layouts import Span, Through, described, misread, of_descriptor
@@ -195,6 +195,7 @@ class SharedTouches:
                 view,
                 np.zeros(1, int),
                 spans,
+                warps=threads[::WARP] // WARP,
             )
             self._shadow.touch(touch)
             wave.note(int(column[0]), event.instruction, slots, counts)
@@ -214,13 +215,13 @@ class SharedTouches:
 
     def completed(self, operation: AsyncOperation, issued: Issued) -> None:
         """Take what an operation has read and written."""
-        by_place: dict[tuple[str, int, int], list[int]] = {}
+        by_place: dict[tuple[str, int, int], list[Array]] = {}
         for access in issued.accesses:
-            for position in access.addresses.reshape(-1).tolist():
-                slot, offset = divmod(position, self._slot_bytes)
-                by_place.setdefault((access.operation, offset, access.size_bytes), []).append(slot)
+            slots, offsets = np.divmod(access.addresses.reshape(-1), self._slot_bytes)
+            for offset in dict.fromkeys(offsets.tolist()):
+                by_place.setdefault((access.operation, offset, access.size_bytes), []).append(slots[offsets == offset])
         for (what, offset, size), found in by_place.items():
-            for channel, slots in self._channels(operation, issued, np.unique(found)):
+            for channel, slots in self._channels(operation, issued, np.unique(np.concatenate(found))):
                 self._by_proxy(operation, issued, what, offset, size, slots, channel)
 
     @staticmethod
@@ -271,7 +272,7 @@ class SharedTouches:
             for slot, agent, count in zip(slots.tolist(), agents.tolist(), counts[:, 0].tolist(), strict=True):
                 if slot != agent:
                     wave.lent[slot, agent, column] = operation.instruction, count
-        view = View(issued.known[:, issuer_of][:, :, None], None)
+        view = View(issued.known[:, as_index(issuer_of)][:, :, None], None)
         places = self._places(np.array([[offset]]), size)
         if what != "read":
             self._overwritten(operation.instruction, f"{operation.kind} {what}", slots, offset, offset + size)

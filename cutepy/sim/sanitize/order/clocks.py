@@ -66,6 +66,8 @@ class Clocks:
     ----------
     threads, warps : int
         Of a CTA.
+    sizes : array of int
+        How many threads each warp has.
     owner : array of int
         By column, the thread that it belongs to, or -1.
     """
@@ -74,7 +76,10 @@ class Clocks:
         self.cluster, self.threads = cluster, threads
         self._slots = slots
         self.warps = -(-threads // WARP)
-        self._row = np.tile(np.arange(threads) // WARP, (slots, 1))
+        self._warp_of = np.arange(threads) // WARP
+        self.sizes = np.bincount(self._warp_of)
+        self._row = np.tile(self._warp_of, (slots, 1))
+        self._parted = np.zeros(self.warps, bool)  # of which some lane has a row of its own, in some CTA
         self._columns: dict[object, int] = {}
         self.owner = np.tile(np.arange(threads), 2)
         capacity = 2 * threads + _NEW_COLUMNS
@@ -128,6 +133,13 @@ class Clocks:
                 result[column] = True
         return result
 
+    def cells(self, targets: Array, slots: Array, columns: Array) -> tuple[Any, Any, Any]:
+        """Return an index of columns of CTAs in what objects of others of their clusters hold, (CTA, rank, column)."""
+        if self.cluster > 1:
+            return targets[:, None], (slots % self.cluster)[:, None], columns
+        rows, at = rectangle(targets, columns)
+        return rows, 0, at
+
     def counts(self, slots: Array, columns: Array) -> Array:
         """Return the present counts of columns that belong to threads, (CTA, column)."""
         counts: Array = self._own[SEEN][rectangle(slots, columns)]
@@ -174,18 +186,18 @@ class Clocks:
 
         `planes`: how many, from `DONE` on.
         """
-        rows = self.rows(slots, threads)
         known, own = self._known[:planes], self._own[:planes, neighbours(slots)]
-        if (rows == rows[0]).all():
+        used, place = _distinct(threads // WARP)
+        if self._parted[used].any():
+            rows = self.rows(slots, threads)
+            if not (rows == rows[0]).all():
+                return View(known[:, slots[:, None], rows], own), np.arange(len(threads))
             used, place = _distinct(rows[0])
-            return View(known[:, *rectangle(slots, used)], own), place
-        return View(known[:, slots[:, None], rows], own), np.arange(len(threads))
+        return View(known[:, *rectangle(slots, used)], own), place
 
-    def sharing(self, slots: Array, warps: Array) -> Array:
-        """Return those of some warps all of whose lanes share a row, in each of some CTAs."""
-        alike = (self._row[neighbours(slots)] == np.arange(self.threads) // WARP).all(axis=0)
-        found: Array = warps[np.logical_and.reduceat(alike, np.arange(0, self.threads, WARP))[warps]]
-        return found
+    def sharing(self, warps: Array) -> Array:
+        """Return those of some warps all of whose lanes share a row, in each CTA."""
+        return warps[~self._parted[warps]]
 
     def belongs(self, threads: Array) -> Array:
         """Tell by column whether it belongs to one of some threads."""
@@ -210,32 +222,36 @@ class Clocks:
         self.tick(slots, threads)
         return found
 
-    def learn(self, slots: Array, threads: Array, what: Array, together: bool = False) -> None:
+    def learn(self, slots: Array, threads: Array, what: Array, together: bool = False, first: int = 0) -> None:
         """Let threads know something, (plane, CTA, rank, column).
 
-        `together`: it includes all that they have published, so that whole warps share a row again.
+        `together`: it includes all that they have published, so that whole warps share a row again. `first`: the
+        column that it begins with.
         """
-        what = self.padded(what)
-        rows, warp_of = self.rows(slots, threads), threads // WARP
-        starts = np.flatnonzero(np.diff(warp_of, prepend=-1))
-        warps, counts = warp_of[starts], np.diff(starts, append=len(threads))
-        shares = counts == np.minimum(WARP, self.threads - warps * WARP)
-        if together:
-            self._row[rectangle(slots, threads)] = np.where(np.repeat(shares, counts), warp_of, rows)
-        else:
-            shares &= np.logical_and.reduceat((rows == warp_of).all(axis=0), starts)
+        columns = ..., slice(first, first + what.shape[-1])
+        warp_of = threads // WARP
+        warps, place = _distinct(warp_of)
+        shares = np.bincount(place) == self.sizes[warps]
+        if self._parted[warps].any():
+            rows = self.rows(slots, threads)
+            if together:
+                self._row[rectangle(slots, threads)] = np.where(shares[place], warp_of, rows)
+                self._parted = np.bincount(self._warp_of, (self._row != self._warp_of).any(axis=0)) > 0
+            else:
+                shares[place[(rows != warp_of).any(axis=0)]] = False
         if shares.any():
             at = slice(None), *rectangle(slots, warps[shares])
             if together:
-                self._known[at] = what[:, :, None]
+                self._known[at] = self.padded(what)[:, :, None]
             else:
-                raise_to(self._known, at, what[:, :, None])
-        for thread in threads[~np.repeat(shares, counts)].tolist():
+                raise_at(self._known, (*at, *columns), what[:, :, None])
+        self._parted[warps[~shares]] = True
+        for thread in threads[~shares[place]].tolist():
             mine, warp = self._own_row(thread), thread // WARP
             shared = slots[self._row[slots, thread] == warp]
             self._known[:, shared, mine] = self._known[:, shared, warp]
             self._row[slots, thread] = mine
-            raise_to(self._known, (slice(None), neighbours(slots), mine), what)
+            raise_at(self._known, (slice(None), neighbours(slots), mine, *columns), what)
 
     def _own_row(self, thread: int) -> int:
         """Return the row of a thread that knows more than its warp, in all CTAs; few do."""
@@ -262,14 +278,12 @@ class Clocks:
     def meet(self, slots: Array, threads: Array) -> None:
         """Let the threads of each of some warps know of the waits that each of them has ended, and of nothing else."""
         warp_of = threads // WARP
-        rows = self.rows(slots, threads)
-        parted = np.unique(warp_of[(rows != warp_of).any(axis=0)])
-        for warp in parted.tolist():
+        for warp in np.unique(warp_of[self._parted[warp_of]]).tolist():
             here = threads[warp_of == warp]
             what = self.joint(slots, here)
             what[..., : self.threads] = what[..., 2 * self.threads :] = 0
             self.learn(slots, here, what)
-        others = threads[~np.isin(warp_of, parted)] if len(parted) else threads
+        others = threads[~self._parted[warp_of]]
         waits = self.ends(others)
         at = slots[:, None], others // WARP, (slots % self.cluster)[:, None], waits
         self._known[DONE][at] = np.maximum(self._known[DONE][at], self._own[DONE][rectangle(slots, waits)])
@@ -307,7 +321,7 @@ def neighbours(positions: Array) -> Index:
     return slice(first, last + 1) if last - first == len(positions) - 1 else positions
 
 
-def raise_to(held: Array, at: Any, what: Array) -> None:  # noqa: ANN401 - slices and arrays
+def raise_at(held: Array, at: Any, what: Array) -> None:  # noqa: ANN401 - slices and arrays
     """Raise what is held at an index to at least something."""
     here = held[at]
     np.maximum(here, what, out=here)
@@ -357,7 +371,7 @@ class Meeting:
                 if new.any():
                     self._what[parity][:, of[new]] = 0
                     self._phase[parity, of] = phase[here]
-                raise_to(self._what[parity], (slice(None), as_index(of), ..., slice(what.shape[-1])), what[:, here])
+                raise_at(self._what[parity], (slice(None), as_index(of), ..., slice(what.shape[-1])), what[:, here])
 
     def published(self, slots: Array, phase: Array) -> Array | None:
         """Return what was published in phases, (plane, CTA, rank, column); None if nothing ever was."""

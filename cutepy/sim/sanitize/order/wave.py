@@ -172,10 +172,10 @@ class Wave:
         """Return, by CTA, what to add to the phases of an mbarrier, which begin anew when it is made again."""
         assert event.state is not None
         state = event.state
+        if state.address not in self._phases:
+            self._phases[state.address] = np.repeat([[0], [-2]], self.residents.count, axis=1)
         first: Array
-        first, last = self._phases.setdefault(
-            state.address, np.stack([np.zeros(self.residents.count, np.int64), np.full(self.residents.count, -2)])
-        )
+        first, last = self._phases[state.address]
         if event.operation == "init":
             first[state.slots] = last[state.slots] + 2
         last[state.slots] = first[state.slots] + state.phase
@@ -198,10 +198,6 @@ class Wave:
         That is the CTA itself, or of a multicast and a copy to a peer one of its cluster.
         """
         cluster = self.clocks.cluster
-        own = [np.flatnonzero(issuers == slot) for slot in slots]
-        return np.array(
-            [
-                int(mine[0]) if len(mine) else int(np.flatnonzero(issuers // cluster == slot // cluster)[0])
-                for mine, slot in zip(own, slots, strict=True)
-            ]
-        )
+        own = np.minimum(np.searchsorted(issuers, slots), len(issuers) - 1)
+        first = np.searchsorted(issuers // cluster, slots // cluster)
+        return np.where(issuers[own] == slots, own, first)
