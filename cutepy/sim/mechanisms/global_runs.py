@@ -67,11 +67,12 @@ def observe_boxes(
             row, column = divmod(n, lanes)
             by_shape.setdefault((column, size, len(offsets)), []).append((row, first, offsets))
     for (column, size, _), found in by_shape.items():
-        rows, firsts, offsets = zip(*found, strict=True)
-        starts = np.array(firsts)[:, None] + np.array(offsets)
+        rows, firsts, ranges = zip(*found, strict=True)
+        starts = np.array(firsts)[:, None] + np.array(ranges)
         observe_runs(activity, g, i, operation, rows, column, starts, size)
 
 
+@lru_cache(maxsize=1024)
 def runs(box: Box | Column, at: Coordinates) -> tuple[int, Array, int]:
     """Return where the runs of bytes of a box begin that are inside of its tensor: from where, how far, their size."""
     if not isinstance(box, Box):

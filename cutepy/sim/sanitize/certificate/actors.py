@@ -103,15 +103,17 @@ class Actors:
         known, own, need = (_padded(x, width) for x in (known, own, need))
         return need[:, None] > known, need, own
 
-    def joint(self, releases: bool = True) -> Array:
+    def joint(self, releases: bool = True, columns: slice = slice(None)) -> Array:
         """Return what they know together, (CTA, rank, column), with what they have done if that is released."""
         assert self.view.own is not None
-        found: Array = self.view.known[DONE][:, as_index(np.flatnonzero(np.bincount(self.place)))].max(axis=1)
-        mine = self.clocks.belongs(self.threads)[: found.shape[-1]]
+        rows = as_index(np.flatnonzero(np.bincount(self.place)))
+        found: Array = self.view.known[DONE][:, rows, :, columns].max(axis=1)
+        mine = self.clocks.belongs(self.threads)
         if not releases:
             mine[: self.clocks.threads] = False  # the columns of what threads have done
+        mine = mine[columns][: found.shape[-1]]
         at = np.arange(len(self.slots)), self.slots % self.clocks.cluster, slice(len(mine))
-        found[at] = np.maximum(found[at], np.where(mine, self.view.own[DONE][:, : len(mine)], 0))
+        found[at] = np.maximum(found[at], np.where(mine, self.view.own[DONE][:, columns][:, : len(mine)], 0))
         return found
 
     def only(self, lanes: Array) -> Actors:

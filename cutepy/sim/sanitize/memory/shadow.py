@@ -336,7 +336,7 @@ class Shadow:
             columns[None, None, :],
         ]
         result: Array = (held >= counts[:, None, :]) & (old.columns < capacity)
-        return result if new.threads is not None else result.all(axis=1, keepdims=True)
+        return result if new.threads is not None else np.logical_and.reduce(result, axis=1, keepdims=True)
 
     def _compare_lanes(
         self, old: Touch, new: Touch, row: int, of_old: int, known: Array, mask: Array | None, flat: Array
@@ -409,7 +409,7 @@ def _once(held: Array) -> Array:
 def _numbers_in(held: Array) -> list[int]:
     """Return the numbers that granules have: neighbours mostly have the same, so few are compared."""
     flat = held.reshape(-1)
-    ends = np.flatnonzero(flat[1:] != flat[:-1])
+    (ends,) = (flat[1:] != flat[:-1]).nonzero()
     if not len(ends):
         return [int(flat[0])]
     return sorted({*flat[ends].tolist(), int(flat[-1])})

@@ -99,6 +99,11 @@ class Clocks:
         """Return the columns that count the waits that threads have ended."""
         return threads + self.threads
 
+    @property
+    def all_ends(self) -> slice:
+        """The columns that `ends` returns for all threads."""
+        return slice(self.threads, 2 * self.threads)
+
     def tick(self, slots: Array, threads: Array) -> None:
         """Count what threads do from now on apart from what they have done."""
         self._own[: SEEN + 1, *rectangle(slots, threads)] += 1
@@ -293,8 +298,8 @@ class Clocks:
         there = np.zeros((len(slots), self._known.shape[2]), bool)
         there[np.arange(len(slots))[:, None], self.rows(slots, threads)] = True
         of, rows = np.nonzero(there)
-        at = slots[of], rows, slots[of] % self.cluster
-        self._known[FENCED][at] = np.maximum(self._known[FENCED][at], self._known[SEEN][at])
+        cells = slots[of], rows, slots[of] % self.cluster
+        self._known[FENCED][cells] = np.maximum(self._known[FENCED][cells], self._known[SEEN][cells])
         mine = self.belongs(threads)
         at = neighbours(slots), slice(len(mine))
         self._own[FENCED][at] = np.where(mine, self._own[SEEN][at], self._own[FENCED][at])
@@ -378,8 +383,7 @@ class Meeting:
         if self._what is None:
             return None
         phase = np.broadcast_to(phase, slots.shape)
-        even, odd = (what[:, as_index(slots)] for what in self._what)
-        found = np.where((phase & 1)[:, None, None], odd, even)
+        found = np.moveaxis(self._what[phase & 1, :, slots], 0, 1)
         other = self._phase[phase & 1, slots] != phase
         if other.any():
             found[:, other] = 0

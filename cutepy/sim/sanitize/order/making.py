@@ -22,8 +22,10 @@ INITS = "inits"
 def fence_inits(wave: Wave, slots: Array, threads: Array) -> None:
     """Note a fence that shows mbarriers to copies and to other CTAs."""
     for made in wave.inits.values():
-        here = np.isin(made.agents, slots) & np.isin(made.threads, threads) & (made.counts > 0) & (made.fenced == 0)
-        made.fenced[here] = _shown(wave, made, here)
+        waiting = (made.counts > 0) & (made.fenced == 0)
+        if waiting.any():
+            here = waiting & np.isin(made.agents, slots) & np.isin(made.threads, threads)
+            made.fenced[here] = _shown(wave, made, here)
 
 
 def _shown(wave: Wave, made: Making, here: Array) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, Meeting, neighbours, raise_at
+from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, Meeting, neighbours, raise_at, rectangle
 from cutepy.sim.sanitize.order.making import INITS, check_made, fence_inits, side_of, used_by
 from cutepy.sim.sanitize.order.peers import BEGUN
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, MMAS
@@ -33,7 +33,7 @@ def synchronise(wave: Wave, event: BarrierEvent, report: Report) -> None:
     if event.operation == "fence":
         _fence(wave, event)
     elif event.operation == "commit":
-        wave.closed[event.barrier][np.ix_(slots, threads)] += 1
+        wave.closed[event.barrier][rectangle(slots, threads)] += 1
     elif kind == "mbarrier":
         wrong = wave.objects.see(event)
         if wrong is not None:
@@ -237,7 +237,7 @@ def _wait(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> No
             clocks.learn(slots[rows], threads[columns], what)
     for rows, columns in _rectangles(np.broadcast_to(event.counted >= -1, shape)):
         clocks.end_waits(slots[rows], threads[columns])
-        wave.apart[np.ix_(slots[rows], np.unique(threads[columns] // WARP))] = True
+        wave.apart[slots[rows][:, None], np.flatnonzero(np.bincount(threads[columns] // WARP))] = True
 
 
 def _rectangles(lanes: Array) -> Iterator[tuple[Array, Array]]:
@@ -261,7 +261,7 @@ def _group(wave: Wave, event: BarrierEvent) -> None:
         return
     everything = event.barrier == "cp.async"
     left = next((int(w) for w in words if w.isdecimal()), 0)
-    closed = wave.closed[kind][np.ix_(slots, threads)]
+    closed = wave.closed[kind][rectangle(slots, threads)]
     done = closed + 1 if everything else np.maximum(closed - left, 0)
     if kind == MMAS:
         for group in np.unique(threads // WARPGROUP).tolist():
