@@ -45,9 +45,7 @@ def test_both_ratios_of_the_sanitizer_are_told(monkeypatch):
         return {**dict.fromkeys(contenders, 0.5), "cutepy, sanitized": 1.5}
 
     monkeypatch.setattr(sim, "_triton", lambda gemm: None)
-    monkeypatch.setattr(
-        sim, "_in_turns", lambda contenders, rounds: {who: 1.5 if "," in who else 0.5 for who in contenders}
-    )
+    monkeypatch.setattr(sim, "_in_turns", in_turns)
     monkeypatch.setattr(sim, "_in_a_process", lambda extents, sanitize: 450.0 if sanitize else 300.0)
     monkeypatch.setattr(sim._Gemm, "is_right", lambda gemm: True)
     monkeypatch.setattr(sim, "_translation_s", lambda ptx: 0.1)
