@@ -13,8 +13,8 @@ from cutepy.sim.ptx.model import Immediate
 from cutepy.sim.sanitize.certificate.examiner import Examiner
 from cutepy.sim.sanitize.meaning.layouts import Through, of_map
 from cutepy.sim.sanitize.memory.global_touches import GlobalTouches
-from cutepy.sim.sanitize.memory.shadow import Conflict, Touch
 from cutepy.sim.sanitize.memory.sizes import granule_bytes
+from cutepy.sim.sanitize.memory.touch import Conflict, Touch
 from cutepy.sim.sanitize.memory.touches import SharedTouches
 from cutepy.sim.sanitize.order.ends import ends
 from cutepy.sim.sanitize.order.launches import Launches

@@ -5,7 +5,8 @@ import pytest
 
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.ptx.model import Instruction
-from cutepy.sim.sanitize.memory.shadow import Shadow, Touch
+from cutepy.sim.sanitize.memory.shadow import Shadow
+from cutepy.sim.sanitize.memory.touch import Touch
 from cutepy.sim.sanitize.order.clocks import Clocks
 from cutepy.sim.sanitize.order.strength import WEAK
 

@@ -8,129 +8,22 @@ one come after all lanes of the other. Only where they don't is it asked lane by
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, Array, as_index
-from cutepy.sim.sanitize.meaning.layouts import Span, Through
+from cutepy.sim.sanitize.meaning.layouts import Through
 from cutepy.sim.sanitize.memory.numbered import Numbered
+from cutepy.sim.sanitize.memory.touch import Conflict, Touch, are_strong, needed_plane
 from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, Clocks, View, neighbours
 from cutepy.sim.sanitize.order.strength import CLUSTER, CTA
-
-if TYPE_CHECKING:
-    from cutepy.sim.ptx.model import Instruction
 
 _MOST_READERS = 16
 
 _FORGOTTEN = View(np.zeros((0, 0, 0, 0, 0), np.int32), None)
 """What a touch knew, once it has been compared with those before it: those after it ask what they know themselves."""
-
-
-@dataclass(eq=False, slots=True)
-class Touch:
-    """What an instruction, or an asynchronous operation, did to shared memory.
-
-    Attributes
-    ----------
-    what : str
-    instruction : Instruction
-    writes, asynchronous : bool
-    scope : int
-        Of strong operations: see `order.strength`. WEAK of all others.
-    slots : array of int
-        The CTAs whose memory it is.
-    agents : array of int
-        The CTAs that did it, one for each of `slots`.
-    threads : array of int, (lane,), or None
-        The threads that did it; None for the async proxy.
-    columns : array of int, (lane,)
-        Those threads' own, or the channel that says that it is over.
-    counts : array of int, (CTA, lane)
-        How far the columns had come.
-    places : array of int, (CTA or 1, lane, n)
-        The granules that each lane touched.
-    view, row_of : View, array of int, (lane,)
-        What those who did it knew, and in which row of that each lane's is. The async proxy knows what all rows do.
-    warps : array of int
-        Those of `threads`, if they did it to the memory of their own CTAs, or those by which the async proxy did it.
-    heard : array of bool, (CTA, warp)
-        Which warps of the CTAs know of it, so that what any of their lanes does later comes after it.
-    spans : tuple of Span
-        How parts of its granules were read or written, where that is known.
-    """
-
-    what: str
-    instruction: Instruction
-    writes: bool
-    asynchronous: bool
-    scope: int
-    slots: Array
-    agents: Array
-    threads: Array | None
-    columns: Array
-    counts: Array
-    places: Array
-    view: View
-    row_of: Array
-    spans: tuple[Span, ...] = ()
-    number: int = 0
-    warps: Array | None = None
-    heard: Array = field(init=False)
-    lanes: dict[int, tuple[Array, Array]] = field(default_factory=dict)
-
-    def is_heard(self, new: Touch, rows: Array | None = None) -> bool:
-        """Tell whether it is known that all lanes of a later touch know of this, in all CTAs or some of these."""
-        if new.warps is None or _plane(self, new) == FENCED:
-            return False
-        heard = self.heard if rows is None else self.heard[rows]
-        return bool(heard[:, new.warps].all())
-
-    def touched(self, row: int) -> tuple[Array, Array]:
-        """Return the granules of one CTA in order, and the lane that touched each, once for each that did."""
-        row = min(row, len(self.places) - 1)
-        found = self.lanes.get(row)
-        if found is None:
-            flat = self.places[row].reshape(-1)
-            order = np.argsort(flat, kind="stable")
-            lanes = np.repeat(np.arange(self.places.shape[1]), self.places.shape[2])
-            found = self.lanes[row] = flat[order], lanes[order]
-        return found
-
-
-@dataclass(frozen=True)
-class Conflict:
-    """Two touches of the same byte that nothing orders.
-
-    Attributes
-    ----------
-    before, after : Touch
-    before_lane, after_lane : int
-        Of `columns`.
-    row : int
-        The CTA, by position in `after.slots`.
-    granule : int
-    fenced_only : bool
-        Whether they are ordered but for a proxy fence.
-    mate : int or None
-        Another lane of the same warp whose touch is ordered, by what it has published.
-    """
-
-    before: Touch
-    after: Touch
-    before_lane: int
-    after_lane: int
-    row: int
-    granule: int
-    fenced_only: bool
-    mate: int | None = None
-
-    @property
-    def narrow(self) -> bool:
-        """Whether both are strong, and one names a scope that the other is outside of."""
-        return _are_strong(self.before, self.after, CTA)
 
 
 class Shadow:
@@ -283,7 +176,7 @@ class Shadow:
             for member in each:
                 old = self._touches[member]
                 # Strong ones of one cluster are morally strong, whoever they are by.
-                if member in unheard and not _are_strong(old, new, CLUSTER):
+                if member in unheard and not are_strong(old, new, CLUSTER):
                     self._compare(old, new, mask, flat)
                 if old.spans and new.spans and old.writes and not new.writes:
                     self._compare_layouts(old.spans[0].through, old, new, mask, flat)
@@ -295,12 +188,12 @@ class Shadow:
         else:
             rows = np.flatnonzero(mask.any(axis=1))
         olds = np.searchsorted(old.slots, new.slots[rows])
-        if _are_strong(old, new, CTA):  # within a CTA any scope will do
+        if are_strong(old, new, CTA):  # within a CTA any scope will do
             apart = old.agents[olds] != new.agents[rows]
             rows, olds = rows[apart], olds[apart]
         if old.is_heard(new, olds):
             return
-        plane = _plane(old, new)
+        plane = needed_plane(old, new)
         known = self._known(old, new, plane, rows, olds)
         if known.all():
             self._hear(old, new, plane, olds)
@@ -357,7 +250,7 @@ class Shadow:
         fine |= self._own(old, new, row, of_old, before, new_lanes)
         if not fine.all():
             worst = int(np.argmin(fine))
-            plane = _plane(old, new)
+            plane = needed_plane(old, new)
             fenced_only = False
             if plane == FENCED:
                 seen = self._known(old, new, SEEN, np.array([row]), np.array([of_old]))[0]
@@ -384,21 +277,6 @@ def _mate(old: Touch, lane: int, known: Array) -> int | None:
         return None
     found = np.flatnonzero(known & (old.threads // WARP == old.threads[lane] // WARP))
     return int(found[0]) if len(found) else None
-
-
-def _are_strong(old: Touch, new: Touch, scope: int) -> bool:
-    """Tell whether both are strong, of such a scope or a wider one, and of one proxy."""
-    return min(old.scope, new.scope) >= scope and old.asynchronous == new.asynchronous
-
-
-def _plane(old: Touch, new: Touch) -> int:
-    """Return which knowledge orders a touch after another one."""
-    if not old.writes:
-        return DONE
-    if new.asynchronous:
-        # A copy that is over has left its bytes: another may write there once that is known, whoever has seen them.
-        return (DONE if new.writes else SEEN) if old.asynchronous else FENCED
-    return SEEN
 
 
 def _once(held: Array) -> Array:

@@ -12,7 +12,8 @@ from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array, as_index
 from cutepy.sim.mechanisms.wgmma.operands import tile_units
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.meaning.layouts import Span, Through, described, misread, of_descriptor
-from cutepy.sim.sanitize.memory.shadow import Conflict, Shadow, Touch
+from cutepy.sim.sanitize.memory.shadow import Shadow
+from cutepy.sim.sanitize.memory.touch import Conflict, Touch
 from cutepy.sim.sanitize.order.clocks import View
 from cutepy.sim.sanitize.order.strength import WEAK, strength
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, MMAS, Issued, Wave
