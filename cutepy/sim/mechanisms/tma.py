@@ -9,7 +9,7 @@ Modes".
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -98,8 +98,9 @@ class TensorCopies:
 
         def apply() -> None:
             for box, at, places in copies:
-                self._write_shared(g, i, box, places, self._read_global(g, i, box, at))
+                self._write_shared(box, places, self._read_global(g, i, box, at))
             if self._activity.observers:
+                self._observe_shared(g, i, "write", [(box, place) for box, _, places in copies for place in places])
                 observe_boxes(self._activity, g, i, "read", boxes, g.threads.count)
             positions, sizes, lanes = (np.array(column) for column in zip(*notices, strict=True))
             for offset in dict.fromkeys((positions % memory.slot_bytes).tolist()):
@@ -143,8 +144,9 @@ class TensorCopies:
 
         def apply() -> None:
             for (box, at), place in zip(boxes, sources, strict=True):
-                self._write_global(g, i, box, at, self._read_shared(g, i, box, place), reduction)
+                self._write_global(g, i, box, at, self._read_shared(box, place), reduction)
             if self._activity.observers:
+                self._observe_shared(g, i, "read", [(box, n) for (box, _), n in zip(boxes, sources, strict=True)])
                 what: Operation = "write" if reduction is None else "atomic"
                 observe_boxes(self._activity, g, i, what, boxes, lanes or g.threads.count)
 
@@ -265,7 +267,17 @@ class TensorCopies:
 
     # Shared memory.
 
-    def _write_shared(self, g: Group, i: Instruction, box: Box | Column, places: list[int], data: Array) -> None:
+    def _observe_shared(
+        self, g: Group, i: Instruction, operation: Literal["read", "write"], boxes: list[tuple[Box | Column, int]]
+    ) -> None:
+        """Tell the observers of all boxes in shared memory, those of a size at once."""
+        by_size: dict[int, list[int]] = {}
+        for box, place in boxes:
+            by_size.setdefault(box.size_bytes, []).append(place)
+        for size, places in by_size.items():
+            self._memory.observe(g, i, operation, "shared", "async", np.array(places)[:, None], size)
+
+    def _write_shared(self, box: Box | Column, places: list[int], data: Array) -> None:
         memory = self._memory
         units = memory.shared_view(UNIT_KIND, 1)
         for place in places:
@@ -276,14 +288,10 @@ class TensorCopies:
             else:
                 # Swizzling may step back below the start, but stays within the pattern's 1024 bytes.
                 units[start + order] = data.reshape(-1)
-            if self._activity.observers:
-                memory.observe(g, i, "write", "shared", "async", np.array([[place]]), box.size_bytes)
 
-    def _read_shared(self, g: Group, i: Instruction, box: Box | Column, place: int) -> Array:
+    def _read_shared(self, box: Box | Column, place: int) -> Array:
         memory = self._memory
         units = memory.shared_view(UNIT_KIND, 1)
         start = place // UNIT_BYTES
         order = swizzled_units(box.units, box.tensor.swizzle, place % _PERIOD // UNIT_BYTES)
-        if self._activity.observers:
-            memory.observe(g, i, "read", "shared", "async", np.array([[place]]), box.size_bytes)
         return units[start : start + box.units] if order is None else units[start + order]

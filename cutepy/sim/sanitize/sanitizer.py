@@ -14,8 +14,8 @@ from cutepy.sim.sanitize.assembler import asks_of_all
 from cutepy.sim.sanitize.certificate.examiner import Examiner
 from cutepy.sim.sanitize.meaning.layouts import Through, of_map
 from cutepy.sim.sanitize.memory.global_touches import GlobalTouches
-from cutepy.sim.sanitize.memory.shadow import Conflict, Touch
 from cutepy.sim.sanitize.memory.sizes import granule_bytes
+from cutepy.sim.sanitize.memory.touch import Conflict, Touch
 from cutepy.sim.sanitize.memory.touches import SharedTouches
 from cutepy.sim.sanitize.order.ends import ends
 from cutepy.sim.sanitize.order.launches import Launches
@@ -115,7 +115,7 @@ class Sanitizer(Observer):
             for remark in remarks(launch.ptx, launch.kernel, program.function.instructions):
                 self._findings.tell(*remark)
         self._messages.begin(self._launches.now + 1, launch, self._global.begin(launch))
-        self._granule = granule_bytes(launch.ptx, launch.kernel)
+        self._granule, self._slot_bytes = granule_bytes(launch.ptx, launch.kernel), launch.slot_bytes
 
     def _of(self, residents: Residents) -> Wave:
         wave = self._wave
@@ -123,9 +123,8 @@ class Sanitizer(Observer):
             assert self._launch is not None
             x, y, z = self._launch.block
             wave = self._wave = Wave(residents, x * y * z, "mbarrier.inval" in self._launch.ptx)
-            size = self._launch.slot_bytes
             told = self._conflict, self._unwritten, self._findings.tell
-            self._shared = SharedTouches(wave, self._granule, size, *told)
+            self._shared = SharedTouches(wave, self._granule, self._slot_bytes, *told)
             self._premises = self._examiner.premises(wave)
         return wave
 
@@ -183,7 +182,7 @@ class Sanitizer(Observer):
         wave = self._of(operation.ctas.residents)
         slots, threads = operation.ctas.slots, operation.threads.ids
         view, place = wave.clocks.view(slots, threads)
-        issued = Issued(wave.clocks, slots, threads, view, place, wave.counted(operation))
+        issued = Issued(wave.clocks, slots, threads, view.kept(), place, wave.counted(operation))
         wave.issued[id(operation)] = issued
         if operation.kind in ("tma_load", "tma_store"):
             issued.through = self._through

@@ -16,6 +16,7 @@ from cutepy.sim.sanitize.certificate.actors import Actors
 from cutepy.sim.sanitize.certificate.generations import Generations
 from cutepy.sim.sanitize.certificate.phases import Phases
 from cutepy.sim.sanitize.certificate.violations import Violation
+from cutepy.sim.sanitize.order.clocks import rectangle
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import BarrierEvent
@@ -110,14 +111,14 @@ class Premises:
         slots, threads, i = event.ctas.slots, event.threads.ids, event.instruction
         shape = len(slots), len(threads)
         counted, tried, of = (np.broadcast_to(x, shape) for x in (event.counted, event.tried, event.slots))
-        at = np.ix_(slots, threads)
+        at = rectangle(slots, threads)
         if (of != slots[:, None]).any():
             self._refuse(f"a wait at an mbarrier of another CTA ({event.instruction.text})")
             return
         here = self._tries.get(i.index)
         absolute = tried + phases.first(slots)[:, None]
         pending = self._peek[at]
-        for peek in np.unique(pending[pending != _NONE]).tolist():
+        for peek in np.unique(pending[pending != _NONE]).tolist() if (pending != _NONE).any() else ():
             if i.index not in self._tries[peek].followers:
                 continue
             lanes = pending == peek

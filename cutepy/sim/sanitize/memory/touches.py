@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.layouts.sm90.arch import UNIT_BYTES
-from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
+from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array, as_index
 from cutepy.sim.mechanisms.wgmma.operands import tile_units
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.meaning.layouts import Span, Through, described, misread, of_descriptor
-from cutepy.sim.sanitize.memory.shadow import Conflict, Shadow, Touch
+from cutepy.sim.sanitize.memory.shadow import Shadow
+from cutepy.sim.sanitize.memory.touch import Conflict, Touch
 from cutepy.sim.sanitize.order.clocks import View
 from cutepy.sim.sanitize.order.strength import WEAK, strength
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, GENERIC, MMAS, Issued, Wave
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from cutepy.sim.translate.wgmma_shapes import SharedTile
 
 
-_Operands = tuple[tuple[tuple[int, ...], "SharedTile", str], ...]
-"""Of an MMA: the descriptors by CTA, the tile, the type of its elements."""
+_Operands = tuple[Array, tuple[Span, ...]]
+"""What a warpgroup reads: the granules, (CTA or 1, 1, n), and through which layout each operand is read."""
 
 
 class _Signal(NamedTuple):
@@ -64,7 +65,7 @@ class SharedTouches:
         self._tell = tell
         self._wave, self._granule, self._slot_bytes = wave, granule, slot_bytes
         granules = -(-slot_bytes // granule)
-        self._of_operands: dict[_Operands, tuple[Array, tuple[Span, ...]]] = {}
+        self._of_operands: dict[object, list[_Operands]] = {}
         self._shadow = Shadow(wave.clocks, wave.residents.count, granules, report, unwritten, self._misread)
 
     def access(self, access: Access) -> None:
@@ -165,22 +166,13 @@ class SharedTouches:
     def wgmma(self, event: WgmmaEvent) -> None:
         """Take what an MMA reads."""
         wave = self._wave
-        clocks, shape, slots = wave.clocks, event.shape, event.ctas.slots
-        groups = np.unique(event.threads.ids // WARPGROUP)
-        words = [(event.b, shape.b_tile, shape.b)]
-        if event.a is not None:
-            words.append((event.a, shape.a_tile, shape.a))
-        for n, group in enumerate(groups.tolist()):
+        clocks, slots = wave.clocks, event.ctas.slots
+        groups = event.threads.ids[::WARPGROUP] // WARPGROUP
+        for group, (flat, spans) in zip(groups.tolist(), self._operands(event, len(groups)), strict=True):
             threads = np.arange(group * WARPGROUP, (group + 1) * WARPGROUP)
             column = np.array([clocks.column((MMAS, group))])
+            view, _ = clocks.view(slots, threads)
             counts = wave.closed[MMAS][slots, group * WARPGROUP][:, None] + 1
-            together = View(clocks.common(slots, threads)[:, :, None], None)
-            operands = []
-            for word, tile, element in words:
-                of_group = np.broadcast_to(word, (word.shape[0], len(groups)))[:, n]
-                of_group = of_group[:1] if (of_group == of_group[0]).all() else of_group
-                operands.append((tuple(of_group.tolist()), tile, element))
-            flat, spans = self._operands(tuple(operands))
             touch = Touch(
                 "wgmma read",
                 event.instruction,
@@ -193,35 +185,51 @@ class SharedTouches:
                 column,
                 counts,
                 flat,
-                together,
-                np.zeros((1, 1), int),
+                view,
+                np.zeros(1, int),
                 spans,
+                warps=threads[::WARP] // WARP,
             )
             self._shadow.touch(touch)
             wave.note(int(column[0]), event.instruction, slots, counts)
 
-    def _operands(self, operands: _Operands) -> tuple[Array, tuple[Span, ...]]:
-        """Return the granules of an MMA's operands, (CTA or 1, 1, n), and through which layout each is read."""
-        found = self._of_operands.get(operands)
+    def _operands(self, event: WgmmaEvent, groups: int) -> list[_Operands]:
+        """Return what each warpgroup reads of an MMA's operands."""
+        shape = event.shape
+        key = shape, tuple((x.shape, x.tobytes()) for x in (event.b, event.a) if x is not None)
+        found = self._of_operands.get(key)
         if found is None:
-            places = [np.stack([tile_units(w, tile).reshape(-1) for w in words]) for words, tile, _ in operands]
-            rows = max(map(len, places))
-            flat = np.concatenate([np.broadcast_to(p, (rows, p.shape[1])) for p in places], axis=1)
-            flat = self._places(flat * UNIT_BYTES, UNIT_BYTES).reshape(rows, 1, -1)
-            ends = np.cumsum([p.shape[1] * -(-UNIT_BYTES // self._granule) for p in places]).tolist()
-            through = [of_descriptor(words[0], element, tile) for words, tile, element in operands]
-            found = self._of_operands[operands] = flat, tuple(map(Span, [0, *ends], ends, through))
+            words = [(event.b, shape.b_tile, shape.b)]
+            if event.a is not None:
+                words.append((event.a, shape.a_tile, shape.a))
+            found = self._of_operands[key] = [
+                self._of_group(
+                    [(np.broadcast_to(w, (len(w), groups))[:, n], tile, element) for w, tile, element in words]
+                )
+                for n in range(groups)
+            ]
         return found
+
+    def _of_group(self, operands: list[tuple[Array, SharedTile, str]]) -> _Operands:
+        """Return the granules of operands, given by the descriptors of the CTAs, and how each is read."""
+        each = [(w[:1] if (w == w[0]).all() else w, tile, element) for w, tile, element in operands]
+        places = [np.stack([tile_units(w, tile).reshape(-1) for w in words.tolist()]) for words, tile, _ in each]
+        rows = max(map(len, places))
+        flat = np.concatenate([np.broadcast_to(p, (rows, p.shape[1])) for p in places], axis=1)
+        flat = self._places(flat * UNIT_BYTES, UNIT_BYTES).reshape(rows, 1, -1)
+        ends = np.cumsum([p.shape[1] * -(-UNIT_BYTES // self._granule) for p in places]).tolist()
+        through = [of_descriptor(int(words[0]), element, tile) for words, tile, element in each]
+        return flat, tuple(map(Span, [0, *ends], ends, through))
 
     def completed(self, operation: AsyncOperation, issued: Issued) -> None:
         """Take what an operation has read and written."""
-        by_place: dict[tuple[str, int, int], list[int]] = {}
+        by_place: dict[tuple[str, int, int], list[Array]] = {}
         for access in issued.accesses:
-            for position in access.addresses.reshape(-1).tolist():
-                slot, offset = divmod(position, self._slot_bytes)
-                by_place.setdefault((access.operation, offset, access.size_bytes), []).append(slot)
+            slots, offsets = np.divmod(access.addresses.reshape(-1), self._slot_bytes)
+            for offset in dict.fromkeys(offsets.tolist()):
+                by_place.setdefault((access.operation, offset, access.size_bytes), []).append(slots[offsets == offset])
         for (what, offset, size), found in by_place.items():
-            for slots in _apart(found):
+            for slots in _apart(np.concatenate(found)):
                 for channel, of in self._channels(operation, issued, slots):
                     self._by_proxy(operation, issued, what, offset, size, of, channel)
 
@@ -273,7 +281,7 @@ class SharedTouches:
             for slot, agent, count in zip(slots.tolist(), agents.tolist(), counts[:, 0].tolist(), strict=True):
                 if slot != agent:
                     wave.lent[slot, agent, column] = operation.instruction, count
-        view = View(issued.known[:, issuer_of][:, :, None], None)
+        view = View(issued.known[:, as_index(issuer_of)][:, :, None], None)
         places = self._places(np.array([[offset]]), size)
         if what != "read":
             self._overwritten(operation.instruction, f"{operation.kind} {what}", slots, offset, offset + size)
@@ -291,13 +299,13 @@ class SharedTouches:
             counts,
             places,
             view,
-            np.zeros((1, 1), int),
+            np.zeros(1, int),
             () if issued.through is None else (Span(0, places.shape[-1], issued.through),),
         )
         self._shadow.touch(touch)
 
 
-def _apart(slots: list[int]) -> list[Array]:
+def _apart(slots: Array) -> list[Array]:
     """Part what was done to one place of CTAs, so that each part has it once of each: one after the other."""
     which, times = np.unique(slots, return_counts=True)
     return [which[times > n] for n in range(int(times.max()))]

@@ -74,7 +74,7 @@ class Peers:
         reached.columns[threads] = -1
         reached.instructions.update(dict.fromkeys(threads.tolist(), i))
         view, row_of = clocks.view(at, threads)
-        known = view.known[DONE][0, row_of[0], target % clocks.cluster]
+        known = view.known[DONE][0, row_of, target % clocks.cluster]
         return bool((known > 0).any(axis=1).all())
 
     def arrive(self, i: Instruction, target: int, agent: int, thread: int, column: int, phase: int) -> None:

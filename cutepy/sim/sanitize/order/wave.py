@@ -10,7 +10,7 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.sanitize.meaning.layouts import Through
-from cutepy.sim.sanitize.order.clocks import Clocks, Meeting, View
+from cutepy.sim.sanitize.order.clocks import Clocks, Meeting, View, rectangle
 from cutepy.sim.sanitize.order.objects import Objects
 from cutepy.sim.sanitize.order.peers import Peers
 from cutepy.sim.sanitize.order.warpgroups import SetRegisters
@@ -42,7 +42,7 @@ class Issued:
         Who issued it.
     view : View
         What these knew.
-    place : array of int, (CTA or 1, thread)
+    place : array of int, (thread,)
         The row of each thread in it.
     count : array of int, (CTA, thread)
         What tells that it is complete, of an operation that is waited for by groups.
@@ -72,8 +72,7 @@ class Issued:
 
         `releases`: with what they had done themselves. An issue tells nobody of that; it tells of waits that are over.
         """
-        place = np.broadcast_to(self.place, (len(self.slots), len(self.threads)))
-        found: Array = self.view.known[:, rows, place[rows, columns]]
+        found: Array = self.view.known[:, rows, self.place[columns]]
         known = found.shape[-1]
         assert self.view.own is not None
         for column in set(columns.tolist()):
@@ -88,10 +87,14 @@ class Issued:
     @cached_property
     def known(self) -> Array:
         """What all of its threads knew, of each CTA: (plane, CTA, rank, column)."""
-        count = len(self.slots)
-        lanes = [self.lanes(np.arange(count), np.full(count, n)) for n in range(len(self.threads))]
-        found: Array = lanes[0] if len(lanes) == 1 else np.minimum.reduce(lanes)
-        return found
+        every = np.arange(len(self.slots))
+        rows, first, many = np.unique(self.place, return_index=True, return_counts=True)
+        # Of lanes that share a row, one at least knows of a column no more than the row does.
+        found = [
+            self.lanes(every, np.full(len(every), lane)) if alone else self.view.known[:, :, row]
+            for row, lane, alone in zip(rows.tolist(), first.tolist(), (many == 1).tolist(), strict=True)
+        ]
+        return found[0] if len(found) == 1 else np.minimum.reduce(found)
 
 
 @dataclass
@@ -199,7 +202,7 @@ class Wave:
         for thread in threads.tolist():
             for name in columns:  # before a wait can come that tells of it
                 self.clocks.column((*name, thread), thread)
-        at = np.ix_(slots, threads)
+        at = rectangle(slots, threads)
         count: Array = self.closed[kind][at] + 1
         if kind == COPIES and "mbarrier" in operation.instruction.parts:
             self.closed[kind][at] = count  # that mbarrier tells nothing of copies that come after
@@ -207,7 +210,7 @@ class Wave:
 
     def close(self, kind: str, slots: Array, threads: Array) -> None:
         """Close a group of each thread."""
-        at = np.ix_(slots, threads)
+        at = rectangle(slots, threads)
         self.closed[kind][at] = (self.closed[kind][at] // GROUP + 1) * GROUP
 
     def note(self, column: int, i: Instruction, slots: Array, counts: Array) -> None:
@@ -220,10 +223,10 @@ class Wave:
         """Return, by CTA, what to add to the phases of an mbarrier, which begin anew when it is made again."""
         assert event.state is not None
         state = event.state
+        if state.address not in self._phases:
+            self._phases[state.address] = np.repeat([[0], [-2]], self.residents.count, axis=1)
         first: Array
-        first, last = self._phases.setdefault(
-            state.address, np.stack([np.zeros(self.residents.count, np.int64), np.full(self.residents.count, -2)])
-        )
+        first, last = self._phases[state.address]
         if event.operation == "init":
             first[state.slots] = last[state.slots] + 2
         last[state.slots] = first[state.slots] + state.phase
@@ -246,10 +249,6 @@ class Wave:
         That is the CTA itself, or of a multicast and a copy to a peer one of its cluster.
         """
         cluster = self.clocks.cluster
-        own = [np.flatnonzero(issuers == slot) for slot in slots]
-        return np.array(
-            [
-                int(mine[0]) if len(mine) else int(np.flatnonzero(issuers // cluster == slot // cluster)[0])
-                for mine, slot in zip(own, slots, strict=True)
-            ]
-        )
+        own = np.minimum(np.searchsorted(issuers, slots), len(issuers) - 1)
+        first = np.searchsorted(issuers // cluster, slots // cluster)
+        return np.where(issuers[own] == slots, own, first)

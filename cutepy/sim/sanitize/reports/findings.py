@@ -19,7 +19,7 @@ from cutepy.sim.translate.effects import is_wgmma
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.sanitize.memory.shadow import Conflict, Touch
+    from cutepy.sim.sanitize.memory.touch import Conflict, Touch
     from cutepy.sim.sanitize.registers import RegisterHazard
     from cutepy.sim.sanitize.reports.scene import Scene, Surroundings
 
