@@ -30,6 +30,8 @@ PRODUCER_REGISTERS = 40
 CONSUMER_REGISTERS = 232
 _ADDRESSING_REGISTERS = 40
 _MAX_CLUSTER = 4
+_MAX_SPLIT_CLUSTER = 8
+"""CTAs of a cluster that any GPU can launch."""
 MAX_BATCH_MODES = 3
 """Modes of a batch beside the two of a matrix: TMA knows five."""
 
@@ -146,6 +148,8 @@ class GemmConfig:
         Stages of A and B; as many as fit if 0.
     cluster_m, cluster_n : int
         CTAs of a cluster along M share tiles of B by multicast; along N, tiles of A.
+    split_k : int
+        CTAs of a cluster that share the K of an output tile, and sum through each other's shared memory.
     epi_n : int
         Columns of an epilogue subtile; its rows are 64 for each warpgroup.
     epi_stages : int
@@ -177,6 +181,7 @@ class GemmConfig:
     stages: int = 0
     cluster_m: int = 1
     cluster_n: int = 1
+    split_k: int = 1
     epi_n: int = 32
     epi_stages: int = 0
     c_stages: int = 0
@@ -224,6 +229,13 @@ class GemmConfig:
                 f"a cluster must have at most {_MAX_CLUSTER} CTAs, got {self.cluster_m} x {self.cluster_n}: "
                 "larger ones leave SMs of a GPC idle"
             )
+        if self.split_k not in (1, 2, 4, 8):
+            raise ValueError(f"split_k must be 1, 2, 4 or 8, got {self.split_k}")
+        if self.cluster_m * self.cluster_n * self.split_k > _MAX_SPLIT_CLUSTER:
+            raise ValueError(
+                f"a cluster must have at most {_MAX_SPLIT_CLUSTER} CTAs, got {self.cluster_m} x {self.cluster_n} x "
+                f"{self.split_k}; split K, or share operands, among fewer"
+            )
         if self.tile_m % (8 * self.cluster_n) or self.tile_n % (8 * self.cluster_m):
             raise ValueError(
                 f"a multicast must split a tile into whole 8-row groups, got tile {self.tile_m} x {self.tile_n} over "
@@ -269,8 +281,8 @@ class GemmConfig:
             )
 
     def _overhead_bytes(self, stages: int) -> int:
-        """Count what is no stage: the epilogue's subtiles, and two 8-byte mbarriers for each stage of A, B and C."""
-        return self.epilogue_bytes + 16 * (stages + self.c_stages)
+        """Count what is no stage: subtiles, sums of peers, and two 8-byte mbarriers for each stage and the exchange."""
+        return self.epilogue_bytes + self.exchange_bytes + 16 * (stages + self.c_stages + (self.split_k > 1))
 
     @property
     def name(self) -> str:
@@ -282,7 +294,8 @@ class GemmConfig:
         addend += f"_{kind.activation}" if kind.activation else ""
         addend += f"_batch{kind.batch_modes}" if kind.batch_modes else ""
         tile = f"{self.tile_m}x{self.tile_n}x{self.tile_k}x{self.stages}_cluster{self.cluster_m}x{self.cluster_n}"
-        return f"cutepy_gemm_{operands}{addend}_{tile}"
+        split = f"_split{self.split_k}" if self.split_k > 1 else ""
+        return f"cutepy_gemm_{operands}{addend}_{tile}{split}"
 
     @property
     def threads(self) -> int:
@@ -315,6 +328,19 @@ class GemmConfig:
         """Bytes of the subtiles of D and C."""
         d_bytes = self.epi_stages * rules.tile_bytes(*self.epi_tile, self.signature.out_bits)
         return d_bytes + self.c_stages * rules.tile_bytes(*self.epi_tile, self.signature.c_bits)
+
+    @property
+    def subtile_registers(self) -> int:
+        """fp32 registers that a consumer thread holds of an epilogue subtile."""
+        return rules.accumulator_registers(*self.epi_tile, self.warpgroups)
+
+    @property
+    def exchange_bytes(self) -> int:
+        """Bytes for the sums of the other CTAs that share the K of a tile."""
+        if self.split_k == 1:
+            return 0
+        threads = arch.WARPGROUP_THREADS * self.warpgroups
+        return rules.exchange_bytes(self.split_k, self.subtiles, self.subtile_registers, threads)
 
     @property
     def smem_bytes(self) -> int:
