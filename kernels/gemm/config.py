@@ -29,6 +29,7 @@ PRODUCER_WARPGROUPS = 1
 PRODUCER_REGISTERS = 40
 CONSUMER_REGISTERS = 232
 _ADDRESSING_REGISTERS = 40
+_MAX_CONSUMER_WARPGROUPS = 2
 _MAX_CLUSTER = 4
 _MAX_SPLIT_CLUSTER = 8
 """CTAs of a cluster that any GPU can launch."""
@@ -143,7 +144,9 @@ class GemmConfig:
     tile_k : int
         K extent of a stage; 128 bytes of elements if 0, the span of the widest swizzle.
     warpgroups : 1 or 2
-        Consumer warpgroups, stacked along M.
+        Warpgroups that multiply one tile, stacked along M.
+    consumers : 1 or 2
+        Groups of so many warpgroups that take output tiles in turn, each storing while the other multiplies.
     stages : int
         Stages of A and B; as many as fit if 0.
     cluster_m, cluster_n : int
@@ -178,6 +181,7 @@ class GemmConfig:
     tile_n: int
     tile_k: int = 0
     warpgroups: int = 1
+    consumers: int = 1
     stages: int = 0
     cluster_m: int = 1
     cluster_n: int = 1
@@ -206,8 +210,16 @@ class GemmConfig:
             object.__setattr__(self, "stages", self._stages_that_fit())
 
     def _check_shape(self) -> None:
-        if self.warpgroups not in (1, 2):
-            raise ValueError(f"warpgroups must be 1 or 2, got {self.warpgroups}")
+        for name, count in (("warpgroups", self.warpgroups), ("consumers", self.consumers)):
+            if count not in (1, 2):
+                raise ValueError(f"{name} must be 1 or 2, got {count}")
+        if self.warpgroups * self.consumers > _MAX_CONSUMER_WARPGROUPS:
+            raise ValueError(
+                f"at most {_MAX_CONSUMER_WARPGROUPS} warpgroups can multiply with {CONSUMER_REGISTERS} registers a thread, "
+                f"got {self.consumers} consumers of {self.warpgroups}; use one warpgroup each"
+            )
+        if self.consumers > 1 and self.split_k > 1:
+            raise ValueError("consumers take tiles in turn only where K is not split, got split_k " + str(self.split_k))
         rows = 64 * self.warpgroups
         instruction_k = 256 // self.signature.operand_bits
         for name, value, unit, why in (
@@ -255,7 +267,7 @@ class GemmConfig:
                 f"{self.tile_m}x{self.tile_n} accumulators over {self.warpgroups} warpgroups take "
                 f"{self.accumulator_registers} registers a thread, and {_ADDRESSING_REGISTERS} more are needed for "
                 f"addresses: {needed} exceed the {CONSUMER_REGISTERS} that a thread of "
-                f"{self.warpgroups + PRODUCER_WARPGROUPS} warpgroups can have; use a smaller tile_m or tile_n"
+                f"{self.warpgroups * self.consumers + PRODUCER_WARPGROUPS} warpgroups can have; use a smaller tile_m or tile_n"
             )
 
     def _stages_that_fit(self) -> int:
@@ -295,12 +307,13 @@ class GemmConfig:
         addend += f"_batch{kind.batch_modes}" if kind.batch_modes else ""
         tile = f"{self.tile_m}x{self.tile_n}x{self.tile_k}x{self.stages}_cluster{self.cluster_m}x{self.cluster_n}"
         split = f"_split{self.split_k}" if self.split_k > 1 else ""
-        return f"cutepy_gemm_{operands}{addend}_{tile}{split}"
+        turns = "_pingpong" if self.consumers > 1 else ""
+        return f"cutepy_gemm_{operands}{addend}_{tile}{split}{turns}"
 
     @property
     def threads(self) -> int:
         """Threads of a CTA: one producer warpgroup and the consumers."""
-        return arch.WARPGROUP_THREADS * (PRODUCER_WARPGROUPS + self.warpgroups)
+        return arch.WARPGROUP_THREADS * (PRODUCER_WARPGROUPS + self.warpgroups * self.consumers)
 
     @property
     def epi_tile(self) -> tuple[int, int]:
@@ -325,8 +338,8 @@ class GemmConfig:
 
     @property
     def epilogue_bytes(self) -> int:
-        """Bytes of the subtiles of D and C."""
-        d_bytes = self.epi_stages * rules.tile_bytes(*self.epi_tile, self.signature.out_bits)
+        """Bytes of the subtiles of D, for each consumer, and of C."""
+        d_bytes = self.consumers * self.epi_stages * rules.tile_bytes(*self.epi_tile, self.signature.out_bits)
         return d_bytes + self.c_stages * rules.tile_bytes(*self.epi_tile, self.signature.c_bits)
 
     @property

@@ -25,6 +25,7 @@ from cutepy.device.epilogue import RowBias, activate, make_tile_load, make_tile_
 from cutepy.device.exchange import ClusterSums
 from cutepy.device.pipeline import TmaRing
 from cutepy.device.rasterise import coordinates_of, tile_of
+from cutepy.device.turns import Turns
 from cutepy.dsl.element_types import element_type
 from cutepy.dsl.traced_names import SmemAllocator
 from cutepy.kernels.gemm.config import CONSUMER_REGISTERS, PRODUCER_REGISTERS, GemmConfig
@@ -32,6 +33,13 @@ from cutepy.layouts.sm90 import arch
 
 LOAD_WARP = 0
 C_LOAD_WARP = 1
+
+STORE_BARRIER = 1
+"""The first of the named barriers at which each consumer's threads meet to store."""
+MMA_BARRIER = 3
+"""The first of those at which each consumer waits for its turn to multiply."""
+C_BARRIER = 5
+"""The first of those at which each consumer waits for its turn to add C."""
 
 
 class Gemm:
@@ -46,9 +54,9 @@ class Gemm:
         self.a_mode, self.b_mode = int(signature.a_major == "k"), int(signature.b_major == "k")
         self.d_mode, self.c_mode = int(signature.out_major == "row"), int(signature.c_major == "row")
         self.cluster_mn = (config.cluster_m, config.cluster_n)
-        self.consumer_threads = arch.WARPGROUP_THREADS * config.warpgroups
+        self.consumer_threads = arch.WARPGROUP_THREADS * config.warpgroups  # of one consumer
         self.consumer_warps = self.consumer_threads // arch.WARP_THREADS
-        self.producer_threads = config.threads - self.consumer_threads
+        self.producer_threads = config.threads - self.consumer_threads * config.consumers
 
     @cute.jit
     def __call__(
@@ -80,7 +88,7 @@ class Gemm:
         )
         sA_layout = smem.staged_layout(self.a_dtype, a_tile, self.a_mode, config.stages)
         sB_layout = smem.staged_layout(self.b_dtype, b_tile, self.b_mode, config.stages)
-        sD_layout = smem.staged_layout(self.d_dtype, config.epi_tile, self.d_mode, config.epi_stages)
+        sD_layout = smem.staged_layout(self.d_dtype, config.epi_tile, self.d_mode, config.epi_stages * config.consumers)
         tma_a, mA = tma.make_load(a, sA_layout, a_tile, cluster_n)
         tma_b, mB = tma.make_load(b, sB_layout, b_tile, cluster_m)
         tma_d, mD = tma.make_store(d, sD_layout, config.epi_tile)
@@ -170,7 +178,7 @@ class Gemm:
         gD = cute.local_tile(mD, (config.tile_m, config.tile_n), every)  # (tile_m, tile_n, rows, columns, batch...)
         if warp < self.producer_threads // arch.WARP_THREADS:
             # Registers are dealt out by warpgroup: the producer's go to the consumers, which hold accumulators.
-            if cutlass.const_expr(config.warpgroups > 1):
+            if cutlass.const_expr(config.warpgroups * config.consumers > 1):
                 cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)
             if warp == LOAD_WARP:
                 self.load_operands(ring, tma_a, gA, sA, tma_b, gB, sB, raster)
@@ -179,7 +187,7 @@ class Gemm:
                     gC = cute.local_tile(mC, (config.tile_m, config.tile_n), every)
                     self.load_addend(c_ring, sums, tma_c, gC, sC, raster)
         else:
-            if cutlass.const_expr(config.warpgroups > 1):
+            if cutlass.const_expr(config.warpgroups * config.consumers > 1):
                 cute.arch.setmaxregister_increase(CONSUMER_REGISTERS)
             shared = (sA, sB, sC, sD)
             self.consume(ring, c_ring, sums, tiled_mma, shared, cute.size(gA, mode=[3]), tma_d, gD, raster, bias)
@@ -288,12 +296,15 @@ class Gemm:
         """Multiply and store one tile after another (consumer warpgroups)."""
         config = self.config
         sA, sB, sC, sD = shared
-        tidx = cute.arch.thread_idx()[0] - self.producer_threads
+        thread = cute.arch.thread_idx()[0] - self.producer_threads
+        consumer, tidx = cute.arch.make_warp_uniform(thread // self.consumer_threads), thread % self.consumer_threads
+        if cutlass.const_expr(config.consumers > 1):
+            sD = cute.local_tile(sD, (*config.epi_tile, config.epi_stages), (0, 0, consumer))
         thr_mma = tiled_mma.get_slice(tidx)
         tCrA = tiled_mma.make_fragment_A(thr_mma.partition_A(sA))  # (MMA, MMA_M, MMA_K, stages) of descriptors
         tCrB = tiled_mma.make_fragment_B(thr_mma.partition_B(sB))  # (MMA, MMA_N, MMA_K, stages)
         tCrC = cute.make_rmem_tensor(tiled_mma.partition_shape_C((config.tile_m, config.tile_n)), cutlass.Float32)
-        out = make_tile_store(tiled_mma, sD, self.d_mode, tidx, self.consumer_threads)
+        out = make_tile_store(tiled_mma, sD, self.d_mode, tidx, self.consumer_threads, STORE_BARRIER + consumer)
         addend = None
         if cutlass.const_expr(sC is not None):
             addend = make_tile_load(tiled_mma, sC, self.c_mode, tidx)
@@ -308,10 +319,19 @@ class Gemm:
         if cutlass.const_expr(sums is not None):
             sent, read = sums.sender_state(), sums.reader_state()
         own, owners = self.dealt(sums)
+        mma_turns, c_turns = None, None
+        if cutlass.const_expr(config.consumers > 1):
+            mma_turns = Turns(MMA_BARRIER, consumer, self.consumer_threads)
+            c_turns = Turns(C_BARRIER, consumer, self.consumer_threads)
         stored = cutlass.Int32(0)
         _, k_count, _ = self.share(k_tiles)
         first, end, step = self.tiles(raster)
-        for tile in cutlass.range(first, end, step, unroll=1):
+        if cutlass.const_expr(config.consumers > 1):
+            if consumer == 1:
+                state.advance(k_count)
+                if cutlass.const_expr(sC is not None):
+                    c_state.advance(config.subtiles)
+        for tile in cutlass.range(first + consumer * step, end, step * config.consumers, unroll=1):
             row, column, batch = self.locate(tile, raster)
             if cutlass.const_expr(bias is not None):
                 _, _, following = self.subtile(own)
@@ -319,7 +339,10 @@ class Gemm:
             if cutlass.const_expr(sums is not None):
                 if tidx == 0:
                     sums.announce()
-            state = self.multiply(ring, state, tiled_mma, tCrA, tCrB, tCrC, k_count)
+            if cutlass.const_expr(config.consumers > 1):
+                mma_turns.wait(tile == first)
+            has_next = tile + step < end
+            state = self.multiply(ring, state, tiled_mma, tCrA, tCrB, tCrC, k_count, mma_turns, has_next)
             tDsD, tDgD = self.partition_subtiles(tma_d, sD, gD[(None, None, row, column, *batch)])
             subtiles = out.subtiles(tCrC)
             if cutlass.const_expr(sums is not None):
@@ -327,6 +350,8 @@ class Gemm:
                 sent.advance()
                 sums.wait(read)
                 read.advance()
+            if cutlass.const_expr(config.consumers > 1 and sC is not None):
+                c_turns.wait(tile == first)
             for index in cutlass.range(config.subtiles, unroll_full=True):
                 if index % owners == own:
                     rC = subtiles[None, None, None, index]
@@ -347,12 +372,17 @@ class Gemm:
                     stored += 1
             if cutlass.const_expr(sums is not None):
                 sums.release()
+            if cutlass.const_expr(config.consumers > 1):
+                state.advance(k_count)
+                if cutlass.const_expr(sC is not None):
+                    c_turns.hand_over(has_next)
+                    c_state.advance(config.subtiles)
         out.finish()
         if cutlass.const_expr(sums is not None):
             sums.drain(sent)
 
     @cute.jit
-    def multiply(self, ring, state, tiled_mma, tCrA, tCrB, tCrC, k_tiles):
+    def multiply(self, ring, state, tiled_mma, tCrA, tCrB, tCrC, k_tiles, turns, has_next):
         """Run the main loop: tCrC = A B^T, with one group of MMAs in flight behind the one just issued."""
         ring.wait(state)
         mma.issue_stage(tiled_mma, tCrA, tCrB, tCrC, state.index, accumulate=False)
@@ -367,6 +397,8 @@ class Gemm:
             warpgroup.wait_group(1)
             ring.release(read)
             read.advance()
+        if cutlass.const_expr(self.config.consumers > 1):
+            turns.hand_over(has_next)  # the other consumer's MMAs queue up behind these
         # The accumulators are valid in registers only now.
         warpgroup.wait_group(0)
         ring.release(read)
