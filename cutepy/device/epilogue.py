@@ -121,7 +121,7 @@ def make_tile_store(
     contiguous_mode: int,
     tidx: cutlass.Int32,
     threads: int,
-    barrier: int | cutlass.Int32,
+    barrier: int | cutlass.Int32 = 1,
 ) -> TileStore:
     """Partition the staged subtiles `sD` (rows, columns, stages) for storing the accumulators of `tiled_mma`.
 

@@ -2,10 +2,10 @@
 
 `GemmSignature` names types and majors; extents are never part of a compiled kernel. `GemmConfig` adds tiles, stages
 and cluster, and making one that the hardware cannot run raises, saying which resource is short and by how much.
-`select_config` picks one for a problem.
+`choice.select_config` picks one for a problem.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -116,6 +116,20 @@ class GemmSignature:
                 )
 
     @property
+    def transposed(self) -> "GemmSignature":
+        """What computes the transposed result: A and B exchanged, rows for columns; a bias has no place there."""
+        turned: dict[str | None, OutputMajor | None] = {"row": "col", "col": "row", None: None}
+        return replace(
+            self,
+            a_dtype=self.b_dtype,
+            b_dtype=self.a_dtype,
+            a_major=self.b_major,
+            b_major=self.a_major,
+            out_major=turned[self.out_major],
+            c_major=turned[self.c_major],
+        )
+
+    @property
     def operand_bits(self) -> int:
         """Width of an element of A or B."""
         return DTYPES[self.a_dtype].bits
@@ -156,7 +170,8 @@ class GemmConfig:
     epi_n : int
         Columns of an epilogue subtile; its rows are 64 for each warpgroup.
     epi_stages : int
-        Subtiles of D in shared memory; 4 if 0, or 2 where D has 32 bits or C needs room.
+        Subtiles of D in shared memory; 4 if 0, or 3 where that makes room for one more stage of A and B, or 2 where D
+        has 32 bits or C needs room.
     c_stages : int
         Subtiles of C in shared memory; 2 if 0, unless there is no C.
     band_rows : int
@@ -203,6 +218,8 @@ class GemmConfig:
             object.__setattr__(self, "c_stages", 2)
         if not self.epi_stages:
             object.__setattr__(self, "epi_stages", 2 if self.c_stages or self.signature.out_bits == 32 else 4)
+            if self.epi_stages == 4 and not self.stages and self._stages_that_fit(3) > self._stages_that_fit(4):
+                object.__setattr__(self, "epi_stages", 3)
         self._check_shape()
         self._check_registers()
         self._check_smem()
@@ -270,8 +287,9 @@ class GemmConfig:
                 f"{self.warpgroups * self.consumers + PRODUCER_WARPGROUPS} warpgroups can have; use a smaller tile_m or tile_n"
             )
 
-    def _stages_that_fit(self) -> int:
-        return min(8, (arch.SMEM_BYTES_PER_CTA - self._overhead_bytes(8)) // self.stage_bytes)
+    def _stages_that_fit(self, epi_stages: int = 0) -> int:
+        overhead = self._overhead_bytes(8) + (epi_stages - self.epi_stages) * self._d_stage_bytes * bool(epi_stages)
+        return min(8, (arch.SMEM_BYTES_PER_CTA - overhead) // self.stage_bytes)
 
     def _check_smem(self) -> None:
         if self.stages and self.stages < 2:
@@ -339,8 +357,12 @@ class GemmConfig:
     @property
     def epilogue_bytes(self) -> int:
         """Bytes of the subtiles of D, for each consumer, and of C."""
-        d_bytes = self.consumers * self.epi_stages * rules.tile_bytes(*self.epi_tile, self.signature.out_bits)
+        d_bytes = self.epi_stages * self._d_stage_bytes
         return d_bytes + self.c_stages * rules.tile_bytes(*self.epi_tile, self.signature.c_bits)
+
+    @property
+    def _d_stage_bytes(self) -> int:
+        return self.consumers * rules.tile_bytes(*self.epi_tile, self.signature.out_bits)
 
     @property
     def subtile_registers(self) -> int:
@@ -377,107 +399,3 @@ class GemmConfig:
         layout = tile_to_shape(atom, (extent, self.tile_k, self.stages), (0, 1, 2) if major == "k" else (1, 0, 2))
         assert isinstance(layout, ComposedLayout)
         return layout
-
-
-@dataclass(frozen=True)
-class Tile:
-    """A tile to choose from, and what one of them costs an SM in microseconds: a constant, and for 128 bytes of K.
-
-    `cluster` CTAs share operands; `k_spans` times 128 bytes of K make a stage. The costs are least-squares fits to
-    device times of 27 fp16 problems (K-major operands, row-major result) on an H200, 2026-11-21, by the protocol of
-    `docs/benchmarks.md`. With these nine, the choice by `select_config` was on average 3% slower than the best of 23
-    measured tiles for the problem. Small tiles gain up to 15% from longer stages: TMA then reads longer rows.
-    """
-
-    tile_m: int
-    tile_n: int
-    cluster: int
-    k_spans: int
-    tile_us: float
-    span_us: float
-
-    def config(self, signature: GemmSignature, cluster_m: int, cluster_n: int) -> GemmConfig:
-        """Configure a kernel with this tile."""
-        return GemmConfig(
-            signature=signature,
-            tile_m=self.tile_m,
-            tile_n=self.tile_n,
-            tile_k=self.k_spans * 1024 // signature.operand_bits,
-            warpgroups=self.tile_m // 64,
-            cluster_m=cluster_m,
-            cluster_n=cluster_n,
-        )
-
-    def cluster_mn(self, m: int, n: int) -> tuple[int, int]:
-        """Share B down two rows of tiles; where there is but one, share A along it."""
-        if m > self.tile_m:
-            return self.cluster, 1
-        return 1, self.cluster if n > self.tile_n else 1
-
-    def expected_us(self, m: int, n: int, k: int, operand_bits: int, sm_count: int, batch: int) -> float:
-        """Estimate the time of a batch of products: waves of clusters over the SMs, at the cost of a tile each."""
-        cluster_m, cluster_n = self.cluster_mn(m, n)
-        clusters = -(-m // (self.tile_m * cluster_m)) * -(-n // (self.tile_n * cluster_n)) * batch
-        waves = -(-clusters // (sm_count // (cluster_m * cluster_n)))
-        return waves * (self.tile_us + -(-k * operand_bits // 1024) * self.span_us)
-
-
-TILES = (
-    Tile(128, 256, 2, 1, 1.71, 0.687),
-    Tile(128, 224, 2, 1, 1.39, 0.614),
-    Tile(128, 192, 2, 1, 1.13, 0.540),
-    Tile(128, 160, 1, 1, 0.76, 0.476),
-    Tile(128, 128, 2, 1, 0.65, 0.391),
-    Tile(128, 96, 1, 1, 0.35, 0.347),
-    Tile(64, 128, 2, 1, 0.42, 0.239),
-    Tile(64, 64, 2, 2, 0.24, 0.160),
-    Tile(64, 32, 1, 2, 0.22, 0.147),
-)
-
-
-def select_config(
-    signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 132, *, batch: int = 1
-) -> GemmConfig:
-    """Choose the configuration that the cost model expects to be fastest for a problem.
-
-    The persistent CTAs take the output tiles in waves of one tile an SM, so the expected time is waves x the cost of
-    a tile. Large tiles cost less for each element, small ones fill the last wave better.
-
-    Parameters
-    ----------
-    signature : GemmSignature
-        Types and majors.
-    m, n, k : int
-        Extents, positive.
-    sm_count : int
-        SMs of the GPU.
-    batch : int
-        Products of these extents, positive: their tiles fill the waves together.
-
-    Examples
-    --------
-    >>> half = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
-    >>> for size in (512, 1024, 4096):
-    ...     config = select_config(half, size, size, size)
-    ...     print(size, config.tile_m, config.tile_n, config.cluster_m, config.stages)
-    512 64 32 1 8
-    1024 64 128 2 8
-    4096 128 256 2 4
-    """
-    if min(m, n, k, batch) < 1:
-        raise ValueError(
-            f"m, n, k and batch must be positive, got {m}, {n}, {k}, {batch}; an empty product needs no kernel"
-        )
-    best = min(TILES, key=lambda tile: tile.expected_us(m, n, k, signature.operand_bits, sm_count, batch))
-    return best.config(signature, *best.cluster_mn(m, n))
-
-
-def expected_us(m: int, n: int, k: int, operand_bits: int, sm_count: int = 132, *, batch: int = 1) -> float:
-    """Estimate the microseconds that the configuration of `select_config` takes on the GPU.
-
-    Examples
-    --------
-    >>> [round(expected_us(4096 // parts, 4096, 4096, 16, batch=parts)) for parts in (1, 32, 128)]
-    [183, 183, 503]
-    """
-    return min(tile.expected_us(m, n, k, operand_bits, sm_count, batch) for tile in TILES)
