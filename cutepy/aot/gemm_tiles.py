@@ -14,8 +14,8 @@ class Tile:
 
     `cluster` CTAs share operands; `k_spans` times 128 bytes of K make a stage. The costs are least-squares fits to
     device times of 27 fp16 problems (K-major operands, row-major result) on an H200, 2026-11-21, by the protocol of
-    `docs/benchmarks.md`. With these nine, the choice was on average 3% slower than the best of 23 measured tiles for the
-    problem. Small tiles gain up to 15% from longer stages: TMA then reads longer rows.
+    `docs/benchmarks.md`. With these nine, the choice was on average 3% slower than the best of 23 measured tiles for
+    the problem. Small tiles gain up to 15% from longer stages: TMA then reads longer rows.
     """
 
     tile_m: int

@@ -144,7 +144,9 @@ def make_tile_store(
     copy = register_to_smem(tiled_mma, sD.element_type, contiguous_mode)
     thread_copy = copy.get_slice(tidx)
     shape = cute.shape(thread_copy.partition_S(sD))[:3]
-    return TileStore(copy, thread_copy.partition_D(sD), shape, cute.arch.make_warp_uniform(tidx // 32), threads, barrier)
+    return TileStore(
+        copy, thread_copy.partition_D(sD), shape, cute.arch.make_warp_uniform(tidx // 32), threads, barrier
+    )
 
 
 @dataclass(frozen=True)

@@ -93,8 +93,8 @@ class TmaRing:
             with cute.arch.elect_one():
                 cute.arch.mbarrier_arrive(empty)
         else:
-            # Lane r answers for the CTA of rank r in this plane of the cluster: those in this CTA's row send it A, those
-            # in its column B.
+            # Lane r answers for the CTA of rank r in this plane of the cluster: those in this CTA's row send it A,
+            # those in its column B.
             rank, lane = cute.arch.block_idx_in_cluster(), cute.arch.lane_idx()
             here = rank % (cluster_m * cluster_n)
             same_row = lane % cluster_m == here % cluster_m

@@ -118,7 +118,7 @@ class GemmSignature:
     @property
     def transposed(self) -> "GemmSignature":
         """What computes the transposed result: A and B exchanged, rows for columns; a bias has no place there."""
-        turned: dict[str | None, OutputMajor | None] = {"row": "col", "col": "row", None: None}
+        turned: dict[OutputMajor, OutputMajor] = {"row": "col", "col": "row"}
         return replace(
             self,
             a_dtype=self.b_dtype,
@@ -126,7 +126,7 @@ class GemmSignature:
             a_major=self.b_major,
             b_major=self.a_major,
             out_major=turned[self.out_major],
-            c_major=turned[self.c_major],
+            c_major=turned[self.c_major] if self.c_major else None,
         )
 
     @property
@@ -217,14 +217,17 @@ class GemmConfig:
         if self.signature.c_dtype and not self.c_stages:
             object.__setattr__(self, "c_stages", 2)
         if not self.epi_stages:
-            object.__setattr__(self, "epi_stages", 2 if self.c_stages or self.signature.out_bits == 32 else 4)
-            if self.epi_stages == 4 and not self.stages and self._stages_that_fit(3) > self._stages_that_fit(4):
-                object.__setattr__(self, "epi_stages", 3)
+            object.__setattr__(self, "epi_stages", self._epi_stages())
         self._check_shape()
         self._check_registers()
         self._check_smem()
         if not self.stages:
             object.__setattr__(self, "stages", self._stages_that_fit())
+
+    def _epi_stages(self) -> int:
+        if self.c_stages or self.signature.out_bits == 32:
+            return 2
+        return 3 if not self.stages and self._stages_that_fit(3) > self._stages_that_fit(4) else 4
 
     def _check_shape(self) -> None:
         for name, count in (("warpgroups", self.warpgroups), ("consumers", self.consumers)):
@@ -232,8 +235,8 @@ class GemmConfig:
                 raise ValueError(f"{name} must be 1 or 2, got {count}")
         if self.warpgroups * self.consumers > _MAX_CONSUMER_WARPGROUPS:
             raise ValueError(
-                f"at most {_MAX_CONSUMER_WARPGROUPS} warpgroups can multiply with {CONSUMER_REGISTERS} registers a thread, "
-                f"got {self.consumers} consumers of {self.warpgroups}; use one warpgroup each"
+                f"at most {_MAX_CONSUMER_WARPGROUPS} warpgroups can multiply with {CONSUMER_REGISTERS} registers a "
+                f"thread, got {self.consumers} consumers of {self.warpgroups}; use one warpgroup each"
             )
         if self.consumers > 1 and self.split_k > 1:
             raise ValueError("consumers take tiles in turn only where K is not split, got split_k " + str(self.split_k))
@@ -284,7 +287,7 @@ class GemmConfig:
                 f"{self.tile_m}x{self.tile_n} accumulators over {self.warpgroups} warpgroups take "
                 f"{self.accumulator_registers} registers a thread, and {_ADDRESSING_REGISTERS} more are needed for "
                 f"addresses: {needed} exceed the {CONSUMER_REGISTERS} that a thread of "
-                f"{self.warpgroups * self.consumers + PRODUCER_WARPGROUPS} warpgroups can have; use a smaller tile_m or tile_n"
+                f"{self.threads // arch.WARPGROUP_THREADS} warpgroups can have; use a smaller tile_m or tile_n"
             )
 
     def _stages_that_fit(self, epi_stages: int = 0) -> int:

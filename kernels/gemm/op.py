@@ -11,7 +11,7 @@ from cutepy.host.compilation import compile
 from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
 from cutepy.host.specs import TensorSpec
-from cutepy.kernels.gemm.choice import expected_us, select_config
+from cutepy.kernels.gemm.choice import expected_us, fillable_sms, select_config
 from cutepy.kernels.gemm.config import GemmConfig, GemmSignature, OperandMajor, OutputMajor
 from cutepy.kernels.gemm.operands import Description, Matrix, Problem, dtype_name, matrix
 from cutepy.layouts.sm90.arch import SM_COUNT
@@ -56,8 +56,10 @@ def plan_gemm(problem: Problem, views: Problem) -> Launch:
     way_a, way_b = _way(problem.a, views.a, a), _way(problem.b, views.b, b)
     if turned:
         views = _turned(views)
-        a, b, c, out = b, a, _turned_matrix(c), _turned_matrix(out)
-    kernel = compile_gemm(_configure(views, a, b, c, out, sm_count))
+        a, b, c, out = b, a, c and _turned_matrix(c), _turned_matrix(out)
+    config = _configure(views, a, b, c, out, sm_count)
+    kernel = compile_gemm(config)
+    sms = fillable_sms(config.cluster_m * config.cluster_n * config.split_k, sm_count)
     way_c, way_out = _way(problem.c, views.c, c), _way(problem.out, views.out, out)
     as_they_are = not (way_a or way_b or way_c or way_out)
     shape, stride, dtype, device = problem.out
@@ -71,12 +73,12 @@ def plan_gemm(problem: Problem, views: Problem) -> Launch:
         if out is None:
             out = empty(shape, stride, dtype)
         if as_they_are:
-            kernel(a, b, c, out, sm_count, bias)
+            kernel(a, b, c, out, sms, bias)
         else:
             first, second = _see(a, way_a), _see(b, way_b)
             if turned:
                 first, second = second, first
-            kernel(first, second, _see(c, way_c), _see(out, way_out), sm_count, bias)
+            kernel(first, second, _see(c, way_c), _see(out, way_out), sms, bias)
         return out
 
     return launch
@@ -105,9 +107,7 @@ def _transposed(tensor: Description) -> Description:
     return tensor._replace(shape=(*batch, columns, rows), stride=(*steps, along, down))
 
 
-def _turned_matrix(found: Matrix | None) -> Matrix | None:
-    if found is None:
-        return None
+def _turned_matrix(found: Matrix) -> Matrix:
     *steps, down, along = found.stride
     return Matrix(1 - found.contiguous_mode, (*steps, along, down))
 
