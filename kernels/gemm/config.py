@@ -302,9 +302,9 @@ class GemmConfig:
             shorten = "fewer epi_stages or c_stages" if self.epilogue_bytes > 2 * self.stage_bytes else "a smaller tile"
             raise ValueError(
                 f"stages must be at least 2, one to load while one is multiplied, and there is room for "
-                f"{max(fitting, 0)}: a stage of A and B takes {self.stage_bytes} bytes and the epilogue's "
-                f"{self.epi_stages} + {self.c_stages} stages {self.epilogue_bytes} of the {arch.SMEM_BYTES_PER_CTA} "
-                f"bytes of shared memory; use {shorten}"
+                f"{max(fitting, 0)}: a stage of A and B takes {self.stage_bytes} bytes, the epilogue's "
+                f"{self.epi_stages} + {self.c_stages} stages {self.epilogue_bytes} and the sums of {self.split_k - 1} "
+                f"peers {self.exchange_bytes} of the {arch.SMEM_BYTES_PER_CTA} bytes of shared memory; use {shorten}"
             )
         if self.stages and self.smem_bytes > arch.SMEM_BYTES_PER_CTA:
             raise ValueError(
@@ -315,7 +315,15 @@ class GemmConfig:
 
     def _overhead_bytes(self, stages: int) -> int:
         """Count what is no stage: subtiles, sums of peers, and two 8-byte mbarriers for each stage and the exchange."""
-        return self.epilogue_bytes + self.exchange_bytes + 16 * (stages + self.c_stages + (self.split_k > 1))
+        return self.epilogue_bytes + self.exchange_bytes + 8 * self._barriers(stages)
+
+    def _barriers(self, stages: int) -> int:
+        return 2 * (stages + self.c_stages + (self.split_k > 1))
+
+    @property
+    def barriers(self) -> int:
+        """How many mbarriers a CTA has: two for each stage of A and B, and of C, and for the exchange of sums."""
+        return self._barriers(self.stages)
 
     @property
     def name(self) -> str:

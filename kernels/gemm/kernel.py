@@ -148,7 +148,7 @@ class Gemm:
         slots = None
         if cutlass.const_expr(config.split_k > 1):
             slots = allocator.allocate_array(cutlass.Float32, config.exchange_bytes // 4)
-        barriers = allocator.allocate_array(cutlass.Int64, 2 * (config.stages + config.c_stages + 1))
+        barriers = allocator.allocate_array(cutlass.Int64, config.barriers)
         ring = TmaRing(barriers, config.stages, config.stage_bytes, self.consumer_warps, self.cluster_mn)
         if cutlass.const_expr(mC is not None):
             c_bytes = rules.tile_bytes(*config.epi_tile, config.signature.c_bits)
@@ -276,7 +276,7 @@ class Gemm:
         for tile in cutlass.range(first, end, step, unroll=1):
             row, column, batch = self.locate(tile, raster)
             tCsC, tCgC = self.partition_subtiles(tma_c, sC, gC[(None, None, row, column, *batch)])
-            for index in cutlass.range(own, self.config.subtiles, owners, unroll=1):
+            for index in cutlass.range(own, self.config.subtiles, owners, unroll_full=True):
                 full = ring.acquire(state)
                 cute.copy(tma_c, tCgC[self.subtile(index)], tCsC[(None, state.index)], tma_bar_ptr=full)
                 state.advance()
@@ -296,9 +296,10 @@ class Gemm:
         """Multiply and store one tile after another (consumer warpgroups)."""
         config = self.config
         sA, sB, sC, sD = shared
-        thread = cute.arch.thread_idx()[0] - self.producer_threads
-        consumer, tidx = cute.arch.make_warp_uniform(thread // self.consumer_threads), thread % self.consumer_threads
+        consumer, tidx = 0, cute.arch.thread_idx()[0] - self.producer_threads
         if cutlass.const_expr(config.consumers > 1):
+            consumer = cute.arch.make_warp_uniform(tidx // self.consumer_threads)
+            tidx = tidx % self.consumer_threads
             sD = cute.local_tile(sD, (*config.epi_tile, config.epi_stages), (0, 0, consumer))
         thr_mma = tiled_mma.get_slice(tidx)
         tCrA = tiled_mma.make_fragment_A(thr_mma.partition_A(sA))  # (MMA, MMA_M, MMA_K, stages) of descriptors
