@@ -246,11 +246,15 @@ def test_nothing_spills_and_nothing_is_in_local_memory(kernel):
 
 @pytest.mark.parametrize(
     "options",
-    [{"split_k": 4, "tile_n": 128}, {"consumers": 2, "warpgroups": 1, "tile_n": 192}, {"consumers": 2, "warpgroups": 1}],
+    [
+        {"split_k": 4, "tile_n": 128},
+        {"consumers": 2, "warpgroups": 1, "tile_n": 192},
+        {"consumers": 2, "warpgroups": 1, "tile_m": 64},
+    ],
     ids=["K split", "in turns", "in turns, 64 rows"],
 )
 def test_no_schedule_spills(options):
-    chosen = config(**({"tile_m": 64} if options.get("tile_n") is None else {}), **options)
+    chosen = config(**options)
     code = compile_gemm(chosen)
     (resources,) = code.resources
     assert resources.stack_bytes == resources.spill_store_bytes == resources.spill_load_bytes == 0
