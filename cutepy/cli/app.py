@@ -337,11 +337,15 @@ def bench_gemm(
         list[str] | None,
         typer.Option(help=f"{', '.join(BENCH_DTYPES)}; may be given again. Default: float16."),
     ] = None,
+    sweep: Annotated[int, typer.Option(help="Measure so many random problems instead.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Which random problems.")] = 0,
     json: Annotated[Path | None, typer.Option(help="Save the measurements here.")] = None,
 ) -> None:
     """Time the GEMM against cuBLAS, and check every result."""
-    from cutepy.suites.gemm import GEMM_SUITES, run_gemm
+    from cutepy.suites.gemm import GEMM_SUITES, run_gemm, run_sweep
 
+    if sweep:
+        raise typer.Exit(run_sweep(sweep, seed, json))
     suite, dtype = suite or ["squares", "llama"], dtype or ["float16"]
     suite, dtype = [name.lower() for name in suite], [name.lower() for name in dtype]
     for chosen, known, option in ((suite, GEMM_SUITES, "--suite"), (dtype, BENCH_DTYPES, "--dtype")):

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from cutepy.kernels.gemm.config import Activation, expected_us
+from cutepy.kernels.gemm.choice import expected_us
+from cutepy.kernels.gemm.config import Activation
 from cutepy.kernels.gemm.joining import join
 from cutepy.kernels.gemm.op import Given, Launch, new_tensor, plan_gemm
 from cutepy.kernels.gemm.operands import UNIT_BYTES, Description, Problem, matrix

@@ -355,7 +355,7 @@ if "late" in sys.argv:
     import numpy, torch, asyncio, http.client
 import cutlass, cutlass.cute as cute, cutepy
 from cutepy.host.compilation import Call
-from cutepy.kernels.gemm.config import GemmSignature, select_config
+from cutepy.kernels.gemm import GemmSignature, select_config
 from cutepy.kernels.gemm.kernel import Gemm
 from cutepy.kernels.gemm.op import examples
 import shared_module
