@@ -1,8 +1,8 @@
 """A schedule that is a list of choices: who goes on at each access to memory that others see, and each synchronisation.
 
 Agents are offered in an order of preference: operations that are pending, then who went on last, then the others. A
-choice is a position in that order, and most are 0; the others make a schedule, such as "schedule:3=1,17=2": at the third
-choice the second of those offered, at the seventeenth the third. Counts begin at 0.
+choice is a position in that order, and most are 0; the others make a schedule, such as "schedule:3=1,17=2": of those
+offered it takes number 1 at choice 3, and number 2 at choice 17. Counts begin at 0.
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ class Interleaving(CompletionPolicy):
         The bytes that shared memory has when a CTA begins, and again once it has ended; None leaves zeros, and what was
         there.
     watches : bool
-        Whether to tell what came of each step: `went`, `left` and `unblocked`. Agents are groups that nothing takes apart any
-        more, and one whose step changed nothing is none until something has changed.
+        Whether to tell what came of each step: `went`, `left` and `unblocked`. Agents are groups that nothing takes
+        apart any more, and one whose step changed nothing is none until something has changed.
     is_stuck : bool
         Set where nothing can go on.
     """

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cutepy.sim.parallel.footprint import Ranges
     from cutepy.sim.replay.search.guided import Guided
     from cutepy.sim.sanitize import Sanitizer
+    from cutepy.sim.sanitize.hazards import Hazard
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,10 @@ class LaunchPlayer:
         """Whether nothing is left behind but what was written: malloc keeps what it gave out."""
         return "malloc" not in self.launch.ptx
 
-    def ready(self, request: Request) -> None:
+    def ready(self, request: Request | Search) -> None:
         """Translate the kernel."""
-        self._program(request.policy, {})
+        if isinstance(request, Request):
+            self._program(request.policy, {})
 
     def play(self, request: Request) -> Outcome:
         """Run the launch, and say what it wrote, or what it raised."""
@@ -110,4 +112,10 @@ class LaunchPlayer:
 
 def _told(sanitizer: Sanitizer) -> list[tuple[str, str]]:
     """Return the hazards that were found: what tells each from others, and what is said of it."""
-    return [(f"{h.kind}: {h.before and h.before.line}, {h.after.line}", str(replace(h, count=1))) for h in sanitizer.hazards]
+    return [(_name(hazard), str(replace(hazard, count=1))) for hazard in sanitizer.hazards]
+
+
+def _name(hazard: Hazard) -> str:
+    """Return what a hazard has in common with others of its lines, whichever of them comes first."""
+    kind = "unordered" if hazard.kind.startswith("unordered-") else hazard.kind
+    return f"{kind}: {', '.join(sorted(side.line for side in hazard.sides))}"

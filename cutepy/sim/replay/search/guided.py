@@ -117,10 +117,8 @@ class Guided(Choices):
             self._tree.take(event)
 
     def failed(self) -> None:
-        """Tell the tree of a step that ended in an error: what it depends on isn't known."""
-        event = self._event()
-        event.touched.is_everything = True
-        self._tree.take(event)
+        """Tell the tree of a step that ended in an error."""
+        self._tree.fail(self._event())
 
     def unblocked(self) -> None:
         """Tell the tree that what comes now comes after all there was."""

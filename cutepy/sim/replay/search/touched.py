@@ -3,7 +3,7 @@
 Memory is ranges of bytes; barriers, and what else has a state of its own, are objects. A mode says what was done: two
 steps commute if all their modes of what both touched do. Reads commute, and so does what only counts, within one phase:
 
-- arrivals at an mbarrier that count in the same phase; bytes that arrive there once they have been announced; announcements;
+- at an mbarrier, in the same phase, arrivals; announcements of bytes; bytes that come once they have been announced;
 - those who come to a named or cluster barrier in one generation, and threads that end meanwhile. Who goes on comes
   after all of its own generation, and commutes with those of others;
 - integer reductions of one kind, whose result nobody reads.

@@ -1,18 +1,17 @@
-"""The schedules of a launch as a tree that is walked depth first: one schedule of each class that differs in more than the
-order of steps that commute.
+"""The schedules of a launch as a tree that is walked depth first, one of those that differ in the order of steps alone.
 
-Dynamic partial-order reduction with source sets and sleep sets. Each schedule that is played is looked through for races:
-two steps that do not commute, and that nothing between them orders. There the other order is wanted: at the first of the
-two somebody has to go on who can begin what comes to the second without the first. Who has been tried at a place, and all
-that starts with its step, sleeps there until a step comes that does not commute with it.
+Dynamic partial-order reduction with source sets and sleep sets. Each schedule that is played is looked through for
+races: two steps that do not commute, and that nothing between them orders. There the other order is wanted: at the
+first of the two somebody has to go on who can begin what comes to the second without the first. Who has been tried at
+a place, and all that starts with its step, sleeps there until a step comes that does not commute with it.
 
-A step that changed nothing, neither the one who took it nor anything else, is none: who waits, or goes around a loop, has
-not gone on. But what it looked at is a race as well with those who changed that: it might have come earlier.
+A step that changed nothing, neither the one who took it nor anything else, is none: who waits, or goes around a loop,
+has not gone on. But what it looked at is a race as well with those who changed that: it might have come earlier.
 
 References
 ----------
 P. Abdulla, S. Aronis, B. Jonsson, K. Sagonas, "Optimal Dynamic Partial Order Reduction", POPL 2014: algorithm 1.
-C. Flanagan, P. Godefroid, "Dynamic Partial-Order Reduction for Model Checking Software", POPL 2005: steps that are disabled.
+C. Flanagan, P. Godefroid, "Dynamic Partial-Order Reduction for Model Checking Software", POPL 2005: disabled steps.
 """
 
 from __future__ import annotations
@@ -170,6 +169,13 @@ class Tree:
             self.nodes.append(Node(sleeping, set() if is_operation else set(node.held)))
         self.depth, self._tried = self.depth + 1, 0
 
+    def fail(self, event: Event) -> None:
+        """See a step that ends the launch: what others would have done next races with it, too."""
+        node = self.nodes[self.depth]
+        node.wanted |= node.offered
+        event.touched.is_everything = True
+        self.take(event)
+
     def advance(self) -> bool:
         """Go to the schedule that comes next; tells whether there is one."""
         while self.nodes:
@@ -192,9 +198,9 @@ class Tree:
             issue = nodes[event.issued_in].event
             assert issue is not None
             before = issue.before | 1 << event.issued_in
-        for at in range(depth - 1, -1, -1):
-            if before >> at & 1:
-                continue
+        left = ((1 << depth) - 1) & ~before
+        while left:
+            at = left.bit_length() - 1
             earlier = nodes[at].event
             assert earlier is not None
             if NOBODY in (event.number, earlier.number) or earlier.lanes & event.lanes:
@@ -202,6 +208,7 @@ class Tree:
             elif earlier.touched.meets(event.touched):
                 before |= earlier.before | 1 << at
                 races.append(at)
+            left &= ~(before | 1 << at)
         event.before = before
         if self._reduces:
             for at in races:
