@@ -16,9 +16,8 @@ from cutepy.sim.machine.interleaving import Agent, Interleaving
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
 
-_SEEN = frozenset(
-    "ld st atom red mbarrier bar barrier cp ldmatrix stmatrix tensormap setmaxnreg multimem tex tld4 suld sust sured".split()
-)
+_MEMORY = frozenset("ld st atom red ldmatrix stmatrix multimem tex tld4 suld sust sured".split())
+_SEEN = _MEMORY | frozenset("mbarrier bar barrier cp tensormap setmaxnreg".split())
 _OWN = frozenset("param const local commit_group prefetch".split())
 _CHOICES = re.compile(r"\d+=\d+(,\d+=\d+)*")
 
