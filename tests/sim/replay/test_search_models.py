@@ -138,3 +138,19 @@ def test_programs_of_barriers_come_to_what_the_model_says(name, monkeypatch):
             complete += 1
             assert found == said, seed
     assert complete >= 4
+
+
+# Who counts in a phase may count in the next one after another who completes it: to have commuted before is not enough.
+COMPLETED_BY_ANOTHER = {
+    "an arrival that may come late": ([[("arrive", 0), ("arrive", 0), ("wait", 0, 1)], [("drop", 0)]], [2]),
+    "a barrier that two of three come to": ([[("sync", 0, 2)], [("sync", 0, 2)], [("bar_arrive", 0, 2)]], []),
+}
+
+
+@pytest.mark.parametrize("name", COMPLETED_BY_ANOTHER)
+def test_who_comes_after_a_phase_is_complete_counts_in_the_next(name):
+    threads, counts = COMPLETED_BY_ANOTHER[name]
+    verdict = model.explore(threads, counts)
+    found = barrier_kinds("from nothing", threads, counts)
+    assert found == (True, (verdict.may_end, verdict.may_hang, verdict.may_break))
+    assert verdict.may_hang

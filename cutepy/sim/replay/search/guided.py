@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence, Set
+from typing import TYPE_CHECKING, Any
 
 from cutepy.sim.machine.choices import Choices
 from cutepy.sim.machine.lanes import WARP
@@ -100,7 +100,7 @@ class Guided(Choices):
         size = g.ctas.residents.cluster_size
         for slot in g.ctas.slots.tolist():
             for number, generation in enumerate(barriers.generations(slot).tolist()):
-                touched.add(("bar", slot, number), ("leave", generation))
+                touched.add(("bar of all", slot, number), ("leave", generation))
             if size > 1:
                 touched.add(("cluster", slot // size), ("leave", cluster.generation(slot)))
 
@@ -131,6 +131,7 @@ class Guided(Choices):
         if self._engine.activity.changes == self._changes:
             touching.keep_reads()
         touched = touching.touched
+        touched.ends |= {key for key, modes in touched.objects.items() if self._is_over(key, modes)}
         operation = agent.operation
         if operation is None:
             family = _waits_for(agent.instruction)
@@ -146,6 +147,18 @@ class Guided(Choices):
         if operation is None:
             return Event(agent.number, self._lanes_of(agent.ctas, agent.threads), touched)
         return Event(agent.number, 0, touched, self._issued[agent.number])
+
+    def _is_over(self, key: tuple[Any, ...], modes: Set[Mode]) -> bool:
+        """Tell whether the generation of a named or cluster barrier is over that a step counted in."""
+        counted = [mode[1] for mode in modes if mode[0] in ("join", "leave")]
+        if not counted:
+            return False
+        if key[0] == "cluster":
+            assert self._agent is not None
+            now = self._engine.cluster.generation(key[1] * self._agent.ctas.residents.cluster_size)
+        else:
+            now = self._engine.barriers.generations(key[1])[key[2]]
+        return bool(now > max(counted))
 
     def _lanes_of(self, ctas: Ctas, threads: Threads) -> int:
         key = ctas.slots.tobytes(), threads.ids.tobytes()

@@ -11,8 +11,9 @@ steps commute if all their modes of what both touched do. Reads commute, and so 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, BarrierEvent
     from cutepy.sim.machine.lanes import Array
 
-Mode = tuple[object, ...]
-Range = tuple[int, int, Mode]
+Mode = tuple[Any, ...]
 
 READ: Mode = ("read",)
 WRITE: Mode = ("write",)
@@ -32,60 +32,112 @@ _SHARED = 1 << 62
 _REDUCED = frozenset("add and or xor min max".split())
 
 
+class Span:
+    """Bytes, as ranges that are in order and apart."""
+
+    __slots__ = ("ends", "starts")
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+
+    def add(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Add ranges."""
+        every = sorted([*zip(self.starts, self.ends, strict=True), *ranges])
+        self.starts, self.ends = [], []
+        for start, end in every:
+            if self.ends and start <= self.ends[-1]:
+                self.ends[-1] = max(end, self.ends[-1])
+            else:
+                self.starts.append(start)
+                self.ends.append(end)
+
+    def meets(self, other: Span) -> bool:
+        """Tell whether some byte is in both."""
+        if self.starts[0] >= other.ends[-1] or other.starts[0] >= self.ends[-1]:
+            return False
+        few, many = (self, other) if len(self.starts) < len(other.starts) else (other, self)
+        for start, end in zip(few.starts, few.ends, strict=True):
+            at = bisect_right(many.ends, start)
+            if at < len(many.starts) and many.starts[at] < end:
+                return True
+        return False
+
+
 class Touched:
     """What a step touched.
 
     Attributes
     ----------
-    ranges : list of (start, end, mode)
-        In order, within each access.
+    spans : dict
+        Bytes of memory, by mode.
     objects : dict
         Modes, by object.
+    ends : set
+        Barriers of which it completed the phase or generation that it counted in.
     is_everything : bool
         Whether it is not known what it touched.
     """
 
-    __slots__ = ("is_everything", "objects", "ranges")
+    __slots__ = ("ends", "is_everything", "objects", "spans")
 
     def __init__(self) -> None:
-        self.ranges: list[Range] = []
-        self.objects: dict[object, set[Mode]] = {}
+        self.spans: dict[Mode, Span] = {}
+        self.objects: dict[tuple[Any, ...], set[Mode]] = {}
+        self.ends: set[tuple[Any, ...]] = set()
         self.is_everything = False
 
-    def add(self, key: object, mode: Mode) -> None:
+    def add_bytes(self, mode: Mode, ranges: Iterable[tuple[int, int]]) -> None:
+        """Touch bytes."""
+        self.spans.setdefault(mode, Span()).add(ranges)
+
+    def add(self, key: tuple[Any, ...], mode: Mode) -> None:
         """Touch an object."""
         modes = self.objects.setdefault(key, set())
         if mode[0] == "arrive":
             modes.discard(("expect", mode[1]))  # what arrives and announces at once
         modes.add(mode)
 
-    def is_nothing(self) -> bool:
-        """Tell whether nobody else can have seen the step."""
-        return not (self.ranges or self.objects or self.is_everything)
+    def keeps(self, other: Touched) -> bool:
+        """Tell whether two steps that may come next are the same after each other.
 
-    def meets(self, other: Touched) -> bool:
-        """Tell whether the order of two steps matters."""
+        What would count in a phase that the other completes counts in the next one then.
+        """
+        ends = self.ends | other.ends
+        return ends.isdisjoint(self.objects.keys() & other.objects.keys()) and not self.meets(other)
+
+    def meets(self, other: Touched, *, or_enables: bool = True) -> bool:
+        """Tell whether the order matters of two steps that have come after each other.
+
+        `or_enables` says whether to count that who goes on from a barrier comes after those who came there: it can't
+        be otherwise.
+        """
+        may_swap = commute if or_enables else _commute_once_enabled
         if self.is_everything or other.is_everything:
             return True
         mine, theirs = self.objects, other.objects
         for key in mine.keys() & theirs.keys() if mine and theirs else ():
-            if not all(commute(one, another) for one in mine[key] for another in theirs[key]):
+            if not all(may_swap(one, another) for one in mine[key] for another in theirs[key]):
                 return True
-        return any(
-            start < last and first < end and not commute(mode, another)
-            for start, end, mode in self.ranges
-            for first, last, another in other.ranges
-        )
+        for mode, span in self.spans.items():
+            for another, theirs_too in other.spans.items():
+                if not commute(mode, another) and span.meets(theirs_too):
+                    return True
+        return False
 
 
 def commute(one: Mode, other: Mode) -> bool:
     """Tell whether two touches of one thing may come in either order."""
     kinds = {one[0], other[0]}
     if "pass" in kinds:
-        return len(kinds) == 1 or one[1] != other[1]
+        return len(kinds) == 1 or bool(one[1] != other[1])
     if kinds <= {"join", "leave"}:
-        return one[1] == other[1]
+        return bool(one[1] == other[1])
     return one == other and one != WRITE
+
+
+def _commute_once_enabled(one: Mode, other: Mode) -> bool:
+    return "pass" in (one[0], other[0]) or commute(one, other)
 
 
 class Touching(Observer):
@@ -115,11 +167,14 @@ class Touching(Observer):
             operation = next((p for p in i.parts if p in _REDUCED), None)
             mode = mode if operation is None else ("red", operation, i.parts[-1])
         base = _SHARED if access.space == "shared" else 0
-        self.touched.ranges += ((s + base, e + base, mode) for s, e in _runs(access.addresses, access.size_bytes))
+        ranges = ((start + base, end + base) for start, end in _runs(access.addresses, access.size_bytes))
+        self.touched.add_bytes(mode, ranges)
 
     def keep_reads(self) -> None:
         """Say that the step changed nothing: its atomics found what they left."""
-        self.touched.ranges = [(start, end, READ) for start, end, _ in self.touched.ranges]
+        spans, self.touched.spans = self.touched.spans, {}
+        for span in spans.values():
+            self.touched.add_bytes(READ, zip(span.starts, span.ends, strict=True))
 
     def on_begin(self, event: BarrierEvent) -> None:
         """Note who comes to a barrier."""
@@ -133,7 +188,8 @@ class Touching(Observer):
         elif name.startswith("bar "):
             mode = "pass" if operation == "sync" else "join"
             for slot, generation in _by_slot(event.ctas.slots, event.counted):
-                self.touched.add(("bar", slot, int(name[4:])), (mode, generation))
+                for kind in ("bar", "bar of all")[: 1 + _is_of_all(event)]:
+                    self.touched.add((kind, slot, int(name[4:])), (mode, generation))
         elif operation in ("cluster_arrive", "cluster_wait"):
             size = event.ctas.residents.cluster_size
             for slot, generation in _by_slot(event.ctas.slots, event.counted):
@@ -158,7 +214,10 @@ class Touching(Observer):
             elif operation in ("init", "inval") or event.counted is None:
                 mode = WRITE
             else:
-                mode = self._counts(event, operation, _phase_of(slot, of, event.counted), int(state.pending_bytes[n]))
+                phase = _phase_of(slot, of, event.counted)
+                mode = self._counts(event, operation, phase, int(state.pending_bytes[n]))
+                if state.phase[n] > phase:
+                    self.touched.ends.add(key)
             self.touched.add(key, mode)
 
     def _counts(self, event: BarrierEvent, operation: str, phase: int, lacking: int) -> Mode:
@@ -169,6 +228,12 @@ class Touching(Observer):
         if operation == "complete_tx":
             return ("complete", phase) if lacking >= 0 else WRITE
         return (operation, phase)
+
+
+def _is_of_all(event: BarrierEvent) -> bool:
+    """Tell whether a named barrier is for all threads of the CTA, so that it matters who has ended."""
+    i = event.instruction
+    return len(i.operands) == (3 if "red" in i.parts else 1)
 
 
 def _by_slot(slots: Array, counted: Array | None) -> Iterable[tuple[int, int]]:

@@ -53,10 +53,10 @@ class Event:
     before: int = 0
 
     def commutes(self, other: Event) -> bool:
-        """Tell whether they may come in either order."""
+        """Tell whether they may come in either order, where each may come next."""
         if NOBODY in (self.number, other.number):
             return False
-        return not self.lanes & other.lanes and not self.touched.meets(other.touched)
+        return not self.lanes & other.lanes and self.touched.keeps(other.touched)
 
 
 @dataclass(slots=True, eq=False)
@@ -207,7 +207,8 @@ class Tree:
                 before |= earlier.before | 1 << at
             elif earlier.touched.meets(event.touched):
                 before |= earlier.before | 1 << at
-                races.append(at)
+                if earlier.touched.meets(event.touched, or_enables=False):
+                    races.append(at)
             left &= ~(before | 1 << at)
         event.before = before
         if self._reduces:
