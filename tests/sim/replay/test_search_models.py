@@ -114,11 +114,18 @@ def barrier_kinds(name, threads, counts):
     return found.is_complete, tuple(kind in kinds for kind in ("values", "hang", "error"))
 
 
+NOT_ALIKE = {"reinit", "multicast", "expect"}
+
+
 def is_modelled(threads, counts):
-    """Tell whether the simulator stops where the model does: not at a barrier made anew, or a count of no arrivals."""
+    """Tell whether the simulator does what the model does.
+
+    It does not stop at a barrier made anew, nor at a count of no arrivals. It delivers a multicast to all CTAs at once,
+    and completes no phase by an announcement of bytes that have come before.
+    """
     ops = [op for thread in threads for op in thread]
     drops = [sum(op[:2] == ("drop", b) for op in ops) for b in range(len(counts))]
-    return all(op[0] != "reinit" for op in ops) and all(n < count for n, count in zip(drops, counts, strict=True))
+    return all(op[0] not in NOT_ALIKE for op in ops) and all(n < count for n, count in zip(drops, counts, strict=True))
 
 
 @pytest.mark.parametrize("name", ["from nothing", "idioms with mistakes", "clusters"])
@@ -126,9 +133,9 @@ def test_programs_of_barriers_come_to_what_the_model_says(name, monkeypatch):
     # That a CTA has ended whose memory is used is the sanitizer's matter: no schedule of the simulator stops there.
     monkeypatch.setattr(model._Search, "is_dead", lambda *_: False)
     complete = 0
-    for seed in range(8):
+    for seed in range(24):
         threads, counts = draw(name, seed)
-        if not is_modelled(threads, counts):
+        if complete == 6 or not is_modelled(threads, counts):
             continue
         verdict = model.explore(threads, counts, 60_000, len(threads) if name == "clusters" else 0)
         is_complete, found = barrier_kinds(name, threads, counts)
@@ -137,7 +144,7 @@ def test_programs_of_barriers_come_to_what_the_model_says(name, monkeypatch):
         if is_complete:
             complete += 1
             assert found == said, seed
-    assert complete >= 4
+    assert complete == 6
 
 
 # Who counts in a phase may count in the next one after another who completes it: to have commuted before is not enough.
