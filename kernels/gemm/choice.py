@@ -122,6 +122,17 @@ _EPILOGUE_BYTES = 32768
 _SHORT_K = 256
 
 
+class _Extents(NamedTuple):
+    """What is multiplied: a batch of products, of one B if it is shared."""
+
+    m: int
+    n: int
+    k: int
+    operand_bits: int
+    batch: int
+    shared: bool = False
+
+
 def fillable_sms(cluster: int, sm_count: int) -> int:
     """Count the SMs that clusters of so many CTAs fill, one cluster's at least.
 
@@ -157,8 +168,9 @@ class Choice(NamedTuple):
             epi_n=_epilogue_columns(tile, warpgroups, k),
         )
 
-    def expected_us(self, m: int, n: int, k: int, operand_bits: int, sm_count: int, batch: int, costs: Costs) -> float:
-        """Estimate the time of a batch of products."""
+    def expected_us(self, problem: "_Extents", sm_count: int, costs: Costs) -> float:
+        """Estimate the time of a problem."""
+        m, n, k, operand_bits, batch, shared = problem
         tile, split = self.tile, self.tile.split_k
         cluster = self.cluster_m * self.cluster_n * split
         clusters = -(-m // (tile.m * self.cluster_m)) * -(-n // (tile.n * self.cluster_n)) * batch
@@ -187,7 +199,7 @@ class Choice(NamedTuple):
             body = waves * (multiply + store)
         if split > 1:
             body += waves * (costs.split + costs.split_element * elements * (split - 1) / split)
-        moved = batch * (operand_bits / 8 * k * (m + n) + 2.0 * m * n)
+        moved = batch * (operand_bits / 8 * k * m + 2.0 * m * n) + operand_bits / 8 * k * n * (1 if shared else batch)
         return _most(costs.launch + costs.fill + body, costs.launch + costs.memory + costs.memory_byte * moved)
 
 
@@ -204,8 +216,9 @@ def _epilogue_columns(tile: Tile, warpgroups: int, k: int) -> int:
     return 32 if tile.n % 32 == 0 and (tile.split_k == 1 or subtiles >= tile.split_k) else 16
 
 
-def _choices(m: int, n: int, k: int, operand_bits: int) -> Iterator[Choice]:
+def _choices(problem: _Extents) -> Iterator[Choice]:
     """Give what may be chosen for a problem: no tile that is mostly empty, no cluster with nothing to share."""
+    m, n, k, operand_bits, _, _ = problem
     for tile in TILES:
         if tile.m >= 2 * max(64, m) or tile.n >= 2 * max(16, n):
             continue
@@ -218,16 +231,14 @@ def _choices(m: int, n: int, k: int, operand_bits: int) -> Iterator[Choice]:
 
 
 @lru_cache(maxsize=4096)
-def _best(m: int, n: int, k: int, operand_bits: int, sm_count: int, batch: int) -> tuple[float, Choice]:
+def _best(problem: _Extents, sm_count: int) -> tuple[float, Choice]:
+    m, n, k, _, batch, _ = problem
     if min(m, n, k, batch) < 1:
         raise ValueError(
             f"m, n, k and batch must be positive, got {m}, {n}, {k}, {batch}; an empty product needs no kernel"
         )
-    choices = _choices(m, n, k, operand_bits)
-    return min(
-        ((choice.expected_us(m, n, k, operand_bits, sm_count, batch, H200), choice) for choice in choices),
-        key=lambda found: found[0],
-    )
+    found = ((choice.expected_us(problem, sm_count, H200), choice) for choice in _choices(problem))
+    return min(found, key=lambda each: each[0])
 
 
 def select_config(
@@ -257,17 +268,19 @@ def select_config(
     8192 8192 512 128 192 2 1
     64 64 8192 64 16 1 8
     """
-    _, choice = _best(m, n, k, signature.operand_bits, sm_count, batch)
+    _, choice = _best(_Extents(m, n, k, signature.operand_bits, batch), sm_count)
     return choice.config(signature, k)
 
 
-def expected_us(m: int, n: int, k: int, operand_bits: int, sm_count: int = 132, *, batch: int = 1) -> float:
-    """Estimate the microseconds that the configuration of `select_config` takes on the GPU.
+def expected_us(
+    m: int, n: int, k: int, operand_bits: int, sm_count: int = 132, *, batch: int = 1, shared: bool = False
+) -> float:
+    """Estimate the microseconds that the fastest configuration takes on the GPU; a batch may share one B.
 
     Examples
     --------
     >>> [round(expected_us(4096 // parts, 4096, 4096, 16, batch=parts)) for parts in (1, 32, 128)]
     [179, 328, 1242]
     """
-    expected, _ = _best(m, n, k, operand_bits, sm_count, batch)
+    expected, _ = _best(_Extents(m, n, k, operand_bits, batch, shared), sm_count)
     return expected

@@ -30,6 +30,7 @@ from cutepy.sim.machine.host_tensors import storage_range
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.memory import GlobalMemory
 from cutepy.sim.machine.observer import Observer
+from cutepy.sim.replay import LIMIT, Schedules
 from cutepy.sim.run import Run
 from cutepy.sim.sanitize import Sanitizer
 
@@ -106,8 +107,9 @@ def serve_cuda(
     exact_mma: bool = False,
     sanitize: bool = False,
     ctas: Coordinates | None = None,
-    schedules: int = 0,
+    schedules: Schedules = 0,
     seed: int = 0,
+    limit: int = LIMIT,
     replay: bool = False,
     allow: Mapping[str, str] | None = None,
 ) -> Iterator[ServedRun]:
@@ -115,7 +117,7 @@ def serve_cuda(
 
     Parameters
     ----------
-    observers, policy, inspect, exact_mma, sanitize, ctas, schedules, seed, replay, allow
+    observers, policy, inspect, exact_mma, sanitize, ctas, schedules, seed, limit, replay, allow
         As for `simulate`.
 
     Yields
@@ -152,6 +154,7 @@ def serve_cuda(
         ctas=ctas,
         schedules=schedules,
         seed=seed,
+        limit=limit,
         replay=replay,
         allow=allow,
     )

@@ -205,7 +205,17 @@ class CompletionPolicy:
 
     A wait in the kernel (`wait_group`) completes what it waits for, whatever the policy says. The wgmma groups of a
     warpgroup complete in order: one that completes is preceded by those that were committed before it.
+
+    Attributes
+    ----------
+    parts_arrivals : bool
+        Whether lanes that come to a `bar.sync` wait there even if they are the last, and go on later.
     """
+
+    parts_arrivals = False
+
+    def completes(self, operation: AsyncOperation) -> None:
+        """See a pending operation about to complete."""
 
     def completes_at_issue(self, operation: AsyncOperation) -> bool:
         """Say whether an operation takes effect as it is issued."""

@@ -77,6 +77,14 @@ class Sanitizer(Observer):
         self._through: Through | None = None
         self._examiner = Examiner(self._violated)
 
+    def fresh(self) -> Sanitizer:
+        """Return one that allows the same, and knows of no launch."""
+        return Sanitizer(self._known, self._allow)
+
+    def withdraw(self, launch: Launch, reason: str) -> None:
+        """Say that a launch is not certified after all: a schedule was found that differs."""
+        self._examiner.withdraw(launch, reason)
+
     @property
     def certificates(self) -> tuple[Certificate, ...]:
         """What is known of all schedules of each launch that has ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,7 @@ class Examiner:
         self.certificates: list[Certificate] = []
         self.peeks: frozenset[int] = frozenset()
         self._launch: Launch | None = None
+        self._launches: list[Launch] = []  # whose certificates are written
 
     def begin(self, launch: Launch, program: Program) -> None:
         """Begin with a launch."""
@@ -116,7 +118,17 @@ class Examiner:
                 self._uncovered,
             )
         )
+        self._launches.append(launch)
         self._launch = None
+
+    def withdraw(self, launch: Launch, reason: str) -> None:
+        """Refuse a launch, whether or not its certificate is written."""
+        if launch is self._launch:
+            self._reasons = {reason: None, **self._reasons}
+        for n, one in enumerate(self._launches):
+            if one is launch:
+                written = self.certificates[n]
+                self.certificates[n] = replace(written, reasons=(reason, *written.reasons))
 
     def _refuse(self, reason: str) -> None:
         self._reasons[reason] = None
