@@ -108,6 +108,19 @@ def test_a_sum_of_floats_by_atomics_depends_on_the_order():
     assert exploration.divergences
 
 
+@pytest.mark.dsl
+def test_products_are_the_same_whichever_warpgroups_come_together():
+    """BLAS sums 128 rows in another order than twice 64."""
+    torch, gemm = pytest.importorskip("torch"), pytest.importorskip("cutepy.kernels.gemm")
+    signature = gemm.GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float32")
+    kernel = gemm.compile_gemm(gemm.GemmConfig(signature=signature, tile_m=128, tile_n=64, warpgroups=2))
+    made = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(rows, 256, generator=made).half() for rows in (256, 64))
+    with cutepy.simulate(schedules=3) as run:
+        kernel(a, b, None, torch.empty(256, 64), 2, None)
+    assert not run.explorations[0].divergences
+
+
 def test_nothing_is_forked_or_kept_by_default(monkeypatch):
     monkeypatch.setattr("os.fork", lambda: pytest.fail("a process was forked"))
     with cutepy.simulate() as run:
