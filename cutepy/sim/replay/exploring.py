@@ -46,18 +46,22 @@ class Exploration:
         Its index among the launches of the run.
     seeds : range
     divergences : tuple of Divergence
+    reordered : tuple of int
+        The seeds that differ by the order in which atomics add floats, and by nothing else.
     """
 
     kernel: str
     launch: int
     seeds: range
     divergences: tuple[Divergence, ...]
+    reordered: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         seeds = f"seeds {self.seeds.start} to {self.seeds.stop - 1}"
         said = f"launch {self.launch}, {self.kernel}: {len(self.seeds)} schedules, {seeds}: "
         if not self.divergences:
-            return said + "the same, bit for bit"
+            reordered = f"the same, but for the order of sums of floats under {len(self.reordered)}"
+            return said + (reordered if self.reordered else "the same, bit for bit")
         lines = [said + f"{len(self.divergences)} come to something else"]
         lines += ["  " + str(d).replace("\n", "\n    ") for d in self.divergences[:_TOLD]]
         if len(self.divergences) > _TOLD:
@@ -121,15 +125,31 @@ def explore(
     expected = reference(snapshot)
     if expected.error:
         raise SimulationError(f"{kernel} fails by default, so there is nothing to compare with: {expected.error}")
-    found = []
+    found, reordered = [], list[int]()
     for first in range(0, len(seeds), _AT_ONCE):
         part = seeds[first : first + _AT_ONCE]
         requests = [Request(RandomSchedule(seed), expected.digest) for seed in part]
+        differing = []
         for seed, outcome in zip(part, played(snapshot, requests, processes), strict=True):
             what = difference(expected, outcome, snapshot.read, memory)
             if what is not None:
-                found.append(Divergence(seed, outcome.kind, what))
-    return Exploration(kernel, launch, seeds, tuple(found))
+                differing.append(Divergence(seed, outcome.kind, what))
+        only = _reordered(snapshot, memory, [d.seed for d in differing if d.kind == "values"], processes)
+        reordered += only
+        found += [d for d in differing if d.seed not in only]
+    return Exploration(kernel, launch, seeds, tuple(found), tuple(reordered))
+
+
+def _reordered(snapshot: Snapshot, memory: GlobalMemory, seeds: Sequence[int], processes: int) -> list[int]:
+    """Return the seeds whose values are the same where atomics add floats as integers, in whatever order."""
+    if not seeds:
+        return []
+    expected = played(snapshot, [Request(integer_sums=True)])[0]
+    requests = [Request(RandomSchedule(seed), expected.digest, integer_sums=True) for seed in seeds]
+    outcomes = played(snapshot, requests, processes)
+    return [
+        seed for seed, o in zip(seeds, outcomes, strict=True) if difference(expected, o, snapshot.read, memory) is None
+    ]
 
 
 _AT_ONCE = 32

@@ -30,12 +30,15 @@ class Request:
         Whether to tell what was read.
     unwritten : int
         The bytes of registers that nothing has written.
+    integer_sums : bool
+        Whether atomics add floats as if they were integers, so that their order does not show.
     """
 
     policy: CompletionPolicy | None = None
     expected: bytes = b""
     with_reads: bool = False
     unwritten: int = 0
+    integer_sums: bool = False
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from cutepy.sim.engine import Engine
 from cutepy.sim.errors import DeadlockError, SimulationError
 from cutepy.sim.machine.interleaving import pauses
+from cutepy.sim.mechanisms.atomics import integer_sums
 from cutepy.sim.parallel.blas import one_thread
 from cutepy.sim.parallel.footprint import Footprint
 from cutepy.sim.parallel.waves import deal
@@ -53,7 +54,7 @@ class LaunchPlayer:
         engine.schedule.fill_registers(request.unwritten)
         footprint = engine.activity.traffic = Footprint(engine.activity.stats)
         try:
-            with one_thread():
+            with one_thread(), integer_sums(request.integer_sums):
                 for blocks in deal(self.launch):
                     engine.run(blocks)
         except SimulationError as error:
