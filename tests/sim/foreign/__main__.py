@@ -13,6 +13,10 @@ tried, stands in `catalogue.py`.
 
 What becomes of each case is written to `--record`, a line of JSON each, as it ends: the next run goes on from there.
 `--again wrong,refused` repeats the cases that ended so. `--write docs/simulator.md` puts the table into the page.
+
+With `--schedules 100` each case is sanitized as well, and so many seeded schedules are played of each kernel that it
+launches, the first time it does with a grid; another table has the hazards, the schedules that differ, and the
+certificates, and the exit code tells whether any was found. `--apart` gives each test function a process of its own.
 """
 
 from __future__ import annotations
@@ -50,13 +54,16 @@ def main() -> int:
     parser.add_argument("--sets", type=int, default=default.sets, help="parameter sets of each test (%(default)s)")
     parser.add_argument("--extent", type=int, default=default.extent, help="largest integer in a set (%(default)s)")
     parser.add_argument("--seed", type=int, default=default.seed, help="of the sets that are drawn (%(default)s)")
+    parser.add_argument("--schedules", type=int, help="sanitize, and play so many schedules of each kernel (0: none)")
+    parser.add_argument("--apart", action="store_true", help="each test function is a source of its own")
     parser.add_argument("--record", type=Path, default=Path("build/foreign.jsonl"), help="(%(default)s)")
     parser.add_argument("--again", default="", help="outcomes, parted by commas, whose cases are run once more")
     parser.add_argument("--write", type=Path, help="a page with marks, between which the table is put")
     given = parser.parse_args()
     found = [source for text in given.sources for source in sources(text)]
     folders = tuple(sorted({source.root for source in found}))
-    choice = Choice(given.sets, given.extent, given.seed, given.seconds, folders)
+    found = [one for source in found for one in (source.functions() if given.apart else [source])]
+    choice = Choice(given.sets, given.extent, given.seed, given.seconds, folders, given.schedules)
 
     given.record.parent.mkdir(parents=True, exist_ok=True)
     again = set(given.again.split(","))
@@ -82,6 +89,9 @@ def main() -> int:
     if given.write is not None:
         table.write(given.write, records)
     print("\n".join(table.lines(records)))
+    if given.schedules is not None:
+        print("", *table.sanitized(records), sep="\n")
+        return int(any(record.get("hazards") or record.get("differ") for record in records))
     return int(Counter(record["outcome"] for record in records)["wrong"] > 0)
 
 

@@ -36,6 +36,8 @@ class Choice:
         For each case.
     folders : tuple of Path
         What sources may import from, beside their own.
+    schedules : int, optional
+        Sanitize, and play so many seeded schedules of each kernel.
     """
 
     sets: int = 2
@@ -43,6 +45,13 @@ class Choice:
     seed: int = 0
     seconds: float = 300
     folders: tuple[Path, ...] = ()
+    schedules: int | None = None
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Of the environment; what sanitizes serves the device itself."""
+        sanitized = {"PYTEST_ADDOPTS": ""} if self.schedules is not None else {}
+        return {**catalogue.SETTINGS, **sanitized}
 
 
 def examine(source: Source, choice: Choice, done: frozenset[str], write: Callable[[dict[str, Any]], None]) -> None:
@@ -73,7 +82,8 @@ def _process(source: Source, choice: Choice, done: frozenset[str]) -> list[dict[
         given = {
             **{"kind": source.kind, "path": str(source.path), "root": str(source.root), "arguments": source.arguments},
             **{"case": source.name, "record": str(record), "done": sorted(done)},
-            **{"sets": choice.sets, "extent": choice.extent, "seed": choice.seed},
+            **{"sets": choice.sets, "extent": choice.extent, "seed": choice.seed, "schedules": choice.schedules},
+            **{"tests": [f"{source.path}::{source.arguments}"] if source.kind == "pytest" and source.arguments else []},
             **{
                 "exact": catalogue.exact(where),
                 "first": catalogue.first(where),
@@ -91,7 +101,7 @@ def _process(source: Source, choice: Choice, done: frozenset[str]) -> list[dict[
                 stdout=output,
                 stderr=output,
                 cwd=temporary,
-                env=environment(imported, source.root, *choice.folders),
+                env=environment(imported, source.root, *choice.folders, settings=choice.settings),
                 start_new_session=True,
             )
             try:
