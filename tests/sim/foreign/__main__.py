@@ -30,7 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.sim.foreign import table
+from tests.sim.foreign import catalogue, table
 from tests.sim.foreign.processes import Choice, examine
 from tests.sim.foreign.sources import Source, sources
 
@@ -60,7 +60,8 @@ def main() -> int:
     parser.add_argument("--again", default="", help="outcomes, parted by commas, whose cases are run once more")
     parser.add_argument("--write", type=Path, help="a page with marks, between which the table is put")
     given = parser.parse_args()
-    found = [source for text in given.sources for source in sources(text)]
+    called = catalogue.arguments if given.schedules is None else catalogue.calls
+    found = [source for text in given.sources for source in sources(text, called)]
     folders = tuple(sorted({source.root for source in found}))
     found = [one for source in found for one in (source.functions() if given.apart else [source])]
     choice = Choice(given.sets, given.extent, given.seed, given.seconds, folders, given.schedules)

@@ -6,6 +6,7 @@ It is started by its path and imports nothing of this folder, whose parents have
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import random
 import re
@@ -94,10 +95,24 @@ def run_script(given: Mapping[str, Any], recorder: Recorder) -> None:
     sys.argv, sys.path[0] = [str(path), *shlex.split(given["arguments"])], str(path.parent)
 
     def run() -> None:
+        if sys.argv[1:2] == ["-c"]:
+            _call(path, sys.argv[2])
+            return
         for script in (*map(path.with_name, given["first"]), path):
             runpy.run_path(str(script), run_name="__main__")
 
     _run(given, recorder, run)
+
+
+def _call(path: Path, code: str) -> None:
+    """Run code where a file's names are known."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    del sys.argv[1:]
+    spec.loader.exec_module(module)
+    exec(code, vars(module))  # of the catalogue
 
 
 def run_notebook(given: Mapping[str, Any], recorder: Recorder) -> None:

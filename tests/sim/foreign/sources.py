@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -54,8 +54,8 @@ def _tests(tree: ast.Module | ast.ClassDef) -> Iterator[str]:
             yield from (f"{node.name}::{name}" for name in _tests(node))
 
 
-def sources(given: str) -> Iterator[Source]:
-    """Yield what a folder holds, or a file, which may be followed by arguments."""
+def sources(given: str, arguments_of: Callable[[str], list[str]] = catalogue.arguments) -> Iterator[Source]:
+    """Yield what a folder holds, or a file, which may be followed by arguments; else it is called as a path says."""
     path, arguments = file_and_arguments(given)
     root = path if path.is_dir() else path.parent
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
@@ -66,7 +66,7 @@ def sources(given: str) -> Iterator[Source]:
         )
         if found:
             where = plain(file)
-            calls = [shlex.join(arguments)] if arguments else catalogue.arguments(where)
+            calls = [shlex.join(arguments)] if arguments else arguments_of(where)
             for call in calls if found == "script" else [""]:
                 yield Source(catalogue.suite(where, root.name), root, file, found, call)
 
