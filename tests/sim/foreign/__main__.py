@@ -23,6 +23,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import queue
 import sys
 import threading
 from collections import Counter
@@ -70,6 +72,9 @@ def main() -> int:
     again = set(given.again.split(","))
     known = {key: fact for key, fact in _read(given.record).items() if fact["outcome"] not in again}
     writing = threading.Lock()
+    cores: queue.Queue[int | None] = queue.Queue()  # of which each of several jobs keeps to one
+    for job in range(given.jobs):
+        cores.put(sorted(os.sched_getaffinity(0))[job % len(os.sched_getaffinity(0))])
 
     with given.record.open("a", buffering=1) as file:
 
@@ -81,7 +86,11 @@ def main() -> int:
         def run(source: Source) -> None:
             done = frozenset(case for name, case in known if name == source.name)
             if source.kind == "pytest" or source.name not in done:
-                examine(source, choice, done, write)
+                core = cores.get() if given.jobs > 1 else None
+                try:
+                    examine(source, choice, done, write, core)
+                finally:
+                    cores.put(core)
 
         with ThreadPoolExecutor(given.jobs) as pool:
             list(pool.map(run, [source for source in found if given.only in source.name]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import os
 import random
 import re
 import runpy
@@ -263,6 +264,8 @@ def main() -> None:
     import sanitized  # noqa: F401  as long as this folder is where modules are looked for first
 
     given = json.loads(sys.argv[1])
+    if given["core"] is not None:
+        os.sched_setaffinity(0, [given["core"]])
     run = {"script": run_script, "notebook": run_notebook, "pytest": run_pytest}[given["kind"]]
     run(given, Recorder(Path(given["record"])))
 
