@@ -15,6 +15,9 @@ SUITES = (
     (r"/CuTeDSL/dsl_tutorials/", "CUTLASS, CuTeDSL/dsl_tutorials"),
     (r"/CuTeDSL/", "CUTLASS, CuTeDSL, the rest"),
     (r"/triton/python/", "Triton, tutorials"),
+    (r"/foreign/cases/gemm", "our GEMM"),
+    (r"/foreign/cases/flash_attention", "FlashAttention, forward and backward"),
+    (r"/foreign/cases/triton", "Triton, matmul"),
     (r"/Liger-Kernel/test/", "Liger-Kernel, tests of its Triton kernels"),
     (r"/flash-linear-attention/tests/", "flash-linear-attention, tests of its Triton kernels"),
 )
@@ -70,6 +73,28 @@ ARGUMENTS = (
     (r"/elementwise_add_autotune\.py$", ["--M 256 --N 256 --warmup_iterations 0 --iterations 1"]),
     (r"/programmatic_dependent_launch\.py$", ["", "--use_pdl"]),
     (r"/launch_completion_and_programmatic_events\.py$", ["", "--use-driver-api --trigger-at-block-start"]),
+    (r"/foreign/cases/gemm\.py$", [
+        "256,256,320 tile_m=128 tile_n=128 warpgroups=2",
+        "128,256,256 tile_m=64 tile_n=128 stages=3 epi_stages=2",
+        "512,256,320 tile_m=128 tile_n=128 warpgroups=2 cluster_m=2 ctas=2",
+        "256,256,448 tile_m=64 tile_n=64 cluster_m=2 cluster_n=2 ctas=4",
+        "256,256,640 tile_m=128 tile_n=128 warpgroups=2 a_dtype=float8_e4m3fn b_dtype=float8_e4m3fn",
+        "256,256,320 tile_m=128 tile_n=128 warpgroups=2 c_dtype=float16 c_major=row",
+    ]),
+    (r"/foreign/cases/flash_attention\.py$", [
+        f"{queries} {keys} --dim {dim} {rest}".strip()
+        for queries, keys, dim, rest in (
+            (256, 256, 64, ""), (200, 392, 128, ""), (256, 256, 64, "--causal"),
+            (256, 256, 64, "--backward"), (200, 392, 128, "--causal --backward"),
+            (128, 256, 128, "--heads 4 --heads_of_keys 2 --backward"),
+        )
+    ]),
+    (r"/foreign/cases/triton_matmul\.py$", [
+        "256,192,320",
+        "256,256,256 --tile 128,128,64 --warps 8 --stages 4",
+        "128,128,512 --split_k 2",
+        "256,192,320 --specialise",
+    ]),
     (r"/print_latex\.py$", ["", "--tv_layout"]),
 )  # fmt: skip
 """Regular expression of a script's path -> what it is called with, each a case of its own; others get nothing."""
