@@ -18,7 +18,7 @@ import shlex
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tests.sim.mutants.kernels import KERNELS, script
@@ -37,12 +37,13 @@ class Tried:
     group: str
     line: int
     what: str
-    name: str
     outcome: str
     told: str
     seconds: float
     digest: str
     """Of the mutant's PTX."""
+    name: str = ""
+    source: str = ""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -89,12 +90,16 @@ def tried(kernel: str, options: argparse.Namespace, reasons: list[Reason]) -> li
 
     def at_launch(name: str, trial: Trial, all_of_them: list[Mutant]) -> None:
         title = f"{Path(shlex.split(kernel)[0]).stem}: {name}" if kernel not in KERNELS else kernel
-        named = [m for m in all_of_them if re.search(options.only, f"{title}: {m.name}")]
-        count = len(named) if options.count is None else min(options.count, len(named))
-        chosen = random.Random(options.seed).sample(named, count) if count < len(named) else named
+        matching = [m for m in all_of_them if re.search(options.only, f"{title}: {m.name}")]
+        count = len(matching) if options.count is None else min(options.count, len(matching))
+
+        def named(mutant: Mutant) -> dict[str, str]:
+            return {"name": f"{title}: {mutant.name}", "source": mutant.source}
+
+        chosen = random.Random(options.seed).sample(matching, count) if count < len(matching) else matching
         chosen = chosen[options.part[0] :: options.part[1]]
         digests = {m: hashlib.blake2b(m.ptx.encode(), digest_size=16).hexdigest() for m in chosen}
-        done = [known[title, digests[m]] for m in chosen if (title, digests[m]) in known]
+        done = [replace(known[title, digests[m]], **named(m)) for m in chosen if (title, digests[m]) in known]
         left = [m for m in chosen if (title, digests[m]) not in known]
         recorded = f", {len(done)} of them recorded" if done else ""
         print(
@@ -104,8 +109,9 @@ def tried(kernel: str, options: argparse.Namespace, reasons: list[Reason]) -> li
         for one in done:
             _tell(one, reasons, options)
         for mutant, verdict, seconds in verdicts(trial.verdict, left, options.jobs, options.seconds):
-            facts = mutant.operator, mutant.group, mutant.line, mutant.what, f"{title}: {mutant.name}"
-            new = Tried(title, *facts, verdict.outcome, verdict.told, round(seconds, 2), digests[mutant])
+            facts = mutant.operator, mutant.group, mutant.line, mutant.what
+            became = verdict.outcome, verdict.told, round(seconds, 2), digests[mutant]
+            new = Tried(title, *facts, *became, **named(mutant))
             if options.json:
                 with options.json.open("a") as file:
                     file.write(json.dumps(asdict(new)) + "\n")
@@ -128,10 +134,11 @@ def _launcher(kernel: str, clusters: int | None) -> Callable[[], None]:
 
 
 def _tell(new: Tried, reasons: list[Reason], options: argparse.Namespace) -> None:
-    explained = any(r.explains(new.name) for r in reasons)
+    explained = any(r.explains(new.name, new.source) for r in reasons)
     if options.verbose or (new.outcome not in (*REPORTED, "unreached") and not explained):
         told = f"  ({new.told})" if new.told else ""
-        print(f"{new.outcome:9} {new.seconds:4.1f} s  line {new.line}  {new.name[:300]}{told}", flush=True)
+        source = f"  # {new.source}" if new.source else ""
+        print(f"{new.outcome:9} {new.seconds:4.1f} s  line {new.line}  {new.name[:300]}{source}{told}", flush=True)
 
 
 def report(found: list[Tried], reasons: list[Reason], *, whole: bool) -> int:
@@ -142,7 +149,7 @@ def report(found: list[Tried], reasons: list[Reason], *, whole: bool) -> int:
     wrongly: list[str] = []
     for one in found:
         outcome = one.outcome
-        matching = [r for r in reasons if r.explains(one.name)]
+        matching = [r for r in reasons if r.explains(one.name, one.source)]
         if outcome == "unreached":
             pass
         elif outcome in REPORTED:
