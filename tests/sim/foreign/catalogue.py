@@ -84,7 +84,7 @@ ARGUMENTS = (
     (r"/foreign/cases/flash_attention\.py$", [
         f"{queries} {keys} --dim {dim} {rest}".strip()
         for queries, keys, dim, rest in (
-            (256, 256, 64, ""), (200, 392, 128, ""), (256, 256, 64, "--causal"),
+            (256, 256, 64, ""), (200, 1100, 128, "--causal"), (256, 256, 64, "--causal"),
             (256, 256, 64, "--backward"), (200, 392, 128, "--causal --backward"),
             (128, 256, 128, "--heads 4 --heads_of_keys 2 --backward"),
         )
@@ -93,7 +93,7 @@ ARGUMENTS = (
         "256,192,320",
         "256,256,256 --tile 128,128,64 --warps 8 --stages 4",
         "128,128,512 --split_k 2",
-        "256,192,320 --specialise",
+        "256,192,320 --specialise --tile 128,64,64",
     ]),
     (r"/print_latex\.py$", ["", "--tv_layout"]),
 )  # fmt: skip

@@ -80,7 +80,8 @@ _SANITIZED = (
 
 
 def _hazards(record: dict[str, Any]) -> Iterator[str]:
-    return iter(record["hazards"])
+    shown = {one.partition(":")[0] for one in record["witnesses"] if "nothing changes" not in one}
+    return (f"{kind}, which a schedule shows" if kind in shown else kind for kind in record["hazards"])
 
 
 def _differ(record: dict[str, Any]) -> Iterator[str]:
