@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cutepy.sim.errors import SimulationError
 from cutepy.sim.machine.interleaving import RandomSchedule
+from cutepy.sim.machine.policies import policy_named
 from cutepy.sim.replay.outcomes import Outcome, Request, difference
 from cutepy.sim.replay.search.search import Search
 
@@ -65,6 +66,8 @@ class Exploration:
         Whether these are all that there are.
     endless : str
         The policy that plays a schedule which was stopped, since it went on and on; empty if there is none.
+    reordered : tuple of str
+        The policies of those that differ by the order in which atomics add floats, and by nothing else.
     """
 
     kernel: str
@@ -74,11 +77,13 @@ class Exploration:
     schedules: int
     is_complete: bool = False
     endless: str = ""
+    reordered: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         said = f"launch {self.launch}, {self.kernel}: {self._played()}: "
         if not self.divergences:
-            return said + "the same, bit for bit"
+            reordered = f"the same, but for the order of sums of floats under {len(self.reordered)}"
+            return said + (reordered if self.reordered else "the same, bit for bit")
         count = f"{len({d.policy for d in self.divergences})} come" if self.seeds else "some come"
         lines = [said + f"{count} to something else"]
         lines += ["  " + str(d).replace("\n", "\n    ") for d in self.divergences[:_TOLD]]
@@ -164,6 +169,18 @@ class Comparison:
                 self._hazards.add(name)
                 self.divergences.append(Divergence(policy, "hazard", said))
 
+    def parted(self, processes: int = 1) -> tuple[tuple[Divergence, ...], tuple[str, ...]]:
+        """Return what differs, and the policies whose values are the same where atomics add floats as integers."""
+        policies = [d.policy for d in self.divergences if d.kind == "values"]
+        if not policies:
+            return tuple(self.divergences), ()
+        (expected,) = played(self._snapshot, [Request(integer_sums=True)])
+        requests = [Request(policy_named(policy), expected.digest, integer_sums=True) for policy in policies]
+        outcomes = zip(policies, played(self._snapshot, requests, processes), strict=True)
+        reordered = tuple(p for p, o in outcomes if difference(expected, o, self._snapshot.read, self._memory) is None)
+        kept = [d for d in self.divergences if d.kind != "values" or d.policy not in reordered]
+        return tuple(kept), reordered
+
 
 def explore(
     snapshot: Snapshot, memory: GlobalMemory, kernel: str, launch: int, seeds: range, processes: int
@@ -189,7 +206,8 @@ def explore(
         requests = [Request(RandomSchedule(seed), compared.expected.digest, sanitizes=True) for seed in part]
         for seed, outcome in zip(part, played(snapshot, requests, processes), strict=True):
             compared.add(f"schedule:{seed}", outcome)
-    return Exploration(kernel, launch, seeds, tuple(compared.divergences), len(seeds))
+    found, reordered = compared.parted(processes)
+    return Exploration(kernel, launch, seeds, found, len(seeds), reordered=reordered)
 
 
 def explore_all(snapshot: Snapshot, memory: GlobalMemory, kernel: str, launch: int, limit: int) -> Exploration:
@@ -198,8 +216,9 @@ def explore_all(snapshot: Snapshot, memory: GlobalMemory, kernel: str, launch: i
     searched = snapshot.search(Search(limit))
     for policy, outcome in searched.found:
         compared.add(policy, outcome)
-    found = tuple(compared.divergences)
-    return Exploration(kernel, launch, range(0), found, searched.schedules, searched.is_complete, searched.endless)
+    found, reordered = compared.parted()
+    complete, endless = searched.is_complete, searched.endless
+    return Exploration(kernel, launch, range(0), found, searched.schedules, complete, endless, reordered)
 
 
 _AT_ONCE = 32

@@ -32,6 +32,8 @@ class Request:
         The bytes of registers that nothing has written.
     sanitizes : bool
         Whether to look for hazards, if the run does.
+    integer_sums : bool
+        Whether atomics add floats as if they were integers, so that their order does not show.
     """
 
     policy: CompletionPolicy | None = None
@@ -39,6 +41,7 @@ class Request:
     with_reads: bool = False
     unwritten: int = 0
     sanitizes: bool = False
+    integer_sums: bool = False
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from cutepy.sim.engine import Engine
 from cutepy.sim.errors import DeadlockError, SimulationError
 from cutepy.sim.machine.interleaving import pauses
 from cutepy.sim.machine.observer import stops
+from cutepy.sim.mechanisms.atomics import integer_sums
 from cutepy.sim.parallel.blas import one_thread
 from cutepy.sim.parallel.footprint import Footprint
 from cutepy.sim.parallel.waves import deal
@@ -63,7 +64,8 @@ class LaunchPlayer:
         engine.schedule.fill_registers(request.unwritten)
         footprint = engine.activity.traffic = Footprint(engine.activity.stats)
         try:
-            self._run(engine)
+            with integer_sums(request.integer_sums):
+                self._run(engine)
         except SimulationError as error:
             outcome = Outcome(str(error), isinstance(error, DeadlockError))
         else:
