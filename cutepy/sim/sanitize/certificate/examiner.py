@@ -6,6 +6,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from cutepy.sim.sanitize.certificate.certificates import Certificate
+from cutepy.sim.sanitize.certificate.extensions import extensions, merged
+from cutepy.sim.sanitize.certificate.loops import line, loops
 from cutepy.sim.sanitize.certificate.premises import Premises, announces
 from cutepy.sim.sanitize.certificate.steering import steering
 from cutepy.sim.sanitize.order.tries import tries
@@ -15,7 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cutepy.sim.machine.launch import Launch
+    from cutepy.sim.machine.step import Step
     from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.sanitize.certificate.extensions import Extension
+    from cutepy.sim.sanitize.certificate.loops import Loop
     from cutepy.sim.sanitize.certificate.steering import Steering
     from cutepy.sim.sanitize.certificate.violations import Violation
     from cutepy.sim.sanitize.order.tries import Try
@@ -57,7 +62,9 @@ class Examiner:
     def begin(self, launch: Launch, program: Program) -> None:
         """Begin with a launch."""
         self._launch = launch
-        found, steered, self._may_announce = _studied(program)
+        found, steered, self._may_announce, self._loops = _studied(program)
+        self._state = {} if isinstance(self._loops, str) else {one.head: list(one.state) for one in self._loops}
+        self._extensions: list[Extension] = []
         self._tries: dict[int, Try] = {one.instruction.index: one for one in found}
         self.peeks = frozenset(one.instruction.index for one in found if one.is_peek)
         instructions = program.function.instructions
@@ -71,16 +78,24 @@ class Examiner:
         )
         for one in steered:
             self._refuse(
-                f"{one.value} ({_line(one.source)}) reaches {one.role}: `{one.use.text.strip()}` ({_line(one.use)})"
+                f"{one.value} ({line(one.source)}) reaches {one.role}: `{one.use.text.strip()}` ({line(one.use)})"
             )
 
     def premises(self, wave: Wave) -> Premises:
         """Return the premises of CTAs that become resident."""
         return Premises(wave, self._tries, self._may_announce, self._violation, self._refuse)
 
+    def begin_round(self, premises: Premises, step: Step) -> None:
+        """Note that a round of a loop begins."""
+        state = self._state.get(step.instruction.index)
+        if state is not None:
+            premises.notes.begin(step, [step.value(register.index) for register in state])
+
     def leave(self, premises: Premises) -> None:
         """Check what is left when CTAs have ended."""
         premises.end()
+        if not self._reasons and not isinstance(self._loops, str):
+            self._extensions += extensions(premises.notes, self._loops)
         self._ctas += premises.ctas
         self._operations += premises.operations
 
@@ -114,6 +129,7 @@ class Examiner:
                 (*reasons[:_LINES], *more),
                 self._assumptions,
                 self._uncovered,
+                () if reasons else merged(self._extensions),
             )
         )
         self._launch = None
@@ -133,13 +149,10 @@ def _synchronises_globally(i: Instruction) -> bool:
     return i.parts[0] in ("atom", "red") and not parts & {"shared", "shared::cta", "shared::cluster"}
 
 
-def _line(i: Instruction) -> str:
-    return str(i.source) if i.source is not None else f"line {i.line} of the PTX"
-
-
 @lru_cache(maxsize=16)
-def _studied(program: Program) -> tuple[list[Try], list[Steering], bool]:
-    """Return what a program's code says, whatever it runs on: its tries, what steers it, whether it announces bytes."""
+def _studied(program: Program) -> tuple[list[Try], list[Steering], bool, list[Loop] | str]:
+    """Return what a program's code says, whatever it runs on: tries, what steers, if it announces bytes, its loops."""
     uses = Uses(program.flow)
     found = tries(program.flow, uses)
-    return found, steering(program.flow, uses, found), announces(program.function.instructions)
+    announced = announces(program.function.instructions)
+    return found, steering(program.flow, uses, found), announced, loops(program.flow, uses)
