@@ -63,7 +63,7 @@ class Examiner:
         """Begin with a launch."""
         self._launch = launch
         found, steered, self._may_announce, self._loops = _studied(program)
-        self._state = {} if isinstance(self._loops, str) else {one.head: list(one.state) for one in self._loops}
+        self._heads = {} if isinstance(self._loops, str) else {one.head: one for one in self._loops}
         self._extensions: list[Extension] = []
         self._tries: dict[int, Try] = {one.instruction.index: one for one in found}
         self.peeks = frozenset(one.instruction.index for one in found if one.is_peek)
@@ -87,9 +87,10 @@ class Examiner:
 
     def begin_round(self, premises: Premises, step: Step) -> None:
         """Note that a round of a loop begins."""
-        state = self._state.get(step.instruction.index)
-        if state is not None:
-            premises.notes.begin(step, [step.value(register.index) for register in state])
+        loop = self._heads.get(step.instruction.index)
+        if loop is not None:
+            values = [(step.value(register.index), loop.moduli.get(register)) for register in loop.state]
+            premises.notes.begin(step, [value if by is None else value % by for value, by in values])
 
     def leave(self, premises: Premises) -> None:
         """Check what is left when CTAs have ended."""

@@ -233,6 +233,8 @@ def steady(visit: Visit) -> Steady | str:
         while first and (more := _advance(visit, first - 1, period, shifts)) is not None:
             first, shifts = first - 1, more
         if first < len(rounds) - period:
+            if first > len(rounds) - 2 * period:
+                return f"{len(states)} rounds are too few: by {period} they repeat"
             spans: dict[Thing, tuple[int, int]] = {}
             for deed in (deed for some in rounds[first:] for deed in some):
                 if deed.thing is not None:

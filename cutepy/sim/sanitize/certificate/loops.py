@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.sim.ptx.model import Address, Label, Register, Sink, registers_in
+from cutepy.sim.sanitize.certificate.counters import counts, modulus
 from cutepy.sim.sanitize.order.tries import is_try
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import read, written
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Function, Instruction, Operand
-    from cutepy.sim.sanitize.order.uses import Uses
+    from cutepy.sim.sanitize.order.uses import Use, Uses
     from cutepy.sim.translate.control_flow import ControlFlow
 
 _SYNCHRONISES = frozenset("mbarrier bar barrier cp".split())
@@ -57,6 +58,8 @@ class Loop:
         A line of Python in it, and not in a loop inside.
     state : dict of Register to Steered
         The registers that come around it and steer.
+    moduli : dict of Register to int
+        Of those that count, where all that they steer depends on the remainder by this.
     unknown : str or None
         What steers and can't be followed.
     """
@@ -65,6 +68,7 @@ class Loop:
     instructions: frozenset[int]
     where: str
     state: dict[Register, Steered] = field(default_factory=dict)
+    moduli: dict[Register, int] = field(default_factory=dict)
     unknown: str | None = None
 
 
@@ -101,10 +105,10 @@ def loops(flow: ControlFlow, uses: Uses) -> list[Loop] | str:
         body = [i for b in blocks for i in flow.blocks[b].instructions]
         if any(_synchronises(i) and not is_try(i) for i in body):
             indices = {i.index for b in blocks for i in (*flow.blocks[b].instructions, flow.blocks[b].branch) if i}
-            state, unknown = steering.of(head, blocks)
+            state, moduli, unknown = steering.of(head, blocks)
             own = [i for i in body if not any(i.index in inner.instructions for inner in result)]
             where = _place(own, flow.blocks[back].branch or flow.blocks[back].instructions[-1])
-            result.append(Loop(_first(flow, head), frozenset(indices), where, state, unknown))
+            result.append(Loop(_first(flow, head), frozenset(indices), where, state, moduli, unknown))
     return result
 
 
@@ -252,8 +256,8 @@ class _Steering:
                     changed = True
         return found
 
-    def of(self, head: int, blocks: frozenset[int]) -> tuple[dict[Register, Steered], str | None]:
-        """Return the registers that come around a loop and steer, and what steers and is not known."""
+    def of(self, head: int, blocks: frozenset[int]) -> tuple[dict[Register, Steered], dict[Register, int], str | None]:
+        """Return the registers that come around a loop and steer, moduli, and what steers and is not known."""
         leaving = {n for n in blocks if set(self._flow.blocks[n].successors) - blocks}
         reached: dict[tuple[int, int | None, int], Steered] = {}
         unknown: str | None = None
@@ -292,7 +296,33 @@ class _Steering:
                     continue
                 decide(self._block[i.index])
                 waiting += [(self._block[i.index], i, r, steered) for r in read(i)]
-        return self._carried(head, blocks, reached), unknown
+        state = self._carried(head, blocks, reached)
+        return state, self._moduli(head, blocks, state, reached), unknown
+
+    def _moduli(
+        self,
+        head: int,
+        blocks: frozenset[int],
+        state: dict[Register, Steered],
+        reached: dict[tuple[int, int | None, int], Steered],
+    ) -> dict[Register, int]:
+        """Return of which registers only a remainder steers."""
+
+        def steers(use: Use, register: int) -> bool:
+            return (use.block, None if use.instruction is None else use.instruction.index, register) in reached
+
+        def made_by(use: Use, register: int) -> list[Instruction]:
+            return list(self._reaching(use.block, use.instruction, register))
+
+        found = {}
+        for register in state:
+            makers = [i for i in self._defines[register.index] if self._block[i.index] in blocks]
+            if counts(register, makers):
+                entering = self._uses.on_entry(head, register.index)
+                number = modulus(register, entering, makers, steers, self._uses, made_by)
+                if number is not None:
+                    found[register] = number
+        return found
 
     def _carried(
         self, head: int, blocks: frozenset[int], reached: dict[tuple[int, int | None, int], Steered]
