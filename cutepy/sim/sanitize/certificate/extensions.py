@@ -247,6 +247,8 @@ def steady(visit: Visit) -> Steady | str:
                 f"{register.name} is another in each round, and steers {steered.role}: "
                 f"`{steered.instruction.text.strip()}` ({line(steered.instruction)})"
             )
+    if len(states) < 3:
+        return "it goes around " + ("once" if len(states) == 1 else "twice")
     return f"its {len(states)} rounds do not repeat"
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 LIMIT = 1 << 16
 """Events that are kept of CTAs that are resident together."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
+_NOUGHT = np.zeros((1, 1), np.int64)
 _ROUND = "round"
 _LABELLED = ("arrive", "expect_tx", "complete_tx", "expect_arrivals", "wait", "join", "cluster_arrive")
 
@@ -36,7 +37,7 @@ class _Row(NamedTuple):
     code: int
     slots: Array
     threads: Array
-    values: Array
+    values: Sequence[Array]
 
 
 class _Noted(NamedTuple):
@@ -152,7 +153,8 @@ class Notes:
     def begin(self, step: Step, values: Sequence[Array]) -> None:
         """Note the beginning of a round, and what comes around the loop."""
         now, i = len(self._kept), step.instruction.index
-        self._add(_Noted(now, "", i, _ROUND, step.ctas.slots, step.threads.ids, values=values))
+        small = [_small(value) for value in values]
+        self._add(_Noted(now, "", i, _ROUND, step.ctas.slots, step.threads.ids, values=small))
 
     def clusters(self) -> Iterator[tuple[int, list[list[Deed]]]]:
         """Yield, of clusters in which the same was done, how many there are, and what each class of lanes did."""
@@ -161,10 +163,10 @@ class Notes:
         seen = np.zeros(self._shape, np.uint64)
         for row in rows:
             at = row.slots[:, None], row.threads
-            mixed = seen[at] * _MIX + np.uint64(row.code + 1)
+            mixed = np.array([[row.code + 1]], np.uint64)  # what is the same for all lanes is mixed once
             for value in row.values:
                 mixed = (mixed ^ (mixed >> np.uint64(29))) * _MIX + value.astype(np.uint64)
-            seen[at] = mixed
+            seen[at] = seen[at] * _MIX + mixed
         whole = seen.reshape(-1, self._cluster * self._shape[1])
         _, first, counts = np.unique(whole, axis=0, return_index=True, return_counts=True)
         for one, count in zip(first.tolist(), counts.tolist(), strict=True):
@@ -174,22 +176,25 @@ class Notes:
     def _deeds(self, one: int, classes: Array, rows: list[_Row], names: list[tuple[object, ...]]) -> list[list[Deed]]:
         """Return what each class of a cluster did, in order."""
         found: list[list[Deed]] = [[] for _ in range(int(classes.max()) + 1)]
+        lanes: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
         for row in rows:
-            mine = np.flatnonzero(row.slots // self._cluster == one)
-            if not len(mine):
-                continue
-            here = classes[(row.slots[mine] % self._cluster)[:, None], row.threads]
-            values = row.values[:, mine]
+            key = id(row.slots), id(row.threads)  # arrays of the same lanes are shared
+            if key not in lanes:
+                mine = np.flatnonzero(row.slots // self._cluster == one)
+                here = classes[(row.slots[mine] % self._cluster)[:, None], row.threads]
+                which, at = np.unique(here, return_index=True)
+                places = mine[at // len(row.threads)], at % len(row.threads)
+                lanes[key] = list(zip(which.tolist(), *(place.tolist() for place in places), strict=True))
             index, _, barrier = names[row.code][:3]
             assert isinstance(index, int)
-            for which, at in zip(*np.unique(here, return_index=True), strict=True):
-                lane = values.reshape(len(values), here.size)[:, int(at)].tolist()
+            for of, slot, thread in lanes[key]:
+                lane = [int(v[slot % v.shape[0], thread % v.shape[1]]) for v in row.values]
                 deed = Deed(row.time, row.since, row.code, index, None, 0, None)
                 if barrier == _ROUND:
                     deed = deed._replace(state=tuple(lane))
                 elif lane:
                     deed = deed._replace(thing=(str(barrier), lane[0]), phase=lane[1])
-                found[int(which)].append(deed)
+                found[of].append(deed)
         return [_once(sorted(some, key=lambda deed: deed.since)) for some in found]
 
     # Events as rows.
@@ -210,15 +215,12 @@ class Notes:
                 name = code(what.index, what.operation, what.barrier)
                 yield _Row(time, what.since, name, what.slots, what.threads, self._values(what))
 
-    def _values(self, what: _Noted) -> Array:
+    def _values(self, what: _Noted) -> Sequence[Array]:
         """Return what comes around a loop, or whose barrier lanes acted on, and in which phase."""
-        shape = len(what.slots), len(what.threads)
-        values: Sequence[Array] = what.values
-        if what.phase is not None and what.operation in _LABELLED:
-            of = what.slots[:, None] if what.of is None else what.of
-            values = of % self._cluster if what.barrier != "barrier.cluster" else np.zeros((1, 1)), what.phase
-        found: Array = np.array([np.broadcast_to(v, shape).astype(np.int64) for v in values], np.int64)
-        return found.reshape(len(values), *shape)
+        if what.phase is None or what.operation not in _LABELLED:
+            return what.values
+        of = what.slots[:, None] if what.of is None else what.of
+        return _small(of % self._cluster if what.barrier != "barrier.cluster" else _NOUGHT), _small(what.phase)
 
     def _deliveries(self, time: int, what: _Noted, code: Callable[..., int]) -> Iterator[_Row]:
         """Yield what copies brought, by destination in the cluster and lane that issued them."""
@@ -232,9 +234,16 @@ class Notes:
             here = pairs[(ranks == rank) & (pairs[:, 2] == lane)]
             slots, first = np.unique(what.slots[here[:, 1]], return_index=True)
             phase = np.array([phases[slot] for slot in here[first, 0].tolist()])
-            values = np.stack([np.full(len(slots), rank), phase])[:, :, None]
+            values = np.array([[rank]]), phase[:, None]
             name = code(what.index, what.operation, what.barrier, rank)
             yield _Row(time, what.since, name, slots, what.threads[lane : lane + 1], values)
+
+
+def _small(value: Array) -> Array:
+    """Return values by CTA and thread, with extent 1 where they do not vary."""
+    value = np.asarray(value)
+    value = value.reshape((1,) * (2 - value.ndim) + value.shape)
+    return value[:1, :1] if (value == value[:1, :1]).all() else value
 
 
 def _once(deeds: list[Deed]) -> list[Deed]:

@@ -172,7 +172,9 @@ class _Writer:
         if kind in ("store", "load"):
             size, at = (16, WORDS + 16 * bank) if isinstance(bank, int) else (PLACE, _place(bank))
             self.lines.append(f"mul.lo.u32 %r9, {stage}, {size}; add.u32 %r9, %r9, %r1;")
-            self.lines.append(f"st.shared.u32 [%r9+{at}], %r2;" if kind == "store" else f"ld.shared.u32 %r7, [%r9+{at}];")
+            self.lines.append(
+                f"st.shared.u32 [%r9+{at}], %r2;" if kind == "store" else f"ld.shared.u32 %r7, [%r9+{at}];"
+            )
             return
         self.lines.append(f"shl.b32 %r9, {stage}, 3; add.u32 %r9, %r9, %r1;")
         at = f"[%r9+{8 * bank}]"

@@ -29,7 +29,9 @@ def ring(stages, consumers=1, order="copy", tiles=False, peeled=False, tail=True
         # The release is one round late, as where MMAs are in flight.
         late = [("wait", full, 0, 0), read, ("advance", 0, stages), ("arrive", empty, 1), ("advance", 1, stages)]
         first = [("wait", full, 0, 0), read, ("advance", 0, stages)]
-        roles[1:] = [[*first, ("loop", f"c{n}", late), ("arrive", empty, 1), ("advance", 1, stages)] for n in range(consumers)]
+        roles[1:] = [
+            [*first, ("loop", f"c{n}", late), ("arrive", empty, 1), ("advance", 1, stages)] for n in range(consumers)
+        ]
         roles[0] = [*produce, *roles[0]]
     if tiles:
         roles = [[("loop", f"t{n}", steps)] for n, steps in enumerate(roles)]
@@ -70,8 +72,6 @@ def draw(seed):
         consumers = rng.choice((1, 1, 1, 2)) if stages == 1 else 1
         roles, arrivals = ring(stages, consumers, tiles=kind == "tiles", tail=rng.random() < 0.8, **options)
     roles = copy.deepcopy(roles)
-    for _ in range(rng.choice((0, 0, 1, 1, 1, 2))):
-        _mistake(rng, roles, arrivals, stages)
     rounds = rng.choice((rng.randint(2, 8 * stages), 8 * stages + rng.randint(0, 3)))
     counts = dict.fromkeys(names_of(roles), rounds)
     for name in counts:
@@ -80,6 +80,8 @@ def draw(seed):
     if any(name.startswith("t") for name in counts) and rng.random() < 0.5:
         few = rng.randint(1, 4)
         counts = {name: 8 * stages if name.startswith("t") else few for name in counts}
+    for _ in range(rng.choice((0, 0, 1, 1, 1, 2))):
+        _mistake(rng, roles, arrivals, stages, counts)
     if rng.random() < 0.1:
         counts[rng.choice(sorted(counts))] += rng.choice((-1, 1))
     return roles, arrivals, counts
@@ -93,11 +95,14 @@ def _bodies(steps, around=()):
             yield from _bodies(step[-1], (*around, step[1]) if step[0] == "loop" else around)
 
 
-def _mistake(rng, roles, arrivals, stages):
+_MISTAKES = "swap swap delete double flip count turn round later last scaled reset".split()
+
+
+def _mistake(rng, roles, arrivals, stages, counts):
     role = rng.choice(roles)
     steps, around = rng.choice([found for found in _bodies(role) if found[0]])
     at = rng.randrange(len(steps))
-    step, kind = steps[at], rng.choice("swap swap delete double flip count turn round later last scaled reset".split())
+    step, kind = steps[at], rng.choice(_MISTAKES)
     if kind == "swap":
         other = rng.randrange(len(steps))
         steps[at], steps[other] = steps[other], steps[at]
@@ -113,10 +118,11 @@ def _mistake(rng, roles, arrivals, stages):
     elif kind == "turn" and step[0] == "advance":
         steps[at] = ("advance", step[1], step[2], rng.choice((-1, *range(step[2]))) if step[2] > 1 else -1)
     elif around and step[0] != "loop":
-        inner = [step] if rng.random() < 0.5 else []
+        inner = [step] if rng.random() < 0.7 else []
+        at_round = rng.choice((2, 5, *(counts[around[-1]] + more for more in (0, 1, 2))))
         extra = {
-            "round": [("round", around[-1], rng.choice((2, 5, 9, 30, 31)), [step])],
-            "later": [("later", around[-1], rng.choice((2, 5, 20, 30)), [step])],
+            "round": [("round", around[-1], at_round, [step])],
+            "later": [("later", around[-1], at_round, [step])],
             "last": [("last", around[-1], [step])],
             "scaled": [("scaled", 0, around[-1], stages), step],
             "reset": [("reset", 0), step],
