@@ -42,7 +42,6 @@ def counts(register: Register, makers: Iterable[Instruction]) -> bool:
         and i.predicate is None
         and i.operands[1] == register
         and isinstance(i.operands[2], Immediate)
-        and i.operands[2].value > 0
         for i in makers
     )
 
@@ -71,6 +70,8 @@ def modulus(
         Returns what may have made the value of a register that is used somewhere.
     """
     done = {i.index for i in makers}
+    if not all(isinstance(i.operands[2], Immediate) and 0 < i.operands[2].value < 1 << 16 for i in makers):
+        return None  # it counts down
     first = _Form(1, 0, -1)
     waiting = [(use, register.index, first) for use in entering]
     waiting += [(use, register.index, first) for i in makers for use in uses.after(i, register.index)]

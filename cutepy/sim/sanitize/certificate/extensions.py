@@ -226,10 +226,14 @@ def steady(visit: Visit) -> Steady | str:
     loop, states, rounds = visit.loop, visit.states, visit.rounds
     if loop.unknown is not None:
         return loop.unknown
+    for register in loop.counters:
+        role, i = loop.state[register].role, loop.state[register].instruction
+        return f"{register.name} counts its rounds, and steers {role}: `{i.text.strip()}` ({line(i)})"
     for period in range(1, len(rounds)):
         if states[-1] != states[-1 - period]:
             continue
-        first, shifts = len(rounds) - period, {}
+        first = len(rounds) - period
+        shifts: dict[Thing, int] = {}
         while first and (more := _advance(visit, first - 1, period, shifts)) is not None:
             first, shifts = first - 1, more
         if first < len(rounds) - period:
@@ -241,12 +245,6 @@ def steady(visit: Visit) -> Steady | str:
                     low, high = spans.get(deed.thing, (deed.phase, deed.phase))
                     spans[deed.thing] = min(low, deed.phase), max(high, deed.phase)
             return Steady(visit, first, period, shifts, spans)
-    for n, (register, steered) in enumerate(loop.state.items()):
-        if len({state[n] for state in states}) == len(states) > 2:
-            return (
-                f"{register.name} is another in each round, and steers {steered.role}: "
-                f"`{steered.instruction.text.strip()}` ({line(steered.instruction)})"
-            )
     if len(states) < 3:
         return "it goes around " + ("once" if len(states) == 1 else "twice")
     return f"its {len(states)} rounds do not repeat"

@@ -4,10 +4,6 @@ Of each loop, the registers are found that come around it and reach, over all pa
 about synchronisation or accesses to shared memory, an address there, or an operand of synchronisation. If they have
 the values again that they had some rounds before, all that steers repeats from there on. How often a loop goes around
 is not asked: the branches that leave it are left out, for that loop and no other.
-
-References
-----------
-Aho, Lam, Sethi and Ullman, Compilers, 2nd edition, 9.6: natural loops.
 """
 
 from __future__ import annotations
@@ -18,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.sim.ptx.model import Address, Label, Register, Sink, registers_in
 from cutepy.sim.sanitize.certificate.counters import counts, modulus
+from cutepy.sim.sanitize.certificate.natural_loops import natural_loops
 from cutepy.sim.sanitize.order.tries import is_try
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import read, written
@@ -60,6 +57,8 @@ class Loop:
         The registers that come around it and steer.
     moduli : dict of Register to int
         Of those that count, where all that they steer depends on the remainder by this.
+    counters : tuple of Register
+        Those that count, and steer in another way.
     unknown : str or None
         What steers and can't be followed.
     """
@@ -69,6 +68,7 @@ class Loop:
     where: str
     state: dict[Register, Steered] = field(default_factory=dict)
     moduli: dict[Register, int] = field(default_factory=dict)
+    counters: tuple[Register, ...] = ()
     unknown: str | None = None
 
 
@@ -93,9 +93,9 @@ def loops(flow: ControlFlow, uses: Uses) -> list[Loop] | str:
     """Find the loops of a kernel that synchronise, inner ones first; or say why they are not known."""
     if any(i.parts[0] == "call" for block in flow.blocks for i in block.instructions):
         return "it calls functions"
-    found = _natural(flow)
-    if isinstance(found, str):
-        return found
+    found = natural_loops(flow)
+    if isinstance(found, int):
+        return f"a loop has two entries ({line(_last(flow, found))})"
     made = _made_again([one[2] for one in found], flow)
     if made:
         return made
@@ -105,10 +105,10 @@ def loops(flow: ControlFlow, uses: Uses) -> list[Loop] | str:
         body = [i for b in blocks for i in flow.blocks[b].instructions]
         if any(_synchronises(i) and not is_try(i) for i in body):
             indices = {i.index for b in blocks for i in (*flow.blocks[b].instructions, flow.blocks[b].branch) if i}
-            state, moduli, unknown = steering.of(head, blocks)
+            state, moduli, counters, unknown = steering.of(head, blocks)
             own = [i for i in body if not any(i.index in inner.instructions for inner in result)]
-            where = _place(own, flow.blocks[back].branch or flow.blocks[back].instructions[-1])
-            result.append(Loop(_first(flow, head), frozenset(indices), where, state, moduli, unknown))
+            where = _place(own, _last(flow, back))
+            result.append(Loop(_first(flow, head), frozenset(indices), where, state, moduli, counters, unknown))
     return result
 
 
@@ -141,75 +141,15 @@ def _synchronises(i: Instruction) -> bool:
     return i.parts[0] in _SYNCHRONISES
 
 
+def _last(flow: ControlFlow, block: int) -> Instruction:
+    return flow.blocks[block].branch or flow.blocks[block].instructions[-1]
+
+
 def _first(flow: ControlFlow, block: int) -> int:
     here = flow.blocks[block]
     first = here.instructions[0] if here.instructions else here.branch
     assert first is not None
     return first.index
-
-
-# Loops.
-
-
-def _natural(flow: ControlFlow) -> list[tuple[int, int, frozenset[int]]] | str:
-    """Return loops as head, the last block of those that go back, and blocks; or why not all are such."""
-    order, dominators = _dominators(flow)
-    place = {block: n for n, block in enumerate(order)}
-    back: dict[int, list[int]] = {}
-    for block in order:
-        for to in flow.blocks[block].successors:
-            if to != EXIT and place[to] <= place[block]:
-                if to not in dominators[block]:
-                    return f"a loop has two entries ({line(flow.blocks[block].branch or _any(flow, block))})"
-                back.setdefault(to, []).append(block)
-    before: dict[int, list[int]] = {}
-    for block in order:
-        for to in flow.blocks[block].successors:
-            before.setdefault(to, []).append(block)
-    found = []
-    for head, lasts in back.items():
-        blocks, waiting = {head}, list(lasts)
-        while waiting:
-            one = waiting.pop()
-            if one not in blocks:
-                blocks.add(one)
-                waiting += before.get(one, ())
-        found.append((head, max(lasts, key=place.__getitem__), frozenset(blocks)))
-    return found
-
-
-def _any(flow: ControlFlow, block: int) -> Instruction:
-    return flow.blocks[block].instructions[-1]
-
-
-def _dominators(flow: ControlFlow) -> tuple[list[int], dict[int, set[int]]]:
-    """Return the blocks that are reached, in reverse postorder, and of each those that it can't be reached without."""
-    order: list[int] = []
-    seen, stack = {0}, [(0, iter(flow.blocks[0].successors))]
-    while stack:
-        block, rest = stack[-1]
-        to = next((x for x in rest if x != EXIT and x not in seen), None)
-        if to is None:
-            order.append(block)
-            stack.pop()
-        else:
-            seen.add(to)
-            stack.append((to, iter(flow.blocks[to].successors)))
-    order.reverse()
-    before: dict[int, list[int]] = {}
-    for block in order:
-        for to in flow.blocks[block].successors:
-            before.setdefault(to, []).append(block)
-    found: dict[int, set[int]] = {0: {0}}
-    changed = True
-    while changed:
-        changed = False
-        for block in order[1:]:
-            new = set.intersection(*(found[x] for x in before[block] if x in found)) | {block}
-            if found.get(block) != new:
-                found[block] = new
-                changed = True
-    return order, found
 
 
 # What steers.
@@ -227,13 +167,18 @@ class _Steering:
             for register in written(i):
                 self._defines.setdefault(register.index, []).append(i)
         self._relevant = [any(map(_is_relevant, block.instructions)) for block in flow.blocks]
-        self._over: list[list[int]] = [[] for _ in flow.blocks]
-        """Of each block, those whose branch decides whether it runs."""
-        for n, block in enumerate(flow.blocks):
-            if block.condition is not None:
-                for inside in set().union(*(flow.blocks_between(s, flow.join[n]) for s in block.successors)):
-                    self._over[inside].append(n)
+        self._over = self._over_all()
         self._outcomes = self._of_tries()
+
+    def _over_all(self) -> list[list[int]]:
+        """Return, of each block, those whose branch decides whether it runs."""
+        found: list[list[int]] = [[] for _ in self._flow.blocks]
+        for n, block in enumerate(self._flow.blocks):
+            if block.condition is not None:
+                sides = (self._flow.blocks_between(side, self._flow.join[n]) for side in block.successors)
+                for inside in set().union(*sides):
+                    found[inside].append(n)
+        return found
 
     def _reaching(self, block: int, use: Instruction | None, register: int) -> Iterator[Instruction]:
         """Yield what may have written a register that is read somewhere."""
@@ -256,8 +201,10 @@ class _Steering:
                     changed = True
         return found
 
-    def of(self, head: int, blocks: frozenset[int]) -> tuple[dict[Register, Steered], dict[Register, int], str | None]:
-        """Return the registers that come around a loop and steer, moduli, and what steers and is not known."""
+    def of(
+        self, head: int, blocks: frozenset[int]
+    ) -> tuple[dict[Register, Steered], dict[Register, int], tuple[Register, ...], str | None]:
+        """Return what comes around a loop and steers, moduli of counters, other counters, and what is not known."""
         leaving = {n for n in blocks if set(self._flow.blocks[n].successors) - blocks}
         reached: dict[tuple[int, int | None, int], Steered] = {}
         unknown: str | None = None
@@ -271,7 +218,7 @@ class _Steering:
                     decided.add(over)
                     here = self._flow.blocks[over]
                     assert here.condition is not None
-                    branch = here.branch or _any(self._flow, over)
+                    branch = _last(self._flow, over)
                     waiting.append((over, None, here.condition[0], Steered(branch, "a branch")))
 
         for n in self._flow.blocks_between(head, EXIT):
@@ -297,16 +244,18 @@ class _Steering:
                 decide(self._block[i.index])
                 waiting += [(self._block[i.index], i, r, steered) for r in read(i)]
         state = self._carried(head, blocks, reached)
-        return state, self._moduli(head, blocks, state, reached), unknown
+        makers = {r: [i for i in self._defines[r.index] if self._block[i.index] in blocks] for r in state}
+        counting = {r: some for r, some in makers.items() if counts(r, some)}
+        moduli = self._moduli(head, counting, reached)
+        return state, moduli, tuple(r for r in counting if r not in moduli), unknown
 
     def _moduli(
         self,
         head: int,
-        blocks: frozenset[int],
-        state: dict[Register, Steered],
+        counting: dict[Register, list[Instruction]],
         reached: dict[tuple[int, int | None, int], Steered],
     ) -> dict[Register, int]:
-        """Return of which registers only a remainder steers."""
+        """Return of which counters only a remainder steers."""
 
         def steers(use: Use, register: int) -> bool:
             return (use.block, None if use.instruction is None else use.instruction.index, register) in reached
@@ -315,13 +264,11 @@ class _Steering:
             return list(self._reaching(use.block, use.instruction, register))
 
         found = {}
-        for register in state:
-            makers = [i for i in self._defines[register.index] if self._block[i.index] in blocks]
-            if counts(register, makers):
-                entering = self._uses.on_entry(head, register.index)
-                number = modulus(register, entering, makers, steers, self._uses, made_by)
-                if number is not None:
-                    found[register] = number
+        for register, makers in counting.items():
+            entering = self._uses.on_entry(head, register.index)
+            number = modulus(register, entering, makers, steers, self._uses, made_by)
+            if number is not None:
+                found[register] = number
         return found
 
     def _carried(

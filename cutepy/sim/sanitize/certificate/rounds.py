@@ -45,7 +45,7 @@ class _Noted(NamedTuple):
 
     since: int
     operation: str
-    index: int
+    instruction: int
     barrier: str
     slots: Array
     threads: Array
@@ -64,8 +64,8 @@ class Deed(NamedTuple):
         When it took effect, and when it was issued.
     what : int
         Names instruction, operation, and at which barrier.
-    index : int
-        Of the instruction.
+    instruction : int
+        Its index.
     thing : Thing or None
         What it counted at, or waited for.
     phase : int
@@ -77,7 +77,7 @@ class Deed(NamedTuple):
     time: int
     since: int
     what: int
-    index: int
+    instruction: int
     thing: Thing | None
     phase: int
     state: tuple[int, ...] | None
@@ -212,7 +212,7 @@ class Notes:
             if what.deliveries is not None:
                 yield from self._deliveries(time, what, code)
             else:
-                name = code(what.index, what.operation, what.barrier)
+                name = code(what.instruction, what.operation, what.barrier)
                 yield _Row(time, what.since, name, what.slots, what.threads, self._values(what))
 
     def _values(self, what: _Noted) -> Sequence[Array]:
@@ -235,7 +235,7 @@ class Notes:
             slots, first = np.unique(what.slots[here[:, 1]], return_index=True)
             phase = np.array([phases[slot] for slot in here[first, 0].tolist()])
             values = np.array([[rank]]), phase[:, None]
-            name = code(what.index, what.operation, what.barrier, rank)
+            name = code(what.instruction, what.operation, what.barrier, rank)
             yield _Row(time, what.since, name, slots, what.threads[lane : lane + 1], values)
 
 
@@ -257,9 +257,9 @@ def visits(deeds: list[Deed], of: int, loops: Sequence[Loop]) -> list[Visit]:
     found: list[Visit] = []
     now: dict[int, Visit] = {}
     for deed in deeds:
-        for head in [head for head in now if deed.index not in by_head[head].instructions]:
+        for head in [head for head in now if deed.instruction not in by_head[head].instructions]:
             del now[head]
-        begins = by_head.get(deed.index) if deed.state is not None else None
+        begins = by_head.get(deed.instruction) if deed.state is not None else None
         for head, visit in now.items():
             if begins is None or head != begins.head:
                 visit.rounds[-1].append(deed)

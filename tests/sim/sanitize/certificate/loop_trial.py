@@ -154,7 +154,7 @@ def examine(seed, limit=40_000):
 
 
 def _kind(reason):
-    for part in ("too few", "do not repeat", "another in each round", "another pace", "do not go around", "loaded"):
+    for part in ("too few", "do not repeat", "counts its rounds", "another pace", "do not go around", "loaded"):
         if part in reason:
             return part
     return reason
