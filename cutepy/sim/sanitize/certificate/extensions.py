@@ -117,6 +117,14 @@ def merged(found: Sequence[Extension]) -> tuple[Extension, ...]:
     return (*result, *(one for where, one in failing.items() if where not in known))
 
 
+class _Use(NamedTuple):
+    """A deed at a barrier: in which phase, and when. A wait begins some time after what its lanes did before."""
+
+    phase: int
+    begun: int
+    time: int
+
+
 class _Together:
     """Finds the loops that classes of lanes of a cluster go around together."""
 
@@ -131,11 +139,14 @@ class _Together:
                 self._unsteady.append((visit, found))
             else:
                 self._steady.append(found)
-        self._users: dict[Thing, dict[int, list[Deed]]] = {}
+        self._users: dict[Thing, dict[int, list[_Use]]] = {}
         for n, deeds in enumerate(classes):
+            begun = 0
             for deed in deeds:
                 if deed.thing is not None:
-                    self._users.setdefault(deed.thing, {}).setdefault(n, []).append(deed)
+                    use = _Use(deed.phase, min(begun, deed.since), deed.time)
+                    self._users.setdefault(deed.thing, {}).setdefault(n, []).append(use)
+                begun = deed.since
 
     def extensions(self) -> Iterator[Extension]:
         """Yield what is known of each visit of a loop."""
@@ -165,10 +176,18 @@ class _Together:
         while waiting:
             one = waiting.pop()
             _, share = chosen[one.visit.of]
+            for mate in self._in_lockstep(one):
+                if isinstance(mate, str):
+                    return mate
+                if mate.visit.of not in chosen:
+                    chosen[mate.visit.of] = mate, share * one.period / mate.period
+                    waiting.append(mate)
+                if chosen[mate.visit.of] != (mate, share * one.period / mate.period):
+                    return "lanes that begin it together go around it at another pace"
             for thing, shift in one.shifts.items():
                 for of in self._users[thing] if shift else ():
                     low, high = one.spans[thing]
-                    if not any(low <= deed.phase <= high for deed in self._users[thing][of]):
+                    if not any(low <= use.phase <= high for use in self._users[thing][of]):
                         continue
                     if of not in chosen:
                         other = self._beside(of, thing, low, high)
@@ -181,6 +200,15 @@ class _Together:
                         return f"others that use {_name(thing)} meanwhile go around at another pace"
         whole = math.lcm(*(share.denominator for _, share in chosen.values()))
         return [(one, int(one.period * share * whole)) for one, share in chosen.values()]
+
+    def _in_lockstep(self, one: Steady) -> Iterator[Steady | str]:
+        """Yield the visits of the same loop that began together: lanes of warps, which collectives keep together."""
+        for other in self._steady:
+            if other.visit.loop is one.visit.loop and other.visit.times[0] == one.visit.times[0] and other is not one:
+                yield other
+        for visit, reason in self._unsteady:
+            if visit.loop is one.visit.loop and visit.times[0] == one.visit.times[0]:
+                yield reason
 
     def _beside(self, of: int, thing: Thing, low: int, high: int) -> Steady | None:
         """Return the innermost loop of a class in which it uses something in about the same phases."""
@@ -206,9 +234,9 @@ class _Together:
             if not any(times[n] >= begin and times[n + count] <= late for n in range(one.first, len(times) - count)):
                 return why
         for thing in {thing for one, _ in found for thing, shift in one.shifts.items() if shift}:
-            deeds = [deed for some in self._users[thing].values() for deed in some]
-            lowest = min((deed.phase for deed in deeds if deed.time >= late), default=0)
-            if any(deed.phase >= lowest - 1 and deed.since <= begin for deed in deeds):
+            used = [use for some in self._users[thing].values() for use in some]
+            lowest = min((use.phase for use in used if use.time >= late), default=0)
+            if any(use.phase >= lowest - 1 and use.begun <= begin for use in used):
                 return why
         return ""
 

@@ -31,6 +31,7 @@ _ORDERS = _SYNCHRONISES | frozenset(
 )
 _ELSEWHERE = frozenset(("global", "local", "param", "const"))
 _LOADS = frozenset(("ld", "ldu", "ldmatrix", "atom", "tex", "suld", "tld4"))
+_CARRIES = frozenset("addc subc madc".split())
 _PASSES_ON = frozenset("mov selp setp set not and or xor cvt".split())
 
 
@@ -105,7 +106,8 @@ def loops(flow: ControlFlow, uses: Uses) -> list[Loop] | str:
         body = [i for b in blocks for i in flow.blocks[b].instructions]
         if any(_synchronises(i) and not is_try(i) for i in body):
             indices = {i.index for b in blocks for i in (*flow.blocks[b].instructions, flow.blocks[b].branch) if i}
-            state, moduli, counters, unknown = steering.of(head, blocks)
+            inner = frozenset().union(*(one[2] for one in found if one[2] < blocks))
+            state, moduli, counters, unknown = steering.of(head, blocks, inner)
             own = [i for i in body if not any(i.index in inner.instructions for inner in result)]
             where = _place(own, _last(flow, back))
             result.append(Loop(_first(flow, head), frozenset(indices), where, state, moduli, counters, unknown))
@@ -202,10 +204,10 @@ class _Steering:
         return found
 
     def of(
-        self, head: int, blocks: frozenset[int]
+        self, head: int, blocks: frozenset[int], inner: frozenset[int]
     ) -> tuple[dict[Register, Steered], dict[Register, int], tuple[Register, ...], str | None]:
         """Return what comes around a loop and steers, moduli of counters, other counters, and what is not known."""
-        leaving = {n for n in blocks if set(self._flow.blocks[n].successors) - blocks}
+        leaving = {n for n in blocks - inner if set(self._flow.blocks[n].successors) - blocks}
         reached: dict[tuple[int, int | None, int], Steered] = {}
         unknown: str | None = None
         waiting: list[tuple[int, Instruction | None, Register, Steered]] = []
@@ -235,6 +237,8 @@ class _Steering:
             for i in self._reaching(at, use, register.index):
                 if i.index in self._outcomes:
                     continue
+                if i.parts[0] in _CARRIES:
+                    unknown = unknown or f"a carry steers {steered.role} (`{i.text.strip()}`, {line(i)})"
                 if _loads(i) and (self._block[i.index] in blocks or "global" not in i.parts):
                     unknown = unknown or (
                         f"what is loaded at {line(i)} steers {steered.role} (`{steered.instruction.text.strip()}`, "
