@@ -161,12 +161,13 @@ class _Together:
                 yield Extension(((seed.visit.loop.where, 0),), len(seed.visit.times), found)
                 continue
             done |= {id(one.visit) for one, _ in found}
-            reason = self._too_short(found)
-            counts = {one.visit.loop.where: count for one, count in found}
-            if reason:
-                for one, _ in found:
-                    yield Extension(((one.visit.loop.where, 0),), len(one.visit.times), reason)
+            if self._is_too_short(found):
+                for one, count in found:
+                    rounds = len(one.visit.times)
+                    reason = f"{rounds} rounds are too few: by {count} they repeat"
+                    yield Extension(((one.visit.loop.where, 0),), rounds, reason)
             else:
+                counts = {one.visit.loop.where: count for one, count in found}
                 yield Extension(tuple(sorted(counts.items())), min(len(one.visit.times) for one, _ in found))
 
     def _join(self, seed: Steady) -> list[tuple[Steady, int]] | str:
@@ -221,24 +222,22 @@ class _Together:
                     found.append((len(one.visit.loop.instructions), -common, one))
         return min(found, key=lambda some: some[:2], default=(0, 0, None))[2]
 
-    def _too_short(self, found: list[tuple[Steady, int]]) -> str:
-        """Say whether there are rounds too few for what premises compare."""
+    def _is_too_short(self, found: list[tuple[Steady, int]]) -> bool:
+        """Tell whether there are too few rounds for what premises compare."""
         begin = max(one.visit.times[one.first] for one, _ in found)
         end = min(one.visit.times[-1] for one, _ in found)
         late = min(_time_before(one.visit, one.first, count, end) for one, count in found)
-        why = f"{len(found[0][0].visit.times)} rounds are too few: by {found[0][1]} they repeat"
-        if late <= begin:
-            return why
         for one, count in found:
             times = one.visit.times
-            if not any(times[n] >= begin and times[n + count] <= late for n in range(one.first, len(times) - count)):
-                return why
+            steps = range(one.first, len(times) - count)
+            if not any(times[n] >= begin and times[n + count] <= late for n in steps):
+                return True
         for thing in {thing for one, _ in found for thing, shift in one.shifts.items() if shift}:
             used = [use for some in self._users[thing].values() for use in some]
             lowest = min((use.phase for use in used if use.time >= late), default=0)
             if any(use.phase >= lowest - 1 and use.begun <= begin for use in used):
-                return why
-        return ""
+                return True
+        return False
 
 
 def _time_before(visit: Visit, first: int, count: int, end: int) -> int:

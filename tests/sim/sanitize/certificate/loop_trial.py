@@ -95,7 +95,7 @@ def _bodies(steps, around=()):
             yield from _bodies(step[-1], (*around, step[1]) if step[0] == "loop" else around)
 
 
-_MISTAKES = "swap swap delete double flip count turn round later last scaled reset".split()
+_MISTAKES = "swap swap delete double flip count turn round round round later later last scaled reset".split()
 
 
 def _mistake(rng, roles, arrivals, stages, counts):
