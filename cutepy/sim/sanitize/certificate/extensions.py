@@ -91,7 +91,7 @@ def extensions(notes: Notes, loops: Sequence[Loop]) -> list[Extension]:
     if notes.is_full:
         return [Extension(((loop.where, 0),), 0, "the run is too long to look at its rounds") for loop in loops]
     found: list[Extension] = []
-    for n, (_, classes) in enumerate(notes.clusters()):
+    for n, classes in enumerate(notes.clusters()):
         if n == _KINDS:
             return [Extension(((loop.where, 0),), 0, "too many CTAs differ in what they do") for loop in loops]
         found += _Together(classes, loops).extensions()

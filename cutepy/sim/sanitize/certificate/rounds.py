@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.machine.lanes import as_index
+
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import AsyncOperation, BarrierEvent
-    from cutepy.sim.machine.lanes import Array
+    from cutepy.sim.machine.lanes import Array, Index
     from cutepy.sim.machine.step import Step
     from cutepy.sim.sanitize.certificate.loops import Loop
 
@@ -156,22 +158,27 @@ class Notes:
         small = [_small(value) for value in values]
         self._add(_Noted(now, "", i, _ROUND, step.ctas.slots, step.threads.ids, values=small))
 
-    def clusters(self) -> Iterator[tuple[int, list[list[Deed]]]]:
-        """Yield, of clusters in which the same was done, how many there are, and what each class of lanes did."""
+    def clusters(self) -> Iterator[list[list[Deed]]]:
+        """Yield what each class of lanes did in a cluster, once for all clusters in which the same was done."""
         names: list[tuple[object, ...]] = []
         rows = list(self._rows(names))
         seen = np.zeros(self._shape, np.uint64)
+        lanes: dict[tuple[int, int], tuple[Index, Index]] = {}
         for row in rows:
-            at = row.slots[:, None], row.threads
+            key = id(row.slots), id(row.threads)  # arrays of the same lanes are shared
+            if key not in lanes:
+                lanes[key] = _rectangle(row.slots, row.threads)
             mixed = np.array([[row.code + 1]], np.uint64)  # what is the same for all lanes is mixed once
             for value in row.values:
                 mixed = (mixed ^ (mixed >> np.uint64(29))) * _MIX + value.astype(np.uint64)
-            seen[at] = seen[at] * _MIX + mixed
+            here = seen[lanes[key]]
+            here *= _MIX
+            here += mixed
+            seen[lanes[key]] = here
         whole = seen.reshape(-1, self._cluster * self._shape[1])
-        _, first, counts = np.unique(whole, axis=0, return_index=True, return_counts=True)
-        for one, count in zip(first.tolist(), counts.tolist(), strict=True):
+        for one in np.unique(whole, axis=0, return_index=True)[1].tolist():
             _, classes = np.unique(whole[one], return_inverse=True)
-            yield count, self._deeds(one, classes.reshape(self._cluster, -1), rows, names)
+            yield self._deeds(one, classes.reshape(self._cluster, -1), rows, names)
 
     def _deeds(self, one: int, classes: Array, rows: list[_Row], names: list[tuple[object, ...]]) -> list[list[Deed]]:
         """Return what each class of a cluster did, in order."""
@@ -237,6 +244,14 @@ class Notes:
             values = np.array([[rank]]), phase[:, None]
             name = code(what.instruction, what.operation, what.barrier, rank)
             yield _Row(time, what.since, name, slots, what.threads[lane : lane + 1], values)
+
+
+def _rectangle(slots: Array, threads: Array) -> tuple[Index, Index]:
+    """Return an index of lanes, of slices where they are evenly spaced."""
+    rows, columns = as_index(slots), as_index(threads)
+    if isinstance(rows, slice) or isinstance(columns, slice):
+        return rows, columns
+    return slots[:, None], threads
 
 
 def _small(value: Array) -> Array:
