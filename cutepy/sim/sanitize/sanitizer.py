@@ -12,6 +12,7 @@ from cutepy.sim.machine.observer import Observer, stops
 from cutepy.sim.ptx.model import Immediate
 from cutepy.sim.sanitize.assembler import asks_of_all
 from cutepy.sim.sanitize.certificate.examiner import Examiner
+from cutepy.sim.sanitize.certificate.loops import heads
 from cutepy.sim.sanitize.meaning.layouts import Through, of_map
 from cutepy.sim.sanitize.memory.global_touches import GlobalTouches
 from cutepy.sim.sanitize.memory.sizes import granule_bytes
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.machine.memory import GlobalMemory
     from cutepy.sim.machine.step import Step
-    from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.ptx.model import Function, Instruction
     from cutepy.sim.sanitize.certificate.certificates import Certificate
     from cutepy.sim.sanitize.certificate.violations import Violation
     from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch
@@ -76,6 +77,7 @@ class Sanitizer(Observer):
         self._wave: Wave | None = None
         self._through: Through | None = None
         self._examiner = Examiner(self._violated)
+        self._rounds: frozenset[int] = frozenset()
 
     def fresh(self) -> Sanitizer:
         """Return one that allows the same, and knows of no launch."""
@@ -195,11 +197,13 @@ class Sanitizer(Observer):
         if operation.kind in ("tma_load", "tma_store"):
             issued.through = self._through
         wave.clocks.tick(slots, threads)  # what the threads do from now on does not come before it
+        self._premises.notes.issue(operation)
 
     def on_complete(self, operation: AsyncOperation) -> None:
         """Check what an operation read and wrote."""
         wave = self._of(operation.ctas.residents)
         issued = wave.issued.pop(id(operation), None)
+        self._premises.notes.complete(operation)
         if issued is not None and operation.kind not in ("wgmma", "cp_async"):
             self._shared.completed(operation, issued)
             self._global.completed(wave, operation, issued)
@@ -223,17 +227,22 @@ class Sanitizer(Observer):
         """Pass on what threads publish that come to a barrier, and the groups that they close."""
         self.on_barrier(event)
 
+    def look_at(self, function: Function) -> None:
+        """Find where the rounds of loops begin."""
+        self._rounds = heads(function)
+
     def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
-        """Stop where whole warps come together, which says that their waits are over."""
-        if instruction.parts[0] not in _COLLECTIVES or "sync" not in instruction.parts:
-            return False
-        mask = instruction.operands[-1]
-        return isinstance(mask, Immediate) and mask.value & _ALL == _ALL
+        """Stop where whole warps come together, which says that their waits are over, and where rounds begin."""
+        return instruction.index in self._rounds or _is_collective(instruction)
 
     def on_instruction(self, step: Step) -> None:
-        """Note that the waits of a warp are over."""
-        if self._wave is not None and self._wave.residents is step.ctas.residents:
-            converge(self._wave, step.ctas.slots, step.threads.ids)
+        """Note that the waits of a warp are over, or that a round begins."""
+        if step.instruction.index in self._rounds:
+            self._of(step.ctas.residents)
+            self._examiner.begin_round(self._premises, step)
+        if _is_collective(step.instruction) and self._wave is not None:
+            if self._wave.residents is step.ctas.residents:
+                converge(self._wave, step.ctas.slots, step.threads.ids)
 
     def knows_complete(self, address: int, slots: Array, phases: Array, ctas: Ctas, threads: Threads) -> Array:
         """Tell which lanes know that a phase of an mbarrier is complete."""
@@ -273,3 +282,11 @@ class Sanitizer(Observer):
         after = global_memory.side(touch, lane, self._launches)
         where = global_memory.place(address, self._known(), self._launch)
         self._findings.tell("uninitialised-read", where, None, after, global_memory.NEVER_WRITTEN)
+
+
+def _is_collective(i: Instruction) -> bool:
+    """Tell whether whole warps come together at an instruction."""
+    if i.parts[0] not in _COLLECTIVES or "sync" not in i.parts:
+        return False
+    mask = i.operands[-1]
+    return isinstance(mask, Immediate) and mask.value & _ALL == _ALL

@@ -23,11 +23,11 @@ pytest.importorskip("cutlass")
 EXTENTS = 256, 256, 512
 
 
-def gemm(sms=132, **options):
+def gemm(sms=132, extents=EXTENTS, **options):
     """Compile a GEMM for so many SMs, and return a function that runs it and tells whether the result is right."""
     signature = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
     kernel = compile_gemm(GemmConfig(signature=signature, **{"tile_m": 128, "tile_n": 128, "warpgroups": 2, **options}))
-    m, n, k = EXTENTS
+    m, n, k = extents
     a, b = (torch.randint(-3, 4, (rows, k)).half() for rows in (m, n))
 
     def run():
@@ -81,6 +81,22 @@ def test_what_is_taken_out_is_missed(monkeypatch, line, kinds, named):
     assert {hazard.kind for hazard in caught.value.hazards} >= kinds
     assert named in str(caught.value)
     assert not simulation.certificates[0].is_certified
+
+
+@pytest.mark.parametrize(
+    ("extents", "sms", "steps"),
+    [((128, 128, 64 * 30), 132, {12}), ((1024, 512, 64 * 5), 1, {12}), ((256, 256, 64 * 36), 1, {12})],
+    ids=["many k tiles", "many tiles", "many k tiles in each of four tiles"],
+)
+def test_it_is_certified_for_any_number_of_further_rounds(extents, sms, steps):
+    """Six stages in two phases: 12 k-tiles, or 12 tiles of 5 k-tiles, come back to where they were."""
+    run = gemm(sms, extents=extents)
+    with simulate(sanitize=True) as simulation:
+        assert run()
+    (certificate,) = simulation.certificates
+    (found,) = (one for one in certificate.extends if one.holds)
+    assert {count for _, count in found.loops} == steps
+    assert len(found.loops) == 2
 
 
 def _mutate(monkeypatch, start, change):

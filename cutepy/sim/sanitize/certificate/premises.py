@@ -15,6 +15,7 @@ import numpy as np
 from cutepy.sim.sanitize.certificate.actors import Actors
 from cutepy.sim.sanitize.certificate.generations import Generations
 from cutepy.sim.sanitize.certificate.phases import Phases
+from cutepy.sim.sanitize.certificate.rounds import Notes
 from cutepy.sim.sanitize.certificate.violations import Violation
 from cutepy.sim.sanitize.order.clocks import rectangle
 
@@ -40,6 +41,11 @@ class Premises:
         Whether the kernel announces apart from arrivals.
     violated, refuse : callable
         Called with each `Violation`, and with what the certificate does not understand, in words.
+
+    Attributes
+    ----------
+    notes : Notes
+        What is done in the rounds of loops.
     """
 
     def __init__(
@@ -61,11 +67,13 @@ class Premises:
         # Of each thread the mbarrier and phase of its last try, if that failed and is tried again.
         self._tried = np.full(shape, _NONE)
         self._for = np.zeros(shape, np.int64)
+        self.notes = Notes(*shape, wave.clocks.cluster)
         self.operations = 0
         self.ctas = wave.residents.count
 
     def see(self, event: BarrierEvent) -> None:
         """Check an operation, before threads learn anything by it."""
+        self.notes.see(event)
         kind = event.barrier.partition(" ")[0]
         if kind == "mbarrier":
             assert event.state is not None
