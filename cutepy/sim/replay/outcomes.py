@@ -30,12 +30,15 @@ class Request:
         Whether to tell what was read.
     unwritten : int
         The bytes of registers that nothing has written.
+    memory : (array, array, array) or None
+        What to put into global memory before: starts and ends of ranges, and their bytes, one after another.
     """
 
     policy: CompletionPolicy | None = None
     expected: bytes = b""
     with_reads: bool = False
     unwritten: int = 0
+    memory: tuple[Array, Array, Array] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,7 @@ def difference(
         return None
     ranges = Ranges.union([expected.starts, found.starts], [expected.ends, found.ends])  # type: ignore[list-item]
     initial = before(ranges.starts, ranges.ends)
-    one, other = (_over(ranges, initial, outcome) for outcome in (expected, found))
+    one, other = (over(ranges, initial, outcome) for outcome in (expected, found))
     where = np.flatnonzero(one != other)
     if not len(where):
         return None
@@ -130,7 +133,7 @@ def overlaid(address: int, before: Array, outcome: Outcome) -> Array:
     return result
 
 
-def _over(ranges: Ranges, initial: Array, outcome: Outcome) -> Array:
+def over(ranges: Ranges, initial: Array, outcome: Outcome) -> Array:
     """Return what memory holds after an outcome, over ranges that have all that it wrote."""
     assert outcome.starts is not None
     assert outcome.ends is not None

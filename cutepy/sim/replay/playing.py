@@ -9,7 +9,7 @@ from cutepy.sim.engine import Engine
 from cutepy.sim.errors import DeadlockError, SimulationError
 from cutepy.sim.machine.interleaving import pauses
 from cutepy.sim.parallel.blas import one_thread
-from cutepy.sim.parallel.footprint import Footprint
+from cutepy.sim.parallel.footprint import Footprint, Ranges, put
 from cutepy.sim.parallel.waves import deal
 from cutepy.sim.replay.outcomes import Outcome, Request, outcome_of
 from cutepy.sim.translate import Program, linked, translate
@@ -51,6 +51,9 @@ class LaunchPlayer:
         """Run the launch, and say what it wrote, or what it raised."""
         engine = Engine(self._program(request), self.launch, self.memory, (), request.policy, {}, self.exact_mma)
         engine.schedule.fill_registers(request.unwritten)
+        if request.memory is not None:
+            starts, ends, data = request.memory
+            put(Ranges(starts, ends), data)
         footprint = engine.activity.traffic = Footprint(engine.activity.stats)
         try:
             with one_thread():

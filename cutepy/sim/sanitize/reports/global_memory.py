@@ -49,11 +49,12 @@ def side(touch: GlobalTouch, lane: int, launches: Launches, named: bool = False)
     row, column = divmod(lane, touch.lanes)
     block = int(touch.ctas[row])
     cta = block % x, block // x % y, block // (x * y)
-    of = f" of {launch.name} in stream {launch.stream:#x}" if named else ""
+    of, own = (f" of {launch.name} in stream {launch.stream:#x}", launch) if named else ("", None)
     if touch.threads is None:
-        return Side(touch.what, f"the async proxy for CTA {cta}{of}", touch.instruction, cta)
+        return Side(touch.what, f"the async proxy for CTA {cta}{of}", touch.instruction, cta, launch=own)
     warp, within = divmod(int(touch.threads[column]), WARP)
-    return Side(touch.what, f"warp {warp}, lane {within} of CTA {cta}{of}", touch.instruction, cta, warp, within)
+    who = f"warp {warp}, lane {within} of CTA {cta}{of}"
+    return Side(touch.what, who, touch.instruction, cta, warp, within, launch=own)
 
 
 def place(address: int, known: GlobalMemory) -> str:
