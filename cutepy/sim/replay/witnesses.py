@@ -24,6 +24,9 @@ _NO_SCHEDULE = {
     "missing-init-fence": _ONE_MEMORY,
     "missing-wgmma-fence": "the simulator reads registers as they are when an MMA is issued",
     "fragment-in-flight": "the simulator reads registers of A when an MMA is issued",
+    "non-coherent-read": "the simulator has no cache that is not coherent",
+    "missing-tensormap-fence": "the simulator reads a tensor map as it is in memory",
+    "layout-mismatch": "the values are as wrong in every schedule",
 }
 
 

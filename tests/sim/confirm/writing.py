@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 from collections.abc import Sequence
 from contextlib import chdir, redirect_stdout, suppress
@@ -126,4 +125,6 @@ def write(folder: Path, only: Sequence[str] = ()) -> None:
         print(stem, flush=True)
     (folder / "cases.json").write_text(json.dumps(cases, indent=1))
     for path in (*(_HERE / "on_a_gpu").glob("*.py"), Path(gpu_driver.__file__)):
-        shutil.copy(path, folder)
+        (folder / path.name).write_text(
+            path.read_text().replace("cutepy.sim.replay.reproducers.gpu_driver", "gpu_driver")
+        )

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 
-from gpu_driver import Gpu
+from cutepy.sim.replay.reproducers.gpu_driver import Gpu
 
 CTAS, SMEM_BYTES, ROUNDS = 120, 200 << 10, 20_000
 """So much shared memory that each CTA has a multiprocessor of its own."""
