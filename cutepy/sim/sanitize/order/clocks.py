@@ -18,6 +18,7 @@ synchronises. What a thread knows of its own columns stands beside, in `own`.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import NamedTuple
 
 import numpy as np
@@ -114,11 +115,11 @@ class Clocks:
         """Return the column of a channel, or None if there is none yet."""
         return self._columns.get(channel)
 
-    def is_channel(self, kind: object, columns: int) -> Array:
+    def is_channel(self, kinds: Container[object], columns: int) -> Array:
         """Tell which of the first columns are those of channels (kind, ...)."""
         result = np.zeros(columns, bool)
         for channel, column in self._columns.items():
-            if isinstance(channel, tuple) and channel[0] == kind and column < columns:
+            if isinstance(channel, tuple) and channel[0] in kinds and column < columns:
                 result[column] = True
         return result
 

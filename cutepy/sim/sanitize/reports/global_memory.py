@@ -96,6 +96,12 @@ def advice(found: GlobalConflict, launches: Launches) -> str:
 
 def _about_scope(found: GlobalConflict) -> str:
     before, after = found.before, found.after
+    if not (before.scope and after.scope):
+        return (
+            "it is over by then, and nothing shows it to this CTA: the arrival at another CTA's mbarrier must be "
+            "mbarrier.arrive.release.cluster, and the wait there mbarrier.try_wait.acquire.cluster, which without a "
+            "scope are .cta"
+        )
     narrow = before if before.scope <= after.scope else after
     row_before, row_after = found.before_lane // before.lanes, found.after_lane // after.lanes
     near = before.launch == after.launch and int(before.clusters[row_before]) == int(after.clusters[row_after])
