@@ -160,20 +160,20 @@ MISTAKES = {
         (("bar.arrive 1, 64;\nbar.arrive 1, 64;", "bar.sync 1, 64;\nbar.sync 1, 64;"),),
         shown="hang",
     ),
-    "more bytes announced than copied": Mistake(
+    "more bytes copied than announced": Mistake(
         "uneven-bytes",
         _kernel(
             _init(1),
-            _BEGIN,
-            "mov.u32 %r6, 0;\n@!%p0 bra TRY;\nmbarrier.arrive.expect_tx.shared.b64 _, [%r10], 256;\n",
+            "@%p3 add.u32 %r4, %r4, 128; st.shared.u32 [%r4], 0;\n",
+            _BEGIN.removeprefix(_EMPTY),
+            "add.u32 %r6, %r3, 128; add.u64 %rd3, %rd0, 128;\n"
+            "@!%p0 bra WAIT;\nmbarrier.arrive.expect_tx.shared.b64 _, [%r10], 128;\n",
             _COPY,
-            # Who waits gives up some time, so that the CTA ends.
-            "TRY:\nadd.u32 %r6, %r6, 1; setp.gt.u32 %p6, %r6, 2000; @%p6 bra END;\n"
-            "mbarrier.test_wait.parity.shared.b64 %p7, [%r10], 0;\n@!%p7 bra TRY;\n"
-            "ld.shared.u32 %r9, [%r4];\nEND:\n",
+            _COPY.replace("%r3", "%r6").replace("%rd0", "%rd3"),
+            _wait(0),
+            "ld.shared.u32 %r9, [%r4];\n",
         ),
-        (("[%r10], 256;", "[%r10], 128;"),),
-        shown="as simulated",
+        (("_, [%r10], 128;", "_, [%r10], 256;"),),
     ),
     "an mbarrier used before it is made": Mistake(
         "unpublished-mbarrier",

@@ -11,26 +11,26 @@ _WAY = re.compile(r"^(.+?): (\d+) launches, (\d+) as simulated, (\d+) as in anot
 
 def kinds_table(results: dict[str, Any]) -> str:
     """Write a row for each mistake: its kind, what the reproducer showed, and the witness in the simulator."""
-    rows = ["| hazard | mistake | on the GPU | in the simulator |", "| --- | --- | --- | --- |"]
+    rows = ["| hazard | mistake | wrong of 100 launches | in the simulator |", "| --- | --- | --- | --- |"]
     for one in sorted(results["results"], key=lambda one: (not one["confirmed"], one["kind"])):
-        shown = "; ".join(told_of(way) for way in one["mistake"]["ways"])
+        shown = "; ".join(filter(None, map(told_of, one["mistake"]["ways"]))) or "all, as simulated"
         witness = one["witness"].partition(": ")[2]
         played = "nothing changes" if witness.startswith("nothing changes") else _outcome(witness)
-        rows.append(
-            f"| `{one['kind']}` | {one['name']} | {shown if one['confirmed'] else f'not shown: {shown}'} | {played} |"
-        )
+        rows.append(f"| `{one['kind']}` | {one['name']} | {shown if one['confirmed'] else 'not shown'} | {played} |")
     return "\n".join(rows)
 
 
 def told_of(way: str) -> str:
-    """Say what a line of a script says, shortly.
+    """Say what a line of a script says, shortly, and nothing where all launches were as simulated.
 
     Examples
     --------
     >>> told_of("as it is: 100 launches, 98 as simulated, 2 as in another order; 4 bytes, first at 0 (0.8 s)")
-    'as it is 2 of 100 wrong'
+    'as it is: 2'
+    >>> told_of("delayed: 100 launches, 100 as simulated, 0 as in another order (1.0 s)")
+    ''
     >>> told_of("delayed: 0 launches, 0 as simulated, 0 as in another order; hang: no end after 3 s (4 s)")
-    'delayed hang'
+    'delayed: hang'
     """
     found = _WAY.match(way)
     if found is None:
@@ -38,8 +38,9 @@ def told_of(way: str) -> str:
     name, launches, right, _, rest = found.groups()
     ended = re.search(r"\b(hang|error): (.*)$", rest or "")
     if ended:
-        return f"{name} {ended[1]}" + ("" if ended[1] == "hang" else f" ({ended[2].rpartition(': ')[2]})")
-    return f"{name} {int(launches) - int(right)} of {launches} wrong"
+        return f"{name}: {ended[1]}" + ("" if ended[1] == "hang" else f" ({ended[2].rpartition(': ')[2]})")
+    wrong = int(launches) - int(right)
+    return f"{name}: {wrong}" if wrong else ""
 
 
 def _outcome(witness: str) -> str:

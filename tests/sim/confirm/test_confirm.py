@@ -89,7 +89,7 @@ def test_tables_of_what_a_gpu_did():
     }
     scopes = [{"name": "shared", "rounds": 1000, "old_words": 2, "flags_not_seen": 0, "ended": ""}]
     results = {"results": [{**case, "mistake": {"ways": ways}}], "scopes": {"lines": [json.dumps(scopes)]}}
-    row = "| `unordered-read` | no barrier | as it is 0 of 100 wrong; the first side delayed hang | values |"
+    row = "| `unordered-read` | no barrier | the first side delayed: hang | values |"
     assert kinds_table(results).splitlines()[2:] == [row]
     assert scopes_table(results).splitlines()[2:] == ["| shared | 1,000 | 2 | 0 |"]
 
