@@ -18,7 +18,6 @@ synchronises. What a thread knows of its own columns stands beside, in `own`.
 
 from __future__ import annotations
 
-from collections.abc import Container
 from typing import NamedTuple
 
 import numpy as np
@@ -115,7 +114,7 @@ class Clocks:
         """Return the column of a channel, or None if there is none yet."""
         return self._columns.get(channel)
 
-    def is_channel(self, kinds: Container[object], columns: int) -> Array:
+    def is_channel(self, kinds: tuple[object, ...], columns: int) -> Array:
         """Tell which of the first columns are those of channels (kind, ...)."""
         result = np.zeros(columns, bool)
         for channel, column in self._columns.items():
