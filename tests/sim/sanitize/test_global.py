@@ -156,8 +156,12 @@ ON:
         {"grid": 4},
     ),
     "the last of those who take a number stores, in another thread": (
-        (TICKET, BARRIER, "setp.eq.u32 %p5, %r1, 40; setp.eq.u32 %p6, %r2, 3;\n",
-         "and.pred %p5, %p5, %p6; @%p5 st.global.u32 [%rd2], 0;\n"),
+        (
+            TICKET,
+            BARRIER,
+            "setp.eq.u32 %p5, %r1, 40; setp.eq.u32 %p6, %r2, 3;\n",
+            "and.pred %p5, %p5, %p6; @%p5 st.global.u32 [%rd2], 0;\n",
+        ),
         {"grid": 4},
     ),
     "read only through the cache that is not coherent": (("ld.global.nc.u32 %r9, [%rd1];\n",), {}),
