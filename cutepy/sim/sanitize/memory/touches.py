@@ -173,6 +173,7 @@ class SharedTouches:
             threads = np.arange(group * WARPGROUP, (group + 1) * WARPGROUP)
             column = np.array([clocks.column((MMAS, group))])
             counts = wave.closed[MMAS][slots, group * WARPGROUP][:, None] + 1
+            wave.mma_groups.issue(slots, group, counts[:, 0])
             together = View(clocks.common(slots, threads)[:, :, None], None)
             operands = []
             for word, tile, element in words:

@@ -266,7 +266,11 @@ def _group(wave: Wave, event: BarrierEvent) -> None:
             column = clocks.column((MMAS, group))
             here = threads // WARPGROUP == group
             what = np.zeros((SEEN + 2, len(slots), clocks.cluster, len(clocks.owner)), np.int32)
-            what[: SEEN + 1, np.arange(len(slots)), slots % clocks.cluster, column] = done[:, here][:, 0]
+            at, rank, numbers = np.arange(len(slots)), slots % clocks.cluster, done[:, here][:, 0]
+            what[: SEEN + 1, at, rank, column] = numbers
+            ended = wave.mma_groups.ended(slots, group, numbers)
+            if ended is not None:
+                what[DONE, at[:, None], rank[:, None], wave.mma_groups.columns(group)] = ended
             clocks.learn(slots, threads[here], what)
         return
     names: list[tuple[object, ...]] = [(BULK, "read")] if kind == BULK else [(kind,)]

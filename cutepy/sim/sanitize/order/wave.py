@@ -13,7 +13,7 @@ from cutepy.sim.sanitize.meaning.layouts import Through
 from cutepy.sim.sanitize.order.clocks import Clocks, Meeting, View
 from cutepy.sim.sanitize.order.objects import Objects
 from cutepy.sim.sanitize.order.peers import Peers
-from cutepy.sim.sanitize.order.warpgroups import SetRegisters
+from cutepy.sim.sanitize.order.warpgroups import MmaGroups, SetRegisters
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, BarrierEvent
@@ -139,6 +139,7 @@ class Wave:
     peers : Peers
     objects : Objects
     set_registers : SetRegisters
+    mma_groups : MmaGroups
     """
 
     def __init__(self, residents: Residents, threads: int, ends_mbarriers: bool = False) -> None:
@@ -158,6 +159,7 @@ class Wave:
         self.peers = Peers(self.clocks, threads)
         self.objects = Objects(self.clocks, slots, threads)
         self.set_registers = SetRegisters(slots, threads)
+        self.mma_groups = MmaGroups(self.clocks, slots)
 
     def note(self, column: int, i: Instruction, slots: Array, counts: Array) -> None:
         """Note in which groups something was issued."""
