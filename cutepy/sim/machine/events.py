@@ -43,6 +43,9 @@ class Access:
         The asynchronous operation whose effect it is.
     stores : array of bool or None
         Of a compare-and-swap, which lanes found what they expected: broadcasts to (CTAs, threads). None: all store.
+    issuer : int or None
+        Which lane of `part_of` issued what touches the one address, counted CTA by CTA; None: those of its shape, or
+        any.
     """
 
     operation: Literal["read", "write", "atomic"]
@@ -55,6 +58,7 @@ class Access:
     size_bytes: int
     part_of: AsyncOperation | None = field(default=None, repr=False)
     stores: Array | None = field(default=None, repr=False)
+    issuer: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -393,8 +393,10 @@ class Memory:
         address: Array,
         size: int,
         stores: Array | None = None,
+        issuer: int | None = None,
     ) -> None:
         """Tell the observers of an access."""
-        access = Access(operation, space, proxy, i, g.ctas, g.threads, address, size, self._activity.completing, stores)
+        part_of = self._activity.completing
+        access = Access(operation, space, proxy, i, g.ctas, g.threads, address, size, part_of, stores, issuer)
         for observer in self._activity.observers:
             observer.on_access(access)

@@ -97,8 +97,8 @@ class TensorCopies:
         self._notify("load", i, boxes, targets)
 
         def apply() -> None:
-            for box, at, places in copies:
-                self._write_shared(g, i, box, places, self._read_global(g, i, box, at))
+            for n, (box, at, places) in enumerate(copies):
+                self._write_shared(g, i, box, places, self._read_global(g, i, box, at), n)
             if self._activity.observers:
                 observe_boxes(self._activity, g, i, "read", boxes, g.threads.count)
             positions, sizes, lanes = (np.array(column) for column in zip(*notices, strict=True))
@@ -265,7 +265,9 @@ class TensorCopies:
 
     # Shared memory.
 
-    def _write_shared(self, g: Group, i: Instruction, box: Box | Column, places: list[int], data: Array) -> None:
+    def _write_shared(
+        self, g: Group, i: Instruction, box: Box | Column, places: list[int], data: Array, issuer: int
+    ) -> None:
         memory = self._memory
         units = memory.shared_view(UNIT_KIND, 1)
         for place in places:
@@ -277,7 +279,7 @@ class TensorCopies:
                 # Swizzling may step back below the start, but stays within the pattern's 1024 bytes.
                 units[start + order] = data.reshape(-1)
             if self._activity.observers:
-                memory.observe(g, i, "write", "shared", "async", np.array([[place]]), box.size_bytes)
+                memory.observe(g, i, "write", "shared", "async", np.array([[place]]), box.size_bytes, issuer=issuer)
 
     def _read_shared(self, g: Group, i: Instruction, box: Box | Column, place: int) -> Array:
         memory = self._memory

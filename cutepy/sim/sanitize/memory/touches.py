@@ -215,14 +215,21 @@ class SharedTouches:
 
     def completed(self, operation: AsyncOperation, issued: Issued) -> None:
         """Take what an operation has read and written."""
-        by_place: dict[tuple[str, int, int], list[int]] = {}
+        by_place: dict[tuple[str, int, int, int | None, int], list[int]] = {}
+        issuers, lanes = operation.ctas.slots.tolist(), operation.threads.count
         for access in issued.accesses:
-            for position in access.addresses.reshape(-1).tolist():
+            by_lane = access.addresses.size == len(issuers) * lanes
+            for n, position in enumerate(access.addresses.reshape(-1).tolist()):
                 slot, offset = divmod(position, self._slot_bytes)
-                by_place.setdefault((access.operation, offset, access.size_bytes), []).append(slot)
-        for (what, offset, size), found in by_place.items():
+                lane = n if by_lane and access.issuer is None else access.issuer
+                row, column = (None, 0) if lane is None else divmod(lane, lanes)
+                apart = None if row is None else issuers[row] - slot  # a multicast, or a copy to a peer
+                by_place.setdefault((access.operation, offset, access.size_bytes, apart, column), []).append(slot)
+        for (what, offset, size, apart, column), found in by_place.items():
             for channel, slots in self._channels(operation, issued, np.unique(found)):
-                self._by_proxy(operation, issued, what, offset, size, slots, channel)
+                of = operation.ctas.slots
+                rows = self._wave.issuers(of, slots) if apart is None else np.searchsorted(of, slots + apart)
+                self._by_proxy(operation, issued, what, offset, size, slots, channel, rows, column)
 
     @staticmethod
     def _channels(operation: AsyncOperation, issued: Issued, slots: Array) -> list[tuple[_Signal | None, Array]]:
@@ -255,10 +262,10 @@ class SharedTouches:
         size: int,
         slots: Array,
         channel: _Signal | None,
+        issuer_of: Array,
+        lane: int,
     ) -> None:
         wave, clocks, issuers = self._wave, self._wave.clocks, operation.ctas.slots
-        # Of a multicast or a copy to a peer it is one CTA of the cluster that issued it.
-        issuer_of = wave.issuers(issuers, slots)
         if channel is None:
             thread = int(operation.threads.ids[0])
             column = clocks.column((BULK, "read", thread), thread)
@@ -272,7 +279,9 @@ class SharedTouches:
             for slot, agent, count in zip(slots.tolist(), agents.tolist(), counts[:, 0].tolist(), strict=True):
                 if slot != agent:
                     wave.lent[slot, agent, column] = operation.instruction, count
-        view = View(issued.known[:, issuer_of][:, :, None], None)
+        one = len(issued.threads) == 1
+        known = issued.known[:, issuer_of] if one else issued.lanes(issuer_of, np.full(len(issuer_of), lane))
+        view = View(known[:, :, None], None)
         places = self._places(np.array([[offset]]), size)
         if what != "read":
             self._overwritten(operation.instruction, f"{operation.kind} {what}", slots, offset, offset + size)

@@ -89,11 +89,16 @@ def _settled(wave: Wave, made: Making, of: Array) -> Array:
 
 
 def _by_copies(wave: Wave, event: BarrierEvent, made: Making) -> tuple[Array, Array]:
-    """Tell, by CTA, whether who issued copies knew of the making, and of a fence after it."""
+    """Tell, by copy or by CTA, whether who issued copies knew of the making, and of a fence after it."""
     assert event.part_of is not None
     assert event.state is not None
-    of = event.state.slots
-    known = wave.issued[id(event.part_of)].known[:, wave.issuers(event.part_of.ctas.slots, of)]
+    issued = wave.issued[id(event.part_of)]
+    if event.deliveries is None:
+        of = event.state.slots
+        known = issued.known[:, wave.issuers(event.part_of.ctas.slots, of)]
+    else:
+        of, by, lanes = event.deliveries.T
+        known = issued.known[:, by] if len(issued.threads) == 1 else issued.lanes(by, lanes)
     rows, ranks, threads = np.arange(len(of)), made.agents[of] % wave.clocks.cluster, made.threads[of]
     seen = known[SEEN][rows, ranks, threads] >= made.counts[of]
     fenced = known[FENCED][rows, ranks, threads] >= made.counts[of]
