@@ -16,7 +16,7 @@ from cutepy.sim.sanitize.memory.global_touches import GlobalTouches
 from cutepy.sim.sanitize.memory.shadow import Conflict, Touch
 from cutepy.sim.sanitize.memory.sizes import granule_bytes
 from cutepy.sim.sanitize.memory.touches import SharedTouches
-from cutepy.sim.sanitize.order.ends import ends
+from cutepy.sim.sanitize.order.ends import ends, stuck
 from cutepy.sim.sanitize.order.launches import Launches
 from cutepy.sim.sanitize.order.messages import Messages
 from cutepy.sim.sanitize.order.synchronisation import converge, synchronise
@@ -139,7 +139,10 @@ class Sanitizer(Observer):
         if self._wave is not None:
             self._premises.check_stuck(spinning)
             self._premises.stick(np.flatnonzero(ended.all(axis=1)))
-        return [self._examiner.verdict(self._findings.of_launch)]
+        verdict = self._examiner.verdict(self._findings.of_launch)
+        for end in stuck(self._wave, ended) if self._wave is not None else ():
+            self._findings.tell(*end)
+        return [verdict]
 
     # Accesses.
 

@@ -55,6 +55,8 @@ class Touch:
         What those who did it knew, and in which row of that each lane's is.
     spans : tuple of Span
         How parts of its granules were read or written, where that is known.
+    early : array of int or None
+        The granules that it read before anything had written them, in some CTA.
     """
 
     what: str
@@ -71,6 +73,7 @@ class Touch:
     view: View
     row_of: Array
     spans: tuple[Span, ...] = ()
+    early: Array | None = None
     number: int = 0
     lanes: dict[int, tuple[Array, Array]] = field(default_factory=dict)
 
@@ -112,6 +115,11 @@ class Conflict:
     granule: int
     fenced_only: bool
     mate: int | None = None
+
+    @property
+    def read_first(self) -> bool:
+        """Whether a read came before the first write, which it should have come after."""
+        return self.before.early is not None and not self.before.writes and self.granule in self.before.early
 
     @property
     def narrow(self) -> bool:
@@ -165,7 +173,9 @@ class Shadow:
             self._within(new, new.threads // WARP)
         self._check(new, written, flat)
         if (new.instruction.parts[0] in ("atom", "red") or not new.writes) and not written.all():
-            row, k = (int(x[0]) for x in np.nonzero(written == 0))
+            rows, columns = np.nonzero(written == 0)
+            new.early = flat[np.minimum(rows, len(flat) - 1), columns]
+            row, k = int(rows[0]), int(columns[0])
             self._unwritten(new, row, int(flat[min(row, len(flat) - 1), k]))
         if new.writes:
             self._check(new, read, flat)

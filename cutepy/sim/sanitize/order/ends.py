@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.order.wave import Wave
 
@@ -37,14 +37,23 @@ def ends(wave: Wave) -> Iterator[End]:
         before = _by_thread(one.instruction.opcode, coordinate(one.agent), one.thread, one.instruction)
         target = coordinate(one.target)
         yield "exited-peer", f"shared memory of CTA {target}", before, _exit(target), None
+    yield from stuck(wave, None)
+
+
+def stuck(wave: Wave, ended: Array | None) -> Iterator[End]:
+    """Yield the hazards of CTAs in which nothing goes on: some threads have ended, (CTA, thread), or all."""
+    coordinate = wave.residents.coordinate
     for mbarrier in wave.objects.uneven():
         what = f"{mbarrier.pending_bytes} bytes were expected and never came"
         if mbarrier.pending_bytes < 0:
             what = f"{-mbarrier.pending_bytes} bytes came that nobody had expected"
         where, cta = f"mbarrier {mbarrier.address:#x}", coordinate(mbarrier.slot)
-        side = Side(mbarrier.instruction.opcode, f"CTA {cta}", mbarrier.instruction, cta)
-        yield "uneven-bytes", where, side, _exit(cta), f"{what}: expect_tx must say what the copies bring"
-    for part in wave.set_registers.parts():
+        before, after = (
+            None if i is None else Side(i.opcode, f"CTA {cta}", i, cta) for i in (mbarrier.expects, mbarrier.delivers)
+        )
+        after = after or _exit(cta)
+        yield "uneven-bytes", where, before, after, f"{what}: expect_tx must say what the copies bring"
+    for part in wave.set_registers.parts(ended):
         who = f"warp {part.warp} of CTA {coordinate(part.slot)}"
         missing = f"warp {part.other} of the same warpgroup did not execute it: all four must"
         yield "partial-warpgroup", "registers", None, Side("setmaxnreg", who, part.instruction), missing

@@ -90,15 +90,23 @@ class SetRegisters:
         flat = times.reshape(self._shape[0], -1)
         flat[event.ctas.slots[:, None], np.unique(event.threads.ids // WARP)] += 1
 
-    def parts(self) -> list[Part]:
-        """Return the instructions that parts of warpgroups executed."""
+    def parts(self, ended: Array | None = None) -> list[Part]:
+        """Return the instructions that parts of warpgroups executed, and others never will.
+
+        Parameters
+        ----------
+        ended : array of bool, (CTA, thread), optional
+            The threads that have ended, if not all have.
+        """
         found = []
+        there = np.zeros((self._shape[0], self._shape[1] * _WARPS), bool)
+        there[:, : self._warps] = True if ended is None else ended[:, ::WARP]
+        there = there.reshape(self._shape)
         for i, times in self._times.items():
-            there = (np.arange(self._shape[1] * _WARPS) < self._warps).reshape(1, -1, _WARPS)
             least = np.where(there, times, times.max(initial=0)).min(axis=2, keepdims=True)
             more = times > least
             if more.any():
                 slot, group, warp = (int(x[0]) for x in np.nonzero(more))
-                other = int(np.argmin(np.where(there[0, group], times[slot, group], 1 << 62)))
+                other = int(np.argmin(np.where(there[slot, group], times[slot, group], 1 << 62)))
                 found.append(Part(i, slot, group * _WARPS + warp, group * _WARPS + other))
         return found
