@@ -69,7 +69,17 @@ def check_made(wave: Wave, event: BarrierEvent) -> tuple[str, Side, Side] | None
         made.settled[of] = _settled(wave, made, of)
         return None
     before = Side("mbarrier.init", f"thread {int(made.threads[of[0]])}", made.instruction)
-    return "missing-init-fence" if seen.all() else "unpublished-mbarrier", before, side_of(wave, event)
+    # Without a fence a relaxed arrival at the cluster's barrier publishes nothing, though the barrier is there.
+    unfenced = _needs_fence(event) and not made.fenced[of].all()
+    return "missing-init-fence" if seen.all() or unfenced else "unpublished-mbarrier", before, side_of(wave, event)
+
+
+def _needs_fence(event: BarrierEvent) -> bool:
+    """Tell whether a copy uses an mbarrier, or another CTA."""
+    if event.part_of is not None:
+        return event.part_of.kind != "cp_async"
+    assert event.slots is not None
+    return bool((event.slots != event.ctas.slots[:, None]).any())
 
 
 def _settled(wave: Wave, made: Making, of: Array) -> Array:
