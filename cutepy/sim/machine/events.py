@@ -167,6 +167,8 @@ class WgmmaEvent:
         Extents, types, majors.
     a, b : array of uint64, (CTAs, warpgroups)
         Descriptors; `a` is None where A comes from registers. An axis along which they are equal has extent 1.
+    accumulates : array of bool, (CTAs, warpgroups)
+        Whether it adds to what is in the registers; as descriptors.
     instruction : Instruction
     ctas, threads : Ctas, Threads
     """
@@ -174,6 +176,7 @@ class WgmmaEvent:
     shape: Shape
     a: Array | None
     b: Array
+    accumulates: Array
     instruction: Instruction
     ctas: Ctas
     threads: Threads

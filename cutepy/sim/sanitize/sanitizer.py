@@ -11,6 +11,7 @@ from cutepy.sim.machine.host_events import HostAccess, HostEvent, StreamEvent
 from cutepy.sim.machine.observer import Observer, stops
 from cutepy.sim.ptx.model import Immediate
 from cutepy.sim.sanitize.certificate.examiner import Examiner
+from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.meaning.layouts import Through, of_map
 from cutepy.sim.sanitize.memory.global_touches import GlobalTouches
 from cutepy.sim.sanitize.memory.shadow import Conflict, Touch
@@ -26,6 +27,7 @@ from cutepy.sim.sanitize.repairs import judged, remarks
 from cutepy.sim.sanitize.reports import global_memory
 from cutepy.sim.sanitize.reports.findings import Findings
 from cutepy.sim.sanitize.reports.scene import Surroundings
+from cutepy.sim.sanitize.sums import Sums
 from cutepy.sim.translate import linked, translate
 
 if TYPE_CHECKING:
@@ -45,6 +47,10 @@ if TYPE_CHECKING:
 
 _COLLECTIVES = frozenset(("elect", "shfl", "vote", "match", "redux"))
 _ALL = 0xFFFFFFFF
+_NOT_BEGUN = (
+    "nothing has written these sums, and the MMA adds to them: the first MMA must not accumulate, or zeros must be "
+    "written before"
+)
 
 
 class Sanitizer(Observer):
@@ -125,6 +131,8 @@ class Sanitizer(Observer):
             told = self._conflict, self._unwritten, self._findings.tell
             self._shared = SharedTouches(wave, self._granule, size, *told)
             self._premises = self._examiner.premises(wave)
+            instructions = linked(self._launch.ptx, self._launch.kernel).function.instructions
+            self._sums = Sums(instructions, residents.count, x * y * z)
         return wave
 
     def on_end(self, residents: Residents) -> None:
@@ -169,6 +177,9 @@ class Sanitizer(Observer):
         """Check what an MMA reads from shared memory."""
         self._of(event.ctas.residents)
         self._shared.wgmma(event)
+        if self._sums.see(event):
+            side = Side("wgmma", "a warpgroup", event.instruction)
+            self._findings.tell("uninitialised-read", "registers", None, side, _NOT_BEGUN)
 
     # Asynchronous operations.
 

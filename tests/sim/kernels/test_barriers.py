@@ -105,9 +105,7 @@ def test_those_who_share_a_named_barrier_agree_on_its_count():
 
 def test_those_who_come_to_a_named_barrier_together_agree_on_its_count():
     body = f"{_INDEX} and.b32 %r2, %r1, 32; add.u32 %r2, %r2, 32; bar.sync 1, %r2;"
-    with pytest.raises(
-        BarrierError, match="expects 32 threads for some of those who arrive, and 64 for others"
-    ):
+    with pytest.raises(BarrierError, match="expects 32 threads for some of those who arrive, and 64 for others"):
         launch(body, [], block=(64, 1, 1), grid=(1, 1, 1))
 
 
