@@ -393,10 +393,8 @@ class Memory:
         address: Array,
         size: int,
         stores: Array | None = None,
-        issuer: int | None = None,
     ) -> None:
         """Tell the observers of an access."""
-        part_of = self._activity.completing
-        access = Access(operation, space, proxy, i, g.ctas, g.threads, address, size, part_of, stores, issuer)
+        access = Access(operation, space, proxy, i, g.ctas, g.threads, address, size, self._activity.completing, stores)
         for observer in self._activity.observers:
             observer.on_access(access)

@@ -18,7 +18,7 @@ from cutepy.layouts.sm90.arch import UNIT_BYTES, SwizzleMode, pattern_bytes
 from cutepy.layouts.sm90.gmma import byte_swizzle
 from cutepy.layouts.sm90.tensor_map import SMEM_ALIGNMENT
 from cutepy.sim.errors import DescriptorError, MemoryAccessError
-from cutepy.sim.machine.events import AsyncKind, AsyncOperation, TmaEvent
+from cutepy.sim.machine.events import Access, AsyncKind, AsyncOperation, TmaEvent
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.mechanisms.global_runs import Operation, observe_boxes
 from cutepy.sim.mechanisms.tensor_boxes import Box, Boxes, box_of
@@ -279,7 +279,12 @@ class TensorCopies:
                 # Swizzling may step back below the start, but stays within the pattern's 1024 bytes.
                 units[start + order] = data.reshape(-1)
             if self._activity.observers:
-                memory.observe(g, i, "write", "shared", "async", np.array([[place]]), box.size_bytes, issuer=issuer)
+                at, part_of = np.array([[place]]), self._activity.completing
+                access = Access(
+                    "write", "shared", "async", i, g.ctas, g.threads, at, box.size_bytes, part_of, issuer=issuer
+                )
+                for observer in self._activity.observers:
+                    observer.on_access(access)
 
     def _read_shared(self, g: Group, i: Instruction, box: Box | Column, place: int) -> Array:
         memory = self._memory
