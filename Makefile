@@ -89,8 +89,9 @@ test-deep: $(DEV)  ## run the properties with 20,000 examples each, and the slow
 	$(PY) -m pytest -n auto --hypothesis-profile=deep -m "hypothesis or deep" -o timeout=3600 -o faulthandler_timeout=0 $(ARGS)
 
 .PHONY: certify-trial
-certify-trial: $(DEV)  ## compare certificates of random programs with exhaustive search, for 10 minutes
+certify-trial: $(DEV)  ## compare certificates of random programs with exhaustive search, for 15 minutes
 	nice -n 10 $(PY) -m tests.sim.sanitize.certificate.trial 600 $(ARGS)
+	nice -n 10 $(PY) -m tests.sim.sanitize.certificate.loop_trial 300 $(ARGS)
 
 .PHONY: oracle
 oracle: $(DEV) $(ORACLE)  ## draw fresh random cases and compare with C++ CuTe (needs g++)

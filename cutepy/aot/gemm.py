@@ -1,4 +1,4 @@
-"""The foundation's GEMM as an extension: every tile that `select_config` may choose, by its own estimate."""
+"""The foundation's GEMM as an extension: a kernel of each of nine tiles, chosen by their expected cost."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 
+from cutepy.aot.gemm_tiles import TILES, Tile
 from cutepy.aot.spec import Extension, Op
 from cutepy.aot.symbols import SM_COUNT, of
 from cutepy.aot.variant import SM_COUNT_ARGUMENT, Variant
 from cutepy.host.specs import TensorSpec
-from cutepy.kernels.gemm.config import TILES, Activation, GemmConfig, GemmSignature, OperandMajor, OutputMajor, Tile
+from cutepy.kernels.gemm.config import Activation, GemmConfig, GemmSignature, OperandMajor, OutputMajor
 
 _MAJORS: dict[str, OperandMajor] = {"k": "k", "m": "mn", "n": "mn"}
 _EXTENTS = {"a": ("m", "k"), "b": ("n", "k"), "c": ("m", "n"), "d": ("m", "n")}
@@ -59,7 +60,7 @@ def gemm_extension(
     batch_modes : sequence of int
         Dimensions of a batch: 0 for matrices, 1 to 3 for batches of them.
     tiles : sequence of (int, int), optional
-        tile_m and tile_n to choose from; by default all nine of `select_config`.
+        tile_m and tile_n to choose from; by default all nine.
     version : str
         Of the package.
 
@@ -150,7 +151,7 @@ def _tolerance(tensors: Sequence[Mapping[str, TensorSpec]]) -> dict[str, float]:
 
 
 def _variants(signature: GemmSignature, label: str, tiles: Sequence[tuple[int, int]] | None) -> Iterator[Variant]:
-    """Give the kernels of a signature; the costs are the ones by which `select_config` chooses."""
+    """Give the kernels of a signature; each with its cost."""
     arguments = _arguments(signature)
     matrices = {name: spec for name, spec in arguments.items() if isinstance(spec, TensorSpec) and name != "bias"}
     requires = [_spans(name, spec) for name, spec in matrices.items()]
@@ -167,7 +168,7 @@ def _variants(signature: GemmSignature, label: str, tiles: Sequence[tuple[int, i
 
 
 def candidates(signature: GemmSignature) -> Iterator[tuple[GemmConfig, Callable[..., float]]]:
-    """Give what `select_config` chooses from, each with its cost: the choice is the first of those of least cost."""
+    """Give what the extension chooses from, each with its cost: the choice is the first of those of least cost."""
     for tile in TILES:
         for cluster in dict.fromkeys(((tile.cluster, 1), (1, tile.cluster), (1, 1))):
             cost = partial(_cost, tile, cluster, signature.operand_bits)

@@ -261,8 +261,11 @@ def sanitize(
     output: Annotated[
         Path | None, typer.Option(help="Write a file: text, or what --format says. The text is shown too.")
     ] = None,
-    schedules: Annotated[int, typer.Option(min=0, help="Seeded schedules to compare each launch with.")] = 0,
+    schedules: Annotated[
+        str, typer.Option(metavar="N|all", help="Seeded schedules to compare each launch with, or all there are.")
+    ] = "0",
     seed: Annotated[int, typer.Option(min=0, help="The first of their seeds.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, help="How many to play of all schedules.")] = 1000,
     replay: Annotated[bool, typer.Option("--replay", help="Look for a schedule that shows each hazard.")] = False,
     reproducers: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write a script for each hazard that looks for it on a GPU.")
@@ -279,7 +282,12 @@ def sanitize(
         fail(f"there is no file {script}")
     if output is not None and not output.resolve().parent.is_dir():
         fail(f"there is no folder {output.parent} for --output")
-    again = partial(run, schedules=schedules, seed=seed, replay=replay, reproducers=reproducers, ctas=_ctas(ctas))
+    if schedules != "all" and not schedules.isdecimal():
+        fail(f"--schedules must be a number or all, got {schedules}")
+    asked: Literal["all"] | int = "all" if schedules == "all" else int(schedules)
+    again = partial(
+        run, schedules=asked, seed=seed, limit=limit, replay=replay, reproducers=reproducers, ctas=_ctas(ctas)
+    )
     raise typer.Exit(again(script, context.args, partial(typer.echo, err=True), form, output))
 
 
@@ -337,11 +345,15 @@ def bench_gemm(
         list[str] | None,
         typer.Option(help=f"{', '.join(BENCH_DTYPES)}; may be given again. Default: float16."),
     ] = None,
+    sweep: Annotated[int, typer.Option(help="Measure so many random problems instead.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Which random problems.")] = 0,
     json: Annotated[Path | None, typer.Option(help="Save the measurements here.")] = None,
 ) -> None:
     """Time the GEMM against cuBLAS, and check every result."""
-    from cutepy.suites.gemm import GEMM_SUITES, run_gemm
+    from cutepy.suites.gemm import GEMM_SUITES, run_gemm, run_sweep
 
+    if sweep:
+        raise typer.Exit(run_sweep(sweep, seed, json))
     suite, dtype = suite or ["squares", "llama"], dtype or ["float16"]
     suite, dtype = [name.lower() for name in suite], [name.lower() for name in dtype]
     for chosen, known, option in ((suite, GEMM_SUITES, "--suite"), (dtype, BENCH_DTYPES, "--dtype")):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.chosen import Coordinates
+    from cutepy.sim.replay import Schedules
     from cutepy.sim.sanitize import Hazards
 
 Format = Literal["text", "json", "sarif"]
@@ -28,8 +29,9 @@ def run(
     output: Path | None,
     *,
     ctas: Coordinates | None = None,
-    schedules: int = 0,
+    schedules: Schedules = 0,
     seed: int = 0,
+    limit: int = 1000,
     replay: bool = False,
     reproducers: Path | None = None,
 ) -> int:
@@ -48,8 +50,10 @@ def run(
         The file to write; standard error gets the text then, too.
     ctas : sequence of coordinates, optional
         The CTAs to run of each launch.
-    schedules, seed : int
-        How many seeded schedules of each launch to compare with it, and the first seed.
+    schedules : int or "all"
+        How many seeded schedules of each launch to compare with it, or all that there are.
+    seed, limit : int
+        The first seed, and how many to play of all.
     replay : bool
         Whether to look for a schedule that shows each hazard, and to print what it changes.
     reproducers : Path, optional
@@ -62,11 +66,13 @@ def run(
     """
     from cutepy.cli.simulate import execute, summarise
     from cutepy.frontends import serve_cuda
+    from cutepy.sim.sanitize.assembler import asked_of_all
 
     # What the script prints is not the report: it goes where errors do.
     alone = contextlib.redirect_stdout(sys.stderr) if form and output is None else contextlib.nullcontext()
     keeps = replay or reproducers is not None
-    with serve_cuda(sanitize=True, ctas=ctas, schedules=schedules, seed=seed, replay=keeps) as simulation:
+    serving = serve_cuda(sanitize=True, ctas=ctas, schedules=schedules, seed=seed, limit=limit, replay=keeps)
+    with asked_of_all(), serving as simulation:
         with alone:
             code = execute(script, arguments, echo)
         summarise(simulation, echo, inspect=False)

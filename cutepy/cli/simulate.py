@@ -63,6 +63,8 @@ def run(
 
 def execute(script: Path, arguments: Sequence[str], echo: Callable[[str], None]) -> int:
     """Run a script as `__main__`, and return its exit code: 1 if it raised, of which the traceback is printed."""
+    from cutepy.sim.sanitize import AllowanceError
+
     argv, path = sys.argv, sys.path[:]
     sys.argv = [str(script), *arguments]
     sys.path[0] = str(script.resolve().parent)
@@ -72,6 +74,9 @@ def execute(script: Path, arguments: Sequence[str], echo: Callable[[str], None])
         if leaving.code is None or isinstance(leaving.code, int):
             return leaving.code or 0
         echo(str(leaving.code))
+        return 1
+    except AllowanceError as error:
+        echo(f"error: {error}")
         return 1
     except Exception as error:
         print(_traceback(error, script), end="", file=sys.stderr)

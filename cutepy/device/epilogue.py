@@ -12,8 +12,6 @@ from cutepy.layouts.sm90 import arch
 STORE_WARP = 0
 """The consumer warp that issues the TMA stores."""
 
-_BARRIER = 1
-
 
 def _fragment_copy(tiled_mma: cute.TiledMma, atom: cute.CopyAtom) -> cute.TiledCopy:
     """Tile a copy atom over the accumulator fragment, in the pieces that a four-matrix stmatrix moves."""
@@ -64,6 +62,8 @@ class TileStore:
         Index among the consumer warps.
     threads : int
         Consumer threads.
+    barrier : int or Int32
+        The named barrier at which they meet.
     """
 
     copy: cute.TiledCopy
@@ -71,6 +71,7 @@ class TileStore:
     subtile_shape: cute.Shape
     warp: cutlass.Int32
     threads: int
+    barrier: int | cutlass.Int32
 
     @property
     def stages(self) -> int:
@@ -99,7 +100,7 @@ class TileStore:
         cute.arch.fence_proxy("async.shared", space="cta")
         # TMA must send every thread's part, so all wait for all. The barrier also tells the threads that the next
         # stage is free: the store warp waited for that (below) before it came here.
-        cute.arch.barrier(barrier_id=_BARRIER, number_of_threads=self.threads)
+        cute.arch.barrier(barrier_id=self.barrier, number_of_threads=self.threads)
         if self.warp == STORE_WARP:
             cute.copy(tma_d, tDsD[(None, buffer)], tDgD)
             cute.arch.cp_async_bulk_commit_group()
@@ -115,11 +116,17 @@ class TileStore:
 
 
 def make_tile_store(
-    tiled_mma: cute.TiledMma, sD: cute.Tensor, contiguous_mode: int, tidx: cutlass.Int32, threads: int
+    tiled_mma: cute.TiledMma,
+    sD: cute.Tensor,
+    contiguous_mode: int,
+    tidx: cutlass.Int32,
+    threads: int,
+    barrier: int | cutlass.Int32 = 1,
 ) -> TileStore:
     """Partition the staged subtiles `sD` (rows, columns, stages) for storing the accumulators of `tiled_mma`.
 
-    `contiguous_mode` is 1 for a row-major output; `tidx` counts among the `threads` consumer threads.
+    `contiguous_mode` is 1 for a row-major output; `tidx` counts among the `threads` consumer threads, which meet at
+    the named `barrier`.
 
     Raises
     ------
@@ -137,7 +144,9 @@ def make_tile_store(
     copy = register_to_smem(tiled_mma, sD.element_type, contiguous_mode)
     thread_copy = copy.get_slice(tidx)
     shape = cute.shape(thread_copy.partition_S(sD))[:3]
-    return TileStore(copy, thread_copy.partition_D(sD), shape, cute.arch.make_warp_uniform(tidx // 32), threads)
+    return TileStore(
+        copy, thread_copy.partition_D(sD), shape, cute.arch.make_warp_uniform(tidx // 32), threads, barrier
+    )
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class TmaRing:
     consumer_warps : int
         Warps of this CTA that read each stage.
     cluster_mn : (int, int)
-        Shape of the cluster; (1, 1) for a ring that no peer writes to.
+        Shape of the cluster, or of each plane of it; (1, 1) for a ring that no peer writes to.
     """
 
     barriers: cute.Pointer
@@ -93,12 +93,14 @@ class TmaRing:
             with cute.arch.elect_one():
                 cute.arch.mbarrier_arrive(empty)
         else:
-            # Lane r answers for the CTA of rank r: those in this CTA's row send it A, those in its column B.
+            # Lane r answers for the CTA of rank r in this plane of the cluster: those in this CTA's row send it A,
+            # those in its column B.
             rank, lane = cute.arch.block_idx_in_cluster(), cute.arch.lane_idx()
-            same_row = lane % cluster_m == rank % cluster_m
-            same_column = lane // cluster_m == rank // cluster_m
+            here = rank % (cluster_m * cluster_n)
+            same_row = lane % cluster_m == here % cluster_m
+            same_column = lane // cluster_m == here // cluster_m
             if lane < cluster_m * cluster_n and (same_row or same_column):
-                cute.arch.mbarrier_arrive(empty, lane)
+                cute.arch.mbarrier_arrive(empty, rank - here + lane)
 
     @cute.jit
     def drain(self, state):

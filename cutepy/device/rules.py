@@ -192,3 +192,58 @@ def empty_barrier_arrivals(consumer_warps: int, cluster_mn: tuple[int, int]) -> 
     (8, 16, 24)
     """
     return consumer_warps * (cluster_mn[0] + cluster_mn[1] - 1)
+
+
+def check_exchange(parts: int, registers: int) -> None:
+    """Check how many CTAs exchange partial sums, and how many of them a thread holds of a subtile.
+
+    Raises
+    ------
+    ValueError
+        If no cluster has so many CTAs, or the values can't be sent four at a time.
+
+    Examples
+    --------
+    >>> check_exchange(4, 16)
+    """
+    if not 2 <= parts <= MAX_CLUSTER_CTAS:
+        raise ValueError(f"2 to {MAX_CLUSTER_CTAS} CTAs of a cluster exchange sums, got {parts}")
+    if registers < 4 or registers % 4:
+        raise ValueError(
+            f"sums are sent four at a time, so a thread must hold a multiple of 4 of a subtile, got {registers}; use "
+            "subtiles of more columns"
+        )
+
+
+def owners(parts: int, subtiles: int) -> int:
+    """Count the CTAs that finish subtiles of a tile whose K is shared by `parts` CTAs.
+
+    Examples
+    --------
+    >>> owners(8, 4), owners(2, 4)
+    (4, 2)
+    """
+    return min(parts, subtiles)
+
+
+def partial_bytes(registers: int, threads: int) -> int:
+    """Count the bytes of one CTA's fp32 sums of a subtile.
+
+    Examples
+    --------
+    >>> partial_bytes(16, 128)
+    8192
+    """
+    return 4 * registers * threads
+
+
+def exchange_bytes(parts: int, subtiles: int, registers: int, threads: int) -> int:
+    """Count the bytes in which a CTA takes the other parts' sums of the subtiles that it finishes.
+
+    Examples
+    --------
+    >>> exchange_bytes(4, 2, 16, 128)
+    24576
+    """
+    most = -(-subtiles // owners(parts, subtiles))
+    return most * (parts - 1) * partial_bytes(registers, threads)

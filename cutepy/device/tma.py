@@ -40,13 +40,15 @@ def partition(
     )
 
 
-def multicast_masks(cluster_mn: tuple[int, int], block_mn: tuple[cute.Int32, cute.Int32]) -> tuple:
+def multicast_masks(cluster_mnk: tuple[int, int, int], block_mnk: tuple[cute.Int32, cute.Int32, cute.Int32]) -> tuple:
     """Give the 16-bit masks of the CTAs that this one's slices of A and of B go to; None where it is alone.
 
-    Ranks run along M first. A goes to the CTAs of this one's row (all N), B to those of its column (all M).
+    Ranks run along M first. A goes to the CTAs of this one's row (all N), B to those of its column (all M), of one
+    part of K.
     """
-    cluster = cute.make_layout((1, *cluster_mn, 1))
-    here = (0, *block_mn, 0)
+    cluster_mn = cluster_mnk[:2]
+    cluster = cute.make_layout((1, *cluster_mnk))
+    here = (0, *block_mnk)
     a_peers = cpasync.create_tma_multicast_mask(cluster, here, 2) if cluster_mn[1] > 1 else None
     b_peers = cpasync.create_tma_multicast_mask(cluster, here, 1) if cluster_mn[0] > 1 else None
     return a_peers, b_peers

@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sys
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
+from pathlib import Path
 
 _MAGIC = b"ML\xefR"
 _STRINGS = 0
@@ -61,6 +64,39 @@ def name_of(text: str) -> str:
             if text.startswith(root.rstrip(os.sep) + os.sep):
                 return f"<file {text[len(root.rstrip(os.sep)) + 1 :]}>"
     return text
+
+
+def path_of(name: str) -> str | None:
+    """Find the file that `name_of` names so, importing nothing; None where that isn't known."""
+    kind, _, place = name[1:-1].partition(" ")
+    if kind == "file":
+        roots = sorted(filter(None, sys.path), key=len, reverse=True)
+        return next((str(file) for root in roots if (file := Path(root, place)).is_file()), None)
+    if kind != "module":
+        return None
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    if isinstance(main, str) and os.path.basename(main) == place:  # noqa: PTH119
+        return main
+    imported = getattr(sys.modules.get(place), "__file__", None)
+    if imported is not None or not all(map(str.isidentifier, place.split("."))):
+        return imported
+    spec = spec_of(place)
+    return spec.origin if spec is not None and spec.has_location else None
+
+
+def spec_of(module: str) -> ModuleSpec | None:
+    """Find a package or module without importing it or those above it."""
+    path: list[str] | None = None
+    spec = None
+    for dot in re.finditer(r"\.|$", module):
+        found = (
+            finder.find_spec(module[: dot.start()], path) for finder in sys.meta_path if hasattr(finder, "find_spec")
+        )
+        spec = next((spec for spec in found if spec is not None), None)
+        if spec is None:
+            return None
+        path = list(spec.submodule_search_locations or [])
+    return spec
 
 
 _known: dict[str, str] = {}

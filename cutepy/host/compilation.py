@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
+from cutepy.dsl.locations import path_of
 from cutepy.dsl.version import installed, installed_parts
 from cutepy.host import environment
 from cutepy.host.arguments import Parameter
@@ -137,23 +138,14 @@ class Call:
         def use_trace(traced: Any) -> Found:  # noqa: ANN401
             key, files = traced_key(traced.digest, traced.pipeline), traced.files
             entry, built = use(key, lambda: self._to_entry(to_program(traced), key, files))
-            return Found(key, entry and self._as_here(entry, files), built, traced.seconds)
+            if entry:
+                entry = _as_here(Entry({**entry.metadata, "function": self.name}, entry.sections), files)
+            return Found(key, entry, built, traced.seconds)
 
         examples = to_dsl(self._examples)
         settings = {"classes": classes(self._examples), "options": self.options, "shelf": shelf}
         with _untouched(self.function):
             return trace_program(self.function, *examples, use_trace, **settings)
-
-    def _as_here(self, entry: Entry, files: Mapping[str, str]) -> Entry:
-        """Let a program that was compiled from the same sources name what is here: the function, and its files."""
-        then = entry.metadata.get("files", {})
-        moved = {then[name]: path for name, path in files.items() if then.get(name, path) != path}
-        if not moved:
-            return Entry({**entry.metadata, "function": self.name}, entry.sections)
-        ptx = entry.sections["ptx"].decode()
-        for old, new in moved.items():
-            ptx = ptx.replace(f'"{old}"', f'"{new}"')
-        return Entry({**entry.metadata, "function": self.name, "moved": moved}, {**entry.sections, "ptx": ptx.encode()})
 
     def _to_entry(self, program: Any, key: str, files: Mapping[str, str]) -> Entry:  # noqa: ANN401
         names = tuple(parameter.name for parameter in self.parameters)
@@ -222,6 +214,27 @@ class Found(NamedTuple):
     traced_seconds: float
 
 
+def _as_here(entry: Entry, files: Mapping[str, str]) -> Entry:
+    """Let a program that was compiled from the same sources in another folder name the files that are here.
+
+    `files` has the path here of each name, as `cutepy.dsl.locations.name_of` gives it.
+    """
+    then = entry.metadata.get("files", {})
+    moved = {path: files[name] for name, path in then.items() if files.get(name, path) != path}
+    if not moved:
+        return entry
+    ptx = entry.sections["ptx"].decode()
+    for old, new in moved.items():
+        ptx = ptx.replace(f'"{old}"', f'"{new}"')
+    # The machine code still has the names that it was compiled with.
+    before = {path: path for path in then.values()} | entry.metadata.get("moved", {})
+    known = {
+        "files": {name: moved.get(path, path) for name, path in then.items()},
+        "moved": {old: moved.get(path, path) for old, path in before.items()},
+    }
+    return Entry({**entry.metadata, **known}, {**entry.sections, "ptx": ptx.encode()})
+
+
 def traced_key(digest: str, pipeline: str) -> str:
     """Make the name of an entry from what was traced, and from the files that the compiler reads."""
     # Between the trace and the program is cutepy's own code, and the DSL's, which its version tells.
@@ -256,6 +269,9 @@ class _Declared:
         entry, built = default_store().get_or_build(self._key, self._build)
         if verify and not built:
             self._verify(entry)
+        if not built:
+            paths = {name: path_of(name) for name in entry.metadata["files"]}
+            entry = _as_here(entry, {name: path for name, path in paths.items() if path})
         described = tuple(map(Parameter.from_json, entry.metadata["parameters"]))
         return opened(entry, described, time.perf_counter() - start, built=built)
 

@@ -14,6 +14,7 @@ from functools import cache
 from itertools import combinations
 from pathlib import Path
 
+from cutepy.dsl.locations import spec_of
 from cutepy.host import environment
 from cutepy.host.folder import read_file, write_file
 
@@ -204,15 +205,8 @@ def _walk(folder: str, relative: str, above: frozenset[str]) -> Iterator[tuple[s
 
 def _folders_of(module: str) -> list[str]:
     """Find the folders of a package, or the file of a module, without importing it or those above it."""
-    path: list[str] | None = None
-    for part in (names := [".".join(module.split(".")[: n + 1]) for n in range(module.count(".") + 1)]):
-        for finder in sys.meta_path:
-            spec = finder.find_spec(part, path) if hasattr(finder, "find_spec") else None
-            if spec is not None:
-                break
-        else:
-            return []
-        path = list(spec.submodule_search_locations or [])
-        if part == names[-1] and not path:
-            return [spec.origin] if spec.origin and spec.has_location else []
-    return path or []
+    spec = spec_of(module)
+    if spec is None:
+        return []
+    path = list(spec.submodule_search_locations or [])
+    return path or ([spec.origin] if spec.origin and spec.has_location else [])

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from cutepy.kernels.gemm.config import Activation, expected_us
+from cutepy.kernels.gemm.choice import expected_us
+from cutepy.kernels.gemm.config import Activation
 from cutepy.kernels.gemm.joining import join
 from cutepy.kernels.gemm.op import Given, Launch, new_tensor, plan_gemm
 from cutepy.kernels.gemm.operands import UNIT_BYTES, Description, Problem, matrix
@@ -270,7 +271,7 @@ def _gathering_pays(views: Problem) -> bool:
         return False
     n, bits = b.shape[-2], 8 * a.dtype.itemsize
     copy_us = _COPY_US + 2 * math.prod(a.shape) * a.dtype.itemsize / _COPY_BYTES_PER_US
-    apart_us = expected_us(m, n, k, bits, batch=math.prod(batch))
+    apart_us = expected_us(m, n, k, bits, batch=math.prod(batch), shared=True)
     return expected_us(gathered.a.shape[0], n, k, bits) + copy_us < apart_us
 
 

@@ -33,7 +33,7 @@ from cutepy.sim.native.blocks import hot_blocks
 from cutepy.sim.parallel.blas import one_thread
 from cutepy.sim.parallel.waves import deal
 from cutepy.sim.parallel.workers import Team, default_processes
-from cutepy.sim.replay import Replayable, Replays
+from cutepy.sim.replay import LIMIT, Replayable, Replays, Schedules
 from cutepy.sim.sanitize import HazardError, Hazards, Sanitizer
 from cutepy.sim.sanitize.everywhere import sanitizing_everywhere
 from cutepy.sim.translate import Program, linked, translate
@@ -62,8 +62,9 @@ class Run(Replayable):
         exact_mma: bool = False,
         sanitize: bool = False,
         ctas: Coordinates | None = None,
-        schedules: int = 0,
+        schedules: Schedules = 0,
         seed: int = 0,
+        limit: int = LIMIT,
         replay: bool = False,
         allow: Mapping[str, str] | None = None,
     ) -> None:
@@ -82,7 +83,7 @@ class Run(Replayable):
         self._policy = policy_named(policy) if isinstance(policy, str) else policy
         self._processes = default_processes() if processes is None else processes
         self._exact_mma, self._ctas = exact_mma, ctas
-        self._replays = Replays(schedules, seed, replay, exact_mma)
+        self._replays = Replays(schedules, seed, limit, replay, exact_mma, self._sanitizer)
         self._memory = GlobalMemory()
         self._engine: Engine | None = None
         self._shared: list[tuple[int, SharedMemory]] = []  # with the index of its launch
@@ -111,6 +112,19 @@ class Run(Replayable):
         hazards = self.hazards
         if hazards:
             raise HazardError(hazards)
+
+    @contextmanager
+    def checked(self) -> Iterator[Run]:
+        """Raise what was found once the context is over; an error in it says what hazards were found before."""
+        try:
+            yield self
+        except Exception as error:
+            if hazards := self.hazards:
+                error.add_note(f"The sanitizer found before that, the likeliest cause first: {hazards}")
+            raise
+        self.check_breakpoints()
+        self.check_hazards()
+        self.check_schedules()
 
     @property
     def printf(self) -> str:

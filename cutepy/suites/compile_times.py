@@ -31,7 +31,7 @@ def _has_gpu() -> bool:
 
 
 def _config() -> Any:  # noqa: ANN401 - what follows `import cutepy` is timed, types included
-    from cutepy.kernels.gemm.config import GemmSignature, select_config
+    from cutepy.kernels.gemm import GemmSignature, select_config
 
     signature = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
     return select_config(signature, 4096, 4096, 4096, 132)

@@ -1,11 +1,14 @@
-"""`cutepy bench`: time the kernels against their peers and print what was measured."""
+"""`cutepy bench gemm`: time the GEMM against cuBLAS, on problems that were chosen and on such as nobody chose."""
 
 import math
+import random
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cutepy.suites.measuring import measure_all
+from cutepy.suites.sweeps import summary
 
 _SQUARES = (512, 1024, 2048, 4096, 8192)
 _LLAMA_3_8B = ((4096, 6144, 4096), (4096, 4096, 4096), (4096, 28672, 4096), (4096, 4096, 14336))
@@ -23,16 +26,19 @@ GEMM_SUITES: dict[str, tuple[tuple[int, ...], ...]] = {
 
 @dataclass(frozen=True)
 class GemmProblem:
-    """One product to measure, or a batch of them, of K-major operands and row-major results."""
+    """One product to measure, or a batch of them, with row-major results; majors are "k" or "mn"."""
 
     m: int
     n: int
     k: int
     dtype: str
     batch: tuple[int, ...] = ()
+    a_major: str = "k"
+    b_major: str = "k"
 
     def __str__(self) -> str:
-        return f"{self.dtype} {'x'.join(map(str, (*self.batch, self.m, self.n, self.k)))}"
+        majors = "" if self.a_major == self.b_major == "k" else f" {self.a_major},{self.b_major}"
+        return f"{self.dtype}{majors} {'x'.join(map(str, (*self.batch, self.m, self.n, self.k)))}"
 
     @property
     def flops(self) -> float:
@@ -51,6 +57,51 @@ def gemm_problems(suites: list[str], dtypes: list[str]) -> list[GemmProblem]:
     every = ((extents, dtype) for dtype in dtypes for suite in suites for extents in GEMM_SUITES[suite])
     problems = (GemmProblem(m, n, k, dtype, tuple(batch)) for (*batch, m, n, k), dtype in every)
     return list(dict.fromkeys(problems))
+
+
+_LARGEST = 16384
+_MOST_FLOPS = 1.5e12
+
+
+def random_problems(count: int, seed: int) -> list[GemmProblem]:
+    """Draw problems that nobody chose.
+
+    M, N and K are log-uniform, M from 1, N and K from 64, up to 16384, below 1.5 TFLOP. A quarter are of 8-bit floats;
+    of the others half have operands of any majors. Contiguous extents are whole units of 16 bytes, as torch._scaled_mm
+    and TMA want them.
+
+    Examples
+    --------
+    >>> print(*random_problems(3, seed=1), sep=", ")
+    float16 1655x264x1000, bfloat16 2109x104x72, float8_e4m3fn 67x4384x64
+    """
+    chance, found = random.Random(seed), list[GemmProblem]()
+    while len(found) < count:
+        dtype = chance.choices(("float16", "bfloat16", "float8_e4m3fn"), (3, 3, 2))[0]
+        unit = 16 if dtype.startswith("float8") else 8
+        any_major = unit == 8 and chance.random() < 0.5
+        majors = [chance.choice(("k", "mn")) if any_major else "k" for _ in "ab"]
+        m, n, k = (math.exp(chance.uniform(math.log(least), math.log(_LARGEST))) for least in (1, 64, 64))
+        rows = round(m) if majors[0] == "k" else max(unit, round(m / unit) * unit)
+        problem = GemmProblem(rows, round(n / unit) * unit, round(k / unit) * unit, dtype, (), *majors)
+        if problem.flops < _MOST_FLOPS:
+            found.append(problem)
+    return found
+
+
+def run_sweep(count: int, seed: int, json_path: Path | None = None) -> int:
+    """Measure random problems as `run_gemm` does, and sum up how fast we are; the exit status is the same.
+
+    Parameters
+    ----------
+    count, seed : int
+        Of `random_problems`.
+    json_path : Path, optional
+        Where to write the figures.
+    """
+    problems = random_problems(count, seed)
+    sums = partial(summary, {str(problem): (problem.m, problem.n, problem.k) for problem in problems})
+    return measure_all("gemm", problems, _measure_gemm, _complaint, json_path, sums)
 
 
 def run_gemm(suites: list[str], dtypes: list[str], json_path: Path | None = None) -> int:
@@ -98,8 +149,14 @@ def _measure_gemm(problem: GemmProblem) -> list[Any]:
 
     dtype, out_dtype = getattr(torch, problem.dtype), getattr(torch, _out_dtype(problem.dtype))
     sets = buffer_sets(int(problem.bytes))
-    a = [torch.randn((*problem.batch, problem.m, problem.k), device="cuda").to(dtype) for _ in range(sets)]
-    b = [torch.randn((*problem.batch, problem.n, problem.k), device="cuda").to(dtype) for _ in range(sets)]
+
+    def operand(rows: int, major: str) -> torch.Tensor:
+        extents = (rows, problem.k) if major == "k" else (problem.k, rows)
+        drawn = torch.randn((*problem.batch, *extents), device="cuda").to(dtype)
+        return drawn if major == "k" else drawn.mT
+
+    a = [operand(problem.m, problem.a_major) for _ in range(sets)]
+    b = [operand(problem.n, problem.b_major) for _ in range(sets)]
     out = [torch.empty((*problem.batch, problem.m, problem.n), device="cuda", dtype=out_dtype) for _ in range(sets)]
     one = torch.ones((), device="cuda")
 

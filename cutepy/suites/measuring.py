@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import typer
 
 if TYPE_CHECKING:
-    from cutepy.benchmark import Row
+    from cutepy.benchmark import Report, Row
 
 _Problem = TypeVar("_Problem")
 
@@ -38,6 +38,7 @@ def measure_all(
     measure: Callable[[_Problem], list[Row]],
     complaint: Callable[[_Problem, list[Row]], str | None],
     json_path: Path | None,
+    sums: Callable[[Report], str] | None = None,
 ) -> int:
     """Measure problems one after another, print and save the report, and say what is wrong.
 
@@ -53,6 +54,8 @@ def measure_all(
         Says what is wrong with a problem's results, or None.
     json_path : Path or None
         Where to write the figures.
+    sums : callable, optional
+        Sums up the report in a text.
 
     Returns
     -------
@@ -72,6 +75,8 @@ def measure_all(
             wrong.append(found)
     report = Report(rows, environment())
     typer.echo(report.table())
+    if sums is not None:
+        typer.echo(sums(report))
     if json_path:
         report.save(json_path)
         typer.echo(f"saved {json_path}")

@@ -1,12 +1,14 @@
 """`cutepy bench sim`: how long the simulator takes for a GEMM, beside numpy and Triton's interpreter.
 
-The small product is timed on one core, in turns with its peers: numpy's float32 product of the same extents, and a
-Triton kernel of the same tiles in Triton's interpreter, if that is installed. The large one is spread over all cores.
+The small product is timed on one core, in turns with its peers: itself under the sanitizer, numpy's float32 product of
+the same extents, and a Triton kernel of the same tiles in Triton's interpreter, if that is installed. Of a larger one
+the memory is told, under the sanitizer and without it. The largest is spread over all cores.
 """
 
 import datetime
 import importlib.util
 import json
+import multiprocessing
 import os
 import platform
 import resource
@@ -22,10 +24,14 @@ import typer
 Extents = tuple[int, int, int]
 SMALL: Extents = (512, 512, 1024)
 LARGE: Extents = (4096, 4096, 4096)
+DEEP: Extents = (1024, 1024, 4096)
 TILE: Extents = (128, 128, 64)
 ROUNDS = 9
 _TRANSLATIONS = 3
 _TRITON = "Triton's interpreter"
+_SANITIZED = "cutepy, sanitized"
+MOST_TIMES, MOST_MEMORY = 5, 4
+"""What the sanitizer may cost: so many times the time, and the memory, of the simulator without it."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +60,19 @@ class Figure:
 
 
 def run_sim(
-    small: Extents = SMALL, large: Extents | None = LARGE, rounds: int = ROUNDS, json_path: Path | None = None
+    small: Extents = SMALL,
+    large: Extents | None = LARGE,
+    rounds: int = ROUNDS,
+    json_path: Path | None = None,
+    deep: Extents | None = DEEP,
 ) -> int:
     """Measure, print, and check every result.
 
     Parameters
     ----------
-    small, large : (M, N, K)
-        Multiples of `TILE`, for the product beside its peers and for the one on all cores. Without `large`, that one
-        is left out.
+    small, large, deep : (M, N, K)
+        Multiples of `TILE`, for the product beside its peers, for the one on all cores, and for the one whose memory is
+        measured. Without `large` or `deep`, that one is left out.
     rounds : int
         Of the small product; the figure is their median.
     json_path : Path, optional
@@ -80,6 +90,7 @@ def run_sim(
     # First, for its peak of memory: that of a process never falls.
     figures = [] if large is None else large_product(large)
     figures += small_product(small, rounds)
+    figures += [] if deep is None else [sanitized_memory(deep)]
     machine = _machine()
     typer.echo(_table(figures, machine))
     if json_path:
@@ -148,7 +159,11 @@ def small_product(extents: Extents = SMALL, rounds: int = ROUNDS) -> list[Figure
     gemm = _Gemm(extents)
     with simulate(processes=1) as run, _one_core():
         a, b = gemm.a.numpy().astype(np.float32), gemm.b.numpy().astype(np.float32).T
-        contenders: dict[str, Callable[[], object]] = {"cutepy": gemm, "numpy float32": lambda: a @ b}
+        contenders: dict[str, Callable[[], object]] = {
+            "cutepy": gemm,
+            _SANITIZED: lambda: _sanitized(gemm),
+            "numpy float32": lambda: a @ b,
+        }
         triton = _triton(gemm)
         if triton is not None:
             contenders[_TRITON] = triton
@@ -159,16 +174,56 @@ def small_product(extents: Extents = SMALL, rounds: int = ROUNDS) -> list[Figure
             triton()
             right &= gemm.is_right()
         translation = _translation_s(run.launches[-1].ptx)
-    ours, numpys = times["cutepy"], times["numpy float32"]
+    ours, sanitized, numpys = (times[who] for who in ("cutepy", _SANITIZED, "numpy float32"))
     theirs = times.get(_TRITON)
     return [
         Figure(what, "cutepy", ours, "s", f"median of {rounds}", right),
+        Figure(
+            what,
+            _SANITIZED,
+            sanitized,
+            "s",
+            f"{sanitized / ours:.1f} times as long, {MOST_TIMES} at most; with its certificate",
+        ),
         Figure(what, "numpy float32", numpys, "s", f"cutepy takes {ours / numpys:.1f} times as long"),
         Figure(
             what, _TRITON, theirs, "s", f"cutepy is {theirs / ours:.1f} times faster" if theirs else "not installed"
         ),
         Figure("translating its PTX, once", "cutepy", translation, "s"),
     ]
+
+
+def sanitized_memory(extents: Extents = DEEP) -> Figure:
+    """Return the most memory that a product takes under the sanitizer, beside what it takes without."""
+    plain, sanitized = (_in_a_process(extents, sanitize) for sanitize in (False, True))
+    relation = f"{sanitized / plain:.2f} times the {plain:.0f} MiB of the simulator, {MOST_MEMORY} at most"
+    return Figure(f"memory of {'x'.join(map(str, extents))}", _SANITIZED, sanitized, "MiB", relation)
+
+
+def _in_a_process(extents: Extents, sanitize: bool) -> float:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_peak_mib, (extents, sanitize))
+
+
+def _peak_mib(extents: Extents, sanitize: bool) -> float:
+    """Return the most memory that this process has taken, once it has run a product."""
+    from cutepy.frontends import simulate
+
+    gemm = _Gemm(extents)
+    with simulate(processes=1, sanitize=sanitize):
+        gemm()
+    status = Path("/proc/self/status")
+    if status.exists():  # where the kernel counts what a process has inherited in the peak of `getrusage`, too
+        (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _sanitized(gemm: _Gemm) -> None:
+    from cutepy.frontends import simulate
+
+    with simulate(processes=1, sanitize=True):
+        gemm()
 
 
 def _triton(gemm: _Gemm) -> Callable[[], object] | None:

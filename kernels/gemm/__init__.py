@@ -5,11 +5,8 @@
 
 from typing import TYPE_CHECKING
 
-from cutepy.kernels.gemm.config import (
-    GemmConfig as GemmConfig,
-    GemmSignature as GemmSignature,
-    select_config as select_config,
-)
+from cutepy.kernels.gemm.choice import select_config as select_config
+from cutepy.kernels.gemm.config import GemmConfig as GemmConfig, GemmSignature as GemmSignature
 
 if TYPE_CHECKING:
     from cutepy.kernels.gemm.op import compile_gemm as compile_gemm

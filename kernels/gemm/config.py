@@ -2,10 +2,10 @@
 
 `GemmSignature` names types and majors; extents are never part of a compiled kernel. `GemmConfig` adds tiles, stages
 and cluster, and making one that the hardware cannot run raises, saying which resource is short and by how much.
-`select_config` picks one for a problem.
+`choice.select_config` picks one for a problem.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -29,7 +29,10 @@ PRODUCER_WARPGROUPS = 1
 PRODUCER_REGISTERS = 40
 CONSUMER_REGISTERS = 232
 _ADDRESSING_REGISTERS = 40
+_MAX_CONSUMER_WARPGROUPS = 2
 _MAX_CLUSTER = 4
+_MAX_SPLIT_CLUSTER = 8
+"""CTAs of a cluster that any GPU can launch."""
 MAX_BATCH_MODES = 3
 """Modes of a batch beside the two of a matrix: TMA knows five."""
 
@@ -113,6 +116,20 @@ class GemmSignature:
                 )
 
     @property
+    def transposed(self) -> "GemmSignature":
+        """What computes the transposed result: A and B exchanged, rows for columns; a bias has no place there."""
+        turned: dict[OutputMajor, OutputMajor] = {"row": "col", "col": "row"}
+        return replace(
+            self,
+            a_dtype=self.b_dtype,
+            b_dtype=self.a_dtype,
+            a_major=self.b_major,
+            b_major=self.a_major,
+            out_major=turned[self.out_major],
+            c_major=turned[self.c_major] if self.c_major else None,
+        )
+
+    @property
     def operand_bits(self) -> int:
         """Width of an element of A or B."""
         return DTYPES[self.a_dtype].bits
@@ -141,15 +158,20 @@ class GemmConfig:
     tile_k : int
         K extent of a stage; 128 bytes of elements if 0, the span of the widest swizzle.
     warpgroups : 1 or 2
-        Consumer warpgroups, stacked along M.
+        Warpgroups that multiply one tile, stacked along M.
+    consumers : 1 or 2
+        Groups of so many warpgroups that take output tiles in turn, each storing while the other multiplies.
     stages : int
         Stages of A and B; as many as fit if 0.
     cluster_m, cluster_n : int
         CTAs of a cluster along M share tiles of B by multicast; along N, tiles of A.
+    split_k : int
+        CTAs of a cluster that share the K of an output tile, and sum through each other's shared memory.
     epi_n : int
         Columns of an epilogue subtile; its rows are 64 for each warpgroup.
     epi_stages : int
-        Subtiles of D in shared memory; 4 if 0, or 2 where D has 32 bits or C needs room.
+        Subtiles of D in shared memory; 4 if 0, or 3 where that makes room for one more stage of A and B, or 2 where D
+        has 32 bits or C needs room.
     c_stages : int
         Subtiles of C in shared memory; 2 if 0, unless there is no C.
     band_rows : int
@@ -174,9 +196,11 @@ class GemmConfig:
     tile_n: int
     tile_k: int = 0
     warpgroups: int = 1
+    consumers: int = 1
     stages: int = 0
     cluster_m: int = 1
     cluster_n: int = 1
+    split_k: int = 1
     epi_n: int = 32
     epi_stages: int = 0
     c_stages: int = 0
@@ -193,16 +217,29 @@ class GemmConfig:
         if self.signature.c_dtype and not self.c_stages:
             object.__setattr__(self, "c_stages", 2)
         if not self.epi_stages:
-            object.__setattr__(self, "epi_stages", 2 if self.c_stages or self.signature.out_bits == 32 else 4)
+            object.__setattr__(self, "epi_stages", self._epi_stages())
         self._check_shape()
         self._check_registers()
         self._check_smem()
         if not self.stages:
             object.__setattr__(self, "stages", self._stages_that_fit())
 
+    def _epi_stages(self) -> int:
+        if self.c_stages or self.signature.out_bits == 32:
+            return 2
+        return 3 if not self.stages and self._stages_that_fit(3) > self._stages_that_fit(4) else 4
+
     def _check_shape(self) -> None:
-        if self.warpgroups not in (1, 2):
-            raise ValueError(f"warpgroups must be 1 or 2, got {self.warpgroups}")
+        for name, count in (("warpgroups", self.warpgroups), ("consumers", self.consumers)):
+            if count not in (1, 2):
+                raise ValueError(f"{name} must be 1 or 2, got {count}")
+        if self.warpgroups * self.consumers > _MAX_CONSUMER_WARPGROUPS:
+            raise ValueError(
+                f"at most {_MAX_CONSUMER_WARPGROUPS} warpgroups can multiply with {CONSUMER_REGISTERS} registers a "
+                f"thread, got {self.consumers} consumers of {self.warpgroups}; use one warpgroup each"
+            )
+        if self.consumers > 1 and self.split_k > 1:
+            raise ValueError("consumers take tiles in turn only where K is not split, got split_k " + str(self.split_k))
         rows = 64 * self.warpgroups
         instruction_k = 256 // self.signature.operand_bits
         for name, value, unit, why in (
@@ -224,6 +261,13 @@ class GemmConfig:
                 f"a cluster must have at most {_MAX_CLUSTER} CTAs, got {self.cluster_m} x {self.cluster_n}: "
                 "larger ones leave SMs of a GPC idle"
             )
+        if self.split_k not in (1, 2, 4, 8):
+            raise ValueError(f"split_k must be 1, 2, 4 or 8, got {self.split_k}")
+        if self.cluster_m * self.cluster_n * self.split_k > _MAX_SPLIT_CLUSTER:
+            raise ValueError(
+                f"a cluster must have at most {_MAX_SPLIT_CLUSTER} CTAs, got {self.cluster_m} x {self.cluster_n} x "
+                f"{self.split_k}; split K, or share operands, among fewer"
+            )
         if self.tile_m % (8 * self.cluster_n) or self.tile_n % (8 * self.cluster_m):
             raise ValueError(
                 f"a multicast must split a tile into whole 8-row groups, got tile {self.tile_m} x {self.tile_n} over "
@@ -243,11 +287,12 @@ class GemmConfig:
                 f"{self.tile_m}x{self.tile_n} accumulators over {self.warpgroups} warpgroups take "
                 f"{self.accumulator_registers} registers a thread, and {_ADDRESSING_REGISTERS} more are needed for "
                 f"addresses: {needed} exceed the {CONSUMER_REGISTERS} that a thread of "
-                f"{self.warpgroups + PRODUCER_WARPGROUPS} warpgroups can have; use a smaller tile_m or tile_n"
+                f"{self.threads // arch.WARPGROUP_THREADS} warpgroups can have; use a smaller tile_m or tile_n"
             )
 
-    def _stages_that_fit(self) -> int:
-        return min(8, (arch.SMEM_BYTES_PER_CTA - self._overhead_bytes(8)) // self.stage_bytes)
+    def _stages_that_fit(self, epi_stages: int = 0) -> int:
+        overhead = self._overhead_bytes(8) + (epi_stages - self.epi_stages) * self._d_stage_bytes * bool(epi_stages)
+        return min(8, (arch.SMEM_BYTES_PER_CTA - overhead) // self.stage_bytes)
 
     def _check_smem(self) -> None:
         if self.stages and self.stages < 2:
@@ -257,9 +302,9 @@ class GemmConfig:
             shorten = "fewer epi_stages or c_stages" if self.epilogue_bytes > 2 * self.stage_bytes else "a smaller tile"
             raise ValueError(
                 f"stages must be at least 2, one to load while one is multiplied, and there is room for "
-                f"{max(fitting, 0)}: a stage of A and B takes {self.stage_bytes} bytes and the epilogue's "
-                f"{self.epi_stages} + {self.c_stages} stages {self.epilogue_bytes} of the {arch.SMEM_BYTES_PER_CTA} "
-                f"bytes of shared memory; use {shorten}"
+                f"{max(fitting, 0)}: a stage of A and B takes {self.stage_bytes} bytes, the epilogue's "
+                f"{self.epi_stages} + {self.c_stages} stages {self.epilogue_bytes} and the sums of {self.split_k - 1} "
+                f"peers {self.exchange_bytes} of the {arch.SMEM_BYTES_PER_CTA} bytes of shared memory; use {shorten}"
             )
         if self.stages and self.smem_bytes > arch.SMEM_BYTES_PER_CTA:
             raise ValueError(
@@ -269,8 +314,16 @@ class GemmConfig:
             )
 
     def _overhead_bytes(self, stages: int) -> int:
-        """Count what is no stage: the epilogue's subtiles, and two 8-byte mbarriers for each stage of A, B and C."""
-        return self.epilogue_bytes + 16 * (stages + self.c_stages)
+        """Count what is no stage: subtiles, sums of peers, and two 8-byte mbarriers for each stage and the exchange."""
+        return self.epilogue_bytes + self.exchange_bytes + 8 * self._barriers(stages)
+
+    def _barriers(self, stages: int) -> int:
+        return 2 * (stages + self.c_stages + (self.split_k > 1))
+
+    @property
+    def barriers(self) -> int:
+        """How many mbarriers a CTA has: two for each stage of A and B, and of C, and for the exchange of sums."""
+        return self._barriers(self.stages)
 
     @property
     def name(self) -> str:
@@ -282,12 +335,14 @@ class GemmConfig:
         addend += f"_{kind.activation}" if kind.activation else ""
         addend += f"_batch{kind.batch_modes}" if kind.batch_modes else ""
         tile = f"{self.tile_m}x{self.tile_n}x{self.tile_k}x{self.stages}_cluster{self.cluster_m}x{self.cluster_n}"
-        return f"cutepy_gemm_{operands}{addend}_{tile}"
+        split = f"_split{self.split_k}" if self.split_k > 1 else ""
+        turns = "_pingpong" if self.consumers > 1 else ""
+        return f"cutepy_gemm_{operands}{addend}_{tile}{split}{turns}"
 
     @property
     def threads(self) -> int:
         """Threads of a CTA: one producer warpgroup and the consumers."""
-        return arch.WARPGROUP_THREADS * (PRODUCER_WARPGROUPS + self.warpgroups)
+        return arch.WARPGROUP_THREADS * (PRODUCER_WARPGROUPS + self.warpgroups * self.consumers)
 
     @property
     def epi_tile(self) -> tuple[int, int]:
@@ -312,9 +367,26 @@ class GemmConfig:
 
     @property
     def epilogue_bytes(self) -> int:
-        """Bytes of the subtiles of D and C."""
-        d_bytes = self.epi_stages * rules.tile_bytes(*self.epi_tile, self.signature.out_bits)
+        """Bytes of the subtiles of D, for each consumer, and of C."""
+        d_bytes = self.epi_stages * self._d_stage_bytes
         return d_bytes + self.c_stages * rules.tile_bytes(*self.epi_tile, self.signature.c_bits)
+
+    @property
+    def _d_stage_bytes(self) -> int:
+        return self.consumers * rules.tile_bytes(*self.epi_tile, self.signature.out_bits)
+
+    @property
+    def subtile_registers(self) -> int:
+        """fp32 registers that a consumer thread holds of an epilogue subtile."""
+        return rules.accumulator_registers(*self.epi_tile, self.warpgroups)
+
+    @property
+    def exchange_bytes(self) -> int:
+        """Bytes for the sums of the other CTAs that share the K of a tile."""
+        if self.split_k == 1:
+            return 0
+        threads = arch.WARPGROUP_THREADS * self.warpgroups
+        return rules.exchange_bytes(self.split_k, self.subtiles, self.subtile_registers, threads)
 
     @property
     def smem_bytes(self) -> int:
@@ -338,107 +410,3 @@ class GemmConfig:
         layout = tile_to_shape(atom, (extent, self.tile_k, self.stages), (0, 1, 2) if major == "k" else (1, 0, 2))
         assert isinstance(layout, ComposedLayout)
         return layout
-
-
-@dataclass(frozen=True)
-class Tile:
-    """A tile to choose from, and what one of them costs an SM in microseconds: a constant, and for 128 bytes of K.
-
-    `cluster` CTAs share operands; `k_spans` times 128 bytes of K make a stage. The costs are least-squares fits to
-    device times of 27 fp16 problems (K-major operands, row-major result) on an H200, 2026-11-21, by the protocol of
-    `docs/benchmarks.md`. With these nine, the choice by `select_config` was on average 3% slower than the best of 23
-    measured tiles for the problem. Small tiles gain up to 15% from longer stages: TMA then reads longer rows.
-    """
-
-    tile_m: int
-    tile_n: int
-    cluster: int
-    k_spans: int
-    tile_us: float
-    span_us: float
-
-    def config(self, signature: GemmSignature, cluster_m: int, cluster_n: int) -> GemmConfig:
-        """Configure a kernel with this tile."""
-        return GemmConfig(
-            signature=signature,
-            tile_m=self.tile_m,
-            tile_n=self.tile_n,
-            tile_k=self.k_spans * 1024 // signature.operand_bits,
-            warpgroups=self.tile_m // 64,
-            cluster_m=cluster_m,
-            cluster_n=cluster_n,
-        )
-
-    def cluster_mn(self, m: int, n: int) -> tuple[int, int]:
-        """Share B down two rows of tiles; where there is but one, share A along it."""
-        if m > self.tile_m:
-            return self.cluster, 1
-        return 1, self.cluster if n > self.tile_n else 1
-
-    def expected_us(self, m: int, n: int, k: int, operand_bits: int, sm_count: int, batch: int) -> float:
-        """Estimate the time of a batch of products: waves of clusters over the SMs, at the cost of a tile each."""
-        cluster_m, cluster_n = self.cluster_mn(m, n)
-        clusters = -(-m // (self.tile_m * cluster_m)) * -(-n // (self.tile_n * cluster_n)) * batch
-        waves = -(-clusters // (sm_count // (cluster_m * cluster_n)))
-        return waves * (self.tile_us + -(-k * operand_bits // 1024) * self.span_us)
-
-
-TILES = (
-    Tile(128, 256, 2, 1, 1.71, 0.687),
-    Tile(128, 224, 2, 1, 1.39, 0.614),
-    Tile(128, 192, 2, 1, 1.13, 0.540),
-    Tile(128, 160, 1, 1, 0.76, 0.476),
-    Tile(128, 128, 2, 1, 0.65, 0.391),
-    Tile(128, 96, 1, 1, 0.35, 0.347),
-    Tile(64, 128, 2, 1, 0.42, 0.239),
-    Tile(64, 64, 2, 2, 0.24, 0.160),
-    Tile(64, 32, 1, 2, 0.22, 0.147),
-)
-
-
-def select_config(
-    signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 132, *, batch: int = 1
-) -> GemmConfig:
-    """Choose the configuration that the cost model expects to be fastest for a problem.
-
-    The persistent CTAs take the output tiles in waves of one tile an SM, so the expected time is waves x the cost of
-    a tile. Large tiles cost less for each element, small ones fill the last wave better.
-
-    Parameters
-    ----------
-    signature : GemmSignature
-        Types and majors.
-    m, n, k : int
-        Extents, positive.
-    sm_count : int
-        SMs of the GPU.
-    batch : int
-        Products of these extents, positive: their tiles fill the waves together.
-
-    Examples
-    --------
-    >>> half = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
-    >>> for size in (512, 1024, 4096):
-    ...     config = select_config(half, size, size, size)
-    ...     print(size, config.tile_m, config.tile_n, config.cluster_m, config.stages)
-    512 64 32 1 8
-    1024 64 128 2 8
-    4096 128 256 2 4
-    """
-    if min(m, n, k, batch) < 1:
-        raise ValueError(
-            f"m, n, k and batch must be positive, got {m}, {n}, {k}, {batch}; an empty product needs no kernel"
-        )
-    best = min(TILES, key=lambda tile: tile.expected_us(m, n, k, signature.operand_bits, sm_count, batch))
-    return best.config(signature, *best.cluster_mn(m, n))
-
-
-def expected_us(m: int, n: int, k: int, operand_bits: int, sm_count: int = 132, *, batch: int = 1) -> float:
-    """Estimate the microseconds that the configuration of `select_config` takes on the GPU.
-
-    Examples
-    --------
-    >>> [round(expected_us(4096 // parts, 4096, 4096, 16, batch=parts)) for parts in (1, 32, 128)]
-    [183, 183, 503]
-    """
-    return min(tile.expected_us(m, n, k, operand_bits, sm_count, batch) for tile in TILES)

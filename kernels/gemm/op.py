@@ -11,7 +11,8 @@ from cutepy.host.compilation import compile
 from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
 from cutepy.host.specs import TensorSpec
-from cutepy.kernels.gemm.config import GemmConfig, GemmSignature, OperandMajor, OutputMajor, select_config
+from cutepy.kernels.gemm.choice import expected_us, fillable_sms, select_config
+from cutepy.kernels.gemm.config import GemmConfig, GemmSignature, OperandMajor, OutputMajor
 from cutepy.kernels.gemm.operands import Description, Matrix, Problem, dtype_name, matrix
 from cutepy.layouts.sm90.arch import SM_COUNT
 from cutepy.runtime.execution import EXECUTION
@@ -48,11 +49,17 @@ def plan_gemm(problem: Problem, views: Problem) -> Launch:
         If the GPU is no Hopper, an extent or stride is more than TMA holds, or there are more tiles than a kernel
         counts.
     """
+    sm_count = _sm_count(problem.a.device)
+    turned = _turning_pays(views, sm_count)
     a, b, out = _matrix("a", views.a), _matrix("b", views.b), _matrix("out", views.out)
     c = None if views.c is None else _matrix("c", views.c)
-    sm_count = _sm_count(problem.a.device)
-    kernel = compile_gemm(_configure(views, a, b, c, out, sm_count))
     way_a, way_b = _way(problem.a, views.a, a), _way(problem.b, views.b, b)
+    if turned:
+        views = _turned(views)
+        a, b, c, out = b, a, c and _turned_matrix(c), _turned_matrix(out)
+    config = _configure(views, a, b, c, out, sm_count)
+    kernel = compile_gemm(config)
+    sms = fillable_sms(config.cluster_m * config.cluster_n * config.split_k, sm_count)
     way_c, way_out = _way(problem.c, views.c, c), _way(problem.out, views.out, out)
     as_they_are = not (way_a or way_b or way_c or way_out)
     shape, stride, dtype, device = problem.out
@@ -66,12 +73,43 @@ def plan_gemm(problem: Problem, views: Problem) -> Launch:
         if out is None:
             out = empty(shape, stride, dtype)
         if as_they_are:
-            kernel(a, b, c, out, sm_count, bias)
+            kernel(a, b, c, out, sms, bias)
         else:
-            kernel(_see(a, way_a), _see(b, way_b), _see(c, way_c), _see(out, way_out), sm_count, bias)
+            first, second = _see(a, way_a), _see(b, way_b)
+            if turned:
+                first, second = second, first
+            kernel(first, second, _see(c, way_c), _see(out, way_out), sms, bias)
         return out
 
     return launch
+
+
+def _turning_pays(views: Problem, sm_count: int) -> bool:
+    """Tell whether the transposed product is expected to be faster; a bias has no place in it.
+
+    With few rows it is: wgmma multiplies 64 rows of A at least, but 8 of B.
+    """
+    if views.bias is not None:
+        return False
+    *extents, m, k = views.a.shape
+    n, bits = views.b.shape[-2], 8 * views.a.dtype.itemsize
+    straight, across = (expected_us(*mn, k, bits, sm_count, batch=math.prod(extents)) for mn in ((m, n), (n, m)))
+    return across < straight
+
+
+def _turned(views: Problem) -> Problem:
+    """See a product as that of the transposed result."""
+    return views._replace(a=views.b, b=views.a, c=views.c and _transposed(views.c), out=_transposed(views.out))
+
+
+def _transposed(tensor: Description) -> Description:
+    (*batch, rows, columns), (*steps, down, along) = tensor.shape, tensor.stride
+    return tensor._replace(shape=(*batch, columns, rows), stride=(*steps, along, down))
+
+
+def _turned_matrix(found: Matrix) -> Matrix:
+    *steps, down, along = found.stride
+    return Matrix(1 - found.contiguous_mode, (*steps, along, down))
 
 
 def new_tensor(described: Description) -> torch.Tensor:

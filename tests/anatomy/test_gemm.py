@@ -10,16 +10,17 @@ from pathlib import Path
 import pytest
 import torch
 
-import cutepy
 from cutepy.anatomy import Watch, explain
 from cutepy.frontends.torch_device import serve_cuda
-from cutepy.kernels.gemm import GemmSignature, compile_gemm, select_config
+from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm
 from cutepy.sim import Observer
 from tests.anatomy.kernels import opcodes
 
 pytestmark = pytest.mark.dsl
 
 M, N, K = 192, 128, 192
+HALF = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+CONFIG = GemmConfig(signature=HALF, tile_m=64, tile_n=32, tile_k=128)
 
 
 class Counting(Observer):
@@ -57,7 +58,8 @@ class Run:
         a = torch.randn(M, K, generator=generator).half()
         b = torch.randn(N, K, generator=generator).half()
         with serve_cuda(observers=[self.watch, self.counting]) as run:
-            cutepy.ops.gemm(a.cuda(), b.cuda())
+            d = torch.empty((M, N), dtype=torch.float16, device="cuda")
+            compile_gemm(CONFIG)(a.cuda(), b.cuda(), None, d, 132, None)
         self.stats = run.stats
         self.explanation = explain(self.watch, assembler=False, name="gemm")
         (self.kernel,) = self.explanation.kernels
@@ -256,8 +258,7 @@ def test_the_documentation_shows_what_is_said(run):
 
 def test_a_compiled_function_brings_its_registers(run, monkeypatch):
     monkeypatch.setenv("CUTEPY_CACHE_DIR", str(run.cache))
-    half = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
-    compiled = compile_gemm(select_config(half, M, N, K))
+    compiled = compile_gemm(CONFIG)
     (kernel,) = explain(compiled, assembler=False).kernels
     (resources,) = compiled.resources
     assert kernel.resources.registers == resources.registers

@@ -5,7 +5,8 @@ import subprocess
 
 import pytest
 
-from cutepy.kernels.gemm.config import TILES, GemmSignature
+from cutepy.aot.gemm_tiles import TILES
+from cutepy.kernels.gemm.config import GemmSignature
 from tests.aot.building import call_in_python, cuda_headers, run
 
 pytestmark = [pytest.mark.integration, pytest.mark.dsl]

@@ -1,10 +1,11 @@
-"""The exported GEMM chooses what `select_config` does."""
+"""The exported GEMM chooses the tile of least cost."""
 
 import random
 
 import pytest
 
-from cutepy.kernels.gemm.config import GemmSignature, select_config
+from cutepy.aot.gemm_tiles import TILES
+from cutepy.kernels.gemm.config import GemmSignature
 from tests.aot.test_symbols import evaluated
 
 pytestmark = pytest.mark.dsl
@@ -16,8 +17,13 @@ SIGNATURES = [
 ]
 
 
+def chosen(signature, m, n, k, sm_count, batch):
+    best = min(TILES, key=lambda tile: tile.expected_us(m, n, k, signature.operand_bits, sm_count, batch))
+    return best.config(signature, *best.cluster_mn(m, n))
+
+
 @pytest.mark.parametrize("signature", SIGNATURES, ids=["half", "batch of float8"])
-def test_the_choice_in_cpp_is_that_of_select_config(tmp_path, signature):
+def test_the_choice_in_cpp_is_the_tile_of_least_cost(tmp_path, signature):
     """The first kernel of least cost, as the exported dispatcher takes it."""
     from cutepy.aot.gemm import candidates
 
@@ -32,7 +38,7 @@ def test_the_choice_in_cpp_is_that_of_select_config(tmp_path, signature):
     for row, found in zip(rows, evaluated(tmp_path, costs, rows, NAMES), strict=True):
         m, n, k, sm_count, batch = row
         batch = batch if signature.batch_modes else 1
-        assert configs[found.index(min(found))] == select_config(signature, m, n, k, sm_count, batch=batch), row
+        assert configs[found.index(min(found))] == chosen(signature, m, n, k, sm_count, batch), row
 
 
 def test_every_variant_has_a_label_of_its_own():

@@ -98,3 +98,42 @@ def test_what_is_allowed_fails_nothing(script, tmp_path):
     assert result.exit_code == 0
     assert "0 hazards, 1 allowed\nallowed: unordered-read" in result.stderr
     assert "= only a hint" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("written", "said"), [("", "must have a reason, got none: write"), (" x", "the PTX:8 must name")]
+)
+def test_what_cannot_be_meant_is_told_in_a_line(script, tmp_path, written, said):
+    kind = "unordered-read" if not written else "unordered-raed"
+    text = SCRIPT.replace("[%r1], %r0;", f"[%r1], %r0;  // cutepy: allow[{kind}]{written}")
+    (tmp_path / script).write_text(text)
+    result = sanitize(script)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.stderr
+    (line,) = (line for line in result.stderr.splitlines() if line.startswith("error: "))
+    assert said in line
+
+
+PRINTING = """
+import cutlass.cute as cute
+
+@cute.kernel
+def kernel():
+    cute.printf("thread {} is here", cute.arch.thread_idx()[0])
+
+@cute.jit
+def run():
+    kernel().launch(grid=(1, 1, 1), block=(2, 1, 1))
+
+run()
+print("and the host")
+"""
+
+
+@pytest.mark.parametrize(("command", "stream"), [("simulate", 0), ("sanitize", 0), ("sanitize --format json", 1)])
+def test_what_kernels_print_comes_between_what_the_script_prints(script, tmp_path, command, stream):
+    (tmp_path / script).write_text(PRINTING)
+    result = CliRunner().invoke(app, [*command.split(), script])
+    assert result.exit_code == 0
+    said = (result.stdout, result.stderr)[stream]
+    assert "thread 0 is here\nthread 1 is here\nand the host\n" in said

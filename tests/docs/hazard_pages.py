@@ -5,7 +5,8 @@ its first line; the first block of text is what the sanitizer says of it; the bl
 after which there are no hazards. No run fails by an advisory: the script of one prints its hazards, even if there are
 none. ``python -m tests.docs.hazard_pages`` writes the reports, and the table of the index.
 
-What ptxas says decides some advisories: pages in ``ASSEMBLED`` are run with one, all others without, whatever there is.
+What ptxas says decides some advisories: pages in ``ASSEMBLED`` are run with one, which is asked as ``cutepy sanitize``
+asks it, all others without, whatever there is.
 """
 
 import io
@@ -13,12 +14,13 @@ import re
 import runpy
 import sys
 import tempfile
-from contextlib import chdir, nullcontext, redirect_stdout
+from contextlib import chdir, redirect_stdout
 from pathlib import Path
 from unittest import mock
 
 from cutepy.binaries.ptxas import AssemblyError, assemble
 from cutepy.sim.sanitize import HazardError
+from cutepy.sim.sanitize.assembler import asked_of_all
 from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.reports.collection import Hazards
 
@@ -86,8 +88,8 @@ def has_ptxas() -> bool:
 def said_of(text: str, name: str) -> str:
     """Run a script in a folder of its own, and return what the sanitizer says of it; "" if that is nothing."""
     asks = Path(name).stem.replace("_", "-") in ASSEMBLED
-    nobody = nullcontext() if asks else mock.patch("cutepy.frontends.contexts.ask_ptxas", return_value=None)
-    with tempfile.TemporaryDirectory() as folder, chdir(folder), nobody, redirect_stdout(io.StringIO()) as printed:
+    ptxas = asked_of_all() if asks else mock.patch("cutepy.frontends.contexts.ask_ptxas", return_value=None)
+    with tempfile.TemporaryDirectory() as folder, chdir(folder), ptxas, redirect_stdout(io.StringIO()) as printed:
         Path(name).write_text(text, encoding="utf-8")
         try:
             runpy.run_path(name, run_name="__main__")

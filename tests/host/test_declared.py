@@ -119,6 +119,24 @@ def test_what_was_traced_for_others_is_taken(package):
     assert "declared_package.kernel:fill" in repr(declared.deferred(fill))
 
 
+def test_a_program_from_another_folder_names_the_files_that_are_here(package, monkeypatch, tmp_path):
+    """Where it was compiled, where a trace found it, and where nobody traced."""
+    function, places = Deferred("declared_package.kernel:fill"), [package]
+    compiled = [cutepy.compile(function(), VECTOR)]
+    for name in ("second", "third"):
+        (tmp_path / name).mkdir()
+        places.append(places[-1].rename(tmp_path / name / package.name))
+        monkeypatch.syspath_prepend(str(tmp_path / name))
+        _forget()
+        compiled.append(cutepy.compile(function, VECTOR, sources=["declared_package"]))
+    assert "declared_package.kernel" not in sys.modules
+    assert [found.cost().cached for found in compiled] == [False, False, True]
+    for place, found in zip(places, compiled, strict=True):
+        assert f'"{place / "kernel.py"}"' in found.ptx
+        assert not any(str(other) in found.ptx for other in places if other != place)
+    assert compiled[2].metadata["moved"][str(package / "kernel.py")] == str(places[2] / "kernel.py")
+
+
 def test_without_the_cache_it_is_compiled():
     assert filled(compile(cache=False)) == 6
     assert not default_store().entries()

@@ -355,7 +355,7 @@ if "late" in sys.argv:
     import numpy, torch, asyncio, http.client
 import cutlass, cutlass.cute as cute, cutepy
 from cutepy.host.compilation import Call
-from cutepy.kernels.gemm.config import GemmSignature, select_config
+from cutepy.kernels.gemm import GemmSignature, select_config
 from cutepy.kernels.gemm.kernel import Gemm
 from cutepy.kernels.gemm.op import examples
 import shared_module
@@ -441,6 +441,24 @@ def test_files_are_named_by_what_was_imported_from_them(tmp_path, monkeypatch):
     assert locations.name_of("b.py") == "b.py"
     with pytest.raises(ValueError, match="must be MLIR bytecode"):
         locations.canonical(b"no bytecode")
+
+
+def test_a_name_of_a_file_leads_to_where_it_is_now(tmp_path, monkeypatch):
+    """Of what has not been imported too, and without importing it."""
+    folder = tmp_path / "unmet_package"
+    folder.mkdir()
+    for name in ("__init__.py", "part.py", "text.py"):
+        (folder / name).touch()
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    assert locations.path_of("<module cutepy>") == cutepy.__file__
+    assert locations.path_of("<module unmet_package>") == str(folder / "__init__.py")
+    assert locations.path_of("<module unmet_package.part>") == str(folder / "part.py")
+    assert locations.path_of("<file unmet_package/text.py>") == str(folder / "text.py")
+    assert "unmet_package" not in sys.modules
+    main = sys.modules["__main__"].__file__
+    assert locations.path_of(f"<module {os.path.basename(main)}>") == main  # noqa: PTH119
+    for unknown in ("<module no_such.module>", "<file no/such.py>", "<cell 1.py>", "/elsewhere/b.py"):
+        assert locations.path_of(unknown) is None
 
 
 def test_threads_compile_one_after_the_other(load):

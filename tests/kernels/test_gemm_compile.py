@@ -244,6 +244,23 @@ def test_nothing_spills_and_nothing_is_in_local_memory(kernel):
     assert resources.registers * chosen.threads <= 64 * 1024
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"split_k": 4, "tile_n": 128},
+        {"consumers": 2, "warpgroups": 1, "tile_n": 192},
+        {"consumers": 2, "warpgroups": 1, "tile_m": 64},
+    ],
+    ids=["K split", "in turns", "in turns, 64 rows"],
+)
+def test_no_schedule_spills(options):
+    chosen = config(**options)
+    code = compile_gemm(chosen)
+    (resources,) = code.resources
+    assert resources.stack_bytes == resources.spill_store_bytes == resources.spill_load_bytes == 0
+    assert ".local" not in code.ptx
+
+
 def test_a_kernel_with_too_many_accumulators_is_seen_to_spill():
     """256 x 256 outputs take 256 registers a thread: the configuration refuses, and the cubin shows why."""
     refused = object.__new__(GemmConfig)

@@ -56,10 +56,10 @@ def watched(monkeypatch):
 
     def kernel(a, b, c, out, _sm_count, bias):
         launches.append(a.shape)
-        n = b.shape[-2]
-        result = gemm_reference(a, b, None if c is None else c[..., :n], bias)
-        out[...] = float("nan")  # beyond N, what the kernel writes means nothing
-        out[..., :n] = result
+        m, n = a.shape[-2], b.shape[-2]
+        result = gemm_reference(a, b, None if c is None else c[..., :m, :n], bias)
+        out[...] = float("nan")  # beyond the rows of A and of B, what the kernel writes means nothing
+        out[..., :m, :n] = result
 
     def watching(tensor, *arguments):
         result = copy(tensor, *arguments)

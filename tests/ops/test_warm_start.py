@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = [pytest.mark.integration, pytest.mark.dsl]
 
-from cutepy.kernels.gemm.config import GemmSignature, select_config  # noqa: E402
+from cutepy.kernels.gemm import GemmSignature, select_config  # noqa: E402
 from cutepy.kernels.gemm.op import compile_gemm  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +26,7 @@ sys.dont_write_bytecode, sys.pycache_prefix = False, sys.argv[1]  # as users run
 start = time.process_time()  # of this process: others may be using the machine
 import cutepy
 from cutepy.ops import gemm
-from cutepy.kernels.gemm.config import GemmSignature, select_config
+from cutepy.kernels.gemm import GemmSignature, select_config
 from cutepy.kernels.gemm.op import compile_gemm
 signature = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
 function = compile_gemm(select_config(signature, 256, 256, 256))

@@ -1,6 +1,7 @@
 """The runner of other people's kernels: what it finds, what it says of each case, and the table that it writes."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -111,6 +112,75 @@ def test_some_parameter_sets_of_tests_are_run_and_a_process_goes_on_after_anothe
     assert "test_these.py::test_sizes[8192]" not in {fact["case"] for fact in found}
     again = examined(source, Choice(sets=2, extent=64, seconds=60), {fact["case"] for fact in found})
     assert again == []
+
+
+RACY = """
+import cutepy
+import numpy as np
+import torch
+
+PTX = '''.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry tickets(.param .u64 x) {
+    .reg .pred %p; .reg .b32 %r<4>; .reg .b64 %rd<3>;
+    ld.param.u64 %rd0, [x];
+    mov.u32 %r0, %tid.x; and.b32 %r1, %r0, 31; setp.ne.u32 %p, %r1, 0; @%p bra END;
+    atom.relaxed.gpu.global.add.u32 %r2, [%rd0], 1;
+    shr.u32 %r0, %r0, 5; mul.wide.u32 %rd1, %r0, 4; add.u64 %rd1, %rd1, %rd0; st.global.u32 [%rd1+4], %r2;
+    st.global.u32 [%rd0+20], %r2;
+END: ret;
+}'''
+
+def test_tickets():
+    tickets = torch.zeros(8, dtype=torch.int32, device="cuda")
+    for _ in range(2):
+        cutepy.load_ptx(PTX).launch("tickets", grid=1, block=128, args=(tickets,))
+    assert True
+
+class TestNone:
+    def test_none(self):
+        pass
+
+def call(number):
+    assert number == 3 and __name__ != "__main__"
+    test_tickets()
+"""
+
+
+@pytest.mark.dsl
+@pytest.mark.integration
+@pytest.mark.parametrize("form", ["call", "test"])
+def test_what_runs_is_sanitized_and_schedules_of_it_are_played(tmp_path, form):
+    (tmp_path / "test_racy.py").write_text(RACY)
+    (source,) = sources(str(tmp_path))
+    chosen = replace(source, kind="script", arguments="-c 'call(3)'") if form == "call" else source.functions()[0]
+    (found,) = examined(chosen, Choice(seconds=60, schedules=5))
+    assert (found["outcome"], found["reason"]) == ("passed", "")
+    assert (found["launches"], found["kernels"], found["schedules"]) == (2, ["tickets"], 5)  # one kernel and grid
+    assert "unordered-write" in found["hazards"]
+    assert "unordered-write" in found["report"]
+    assert any("bytes are others" in witness for witness in found["witnesses"])
+    assert found["differ"][0].startswith("tickets: seed")
+    assert (found["certified"], sum(found["uncertified"].values())) == (0, 2)
+    lines = list(table.sanitized([found]))
+    assert lines[-1].startswith("- a value that") or lines[-1].startswith("- this launch has hazards")
+    assert any(line.startswith("- unordered-write, which a schedule shows") for line in lines)
+
+
+def test_each_test_of_a_file_may_be_a_source(tmp_path):
+    (tmp_path / "test_racy.py").write_text(RACY)
+    (source,) = sources(str(tmp_path))
+    assert [one.name for one in source.functions()] == [
+        "test_racy.py::test_tickets",
+        "test_racy.py::TestNone::test_none",
+    ]
+
+
+def test_files_whose_functions_are_called_are_not_run_as_scripts(tmp_path):
+    (tmp_path / "05-layer-norm.py").write_text("if __name__ == '__main__': pass")
+    (found,) = sources(str(tmp_path), catalogue.calls)
+    assert found.arguments.startswith("-c 'test_layer_norm(")
 
 
 def test_scripts_get_the_arguments_of_the_catalogue(tmp_path):

@@ -1,11 +1,17 @@
 """The mutator of kernels: what it changes of PTX, and that a mutant which nobody reports or explains is told."""
 
+import os
+import signal
+import time
+
 import pytest
 
 from tests.sim.mutants.__main__ import main
-from tests.sim.mutants.operators import mutants
+from tests.sim.mutants.operators import Mutant, mutants
+from tests.sim.mutants.pool import verdicts
 from tests.sim.mutants.reasons import Reason, read_reasons
 from tests.sim.mutants.statements import sequences, statements
+from tests.sim.mutants.trying import Verdict
 
 PTX = """.version 8.0
 .target sm_90a
@@ -138,6 +144,39 @@ def test_a_branch_over_statements_moves_with_them_and_loops_keep_theirs():
     assert moved.index("bra OVER") < moved.index("OVER:") < moved.index("st.shared")
 
 
+def test_mutants_are_tried_apart_and_what_dies_or_goes_on_costs_no_other():
+    def of(mutant):
+        if mutant.line == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if mutant.line == 2:
+            time.sleep(60)
+        if mutant.line == 3:
+            raise KeyError("x")
+        return Verdict("hazard", "told")
+
+    given = [Mutant("removed", "bar.sync 0;", line, "") for line in range(5)]
+    found = {m.line: (v.outcome, v.told) for m, v, _ in verdicts(of, given, jobs=2, seconds=2)}
+    assert found == {
+        0: ("hazard", "told"),
+        1: ("crash", "its process died"),
+        2: ("endless", "2 s"),
+        3: ("crash", "KeyError: 'x'"),
+        4: ("hazard", "told"),
+    }
+
+
+@pytest.mark.integration
+def test_a_run_goes_on_from_its_record(tmp_path, capsys):
+    record = tmp_path / "record.json"
+    options = ["handwritten", "--only", "wait_group", "--json", str(record)]
+    assert main([*options, "--part", "1/2"]) == 0
+    half = record.read_text()
+    assert main([*options, "-j", "2"]) == 0
+    assert f"{len(half.splitlines())} of them recorded" in capsys.readouterr().out
+    assert record.read_text().startswith(half)
+    assert len(record.read_text().splitlines()) > len(half.splitlines())
+
+
 def test_reasons_are_read_from_bullets(tmp_path):
     page = tmp_path / "silent.md"
     page.write_text("# Title\n\n- `a: removed at .*`  Because\n  of this.\n- some `b.*: x`  That.\n\nText.\n")
@@ -146,6 +185,8 @@ def test_reasons_are_read_from_bullets(tmp_path):
         Reason("b.*: x", "That.", always=False),
     ]
     assert read_reasons(page)[0].explains("a: removed at line 3: bar.sync 0;")
+    assert Reason("a: x  # wait.*", "").explains("a: x", "wait(1)")
+    assert not Reason("a: x  # wait.*", "").explains("a: x", "release(1)")
     assert not read_reasons(page)[0].explains("ab: removed at line 3: bar.sync 0;")
 
 

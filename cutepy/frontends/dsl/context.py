@@ -10,6 +10,7 @@ from cutepy.frontends.dsl.execution import executing_on
 from cutepy.sim.machine.chosen import Coordinates
 from cutepy.sim.machine.events import CompletionPolicy
 from cutepy.sim.machine.observer import Observer
+from cutepy.sim.replay import LIMIT, Schedules
 from cutepy.sim.run import Run
 
 
@@ -23,8 +24,9 @@ def simulate(
     exact_mma: bool = False,
     sanitize: bool = False,
     ctas: Coordinates | None = None,
-    schedules: int = 0,
+    schedules: Schedules = 0,
     seed: int = 0,
+    limit: int = LIMIT,
     replay: bool = False,
     allow: Mapping[str, str] | None = None,
 ) -> Iterator[Run]:
@@ -56,9 +58,12 @@ def simulate(
         Run these CTAs of each launch and no others: an int or up to three of them each, along x, y and z, of which
         negative ones count from the end. CTAs of a cluster come together: naming one brings its peers. Default: all.
         `cutepy.sim.lazy_tensor` makes tensors of any size for them.
-    schedules, seed : int
+    schedules : int or "all"
         Play each launch under so many seeded schedules as well, on copies of memory, and compare what they write bit
-        for bit: `Run.explorations`. Those that differ are raised at the end.
+        for bit: `Run.explorations`. Those that differ are raised at the end. "all": every schedule there is, up to the
+        order of steps that commute.
+    seed, limit : int
+        The first of the seeds, and how many are played of all.
     replay : bool
         Keep memory as it was before launches, for `Run.explore`, and `Run.replay` and `Run.reproducer` of hazards.
     allow : mapping of str to str, optional
@@ -74,7 +79,8 @@ def simulate(
     HazardError, ScheduleError
         At the end, if the sanitizer found something, or a schedule came to something else.
     SimulationError
-        From the call that launched the kernel, if that does what the hardware would not.
+        From the call that launched the kernel, if that does what the hardware would not. At the end of the context any
+        error is given a note that says what hazards were found before it.
     AllowanceError
         If something is allowed without a reason, or is of no kind that there is.
     RuntimeError
@@ -92,11 +98,9 @@ def simulate(
         ctas=ctas,
         schedules=schedules,
         seed=seed,
+        limit=limit,
         replay=replay,
         allow=allow,
     )
-    with executing_on(Simulator(run)):
+    with run.checked(), executing_on(Simulator(run)):
         yield run
-    run.check_breakpoints()
-    run.check_hazards()
-    run.check_schedules()

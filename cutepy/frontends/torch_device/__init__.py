@@ -30,6 +30,7 @@ from cutepy.sim.machine.host_tensors import storage_range
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.memory import GlobalMemory
 from cutepy.sim.machine.observer import Observer
+from cutepy.sim.replay import LIMIT, Schedules
 from cutepy.sim.run import Run
 from cutepy.sim.sanitize import Sanitizer
 
@@ -76,7 +77,7 @@ class ServedRun(Run):
             self._host_tensors.setdefault(storage_range(tensor), tensor)
 
     def launch(self, call: KernelCall) -> None:
-        """Run a kernel to its end, or keep the launch where its stream is captured."""
+        """Run a kernel to its end and print what it prints, or keep the launch where its stream is captured."""
         from cutepy.frontends.torch_device import storage, streams
 
         work = streams.captures.work_of(call.stream)
@@ -88,10 +89,13 @@ class ServedRun(Run):
             self._memory.register(address, size, None, "an allocation of the cuda device")
         for tensor in self._host_tensors.values():
             super().adopt(tensor)
+        before = len(self.launches)
         try:
             super().launch(call)
         except LaunchError as error:
             raise refused_launch(error) from error
+        finally:
+            print(*(launch.printf for launch in self.launches[before:]), sep="", end="", flush=True)
 
 
 @contextmanager
@@ -103,8 +107,9 @@ def serve_cuda(
     exact_mma: bool = False,
     sanitize: bool = False,
     ctas: Coordinates | None = None,
-    schedules: int = 0,
+    schedules: Schedules = 0,
     seed: int = 0,
+    limit: int = LIMIT,
     replay: bool = False,
     allow: Mapping[str, str] | None = None,
 ) -> Iterator[ServedRun]:
@@ -112,7 +117,7 @@ def serve_cuda(
 
     Parameters
     ----------
-    observers, policy, inspect, exact_mma, sanitize, ctas, schedules, seed, replay, allow
+    observers, policy, inspect, exact_mma, sanitize, ctas, schedules, seed, limit, replay, allow
         As for `simulate`.
 
     Yields
@@ -149,10 +154,11 @@ def serve_cuda(
         ctas=ctas,
         schedules=schedules,
         seed=seed,
+        limit=limit,
         replay=replay,
         allow=allow,
     )
-    with _serving, ExitStack() as stack:
+    with run.checked(), _serving, ExitStack() as stack:
 
         def put(owner: Any, name: str, value: Any) -> None:  # noqa: ANN401
             if hasattr(owner, name):
@@ -172,6 +178,3 @@ def serve_cuda(
         stack.enter_context(operators.serving_operators())
         stack.enter_context(executing_on(Simulator(run)))
         yield run
-    run.check_breakpoints()
-    run.check_hazards()
-    run.check_schedules()

@@ -110,6 +110,8 @@ class Activity:
     def complete(self, operation: AsyncOperation) -> None:
         """Complete an operation if it has not been."""
         if not operation.done:
+            if self.policy is not None:
+                self.policy.completes(operation)
             self.pending.remove(operation)
             self._complete(operation)
 

@@ -43,9 +43,8 @@ class Access:
         The asynchronous operation whose effect it is.
     stores : array of bool or None
         Of a compare-and-swap, which lanes found what they expected: broadcasts to (CTAs, threads). None: all store.
-    issuer : int or None
-        Which lane of `part_of` issued what touches the one address, counted CTA by CTA; None: those of its shape, or
-        any.
+    issuers : array of int or None
+        Which lane of `part_of` issued what touches each address, counted CTA by CTA; None: those of its shape, or any.
     """
 
     operation: Literal["read", "write", "atomic"]
@@ -58,7 +57,7 @@ class Access:
     size_bytes: int
     part_of: AsyncOperation | None = field(default=None, repr=False)
     stores: Array | None = field(default=None, repr=False)
-    issuer: int | None = None
+    issuers: Array | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +211,17 @@ class CompletionPolicy:
 
     A wait in the kernel (`wait_group`) completes what it waits for, whatever the policy says. The wgmma groups of a
     warpgroup complete in order: one that completes is preceded by those that were committed before it.
+
+    Attributes
+    ----------
+    parts_arrivals : bool
+        Whether lanes that come to a `bar.sync` wait there even if they are the last, and go on later.
     """
+
+    parts_arrivals = False
+
+    def completes(self, operation: AsyncOperation) -> None:
+        """See a pending operation about to complete."""
 
     def completes_at_issue(self, operation: AsyncOperation) -> bool:
         """Say whether an operation takes effect as it is issued."""

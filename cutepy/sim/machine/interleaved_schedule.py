@@ -18,6 +18,7 @@ from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.machine.parting import Part
 from cutepy.sim.machine.schedule import Schedule
 from cutepy.sim.machine.spinning import together
+from cutepy.sim.machine.standstill import Look, look
 from cutepy.sim.translate.control_flow import EXIT
 
 if TYPE_CHECKING:
@@ -76,31 +77,83 @@ class InterleavedSchedule(Schedule):
         self._lanes: dict[tuple[int, int], Agent] = {}
         self._operations: dict[AsyncOperation, Agent] = {}
         self._whole: set[tuple[int, int]] = set()  # groups, and blocks where they are not taken apart
+        self._looks: dict[int, list[Look]] = {}  # at each group, since something has changed
         if policy.poison is not None:
             self._m.memory.shared[:] = policy.poison
         for g in list(roster.groups):
             self._take_apart(g)
-        while roster.groups:
+        while roster.groups or activity.pending:
+            if policy.watches:
+                self._take_all_apart()
             agents, groups = self._agents()
             if not agents:
                 self._stuck.clear()
                 if not self._unblock():
+                    if policy.watches:
+                        self._park_tries()
                     raise deadlock(roster, self._launch, said=self._tell_stuck())
+                policy.unblocked()
                 continue
             picked = policy.next(agents)
             agent, one, before = agents[picked], groups[picked], activity.changes
             if one is None:
                 assert agent.operation is not None
                 activity.complete(agent.operation)
+                policy.went(False)
             elif not self._take_apart(one):
-                self._passes = one.number, one.block
-                ran = self._turn(one)
-                self._passes = None
-                if not ran or one.waits_for is not None:
-                    self._sleep(one)
+                self._step(one)
             if activity.changes != before:
                 for cluster in {*(agent.ctas.slots // residents.cluster_size).tolist(), -1}:
                     self._changes[cluster] += 1
+
+    def _step(self, g: Group) -> None:
+        """Let a group go on to where it stops next."""
+        watches, activity = self._policy.watches, self._activity
+        if watches:
+            g.timed_out = None  # each try returns: to wait is to be picked later
+            before = look(g, self._flow, activity.changes)
+        ran = self._run(g)
+        if not ran or g.waits_for is not None:
+            self._sleep(g)
+        if watches:
+            is_here = g in self.roster.groups
+            now = look(g, self._flow, activity.changes)
+            is_idle = is_here and now.is_like(before)
+            if is_here and (is_idle or self._was_like(g.number, before, now)):
+                self._sleep(g)
+            self._policy.went(is_idle)
+
+    def _run(self, g: Group) -> bool:
+        self._passes = g.number, g.block
+        ran = self._turn(g)
+        self._passes = None
+        return ran
+
+    def _was_like(self, number: int, before: Look, now: Look) -> bool:
+        """Tell whether a group has been as it is now since anything has changed: it goes around a loop."""
+        looks = self._looks.setdefault(number, [before])
+        if looks[0].changes != now.changes:
+            looks[:] = [now]
+            return False
+        is_back = any(now.is_like(earlier) for earlier in looks)
+        looks.append(now)
+        return is_back
+
+    def _park_tries(self) -> None:
+        """Let groups that have gone to sleep around a try wait there: so it is told what they wait for."""
+        self._policy.is_stuck = True
+        for g in list(self.roster.groups):
+            first = self._flow.blocks[g.block].instructions[:1]
+            if g.waits_for is None and first and first[0].parts[0] == "mbarrier":
+                self._run(g)
+
+    def _take_all_apart(self) -> None:
+        while any(self._take_apart(g) for g in list(self.roster.groups)):
+            pass
+
+    def _time_out(self) -> bool:
+        """Let a try_wait return, unless each does by itself; tells whether one does."""
+        return not self._policy.watches and super()._time_out()
 
     def _sleep(self, g: Group) -> None:
         """Let a group sleep: one that waits at a barrier, which its cluster alone can change, or one that spins."""
@@ -176,6 +229,7 @@ class InterleavedSchedule(Schedule):
 
     def _leave(self, g: Group) -> None:
         """End a group's lanes; of CTAs that have none left, the shared memory is another's."""
+        self._policy.left(g)
         super()._leave(g)
         if self._policy.poison is not None:
             memory = self._m.memory

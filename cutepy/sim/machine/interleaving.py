@@ -21,6 +21,7 @@ from cutepy.sim.machine.events import AsyncOperation, CompletionPolicy
 from cutepy.sim.machine.lanes import Ctas, Threads
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.group import Group
     from cutepy.sim.ptx.model import Function, Instruction
 
 _SYNCHRONISE = frozenset("mbarrier bar barrier fence membar atom red cp griddepcontrol tensormap".split())
@@ -62,10 +63,17 @@ class Interleaving(CompletionPolicy):
     poison : int or None
         The bytes that shared memory has when a CTA begins, and again once it has ended; None leaves zeros, and what was
         there.
+    watches : bool
+        Whether to tell what came of each step: `went`, `left` and `unblocked`. Agents are groups that nothing takes
+        apart any more, and one whose step changed nothing is none until something has changed.
+    is_stuck : bool
+        Set where nothing can go on.
     """
 
     splits_ctas = True
     poison: int | None = None
+    watches = False
+    is_stuck = False
 
     def completes_at_issue(self, operation: AsyncOperation) -> bool:
         """Say that it doesn't: a pending operation is an agent."""
@@ -88,6 +96,15 @@ class Interleaving(CompletionPolicy):
     def next(self, agents: Sequence[Agent]) -> int:
         """Pick one of those that may be able to go on."""
         return 0
+
+    def went(self, is_idle: bool) -> None:
+        """See that who was picked has stopped again; `is_idle` says that all is as it was before."""
+
+    def left(self, g: Group) -> None:
+        """See lanes about to end."""
+
+    def unblocked(self) -> None:
+        """See that lanes have parted from those they met, since nothing else could go on."""
 
 
 def synchronises(i: Instruction) -> bool:

@@ -30,12 +30,13 @@ def as_index(positions: NDArray[np.intp]) -> Index:
     >>> as_index(np.array([4, 6, 8])), as_index(np.array([0, 1, 5]))
     (slice(4, 9, 2), array([0, 1, 5]))
     """
-    if len(positions) == 1:
-        first = int(positions[0])
-        return slice(first, first + 1)
-    steps = np.diff(positions)
-    if steps[0] > 0 and (steps == steps[0]).all():
-        return slice(int(positions[0]), int(positions[-1]) + 1, int(steps[0]))
+    count = len(positions)
+    first = int(positions[0]) if count else 0
+    if count < 2:
+        return slice(first, first + count)
+    step, last = int(positions[1]) - first, int(positions[-1])
+    if step > 0 and last - first == step * (count - 1) and (positions[1:] - positions[:-1] == step).all():
+        return slice(first, last + 1, step)
     return positions
 
 

@@ -92,6 +92,9 @@ class Observer:
     def on_instruction(self, step: Step) -> None:
         """See lanes about to execute an instruction: each, or those that `stops_at` picks. This is slow."""
 
+    def look_at(self, function: Function) -> None:
+        """See the function that is launched next, before `stops_at` is asked of its instructions."""
+
     def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
         """Say whether to call `on_instruction` for an instruction, given the one written before it."""
         return type(self).on_instruction is not Observer.on_instruction
@@ -101,6 +104,8 @@ def stops(function: Function, observers: Sequence[Observer]) -> dict[int, tuple[
     """Return which observers stop at which instructions, by index."""
     found = {}
     before = None
+    for observer in observers:
+        observer.look_at(function)
     for i in function.instructions:
         here = tuple(o for o in observers if o.stops_at(i, before))
         if here:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from cutepy.sim.machine.choices import choices_of
 from cutepy.sim.machine.events import AsyncOperation, CompletionPolicy
 from cutepy.sim.machine.interleaving import RandomSchedule
 
@@ -63,6 +64,8 @@ _SEEDED: dict[str, type[Random | RandomSchedule]] = {"random": Random, "schedule
 def policy_named(name: str) -> CompletionPolicy:
     """Make a policy of its name: "late", "youngest", "random" or "schedule", the last two also with ":SEED" behind.
 
+    A schedule that `Run.explore` tells may also be its choices, as "schedule:3=1,17=2".
+
     Raises
     ------
     ValueError
@@ -74,6 +77,8 @@ def policy_named(name: str) -> CompletionPolicy:
     7
     """
     kind, colon, seed = name.partition(":")
+    if kind == "schedule" and "=" in seed:
+        return choices_of(seed)
     if kind in _SEEDED and colon and seed.isdecimal():
         return _SEEDED[kind](int(seed))
     if kind not in NAMED or colon:

@@ -330,11 +330,15 @@ class Schedule:
         for join in self._joins[::-1]:
             if join.arrived and self._release_whole(join):
                 return True
+        return self._time_out() or self._leap() or self._go_ahead()
+
+    def _time_out(self) -> bool:
+        """Let a try_wait return; tells whether one does."""
         for g in self.roster.groups:
             if g.ready is not None and g.timed_out not in (self._activity.changes, ~self._activity.changes):
                 g.timed_out = self._activity.changes  # negated once it is used
                 return True
-        return self._leap() or self._go_ahead()
+        return False
 
     def _leap(self) -> bool:
         """Let time pass if some group reads clocks while it spins; tells whether it does.

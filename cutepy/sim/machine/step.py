@@ -40,6 +40,11 @@ class Step:
         self._group = group
         self._shared = shared
 
+    def value(self, index: int) -> Array:
+        """Return a register that will still be read, by its number in the function; it broadcasts to the lanes."""
+        value = self._group.registers[index]
+        return np.array(inherited(self._group, index) if value is None else value)
+
     @property
     def registers(self) -> dict[str, Array]:
         """The registers that will still be read, by PTX name: (CTAs, threads), bits or floats; accumulators excepted.

@@ -9,7 +9,8 @@ PTX ISA, "Parallel Synchronization and Communication Instructions: atom, red, re
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,25 @@ _FLOAT: dict[str, Callable[..., Any]] = {
 }
 
 
+_sums_integers = False
+
+
+@contextmanager
+def integer_sums(active: bool) -> Iterator[None]:
+    """Add the bits of floats as integers, if `active`: what that comes to has lost or doubled addends, but no order."""
+    global _sums_integers
+    before, _sums_integers = _sums_integers, active
+    try:
+        yield
+    finally:
+        _sums_integers = before
+
+
+def _type(operation: str, name: str) -> str:
+    """Return the type that an operation takes elements for."""
+    return "u" if _sums_integers and operation == "add" else name
+
+
 def combine(operation: str, name: str, old: Array, *values: Array, flush: bool = False) -> Array:
     """Return the bits of old values after an operation.
 
@@ -64,7 +84,7 @@ def combine(operation: str, name: str, old: Array, *values: Array, flush: bool =
     flush : bool
         Whether float32 subnormals are taken for zero.
     """
-    bits = old.dtype
+    bits, name = old.dtype, _type(operation, name)
     if name in _HALVES and operation != "exch":
         widen = _widen_f16 if name.startswith("f16") else minifloat.bf16_to_f32
         narrow = minifloat.to_f16 if name.startswith("f16") else minifloat.to_bf16
@@ -201,6 +221,7 @@ class Atomics:
 
 def _in_order(view: Array, index: Array, operation: str, name: str, values: list[Array], flush: bool) -> Array:
     """Apply an operation at positions of an array, one after the other where they are equal."""
+    name = _type(operation, name)
     apply = partial(combine, operation, name, flush=flush)
     flat = index.reshape(-1)
     steps = np.diff(flat)

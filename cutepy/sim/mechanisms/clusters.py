@@ -62,6 +62,10 @@ class Cluster(Mechanism):
         self._release(clusters)
         self._activity.notify("cluster_arrive", "barrier.cluster", g, i, phase=generation)
 
+    def generation(self, slot: int) -> int:
+        """Return the generation of the barrier of a CTA's cluster."""
+        return int(self._generation[slot // self._size])
+
     def leave(self, g: Group) -> None:
         """Count threads that ended: the barrier no longer expects them."""
         clusters = g.ctas.slots // self._size

@@ -114,8 +114,7 @@ class ThreadCopies:
         earlier = list({id(one): one for group in groups for one in group}.values())
 
         def apply() -> None:
-            for operation in earlier:
-                activity.complete(operation)
             self._mbarriers.arrive(g, i, barrier, None, False, False)
 
-        activity.issue(AsyncOperation("cp_async", i, g.ctas, g.threads, "the arrival at an mbarrier", apply))
+        detail = "the arrival at an mbarrier"
+        activity.issue(AsyncOperation("cp_async", i, g.ctas, g.threads, detail, apply, tuple(earlier)))

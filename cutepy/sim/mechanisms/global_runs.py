@@ -60,31 +60,33 @@ def observe_boxes(
     lanes: int,
 ) -> None:
     """Tell the observers of the boxes that some CTAs copy, CTA by CTA, each for so many lanes."""
-    by_shape: dict[tuple[int, int, int], list[tuple[int, Array]]] = {}
+    by_shape: dict[tuple[int, int, int], list[tuple[int, int, Array]]] = {}
     for n, (box, at) in enumerate(boxes):
-        addresses, size = runs(box, at)
-        if len(addresses):
+        first, offsets, size = runs(box, at)
+        if len(offsets):
             row, column = divmod(n, lanes)
-            by_shape.setdefault((column, size, len(addresses)), []).append((row, addresses))
+            by_shape.setdefault((column, size, len(offsets)), []).append((row, first, offsets))
     for (column, size, _), found in by_shape.items():
-        starts = np.stack([addresses for _, addresses in found])
-        observe_runs(activity, g, i, operation, [row for row, _ in found], column, starts, size)
+        rows, firsts, ranges = zip(*found, strict=True)
+        starts = np.array(firsts)[:, None] + np.array(ranges)
+        observe_runs(activity, g, i, operation, rows, column, starts, size)
 
 
-def runs(box: Box | Column, at: Coordinates) -> tuple[Array, int]:
-    """Return where the runs of bytes of a box begin that are inside of its tensor, and the size of each."""
+@lru_cache(maxsize=1024)
+def runs(box: Box | Column, at: Coordinates) -> tuple[int, Array, int]:
+    """Return where the runs of bytes of a box begin that are inside of its tensor: from where, how far, their size."""
     if not isinstance(box, Box):
         low, high = max(0, -at[0]), min(box.tensor.channels_per_pixel, box.tensor.dims[0] - at[0])
         starts = np.array(box.rows(at)[1] if low < high else [], np.int64) + low * box.element_bytes
-        return starts, max(high - low, 0) * box.element_bytes
+        return 0, starts, max(high - low, 0) * box.element_bytes
     lows, highs = box.inside(at)
     extents = tuple(high - low for low, high in zip(lows, highs, strict=True))
     if any(extent <= 0 for extent in extents):
-        return np.zeros(0, np.int64), 0
+        return 0, np.zeros(0, np.int64), 0
     steps = tuple(step if step < ADDRESSES // 2 else step - ADDRESSES for step in box.steps)
     offsets, size = _offsets(extents, steps, box.element_bytes)
     first = box.address(at, lows)
-    return offsets + (first if first < ADDRESSES // 2 else first - ADDRESSES), size
+    return first if first < ADDRESSES // 2 else first - ADDRESSES, offsets, size
 
 
 @lru_cache(maxsize=1024)

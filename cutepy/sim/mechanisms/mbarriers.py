@@ -250,15 +250,15 @@ class Mbarriers(Mechanism):
 
     def _peek(self, g: Group, i: Instruction, position: Array, phase: Array, done: Array) -> Array | None:
         """Return where a try succeeds that fails for who doesn't know better; None if it is no such try."""
-        result: Array | None = None
+        asked = [observer for observer in self._activity.observers if i.index in observer.peeks]
+        if not asked:
+            return None
         slots, offsets = np.divmod(np.broadcast_to(position, (g.ctas.count, g.threads.count)), self._memory.slot_bytes)
-        for observer in self._activity.observers:
-            if i.index in observer.peeks:
-                result = np.zeros(slots.shape, bool) if result is None else result
-                phases = np.broadcast_to(phase, slots.shape)
-                if (offsets == offsets[0, 0]).all() and (phases == phases[:, :1]).all():
-                    knows = observer.knows_complete(int(offsets[0, 0]), slots, phases, g.ctas, g.threads)
-                    result |= knows & done
+        phases, result = np.broadcast_to(phase, slots.shape), np.zeros(slots.shape, bool)
+        if (offsets == offsets[0, 0]).all() and (phases == phases[:, :1]).all():
+            for observer in asked:
+                knows = observer.knows_complete(int(offsets[0, 0]), slots, phases, g.ctas, g.threads)
+                result |= knows & done
         return result
 
     def _tell_try(

@@ -43,6 +43,11 @@ class Barriers(Mechanism):
         self._ended = np.zeros(slots, np.int64)
         self._threads = threads
 
+    def generations(self, slot: int) -> Array:
+        """Return the generation of each barrier of a CTA."""
+        found: Array = self._generation[slot]
+        return found
+
     def is_idle(self) -> bool:
         """Tell whether no thread has arrived at any barrier, or ended."""
         return not (self._arrived.any() or self._ended.any())
@@ -63,8 +68,12 @@ class Barriers(Mechanism):
             self._arrive(g, i, identity, count)
             g.token = before
             self._notify("join", g, i, identity, before)
+            policy = self._activity.policy
+            may_pass = policy is None or not policy.parts_arrivals
+        else:
+            may_pass = True
         done = self._generation[slots, identity] != g.token
-        if done.all():
+        if may_pass and done.all():
             self._notify("sync", g, i, identity, g.token)
             g.token, g.ready, g.waits_for = None, None, None
             return True

@@ -9,7 +9,7 @@ Modes".
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -97,9 +97,12 @@ class TensorCopies:
         self._notify("load", i, boxes, targets)
 
         def apply() -> None:
-            for n, (box, at, places) in enumerate(copies):
-                self._write_shared(g, i, box, places, self._read_global(g, i, box, at), n)
+            for box, at, places in copies:
+                self._write_shared(box, places, self._read_global(g, i, box, at))
             if self._activity.observers:
+                written = [(box, place) for box, _, places in copies for place in places]
+                issuers = [n for n, (_, _, places) in enumerate(copies) for _ in places]
+                self._observe_shared(g, i, "write", written, issuers)
                 observe_boxes(self._activity, g, i, "read", boxes, g.threads.count)
             positions, sizes, lanes = (np.array(column) for column in zip(*notices, strict=True))
             for offset in dict.fromkeys((positions % memory.slot_bytes).tolist()):
@@ -143,8 +146,9 @@ class TensorCopies:
 
         def apply() -> None:
             for (box, at), place in zip(boxes, sources, strict=True):
-                self._write_global(g, i, box, at, self._read_shared(g, i, box, place), reduction)
+                self._write_global(g, i, box, at, self._read_shared(box, place), reduction)
             if self._activity.observers:
+                self._observe_shared(g, i, "read", [(box, n) for (box, _), n in zip(boxes, sources, strict=True)])
                 what: Operation = "write" if reduction is None else "atomic"
                 observe_boxes(self._activity, g, i, what, boxes, lanes or g.threads.count)
 
@@ -265,9 +269,27 @@ class TensorCopies:
 
     # Shared memory.
 
-    def _write_shared(
-        self, g: Group, i: Instruction, box: Box | Column, places: list[int], data: Array, issuer: int
+    def _observe_shared(
+        self,
+        g: Group,
+        i: Instruction,
+        operation: Literal["read", "write"],
+        boxes: list[tuple[Box | Column, int]],
+        issuers: list[int] | None = None,
     ) -> None:
+        """Tell the observers of all boxes in shared memory, those of a size at once."""
+        by_size: dict[int, list[int]] = {}
+        for n, (box, _) in enumerate(boxes):
+            by_size.setdefault(box.size_bytes, []).append(n)
+        for size, these in by_size.items():
+            places = np.array([[boxes[n][1]] for n in these])
+            by = None if issuers is None else np.array([issuers[n] for n in these])
+            part_of = self._activity.completing
+            access = Access(operation, "shared", "async", i, g.ctas, g.threads, places, size, part_of, issuers=by)
+            for observer in self._activity.observers:
+                observer.on_access(access)
+
+    def _write_shared(self, box: Box | Column, places: list[int], data: Array) -> None:
         memory = self._memory
         units = memory.shared_view(UNIT_KIND, 1)
         for place in places:
@@ -278,19 +300,10 @@ class TensorCopies:
             else:
                 # Swizzling may step back below the start, but stays within the pattern's 1024 bytes.
                 units[start + order] = data.reshape(-1)
-            if self._activity.observers:
-                at, part_of = np.array([[place]]), self._activity.completing
-                access = Access(
-                    "write", "shared", "async", i, g.ctas, g.threads, at, box.size_bytes, part_of, issuer=issuer
-                )
-                for observer in self._activity.observers:
-                    observer.on_access(access)
 
-    def _read_shared(self, g: Group, i: Instruction, box: Box | Column, place: int) -> Array:
+    def _read_shared(self, box: Box | Column, place: int) -> Array:
         memory = self._memory
         units = memory.shared_view(UNIT_KIND, 1)
         start = place // UNIT_BYTES
         order = swizzled_units(box.units, box.tensor.swizzle, place % _PERIOD // UNIT_BYTES)
-        if self._activity.observers:
-            memory.observe(g, i, "read", "shared", "async", np.array([[place]]), box.size_bytes)
         return units[start : start + box.units] if order is None else units[start + order]

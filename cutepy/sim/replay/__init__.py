@@ -2,17 +2,31 @@
 
 - ``snapshots`` keeps the process as it was before a launch, in a ``keeper``; ``playing`` runs the launch there.
 - ``outcomes`` compares what two schedules wrote, in the terms of the tensors.
-- ``exploring`` plays many seeded schedules; ``holding`` holds back one operation of a hazard, for ``witnesses``.
+- ``exploring`` plays many seeded schedules, or all there are, which ``search`` finds.
+- ``holding`` holds back one operation of a hazard, for ``witnesses``.
 - ``replays`` is what a run keeps of all that, ``replayable`` what it can be asked for.
 """
 
 from cutepy.sim.replay.exploring import (
+    LIMIT as LIMIT,
     Divergence as Divergence,
     Exploration as Exploration,
     ScheduleError as ScheduleError,
 )
 from cutepy.sim.replay.replayable import Replayable as Replayable
-from cutepy.sim.replay.replays import Replays as Replays
+from cutepy.sim.replay.replays import (
+    Replays as Replays,
+    Schedules as Schedules,
+)
 from cutepy.sim.replay.witnesses import Witness as Witness
 
-__all__ = ["Divergence", "Exploration", "Replayable", "Replays", "ScheduleError", "Witness"]
+__all__ = [
+    "LIMIT",
+    "Divergence",
+    "Exploration",
+    "Replayable",
+    "Replays",
+    "ScheduleError",
+    "Schedules",
+    "Witness",
+]

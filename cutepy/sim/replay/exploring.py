@@ -1,4 +1,4 @@
-"""A launch under many seeded schedules: what all agree on, and the seeds of those that don't."""
+"""A launch under many schedules, seeded ones or all: what they agree on, and those that come to something else."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING
 
 from cutepy.sim.errors import SimulationError
 from cutepy.sim.machine.interleaving import RandomSchedule
+from cutepy.sim.machine.policies import policy_named
 from cutepy.sim.replay.outcomes import Outcome, Request, difference
+from cutepy.sim.replay.search.search import Search
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.memory import GlobalMemory
     from cutepy.sim.replay.snapshots import Snapshot
+
+LIMIT = 1000
+"""Schedules that are played where all are asked for."""
 
 
 @dataclass(frozen=True)
@@ -21,23 +26,29 @@ class Divergence:
 
     Attributes
     ----------
-    seed : int
-        Plays it: ``cutepy.simulate(policy="schedule:SEED")``.
-    kind : "values", "hang" or "error"
+    policy : str
+        Plays it: ``cutepy.simulate(policy=divergence.policy)``.
+    kind : "values", "hang", "error" or "hazard"
     what : str
     """
 
-    seed: int
+    policy: str
     kind: str
     what: str
 
+    @property
+    def seed(self) -> int | None:
+        """The schedule's seed, if it has one."""
+        name = self.policy.removeprefix("schedule:")
+        return int(name) if name.isdecimal() else None
+
     def __str__(self) -> str:
-        return f"seed {self.seed}, {self.kind}: {self.what}"
+        return f"{self.policy if self.seed is None else f'seed {self.seed}'}, {self.kind}: {self.what}"
 
 
 @dataclass(frozen=True)
 class Exploration:
-    """A launch under seeded schedules, compared with the one that runs by default, bit for bit.
+    """A launch under other schedules, compared with the one that runs by default, bit for bit.
 
     Attributes
     ----------
@@ -45,25 +56,51 @@ class Exploration:
     launch : int
         Its index among the launches of the run.
     seeds : range
+        Empty where all schedules were asked for.
     divergences : tuple of Divergence
+        One for each seed that differs, or for each result that some schedule has. A hazard that the default does not
+        show is told with the first schedule that does.
+    schedules : int
+        How many were played; of all, one of those that differ in the order of steps that commute.
+    is_complete : bool
+        Whether these are all that there are.
+    endless : str
+        The policy that plays a schedule which was stopped, since it went on and on; empty if there is none.
+    reordered : tuple of str
+        The policies of those that differ by the order in which atomics add floats, and by nothing else.
     """
 
     kernel: str
     launch: int
     seeds: range
     divergences: tuple[Divergence, ...]
+    schedules: int
+    is_complete: bool = False
+    endless: str = ""
+    reordered: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        seeds = f"seeds {self.seeds.start} to {self.seeds.stop - 1}"
-        said = f"launch {self.launch}, {self.kernel}: {len(self.seeds)} schedules, {seeds}: "
+        said = f"launch {self.launch}, {self.kernel}: {self._played()}: "
         if not self.divergences:
-            return said + "the same, bit for bit"
-        lines = [said + f"{len(self.divergences)} come to something else"]
+            reordered = f"the same, but for the order of sums of floats under {len(self.reordered)}"
+            return said + (reordered if self.reordered else "the same, bit for bit")
+        count = f"{len({d.policy for d in self.divergences})} come" if self.seeds else "some come"
+        lines = [said + f"{count} to something else"]
         lines += ["  " + str(d).replace("\n", "\n    ") for d in self.divergences[:_TOLD]]
-        if len(self.divergences) > _TOLD:
-            lines.append(f"  and seeds {', '.join(str(d.seed) for d in self.divergences[_TOLD:])}")
-        first = self.divergences[0].seed
-        return "\n".join([*lines, f'  to play one: cutepy.simulate(policy="schedule:{first}")'])
+        others = self.divergences[_TOLD:]
+        if others and self.seeds:
+            lines.append(f"  and seeds {', '.join(str(d.seed) for d in others)}")
+        elif others:
+            lines.append(f"  and {len(others)} more")
+        return "\n".join([*lines, f'  to play one: cutepy.simulate(policy="{self.divergences[0].policy}")'])
+
+    def _played(self) -> str:
+        if self.seeds:
+            return f"{self.schedules} schedules, seeds {self.seeds.start} to {self.seeds.stop - 1}"
+        if self.is_complete:
+            return f"all {self.schedules} schedules, up to the order of steps that commute"
+        why = f"{self.endless} goes on and on" if self.endless else "there are more"
+        return f"{self.schedules} schedules, not all, since {why}"
 
 
 _TOLD = 3
@@ -83,9 +120,9 @@ class ScheduleError(SimulationError):
         super().__init__("\n".join(map(str, explorations)))
 
 
-def reference(snapshot: Snapshot, *, with_reads: bool = False) -> Outcome:
+def reference(snapshot: Snapshot, *, with_reads: bool = False, sanitizes: bool = False) -> Outcome:
     """Return what a launch comes to by default."""
-    return played(snapshot, [Request(with_reads=with_reads)])[0]
+    return played(snapshot, [Request(with_reads=with_reads, sanitizes=sanitizes)])[0]
 
 
 def played(snapshot: Snapshot, requests: Sequence[Request], processes: int = 1) -> list[Outcome]:
@@ -93,6 +130,56 @@ def played(snapshot: Snapshot, requests: Sequence[Request], processes: int = 1) 
     outcomes: dict[int, Outcome] = {}
     snapshot.play(requests, outcomes.__setitem__, processes)
     return [outcomes[n] for n in range(len(requests))]
+
+
+class Comparison:
+    """What schedules come to, beside what the default comes to.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        Memory before the launch.
+    memory : GlobalMemory
+        Knows the tensors.
+    kernel : str
+
+    Raises
+    ------
+    SimulationError
+        If the launch fails by default.
+    """
+
+    def __init__(self, snapshot: Snapshot, memory: GlobalMemory, kernel: str) -> None:
+        self._snapshot, self._memory = snapshot, memory
+        self.expected = reference(snapshot, sanitizes=True)
+        if self.expected.error:
+            raise SimulationError(
+                f"{kernel} fails by default, so there is nothing to compare with: {self.expected.error}"
+            )
+        self._hazards = {name for name, _ in self.expected.hazards}
+        self.divergences: list[Divergence] = []
+
+    def add(self, policy: str, outcome: Outcome) -> None:
+        """Compare what a schedule comes to."""
+        what = difference(self.expected, outcome, self._snapshot.read, self._memory)
+        if what is not None:
+            self.divergences.append(Divergence(policy, outcome.kind, what))
+        for name, said in outcome.hazards:
+            if name not in self._hazards:
+                self._hazards.add(name)
+                self.divergences.append(Divergence(policy, "hazard", said))
+
+    def parted(self, processes: int = 1) -> tuple[tuple[Divergence, ...], tuple[str, ...]]:
+        """Return what differs, and the policies whose values are the same where atomics add floats as integers."""
+        policies = [d.policy for d in self.divergences if d.kind == "values"]
+        if not policies:
+            return tuple(self.divergences), ()
+        (expected,) = played(self._snapshot, [Request(integer_sums=True)])
+        requests = [Request(policy_named(policy), expected.digest, integer_sums=True) for policy in policies]
+        outcomes = zip(policies, played(self._snapshot, requests, processes), strict=True)
+        reordered = tuple(p for p, o in outcomes if difference(expected, o, self._snapshot.read, self._memory) is None)
+        kept = [d for d in self.divergences if d.kind != "values" or d.policy not in reordered]
+        return tuple(kept), reordered
 
 
 def explore(
@@ -112,24 +199,26 @@ def explore(
     seeds : range
     processes : int
         How many play at the same time.
-
-    Raises
-    ------
-    SimulationError
-        If the launch fails by default.
     """
-    expected = reference(snapshot)
-    if expected.error:
-        raise SimulationError(f"{kernel} fails by default, so there is nothing to compare with: {expected.error}")
-    found = []
+    compared = Comparison(snapshot, memory, kernel)
     for first in range(0, len(seeds), _AT_ONCE):
         part = seeds[first : first + _AT_ONCE]
-        requests = [Request(RandomSchedule(seed), expected.digest) for seed in part]
+        requests = [Request(RandomSchedule(seed), compared.expected.digest, sanitizes=True) for seed in part]
         for seed, outcome in zip(part, played(snapshot, requests, processes), strict=True):
-            what = difference(expected, outcome, snapshot.read, memory)
-            if what is not None:
-                found.append(Divergence(seed, outcome.kind, what))
-    return Exploration(kernel, launch, seeds, tuple(found))
+            compared.add(f"schedule:{seed}", outcome)
+    found, reordered = compared.parted(processes)
+    return Exploration(kernel, launch, seeds, found, len(seeds), reordered=reordered)
+
+
+def explore_all(snapshot: Snapshot, memory: GlobalMemory, kernel: str, launch: int, limit: int) -> Exploration:
+    """Play a launch under all schedules, up to the order of steps that commute, or the first of them."""
+    compared = Comparison(snapshot, memory, kernel)
+    searched = snapshot.search(Search(limit))
+    for policy, outcome in searched.found:
+        compared.add(policy, outcome)
+    found, reordered = compared.parted()
+    complete, endless = searched.is_complete, searched.endless
+    return Exploration(kernel, launch, range(0), found, searched.schedules, complete, endless, reordered)
 
 
 _AT_ONCE = 32

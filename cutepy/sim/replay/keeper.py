@@ -6,13 +6,12 @@ no time is, and with more a child plays once. What stops a child costs the reque
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Protocol
@@ -21,9 +20,11 @@ import numpy as np
 
 from cutepy.sim.parallel.footprint import Ranges, take
 from cutepy.sim.replay.outcomes import Outcome, Request
+from cutepy.sim.replay.rewinding import Rewinder
+from cutepy.sim.replay.search.search import Search
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.lanes import Array
+    from cutepy.sim.replay.search.search import Searched
 
 _COPIED_BYTES = 32 << 20
 _AT_ONCE = 16
@@ -33,11 +34,14 @@ _AT_ONCE = 16
 class Player(Protocol):
     """Plays a launch."""
 
-    def ready(self, request: Request) -> None:
+    def ready(self, request: Request | Search) -> None:
         """Do once what every child needs."""
 
     def play(self, request: Request) -> Outcome:
         """Run the launch to its end."""
+
+    def search(self, request: Search, rewind: Callable[[Ranges], None]) -> Searched:
+        """Run the launch under all schedules; `rewind` puts memory back, of which ranges were written."""
 
     @property
     def changes_memory_only(self) -> bool:
@@ -86,7 +90,7 @@ class Keeper:
                 self._answer(*asked)
                 self._connection.send(None)
 
-    def _answer(self, requests: list[Request], processes: int, timeout_s: float) -> None:
+    def _answer(self, requests: list[Request] | list[Search], processes: int, timeout_s: float) -> None:
         size = max(1, min(self._at_once, -(-len(requests) // processes)))
         waiting = [list(range(first, min(first + size, len(requests)))) for first in range(0, len(requests), size)]
         children: dict[Connection, _Child] = {}
@@ -98,7 +102,7 @@ class Keeper:
             soonest = min(child.deadline for child in children.values())
             ready = wait(list(children), max(0.0, soonest - time.monotonic()))
             for pipe, child in list(children.items()):
-                outcome: Outcome | None = None
+                outcome: Outcome | Searched | None = None
                 if pipe in ready:
                     try:
                         outcome = pipe.recv()
@@ -116,7 +120,7 @@ class Keeper:
                     _end(child.process, pipe)
                     waiting += [child.indices] if child.indices else []
 
-    def _start(self, requests: Sequence[Request]) -> tuple[Connection, int]:
+    def _start(self, requests: Sequence[Request | Search]) -> tuple[Connection, int]:
         """Fork a child that plays some requests."""
         for request in requests:
             self._player.ready(request)
@@ -131,17 +135,16 @@ class Keeper:
         theirs.close()
         return ours, process
 
-    def _play(self, pipe: Connection, requests: Sequence[Request]) -> None:
-        memory = [_bytes_at(start, end) for start, end in self._ranges] if len(requests) > 1 else []
-        kept = [here.copy() for here in memory]
+    def _play(self, pipe: Connection, requests: Sequence[Request | Search]) -> None:
+        is_search = isinstance(requests[0], Search)
+        memory = Rewinder(self._ranges if is_search or len(requests) > 1 else ())
         for number, request in enumerate(requests):
-            for here, before in zip(memory, kept, strict=True) if number else ():
-                here[:] = before
-            pipe.send(self._player.play(request))
-
-
-def _bytes_at(start: int, end: int) -> Array:
-    return np.frombuffer(memoryview((ctypes.c_uint8 * (end - start)).from_address(start)), np.uint8)
+            if isinstance(request, Search):
+                pipe.send(self._player.search(request, memory.rewind))
+            else:
+                if number:
+                    memory.rewind()
+                pipe.send(self._player.play(request))
 
 
 def _end(process: int, pipe: Connection) -> None:

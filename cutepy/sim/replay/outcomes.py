@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,12 +30,18 @@ class Request:
         Whether to tell what was read.
     unwritten : int
         The bytes of registers that nothing has written.
+    sanitizes : bool
+        Whether to look for hazards, if the run does.
+    integer_sums : bool
+        Whether atomics add floats as if they were integers, so that their order does not show.
     """
 
     policy: CompletionPolicy | None = None
     expected: bytes = b""
     with_reads: bool = False
     unwritten: int = 0
+    sanitizes: bool = False
+    integer_sums: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,8 @@ class Outcome:
         The addresses that it wrote to, as ranges, and the bytes there at the end; None where they are known.
     reads : (array, array) or None
         The addresses that it read from.
+    hazards : tuple of (str, str)
+        What the sanitizer found: the lines of each, by which it is known, and what is said of it.
     """
 
     error: str = ""
@@ -63,6 +71,11 @@ class Outcome:
     ends: Array | None = field(default=None, repr=False)
     data: Array | None = field(default=None, repr=False)
     reads: tuple[Array, Array] | None = field(default=None, repr=False)
+    hazards: tuple[tuple[str, str], ...] = ()
+
+    def with_hazards(self, hazards: Sequence[tuple[str, str]]) -> Outcome:
+        """Return the same with these hazards."""
+        return replace(self, hazards=tuple(hazards))
 
     @property
     def kind(self) -> str:

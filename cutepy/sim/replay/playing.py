@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cutepy.sim.engine import Engine
 from cutepy.sim.errors import DeadlockError, SimulationError
 from cutepy.sim.machine.interleaving import pauses
+from cutepy.sim.machine.observer import stops
+from cutepy.sim.mechanisms.atomics import integer_sums
 from cutepy.sim.parallel.blas import one_thread
 from cutepy.sim.parallel.footprint import Footprint
 from cutepy.sim.parallel.waves import deal
 from cutepy.sim.replay.outcomes import Outcome, Request, outcome_of
+from cutepy.sim.replay.search.search import Search, Searched, search
 from cutepy.sim.translate import Program, linked, translate
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.events import CompletionPolicy
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.machine.memory import GlobalMemory
+    from cutepy.sim.machine.observer import Observer
+    from cutepy.sim.parallel.footprint import Ranges
+    from cutepy.sim.replay.search.guided import Guided
+    from cutepy.sim.sanitize import Sanitizer
+    from cutepy.sim.sanitize.hazards import Hazard
 
 
 @dataclass(frozen=True)
@@ -28,34 +38,86 @@ class LaunchPlayer:
     launch : Launch
     memory : GlobalMemory
     exact_mma : bool
+    sanitizer : callable or None
+        Makes one that knows of nothing before this launch.
     """
 
     launch: Launch
     memory: GlobalMemory
     exact_mma: bool = False
+    sanitizer: Callable[[], Sanitizer] | None = None
 
     @property
     def changes_memory_only(self) -> bool:
         """Whether nothing is left behind but what was written: malloc keeps what it gave out."""
         return "malloc" not in self.launch.ptx
 
-    def ready(self, request: Request) -> None:
+    def ready(self, request: Request | Search) -> None:
         """Translate the kernel."""
-        self._program(request)
-
-    def _program(self, request: Request) -> Program:
-        text, kernel = self.launch.ptx, self.launch.kernel
-        return translate(text, kernel, frozenset(), pauses(linked(text, kernel).function, request.policy))
+        if isinstance(request, Request):
+            self._program(request.policy, {})
 
     def play(self, request: Request) -> Outcome:
         """Run the launch, and say what it wrote, or what it raised."""
-        engine = Engine(self._program(request), self.launch, self.memory, (), request.policy, {}, self.exact_mma)
+        sanitizer = self.sanitizer() if self.sanitizer is not None and request.sanitizes else None
+        engine = self._engine(request.policy, () if sanitizer is None else sanitizer.observers)
         engine.schedule.fill_registers(request.unwritten)
         footprint = engine.activity.traffic = Footprint(engine.activity.stats)
         try:
-            with one_thread():
-                for blocks in deal(self.launch):
-                    engine.run(blocks)
+            with integer_sums(request.integer_sums):
+                self._run(engine)
         except SimulationError as error:
-            return Outcome(str(error), isinstance(error, DeadlockError))
-        return outcome_of(footprint.writes, footprint.reads, request)
+            outcome = Outcome(str(error), isinstance(error, DeadlockError))
+        else:
+            outcome = outcome_of(footprint.writes, footprint.reads, request)
+        return outcome if sanitizer is None else outcome.with_hazards(_told(sanitizer))
+
+    def search(self, request: Search, rewind: Callable[[Ranges], None]) -> Searched:
+        """Run the launch under all schedules; `rewind` puts memory back, of which ranges were written."""
+
+        def play(policy: Guided, observers: Sequence[Observer]) -> Outcome:
+            sanitizer = None if self.sanitizer is None else self.sanitizer()
+            every = (*observers, *(() if sanitizer is None else sanitizer.observers))
+            engine = self._engine(policy, every)
+            footprint = engine.activity.traffic = Footprint(engine.activity.stats)
+            policy.attach(engine)
+            try:
+                self._run(engine)
+                outcome = outcome_of(footprint.writes, footprint.reads, Request())
+            except DeadlockError as error:
+                outcome = Outcome(str(error), is_hang=True)
+            except SimulationError as error:
+                policy.failed()
+                outcome = Outcome(str(error))
+            finally:
+                rewind(footprint.writes)
+            return outcome if sanitizer is None else outcome.with_hazards(_told(sanitizer))
+
+        return search(play, request, "mbarrier.pending_count" in self.launch.ptx)
+
+    def _program(self, policy: CompletionPolicy | None, stopping: Mapping[int, tuple[Observer, ...]]) -> Program:
+        text, kernel = self.launch.ptx, self.launch.kernel
+        return translate(text, kernel, frozenset(stopping), pauses(linked(text, kernel).function, policy))
+
+    def _engine(self, policy: CompletionPolicy | None, observers: Sequence[Observer]) -> Engine:
+        stopping = stops(linked(self.launch.ptx, self.launch.kernel).function, observers) if observers else {}
+        for observer in observers:
+            observer.on_launch(self.launch)
+        program = self._program(policy, stopping)
+        return Engine(program, self.launch, self.memory, observers, policy, stopping, self.exact_mma)
+
+    def _run(self, engine: Engine) -> None:
+        with one_thread():
+            for blocks in deal(self.launch):
+                engine.run(blocks)
+
+
+def _told(sanitizer: Sanitizer) -> list[tuple[str, str]]:
+    """Return the hazards that were found: what tells each from others, and what is said of it."""
+    return [(_name(hazard), str(replace(hazard, count=1))) for hazard in sanitizer.hazards]
+
+
+def _name(hazard: Hazard) -> str:
+    """Return what a hazard has in common with others of its lines, whichever of them comes first."""
+    kind = "unordered" if hazard.kind.startswith("unordered-") else hazard.kind
+    return f"{kind}: {', '.join(sorted(side.line for side in hazard.sides))}"

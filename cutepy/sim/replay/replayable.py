@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cutepy.sim.replay.exploring import LIMIT
+
 if TYPE_CHECKING:
     from cutepy.sim.replay.exploring import Exploration
-    from cutepy.sim.replay.replays import Replays
+    from cutepy.sim.replay.replays import Replays, Schedules
     from cutepy.sim.replay.witnesses import Witness
     from cutepy.sim.sanitize.hazards import Hazard
 
@@ -19,24 +21,27 @@ class Replayable:
 
     @property
     def explorations(self) -> tuple[Exploration, ...]:
-        """What came of each launch under seeded schedules, with ``simulate(schedules=...)``."""
+        """What came of each launch under other schedules, with ``simulate(schedules=...)``."""
         return tuple(self._replays.explorations)
 
-    def explore(self, schedules: int = 100, seed: int = 0) -> Exploration:
-        """Play the last launch again under seeded schedules, and compare what each writes, bit for bit.
+    def explore(self, schedules: Schedules = 100, seed: int = 0, limit: int = LIMIT) -> Exploration:
+        """Play the last launch again under other schedules, and compare what each writes, bit for bit.
 
         Parameters
         ----------
-        schedules : int
+        schedules : int or "all"
+            How many seeded ones, or all that there are, up to the order of steps that commute.
         seed : int
             The first of their seeds; the others follow.
+        limit : int
+            How many are played of all; whether there are more is `Exploration.is_complete`.
 
         Raises
         ------
         RuntimeError
-            If the run was not made with ``simulate(replay=True)``.
+            If the run was not made with ``simulate(replay=True)``, or the launch is too large for all schedules.
         """
-        return self._replays.explore(schedules, seed)
+        return self._replays.explore(schedules, seed, limit)
 
     def replay(self, hazard: Hazard) -> Witness:
         """Look for a schedule that shows a hazard, and say what it changes.

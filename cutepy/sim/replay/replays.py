@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from cutepy.sim.parallel.workers import default_processes
-from cutepy.sim.replay.exploring import Exploration, ScheduleError, explore
+from cutepy.sim.replay.exploring import Exploration, ScheduleError, explore, explore_all
 from cutepy.sim.replay.playing import LaunchPlayer
 from cutepy.sim.replay.reproducers.scripts import write_script
 from cutepy.sim.replay.snapshots import Snapshot
@@ -18,7 +18,13 @@ from cutepy.sim.replay.witnesses import Witness, other_orders, witness
 if TYPE_CHECKING:
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.machine.memory import GlobalMemory
+    from cutepy.sim.sanitize import Sanitizer
     from cutepy.sim.sanitize.hazards import Hazard
+
+Schedules = int | Literal["all"]
+
+_SEARCHED_BYTES = 1 << 30
+"""Memory that is put back after each of all schedules."""
 
 _KEPT = 16
 """Launches with hazards of which the memory before them is kept."""
@@ -39,24 +45,30 @@ class Replays:
 
     Parameters
     ----------
-    schedules : int
-        Seeded schedules of each launch that are compared with it as soon as it has run.
+    schedules : int or "all"
+        Seeded schedules of each launch that are compared with it as soon as it has run, or all that there are.
     seed : int
         The first of their seeds.
+    limit : int
+        How many are played of all.
     keep : bool
         Whether to keep memory as it was before launches: of the last one, and of those with hazards.
     exact_mma : bool
+    sanitizer : Sanitizer or None
+        The run's: what it looks for is looked for in each schedule, and certificates are withdrawn where one differs.
 
     Attributes
     ----------
     explorations : list of Exploration
     """
 
-    def __init__(self, schedules: int, seed: int, keep: bool, exact_mma: bool) -> None:
-        if schedules < 0 or seed < 0:
-            raise ValueError(f"schedules and seed must not be negative, got {schedules} and {seed}")
+    def __init__(
+        self, schedules: Schedules, seed: int, limit: int, keep: bool, exact_mma: bool, sanitizer: Sanitizer | None
+    ) -> None:
+        _check(schedules, seed, limit)
         self.explorations: list[Exploration] = []
-        self._schedules, self._seed, self._keep, self._exact_mma = schedules, seed, keep, exact_mma
+        self._schedules, self._seed, self._limit = schedules, seed, limit
+        self._keep, self._exact_mma, self._sanitizer = keep, exact_mma, sanitizer
         self._with_hazards: list[_Kept] = []
         self._of: dict[tuple[object, ...], _Kept] = {}
         self._last: _Kept | None = None
@@ -69,7 +81,8 @@ class Replays:
         if not (self._schedules or self._keep):
             yield
             return
-        player = LaunchPlayer(launch, memory, self._exact_mma)
+        sanitizer = None if self._sanitizer is None else self._sanitizer.fresh
+        player = LaunchPlayer(launch, memory, self._exact_mma, sanitizer)
         kept = _Kept(self._launches - 1, launch, memory, Snapshot(player, memory.ranges()))
         before = {hazard.key for hazard in hazards()}
         self._last = kept
@@ -81,7 +94,7 @@ class Replays:
                 self._with_hazards.append(kept)
                 self._of |= dict.fromkeys(new, kept)
         if self._schedules:
-            self.explorations.append(self._explored(kept, range(self._seed, self._seed + self._schedules)))
+            self.explorations.append(self._explored(kept, self._schedules, self._seed, self._limit))
         if not self._keep:
             self._last = None
             kept.snapshot.close()
@@ -93,14 +106,24 @@ class Replays:
         self._of.clear()
         self._last, self._launches = None, 0
 
-    def _explored(self, kept: _Kept, seeds: range) -> Exploration:
-        return explore(kept.snapshot, kept.memory, kept.launch.name, kept.index, seeds, default_processes())
+    def _explored(self, kept: _Kept, schedules: Schedules, seed: int, limit: int) -> Exploration:
+        of = kept.snapshot, kept.memory, kept.launch.name, kept.index
+        if schedules == "all":
+            _check_size(kept.launch, kept.memory)
+            found = explore_all(*of, limit)
+        else:
+            found = explore(*of, range(seed, seed + schedules), default_processes())
+        if found.divergences and self._sanitizer is not None:
+            first, *_ = str(found.divergences[0]).splitlines()
+            self._sanitizer.withdraw(kept.launch, f"it depends on the schedule: {first}")
+        return found
 
-    def explore(self, schedules: int, seed: int) -> Exploration:
-        """Play the last launch under seeded schedules."""
+    def explore(self, schedules: Schedules, seed: int, limit: int) -> Exploration:
+        """Play the last launch under seeded schedules, or all."""
+        _check(schedules, seed, limit)
         if self._last is None:
             raise RuntimeError("a launch is played again on memory as it was: use simulate(replay=True)")
-        return self._explored(self._last, range(seed, seed + schedules))
+        return self._explored(self._last, schedules, seed, limit)
 
     def check(self) -> None:
         """Raise ScheduleError if a schedule came to something else."""
@@ -127,3 +150,22 @@ class Replays:
         kept = self._launch_of(hazard)
         others = other_orders(hazard, kept.snapshot, default_processes())
         return write_script(hazard, kept.launch, kept.snapshot, kept.memory, others, Path(path))
+
+
+def _check(schedules: Schedules, seed: int, limit: int) -> None:
+    if isinstance(schedules, str) and schedules != "all":
+        raise ValueError(f'schedules must be a number of seeds or "all", got {schedules!r}')
+    if (schedules != "all" and schedules < 0) or seed < 0:
+        raise ValueError(f"schedules and seed must not be negative, got {schedules} and {seed}")
+    if limit < 1:
+        raise ValueError(f"limit must be at least 1, got {limit}")
+
+
+def _check_size(launch: Launch, memory: GlobalMemory) -> None:
+    size = sum(end - start for start, end in memory.ranges())
+    if size > _SEARCHED_BYTES or "malloc" in launch.ptx:
+        what = "calls malloc" if size <= _SEARCHED_BYTES else f"may touch {size} bytes"
+        raise RuntimeError(
+            f"all schedules are played on memory that is put back each time, at most {_SEARCHED_BYTES} bytes and none "
+            f"of malloc, and {launch.name} {what}: give it smaller tensors, or use schedules=100"
+        )

@@ -14,14 +14,18 @@ import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cutepy.sim.parallel.mappings import any_shared
 from cutepy.sim.replay.keeper import Keeper, Player
+from cutepy.sim.replay.outcomes import Outcome
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.replay.outcomes import Outcome, Request
+    from cutepy.sim.replay.outcomes import Request
+    from cutepy.sim.replay.search.search import Search, Searched
+
+_FOREVER_S = 1e6
 
 
 class Snapshot:
@@ -70,8 +74,19 @@ class Snapshot:
         timeout_s: float = 600.0,
     ) -> None:
         """Play the launch once for each request, and tell what came of it, in any order."""
+        self._asked((list(requests), processes, timeout_s), tell)
+
+    def search(self, request: Search) -> Searched:
+        """Play the launch under all schedules."""
+        found: list[Searched | Outcome] = []
+        self._asked(([request], 1, _FOREVER_S), lambda _, answer: found.append(answer))
+        if isinstance(found[0], Outcome):
+            raise RuntimeError(f"schedules could not be played: {found[0].error}")
+        return found[0]
+
+    def _asked(self, question: object, tell: Callable[[int, Any], None]) -> None:
         try:
-            self._connection.send((list(requests), processes, timeout_s))
+            self._connection.send(question)
             while (answer := self._connection.recv()) is not None:
                 tell(*answer)
         except BaseException:

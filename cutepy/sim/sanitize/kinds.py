@@ -179,7 +179,8 @@ _ENTRIES = (
     ),
     Kind(
         "layout-mismatch",
-        "what a TMA load wrote is read through another swizzle, by MMAs or by a TMA store",
+        "what a TMA load wrote is read through another swizzle, by MMAs or by a TMA store, or by MMAs across the rows "
+        "of its swizzle: by the other major, or by strides that are no patterns",
         "the tensor map and the descriptor must name one swizzle",
         "Asynchronous Warpgroup Level Matrix Instructions: Shared Memory Matrix Layout; Tensors: Swizzling Modes",
     ),
@@ -222,7 +223,7 @@ _ENTRIES = (
         "in-flight-at-exit",
         "a CTA ends while a copy reads or writes its shared memory, or MMAs read it",
         "the wait for what is in flight must come before the end",
-        "Data Movement and Conversion Instructions: cp.async.bulk.wait_group",
+        "Data Movement and Conversion Instructions: cp.async.bulk.wait_group, cp.async.wait_group",
     ),
     Kind(
         "type-mismatch",
@@ -248,8 +249,8 @@ _ENTRIES = (
     ),
     Kind(
         "serialised-wgmma",
-        "the assembler makes each MMA wait for the one before, for what is done to their registers",
-        "registers of MMAs in flight must not be touched",
+        "the assembler makes each MMA wait for the one before, for what is done to their registers or for want of them",
+        "registers of MMAs in flight must not be touched, and must all fit",
         "Asynchronous Warpgroup Level Matrix Instructions: wgmma.mma_async",
         "advisory",
     ),
@@ -262,8 +263,8 @@ _ENTRIES = (
     ),
     Kind(
         "ignored-setmaxnreg",
-        "the assembler ignores `setmaxnreg`, as the kernel doesn't say how many threads or registers it has",
-        "the kernel must be compiled for its number of threads: .maxntid, .reqntid or .maxnreg",
+        "the assembler ignores `setmaxnreg`, as the kernel doesn't say how many registers a thread begins with",
+        "say it in the PTX by .maxnreg, or by .maxntid or .reqntid with .minnctapersm: __launch_bounds__(threads, 1)",
         "Miscellaneous Instructions: setmaxnreg",
         "advisory",
     ),

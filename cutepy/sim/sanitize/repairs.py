@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from cutepy.sim.ptx.model import Vector
 from cutepy.sim.sanitize.assembler import Remark, assembly_of
 from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.registers import RegisterHazard
 
 if TYPE_CHECKING:
@@ -67,16 +68,17 @@ def _takes_apart(i: Instruction) -> bool:
 
 def remarks(ptx: str, kernel: str, instructions: Sequence[Instruction]) -> Iterator[Advisory]:
     """Yield what ptxas says that a kernel with MMAs loses, if it was asked."""
-    assembly = assembly_of(ptx)
-    if assembly is None:
+    first = next((i for i in instructions if i.opcode.startswith("wgmma.mma_async")), None)
+    assembly = None if first is None else assembly_of(ptx)
+    if first is None or assembly is None:
         return
-    first = next(i for i in instructions if i.opcode.startswith("wgmma.mma_async"))
     for advice in _advice(ptx, kernel) or ():
         if _SERIALISED.fullmatch(advice.code):
-            yield "serialised-wgmma", "registers", None, Side("wgmma", "all warpgroups", first), _reason(advice)
+            kind = "serialised-wgmma"
+            yield kind, "registers", None, Side("wgmma", "all warpgroups", first), _reason(advice, kind)
         elif advice.code == _IGNORED:
-            site = next((i for i in instructions if i.parts[0] == "setmaxnreg"), first)
-            yield "ignored-setmaxnreg", "registers", None, Side("setmaxnreg", "all warps", site), _reason(advice)
+            kind, site = "ignored-setmaxnreg", next((i for i in instructions if i.parts[0] == "setmaxnreg"), first)
+            yield kind, "registers", None, Side("setmaxnreg", "all warps", site), _reason(advice, kind)
     for resources in assembly.resources:
         spilled = resources.spill_store_bytes + resources.spill_load_bytes
         if resources.name == kernel and spilled:
@@ -87,9 +89,11 @@ def remarks(ptx: str, kernel: str, instructions: Sequence[Instruction]) -> Itera
             yield "spilled-registers", "registers", None, Side("wgmma", "all warpgroups", first), cost
 
 
-def _reason(advice: Remark) -> str:
-    text = re.sub(r" in (?:the )?function '[^']*'.*", "", advice.text).removeprefix("Potential Performance Loss: ")
-    return f"ptxas says: {text} ({advice.code})"
+def _reason(advice: Remark, kind: str) -> str:
+    text = re.sub(r" (?:in|for) (?:the )?function '[^']*'.*", "", advice.text).removeprefix(
+        "Potential Performance Loss: "
+    )
+    return f"ptxas says {text.rstrip('.')!r} ({advice.code}): {KINDS[kind].missing}"
 
 
 def _advice(ptx: str, kernel: str) -> tuple[Remark, ...] | None:

@@ -10,14 +10,16 @@ import numpy as np
 from cutepy.sim.machine.host_events import HostAccess, HostEvent, StreamEvent
 from cutepy.sim.machine.observer import Observer, stops
 from cutepy.sim.ptx.model import Immediate
+from cutepy.sim.sanitize.assembler import asks_of_all
 from cutepy.sim.sanitize.certificate.examiner import Examiner
+from cutepy.sim.sanitize.certificate.loops import heads
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.meaning.layouts import Through, of_map
 from cutepy.sim.sanitize.memory.global_touches import GlobalTouches
-from cutepy.sim.sanitize.memory.shadow import Conflict, Touch
 from cutepy.sim.sanitize.memory.sizes import granule_bytes
+from cutepy.sim.sanitize.memory.touch import Conflict, Touch
 from cutepy.sim.sanitize.memory.touches import SharedTouches
-from cutepy.sim.sanitize.order.ends import ends, stuck
+from cutepy.sim.sanitize.order.ends import ends, uneven
 from cutepy.sim.sanitize.order.launches import Launches
 from cutepy.sim.sanitize.order.messages import Messages
 from cutepy.sim.sanitize.order.synchronisation import converge, synchronise
@@ -31,17 +33,18 @@ from cutepy.sim.sanitize.sums import Sums
 from cutepy.sim.translate import linked, translate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, TmaEvent, WgmmaEvent
     from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.machine.memory import GlobalMemory
     from cutepy.sim.machine.step import Step
-    from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.ptx.model import Function, Instruction
     from cutepy.sim.sanitize.certificate.certificates import Certificate
     from cutepy.sim.sanitize.certificate.violations import Violation
     from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch
+    from cutepy.sim.sanitize.order.ends import End
     from cutepy.sim.sanitize.reports.collection import Hazards
 
 
@@ -81,6 +84,15 @@ class Sanitizer(Observer):
         self._wave: Wave | None = None
         self._through: Through | None = None
         self._examiner = Examiner(self._violated)
+        self._rounds: frozenset[int] = frozenset()
+
+    def fresh(self) -> Sanitizer:
+        """Return one that allows the same, and knows of no launch."""
+        return Sanitizer(self._known, self._allow)
+
+    def withdraw(self, launch: Launch, reason: str) -> None:
+        """Say that a launch is not certified after all: a schedule was found that differs."""
+        self._examiner.withdraw(launch, reason)
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
@@ -116,10 +128,11 @@ class Sanitizer(Observer):
         found = judged(launch.ptx, launch.kernel, register_hazards(program.flow), program.flow)
         for hazard in found:
             self._findings.registers(hazard)
-        for remark in remarks(launch.ptx, launch.kernel, program.function.instructions) if found else ():
-            self._findings.tell(*remark)
+        if found or asks_of_all():
+            for remark in remarks(launch.ptx, launch.kernel, program.function.instructions):
+                self._findings.tell(*remark)
         self._messages.begin(self._launches.now + 1, launch, self._global.begin(launch))
-        self._granule = granule_bytes(launch.ptx, launch.kernel)
+        self._granule, self._slot_bytes = granule_bytes(launch.ptx, launch.kernel), launch.slot_bytes
 
     def _of(self, residents: Residents) -> Wave:
         wave = self._wave
@@ -127,9 +140,8 @@ class Sanitizer(Observer):
             assert self._launch is not None
             x, y, z = self._launch.block
             wave = self._wave = Wave(residents, x * y * z, "mbarrier.inval" in self._launch.ptx)
-            size = self._launch.slot_bytes
             told = self._conflict, self._unwritten, self._findings.tell
-            self._shared = SharedTouches(wave, self._granule, size, *told)
+            self._shared = SharedTouches(wave, self._granule, self._slot_bytes, *told)
             self._premises = self._examiner.premises(wave)
             instructions = linked(self._launch.ptx, self._launch.kernel).function.instructions
             self._sums = Sums(instructions, residents.count, x * y * z)
@@ -139,17 +151,23 @@ class Sanitizer(Observer):
         """See whether something is in flight that uses shared memory."""
         wave = self._of(residents)
         self._examiner.leave(self._premises)
-        for end in ends(wave):
+        self._tell(ends(wave, np.arange(residents.count)))
+        self._tell(uneven(wave, np.ones((residents.count, wave.clocks.threads), bool)))
+
+    def _tell(self, found: Iterable[End]) -> None:
+        for end in found:
             self._findings.tell(*end)
 
     def on_deadlock(self, ended: Array, spinning: Array) -> list[str]:
         """Say whether every schedule hangs."""
         if self._wave is not None:
             self._premises.check_stuck(spinning)
-            self._premises.stick(np.flatnonzero(ended.all(axis=1)))
+            ended_ctas = np.flatnonzero(ended.all(axis=1))
+            self._premises.stick(ended_ctas)
+            self._tell(ends(self._wave, ended_ctas))
         verdict = self._examiner.verdict(self._findings.of_launch)
-        for end in stuck(self._wave, ended) if self._wave is not None else ():
-            self._findings.tell(*end)
+        if self._wave is not None:
+            self._tell(uneven(self._wave, ended))
         return [verdict]
 
     # Accesses.
@@ -159,9 +177,6 @@ class Sanitizer(Observer):
         if access.space == "local" or access.instruction.parts[0] == "wgmma":
             return
         wave = self._of(access.ctas.residents)
-        if access.space == "shared":
-            assert self._launch is not None
-            self._premises.access(access, self._launch.slot_bytes)
         if access.proxy == "async" and access.part_of is not None:
             issued = wave.issued[id(access.part_of)]
             (issued.runs if access.space == "global" else issued.accesses).append(access)
@@ -191,15 +206,19 @@ class Sanitizer(Observer):
         """Note what the threads know that issue an operation."""
         wave = self._of(operation.ctas.residents)
         slots, threads = operation.ctas.slots, operation.threads.ids
-        issued = wave.issued[id(operation)] = Issued(wave.clocks, slots, threads, *wave.clocks.view(slots, threads))
+        view, place = wave.clocks.view(slots, threads)
+        issued = Issued(wave.clocks, slots, threads, view.kept(), place, wave.counted(operation))
+        wave.issued[id(operation)] = issued
         if operation.kind in ("tma_load", "tma_store"):
             issued.through = self._through
         wave.clocks.tick(slots, threads)  # what the threads do from now on does not come before it
+        self._premises.notes.issue(operation)
 
     def on_complete(self, operation: AsyncOperation) -> None:
         """Check what an operation read and wrote."""
         wave = self._of(operation.ctas.residents)
         issued = wave.issued.pop(id(operation), None)
+        self._premises.notes.complete(operation)
         if issued is not None and operation.kind not in ("wgmma", "cp_async"):
             self._shared.completed(operation, issued)
             self._global.completed(wave, operation, issued)
@@ -223,17 +242,22 @@ class Sanitizer(Observer):
         """Pass on what threads publish that come to a barrier, and the groups that they close."""
         self.on_barrier(event)
 
+    def look_at(self, function: Function) -> None:
+        """Find where the rounds of loops begin."""
+        self._rounds = heads(function)
+
     def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
-        """Stop where whole warps come together, which says that their waits are over."""
-        if instruction.parts[0] not in _COLLECTIVES or "sync" not in instruction.parts:
-            return False
-        mask = instruction.operands[-1]
-        return isinstance(mask, Immediate) and mask.value & _ALL == _ALL
+        """Stop where whole warps come together, which says that their waits are over, and where rounds begin."""
+        return instruction.index in self._rounds or _is_collective(instruction)
 
     def on_instruction(self, step: Step) -> None:
-        """Note that the waits of a warp are over."""
-        if self._wave is not None and self._wave.residents is step.ctas.residents:
-            converge(self._wave, step.ctas.slots, step.threads.ids)
+        """Note that the waits of a warp are over, or that a round begins."""
+        if step.instruction.index in self._rounds:
+            self._of(step.ctas.residents)
+            self._examiner.begin_round(self._premises, step)
+        if _is_collective(step.instruction) and self._wave is not None:
+            if self._wave.residents is step.ctas.residents:
+                converge(self._wave, step.ctas.slots, step.threads.ids)
 
     def knows_complete(self, address: int, slots: Array, phases: Array, ctas: Ctas, threads: Threads) -> Array:
         """Tell which lanes know that a phase of an mbarrier is complete."""
@@ -266,10 +290,18 @@ class Sanitizer(Observer):
 
     def _global_conflict(self, found: GlobalConflict) -> None:
         before, after = global_memory.sides(found, self._launches)
-        where = global_memory.place(found.address, self._known())
+        where = global_memory.place(found.address, self._known(), self._launch)
         self._findings.tell(found.kind, where, before, after, global_memory.advice(found, self._launches))
 
     def _global_unwritten(self, touch: GlobalTouch, lane: int, address: int) -> None:
         after = global_memory.side(touch, lane, self._launches)
-        where = global_memory.place(address, self._known())
+        where = global_memory.place(address, self._known(), self._launch)
         self._findings.tell("uninitialised-read", where, None, after, global_memory.NEVER_WRITTEN)
+
+
+def _is_collective(i: Instruction) -> bool:
+    """Tell whether whole warps come together at an instruction."""
+    if i.parts[0] not in _COLLECTIVES or "sync" not in i.parts:
+        return False
+    mask = i.operands[-1]
+    return isinstance(mask, Immediate) and mask.value & _ALL == _ALL

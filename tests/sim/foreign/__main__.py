@@ -13,12 +13,18 @@ tried, stands in `catalogue.py`.
 
 What becomes of each case is written to `--record`, a line of JSON each, as it ends: the next run goes on from there.
 `--again wrong,refused` repeats the cases that ended so. `--write docs/simulator.md` puts the table into the page.
+
+With `--schedules 100` each case is sanitized as well, and so many seeded schedules are played of each kernel that it
+launches, the first time it does with a grid; another table has the hazards, the schedules that differ, and the
+certificates, and the exit code tells whether any was found. `--apart` gives each test function a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import queue
 import sys
 import threading
 from collections import Counter
@@ -26,7 +32,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.sim.foreign import table
+from tests.sim.foreign import catalogue, table
 from tests.sim.foreign.processes import Choice, examine
 from tests.sim.foreign.sources import Source, sources
 
@@ -50,18 +56,25 @@ def main() -> int:
     parser.add_argument("--sets", type=int, default=default.sets, help="parameter sets of each test (%(default)s)")
     parser.add_argument("--extent", type=int, default=default.extent, help="largest integer in a set (%(default)s)")
     parser.add_argument("--seed", type=int, default=default.seed, help="of the sets that are drawn (%(default)s)")
+    parser.add_argument("--schedules", type=int, help="sanitize, and play so many schedules of each kernel (0: none)")
+    parser.add_argument("--apart", action="store_true", help="each test function is a source of its own")
     parser.add_argument("--record", type=Path, default=Path("build/foreign.jsonl"), help="(%(default)s)")
     parser.add_argument("--again", default="", help="outcomes, parted by commas, whose cases are run once more")
     parser.add_argument("--write", type=Path, help="a page with marks, between which the table is put")
     given = parser.parse_args()
-    found = [source for text in given.sources for source in sources(text)]
+    called = catalogue.arguments if given.schedules is None else catalogue.calls
+    found = [source for text in given.sources for source in sources(text, called)]
     folders = tuple(sorted({source.root for source in found}))
-    choice = Choice(given.sets, given.extent, given.seed, given.seconds, folders)
+    found = [one for source in found for one in (source.functions() if given.apart else [source])]
+    choice = Choice(given.sets, given.extent, given.seed, given.seconds, folders, given.schedules)
 
     given.record.parent.mkdir(parents=True, exist_ok=True)
     again = set(given.again.split(","))
     known = {key: fact for key, fact in _read(given.record).items() if fact["outcome"] not in again}
     writing = threading.Lock()
+    cores: queue.Queue[int | None] = queue.Queue()  # of which each of several jobs keeps to one
+    for job in range(given.jobs):
+        cores.put(sorted(os.sched_getaffinity(0))[job % len(os.sched_getaffinity(0))])
 
     with given.record.open("a", buffering=1) as file:
 
@@ -73,7 +86,11 @@ def main() -> int:
         def run(source: Source) -> None:
             done = frozenset(case for name, case in known if name == source.name)
             if source.kind == "pytest" or source.name not in done:
-                examine(source, choice, done, write)
+                core = cores.get() if given.jobs > 1 else None
+                try:
+                    examine(source, choice, done, write, core)
+                finally:
+                    cores.put(core)
 
         with ThreadPoolExecutor(given.jobs) as pool:
             list(pool.map(run, [source for source in found if given.only in source.name]))
@@ -82,6 +99,9 @@ def main() -> int:
     if given.write is not None:
         table.write(given.write, records)
     print("\n".join(table.lines(records)))
+    if given.schedules is not None:
+        print("", *table.sanitized(records), sep="\n")
+        return int(any(record.get("hazards") or record.get("differ") for record in records))
     return int(Counter(record["outcome"] for record in records)["wrong"] > 0)
 
 

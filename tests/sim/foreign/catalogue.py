@@ -1,6 +1,7 @@
 """What is known of others' sources: sizes that fit a CPU, what is for other hardware, what need not pass."""
 
 import re
+import shlex
 
 SUITES = (
     (r"/quack/tests/", "QuACK, tests"),
@@ -14,6 +15,9 @@ SUITES = (
     (r"/CuTeDSL/dsl_tutorials/", "CUTLASS, CuTeDSL/dsl_tutorials"),
     (r"/CuTeDSL/", "CUTLASS, CuTeDSL, the rest"),
     (r"/triton/python/", "Triton, tutorials"),
+    (r"/foreign/cases/gemm", "our GEMM"),
+    (r"/foreign/cases/flash_attention", "FlashAttention, forward and backward"),
+    (r"/foreign/cases/triton", "Triton, matmul"),
     (r"/Liger-Kernel/test/", "Liger-Kernel, tests of its Triton kernels"),
     (r"/flash-linear-attention/tests/", "flash-linear-attention, tests of its Triton kernels"),
 )
@@ -69,9 +73,79 @@ ARGUMENTS = (
     (r"/elementwise_add_autotune\.py$", ["--M 256 --N 256 --warmup_iterations 0 --iterations 1"]),
     (r"/programmatic_dependent_launch\.py$", ["", "--use_pdl"]),
     (r"/launch_completion_and_programmatic_events\.py$", ["", "--use-driver-api --trigger-at-block-start"]),
+    (r"/foreign/cases/gemm\.py$", [
+        "256,256,320 tile_m=128 tile_n=128 warpgroups=2",
+        "128,256,256 tile_m=64 tile_n=128 stages=3 epi_stages=2",
+        "512,256,320 tile_m=128 tile_n=128 warpgroups=2 cluster_m=2 ctas=2",
+        "256,256,448 tile_m=64 tile_n=64 cluster_m=2 cluster_n=2 ctas=4",
+        "256,256,640 tile_m=128 tile_n=128 warpgroups=2 a_dtype=float8_e4m3fn b_dtype=float8_e4m3fn",
+        "256,256,320 tile_m=128 tile_n=128 warpgroups=2 c_dtype=float16 c_major=row",
+    ]),
+    (r"/foreign/cases/flash_attention\.py$", [
+        f"{queries} {keys} --dim {dim} {rest}".strip()
+        for queries, keys, dim, rest in (
+            (256, 256, 64, ""), (200, 1100, 128, "--causal"), (256, 256, 64, "--causal"),
+            (256, 256, 64, "--backward"), (200, 392, 128, "--causal --backward"),
+            (128, 256, 128, "--heads 4 --heads_of_keys 2 --backward"),
+        )
+    ]),
+    (r"/foreign/cases/triton_matmul\.py$", [
+        "256,192,320",
+        "256,256,256 --tile 128,128,64 --warps 8 --stages 4",
+        "128,128,512 --split_k 2",
+        "256,192,320 --specialise --tile 128,64,64",
+    ]),
     (r"/print_latex\.py$", ["", "--tv_layout"]),
 )  # fmt: skip
 """Regular expression of a script's path -> what it is called with, each a case of its own; others get nothing."""
+
+_PERSISTENT = (
+    "matmul_kernel_descriptor_persistent.configs[1:] = []; a, b = torch.randn(2, 256, 256, device='cuda').half(); "
+    "torch.testing.assert_close(matmul_descriptor_persistent(a, b, {}), a @ b.T, atol=0.01, rtol=0.01)"
+)
+CALLS = (
+    (r"/gluon/01-intro\.py$", ["test_memcpy(64, 500)"]),
+    (r"/gluon/02-layouts\.py$", ["test_memcpy_2d_inout(150, 200, True, False)"]),
+    (r"/gluon/03-async-copy\.py$", [
+        "test_memcpy_1d_cpasync(200, 128)",
+        "test_elementwise_add_cpasync(100, 200, 32, 32)",
+        "[test_elementwise_add_pipelined(100, 240, 32, 64, buffers) for buffers in (1, 2, 3)]",
+    ]),
+    (r"/gluon/04-tma\.py$", [
+        "test_memcpy_1d_tma(64, 500)",
+        "[test_elementwise_add_pipelined(100, 240, 32, 64, buffers) for buffers in (1, 2, 3)]",
+    ]),
+    (r"/gluon/05-wgmma\.py$", [
+        "[test_small_mma(64, 32, 32, in_registers, 16, 4) for in_registers in (False, True)]",
+        "test_small_mma(64, 256, 128, False, 64, 8)",
+        "test_blocked_matmul(144, 144, 208, 64, 64, 64, False, 4)",
+        "test_blocked_matmul(144, 144, 304, 128, 128, 128, True, 8)",
+        "[test_blocked_matmul_pipelined(144, 144, 304, 64, 64, 64, warps) for warps in (4, 8)]",
+    ]),
+    (r"/gluon/07-persistence\.py$", [
+        "[test_pipelined_matmul(144, 288, 400, 128, 256, 64, *rest) for rest in ((2, 8), (3, 4))]",
+        "[test_persistent_matmul(144, 288, 400, 128, 256, 64, 2, 8, one) for one in schedulers]",
+        "[test_persistent_matmul_pipelined(208, 416, 304, 64, 64, 64, 3, 4, one) for one in schedulers]",
+    ]),
+    (r"/gluon/08-warp-specialization\.py$", [
+        "[test_elementwise_add_warp_specialized(100, 240, 32, 64, *rest) for rest in ((1, 1, 4), (2, 2, 8))]",
+    ]),
+    (r"/02-fused-softmax\.py$", ["softmax(torch.randn(200, 130, device='cuda'))"]),
+    (r"/03-matrix-multiplication\.py$", [""]),
+    (r"/05-layer-norm\.py$", ["test_layer_norm(40, 520, torch.float16)"]),
+    (r"/06-fused-attention\.py$", [
+        f"_attn_fwd.configs[1:] = []; test_op(1, 1, 256, 64, {causal}, {specialised}, '{mode}', 'triton-{kind}')"
+        for causal, specialised, mode, kind in (
+            *((True, False, "bwd", "fp16"), (False, False, "bwd", "fp16"), (True, False, "fwd", "fp8")),
+            (False, True, "bwd", "fp16"),
+        )
+    ]),
+    (r"/08-grouped-gemm\.py$", [""]),
+    (r"/09-persistent-matmul\.py$", [_PERSISTENT.format(specialised) for specialised in (False, True)]),
+    (r"/11-programmatic-dependent-launch\.py$", ["validate(4000)"]),
+)  # fmt: skip
+"""Regular expression of a file's path -> code, each a case of its own, that calls its functions at the smallest sizes
+that enter every loop and role; in place of what it does when it is run as a script, for schedules. Empty: run it."""
 
 SIZES = ((r"/elementwise_add\.ipynb$", "M, N = 16384, 8192", "M, N = 512, 1024"),)
 """Regular expression of a notebook's path, a size in it, and the one that it is run with."""
@@ -130,6 +204,12 @@ def not_tried(path: str) -> tuple[str, str]:
 def arguments(path: str) -> list[str]:
     """Give what a script is called with, a case each."""
     return next((calls for pattern, calls in ARGUMENTS if re.search(pattern, path)), [""])
+
+
+def calls(path: str) -> list[str]:
+    """Give what a file is called with to play schedules of it: code after -c, if its functions are called."""
+    found = next((calls for pattern, calls in CALLS if re.search(pattern, path)), None)
+    return arguments(path) if found is None else [shlex.join(["-c", code]) if code else "" for code in found]
 
 
 def sizes(path: str) -> list[tuple[str, str]]:

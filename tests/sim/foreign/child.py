@@ -5,7 +5,10 @@ It is started by its path and imports nothing of this folder, whose parents have
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
+import os
 import random
 import re
 import runpy
@@ -14,7 +17,8 @@ import sys
 import time
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +37,43 @@ class Recorder:
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", buffering=1)
         self._since = time.perf_counter()
+        self.run: Any = None
+        """What the sanitizer watches, if it does."""
+        self.facts: Callable[[Any], dict[str, Any]] = lambda run: {}
 
     def begin(self, case: str) -> None:
         self._since = time.perf_counter()
         self._write(began=case)
 
     def end(self, case: str, outcome: str, reason: str = "") -> None:
-        self._write(case=case, outcome=outcome, reason=reason, seconds=round(time.perf_counter() - self._since, 1))
+        found = {} if self.run is None else self.facts(self.run)
+        seconds = round(time.perf_counter() - self._since, 1)
+        self._write(case=case, outcome=outcome, reason=reason, seconds=seconds, **found)
 
     def _write(self, **facts: object) -> None:
         self._file.write(json.dumps(facts) + "\n")
+
+
+@contextmanager
+def served(given: Mapping[str, Any], recorder: Recorder) -> Iterator[None]:
+    """Serve the device, sanitized if that is asked for."""
+    import sanitized  # by `main`
+
+    from cutepy.frontends import serve_cuda
+
+    if given["schedules"] is None:
+        with serve_cuda(exact_mma=given["exact"]):
+            yield
+        return
+    with serve_cuda(
+        exact_mma=given["exact"], sanitize=True, replay=True, schedules=given["schedules"], seed=given["seed"]
+    ) as run:
+        sanitized.explore_once(run)
+        recorder.run, recorder.facts = run, sanitized.facts
+        try:
+            yield
+        finally:
+            run.restart()  # what was found is recorded, and not raised
 
 
 def judged(error: BaseException) -> tuple[str, str]:
@@ -65,10 +96,24 @@ def run_script(given: Mapping[str, Any], recorder: Recorder) -> None:
     sys.argv, sys.path[0] = [str(path), *shlex.split(given["arguments"])], str(path.parent)
 
     def run() -> None:
+        if sys.argv[1:2] == ["-c"]:
+            _call(path, sys.argv[2])
+            return
         for script in (*map(path.with_name, given["first"]), path):
             runpy.run_path(str(script), run_name="__main__")
 
     _run(given, recorder, run)
+
+
+def _call(path: Path, code: str) -> None:
+    """Run code where a file's names are known."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    del sys.argv[1:]
+    spec.loader.exec_module(module)
+    exec(code, vars(module))  # of the catalogue
 
 
 def run_notebook(given: Mapping[str, Any], recorder: Recorder) -> None:
@@ -91,19 +136,17 @@ def run_notebook(given: Mapping[str, Any], recorder: Recorder) -> None:
 
 
 def _run(given: Mapping[str, Any], recorder: Recorder, action: Callable[[], object]) -> None:
-    from cutepy.frontends import serve_cuda
-
-    recorder.begin(given["case"])
-    outcome, reason = "passed", ""
-    try:
-        with serve_cuda(exact_mma=given["exact"]):
-            action()
-    except BaseException as error:
-        traceback.print_exc()
-        outcome, reason = judged(error)
-    if given["raises"] and reason.startswith(given["raises"]):
+    with served(given, recorder):
+        recorder.begin(given["case"])
         outcome, reason = "passed", ""
-    recorder.end(given["case"], outcome, reason)
+        try:
+            action()
+        except BaseException as error:
+            traceback.print_exc()
+            outcome, reason = judged(error)
+        if given["raises"] and reason.startswith(given["raises"]):
+            outcome, reason = "passed", ""
+        recorder.end(given["case"], outcome, reason)
 
 
 class Selection:
@@ -143,6 +186,8 @@ class Selection:
         name = _test(item)
         if item.nodeid in self._done or self._ran[name] >= self._sets or len(self._skipped[name]) >= _SKIPS:
             return True
+        if self._recorder.run is not None:
+            self._recorder.run.restart()
         self._recorder.begin(item.nodeid)
         self._outcome = ("passed", "")
         return None
@@ -205,16 +250,22 @@ def _largest(value: object) -> int:
 def run_pytest(given: Mapping[str, Any], recorder: Recorder) -> None:
     """Run the chosen tests of a file."""
     options = ["-q", "--tb=short", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:timeout"]
-    options += ["--exact-mma"] if given["exact"] else []
+    options += ["--exact-mma"] if given["exact"] and given["schedules"] is None else []
     selection = Selection(recorder, frozenset(given["done"]), given["sets"], given["extent"], given["seed"])
-    code = pytest.main([*options, f"--rootdir={given['root']}", given["path"]], plugins=[selection])
+    called = [*options, f"--rootdir={given['root']}", *(given["tests"] or [given["path"]])]
+    with contextlib.nullcontext() if given["schedules"] is None else served(given, recorder):
+        code = pytest.main(called, plugins=[selection])
     if code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR):
         recorder.end(given["case"], "refused", f"pytest ends with {code!s}")
 
 
 def main() -> None:
     """Run what the only argument, in JSON, describes."""
+    import sanitized  # noqa: F401  as long as this folder is where modules are looked for first
+
     given = json.loads(sys.argv[1])
+    if given["core"] is not None:
+        os.sched_setaffinity(0, [given["core"]])
     run = {"script": run_script, "notebook": run_notebook, "pytest": run_pytest}[given["kind"]]
     run(given, Recorder(Path(given["record"])))
 

@@ -36,6 +36,8 @@ class Choice:
         For each case.
     folders : tuple of Path
         What sources may import from, beside their own.
+    schedules : int, optional
+        Sanitize, and play so many seeded schedules of each kernel.
     """
 
     sets: int = 2
@@ -43,10 +45,23 @@ class Choice:
     seed: int = 0
     seconds: float = 300
     folders: tuple[Path, ...] = ()
+    schedules: int | None = None
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Of the environment; what sanitizes serves the device itself."""
+        sanitized = {"PYTEST_ADDOPTS": ""} if self.schedules is not None else {}
+        return {**catalogue.SETTINGS, **sanitized}
 
 
-def examine(source: Source, choice: Choice, done: frozenset[str], write: Callable[[dict[str, Any]], None]) -> None:
-    """Run a source, but the cases that are done, and hand over what becomes of each case.
+def examine(
+    source: Source,
+    choice: Choice,
+    done: frozenset[str],
+    write: Callable[[dict[str, Any]], None],
+    core: int | None = None,
+) -> None:
+    """Run a source, but the cases that are done, and hand over what becomes of each case; on one core, if it is given.
 
     Of a file of tests, one that dies or takes too long ends the process; another one goes on with the rest.
     """
@@ -58,13 +73,13 @@ def examine(source: Source, choice: Choice, done: frozenset[str], write: Callabl
     goes_on = True
     while goes_on:
         goes_on = False
-        for found in _process(source, choice, done):
+        for found in _process(source, choice, done, core):
             goes_on |= found.pop("stopped", False) and source.kind == "pytest" and found["case"] != source.name
             done |= {found["case"]}
             write({**facts, **found})
 
 
-def _process(source: Source, choice: Choice, done: frozenset[str]) -> list[dict[str, Any]]:
+def _process(source: Source, choice: Choice, done: frozenset[str], core: int | None) -> list[dict[str, Any]]:
     """Run one process to its end, or until a case has taken its time."""
     with tempfile.TemporaryDirectory() as temporary:
         record, errors = Path(temporary, "record"), Path(temporary, "stderr")
@@ -72,8 +87,9 @@ def _process(source: Source, choice: Choice, done: frozenset[str]) -> list[dict[
         where = plain(source.path)
         given = {
             **{"kind": source.kind, "path": str(source.path), "root": str(source.root), "arguments": source.arguments},
-            **{"case": source.name, "record": str(record), "done": sorted(done)},
-            **{"sets": choice.sets, "extent": choice.extent, "seed": choice.seed},
+            **{"core": core, "case": source.name, "record": str(record), "done": sorted(done)},
+            **{"sets": choice.sets, "extent": choice.extent, "seed": choice.seed, "schedules": choice.schedules},
+            **{"tests": [f"{source.path}::{source.arguments}"] if source.kind == "pytest" and source.arguments else []},
             **{
                 "exact": catalogue.exact(where),
                 "first": catalogue.first(where),
@@ -91,7 +107,7 @@ def _process(source: Source, choice: Choice, done: frozenset[str]) -> list[dict[
                 stdout=output,
                 stderr=output,
                 cwd=temporary,
-                env=environment(imported, source.root, *choice.folders),
+                env=environment(imported, source.root, *choice.folders, settings=choice.settings),
                 start_new_session=True,
             )
             try:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.sim.foreign import catalogue
@@ -20,7 +21,7 @@ class Source:
     kind : str
         "pytest", "notebook" or "script".
     arguments : str
-        What a script is called with.
+        What a script is called with, or the name of a test, if not all of the file is meant.
     """
 
     suite: str
@@ -32,11 +33,29 @@ class Source:
     @property
     def name(self) -> str:
         """The file below its folder, and the arguments."""
-        return f"{self.path.relative_to(self.root).as_posix()} {self.arguments}".strip()
+        path = self.path.relative_to(self.root).as_posix()
+        return (
+            f"{path}::{self.arguments}".removesuffix("::")
+            if self.kind == "pytest"
+            else f"{path} {self.arguments}".strip()
+        )
+
+    def functions(self) -> list[Source]:
+        """Return a source for each test of a file, as far as its text names them; others as they are."""
+        names = list(_tests(ast.parse(self.path.read_text(errors="replace")))) if self.kind == "pytest" else []
+        return [replace(self, arguments=name) for name in names] or [self]
 
 
-def sources(given: str) -> Iterator[Source]:
-    """Yield what a folder holds, or a file, which may be followed by arguments."""
+def _tests(tree: ast.Module | ast.ClassDef) -> Iterator[str]:
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test"):
+            yield node.name
+        elif isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
+            yield from (f"{node.name}::{name}" for name in _tests(node))
+
+
+def sources(given: str, arguments_of: Callable[[str], list[str]] = catalogue.arguments) -> Iterator[Source]:
+    """Yield what a folder holds, or a file, which may be followed by arguments; else it is called as a path says."""
     path, arguments = file_and_arguments(given)
     root = path if path.is_dir() else path.parent
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
@@ -47,7 +66,7 @@ def sources(given: str) -> Iterator[Source]:
         )
         if found:
             where = plain(file)
-            calls = [shlex.join(arguments)] if arguments else catalogue.arguments(where)
+            calls = [shlex.join(arguments)] if arguments else arguments_of(where)
             for call in calls if found == "script" else [""]:
                 yield Source(catalogue.suite(where, root.name), root, file, found, call)
 

@@ -38,9 +38,63 @@ def lines(records: Iterable[dict[str, Any]]) -> Iterator[str]:
         if reasons:
             yield from ("", f"**{outcome.capitalize()}**", "")
         for reason, cases in sorted(reasons.items(), key=lambda found: (-len(found[1]), found[0])):
-            named = ", ".join(f"`{case}`" for case in sorted(cases)[:_NAMED])
-            more = f" and {len(cases) - _NAMED} more" if len(cases) > _NAMED else ""
-            yield f"- {reason}: {named}{more}"
+            yield f"- {reason}: {_some(cases)}"
+
+
+def sanitized(records: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Yield the lines of the table of hazards, schedules and certificates, and the lists of the first two."""
+    watched = [record for record in records if record.get("launches")]
+    yield f"| | {' | '.join(_SANITIZED)} |"
+    yield "| --- |" + " --- |" * len(_SANITIZED)
+    suites: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for record in watched:
+        suites[record["suite"]].append(record)
+    for suite, found in sorted({**suites, "all": watched}.items(), key=lambda one: (one[0] == "all", one[0])):
+        cells = [
+            len(found),
+            sum(record["launches"] for record in found),
+            len({kernel for record in found for kernel in record["kernels"]}),
+            sum(record["schedules"] for record in found),
+            sum(bool(record["hazards"]) for record in found),
+            sum(bool(record["differ"]) for record in found),
+            sum(bool(record["reordered"]) for record in found),
+            sum(record["certified"] for record in found),
+            sum(sum(record["uncertified"].values()) for record in found),
+        ]
+        yield f"| {suite} | {' | '.join(str(cell or '') for cell in cells)} |"
+    for title, lines in (("Hazards", _hazards), ("Differ", _differ), ("Not certified", _uncertified)):
+        reasons: dict[str, list[str]] = defaultdict(list)
+        for record in watched:
+            for reason in lines(record):
+                reasons[reason].append(record["case"])
+        if reasons:
+            yield from ("", f"**{title}**", "")
+        for reason, cases in sorted(reasons.items(), key=lambda found: (-len(found[1]), found[0])):
+            yield f"- {reason}: {_some(cases)}"
+
+
+_SANITIZED = (
+    *("cases", "launches", "kernels", "schedules", "cases with hazards", "that differ", "by the order of float sums"),
+    *("launches certified", "not certified"),
+)
+
+
+def _hazards(record: dict[str, Any]) -> Iterator[str]:
+    shown = {one.partition(":")[0] for one in record["witnesses"] if "nothing changes" not in one}
+    return (f"{kind}, which a schedule shows" if kind in shown else kind for kind in record["hazards"])
+
+
+def _differ(record: dict[str, Any]) -> Iterator[str]:
+    return iter({_kind_of(one.partition(": ")[2]) for one in record["differ"]})
+
+
+def _uncertified(record: dict[str, Any]) -> Iterator[str]:
+    return iter(record["uncertified"])
+
+
+def _some(cases: list[str]) -> str:
+    named = ", ".join(f"`{case}`" for case in sorted(cases)[:_NAMED])
+    return named + (f" and {len(cases) - _NAMED} more" if len(cases) > _NAMED else "")
 
 
 def write(page: Path, records: Iterable[dict[str, Any]]) -> None:

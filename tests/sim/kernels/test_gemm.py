@@ -59,6 +59,15 @@ CASES = {
     "multicast": ((256, 256, 128), {"cluster_m": 2, "cluster_n": 2}),
     "persistent": ((300, 520, 64), {"sms": 3}),
     "one warpgroup": ((256, 128, 128), {"warpgroups": 1}),
+    "K split in 2": ((136, 72, 520), {"split_k": 2}),
+    "in 4, with tails": ((64, 96, 200), {"split_k": 4, "tile_m": 64, "tile_n": 64, "warpgroups": 1, "epi_n": 16}),
+    "in 8, with fewer owners": ((64, 64, 600), {"split_k": 8, "tile_m": 64, "tile_n": 64, "warpgroups": 1}),
+    "K shorter than its parts": ((64, 64, 72), {"split_k": 8, "tile_m": 64, "tile_n": 64, "warpgroups": 1}),
+    "K split, persistent": ((128, 192, 264), {"split_k": 2, "tile_m": 64, "tile_n": 64, "warpgroups": 1, "sms": 4}),
+    "K split, multicast": ((256, 128, 264), {"split_k": 2, "cluster_m": 2}),
+    "consumers in turns": ((384, 200, 200), {"consumers": 2, "warpgroups": 1, "tile_n": 64, "sms": 2}),
+    "in turns, multicast": ((512, 192, 104), {"consumers": 2, "warpgroups": 1, "tile_n": 64, "cluster_m": 2, "sms": 4}),
+    "in turns, one tile": ((64, 64, 104), {"consumers": 2, "warpgroups": 1, "tile_m": 64, "tile_n": 64}),
 }
 
 

@@ -3,24 +3,27 @@
 A name is one of `kernels.py`, or a script for a GPU with its arguments, quoted as one. Of each mutant it says what
 became of it; those that are silent, though silent.md doesn't explain them, make the status 1, and so does an
 explanation that none is left for.
+
+With `--json FILE` each is written as it ends, and another run with the same file goes on from there.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import random
 import re
 import shlex
 import sys
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tests.sim.mutants.kernels import KERNELS, script
 from tests.sim.mutants.operators import Mutant
+from tests.sim.mutants.pool import verdicts
 from tests.sim.mutants.reasons import Reason, read_reasons
 from tests.sim.mutants.trying import REPORTED, Trial, tried_at_launch
 
@@ -34,9 +37,13 @@ class Tried:
     group: str
     line: int
     what: str
-    name: str
     outcome: str
     told: str
+    seconds: float
+    digest: str
+    """Of the mutant's PTX."""
+    name: str = ""
+    source: str = ""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -50,32 +57,67 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--clusters", type=int, help="that the device is said to hold, for scripts of persistent kernels"
     )
+    parser.add_argument("-j", "--jobs", type=int, default=1, help="mutants at a time (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=180, help="limit of each mutant (%(default).0f)")
+    parser.add_argument("--part", type=_part, default=(0, 1), help="K/N: of N parts of the mutants, only the Kth")
     parser.add_argument("--verbose", "-v", action="store_true", help="print those that are reported, too")
-    parser.add_argument("--json", type=Path, help="where to keep all, line by line")
+    parser.add_argument("--json", type=Path, help="where to keep all, line by line, and to go on from")
     options = parser.parse_args(arguments)
     found: list[Tried] = []
     for kernel in options.kernels:
         found += tried(kernel, options, read_reasons())
-    return report(found, read_reasons(), whole=not options.only and options.count is None)
+    whole = not options.only and options.count is None and options.part == (0, 1)
+    return report(found, read_reasons(), whole=whole)
+
+
+def _part(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise argparse.ArgumentTypeError(f"a part is K/N, with K from 1 to N, got {text}")
+    return int(found[1]) - 1, int(found[2])
+
+
+def _recorded(path: Path | None) -> dict[tuple[str, str], Tried]:
+    lines = path.read_text().splitlines() if path is not None and path.exists() else []
+    known = (Tried(**json.loads(line)) for line in lines)
+    return {(one.kernel, one.digest): one for one in known}
 
 
 def tried(kernel: str, options: argparse.Namespace, reasons: list[Reason]) -> list[Tried]:
     """Try the mutants of all that a kernel's host code launches."""
     found: list[Tried] = []
+    known = _recorded(options.json)
 
     def at_launch(name: str, trial: Trial, all_of_them: list[Mutant]) -> None:
         title = f"{Path(shlex.split(kernel)[0]).stem}: {name}" if kernel not in KERNELS else kernel
-        named = [m for m in all_of_them if re.search(options.only, f"{title}: {m.name}")]
-        count = len(named) if options.count is None else min(options.count, len(named))
-        chosen = random.Random(options.seed).sample(named, count) if count < len(named) else named
-        print(f"{title}: {len(chosen)} of {len(all_of_them)} mutants, {trial.seconds:.2f} s a launch", flush=True)
-        for mutant in chosen:
-            begun = time.perf_counter()
-            verdict = trial.verdict(mutant)
-            facts = mutant.operator, mutant.group, mutant.line, mutant.what, f"{title}: {mutant.name}"
-            new = Tried(title, *facts, verdict.outcome, verdict.told)
+        matching = [m for m in all_of_them if re.search(options.only, f"{title}: {m.name}")]
+        count = len(matching) if options.count is None else min(options.count, len(matching))
+
+        def named(mutant: Mutant) -> dict[str, str]:
+            return {"name": f"{title}: {mutant.name}", "source": mutant.source}
+
+        chosen = random.Random(options.seed).sample(matching, count) if count < len(matching) else matching
+        chosen = chosen[options.part[0] :: options.part[1]]
+        digests = {m: hashlib.blake2b(m.ptx.encode(), digest_size=16).hexdigest() for m in chosen}
+        done = [replace(known[title, digests[m]], **named(m)) for m in chosen if (title, digests[m]) in known]
+        left = [m for m in chosen if (title, digests[m]) not in known]
+        recorded = f", {len(done)} of them recorded" if done else ""
+        print(
+            f"{title}: {len(chosen)} of {len(all_of_them)} mutants{recorded}, {trial.seconds:.2f} s a launch",
+            flush=True,
+        )
+        for one in done:
+            _tell(one, reasons, options)
+        for mutant, verdict, seconds in verdicts(trial.verdict, left, options.jobs, options.seconds):
+            facts = mutant.operator, mutant.group, mutant.line, mutant.what
+            became = verdict.outcome, verdict.told, round(seconds, 2), digests[mutant]
+            new = Tried(title, *facts, *became, **named(mutant))
+            if options.json:
+                with options.json.open("a") as file:
+                    file.write(json.dumps(asdict(new)) + "\n")
             found.append(new)
-            _tell(new, time.perf_counter() - begun, reasons, options)
+            _tell(new, reasons, options)
+        found.extend(done)
 
     with tried_at_launch(at_launch, lambda name: bool(re.search(options.launches, name))):
         _launcher(kernel, options.clusters)()
@@ -91,14 +133,12 @@ def _launcher(kernel: str, clusters: int | None) -> Callable[[], None]:
     return script(Path(path), arguments, clusters)
 
 
-def _tell(new: Tried, seconds: float, reasons: list[Reason], options: argparse.Namespace) -> None:
-    if options.json:
-        with options.json.open("a") as file:
-            file.write(json.dumps(asdict(new)) + "\n")
-    explained = any(r.explains(new.name) for r in reasons)
+def _tell(new: Tried, reasons: list[Reason], options: argparse.Namespace) -> None:
+    explained = any(r.explains(new.name, new.source) for r in reasons)
     if options.verbose or (new.outcome not in (*REPORTED, "unreached") and not explained):
         told = f"  ({new.told})" if new.told else ""
-        print(f"{new.outcome:9} {seconds:4.1f} s  line {new.line}  {new.name[:300]}{told}", flush=True)
+        source = f"  # {new.source}" if new.source else ""
+        print(f"{new.outcome:9} {new.seconds:4.1f} s  line {new.line}  {new.name[:300]}{source}{told}", flush=True)
 
 
 def report(found: list[Tried], reasons: list[Reason], *, whole: bool) -> int:
@@ -109,7 +149,7 @@ def report(found: list[Tried], reasons: list[Reason], *, whole: bool) -> int:
     wrongly: list[str] = []
     for one in found:
         outcome = one.outcome
-        matching = [r for r in reasons if r.explains(one.name)]
+        matching = [r for r in reasons if r.explains(one.name, one.source)]
         if outcome == "unreached":
             pass
         elif outcome in REPORTED:
@@ -120,7 +160,18 @@ def report(found: list[Tried], reasons: list[Reason], *, whole: bool) -> int:
         else:
             unexplained.append(one)
         table[one.operator, one.group][outcome] += 1
-    outcomes = ("hazard", "advisory", "deadlock", "error", "explained", "wrong", "endless", "silent", "unreached")
+    outcomes = (
+        "hazard",
+        "advisory",
+        "deadlock",
+        "error",
+        "explained",
+        "wrong",
+        "endless",
+        "crash",
+        "silent",
+        "unreached",
+    )
     print("\n| operator | instruction | " + " | ".join(outcomes) + " |\n|" + " --- |" * (len(outcomes) + 2))
     for (operator, group), counts in sorted(table.items()):
         print(f"| {operator} | `{group}` | " + " | ".join(str(counts[o] or "") for o in outcomes) + " |")

@@ -1,8 +1,9 @@
-"""Which Python function each line of a kernel's PTX came from: names of mutants that survive a change of registers."""
+"""Which Python function and line each line of PTX came from: names of mutants that survive a change of registers."""
 
 from __future__ import annotations
 
 import ast
+import linecache
 from functools import cache
 from pathlib import Path
 
@@ -11,14 +12,14 @@ from cutepy.sim.translate import linked
 _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-def functions(ptx: str, kernel: str) -> dict[int, str]:
-    """Return, by line of the PTX, the innermost function of the source; lines without one are left out."""
+def functions(ptx: str, kernel: str) -> dict[int, tuple[str, str]]:
+    """Return, by line of the PTX, the innermost function of the source and its line; those without one are left out."""
     found = {}
     for i in linked(ptx, kernel).function.instructions:
         if i.source is not None:
             name = _function(i.source.file, i.source.line)
             if name:
-                found[i.line] = name
+                found[i.line] = name, linecache.getline(i.source.file, i.source.line).strip()
     return found
 
 

@@ -37,8 +37,8 @@ class Mutant:
         Its line in the PTX, from 1.
     ptx : str
         The whole module.
-    function : str
-        Of the source, if that is known.
+    function, source : str
+        The function it came from, and that one's line, if they are known.
     """
 
     operator: str
@@ -46,6 +46,7 @@ class Mutant:
     line: int
     ptx: str
     function: str = ""
+    source: str = ""
 
     @property
     def name(self) -> str:
@@ -76,7 +77,8 @@ def mutants(ptx: str, kernel: str) -> list[Mutant]:
             what = f"{before.key.body} <-> {after.key.body}"
             found.setdefault(text, Mutant("moved", what, line, text))
     of_line = functions(ptx, kernel)
-    return [replace(m, function=of_line.get(m.line, "")) for m in found.values()]
+    named = [(m, *of_line.get(m.line, ("", ""))) for m in found.values()]
+    return [replace(m, function=function, source=source) for m, function, source in named]
 
 
 def _changed(s: Statement) -> Iterator[tuple[str, str]]:

@@ -16,7 +16,8 @@ class Reason:
     Attributes
     ----------
     pattern : str
-        A regular expression of all of a mutant's name, "kernel: operator at function: statement".
+        A regular expression of all of a mutant's name, "kernel: operator at function: statement", to which the line
+        of its source may be added, "  # source".
     argument : str
     always : bool
         Whether all such mutants are harmless; of others those that are silent.
@@ -26,9 +27,9 @@ class Reason:
     argument: str
     always: bool = True
 
-    def explains(self, name: str) -> bool:
-        """Tell whether it is about a mutant."""
-        return re.fullmatch(self.pattern, name) is not None
+    def explains(self, name: str, source: str = "") -> bool:
+        """Tell whether it is about a mutant, whose line of source may be known."""
+        return any(re.fullmatch(self.pattern, whole) for whole in (name, f"{name}  # {source}"))
 
     def concerns(self, kernel: str) -> bool:
         """Tell whether it is about mutants of a kernel, or of others too."""

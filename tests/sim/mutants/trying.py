@@ -32,7 +32,7 @@ REPORTED = ("hazard", "deadlock", "error", "advisory")
 """Outcomes of mutants that are noticed; the others are "wrong", "endless" and "silent"."""
 
 _SECONDS, _TIMES = 10.0, 30
-_POLICIES = ("late", "youngest", "random:1")
+_POLICIES = ("late", "youngest", "random:1", *(f"schedule:{seed}" for seed in range(10)))
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -9,14 +9,24 @@ from cutepy.sim.machine.lanes import cluster_order
 from cutepy.sim.machine.ordering import may_run_in_any_order
 from cutepy.sim.parallel.waves import deal
 
+MODULE = """.version 8.7
+.target sm_90a
+.address_size 64
+.extern .func (.param .b64 p) malloc(.param .b64 size);
+.visible .entry other() {{ .reg .b32 %r<2>; .reg .b64 %rd<2>; {other} ret; }}
+.func called() {{ .reg .b32 %r<2>; .reg .b64 %rd<2>; {called} ret; }}
+.visible .entry kernel() {{ .reg .b32 %r<3>; .reg .b64 %rd<2>; {body} ret; }}
+"""
 
-def launch(ctas, cluster=1, ptx="", cooperative=False, resident_ctas=132):
+
+def launch(ctas, cluster=1, ptx="", cooperative=False, resident_ctas=132, called="", other=""):
     grid, extents = (ctas, 1, 1), (cluster, 1, 1)
     return SimpleNamespace(
         grid=grid,
         cluster=extents,
         order=cluster_order(grid, extents),
-        ptx=ptx,
+        ptx=MODULE.format(body=ptx, called=called, other=other),
+        kernel="kernel",
         cooperative=cooperative,
         resident_ctas=resident_ctas,
     )
@@ -62,6 +72,7 @@ def test_ctas_that_may_wait_for_each_other_are_resident_together(options, sizes)
 @pytest.mark.parametrize(
     ("ptx", "expected"),
     [
+        ("{ .param .b64 p; call (p), malloc, (p); }", False),
         ("st.shared.u32 [%r0], %r1; ld.global.nc.u32 %r1, [%rd0];", True),
         ("prefetch.tensormap [%rd0];", True),
         ("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd0, {%r0, %r1}], [%r2];", True),
@@ -80,3 +91,10 @@ def test_ctas_that_may_wait_for_each_other_are_resident_together(options, sizes)
 )
 def test_what_shows_the_order_of_ctas(ptx, expected):
     assert may_run_in_any_order(launch(1, ptx=ptx)) == expected
+
+
+def test_what_other_kernels_of_the_module_do_shows_nothing():
+    assert may_run_in_any_order(launch(1, other="atom.global.add.u32 %r0, [%rd0], 1;"))
+    waits = "ld.acquire.gpu.global.u32 %r0, [%rd0];"
+    assert may_run_in_any_order(launch(1, called=waits))
+    assert not may_run_in_any_order(launch(1, ptx="call.uni called;", called=waits))

@@ -99,13 +99,37 @@ def test_a_launch_is_explored_afterwards():
     assert run.explorations == ()
 
 
-def test_a_sum_of_floats_by_atomics_depends_on_the_order():
-    body = """
-    cvt.rn.f32.u32 %f0, %r0; rcp.rn.f32 %f0, %f0; setp.eq.u32 %p0, %r0, 0; @%p0 bra END;
-    atom.relaxed.gpu.global.add.f32 %f1, [%rd0], %f0; END:
-    """
-    exploration, _ = explored(body, block=256)
+SUM = """
+cvt.rn.f32.u32 %f0, %r0; rcp.rn.f32 %f0, %f0; setp.eq.u32 %p0, %r0, 0; @%p0 bra END;
+atom.relaxed.gpu.global.add.f32 %f1, [%rd0], %f0; END:
+"""
+# The second warp's addend is doubled where the first has been there.
+STEERED = "ld.relaxed.gpu.global.f32 %f1, [%rd0]; setp.ne.f32 %p0, %f1, 0f00000000; @%p0 add.f32 %f0, %f0, %f0;\n"
+
+
+def test_a_sum_of_floats_by_atomics_depends_on_the_order_and_on_nothing_else():
+    exploration, _ = explored(SUM, block=256)
+    assert exploration.divergences == ()
+    assert exploration.reordered
+    assert "but for the order of sums of floats" in str(exploration)
+
+
+def test_a_sum_of_floats_whose_addends_depend_on_the_schedule_differs():
+    exploration, _ = explored(SUM.replace("setp.eq", STEERED + "setp.eq"), block=256)
     assert exploration.divergences
+
+
+@pytest.mark.dsl
+def test_products_are_the_same_whichever_warpgroups_come_together():
+    """BLAS sums 128 rows in another order than twice 64."""
+    torch, gemm = pytest.importorskip("torch"), pytest.importorskip("cutepy.kernels.gemm")
+    signature = gemm.GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float32")
+    kernel = gemm.compile_gemm(gemm.GemmConfig(signature=signature, tile_m=128, tile_n=64, warpgroups=2))
+    made = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(rows, 256, generator=made).half() for rows in (256, 64))
+    with cutepy.simulate(schedules=3) as run:
+        kernel(a, b, None, torch.empty(256, 64), 2, None)
+    assert not run.explorations[0].divergences
 
 
 def test_nothing_is_forked_or_kept_by_default(monkeypatch):

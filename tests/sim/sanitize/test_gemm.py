@@ -1,6 +1,7 @@
 """The GEMM of `cutepy.kernels`: nothing in it is unordered, and what is taken out of it is missed."""
 
 import contextlib
+import re
 import struct
 from dataclasses import replace
 
@@ -22,11 +23,11 @@ pytest.importorskip("cutlass")
 EXTENTS = 256, 256, 512
 
 
-def gemm(sms=132, **options):
+def gemm(sms=132, extents=EXTENTS, **options):
     """Compile a GEMM for so many SMs, and return a function that runs it and tells whether the result is right."""
     signature = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
     kernel = compile_gemm(GemmConfig(signature=signature, **{"tile_m": 128, "tile_n": 128, "warpgroups": 2, **options}))
-    m, n, k = EXTENTS
+    m, n, k = extents
     a, b = (torch.randint(-3, 4, (rows, k)).half() for rows in (m, n))
 
     def run():
@@ -80,6 +81,22 @@ def test_what_is_taken_out_is_missed(monkeypatch, line, kinds, named):
     assert {hazard.kind for hazard in caught.value.hazards} >= kinds
     assert named in str(caught.value)
     assert not simulation.certificates[0].is_certified
+
+
+@pytest.mark.parametrize(
+    ("extents", "sms", "steps"),
+    [((128, 128, 64 * 30), 132, {12}), ((1024, 512, 64 * 5), 1, {12}), ((256, 256, 64 * 36), 1, {12})],
+    ids=["many k tiles", "many tiles", "many k tiles in each of four tiles"],
+)
+def test_it_is_certified_for_any_number_of_further_rounds(extents, sms, steps):
+    """Six stages in two phases: 12 k-tiles, or 12 tiles of 5 k-tiles, come back to where they were."""
+    run = gemm(sms, extents=extents)
+    with simulate(sanitize=True) as simulation:
+        assert run()
+    (certificate,) = simulation.certificates
+    (found,) = (one for one in certificate.extends if one.holds)
+    assert {count for _, count in found.loops} == steps
+    assert len(found.loops) == 2
 
 
 def _mutate(monkeypatch, start, change):
@@ -159,3 +176,37 @@ def test_what_is_written_through_another_layout_is_misread(monkeypatch, change, 
     found = (*simulation.hazards, *simulation.hazards.advisories)
     assert {hazard.kind for hazard in found} == {kind}
     assert found[0].after.what == "wgmma read"
+
+
+@pytest.mark.parametrize("operand", ["A", "B"])
+def test_an_mma_that_names_the_other_major_reads_beyond_rows(monkeypatch, operand):
+    """The tiles are K-major, and so are the steps from one MMA to the next."""
+    launch, bits = Run.launch, {"A": r"\g<1>1, 0;", "B": r"\g<1>0, 1;"}[operand]
+
+    def transposed(self, call):
+        text, times = re.subn(r"(wgmma\.mma_async[^;]*,\s*)0, 0;", bits, call.loaded.ptx)
+        assert times
+        launch(self, replace(call, loaded=LoadedModule(text)))
+
+    monkeypatch.setattr(Run, "launch", transposed)
+    run = gemm(tile_m=64, tile_n=64, warpgroups=1)
+    with pytest.raises(HazardError) as caught, simulate(sanitize=True):
+        run()
+    assert {hazard.kind for hazard in caught.value.hazards} == {"layout-mismatch"}
+    assert "begins 32 bytes into a row of 128" in str(caught.value)
+    assert "not the tile's" in str(caught.value)
+
+
+def test_strides_that_are_no_patterns_are_told(monkeypatch):
+    """Half of the 1024 bytes from one pattern of A and B to the next: all is there, and some of it is read twice."""
+    launch, right, wrong = Run.launch, "4611686293305360384", str(0x4000002000010000)
+
+    def halved(self, call):
+        assert right in call.loaded.ptx
+        launch(self, replace(call, loaded=LoadedModule(call.loaded.ptx.replace(right, wrong))))
+
+    monkeypatch.setattr(Run, "launch", halved)
+    run = gemm(tile_m=64, tile_n=64, warpgroups=1)
+    with pytest.raises(HazardError, match="strides by 512 bytes") as caught, simulate(sanitize=True):
+        run()
+    assert {hazard.kind for hazard in caught.value.hazards} == {"layout-mismatch"}

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cutepy.sim import HazardError, Run
+from cutepy.sim.machine.policies import policy_named
 from tests.sim.opcode_runner import launch
 
 ADDRESS = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; shl.b32 %r3, %r2, 2; add.u32 %r4, %r1, %r3;
@@ -22,6 +23,7 @@ LOAD = """@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r8], 256;
 TRY = "AGAIN: mbarrier.try_wait.parity.shared.b64 %p2, [%r8], 0;\n@!%p2 bra AGAIN;\n"
 READ = "ld.shared.u32 %r7, [%r4];\n"
 COPY = "cvt.u64.u32 %rd3, %r3; add.u64 %rd2, %rd1, %rd3;\ncp.async.ca.shared.global [%r4], [%rd2], 4;\n"
+TRACK = "cp.async.mbarrier.arrive.noinc.shared.b64 [%r8];\n"
 ARRIVE = "mbarrier.arrive.shared.b64 _, [%r8];\n"
 LAST = """setp.ge.u32 %p3, %r2, 32;
 @!%p3 bra END;
@@ -31,9 +33,9 @@ END:
 """
 
 
-def hazards_of(*lines, block=64):
+def hazards_of(*lines, block=64, policy=None):
     """Run a kernel, and return the kinds of what the sanitizer finds."""
-    run = Run((), None, sanitize=True)
+    run = Run((), policy, sanitize=True)
     data = np.arange(1024, dtype=np.uint32)
     launch("".join((ADDRESS, *lines)), data, block=block, smem_bytes=2048, run=run)
     return [hazard.kind for hazard in run.hazards]
@@ -79,6 +81,17 @@ WRONG = {
     "an mbarrier that is not published": ((INIT, SHOW, LOAD, TRY, READ), "unpublished-mbarrier"),
     "no fence after mbarrier.init": ((INIT, BARRIER, LOAD, TRY, READ), "missing-init-fence"),
     "no wait for cp.async": ((COPY, READ), "unordered-read"),
+    "cp.async for which nobody waits": ((COPY, "cp.async.commit_group;\n"), "in-flight-at-exit"),
+    "cp.async in no group": ((COPY, "cp.async.wait_group 0;\n"), "in-flight-at-exit"),
+    "cp.async after the wait for all": ((COPY, "cp.async.wait_all;\n", COPY, READ), "unordered-read"),
+    "cp.async after an mbarrier was let track those before": (
+        (INIT.replace("], 1", "], 64"), SHOW, BARRIER, COPY, TRACK, TRY, COPY, READ),
+        "unordered-read",
+    ),
+    "an mbarrier that tracks cp.async, and no wait": (
+        (INIT.replace("], 1", "], 64"), SHOW, BARRIER, COPY, TRACK),
+        "in-flight-at-exit",
+    ),
     "no barrier after cp.async": ((COPY, "cp.async.wait_all;\n", OTHER.format(distance=4)), "unordered-read"),
     "an mbarrier that does not track cp.async": (
         (INIT.replace("], 1", "], 64"), SHOW, BARRIER, COPY, ARRIVE, TRY, OTHER.format(distance=128)),
@@ -112,7 +125,7 @@ RIGHT = {
         SHOW,
         BARRIER,
         COPY,
-        "cp.async.mbarrier.arrive.noinc.shared.b64 [%r8];\n",
+        TRACK,
         TRY,
         OTHER.format(distance=128),
     ),
@@ -138,9 +151,16 @@ def test_what_is_wrong_is_found(name):
     assert kind in hazards_of(*lines)
 
 
+@pytest.mark.parametrize("policy", [None, "late", "youngest", "schedule:1", "schedule:2"])
 @pytest.mark.parametrize("name", RIGHT)
-def test_what_is_right_is_not(name):
-    assert hazards_of(*RIGHT[name]) == []
+def test_what_is_right_is_not(name, policy):
+    """Whenever operations complete: groups are those of the issue."""
+    assert hazards_of(*RIGHT[name], policy=policy_named(policy) if policy else None) == []
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_so_under_late_completion(name):
+    assert hazards_of(*WRONG[name][0], policy=policy_named("late"))
 
 
 def test_a_report_names_both_sides():

@@ -242,7 +242,11 @@ def test_memory_that_nothing_wrote():
     script.run.tell(Allocation(script.data.ctypes.data, script.data.nbytes))
     script.kernel(READ)
     assert script.kinds == ["uninitialised-read"]
-    assert "byte 0x0 of" in str(script.run.hazards[0])
+    (found,) = script.run.hazards
+    assert "byte 0x0 of" in str(found)
+    wrong, wanted = found.advice
+    assert wrong.startswith("nothing has written these bytes since they were allocated")
+    assert wanted.startswith("write them first")
 
 
 @pytest.mark.parametrize("by", ["kernel", "host", "allocation"])

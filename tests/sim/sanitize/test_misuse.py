@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cutepy.sim import DeadlockError, Run
+from cutepy.sim.machine.policies import policy_named
 from tests.sim.opcode_runner import launch
 
 START = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; shl.b32 %r3, %r2, 2; add.u32 %r4, %r1, %r3;
@@ -36,8 +37,8 @@ def right(size=256):
     return INIT.format(count=1), SHOW, BARRIER, EXPECT.format(size=size), LOAD.format(to="%r1"), TRY.format(n=0, how="")
 
 
-def hazards_of(*lines, block=64, cluster=1, directives=""):
-    run = Run((), None, sanitize=True)
+def hazards_of(*lines, block=64, cluster=1, directives="", policy=None):
+    run = Run((), policy, sanitize=True)
     data = np.arange(1024, dtype=np.uint32)
     body = "".join((START, *lines))
     launch(
@@ -166,3 +167,58 @@ def test_a_cluster_barrier_shows_mbarriers_to_threads_of_peers():
 def test_cp_async_tells_mbarriers_as_threads_do():
     copy = "cp.async.ca.shared.global [%r4], [%rd1], 4;\ncp.async.mbarrier.arrive.noinc.shared.b64 [%r8];\n"
     assert hazards_of(INIT.format(count=64), BARRIER, copy, TRY.format(n=0, how=""), READ) == []
+
+
+ST_ASYNC = "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [{to}], %r2, [%r9];\n"
+RED_ASYNC = ST_ASYNC.replace("st.async.weak", "red.async.relaxed.cluster").replace("bytes.u32", "bytes.add.u32")
+ONE_PLACE = "sub.u32 %r10, %r7, %r3;\n"
+WAITS = (EXPECT.format(size=256), TRY.format(n=0, how=".acquire.cluster"))
+BY_ONE = STORE.replace("%p1", "%p4")
+OPEN = (INIT.format(count=1), CLUSTER)
+
+
+@pytest.mark.parametrize(
+    ("lines", "kinds"),
+    [
+        ((*OPEN, ST_ASYNC.format(to="%r7"), *WAITS, READ, CLUSTER), []),
+        # Neither what threads wrote there before, nor the mbarrier, needs a proxy fence.
+        ((WRITE, *OPEN, ST_ASYNC.format(to="%r7"), *WAITS, READ, CLUSTER), []),
+        ((WRITE, *OPEN, RED_ASYNC.format(to="%r7"), *WAITS, READ, CLUSTER), []),
+        ((*OPEN, ST_ASYNC.format(to="%r7"), READ, *WAITS, CLUSTER), ["unordered-read"]),
+        # What a bulk store reads of it does.
+        (
+            (*OPEN, ST_ASYNC.format(to="%r7"), *WAITS, BY_ONE, WAIT, CLUSTER),
+            ["missing-proxy-fence"],
+        ),
+        ((*OPEN, ST_ASYNC.format(to="%r7"), *WAITS, "fence.proxy.async.shared::cta;\n", BY_ONE, WAIT, CLUSTER), []),
+        # Several lanes to one place: stores race, reductions don't.
+        ((*OPEN, ONE_PLACE, ST_ASYNC.format(to="%r10"), *WAITS, CLUSTER), ["unordered-write"]),
+        ((WRITE, *OPEN, ONE_PLACE, RED_ASYNC.format(to="%r10"), *WAITS, READ, CLUSTER), []),
+    ],
+)
+def test_async_stores_of_threads_are_of_the_generic_proxy(lines, kinds):
+    """PTX ISA, "st.async", "red.async": performed in the generic proxy; the one is weak, the other relaxed."""
+    assert hazards_of(*lines, cluster=2) == kinds
+    if not kinds:
+        assert hazards_of(*lines, cluster=2, policy=policy_named("late")) == []
+
+
+def test_a_hang_tells_what_is_in_flight_where_a_cta_has_ended():
+    """CTA 0 ends while a copy writes its shared memory, and CTA 1 waits for ever."""
+    first = "setp.ne.u32 %p5, %r5, 0;\n@%p5 bra OTHER;\n"
+    load = (INIT.format(count=1), SHOW, BARRIER, EXPECT.format(size=256), LOAD.format(to="%r1"), "exit;\n")
+    wait = ("OTHER:\n", INIT.format(count=1), BARRIER, TRY.format(n=0, how=""))
+    run = Run((), None, sanitize=True)
+    with pytest.raises(DeadlockError, match="it may not hang in every schedule"):
+        launch(
+            "".join((START, first, *load, *wait)), np.zeros(1024, np.uint32), block=64, grid=2, cluster=2,
+            smem_bytes=2048, run=run, assembles=False,
+        )  # fmt: skip
+    assert [hazard.kind for hazard in run.hazards] == ["in-flight-at-exit"]
+
+
+def test_an_arrival_of_copies_is_in_flight_until_its_mbarrier_is_waited_for():
+    copy = "cp.async.ca.shared.global [%r4], [%rd1], 4;\ncp.async.mbarrier.arrive.noinc.shared.b64 [%r8];\n"
+    lines = INIT.format(count=64), BARRIER, copy, "cp.async.wait_all;\n"
+    assert hazards_of(*lines, READ) == ["in-flight-at-exit"]
+    assert hazards_of(*lines, READ, TRY.format(n=0, how="")) == []

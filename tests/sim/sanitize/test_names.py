@@ -7,7 +7,7 @@ from cutepy.sim import Run
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.ptx.model import SourceLine
-from cutepy.sim.sanitize.reports.operand_names import shared_operand
+from cutepy.sim.sanitize.reports.operand_names import GLOBAL, operand_of
 
 LINES = {
     "cute.copy(tma_a, tAgA[None, k], tAsA[None, stage], tma_bar_ptr=full)": ("sA", ""),
@@ -30,21 +30,21 @@ def test_a_line_names_what_it_writes_and_reads(line, tmp_path):
     file = tmp_path / "kernel.py"
     file.write_text(f"def kernel():\n    {line}\n")
     source = SourceLine(str(file), 2)
-    assert (shared_operand(source, True), shared_operand(source, False)) == LINES[line]
+    assert (operand_of(source, True), operand_of(source, False)) == LINES[line]
 
 
 def test_a_caller_names_what_a_function_calls_otherwise(tmp_path):
     file = tmp_path / "kernel.py"
     file.write_text("def put(to, x):\n    to[0] = x\n\n\nput(sA, 1)\n")
     inner = SourceLine(str(file), 2)
-    assert shared_operand(inner, True) == "to"
-    assert shared_operand(SourceLine(str(file), 2, SourceLine(str(file), 5)), True) == "sA"
+    assert operand_of(inner, True) == "to"
+    assert operand_of(SourceLine(str(file), 2, SourceLine(str(file), 5)), True) == "sA"
 
 
 def test_statements_of_several_lines_are_read_as_one(tmp_path):
     file = tmp_path / "kernel.py"
     file.write_text("cute.copy(\n    atom,\n    tBgB[k],\n    tBsB[stage],\n)\n")
-    assert {shared_operand(SourceLine(str(file), line), True) for line in range(1, 6)} == {"sB"}
+    assert {operand_of(SourceLine(str(file), line), True) for line in range(1, 6)} == {"sB"}
 
 
 HEAD = """.version 8.7
@@ -165,3 +165,48 @@ def test_without_a_name_it_is_what_a_copy_loads(tmp_path):
 
 def test_what_is_right_has_no_name_to_tell(tmp_path):
     assert hazards(0, tmp_path) == ()
+
+
+GLOBAL_LINES = {
+    "cute.autovec_copy(tCrC, thread.partition_C(gC))": ("gC", "gC"),
+    "cute.copy(store, sC, mC)": ("mC", ""),
+    "y[thread] = sX[63 - thread]": ("y", ""),
+    "y[thread] += 1": ("y", "y"),
+    "y[thread] += x[thread]": ("y", ""),
+    "sX[thread] = x[thread]": ("", "x"),
+    "issue(a, b)": ("", ""),
+}
+
+
+@pytest.mark.parametrize("line", GLOBAL_LINES)
+def test_a_line_names_global_memory(line, tmp_path):
+    file = tmp_path / "kernel.py"
+    file.write_text(line)
+    source = SourceLine(str(file), 1)
+    assert (operand_of(source, True, GLOBAL), operand_of(source, False, GLOBAL)) == GLOBAL_LINES[line]
+
+
+def test_global_memory_is_called_by_the_line_and_the_argument(tmp_path):
+    file = tmp_path / "kernel.py"
+    file.write_text("y[0] = thread\n")
+    text = f"""{".version 8.7"}
+.target sm_90a
+.address_size 64
+.file 1 "{file}"
+.visible .entry kernel(.param .u32 n, .param .u64 y)
+{{
+    .reg .b32 %r<2>; .reg .b64 %rd<2>;
+    ld.param.u64 %rd0, [y];
+    mov.u32 %r0, %tid.x;
+    .loc 1 1 0
+    st.global.u32 [%rd0+8], %r0;
+    ret;
+}}
+"""
+    run, data = Run((), None, sanitize=True), np.zeros(64, np.uint32)
+    run.adopt(data)
+    given = bytes(4), np.uint64(data[4:].ctypes.data).tobytes()
+    run.launch(KernelCall(LoadedModule(text), "kernel", (1, 1, 1), (64, 1, 1), parameters=given))
+    (found,) = run.hazards
+    what = "y (global memory, byte 0x8 of argument 1, a tensor of shape (64,) and type uint32)"
+    assert found.title.startswith(f"unordered-write: {what} of kernel")

@@ -1,13 +1,19 @@
 """What ptxas makes good is an advisory; without a ptxas, only what compilers write between MMAs of 16-bit sums."""
 
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+from cutepy.binaries.cubin import KernelResources
 from cutepy.binaries.ptxas import Advice, Assembly
+from cutepy.sim import Run, SimulationError
+from cutepy.sim.machine.launch import KernelCall
+from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.ptx.model import Immediate, Instruction, Register, Vector
 from cutepy.sim.sanitize import repairs
+from cutepy.sim.sanitize.assembler import asked_of_all, assembled_by
 from cutepy.sim.sanitize.registers import RegisterHazard, register_hazards
 from cutepy.sim.translate import translate
 
@@ -59,6 +65,20 @@ def test_moves_of_halves_are_made_good_by_every_ptxas(monkeypatch):
 def test_without_hazards_nobody_is_asked(monkeypatch):
     monkeypatch.setattr(repairs, "assembly_of", lambda ptx: pytest.fail("ptxas was asked"))
     assert repairs.judged("", "kernel", [], SimpleNamespace(blocks=[])) == []
+
+
+def test_of_all_kernels_with_mmas_it_is_asked_what_costs_time():
+    """As `cutepy sanitize` does; by default only where registers are used too early."""
+    ready = SUMS.replace("mov.b32 {%rs1, %rs2}, %r1;\nmov.b32 %r3, {%rs1, %rs2};\n", "").replace("%r3", "%r1")
+    said = Assembly("13.0", (KernelResources("kernel", 255, 8, 0, 16, 24, None),), (says("C7512"), says("C7508")))
+    kinds = []
+    for asks in (nullcontext(), asked_of_all()):
+        run = Run((), None, sanitize=True)
+        with asks, assembled_by(lambda ptx: said), suppress(SimulationError):
+            run.launch(KernelCall(LoadedModule(ready), "kernel", (1, 1, 1), (128, 1, 1), parameters=(bytes(8),)))
+        kinds.append([advisory.kind for advisory in run.hazards.advisories])
+        assert not {hazard.kind for hazard in run.hazards} & {"missing-wgmma-fence", *WAITS}
+    assert kinds == [[], ["serialised-wgmma", "ignored-setmaxnreg", "spilled-registers"]]
 
 
 SUMS = """.version 8.0

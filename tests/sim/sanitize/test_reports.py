@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from cutepy.sim import HazardError, Run
+from cutepy.sim import DeadlockError, HazardError, Run
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.sanitize.kinds import KINDS, Kind
@@ -82,6 +82,23 @@ def run(file="", at="// none", **options):
 def test_the_text_shows_both_lines(hazards):
     assert str(hazards) == TEXT
     assert str(HazardError(hazards)) == TEXT
+
+
+def test_both_sides_on_one_line_are_shown_once(tmp_path, monkeypatch):
+    """As of a reduction in Triton, whose exchange through shared memory is one line."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kernel.py").write_text(KERNEL)
+    text = MODULE.format(file=f'.file 1 "{tmp_path}/kernel.py"', at=".loc 1").replace(".loc 1 9 0\n", "")
+    text = text.replace(".loc 1 10 0", ".loc 1 5 0, function_name $name, inlined_at 1 9 0")
+    made = Run((), None, sanitize=True)
+    made.launch(KernelCall(LoadedModule(text), "shift", (1, 1, 1), (64, 1, 1)))
+    assert str(made.hazards).splitlines()[2:7] == [
+        "   --> kernel.py:5 in put",
+        "   5 |     shared[thread] = 1.0  # one for each",
+        "     |     ^^^^^^^^^^^^^^^^^^^^ st write by warp 1, lane 0 of CTA (0, 0, 0),",
+        "     |                          and ld read by warp 0, lane 0 of CTA (0, 0, 0)",
+        "     | called at kernel.py:9 in shift: put(shared, thread)",
+    ]
 
 
 def test_without_a_source_the_ptx_is_shown():
@@ -191,6 +208,28 @@ def test_advisories_fail_nothing(monkeypatch, tmp_path):
     assert len(made.hazards.advisories) == 2
     assert str(made.hazards).startswith("0 hazards, 2 advisories\nadvisory: unordered-read: ")
     assert {r["level"] for r in made.hazards.to_sarif()["runs"][0]["results"]} == {"note"}
+
+
+def launch_and_fail(run, text):
+    run.launch(KernelCall(LoadedModule(text), "shift", (1, 1, 1), (64, 1, 1)))
+    raise AssertionError("the values are wrong")
+
+
+def test_an_error_says_what_was_found_before(monkeypatch, tmp_path):
+    """A launch that hangs, or a result that is asserted: neither hides the race that may be its cause."""
+    monkeypatch.chdir(tmp_path)
+    hanging = MODULE.format(file="", at="//").replace("    ret;", "    bar.sync 1, 128;\n    ret;")
+    for error in (DeadlockError, AssertionError):
+        run = Run((), None, sanitize=True)
+        text = hanging if error is DeadlockError else hanging.replace("bar.sync 1, 128;", "")
+        with pytest.raises(error) as caught, run.checked():
+            launch_and_fail(run, text)
+        (note,) = caught.value.__notes__
+        assert note == f"The sanitizer found before that, the likeliest cause first: {run.hazards}"
+        assert "\nunordered-read: data[32]" in note
+    with pytest.raises(ValueError, match="of the script") as caught, Run((), None, sanitize=True).checked():
+        raise ValueError("of the script")
+    assert not hasattr(caught.value, "__notes__")
 
 
 def hazards_of(before, after):

@@ -100,11 +100,6 @@ class Products:
             a, b = a.astype(np.float64), b.astype(np.float64)
         if where is not None and not np.isfinite(b).all():
             product = meets_only_kept(_multiply, a, b, where)
-        elif b.shape[1] == 1:
-            if a.shape[1] != groups:
-                a = np.broadcast_to(a, (a.shape[0], groups, *a.shape[2:]))
-            product = np.matmul(a.reshape(a.shape[0], groups * M, -1), b[:, 0].swapaxes(1, 2))
-            product = product.reshape(-1, groups, M, shape.n)
         else:
             product = _multiply(a, b)
         if product.shape[:2] != (ctas, groups):
@@ -115,6 +110,7 @@ class Products:
 
 
 def _multiply(a: Array, b: Array) -> Array:
+    """Multiply for each warpgroup by itself: BLAS would sum the rows of several, side by side, in another order."""
     return np.asarray(np.matmul(a, b.swapaxes(-1, -2)))
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cutepy.sim.sanitize.order.clocks import DONE, View
+from cutepy.sim.machine.lanes import as_index
+from cutepy.sim.sanitize.order.clocks import DONE, View, neighbours, raise_at
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array
@@ -40,7 +41,7 @@ class Actors:
     clocks : Clocks
     slots, threads : array of int
     view : View
-    place : array of int, (CTA or 1, thread)
+    place : array of int, (thread,)
         The row of each thread in the view.
     """
 
@@ -55,18 +56,13 @@ class Actors:
         """Return threads with what they know just now."""
         return Actors(clocks, slots, threads, *clocks.view(slots, threads, planes=DONE + 1))
 
-    @property
-    def _places(self) -> Array:
-        return np.broadcast_to(self.place, (len(self.slots), len(self.threads)))
-
     def knows(self, ranks: Array, column: int, counts: Array) -> Array:
         """Tell who knows that a column of a CTA has counted so far, (CTA, thread); ranks and counts are by CTA."""
         known = self.view.known[DONE]
         if column >= known.shape[-1]:
             return np.broadcast_to((counts <= 0)[:, None], (len(self.slots), len(self.threads)))
-        rows = np.arange(len(self.slots))
-        by_row = known[rows, :, ranks, column] >= counts[:, None]
-        found: Array = by_row[rows[:, None], self._places]
+        by_row = known[np.arange(len(self.slots)), :, ranks, column] >= counts[:, None]
+        found: Array = by_row[:, self.place]
         return found
 
     def lack(self, need: Array) -> Array | None:
@@ -85,14 +81,14 @@ class Actors:
         by_owner = np.zeros((int(owner.max()) + 2, *missing.shape[:2]), np.int64)
         np.add.at(by_owner, owner, np.moveaxis(helped, -1, 0))
         total = missing.sum(axis=(2, 3))
-        found: Array = total[rows[:, None], self._places] > by_owner[self.threads, rows[:, None], self._places]
+        found: Array = total[:, self.place] > by_owner[self.threads, :, self.place].T
         return found if found.any() else None
 
     def first(self, need: Array, lacking: Array) -> Lacking:
         """Return the first who lacks something, and what."""
         row, lane = (int(x) for x in np.argwhere(lacking)[0])
         missing, need, own = self._missing(need)
-        here = missing[row, int(self._places[row, lane])]
+        here = missing[row, int(self.place[lane])]
         owner = _padded(self.clocks.owner, need.shape[-1], -1)
         rank = int(self.slots[row]) % self.clocks.cluster
         here[rank] &= ~((owner == self.threads[lane]) & (own[row] >= need[row, rank]))
@@ -107,29 +103,29 @@ class Actors:
         known, own, need = (_padded(x, width) for x in (known, own, need))
         return need[:, None] > known, need, own
 
-    def joint(self, releases: bool = True) -> Array:
+    def joint(self, releases: bool = True, columns: slice = slice(None)) -> Array:
         """Return what they know together, (CTA, rank, column), with what they have done if that is released."""
         assert self.view.own is not None
-        found: Array = self.view.known[DONE][:, np.unique(self.place)].max(axis=1)
-        columns = self.clocks.columns_of(self.threads)
-        columns = columns[columns < found.shape[-1]]
+        rows = as_index(np.flatnonzero(np.bincount(self.place)))
+        found: Array = self.view.known[DONE][:, rows, :, columns].max(axis=1)
+        mine = self.clocks.belongs(self.threads)
         if not releases:
-            columns = columns[columns >= self.clocks.threads]  # the first are those of what threads have done
-        at = np.arange(len(self.slots))[:, None], (self.slots % self.clocks.cluster)[:, None], columns
-        found[at] = np.maximum(found[at], self.view.own[DONE][:, columns])
+            mine[: self.clocks.threads] = False  # the columns of what threads have done
+        mine = mine[columns][: found.shape[-1]]
+        at = np.arange(len(self.slots)), self.slots % self.clocks.cluster, slice(len(mine))
+        found[at] = np.maximum(found[at], np.where(mine, self.view.own[DONE][:, columns][:, : len(mine)], 0))
         return found
 
     def only(self, lanes: Array) -> Actors:
         """Return some of the threads, by their positions."""
-        return Actors(self.clocks, self.slots, self.threads[lanes], self.view, self.place[:, lanes])
+        return Actors(self.clocks, self.slots, self.threads[lanes], self.view, self.place[lanes])
 
     def of_ctas(self, rows: Array) -> Actors:
         """Return the same threads of some of the CTAs, by their positions; one may be named several times."""
         known, own = self.view
         assert own is not None
-        return Actors(
-            self.clocks, self.slots[rows], self.threads, View(known[:, rows], own[:, rows]), self._places[rows]
-        )
+        at = as_index(rows)
+        return Actors(self.clocks, self.slots[rows], self.threads, View(known[:, at], own[:, at]), self.place)
 
 
 def alike(of: Array) -> list[Array]:
@@ -159,6 +155,6 @@ def _padded(what: Array, width: int, value: int = 0) -> Array:
 def raise_to(held: Array, target: Array, what: Array) -> None:
     """Raise what CTAs' objects hold to at least what comes to each, from one CTA or from several."""
     if (target[1:] > target[:-1]).all():
-        held[target] = np.maximum(held[target], what)
+        raise_at(held, neighbours(target), what)
     else:
         np.maximum.at(held, target, what)

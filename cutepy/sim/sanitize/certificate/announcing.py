@@ -98,8 +98,10 @@ class Announcing:
         """Note that phases lack nothing."""
         self._lacks_arrivals[slots] = False
 
-    def count(self, event: BarrierEvent, actors: Actors, target: Array, joint: Array) -> None:
+    def count(self, event: BarrierEvent, actors: Actors, target: Array) -> None:
         """Take operations that count in the current phases of CTAs' objects."""
+        if not self._may_announce:
+            return  # nothing is loose
         clocks = self._wave.clocks
         more = clocks.capacity - self._loose.shape[-1]
         if more:
@@ -109,6 +111,7 @@ class Announcing:
         is_ordinary, is_loose = _kind(event)
         slots, asynchronous = actors.slots, event.part_of is not None
         if is_ordinary:
+            joint = actors.joint(releases=not asynchronous)
             raise_to(self._ordinary[..., : joint.shape[-1]], target, joint)
             if asynchronous:  # it comes after what its threads had done to the same object
                 own = self._own(actors)

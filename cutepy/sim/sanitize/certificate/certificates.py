@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cutepy.sim.sanitize.certificate.extensions import Extension
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,8 @@ class Certificate:
         What it takes for granted.
     uncovered : tuple of str
         What it does not speak of.
+    extends : tuple of Extension
+        Of its loops, whether it holds for further rounds of them.
 
     Examples
     --------
@@ -44,6 +50,7 @@ class Certificate:
     reasons: tuple[str, ...]
     assumptions: tuple[str, ...]
     uncovered: tuple[str, ...]
+    extends: tuple[Extension, ...] = ()
 
     @property
     def is_certified(self) -> bool:
@@ -59,6 +66,7 @@ class Certificate:
             f"certified: {what}: every schedule synchronises as this one did",
             f"    {self.ctas} CTAs, {self.operations} operations of synchronisation",
             *(f"    assumes: {one}" for one in self.assumptions),
+            *(f"    {one}" for one in self.extends),
             *(f"    not covered: {one}" for one in self.uncovered),
         ]
         return "\n".join(lines)

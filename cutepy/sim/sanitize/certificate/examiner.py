@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from cutepy.sim.sanitize.certificate.certificates import Certificate
+from cutepy.sim.sanitize.certificate.extensions import extensions, merged
+from cutepy.sim.sanitize.certificate.loops import line, loops
 from cutepy.sim.sanitize.certificate.premises import Premises, announces
 from cutepy.sim.sanitize.certificate.steering import steering
 from cutepy.sim.sanitize.order.tries import tries
@@ -15,7 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cutepy.sim.machine.launch import Launch
+    from cutepy.sim.machine.step import Step
     from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.sanitize.certificate.extensions import Extension
+    from cutepy.sim.sanitize.certificate.loops import Loop
     from cutepy.sim.sanitize.certificate.steering import Steering
     from cutepy.sim.sanitize.certificate.violations import Violation
     from cutepy.sim.sanitize.order.tries import Try
@@ -29,7 +35,7 @@ _DEPENDENT = "griddepcontrol: what other grids of the stream do meanwhile"
 _ATOMICS = "global memory that threads synchronise by: atomics and flags"
 _LINES = 5
 _TOLD_OTHERWISE = ("barrier-outlived", "unannounced-bytes")
-"""What premises find that the sanitizer looks for by itself, and calls otherwise."""
+"""What premises find of mbarriers that are ended, and of bytes, which the sanitizer looks for by itself too."""
 
 
 class Examiner:
@@ -53,11 +59,14 @@ class Examiner:
         self.certificates: list[Certificate] = []
         self.peeks: frozenset[int] = frozenset()
         self._launch: Launch | None = None
+        self._launches: list[Launch] = []  # whose certificates are written
 
     def begin(self, launch: Launch, program: Program) -> None:
         """Begin with a launch."""
         self._launch = launch
-        found, steered, self._may_announce = _studied(program)
+        found, steered, self._may_announce, self._loops = _studied(program)
+        self._heads = {} if isinstance(self._loops, str) else {one.head: one for one in self._loops}
+        self._extensions: list[Extension] = []
         self._tries: dict[int, Try] = {one.instruction.index: one for one in found}
         self.peeks = frozenset(one.instruction.index for one in found if one.is_peek)
         instructions = program.function.instructions
@@ -71,16 +80,25 @@ class Examiner:
         )
         for one in steered:
             self._refuse(
-                f"{one.value} ({_line(one.source)}) reaches {one.role}: `{one.use.text.strip()}` ({_line(one.use)})"
+                f"{one.value} ({line(one.source)}) reaches {one.role}: `{one.use.text.strip()}` ({line(one.use)})"
             )
 
     def premises(self, wave: Wave) -> Premises:
         """Return the premises of CTAs that become resident."""
         return Premises(wave, self._tries, self._may_announce, self._violation, self._refuse)
 
+    def begin_round(self, premises: Premises, step: Step) -> None:
+        """Note that a round of a loop begins."""
+        loop = self._heads.get(step.instruction.index)
+        if loop is not None:
+            values = [(step.value(register.index), loop.moduli.get(register)) for register in loop.state]
+            premises.notes.begin(step, [value if by is None else value % by for value, by in values])
+
     def leave(self, premises: Premises) -> None:
         """Check what is left when CTAs have ended."""
         premises.end()
+        if not self._reasons and not isinstance(self._loops, str):
+            self._extensions += extensions(premises.notes, self._loops)
         self._ctas += premises.ctas
         self._operations += premises.operations
 
@@ -114,9 +132,20 @@ class Examiner:
                 (*reasons[:_LINES], *more),
                 self._assumptions,
                 self._uncovered,
+                () if reasons else merged(self._extensions),
             )
         )
+        self._launches.append(launch)
         self._launch = None
+
+    def withdraw(self, launch: Launch, reason: str) -> None:
+        """Refuse a launch, whether or not its certificate is written."""
+        if launch is self._launch:
+            self._reasons = {reason: None, **self._reasons}
+        for n, one in enumerate(self._launches):
+            if one is launch:
+                written = self.certificates[n]
+                self.certificates[n] = replace(written, reasons=(reason, *written.reasons))
 
     def _refuse(self, reason: str) -> None:
         self._reasons[reason] = None
@@ -133,13 +162,10 @@ def _synchronises_globally(i: Instruction) -> bool:
     return i.parts[0] in ("atom", "red") and not parts & {"shared", "shared::cta", "shared::cluster"}
 
 
-def _line(i: Instruction) -> str:
-    return str(i.source) if i.source is not None else f"line {i.line} of the PTX"
-
-
 @lru_cache(maxsize=16)
-def _studied(program: Program) -> tuple[list[Try], list[Steering], bool]:
-    """Return what a program's code says, whatever it runs on: its tries, what steers it, whether it announces bytes."""
+def _studied(program: Program) -> tuple[list[Try], list[Steering], bool, list[Loop] | str]:
+    """Return what a program's code says, whatever it runs on: tries, what steers, if it announces bytes, its loops."""
     uses = Uses(program.flow)
     found = tries(program.flow, uses)
-    return found, steering(program.flow, uses, found), announces(program.function.instructions)
+    announced = announces(program.function.instructions)
+    return found, steering(program.flow, uses, found), announced, loops(program.flow, uses)

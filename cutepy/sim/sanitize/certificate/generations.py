@@ -110,8 +110,7 @@ class Generations:
         actors = Actors.now(self._clocks, every, np.arange(threads))
         objects = every // self._size * self._size
         ranks = objects % self._clocks.cluster
-        rows = np.broadcast_to(actors.place, (slots, threads))
-        known = actors.view.known[DONE][every[:, None], rows, ranks[:, None], self._column]
+        known = actors.view.known[DONE][every[:, None], actors.place, ranks[:, None], self._column]
         late = (self._last >= known) & np.isin(every, ended)[:, None]
         if not late.any():
             return None

@@ -18,6 +18,7 @@ import numpy as np
 from cutepy.sim.sanitize.certificate.actors import Actors, alike, raise_to
 from cutepy.sim.sanitize.certificate.announcing import Announcing
 from cutepy.sim.sanitize.certificate.violations import Reports, Violation, names
+from cutepy.sim.sanitize.order.clocks import raise_at
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import BarrierEvent
@@ -49,10 +50,10 @@ class Phases:
         self._column = wave.clocks.column(("mbarrier", address))
         self._reports = Reports(wave, report)
         slots, cluster = wave.residents.count, wave.clocks.cluster
-        self._used = np.zeros((_KEPT, slots, cluster, 0), np.int32)
-        self._before = np.zeros((slots, cluster, 0), np.int32)
-        self._ends = np.zeros((slots, cluster, 0), np.int32)
-        self._life = np.zeros((slots, cluster, 0), np.int32)
+        self._used = np.zeros((_KEPT, slots, cluster, self._clocks.capacity), np.int32)
+        self._life = np.zeros((slots, cluster, self._clocks.capacity), np.int32)
+        # Of the waits that each thread has ended.
+        self._before, self._ends = np.zeros((2, slots, cluster, self._clocks.threads), np.int32)
         self._first, self._now = np.zeros((2, slots), np.int64)
         self._lives = np.zeros(slots, bool)
         self._announcing = Announcing(wave, self._column, self._reports, may_announce)
@@ -62,7 +63,7 @@ class Phases:
     def _widen(self) -> None:
         more = self._clocks.capacity - self._life.shape[-1]
         if more:
-            for name in ("_used", "_before", "_ends", "_life"):
+            for name in ("_used", "_life"):
                 held = getattr(self, name)
                 setattr(self, name, np.pad(held, [(0, 0)] * (held.ndim - 1) + [(0, more)]))
 
@@ -164,23 +165,21 @@ class Phases:
         slots, threads = event.ctas.slots, event.threads.ids
         shape = len(slots), len(threads)
         of, counted = (np.broadcast_to(x, shape) for x in (event.slots, event.counted))
-        ranks = slots % self._clocks.cluster
         for lanes in alike(of):
-            target, seen = of[:, lanes[0]], counted[:, lanes].max(axis=1)
-            self._life[target[:, None], ranks[:, None], threads[lanes]] = self._clocks.counts(slots, threads[lanes])
+            target, seen = of[:, lanes[0]], counted[:, lanes]
+            self._life[self._clocks.cells(target, slots, threads[lanes])] = self._clocks.counts(slots, threads[lanes])
             if is_void:
                 continue
             some = actors.only(lanes)
-            self.begin_wait(event, some, target, seen, counted[:, lanes] >= -1)
-            ended = counted[:, lanes] >= -1
+            ended = seen >= -1
+            self.begin_wait(event, some, target, seen.max(axis=1), ended)
             if not ended.any():
                 continue
             self._waited.update(dict.fromkeys(threads[lanes].tolist(), event.instruction))
             columns = self._clocks.ends(threads[lanes])
-            at = target[:, None], ranks[:, None], columns
-            counts = np.where(ended, self._clocks.counts(slots, columns) + 1, self._ends[at])
-            self._ends[at] = counts
-            self._life[at] = np.maximum(self._life[at], counts)
+            at = self._clocks.cells(target, slots, threads[lanes])
+            self._ends[at] = np.where(ended, self._clocks.counts(slots, columns) + 1, self._ends[at])
+            raise_at(self._life, self._clocks.cells(target, slots, columns), self._ends[at])
 
     def begin_wait(self, event: BarrierEvent, actors: Actors, targets: Array, phases: Array, lanes: Array) -> None:
         """Check that waits begin after the completion of the phase before that which they are for."""
@@ -246,10 +245,8 @@ class Phases:
             counts = self._clocks.counts(slots, actors.threads)
             self._used[(at % _KEPT)[:, None], *places] = counts
             self._life[places] = counts
-        joint = actors.joint(releases=event.part_of is None)
-        width = joint.shape[-1]
-        raise_to(self._before[..., :width], target, joint)
-        self._announcing.count(event, actors, target, joint)
+        raise_to(self._before, target, actors.joint(columns=self._clocks.all_ends))
+        self._announcing.count(event, actors, target)
 
     def _deliver(self, event: BarrierEvent) -> None:
         """Check copies that bring bytes, of which each was issued by one lane, at each of its destinations."""
@@ -294,8 +291,8 @@ class Phases:
         """Check what must come before the completion of phases, and begin the next ones."""
         lapped = self._ends[slots] > self._before[slots]
         if lapped.any():
-            row, rank, column = np.argwhere(lapped)[0].tolist()
-            slot, thread = int(slots[row]), int(self._clocks.owner[column])
+            row, rank, thread = np.argwhere(lapped)[0].tolist()
+            slot = int(slots[row])
             waiter = slot - slot % self._clocks.cluster + rank
             side = self._reports.history.side(waiter, thread, self._waited[thread], "wait")
             number = int(phases[row] - self._first[slot])

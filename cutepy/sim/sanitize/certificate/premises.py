@@ -1,8 +1,8 @@
 """The premises of the certificate, checked on the trace of a launch as it runs.
 
 `Premises` is told of what synchronises before threads learn anything by it, and passes it on: mbarriers to `phases.py`,
-named and cluster barriers to `generations.py`, what outlives a CTA to `lifetimes.py`. What the code says is asked once
-for each launch (`steering.py`).
+named and cluster barriers to `generations.py`. What outlives a CTA is a hazard (`order/ends.py`). What the code says is
+asked once for each launch (`steering.py`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import numpy as np
 
 from cutepy.sim.sanitize.certificate.actors import Actors
 from cutepy.sim.sanitize.certificate.generations import Generations
-from cutepy.sim.sanitize.certificate.lifetimes import Lifetimes
 from cutepy.sim.sanitize.certificate.phases import Phases
+from cutepy.sim.sanitize.certificate.rounds import Notes
 from cutepy.sim.sanitize.certificate.violations import Violation
+from cutepy.sim.sanitize.order.clocks import rectangle
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access, BarrierEvent
+    from cutepy.sim.machine.events import BarrierEvent
     from cutepy.sim.machine.lanes import Array, Ctas, Threads
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.order.tries import Try
@@ -40,6 +41,11 @@ class Premises:
         Whether the kernel announces apart from arrivals.
     violated, refuse : callable
         Called with each `Violation`, and with what the certificate does not understand, in words.
+
+    Attributes
+    ----------
+    notes : Notes
+        What is done in the rounds of loops.
     """
 
     def __init__(
@@ -54,7 +60,6 @@ class Premises:
         self._violated, self._refuse = violated, refuse
         self._phases: dict[int, Phases] = {}
         self._generations: dict[str, Generations] = {}
-        self._lifetimes = Lifetimes(wave, violated)
         shape = wave.residents.count, wave.clocks.threads
         # Of each thread the last peek that no wait has followed yet: which, of what address, for which phase.
         self._peek, self._address = np.full((2, *shape), _NONE)
@@ -62,11 +67,13 @@ class Premises:
         # Of each thread the mbarrier and phase of its last try, if that failed and is tried again.
         self._tried = np.full(shape, _NONE)
         self._for = np.zeros(shape, np.int64)
+        self.notes = Notes(*shape, wave.clocks.cluster)
         self.operations = 0
         self.ctas = wave.residents.count
 
     def see(self, event: BarrierEvent) -> None:
         """Check an operation, before threads learn anything by it."""
+        self.notes.see(event)
         kind = event.barrier.partition(" ")[0]
         if kind == "mbarrier":
             assert event.state is not None
@@ -76,8 +83,6 @@ class Premises:
                 self._try(event, phases)
             if event.operation == "blocked":
                 return
-            if event.operation not in ("init", "inval", "wait"):
-                self._lifetimes.see(event)
             phases.see(event, self._is_void(event))
         elif kind == "bar" and event.operation in ("join", "arrive"):
             self.operations += 1
@@ -85,10 +90,6 @@ class Premises:
         elif event.operation == "cluster_arrive":
             self.operations += 1
             self._generation(event.barrier, True).see(event)
-
-    def access(self, access: Access, slot_bytes: int) -> None:
-        """Note an access to shared memory."""
-        self._lifetimes.access(access, slot_bytes)
 
     def _of(self, address: int) -> Phases:
         if address not in self._phases:
@@ -118,14 +119,14 @@ class Premises:
         slots, threads, i = event.ctas.slots, event.threads.ids, event.instruction
         shape = len(slots), len(threads)
         counted, tried, of = (np.broadcast_to(x, shape) for x in (event.counted, event.tried, event.slots))
-        at = np.ix_(slots, threads)
+        at = rectangle(slots, threads)
         if (of != slots[:, None]).any():
             self._refuse(f"a wait at an mbarrier of another CTA ({event.instruction.text})")
             return
         here = self._tries.get(i.index)
         absolute = tried + phases.first(slots)[:, None]
         pending = self._peek[at]
-        for peek in np.unique(pending[pending != _NONE]).tolist():
+        for peek in np.unique(pending[pending != _NONE]).tolist() if (pending != _NONE).any() else ():
             if i.index not in self._tries[peek].followers:
                 continue
             lanes = pending == peek
@@ -176,7 +177,6 @@ class Premises:
                     f"thread {thread} of CTA {self._wave.residents.coordinate(slot)} ends after it has arrived at "
                     f"{barrier} and without waiting there"
                 )
-        self._lifetimes.end(ended)
 
     def end(self) -> None:
         """Check what is left when the CTAs have ended."""

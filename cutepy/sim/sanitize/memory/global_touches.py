@@ -143,7 +143,8 @@ class GlobalTouches:
             else:
                 thread = int(access.threads.ids[0])
                 column = clocks.column((BULK, "write", thread), thread)
-                counts = wave.closed[BULK][slots, thread][:, None] + 1
+                at = np.searchsorted(operation.ctas.slots, slots)
+                counts = issued.count[at, np.searchsorted(issued.threads, thread)][:, None]
             starts, lanes = access.addresses.astype(np.int64).reshape(-1), np.repeat(np.arange(len(slots)), runs)
             name = _NAMES.get(operation.kind, "bulk copy")
             touch = self._touch(wave, access, name, "async", starts, lanes, None, np.array([[column]]), counts, agents)
@@ -161,7 +162,7 @@ class GlobalTouches:
         else:
             name = "cp.async"
             columns = np.array([clocks.column((COPIES, t), t) for t in threads.tolist()])
-            counts = wave.closed[COPIES][slots[:, None], threads] + 1
+            counts = wave.issued[id(access.part_of)].count
         if access.proxy == "tensormap":
             name = "tensor map"
         proxy = "nc" if "nc" in parts else "generic"

@@ -8,123 +8,22 @@ one come after all lanes of the other. Only where they don't is it asked lane by
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import Any
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import WARP, Array
-from cutepy.sim.sanitize.meaning.layouts import Span, Through
+from cutepy.sim.machine.lanes import WARP, Array, as_index
+from cutepy.sim.sanitize.meaning.layouts import Through
 from cutepy.sim.sanitize.memory.numbered import Numbered
-from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, Clocks, View
+from cutepy.sim.sanitize.memory.touch import Conflict, Touch, are_strong, needed_plane
+from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, Clocks, View, neighbours
 from cutepy.sim.sanitize.order.strength import CLUSTER, CTA
-
-if TYPE_CHECKING:
-    from cutepy.sim.ptx.model import Instruction
 
 _MOST_READERS = 16
 
 _FORGOTTEN = View(np.zeros((0, 0, 0, 0, 0), np.int32), None)
 """What a touch knew, once it has been compared with those before it: those after it ask what they know themselves."""
-
-
-@dataclass(eq=False, slots=True)
-class Touch:
-    """What an instruction, or an asynchronous operation, did to shared memory.
-
-    Attributes
-    ----------
-    what : str
-    instruction : Instruction
-    writes, asynchronous : bool
-    scope : int
-        Of strong operations: see `order.strength`. WEAK of all others.
-    slots : array of int
-        The CTAs whose memory it is.
-    agents : array of int
-        The CTAs that did it, one for each of `slots`.
-    threads : array of int, (lane,), or None
-        The threads that did it; None for the async proxy.
-    columns : array of int, (lane,)
-        Those threads' own, or the channel that says that it is over.
-    counts : array of int, (CTA, lane)
-        How far the columns had come.
-    places : array of int, (CTA or 1, lane, n)
-        The granules that each lane touched.
-    view, row_of : View, array of int
-        What those who did it knew, and in which row of that each lane's is.
-    spans : tuple of Span
-        How parts of its granules were read or written, where that is known.
-    early : array of int or None
-        The granules that it read before anything had written them, in some CTA.
-    """
-
-    what: str
-    instruction: Instruction
-    writes: bool
-    asynchronous: bool
-    scope: int
-    slots: Array
-    agents: Array
-    threads: Array | None
-    columns: Array
-    counts: Array
-    places: Array
-    view: View
-    row_of: Array
-    spans: tuple[Span, ...] = ()
-    early: Array | None = None
-    number: int = 0
-    lanes: dict[int, tuple[Array, Array]] = field(default_factory=dict)
-
-    def touched(self, row: int) -> tuple[Array, Array]:
-        """Return the granules of one CTA in order, and the lane that touched each, once for each that did."""
-        row = min(row, len(self.places) - 1)
-        found = self.lanes.get(row)
-        if found is None:
-            flat = self.places[row].reshape(-1)
-            order = np.argsort(flat, kind="stable")
-            lanes = np.repeat(np.arange(self.places.shape[1]), self.places.shape[2])
-            found = self.lanes[row] = flat[order], lanes[order]
-        return found
-
-
-@dataclass(frozen=True)
-class Conflict:
-    """Two touches of the same byte that nothing orders.
-
-    Attributes
-    ----------
-    before, after : Touch
-    before_lane, after_lane : int
-        Of `columns`.
-    row : int
-        The CTA, by position in `after.slots`.
-    granule : int
-    fenced_only : bool
-        Whether they are ordered but for a proxy fence.
-    mate : int or None
-        Another lane of the same warp whose touch is ordered, by what it has published.
-    """
-
-    before: Touch
-    after: Touch
-    before_lane: int
-    after_lane: int
-    row: int
-    granule: int
-    fenced_only: bool
-    mate: int | None = None
-
-    @property
-    def read_first(self) -> bool:
-        """Whether a read came before the first write, which it should have come after."""
-        return self.before.early is not None and not self.before.writes and self.granule in self.before.early
-
-    @property
-    def narrow(self) -> bool:
-        """Whether both are strong, and one names a scope that the other is outside of."""
-        return _are_strong(self.before, self.after, CTA)
 
 
 class Shadow:
@@ -166,9 +65,12 @@ class Shadow:
         if self._touches.is_full or self._sets.is_full:
             self._recycle()
         new.number = self._touches.add(new)
+        new.heard = np.zeros((len(new.slots), self._clocks.warps), bool)
+        if new.threads is not None and np.array_equal(new.agents, new.slots):
+            new.warps = np.flatnonzero(np.bincount(new.threads // WARP))
         flat = new.places.reshape(len(new.places), -1)
         at = self._index(new.slots, flat)
-        written, read = self._written[at], self._read[at]
+        written, read = _once(self._written[at]), _once(self._read[at])
         if new.writes and new.threads is not None and not new.scope:
             self._within(new, new.threads // WARP)
         self._check(new, written, flat)
@@ -204,27 +106,26 @@ class Shadow:
 
     @staticmethod
     def _index(slots: Array, flat: Array) -> Any:  # noqa: ANN401 - slices, or arrays
-        first, last = int(flat[0, 0]), int(flat[0, -1])
-        if len(flat) == 1 and last - first + 1 == flat.shape[1]:
-            rows = slots
-            if len(slots) > 1 and int(slots[-1]) - int(slots[0]) + 1 == len(slots):
-                return slice(int(slots[0]), int(slots[-1]) + 1), slice(first, last + 1)
-            return rows, slice(first, last + 1)
+        if len(flat) == 1:
+            rows, columns = neighbours(slots), as_index(flat[0])
+            if isinstance(rows, slice) or isinstance(columns, slice):
+                return rows, columns
         return slots[:, None], flat
 
     # Numbers of touches, and of sets of them.
 
-    def _members(self, number: int) -> tuple[int, ...]:
-        return (number,) if number > 0 else self._sets[-number]
+    def _present(self, held: Array) -> tuple[list[int], list[tuple[int, ...]]]:
+        """Return the numbers that granules have, and the touches of each."""
+        numbers = _numbers_in(held)
+        return numbers, [(n,) if n > 0 else self._sets[-n] if n else () for n in numbers]
 
     def _joined(self, new: Touch, before: Array) -> Array | int:
         """Return the numbers of the sets of those before that still count, and the new one."""
-        present = _numbers_in(before)
+        numbers, members = self._present(before)
         result = np.full(before.shape, new.number, np.int32)
-        for number in present:
-            if number == 0:
-                continue
-            kept = tuple(m for m in self._members(number) if self._still_counts(m, new))[-_MOST_READERS:]
+        counts = {m: self._still_counts(m, new) for m in {*chain(*members)}}
+        for number, each in zip(numbers, members, strict=True):
+            kept = tuple(m for m in each if counts[m])[-_MOST_READERS:]
             if kept:
                 result[before == number] = self._set((*kept, new.number))
         return result
@@ -250,59 +151,75 @@ class Shadow:
         same = len(old.columns) == len(new.columns) and np.array_equal(old.columns, new.columns)
         if same and np.array_equal(old.places, new.places) and np.array_equal(old.slots, new.slots):
             return False
-        rows = np.flatnonzero(np.isin(old.slots, new.slots))
-        if len(rows) < len(old.slots):
+        rows = np.minimum(np.searchsorted(new.slots, old.slots), len(new.slots) - 1)
+        if not np.array_equal(new.slots[rows], old.slots):
             return True
-        return not bool(self._known(old, new, DONE, np.searchsorted(new.slots, old.slots[rows]), rows).all())
+        if old.is_heard(new):
+            return False
+        known = bool(self._known(old, new, DONE, rows, np.arange(len(rows))).all())
+        if known:
+            self._hear(old, new, DONE, np.arange(len(rows)))
+        return not known
+
+    def _hear(self, old: Touch, new: Touch, plane: int, olds: Array) -> None:
+        """Note that all lanes of a touch know of an older one, in some CTAs."""
+        if new.warps is not None and (plane != DONE or not old.writes):
+            old.heard[olds[:, None], self._clocks.sharing(new.warps)] = True
 
     # Order.
 
     def _check(self, new: Touch, before: Array, flat: Array) -> None:
-        numbers = _numbers_in(before)
-        for number in numbers:
-            if number == 0:
+        numbers, members = self._present(before)
+        unheard = {m for m in {*chain(*members)} if not self._touches[m].is_heard(new)}
+        for number, each in zip(numbers, members, strict=True):
+            if not new.spans and unheard.isdisjoint(each):
                 continue
             mask = None if len(numbers) == 1 else before == number
-            for member in self._members(number):
+            for member in each:
                 old = self._touches[member]
-                if not _are_strong(old, new, CLUSTER):  # else they are morally strong, whoever they are by
+                # Strong ones of one cluster are morally strong, whoever they are by.
+                if member in unheard and not are_strong(old, new, CLUSTER):
                     self._compare(old, new, mask, flat)
                 if old.spans and new.spans and old.writes and not new.writes:
                     self._compare_layouts(old.spans[0].through, old, new, mask, flat)
 
     def _compare(self, old: Touch, new: Touch, mask: Array | None, flat: Array) -> None:
         """See whether a new touch comes after an old one that touched the same granules, which `mask` picks."""
-        if mask is None:
+        if mask is None or len(mask) == 1:
             rows = np.arange(len(new.slots))
         else:
             rows = np.flatnonzero(mask.any(axis=1))
         olds = np.searchsorted(old.slots, new.slots[rows])
-        if _are_strong(old, new, CTA):  # within a CTA any scope will do
+        if are_strong(old, new, CTA):  # within a CTA any scope will do
             apart = old.agents[olds] != new.agents[rows]
             rows, olds = rows[apart], olds[apart]
-        plane = _plane(old, new)
+        if old.is_heard(new, olds):
+            return
+        plane = needed_plane(old, new)
         known = self._known(old, new, plane, rows, olds)
         if known.all():
+            self._hear(old, new, plane, olds)
             return
         for row, of_old in zip(rows.tolist(), olds.tolist(), strict=True):
             here = known[rows == row][0]
             if not here.all():
-                self._compare_lanes(old, new, row, of_old, here, None if mask is None else mask[row], flat)
+                part = None if mask is None else mask[min(row, len(mask) - 1)]
+                self._compare_lanes(old, new, row, of_old, here, part, flat)
 
     def _compare_layouts(self, written: Through, old: Touch, new: Touch, mask: Array | None, flat: Array) -> None:
         """See whether a touch reads through another layout what an old one wrote."""
         for start, end, read in new.spans:
             if read == written:
                 continue
-            for row in range(len(new.slots) if mask is not None else 1):
+            for row in range(max(len(mask), len(flat)) if mask is not None else 1):
                 granules = flat[min(row, len(flat) - 1), start:end]
                 if mask is not None:
-                    granules = granules[mask[row, start:end]]
+                    granules = granules[mask[min(row, len(mask) - 1), start:end]]
                 if len(granules) and self._misread(old, new, row, granules, written, read):
                     return
 
     def _known(self, old: Touch, new: Touch, plane: int, rows: Array, olds: Array) -> Array:
-        """Return, by CTA, row of knowledge and lane of the old touch, whether it is known."""
+        """Return, by CTA, row of knowledge (for the async proxy one) and lane of the old touch, whether it is known."""
         ranks = old.agents[olds] % self._clocks.cluster
         columns, counts = old.columns, old.counts[olds] if len(old.counts) > 1 else old.counts
         capacity = new.view.known.shape[-1]
@@ -314,7 +231,7 @@ class Shadow:
             columns[None, None, :],
         ]
         result: Array = (held >= counts[:, None, :]) & (old.columns < capacity)
-        return result
+        return result if new.threads is not None else np.logical_and.reduce(result, axis=1, keepdims=True)
 
     def _compare_lanes(
         self, old: Touch, new: Touch, row: int, of_old: int, known: Array, mask: Array | None, flat: Array
@@ -330,12 +247,12 @@ class Shadow:
         new_lanes, at = np.repeat(lanes, many), np.repeat(granules, many)
         within = np.arange(len(new_lanes)) - np.repeat(np.cumsum(many) - many, many)
         before = old_lanes[np.repeat(start, many) + within]
-        rows = new.row_of[min(row, len(new.row_of) - 1)][new_lanes]
+        rows = new.row_of[new_lanes]
         fine = known[rows, before]
         fine |= self._own(old, new, row, of_old, before, new_lanes)
         if not fine.all():
             worst = int(np.argmin(fine))
-            plane = _plane(old, new)
+            plane = needed_plane(old, new)
             fenced_only = False
             if plane == FENCED:
                 seen = self._known(old, new, SEEN, np.array([row]), np.array([of_old]))[0]
@@ -364,25 +281,15 @@ def _mate(old: Touch, lane: int, known: Array) -> int | None:
     return int(found[0]) if len(found) else None
 
 
-def _are_strong(old: Touch, new: Touch, scope: int) -> bool:
-    """Tell whether both are strong, of such a scope or a wider one, and of one proxy."""
-    return min(old.scope, new.scope) >= scope and old.asynchronous == new.asynchronous
-
-
-def _plane(old: Touch, new: Touch) -> int:
-    """Return which knowledge orders a touch after another one."""
-    if not old.writes:
-        return DONE
-    if new.asynchronous:
-        # A copy that is over has left its bytes: another may write there once that is known, whoever has seen them.
-        return (DONE if new.writes else SEEN) if old.asynchronous else FENCED
-    return SEEN
+def _once(held: Array) -> Array:
+    """Return what the CTAs hold, (CTA, granule), once where it is the same for all."""
+    return held[:1] if len(held) > 1 and (held == held[0]).all() else held
 
 
 def _numbers_in(held: Array) -> list[int]:
     """Return the numbers that granules have: neighbours mostly have the same, so few are compared."""
     flat = held.reshape(-1)
-    ends = np.flatnonzero(flat[1:] != flat[:-1])
+    (ends,) = (flat[1:] != flat[:-1]).nonzero()
     if not len(ends):
         return [int(flat[0])]
     return sorted({*flat[ends].tolist(), int(flat[-1])})

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.layouts.sm90.arch import UNIT_BYTES
-from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
+from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array, as_index
 from cutepy.sim.mechanisms.wgmma.operands import tile_units
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.meaning.layouts import Span, Through, described, misread, of_descriptor
-from cutepy.sim.sanitize.memory.shadow import Conflict, Shadow, Touch
+from cutepy.sim.sanitize.memory.shadow import Shadow
+from cutepy.sim.sanitize.memory.touch import Conflict, Touch
 from cutepy.sim.sanitize.order.clocks import View
 from cutepy.sim.sanitize.order.strength import WEAK, strength
-from cutepy.sim.sanitize.order.wave import BULK, COPIES, MMAS, Issued, Wave
+from cutepy.sim.sanitize.order.wave import BULK, COPIES, GENERIC, GROUP, MMAS, Issued, Wave
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, AsyncOperation, WgmmaEvent
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from cutepy.sim.translate.wgmma_shapes import SharedTile
 
 
-_Operands = tuple[tuple[tuple[int, ...], "SharedTile", str], ...]
-"""Of an MMA: the descriptors by CTA, the tile, the type of its elements."""
+_Operands = tuple[Array, tuple[Span, ...]]
+"""What a warpgroup reads: the granules, (CTA or 1, 1, n), and through which layout each operand is read."""
 
 
 class _Signal(NamedTuple):
@@ -64,7 +65,7 @@ class SharedTouches:
         self._tell = tell
         self._wave, self._granule, self._slot_bytes = wave, granule, slot_bytes
         granules = -(-slot_bytes // granule)
-        self._of_operands: dict[_Operands, tuple[Array, tuple[Span, ...]]] = {}
+        self._of_operands: dict[object, list[_Operands]] = {}
         self._shadow = Shadow(wave.clocks, wave.residents.count, granules, report, unwritten, self._misread)
 
     def access(self, access: Access) -> None:
@@ -95,13 +96,14 @@ class SharedTouches:
     def _by_threads(self, access: Access, slots: Array, agents: Array, threads: Array, offsets: Array) -> None:
         wave, clocks = self._wave, self._wave.clocks
         copies = access.part_of is not None
-        columns = threads
         if copies:
+            issued = wave.issued[id(access.part_of)]
             columns = np.array([clocks.column((COPIES, t), t) for t in threads.tolist()])
-            counts = wave.closed[COPIES][agents[:, None], threads] + 1
+            counts, view, row_of = issued.count, issued.view, issued.place
+            wave.copied.note(access.instruction, agents, threads, counts)
         else:
-            counts = clocks.counts(agents, threads)
-        view, row_of = clocks.view(agents, threads)
+            columns, counts = threads, clocks.counts(agents, threads)
+            view, row_of = clocks.view(agents, threads)
         places = self._places(offsets, access.size_bytes)
         i = access.instruction
         what = f"{i.parts[0]} {access.operation}" if not copies else "cp.async write"
@@ -164,23 +166,14 @@ class SharedTouches:
     def wgmma(self, event: WgmmaEvent) -> None:
         """Take what an MMA reads."""
         wave = self._wave
-        clocks, shape, slots = wave.clocks, event.shape, event.ctas.slots
-        groups = np.unique(event.threads.ids // WARPGROUP)
-        words = [(event.b, shape.b_tile, shape.b)]
-        if event.a is not None:
-            words.append((event.a, shape.a_tile, shape.a))
-        for n, group in enumerate(groups.tolist()):
+        clocks, slots = wave.clocks, event.ctas.slots
+        groups = event.threads.ids[::WARPGROUP] // WARPGROUP
+        for group, (flat, spans) in zip(groups.tolist(), self._operands(event, len(groups)), strict=True):
             threads = np.arange(group * WARPGROUP, (group + 1) * WARPGROUP)
             column = np.array([clocks.column((MMAS, group))])
+            view, _ = clocks.view(slots, threads)
             counts = wave.closed[MMAS][slots, group * WARPGROUP][:, None] + 1
-            wave.mma_groups.issue(slots, group, counts[:, 0])
-            together = View(clocks.common(slots, threads)[:, :, None], None)
-            operands = []
-            for word, tile, element in words:
-                of_group = np.broadcast_to(word, (word.shape[0], len(groups)))[:, n]
-                of_group = of_group[:1] if (of_group == of_group[0]).all() else of_group
-                operands.append((tuple(of_group.tolist()), tile, element))
-            flat, spans = self._operands(tuple(operands))
+            wave.mma_groups.issue(slots, group, counts[:, 0] // GROUP + 1)
             touch = Touch(
                 "wgmma read",
                 event.instruction,
@@ -193,43 +186,68 @@ class SharedTouches:
                 column,
                 counts,
                 flat,
-                together,
-                np.zeros((1, 1), int),
+                view,
+                np.zeros(1, int),
                 spans,
+                warps=threads[::WARP] // WARP,
             )
             self._shadow.touch(touch)
             wave.note(int(column[0]), event.instruction, slots, counts)
 
-    def _operands(self, operands: _Operands) -> tuple[Array, tuple[Span, ...]]:
-        """Return the granules of an MMA's operands, (CTA or 1, 1, n), and through which layout each is read."""
-        found = self._of_operands.get(operands)
+    def _operands(self, event: WgmmaEvent, groups: int) -> list[_Operands]:
+        """Return what each warpgroup reads of an MMA's operands."""
+        shape = event.shape
+        key = shape, tuple((x.shape, x.tobytes()) for x in (event.b, event.a) if x is not None)
+        found = self._of_operands.get(key)
         if found is None:
-            places = [np.stack([tile_units(w, tile).reshape(-1) for w in words]) for words, tile, _ in operands]
-            rows = max(map(len, places))
-            flat = np.concatenate([np.broadcast_to(p, (rows, p.shape[1])) for p in places], axis=1)
-            flat = self._places(flat * UNIT_BYTES, UNIT_BYTES).reshape(rows, 1, -1)
-            ends = np.cumsum([p.shape[1] * -(-UNIT_BYTES // self._granule) for p in places]).tolist()
-            through = [of_descriptor(words[0], element) for words, _, element in operands]
-            found = self._of_operands[operands] = flat, tuple(map(Span, [0, *ends], ends, through))
+            words = [(event.b, shape.b_tile, shape.b)]
+            if event.a is not None:
+                words.append((event.a, shape.a_tile, shape.a))
+            found = self._of_operands[key] = [
+                self._of_group(
+                    [(np.broadcast_to(w, (len(w), groups))[:, n], tile, element) for w, tile, element in words]
+                )
+                for n in range(groups)
+            ]
         return found
+
+    def _of_group(self, operands: list[tuple[Array, SharedTile, str]]) -> _Operands:
+        """Return the granules of operands, given by the descriptors of the CTAs, and how each is read."""
+        each = [(w[:1] if (w == w[0]).all() else w, tile, element) for w, tile, element in operands]
+        places = [np.stack([tile_units(w, tile).reshape(-1) for w in words.tolist()]) for words, tile, _ in each]
+        rows = max(map(len, places))
+        flat = np.concatenate([np.broadcast_to(p, (rows, p.shape[1])) for p in places], axis=1)
+        flat = self._places(flat * UNIT_BYTES, UNIT_BYTES).reshape(rows, 1, -1)
+        ends = np.cumsum([p.shape[1] * -(-UNIT_BYTES // self._granule) for p in places]).tolist()
+        through = [of_descriptor(int(words[0]), element, tile) for words, tile, element in each]
+        return flat, tuple(map(Span, [0, *ends], ends, through))
 
     def completed(self, operation: AsyncOperation, issued: Issued) -> None:
         """Take what an operation has read and written."""
-        by_place: dict[tuple[str, int, int, int | None, int], list[int]] = {}
-        issuers, lanes = operation.ctas.slots.tolist(), operation.threads.count
+        of = operation.ctas.slots
+        by_place: dict[tuple[str, int, int, int, int], list[Array]] = {}
         for access in issued.accesses:
-            by_lane = access.addresses.size == len(issuers) * lanes
-            for n, position in enumerate(access.addresses.reshape(-1).tolist()):
-                slot, offset = divmod(position, self._slot_bytes)
-                lane = n if by_lane and access.issuer is None else access.issuer
-                row, column = (None, 0) if lane is None else divmod(lane, lanes)
-                apart = None if row is None else issuers[row] - slot  # a multicast, or a copy to a peer
-                by_place.setdefault((access.operation, offset, access.size_bytes, apart, column), []).append(slot)
-        for (what, offset, size, apart, column), found in by_place.items():
-            for channel, slots in self._channels(operation, issued, np.unique(found)):
-                of = operation.ctas.slots
-                rows = self._wave.issuers(of, slots) if apart is None else np.searchsorted(of, slots + apart)
-                self._by_proxy(operation, issued, what, offset, size, slots, channel, rows, column)
+            slots, offsets = np.divmod(access.addresses.reshape(-1), self._slot_bytes)
+            rows, lanes = self._issuers(operation, access, slots)
+            apart = of[rows] - slots  # of a multicast, a copy to a peer and st.async
+            for offset, by, lane in dict.fromkeys(zip(offsets.tolist(), apart.tolist(), lanes.tolist(), strict=True)):
+                here = slots[(offsets == offset) & (apart == by) & (lanes == lane)]
+                by_place.setdefault((access.operation, offset, access.size_bytes, by, lane), []).append(here)
+        for (what, offset, size, by, lane), found in by_place.items():
+            for part in _apart(np.concatenate(found)):
+                for channel, slots in self._channels(operation, issued, part):
+                    rows = np.searchsorted(of, slots + by)
+                    self._by_proxy(operation, issued, what, offset, size, slots, channel, rows, lane)
+
+    def _issuers(self, operation: AsyncOperation, access: Access, slots: Array) -> tuple[Array, Array]:
+        """Return by whom each address is touched, as positions among the CTAs and lanes of an operation."""
+        lanes, numbers = operation.threads.count, access.issuers
+        if numbers is None and len(slots) == len(operation.ctas.slots) * lanes:
+            numbers = np.arange(len(slots))
+        if numbers is None:
+            return self._wave.issuers(operation.ctas.slots, slots), np.zeros(len(slots), int)
+        rows, columns = np.divmod(numbers, lanes)
+        return rows, columns
 
     @staticmethod
     def _channels(operation: AsyncOperation, issued: Issued, slots: Array) -> list[tuple[_Signal | None, Array]]:
@@ -270,7 +288,7 @@ class SharedTouches:
             thread = int(operation.threads.ids[0])
             column = clocks.column((BULK, "read", thread), thread)
             agents = issuers[issuer_of]
-            counts = wave.closed[BULK][agents, thread][:, None] + 1
+            counts = issued.count[issuer_of, :1]
             wave.note(column, operation.instruction, agents, counts)
         else:
             column = clocks.column(("mbarrier", channel.address))
@@ -280,7 +298,7 @@ class SharedTouches:
                 if slot != agent:
                     wave.lent[slot, agent, column] = operation.instruction, count
         one = len(issued.threads) == 1
-        known = issued.known[:, issuer_of] if one else issued.lanes(issuer_of, np.full(len(issuer_of), lane))
+        known = issued.known[:, as_index(issuer_of)] if one else issued.lanes(issuer_of, np.full(len(issuer_of), lane))
         view = View(known[:, :, None], None)
         places = self._places(np.array([[offset]]), size)
         if what != "read":
@@ -290,7 +308,7 @@ class SharedTouches:
             f"{name} {what}",
             operation.instruction,
             what != "read",
-            True,
+            operation.kind not in GENERIC,
             WEAK if what == "read" else strength(operation.instruction.opcode).scope,
             slots,
             agents,
@@ -299,7 +317,13 @@ class SharedTouches:
             counts,
             places,
             view,
-            np.zeros((1, 1), int),
+            np.zeros(1, int),
             () if issued.through is None else (Span(0, places.shape[-1], issued.through),),
         )
         self._shadow.touch(touch)
+
+
+def _apart(slots: Array) -> list[Array]:
+    """Part what was done to one place of CTAs, so that each part has it once of each: one after the other."""
+    which, times = np.unique(slots, return_counts=True)
+    return [which[times > n] for n in range(int(times.max()))]

@@ -18,11 +18,11 @@ synchronises. What a thread knows of its own columns stands beside, in `own`.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.machine.lanes import WARP, Array, Index, as_index
 
 DONE, SEEN, FENCED = range(3)
 _PLANES = 3
@@ -31,6 +31,8 @@ _NEW_COLUMNS = 64
 
 class View(NamedTuple):
     """What a set of threads, or an asynchronous operation, knows.
+
+    That of threads is only good until somebody learns something, unless it is `kept`.
 
     Attributes
     ----------
@@ -42,6 +44,10 @@ class View(NamedTuple):
 
     known: Array
     own: Array | None
+
+    def kept(self) -> View:
+        """Return what is known now, whatever is learnt later."""
+        return View(self.known.copy(), None if self.own is None else self.own.copy())
 
 
 class Clocks:
@@ -58,8 +64,10 @@ class Clocks:
 
     Attributes
     ----------
-    threads : int
+    threads, warps : int
         Of a CTA.
+    sizes : array of int
+        How many threads each warp has.
     owner : array of int
         By column, the thread that it belongs to, or -1.
     """
@@ -67,13 +75,16 @@ class Clocks:
     def __init__(self, slots: int, threads: int, cluster: int) -> None:
         self.cluster, self.threads = cluster, threads
         self._slots = slots
-        self._warps = -(-threads // WARP)
-        self._row = np.tile(np.arange(threads) // WARP, (slots, 1))
+        self.warps = -(-threads // WARP)
+        self._warp_of = np.arange(threads) // WARP
+        self.sizes = np.bincount(self._warp_of)
+        self._row = np.tile(self._warp_of, (slots, 1))
+        self._parted = np.zeros(self.warps, bool)  # of which some lane has a row of its own, in some CTA
         self._columns: dict[object, int] = {}
         self.owner = np.tile(np.arange(threads), 2)
         capacity = 2 * threads + _NEW_COLUMNS
-        self._known = np.zeros((_PLANES, slots, self._warps, cluster, capacity), np.int32)
-        self._rows, self._row_of = self._warps, np.full(threads, -1)
+        self._known = np.zeros((_PLANES, slots, self.warps, cluster, capacity), np.int32)
+        self._rows, self._row_of = self.warps, np.full(threads, -1)
         self._own = np.zeros((_PLANES, slots, capacity), np.int32)
         self._own[: SEEN + 1, :, :threads] = 1
 
@@ -88,13 +99,18 @@ class Clocks:
         """Return the columns that count the waits that threads have ended."""
         return threads + self.threads
 
+    @property
+    def all_ends(self) -> slice:
+        """The columns that `ends` returns for all threads."""
+        return slice(self.threads, 2 * self.threads)
+
     def tick(self, slots: Array, threads: Array) -> None:
         """Count what threads do from now on apart from what they have done."""
-        self._own[: SEEN + 1, slots[:, None], threads] += 1
+        self._own[: SEEN + 1, *rectangle(slots, threads)] += 1
 
     def end_waits(self, slots: Array, threads: Array) -> Array:
         """Count the end of a wait of each thread, and return how many it has ended: (CTA, thread)."""
-        at = slots[:, None], self.ends(threads)
+        at = rectangle(slots, self.ends(threads))
         counts: Array = self._own[SEEN][at] + 1
         self._own[: SEEN + 1, *at] = counts
         return counts
@@ -122,10 +138,17 @@ class Clocks:
                 result[column] = True
         return result
 
+    def cells(self, targets: Array, slots: Array, columns: Array) -> tuple[Any, Any, Any]:
+        """Return an index of columns of CTAs in what objects of others of their clusters hold, (CTA, rank, column)."""
+        if self.cluster > 1:
+            return targets[:, None], (slots % self.cluster)[:, None], columns
+        rows, at = rectangle(targets, columns)
+        return rows, 0, at
+
     def counts(self, slots: Array, columns: Array) -> Array:
         """Return the present counts of columns that belong to threads, (CTA, column)."""
-        counts: Array = self._own[SEEN][slots[:, None], columns]
-        return counts
+        counts: Array = self._own[SEEN][rectangle(slots, columns)]
+        return counts.copy()
 
     def set_own(self, plane: int, slots: Array, columns: Array, counts: Array) -> None:
         """Let threads know more of their own columns."""
@@ -160,50 +183,42 @@ class Clocks:
 
     def rows(self, slots: Array, threads: Array) -> Array:
         """Return the row of each thread, (CTA, thread)."""
-        return self._row[slots[:, None], threads[None, :]]
+        rows: Array = self._row[rectangle(slots, threads)]
+        return rows
 
     def view(self, slots: Array, threads: Array, planes: int = _PLANES) -> tuple[View, Array]:
-        """Return what threads know, by row, and the position of each thread's row, (CTA or 1, thread).
+        """Return what threads know, by row, and the position of each thread's row.
 
         `planes`: how many, from `DONE` on.
         """
-        rows = self.rows(slots, threads)
-        known, own = self._known[:planes], self._own[:planes, slots]
-        if (rows == rows[:1]).all():
+        known, own = self._known[:planes], self._own[:planes, neighbours(slots)]
+        used, place = _distinct(threads // WARP)
+        if self._parted[used].any():
+            rows = self.rows(slots, threads)
+            if not (rows == rows[0]).all():
+                return View(known[:, slots[:, None], rows], own), np.arange(len(threads))
             used, place = _distinct(rows[0])
-            return View(known[:, slots[:, None], used[None, :]], own), place.reshape(1, -1)
-        return View(known[:, slots[:, None], rows], own), np.arange(len(threads))[None, :]
+        return View(known[:, *rectangle(slots, used)], own), place
 
-    def columns_of(self, threads: Array) -> Array:
-        """Return the columns that belong to threads."""
+    def sharing(self, warps: Array) -> Array:
+        """Return those of some warps all of whose lanes share a row, in each CTA."""
+        return warps[~self._parted[warps]]
+
+    def belongs(self, threads: Array) -> Array:
+        """Tell by column whether it belongs to one of some threads."""
         is_one = np.zeros(self.threads + 1, bool)  # the last is for columns that belong to nobody, whose owner is -1
         is_one[threads] = True
-        return np.flatnonzero(is_one[self.owner])
-
-    def _over_rows(self, slots: Array, threads: Array, of: np.ufunc) -> Array:
-        """Combine what the rows of threads know: (plane, CTA, rank, column)."""
-        rows = self.rows(slots, threads)
-        if not (rows == rows[:1]).all():
-            found: Array = of.reduce(self._known[:, slots[:, None], rows], axis=2)
-            return found
-        used, _ = _distinct(rows[0])
-        found = self._known[:, slots, used[0]]
-        for row in used[1:].tolist():
-            of(found, self._known[:, slots, row], out=found)
-        return found
-
-    def common(self, slots: Array, threads: Array) -> Array:
-        """Return what each of the rows of threads knows, their own columns apart: (plane, CTA, rank, column)."""
-        return self._over_rows(slots, threads, np.minimum)
+        result: Array = is_one[self.owner]
+        return result
 
     def joint(self, slots: Array, threads: Array) -> Array:
         """Return what threads know together, their own columns included: (plane, CTA, rank, column)."""
-        found = self._over_rows(slots, threads, np.maximum)
-        columns = self.columns_of(threads)
-        ranks = slots % self.cluster
-        own = self._own[:, slots[:, None], columns]
-        at = (slice(None), np.arange(len(slots))[:, None], ranks[:, None], columns)
-        found[at] = np.maximum(found[at], own)
+        view, _ = self.view(slots, threads)
+        assert view.own is not None
+        found: Array = view.known.max(axis=2)
+        mine = self.belongs(threads)
+        at = slice(None), np.arange(len(slots)), slots % self.cluster, slice(len(mine))
+        found[at] = np.maximum(found[at], np.where(mine, view.own[..., : len(mine)], 0))
         return found
 
     def publish(self, slots: Array, threads: Array) -> Array:
@@ -212,37 +227,43 @@ class Clocks:
         self.tick(slots, threads)
         return found
 
-    def learn(self, slots: Array, threads: Array, what: Array, together: bool = False) -> None:
+    def learn(self, slots: Array, threads: Array, what: Array, together: bool = False, first: int = 0) -> None:
         """Let threads know something, (plane, CTA, rank, column).
 
-        `together`: it includes all that they have published, so that whole warps share a row again.
+        `together`: it includes all that they have published, so that whole warps share a row again. `first`: the
+        column that it begins with.
         """
-        what = self.padded(what)
-        rows = self.rows(slots, threads)
-        warps, counts = np.unique(threads // WARP, return_counts=True)
-        sizes = np.minimum(WARP, self.threads - warps * WARP)
-        for warp, whole in zip(warps.tolist(), (counts == sizes).tolist(), strict=True):
-            here = threads // WARP == warp
-            if whole and (together or (rows[:, here] == warp).all()):
-                self._row[slots[:, None], threads[here]] = warp
-                if together:
-                    self._known[:, slots, warp] = what
-                else:
-                    self._known[:, slots, warp] = np.maximum(self._known[:, slots, warp], what)
-                continue
-            for thread in threads[here].tolist():
-                mine = self._own_row(thread)
-                shared = slots[self._row[slots, thread] == warp]
-                self._known[:, shared, mine] = self._known[:, shared, warp]
-                self._row[slots, thread] = mine
-                self._known[:, slots, mine] = np.maximum(self._known[:, slots, mine], what)
+        columns = ..., slice(first, first + what.shape[-1])
+        warp_of = threads // WARP
+        warps, place = _distinct(warp_of)
+        shares = np.bincount(place) == self.sizes[warps]
+        if self._parted[warps].any():
+            rows = self.rows(slots, threads)
+            if together:
+                self._row[rectangle(slots, threads)] = np.where(shares[place], warp_of, rows)
+                self._parted = np.bincount(self._warp_of, (self._row != self._warp_of).any(axis=0)) > 0
+            else:
+                shares[place[(rows != warp_of).any(axis=0)]] = False
+        if shares.any():
+            at = slice(None), *rectangle(slots, warps[shares])
+            if together:
+                self._known[at] = self.padded(what)[:, :, None]
+            else:
+                raise_at(self._known, (*at, *columns), what[:, :, None])
+        self._parted[warps[~shares]] = True
+        for thread in threads[~shares[place]].tolist():
+            mine, warp = self._own_row(thread), thread // WARP
+            shared = slots[self._row[slots, thread] == warp]
+            self._known[:, shared, mine] = self._known[:, shared, warp]
+            self._row[slots, thread] = mine
+            raise_at(self._known, (slice(None), neighbours(slots), mine, *columns), what)
 
     def _own_row(self, thread: int) -> int:
         """Return the row of a thread that knows more than its warp, in all CTAs; few do."""
         if self._row_of[thread] < 0:
             if self._rows == self._known.shape[2]:
                 planes, slots, rows, ranks, columns = self._known.shape
-                more = np.zeros((planes, slots, min(2 * rows, self._warps + self.threads), ranks, columns), np.int32)
+                more = np.zeros((planes, slots, min(2 * rows, self.warps + self.threads), ranks, columns), np.int32)
                 more[:, :, :rows] = self._known
                 self._known = more
             self._row_of[thread] = self._rows
@@ -260,28 +281,59 @@ class Clocks:
             self.learn(slots, here, self.publish(slots, here), together=True)
 
     def meet(self, slots: Array, threads: Array) -> None:
-        """Let the threads of a warp know of the waits that each of them has ended, and of nothing else."""
-        rows, waits = self.rows(slots, threads), self.threads + threads
-        warp = int(threads[0]) // WARP
-        if (rows == warp).all():
-            own = self._own[:, slots[:, None], waits]
-            at = (slice(None), slots[:, None], warp, (slots % self.cluster)[:, None], waits)
-            self._known[at] = np.maximum(self._known[at], own)
+        """Let the threads of each of some warps know of the waits that each of them has ended, and of nothing else."""
+        warp_of = threads // WARP
+        for warp in np.unique(warp_of[self._parted[warp_of]]).tolist():
+            here = threads[warp_of == warp]
+            what = self.joint(slots, here)
+            what[..., : self.threads] = what[..., 2 * self.threads :] = 0
+            self.learn(slots, here, what)
+        others = threads[~self._parted[warp_of]]
+        if not len(others):
             return
-        what = self.joint(slots, threads)
-        what[..., : self.threads] = what[..., 2 * self.threads :] = 0
-        self.learn(slots, threads, what)
+        waits = self.ends(others)
+        at = slots[:, None], others // WARP, (slots % self.cluster)[:, None], waits
+        self._known[DONE][at] = np.maximum(self._known[DONE][at], self._own[DONE][rectangle(slots, waits)])
 
     def fence(self, slots: Array, threads: Array) -> None:
         """Put a proxy fence after all that threads know, and have done."""
-        rows = self.rows(slots, threads)
-        for row in np.unique(rows).tolist():
-            here = slots[(rows == row).any(axis=1)]
-            at = (here, row, here % self.cluster)
-            self._known[FENCED][at] = np.maximum(self._known[FENCED][at], self._known[SEEN][at])
-        columns = self.columns_of(threads)
-        self._own[FENCED][slots[:, None], columns] = self._own[SEEN][slots[:, None], columns]
-        self._own[: SEEN + 1, slots[:, None], threads] += 1
+        there = np.zeros((len(slots), self._known.shape[2]), bool)
+        there[np.arange(len(slots))[:, None], self.rows(slots, threads)] = True
+        of, rows = np.nonzero(there)
+        cells = slots[of], rows, slots[of] % self.cluster
+        self._known[FENCED][cells] = np.maximum(self._known[FENCED][cells], self._known[SEEN][cells])
+        mine = self.belongs(threads)
+        at = neighbours(slots), slice(len(mine))
+        self._own[FENCED][at] = np.where(mine, self._own[SEEN][at], self._own[FENCED][at])
+        self.tick(slots, threads)
+
+
+def rectangle(slots: Array, columns: Array) -> tuple[Index, Index]:
+    """Return an index of some columns, or rows, of some CTAs, each of them in order: see `neighbours`."""
+    rows, at = neighbours(slots), neighbours(columns)
+    if isinstance(rows, slice) or isinstance(at, slice):
+        return rows, at
+    return rows[:, None], at
+
+
+def neighbours(positions: Array) -> Index:
+    """Return an index of positions that are in order: a slice, which copies nothing, where none is left out.
+
+    Examples
+    --------
+    >>> neighbours(np.array([4, 5, 6])), neighbours(np.array([0, 1, 5]))
+    (slice(4, 7, None), array([0, 1, 5]))
+    """
+    first, last = int(positions[0]), int(positions[-1])
+    return slice(first, last + 1) if last - first == len(positions) - 1 else positions
+
+
+def raise_at(held: Array, at: Any, what: Array) -> None:  # noqa: ANN401 - slices and arrays
+    """Raise what is held at an index to at least something."""
+    here = held[at]
+    np.maximum(here, what, out=here)
+    if not np.may_share_memory(held, here):
+        held[at] = here
 
 
 def _widened(what: Array, columns: int) -> Array:
@@ -297,8 +349,8 @@ def _distinct(rows: Array) -> tuple[Array, Array]:
     """Return the rows that there are, and which of these each is."""
     if (rows == rows[0]).all():
         return rows[:1], np.zeros(len(rows), int)
-    used, place = np.unique(rows, return_inverse=True)
-    return used, place
+    used = np.flatnonzero(np.bincount(rows))
+    return used, np.searchsorted(used, rows)
 
 
 class Meeting:
@@ -318,21 +370,23 @@ class Meeting:
                 grown[..., : self._what.shape[-1]] = self._what
             self._what = grown
         phase = np.broadcast_to(phase, slots.shape)
-        at = phase & 1
-        new = self._phase[at, slots] != phase
-        self._what[at[new], :, slots[new]] = 0
-        self._phase[at, slots] = phase
-        wide = np.moveaxis(what, 1, 0)
-        held = self._what[at, :, slots]
-        held[..., : wide.shape[-1]] = np.maximum(held[..., : wide.shape[-1]], wide)
-        self._what[at, :, slots] = held
+        for parity in (0, 1):
+            here = np.flatnonzero((phase & 1) == parity)
+            if len(here):
+                of = slots[here]
+                new = self._phase[parity, of] != phase[here]
+                if new.any():
+                    self._what[parity][:, of[new]] = 0
+                    self._phase[parity, of] = phase[here]
+                raise_at(self._what[parity], (slice(None), as_index(of), ..., slice(what.shape[-1])), what[:, here])
 
     def published(self, slots: Array, phase: Array) -> Array | None:
         """Return what was published in phases, (plane, CTA, rank, column); None if nothing ever was."""
         if self._what is None:
             return None
         phase = np.broadcast_to(phase, slots.shape)
-        at = phase & 1
-        found = np.moveaxis(self._what[at, :, slots], 0, 1).copy()
-        found[:, self._phase[at, slots] != phase] = 0
+        found = np.moveaxis(self._what[phase & 1, :, slots], 0, 1)
+        other = self._phase[phase & 1, slots] != phase
+        if other.any():
+            found[:, other] = 0
         return found

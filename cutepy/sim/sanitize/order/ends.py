@@ -9,7 +9,7 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.order.wave import Wave
+from cutepy.sim.sanitize.order.wave import COPIES, Wave
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
@@ -17,31 +17,37 @@ if TYPE_CHECKING:
 End = tuple[str, str, Side | None, Side, str | None]
 """A hazard: its kind, where it is, its two sides, and what is missing where the kind doesn't say."""
 
+_WAIT = (
+    "cp.async.commit_group and cp.async.wait_group 0, or a wait for the mbarrier that tracks it, must come before the "
+    "end"
+)
 
-def ends(wave: Wave) -> Iterator[End]:
-    """Yield the hazards of CTAs that have ended."""
+
+def ends(wave: Wave, ended: Array) -> Iterator[End]:
+    """Yield the hazards of those CTAs that have ended, by slot."""
+    has_ended = np.isin(np.arange(wave.residents.count), ended)
     coordinate = wave.residents.coordinate
     for column, (i, groups) in wave.last.items():
-        late = np.flatnonzero(groups > wave.clocks.best(column))
+        late = np.flatnonzero(has_ended & (groups > wave.clocks.best(column)))
         if len(late):
             yield _in_flight(i, int(wave.clocks.owner[column]), coordinate(int(late[0])))
+    yield from _copies(wave, has_ended)
     for (slot, agent, column), (i, count) in wave.lent.items():
-        if wave.clocks.best_of(slot, agent % wave.clocks.cluster)[column] < count:
+        if has_ended[slot] and wave.clocks.best_of(slot, agent % wave.clocks.cluster)[column] < count:
             side = Side("bulk copy read", f"the async proxy for CTA {coordinate(slot)}", i, coordinate(slot))
             missing = (
                 f"CTA {coordinate(agent)}, whose mbarrier counts its bytes, must say that they have come, by "
                 "barrier.cluster for example, before the end"
             )
             yield "in-flight-at-exit", "shared memory", side, _exit(coordinate(slot)), missing
-    for one in wave.peers.late():
+    for one in wave.peers.late(has_ended):
         before = _by_thread(one.instruction.opcode, coordinate(one.agent), one.thread, one.instruction)
         target = coordinate(one.target)
         yield "exited-peer", f"shared memory of CTA {target}", before, _exit(target), None
-    yield from stuck(wave, None)
 
 
-def stuck(wave: Wave, ended: Array | None) -> Iterator[End]:
-    """Yield the hazards of CTAs in which nothing goes on: some threads have ended, (CTA, thread), or all."""
+def uneven(wave: Wave, ended: Array) -> Iterator[End]:
+    """Yield what does not come out even where nothing goes on; `ended` tells which threads are at their end."""
     coordinate = wave.residents.coordinate
     for mbarrier in wave.objects.uneven():
         what = f"{mbarrier.pending_bytes} bytes were expected and never came"
@@ -57,6 +63,25 @@ def stuck(wave: Wave, ended: Array | None) -> Iterator[End]:
         who = f"warp {part.warp} of CTA {coordinate(part.slot)}"
         missing = f"warp {part.other} of the same warpgroup did not execute it: all four must"
         yield "partial-warpgroup", "registers", None, Side("setmaxnreg", who, part.instruction), missing
+
+
+def _copies(wave: Wave, has_ended: Array) -> Iterator[End]:
+    """Yield, once for each instruction, what threads copy that nobody knows to have come."""
+    told = set()
+    for thread in np.flatnonzero(wave.copied.counts.any(axis=0)).tolist():
+        best = wave.clocks.best(wave.clocks.column((COPIES, thread), thread))
+        for slot in np.flatnonzero(has_ended & (wave.copied.counts[:, thread] > best)).tolist():
+            i = wave.copied.by[int(wave.copied.instructions[slot, thread])]
+            if i.index not in told:
+                told.add(i.index)
+                cta = wave.residents.coordinate(slot)
+                yield (
+                    "in-flight-at-exit",
+                    "shared memory",
+                    _by_thread("cp.async write", cta, thread, i),
+                    _exit(cta),
+                    _WAIT,
+                )
 
 
 def _exit(cta: tuple[int, ...]) -> Side:
@@ -77,6 +102,8 @@ def _in_flight(i: Instruction, owner: int, cta: tuple[int, ...]) -> End:
         side = _by_thread("bulk store read", cta, owner, i)
         missing = "cp.async.bulk.commit_group and cp.async.bulk.wait_group.read 0 must come before the end"
     else:
-        side = Side("copy write", f"the async proxy for CTA {cta}", i, cta)
-        missing = "a wait for the mbarrier that counts its bytes must come before the end"
+        arrives = i.parts[:3] == ("cp", "async", "mbarrier")
+        what = "asynchronous arrival" if arrives else "copy write"
+        side = Side(what, f"CTA {cta}" if arrives else f"the async proxy for CTA {cta}", i, cta)
+        missing = f"a wait for the mbarrier that counts {'it' if arrives else 'its bytes'} must come before the end"
     return "in-flight-at-exit", "shared memory", side, _exit(cta), missing

@@ -9,7 +9,7 @@ import numpy as np
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN
-from cutepy.sim.sanitize.order.wave import Making, Wave
+from cutepy.sim.sanitize.order.wave import GENERIC, Making, Wave
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import BarrierEvent
@@ -22,8 +22,10 @@ INITS = "inits"
 def fence_inits(wave: Wave, slots: Array, threads: Array) -> None:
     """Note a fence that shows mbarriers to copies and to other CTAs."""
     for made in wave.inits.values():
-        here = np.isin(made.agents, slots) & np.isin(made.threads, threads) & (made.counts > 0) & (made.fenced == 0)
-        made.fenced[here] = _shown(wave, made, here)
+        waiting = (made.counts > 0) & (made.fenced == 0)
+        if waiting.any():
+            here = waiting & np.isin(made.agents, slots) & np.isin(made.threads, threads)
+            made.fenced[here] = _shown(wave, made, here)
 
 
 def _shown(wave: Wave, made: Making, here: Array) -> Array:
@@ -63,7 +65,7 @@ def check_made(wave: Wave, event: BarrierEvent) -> tuple[str, Side, Side] | None
         fenced = np.ones_like(seen)
     else:
         seen, fenced = _by_copies(wave, event, made)
-        if event.part_of.kind == "cp_async":  # which is of the generic proxy
+        if event.part_of.kind in GENERIC:
             fenced = np.ones_like(seen)
     if seen.all() and fenced.all():
         made.settled[of] = _settled(wave, made, of)
@@ -125,11 +127,7 @@ def _by_threads(wave: Wave, event: BarrierEvent, made: Making) -> Array:
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
     whose = np.broadcast_to(event.slots, (len(slots), len(threads)))
     view, rows_of = clocks.view(slots, threads)
-    at = (
-        np.arange(len(slots))[:, None],
-        np.broadcast_to(rows_of, whose.shape),
-        made.agents[whose] % clocks.cluster,
-    )
+    at = np.arange(len(slots))[:, None], rows_of, made.agents[whose] % clocks.cluster
     own = (made.agents[whose] == slots[:, None]) & (made.threads[whose] == threads)
     seen: Array = own | (view.known[SEEN][*at, made.threads[whose]] >= made.counts[whose])
     shown = clocks.known_column((INITS, int(made.threads[whose].flat[0])))

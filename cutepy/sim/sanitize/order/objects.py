@@ -107,7 +107,7 @@ class Objects:
         for slot in event.state.slots.tolist():
             rank = slot % clocks.cluster
             view, row_of = clocks.view(np.array([slot]), event.threads.ids[:1])
-            known = view.known[DONE][0, row_of[0, 0], :, : self._threads]
+            known = view.known[DONE][0, row_of[0], :, : self._threads]
             late = uses[slot] > known
             late[rank, event.threads.ids[0]] = False
             if late.any():

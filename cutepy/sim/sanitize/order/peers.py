@@ -74,7 +74,7 @@ class Peers:
         reached.columns[threads] = -1
         reached.instructions.update(dict.fromkeys(threads.tolist(), i))
         view, row_of = clocks.view(at, threads)
-        known = view.known[DONE][0, row_of[0], target % clocks.cluster]
+        known = view.known[DONE][0, row_of, target % clocks.cluster]
         return bool((known > 0).any(axis=1).all())
 
     def arrive(self, i: Instruction, target: int, agent: int, thread: int, column: int, phase: int) -> None:
@@ -91,10 +91,12 @@ class Peers:
             found = self._reached[target, agent] = _Reached(np.zeros(self._threads, np.int64), none, none.copy(), {})
         return found
 
-    def late(self) -> Iterator[Late]:
+    def late(self, has_ended: Array) -> Iterator[Late]:
         """Yield, of each two CTAs, something that nothing orders before the end of the one whose memory it is."""
         clocks = self._clocks
         for (target, agent), reached in self._reached.items():
+            if not has_ended[target]:
+                continue
             threads = np.flatnonzero(reached.counts)
             known = clocks.best_of(target, agent % clocks.cluster)[threads] >= reached.counts[threads]
             own = clocks.best_of(target, target % clocks.cluster)

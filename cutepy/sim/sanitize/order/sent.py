@@ -14,7 +14,6 @@ from cutepy.sim.translate import linked
 from cutepy.sim.translate.effects import read, written
 
 if TYPE_CHECKING:
-    from cutepy.sim.sanitize.order.clocks import View
     from cutepy.sim.sanitize.order.wave import Wave
 
 Cluster = tuple[int, int]
@@ -32,8 +31,8 @@ class Snapshot:
     """
 
     def __init__(self, wave: Wave, launch: int, slots: Array, threads: Array) -> None:
-        self._view: View
-        self._view, self._row_of = wave.clocks.view(slots, threads)
+        view, self._row_of = wave.clocks.view(slots, threads)
+        self._view = view.kept()
         wave.clocks.tick(slots, threads)
         self._slots, self._threads, self._owner = slots, threads, wave.clocks.owner
         self._blocks, self._size = wave.residents.blocks, wave.clocks.cluster
@@ -41,7 +40,7 @@ class Snapshot:
 
     def known(self, row: int, column: int) -> Array:
         """Return what one of the threads knows: (plane, rank, column)."""
-        at = int(self._row_of[min(row, len(self._row_of) - 1), column])
+        at = int(self._row_of[column])
         found: Array = self._view.known[:, row, at].copy()
         assert self._view.own is not None
         mine = np.flatnonzero(self._owner == self._threads[column])

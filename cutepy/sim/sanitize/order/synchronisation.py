@@ -9,10 +9,10 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, Meeting
+from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, Meeting, neighbours, raise_at, rectangle
 from cutepy.sim.sanitize.order.making import INITS, check_made, fence_inits, side_of, used_by
 from cutepy.sim.sanitize.order.peers import BEGUN
-from cutepy.sim.sanitize.order.wave import BULK, COPIES, MMAS
+from cutepy.sim.sanitize.order.wave import BULK, COPIES, GROUP, MMAS
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import BarrierEvent
@@ -33,7 +33,7 @@ def synchronise(wave: Wave, event: BarrierEvent, report: Report) -> None:
     if event.operation == "fence":
         _fence(wave, event)
     elif event.operation == "commit":
-        wave.closed[event.barrier][np.ix_(slots, threads)] += 1
+        wave.close(event.barrier, slots, threads)
     elif kind == "mbarrier":
         wrong = wave.objects.see(event)
         if wrong is not None:
@@ -76,13 +76,13 @@ def converge(wave: Wave, slots: Array, threads: Array) -> None:
     """
     if not wave.apart.any():
         return
-    clocks = wave.clocks
-    for warp in np.unique(threads // WARP).tolist():
-        here = threads[threads // WARP == warp]
-        some = slots[wave.apart[slots, warp]]
-        if len(some) and len(here) == min(WARP, clocks.threads - warp * WARP):
-            clocks.meet(some, here)
-            wave.apart[some, warp] = False
+    warp_of, sizes = threads // WARP, wave.clocks.sizes
+    whole = np.bincount(warp_of, minlength=len(sizes)) == sizes
+    for rows, warps in _rectangles(wave.apart[neighbours(slots)] & whole):
+        here = np.zeros_like(whole)
+        here[warps] = True
+        wave.clocks.meet(slots[rows], threads[here[warp_of]])
+        wave.apart[slots[rows][:, None], warps] = False
 
 
 def _fence(wave: Wave, event: BarrierEvent) -> None:
@@ -140,12 +140,15 @@ def _mbarrier(wave: Wave, event: BarrierEvent) -> None:
         issued.signals.append((state.address, state.slots, phases))
         column = clocks.column(("mbarrier", state.address))
         assert event.deliveries is not None
-        copied = clocks.padded(issued.lanes(event.deliveries[:, 1], event.deliveries[:, 2], releases=False))
-        what = np.zeros((len(copied), len(state.slots), *copied.shape[2:]), np.int32)
-        for n, slot in enumerate(event.deliveries[:, 0].tolist()):
-            at = int(np.searchsorted(state.slots, slot))
-            what[:, at] = np.maximum(what[:, at], copied[:, n])
-        what[:, np.arange(len(phases)), state.slots % clocks.cluster, column] = phases + 1
+        to, rows, lanes = event.deliveries.T
+        what = clocks.padded(issued.lanes(rows, lanes, releases=False))
+        if not np.array_equal(to, state.slots):
+            copied = what
+            what = np.zeros((len(copied), len(state.slots), *copied.shape[2:]), np.int32)
+            for n, at in enumerate(np.searchsorted(state.slots, to).tolist()):
+                raise_at(what, (slice(None), at), copied[:, n])
+        # What the async proxy wrote its operations see then; what st.async did they don't without a fence.
+        what[: SEEN + 1, np.arange(len(phases)), state.slots % clocks.cluster, column] = phases + 1
         meeting.add(state.slots, phases, what)
     elif event.operation == "arrive" and event.part_of is not None:
         _copies_arrive(wave, event, meeting, first)
@@ -167,13 +170,13 @@ def _copies_arrive(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Arr
         learned = clocks.padded(issued.lanes(rows, np.full(len(rows), thread), releases=False))
         what = np.maximum(clocks.padded(what), learned)
     for thread in threads.tolist():
-        column = clocks.known_column((COPIES, thread))
+        column, at = clocks.known_column((COPIES, thread)), int(np.searchsorted(event.part_of.threads.ids, thread))
         if column is not None:
-            what[: SEEN + 1, np.arange(len(slots)), slots % clocks.cluster, column] = (
-                wave.closed[COPIES][slots, thread] + 1
-            )
+            what[: SEEN + 1, np.arange(len(slots)), slots % clocks.cluster, column] = issued.count[rows, at]
     of = slots if event.slots is None else np.broadcast_to(event.slots, (len(slots), len(threads)))[:, 0]
     phases = np.broadcast_to(event.counted, (len(slots), len(threads)))[:, 0] + first[of]
+    assert event.state is not None
+    wave.note(clocks.column(("mbarrier", event.state.address)), event.instruction, of, phases + 1)
     for rank in range(clocks.cluster):
         here = slots % clocks.cluster == rank
         if here.any():
@@ -217,13 +220,13 @@ def _wait(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> No
     assert event.slots is not None
     assert event.state is not None
     shape = (len(slots), len(threads))
-    seen, of = np.broadcast_to(event.counted, shape), np.broadcast_to(event.slots, shape)
+    away = event.slots - slots[:, None]
     column = clocks.column(("mbarrier", event.state.address))
     acquires = "relaxed" not in event.instruction.parts
-    for at in np.unique(of - slots[:, None]).tolist():
-        lanes = (of - slots[:, None] == at) & (seen >= 0)
-        phases = np.where(lanes, seen, 0).max(axis=1) + first[slots + at]
-        for rows, columns in _rectangles(lanes):
+    for at in np.unique(away).tolist():
+        lanes = (away == at) & (event.counted >= 0)
+        phases = np.where(lanes, event.counted, 0).max(axis=1) + first[slots + at]
+        for rows, columns in _rectangles(np.broadcast_to(lanes, shape)):
             objects = slots[rows] + at
             what = meeting.published(objects, phases[rows]) if acquires else None
             if what is None:
@@ -233,9 +236,9 @@ def _wait(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> No
             planes = slice(SEEN + 1 if acquires else DONE + 1)
             what[planes, *place] = np.maximum(what[planes, *place], phases[rows] + 1)
             clocks.learn(slots[rows], threads[columns], what)
-    for rows, columns in _rectangles(seen >= -1):
+    for rows, columns in _rectangles(np.broadcast_to(event.counted >= -1, shape)):
         clocks.end_waits(slots[rows], threads[columns])
-        wave.apart[np.ix_(slots[rows], np.unique(threads[columns] // WARP))] = True
+        wave.apart[slots[rows][:, None], np.flatnonzero(np.bincount(threads[columns] // WARP))] = True
 
 
 def _rectangles(lanes: Array) -> Iterator[tuple[Array, Array]]:
@@ -257,21 +260,24 @@ def _group(wave: Wave, event: BarrierEvent) -> None:
     kind = {"bulk_group": BULK, "wgmma.wait_group": MMAS, "cp.async": COPIES}.get(words[0])
     if kind is None:
         return
-    everything = event.barrier == "cp.async"
+    if event.barrier == "cp.async":  # of all copies: it closes a group, and waits for it
+        wave.close(kind, slots, threads)
     left = next((int(w) for w in words if w.isdecimal()), 0)
-    closed = wave.closed[kind][np.ix_(slots, threads)]
-    done = closed + 1 if everything else np.maximum(closed - left, 0)
+    closed = wave.closed[kind][rectangle(slots, threads)]
+    done = np.maximum(closed // GROUP - left, 0) * GROUP
     if kind == MMAS:
         for group in np.unique(threads // WARPGROUP).tolist():
             column = clocks.column((MMAS, group))
             here = threads // WARPGROUP == group
-            what = np.zeros((SEEN + 2, len(slots), clocks.cluster, len(clocks.owner)), np.int32)
             at, rank, numbers = np.arange(len(slots)), slots % clocks.cluster, done[:, here][:, 0]
-            what[: SEEN + 1, at, rank, column] = numbers
-            ended = wave.mma_groups.ended(slots, group, numbers)
+            what = np.zeros((FENCED + 1, len(slots), clocks.cluster, 1), np.int32)
+            what[: SEEN + 1, at, rank, 0] = numbers
+            clocks.learn(slots, threads[here], what, first=column)
+            ended = wave.mma_groups.ended(slots, group, numbers // GROUP)
             if ended is not None:
-                what[DONE, at[:, None], rank[:, None], wave.mma_groups.columns(group)] = ended
-            clocks.learn(slots, threads[here], what)
+                what = np.zeros((FENCED + 1, len(slots), clocks.cluster, WARPGROUP), np.int32)
+                what[DONE, at, rank] = ended
+                clocks.learn(slots, threads[here], what, first=int(wave.mma_groups.columns(group)[0]))
         return
     names: list[tuple[object, ...]] = [(BULK, "read")] if kind == BULK else [(kind,)]
     if kind == BULK and "read" not in words:

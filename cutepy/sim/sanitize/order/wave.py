@@ -10,18 +10,25 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.sanitize.meaning.layouts import Through
-from cutepy.sim.sanitize.order.clocks import Clocks, Meeting, View
+from cutepy.sim.sanitize.order.clocks import Clocks, Meeting, View, rectangle
 from cutepy.sim.sanitize.order.objects import Objects
 from cutepy.sim.sanitize.order.peers import Peers
 from cutepy.sim.sanitize.order.warpgroups import MmaGroups, SetRegisters
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access, BarrierEvent
+    from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.ptx.model import Instruction
 
 BULK, COPIES, MMAS = "bulk_group", "cp.async group", "wgmma group"
 """Kinds of groups that threads close, and wait for."""
+GENERIC = "cp_async", "st_async"
+"""Operations of the generic proxy: PTX ISA, "st.async", "red.async"; and "Async proxy", which doesn't list cp.async."""
+GROUP = 1 << 10
+"""Steps of a count for each group that is closed; within one, each mbarrier that is let track its copies is a step."""
+_STORES = BULK, ((BULK, "read"), (BULK, "write"))
+_GROUPS = {"tma_store": _STORES, "bulk_store": _STORES, "cp_async": (COPIES, ((COPIES,),))}
+"""By kind of operation, that of its groups, and the columns of each thread that count them."""
 
 
 @dataclass
@@ -35,8 +42,10 @@ class Issued:
         Who issued it.
     view : View
         What these knew.
-    place : array of int, (CTA or 1, thread)
+    place : array of int, (thread,)
         The row of each thread in it.
+    count : array of int, (CTA, thread)
+        What tells that it is complete, of an operation that is waited for by groups.
     accesses : list of Access
         To shared memory.
     runs : list of Access
@@ -52,6 +61,7 @@ class Issued:
     threads: Array
     view: View
     place: Array
+    count: Array
     accesses: list[Access] = field(default_factory=list)
     runs: list[Access] = field(default_factory=list)
     signals: list[tuple[int, Array, Array]] = field(default_factory=list)
@@ -62,8 +72,7 @@ class Issued:
 
         `releases`: with what they had done themselves. An issue tells nobody of that; it tells of waits that are over.
         """
-        place = np.broadcast_to(self.place, (len(self.slots), len(self.threads)))
-        found: Array = self.view.known[:, rows, place[rows, columns]]
+        found: Array = self.view.known[:, rows, self.place[columns]]
         known = found.shape[-1]
         assert self.view.own is not None
         for column in set(columns.tolist()):
@@ -78,10 +87,14 @@ class Issued:
     @cached_property
     def known(self) -> Array:
         """What all of its threads knew, of each CTA: (plane, CTA, rank, column)."""
-        count = len(self.slots)
-        lanes = [self.lanes(np.arange(count), np.full(count, n)) for n in range(len(self.threads))]
-        found: Array = lanes[0] if len(lanes) == 1 else np.minimum.reduce(lanes)
-        return found
+        every = np.arange(len(self.slots))
+        rows, first, many = np.unique(self.place, return_index=True, return_counts=True)
+        # Of lanes that share a row, one at least knows of a column no more than the row does.
+        found = [
+            self.lanes(every, np.full(len(every), lane)) if alone else self.view.known[:, :, row]
+            for row, lane, alone in zip(rows.tolist(), first.tolist(), (many == 1).tolist(), strict=True)
+        ]
+        return found[0] if len(found) == 1 else np.minimum.reduce(found)
 
 
 @dataclass
@@ -107,6 +120,27 @@ class Making:
     settled: Array
 
 
+class Copied:
+    """The last `cp.async` of each thread.
+
+    Attributes
+    ----------
+    counts : array of int, (CTA, thread)
+        What tells that it is complete; 0 where there is none.
+    instructions : array of int, (CTA, thread)
+        The index of its instruction, of those in `by`.
+    """
+
+    def __init__(self, counts: Array, instructions: Array) -> None:
+        self.counts, self.instructions = counts, instructions
+        self.by: dict[int, Instruction] = {}
+
+    def note(self, i: Instruction, slots: Array, threads: Array, counts: Array) -> None:
+        """Note a copy."""
+        at = np.ix_(slots, threads)
+        self.counts[at], self.instructions[at], self.by[i.index] = counts, i.index, i
+
+
 class Wave:
     """What is known of the CTAs that are resident together.
 
@@ -123,13 +157,14 @@ class Wave:
     clocks : Clocks
     meetings : dict of object to Meeting
     closed : dict of str to array of int, (CTA, thread)
-        Groups that threads have closed, by kind.
+        Groups that threads have closed, by kind: `GROUP` for each.
     issued : dict of int to Issued
         What is in flight, by the operation's identity.
     last : dict of int to (Instruction, array of int)
         By column of groups: what was issued last, and in which group of each CTA.
     chains : dict of int to int
         Which chains of messages its threads know of, and the columns that count them.
+    copied : Copied
     lent : dict of (CTA, CTA, int) to (Instruction, int)
         What copies to a peer read last, by the CTA that they read, the peer, and the column and count that tell of it.
     inits : dict of int to Making
@@ -150,6 +185,7 @@ class Wave:
         self.meetings: dict[object, Meeting] = {}
         self.closed: dict[str, Array] = {kind: np.zeros((slots, threads), np.int64) for kind in (BULK, COPIES, MMAS)}
         self.issued: dict[int, Issued] = {}
+        self.copied = Copied(*np.zeros((2, slots, threads), np.int64))
         self.last: dict[int, tuple[Instruction, Array]] = {}
         self.chains: dict[int, int] = {}
         self.lent: dict[tuple[int, int, int], tuple[Instruction, int]] = {}
@@ -161,6 +197,24 @@ class Wave:
         self.set_registers = SetRegisters(slots, threads)
         self.mma_groups = MmaGroups(self.clocks, slots)
 
+    def counted(self, operation: AsyncOperation) -> Array:
+        """Return by which count of the groups of each thread an operation that is issued will be complete."""
+        slots, threads = operation.ctas.slots, operation.threads.ids
+        kind, columns = _GROUPS.get(operation.kind, (BULK, ()))
+        for thread in threads.tolist():
+            for name in columns:  # before a wait can come that tells of it
+                self.clocks.column((*name, thread), thread)
+        at = rectangle(slots, threads)
+        count: Array = self.closed[kind][at] + 1
+        if kind == COPIES and "mbarrier" in operation.instruction.parts:
+            self.closed[kind][at] = count  # that mbarrier tells nothing of copies that come after
+        return count
+
+    def close(self, kind: str, slots: Array, threads: Array) -> None:
+        """Close a group of each thread."""
+        at = rectangle(slots, threads)
+        self.closed[kind][at] = (self.closed[kind][at] // GROUP + 1) * GROUP
+
     def note(self, column: int, i: Instruction, slots: Array, counts: Array) -> None:
         """Note in which groups something was issued."""
         _, groups = self.last.get(column, (i, np.zeros(self.residents.count, np.int64)))
@@ -171,10 +225,10 @@ class Wave:
         """Return, by CTA, what to add to the phases of an mbarrier, which begin anew when it is made again."""
         assert event.state is not None
         state = event.state
+        if state.address not in self._phases:
+            self._phases[state.address] = np.repeat([[0], [-2]], self.residents.count, axis=1)
         first: Array
-        first, last = self._phases.setdefault(
-            state.address, np.stack([np.zeros(self.residents.count, np.int64), np.full(self.residents.count, -2)])
-        )
+        first, last = self._phases[state.address]
         if event.operation == "init":
             first[state.slots] = last[state.slots] + 2
         last[state.slots] = first[state.slots] + state.phase
@@ -197,10 +251,6 @@ class Wave:
         That is the CTA itself, or of a multicast and a copy to a peer one of its cluster.
         """
         cluster = self.clocks.cluster
-        own = [np.flatnonzero(issuers == slot) for slot in slots]
-        return np.array(
-            [
-                int(mine[0]) if len(mine) else int(np.flatnonzero(issuers // cluster == slot // cluster)[0])
-                for mine, slot in zip(own, slots, strict=True)
-            ]
-        )
+        own = np.minimum(np.searchsorted(issuers, slots), len(issuers) - 1)
+        first = np.searchsorted(issuers // cluster, slots // cluster)
+        return np.where(issuers[own] == slots, own, first)

@@ -13,6 +13,7 @@ import re
 import tokenize
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,8 +58,15 @@ class Allowance:
         kinds = ", ".join(self.kinds)
         return f"allow[{kinds}] at {self.file}:{self.line}" if self.file else f"allow={{{kinds!r}: ...}}"
 
+    @property
+    def remedy(self) -> str:
+        """How it is written, if it is right."""
+        kinds = ", ".join(self.kinds)
+        return f"allow[{kinds}] why it is harmless" if self.file else f"allow={{{kinds!r}: 'why it is harmless'}}"
+
 
 PTX = "the PTX"
+_EVERY = f"they are {', '.join(KINDS)}"
 
 
 def checked(allowance: Allowance) -> Allowance:
@@ -68,14 +76,15 @@ def checked(allowance: Allowance) -> Allowance:
     ------
     AllowanceError
     """
-    unknown = [kind for kind in allowance.kinds if kind not in KINDS]
-    if unknown or not allowance.kinds:
-        what = f"got {', '.join(map(repr, unknown))}" if unknown else "got none"
-        raise AllowanceError(f"{allowance}: the kinds must be of {', '.join(KINDS)}; {what}")
-    if not allowance.reason:
+    if not allowance.kinds:
+        raise AllowanceError(f"{allowance} must name kinds of hazards, got none: {_EVERY}")
+    for unknown in (kind for kind in allowance.kinds if kind not in KINDS):
+        meant = get_close_matches(unknown, KINDS, 1)
         raise AllowanceError(
-            f"{allowance}: a reason must follow, as in `allow[{allowance.kinds[0]}] why it is harmless`"
+            f"{allowance} must name kinds of hazards, got {unknown!r}: {f'write {meant[0]}' if meant else _EVERY}"
         )
+    if not allowance.reason:
+        raise AllowanceError(f"{allowance} must have a reason, got none: write {allowance.remedy}")
     return allowance
 
 

@@ -19,7 +19,7 @@ from cutepy.sim.translate.effects import is_wgmma
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.sanitize.memory.shadow import Conflict, Touch
+    from cutepy.sim.sanitize.memory.touch import Conflict, Touch
     from cutepy.sim.sanitize.registers import RegisterHazard
     from cutepy.sim.sanitize.reports.scene import Scene, Surroundings
 
@@ -157,7 +157,9 @@ def _advice(before: Touch, after: Touch, mate: int | None) -> str:
             f"what lane {int(before.threads[mate]) % WARP} of that warp has published says nothing of the other lanes, "
             "and elect.sync orders no memory: bar.warp.sync must come between, before the elected lane arrives"
         )
-    if before.asynchronous and before.writes:
+    if before.instruction is after.instruction and before.what == "st.async write":
+        return "stores of one instruction are in no order: one lane must store there, or red.async combine them"
+    if before.threads is None and before.writes:
         return "the copy may not be complete: wait for the mbarrier that counts its bytes, in the threads that go on"
     if before.instruction.parts[0] == "wgmma":
         return "the MMAs may still read it: wgmma.wait_group must come before whoever writes is told to"

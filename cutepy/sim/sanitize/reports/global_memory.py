@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.machine.launch import Launch
@@ -27,7 +30,10 @@ _FURTHER_BACK = (
     "griddepcontrol.wait waits for the kernel just before only, and that did not wait itself for the ones before it: "
     "it must execute griddepcontrol.wait, or this launch must go without the attribute"
 )
-NEVER_WRITTEN = "nothing has written these bytes since they were allocated"
+NEVER_WRITTEN = (
+    "nothing has written these bytes since they were allocated, and they hold what was there before: write them first, "
+    "such as by torch.zeros in place of torch.empty, or order this after what does"
+)
 
 
 def sides(found: GlobalConflict, launches: Launches) -> tuple[Side, Side]:
@@ -56,12 +62,23 @@ def side(touch: GlobalTouch, lane: int, launches: Launches, named: bool = False)
     return Side(touch.what, f"warp {warp}, lane {within} of CTA {cta}{of}", touch.instruction, cta, warp, within)
 
 
-def place(address: int, known: GlobalMemory) -> str:
-    """Say where an address is: in which allocation, and how far from its start."""
+def place(address: int, known: GlobalMemory, launch: Launch | None) -> str:
+    """Say where an address is: in which allocation, and how far from its start, or from what the kernel was given."""
     region = known.find(address, address + 1)
     if region is None:
         return f"global memory at {address:#x}"
-    return f"global memory, byte {address - region.start:#x} of {region.name.rstrip(',') or 'an allocation'}"
+    start, name = region.start, region.name.rstrip(",") or "an allocation"
+    given = [(at, -number) for at, number in _pointers(launch) if start <= at <= address]
+    if given:
+        start, number = max(given)
+        name = f"argument {-number}, {'in ' * name.startswith('an ')}{name}"
+    return f"global memory, byte {address - start:#x} of {name}"
+
+
+def _pointers(launch: Launch | None) -> Iterator[tuple[int, int]]:
+    """Yield what may be an address in what a kernel was given, and the number of its parameter."""
+    for number, data in enumerate(() if launch is None else launch.parameters.values()):
+        yield from ((word, number) for word in np.frombuffer(data, "<u8", len(data) // 8).tolist())
 
 
 def advice(found: GlobalConflict, launches: Launches) -> str:

@@ -17,7 +17,7 @@ from cutepy.sim.machine.observer import Observer
 from cutepy.sim.ptx.barrier_names import barrier_name
 from cutepy.sim.ptx.model import type_bits
 from cutepy.sim.sanitize.reports.excerpts import function_at
-from cutepy.sim.sanitize.reports.operand_names import shared_operand
+from cutepy.sim.sanitize.reports.operand_names import GLOBAL, SHARED, operand_of
 from cutepy.sim.translate import linked, load_module
 
 if TYPE_CHECKING:
@@ -89,6 +89,8 @@ class Scene:
             where = barrier_name(address, self.made) if address in self.made else where
         elif hazard.address is not None and not buffer:
             buffer = self._buffer(hazard)
+        elif where.startswith("global memory"):
+            buffer = _operand(hazard, GLOBAL)
         return replace(hazard, before=before, after=self._side(hazard.after), where=where, buffer=buffer)
 
     # Roles.
@@ -147,7 +149,7 @@ class Scene:
         return (
             self._box([box for box in here if box.instruction.index in acting], address, size)
             or self._variable(address, hazard.after)
-            or next((name for side in hazard.sides if (name := _operand(side))), "")
+            or _operand(hazard, SHARED)
             or self._box(here, address, size)
         )
 
@@ -156,11 +158,12 @@ class Scene:
         for box in sorted(boxes, key=lambda box: (not box.loads, box.instruction.index)):
             source = box.instruction.source
             fellows = [b for b in self.boxes.values() if b.instruction.source == source and b.loads == box.loads]
-            name = shared_operand(source, box.loads) if source is not None else ""
+            name = operand_of(source, box.loads) if source is not None else ""
             if not name:
                 function = function_at(source.file, source.line) if source is not None else ""
                 verb = "loads" if box.loads else "stores"
-                name = f"what TMA{f' of {function}' if function else ''} {verb}"
+                part = "st.async" if self.kinds[box.instruction.index] == "st_async" else "TMA"
+                name = f"what {part}{f' of {function}' if function else ''} {verb if part == 'TMA' else 'stores'}"
                 name += f" at {source}" if source is not None and not function else ""
             return name + self._stage(box, fellows) + _rows(box, address, size)
         return ""
@@ -209,9 +212,13 @@ def _element_bytes(side: Side) -> int:
     return max(type_bits(kind) // 8, 1) if _TYPE.fullmatch(kind) else 1
 
 
-def _operand(side: Side) -> str:
-    i = side.instruction
-    return "" if i is None or i.source is None else shared_operand(i.source, not side.what.endswith("read"))
+def _operand(hazard: Hazard, space: str) -> str:
+    """Name what the lines of both sides touch, if one says it."""
+    for side in hazard.sides:
+        i = side.instruction
+        if i is not None and i.source is not None and (name := operand_of(i.source, side.what[-4:] != "read", space)):
+            return name
+    return ""
 
 
 def _unmangled(name: str) -> str:

@@ -59,8 +59,8 @@ def summary(hazards: Sequence[Hazard], advisories: Sequence[Hazard], allowed: Se
 def _hazard(hazard: Hazard, style: str, before: str = "") -> Iterator[Line]:
     kind, _, rest = hazard.title.partition(": ")
     yield [(f"{before}{kind}", style), (f": {rest}", "bold")]
-    for side in hazard.sides:
-        yield from _side(side, style)
+    for sides in _by_line(hazard.sides):
+        yield from _sides(sides, style)
     wrong, wanted = hazard.advice
     yield _note(wrong, "")
     yield [*_note(wanted, "bold green"), (_between(hazard), "")]
@@ -78,23 +78,31 @@ def _note(text: str, style: str) -> Line:
     return [(" " * _MARGIN + "= ", "blue"), (text, style)]
 
 
-def _side(side: Side, style: str) -> Iterator[Line]:
-    found = excerpt(side)
+def _by_line(sides: tuple[Side, ...]) -> list[tuple[Side, ...]]:
+    """Part operations by what is shown of them: both together, if they are of one line with the same callers."""
+    shown = {(excerpt(side), side.chain) for side in sides}
+    return [sides] if len(shown) == 1 and (None, ()) not in shown else [(side,) for side in sides]
+
+
+def _sides(sides: tuple[Side, ...], style: str) -> Iterator[Line]:
+    """Show a line, and what was done there."""
+    found = excerpt(sides[0])
     bar = (" " * _MARGIN + "| ", "blue")
     if found is None:
-        yield [("   --> ", "blue"), (side.deed, "bold")]
+        yield [("   --> ", "blue"), (sides[0].deed, "bold")]
         return
     within = f" in {found.function}" if found.function else ""
     yield [("   --> ", "blue"), (f"{found}{within}", "")]
+    marks = ""
     if found.text:
         indent = min(found.start, 4)
         text = found.text[found.start - indent :]
         yield [(f"{found.line:>{_MARGIN - 1}} | ", "blue"), (text, ""), (f" {found.rest}" if found.rest else "", "dim")]
-        marks = "^" * (found.end - found.start)
-        yield [bar, (" " * indent + marks, style), (f" {side.deed}", style)]
-    else:
-        yield [bar, (side.deed, style)]
-    for line in side.chain[1:]:
+        marks = " " * indent + "^" * (found.end - found.start) + " "
+    for number, side in enumerate(sides, 1):
+        before = marks if number == 1 else " " * len(marks) + "and "
+        yield [bar, (before + side.deed + "," * (number < len(sides)), style)]
+    for line in sides[0].chain[1:]:
         caller = excerpt_of(line)
         within = f" in {caller.function}" if caller.function else ""
         yield [bar, (f"called at {caller}{within}: {caller.text[caller.start : caller.end]}".rstrip(": "), "dim")]

@@ -100,10 +100,10 @@ class _Search:
                 except Undefined as error:
                     self.breaks = True
                     self.wrong.append(str(error))
-            if not steps:
+            if not steps and not self.broken_here(state):
                 if done:
                     self.ends = True
-                elif not self.broken_here(state):
+                else:
                     self.hangs = True
                     self.wrong.append("hangs")
             for step in steps:

@@ -1,0 +1,157 @@
+"""Sum accumulators over the CTAs of a cluster that share the K of one output tile (traced).
+
+Each CTA holds partial sums of the whole tile. The tile's subtiles are dealt out: the owner of a subtile gets what the
+others hold of it, adds all in the order of their ranks, and finishes it. So the sums are the same from run to run, and
+no memory beyond the cluster's takes part.
+"""
+
+from dataclasses import dataclass
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import pipeline
+
+from cutepy.device import rules
+from cutepy.layouts.sm90 import arch
+
+VECTOR = 4
+"""fp32 values of one store into a peer's shared memory."""
+
+
+@dataclass(frozen=True)
+class ClusterSums:
+    """The exchange of one output tile's partial sums, and then of the next one's.
+
+    Two mbarriers in each CTA. *full* completes when all that the peers hold of this CTA's subtiles has arrived: one
+    arrival, of a thread that announces the bytes, and the bytes, which `st.async` counts. *empty* completes when every
+    owner but this CTA has read what this CTA sent: one arrival for each consumer warp of each. As in a ring of one
+    stage, who waits for *full* begins at parity 0, and for *empty* at parity 1.
+
+    Attributes
+    ----------
+    slots : Pointer
+        Shared memory for the sums of peers, `slots_bytes` of them, aligned to 16 bytes.
+    barriers : Pointer
+        Shared memory for the two mbarriers.
+    parts : int
+        CTAs that share the K of a tile.
+    subtiles : int
+        Of a tile.
+    registers : int
+        fp32 values of a subtile that a thread holds, a multiple of 4.
+    threads : int
+        Consumer threads.
+    part, first_rank : Int32
+        Which of the parts this CTA is; the rank in the cluster of part 0, the others' following by `rank_step`.
+    rank_step : int
+    tidx : Int32
+        Index among the consumer threads; any value elsewhere.
+    """
+
+    slots: cute.Pointer
+    barriers: cute.Pointer
+    parts: int
+    subtiles: int
+    registers: int
+    threads: int
+    part: cutlass.Int32
+    first_rank: cutlass.Int32
+    rank_step: int
+    tidx: cutlass.Int32
+
+    def __post_init__(self) -> None:
+        rules.check_exchange(self.parts, self.registers)
+
+    @property
+    def owners(self) -> int:
+        """CTAs that finish subtiles."""
+        return rules.owners(self.parts, self.subtiles)
+
+    @property
+    def receivers(self) -> cutlass.Int32:
+        """CTAs that this one sends to."""
+        return self.owners - cutlass.Int32(self.part < self.owners)
+
+    @property
+    def full(self) -> cute.Pointer:
+        """Completes when what the peers sent is there."""
+        return self.barriers
+
+    @property
+    def empty(self) -> cute.Pointer:
+        """Completes when the peers have read what was sent to them."""
+        return self.barriers + 1
+
+    def reader_state(self) -> pipeline.PipelineState:
+        """Make a reader's position: parity 0."""
+        return pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, 1)
+
+    def sender_state(self) -> pipeline.PipelineState:
+        """Make a sender's position: parity 1, so that the first tile's sums wait for nobody."""
+        return pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, 1)
+
+    @cute.jit
+    def initialise(self):
+        """Set the arrival counts; one thread calls. A fence and a barrier of the cluster must follow."""
+        cute.arch.mbarrier_init(self.full, 1)
+        cute.arch.mbarrier_init(self.empty, cutlass.max(self.receivers * (self.threads // arch.WARP_THREADS), 1))
+
+    def rank_of(self, part):
+        """Give the rank in the cluster of one of the parts."""
+        return self.first_rank + part * self.rank_step
+
+    def _slot(self, index, source, vector: int):
+        """Point to where this thread's values from a source lie, in the shared memory of the subtile's owner."""
+        block = (index // self.owners * (self.parts - 1) + source) * (self.registers // VECTOR) + vector
+        return (self.slots + (block * self.threads + self.tidx) * VECTOR).align(4 * VECTOR)
+
+    @cute.jit
+    def announce(self):
+        """Announce the bytes of the peers' sums of this CTA's subtiles; one thread calls, for each tile."""
+        if self.part < self.owners:
+            owned = (self.subtiles - 1 - self.part) // self.owners + 1
+            size = (self.parts - 1) * rules.partial_bytes(self.registers, self.threads)
+            cute.arch.mbarrier_arrive_and_expect_tx(self.full, owned * size)
+
+    @cute.jit
+    def send(self, subtiles, state):
+        """Send what this thread holds of all subtiles to their owners; all consumer threads call."""
+        self.drain(state)  # the owners have read the last tile's
+        for index in cutlass.range(self.subtiles, unroll_full=True):
+            owner = index % self.owners
+            if self.part != owner:
+                source = self.part - cutlass.Int32(self.part > owner)
+                rC = subtiles[None, None, None, index]
+                for vector in cutlass.range_constexpr(self.registers // VECTOR):
+                    values = tuple(rC[vector * VECTOR + v].bitcast(cutlass.Int32) for v in range(VECTOR))
+                    slot = self._slot(index, source, vector)
+                    cute.arch.store_async_dsmem(slot, values, self.full, self.rank_of(owner))
+
+    @cute.jit
+    def drain(self, state):
+        """Wait until the peers have read all that was sent, so that none still arrives on a CTA that has exited."""
+        if self.receivers > 0:
+            cute.arch.mbarrier_wait(self.empty, state.phase)
+
+    @cute.jit
+    def wait(self, state):
+        """Wait until all sums of this CTA's subtiles are there, if it owns any."""
+        if self.part < self.owners:
+            cute.arch.mbarrier_wait(self.full, state.phase)
+
+    @cute.jit
+    def add_to(self, rC, index):
+        """Add the peers' sums to those of a subtile that this CTA owns, in the order of the parts."""
+        for source in cutlass.range_constexpr(self.parts - 1):
+            for vector in cutlass.range_constexpr(self.registers // VECTOR):
+                line = cute.make_tensor(self._slot(index, source, vector), cute.make_layout(VECTOR)).load()
+                for v in cutlass.range_constexpr(VECTOR):
+                    rC[vector * VECTOR + v] = rC[vector * VECTOR + v] + line[v]
+
+    @cute.jit
+    def release(self):
+        """Tell the peers that their sums have been read, once for this warp, if this CTA owns any."""
+        cute.arch.sync_warp()
+        lane = cute.arch.lane_idx()
+        if lane < self.parts and lane != self.part and self.part < self.owners:
+            cute.arch.mbarrier_arrive(self.empty, self.rank_of(lane))

@@ -1,0 +1,176 @@
+"""The schedule that a tree asks for, and what it tells the tree of each step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from typing import TYPE_CHECKING, Any
+
+from cutepy.sim.machine.choices import Choices
+from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.replay.search.touched import WRITE, Mode, Touching
+from cutepy.sim.replay.search.tree import NOBODY, Event, Tree
+
+if TYPE_CHECKING:
+    from cutepy.sim.engine import Engine
+    from cutepy.sim.machine.events import AsyncOperation
+    from cutepy.sim.machine.group import Group
+    from cutepy.sim.machine.interleaving import Agent
+    from cutepy.sim.machine.lanes import Ctas, Threads
+    from cutepy.sim.ptx.model import Instruction
+
+MOST_STEPS = 20_000
+_COPIED: Mode = ("copied",)
+_WAITED: Mode = ("waited",)
+_GROUPED = {"cp_async": "cp", "bulk_store": "bulk", "tma_store": "bulk", "wgmma": "wgmma"}
+
+
+class Held(Exception):
+    """Who was picked waits for an operation that is pending."""
+
+
+class TooLong(Exception):
+    """A schedule that does not come to an end."""
+
+
+class Guided(Choices):
+    """Play what a tree asks for.
+
+    Parameters
+    ----------
+    tree : Tree
+    touching : Touching
+        An observer of the launch.
+    """
+
+    def __init__(self, tree: Tree, touching: Touching) -> None:
+        super().__init__({})
+        self._tree, self._touching = tree, touching
+        self._lanes: dict[tuple[bytes, bytes], int] = {}
+
+    def start(self) -> None:
+        """Begin with a launch."""
+        super().start()
+        self.others.clear()
+        self._agent: Agent | None = None
+
+    def attach(self, engine: Engine) -> None:
+        """Take the engine that plays the launch."""
+        self._engine = engine
+        self._tree.restart()
+
+    def begin(self) -> None:
+        """Begin with CTAs that become resident: all before them have ended."""
+        self._issued: dict[int, int] = {}
+        if self._tree.depth:
+            self.unblocked()
+
+    def next(self, agents: Sequence[Agent]) -> int:
+        """Pick the one that the tree asks for."""
+        tree = self._tree
+        order = self.preferred(agents)
+        for n in order:
+            if agents[n].operation is not None:
+                self._issued.setdefault(agents[n].number, tree.depth - 1)
+        numbers = [agents[n].number for n in order]
+        choice = numbers.index(tree.choose(numbers))
+        if choice:
+            self.others[self._at] = choice
+        self._at += 1
+        if self._at > MOST_STEPS:
+            raise TooLong
+        self._agent = agent = agents[order[choice]]
+        self.note(agent)
+        self._touching.begin()
+        self._changes = self._engine.activity.changes
+        return order[choice]
+
+    def completes(self, operation: AsyncOperation) -> None:
+        """Refuse to complete what was not picked."""
+        if self._agent is None or operation is not self._agent.operation:
+            raise Held
+
+    def hold(self) -> None:
+        """Tell the tree that who was picked waits for what is pending."""
+        assert self._agent is not None
+        self._tree.hold(self._agent.number)
+
+    def left(self, g: Group) -> None:
+        """Note that barriers expect fewer threads."""
+        touched, barriers, cluster = self._touching.touched, self._engine.barriers, self._engine.cluster
+        size = g.ctas.residents.cluster_size
+        for slot in g.ctas.slots.tolist():
+            for number, generation in enumerate(barriers.generations(slot).tolist()):
+                touched.add(("bar of all", slot, number), ("leave", generation))
+            if size > 1:
+                touched.add(("cluster", slot // size), ("leave", cluster.generation(slot)))
+
+    def went(self, is_idle: bool) -> None:
+        """Tell the tree of the step."""
+        event = self._event()
+        if is_idle:
+            assert self._agent is not None
+            i = self._agent.instruction
+            if i is not None and i.parts[0] == "setmaxnreg":
+                self._touching.set_registers(self._agent.ctas.slots)
+            self._tree.idle(event)
+        else:
+            self._tree.take(event)
+
+    def failed(self) -> None:
+        """Tell the tree of a step that ended in an error."""
+        self._tree.fail(self._event())
+
+    def unblocked(self) -> None:
+        """Tell the tree that what comes now comes after all there was."""
+        self._touching.begin()
+        self._tree.take(Event(NOBODY, 0, self._touching.touched))
+
+    def _event(self) -> Event:
+        agent, touching = self._agent, self._touching
+        assert agent is not None
+        if self._engine.activity.changes == self._changes:
+            touching.keep_reads()
+        touched = touching.touched
+        touched.ends |= {key for key, modes in touched.objects.items() if self._is_over(key, modes)}
+        operation = agent.operation
+        if operation is None:
+            family = _waits_for(agent.instruction)
+            mode = _WAITED
+        else:
+            family = _GROUPED.get(operation.kind, "")
+            mode = WRITE if family == "wgmma" else _WAITED if "mbarrier" in operation.instruction.parts else _COPIED
+        if family:
+            warps = sorted({*(agent.threads.ids // WARP).tolist()})
+            for slot in agent.ctas.slots.tolist():
+                for warp in warps:
+                    touched.add((family, slot, warp), mode)
+        if operation is None:
+            return Event(agent.number, self._lanes_of(agent.ctas, agent.threads), touched)
+        return Event(agent.number, 0, touched, self._issued[agent.number])
+
+    def _is_over(self, key: tuple[Any, ...], modes: Set[Mode]) -> bool:
+        """Tell whether the generation of a named or cluster barrier is over that a step counted in."""
+        counted = [mode[1] for mode in modes if mode[0] in ("join", "leave")]
+        if not counted:
+            return False
+        if key[0] == "cluster":
+            assert self._agent is not None
+            now = self._engine.cluster.generation(key[1] * self._agent.ctas.residents.cluster_size)
+        else:
+            now = self._engine.barriers.generations(key[1])[key[2]]
+        return bool(now > max(counted))
+
+    def _lanes_of(self, ctas: Ctas, threads: Threads) -> int:
+        key = ctas.slots.tobytes(), threads.ids.tobytes()
+        if key not in self._lanes:
+            x, y, z = threads.block
+            of_a_cta = sum(1 << n for n in threads.ids.tolist())
+            self._lanes[key] = sum(of_a_cta << slot * x * y * z for slot in ctas.slots.tolist())
+        return self._lanes[key]
+
+
+def _waits_for(i: Instruction | None) -> str:
+    """Return what family of operations an instruction may wait for; empty if it is none that waits."""
+    if i is None or not {"wait_group", "wait_all"} & set(i.parts):
+        return ""
+    return "wgmma" if i.parts[0] == "wgmma" else "bulk" if "bulk" in i.parts else "cp"

@@ -1,0 +1,105 @@
+"""What all schedules of a launch come to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cutepy.sim.replay.outcomes import Outcome
+from cutepy.sim.replay.search.guided import Guided, Held, TooLong
+from cutepy.sim.replay.search.touched import Touching
+from cutepy.sim.replay.search.tree import Redundant, Tree
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.observer import Observer
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is asked for.
+
+    Attributes
+    ----------
+    limit : int
+        Of schedules.
+    reduces : bool
+        Whether to play one of those that differ in the order of steps that commute.
+    """
+
+    limit: int
+    reduces: bool = True
+
+
+@dataclass
+class Searched:
+    """What came of it.
+
+    Attributes
+    ----------
+    schedules, redundant : int
+        Those that were played to their end, and those that were given up, as no more than another order of one.
+    is_complete : bool
+        Whether these are all.
+    steps : int
+        Of the longest.
+    found : list of (str, Outcome)
+        What they come to, each once, with the choices of the first that does; hazards that no earlier one has are told
+        with the first that has them.
+    endless : str
+        The choices of the first schedule that was stopped since it goes on and on; empty if there is none.
+    """
+
+    schedules: int = 0
+    redundant: int = 0
+    is_complete: bool = False
+    steps: int = 0
+    found: list[tuple[str, Outcome]] = field(default_factory=list)
+    endless: str = ""
+
+
+Play = Callable[[Guided, Sequence["Observer"]], Outcome]
+
+
+def search(play: Play, request: Search, reads_counts: bool) -> Searched:
+    """Play all schedules.
+
+    Parameters
+    ----------
+    play : callable
+        Plays one on memory as it was, and raises what a policy raises.
+    request : Search
+    reads_counts : bool
+        Whether the kernel looks at how many arrivals an mbarrier lacks.
+    """
+    tree, touching = Tree(request.reduces), Touching(reads_counts)
+    policy, result, parent = Guided(tree, touching), Searched(), os.getppid()
+    known: dict[tuple[str, bytes], None] = {}
+    hazards: set[str] = set()
+    while result.schedules < request.limit:
+        if os.getppid() != parent:  # nobody waits for it any more
+            break
+        try:
+            outcome = play(policy, (touching,))
+        except Held:
+            policy.hold()
+            continue
+        except Redundant:
+            result.redundant += 1
+        except TooLong:
+            result.endless = result.endless or repr(policy)
+            result.schedules += 1
+        else:
+            result.schedules += 1
+            result.steps = max(result.steps, len(tree.nodes) - 1)
+            key = outcome.kind, outcome.error.encode() or outcome.digest
+            new = [h for h in outcome.hazards if h[0] not in hazards]
+            if key not in known or new:
+                known[key] = None
+                hazards |= {name for name, _ in new}
+                result.found.append((repr(policy), outcome.with_hazards(new)))
+        if not tree.advance():
+            result.is_complete = not result.endless
+            break
+    return result

@@ -1,0 +1,258 @@
+"""What a step touched of what others share, and whether two steps commute.
+
+Memory is ranges of bytes; barriers, and what else has a state of its own, are objects. A mode says what was done: two
+steps commute if all their modes of what both touched do. Reads commute, and so does what only counts, within one phase:
+
+- at an mbarrier, in the same phase, arrivals; announcements of bytes; bytes that come once they have been announced;
+- those who come to a named or cluster barrier in one generation, and threads that end meanwhile. Who goes on comes
+  after all of its own generation, and commutes with those of others;
+- integer reductions of one kind, whose result nobody reads.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cutepy.sim.machine.observer import Observer
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.events import Access, BarrierEvent
+    from cutepy.sim.machine.lanes import Array
+
+Mode = tuple[Any, ...]
+
+READ: Mode = ("read",)
+WRITE: Mode = ("write",)
+_SHARED = 1 << 62
+"""Where shared memory is put, beside the addresses of global memory."""
+_REDUCED = frozenset("add and or xor min max".split())
+
+
+class Span:
+    """Bytes, as ranges that are in order and apart."""
+
+    __slots__ = ("ends", "starts")
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+
+    def add(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Add ranges."""
+        every = sorted([*zip(self.starts, self.ends, strict=True), *ranges])
+        self.starts, self.ends = [], []
+        for start, end in every:
+            if self.ends and start <= self.ends[-1]:
+                self.ends[-1] = max(end, self.ends[-1])
+            else:
+                self.starts.append(start)
+                self.ends.append(end)
+
+    def meets(self, other: Span) -> bool:
+        """Tell whether some byte is in both."""
+        if self.starts[0] >= other.ends[-1] or other.starts[0] >= self.ends[-1]:
+            return False
+        few, many = (self, other) if len(self.starts) < len(other.starts) else (other, self)
+        for start, end in zip(few.starts, few.ends, strict=True):
+            at = bisect_right(many.ends, start)
+            if at < len(many.starts) and many.starts[at] < end:
+                return True
+        return False
+
+
+class Touched:
+    """What a step touched.
+
+    Attributes
+    ----------
+    spans : dict
+        Bytes of memory, by mode.
+    objects : dict
+        Modes, by object.
+    ends : set
+        Barriers of which it completed the phase or generation that it counted in.
+    is_everything : bool
+        Whether it is not known what it touched.
+    """
+
+    __slots__ = ("ends", "is_everything", "objects", "spans")
+
+    def __init__(self) -> None:
+        self.spans: dict[Mode, Span] = {}
+        self.objects: dict[tuple[Any, ...], set[Mode]] = {}
+        self.ends: set[tuple[Any, ...]] = set()
+        self.is_everything = False
+
+    def add_bytes(self, mode: Mode, ranges: Iterable[tuple[int, int]]) -> None:
+        """Touch bytes."""
+        self.spans.setdefault(mode, Span()).add(ranges)
+
+    def add(self, key: tuple[Any, ...], mode: Mode) -> None:
+        """Touch an object."""
+        modes = self.objects.setdefault(key, set())
+        if mode[0] == "arrive":
+            modes.discard(("expect", mode[1]))  # what arrives and announces at once
+        modes.add(mode)
+
+    def keeps(self, other: Touched) -> bool:
+        """Tell whether two steps that may come next are the same after each other.
+
+        What would count in a phase that the other completes counts in the next one then.
+        """
+        ends = self.ends | other.ends
+        return ends.isdisjoint(self.objects.keys() & other.objects.keys()) and not self.meets(other)
+
+    def meets(self, other: Touched, *, or_enables: bool = True) -> bool:
+        """Tell whether the order matters of two steps that have come after each other.
+
+        `or_enables` says whether to count that who goes on from a barrier comes after those who came there: it can't
+        be otherwise.
+        """
+        may_swap = commute if or_enables else _commute_once_enabled
+        if self.is_everything or other.is_everything:
+            return True
+        mine, theirs = self.objects, other.objects
+        for key in mine.keys() & theirs.keys() if mine and theirs else ():
+            if not all(may_swap(one, another) for one in mine[key] for another in theirs[key]):
+                return True
+        for mode, span in self.spans.items():
+            for another, theirs_too in other.spans.items():
+                if not commute(mode, another) and span.meets(theirs_too):
+                    return True
+        return False
+
+
+def commute(one: Mode, other: Mode) -> bool:
+    """Tell whether two touches of one thing may come in either order."""
+    kinds = {one[0], other[0]}
+    if "pass" in kinds:
+        return len(kinds) == 1 or bool(one[1] != other[1])
+    if kinds <= {"join", "leave"}:
+        return bool(one[1] == other[1])
+    return one == other and one != WRITE
+
+
+def _commute_once_enabled(one: Mode, other: Mode) -> bool:
+    return "pass" in (one[0], other[0]) or commute(one, other)
+
+
+class Touching(Observer):
+    """Notes what the step that runs touches.
+
+    Parameters
+    ----------
+    reads_counts : bool
+        Whether the kernel looks at how many arrivals an mbarrier lacks.
+    """
+
+    def __init__(self, reads_counts: bool) -> None:
+        self._reads_counts = reads_counts
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin with a step."""
+        self.touched = Touched()
+
+    def on_access(self, access: Access) -> None:
+        """Note bytes."""
+        if access.space == "local":
+            return
+        mode = READ if access.operation == "read" else WRITE
+        i = access.instruction
+        if i.parts[0] == "red" and "async" not in i.parts and i.parts[-1][0] in "sub":
+            operation = next((p for p in i.parts if p in _REDUCED), None)
+            mode = mode if operation is None else ("red", operation, i.parts[-1])
+        base = _SHARED if access.space == "shared" else 0
+        ranges = ((start + base, end + base) for start, end in _runs(access.addresses, access.size_bytes))
+        self.touched.add_bytes(mode, ranges)
+
+    def keep_reads(self) -> None:
+        """Say that the step changed nothing: its atomics found what they left."""
+        spans, self.touched.spans = self.touched.spans, {}
+        for span in spans.values():
+            self.touched.add_bytes(READ, zip(span.starts, span.ends, strict=True))
+
+    def on_begin(self, event: BarrierEvent) -> None:
+        """Note who comes to a barrier."""
+        self.on_barrier(event)
+
+    def on_barrier(self, event: BarrierEvent) -> None:
+        """Note an operation on a barrier."""
+        operation, name = event.operation, event.barrier
+        if event.state is not None:
+            self._mbarrier(event)
+        elif name.startswith("bar "):
+            mode = "pass" if operation == "sync" else "join"
+            for slot, generation in _by_slot(event.ctas.slots, event.counted):
+                for kind in ("bar", "bar of all")[: 1 + _is_of_all(event)]:
+                    self.touched.add((kind, slot, int(name[4:])), (mode, generation))
+        elif operation in ("cluster_arrive", "cluster_wait"):
+            size = event.ctas.residents.cluster_size
+            for slot, generation in _by_slot(event.ctas.slots, event.counted):
+                mode = "join" if operation == "cluster_arrive" else "pass"
+                self.touched.add(("cluster", slot // size), (mode, generation))
+        elif operation == "set_registers":
+            self.set_registers(event.ctas.slots)
+
+    def set_registers(self, slots: Array) -> None:
+        """Note that registers are given or taken."""
+        for slot in slots.tolist():
+            self.touched.add(("registers", slot), WRITE)
+
+    def _mbarrier(self, event: BarrierEvent) -> None:
+        state, operation = event.state, event.operation
+        assert state is not None
+        of = state.slots if event.slots is None else event.slots
+        for n, slot in enumerate(state.slots.tolist()):
+            key = "mbarrier", slot, state.address
+            if operation in ("wait", "blocked"):
+                mode = READ
+            elif operation in ("init", "inval") or event.counted is None:
+                mode = WRITE
+            else:
+                phase = _phase_of(slot, of, event.counted)
+                mode = self._counts(event, operation, phase, int(state.pending_bytes[n]))
+                if state.phase[n] > phase:
+                    self.touched.ends.add(key)
+            self.touched.add(key, mode)
+
+    def _counts(self, event: BarrierEvent, operation: str, phase: int, lacking: int) -> Mode:
+        """Return the mode of what counts in a phase."""
+        if operation == "arrive":
+            is_told = self._reads_counts and event.part_of is None
+            return WRITE if is_told or "noComplete" in event.instruction.parts else ("arrive", phase)
+        if operation == "complete_tx":
+            return ("complete", phase) if lacking >= 0 else WRITE
+        return (operation, phase)
+
+
+def _is_of_all(event: BarrierEvent) -> bool:
+    """Tell whether a named barrier is for all threads of the CTA, so that it matters who has ended."""
+    i = event.instruction
+    return len(i.operands) == (3 if "red" in i.parts else 1)
+
+
+def _by_slot(slots: Array, counted: Array | None) -> Iterable[tuple[int, int]]:
+    assert counted is not None
+    first = np.broadcast_to(counted, (len(slots), counted.shape[1]))[:, 0]
+    return zip(slots.tolist(), first.tolist(), strict=True)
+
+
+def _phase_of(slot: int, of: Array, counted: Array) -> int:
+    shape = np.broadcast_shapes(of.shape, counted.shape)
+    return int(np.broadcast_to(counted, shape)[np.broadcast_to(of, shape) == slot][0])
+
+
+def _runs(addresses: Array, size_bytes: int) -> list[tuple[int, int]]:
+    """Return the bytes at addresses as ranges."""
+    if addresses.size == 1:
+        start = int(addresses.flat[0])
+        return [(start, start + size_bytes)]
+    flat = np.unique(addresses).astype(np.int64)
+    cuts = np.flatnonzero(np.diff(flat) > size_bytes)
+    starts, ends = flat[np.concatenate([[0], cuts + 1])], flat[np.concatenate([cuts, [-1]])] + size_bytes
+    return list(zip(starts.tolist(), ends.tolist(), strict=True))

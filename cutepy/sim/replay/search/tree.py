@@ -1,0 +1,234 @@
+"""The schedules of a launch as a tree that is walked depth first, one of those that differ in the order of steps alone.
+
+Dynamic partial-order reduction with source sets and sleep sets. Each schedule that is played is looked through for
+races: two steps that do not commute, and that nothing between them orders. There the other order is wanted: at the
+first of the two somebody has to go on who can begin what comes to the second without the first. Who has been tried at
+a place, and all that starts with its step, sleeps there until a step comes that does not commute with it.
+
+A step that changed nothing, neither the one who took it nor anything else, is none: who waits, or goes around a loop,
+has not gone on. But what it looked at is a race as well with those who changed that: it might have come earlier.
+
+References
+----------
+P. Abdulla, S. Aronis, B. Jonsson, K. Sagonas, "Optimal Dynamic Partial Order Reduction", POPL 2014: algorithm 1.
+C. Flanagan, P. Godefroid, "Dynamic Partial-Order Reduction for Model Checking Software", POPL 2005: disabled steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from cutepy.sim.replay.search.touched import Touched
+
+NOBODY = 1 << 60
+"""The number of a step that is nobody's: lanes have parted since nothing else could go on."""
+
+
+class Redundant(Exception):
+    """Whatever comes now has been played, in another order."""
+
+
+@dataclass(slots=True, eq=False)
+class Event:
+    """A step that was taken.
+
+    Attributes
+    ----------
+    number : int
+        Of the agent.
+    lanes : int
+        A bit for each lane that took it; 0 for an operation.
+    touched : Touched
+    issued_in : int
+        Of an operation, the event that issued it; -1 for lanes.
+    before : int
+        A bit for each event that comes before it in every order.
+    """
+
+    number: int
+    lanes: int
+    touched: Touched
+    issued_in: int = -1
+    before: int = 0
+
+    def commutes(self, other: Event) -> bool:
+        """Tell whether they may come in either order, where each may come next."""
+        if NOBODY in (self.number, other.number):
+            return False
+        return not self.lanes & other.lanes and self.touched.keeps(other.touched)
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A place in a schedule, before a step.
+
+    Attributes
+    ----------
+    sleeping : dict
+        Those that need not go on here, with the step that they would take.
+    held : set of int
+        Those that can't go on before an operation is complete.
+    offered : frozenset of int
+        Those that might.
+    idle : list of int
+        Those that were tried, in order, and got nowhere.
+    wanted : set of int
+        Those that are to go on here, or have.
+    choice : int or None
+        Who goes on in the schedule that is played.
+    event : Event or None
+        What that was.
+    """
+
+    sleeping: dict[int, Event] = field(default_factory=dict)
+    held: set[int] = field(default_factory=set)
+    offered: frozenset[int] = frozenset()
+    idle: list[int] = field(default_factory=list)
+    wanted: set[int] = field(default_factory=set)
+    choice: int | None = None
+    event: Event | None = None
+
+    def is_open(self, number: int) -> bool:
+        """Tell whether somebody may still go on here."""
+        return number not in self.sleeping and number not in self.held and number not in self.idle
+
+
+class Tree:
+    """What has been played, and what is to be.
+
+    Parameters
+    ----------
+    reduces : bool
+        Whether steps that commute do; if not, every order is played.
+    """
+
+    def __init__(self, reduces: bool = True) -> None:
+        self._reduces = reduces
+        self.nodes = [Node()]
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin with the schedule that is to be played next."""
+        self.depth = self._tried = 0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the step that comes now has been taken before."""
+        return self.depth < len(self.nodes) - 1
+
+    def choose(self, numbers: Sequence[int]) -> int:
+        """Return who goes on, of those that may, in the order of preference.
+
+        Raises
+        ------
+        Redundant
+            If nobody has to.
+        """
+        node = self.nodes[self.depth]
+        if self._tried < len(node.idle):
+            return node.idle[self._tried]
+        if node.choice is None:
+            node.offered |= frozenset(numbers)
+            if not self._reduces:
+                node.wanted |= node.offered
+            # Once somebody has gone on here, only those that are wanted have to.
+            able = [n for n in numbers if node.is_open(n)]
+            node.choice = next((n for n in able if not node.wanted or n in node.wanted), None)
+            if node.choice is None and not any(n in node.sleeping for n in node.wanted):
+                node.choice = next(iter(able), None)
+            if node.choice is None:
+                raise Redundant
+        return node.choice
+
+    def idle(self, event: Event) -> None:
+        """See that who was chosen got nowhere."""
+        node = self.nodes[self.depth]
+        self._tried += 1
+        if self._tried > len(node.idle):
+            node.idle.append(event.number)
+            node.choice = None
+            self._order(event, self.depth)
+
+    def hold(self, number: int) -> None:
+        """See that who was chosen needs what is pending: the schedule begins again."""
+        node = self.nodes[self.depth]
+        node.held.add(number)
+        node.choice = None
+
+    def take(self, event: Event) -> None:
+        """See the step of who was chosen."""
+        node = self.nodes[self.depth]
+        if not self.is_known:
+            node.choice = event.number
+            node.wanted.add(event.number)
+            node.event = event
+            self._order(event, self.depth)
+            is_operation = event.issued_in >= 0
+            sleeping = {n: step for n, step in node.sleeping.items() if self._commute(step, event)}
+            self.nodes.append(Node(sleeping, set() if is_operation else set(node.held)))
+        self.depth, self._tried = self.depth + 1, 0
+
+    def fail(self, event: Event) -> None:
+        """See a step that ends the launch: what others would have done next races with it, too."""
+        node = self.nodes[self.depth]
+        node.wanted |= node.offered
+        event.touched.is_everything = True
+        self.take(event)
+
+    def advance(self) -> bool:
+        """Go to the schedule that comes next; tells whether there is one."""
+        while self.nodes:
+            node = self.nodes[-1]
+            if node.event is not None:
+                node.sleeping[node.event.number] = node.event
+            node.choice, node.event = None, None
+            if any(node.is_open(n) for n in node.wanted):
+                return True
+            self.nodes.pop()
+        return False
+
+    def _commute(self, one: Event, other: Event) -> bool:
+        return self._reduces and one.commutes(other)
+
+    def _order(self, event: Event, depth: int) -> None:
+        """Find what comes before a step, and want the other order of those that race with it."""
+        nodes, before, races = self.nodes, 0, []
+        if event.issued_in >= 0:
+            issue = nodes[event.issued_in].event
+            assert issue is not None
+            before = issue.before | 1 << event.issued_in
+        left = ((1 << depth) - 1) & ~before
+        while left:
+            at = left.bit_length() - 1
+            earlier = nodes[at].event
+            assert earlier is not None
+            if NOBODY in (event.number, earlier.number) or earlier.lanes & event.lanes:
+                before |= earlier.before | 1 << at
+            elif earlier.touched.meets(event.touched):
+                before |= earlier.before | 1 << at
+                if earlier.touched.meets(event.touched, or_enables=False):
+                    races.append(at)
+            left &= ~(before | 1 << at)
+        event.before = before
+        if self._reduces:
+            for at in races:
+                self._reverse(at, event, depth)
+
+    def _reverse(self, at: int, event: Event, depth: int) -> None:
+        """Want at a place that something begins which comes to a step without the one that was taken there."""
+        node = self.nodes[at]
+        without = [n for n in range(at + 1, depth) if not self._event(n).before >> at & 1]
+        among = sum(1 << n for n in without)
+        first = [self._event(n).number for n in without if not self._event(n).before & among]
+        if not event.before & among:
+            first.insert(0, event.number)
+        if any(n in node.wanted or n in node.sleeping for n in first):
+            return
+        able = [n for n in first if n in node.offered and node.is_open(n)]
+        node.wanted.update(able[:1])
+
+    def _event(self, at: int) -> Event:
+        event = self.nodes[at].event
+        assert event is not None
+        return event

@@ -1,0 +1,166 @@
+"""Counters that steer by a remainder only: of such a counter the remainder comes around a loop, and not the count.
+
+CUTLASS's epilogues choose a buffer by how many tiles there were before, modulo the buffers. What is followed: multiples
+and sums of the counter with constants, up to a remainder, by `rem`, by `and` with 2^n - 1, or as compilers write the
+remainder of a signed number by 2^n, x - ((x + (x >> 31 >>> 32 - n)) & -2^n). The counter is taken not to be negative
+and not to overflow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from cutepy.sim.ptx.model import Immediate, Register
+from cutepy.sim.translate.effects import written
+
+if TYPE_CHECKING:
+    from cutepy.sim.ptx.model import Instruction, Operand
+    from cutepy.sim.sanitize.order.uses import Use, Uses
+
+
+class _Form(NamedTuple):
+    """What a register holds: `factor` x counter + `offset`; or that with its lowest `cleared` bits 0; or 0.
+
+    `of` is the instruction that made the sum, by index.
+    """
+
+    factor: int
+    offset: int
+    of: int
+    cleared: int = 0
+
+
+_ZERO = _Form(0, 0, -2)
+
+
+def counts(register: Register, makers: Iterable[Instruction]) -> bool:
+    """Tell whether all that gives a register a value in a loop adds a constant to it."""
+    return all(
+        i.parts[0] == "add"
+        and i.predicate is None
+        and i.operands[1] == register
+        and isinstance(i.operands[2], Immediate)
+        for i in makers
+    )
+
+
+def modulus(
+    register: Register,
+    entering: Iterable[Use],
+    makers: Iterable[Instruction],
+    steers: Callable[[Use, int], bool],
+    uses: Uses,
+    made_by: Callable[[Use, int], list[Instruction]],
+) -> int | None:
+    """Return what a counter's remainder is to be taken by, for all that steers; None if that is not known.
+
+    Parameters
+    ----------
+    register : Register
+    entering : iterable of Use
+        Of its value where a round begins.
+    makers : iterable of Instruction
+        What adds to it in the loop.
+    steers : callable
+        Whether the value of a register, by number, reaches something that steers through a use.
+    uses : Uses
+    made_by : callable
+        Returns what may have made the value of a register that is used somewhere.
+    """
+    done = {i.index for i in makers}
+    if not all(isinstance(i.operands[2], Immediate) and 0 < i.operands[2].value < 1 << 16 for i in makers):
+        return None  # it counts down
+    first = _Form(1, 0, -1)
+    waiting = [(use, register.index, first) for use in entering]
+    waiting += [(use, register.index, first) for i in makers for use in uses.after(i, register.index)]
+    forms: dict[int, _Form] = {}
+    later: list[tuple[Use, int, _Form]] = []
+    found = 1
+    while waiting:
+        use, index, form = waiting.pop()
+        i = use.instruction
+        if not steers(use, index) or (i is not None and i.index in done):
+            continue
+        if i is None or i.predicate is not None:
+            return None
+        other = _other(use, index, forms, made_by)
+        result = _apply(i, index, form, other)
+        if result is None:
+            later.append((use, index, form))
+            continue
+        done.add(i.index)
+        if isinstance(result, int):
+            found = math.lcm(found, result)
+        else:
+            forms[i.index] = result
+            waiting += [(u, r.index, result) for r in written(i) for u in uses.after(i, r.index)]
+            waiting += later
+            later = []
+    return None if any(use.instruction is None or use.instruction.index not in done for use, _, _ in later) else found
+
+
+def _other(
+    use: Use, index: int, forms: dict[int, _Form], made_by: Callable[[Use, int], list[Instruction]]
+) -> int | _Form | None:
+    """Return the other operand of an instruction with two: a constant, or what is known of a register."""
+    assert use.instruction is not None
+    others: list[Operand] = [
+        o for o in use.instruction.operands[1:] if not (isinstance(o, Register) and o.index == index)
+    ]
+    if len(others) != 1:
+        return None
+    if isinstance(others[0], Immediate):
+        return others[0].value
+    if isinstance(others[0], Register):
+        makers = made_by(use, others[0].index)
+        return forms.get(makers[0].index) if len(makers) == 1 else None
+    return None
+
+
+def _apply(i: Instruction, index: int, form: _Form, other: int | _Form | None) -> _Form | int | None:
+    """Return what an instruction makes of a form, the modulus if it is a remainder, or None if that is not known."""
+    name, bits = i.parts[0], 64 if "64" in i.parts[-1] else 32
+    is_first = isinstance(i.operands[1], Register) and i.operands[1].index == index
+    if name == "mov" and len(i.operands) == 2:
+        return form
+    if isinstance(other, _Form):
+        if name == "add" and other == _ZERO:
+            return form
+        if name == "sub" and is_first and other.cleared and other.of == form.of:
+            return _by(form, 1 << other.cleared)
+        if name == "sub" and not is_first and form.cleared and other.of == form.of:
+            return _by(form, 1 << form.cleared)
+        return None
+    if other is None:
+        return None
+    signed = (other + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
+    if form == _ZERO:
+        return _ZERO if name in ("shr", "shl", "and", "mul") else None
+    if form.cleared:
+        return None
+    if name == "add" or (name == "sub" and is_first):
+        return _Form(form.factor, form.offset + (signed if name == "add" else -signed), i.index)
+    if name == "or" and 0 <= signed < (low := form.factor & -form.factor) and not form.offset % low & signed:
+        return _Form(form.factor, form.offset + signed, i.index)
+    if signed <= 0 and name != "and":
+        return None
+    if name == "shl" and is_first:
+        return _Form(form.factor << signed, form.offset << signed, i.index)
+    if name == "mul" and "lo" in i.parts:
+        return _Form(form.factor * signed, form.offset * signed, i.index)
+    if name == "shr" and is_first and signed == bits - 1:
+        return _ZERO
+    if name == "rem" and is_first:
+        return _by(form, signed)
+    if name == "and" and signed > 0 and not signed & (signed + 1):
+        return _by(form, signed + 1)
+    if name == "and" and signed < 0 and not -signed & (-signed - 1):
+        return _Form(form.factor, form.offset, form.of, (-signed).bit_length() - 1)
+    return None
+
+
+def _by(form: _Form, number: int) -> int:
+    """Return by what the counter's remainder says all of a sum's remainder."""
+    return number // math.gcd(form.factor, number)

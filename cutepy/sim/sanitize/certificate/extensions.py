@@ -1,0 +1,295 @@
+"""Whether what a run shows of its loops holds for any number of further rounds, as docs/certificate.md proves.
+
+Loops of several threads that count in each other's phases are looked at together. Their rounds must repeat: what comes
+around and steers, what is done, and the phases that are counted in, which all advance alike. Then rounds are put in
+between, and each premise that this needs is one that the run has shown, if it had rounds enough: between any two
+operations that premises compare there must be none both of what comes before the loops, and of what comes after.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, NamedTuple
+
+from cutepy.sim.sanitize.certificate.loops import line
+from cutepy.sim.sanitize.certificate.rounds import Deed, Thing, Visit, visits
+
+if TYPE_CHECKING:
+    from cutepy.sim.sanitize.certificate.loops import Loop
+    from cutepy.sim.sanitize.certificate.rounds import Notes
+
+_KINDS = 32
+"""Clusters that do different things, of which loops are looked at."""
+
+
+@dataclass(frozen=True)
+class Extension:
+    """Loops of a launch that go around together, and whether they may do so any number of times more.
+
+    Attributes
+    ----------
+    loops : tuple of (str, int)
+        A line of Python in each loop, and how many rounds more it goes around at once.
+    least : int
+        Rounds that a loop must make at least, where it is entered, for this to be known of it.
+    reason : str
+        Why it is not known; empty if it is.
+
+    Examples
+    --------
+    >>> print(Extension((("gemm.py:10", 4), ("gemm.py:30", 4)), 16))
+    any number of further rounds of the loops around gemm.py:10 (by 4) and gemm.py:30 (by 4), from 16 on
+    >>> print(Extension((("gemm.py:10", 1),), 0, "it makes 1 round"))
+    not beyond this run: the loop around gemm.py:10: it makes 1 round
+    """
+
+    loops: tuple[tuple[str, int], ...]
+    least: int
+    reason: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is known for any number of further rounds."""
+        return not self.reason
+
+    def __str__(self) -> str:
+        if self.reason:
+            return f"not beyond this run: the loop around {self.loops[0][0]}: {self.reason}"
+        names = [f"{where} (by {count})" for where, count in self.loops]
+        some = (
+            f"the loops around {', '.join(names[:-1])} and {names[-1]}" if names[1:] else f"the loop around {names[0]}"
+        )
+        return f"any number of further rounds of {some}, from {self.least} on"
+
+
+class Steady(NamedTuple):
+    """A visit of a loop whose rounds repeat.
+
+    Attributes
+    ----------
+    visit : Visit
+    first, period : int
+        From which round on, and after how many.
+    shifts : dict of Thing to int
+        How many phases each advances in a period.
+    spans : dict of Thing to (int, int)
+        The phases that were counted in, or waited for.
+    """
+
+    visit: Visit
+    first: int
+    period: int
+    shifts: dict[Thing, int]
+    spans: dict[Thing, tuple[int, int]]
+
+
+def extensions(notes: Notes, loops: Sequence[Loop]) -> list[Extension]:
+    """Say of each loop that CTAs went around whether what they did holds for any number of further rounds."""
+    if notes.is_full:
+        return [Extension(((loop.where, 0),), 0, "the run is too long to look at its rounds") for loop in loops]
+    found: list[Extension] = []
+    for n, classes in enumerate(notes.clusters()):
+        if n == _KINDS:
+            return [Extension(((loop.where, 0),), 0, "too many CTAs differ in what they do") for loop in loops]
+        found += _Together(classes, loops).extensions()
+    return found
+
+
+def merged(found: Sequence[Extension]) -> tuple[Extension, ...]:
+    """Say the same once; of a loop for which something holds, what was too short for it is left out."""
+    holding: dict[tuple[tuple[str, int], ...], int] = {}
+    failing: dict[str, Extension] = {}
+    for one in found:
+        if one.holds:
+            holding[one.loops] = max(one.least, holding.get(one.loops, 0))
+        else:
+            held = failing.get(one.loops[0][0])
+            if held is None or one.least > held.least:
+                failing[one.loops[0][0]] = one
+    result = []
+    for loops, least in holding.items():
+        longest = max((failing[where].least for where, _ in loops if where in failing), default=-1)
+        result.append(Extension(loops, max(least, longest + 1)))
+    known = {where for loops in holding for where, _ in loops}
+    return (*result, *(one for where, one in failing.items() if where not in known))
+
+
+class _Use(NamedTuple):
+    """A deed at a barrier: in which phase, and when. A wait begins some time after what its lanes did before."""
+
+    phase: int
+    begun: int
+    time: int
+
+
+class _Together:
+    """Finds the loops that classes of lanes of a cluster go around together."""
+
+    def __init__(self, classes: Sequence[list[Deed]], loops: Sequence[Loop]) -> None:
+        self._classes = classes
+        self._visits = [visit for n, deeds in enumerate(classes) for visit in visits(deeds, n, loops)]
+        self._steady: list[Steady] = []
+        self._unsteady: list[tuple[Visit, str]] = []
+        for visit in self._visits:
+            found = steady(visit)
+            if isinstance(found, str):
+                self._unsteady.append((visit, found))
+            else:
+                self._steady.append(found)
+        self._users: dict[Thing, dict[int, list[_Use]]] = {}
+        for n, deeds in enumerate(classes):
+            begun = 0
+            for deed in deeds:
+                if deed.thing is not None:
+                    use = _Use(deed.phase, min(begun, deed.since), deed.time)
+                    self._users.setdefault(deed.thing, {}).setdefault(n, []).append(use)
+                begun = deed.since
+
+    def extensions(self) -> Iterator[Extension]:
+        """Yield what is known of each visit of a loop."""
+        for visit, reason in self._unsteady:
+            yield Extension(((visit.loop.where, 0),), len(visit.times), reason)
+        done: set[int] = set()
+        for seed in self._steady:
+            if id(seed.visit) in done:
+                continue
+            found = self._join(seed)
+            if isinstance(found, str):
+                yield Extension(((seed.visit.loop.where, 0),), len(seed.visit.times), found)
+                continue
+            done |= {id(one.visit) for one, _ in found}
+            if self._is_too_short(found):
+                for one, count in found:
+                    rounds = len(one.visit.times)
+                    reason = f"{rounds} rounds are too few: by {count} they repeat"
+                    yield Extension(((one.visit.loop.where, 0),), rounds, reason)
+            else:
+                counts = {one.visit.loop.where: count for one, count in found}
+                yield Extension(tuple(sorted(counts.items())), min(len(one.visit.times) for one, _ in found))
+
+    def _join(self, seed: Steady) -> list[tuple[Steady, int]] | str:
+        """Return the visits that count phases together, and of each how many rounds make the same step; or why not."""
+        chosen = {seed.visit.of: (seed, Fraction(1))}
+        waiting = [seed]
+        while waiting:
+            one = waiting.pop()
+            _, share = chosen[one.visit.of]
+            for mate in self._in_lockstep(one):
+                if isinstance(mate, str):
+                    return mate
+                if mate.visit.of not in chosen:
+                    chosen[mate.visit.of] = mate, share * one.period / mate.period
+                    waiting.append(mate)
+                if chosen[mate.visit.of] != (mate, share * one.period / mate.period):
+                    return "lanes that begin it together go around it at another pace"
+            for thing, shift in one.shifts.items():
+                for of in self._users[thing] if shift else ():
+                    low, high = one.spans[thing]
+                    if not any(low <= use.phase <= high for use in self._users[thing][of]):
+                        continue
+                    if of not in chosen:
+                        other = self._beside(of, thing, low, high)
+                        if other is None:
+                            return f"others that use {_name(thing)} meanwhile do not go around a loop that repeats"
+                        chosen[of] = other, share * shift / other.shifts[thing]
+                        waiting.append(other)
+                    other, theirs = chosen[of]
+                    if other.shifts.get(thing, 0) * theirs != shift * share:
+                        return f"others that use {_name(thing)} meanwhile go around at another pace"
+        whole = math.lcm(*(share.denominator for _, share in chosen.values()))
+        return [(one, int(one.period * share * whole)) for one, share in chosen.values()]
+
+    def _in_lockstep(self, one: Steady) -> Iterator[Steady | str]:
+        """Yield the visits of the same loop that began together: lanes of warps, which collectives keep together."""
+        for other in self._steady:
+            if other.visit.loop is one.visit.loop and other.visit.times[0] == one.visit.times[0] and other is not one:
+                yield other
+        for visit, reason in self._unsteady:
+            if visit.loop is one.visit.loop and visit.times[0] == one.visit.times[0]:
+                yield reason
+
+    def _beside(self, of: int, thing: Thing, low: int, high: int) -> Steady | None:
+        """Return the innermost loop of a class in which it uses something in about the same phases."""
+        found: list[tuple[int, int, Steady]] = []
+        for one in self._steady:
+            if one.visit.of == of and one.shifts.get(thing):
+                first, last = one.spans[thing]
+                common = min(last, high) - max(first, low) + 1
+                if 2 * common > high - low:
+                    found.append((len(one.visit.loop.instructions), -common, one))
+        return min(found, key=lambda some: some[:2], default=(0, 0, None))[2]
+
+    def _is_too_short(self, found: list[tuple[Steady, int]]) -> bool:
+        """Tell whether there are too few rounds for what premises compare."""
+        begin = max(one.visit.times[one.first] for one, _ in found)
+        end = min(one.visit.times[-1] for one, _ in found)
+        late = min(_time_before(one.visit, one.first, count, end) for one, count in found)
+        for one, count in found:
+            times = one.visit.times
+            steps = range(one.first, len(times) - count)
+            if not any(times[n] >= begin and times[n + count] <= late for n in steps):
+                return True
+        for thing in {thing for one, _ in found for thing, shift in one.shifts.items() if shift}:
+            used = [use for some in self._users[thing].values() for use in some]
+            lowest = min((use.phase for use in used if use.time >= late), default=0)
+            if any(use.phase >= lowest - 1 and use.begun <= begin for use in used):
+                return True
+        return False
+
+
+def _time_before(visit: Visit, first: int, count: int, end: int) -> int:
+    """Return when the first round began of those that so many rounds later do not end before some time."""
+    times = visit.times
+    return next(
+        times[n] for n in range(first, len(times) - 1) if n + count + 1 >= len(times) or times[n + count + 1] > end
+    )
+
+
+def steady(visit: Visit) -> Steady | str:
+    """Find how the rounds of a visit repeat; or say why they don't."""
+    loop, states, rounds = visit.loop, visit.states, visit.rounds
+    if loop.unknown is not None:
+        return loop.unknown
+    for register in loop.counters:
+        role, i = loop.state[register].role, loop.state[register].instruction
+        return f"{register.name} counts its rounds, and steers {role}: `{i.text.strip()}` ({line(i)})"
+    for period in range(1, len(rounds)):
+        if states[-1] != states[-1 - period]:
+            continue
+        first = len(rounds) - period
+        shifts: dict[Thing, int] = {}
+        while first and (more := _advance(visit, first - 1, period, shifts)) is not None:
+            first, shifts = first - 1, more
+        if first < len(rounds) - period:
+            if first > len(rounds) - 2 * period:
+                return f"{len(states)} rounds are too few: by {period} they repeat"
+            spans: dict[Thing, tuple[int, int]] = {}
+            for deed in (deed for some in rounds[first:] for deed in some):
+                if deed.thing is not None:
+                    low, high = spans.get(deed.thing, (deed.phase, deed.phase))
+                    spans[deed.thing] = min(low, deed.phase), max(high, deed.phase)
+            return Steady(visit, first, period, shifts, spans)
+    if len(states) < 3:
+        return "it goes around " + ("once" if len(states) == 1 else "twice")
+    return f"its {len(states)} rounds do not repeat"
+
+
+def _advance(visit: Visit, n: int, period: int, shifts: dict[Thing, int]) -> dict[Thing, int] | None:
+    """Compare a round with the one a period later; returns how phases advance, or None if they aren't alike."""
+    here, there = visit.rounds[n], visit.rounds[n + period]
+    if visit.states[n] != visit.states[n + period] or len(here) != len(there):
+        return None
+    found = dict(shifts)
+    for a, b in zip(here, there, strict=True):
+        if (a.what, a.thing, a.state) != (b.what, b.thing, b.state):
+            return None
+        if a.thing is not None and found.setdefault(a.thing, b.phase - a.phase) != b.phase - a.phase:
+            return None
+    return found
+
+
+def _name(thing: Thing) -> str:
+    return thing[0] + (f" of CTA {thing[1]} of the cluster" if thing[1] else "")

@@ -1,0 +1,349 @@
+"""The loops of a kernel that synchronise, and what a round of one takes from the round before to steer.
+
+Of each loop, the registers are found that come around it and reach, over all paths of the code, a branch that decides
+about synchronisation or accesses to shared memory, an address there, or an operand of synchronisation. If they have
+the values again that they had some rounds before, all that steers repeats from there on. How often a loop goes around
+is not asked: the branches that leave it are left out, for that loop and no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from cutepy.sim.ptx.model import Address, Label, Register, Sink, registers_in
+from cutepy.sim.sanitize.certificate.counters import counts, modulus
+from cutepy.sim.sanitize.certificate.natural_loops import natural_loops
+from cutepy.sim.sanitize.order.tries import is_try
+from cutepy.sim.translate.control_flow import EXIT
+from cutepy.sim.translate.effects import read, written
+
+if TYPE_CHECKING:
+    from cutepy.sim.ptx.model import Function, Instruction, Operand
+    from cutepy.sim.sanitize.order.uses import Use, Uses
+    from cutepy.sim.translate.control_flow import ControlFlow
+
+_SYNCHRONISES = frozenset("mbarrier bar barrier cp".split())
+_ACCESSES = frozenset("ld ldu st ldmatrix stmatrix red atom wmma".split())
+_ORDERS = _SYNCHRONISES | frozenset(
+    """fence membar wgmma setmaxnreg griddepcontrol tensormap elect shfl vote match redux activemask brx""".split()
+)
+_ELSEWHERE = frozenset(("global", "local", "param", "const"))
+_LOADS = frozenset(("ld", "ldu", "ldmatrix", "atom", "tex", "suld", "tld4"))
+_CARRIES = frozenset("addc subc madc".split())
+_PASSES_ON = frozenset("mov selp setp set not and or xor cvt".split())
+
+
+class Steered(NamedTuple):
+    """What a register steers: a branch, or an instruction's address or operand, and as what."""
+
+    instruction: Instruction
+    role: str
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """A loop that synchronises.
+
+    Attributes
+    ----------
+    head : int
+        The instruction where its rounds begin, by index.
+    instructions : frozenset of int
+        All that are in it, by index.
+    where : str
+        A line of Python in it, and not in a loop inside.
+    state : dict of Register to Steered
+        The registers that come around it and steer.
+    moduli : dict of Register to int
+        Of those that count, where all that they steer depends on the remainder by this.
+    counters : tuple of Register
+        Those that count, and steer in another way.
+    unknown : str or None
+        What steers and can't be followed.
+    """
+
+    head: int
+    instructions: frozenset[int]
+    where: str
+    state: dict[Register, Steered] = field(default_factory=dict)
+    moduli: dict[Register, int] = field(default_factory=dict)
+    counters: tuple[Register, ...] = ()
+    unknown: str | None = None
+
+
+def line(i: Instruction) -> str:
+    """Return where an instruction came from."""
+    return str(i.source) if i.source is not None else f"line {i.line} of the PTX"
+
+
+def heads(function: Function) -> frozenset[int]:
+    """Return where rounds of a function's loops may begin, by index: a little more than its loops that synchronise."""
+    found = set()
+    for i in function.instructions:
+        for label in i.operands:
+            if isinstance(label, Label) and label.target <= i.index:
+                body = function.instructions[label.target : i.index + 1]
+                if any(_synchronises(x) and not is_try(x) for x in body):
+                    found.add(label.target)
+    return frozenset(found)
+
+
+def loops(flow: ControlFlow, uses: Uses) -> list[Loop] | str:
+    """Find the loops of a kernel that synchronise, inner ones first; or say why they are not known."""
+    if any(i.parts[0] == "call" for block in flow.blocks for i in block.instructions):
+        return "it calls functions"
+    found = natural_loops(flow)
+    if isinstance(found, int):
+        return f"a loop has two entries ({line(_last(flow, found))})"
+    made = _made_again([one[2] for one in found], flow)
+    if made:
+        return made
+    steering = _Steering(flow, uses)
+    result: list[Loop] = []
+    for head, back, blocks in sorted(found, key=lambda one: len(one[2])):
+        body = [i for b in blocks for i in flow.blocks[b].instructions]
+        if any(_synchronises(i) and not is_try(i) for i in body):
+            indices = {i.index for b in blocks for i in (*flow.blocks[b].instructions, flow.blocks[b].branch) if i}
+            inner = frozenset().union(*(one[2] for one in found if one[2] < blocks))
+            state, moduli, counters, unknown = steering.of(head, blocks, inner)
+            own = [i for i in body if not any(i.index in inner.instructions for inner in result)]
+            where = _place(own, _last(flow, back))
+            result.append(Loop(_first(flow, head), frozenset(indices), where, state, moduli, counters, unknown))
+    return result
+
+
+def _made_again(found: list[frozenset[int]], flow: ControlFlow) -> str:
+    """Say whether mbarriers are made, or expect another count, while loops go around."""
+    around = frozenset().union(*found)
+    for n, block in enumerate(flow.blocks):
+        for i in block.instructions:
+            if i.parts[0] == "mbarrier" and (
+                i.parts[1] == "inval" or (n in around and i.parts[1] in ("init", "arrive_drop"))
+            ):
+                return f"mbarriers change while loops go around (`{i.text.strip()}`, {line(i)})"
+    return ""
+
+
+def _place(own: list[Instruction], back: Instruction) -> str:
+    """Name a line of a loop, in the file of the branch that goes around; that itself has the line of the kernel."""
+    if back.source is not None:
+        for i in sorted(own, key=lambda i: i.index):
+            if (
+                i.source is not None
+                and i.source.file == back.source.file
+                and i.source.line not in (0, back.source.line)
+            ):
+                return str(i.source)
+    return line(back)
+
+
+def _synchronises(i: Instruction) -> bool:
+    return i.parts[0] in _SYNCHRONISES
+
+
+def _last(flow: ControlFlow, block: int) -> Instruction:
+    return flow.blocks[block].branch or flow.blocks[block].instructions[-1]
+
+
+def _first(flow: ControlFlow, block: int) -> int:
+    here = flow.blocks[block]
+    first = here.instructions[0] if here.instructions else here.branch
+    assert first is not None
+    return first.index
+
+
+# What steers.
+
+
+class _Steering:
+    """Follows what steers back to where it comes from."""
+
+    def __init__(self, flow: ControlFlow, uses: Uses) -> None:
+        self._flow, self._uses = flow, uses
+        self._instructions = [i for block in flow.blocks for i in block.instructions]
+        self._block = {i.index: n for n, block in enumerate(flow.blocks) for i in block.instructions}
+        self._defines: dict[int, list[Instruction]] = {}
+        for i in self._instructions:
+            for register in written(i):
+                self._defines.setdefault(register.index, []).append(i)
+        self._relevant = [any(map(_is_relevant, block.instructions)) for block in flow.blocks]
+        self._over = self._over_all()
+        self._outcomes = self._of_tries()
+
+    def _over_all(self) -> list[list[int]]:
+        """Return, of each block, those whose branch decides whether it runs."""
+        found: list[list[int]] = [[] for _ in self._flow.blocks]
+        for n, block in enumerate(self._flow.blocks):
+            if block.condition is not None:
+                sides = (self._flow.blocks_between(side, self._flow.join[n]) for side in block.successors)
+                for inside in set().union(*sides):
+                    found[inside].append(n)
+        return found
+
+    def _reaching(self, block: int, use: Instruction | None, register: int) -> Iterator[Instruction]:
+        """Yield what may have written a register that is read somewhere."""
+        for i in self._defines.get(register, ()):
+            if any(u.block == block and u.instruction is use for u in self._uses.after(i, register)):
+                yield i
+
+    def _of_tries(self) -> set[int]:
+        """Return the instructions that do nothing but pass on the outcomes of tries, by index."""
+        found = {i.index for i in self._instructions if is_try(i)}
+        changed = True
+        while changed:
+            changed = False
+            for i in self._instructions:
+                if i.index in found or i.parts[0] not in _PASSES_ON or not read(i):
+                    continue
+                defined = [self._defines.get(r.index, []) for r in read(i)]
+                if all(some and all(d.index in found for d in some) for some in defined):
+                    found.add(i.index)
+                    changed = True
+        return found
+
+    def of(
+        self, head: int, blocks: frozenset[int], inner: frozenset[int]
+    ) -> tuple[dict[Register, Steered], dict[Register, int], tuple[Register, ...], str | None]:
+        """Return what comes around a loop and steers, moduli of counters, other counters, and what is not known."""
+        leaving = {n for n in blocks - inner if set(self._flow.blocks[n].successors) - blocks}
+        reached: dict[tuple[int, int | None, int], Steered] = {}
+        unknown: str | None = None
+        waiting: list[tuple[int, Instruction | None, Register, Steered]] = []
+        decided: set[int] = set()
+
+        def decide(block: int) -> None:
+            """Take the branches that decide whether a block runs for such as steer."""
+            for over in self._over[block]:
+                if over not in decided and over not in leaving:
+                    decided.add(over)
+                    here = self._flow.blocks[over]
+                    assert here.condition is not None
+                    branch = _last(self._flow, over)
+                    waiting.append((over, None, here.condition[0], Steered(branch, "a branch")))
+
+        for n in self._flow.blocks_between(head, EXIT):
+            if self._relevant[n]:
+                decide(n)
+            for i in self._flow.blocks[n].instructions:
+                waiting += [(n, i, register, Steered(i, role)) for register, role in sinks(i)]
+        while waiting:
+            at, use, register, steered = waiting.pop()
+            key = at, None if use is None else use.index, register.index
+            if key in reached:
+                continue
+            reached[key] = steered
+            for i in self._reaching(at, use, register.index):
+                if i.index in self._outcomes:
+                    continue
+                if i.parts[0] in _CARRIES:
+                    unknown = unknown or f"a carry steers {steered.role} (`{i.text.strip()}`, {line(i)})"
+                if _loads(i) and (self._block[i.index] in blocks or "global" not in i.parts):
+                    unknown = unknown or (
+                        f"what is loaded at {line(i)} steers {steered.role} (`{steered.instruction.text.strip()}`, "
+                        f"{line(steered.instruction)})"
+                    )
+                    continue
+                decide(self._block[i.index])
+                waiting += [(self._block[i.index], i, r, steered) for r in read(i)]
+        state = self._carried(head, blocks, reached)
+        makers = {r: [i for i in self._defines[r.index] if self._block[i.index] in blocks] for r in state}
+        counting = {r: some for r, some in makers.items() if counts(r, some)}
+        moduli = self._moduli(head, counting, reached)
+        return state, moduli, tuple(r for r in counting if r not in moduli), unknown
+
+    def _moduli(
+        self,
+        head: int,
+        counting: dict[Register, list[Instruction]],
+        reached: dict[tuple[int, int | None, int], Steered],
+    ) -> dict[Register, int]:
+        """Return of which counters only a remainder steers."""
+
+        def steers(use: Use, register: int) -> bool:
+            return (use.block, None if use.instruction is None else use.instruction.index, register) in reached
+
+        def made_by(use: Use, register: int) -> list[Instruction]:
+            return list(self._reaching(use.block, use.instruction, register))
+
+        found = {}
+        for register, makers in counting.items():
+            entering = self._uses.on_entry(head, register.index)
+            number = modulus(register, entering, makers, steers, self._uses, made_by)
+            if number is not None:
+                found[register] = number
+        return found
+
+    def _carried(
+        self, head: int, blocks: frozenset[int], reached: dict[tuple[int, int | None, int], Steered]
+    ) -> dict[Register, Steered]:
+        """Return what comes around a loop, of what is reached."""
+        found = {}
+        inside = {r.index: r for b in blocks for i in self._flow.blocks[b].instructions for r in written(i)}
+        for index in sorted(inside.keys() & self._flow.live_in[head]):
+            makers = [i for i in self._defines[index] if self._block[i.index] in blocks]
+            if all(i.index in self._outcomes or not read(i) for i in makers) and any(
+                i.index in self._outcomes for i in makers
+            ):
+                continue  # whether a wait is over already
+            for block, use in self._uses.on_entry(head, index):
+                steered = reached.get((block, None if use is None else use.index, index))
+                if steered is not None:
+                    found[inside[index]] = steered
+                    break
+        return found
+
+
+def _is_relevant(i: Instruction) -> bool:
+    """Tell whether an instruction synchronises, or accesses shared memory."""
+    if i.parts[0] in _ACCESSES:
+        return not _ELSEWHERE & {part.partition("::")[0] for part in i.parts}
+    return i.parts[0] in _ORDERS
+
+
+def _loads(i: Instruction) -> bool:
+    return i.parts[0] in _LOADS and not {"param", "const"} & {part.partition("::")[0] for part in i.parts}
+
+
+def sinks(i: Instruction) -> Iterator[tuple[Register, str]]:
+    """Yield the registers that steer synchronisation or accesses to shared memory, and as what."""
+    name, operands = i.parts[0], i.operands
+    if name in ("bar", "barrier", "mbarrier", "setmaxnreg", "brx"):
+        for n, operand in enumerate(operands):
+            if isinstance(operand, (Address, Sink)) or not (n == 0 and written(i)):
+                if not (is_try(i) and n == 2 and "parity" not in i.parts):  # the token of an arrival
+                    yield from ((r, "synchronisation") for r in registers_in(_plain(operand)))
+    elif name in ("cp", "red", "st") and ("bulk" in i.parts or "async" in i.parts):
+        yield from _of_copy(i)
+    elif name in _ACCESSES:
+        if _is_relevant(i):
+            yield from ((r, "an address") for o in operands if isinstance(o, Address) for r in registers_in(_plain(o)))
+    elif name == "wgmma" and "mma_async" in i.parts:
+        yield from ((r, "an address") for o in operands[1:3] if isinstance(o, Register) for r in registers_in(o))
+    elif name == "tensormap":
+        yield from ((r, "an address") for o in operands if isinstance(o, Address) for r in registers_in(_plain(o)))
+    elif name in ("elect", "shfl", "vote", "match", "redux"):
+        yield from ((r, "the lanes that take part") for r in registers_in(operands[-1]))
+
+
+def _of_copy(i: Instruction) -> Iterator[tuple[Register, str]]:
+    """Yield what steers an asynchronous copy: where it is in shared memory, its mbarrier, how much it brings."""
+    spaces = [part.partition("::")[0] for part in i.parts if part.partition("::")[0] in ("shared", "global")]
+    spaces += ["shared"]  # its mbarrier
+    addresses = 0
+    is_bulk = "bulk" in i.parts
+    hinted = "cache_hint" in {part.rpartition("::")[2] for part in i.parts}
+    for operand in i.operands[:-1] if hinted else i.operands:
+        if isinstance(operand, Address):
+            space = spaces[min(addresses, len(spaces) - 1)]
+            addresses += 1
+            if space == "shared" or operand.coordinates is not None:
+                yield from ((r, "an address") for r in registers_in(_plain(operand)))
+        elif is_bulk and i.parts[0] == "cp":
+            yield from ((r, "synchronisation") for r in registers_in(operand))
+
+
+def _plain(operand: Operand) -> Operand:
+    """Return an operand without coordinates in a tensor, which move what is copied and not where to."""
+    return operand.base if isinstance(operand, Address) else operand

@@ -1,0 +1,72 @@
+"""The natural loops of a function: blocks that go around, and a head that all come in by.
+
+References
+----------
+Aho, Lam, Sethi and Ullman, Compilers, 2nd edition, 9.6: dominators, natural loops.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cutepy.sim.translate.control_flow import EXIT
+
+if TYPE_CHECKING:
+    from cutepy.sim.translate.control_flow import ControlFlow
+
+
+def natural_loops(flow: ControlFlow) -> list[tuple[int, int, frozenset[int]]] | int:
+    """Return loops as head, the last block of those that go back, and blocks; or a block that goes back elsewhere."""
+    order, dominators = _dominators(flow)
+    place = {block: n for n, block in enumerate(order)}
+    back: dict[int, list[int]] = {}
+    for block in order:
+        for to in flow.blocks[block].successors:
+            if to != EXIT and place[to] <= place[block]:
+                if to not in dominators[block]:
+                    return block
+                back.setdefault(to, []).append(block)
+    before: dict[int, list[int]] = {}
+    for block in order:
+        for to in flow.blocks[block].successors:
+            before.setdefault(to, []).append(block)
+    found = []
+    for head, lasts in back.items():
+        blocks, waiting = {head}, list(lasts)
+        while waiting:
+            one = waiting.pop()
+            if one not in blocks:
+                blocks.add(one)
+                waiting += before.get(one, ())
+        found.append((head, max(lasts, key=place.__getitem__), frozenset(blocks)))
+    return found
+
+
+def _dominators(flow: ControlFlow) -> tuple[list[int], dict[int, set[int]]]:
+    """Return the blocks that are reached, in reverse postorder, and of each those that it can't be reached without."""
+    order: list[int] = []
+    seen, stack = {0}, [(0, iter(flow.blocks[0].successors))]
+    while stack:
+        block, rest = stack[-1]
+        to = next((x for x in rest if x != EXIT and x not in seen), None)
+        if to is None:
+            order.append(block)
+            stack.pop()
+        else:
+            seen.add(to)
+            stack.append((to, iter(flow.blocks[to].successors)))
+    order.reverse()
+    before: dict[int, list[int]] = {}
+    for block in order:
+        for to in flow.blocks[block].successors:
+            before.setdefault(to, []).append(block)
+    found: dict[int, set[int]] = {0: {0}}
+    changed = True
+    while changed:
+        changed = False
+        for block in order[1:]:
+            new = set.intersection(*(found[x] for x in before[block] if x in found)) | {block}
+            if found.get(block) != new:
+                found[block] = new
+                changed = True
+    return order, found

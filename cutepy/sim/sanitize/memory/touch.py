@@ -1,0 +1,143 @@
+"""What one instruction did to shared memory, in all CTAs that ran in lockstep, and two of these that conflict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.sanitize.meaning.layouts import Span
+from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, View
+from cutepy.sim.sanitize.order.strength import CTA
+
+if TYPE_CHECKING:
+    from cutepy.sim.ptx.model import Instruction
+
+
+@dataclass(eq=False, slots=True)
+class Touch:
+    """What an instruction, or an asynchronous operation, did to shared memory.
+
+    Attributes
+    ----------
+    what : str
+    instruction : Instruction
+    writes, asynchronous : bool
+    scope : int
+        Of strong operations: see `order.strength`. WEAK of all others.
+    slots : array of int
+        The CTAs whose memory it is.
+    agents : array of int
+        The CTAs that did it, one for each of `slots`.
+    threads : array of int, (lane,), or None
+        The threads that did it; None for the async proxy.
+    columns : array of int, (lane,)
+        Those threads' own, or the channel that says that it is over.
+    counts : array of int, (CTA, lane)
+        How far the columns had come.
+    places : array of int, (CTA or 1, lane, n)
+        The granules that each lane touched.
+    view, row_of : View, array of int, (lane,)
+        What those who did it knew, and in which row of that each lane's is. The async proxy knows what all rows do.
+    warps : array of int
+        Those of `threads`, if they did it to the memory of their own CTAs, or those by which the async proxy did it.
+    heard : array of bool, (CTA, warp)
+        Which warps of the CTAs know of it, so that what any of their lanes does later comes after it.
+    spans : tuple of Span
+        How parts of its granules were read or written, where that is known.
+    early : array of int or None
+        The granules that it read before anything had written them, in some CTA.
+    """
+
+    what: str
+    instruction: Instruction
+    writes: bool
+    asynchronous: bool
+    scope: int
+    slots: Array
+    agents: Array
+    threads: Array | None
+    columns: Array
+    counts: Array
+    places: Array
+    view: View
+    row_of: Array
+    spans: tuple[Span, ...] = ()
+    early: Array | None = None
+    number: int = 0
+    warps: Array | None = None
+    heard: Array = field(init=False)
+    lanes: dict[int, tuple[Array, Array]] = field(default_factory=dict)
+
+    def is_heard(self, new: Touch, rows: Array | None = None) -> bool:
+        """Tell whether it is known that all lanes of a later touch know of this, in all CTAs or some of these."""
+        if new.warps is None or needed_plane(self, new) == FENCED:
+            return False
+        heard = self.heard if rows is None else self.heard[rows]
+        return bool(heard[:, new.warps].all())
+
+    def touched(self, row: int) -> tuple[Array, Array]:
+        """Return the granules of one CTA in order, and the lane that touched each, once for each that did."""
+        row = min(row, len(self.places) - 1)
+        found = self.lanes.get(row)
+        if found is None:
+            flat = self.places[row].reshape(-1)
+            order = np.argsort(flat, kind="stable")
+            lanes = np.repeat(np.arange(self.places.shape[1]), self.places.shape[2])
+            found = self.lanes[row] = flat[order], lanes[order]
+        return found
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Two touches of the same byte that nothing orders.
+
+    Attributes
+    ----------
+    before, after : Touch
+    before_lane, after_lane : int
+        Of `columns`.
+    row : int
+        The CTA, by position in `after.slots`.
+    granule : int
+    fenced_only : bool
+        Whether they are ordered but for a proxy fence.
+    mate : int or None
+        Another lane of the same warp whose touch is ordered, by what it has published.
+    """
+
+    before: Touch
+    after: Touch
+    before_lane: int
+    after_lane: int
+    row: int
+    granule: int
+    fenced_only: bool
+    mate: int | None = None
+
+    @property
+    def read_first(self) -> bool:
+        """Whether a read came before the first write, which it should have come after."""
+        return self.before.early is not None and not self.before.writes and self.granule in self.before.early
+
+    @property
+    def narrow(self) -> bool:
+        """Whether both are strong, and one names a scope that the other is outside of."""
+        return are_strong(self.before, self.after, CTA)
+
+
+def are_strong(old: Touch, new: Touch, scope: int) -> bool:
+    """Tell whether both are strong, of such a scope or a wider one, and of one proxy."""
+    return min(old.scope, new.scope) >= scope and old.asynchronous == new.asynchronous
+
+
+def needed_plane(old: Touch, new: Touch) -> int:
+    """Return which knowledge orders a touch after another one."""
+    if not old.writes:
+        return DONE
+    if new.asynchronous:
+        # A copy that is over has left its bytes: another may write there once that is known, whoever has seen them.
+        return (DONE if new.writes else SEEN) if old.asynchronous else FENCED
+    return SEEN

@@ -1,0 +1,215 @@
+"""What is said of further rounds of loops: where it holds, why not elsewhere, and that no program refutes it."""
+
+from collections import Counter
+
+import pytest
+
+from cutepy.sim.sanitize.certificate import loops
+from cutepy.sim.sanitize.certificate.extensions import Extension, _Together, merged
+from cutepy.sim.sanitize.order.uses import Uses
+from cutepy.sim.translate import translate
+from tests.sim.sanitize.certificate.loop_programs import further, names_of, run, unrolled
+from tests.sim.sanitize.certificate.loop_trial import attention, examine, pingpong, ring
+from tests.sim.sanitize.certificate.model import explore
+from tests.sim.sanitize.certificate.test_steering import TEXT
+
+PROGRAMS = 60
+
+
+def said_of(roles, arrivals, counts):
+    """Run a program that is certified; returns what holds, by count of each loop, and why the rest does not."""
+    certificate, hazards, error, text = run(roles, arrivals, counts)
+    assert (error, hazards, certificate.reasons) == (None, (), ())
+    holding = []
+    for one in certificate.extends:
+        if one.holds:
+            more = further(one, text, counts, 1)
+            holding.append({name: more[name] - counts[name] for name in counts if more[name] > counts[name]})
+    return holding, [one.reason for one in certificate.extends if not one.holds]
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3])
+@pytest.mark.parametrize("options", [{}, {"order": "plain"}, {"order": "first"}, {"peeled": True}], ids=str)
+def test_a_ring_repeats_after_all_stages_in_both_phases(stages, options):
+    counts = {"p": 8 * stages, "c0": 8 * stages}
+    if stages == 1 and "peeled" in options:
+        pytest.skip("the producer would wait for a stage that its consumer holds back")
+    assert said_of(*ring(stages, **options), counts) == ([dict.fromkeys(counts, 2 * stages)], [])
+
+
+def test_so_do_more_consumers_and_other_loops():
+    assert said_of(*ring(2, 2), {"p": 18, "c0": 18, "c1": 18}) == ([{"p": 4, "c0": 4, "c1": 4}], [])
+    assert said_of(*pingpong(), {"p": 9, "c0": 9}) == ([{"p": 2, "c0": 2}], [])
+
+
+def test_a_loop_in_a_loop_is_looked_at_by_itself():
+    """Of 3 rounds in 2 stages, 4 tiles come back to the first stage in the first phase; 3 rounds are few."""
+    holding, reasons = said_of(*ring(2, tiles=True), {"t0": 16, "t1": 16, "p": 3, "c0": 3})
+    assert holding == [{"t0": 4, "t1": 4}]
+    assert len(reasons) == 2
+    holding, reasons = said_of(*ring(2, tiles=True), {"t0": 2, "t1": 2, "p": 17, "c0": 17})
+    assert holding == [{"p": 4, "c0": 4}]
+    assert reasons == ["it goes around twice"] * 2
+    assert len(said_of(*attention(2), {"t0": 16, "t1": 16, "p": 17, "c0": 17})[0]) == 2
+
+
+def test_loops_of_which_one_is_unrolled_go_around_together():
+    (producer, ((_, name, consume),)), arrivals = ring(2)
+    program = [producer, [("loop", name, consume * 2)]], arrivals
+    assert said_of(*program, {"p": 16, "c0": 8}) == ([{"p": 4, "c0": 2}], [])
+
+
+def test_few_rounds_are_too_few():
+    assert said_of(*ring(2), {"p": 3, "c0": 3})[0] == []
+    (holding, reasons) = said_of(*ring(2), {"p": 8, "c0": 8})
+    assert holding == []
+    assert all("8 rounds are too few: by 4 they repeat" in reason for reason in reasons)
+
+
+def with_step(step, at=2):
+    (producer, ((_, name, consume),)), arrivals = ring(1)
+    return [producer, [("loop", name, [*consume[:at], step, *consume[at:]])]], arrivals
+
+
+REFUSED = {
+    "a branch at a round that the run does not reach": (("round", "c0", 9, [("arrive", 1, 0)]), 2, "a branch"),
+    "a branch from such a round on": (("later", "c0", 9, [("arrive", 1, 0)]), 2, "a branch"),
+    "a branch in all rounds but the last": (("last", "c0", [("load", "a", 0)]), 2, "a branch"),
+    "a stage by the number of the round": (("scaled", 0, "c0", 1), 0, "counts its rounds, and steers"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_else_the_count_steers_refuses(name):
+    step, at, reason = REFUSED[name]
+    holding, reasons = said_of(*with_step(step, at), {"p": 8, "c0": 8})
+    assert holding == []
+    assert any(reason in one and "kernel.py:" in one for one in reasons)
+
+
+def test_loops_that_go_around_alone_while_others_use_the_same_do_not_hold():
+    (producer, ((_, _, consume),)), arrivals = ring(1)
+    holding, reasons = said_of([producer, consume * 8], arrivals, {"p": 8})
+    assert holding == []
+    assert "do not go around a loop that repeats" in reasons[0]
+
+
+def test_no_program_refutes_it():
+    kinds = Counter()
+    for seed in range(PROGRAMS):
+        kind, wrong = examine(seed)
+        assert wrong is None
+        kinds[kind] += 1
+    assert kinds["further rounds"] > PROGRAMS // 5
+
+
+def test_without_the_branches_that_steer_it_would_be_wrong(monkeypatch):
+    """A check of the checks: what nothing but the code says is not in the run."""
+    roles, arrivals = with_step(("round", "c0", 9, [("arrive", 1, 0)]))
+    counts = dict.fromkeys(names_of(roles), 8)
+    monkeypatch.setattr(loops._Steering, "_over_all", lambda self: [[] for _ in self._flow.blocks])
+    _refuted(roles, arrivals, counts)
+
+
+def test_loops_taken_one_by_one_would_be_wrong(monkeypatch):
+    monkeypatch.setattr(_Together, "_join", lambda self, seed: [(seed, seed.period)])
+    roles, arrivals = ring(1)
+    _refuted(roles, arrivals, {"p": 8, "c0": 8})
+
+
+def _refuted(roles, arrivals, counts):
+    certificate, _, _, text = run(roles, arrivals, counts)
+    holding = [one for one in certificate.extends if one.holds]
+    assert holding
+    more = [further(one, text, counts, times) for one in holding for times in (1, 2)]
+    assert not all(explore(unrolled(roles, one), arrivals).is_safe for one in more)
+
+
+def test_what_is_too_short_for_what_holds_elsewhere_is_left_out():
+    loops_of = ("a.py:1", 2), ("a.py:5", 2)
+    short = Extension((("a.py:5", 0),), 9, "too few")
+    assert merged([Extension(loops_of, 8), short, Extension(loops_of, 12)]) == (Extension(loops_of, 12),)
+    assert merged([Extension(loops_of, 8), short]) == (Extension(loops_of, 10),)
+    assert merged([short]) == (short,)
+
+
+# What the code says.
+
+LOOP = """mov.u32 %r2, 0; mov.u32 %r3, 0; ld.param.u32 %r9, [p0];
+AGAIN: {body}
+mbarrier.arrive.shared.b64 _, [%r1]; add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, %r9; @%p1 bra AGAIN;"""
+
+
+def loop_of(body):
+    text = TEXT.format(body=LOOP.format(body=body))
+    flow = translate(text, "kernel").flow
+    (found,) = loops.loops(flow, Uses(flow))
+    return [r.name for r in found.state], {r.name: by for r, by in found.moduli.items()}, found.unknown
+
+
+STATES = {
+    "nothing": ("", [], {}),
+    "a phase": ("xor.b32 %r3, %r3, 1; mbarrier.try_wait.parity.shared.b64 %p2, [%r1], %r3;", ["%r3"], {}),
+    "a count in an address": ("shl.b32 %r4, %r2, 3; add.u32 %r4, %r4, %r1; st.shared.u32 [%r4], %r1;", ["%r2"], {}),
+    "its remainder": (
+        "rem.u32 %r4, %r2, 3; shl.b32 %r4, %r4, 3; add.u32 %r5, %r4, %r1; st.shared.u32 [%r5], %r1;",
+        ["%r2"],
+        {"%r2": 3},
+    ),
+    "its lowest bits": (
+        "shl.b32 %r4, %r2, 1; add.u32 %r5, %r4, 1; and.b32 %r6, %r5, 7; st.shared.u32 [%r6], %r1;",
+        ["%r2"],
+        {"%r2": 4},
+    ),
+    "the remainder of what is signed, as compilers write it": (
+        """or.b32 %r4, %r2, 0; shr.s32 %r5, %r4, 31; shr.u32 %r5, %r5, 30; add.s32 %r5, %r4, %r5; and.b32 %r6, %r5, -4;
+        sub.s32 %r7, %r4, %r6; st.shared.u32 [%r7], %r1;""",
+        ["%r2"],
+        {"%r2": 4},
+    ),
+    "a remainder, and the count too": (
+        "and.b32 %r4, %r2, 7; st.shared.u32 [%r4], %r1; st.shared.u32 [%r2], %r1;",
+        ["%r2"],
+        {},
+    ),
+    "a quotient": ("shr.u32 %r4, %r2, 3; and.b32 %r4, %r4, 1; st.shared.u32 [%r4], %r1;", ["%r2"], {}),
+    "a count in an address of global memory": (
+        "mul.wide.u32 %rd3, %r2, 4; add.s64 %rd2, %rd1, %rd3; st.global.u32 [%rd2], %r1;",
+        [],
+        {},
+    ),
+    "a branch over what is stored in global memory": (
+        "setp.eq.u32 %p2, %r2, 5; @%p2 bra SKIP; st.global.u32 [%rd1], %r1; SKIP:",
+        [],
+        {},
+    ),
+    "a branch over what synchronises": (
+        "setp.eq.u32 %p2, %r2, 5; @%p2 bra SKIP; bar.warp.sync -1; SKIP:",
+        ["%r2"],
+        {},
+    ),
+    "the outcome of a try": (
+        """setp.ne.u32 %p2, %r3, 0; @%p2 bra READY; A: mbarrier.try_wait.parity.shared.b64 %p3, [%r1], 0; @!%p3 bra A;
+        READY: mbarrier.test_wait.parity.shared.b64 %p4, [%r1], 0; selp.b32 %r3, 1, 0, %p4;""",
+        [],
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_what_comes_around_and_steers(name):
+    body, state, moduli = STATES[name]
+    assert loop_of(body) == (state, moduli, None)
+
+
+def test_what_is_loaded_and_steers_is_not_known():
+    _, _, unknown = loop_of("ld.global.u32 %r4, [%rd1]; st.shared.u32 [%r4], %r1;")
+    assert "what is loaded at" in unknown
+
+
+@pytest.mark.parametrize("operation", ["init.shared.b64 [%r1], 1", "arrive_drop.shared.b64 _, [%r1]"])
+def test_mbarriers_that_change_in_a_loop_are_said(operation):
+    text = TEXT.format(body=LOOP.format(body=f"mbarrier.{operation};"))
+    flow = translate(text, "kernel").flow
+    assert "mbarriers change" in loops.loops(flow, Uses(flow))
