@@ -52,4 +52,6 @@ class Sums:
         at = event.ctas.slots[:, None], np.unique(event.threads.ids // WARPGROUP)
         wrong = bool((event.accumulates & ~begun[at]).any())
         begun[at] = True
+        if begun.all():
+            self._first = {index: other for index, other in self._first.items() if other != first}
         return wrong
