@@ -206,6 +206,7 @@ class GlobalTouches:
             ranks=agents % size,
             pattern=self.shadow.pattern((i.index, len(starts)), starts - low, lanes, access.size_bytes),
             low=low,
+            modifies=access.operation == "atomic" and access.part_of is None,
         )
 
 

@@ -289,6 +289,8 @@ class Clocks:
             what[..., : self.threads] = what[..., 2 * self.threads :] = 0
             self.learn(slots, here, what)
         others = threads[~self._parted[warp_of]]
+        if not len(others):
+            return
         waits = self.ends(others)
         at = slots[:, None], others // WARP, (slots % self.cluster)[:, None], waits
         self._known[DONE][at] = np.maximum(self._known[DONE][at], self._own[DONE][rectangle(slots, waits)])

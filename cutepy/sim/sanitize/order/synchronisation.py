@@ -293,9 +293,15 @@ def _group(wave: Wave, event: BarrierEvent) -> None:
         for group in np.unique(threads // WARPGROUP).tolist():
             column = clocks.column((MMAS, group))
             here = threads // WARPGROUP == group
+            at, rank, numbers = np.arange(len(slots)), slots % clocks.cluster, done[:, here][:, 0]
             what = np.zeros((FENCED + 1, len(slots), clocks.cluster, 1), np.int32)
-            what[: SEEN + 1, np.arange(len(slots)), slots % clocks.cluster, 0] = done[:, here][:, 0]
+            what[: SEEN + 1, at, rank, 0] = numbers
             clocks.learn(slots, threads[here], what, first=column)
+            ended = wave.mma_groups.ended(slots, group, numbers // GROUP)
+            if ended is not None:
+                what = np.zeros((FENCED + 1, len(slots), clocks.cluster, WARPGROUP), np.int32)
+                what[DONE, at, rank] = ended
+                clocks.learn(slots, threads[here], what, first=int(wave.mma_groups.columns(group)[0]))
         return
     names: list[tuple[object, ...]] = [(BULK, "read")] if kind == BULK else [(kind,)]
     if kind == BULK and "read" not in words:

@@ -13,7 +13,7 @@ from cutepy.sim.sanitize.meaning.layouts import Through
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN, Clocks, Meeting, View, rectangle
 from cutepy.sim.sanitize.order.objects import Objects
 from cutepy.sim.sanitize.order.peers import Peers
-from cutepy.sim.sanitize.order.warpgroups import SetRegisters
+from cutepy.sim.sanitize.order.warpgroups import MmaGroups, SetRegisters
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent
@@ -178,6 +178,7 @@ class Wave:
     peers : Peers
     objects : Objects
     set_registers : SetRegisters
+    mma_groups : MmaGroups
     """
 
     def __init__(self, residents: Residents, threads: int, ends_mbarriers: bool = False) -> None:
@@ -199,6 +200,7 @@ class Wave:
         self.objects = Objects(self.clocks, slots, threads)
         self.set_registers = SetRegisters(slots, threads)
         self._columns, self._of_global_memory = 0, np.zeros(0, np.intp)
+        self.mma_groups = MmaGroups(self.clocks, slots)
 
     def counted(self, operation: AsyncOperation) -> Array:
         """Return by which count of the groups of each thread an operation that is issued will be complete."""
