@@ -455,8 +455,9 @@ def test_a_name_of_a_file_leads_to_where_it_is_now(tmp_path, monkeypatch):
     assert locations.path_of("<module unmet_package.part>") == str(folder / "part.py")
     assert locations.path_of("<file unmet_package/text.py>") == str(folder / "text.py")
     assert "unmet_package" not in sys.modules
-    main = sys.modules["__main__"].__file__
-    assert locations.path_of(f"<module {os.path.basename(main)}>") == main  # noqa: PTH119
+    script = str(tmp_path / "script.py")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", script, raising=False)
+    assert locations.path_of("<module script.py>") == script
     for unknown in ("<module no_such.module>", "<file no/such.py>", "<cell 1.py>", "/elsewhere/b.py"):
         assert locations.path_of(unknown) is None
 

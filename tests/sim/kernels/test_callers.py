@@ -27,7 +27,7 @@ NESTED = """
 .loc 1 10 0, function_name $L__info_string1+16, inlined_at 1 20 2
 mov.u32 %r1, 1;
 add.u32 %r1, %r1, %r1;
-.loc 1 31 0
+.loc 1 31 4
 mov.u32 %r2, 2;
 .loc 1 10 0, function_name $L__info_string1+16, inlined_at 1 20 2
 ld.global.u32 %r3, [%rd0+1024];

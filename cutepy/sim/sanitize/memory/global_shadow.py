@@ -261,27 +261,37 @@ class GlobalShadow:
             self._tell(new, new, lanes[:, 0], lanes[:, 1], new.pattern.starts[pairs[:, 1]] + new.low, order)
 
     def _against(self, new: GlobalTouch, numbers: Array, starts: Array, own: Array, order: Order) -> None:
-        """Check a touch against those that its granules, (entry, granule), have had."""
+        """Check a touch against those that its granules, (entry, granule), have had.
+
+        The write that a read-modify-write before the touch has observed is before it as well: PTX ISA, "Observation
+        Order" and "Causality Order".
+        """
         addresses = starts[:, None] + np.arange(numbers.shape[1]) * new.granule
-        work = [(numbers.reshape(-1), np.arange(numbers.size))]
+        work = [(numbers.reshape(-1), np.arange(numbers.size), np.zeros(numbers.size, bool))]
         flat, entry_of = addresses.reshape(-1), np.repeat(own, numbers.shape[1])
         while work:
-            these, places = work.pop()
+            these, places, observed = work.pop()
             for number in np.unique(these).tolist():
                 if number <= self.floor:
                     continue
-                old = self._touches[number]
-                here = places[these == number] if len(these) > 1 else places
-                if (old.writes or new.writes) and not (self._is_over(old, new) or old.same_lanes(new)):
-                    here = here[~self._compare(old, new, flat[here], entry_of[here], order)]
+                old, which = self._touches[number], these == number
+                here, seen = places[which], observed[which]
+                if old.same_lanes(new):
+                    seen = seen | (old.modifies and new.scope == WEAK)
+                elif (old.writes or new.writes) and not self._is_over(old, new):
+                    open_to = ~(seen & (old.writes and old.scope != WEAK))
+                    found = self._compare(old, new, flat[here[open_to]], entry_of[here[open_to]], order)
+                    if old.writes:
+                        seen = np.full(len(here), old.modifies)
+                        seen[open_to] = found
                 if not isinstance(old.before, int) or old.before > self.floor:
-                    work.append((old.found_before(flat[here]), here))
+                    work.append((old.found_before(flat[here]), here, seen))
 
     def _is_over(self, old: GlobalTouch, new: GlobalTouch) -> bool:
         return old.launch != new.launch and self.over(old.launch)
 
     def _compare(self, old: GlobalTouch, new: GlobalTouch, addresses: Array, entries: Array, order: Order) -> Array:
-        """Check entries against an older touch; tells which of them come after all that was there before it, too."""
+        """Check entries against an older touch; tells which come after a read-modify-write, and what that observed."""
         of, before = old.entries(addresses)
         settled = np.zeros(len(addresses), bool)
         if len(of) > _MOST_PAIRS:  # some of many lanes at the same bytes
