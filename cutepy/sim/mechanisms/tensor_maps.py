@@ -119,14 +119,14 @@ class TensorMaps:
             space, address = self._memory.resolve("generic" if space == "global" else "shared", address)
         for slot, at, number in _lanes(g, address, value):
             _set_field(self._bytes(g, i, space, slot, at), field, ordinal, number, i)
-        if space == "global":
-            self._observe(g, i, "write", "global", "generic", address)
+        self._observe(g, i, "write", space, "generic", address)
 
     def copy(self, g: Group, i: Instruction, to: Array, source: Array) -> None:
         """Copy tensor maps from shared to global memory."""
         self._activity.changes += 1
         for slot, target, start in _lanes(g, to, source):
             self._bytes(g, i, "global", slot, target)[:] = self._bytes(g, i, "shared", slot, start)
+        self._observe(g, i, "read", "shared", "generic", source)
         self._observe(g, i, "write", "global", "generic", to)
 
 
