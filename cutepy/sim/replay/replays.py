@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cutepy.sim.parallel.workers import default_processes
+from cutepy.sim.replay.discarding import is_discarded
 from cutepy.sim.replay.exploring import Exploration, ScheduleError, explore, explore_all
 from cutepy.sim.replay.playing import LaunchPlayer
 from cutepy.sim.replay.reproducers.scripts import write_script
@@ -25,6 +26,9 @@ Schedules = int | Literal["all"]
 
 _SEARCHED_BYTES = 1 << 30
 """Memory that is put back after each of all schedules."""
+
+_LEAVES_MORE = "malloc", "vprintf"
+"""What a launch may leave beside global memory."""
 
 _KEPT = 16
 """Launches with hazards of which the memory before them is kept."""
@@ -80,6 +84,7 @@ class Replays:
         self._launches += 1
         if not (self._schedules or self._keep):
             yield
+            self._judge(launch, memory, None)
             return
         sanitizer = None if self._sanitizer is None else self._sanitizer.fresh
         player = LaunchPlayer(launch, memory, self._exact_mma, sanitizer)
@@ -88,6 +93,7 @@ class Replays:
         self._last = kept
         try:
             yield
+            self._judge(launch, memory, kept.snapshot)
         finally:
             new = [h.key for h in hazards() if h.key not in before]
             if self._keep and new and len(self._with_hazards) < _KEPT:
@@ -98,6 +104,19 @@ class Replays:
         if not self._keep:
             self._last = None
             kept.snapshot.close()
+
+    def _judge(self, launch: Launch, memory: GlobalMemory, before: Snapshot | None) -> None:
+        """Let reads of what nothing wrote in shared memory be advisories if nothing comes of them."""
+        if self._sanitizer is None or not self._sanitizer.reads_unwritten or any(x in launch.ptx for x in _LEAVES_MORE):
+            return
+        try:
+            snapshot = before or Snapshot(LaunchPlayer(launch, memory, self._exact_mma), memory.ranges())
+        except RuntimeError:  # it can't be played again, and stays a hazard
+            return
+        if is_discarded(snapshot, default_processes(), before is not None):
+            self._sanitizer.discard_unwritten()
+        if before is None:
+            snapshot.close()
 
     def restart(self) -> None:
         """Forget the launches so far."""

@@ -226,6 +226,14 @@ _ENTRIES = (
         "Data Movement and Conversion Instructions: cp.async.bulk.wait_group, cp.async.wait_group",
     ),
     Kind(
+        "discarded-read",
+        "shared memory is read that nothing has written, and the launch writes the same whatever is there",
+        "nothing has written these bytes since the CTA began, and nothing comes of them: with other values there the "
+        "launch writes the same to global memory",
+        "State Spaces, Types, and Variables: Shared State Space",
+        "advisory",
+    ),
+    Kind(
         "type-mismatch",
         "what a tensor map calls `f16` is `bf16` to the MMAs, or the other way round",
         "the tensor map and the MMA should name one type",

@@ -103,6 +103,15 @@ class Sanitizer(Observer):
         """What was found, each pair of lines once, the likeliest causes first."""
         return self._findings.hazards
 
+    @property
+    def reads_unwritten(self) -> bool:
+        """Whether the last launch was found to read what nothing wrote in shared memory."""
+        return bool(self._findings.unwritten_reads)
+
+    def discard_unwritten(self) -> None:
+        """Say that nothing comes of what the last launch reads so."""
+        self._findings.discard_unwritten()
+
     def restart(self) -> None:
         """Forget what was found, but for the certificates of what has ended."""
         self._examiner.finish(self._findings.of_launch)

@@ -44,6 +44,7 @@ class Findings:
         self._surroundings = surroundings
         self._found: dict[tuple[object, ...], tuple[Hazard, Scene]] = {}
         self._counts: Counter[tuple[object, ...]] = Counter()
+        self._new: list[tuple[object, ...]] = []
         self._kernel = ""
         self.of_launch = 0
         self._allowances = Allowances(allow)
@@ -67,6 +68,7 @@ class Findings:
         """
         self._kernel = launch.name
         self.of_launch = 0
+        self._new.clear()
         self._allowances.read(launch)
 
     def tell(
@@ -88,7 +90,24 @@ class Findings:
         hazard = replace(hazard, address=address, size_bytes=size_bytes)
         self._counts[hazard.key] += 1
         self.of_launch += KINDS[kind].severity == "hazard"
-        self._found.setdefault(hazard.key, (hazard, self._surroundings.scene))
+        if hazard.key not in self._found:
+            self._found[hazard.key] = hazard, self._surroundings.scene
+            self._new.append(hazard.key)
+
+    @property
+    def unwritten_reads(self) -> list[tuple[object, ...]]:
+        """The reads of shared memory that nothing wrote which the last launch was the first to have."""
+        every = ((key, self._found[key][0]) for key in self._new)
+        return [key for key, hazard in every if hazard.kind == "uninitialised-read" and hazard.address is not None]
+
+    def discard_unwritten(self) -> None:
+        """Tell these as what they are if nothing comes of what was read."""
+        for key in self.unwritten_reads:
+            (hazard, scene), count = self._found.pop(key), self._counts.pop(key)
+            hazard = replace(hazard, kind="discarded-read", missing=KINDS["discarded-read"].missing)
+            self._found.setdefault(hazard.key, (hazard, scene))
+            self._counts[hazard.key] += count
+        self._new.clear()
 
     def registers(self, found: RegisterHazard) -> None:
         """Report registers that something uses beside the MMAs."""
