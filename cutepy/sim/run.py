@@ -83,7 +83,7 @@ class Run(Replayable):
         self._policy = policy_named(policy) if isinstance(policy, str) else policy
         self._processes = default_processes() if processes is None else processes
         self._exact_mma, self._ctas = exact_mma, ctas
-        self._replays = Replays(schedules, seed, limit, replay, exact_mma, self._sanitizer)
+        self._replays = Replays(schedules, seed, limit, replay, exact_mma, self._sanitizer, self._policy)
         self._memory = GlobalMemory()
         self._engine: Engine | None = None
         self._shared: list[tuple[int, SharedMemory]] = []  # with the index of its launch

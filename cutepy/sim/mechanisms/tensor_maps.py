@@ -114,7 +114,7 @@ class TensorMaps:
     def replace(self, g: Group, i: Instruction, address: Array, field: str, ordinal: int, value: Array) -> None:
         """Set a field."""
         self._activity.changes += 1
-        space = "shared" if "shared::cta" in i.parts else "global"
+        space: Space = "shared" if "shared::cta" in i.parts else "global"
         if address.dtype == np.uint64:
             space, address = self._memory.resolve("generic" if space == "global" else "shared", address)
         for slot, at, number in _lanes(g, address, value):

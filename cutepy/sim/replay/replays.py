@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cutepy.sim.parallel.workers import default_processes
-from cutepy.sim.replay.discarding import is_discarded
+from cutepy.sim.replay.discarding import are_discarded
 from cutepy.sim.replay.exploring import Exploration, ScheduleError, explore, explore_all
 from cutepy.sim.replay.playing import LaunchPlayer
 from cutepy.sim.replay.reproducers.scripts import write_script
@@ -17,6 +17,7 @@ from cutepy.sim.replay.snapshots import Snapshot
 from cutepy.sim.replay.witnesses import Witness, other_orders, witness
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.events import CompletionPolicy
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.machine.memory import GlobalMemory
     from cutepy.sim.sanitize import Sanitizer
@@ -60,6 +61,8 @@ class Replays:
     exact_mma : bool
     sanitizer : Sanitizer or None
         The run's: what it looks for is looked for in each schedule, and certificates are withdrawn where one differs.
+    policy : CompletionPolicy or None
+        The run's.
 
     Attributes
     ----------
@@ -67,12 +70,19 @@ class Replays:
     """
 
     def __init__(
-        self, schedules: Schedules, seed: int, limit: int, keep: bool, exact_mma: bool, sanitizer: Sanitizer | None
+        self,
+        schedules: Schedules,
+        seed: int,
+        limit: int,
+        keep: bool,
+        exact_mma: bool,
+        sanitizer: Sanitizer | None,
+        policy: CompletionPolicy | None = None,
     ) -> None:
         _check(schedules, seed, limit)
         self.explorations: list[Exploration] = []
         self._schedules, self._seed, self._limit = schedules, seed, limit
-        self._keep, self._exact_mma, self._sanitizer = keep, exact_mma, sanitizer
+        self._keep, self._exact_mma, self._sanitizer, self._policy = keep, exact_mma, sanitizer, policy
         self._with_hazards: list[_Kept] = []
         self._of: dict[tuple[object, ...], _Kept] = {}
         self._last: _Kept | None = None
@@ -107,13 +117,15 @@ class Replays:
 
     def _judge(self, launch: Launch, memory: GlobalMemory, before: Snapshot | None) -> None:
         """Let reads of what nothing wrote in shared memory be advisories if nothing comes of them."""
-        if self._sanitizer is None or not self._sanitizer.reads_unwritten or any(x in launch.ptx for x in _LEAVES_MORE):
+        reads = () if self._sanitizer is None else self._sanitizer.unwritten_reads
+        if self._sanitizer is None or not reads or any(name in launch.ptx for name in _LEAVES_MORE):
             return
         try:
-            snapshot = before or Snapshot(LaunchPlayer(launch, memory, self._exact_mma), memory.ranges())
-        except RuntimeError:  # it can't be played again, and stays a hazard
+            player = LaunchPlayer(launch, memory, self._exact_mma, self._sanitizer.fresh)
+            snapshot = before or Snapshot(player, memory.ranges())
+        except RuntimeError:  # it can't be played again, and they stay hazards
             return
-        if is_discarded(snapshot, default_processes(), before is not None):
+        if are_discarded(reads, snapshot, before is not None, self._policy, default_processes()):
             self._sanitizer.discard_unwritten()
         if before is None:
             snapshot.close()

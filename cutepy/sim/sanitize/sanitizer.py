@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Function, Instruction
     from cutepy.sim.sanitize.certificate.certificates import Certificate
     from cutepy.sim.sanitize.certificate.violations import Violation
+    from cutepy.sim.sanitize.hazards import Hazard
     from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch
     from cutepy.sim.sanitize.reports.collection import Hazards
 
@@ -104,9 +105,9 @@ class Sanitizer(Observer):
         return self._findings.hazards
 
     @property
-    def reads_unwritten(self) -> bool:
-        """Whether the last launch was found to read what nothing wrote in shared memory."""
-        return bool(self._findings.unwritten_reads)
+    def unwritten_reads(self) -> list[Hazard]:
+        """The reads of shared memory that nothing wrote which the last launch was the first to have."""
+        return self._findings.unwritten_reads
 
     def discard_unwritten(self) -> None:
         """Say that nothing comes of what the last launch reads so."""

@@ -14,9 +14,9 @@ ROWS = READ + "add.f32 %f1, %f1, %f1; @%p1 st.global.f32 [%rd1], %f1;\n"
 """Half of the lanes read what they wrote, the others what nobody did, and these store nothing."""
 
 
-def found(body, **options):
+def found(body, policy=None, **options):
     """Return the kinds of hazards and of advisories."""
-    run = Run((), None, sanitize=True, **options)
+    run = Run((), policy, sanitize=True, **options)
     launch(body, np.zeros(64, np.uint32), run=run, smem_bytes=256)
     return [h.kind for h in run.hazards], [h.kind for h in run.hazards.advisories]
 
@@ -48,6 +48,18 @@ def test_what_is_computed_in_place_can_be_judged_before_only():
     body = ROWS.replace("add.f32 %f1, %f1, %f1", "ld.global.f32 %f2, [%rd1]; add.f32 %f1, %f1, %f2")
     assert found(body) == (["uninitialised-read"], [])
     assert found(body, replay=True) == ([], ["discarded-read"])
+
+
+@pytest.mark.parametrize("policy", [None, "late"])
+def test_what_is_read_too_early_is_a_hazard_though_it_may_be_there(policy):
+    """Under another schedule the copy is complete, and nothing that nobody wrote is read."""
+    body = """ld.param.u64 %rd1, [p0]; mov.u32 %r0, smem; mov.u32 %r1, %tid.x; mad.lo.u32 %r2, %r1, 4, %r0;
+    cvt.u64.u32 %rd3, %r1; shl.b64 %rd3, %rd3, 2; add.u64 %rd3, %rd1, %rd3;
+    cp.async.ca.shared.global [%r2], [%rd3], 4; ld.shared.u32 %r3, [%r2]; cp.async.wait_all;
+    st.global.u32 [%rd3+128], %r3;"""
+    hazards, advisories = found(body, policy=policy)
+    assert hazards
+    assert not advisories
 
 
 def test_a_hazard_of_an_earlier_launch_stays_one():

@@ -95,14 +95,14 @@ class Findings:
             self._new.append(hazard.key)
 
     @property
-    def unwritten_reads(self) -> list[tuple[object, ...]]:
+    def unwritten_reads(self) -> list[Hazard]:
         """The reads of shared memory that nothing wrote which the last launch was the first to have."""
-        every = ((key, self._found[key][0]) for key in self._new)
-        return [key for key, hazard in every if hazard.kind == "uninitialised-read" and hazard.address is not None]
+        new = [self._found[key][0] for key in self._new]
+        return [hazard for hazard in new if hazard.kind == "uninitialised-read" and hazard.address is not None]
 
     def discard_unwritten(self) -> None:
         """Tell these as what they are if nothing comes of what was read."""
-        for key in self.unwritten_reads:
+        for key in [hazard.key for hazard in self.unwritten_reads]:
             (hazard, scene), count = self._found.pop(key), self._counts.pop(key)
             hazard = replace(hazard, kind="discarded-read", missing=KINDS["discarded-read"].missing)
             self._found.setdefault(hazard.key, (hazard, scene))
