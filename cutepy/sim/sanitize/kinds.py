@@ -30,7 +30,7 @@ class Kind:
     section : str
         The clause that orders it otherwise: a section of the PTX ISA.
     severity : "hazard" or "advisory"
-        Whether a run fails by it. What costs time, or what the assembler repairs, is an advisory.
+        Whether a run fails by it. What costs time, what the assembler repairs, or what nothing comes of is an advisory.
     defect : "between" or "before"
         Where the mistake is: between the two operations, or at the first, whatever comes after it. One mistake is told
         once.
