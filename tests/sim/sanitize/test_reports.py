@@ -237,7 +237,7 @@ def test_causes_come_first():
     body = MODULE.format(file="", at="// none").replace("ret;", "ld.shared.u32 %r4, [%r5+508];\nret;")
     body = body.replace("mov.u32 %r0", "ld.shared.u32 %r4, [data+504]; mov.u32 %r0", 1)
     made.launch(KernelCall(LoadedModule(body), "shift", (1, 1, 1), (64, 1, 1)))
-    ranks = [[*KINDS].index(hazard.kind) for hazard in made.hazards]
+    ranks = [[*KINDS].index(hazard.kind) for hazard in made.hazards.every]
     assert ranks == sorted(ranks)
     assert len(set(ranks)) > 1
-    assert made.hazards[-1].before is None  # the read of what nothing wrote, which ran first
+    assert made.hazards.every[-1].before is None  # the read of what nothing wrote, which ran first
