@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from cutepy.sim import Run
     from cutepy.sim.machine.chosen import Coordinates
     from cutepy.sim.replay import Schedules
     from cutepy.sim.sanitize import Hazards
+    from cutepy.sim.sanitize.certificate.certificates import Certificate
 
 Format = Literal["text", "json", "sarif"]
 
@@ -66,26 +68,35 @@ def run(
     """
     from cutepy.cli.simulate import execute, summarise
     from cutepy.frontends import serve_cuda
+    from cutepy.sim.sanitize import Hazards
     from cutepy.sim.sanitize.assembler import asked_of_all
+    from cutepy.sim.sanitize.everywhere import everywhere
 
     # What the script prints is not the report: it goes where errors do.
     alone = contextlib.redirect_stdout(sys.stderr) if form and output is None else contextlib.nullcontext()
     keeps = replay or reproducers is not None
     serving = serve_cuda(sanitize=True, ctas=ctas, schedules=schedules, seed=seed, limit=limit, replay=keeps)
     with asked_of_all(), serving as simulation:
-        with alone:
+        others: list[Run] = []  # the script's own
+        with alone, everywhere(others):
             code = execute(script, arguments, echo)
         summarise(simulation, echo, inspect=False)
-        hazards, certificates = simulation.hazards, Counter(simulation.certificates)
-        for explored in simulation.explorations:
+        runs = [simulation, *others]
+        if not any(run.launches for run in runs):
+            echo("cutepy: nothing was watched: no kernel was launched in this process, and in others none is watched")
+            code = code or FAILED
+        hazards = Hazards((h for run in runs for h in run.hazards.every), simulation.hazards.unused)
+        certificates = Counter(certificate for run in runs for certificate in run.certificates)
+        explorations = [explored for run in runs for explored in run.explorations]
+        for explored in explorations:
             echo(f"cutepy: {explored}")
-        differ = any(explored.divergences for explored in simulation.explorations)
+        differ = any(explored.divergences for explored in explorations)
         _witnesses(hazards, echo, replay, reproducers)
         simulation.restart()  # they are told here, and not raised
     if output is not None:
-        output.write_text(_written(hazards, form or "text") + "\n", encoding="utf-8")
+        output.write_text(_written(hazards, certificates, form or "text") + "\n", encoding="utf-8")
     elif form:
-        print(_written(hazards, form))
+        print(_written(hazards, certificates, form))
     if output is not None or form is None:
         show(hazards)
         for certificate, times in certificates.items():
@@ -104,10 +115,13 @@ def _witnesses(hazards: Hazards, echo: Callable[[str], None], replay: bool, repr
             echo(f"cutepy: reproducer {number}: {path}")
 
 
-def _written(hazards: Hazards, form: Format) -> str:
+def _written(hazards: Hazards, certificates: Counter[Certificate], form: Format) -> str:
     if form == "text":
         return str(hazards)
-    return json.dumps(hazards.to_json() if form == "json" else hazards.to_sarif(), indent=1)
+    if form == "sarif":
+        return json.dumps(hazards.to_sarif(), indent=1)
+    certified = [one.to_json() | {"launches": times} for one, times in certificates.items()]
+    return json.dumps(hazards.to_json() | {"certificates": certified}, indent=1)
 
 
 def show(hazards: Hazards) -> None:

@@ -35,7 +35,7 @@ from cutepy.sim.parallel.waves import deal
 from cutepy.sim.parallel.workers import Team, default_processes
 from cutepy.sim.replay import LIMIT, Replayable, Replays, Schedules
 from cutepy.sim.sanitize import HazardError, Hazards, Sanitizer
-from cutepy.sim.sanitize.everywhere import sanitizing_everywhere
+from cutepy.sim.sanitize.everywhere import begin, sanitizing_everywhere
 from cutepy.sim.translate import Program, linked, translate
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class Run(Replayable):
         if allow and not sanitize:
             raise ValueError("allow is of hazards, which nothing looks for: use sanitize=True with it")
         self._sanitizer = Sanitizer(lambda: self._memory, allow) if sanitize or sanitizing_everywhere() else None
+        begin(self)
         own = ((self._recorder, self._sites) if inspect else ()) + (
             self._sanitizer.observers if self._sanitizer else ()
         )
@@ -83,7 +84,7 @@ class Run(Replayable):
         self._policy = policy_named(policy) if isinstance(policy, str) else policy
         self._processes = default_processes() if processes is None else processes
         self._exact_mma, self._ctas = exact_mma, ctas
-        self._replays = Replays(schedules, seed, limit, replay, exact_mma, self._sanitizer)
+        self._replays = Replays(schedules, seed, limit, replay, exact_mma, self._sanitizer, self._policy)
         self._memory = GlobalMemory()
         self._engine: Engine | None = None
         self._shared: list[tuple[int, SharedMemory]] = []  # with the index of its launch

@@ -137,3 +137,25 @@ def test_what_kernels_print_comes_between_what_the_script_prints(script, tmp_pat
     assert result.exit_code == 0
     said = (result.stdout, result.stderr)[stream]
     assert "thread 0 is here\nthread 1 is here\nand the host\n" in said
+
+
+def test_runs_of_the_script_itself_are_watched(tmp_path):
+    """Whether they ask for the sanitizer or not; a script that launches nothing is not called clean."""
+    script = tmp_path / "own.py"
+    script.write_text(
+        "import numpy as np, cutepy\n"
+        'k = cutepy.load_ptx(""".version 8.7\n.target sm_90a\n.address_size 64\n.visible .entry k() {\n'
+        ".reg .b32 %r<4>; .shared .b32 word;\nmov.u32 %r0, %tid.x; st.shared.u32 [word], %r0;\n"
+        'ld.shared.u32 %r1, [word];\nret; }""")\n'
+        "with cutepy.simulate():\n"
+        "    k.launch('k', grid=1, block=64, args=())\n"
+    )
+    result = CliRunner().invoke(app, ["sanitize", str(script), "--format", "json"])
+    assert result.exit_code == 1
+    told = json.loads(result.stdout)
+    assert {hazard["kind"] for hazard in told["hazards"]} <= {"unordered-read", "unordered-write"}
+    assert [one["is_certified"] for one in told["certificates"]] == [False]
+    script.write_text("print('nothing')\n")
+    result = CliRunner().invoke(app, ["sanitize", str(script)])
+    assert result.exit_code == 2
+    assert "nothing was watched" in result.output

@@ -77,6 +77,15 @@ def test_mbarrier_tx_may_complete_before_it_is_expected():
     assert states(body, 2) == [PENDING, FIRST_DONE]
 
 
+def test_mbarrier_announcement_that_completes():
+    """Whether it does the ISA does not say; with an arrival to come it does not."""
+    body = """mov.u32 %r10, smem; mbarrier.init.shared.b64 [%r10], COUNT; mbarrier.complete_tx.shared.b64 [%r10], 16;
+    mbarrier.arrive.shared.b64 _, [%r10]; mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r10], 16;"""
+    states(body.replace("COUNT", "2"), 1)
+    with pytest.raises(BarrierError, match="lacks nothing once its bytes are announced"):
+        states(body.replace("COUNT", "1"), 1)
+
+
 def test_mbarrier_drop_and_states():
     body = f"""mov.u32 %r10, smem;
     mbarrier.init.shared.b64 [%r10], 2;

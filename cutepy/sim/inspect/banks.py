@@ -160,6 +160,8 @@ class Sites(Observer):
         """Count the wavefronts of an access to shared memory by threads."""
         if access.space != "shared" or access.proxy != "generic" or access.operation == "atomic":
             return
+        if access.size_bytes > _WIDEST:  # a tensor map
+            return
         key = self._launch, access.instruction.index
         site = self.accesses.setdefault(key, AccessSite(self._launch, access.instruction))
         threads, addresses = access.threads, access.addresses

@@ -125,10 +125,9 @@ class Memory:
     def __init__(self, activity: Activity, global_memory: GlobalMemory, slot_bytes: int, local_bytes: int) -> None:
         self._activity = activity
         self.known = global_memory
-        self.slot_bytes = slot_bytes
-        self.used_bytes = 0
-        self._local_bytes = local_bytes
+        self.slot_bytes, self.used_bytes, self._local_bytes = slot_bytes, 0, local_bytes
         self.shared: Array = np.zeros(0, np.uint8)
+        self.unwritten = 0  # what bytes of shared memory hold where a CTA begins
         self._local: Array = np.zeros(0, np.uint8)
         self._shared_views: dict[tuple[str, int], Array] = {}
         self._objects: Array | None = None
@@ -139,7 +138,8 @@ class Memory:
         slots = residents.count
         self.residents = residents
         self.used_bytes = used_bytes
-        self.shared = np.zeros(slots * self.slot_bytes, np.uint8)
+        size, held = slots * self.slot_bytes, self.unwritten
+        self.shared = np.full(size, held, np.uint8) if held else np.zeros(size, np.uint8)
         self._threads, self._lanes = threads, slots * threads
         self._local = np.zeros(0, np.uint8)
         self._shared_views = {}

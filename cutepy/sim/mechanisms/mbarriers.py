@@ -162,10 +162,22 @@ class Mbarriers(Mechanism):
             self._tell("expect_arrivals", offset, slots, g, i, total, address, found.phase)
 
     def expect_tx(self, g: Group, i: Instruction, address: Array, size: Array) -> None:
-        """Expect bytes in the current phase."""
+        """Expect bytes in the current phase: it may not be what completes it.
+
+        PTX ISA, "expect-tx operation", has no step that completes a phase, as "complete-tx operation" and "Arrive-on
+        operation" have; "Phase Completion" has a phase complete when nothing is pending, by whatever.
+        """
         self._activity.changes += 1
         for offset, slots, total in self._targets(g, i, address, size):
             found = self._count_bytes(g, i, offset, slots, total)
+            if not (found.pending[slots] | found.transactions[slots]).all():
+                raise BarrierError(
+                    f"{self._name(offset)} lacks nothing once its bytes are announced, all of which came before that, "
+                    "as all arrivals did: whether this completes the phase the PTX ISA does not say. Announce before, "
+                    "or with, an arrival",
+                    i,
+                    g.describe(),
+                )
             self._tell("expect_tx", offset, slots, g, i, total, address, found.phase)
 
     def complete_tx(self, g: Group, i: Instruction, address: Array, size: Array) -> None:

@@ -28,8 +28,8 @@ class Request:
         The digest of the outcome that is not told at length, since it is known.
     with_reads : bool
         Whether to tell what was read.
-    unwritten : int
-        The bytes of registers that nothing has written.
+    unwritten, unwritten_shared : int
+        The bytes of registers, and those of shared memory, that nothing has written.
     sanitizes : bool
         Whether to look for hazards, if the run does.
     integer_sums : bool
@@ -42,6 +42,7 @@ class Request:
     expected: bytes = b""
     with_reads: bool = False
     unwritten: int = 0
+    unwritten_shared: int = 0
     sanitizes: bool = False
     integer_sums: bool = False
     memory: tuple[Array, Array, Array] | None = field(default=None, repr=False)

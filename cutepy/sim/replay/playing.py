@@ -65,6 +65,7 @@ class LaunchPlayer:
         if request.memory is not None:
             starts, ends, data = request.memory
             put(Ranges(starts, ends), data)
+        engine.memory.unwritten = request.unwritten_shared
         footprint = engine.activity.traffic = Footprint(engine.activity.stats)
         try:
             with integer_sums(request.integer_sums):
@@ -117,10 +118,10 @@ class LaunchPlayer:
 
 def _told(sanitizer: Sanitizer) -> list[tuple[str, str]]:
     """Return the hazards that were found: what tells each from others, and what is said of it."""
-    return [(_name(hazard), str(replace(hazard, count=1))) for hazard in sanitizer.hazards]
+    return [(name_of(hazard), str(replace(hazard, count=1))) for hazard in sanitizer.hazards]
 
 
-def _name(hazard: Hazard) -> str:
+def name_of(hazard: Hazard) -> str:
     """Return what a hazard has in common with others of its lines, whichever of them comes first."""
     kind = "unordered" if hazard.kind.startswith("unordered-") else hazard.kind
     return f"{kind}: {', '.join(sorted(side.line for side in hazard.sides))}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cutepy.sim.parallel.workers import default_processes
+from cutepy.sim.replay.discarding import are_discarded
 from cutepy.sim.replay.episodes import Episode, Kept
 from cutepy.sim.replay.exploring import Exploration, ScheduleError, explore, explore_all
 from cutepy.sim.replay.playing import LaunchPlayer
@@ -17,6 +18,7 @@ from cutepy.sim.replay.snapshots import Snapshot
 from cutepy.sim.replay.witnesses import Witness, other_orders, witness
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.events import CompletionPolicy
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.machine.memory import GlobalMemory
     from cutepy.sim.sanitize import Sanitizer
@@ -26,6 +28,9 @@ Schedules = int | Literal["all"]
 
 _SEARCHED_BYTES = 1 << 30
 """Memory that is put back after each of all schedules."""
+
+_LEAVES_MORE = "malloc", "vprintf"
+"""What a launch may leave beside global memory."""
 
 _KEPT = 16
 """Launches with hazards of which the memory before them is kept."""
@@ -50,6 +55,8 @@ class Replays:
     exact_mma : bool
     sanitizer : Sanitizer or None
         The run's: what it looks for is looked for in each schedule, and certificates are withdrawn where one differs.
+    policy : CompletionPolicy or None
+        The run's.
 
     Attributes
     ----------
@@ -57,12 +64,19 @@ class Replays:
     """
 
     def __init__(
-        self, schedules: Schedules, seed: int, limit: int, keep: bool, exact_mma: bool, sanitizer: Sanitizer | None
+        self,
+        schedules: Schedules,
+        seed: int,
+        limit: int,
+        keep: bool,
+        exact_mma: bool,
+        sanitizer: Sanitizer | None,
+        policy: CompletionPolicy | None = None,
     ) -> None:
         _check(schedules, seed, limit)
         self.explorations: list[Exploration] = []
         self._schedules, self._seed, self._limit = schedules, seed, limit
-        self._keep, self._exact_mma, self._sanitizer = keep, exact_mma, sanitizer
+        self._keep, self._exact_mma, self._sanitizer, self._policy = keep, exact_mma, sanitizer, policy
         self._with_hazards = 0
         self._of: dict[tuple[object, ...], Episode] = {}
         self._recent: deque[Kept] = deque(maxlen=_RECENT)
@@ -74,6 +88,7 @@ class Replays:
         self._launches += 1
         if not (self._schedules or self._keep):
             yield
+            self._judge(launch, memory, None)
             return
         sanitizer = None if self._sanitizer is None else self._sanitizer.fresh
         player = LaunchPlayer(launch, memory, self._exact_mma, sanitizer)
@@ -83,6 +98,7 @@ class Replays:
         self._recent.append(kept)
         try:
             yield
+            self._judge(launch, memory, kept.snapshot)
         finally:
             new = [h for h in hazards() if h.key not in before]
             if self._keep and new and self._with_hazards < _KEPT:
@@ -100,6 +116,21 @@ class Replays:
         recent = list(self._recent)
         first = next((n for n, kept in enumerate(recent) if kept.launch is begins), len(recent) - 1)
         return Episode(tuple(recent[first:]))
+
+    def _judge(self, launch: Launch, memory: GlobalMemory, before: Snapshot | None) -> None:
+        """Let reads of what nothing wrote in shared memory be advisories if nothing comes of them."""
+        reads = () if self._sanitizer is None else self._sanitizer.unwritten_reads
+        if self._sanitizer is None or not reads or any(name in launch.ptx for name in _LEAVES_MORE):
+            return
+        try:
+            player = LaunchPlayer(launch, memory, self._exact_mma, self._sanitizer.fresh)
+            snapshot = before or Snapshot(player, memory.ranges())
+        except RuntimeError:  # it can't be played again, and they stay hazards
+            return
+        if are_discarded(reads, snapshot, before is not None, self._policy, default_processes()):
+            self._sanitizer.discard_unwritten()
+        if before is None:
+            snapshot.close()
 
     def restart(self) -> None:
         """Forget the launches so far."""

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-_active = 0
+if TYPE_CHECKING:
+    from cutepy.sim.run import Run
+
+_begun: list[list[Run] | None] = []
 
 
 def sanitizing_everywhere() -> bool:
     """Tell whether runs that begin now look for hazards."""
-    return _active > 0
+    return bool(_begun)
+
+
+def begin(run: Run) -> None:
+    """Note that a run begins."""
+    for runs in _begun:
+        if runs is not None:
+            runs.append(run)
 
 
 @contextmanager
-def everywhere() -> Iterator[None]:
-    """Let all runs that begin in the context look for hazards.
+def everywhere(runs: list[Run] | None = None) -> Iterator[None]:
+    """Let all runs that begin in the context look for hazards; they are added to a list, if one is given.
 
     Examples
     --------
@@ -25,9 +36,8 @@ def everywhere() -> Iterator[None]:
     >>> sanitizing_everywhere()
     False
     """
-    global _active
-    _active += 1
+    _begun.append(runs)
     try:
         yield
     finally:
-        _active -= 1
+        _begun.pop()

@@ -30,7 +30,7 @@ class Kind:
     section : str
         The clause that orders it otherwise: a section of the PTX ISA.
     severity : "hazard" or "advisory"
-        Whether a run fails by it. What costs time, or what the assembler repairs, is an advisory.
+        Whether a run fails by it. What costs time, what the assembler repairs, or what nothing comes of is an advisory.
     defect : "between" or "before"
         Where the mistake is: between the two operations, or at the first, whatever comes after it. One mistake is told
         once.
@@ -225,6 +225,14 @@ _ENTRIES = (
         "a CTA ends while a copy reads or writes its shared memory, or MMAs read it",
         "the wait for what is in flight must come before the end",
         "Data Movement and Conversion Instructions: cp.async.bulk.wait_group, cp.async.wait_group",
+    ),
+    Kind(
+        "discarded-read",
+        "shared memory is read that nothing has written, and the launch writes the same whatever is there",
+        "nothing has written these bytes since the CTA began, and nothing comes of them: with other values there the "
+        "launch writes the same to global memory",
+        "State Spaces, Types, and Variables: Shared State Space",
+        "advisory",
     ),
     Kind(
         "type-mismatch",

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Function, Instruction
     from cutepy.sim.sanitize.certificate.certificates import Certificate
     from cutepy.sim.sanitize.certificate.violations import Violation
+    from cutepy.sim.sanitize.hazards import Hazard
     from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch
     from cutepy.sim.sanitize.order.ends import End
     from cutepy.sim.sanitize.reports.collection import Hazards
@@ -109,6 +110,15 @@ class Sanitizer(Observer):
     def hazards(self) -> Hazards:
         """What was found, each pair of lines once, the likeliest causes first."""
         return self._findings.hazards
+
+    @property
+    def unwritten_reads(self) -> list[Hazard]:
+        """The reads of shared memory that nothing wrote which the last launch was the first to have."""
+        return self._findings.unwritten_reads
+
+    def discard_unwritten(self) -> None:
+        """Say that nothing comes of what the last launch reads so."""
+        self._findings.discard_unwritten()
 
     def restart(self) -> None:
         """Forget what was found, but for the certificates of what has ended."""

@@ -143,7 +143,8 @@ MAP = """ld.param.u64 %rd5, [p2]; add.u32 %r30, %r10, 3072;
 COPY_TO_SHARED = "".join(
     f"@%p1 ld.global.u32 %r43, [%rd5+{n}]; @%p1 st.shared.u32 [%r30+{n}], %r43;\n" for n in range(0, 128, 4)
 )
-REPLACE = "@%p1 tensormap.replace.tile.fill_mode.shared::cta.b1024.b32 [%r30], 0;\nbar.warp.sync 0xffffffff;\n"
+TOGETHER = "bar.warp.sync 0xffffffff;\n"
+REPLACE = "@%p1 tensormap.replace.tile.fill_mode.shared::cta.b1024.b32 [%r30], 0;\n" + TOGETHER
 PUBLISH = """tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%rd5], [%r30], 128;
 """
 IN_PLACE = "@%p1 tensormap.replace.tile.fill_mode.global.b1024.b32 [%rd5], 0;\n"
@@ -194,3 +195,14 @@ def test_a_tensor_map_that_is_shown_to_copies(lines):
 )
 def test_a_tensor_map_that_is_not(lines):
     assert "missing-tensormap-fence" in map_hazards_of(*lines)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [REPLACE.replace(TOGETHER, ""), "@%p1 ld.shared.u32 %r43, [%r30]; @%p1 st.shared.u32 [%r30], %r43;\n"],
+    ids=["replace", "store"],
+)
+def test_a_tensor_map_in_shared_memory_is_there_for_lanes_that_have_met_its_writer(change):
+    rest = PUBLISH, ACQUIRE, TMA, WAIT
+    assert map_hazards_of(COPY_TO_SHARED, TOGETHER, change, TOGETHER, *rest) == []
+    assert map_hazards_of(COPY_TO_SHARED, TOGETHER, change, *rest) == ["unordered-read"]

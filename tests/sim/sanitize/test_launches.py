@@ -5,6 +5,7 @@ import pytest
 
 from cutepy.sim import Run
 from cutepy.sim.machine.host_events import Allocation, HostAccess, StreamEvent
+from cutepy.sim.sanitize.memory.global_extent import EXTENT_BYTES
 from tests.sim.opcode_runner import launch
 
 WHERE = "mov.u32 %r1, %tid.x; mul.wide.u32 %rd3, %r1, 4; ld.param.u64 %rd1, [p0]; add.u64 %rd1, %rd1, %rd3;\n"
@@ -12,6 +13,15 @@ WRITE = WHERE + "st.global.u32 [%rd1], %r1;\n"
 READ = WHERE + "ld.global.u32 %r2, [%rd1];\n"
 GO, WAIT = "griddepcontrol.launch_dependents;\n", "griddepcontrol.wait;\n"
 NOTHING = "mov.u32 %r1, 0;\n"
+BULK_STORE = (
+    WHERE
+    + """mov.u32 %r2, smem; mad.lo.u32 %r3, %r1, 4, %r2; st.shared.u32 [%r3], %r1;
+fence.proxy.async.shared::cta; bar.sync 0; setp.ne.u32 %p1, %r1, 0; @%p1 bra END;
+cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r2], 256;
+cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
+END:
+"""
+)
 
 
 class Script:
@@ -24,7 +34,15 @@ class Script:
             self.tell("create", stream, blocking=False)
 
     def kernel(self, body, stream=0, programmatic=False, smem_bytes=0):
-        launch(body, self.data, run=self.run, stream=stream, programmatic=programmatic, smem_bytes=smem_bytes)
+        launch(
+            body,
+            self.data,
+            block=len(self.data) if smem_bytes else 32,
+            run=self.run,
+            stream=stream,
+            programmatic=programmatic,
+            smem_bytes=smem_bytes,
+        )
 
     def tell(self, operation, stream=None, event=None, blocking=True):
         self.run.tell(StreamEvent(operation, stream, event, blocking))
@@ -261,6 +279,40 @@ def test_memory_that_something_wrote(by):
         script.run.tell(Allocation(script.data.ctypes.data, script.data.nbytes, written=True))
     script.kernel(READ)
     assert script.kinds == []
+
+
+@pytest.fixture
+def across():
+    """A script whose data lies across the end of an extent, in the middle."""
+    script = Script()
+    room = np.zeros(2 * EXTENT_BYTES // 4, np.uint32)
+    middle = -room.ctypes.data % EXTENT_BYTES // 4
+    script.data = room[middle - 32 : middle + 32] if middle >= 32 else room[middle + EXTENT_BYTES // 4 - 32 :][:64]
+    assert (script.data.ctypes.data + 128) % EXTENT_BYTES == 0
+    return script
+
+
+def test_memory_across_extents_that_the_host_wrote(across):
+    across.run.tell(Allocation(across.data.ctypes.data, across.data.nbytes))
+    across.touch(True)
+    across.kernel(READ)
+    assert across.kinds == []
+
+
+def test_memory_across_extents_that_two_touch(across):
+    across.kernel(WRITE, 1000)
+    across.touch(False, 2000)
+    assert across.kinds == ["unordered-read"]
+
+
+def test_memory_across_extents_that_a_bulk_copy_touches(across):
+    across.run.tell(Allocation(across.data.ctypes.data, across.data.nbytes))
+    across.kernel(BULK_STORE, smem_bytes=256)
+    across.kernel(READ)
+    assert across.kinds == []
+    across.kernel(BULK_STORE, 1000, smem_bytes=256)
+    across.kernel(WRITE, 2000)
+    assert set(across.kinds) == {"unordered-write"}
 
 
 def test_memory_of_which_something_wrote_a_part():

@@ -37,6 +37,9 @@ def right(size=256):
     return INIT.format(count=1), SHOW, BARRIER, EXPECT.format(size=size), LOAD.format(to="%r1"), TRY.format(n=0, how="")
 
 
+KEEP = "@%p1 ld.shared.u32 %r7, [%r4]; @%p1 st.global.u32 [%rd1], %r7;\n"
+
+
 def hazards_of(*lines, block=64, cluster=1, directives="", policy=None):
     run = Run((), policy, sanitize=True)
     data = np.arange(1024, dtype=np.uint32)
@@ -94,7 +97,7 @@ def hazards_of(*lines, block=64, cluster=1, directives="", policy=None):
         ((WRITE, "fence.proxy.async.global;\n", BARRIER, STORE, WAIT), ["missing-proxy-fence"], {}),
         ((WRITE, "fence.proxy.alias;\n", BARRIER, STORE, WAIT), ["missing-proxy-fence"], {}),
         # Atomics read.
-        (("@%p1 red.shared.add.u32 [%r4], 1;\n",), ["uninitialised-read"], {}),
+        (("@%p1 red.shared.add.u32 [%r4], 1;\n", KEEP), ["uninitialised-read"], {}),
         (("@%p1 st.shared.u32 [%r4], 1;\n@%p1 red.shared.add.u32 [%r4], 1;\n",), [], {}),
         # setmaxnreg of a part of a warpgroup.
         (("setmaxnreg.dec.sync.aligned.u32 40;\n",), [], {"block": 128, "directives": ".reqntid 128, 1, 1"}),

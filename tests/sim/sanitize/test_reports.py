@@ -241,12 +241,6 @@ def hazards_of(before, after):
     return made.hazards
 
 
-def test_what_was_found_first_comes_first():
-    kinds = [hazard.kind for hazard in hazards_of(".shared .b8 more[8]; ld.shared.u32 %r4, [more];", "")]
-    assert kinds[0] == "uninitialised-read"
-    assert "unordered-read" in kinds
-
-
 def test_causes_come_first():
     """Bytes that nobody announced are seen last, and are nearer to the mistake than what they lead to."""
     uneven = """.shared .align 8 .b64 bar; setp.ne.u32 %p0, %r0, 0; @%p0 bra END;

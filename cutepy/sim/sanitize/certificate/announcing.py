@@ -162,7 +162,7 @@ class Announcing:
                 number, column = int(own[row, lane]), thread
                 if asynchronous:  # nothing that counts in the phase comes after it
                     rank, column, number = slot % clocks.cluster, self._column, MOST
-                completes = "noComplete" not in event.instruction.parts
+                completes = event.operation != "expect_tx" and "noComplete" not in event.instruction.parts
                 log.steps.append(Step(rank, column, number, known, arrivals, size, is_loose, completes))
 
     def finish(self, event: BarrierEvent, slots: Array, phases: Array) -> None:

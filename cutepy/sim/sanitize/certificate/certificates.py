@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.certificate.extensions import Extension
 
 
+_PLAIN = ("kernel", "grid", "block", "cluster", "ctas", "operations", "reasons", "assumptions", "uncovered")
+
+
 @dataclass(frozen=True)
 class Certificate:
     """What one schedule of a launch says about all of them.
@@ -56,6 +59,11 @@ class Certificate:
     def is_certified(self) -> bool:
         """Whether every schedule synchronises as the one that ran, without races in shared memory."""
         return not self.reasons
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as `json.dump` takes it."""
+        plain = {name: getattr(self, name) for name in _PLAIN}
+        return {"is_certified": self.is_certified, **plain, "extends": [str(one) for one in self.extends]}
 
     def __str__(self) -> str:
         cluster = f", cluster {self.cluster}" if self.cluster != (1, 1, 1) else ""

@@ -29,7 +29,7 @@ class Step(NamedTuple):
     is_loose : bool
         Whether a phase may complete without it, as far as order goes.
     may_complete : bool
-        False of .noComplete arrivals, which must not be what completes a phase.
+        False of .noComplete arrivals and of announcements, which must not be what completes a phase.
     """
 
     rank: int
@@ -98,7 +98,7 @@ def holds_exactly(log: Log) -> bool:
             if after == done or before[n] & ~done:
                 continue
             lacks = arrivals + step.arrivals, size + step.size
-            if step.arrivals < 0 and not step.may_complete and lacks == (0, 0):
+            if not step.may_complete and lacks == (0, 0):
                 return False
             if after not in seen:
                 seen.add(after)

@@ -116,7 +116,7 @@ class Examiner:
         if launch is None:
             return
         if hazards:
-            self._refuse("this launch has hazards, which are reported, or allowed")
+            self._refuse("this launch has hazards, which are reported, allowed, or told as advisories")
         if self._ctas < len(launch.order):
             self._refuse(f"{self._ctas} of {len(launch.order)} CTAs were run to their end")
         reasons = tuple(self._reasons)

@@ -5,6 +5,8 @@ A granule is as large as the smallest access that the allocation has seen, 16 by
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from cutepy.layouts.sm90.arch import UNIT_BYTES
@@ -57,6 +59,19 @@ class Extent:
             if self.read is None:
                 self.read = np.zeros_like(self.written)
             self.read[mine : mine + count] = np.repeat(other.read, times)[theirs : theirs + count]
+
+
+def within_extents(starts: Array, size: int) -> Iterator[tuple[Array, Array, int]]:
+    """Divide runs of bytes where extents end -> which runs, where their pieces start, the size of these."""
+    across = starts // EXTENT_BYTES != (starts + size - 1) // EXTENT_BYTES
+    if not across.all():
+        yield np.flatnonzero(~across), starts[~across], size
+    for run in np.flatnonzero(across):
+        start, end = int(starts[run]), int(starts[run]) + size
+        while start < end:
+            stop = min(end, (start // EXTENT_BYTES + 1) * EXTENT_BYTES)
+            yield np.array([run]), np.array([start]), stop - start
+            start = stop
 
 
 def _repeated(numbers: Array, times: int) -> Array:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, Array
-from cutepy.sim.sanitize.memory.global_extent import EXTENT_BYTES, UNWRITTEN, Extent
+from cutepy.sim.sanitize.memory.global_extent import EXTENT_BYTES, UNWRITTEN, Extent, within_extents
 from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch, Pattern
 from cutepy.sim.sanitize.order.strength import WEAK
 
@@ -107,6 +107,10 @@ class GlobalShadow:
 
     def write(self, starts: Array, size: int) -> None:
         """Note that runs of bytes have been written, by whatever."""
+        for _, pieces, piece_size in within_extents(starts, size):
+            self._write(pieces, piece_size)
+
+    def _write(self, starts: Array, size: int) -> None:
         low, high = int(starts.min()), int(starts.max()) + size
         for extent in self._extents.values():
             if extent.fresh and extent.start < high and low < extent.end:
@@ -161,9 +165,21 @@ class GlobalShadow:
         """Check a touch against those before it, and record it."""
         if not len(new.pattern.starts):
             return
+        starts, lanes, size = new.pattern.starts + new.low, new.pattern.lanes, new.pattern.size
+        if new.low // EXTENT_BYTES == (int(starts.max()) + size - 1) // EXTENT_BYTES:
+            self._touch(new, starts, order)
+            return
+        for which, pieces, piece_size in within_extents(starts, size):
+            piece = new
+            if (len(which), piece_size) != (len(starts), size):
+                low = int(pieces.min())
+                piece = replace(new, pattern=Pattern(pieces - low, lanes[which], piece_size), low=low)
+            self._touch(piece, pieces, order)
+
+    def _touch(self, new: GlobalTouch, starts: Array, order: Order) -> None:
         self._number += 1
         new.number = self._number
-        starts, size = new.pattern.starts + new.low, new.pattern.size
+        size = new.pattern.size
         high = new.low + int(new.pattern.starts.max()) + size
         extent = self._extent(new.low, high)
         if extent is not None:
@@ -180,7 +196,7 @@ class GlobalShadow:
         while len(left):
             first = int(starts[left[0]])
             extent = self._extent(first, first + size)
-            if extent is None:  # it lies across the end of one
+            if extent is None:  # it lies across the end of an allocation
                 left = left[1:]
                 continue
             inside = (starts[left] >= extent.start) & (starts[left] + size <= extent.end)

@@ -19,7 +19,7 @@ class Hazards(tuple[Hazard, ...]):
     Attributes
     ----------
     advisories : tuple of Hazard
-        What costs time, or what an assembler repairs: a run does not fail by them.
+        What costs time, what an assembler repairs, or what nothing comes of: a run does not fail by them.
     allowed : tuple of Hazard
         Those that a line of the source, or an argument, allows.
     unused : tuple of Allowance

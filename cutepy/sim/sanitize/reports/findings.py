@@ -45,6 +45,7 @@ class Findings:
         self._found: dict[tuple[object, ...], tuple[Hazard, Scene]] = {}
         self._counts: Counter[tuple[object, ...]] = Counter()
         self._explained: set[tuple[object, ...]] = set()
+        self._new: list[tuple[object, ...]] = []
         self._kernel = ""
         self.of_launch = 0
         self._allowances = Allowances(allow)
@@ -68,6 +69,7 @@ class Findings:
         """
         self._kernel = launch.name
         self.of_launch = 0
+        self._new.clear()
         self._allowances.read(launch)
 
     def tell(
@@ -93,6 +95,8 @@ class Findings:
             return
         self._counts[hazard.key] += 1
         one = hazard, self._surroundings.scene
+        if hazard.key not in self._found:
+            self._new.append(hazard.key)
         if explains in self._found and hazard.key not in self._found:
             found = ((hazard.key, one) if key == explains else (key, other) for key, other in self._found.items())
             self._found = dict(found)
@@ -100,6 +104,21 @@ class Findings:
         if explains is not None:
             self._explained.add(explains)
             self._found.pop(explains, None)
+
+    @property
+    def unwritten_reads(self) -> list[Hazard]:
+        """The reads of shared memory that nothing wrote which the last launch was the first to have."""
+        new = [self._found[key][0] for key in self._new if key in self._found]
+        return [hazard for hazard in new if hazard.kind == "uninitialised-read" and hazard.address is not None]
+
+    def discard_unwritten(self) -> None:
+        """Tell these as what they are if nothing comes of what was read."""
+        for key in [hazard.key for hazard in self.unwritten_reads]:
+            (hazard, scene), count = self._found.pop(key), self._counts.pop(key)
+            hazard = replace(hazard, kind="discarded-read", missing=KINDS["discarded-read"].missing)
+            self._found.setdefault(hazard.key, (hazard, scene))
+            self._counts[hazard.key] += count
+        self._new.clear()
 
     def registers(self, found: RegisterHazard) -> None:
         """Report registers that something uses beside the MMAs."""

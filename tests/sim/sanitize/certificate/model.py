@@ -150,7 +150,7 @@ class _Search:
             raise Undefined("too many arrivals")
         if pending == 0 and size == 0:
             if not may_complete:
-                raise Undefined("noComplete completes")
+                raise Undefined("a noComplete arrival, or an announcement, completes")
             return (count, count, 0, phase + 1, 0, 0)
         return barrier
 
@@ -209,7 +209,7 @@ class _Search:
         elif kind == "drop":
             barriers = self.changed(state, op[1], key, arrivals=1, drop=1)
         elif kind == "expect":
-            barriers = self.changed(state, op[1], key, size=op[2])
+            barriers = self.changed(state, op[1], key, size=op[2], may_complete=False)
         elif kind == "complete":
             barriers = self.changed(state, op[1], key, size=-op[2])
         elif kind == "arrive_expect":

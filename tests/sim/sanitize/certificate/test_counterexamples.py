@@ -44,6 +44,10 @@ READINGS = {
         ),
         None,
     ),
+    "an announcement completes a phase": (
+        ([[("expect", 0, 16)], [("complete", 0, 16), ("arrive", 0)]], [1]),
+        "premature-completion",
+    ),
     "an issue tells of what its thread did before": (
         ([[("arrive_expect", 0, 16), ("store", 0), ("copy", 0, 16, "a")], [("wait", 0, 0), ("load", 0)]], [1]),
         "unordered-read",

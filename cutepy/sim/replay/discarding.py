@@ -1,0 +1,64 @@
+"""Whether anything comes of what a launch reads of shared memory that nothing has written.
+
+It is played with several values there. If it writes the same to global memory, bit for bit, whatever comes of these
+reads is thrown away: rows beyond a tensor's last, say, that are computed and not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.replay.outcomes import Outcome, Request
+from cutepy.sim.replay.playing import name_of
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.events import CompletionPolicy
+    from cutepy.sim.replay.snapshots import Snapshot
+    from cutepy.sim.sanitize.hazards import Hazard
+
+_CONTENTS = (0x00, 0xFF, 0x5A, 0xDA)
+"""Bytes of shared memory where a CTA begins: zero, NaN, large numbers and very negative ones, as integers too."""
+
+_TIMEOUT_S = 60.0
+
+
+def are_discarded(
+    reads: Collection[Hazard], snapshot: Snapshot, is_before: bool, policy: CompletionPolicy | None, processes: int
+) -> bool:
+    """Tell whether a launch with these reads writes the same, whatever shared memory holds where its CTAs begin.
+
+    Parameters
+    ----------
+    reads : collection of Hazard
+        What each play of it must have too, or nothing is known.
+    snapshot : Snapshot
+    is_before : bool
+        Whether that is of memory before the launch, or else after it. Then the launch must not have written what it
+        read, or nothing is known.
+    policy : CompletionPolicy or None
+        Under which it had them.
+    processes : int
+        How many play at the same time.
+    """
+    outcomes: dict[int, Outcome] = {}
+    requests = [Request(policy, b"", True, unwritten_shared=held, sanitizes=True) for held in _CONTENTS]
+    snapshot.play(requests, outcomes.__setitem__, processes, _TIMEOUT_S)
+    names = set(map(name_of, reads))
+    return all(
+        not outcome.error
+        and outcome.digest == outcomes[0].digest
+        and names <= {name for name, _ in outcome.hazards}
+        and (is_before or not _reads_what_it_writes(outcome))
+        for outcome in outcomes.values()
+    )
+
+
+def _reads_what_it_writes(outcome: Outcome) -> bool:
+    assert outcome.reads is not None
+    assert outcome.starts is not None
+    assert outcome.ends is not None
+    starts, ends = outcome.reads
+    return bool((np.searchsorted(outcome.starts, ends, "left") > np.searchsorted(outcome.ends, starts, "right")).any())
