@@ -127,5 +127,12 @@ def test_a_peek_for_the_next_round_is_followed_by_its_wait():
     assert kinds_of(NEXT) == [(False, True, 1), (True, False, 0), (False, True, 1)]
 
 
+def test_a_relaxed_try_that_may_save_an_acquiring_one_is_no_peek():
+    """Of three tries the last is relaxed, or all are, and then it doesn't matter which succeeds."""
+    relaxed = ".parity.relaxed.cta"
+    assert kinds_of(relaxed.join(NEXT.rsplit(".parity", 1))) == [(False, True, 1), (True, False, 0), (False, False, 1)]
+    assert kinds_of(NEXT.replace(".parity", relaxed)) == kinds_of(NEXT)
+
+
 def test_a_try_on_which_nothing_depends_is_a_peek_that_nothing_follows():
     assert kinds_of("mbarrier.test_wait.parity.shared.b64 %p1, [%r1], 0;") == [(False, True, 0)]
