@@ -114,19 +114,19 @@ class TensorMaps:
     def replace(self, g: Group, i: Instruction, address: Array, field: str, ordinal: int, value: Array) -> None:
         """Set a field."""
         self._activity.changes += 1
-        space = "shared" if "shared::cta" in i.parts else "global"
+        space: Space = "shared" if "shared::cta" in i.parts else "global"
         if address.dtype == np.uint64:
             space, address = self._memory.resolve("generic" if space == "global" else "shared", address)
         for slot, at, number in _lanes(g, address, value):
             _set_field(self._bytes(g, i, space, slot, at), field, ordinal, number, i)
-        if space == "global":
-            self._observe(g, i, "write", "global", "generic", address)
+        self._observe(g, i, "write", space, "generic", address)
 
     def copy(self, g: Group, i: Instruction, to: Array, source: Array) -> None:
         """Copy tensor maps from shared to global memory."""
         self._activity.changes += 1
         for slot, target, start in _lanes(g, to, source):
             self._bytes(g, i, "global", slot, target)[:] = self._bytes(g, i, "shared", slot, start)
+        self._observe(g, i, "read", "shared", "generic", source)
         self._observe(g, i, "write", "global", "generic", to)
 
 

@@ -194,3 +194,18 @@ def test_a_tensor_map_that_is_shown_to_copies(lines):
 )
 def test_a_tensor_map_that_is_not(lines):
     assert "missing-tensormap-fence" in map_hazards_of(*lines)
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind"),
+    [
+        ((COPY_TO_SHARED, REPLACE.splitlines()[0] + "\n", PUBLISH, ACQUIRE, TMA, WAIT), "unordered-read"),
+        (
+            ("mov.u32 %r43, %tid.x; mad.lo.u32 %r43, %r43, 4, %r30; st.shared.u32 [%r43], 0;\n", REPLACE),
+            "unordered-write",
+        ),
+    ],
+    ids=["copied by lanes that may not see the change", "changed where other lanes have written"],
+)
+def test_a_tensor_map_in_shared_memory_is_read_and_written_whole(lines, kind):
+    assert kind in map_hazards_of(*lines)
