@@ -123,7 +123,7 @@ _SHORT_K = 256
 
 
 class _Extents(NamedTuple):
-    """What is multiplied: a batch of products, of one B if it is shared."""
+    """What is computed: a batch of products, of one B if it is shared, to which C may be added."""
 
     m: int
     n: int
@@ -131,6 +131,7 @@ class _Extents(NamedTuple):
     operand_bits: int
     batch: int
     shared: bool = False
+    adds: bool = False
 
 
 def fillable_sms(cluster: int, sm_count: int) -> int:
@@ -170,7 +171,7 @@ class Choice(NamedTuple):
 
     def expected_us(self, problem: "_Extents", sm_count: int, costs: Costs) -> float:
         """Estimate the time of a problem."""
-        m, n, k, operand_bits, batch, shared = problem
+        m, n, k, operand_bits, batch, shared, _ = problem
         tile, split = self.tile, self.tile.split_k
         cluster = self.cluster_m * self.cluster_n * split
         clusters = -(-m // (tile.m * self.cluster_m)) * -(-n // (tile.n * self.cluster_n)) * batch
@@ -218,8 +219,10 @@ def _epilogue_columns(tile: Tile, warpgroups: int, k: int) -> int:
 
 def _choices(problem: _Extents) -> Iterator[Choice]:
     """Give what may be chosen for a problem: no tile that is mostly empty, no cluster with nothing to share."""
-    m, n, k, operand_bits, _, _ = problem
+    m, n, k, operand_bits, _, _, adds = problem
     for tile in TILES:
+        if tile.consumers > 1 and adds:
+            continue
         if tile.m >= 2 * max(64, m) or tile.n >= 2 * max(16, n):
             continue
         if tile.split_k > 1 and k * operand_bits < 2 * tile.split_k * tile.k_spans * 1024:
@@ -232,7 +235,7 @@ def _choices(problem: _Extents) -> Iterator[Choice]:
 
 @lru_cache(maxsize=4096)
 def _best(problem: _Extents, sm_count: int) -> tuple[float, Choice]:
-    m, n, k, _, batch, _ = problem
+    m, n, k, _, batch, _, _ = problem
     if min(m, n, k, batch) < 1:
         raise ValueError(
             f"m, n, k and batch must be positive, got {m}, {n}, {k}, {batch}; an empty product needs no kernel"
@@ -268,19 +271,27 @@ def select_config(
     8192 8192 512 128 192 2 1
     64 64 8192 64 16 1 8
     """
-    _, choice = _best(_Extents(m, n, k, signature.operand_bits, batch), sm_count)
+    _, choice = _best(_Extents(m, n, k, signature.operand_bits, batch, adds=bool(signature.c_dtype)), sm_count)
     return choice.config(signature, k)
 
 
 def expected_us(
-    m: int, n: int, k: int, operand_bits: int, sm_count: int = 132, *, batch: int = 1, shared: bool = False
+    m: int,
+    n: int,
+    k: int,
+    operand_bits: int,
+    sm_count: int = 132,
+    *,
+    batch: int = 1,
+    shared: bool = False,
+    adds: bool = False,
 ) -> float:
-    """Estimate the microseconds that the fastest configuration takes on the GPU; a batch may share one B.
+    """Estimate the microseconds that the fastest configuration takes on the GPU; a batch may share one B, and add C.
 
     Examples
     --------
     >>> [round(expected_us(4096 // parts, 4096, 4096, 16, batch=parts)) for parts in (1, 32, 128)]
     [179, 328, 1242]
     """
-    expected, _ = _best(_Extents(m, n, k, operand_bits, batch, shared), sm_count)
+    expected, _ = _best(_Extents(m, n, k, operand_bits, batch, shared, adds), sm_count)
     return expected

@@ -239,7 +239,10 @@ class GemmConfig:
                 f"thread, got {self.consumers} consumers of {self.warpgroups}; use one warpgroup each"
             )
         if self.consumers > 1 and self.split_k > 1:
-            raise ValueError("consumers take tiles in turn only where K is not split, got split_k " + str(self.split_k))
+            raise ValueError(f"consumers take tiles in turn only where K is not split, got split_k {self.split_k}")
+        if self.consumers > 1 and self.signature.c_dtype:
+            # On an H200, 2026-11-23, single warps then added a wrong part of C, some 500 elements of 15 million.
+            raise ValueError(f"consumers take tiles in turn only without C, got C of {self.signature.c_dtype}; use 1")
         rows = 64 * self.warpgroups
         instruction_k = 256 // self.signature.operand_bits
         for name, value, unit, why in (

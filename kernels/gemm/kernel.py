@@ -38,8 +38,6 @@ STORE_BARRIER = 1
 """The first of the named barriers at which each consumer's threads meet to store."""
 MMA_BARRIER = 3
 """The first of those at which each consumer waits for its turn to multiply."""
-C_BARRIER = 5
-"""The first of those at which each consumer waits for its turn to add C."""
 
 
 class Gemm:
@@ -320,18 +318,15 @@ class Gemm:
         if cutlass.const_expr(sums is not None):
             sent, read = sums.sender_state(), sums.reader_state()
         own, owners = self.dealt(sums)
-        mma_turns, c_turns = None, None
+        turns = None
         if cutlass.const_expr(config.consumers > 1):
-            mma_turns = Turns(MMA_BARRIER, consumer, self.consumer_threads)
-            c_turns = Turns(C_BARRIER, consumer, self.consumer_threads)
+            turns = Turns(MMA_BARRIER, consumer, self.consumer_threads)
         stored = cutlass.Int32(0)
         _, k_count, _ = self.share(k_tiles)
         first, end, step = self.tiles(raster)
         if cutlass.const_expr(config.consumers > 1):
             if consumer == 1:
                 state.advance(k_count)
-                if cutlass.const_expr(sC is not None):
-                    c_state.advance(config.subtiles)
         for tile in cutlass.range(first + consumer * step, end, step * config.consumers, unroll=1):
             row, column, batch = self.locate(tile, raster)
             if cutlass.const_expr(bias is not None):
@@ -341,9 +336,9 @@ class Gemm:
                 if tidx == 0:
                     sums.announce()
             if cutlass.const_expr(config.consumers > 1):
-                mma_turns.wait(tile == first)
+                turns.wait(tile == first)
             has_next = tile + step < end
-            state = self.multiply(ring, state, tiled_mma, tCrA, tCrB, tCrC, k_count, mma_turns, has_next)
+            state = self.multiply(ring, state, tiled_mma, tCrA, tCrB, tCrC, k_count, turns, has_next)
             tDsD, tDgD = self.partition_subtiles(tma_d, sD, gD[(None, None, row, column, *batch)])
             subtiles = out.subtiles(tCrC)
             if cutlass.const_expr(sums is not None):
@@ -351,8 +346,6 @@ class Gemm:
                 sent.advance()
                 sums.wait(read)
                 read.advance()
-            if cutlass.const_expr(config.consumers > 1 and sC is not None):
-                c_turns.wait(tile == first)
             for index in cutlass.range(config.subtiles, unroll_full=True):
                 if index % owners == own:
                     rC = subtiles[None, None, None, index]
@@ -375,9 +368,6 @@ class Gemm:
                 sums.release()
             if cutlass.const_expr(config.consumers > 1):
                 state.advance(k_count)
-                if cutlass.const_expr(sC is not None):
-                    c_turns.hand_over(has_next)
-                    c_state.advance(config.subtiles)
         out.finish()
         if cutlass.const_expr(sums is not None):
             sums.drain(sent)

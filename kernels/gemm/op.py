@@ -93,7 +93,10 @@ def _turning_pays(views: Problem, sm_count: int) -> bool:
         return False
     *extents, m, k = views.a.shape
     n, bits = views.b.shape[-2], 8 * views.a.dtype.itemsize
-    straight, across = (expected_us(*mn, k, bits, sm_count, batch=math.prod(extents)) for mn in ((m, n), (n, m)))
+    straight, across = (
+        expected_us(*mn, k, bits, sm_count, batch=math.prod(extents), adds=views.c is not None)
+        for mn in ((m, n), (n, m))
+    )
     return across < straight
 
 

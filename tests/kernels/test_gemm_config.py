@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, strategies as st
@@ -49,6 +50,15 @@ def test_signatures_that_no_instruction_has_are_refused(changes, words):
         ({"consumers": 3}, ["consumers must be 1 or 2, got 3"]),
         ({"consumers": 2}, ["at most 2 warpgroups can multiply with 232 registers", "2 consumers of 2"]),
         ({"consumers": 2, "warpgroups": 1, "tile_n": 128, "split_k": 2}, ["only where K is not split", "split_k 2"]),
+        (
+            {
+                "consumers": 2,
+                "warpgroups": 1,
+                "tile_n": 128,
+                "signature": replace(HALF, c_dtype="float16", c_major="row"),
+            },
+            ["only without C, got C of float16"],
+        ),
         ({"split_k": 3}, ["split_k must be 1, 2, 4 or 8, got 3"]),
         ({"split_k": 8, "cluster_m": 2}, ["at most 8 CTAs, got 2 x 1 x 8"]),
         ({"split_k": 8}, ["there is room for 1", "the sums of 7 peers 114688"]),

@@ -43,6 +43,8 @@ class Access:
         The asynchronous operation whose effect it is.
     stores : array of bool or None
         Of a compare-and-swap, which lanes found what they expected: broadcasts to (CTAs, threads). None: all store.
+    issuers : array of int or None
+        Which lane of `part_of` issued what touches each address, counted CTA by CTA; None: those of its shape, or any.
     """
 
     operation: Literal["read", "write", "atomic"]
@@ -55,6 +57,7 @@ class Access:
     size_bytes: int
     part_of: AsyncOperation | None = field(default=None, repr=False)
     stores: Array | None = field(default=None, repr=False)
+    issuers: Array | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +166,8 @@ class WgmmaEvent:
         Extents, types, majors.
     a, b : array of uint64, (CTAs, warpgroups)
         Descriptors; `a` is None where A comes from registers. An axis along which they are equal has extent 1.
+    accumulates : array of bool, (CTAs, warpgroups)
+        Whether it adds to what is in the registers; as descriptors.
     instruction : Instruction
     ctas, threads : Ctas, Threads
     """
@@ -170,6 +175,7 @@ class WgmmaEvent:
     shape: Shape
     a: Array | None
     b: Array
+    accumulates: Array
     instruction: Instruction
     ctas: Ctas
     threads: Threads

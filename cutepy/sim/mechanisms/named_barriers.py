@@ -123,7 +123,7 @@ class Barriers(Mechanism):
         for number in np.unique(identity):
             here = identity == number
             columns = np.broadcast_to(here, (g.ctas.count, g.threads.count)).sum(axis=1)
-            expected = np.full(len(slots), -1) if count is None else self._counts(g, i, count, here)
+            expected = np.full(len(slots), -1) if count is None else self._counts(g, i, int(number), count, here)
             active = columns > 0
             rows = slots[active]
             self._check_agreed(g, i, int(number), rows, expected[active])
@@ -146,16 +146,22 @@ class Barriers(Mechanism):
         differ = (self._arrived[rows, number] > 0) & (before != now)
         if differ.any():
             at = int(differ.argmax())
-            raise BarrierError(
-                f"barrier {number} expects {int(before[at])} threads for those who have arrived, and {int(now[at])} "
-                "here: all who take part must give it one count",
-                i,
-                g.describe(),
-            )
+            self._refuse(g, i, number, int(before[at]), int(now[at]))
 
-    def _counts(self, g: Group, i: Instruction, count: Array, here: Array) -> Array:
+    def _refuse(self, g: Group, i: Instruction, number: int, some: int, others: int) -> None:
+        raise BarrierError(
+            f"barrier {number} expects {some} threads for some of those who arrive, and {others} for others: all who "
+            "take part must give it one count",
+            i,
+            g.describe(),
+        )
+
+    def _counts(self, g: Group, i: Instruction, number: int, count: Array, here: Array) -> Array:
         shape = (g.ctas.count, g.threads.count)
         values: Array = np.broadcast_to(np.where(here, count, 0), shape).max(axis=1).astype(np.int64)
+        least = np.broadcast_to(np.where(here, count, values[:, None]), shape).min(axis=1)
+        if (least != values).any():
+            self._refuse(g, i, number, int(least.min()), int(values.max()))
         if (values % WARP).any():
             raise BarrierError(
                 f"the thread count of a barrier must be a multiple of {WARP}, got {values[0]}", i, g.describe()

@@ -18,7 +18,7 @@ from cutepy.layouts.sm90.arch import UNIT_BYTES, SwizzleMode, pattern_bytes
 from cutepy.layouts.sm90.gmma import byte_swizzle
 from cutepy.layouts.sm90.tensor_map import SMEM_ALIGNMENT
 from cutepy.sim.errors import DescriptorError, MemoryAccessError
-from cutepy.sim.machine.events import AsyncKind, AsyncOperation, TmaEvent
+from cutepy.sim.machine.events import Access, AsyncKind, AsyncOperation, TmaEvent
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.mechanisms.global_runs import Operation, observe_boxes
 from cutepy.sim.mechanisms.tensor_boxes import Box, Boxes, box_of
@@ -100,7 +100,9 @@ class TensorCopies:
             for box, at, places in copies:
                 self._write_shared(box, places, self._read_global(g, i, box, at))
             if self._activity.observers:
-                self._observe_shared(g, i, "write", [(box, place) for box, _, places in copies for place in places])
+                written = [(box, place) for box, _, places in copies for place in places]
+                issuers = [n for n, (_, _, places) in enumerate(copies) for _ in places]
+                self._observe_shared(g, i, "write", written, issuers)
                 observe_boxes(self._activity, g, i, "read", boxes, g.threads.count)
             positions, sizes, lanes = (np.array(column) for column in zip(*notices, strict=True))
             for offset in dict.fromkeys((positions % memory.slot_bytes).tolist()):
@@ -268,14 +270,24 @@ class TensorCopies:
     # Shared memory.
 
     def _observe_shared(
-        self, g: Group, i: Instruction, operation: Literal["read", "write"], boxes: list[tuple[Box | Column, int]]
+        self,
+        g: Group,
+        i: Instruction,
+        operation: Literal["read", "write"],
+        boxes: list[tuple[Box | Column, int]],
+        issuers: list[int] | None = None,
     ) -> None:
         """Tell the observers of all boxes in shared memory, those of a size at once."""
         by_size: dict[int, list[int]] = {}
-        for box, place in boxes:
-            by_size.setdefault(box.size_bytes, []).append(place)
-        for size, places in by_size.items():
-            self._memory.observe(g, i, operation, "shared", "async", np.array(places)[:, None], size)
+        for n, (box, _) in enumerate(boxes):
+            by_size.setdefault(box.size_bytes, []).append(n)
+        for size, these in by_size.items():
+            places = np.array([[boxes[n][1]] for n in these])
+            by = None if issuers is None else np.array([issuers[n] for n in these])
+            part_of = self._activity.completing
+            access = Access(operation, "shared", "async", i, g.ctas, g.threads, places, size, part_of, issuers=by)
+            for observer in self._activity.observers:
+                observer.on_access(access)
 
     def _write_shared(self, box: Box | Column, places: list[int], data: Array) -> None:
         memory = self._memory

@@ -86,9 +86,9 @@ def take(ranges: Ranges) -> Array:
 
 
 def put(ranges: Ranges, data: Array) -> None:
-    """Write what `take` has copied."""
+    """Write what `take` has copied, or as many bytes."""
     memory, positions = _units(ranges)
-    memory[positions] = data
+    memory[positions] = data.view(memory.dtype)
 
 
 def _units(ranges: Ranges) -> tuple[Array, Array]:

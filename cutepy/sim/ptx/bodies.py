@@ -21,6 +21,7 @@ from cutepy.sim.ptx.declarations import LINKING, SPACES, read_parameters, read_v
 from cutepy.sim.ptx.model import Function, Instruction, Operand, Pair, Parameter, SourceLine, Variable
 from cutepy.sim.ptx.names import Names, Scope
 from cutepy.sim.ptx.operands import SPECIAL_VECTORS, Operands, split
+from cutepy.sim.ptx.places import placed
 from cutepy.sim.ptx.reading import Reading, refuse
 from cutepy.sim.ptx.spelling import usual
 from cutepy.sim.ptx.tokens import PtxSyntaxError
@@ -76,6 +77,7 @@ class Body:
         self._results: tuple[Parameter, ...] = ()
         self._sources: dict[SourceLine, SourceLine] = {}
         self._places: dict[tuple[int, int, int], SourceLine] = {}
+        self._vague: set[SourceLine] = set()
 
     def parse(self, head: re.Match[str], body: str) -> Function:
         """Read the function of a head and a body."""
@@ -111,6 +113,7 @@ class Body:
             else:
                 attempt(partial(self._statement, match), self._line, match[0], None)
         self._store_results(None, False)
+        self._place_the_vague()
         # Registers of a range come to be when an operand first names them.
         read = self._instruction if self._reading.strict else self._instruction_or_bare
         instructions = tuple(read(i, *item) for i, item in enumerate(self._pending))
@@ -243,6 +246,24 @@ class Body:
         place = SourceLine(self._files.get(file, "?"), line, caller)
         self._source = self._sources.setdefault(place, place)
         self._places[file, line, int(match["column"] or 0)] = self._source
+        if match["column"] == "0" and caller is None:
+            self._vague.add(self._source)
+
+    def _place_the_vague(self) -> None:
+        """Give a line to what has none of the kernel's: the DSL names the host's function for atomics and branches.
+
+        Such a line has no column, and is outside of those that have one.
+        """
+        lines: dict[str, list[int]] = {}
+        for file, line, column in self._places:
+            if column:
+                lines.setdefault(self._files.get(file, "?"), []).append(line)
+        vague = {s for s in self._vague if s.file in lines and not min(lines[s.file]) <= s.line <= max(lines[s.file])}
+        if vague:
+            sources = placed([(opcode, source) for opcode, *_, source, _ in self._pending], vague)
+            self._pending = [
+                (*item[:-2], source, item[-1]) for item, source in zip(self._pending, sources, strict=True)
+            ]
 
     def _branch_by_index(self, operands: str, guard: str | None, negated: bool) -> None:
         """Write ``brx.idx index, table`` as comparisons and branches, behind a branch if it is guarded."""

@@ -86,9 +86,7 @@ def site_of(side: Side) -> Site:
     assert i is not None
     kind = i.parts[0]
     is_operation = kind in ("wgmma", "cp") or i.opcode.startswith(("st.async", "red.async"))
-    cta, warp = side.cta, side.warp
-    if cta is None and (named := _CTA.search(side.who)):
-        cta = tuple(map(int, named.groups()))
+    cta, warp = cta_of(side), side.warp
     if warp is None and (thread := _THREAD.search(side.who)):
         warp = int(thread[2]) // (WARP if thread[1] == "thread" else 1)
     lane = side.lane
@@ -97,6 +95,13 @@ def site_of(side: Side) -> Site:
     if kind == "wgmma":
         warp = lane = None
     return Site(i.index, kind, is_operation, cta, warp, None if warp is None else lane)
+
+
+def cta_of(side: Side) -> tuple[int, ...] | None:
+    """Return which CTA a side of a hazard is in, if that is known."""
+    if side.cta is None and (named := _CTA.search(side.who)):
+        return tuple(map(int, named.groups()))
+    return side.cta
 
 
 class HoldBack(Interleaving):

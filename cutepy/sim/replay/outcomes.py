@@ -34,6 +34,8 @@ class Request:
         Whether to look for hazards, if the run does.
     integer_sums : bool
         Whether atomics add floats as if they were integers, so that their order does not show.
+    memory : (array, array, array) or None
+        What to put into global memory before: starts and ends of ranges, and their bytes, one after another.
     """
 
     policy: CompletionPolicy | None = None
@@ -42,6 +44,7 @@ class Request:
     unwritten: int = 0
     sanitizes: bool = False
     integer_sums: bool = False
+    memory: tuple[Array, Array, Array] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,7 @@ def difference(
         return None
     ranges = Ranges.union([expected.starts, found.starts], [expected.ends, found.ends])  # type: ignore[list-item]
     initial = before(ranges.starts, ranges.ends)
-    one, other = (_over(ranges, initial, outcome) for outcome in (expected, found))
+    one, other = (over(ranges, initial, outcome) for outcome in (expected, found))
     where = np.flatnonzero(one != other)
     if not len(where):
         return None
@@ -143,7 +146,7 @@ def overlaid(address: int, before: Array, outcome: Outcome) -> Array:
     return result
 
 
-def _over(ranges: Ranges, initial: Array, outcome: Outcome) -> Array:
+def over(ranges: Ranges, initial: Array, outcome: Outcome) -> Array:
     """Return what memory holds after an outcome, over ranges that have all that it wrote."""
     assert outcome.starts is not None
     assert outcome.ends is not None

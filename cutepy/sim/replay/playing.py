@@ -12,7 +12,7 @@ from cutepy.sim.machine.interleaving import pauses
 from cutepy.sim.machine.observer import stops
 from cutepy.sim.mechanisms.atomics import integer_sums
 from cutepy.sim.parallel.blas import one_thread
-from cutepy.sim.parallel.footprint import Footprint
+from cutepy.sim.parallel.footprint import Footprint, Ranges, put
 from cutepy.sim.parallel.waves import deal
 from cutepy.sim.replay.outcomes import Outcome, Request, outcome_of
 from cutepy.sim.replay.search.search import Search, Searched, search
@@ -62,6 +62,9 @@ class LaunchPlayer:
         sanitizer = self.sanitizer() if self.sanitizer is not None and request.sanitizes else None
         engine = self._engine(request.policy, () if sanitizer is None else sanitizer.observers)
         engine.schedule.fill_registers(request.unwritten)
+        if request.memory is not None:
+            starts, ends, data = request.memory
+            put(Ranges(starts, ends), data)
         footprint = engine.activity.traffic = Footprint(engine.activity.stats)
         try:
             with integer_sums(request.integer_sums):

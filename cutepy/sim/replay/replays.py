@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cutepy.sim.parallel.workers import default_processes
+from cutepy.sim.replay.episodes import Episode, Kept
 from cutepy.sim.replay.exploring import Exploration, ScheduleError, explore, explore_all
 from cutepy.sim.replay.playing import LaunchPlayer
 from cutepy.sim.replay.reproducers.scripts import write_script
@@ -29,15 +30,8 @@ _SEARCHED_BYTES = 1 << 30
 _KEPT = 16
 """Launches with hazards of which the memory before them is kept."""
 
-
-@dataclass(frozen=True)
-class _Kept:
-    """A launch that can be played again."""
-
-    index: int
-    launch: Launch
-    memory: GlobalMemory
-    snapshot: Snapshot
+_RECENT = 4
+"""Launches of which it is kept in any case: a hazard may begin in one and end in a later one."""
 
 
 class Replays:
@@ -69,9 +63,9 @@ class Replays:
         self.explorations: list[Exploration] = []
         self._schedules, self._seed, self._limit = schedules, seed, limit
         self._keep, self._exact_mma, self._sanitizer = keep, exact_mma, sanitizer
-        self._with_hazards: list[_Kept] = []
-        self._of: dict[tuple[object, ...], _Kept] = {}
-        self._last: _Kept | None = None
+        self._with_hazards = 0
+        self._of: dict[tuple[object, ...], Episode] = {}
+        self._recent: deque[Kept] = deque(maxlen=_RECENT)
         self._launches = 0
 
     @contextmanager
@@ -83,30 +77,38 @@ class Replays:
             return
         sanitizer = None if self._sanitizer is None else self._sanitizer.fresh
         player = LaunchPlayer(launch, memory, self._exact_mma, sanitizer)
-        kept = _Kept(self._launches - 1, launch, memory, Snapshot(player, memory.ranges()))
+        known = memory.ranges()
+        kept = Kept(self._launches - 1, launch, memory, Snapshot(player, known), known)
         before = {hazard.key for hazard in hazards()}
-        self._last = kept
+        self._recent.append(kept)
         try:
             yield
         finally:
-            new = [h.key for h in hazards() if h.key not in before]
-            if self._keep and new and len(self._with_hazards) < _KEPT:
-                self._with_hazards.append(kept)
-                self._of |= dict.fromkeys(new, kept)
+            new = [h for h in hazards() if h.key not in before]
+            if self._keep and new and self._with_hazards < _KEPT:
+                self._with_hazards += 1
+                self._of |= {hazard.key: self._episode(hazard) for hazard in new}
         if self._schedules:
             self.explorations.append(self._explored(kept, self._schedules, self._seed, self._limit))
         if not self._keep:
-            self._last = None
+            self._recent.clear()
             kept.snapshot.close()
+
+    def _episode(self, hazard: Hazard) -> Episode:
+        """Return the launches that a hazard spans, as far as they are still kept: the last one found it."""
+        begins = None if hazard.before is None else hazard.before.launch
+        recent = list(self._recent)
+        first = next((n for n, kept in enumerate(recent) if kept.launch is begins), len(recent) - 1)
+        return Episode(tuple(recent[first:]))
 
     def restart(self) -> None:
         """Forget the launches so far."""
         self.explorations.clear()
-        self._with_hazards.clear()
         self._of.clear()
-        self._last, self._launches = None, 0
+        self._recent.clear()
+        self._with_hazards = self._launches = 0
 
-    def _explored(self, kept: _Kept, schedules: Schedules, seed: int, limit: int) -> Exploration:
+    def _explored(self, kept: Kept, schedules: Schedules, seed: int, limit: int) -> Exploration:
         of = kept.snapshot, kept.memory, kept.launch.name, kept.index
         if schedules == "all":
             _check_size(kept.launch, kept.memory)
@@ -121,9 +123,9 @@ class Replays:
     def explore(self, schedules: Schedules, seed: int, limit: int) -> Exploration:
         """Play the last launch under seeded schedules, or all."""
         _check(schedules, seed, limit)
-        if self._last is None:
+        if not self._recent:
             raise RuntimeError("a launch is played again on memory as it was: use simulate(replay=True)")
-        return self._explored(self._last, schedules, seed, limit)
+        return self._explored(self._recent[-1], schedules, seed, limit)
 
     def check(self) -> None:
         """Raise ScheduleError if a schedule came to something else."""
@@ -131,7 +133,7 @@ class Replays:
         if found:
             raise ScheduleError(found)
 
-    def _launch_of(self, hazard: Hazard) -> _Kept:
+    def _launches_of(self, hazard: Hazard) -> Episode:
         if not self._keep:
             raise RuntimeError("a hazard is replayed on memory as it was: use simulate(sanitize=True, replay=True)")
         if hazard.key not in self._of:
@@ -142,14 +144,13 @@ class Replays:
 
     def replay(self, hazard: Hazard) -> Witness:
         """Look for a schedule that shows a hazard."""
-        kept = self._launch_of(hazard)
-        return witness(hazard, kept.snapshot, kept.memory, default_processes())
+        return witness(hazard, self._launches_of(hazard), default_processes())
 
     def reproducer(self, hazard: Hazard, path: str | Path) -> Path:
         """Write a script that looks for a hazard on a GPU."""
-        kept = self._launch_of(hazard)
-        others = other_orders(hazard, kept.snapshot, default_processes())
-        return write_script(hazard, kept.launch, kept.snapshot, kept.memory, others, Path(path))
+        episode = self._launches_of(hazard)
+        others = other_orders(hazard, episode, default_processes())
+        return write_script(hazard, episode, others, Path(path))
 
 
 def _check(schedules: Schedules, seed: int, limit: int) -> None:

@@ -13,8 +13,7 @@ from cutepy.sim.replay.outcomes import Outcome, Request, difference
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.interleaving import Interleaving
-    from cutepy.sim.machine.memory import GlobalMemory
-    from cutepy.sim.replay.snapshots import Snapshot
+    from cutepy.sim.replay.episodes import Episode
     from cutepy.sim.sanitize.hazards import Hazard
 
 _SEEDS = range(16)
@@ -25,6 +24,9 @@ _NO_SCHEDULE = {
     "missing-init-fence": _ONE_MEMORY,
     "missing-wgmma-fence": "the simulator reads registers as they are when an MMA is issued",
     "fragment-in-flight": "the simulator reads registers of A when an MMA is issued",
+    "non-coherent-read": "the simulator has no cache that is not coherent",
+    "missing-tensormap-fence": "the simulator reads a tensor map as it is in memory",
+    "layout-mismatch": "the values are as wrong in every schedule",
 }
 
 
@@ -56,13 +58,16 @@ class Witness:
         return f"{self.hazard.kind}: {said}"
 
 
-def witness(hazard: Hazard, snapshot: Snapshot, memory: GlobalMemory, processes: int) -> Witness:
+def witness(hazard: Hazard, episode: Episode, processes: int) -> Witness:
     """Look for a schedule that shows a hazard: one that holds back what came first, then seeded ones."""
     if hazard.kind in _NO_SCHEDULE:
         return Witness(hazard, f"no schedule shows it here: {_NO_SCHEDULE[hazard.kind]}; `reproducer` is for a GPU")
+    snapshot, memory = episode.parts[-1].snapshot, episode.parts[-1].memory
     expected = reference(snapshot)
     if expected.error:
         return Witness(hazard, "by default", expected.error, expected.kind)
+    if len(episode.parts) > 1:
+        return _of_launches(hazard, episode, expected)
     tried = list(_schedules(hazard))
     aimed = len(tried) - len(_SEEDS)
     for part in (*([one] for one in tried[:aimed]), tried[aimed:]):
@@ -74,22 +79,35 @@ def witness(hazard: Hazard, snapshot: Snapshot, memory: GlobalMemory, processes:
     return Witness(hazard, f"{len(tried)} schedules come to the same, {', '.join(how for _, how in tried[:2])}, ...")
 
 
-def other_orders(hazard: Hazard, snapshot: Snapshot, processes: int) -> list[Outcome]:
-    """Return what schedules come to that hold back a side of a hazard: those that end, and with other values.
+def _of_launches(hazard: Hazard, episode: Episode, expected: Outcome) -> Witness:
+    """Play the last of some launches before the others."""
+    how = f"{hazard.kernel} before the launches that it does not wait for"
+    last, *_ = (*episode.last_first(), None)
+    before, memory = episode.parts[-1].snapshot.read, episode.parts[-1].memory
+    what = None if last is None else difference(expected, last, before, memory)
+    return Witness(hazard, how, what, "" if what is None else "values")
+
+
+def other_orders(hazard: Hazard, episode: Episode, processes: int) -> list[list[Outcome]]:
+    """Return what its launches come to, one after another, if the sides of a hazard come in another order.
 
     Parameters
     ----------
     hazard : Hazard
-    snapshot : Snapshot
+    episode : Episode
+        The launches that it spans. Of two, the later one comes first; within one, a side is held back: of these
+        schedules those count that end, and with other values.
     processes : int
         How many play at the same time.
     """
-    if hazard.kind in _NO_SCHEDULE:
+    if hazard.kind in _NO_SCHEDULE or episode.error:
         return []
+    if len(episode.parts) > 1:
+        return [found] if (found := episode.last_first()) else []
     requests = [Request(policy) for policy, _ in _aimed(hazard)]
-    expected, *outcomes = played(snapshot, [Request(), *requests], processes)
+    expected, *outcomes = played(episode.parts[0].snapshot, [Request(), *requests], processes)
     distinct = {outcome.digest: outcome for outcome in outcomes if not outcome.error}
-    return [outcome for digest, outcome in distinct.items() if digest != expected.digest]
+    return [[outcome] for digest, outcome in distinct.items() if digest != expected.digest]
 
 
 def _schedules(hazard: Hazard) -> Iterator[tuple[Interleaving, str]]:

@@ -10,6 +10,7 @@ from cutepy.sim.ptx.places import is_of_a_library
 from cutepy.sim.sanitize.kinds import KINDS, Severity
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction, SourceLine
 
 _DONE = {"read": "reads", "write": "writes", "atomic": "updates"}
@@ -32,6 +33,8 @@ class Side:
         Of the CTA: the thread that did it, or that issued it.
     role : str
         What that warp is for, such as "MMA warpgroup 1", or what a copy is part of, such as "TMA of load_operands".
+    launch : Launch or None
+        The launch that it is part of, where the sides are of two.
     """
 
     what: str
@@ -41,6 +44,7 @@ class Side:
     warp: int | None = None
     lane: int | None = None
     role: str = ""
+    launch: Launch | None = field(default=None, repr=False, compare=False)
 
     @property
     def chain(self) -> tuple[SourceLine, ...]:

@@ -3,8 +3,8 @@
 Reports, the documentation and what may be allowed at a line all read this table. A new kind is an entry here, a page
 ``docs/hazards/NAME.md``, and whoever finds it calls ``Findings.tell(NAME, ...)``.
 
-The entries stand in the order in which reports print them: causes before what follows from them. A barrier that nobody
-knows of makes all that it should order unordered; a fence that is missing is nearer to the mistake than a race.
+Reports print what was found first before what follows from it, but for some kinds that are causes wherever they show:
+a barrier that nobody knows of makes all that it should order unordered, and uneven bytes are seen last.
 """
 
 from __future__ import annotations
@@ -144,7 +144,8 @@ _ENTRIES = (
     ),
     Kind(
         "too-narrow-scope",
-        "a flag or a counter is accessed with a scope that does not include the other thread: `.cta` between CTAs",
+        "a flag or a counter is accessed with a scope that does not include the other thread, `.cta` between CTAs; or "
+        "global memory after an mbarrier's arrival or wait with the scope `.cta`, between CTAs of a cluster",
         "both accesses need a scope that the other thread is in: .cluster within a cluster, .gpu within a GPU",
         "Memory Consistency Model: Scope; Morally strong operations",
     ),
@@ -274,12 +275,22 @@ KINDS: dict[str, Kind] = {kind.name: kind for kind in _ENTRIES}
 """By name, causes before what follows from them."""
 
 
+_CAUSES = (
+    "repeated-init",
+    "overwritten-mbarrier",
+    "missing-init-fence",
+    "unpublished-mbarrier",
+    "partial-warpgroup",
+    "uneven-bytes",
+)
+
+
 def rank(name: str) -> int:
-    """Return the place of a kind among all: the smaller, the nearer to the cause.
+    """Return whether reports print a kind before others that were found earlier: the smaller, the nearer to the cause.
 
     Examples
     --------
-    >>> rank("missing-proxy-fence") < rank("unordered-read") < rank("uninitialised-read")
+    >>> rank("repeated-init") < rank("uneven-bytes") < rank("unordered-read") == rank("missing-proxy-fence")
     True
     """
-    return tuple(KINDS).index(name)
+    return _CAUSES.index(name) if name in _CAUSES else len(_CAUSES)

@@ -13,12 +13,13 @@ from cutepy.sim.ptx.model import Immediate
 from cutepy.sim.sanitize.assembler import asks_of_all
 from cutepy.sim.sanitize.certificate.examiner import Examiner
 from cutepy.sim.sanitize.certificate.loops import heads
+from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.meaning.layouts import Through, of_map
 from cutepy.sim.sanitize.memory.global_touches import GlobalTouches
 from cutepy.sim.sanitize.memory.sizes import granule_bytes
 from cutepy.sim.sanitize.memory.touch import Conflict, Touch
 from cutepy.sim.sanitize.memory.touches import SharedTouches
-from cutepy.sim.sanitize.order.ends import ends
+from cutepy.sim.sanitize.order.ends import ends, uneven
 from cutepy.sim.sanitize.order.launches import Launches
 from cutepy.sim.sanitize.order.messages import Messages
 from cutepy.sim.sanitize.order.synchronisation import converge, synchronise
@@ -28,10 +29,11 @@ from cutepy.sim.sanitize.repairs import judged, remarks
 from cutepy.sim.sanitize.reports import global_memory
 from cutepy.sim.sanitize.reports.findings import Findings
 from cutepy.sim.sanitize.reports.scene import Surroundings
+from cutepy.sim.sanitize.sums import Sums
 from cutepy.sim.translate import linked, translate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, TmaEvent, WgmmaEvent
     from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads
@@ -42,11 +44,16 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.certificate.certificates import Certificate
     from cutepy.sim.sanitize.certificate.violations import Violation
     from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch
+    from cutepy.sim.sanitize.order.ends import End
     from cutepy.sim.sanitize.reports.collection import Hazards
 
 
 _COLLECTIVES = frozenset(("elect", "shfl", "vote", "match", "redux"))
 _ALL = 0xFFFFFFFF
+_NOT_BEGUN = (
+    "nothing has written these sums, and the MMA adds to them: the first MMA must not accumulate, or zeros must be "
+    "written before"
+)
 
 
 class Sanitizer(Observer):
@@ -136,17 +143,19 @@ class Sanitizer(Observer):
             told = self._conflict, self._unwritten, self._findings.tell
             self._shared = SharedTouches(wave, self._granule, self._slot_bytes, *told)
             self._premises = self._examiner.premises(wave)
+            instructions = linked(self._launch.ptx, self._launch.kernel).function.instructions
+            self._sums = Sums(instructions, residents.count, x * y * z)
         return wave
 
     def on_end(self, residents: Residents) -> None:
         """See whether something is in flight that uses shared memory."""
-        self._of(residents)
+        wave = self._of(residents)
         self._examiner.leave(self._premises)
-        self._end(np.arange(residents.count))
+        self._tell(ends(wave, np.arange(residents.count)))
+        self._tell(uneven(wave, np.ones((residents.count, wave.clocks.threads), bool)))
 
-    def _end(self, slots: Array) -> None:
-        assert self._wave is not None
-        for end in ends(self._wave, slots):
+    def _tell(self, found: Iterable[End]) -> None:
+        for end in found:
             self._findings.tell(*end)
 
     def on_deadlock(self, ended: Array, spinning: Array) -> list[str]:
@@ -155,8 +164,11 @@ class Sanitizer(Observer):
             self._premises.check_stuck(spinning)
             ended_ctas = np.flatnonzero(ended.all(axis=1))
             self._premises.stick(ended_ctas)
-            self._end(ended_ctas)
-        return [self._examiner.verdict(self._findings.of_launch)]
+            self._tell(ends(self._wave, ended_ctas))
+        verdict = self._examiner.verdict(self._findings.of_launch)
+        if self._wave is not None:
+            self._tell(uneven(self._wave, ended))
+        return [verdict]
 
     # Accesses.
 
@@ -180,6 +192,9 @@ class Sanitizer(Observer):
         """Check what an MMA reads from shared memory."""
         self._of(event.ctas.residents)
         self._shared.wgmma(event)
+        if self._sums.see(event):
+            side = Side("wgmma", "a warpgroup", event.instruction)
+            self._findings.tell("uninitialised-read", "registers", None, side, _NOT_BEGUN)
 
     # Asynchronous operations.
 

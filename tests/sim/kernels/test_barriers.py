@@ -99,7 +99,13 @@ def test_a_reduction_over_some_warps(threads):
 def test_those_who_share_a_named_barrier_agree_on_its_count():
     body = f"""{_INDEX} setp.ge.u32 %p0, %r1, 32; @%p0 bra OTHER; bar.sync 1, 64; exit;
         OTHER: bar.arrive 1, 96; exit;"""
-    with pytest.raises(BarrierError, match=r"barrier 1 expects (64|96) threads for those who have arrived"):
+    with pytest.raises(BarrierError, match=r"barrier 1 expects (64|96) threads for some of those"):
+        launch(body, [], block=(64, 1, 1), grid=(1, 1, 1))
+
+
+def test_those_who_come_to_a_named_barrier_together_agree_on_its_count():
+    body = f"{_INDEX} and.b32 %r2, %r1, 32; add.u32 %r2, %r2, 32; bar.sync 1, %r2;"
+    with pytest.raises(BarrierError, match="expects 32 threads for some of those who arrive, and 64 for others"):
         launch(body, [], block=(64, 1, 1), grid=(1, 1, 1))
 
 

@@ -46,6 +46,9 @@ class SimulatedGpu:
         data = module.variable(name.decode())
         variable._obj.value, size._obj.value = data.ctypes.data, data.nbytes
 
+    def has_ended(self, streams, seconds):
+        return True
+
     def cuCtxSynchronize(self):
         pass
 
@@ -92,7 +95,7 @@ def told(script, monkeypatch, capsys, way, policy=None):
     what = names["WHAT"]
     monkeypatch.setattr(gpu_runner, "Gpu", SimulatedGpu)
     monkeypatch.setattr(SimulatedGpu, "policy", policy)
-    gpu_runner.child(what, way, 3)
+    assert gpu_runner.child(what, way, 3) == 0
     return what, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
@@ -203,3 +206,102 @@ def test_a_launch_that_the_simulator_could_not_end_is_not_compared_with_it():
     assert gpu_runner.verdict(None, {"as it is": gpu_runner.Counter(b=2)}, {}, told) == []
     ends = {"as it is": "hang: no end after 10 s"}
     assert gpu_runner.verdict(None, {"as it is": gpu_runner.Counter()}, ends, told) == ["as it is: hang"]
+
+
+TWO = """.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry first(.param .u64 y) {
+    .reg .b32 %r<4>; .reg .b64 %rd<4>;
+    ld.param.u64 %rd0, [y]; mov.u32 %r0, %tid.x; mul.wide.u32 %rd1, %r0, 4; add.u64 %rd0, %rd0, %rd1;
+    griddepcontrol.launch_dependents;
+    add.u32 %r1, %r0, 1;
+    st.global.u32 [%rd0], %r1;
+    ret;
+}
+.visible .entry second(.param .u64 y, .param .u64 z) {
+    .reg .b32 %r<4>; .reg .b64 %rd<4>;
+    ld.param.u64 %rd0, [y]; ld.param.u64 %rd2, [z]; mov.u32 %r0, %tid.x; mul.wide.u32 %rd1, %r0, 4;
+    add.u64 %rd0, %rd0, %rd1; add.u64 %rd2, %rd2, %rd1;
+    ld.global.u32 %r1, [%rd0];
+    st.global.u32 [%rd2], %r1;
+    ret;
+}
+"""
+
+
+def early_access(between=lambda y: None):
+    y, run = np.zeros(64, np.uint32), Run((), None, sanitize=True, replay=True)
+    backend, z = Simulator(run), np.zeros(64, np.uint32)
+    with executing_on(backend):
+        loaded = load_ptx(TWO)
+        loaded.launch("first", 1, 64, (y,))
+        between(y)
+        loaded.launch("second", 1, 64, (y, z), programmatic=True)
+    return run.hazards[0]
+
+
+class OneStream(SimulatedGpu):
+    """Runs the launches of a stream in the order that is said."""
+
+    swapped = False
+
+    def __init__(self):
+        super().__init__()
+        self.waiting = []
+
+    def launch(self, *arguments):
+        self.waiting.append(arguments)
+
+    def has_ended(self, streams, seconds):
+        for arguments in reversed(self.waiting) if self.swapped else self.waiting:
+            super().launch(*arguments)
+        self.waiting.clear()
+        return True
+
+
+@pytest.mark.parametrize(("swapped", "said"), [(False, "nothing differs"), (True, "always values of another order")])
+def test_a_hazard_of_two_launches_has_both_in_its_script(swapped, said, tmp_path, monkeypatch, capsys):
+    script = early_access().reproducer(tmp_path / "early.py")
+    what = runpy.run_path(str(script))["WHAT"]
+    assert [(one["kernel"], one["programmatic"], one["sides"]) for one in what["launches"]] == [
+        ("first", False, [0]),
+        ("second", True, [1]),
+    ]
+    monkeypatch.setattr(gpu_runner, "Gpu", OneStream)
+    monkeypatch.setattr(OneStream, "swapped", swapped)
+    outcomes = {}
+    for way in what["ways"]:
+        assert gpu_runner.child(what, way, 2) == 0
+        outcomes[way] = [json.loads(line) for line in capsys.readouterr().out.splitlines()], ""
+    _, out = concluded(what, outcomes, monkeypatch, capsys)
+    assert f"VERDICT early: {said}" in out
+
+
+def test_the_later_of_two_launches_is_played_first():
+    witness = early_access().replay()
+    assert witness.kind == "values"
+    assert "first [0] of a tensor of shape (64,) and type uint32: 0, not 1" in witness.what
+
+
+def test_what_the_host_changes_between_two_launches_is_refused(tmp_path):
+    def change(y):
+        y[3] = 77
+
+    with pytest.raises(ValueError, match="the host has changed a tensor of shape"):
+        early_access(change).reproducer(tmp_path / "early.py")
+
+
+def test_a_launch_that_does_not_end_is_a_hang(script, monkeypatch, capsys):
+    monkeypatch.setattr(SimulatedGpu, "has_ended", lambda *_: False)
+    monkeypatch.setattr(gpu_runner, "Gpu", SimulatedGpu)
+    what = runpy.run_path(str(script))["WHAT"]
+    assert gpu_runner.child(what, "as it is", 3) == gpu_runner.HUNG
+    assert not capsys.readouterr().out
+
+
+def test_pointers_that_are_left_in_memory_are_those_of_the_simulator(tmp_path, monkeypatch, capsys):
+    hazard = hazard_of(RACE + "st.global.u64 [%rd0+512], %rd0;\n", 256)
+    script = hazard.reproducer(tmp_path / "race.py")
+    what, lines = told(script, monkeypatch, capsys, "as it is")
+    assert lines == [{"digest": what["expected"]}] * 3

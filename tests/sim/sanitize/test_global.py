@@ -50,6 +50,8 @@ LOCK = """LOCK: atom.acquire.gpu.global.cas.b32 %r8, [%rd2], 0, 1; setp.ne.u32 %
 ld.global.u32 %r9, [%rd1]; add.u32 %r9, %r9, 1; st.global.u32 [%rd1], %r9;
 UNLOCK
 """
+TICKET = """@!%p1 bra GO; atom.relaxed.gpu.global.add.u32 %r8, [%rd2], 1; GO:
+"""
 
 
 def hazards_of(*lines, grid=2, block=64, **options):
@@ -149,6 +151,19 @@ ON:
         ),
         {},
     ),
+    "the last of those who take a number stores": (
+        (TICKET, "setp.eq.u32 %p5, %r8, 3; and.pred %p5, %p5, %p1; @%p5 st.global.u32 [%rd2], 0;\n"),
+        {"grid": 4},
+    ),
+    "the last of those who take a number stores, in another thread": (
+        (
+            TICKET,
+            BARRIER,
+            "setp.eq.u32 %p5, %r1, 40; setp.eq.u32 %p6, %r2, 3;\n",
+            "and.pred %p5, %p5, %p6; @%p5 st.global.u32 [%rd2], 0;\n",
+        ),
+        {"grid": 4},
+    ),
     "read only through the cache that is not coherent": (("ld.global.nc.u32 %r9, [%rd1];\n",), {}),
 }
 
@@ -246,6 +261,16 @@ WRONG = {
         (LOCK.replace("acquire", "relaxed").replace("UNLOCK", "st.release.gpu.global.u32 [%rd2], 0;"),),
         {"grid": 3, "block": 32},
         "unordered-",
+    ),
+    "the first of those who take a number stores": (
+        (TICKET, "setp.eq.u32 %p5, %r8, 0; and.pred %p5, %p5, %p1; @%p5 st.global.u32 [%rd2], 0;\n"),
+        {"grid": 4},
+        "unordered-write",
+    ),
+    "the last of those who take a number stores to another thread's data": (
+        (FILL, TICKET, "setp.eq.u32 %p5, %r8, 3; and.pred %p5, %p5, %p1; @%p5 st.global.u32 [%rd1], 0;\n"),
+        {"grid": 4},
+        "unordered-write",
     ),
     "written, then read through the cache that is not coherent": (
         (FILL, "@%p2 ld.global.nc.u32 %r9, [%rd4];\n"),

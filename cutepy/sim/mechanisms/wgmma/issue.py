@@ -79,7 +79,8 @@ class Wgmma(Mechanism):
         where = None if metadata is None else kept_places(g, shape, metadata)
         g.issued.append(Issued(shape, i, first, second, accumulate, tile, where))
         for observer in self._activity.observers:
-            observer.on_wgmma(WgmmaEvent(shape, None if shape.from_registers else first, second, i, g.ctas, g.threads))
+            a_of = None if shape.from_registers else first
+            observer.on_wgmma(WgmmaEvent(shape, a_of, second, accumulate != 0, i, g.ctas, g.threads))
 
     def commit(self, g: Group, i: Instruction) -> None:
         """Close a group of MMAs; an empty or complete one counts where an older one may be incomplete."""

@@ -1,4 +1,4 @@
-"""Launch a kernel many times on a GPU, as it is and with delays, and compare what it leaves: it needs a driver only.
+"""Launch kernels many times on a GPU, as they are and with delays, and compare what they leave: it needs a driver only.
 
 `main` is given what to launch. It starts itself once for each way to launch, so that what hangs or faults costs that
 way only, and prints a line for each and a verdict. What a launch leaves is compared with what the simulator left, and
@@ -12,12 +12,16 @@ import base64
 import ctypes
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import time
 import zlib
+from array import array
 from collections import Counter
 from typing import Any
+
+from cutepy.sim.replay.reproducers.gpu_driver import FILL, FILLED_BYTES, FILLING, Gpu
 
 WAYS = {
     "as it is": (0, 0, False, False),
@@ -27,130 +31,41 @@ WAYS = {
 }
 """Whether each side is delayed, other CTAs fill shared memory with NaN meanwhile, and the PTX has delays."""
 
-DELAY_NS, TIMEOUT_S = 300_000, 10.0
-FILL = """.version 8.0
-.target sm_90
-.address_size 64
-.extern .shared .align 16 .b8 smem[];
-.visible .entry fill(.param .u32 bytes) {
-    .reg .pred %p; .reg .b32 %r<6>;
-    ld.param.u32 %r0, [bytes]; mov.u32 %r1, %tid.x; shl.b32 %r1, %r1, 2; mov.u32 %r2, smem; mov.u32 %r3, -1;
-LOOP:
-    add.u32 %r4, %r2, %r1; st.volatile.shared.u32 [%r4], %r3; add.u32 %r1, %r1, 4096; setp.lt.u32 %p, %r1, %r0;
-    @%p bra LOOP;
-    ret;
-}
-"""
-FILLED_BYTES = 227 << 10
-"""All that a CTA may have: one that fills comes to a multiprocessor before the kernel's, or once that has ended."""
+DELAY_NS = 300_000
+HANG_S, LONGEST_S, TIMEOUT_S = 3.0, 10.0, 60.0
+"""How long launches may take that follow each other, how long they are repeated, and how long all of it may take."""
 
-FILLING = {"grid": [8448, 1, 1], "block": [1024, 1, 1], "cluster": [1, 1, 1], "smem_bytes": FILLED_BYTES}
-_MAX_DYNAMIC_SMEM, _NON_PORTABLE_CLUSTER = 8, 14  # CUfunction_attribute
-_COOPERATIVE, _CLUSTER = 2, 4  # CUlaunchAttributeID
+HUNG = 3
+"""The exit status of a process whose launch does not end."""
+
 _PHASE, _STRETCH = 1024, 4096
 
 
-class Attribute(ctypes.Structure):
-    """CUlaunchAttribute."""
-
-    _fields_ = (("identity", ctypes.c_int32), ("pad", ctypes.c_int32), ("value", ctypes.c_uint32 * 16))
+Places = list[tuple[int, int, int]]
+"""Of each range its address and bytes as they were, and its address now."""
 
 
-class Config(ctypes.Structure):
-    """CUlaunchConfig."""
+def pointers(data: bytes, places: Places) -> dict[int, bytes]:
+    r"""Return the words that point into memory as it was, by their offset, and what they are to be now.
 
-    _fields_ = (
-        ("grid", ctypes.c_uint32 * 3),
-        ("block", ctypes.c_uint32 * 3),
-        ("smem_bytes", ctypes.c_uint32),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.c_void_p),
-        ("count", ctypes.c_uint32),
-    )
-
-
-class Gpu:
-    """The first GPU, through the CUDA driver."""
-
-    def __init__(self) -> None:
-        self.cuda = ctypes.CDLL("libcuda.so.1")
-        self.call("cuInit", 0)
-        device, context = ctypes.c_int32(), ctypes.c_void_p()
-        self.call("cuDeviceGet", ctypes.byref(device), 0)
-        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        self.call("cuCtxSetCurrent", context)
-
-    def call(self, name: str, *arguments: Any) -> None:  # noqa: ANN401
-        """Call the driver, and raise what it refuses."""
-        code = getattr(self.cuda, name)(*arguments)
-        if code:
-            text = ctypes.c_char_p()
-            self.cuda.cuGetErrorString(code, ctypes.byref(text))
-            raise RuntimeError(f"{name}: {(text.value or b'').decode() or code}")
-
-    def load(self, ptx: str) -> ctypes.c_void_p:
-        """Compile a module."""
-        log = ctypes.create_string_buffer(8192)
-        options = (ctypes.c_int32 * 2)(5, 6)  # CU_JIT_ERROR_LOG_BUFFER, and its size
-        values = (ctypes.c_void_p * 2)(ctypes.addressof(log), len(log))
-        module = ctypes.c_void_p()
-        code = self.cuda.cuModuleLoadDataEx(ctypes.byref(module), ptx.encode() + b"\0", 2, options, values)
-        if code:
-            raise RuntimeError(f"cuModuleLoadDataEx: {log.value.decode(errors='replace').strip() or code}")
-        return module
-
-    def function(self, module: ctypes.c_void_p, name: str, smem_bytes: int, cluster: int) -> ctypes.c_void_p:
-        """Return a kernel that may have so much shared memory."""
-        function = ctypes.c_void_p()
-        self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
-        if smem_bytes > 48 << 10:
-            self.call("cuFuncSetAttribute", function, _MAX_DYNAMIC_SMEM, smem_bytes)
-        if cluster > 8:
-            self.call("cuFuncSetAttribute", function, _NON_PORTABLE_CLUSTER, 1)
-        return function
-
-    def stream(self, is_first: bool) -> ctypes.c_void_p:
-        """Make a stream whose CTAs come first, or last."""
-        least, greatest, stream = ctypes.c_int32(), ctypes.c_int32(), ctypes.c_void_p()
-        self.call("cuCtxGetStreamPriorityRange", ctypes.byref(least), ctypes.byref(greatest))
-        self.call("cuStreamCreateWithPriority", ctypes.byref(stream), 1, greatest if is_first else least)
-        return stream
-
-    def launch(
-        self, function: ctypes.c_void_p, what: dict[str, Any], parameters: list[bytes], stream: ctypes.c_void_p
-    ) -> None:
-        """Launch a kernel, without waiting for it."""
-        attributes, count = (Attribute * 2)(), 0
-        if what["cluster"] != [1, 1, 1]:
-            attributes[count].identity = _CLUSTER
-            attributes[count].value[0:3] = what["cluster"]
-            count += 1
-        if what.get("cooperative"):
-            attributes[count].identity, attributes[count].value[0] = _COOPERATIVE, 1
-            count += 1
-        extents = (ctypes.c_uint32 * 3)(*what["grid"]), (ctypes.c_uint32 * 3)(*what["block"])
-        config = Config(*extents, what["smem_bytes"], stream, ctypes.addressof(attributes), count)
-        aligned = [_aligned(data) for data in parameters]
-        table = (ctypes.c_void_p * max(1, len(aligned)))(*(address for _, address in aligned))
-        self.call("cuLaunchKernelEx", ctypes.byref(config), function, table, None)
+    Examples
+    --------
+    >>> pointers(bytes(8) + (5000).to_bytes(8, "little"), [(4096, 1024, 100)])
+    {8: b'\xec\x03\x00\x00\x00\x00\x00\x00'}
+    """
+    words = array("Q", data[: len(data) // 8 * 8])
+    least, most = min((at for at, _, _ in places), default=0), max((at + size for at, size, _ in places), default=0)
+    return {
+        8 * n: (word - address + now).to_bytes(8, "little")
+        for n, word in enumerate(words)
+        if least <= word < most
+        for address, size, now in places
+        if address <= word < address + size
+    }
 
 
-def _aligned(data: bytes) -> tuple[Any, int]:
-    """Copy a parameter to where tensor maps may be."""
-    block = ctypes.create_string_buffer(len(data) + 128)
-    address = -(-ctypes.addressof(block) // 128) * 128
-    ctypes.memmove(address, data, len(data))
-    return block, address
-
-
-def moved(data: bytes, places: list[tuple[int, int, int]]) -> bytes:
+def moved(data: bytes, places: Places) -> bytes:
     r"""Let words that point into memory as it was point to where it is now.
-
-    Parameters
-    ----------
-    data : bytes
-    places : list of (int, int, int)
-        Of each range its address and bytes as they were, and its address now.
 
     Examples
     --------
@@ -158,11 +73,8 @@ def moved(data: bytes, places: list[tuple[int, int, int]]) -> bytes:
     b'\xec\x03'
     """
     words = bytearray(data)
-    for at in range(0, len(data) - 7, 8):
-        word = int.from_bytes(words[at : at + 8], "little")
-        for address, size, now in places:
-            if address <= word < address + size:
-                words[at : at + 8] = (word - address + now).to_bytes(8, "little")
+    for at, word in pointers(data, places).items():
+        words[at : at + 8] = word
     return bytes(words)
 
 
@@ -171,55 +83,86 @@ def unpacked(text: str) -> bytes:
     return zlib.decompress(base64.b85decode(text))
 
 
-def child(what: dict[str, Any], way: str, launches: int) -> None:
-    """Launch in one way, and print a line of JSON for each distinct outcome, as they come."""
-    first, second, filled, delayed = WAYS[way]
-    gpu = Gpu()
-    module = gpu.load(what["delayed_ptx"] if delayed else what["ptx"])
-    cluster = what["cluster"][0] * what["cluster"][1] * what["cluster"][2]
-    function = gpu.function(module, what["kernel"], what["smem_bytes"], cluster)
-    if delayed:
-        variable, size = ctypes.c_uint64(), ctypes.c_size_t()
-        gpu.call("cuModuleGetGlobal_v2", ctypes.byref(variable), ctypes.byref(size), module, what["variable"].encode())
-        data = b"".join((DELAY_NS * on).to_bytes(4, "little") for on in (first, second))[: size.value]
-        gpu.call("cuMemcpyHtoD_v2", variable, data, ctypes.c_size_t(len(data)))
-    fill = gpu.function(gpu.load(FILL), "fill", FILLED_BYTES, 1) if filled else None
-    own, others = gpu.stream(True), gpu.stream(False)
-    places, contents = [], []
-    for region in what["memory"]:
-        base, size = ctypes.c_uint64(), region["size"]
-        gpu.call("cuMemAlloc_v2", ctypes.byref(base), ctypes.c_size_t(size + 2 * _PHASE))
-        places.append((region["address"], size, base.value + (region["address"] - base.value) % _PHASE))
-        contents.append(unpacked(region["data"]))
-    parameters = [moved(unpacked(data), places) for data in what["parameters"]]
-    after = [unpacked(region["after"]) for region in what["memory"]]
-    orders = [[unpacked(other) for other in region["others"]] for region in what["memory"]]
-    seen: set[str] = set()
-    for _ in range(launches):
-        for (_, size, now), data in zip(places, contents, strict=True):
+class Prepared:
+    """The launches of a script on a GPU, with memory of its own, in one of the `WAYS`."""
+
+    def __init__(self, gpu: Gpu, what: dict[str, Any], way: str) -> None:
+        self.gpu, self.what = gpu, what
+        first, second, filled, delayed = WAYS[way]
+        self.places: Places = []
+        for region in what["memory"]:
+            base, size = ctypes.c_uint64(), region["size"]
+            gpu.call("cuMemAlloc_v2", ctypes.byref(base), ctypes.c_size_t(size + 2 * _PHASE))
+            self.places.append((region["address"], size, base.value + (region["address"] - base.value) % _PHASE))
+        self.contents = [moved(unpacked(region["data"]), self.places) for region in what["memory"]]
+        self.after = [unpacked(region["after"]) for region in what["memory"]]
+        self.pointers = [pointers(data, self.places) for data in self.after]
+        streams = {launch["stream"]: gpu.stream(True) for launch in what["launches"]}
+        self.launches: list[tuple[Any, ...]] = []
+        for launch in what["launches"]:
+            function = self._function(launch, (first, second) if delayed else None)
+            parameters = [moved(unpacked(data), self.places) for data in launch["parameters"]]
+            self.launches.append((function, launch, parameters, streams[launch["stream"]]))
+        self.streams = list(streams.values())
+        if filled:
+            fill = gpu.function(gpu.load(FILL), "fill", FILLED_BYTES, 1)
+            self.streams.append(gpu.stream(False))
+            self.launches.insert(0, (fill, FILLING, [FILLED_BYTES.to_bytes(4, "little")], self.streams[-1]))
+
+    def _function(self, launch: dict[str, Any], delays: tuple[int, int] | None) -> ctypes.c_void_p:
+        """Load a kernel, and say which sides of the hazard are delayed where it has them."""
+        gpu, extents = self.gpu, launch["cluster"]
+        module = gpu.load(launch["ptx"] if delays is None else launch["delayed_ptx"])
+        if delays is not None and launch["sides"]:
+            variable, size = ctypes.c_uint64(), ctypes.c_size_t()
+            name = self.what["variable"].encode()
+            gpu.call("cuModuleGetGlobal_v2", ctypes.byref(variable), ctypes.byref(size), module, name)
+            data = b"".join((DELAY_NS * delays[side]).to_bytes(4, "little") for side in launch["sides"])
+            gpu.call("cuMemcpyHtoD_v2", variable, data, ctypes.c_size_t(len(data)))
+        return gpu.function(module, launch["kernel"], launch["smem_bytes"], extents[0] * extents[1] * extents[2])
+
+    def run(self) -> list[bytes] | None:
+        """Launch, and return what is left of each range; None if there is no end to it."""
+        gpu, left = self.gpu, []
+        for (_, size, now), data in zip(self.places, self.contents, strict=True):
             gpu.call("cuMemcpyHtoD_v2", ctypes.c_uint64(now), data, ctypes.c_size_t(size))
         gpu.call("cuCtxSynchronize")
-        if fill is not None:
-            gpu.launch(fill, FILLING, [FILLED_BYTES.to_bytes(4, "little")], others)
-        gpu.launch(function, what, parameters, own)
-        gpu.call("cuCtxSynchronize")
-        digest = hashlib.blake2b(digest_size=16)
-        left = []
-        for (_, size, now), region, expected in zip(places, what["memory"], after, strict=True):
-            block = ctypes.create_string_buffer(size)
+        for launch in self.launches:
+            gpu.launch(*launch)
+        if not gpu.has_ended(self.streams, HANG_S):
+            return None
+        for number, (_, size, now) in enumerate(self.places):
+            block, expected = ctypes.create_string_buffer(size), self.after[number]
             gpu.call("cuMemcpyDtoH_v2", block, ctypes.c_uint64(now), ctypes.c_size_t(size))
             found = bytearray(block.raw)
-            for start, end in region["undetermined"]:
+            alike = [(at, at + 8) for at, word in self.pointers[number].items() if found[at : at + 8] == word]
+            for start, end in (*alike, *self.what["memory"][number]["undetermined"]):
                 found[start:end] = expected[start:end]
-            digest.update(found)
             left.append(bytes(found))
-        line: dict[str, Any] = {"digest": digest.hexdigest()}
-        if line["digest"] not in seen:
-            seen.add(line["digest"])
-            if line["digest"] != what["expected"]:
+        return left
+
+
+def child(what: dict[str, Any], way: str, launches: int) -> int:
+    """Launch in one way, and print a line of JSON for each outcome, as they come; returns the exit status."""
+    prepared, seen = Prepared(Gpu(), what, way), set()
+    after = prepared.after
+    orders = [[unpacked(other) for other in region["others"]] for region in what["memory"]]
+    last = time.monotonic() + LONGEST_S
+    for number in range(launches):
+        if number and time.monotonic() > last:
+            break
+        left = prepared.run()
+        if left is None:
+            return HUNG
+        digest = hashlib.blake2b(b"".join(left), digest_size=16).hexdigest()
+        line: dict[str, Any] = {"digest": digest}
+        if digest not in seen:
+            seen.add(digest)
+            if digest != what["expected"]:
                 line["what"] = described(what, left, after)
                 line["is_other_order"] = is_other_order(left, after, orders)
         print(json.dumps(line), flush=True)
+    return 0
 
 
 def differing(data: bytes, expected: bytes) -> list[int]:
@@ -280,20 +223,22 @@ def run(script: str, way: str, launches: int) -> tuple[list[dict[str, Any]], str
     ended = ""
     try:
         out, errors = process.communicate(timeout=TIMEOUT_S)
-        if process.returncode:
+        if process.returncode == HUNG:
+            ended = f"hang: no end after {HANG_S:.0f} s"
+        elif process.returncode:
             ended = "error: " + (errors.strip().splitlines() or ["no message"])[-1]
     except subprocess.TimeoutExpired:
         process.kill()
         out, _ = process.communicate()
-        ended = f"hang: no end after {TIMEOUT_S:.0f} s"
+        ended = f"error: the process did not end within {TIMEOUT_S:.0f} s"
     return [json.loads(line) for line in out.splitlines() if line.startswith("{")], ended
 
 
 def main(script: str, what: dict[str, Any]) -> int:
     """Launch in all ways, and say whether one came to something else; the exit status is 1 if so."""
     if sys.argv[1:2] == ["--child"]:
-        child(what, sys.argv[2], int(sys.argv[3]))
-        return 0
+        status = child(what, sys.argv[2], int(sys.argv[3]))
+        os._exit(status)  # the driver would wait for a launch that hangs
     launches = int(sys.argv[1]) if len(sys.argv) > 1 else 100
     print(what["hazard"])
     counts: dict[str, Counter[str]] = {}
@@ -338,7 +283,7 @@ def verdict(
     Examples
     --------
     >>> told = {"b": {"what": "4 bytes", "is_other_order": True}, "c": {"what": "8 bytes", "is_other_order": False}}
-    >>> ends = {"as it is": "", "delayed": "hang: no end after 10 s"}
+    >>> ends = {"as it is": "", "delayed": "hang: no end after 3 s"}
     >>> verdict("a", {"as it is": Counter(a=5), "delayed": Counter(a=4, b=1)}, ends, told)
     ['delayed: values of another order', 'delayed: hang']
     >>> verdict("a", {"as it is": Counter(b=5)}, {}, told)

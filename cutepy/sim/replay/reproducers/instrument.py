@@ -40,11 +40,14 @@ class Delay:
         Which warp of a CTA; None for all.
     cta : (int, int, int) or None
         Of which CTA; None for all.
+    side : int
+        Which side of a hazard it delays.
     """
 
     instruction: int
     warp: int | None = None
     cta: tuple[int, ...] | None = None
+    side: int = 0
 
 
 def with_delays(ptx: str, function: Function, delays: Sequence[Delay]) -> str:

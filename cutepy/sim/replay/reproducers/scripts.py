@@ -1,4 +1,4 @@
-"""A script that looks for a hazard on a GPU: the launch as it was, what the simulator leaves, and the runner."""
+"""A script that looks for a hazard on a GPU: the launches as they were, what the simulator leaves, and the runner."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cutepy.sim.replay.exploring import played, reference
-from cutepy.sim.replay.holding import site_of
-from cutepy.sim.replay.outcomes import Request, overlaid
+from cutepy.sim.replay.episodes import after
+from cutepy.sim.replay.holding import cta_of, site_of
+from cutepy.sim.replay.outcomes import Request
 from cutepy.sim.replay.reproducers.instrument import VARIABLE, Delay, with_delays
 from cutepy.sim.translate import linked, translate
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.machine.memory import GlobalMemory, Region
+    from cutepy.sim.replay.episodes import Episode
     from cutepy.sim.replay.outcomes import Outcome
-    from cutepy.sim.replay.snapshots import Snapshot
-    from cutepy.sim.sanitize.hazards import Hazard, Side
+    from cutepy.sim.sanitize.hazards import Hazard
 
 MAX_BYTES = 64 << 20
 """Of memory that a script carries."""
@@ -39,82 +38,91 @@ _WAYS = {"uninitialised-read": _FILLED, "in-flight-at-exit": _FILLED}
 
 _DEBUG_SECTION = re.compile(r"^\s*\.section[^{]*\{.*?^\s*\}", re.M | re.S)
 _PLACE = re.compile(r"^\s*\.(?:loc|file)\b[^\n]*$", re.M)
-_RUNNER = Path(__file__).with_name("gpu_runner.py")
+_DRIVER, _RUNNER = (Path(__file__).with_name(name) for name in ("gpu_driver.py", "gpu_runner.py"))
+_FUTURE = "from __future__ import annotations\n"
+_IMPORT = re.compile(r"^from cutepy[^\n]*\n", re.M)
 
 
-def write_script(
-    hazard: Hazard, launch: Launch, snapshot: Snapshot, memory: GlobalMemory, others: Sequence[Outcome], path: Path
-) -> Path:
+def write_script(hazard: Hazard, episode: Episode, others: Sequence[Sequence[Outcome]], path: Path) -> Path:
     """Write a script that looks for a hazard on a GPU.
 
     Parameters
     ----------
     hazard : Hazard
-    launch : Launch
-    snapshot : Snapshot
-        Memory before the launch.
-    memory : GlobalMemory
-        Knows the tensors.
-    others : sequence of Outcome
-        What the launch comes to where the sides come in another order.
+    episode : Episode
+        The launches that it spans.
+    others : sequence of sequences of Outcome
+        What these come to, one after another, where the sides come in another order.
     path : Path
 
     Raises
     ------
     ValueError
-        If the launch uses more memory than a script may carry.
+        If the launches use more memory than a script may carry, or the host changes it between them.
     """
-    outcome = reference(snapshot, with_reads=True)
-    unknown = [] if outcome.error else _with_other_registers(launch, snapshot)
-    regions = _used(launch, memory, outcome)
-    total = sum(region.end - region.start for region in regions)
+    is_known = not episode.error
+    total = sum(region.end - region.start for region, _ in episode.regions.values())
     if total > MAX_BYTES:
         raise ValueError(f"a script carries at most {MAX_BYTES} bytes of memory, got {total}; use a smaller launch")
+    outcomes = [part.outcome for part in episode.parts] if is_known else []
+    unknown = _with_other_registers(episode) if is_known else []
     told, digest = [], hashlib.blake2b(digest_size=16)
-    for region in regions:
-        before = snapshot.read(*(np.array([x], np.int64) for x in (region.start, region.end)))
-        after = before if outcome.error else overlaid(region.start, before, outcome)
-        alternatives = [] if outcome.error else [overlaid(region.start, before, other) for other in others]
-        undetermined = [overlaid(region.start, before, other) != after for other in unknown]
-        digest.update(after.tobytes())
+    for start, (region, before) in episode.regions.items():
+        left = after(start, before, outcomes)
+        alternatives = [after(start, before, other) for other in others if is_known]
+        digest.update(left.tobytes())
         told.append(
             {
                 "name": region.name.rstrip(",") or "a range",
-                "address": region.start,
-                "size": region.end - region.start,
+                "address": start,
+                "size": region.end - start,
                 "data": _packed(before.tobytes()),
-                "after": _packed(after.tobytes()),
-                "others": [_packed((after ^ other).tobytes()) for other in alternatives],
-                "undetermined": [where for mask in undetermined for where in _runs_of(mask)],
+                "after": _packed(left.tobytes()),
+                "others": [_packed((left ^ other).tobytes()) for other in alternatives],
+                "undetermined": [] if not unknown else _runs_of(after(start, before, unknown) != left),
             }
         )
-    function = linked(launch.ptx, launch.kernel).function
-    sides = [side for side in (hazard.before, hazard.after) if side is not None and side.instruction is not None]
-    delayed = with_delays(launch.ptx, function, delays_of(sides))
+    sides = sides_of(hazard, episode)
+    launches = [_launch(part.launch, sides[number]) for number, part in enumerate(episode.parts)]
+    delayed = sum(len(delays) for delays in sides)
     what: dict[str, Any] = {
         "name": path.stem,
         "hazard": str(hazard),
+        "variable": VARIABLE,
+        "ways": _WAYS.get(hazard.kind, _DELAYED[: 1 + delayed]),
+        "memory": told,
+        "expected": digest.hexdigest() if is_known else None,
+        "launches": [told for told, _ in launches],
+    }
+    path.write_text(_script(what, [texts for _, texts in launches]))
+    return path
+
+
+def _launch(launch: Launch, delays: Sequence[Delay]) -> tuple[dict[str, Any], tuple[str, str]]:
+    """Return what a script has of a launch, and its PTX without delays and with them."""
+    function = linked(launch.ptx, launch.kernel).function
+    told = {
         "kernel": launch.kernel,
         "grid": launch.grid,
         "block": launch.block,
         "cluster": list(launch.cluster),
         "smem_bytes": launch.dynamic_smem_bytes,
         "cooperative": launch.cooperative,
-        "variable": VARIABLE,
-        "ways": _WAYS.get(hazard.kind, _DELAYED),
+        "programmatic": launch.programmatic,
+        "stream": launch.stream,
         "parameters": [_packed(data) for data in launch.parameters.values()],
-        "memory": told,
-        "expected": None if outcome.error else digest.hexdigest(),
+        "sides": [delay.side for delay in delays],
     }
-    path.write_text(_script(what, launch.ptx, delayed))
-    return path
+    return told, (launch.ptx, with_delays(launch.ptx, function, delays))
 
 
-def _with_other_registers(launch: Launch, snapshot: Snapshot) -> list[Outcome]:
-    """Return what a launch comes to if registers that nothing has written hold something; nothing if none is read."""
-    if not translate(launch.ptx, launch.kernel).flow.live_in[0]:
+def _with_other_registers(episode: Episode) -> list[Outcome]:
+    """Return what launches come to if registers that nothing has written hold something; nothing if none is read."""
+    launches = [part.launch for part in episode.parts]
+    if not any(translate(launch.ptx, launch.kernel).flow.live_in[0] for launch in launches):
         return []
-    return [one for one in played(snapshot, [Request(unwritten=_UNWRITTEN)]) if not one.error]
+    found = [part.played(Request(unwritten=_UNWRITTEN)) for part in episode.parts]
+    return [] if any(one.error for one in found) else found
 
 
 def _runs_of(mask: Array) -> list[list[int]]:
@@ -128,11 +136,16 @@ def _runs_of(mask: Array) -> list[list[int]]:
     return found
 
 
-def delays_of(sides: list[Side]) -> list[Delay]:
-    """Return where to delay the sides of a hazard: in all CTAs, if the two are in the same one."""
-    sites = [site_of(side) for side in sides]
-    apart = len({site.cta for site in sites}) > 1
-    return [Delay(site.instruction, site.warp, site.cta if apart else None) for site in sites]
+def sides_of(hazard: Hazard, episode: Episode) -> list[list[Delay]]:
+    """Return for each launch where to delay the sides of a hazard: in all CTAs, if the two are in the same one."""
+    sides = [side for side in (hazard.before, hazard.after) if side is not None]
+    ctas = {cta_of(side) for side in sides} - {None}
+    found: list[list[Delay]] = [[] for _ in episode.parts]
+    for number, side in enumerate(side for side in sides if side.instruction is not None):
+        site = site_of(side)
+        at = next((n for n, part in enumerate(episode.parts) if part.launch is side.launch), -1)
+        found[at].append(Delay(site.instruction, site.warp, site.cta if len(ctas) > 1 else None, number))
+    return found
 
 
 def loadable(ptx: str) -> str:
@@ -140,31 +153,23 @@ def loadable(ptx: str) -> str:
     return _PLACE.sub("", _DEBUG_SECTION.sub("", ptx))
 
 
-def _used(launch: Launch, memory: GlobalMemory, outcome: Outcome) -> list[Region]:
-    """Return the memory that a launch reads, writes or is given the address of, but for what belongs to its module."""
-    addresses = [
-        int(word)
-        for data in launch.parameters.values()
-        for word in np.frombuffer(data[: len(data) // 8 * 8], np.uint64)
-    ]
-    if outcome.starts is not None:
-        addresses += outcome.starts.tolist()
-    if outcome.reads is not None:
-        addresses += outcome.reads[0].tolist()
-    own = [placed.data.ctypes.data for placed in launch.variables]
-    own += [block.ctypes.data for block in (launch.parameter_block, launch.grid_workspace) if block is not None]
-    found = {region.start: region for a in addresses if (region := memory.find(a, a + 1)) is not None}
-    return [found[start] for start in sorted(found) if start not in own]
-
-
 def _packed(data: bytes) -> str:
     return base64.b85encode(zlib.compress(data, 9)).decode()
 
 
-def _script(what: dict[str, Any], ptx: str, delayed: str) -> str:
-    source = _RUNNER.read_text()
-    _, _, code = source.partition('"""\n\nfrom __future__')
-    told = json.dumps(what, indent=0)
+def _script(what: dict[str, Any], texts: Sequence[tuple[str, str]]) -> str:
+    pieces = []
+    for number, (ptx, delayed) in enumerate(texts):
+        pieces += [
+            f"PTX_{number} = r'''{loadable(ptx)}'''",
+            "",
+            f"DELAYED_PTX_{number} = r'''{loadable(delayed)}'''",
+            "",
+        ]
+    given = [
+        f'WHAT["launches"][{number}] |= {{"ptx": PTX_{number}, "delayed_ptx": DELAYED_PTX_{number}}}'
+        for number in range(len(texts))
+    ]
     return "\n".join(
         [
             '"""Look for a hazard on an H200: python THIS [LAUNCHES]. It needs an NVIDIA driver, and nothing else.',
@@ -172,14 +177,11 @@ def _script(what: dict[str, Any], ptx: str, delayed: str) -> str:
             *(line.rstrip() for line in what["hazard"].replace("\\", "/").splitlines()),
             '"""',
             "",
-            f"from __future__{code}",
-            "",
-            f"PTX = r'''{loadable(ptx)}'''",
-            "",
-            f"DELAYED_PTX = r'''{loadable(delayed)}'''",
-            "",
-            f"WHAT = json.loads(r'''{told}''')",
-            'WHAT["ptx"], WHAT["delayed_ptx"] = PTX, DELAYED_PTX',
+            _FUTURE,
+            *(_IMPORT.sub("", path.read_text().partition(_FUTURE)[2]) for path in (_DRIVER, _RUNNER)),
+            *pieces,
+            f"WHAT = json.loads(r'''{json.dumps(what, indent=0)}''')",
+            *given,
             "",
             'if __name__ == "__main__":',
             "    sys.exit(main(__file__, WHAT))",

@@ -24,12 +24,15 @@ class Lacking(NamedTuple):
         Positions among the CTAs and threads.
     rank, column : int
         What they don't know of all that was done by whom a column belongs to, of a CTA of the cluster.
+    reached : int
+        How far that had come.
     """
 
     row: int
     lane: int
     rank: int
     column: int
+    reached: int
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ class Actors:
         rank = int(self.slots[row]) % self.clocks.cluster
         here[rank] &= ~((owner == self.threads[lane]) & (own[row] >= need[row, rank]))
         of, column = (int(x) for x in np.argwhere(here)[0])
-        return Lacking(row, lane, of, column)
+        return Lacking(row, lane, of, column, int(need[row, of, column]))
 
     def _missing(self, need: Array) -> tuple[Array, Array, Array]:
         """Return what rows lack of a need, (CTA, row, rank, column), the need, and what threads know of their own."""

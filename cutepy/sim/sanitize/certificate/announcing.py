@@ -192,7 +192,8 @@ class Announcing:
             )
         found = self._premature(slots)
         if found is not None:
-            side = self._reports.find(found.slot, found.rank, found.column)
+            count = int(self._loose[found.slot, found.rank, found.column])
+            side = self._reports.find(found.slot, found.rank, found.column, count)
             number = int(phases[np.searchsorted(slots, found.slot)])
             self._reports.say(
                 "premature-completion",

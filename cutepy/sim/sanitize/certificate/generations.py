@@ -65,7 +65,7 @@ class Generations:
             if lacking is None or not lacking.any():
                 continue
             found = some.first(asked, lacking)
-            side = self._reports.find(int(slots[found.row]), found.rank, found.column)
+            side = self._reports.find(int(slots[found.row]), found.rank, found.column, found.reached)
             self._reports.say(
                 "mixed-generation",
                 event,

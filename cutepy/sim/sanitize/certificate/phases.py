@@ -85,7 +85,7 @@ class Phases:
             self._wait(event, is_void)
         elif event.operation in _COUNTED:
             self._count(event)
-            self._reports.history.add(event)
+            self._reports.history.add(event, before)
             after = self._first[slots] + event.state.phase
             done = after > before
             if done.any():
@@ -118,7 +118,7 @@ class Phases:
         self._lives[slots] = False
         if lacking is not None:
             found = actors.first(need, lacking)
-            side = self._reports.find(int(actors.slots[found.row]), found.rank, found.column)
+            side = self._reports.find(int(actors.slots[found.row]), found.rank, found.column, found.reached)
             self._reports.say(
                 "barrier-outlived",
                 event,

@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.sanitize.hazards import Side
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array, Residents
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.certificate.actors import Actors
+    from cutepy.sim.sanitize.order.clocks import Clocks
     from cutepy.sim.sanitize.order.wave import Wave
 
 _KEPT = 256
@@ -50,6 +53,8 @@ class Done(NamedTuple):
     instruction : Instruction
     slots, threads : array of int
         Who did it, or issued it.
+    of, counts : array of int, (CTA,) and (CTA, thread or 1)
+        How far its threads' columns had come, or, of what is asynchronous, those of the CTAs' barriers.
     asynchronous : bool
     """
 
@@ -57,49 +62,50 @@ class Done(NamedTuple):
     instruction: Instruction
     slots: Array
     threads: Array
+    of: Array
+    counts: Array
     asynchronous: bool
 
 
 class History:
     """What was done to a barrier lately."""
 
-    def __init__(self, residents: Residents) -> None:
-        self._residents = residents
+    def __init__(self, residents: Residents, clocks: Clocks) -> None:
+        self._residents, self._clocks = residents, clocks
         self._done: deque[Done] = deque(maxlen=_KEPT)
 
-    def add(self, event: BarrierEvent) -> None:
-        """Note an event."""
+    def add(self, event: BarrierEvent, phases: Array | None = None) -> None:
+        """Note an event; phases are those that it counts in if it is asynchronous, by CTA."""
         by, what = event.part_of or event, event.operation.replace("_", " ").replace("join", "arrive")
         i = by.instruction if event.operation == "complete_tx" else event.instruction
-        if event.operation == "complete_tx" and event.part_of is not None:
-            what = "bytes of a copy issued"
-        elif event.part_of is not None:
-            what = "asynchronous arrival issued"
-        self._done.append(Done(what, i, by.ctas.slots, by.threads.ids, event.part_of is not None))
+        slots, threads = by.ctas.slots, by.threads.ids
+        if event.part_of is None:
+            self._done.append(Done(what, i, slots, threads, slots, self._clocks.counts(slots, threads), False))
+            return
+        assert event.state is not None
+        assert phases is not None
+        what = "bytes of a copy issued" if event.operation == "complete_tx" else "asynchronous arrival issued"
+        self._done.append(Done(what, i, slots, threads, event.state.slots, phases[:, None] + 1, True))
 
     def side(self, slot: int, thread: int, instruction: Instruction, what: str) -> Side:
         """Return a thread's part of a report."""
         where, (warp, lane) = self._residents.coordinate(slot), divmod(thread, WARP)
         return Side(what, f"warp {warp}, lane {lane} of CTA {where}", instruction, where, warp, lane)
 
-    def of_thread(self, slot: int, thread: int) -> Side | None:
-        """Return what a thread did last of what was noted, and None if that is forgotten."""
+    def find(self, slot: int, column: int, count: int) -> Side | None:
+        """Return what was done last of what a count of a CTA's column includes, and None if that is forgotten."""
+        thread = int(self._clocks.owner[column])
         for done in reversed(self._done):
-            if not done.asynchronous and slot in done.slots and thread in done.threads:
-                return self.side(slot, thread, done.instruction, done.what)
+            row, asynchronous = np.flatnonzero(done.of == slot), thread < 0
+            lane = np.flatnonzero(done.threads == thread) if not asynchronous else np.zeros(1, np.intp)
+            if done.asynchronous != asynchronous or not (len(row) and len(lane)):
+                continue
+            # Other columns of a thread count its waits, which are not noted.
+            if (asynchronous or column == thread) and done.counts[row[0], lane[0]] > count:
+                continue
+            who = (int(done.slots[0]), int(done.threads[0])) if asynchronous else (slot, thread)
+            return self.side(*who, done.instruction, done.what)
         return None
-
-    def of_copies(self) -> Side | None:
-        """Return the asynchronous operation that was noted last."""
-        for done in reversed(self._done):
-            if done.asynchronous:
-                return self.side(int(done.slots[0]), int(done.threads[0]), done.instruction, done.what)
-        return None
-
-    def find(self, slot: int, column: int, owner: Array) -> Side | None:
-        """Return what was done by whom a column belongs to, of a CTA."""
-        thread = int(owner[column])
-        return self.of_copies() if thread < 0 else self.of_thread(slot, thread)
 
 
 class Reports:
@@ -118,7 +124,7 @@ class Reports:
 
     def __init__(self, wave: Wave, report: Callable[[Violation], None]) -> None:
         self._wave, self._clocks, self._report = wave, wave.clocks, report
-        self.history = History(wave.residents)
+        self.history = History(wave.residents, wave.clocks)
 
     def say(
         self,
@@ -137,10 +143,10 @@ class Reports:
         after = self.history.side(slot, thread, event.instruction, what.replace("join", "arrive"))
         self._report(Violation(kind, event.barrier, before, after, missing))
 
-    def find(self, slot: int, rank: int, column: int) -> Side | None:
-        """Return what was done last by whom a column belongs to, of a CTA of a slot's cluster."""
+    def find(self, slot: int, rank: int, column: int, count: int) -> Side | None:
+        """Return what was done last of what a count of a column includes, of a CTA of a slot's cluster."""
         size = self._clocks.cluster
-        return self.history.find(slot // size * size + rank, column, self._clocks.owner)
+        return self.history.find(slot // size * size + rank, column, count)
 
     def lacked(self, actors: Actors, need: Array, late: Array) -> Side | None:
         """Return something that is lacked by those who come too early."""
@@ -148,7 +154,7 @@ class Reports:
         if lacking is None or not (lacking & late).any():
             return None
         found = actors.first(need, lacking & late)
-        return self.find(int(actors.slots[found.row]), found.rank, found.column)
+        return self.find(int(actors.slots[found.row]), found.rank, found.column, found.reached)
 
 
 def names(what: str, side: Side | None) -> str:

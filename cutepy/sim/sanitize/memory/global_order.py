@@ -102,6 +102,8 @@ class GlobalOrder:
             plane = DONE if not old.writes else FENCED if crosses else SEEN
             fine = _strong(old, new, before, after) | self.knows(wave, held, plane, old, new, before, after)
             result = np.full(len(before), self._kind(old, new), "U20")
+            if old.writes and not fine.all():  # it is known to be over, and was not shown
+                result[self.knows(wave, held, DONE, old, new, before, after)] = "too-narrow-scope"
             if plane == FENCED and not fine.all():
                 result[self.knows(wave, held, SEEN, old, new, before, after)] = "missing-proxy-fence"
             result[fine] = ""

@@ -273,15 +273,17 @@ class GlobalShadow:
                 old = self._touches[number]
                 here = places[these == number] if len(these) > 1 else places
                 if (old.writes or new.writes) and not (self._is_over(old, new) or old.same_lanes(new)):
-                    self._compare(old, new, flat[here], entry_of[here], order)
+                    here = here[~self._compare(old, new, flat[here], entry_of[here], order)]
                 if not isinstance(old.before, int) or old.before > self.floor:
                     work.append((old.found_before(flat[here]), here))
 
     def _is_over(self, old: GlobalTouch, new: GlobalTouch) -> bool:
         return old.launch != new.launch and self.over(old.launch)
 
-    def _compare(self, old: GlobalTouch, new: GlobalTouch, addresses: Array, entries: Array, order: Order) -> None:
+    def _compare(self, old: GlobalTouch, new: GlobalTouch, addresses: Array, entries: Array, order: Order) -> Array:
+        """Check entries against an older touch; tells which of them come after all that was there before it, too."""
         of, before = old.entries(addresses)
+        settled = np.zeros(len(addresses), bool)
         if len(of) > _MOST_PAIRS:  # some of many lanes at the same bytes
             in_order = np.argsort(addresses, kind="stable")
             _, first, many = np.unique(addresses[in_order], return_index=True, return_counts=True)
@@ -291,15 +293,36 @@ class GlobalShadow:
             step = -(-len(of) // _MOST_PAIRS)
             of, before = of[::step], before[::step]
         lanes_before, lanes_after = old.pattern.lanes[before], new.pattern.lanes[entries[of]]
-        self._tell(old, new, lanes_before, lanes_after, addresses[of], order)
+        fine = self._tell(old, new, lanes_before, lanes_after, addresses[of], order)
+        if old.modifies and new.scope == WEAK and len(settled) == len(addresses):
+            settled[of[fine]] = True
+        return settled
 
     def _tell(
         self, old: GlobalTouch, new: GlobalTouch, before: Array, after: Array, addresses: Array, order: Order
-    ) -> None:
+    ) -> Array:
+        """Report what is not in order, and tell which pairs are."""
         wrong = order(old, new, before, after)
+        if old.modifies and new.scope == WEAK:
+            wrong[_observed(wrong == "", before, after, addresses)] = ""
         for kind in np.unique(wrong).tolist():
             if kind:
                 first = int(np.flatnonzero(wrong == kind)[0])
                 self.report(
                     GlobalConflict(kind, old, new, int(before[first]), int(after[first]), int(addresses[first]))
                 )
+        return np.asarray(wrong == "")
+
+
+def _observed(fine: Array, before: Array, after: Array, addresses: Array) -> Array:
+    """Tell which lanes of a read-modify-write another lane of it has observed, after which the newer lane comes.
+
+    They take effect one after the other, and each reads what the one before it has written: PTX ISA, "Observation
+    Order" and "Causality Order".
+    """
+    if fine.all() or not fine.any():
+        return fine
+    _, group = np.unique(np.stack([addresses, after]), axis=1, return_inverse=True)
+    last = np.full(int(group.max()) + 1, -1)
+    np.maximum.at(last, group[fine], before[fine])
+    return np.asarray(before <= last[group])

@@ -64,7 +64,8 @@ class GlobalTouch:
     ----------
     what : str
     instruction : Instruction
-    writes : bool
+    writes, modifies : bool
+        Whether it writes, and whether what it writes follows from what it read there, as one operation.
     proxy : "generic", "async", "nc" or "host"
         "nc" is through the cache that is not coherent.
     scope : int
@@ -106,6 +107,7 @@ class GlobalTouch:
     ranks: Array
     pattern: Pattern
     low: int
+    modifies: bool = False
     number: int = 0
     granule: int = UNIT_BYTES
     before: int | Array = 0

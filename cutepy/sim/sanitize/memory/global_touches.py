@@ -158,6 +158,8 @@ class GlobalTouches:
         slots, threads, clocks = access.ctas.slots, access.threads.ids, wave.clocks
         name, columns = parts[0], threads
         if access.part_of is None:
+            if access.operation != "read":
+                columns = wave.writes(slots, threads)
             counts = clocks.counts(slots, threads)
         else:
             name = "cp.async"
@@ -204,6 +206,7 @@ class GlobalTouches:
             ranks=agents % size,
             pattern=self.shadow.pattern((i.index, len(starts)), starts - low, lanes, access.size_bytes),
             low=low,
+            modifies=access.operation == "atomic" and access.part_of is None,
         )
 
 

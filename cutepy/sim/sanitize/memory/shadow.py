@@ -75,7 +75,9 @@ class Shadow:
             self._within(new, new.threads // WARP)
         self._check(new, written, flat)
         if (new.instruction.parts[0] in ("atom", "red") or not new.writes) and not written.all():
-            row, k = (int(x[0]) for x in np.nonzero(written == 0))
+            rows, columns = np.nonzero(written == 0)
+            new.early = flat[np.minimum(rows, len(flat) - 1), columns]
+            row, k = int(rows[0]), int(columns[0])
             self._unwritten(new, row, int(flat[min(row, len(flat) - 1), k]))
         if new.writes:
             self._check(new, read, flat)

@@ -47,6 +47,8 @@ class Touch:
         Which warps of the CTAs know of it, so that what any of their lanes does later comes after it.
     spans : tuple of Span
         How parts of its granules were read or written, where that is known.
+    early : array of int or None
+        The granules that it read before anything had written them, in some CTA.
     """
 
     what: str
@@ -63,6 +65,7 @@ class Touch:
     view: View
     row_of: Array
     spans: tuple[Span, ...] = ()
+    early: Array | None = None
     number: int = 0
     warps: Array | None = None
     heard: Array = field(init=False)
@@ -113,6 +116,11 @@ class Conflict:
     granule: int
     fenced_only: bool
     mate: int | None = None
+
+    @property
+    def read_first(self) -> bool:
+        """Whether a read came before the first write, which it should have come after."""
+        return self.before.early is not None and not self.before.writes and self.granule in self.before.early
 
     @property
     def narrow(self) -> bool:

@@ -16,7 +16,7 @@ from cutepy.sim.sanitize.memory.shadow import Shadow
 from cutepy.sim.sanitize.memory.touch import Conflict, Touch
 from cutepy.sim.sanitize.order.clocks import View
 from cutepy.sim.sanitize.order.strength import WEAK, strength
-from cutepy.sim.sanitize.order.wave import BULK, COPIES, GENERIC, MMAS, Issued, Wave
+from cutepy.sim.sanitize.order.wave import BULK, COPIES, GENERIC, GROUP, MMAS, Issued, Wave
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, AsyncOperation, WgmmaEvent
@@ -173,6 +173,7 @@ class SharedTouches:
             column = np.array([clocks.column((MMAS, group))])
             view, _ = clocks.view(slots, threads)
             counts = wave.closed[MMAS][slots, group * WARPGROUP][:, None] + 1
+            wave.mma_groups.issue(slots, group, counts[:, 0] // GROUP + 1)
             touch = Touch(
                 "wgmma read",
                 event.instruction,
@@ -223,15 +224,30 @@ class SharedTouches:
 
     def completed(self, operation: AsyncOperation, issued: Issued) -> None:
         """Take what an operation has read and written."""
-        by_place: dict[tuple[str, int, int], list[Array]] = {}
+        of = operation.ctas.slots
+        by_place: dict[tuple[str, int, int, int, int], list[Array]] = {}
         for access in issued.accesses:
             slots, offsets = np.divmod(access.addresses.reshape(-1), self._slot_bytes)
-            for offset in dict.fromkeys(offsets.tolist()):
-                by_place.setdefault((access.operation, offset, access.size_bytes), []).append(slots[offsets == offset])
-        for (what, offset, size), found in by_place.items():
-            for slots in _apart(np.concatenate(found)):
-                for channel, of in self._channels(operation, issued, slots):
-                    self._by_proxy(operation, issued, what, offset, size, of, channel)
+            rows, lanes = self._issuers(operation, access, slots)
+            apart = of[rows] - slots  # of a multicast, a copy to a peer and st.async
+            for offset, by, lane in dict.fromkeys(zip(offsets.tolist(), apart.tolist(), lanes.tolist(), strict=True)):
+                here = slots[(offsets == offset) & (apart == by) & (lanes == lane)]
+                by_place.setdefault((access.operation, offset, access.size_bytes, by, lane), []).append(here)
+        for (what, offset, size, by, lane), found in by_place.items():
+            for part in _apart(np.concatenate(found)):
+                for channel, slots in self._channels(operation, issued, part):
+                    rows = np.searchsorted(of, slots + by)
+                    self._by_proxy(operation, issued, what, offset, size, slots, channel, rows, lane)
+
+    def _issuers(self, operation: AsyncOperation, access: Access, slots: Array) -> tuple[Array, Array]:
+        """Return by whom each address is touched, as positions among the CTAs and lanes of an operation."""
+        lanes, numbers = operation.threads.count, access.issuers
+        if numbers is None and len(slots) == len(operation.ctas.slots) * lanes:
+            numbers = np.arange(len(slots))
+        if numbers is None:
+            return self._wave.issuers(operation.ctas.slots, slots), np.zeros(len(slots), int)
+        rows, columns = np.divmod(numbers, lanes)
+        return rows, columns
 
     @staticmethod
     def _channels(operation: AsyncOperation, issued: Issued, slots: Array) -> list[tuple[_Signal | None, Array]]:
@@ -264,10 +280,10 @@ class SharedTouches:
         size: int,
         slots: Array,
         channel: _Signal | None,
+        issuer_of: Array,
+        lane: int,
     ) -> None:
         wave, clocks, issuers = self._wave, self._wave.clocks, operation.ctas.slots
-        # Of a multicast or a copy to a peer it is one CTA of the cluster that issued it.
-        issuer_of = wave.issuers(issuers, slots)
         if channel is None:
             thread = int(operation.threads.ids[0])
             column = clocks.column((BULK, "read", thread), thread)
@@ -281,7 +297,9 @@ class SharedTouches:
             for slot, agent, count in zip(slots.tolist(), agents.tolist(), counts[:, 0].tolist(), strict=True):
                 if slot != agent:
                     wave.lent[slot, agent, column] = operation.instruction, count
-        view = View(issued.known[:, as_index(issuer_of)][:, :, None], None)
+        one = len(issued.threads) == 1
+        known = issued.known[:, as_index(issuer_of)] if one else issued.lanes(issuer_of, np.full(len(issuer_of), lane))
+        view = View(known[:, :, None], None)
         places = self._places(np.array([[offset]]), size)
         if what != "read":
             self._overwritten(operation.instruction, f"{operation.kind} {what}", slots, offset, offset + size)

@@ -130,11 +130,11 @@ class Clocks:
         """Return the column of a channel, or None if there is none yet."""
         return self._columns.get(channel)
 
-    def is_channel(self, kind: object, columns: int) -> Array:
+    def is_channel(self, kinds: tuple[object, ...], columns: int) -> Array:
         """Tell which of the first columns are those of channels (kind, ...)."""
         result = np.zeros(columns, bool)
         for channel, column in self._columns.items():
-            if isinstance(channel, tuple) and channel[0] == kind and column < columns:
+            if isinstance(channel, tuple) and channel[0] in kinds and column < columns:
                 result[column] = True
         return result
 
@@ -289,6 +289,8 @@ class Clocks:
             what[..., : self.threads] = what[..., 2 * self.threads :] = 0
             self.learn(slots, here, what)
         others = threads[~self._parted[warp_of]]
+        if not len(others):
+            return
         waits = self.ends(others)
         at = slots[:, None], others // WARP, (slots % self.cluster)[:, None], waits
         self._known[DONE][at] = np.maximum(self._known[DONE][at], self._own[DONE][rectangle(slots, waits)])
@@ -322,6 +324,8 @@ def neighbours(positions: Array) -> Index:
     >>> neighbours(np.array([4, 5, 6])), neighbours(np.array([0, 1, 5]))
     (slice(4, 7, None), array([0, 1, 5]))
     """
+    if not len(positions):
+        return slice(0)
     first, last = int(positions[0]), int(positions[-1])
     return slice(first, last + 1) if last - first == len(positions) - 1 else positions
 

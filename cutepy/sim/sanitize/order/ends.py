@@ -44,14 +44,22 @@ def ends(wave: Wave, ended: Array) -> Iterator[End]:
         before = _by_thread(one.instruction.opcode, coordinate(one.agent), one.thread, one.instruction)
         target = coordinate(one.target)
         yield "exited-peer", f"shared memory of CTA {target}", before, _exit(target), None
-    for mbarrier in wave.objects.uneven(has_ended):
+
+
+def uneven(wave: Wave, ended: Array) -> Iterator[End]:
+    """Yield what does not come out even where nothing goes on; `ended` tells which threads are at their end."""
+    coordinate = wave.residents.coordinate
+    for mbarrier in wave.objects.uneven():
         what = f"{mbarrier.pending_bytes} bytes were expected and never came"
         if mbarrier.pending_bytes < 0:
             what = f"{-mbarrier.pending_bytes} bytes came that nobody had expected"
         where, cta = f"mbarrier {mbarrier.address:#x}", coordinate(mbarrier.slot)
-        side = Side(mbarrier.instruction.opcode, f"CTA {cta}", mbarrier.instruction, cta)
-        yield "uneven-bytes", where, side, _exit(cta), f"{what}: expect_tx must say what the copies bring"
-    for part in wave.set_registers.parts() if has_ended.all() else ():
+        before, after = (
+            None if i is None else Side(i.opcode, f"CTA {cta}", i, cta) for i in (mbarrier.expects, mbarrier.delivers)
+        )
+        after = after or _exit(cta)
+        yield "uneven-bytes", where, before, after, f"{what}: expect_tx must say what the copies bring"
+    for part in wave.set_registers.parts(ended):
         who = f"warp {part.warp} of CTA {coordinate(part.slot)}"
         missing = f"warp {part.other} of the same warpgroup did not execute it: all four must"
         yield "partial-warpgroup", "registers", None, Side("setmaxnreg", who, part.instruction), missing

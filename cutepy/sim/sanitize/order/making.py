@@ -71,7 +71,17 @@ def check_made(wave: Wave, event: BarrierEvent) -> tuple[str, Side, Side] | None
         made.settled[of] = _settled(wave, made, of)
         return None
     before = Side("mbarrier.init", f"thread {int(made.threads[of[0]])}", made.instruction)
-    return "missing-init-fence" if seen.all() else "unpublished-mbarrier", before, side_of(wave, event)
+    # Without a fence a relaxed arrival at the cluster's barrier publishes nothing, though the barrier is there.
+    unfenced = _needs_fence(event) and not made.fenced[of].all()
+    return "missing-init-fence" if seen.all() or unfenced else "unpublished-mbarrier", before, side_of(wave, event)
+
+
+def _needs_fence(event: BarrierEvent) -> bool:
+    """Tell whether a copy uses an mbarrier, or another CTA."""
+    if event.part_of is not None:
+        return event.part_of.kind != "cp_async"
+    assert event.slots is not None
+    return bool((event.slots != event.ctas.slots[:, None]).any())
 
 
 def _settled(wave: Wave, made: Making, of: Array) -> Array:
@@ -91,11 +101,16 @@ def _settled(wave: Wave, made: Making, of: Array) -> Array:
 
 
 def _by_copies(wave: Wave, event: BarrierEvent, made: Making) -> tuple[Array, Array]:
-    """Tell, by CTA, whether who issued copies knew of the making, and of a fence after it."""
+    """Tell, by copy or by CTA, whether who issued copies knew of the making, and of a fence after it."""
     assert event.part_of is not None
     assert event.state is not None
-    of = event.state.slots
-    known = wave.issued[id(event.part_of)].known[:, wave.issuers(event.part_of.ctas.slots, of)]
+    issued = wave.issued[id(event.part_of)]
+    if event.deliveries is None:
+        of = event.state.slots
+        known = issued.known[:, wave.issuers(event.part_of.ctas.slots, of)]
+    else:
+        of, by, lanes = event.deliveries.T
+        known = issued.known[:, by] if len(issued.threads) == 1 else issued.lanes(by, lanes)
     rows, ranks, threads = np.arange(len(of)), made.agents[of] % wave.clocks.cluster, made.threads[of]
     seen = known[SEEN][rows, ranks, threads] >= made.counts[of]
     fenced = known[FENCED][rows, ranks, threads] >= made.counts[of]

@@ -25,13 +25,13 @@ from cutepy.sim.machine.lanes import Array
 from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN
 from cutepy.sim.sanitize.order.sent import Cluster, Location, Message, Sent, Snapshot, acquirers
 from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, WEAK, strength
+from cutepy.sim.sanitize.order.wave import CHAIN
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, BarrierEvent
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.sanitize.order.wave import Wave
 
-CHAIN = "chain"
 Lane = tuple[int, int]
 """A resident CTA, by slot, and a thread of it."""
 

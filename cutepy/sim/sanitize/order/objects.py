@@ -28,7 +28,8 @@ class Uneven(NamedTuple):
     address: int
     slot: int
     pending_bytes: int
-    instruction: Instruction
+    expects: Instruction | None
+    delivers: Instruction | None
 
 
 class Used(NamedTuple):
@@ -56,7 +57,7 @@ class Objects:
         self._users: dict[int, Instruction] = {}
         self._live: dict[int, Array] = {}
         self._bytes: dict[int, Array] = {}
-        self._counted: dict[int, Instruction] = {}
+        self._counted: dict[tuple[int, str], Instruction] = {}
         self._first, self._last = 1 << 62, -1
         self.made_by: dict[int, Instruction] = {}
 
@@ -77,7 +78,7 @@ class Objects:
                 self._last = max(self._last, state.address + _BYTES)
             live[state.slots] = event.operation == "init"
         elif event.operation in ("expect_tx", "complete_tx"):
-            self._counted[state.address] = event.instruction
+            self._counted[state.address, event.operation] = event.instruction
         if event.operation in ("init", "inval", "expect_tx", "complete_tx"):
             held = self._bytes.setdefault(state.address, np.zeros(self._slots, np.int64))
             held[state.slots] = 0 if event.operation == "inval" else state.pending_bytes
@@ -123,10 +124,11 @@ class Objects:
                 return address
         return None
 
-    def uneven(self, has_ended: Array) -> list[Uneven]:
+    def uneven(self) -> list[Uneven]:
         """Return the mbarriers whose bytes don't come out even."""
         found = []
         for address, held in self._bytes.items():
-            for slot in np.flatnonzero(has_ended & (held != 0))[:1].tolist():
-                found.append(Uneven(address, slot, int(held[slot]), self._counted[address]))
+            for slot in np.flatnonzero(held)[:1].tolist():
+                by = (self._counted.get((address, what)) for what in ("expect_tx", "complete_tx"))
+                found.append(Uneven(address, slot, int(held[slot]), *by))
         return found

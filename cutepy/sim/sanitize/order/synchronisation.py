@@ -107,7 +107,7 @@ def _cluster(wave: Wave, event: BarrierEvent) -> None:
     if event.operation == "cluster_arrive":
         if "relaxed" in event.instruction.parts:
             what = wave.clocks.joint(slots, threads)
-            what[..., ~wave.clocks.is_channel(INITS, what.shape[-1])] = 0
+            what[..., ~wave.clocks.is_channel((INITS,), what.shape[-1])] = 0
             what[DONE, np.arange(len(slots)), slots % size, begun] = 1
         else:
             what = wave.clocks.publish(slots, threads)
@@ -142,6 +142,7 @@ def _mbarrier(wave: Wave, event: BarrierEvent) -> None:
         assert event.deliveries is not None
         to, rows, lanes = event.deliveries.T
         what = clocks.padded(issued.lanes(rows, lanes, releases=False))
+        _hide(wave, what, issued.slots[rows] != to)
         if not np.array_equal(to, state.slots):
             copied = what
             what = np.zeros((len(copied), len(state.slots), *copied.shape[2:]), np.int32)
@@ -204,10 +205,28 @@ def _arrive(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> 
         for rank in range(clocks.cluster):
             here = slots % clocks.cluster == rank
             if here.any():
-                sent = what[:, here].copy()
+                sent, away = what[:, here].copy(), of[here, column] != slots[here]
                 if not wide:  # others learn that it is over, and see nothing of it
-                    sent[DONE + 1 :, of[here, column] != slots[here]] = 0
+                    sent[SEEN:, away] = 0
+                if _hide(wave, sent, away):
+                    far = wave.meeting(("mbarrier", event.state.address, "cluster"))
+                    far.add(of[here, column], phases[here, column], what[:, here])
                 meeting.add(of[here, column], phases[here, column], sent)
+
+
+def _hide(wave: Wave, what: Array, away: Array) -> bool:
+    """Let what comes from other CTAs show no writes to global memory; tells whether there was something to hide.
+
+    Who waits at scope .cta does not see them: they may be in its multiprocessor's L1 cache as they were before.
+    """
+    columns = wave.of_global_memory(what.shape[-1]) if away.any() else ()
+    if not len(columns):
+        return False
+    of = np.flatnonzero(away)[:, None, None]
+    ranks = np.arange(wave.clocks.cluster)[:, None]
+    found = bool(what[SEEN:, of, ranks, columns].any())
+    what[SEEN:, of, ranks, columns] = 0
+    return found
 
 
 def _wait(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> None:
@@ -223,6 +242,8 @@ def _wait(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> No
     away = event.slots - slots[:, None]
     column = clocks.column(("mbarrier", event.state.address))
     acquires = "relaxed" not in event.instruction.parts
+    sees_far = acquires and "cluster" in event.instruction.parts
+    far = wave.meetings.get(("mbarrier", event.state.address, "cluster")) if sees_far else None
     for at in np.unique(away).tolist():
         lanes = (away == at) & (event.counted >= 0)
         phases = np.where(lanes, event.counted, 0).max(axis=1) + first[slots + at]
@@ -232,6 +253,9 @@ def _wait(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> No
             if what is None:
                 what = np.zeros((FENCED + 1, len(objects), clocks.cluster, clocks.capacity), np.int32)
             what = clocks.padded(what)
+            shown = None if far is None else far.published(objects, phases[rows])
+            if shown is not None:
+                what = np.maximum(what, clocks.padded(shown))
             place = np.arange(len(objects)), objects % clocks.cluster, column
             planes = slice(SEEN + 1 if acquires else DONE + 1)
             what[planes, *place] = np.maximum(what[planes, *place], phases[rows] + 1)
@@ -269,9 +293,15 @@ def _group(wave: Wave, event: BarrierEvent) -> None:
         for group in np.unique(threads // WARPGROUP).tolist():
             column = clocks.column((MMAS, group))
             here = threads // WARPGROUP == group
+            at, rank, numbers = np.arange(len(slots)), slots % clocks.cluster, done[:, here][:, 0]
             what = np.zeros((FENCED + 1, len(slots), clocks.cluster, 1), np.int32)
-            what[: SEEN + 1, np.arange(len(slots)), slots % clocks.cluster, 0] = done[:, here][:, 0]
+            what[: SEEN + 1, at, rank, 0] = numbers
             clocks.learn(slots, threads[here], what, first=column)
+            ended = wave.mma_groups.ended(slots, group, numbers // GROUP)
+            if ended is not None:
+                what = np.zeros((FENCED + 1, len(slots), clocks.cluster, WARPGROUP), np.int32)
+                what[DONE, at, rank] = ended
+                clocks.learn(slots, threads[here], what, first=int(wave.mma_groups.columns(group)[0]))
         return
     names: list[tuple[object, ...]] = [(BULK, "read")] if kind == BULK else [(kind,)]
     if kind == BULK and "read" not in words:

@@ -10,10 +10,10 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.sanitize.meaning.layouts import Through
-from cutepy.sim.sanitize.order.clocks import Clocks, Meeting, View, rectangle
+from cutepy.sim.sanitize.order.clocks import DONE, SEEN, Clocks, Meeting, View, rectangle
 from cutepy.sim.sanitize.order.objects import Objects
 from cutepy.sim.sanitize.order.peers import Peers
-from cutepy.sim.sanitize.order.warpgroups import SetRegisters
+from cutepy.sim.sanitize.order.warpgroups import MmaGroups, SetRegisters
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent
@@ -29,6 +29,9 @@ GROUP = 1 << 10
 _STORES = BULK, ((BULK, "read"), (BULK, "write"))
 _GROUPS = {"tma_store": _STORES, "bulk_store": _STORES, "cp_async": (COPIES, ((COPIES,),))}
 """By kind of operation, that of its groups, and the columns of each thread that count them."""
+
+CHAIN, WRITES = "chain", "global write"
+"""Channels of messages of other clusters, and of what threads write to global memory."""
 
 
 @dataclass
@@ -79,7 +82,8 @@ class Issued:
             thread, lanes = int(self.threads[column]), np.flatnonzero(columns == column)
             mine = np.flatnonzero(self.clocks.owner[:known] == thread)
             if not releases:
-                mine = mine[mine != thread]
+                written = self.clocks.known_column((WRITES, thread))
+                mine = mine[(mine != thread) & (mine != (thread if written is None else written))]
             at = slice(None), lanes[:, None], (self.slots[rows[lanes]] % self.clocks.cluster)[:, None], mine
             found[at] = np.maximum(found[at], self.view.own[:, rows[lanes][:, None], mine])
         return found
@@ -174,6 +178,7 @@ class Wave:
     peers : Peers
     objects : Objects
     set_registers : SetRegisters
+    mma_groups : MmaGroups
     """
 
     def __init__(self, residents: Residents, threads: int, ends_mbarriers: bool = False) -> None:
@@ -194,6 +199,8 @@ class Wave:
         self.peers = Peers(self.clocks, threads)
         self.objects = Objects(self.clocks, slots, threads)
         self.set_registers = SetRegisters(slots, threads)
+        self._columns, self._of_global_memory = 0, np.zeros(0, np.intp)
+        self.mma_groups = MmaGroups(self.clocks, slots)
 
     def counted(self, operation: AsyncOperation) -> Array:
         """Return by which count of the groups of each thread an operation that is issued will be complete."""
@@ -235,6 +242,27 @@ class Wave:
     def first_phase(self, address: int) -> Array:
         """Return, by CTA, what is added to the phases of an mbarrier."""
         found: Array = self._phases[address][0]
+        return found
+
+    def writes(self, slots: Array, threads: Array) -> Array:
+        """Return the columns in which what threads write to global memory counts, as far as they have come.
+
+        What a CTA tells another one of its cluster may say nothing of these, beside all else: see `of_global_memory`.
+        """
+        clocks = self.clocks
+        if clocks.cluster == 1:
+            return threads
+        columns = np.array([clocks.column((WRITES, thread), thread) for thread in threads.tolist()])
+        for plane in (DONE, SEEN):
+            clocks.set_own(plane, slots, columns, clocks.counts(slots, threads))
+        return columns
+
+    def of_global_memory(self, columns: int) -> Array:
+        """Return those of the first columns that say what has been written to global memory."""
+        if self._columns != len(self.clocks.owner):
+            self._columns = len(self.clocks.owner)
+            self._of_global_memory = np.flatnonzero(self.clocks.is_channel((WRITES, BULK, CHAIN), self._columns))
+        found: Array = self._of_global_memory[self._of_global_memory < columns]
         return found
 
     def meeting(self, what: object) -> Meeting:

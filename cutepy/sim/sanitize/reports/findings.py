@@ -44,13 +44,14 @@ class Findings:
         self._surroundings = surroundings
         self._found: dict[tuple[object, ...], tuple[Hazard, Scene]] = {}
         self._counts: Counter[tuple[object, ...]] = Counter()
+        self._explained: set[tuple[object, ...]] = set()
         self._kernel = ""
         self.of_launch = 0
         self._allowances = Allowances(allow)
 
     @property
     def hazards(self) -> Hazards:
-        """What was found, each pair of lines once, the likeliest causes first."""
+        """What was found, each pair of lines once, the likeliest causes first: mostly what was found first."""
         every = [
             replace(scene.described(hazard), count=self._counts[key]) for key, (hazard, scene) in self._found.items()
         ]
@@ -78,17 +79,27 @@ class Findings:
         missing: str | None = None,
         address: int | None = None,
         size_bytes: int | None = None,
+        explains: tuple[object, ...] | None = None,
     ) -> None:
         """Add a hazard.
 
         `missing` is what is always missing at this kind, if it isn't given; the address is of shared memory, and a
-        name for it is found later.
+        name for it is found later. What it explains, another hazard by its key, it takes the place of.
         """
         hazard = Hazard(kind, self._kernel, where, before, after, missing or KINDS[kind].missing)
         hazard = replace(hazard, address=address, size_bytes=size_bytes)
-        self._counts[hazard.key] += 1
         self.of_launch += KINDS[kind].severity == "hazard"
-        self._found.setdefault(hazard.key, (hazard, self._surroundings.scene))
+        if hazard.key in self._explained:
+            return
+        self._counts[hazard.key] += 1
+        one = hazard, self._surroundings.scene
+        if explains in self._found and hazard.key not in self._found:
+            found = ((hazard.key, one) if key == explains else (key, other) for key, other in self._found.items())
+            self._found = dict(found)
+        self._found.setdefault(hazard.key, one)
+        if explains is not None:
+            self._explained.add(explains)
+            self._found.pop(explains, None)
 
     def registers(self, found: RegisterHazard) -> None:
         """Report registers that something uses beside the MMAs."""
@@ -104,8 +115,14 @@ class Findings:
         old = _side(residents, before, found.before_lane, int(np.searchsorted(before.slots, after.slots[found.row])))
         new = _side(residents, after, found.after_lane, found.row)
         missing = None if found.fenced_only or found.narrow else _advice(before, after, found.mate)
+        unwritten = None
+        if found.read_first:
+            wanted = _advice(after, before, None).rpartition(": ")[2]
+            missing = f"here the read came first, and nothing had written these bytes before: {wanted}"
+            kind, old, new = "unordered-read", new, old
+            unwritten = Hazard("uninitialised-read", self._kernel, "", None, new, "").key
         address, size = (x * granule_bytes for x in _shared_granules(found))
-        self.tell(kind, f"shared memory at {address:#x}", old, new, missing, address, size)
+        self.tell(kind, f"shared memory at {address:#x}", old, new, missing, address, size, unwritten)
 
     def unwritten(self, touch: Touch, row: int, residents: Residents, address: int) -> None:
         """Report a touch that reads what nothing has written."""

@@ -55,11 +55,12 @@ def side(touch: GlobalTouch, lane: int, launches: Launches, named: bool = False)
     row, column = divmod(lane, touch.lanes)
     block = int(touch.ctas[row])
     cta = block % x, block // x % y, block // (x * y)
-    of = f" of {launch.name} in stream {launch.stream:#x}" if named else ""
+    of, own = (f" of {launch.name} in stream {launch.stream:#x}", launch) if named else ("", None)
     if touch.threads is None:
-        return Side(touch.what, f"the async proxy for CTA {cta}{of}", touch.instruction, cta)
+        return Side(touch.what, f"the async proxy for CTA {cta}{of}", touch.instruction, cta, launch=own)
     warp, within = divmod(int(touch.threads[column]), WARP)
-    return Side(touch.what, f"warp {warp}, lane {within} of CTA {cta}{of}", touch.instruction, cta, warp, within)
+    who = f"warp {warp}, lane {within} of CTA {cta}{of}"
+    return Side(touch.what, who, touch.instruction, cta, warp, within, launch=own)
 
 
 def place(address: int, known: GlobalMemory, launch: Launch | None) -> str:
@@ -112,6 +113,12 @@ def advice(found: GlobalConflict, launches: Launches) -> str:
 
 def _about_scope(found: GlobalConflict) -> str:
     before, after = found.before, found.after
+    if not (before.scope and after.scope):
+        return (
+            "it is over by then, and nothing shows it to this CTA: the arrival at another CTA's mbarrier must be "
+            "mbarrier.arrive.release.cluster, and the wait there mbarrier.try_wait.acquire.cluster, which without a "
+            "scope are .cta"
+        )
     narrow = before if before.scope <= after.scope else after
     row_before, row_after = found.before_lane // before.lanes, found.after_lane // after.lanes
     near = before.launch == after.launch and int(before.clusters[row_before]) == int(after.clusters[row_after])

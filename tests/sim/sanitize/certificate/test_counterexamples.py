@@ -113,3 +113,20 @@ def test_a_report_says_what_is_not_ordered_after_what():
     assert found.before.who == "warp 0, lane 0 of CTA (0, 0, 0)"
     assert found.after.who == "warp 1, lane 0 of CTA (0, 0, 0)"
     assert "it counts in phase 1 here, and nothing makes it wait until phase 0 is over" in found.missing
+
+
+COPIES = [[("arrive_expect", 0, 16), ("copy", 0, 16, place), ("wait", 0, n)] for n, place in enumerate("ab")]
+
+
+@pytest.mark.parametrize(
+    ("threads", "text"),
+    [
+        ([[("arrive", 0), ("wait", 0, 0), ("drop", 0)], [("wait", 0, 1)]], "mbarrier.arrive.shared"),
+        ([[*COPIES[0][:2], ("sync", 0, 2), COPIES[0][2], *COPIES[1]], [("sync", 0, 2), ("wait", 0, 1)]], "[%r1+512]"),
+    ],
+    ids=["by a thread", "by a copy"],
+)
+def test_a_report_names_what_counted_in_the_phase_that_is_not_known(threads, text):
+    _, hazards, _ = run(threads, [1])
+    (found,) = (hazard for hazard in hazards if hazard.kind == "early-wait")
+    assert text in found.before.instruction.text

@@ -1,0 +1,46 @@
+"""The lines of instructions for which the compiler names the host's function."""
+
+import pytest
+
+from cutepy.sim.ptx.parser import parse_module
+
+PTX = """.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry kernel(.param .u64 out)
+{{
+    .reg .b32 %r<4>; .reg .b64 %rd<2>;
+    .loc 1 10 0
+    ld.param.u64 %rd0, [out];
+    .loc 1 11 8
+    mov.u32 %r0, %tid.x;
+    .loc 1 {place}
+    atom.global.add.u32 %r1, [%rd0], 1;
+    {next}
+    .loc 1 13 {column}
+    st.global.u32 [%rd0+4], %r0;
+    ret;
+}}
+.file 1 "kernel.py"
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "then", "column", "line"),
+    [
+        ("63 0", "", 8, 13),  # the line where its result is used
+        ("63 0", "bra END; END:", 8, 11),  # not beyond a branch
+        ("12 0", "", 8, 12),  # a line of the kernel
+        ("63 4", "", 8, 63),  # that of a function which was inlined
+        ("63", "", 8, 63),
+    ],
+)
+def test_a_line_of_the_host_is_replaced(place, then, column, line):
+    ptx = PTX.format(place=place, next=then, column=column)
+    atomic = next(i for i in parse_module(ptx).functions["kernel"].instructions if i.opcode.startswith("atom"))
+    assert atomic.source.line == line
+
+
+def test_without_columns_lines_stand():
+    ptx = PTX.format(place="63 0", next="", column=0).replace("11 8", "11 0")
+    assert {i.source.line for i in parse_module(ptx).functions["kernel"].instructions} == {10, 11, 63, 13}

@@ -1,0 +1,101 @@
+"""Kernels that the sanitizer was not written for, and mistakes in their sources: what is told first, at which line.
+
+Each kernel of this folder is right: no hazards, and certified if nothing in it depends on the order of atomics. The
+mistakes are in `mistakes.toml`; those that are marked as fast run by default, all of them with `-m integration`.
+"""
+
+import contextlib
+import importlib.util
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from cutepy.frontends import simulate
+from cutepy.sim.errors import SimulationError
+from cutepy.sim.sanitize import repairs
+
+pytestmark = pytest.mark.dsl
+
+pytest.importorskip("cutlass")
+
+HERE = Path(__file__).parent
+MISTAKES = {
+    (kernel, name): mistake
+    for kernel, named in tomllib.loads((HERE / "mistakes.toml").read_text()).items()
+    for name, mistake in named.items()
+}
+KERNELS = {"ring_gemm": True, "duo": True, "votes": True, "pair": True, "turnstile": False}
+"""Name -> whether it is certified."""
+
+
+def load(path):
+    """Import a kernel's source."""
+    spec = importlib.util.spec_from_file_location(f"strange_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def mutated(kernel, mistake):
+    """Return a kernel's source with a mistake in it."""
+    text = (HERE / f"{kernel}.py").read_text()
+    for edit in mistake["edits"]:
+        parts = text.split(edit["old"])
+        at = edit.get("nth", 0) + 1
+        assert len(parts) > at, f"{edit['old']!r} is not in {kernel}.py"
+        assert "nth" in edit or len(parts) == 2, f"{edit['old']!r} is in {kernel}.py {len(parts) - 1} times"
+        text = edit["old"].join(parts[:at]) + edit["new"] + edit["old"].join(parts[at:])
+    return text
+
+
+def lines_of(hazard, text):
+    """Return the lines of the source that a hazard names."""
+    lines = text.split("\n")
+    sides = (hazard.before, hazard.after)
+    sources = [side.instruction.source for side in sides if side is not None and side.instruction is not None]
+    return [lines[place.line - 1].strip() for source in sources for place in source.chain()]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_what_is_right_has_no_hazards(kernel):
+    module = load(HERE / f"{kernel}.py")
+    with simulate(sanitize=True) as run:
+        module.main()
+    assert run.hazards == ()
+    assert all(certificate.is_certified for certificate in run.certificates) == KERNELS[kernel]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "name"),
+    [
+        pytest.param(*key, marks=() if mistake.get("fast") else pytest.mark.integration, id=":".join(key))
+        for key, mistake in MISTAKES.items()
+    ],
+)
+def test_a_mistake_is_told(kernel, name, tmp_path, monkeypatch):
+    """Without the assembler, which would tell that it repairs some of them."""
+    monkeypatch.setattr(repairs, "assembly_of", lambda ptx: None)
+    mistake = MISTAKES[kernel, name]
+    text = mutated(kernel, mistake)
+    path = tmp_path / f"{kernel}.py"
+    path.write_text(text)
+    module, error = load(path), ""
+    run = simulate(sanitize=True)
+    try:
+        with run as simulation, contextlib.suppress(AssertionError):
+            module.main()
+    except SimulationError as raised:
+        error = str(raised)
+    kind, where = mistake["told"]
+    if kind == "certified":
+        assert simulation.hazards == ()
+        assert all(certificate.is_certified for certificate in simulation.certificates)
+    elif kind == "error":
+        assert where in error
+    else:
+        assert simulation.hazards, error
+        first = simulation.hazards[0]
+        assert first.kind == kind
+        assert any(line.startswith(where) for line in lines_of(first, text))
+        assert not any(c.is_certified and c.kernel == first.kernel for c in simulation.certificates)
