@@ -2,8 +2,8 @@
 
 A wait is all the tries of one mbarrier and phase of which only one must succeed. Where the outcome of a try decides
 whether another wait follows, and nothing else, it is a *peek*: its success saves time and means nothing more, so that
-what the wait orders begins where the paths join. A relaxed try that may save an acquiring one is none: it matters
-which of them succeeds. To see a kernel as it runs where the peek fails, it is made to fail,
+what the wait orders begins where the paths join. A try that may save one that shows more, relaxed or of a narrower
+scope, is none: it matters which of them succeeds. To see a kernel as it runs where the peek fails, it is made to fail,
 unless its thread knows that the phase is complete: then it can't.
 """
 
@@ -39,8 +39,8 @@ class Try:
     followers : frozenset of int
         The other tries that may run only because it failed, by index.
     misuse : Instruction or None
-        What uses the outcome for more than to decide whether to wait; or, of a relaxed try, an acquiring one that it
-        may save.
+        What uses the outcome for more than to decide whether to wait; or a try that shows more, which this one may
+        save.
     """
 
     instruction: Instruction
@@ -94,8 +94,7 @@ def _follow(flow: ControlFlow, i: Instruction, uses: Uses) -> Try:
         waiting += [x for x in reached if x not in seen]
         seen.update(reached)
     others = [x for block in flow.blocks for x in block.instructions if x.index in followers]
-    if misuse is None and "relaxed" in i.parts:
-        misuse = next((x for x in others if "relaxed" not in x.parts), None)
+    misuse = misuse or next((x for x in others if _shown(x) > _shown(i)), None)
     if retries and misuse is None and not all(x.operands[1:3] == i.operands[1:3] for x in others):
         misuse = i
     return Try(i, retries, frozenset(followers), misuse)
@@ -105,6 +104,11 @@ def _between(flow: ControlFlow, start: int, end: int) -> Iterator[Instruction]:
     """Yield the instructions that run from one block on before another."""
     for n in sorted(flow.blocks_between(start, end)):
         yield from flow.blocks[n].instructions
+
+
+def _shown(i: Instruction) -> int:
+    """Rank what the success of a try shows: nothing, what is of this CTA, or of the cluster."""
+    return 0 if "relaxed" in i.parts else 1 + ("cluster" in i.parts)
 
 
 def _is_quiet(i: Instruction) -> bool:

@@ -127,11 +127,14 @@ def test_a_peek_for_the_next_round_is_followed_by_its_wait():
     assert kinds_of(NEXT) == [(False, True, 1), (True, False, 0), (False, True, 1)]
 
 
-def test_a_relaxed_try_that_may_save_an_acquiring_one_is_no_peek():
-    """Of three tries the last is relaxed, or all are, and then it doesn't matter which succeeds."""
-    relaxed = ".parity.relaxed.cta"
-    assert kinds_of(relaxed.join(NEXT.rsplit(".parity", 1))) == [(False, True, 1), (True, False, 0), (False, False, 1)]
-    assert kinds_of(NEXT.replace(".parity", relaxed)) == kinds_of(NEXT)
+@pytest.mark.parametrize(
+    ("weaker", "others"), [(".relaxed.cta", ""), (".relaxed.cluster", ".acquire.cluster"), ("", ".acquire.cluster")]
+)
+def test_a_try_that_may_save_one_that_shows_more_is_no_peek(weaker, others):
+    """Of three tries the last is weaker, or all are, and then it doesn't matter which succeeds."""
+    last = f".parity{weaker}".join(NEXT.replace(".parity", f".parity{others}").rsplit(f".parity{others}", 1))
+    assert kinds_of(last) == [(False, True, 1), (True, False, 0), (False, False, 1)]
+    assert kinds_of(NEXT.replace(".parity", f".parity{weaker}")) == kinds_of(NEXT)
 
 
 def test_a_try_on_which_nothing_depends_is_a_peek_that_nothing_follows():
