@@ -65,6 +65,8 @@ def hazards_of(*lines, block=64, cluster=1, directives="", policy=None):
         ((*right(), READ), [], {}),
         ((INIT.format(count=1).replace("@%p1 ", ""), *right()[1:], READ), ["repeated-init"], {}),
         ((INIT.format(count=1) * 2, *right()[1:], READ), ["repeated-init"], {}),
+        ((*right(), READ, BARRIER, INVAL), [], {}),
+        ((*right(), READ, BARRIER, INVAL.replace("@%p1 ", "")), ["repeated-init"], {"block": 32}),
         (
             (INIT.format(count=1), INVAL, *right(), READ),
             [],
