@@ -150,7 +150,7 @@ def test_runs_of_the_script_itself_are_watched(tmp_path):
         "with cutepy.simulate():\n"
         "    k.launch('k', grid=1, block=64, args=())\n"
     )
-    result = CliRunner().invoke(app, ["sanitize", str(script), "--format", "json"])
+    result = CliRunner().invoke(app, ["sanitize", "--format", "json", str(script)])
     assert result.exit_code == 1
     told = json.loads(result.stdout)
     assert {hazard["kind"] for hazard in told["hazards"]} <= {"unordered-read", "unordered-write"}

@@ -59,6 +59,15 @@ def test_statements_are_found_among_comments_labels_and_scopes():
             },
         ),
         (
+            "bar.arrive %r1, 64;",
+            {
+                ("removed", "bar.arrive %r1, 64;"),
+                ("count", "bar.arrive %r1, 96;"),
+                ("count", "bar.arrive %r1, 32;"),
+                ("barrier", "{ .reg .b32 MUT; add.s32 MUT, %r1, 1; bar.arrive MUT, 64; }"),
+            },
+        ),
+        (
             "@%p1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r1];",
             {
                 ("removed", "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r1];"),

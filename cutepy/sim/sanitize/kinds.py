@@ -47,7 +47,7 @@ class Kind:
 _ENTRIES = (
     Kind(
         "repeated-init",
-        "an mbarrier is made by several threads at once, or again while it is one, without `mbarrier.inval`",
+        "an mbarrier is made, or ended, by several threads at once, or made again without `mbarrier.inval`",
         "one thread must make it, once, and mbarrier.inval must come before it is made again",
         "Parallel Synchronization and Communication Instructions: mbarrier.init; mbarrier.inval",
     ),

@@ -24,6 +24,8 @@ _GEMMS: dict[str, tuple[tuple[int, int, int], dict[str, object], dict[str, objec
         {"tile_m": 128, "tile_n": 128, "warpgroups": 2},
     ),
     "gemm-add": ((256, 256, 320), {"c_dtype": HALF, "c_major": "row"}, {"tile_m": 128, "tile_n": 128, "warpgroups": 2}),
+    "gemm-split": ((192, 64, 768), {}, {"tile_m": 64, "tile_n": 64, "stages": 2, "epi_stages": 2, "split_k": 4}),
+    "gemm-pingpong": ((256, 128, 320), {}, {"tile_m": 64, "tile_n": 64, "stages": 3, "epi_stages": 2, "consumers": 2}),
 }
 """Name -> extents, what is not float16 in the signature, and the configuration."""
 
@@ -44,7 +46,7 @@ def _gemm(name: str) -> Callable[[], None]:
         c = torch.randint(-3, 4, (m, n)).half() if "c_dtype" in types else None
         with simulate(processes=1):
             # One cluster at a time, so that each CTA has several tiles.
-            ctas = config.cluster_m * config.cluster_n
+            ctas = config.cluster_m * config.cluster_n * config.split_k
             kernel(a, b, c, torch.empty((m, n), dtype=torch.float16), ctas, None)
 
     return launch

@@ -175,6 +175,8 @@ def _barriers(opcode: str, operands: str) -> Iterator[str]:
         number, comma, rest = operands.partition(",")
         if number.strip().isdecimal():
             yield f"{opcode} {(int(number) + 1) % _BARRIERS}{comma}{rest}"
+        else:
+            yield _computed(opcode, [p.strip() for p in operands.split(",")], 0, "add.s32 MUT, OLD, 1;")
 
 
 def _exchanged(ptx: str, sequence: list[Unit]) -> Iterator[tuple[Unit, Unit, str]]:

@@ -123,12 +123,13 @@ class Trial:
         return Verdict("silent", self._witnesses(mutant, limit))
 
     def _lines(self) -> frozenset[int]:
-        """Return the lines of the PTX that synchronise and are executed."""
+        """Return the lines of the PTX that synchronise and are executed, where tries succeed or where they fail."""
         seen = _Reached()
-        run = Run((seen,), None, processes=1)
-        run._memory = self._memory
-        self.restore()
-        run.launch(replace(self._call, loaded=LoadedModule(self._call.loaded.ptx)))
+        for sanitize in (False, True):
+            run = Run((seen,), None, sanitize=sanitize, processes=1)
+            run._memory = self._memory
+            self.restore()
+            run.launch(replace(self._call, loaded=LoadedModule(self._call.loaded.ptx)))
         return frozenset(seen.lines)
 
     def _witnesses(self, mutant: Mutant, limit: float) -> str:

@@ -206,3 +206,18 @@ def test_a_tensor_map_in_shared_memory_is_there_for_lanes_that_have_met_its_writ
     rest = PUBLISH, ACQUIRE, TMA, WAIT
     assert map_hazards_of(COPY_TO_SHARED, TOGETHER, change, TOGETHER, *rest) == []
     assert map_hazards_of(COPY_TO_SHARED, TOGETHER, change, *rest) == ["unordered-read"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind"),
+    [
+        ((COPY_TO_SHARED, REPLACE.splitlines()[0] + "\n", PUBLISH, ACQUIRE, TMA, WAIT), "unordered-read"),
+        (
+            ("mov.u32 %r43, %tid.x; mad.lo.u32 %r43, %r43, 4, %r30; st.shared.u32 [%r43], 0;\n", REPLACE),
+            "unordered-write",
+        ),
+    ],
+    ids=["copied by lanes that may not see the change", "changed where other lanes have written"],
+)
+def test_a_tensor_map_in_shared_memory_is_read_and_written_whole(lines, kind):
+    assert kind in map_hazards_of(*lines)

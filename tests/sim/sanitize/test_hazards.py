@@ -21,6 +21,7 @@ LOAD = """@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r8], 256;
 @%p1 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd1], 256, [%r8];
 """
 TRY = "AGAIN: mbarrier.try_wait.parity.shared.b64 %p2, [%r8], 0;\n@!%p2 bra AGAIN;\n"
+PEEK = f"mbarrier.try_wait.parity{{how}}.shared.b64 %p3, [%r8], 0;\n@%p3 bra ON;\n{TRY}ON:\n"
 READ = "ld.shared.u32 %r7, [%r4];\n"
 KEEP = "cvt.u64.u32 %rd4, %r3; add.u64 %rd4, %rd1, %rd4; st.global.u32 [%rd4], %r7;\n"
 COPY = "cvt.u64.u32 %rd3, %r3; add.u64 %rd2, %rd1, %rd3;\ncp.async.ca.shared.global [%r4], [%rd2], 4;\n"
@@ -79,6 +80,10 @@ WRONG = {
         (INIT, SHOW, BARRIER, LOAD, "@!%p1 bra ON;\n", TRY, "ON:\n", READ),
         "unordered-read",
     ),
+    "a relaxed peek, which may save the wait": (
+        (INIT, SHOW, BARRIER, LOAD, PEEK.format(how=".relaxed.cta"), READ),
+        "unordered-read",
+    ),
     "an mbarrier that is not published": ((INIT, SHOW, LOAD, TRY, READ), "unpublished-mbarrier"),
     "no fence after mbarrier.init": ((INIT, BARRIER, LOAD, TRY, READ), "missing-init-fence"),
     "no wait for cp.async": ((COPY, READ), "unordered-read"),
@@ -135,6 +140,7 @@ RIGHT = {
         *("@%p1 mbarrier.arrive.shared.b64 _, [%r8];\n", TRY, LAST.replace("64", "32")),
     ),
     "a load": (INIT, SHOW, BARRIER, LOAD, TRY, READ),
+    "a load, and a peek before the wait": (INIT, SHOW, BARRIER, LOAD, PEEK.format(how=""), READ),
     "a load for which one thread waits": (INIT, SHOW, BARRIER, LOAD, "@!%p1 bra ON;\n", TRY, "ON:\n", BARRIER, READ),
     "cp.async, its wait": (COPY, "cp.async.wait_all;\n", READ),
     "cp.async, its wait, a barrier": (

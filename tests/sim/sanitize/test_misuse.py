@@ -75,6 +75,7 @@ def hazards_of(*lines, block=64, cluster=1, directives="", policy=None):
         ),
         ((*right()[:4], LOAD.format(to="%r8"), right()[5]), ["overwritten-mbarrier"], {}),
         ((*right(), READ, BARRIER, INVAL), [], {}),
+        ((*right(), READ, BARRIER, INVAL.replace("@%p1 ", "")), ["repeated-init"], {"block": 32}),
         ((*right(), READ, INVAL), ["unordered-write"], {}),
         # Bytes.
         ((*right()[:3], EXPECT.format(size=512), *right()[4:5]), ["uneven-bytes", "in-flight-at-exit"], {}),

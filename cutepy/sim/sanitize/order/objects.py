@@ -62,16 +62,17 @@ class Objects:
         self.made_by: dict[int, Instruction] = {}
 
     def see(self, event: BarrierEvent) -> str | None:
-        """Take an operation on an mbarrier; returns what is wrong with one that makes it, if something is."""
+        """Take an operation on an mbarrier; returns what is wrong with one that makes or ends it."""
         state = event.state
         assert state is not None
         wrong = None
         if event.operation in ("init", "inval"):
             live = self._live.setdefault(state.address, np.zeros(self._slots, bool))
+            if event.threads.count > 1:
+                does = "make" if event.operation == "init" else "invalidate"
+                wrong = f"{event.threads.count} threads {does} the same mbarrier: one thread must, elect it"
             if event.operation == "init":
-                if event.threads.count > 1:
-                    wrong = f"{event.threads.count} threads make the same mbarrier: one thread must, elect it"
-                elif live[state.slots].any():
+                if wrong is None and live[state.slots].any():
                     wrong = "it is made again while it is one: mbarrier.inval must come before"
                 self.made_by[state.address] = event.instruction
                 self._first = min(self._first, state.address)

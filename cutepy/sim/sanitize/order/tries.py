@@ -2,7 +2,8 @@
 
 A wait is all the tries of one mbarrier and phase of which only one must succeed. Where the outcome of a try decides
 whether another wait follows, and nothing else, it is a *peek*: its success saves time and means nothing more, so that
-what the wait orders begins where the paths join. To see a kernel as it runs where the peek fails, it is made to fail,
+what the wait orders begins where the paths join. A try that may save one that shows more, relaxed or of a narrower
+scope, is none: it matters which of them succeeds. To see a kernel as it runs where the peek fails, it is made to fail,
 unless its thread knows that the phase is complete: then it can't.
 """
 
@@ -38,7 +39,8 @@ class Try:
     followers : frozenset of int
         The other tries that may run only because it failed, by index.
     misuse : Instruction or None
-        What uses the outcome for more than to decide whether to wait.
+        What uses the outcome for more than to decide whether to wait; or a try that shows more, which this one may
+        save.
     """
 
     instruction: Instruction
@@ -91,7 +93,9 @@ def _follow(flow: ControlFlow, i: Instruction, uses: Uses) -> Try:
             reached = [x for register in alive for x in uses.on_entry(join, register)]
         waiting += [x for x in reached if x not in seen]
         seen.update(reached)
-    if retries and misuse is None and not all(_same_wait(flow, i, other) for other in followers):
+    others = [x for block in flow.blocks for x in block.instructions if x.index in followers]
+    misuse = misuse or next((x for x in others if _shown(x) > _shown(i)), None)
+    if retries and misuse is None and not all(x.operands[1:3] == i.operands[1:3] for x in others):
         misuse = i
     return Try(i, retries, frozenset(followers), misuse)
 
@@ -102,12 +106,11 @@ def _between(flow: ControlFlow, start: int, end: int) -> Iterator[Instruction]:
         yield from flow.blocks[n].instructions
 
 
+def _shown(i: Instruction) -> int:
+    """Rank what the success of a try shows: nothing, what is of this CTA, or of the cluster."""
+    return 0 if "relaxed" in i.parts else 1 + ("cluster" in i.parts)
+
+
 def _is_quiet(i: Instruction) -> bool:
     """Tell whether an instruction does no more than to write registers, to wait for a while, or to try."""
     return is_try(i) or i.parts[0] in _QUIET
-
-
-def _same_wait(flow: ControlFlow, i: Instruction, other: int) -> bool:
-    """Tell whether another try is of the same mbarrier and phase, by how it is written."""
-    found = next(x for block in flow.blocks for x in block.instructions if x.index == other)
-    return found.operands[1:3] == i.operands[1:3]

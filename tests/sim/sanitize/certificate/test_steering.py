@@ -127,5 +127,15 @@ def test_a_peek_for_the_next_round_is_followed_by_its_wait():
     assert kinds_of(NEXT) == [(False, True, 1), (True, False, 0), (False, True, 1)]
 
 
+@pytest.mark.parametrize(
+    ("weaker", "others"), [(".relaxed.cta", ""), (".relaxed.cluster", ".acquire.cluster"), ("", ".acquire.cluster")]
+)
+def test_a_try_that_may_save_one_that_shows_more_is_no_peek(weaker, others):
+    """Of three tries the last is weaker, or all are, and then it doesn't matter which succeeds."""
+    last = f".parity{weaker}".join(NEXT.replace(".parity", f".parity{others}").rsplit(f".parity{others}", 1))
+    assert kinds_of(last) == [(False, True, 1), (True, False, 0), (False, False, 1)]
+    assert kinds_of(NEXT.replace(".parity", f".parity{weaker}")) == kinds_of(NEXT)
+
+
 def test_a_try_on_which_nothing_depends_is_a_peek_that_nothing_follows():
     assert kinds_of("mbarrier.test_wait.parity.shared.b64 %p1, [%r1], 0;") == [(False, True, 0)]
