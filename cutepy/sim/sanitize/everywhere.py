@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from cutepy.sim.run import Run
-
-_begun: list[list[Run] | None] = []
+_begun: list[list[Any] | None] = []
 
 
 def sanitizing_everywhere() -> bool:
@@ -17,7 +14,7 @@ def sanitizing_everywhere() -> bool:
     return bool(_begun)
 
 
-def begin(run: Run) -> None:
+def begin(run: object) -> None:
     """Note that a run begins."""
     for runs in _begun:
         if runs is not None:
@@ -25,7 +22,7 @@ def begin(run: Run) -> None:
 
 
 @contextmanager
-def everywhere(runs: list[Run] | None = None) -> Iterator[None]:
+def everywhere(runs: list[Any] | None = None) -> Iterator[None]:
     """Let all runs that begin in the context look for hazards; they are added to a list, if one is given.
 
     Examples
