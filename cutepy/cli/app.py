@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-if TYPE_CHECKING:
-    from cutepy.sim.machine.chosen import Coordinates
-
 from cutepy.cli import cache, export
 from cutepy.cli.failure import fail
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.chosen import Coordinates
 
 app = typer.Typer(
     name="cutepy",
@@ -353,6 +353,8 @@ def bench_gemm(
     from cutepy.suites.gemm import GEMM_SUITES, run_gemm, run_sweep
 
     if sweep:
+        if suite or dtype:
+            fail("--sweep draws extents and types, so --suite and --dtype can't be given with it")
         raise typer.Exit(run_sweep(sweep, seed, json))
     suite, dtype = suite or ["squares", "llama"], dtype or ["float16"]
     suite, dtype = [name.lower() for name in suite], [name.lower() for name in dtype]

@@ -130,6 +130,7 @@ def test_desc_refuses_with_a_reason(arguments, message):
     [
         (("--suite", "cubes"), "--suite must be one of squares, llama, skinny, batched, got 'cubes'"),
         (("--suite", "llama", "--dtype", "float64"), "--dtype must be one of float16, bfloat16"),
+        (("--sweep", "3", "--suite", "llama"), "--suite and --dtype can't be given with it"),
     ],
 )
 def test_bench_refuses_unknown_names(arguments, message):

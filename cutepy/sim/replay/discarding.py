@@ -44,7 +44,7 @@ def are_discarded(
         How many play at the same time.
     """
     outcomes: dict[int, Outcome] = {}
-    requests = [Request(policy, b"", True, unwritten_shared=held, sanitizes=True) for held in _CONTENTS]
+    requests = [Request(policy, with_reads=True, unwritten_shared=held, sanitizes=True) for held in _CONTENTS]
     snapshot.play(requests, outcomes.__setitem__, processes, _TIMEOUT_S)
     names = set(map(name_of, reads))
     return all(

@@ -120,9 +120,9 @@ class ScheduleError(SimulationError):
         super().__init__("\n".join(map(str, explorations)))
 
 
-def reference(snapshot: Snapshot, *, with_reads: bool = False, sanitizes: bool = False) -> Outcome:
+def reference(snapshot: Snapshot, *, sanitizes: bool = False) -> Outcome:
     """Return what a launch comes to by default."""
-    return played(snapshot, [Request(with_reads=with_reads, sanitizes=sanitizes)])[0]
+    return played(snapshot, [Request(sanitizes=sanitizes)])[0]
 
 
 def played(snapshot: Snapshot, requests: Sequence[Request], processes: int = 1) -> list[Outcome]:

@@ -51,7 +51,7 @@ class Replays:
     limit : int
         How many are played of all.
     keep : bool
-        Whether to keep memory as it was before launches: of the last one, and of those with hazards.
+        Whether to keep memory as it was before launches: of the last few, and of those with hazards.
     exact_mma : bool
     sanitizer : Sanitizer or None
         The run's: what it looks for is looked for in each schedule, and certificates are withdrawn where one differs.
@@ -119,16 +119,17 @@ class Replays:
 
     def _judge(self, launch: Launch, memory: GlobalMemory, before: Snapshot | None) -> None:
         """Let reads of what nothing wrote in shared memory be advisories if nothing comes of them."""
-        reads = () if self._sanitizer is None else self._sanitizer.unwritten_reads
-        if self._sanitizer is None or not reads or any(name in launch.ptx for name in _LEAVES_MORE):
+        sanitizer = self._sanitizer
+        reads = sanitizer.unwritten_reads if sanitizer else ()
+        if not sanitizer or not reads or any(name in launch.ptx for name in _LEAVES_MORE):
             return
         try:
-            player = LaunchPlayer(launch, memory, self._exact_mma, self._sanitizer.fresh)
+            player = LaunchPlayer(launch, memory, self._exact_mma, sanitizer.fresh)
             snapshot = before or Snapshot(player, memory.ranges())
         except RuntimeError:  # it can't be played again, and they stay hazards
             return
         if are_discarded(reads, snapshot, before is not None, self._policy, default_processes()):
-            self._sanitizer.discard_unwritten()
+            sanitizer.discard_unwritten()
         if before is None:
             snapshot.close()
 

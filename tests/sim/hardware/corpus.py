@@ -74,9 +74,6 @@ def _meaning(source: str) -> str:
     return ast.dump(tree)
 
 
-OTHER_PTX: tuple[str, ...] = ("gemm.",)
-"""Beginnings of the names of cases whose PTX has changed since the recording, but not what it computes of which
-tensors: of these the results alone are compared, until they are recorded again."""
 NOT_RECORDED: tuple[str, ...] = ()
 """Families of cases that are new, and wait for the next recording."""
 

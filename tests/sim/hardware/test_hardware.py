@@ -19,13 +19,16 @@ import pytest
 
 from tests.sim.hardware import compare, opcodes, record
 from tests.sim.hardware.capture import capturing
-from tests.sim.hardware.corpus import NOT_RECORDED, OTHER_PTX, Case, all_cases
+from tests.sim.hardware.corpus import NOT_RECORDED, Case, all_cases
 from tests.sim.hardware.launches import digest_of
 
 HAS_DSL = importlib.util.find_spec("cutlass") is not None
 FIXTURES = sorted((Path(__file__).parent / "fixtures").glob("*.json"))
 AGAIN = "record it again on a GPU: python -m tests.sim.hardware.record OUT.json"
 CASES = {case.name: case for case in all_cases(dsl=HAS_DSL)}
+PENDING: dict[str, dict[str, str]] = json.loads((Path(__file__).parent / "pending.json").read_text())
+"""Cases whose kernels were changed since the recording: their source, PTX and inputs now. What they compute of which
+tensors was not meant to change, so the recording's results stand, until they are recorded again."""
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(not FIXTURES, reason="there is no recording yet")]
 
@@ -47,12 +50,12 @@ def test_case(name):
     with capturing() as launches:
         case.run()
     entry = record.case_entry(case, launches)
-    same_ptx = not name.startswith(OTHER_PTX)
-    if same_ptx and (not case.sources or record.dsl_build() == recording()["recorded"]["dsl"]):
+    recorded = recorded | PENDING.get(name, {})
+    if not case.sources or record.dsl_build() == recording()["recorded"]["dsl"]:
         # Another build of the DSL's compiler may choose other instructions: then the results alone are compared.
         assert entry["ptx"] == recorded["ptx"], f"the PTX of {name} has changed: {AGAIN}"
         assert entry["inputs"] == recorded["inputs"], f"the inputs of {name} have changed: {AGAIN}"
-    assert not same_ptx or entry["source"] == recorded["source"], (
+    assert entry["source"] == recorded["source"], (
         f"the source of {name} has changed: {AGAIN}; if its PTX has not, --restamp the recording"
     )
     found = record.outputs_entry(entry, launches, [launch.after for launch in launches])

@@ -14,7 +14,6 @@ END:
 """
 MORE = "setmaxnreg.inc.sync.aligned.u32 {};"
 LESS = "setmaxnreg.dec.sync.aligned.u32 {};"
-FOREVER = "AGAIN: bra AGAIN;"
 
 
 def run(more, less, then="bar.sync 0;", block=384, directives=".reqntid 384, 1, 1"):

@@ -232,13 +232,21 @@ def test_an_error_says_what_was_found_before(monkeypatch, tmp_path):
     assert not hasattr(caught.value, "__notes__")
 
 
-def hazards_of(before, after):
+def hazards_of(before, after, outside=""):
     """Run the kernel with more before its first instruction and after its last one."""
     made = Run((), None, sanitize=True)
-    body = MODULE.format(file="", at="// none").replace("ret;", f"{after}\nret;")
+    body = MODULE.format(file=outside, at="// none").replace("ret;", f"{after}\nret;")
     body = body.replace("mov.u32 %r0", f"{before} mov.u32 %r0", 1)
     made.launch(KernelCall(LoadedModule(body), "shift", (1, 1, 1), (64, 1, 1)))
     return made.hazards
+
+
+def test_what_was_found_first_comes_first():
+    """What is read is kept, so that the read is more than an advisory."""
+    read = ".shared .b8 more[8]; ld.shared.u32 %r4, [more]; st.global.u32 [kept], %r4;"
+    kinds = [hazard.kind for hazard in hazards_of(read, "", ".global .b32 kept;")]
+    assert kinds[0] == "uninitialised-read"
+    assert "unordered-read" in kinds
 
 
 def test_causes_come_first():

@@ -239,11 +239,6 @@ class Wave:
         last[state.slots] = first[state.slots] + state.phase
         return first
 
-    def first_phase(self, address: int) -> Array:
-        """Return, by CTA, what is added to the phases of an mbarrier."""
-        found: Array = self._phases[address][0]
-        return found
-
     def writes(self, slots: Array, threads: Array) -> Array:
         """Return the columns in which what threads write to global memory counts, as far as they have come.
 

@@ -18,12 +18,7 @@ An operation has a bank, the number of the first of its barriers or places, and 
     ("store", place, cursor)         ("load", place, cursor)
 """
 
-import numpy as np
-
-from cutepy.sim import Run
-from cutepy.sim.errors import SimulationError
-from tests.sim.opcode_runner import launch
-from tests.sim.sanitize.certificate.programs import PLACE, PLACES, WORDS
+from tests.sim.sanitize.certificate.programs import PLACE, PLACES, WORDS, examined
 
 _CURSORS = 3
 
@@ -222,22 +217,8 @@ def ptx(roles, arrivals):
 
 def run(roles, arrivals, counts):
     """Run a program; returns its certificate (None if it did not end), the hazards, the error, and the PTX."""
-    simulation = Run((), None, sanitize=True)
-    error, text = None, ptx(roles, arrivals)
-    try:
-        launch(
-            text,
-            np.zeros(PLACE, np.uint32),
-            *(counts[name] for name in names_of(roles)),
-            block=32 * len(roles),
-            smem_bytes=PLACES + PLACE * 8,
-            run=simulation,
-            assembles=False,
-        )
-    except SimulationError as found:
-        error = found
-    certificates = simulation.certificates
-    return certificates[0] if certificates else None, simulation.hazards, error, text
+    text = ptx(roles, arrivals)
+    return *examined(text, *(counts[name] for name in names_of(roles)), block=32 * len(roles)), text
 
 
 def further(extension, text, counts, times):

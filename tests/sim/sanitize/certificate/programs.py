@@ -10,23 +10,22 @@ from tests.sim.opcode_runner import launch
 MBARRIERS, WORDS, PLACES, PLACE = 0, 256, 512, 4096
 
 
-def run(threads, counts, policy=None):
-    """Run a program; returns the certificate (None if it did not end), the hazards, and the error."""
+def examined(text, *counts, policy=None, **extents):
+    """Run PTX; returns its certificate (None if it did not end), the hazards, and the error."""
     simulation = Run((), policy, sanitize=True)
     error = None
     try:
-        launch(
-            ptx(threads, counts),
-            np.zeros(PLACE, np.uint32),
-            block=32 * len(threads),
-            smem_bytes=PLACES + PLACE * 8,
-            run=simulation,
-            assembles=False,
-        )
+        memory = np.zeros(PLACE, np.uint32)
+        launch(text, memory, *counts, smem_bytes=PLACES + PLACE * 8, run=simulation, assembles=False, **extents)
     except SimulationError as found:
         error = found
     certificates = simulation.certificates
     return certificates[0] if certificates else None, simulation.hazards, error
+
+
+def run(threads, counts, policy=None):
+    """Run a program; returns the certificate (None if it did not end), the hazards, and the error."""
+    return examined(ptx(threads, counts), policy=policy, block=32 * len(threads))
 
 
 def policy_of(name):
@@ -126,23 +125,8 @@ def _wait(b, parity, name, way):
 
 def run_cluster(threads, counts, policy=None):
     """Run a program of which each thread is one CTA of a cluster; returns the same as `run`."""
-    simulation = Run((), policy, sanitize=True)
-    error = None
-    try:
-        launch(
-            cluster_ptx(threads, counts),
-            np.zeros(PLACE, np.uint32),
-            grid=len(threads),
-            cluster=len(threads),
-            block=32,
-            smem_bytes=PLACES + PLACE * 8,
-            run=simulation,
-            assembles=False,
-        )
-    except SimulationError as found:
-        error = found
-    certificates = simulation.certificates
-    return certificates[0] if certificates else None, simulation.hazards, error
+    size = len(threads)
+    return examined(cluster_ptx(threads, counts), policy=policy, grid=size, cluster=size, block=32)
 
 
 _MEET = "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;"
