@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from cutepy.cli import cache, export
+from cutepy.cli import cache, export, tune
 from cutepy.cli.failure import fail
 
 if TYPE_CHECKING:
@@ -408,6 +408,7 @@ def bench_llama(
     raise typer.Exit(run_llama(tokens or [2048, 8192], json))
 
 
+app.add_typer(tune.app, name="tune")
 app.add_typer(cache.app, name="cache")
 app.add_typer(export.app, name="export")
 

@@ -97,6 +97,18 @@ def compile(
     return opened(entry, call.parameters, time.perf_counter() - start, built=built, traced_seconds=traced)
 
 
+def find_declared(
+    function: Callable[..., Any] | Deferred,
+    arguments: Sequence[object],
+    named: Mapping[str, object],
+    settings: Mapping[str, Any],
+) -> Function | None:
+    """Look on disk for what `compile` would find by declared sources, tracing nothing; None if it is not there."""
+    start = time.perf_counter()
+    declared = _Declared(deferred(function), arguments, named, settings)
+    return None if declared.sources.edited() else declared.find(start)
+
+
 class Call:
     """A function bound to its examples, to be traced.
 
@@ -264,11 +276,19 @@ class _Declared:
         """The files that decide, as this process met them."""
         return met_sources(*OWN_SOURCES, *self._declared)
 
+    def find(self, start: float) -> Function | None:
+        """Look for the program on disk."""
+        entry = default_store().load(self._key)
+        return self._opened(entry, start, built=False) if entry else None
+
     def compile(self, start: float, *, verify: bool) -> Function:
         """Find the program by its sources, or compile it; `start` is when the caller began."""
         entry, built = default_store().get_or_build(self._key, self._build)
         if verify and not built:
             self._verify(entry)
+        return self._opened(entry, start, built=built)
+
+    def _opened(self, entry: Entry, start: float, *, built: bool) -> Function:
         if not built:
             paths = {name: path_of(name) for name in entry.metadata["files"]}
             entry = _as_here(entry, {name: path for name, path in paths.items() if path})

@@ -38,13 +38,14 @@ CACHE_LIMIT = Variable(
     "Beyond it, the least recently used programs are removed until a sixteenth is free.",
 )
 
+TUNED = Variable("CUTEPY_TUNED", "on", "`off`: what `cutepy tune` found is not used; kernels are chosen as without it.")
 VERIFY = Variable(
     "CUTEPY_VERIFY",
     "0",
     "`1`: what is found by declared sources is traced as well, and it is an error if that gives another program.",
 )
 
-VARIABLES = (CUDA_HOME, CACHE, CACHE_DIR, CACHE_LIMIT, VERIFY)
+VARIABLES = (CUDA_HOME, CACHE, CACHE_DIR, CACHE_LIMIT, TUNED, VERIFY)
 """All that cutepy reads."""
 
 
@@ -56,9 +57,24 @@ def cache_enabled() -> bool:
     ValueError
         If the variable is neither `on` nor `off`.
     """
-    value = CACHE.read()
+    return _is_on(CACHE)
+
+
+def tuned() -> bool:
+    """Tell whether what tuning found is used (`CUTEPY_TUNED`).
+
+    Raises
+    ------
+    ValueError
+        If the variable is neither `on` nor `off`.
+    """
+    return _is_on(TUNED)
+
+
+def _is_on(variable: Variable) -> bool:
+    value = variable.read()
     if value not in ("on", "off"):
-        raise ValueError(f"{CACHE.name} must be on or off, got {value!r}; unset it for {CACHE.default}")
+        raise ValueError(f"{variable.name} must be on or off, got {value!r}; unset it for {variable.default}")
     return value == "on"
 
 

@@ -7,9 +7,11 @@ import pickle
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from cutepy.host import compilation, environment, workers
+from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
 from cutepy.host.progress import Board
 from cutepy.host.specs import TensorSpec
@@ -23,8 +25,8 @@ class Variant:
 
     Attributes
     ----------
-    function : callable
-        A `@cute.jit` function, or an object whose `__call__` is one.
+    function : callable or Deferred
+        A `@cute.jit` function, or an object whose `__call__` is one; with `sources`, one to be imported.
     examples : tuple
         An example of each argument.
     options : str
@@ -33,13 +35,16 @@ class Variant:
         Examples by name.
     name : str
         What progress and errors call it; by default the function with its examples.
+    sources : tuple of str or path
+        What decides its code, by which it is found without being traced.
     """
 
-    function: Callable[..., Any]
+    function: Callable[..., Any] | Deferred
     examples: tuple[Any, ...] = ()
     options: str = ""
     named: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
+    sources: tuple[str | Path, ...] = ()
 
     def __str__(self) -> str:
         if self.name:
@@ -47,7 +52,9 @@ class Variant:
         named = [f"{name}={_short(example)}" for name, example in self.named.items()]
         examples = ", ".join([*map(_short, self.examples), *named])
         examples = examples if len(examples) <= _NAME_LENGTH else examples[: _NAME_LENGTH - 3] + "..."
-        return f"{getattr(self.function, '__qualname__', type(self.function).__qualname__)}({examples})"
+        function = self.function
+        name = function.name if isinstance(function, Deferred) else getattr(function, "__qualname__", "")
+        return f"{name or type(function).__qualname__}({examples})"
 
 
 class VariantsError(ExceptionGroup[Exception]):
@@ -146,6 +153,8 @@ class _Many:
         """Look for a variant, which may just have been `compiled`; tells whether there is nothing left to do for it."""
         start = time.perf_counter()
         try:
+            if self._variants[index].sources:
+                return self._find_declared(index, compiled=compiled)
             call = self._call(index)
             found = call.find()
         except Exception as error:
@@ -158,6 +167,15 @@ class _Many:
         self._board.done(self._names[index], "compiled" if compiled else "cached")
         return True
 
+    def _find_declared(self, index: int, *, compiled: bool) -> bool:
+        variant = self._variants[index]
+        function = compilation.find_declared(variant.function, *_settled(variant))
+        if function is None:
+            return False
+        self._results[index] = function
+        self._board.done(self._names[index], "compiled" if compiled else "cached")
+        return True
+
     def _call(self, index: int) -> compilation.Call:
         variant = self._variants[index]
         return compilation.Call(variant.function, *_settled(variant))
@@ -166,7 +184,11 @@ class _Many:
         variant = self._variants[index]
         try:
             self._results[index] = compilation.compile(
-                variant.function, *variant.examples, options=variant.options, **variant.named
+                variant.function,
+                *variant.examples,
+                options=variant.options,
+                sources=variant.sources,
+                **variant.named,
             )
         except Exception as error:
             self._failed(index, error)
@@ -196,7 +218,7 @@ class _Many:
 
 
 def _settled(variant: Variant) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
-    return variant.examples, dict(variant.named), {"options": variant.options}
+    return variant.examples, dict(variant.named), {"options": variant.options, "sources": variant.sources}
 
 
 def _task(variant: Variant) -> bytes:

@@ -157,9 +157,13 @@ def _rename(names: Mapping[str, Any], old: str, new: str) -> None:
 def _compile(task: bytes) -> bytes:
     """Compile a task for the disk; gives what it raised, pickled."""
     try:
-        from cutepy.host.compilation import Call
+        from cutepy.host.compilation import Call, compile
 
-        Call(*pickle.loads(task)).compile(cached=True)
+        function, arguments, named, settings = pickle.loads(task)
+        if settings["sources"]:
+            compile(function, *arguments, **named, **settings)
+        else:
+            Call(function, arguments, named, settings).compile(cached=True)
     except Exception as error:
         return _pickled(error, traceback.format_exc())
     return pickle.dumps(None)

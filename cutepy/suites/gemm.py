@@ -125,39 +125,52 @@ def run_gemm(suites: list[str], dtypes: list[str], json_path: Path | None = None
 
 
 def _complaint(problem: GemmProblem, rows: list[Any]) -> str | None:
-    right = all(row.error <= _tolerance(problem) for row in rows)
+    right = all(row.error <= gemm_tolerance_of(problem) for row in rows)
     return None if right else f"{problem} is beyond its tolerance"
 
 
-def _out_dtype(dtype: str) -> str:
+def out_dtype(dtype: str) -> str:
+    """Name the result's dtype: the operands', or bfloat16 for 8-bit floats."""
     return "bfloat16" if dtype.startswith("float8") else dtype
 
 
-def _tolerance(problem: GemmProblem) -> float:
+def gemm_tolerance_of(problem: GemmProblem) -> float:
+    """Give the relative error that a result may have."""
     from cutepy.testing.numerics import gemm_tolerance
 
-    return gemm_tolerance(problem.k, 8 if problem.dtype.startswith("float8") else 16, _out_dtype(problem.dtype))
+    return gemm_tolerance(problem.k, 8 if problem.dtype.startswith("float8") else 16, out_dtype(problem.dtype))
 
 
-def _measure_gemm(problem: GemmProblem) -> list[Any]:
+def gemm_buffers(problem: GemmProblem) -> tuple[list[Any], list[Any], list[Any]]:
+    """Make sets of A, B and results on the GPU, more bytes of them than the L2 cache has, of random normal values."""
     import torch
 
-    from cutepy.benchmark import Row, buffer_sets, compare
-    from cutepy.kernels.gemm.reference import gemm_reference
-    from cutepy.ops import gemm
-    from cutepy.testing.numerics import relative_error
+    from cutepy.benchmark import buffer_sets
 
-    dtype, out_dtype = getattr(torch, problem.dtype), getattr(torch, _out_dtype(problem.dtype))
-    sets = buffer_sets(int(problem.bytes))
+    dtype, result_dtype = getattr(torch, problem.dtype), getattr(torch, out_dtype(problem.dtype))
+    sets = range(buffer_sets(int(problem.bytes)))
 
     def operand(rows: int, major: str) -> torch.Tensor:
         extents = (rows, problem.k) if major == "k" else (problem.k, rows)
         drawn = torch.randn((*problem.batch, *extents), device="cuda").to(dtype)
         return drawn if major == "k" else drawn.mT
 
-    a = [operand(problem.m, problem.a_major) for _ in range(sets)]
-    b = [operand(problem.n, problem.b_major) for _ in range(sets)]
-    out = [torch.empty((*problem.batch, problem.m, problem.n), device="cuda", dtype=out_dtype) for _ in range(sets)]
+    a = [operand(problem.m, problem.a_major) for _ in sets]
+    b = [operand(problem.n, problem.b_major) for _ in sets]
+    out = [torch.empty((*problem.batch, problem.m, problem.n), device="cuda", dtype=result_dtype) for _ in sets]
+    return a, b, out
+
+
+def _measure_gemm(problem: GemmProblem) -> list[Any]:
+    import torch
+
+    from cutepy.benchmark import Row, compare
+    from cutepy.kernels.gemm.reference import gemm_reference
+    from cutepy.ops import gemm
+    from cutepy.testing.numerics import relative_error
+
+    dtype, result_dtype = getattr(torch, problem.dtype), getattr(torch, out_dtype(problem.dtype))
+    a, b, out = gemm_buffers(problem)
     one = torch.ones((), device="cuda")
 
     def torch_mm(index: int) -> None:
@@ -170,7 +183,7 @@ def _measure_gemm(problem: GemmProblem) -> list[Any]:
             zip(a[index], b[index], out[index], strict=True) if problem.batch else [(a[index], b[index], out[index])]
         )
         for x, y, result in products:
-            torch._scaled_mm(x, y.t(), one, one, out_dtype=out_dtype, use_fast_accum=True, out=result)
+            torch._scaled_mm(x, y.t(), one, one, out_dtype=result_dtype, use_fast_accum=True, out=result)
 
     contenders = {"cutepy": lambda index: gemm(a[index], b[index], out=out[index]), "cuBLAS": torch_mm}
     reference = gemm_reference(a[0], b[0])
@@ -180,7 +193,7 @@ def _measure_gemm(problem: GemmProblem) -> list[Any]:
         contender(0)
         errors[name] = relative_error(out[0], reference)
     del reference
-    timings = compare(contenders, sets=sets)
+    timings = compare(contenders, sets=len(a))
     return [
         Row(str(problem), name, timing.device_us, timing.call_us, problem.flops, problem.bytes, errors[name])
         for name, timing in timings.items()

@@ -35,7 +35,7 @@ def run_launch(json_path: Path | None = None) -> int:
     int
         Exit status: 2 where nothing could be measured.
     """
-    if not require_hopper("launch"):
+    if not require_hopper("bench launch"):
         return NOT_MEASURED
     from rich.console import Console
     from rich.table import Table

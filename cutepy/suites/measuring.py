@@ -28,7 +28,7 @@ def require_hopper(command: str) -> bool:
     """Tell whether a Hopper GPU is here, and say so where none is."""
     found = has_hopper()
     if not found:
-        typer.echo(f"cutepy bench {command} needs a Hopper GPU (compute capability 9.0), and none is here", err=True)
+        typer.echo(f"cutepy {command} needs a Hopper GPU (compute capability 9.0), and none is here", err=True)
     return found
 
 
@@ -62,7 +62,7 @@ def measure_all(
     int
         Exit status: 1 where a result is wrong, `NOT_MEASURED` where no Hopper GPU is.
     """
-    if not require_hopper(command):
+    if not require_hopper(f"bench {command}"):
         return NOT_MEASURED
     from cutepy.benchmark import Report, environment
 

@@ -169,6 +169,12 @@ class Choice(NamedTuple):
             epi_n=_epilogue_columns(tile, warpgroups, k),
         )
 
+    def estimate_us(
+        self, m: int, n: int, k: int, operand_bits: int, sm_count: int = arch.SM_COUNT, *, batch: int = 1
+    ) -> float:
+        """Estimate the microseconds that a problem takes."""
+        return self.expected_us(_Extents(m, n, k, operand_bits, batch), sm_count, H200)
+
     def expected_us(self, problem: "_Extents", sm_count: int, costs: Costs) -> float:
         """Estimate the time of a problem."""
         m, n, k, operand_bits, batch, shared, _ = problem
@@ -295,3 +301,36 @@ def expected_us(
     """
     expected, _ = _best(_Extents(m, n, k, operand_bits, batch, shared, adds), sm_count)
     return expected
+
+
+class Chosen(NamedTuple):
+    """How a problem is computed.
+
+    Attributes
+    ----------
+    transposed : bool
+        Whether as the transposed product, with A and B exchanged.
+    config : GemmConfig
+        The kernel.
+    """
+
+    transposed: bool
+    config: GemmConfig
+
+
+def choose(signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 132, *, batch: int = 1) -> Chosen:
+    """Choose as `select_config` does, of the transposed product too, in which a bias has no place.
+
+    With few rows that is faster: wgmma multiplies 64 rows of A at least, but 8 of B.
+
+    Examples
+    --------
+    >>> half = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+    >>> choose(half, 16, 8192, 8192).transposed, choose(half, 8192, 8192, 8192).transposed
+    (True, False)
+    """
+    bits, adds = signature.operand_bits, bool(signature.c_dtype)
+    straight, across = (expected_us(*mn, k, bits, sm_count, batch=batch, adds=adds) for mn in ((m, n), (n, m)))
+    if signature.bias_dtype is None and across < straight:
+        return Chosen(True, select_config(signature.transposed, n, m, k, sm_count, batch=batch))
+    return Chosen(False, select_config(signature, m, n, k, sm_count, batch=batch))

@@ -10,10 +10,12 @@ import torch
 from cutepy.host.compilation import compile
 from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
+from cutepy.host.many import Variant
 from cutepy.host.specs import TensorSpec
-from cutepy.kernels.gemm.choice import expected_us, fillable_sms, select_config
+from cutepy.kernels.gemm.choice import Chosen, choose, fillable_sms
 from cutepy.kernels.gemm.config import GemmConfig, GemmSignature, OperandMajor, OutputMajor
 from cutepy.kernels.gemm.operands import Description, Matrix, Problem, dtype_name, matrix
+from cutepy.kernels.gemm.tuned import tuned
 from cutepy.layouts.sm90.arch import SM_COUNT
 from cutepy.runtime.execution import EXECUTION
 
@@ -37,11 +39,19 @@ _view: Callable[..., torch.Tensor] = getattr(torch._C._dynamo.guards, "_reinterp
 _current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: -1)
 
 
-def plan_gemm(problem: Problem, views: Problem) -> Launch:
+def plan_gemm(problem: Problem, views: Problem, chosen: Chosen | None = None) -> Launch:
     """Choose and compile the kernel of a problem, whose tensors are seen as matrices, or batches, that TMA reaches.
 
     The result, and C, may have more columns than B has rows, as many as fill their last 16 bytes: what the kernel
     writes there means nothing.
+
+    Parameters
+    ----------
+    problem, views : Problem
+        The tensors as they are, and as they are seen.
+    chosen : Chosen, optional
+        How to compute it; by default what was found by tuning on such a GPU, or else what the model expects to be
+        fastest.
 
     Raises
     ------
@@ -50,14 +60,14 @@ def plan_gemm(problem: Problem, views: Problem) -> Launch:
         counts.
     """
     sm_count = _sm_count(problem.a.device)
-    turned = _turning_pays(views, sm_count)
     a, b, out = _matrix("a", views.a), _matrix("b", views.b), _matrix("out", views.out)
     c = None if views.c is None else _matrix("c", views.c)
+    turned, config = chosen or _choose(views, _signature(views, a, b, c, out), sm_count)
     way_a, way_b = _way(problem.a, views.a, a), _way(problem.b, views.b, b)
     if turned:
         views = _turned(views)
         a, b, c, out = b, a, c and _turned_matrix(c), _turned_matrix(out)
-    config = _configure(views, a, b, c, out, sm_count)
+    _check_tiles(views, config)
     kernel = compile_gemm(config)
     sms = fillable_sms(config.cluster_m * config.cluster_n * config.split_k, sm_count)
     way_c, way_out = _way(problem.c, views.c, c), _way(problem.out, views.out, out)
@@ -84,20 +94,16 @@ def plan_gemm(problem: Problem, views: Problem) -> Launch:
     return launch
 
 
-def _turning_pays(views: Problem, sm_count: int) -> bool:
-    """Tell whether the transposed product is expected to be faster; a bias has no place in it.
-
-    With few rows it is: wgmma multiplies 64 rows of A at least, but 8 of B.
-    """
-    if views.bias is not None:
-        return False
+def _choose(views: Problem, signature: GemmSignature, sm_count: int) -> Chosen:
+    """Choose what tuning found, or else what the model expects to be fastest."""
     *extents, m, k = views.a.shape
-    n, bits = views.b.shape[-2], 8 * views.a.dtype.itemsize
-    straight, across = (
-        expected_us(*mn, k, bits, sm_count, batch=math.prod(extents), adds=views.c is not None)
-        for mn in ((m, n), (n, m))
-    )
-    return across < straight
+    n, batch = views.b.shape[-2], math.prod(extents)
+    device = views.a.device
+    if device.type == "cuda" and EXECUTION.backend is None:
+        found = tuned(torch.cuda.get_device_name(device), signature, m, n, k, batch)
+        if found is not None:
+            return found
+    return choose(signature, m, n, k, sm_count, batch=batch)
 
 
 def _turned(views: Problem) -> Problem:
@@ -136,10 +142,8 @@ def _see(tensor: Any, way: Way | None) -> Any:  # noqa: ANN401
     return tensor if way is None else _view(tensor, *way)
 
 
-def _configure(views: Problem, a: Matrix, b: Matrix, c: Matrix | None, out: Matrix, sm_count: int) -> GemmConfig:
-    *extents, m, k = views.a.shape
-    batch, n = math.prod(extents), views.b.shape[-2]
-    signature = GemmSignature(
+def _signature(views: Problem, a: Matrix, b: Matrix, c: Matrix | None, out: Matrix) -> GemmSignature:
+    return GemmSignature(
         a_dtype=dtype_name(views.a.dtype),
         b_dtype=dtype_name(views.b.dtype),
         out_dtype=dtype_name(views.out.dtype),
@@ -150,16 +154,19 @@ def _configure(views: Problem, a: Matrix, b: Matrix, c: Matrix | None, out: Matr
         c_major=_OUTPUT_MAJORS[c.contiguous_mode] if c else None,
         bias_dtype=dtype_name(views.bias) if views.bias else None,
         activation=views.activation,
-        batch_modes=len(extents),
+        batch_modes=len(views.a.shape) - 2,
     )
-    config = select_config(signature, m, n, k, sm_count, batch=batch)
+
+
+def _check_tiles(views: Problem, config: GemmConfig) -> None:
+    *extents, m, _ = views.a.shape
+    batch, n = math.prod(extents), views.b.shape[-2]
     tiles = -(-m // config.tile_m) * -(-n // config.tile_n) * batch
     if tiles >= _MOST_TILES:
         raise ValueError(
             f"a batch must have fewer than {_MOST_TILES} tiles, which a kernel counts in 32 bits, got {batch} "
             f"products of {m}x{n} in tiles of {config.tile_m}x{config.tile_n}; split it"
         )
-    return config
 
 
 def _matrix(name: str, tensor: Description) -> Matrix:
@@ -209,6 +216,12 @@ def examples(signature: GemmSignature) -> Mapping[str, TensorSpec | int | None]:
     return described
 
 
+def variant(config: GemmConfig) -> Variant:
+    """Say what is compiled for a configuration, for `cutepy.compile_many`."""
+    kernel = Deferred("cutepy.kernels.gemm.kernel:Gemm", config)
+    return Variant(kernel, named=examples(config.signature), name=config.name, sources=SOURCES)
+
+
 @cache
 def compile_gemm(config: GemmConfig) -> Function:
     """Compile the kernel of a configuration, unless memory or disk has it; needs no GPU.
@@ -217,6 +230,5 @@ def compile_gemm(config: GemmConfig) -> Function:
     tells its `ptx`, `sass` and `resources`. Callers see to it that no tensor is one that torch negates when it reads
     it: that is not looked for.
     """
-    kernel = Deferred("cutepy.kernels.gemm.kernel:Gemm", config)
-    arguments: dict[str, Any] = {**examples(config.signature)}
-    return compile(kernel, **arguments, sources=SOURCES).of_resolved()
+    asked = variant(config)
+    return compile(asked.function, **asked.named, sources=asked.sources).of_resolved()

@@ -1,0 +1,139 @@
+"""`cutepy tune`: find the fastest candidates on the GPU at hand, and look at what was found."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from cutepy.cli.failure import fail
+
+if TYPE_CHECKING:
+    from cutepy.suites.gemm import GemmProblem
+    from cutepy.tune.tuning import Note
+
+app = typer.Typer(help="Find the fastest way to run a kernel on this GPU, and keep it.", no_args_is_help=True)
+
+_PROBLEM = re.compile(r"(?:(\w+):)?(\d+(?:x\d+){2,3})(?::(k|mn),(k|mn))?")
+
+
+@app.command("gemm")
+def tune_gemm(
+    problem: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DTYPE:][Lx]MxNxK[:MAJORS]...",
+            help="Products: 4096x4096x4096, or bfloat16:512x1024x64:k,mn with types and majors of A and B.",
+        ),
+    ] = None,
+    suite: Annotated[list[str] | None, typer.Option(help="Those of `cutepy bench gemm`; may be given again.")] = None,
+    sweep: Annotated[int, typer.Option(min=0, help="So many random problems, too.")] = 0,
+    seed: Annotated[int, typer.Option(help="Which random problems.")] = 0,
+    candidates: Annotated[int, typer.Option(min=1, help="Of each problem, those expected to be fastest.")] = 100,
+    again: Annotated[bool, typer.Option("--again", help="Time what was timed before, too.")] = False,
+) -> None:
+    """Tune products: `cutepy.ops.gemm` uses what is found, in processes that start afterwards.
+
+    Candidates are compiled on all cores and timed on all GPUs. What was timed is kept at once, so that tuning which was
+    ended goes on where it was. Under torchrun, the processes of all hosts share the work.
+    """
+    from cutepy.suites.gemm import GEMM_SUITES, gemm_problems, random_problems
+    from cutepy.suites.gemm_tuning import run_tuning
+
+    problems = [_parsed(text) for text in problem or []]
+    for name in suite or []:
+        if name not in GEMM_SUITES:
+            fail(f"--suite must be one of {', '.join(GEMM_SUITES)}, got {name!r}")
+    problems += gemm_problems(suite or [], ["float16"])
+    problems += random_problems(sweep, seed)
+    problems = list(dict.fromkeys(problems))
+    if not problems:
+        fail("name a product, such as 4096x4096x4096, or give --suite or --sweep")
+    with _progress() as note:
+        status = run_tuning(problems, most=candidates, resume=not again, note=note)
+    raise typer.Exit(status)
+
+
+def _parsed(text: str) -> GemmProblem:
+    from cutepy.cli.app import BENCH_DTYPES
+    from cutepy.suites.gemm import GemmProblem
+
+    match = _PROBLEM.fullmatch(text)
+    if match is None:
+        fail(f"a product is written [DTYPE:][Lx]MxNxK[:MAJORS], such as bfloat16:512x1024x64:k,mn; got {text!r}")
+    dtype, extents, *majors = match.groups()
+    *batch, m, n, k = map(int, extents.split("x"))
+    dtype = dtype or "float16"
+    if dtype not in BENCH_DTYPES:
+        fail(f"the type must be one of {', '.join(BENCH_DTYPES)}, got {dtype!r}")
+    if 0 in (*batch, m, n, k):
+        fail(f"extents must be positive, got {text!r}")
+    a_major, b_major = (cast("str", major or "k") for major in majors)
+    unit = 16 if dtype.startswith("float8") else 8
+    for name, major, extent in (("A", a_major, m), ("B", b_major, n)):
+        if unit == 16 and major != "k":
+            fail(f"{name} must be K-major for 8-bit types, got {text!r}")
+        if (k if major == "k" else extent) % unit:
+            fail(f"the contiguous extent of {name} must be a multiple of {unit}, which is 16 bytes, got {text!r}")
+    if n % 8:
+        fail(f"N must be a multiple of 8, as rows of the result are whole units of 16 bytes, got {text!r}")
+    return GemmProblem(m, n, k, dtype, tuple(batch), a_major, b_major)
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Note]:
+    """Show how far the tuning is, on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    shown = console.is_terminal and os.environ.get("RANK", "0") == "0"
+    columns = (TextColumn("{task.description}"), BarColumn(30), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not shown) as progress:
+        bar = progress.add_task("")
+        yield lambda what, done, total: progress.update(bar, description=what, completed=done, total=total)
+
+
+@app.command("list")
+def list_winners() -> None:
+    """List what was found, by GPU and kernel."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from cutepy.host import environment
+    from cutepy.tune.winners import read
+
+    root = environment.cache_dir() / "tuned"
+    table = Table("GPU", "kernel", "problem", "candidate", box=None, pad_edge=False, header_style="bold")
+    for column in ("us", "gain"):
+        table.add_column(column, justify="right", no_wrap=True)
+    found = 0
+    for path in sorted(root.glob("*/*.jsonl")):
+        for won in read(path).values():
+            found += 1
+            texts = (_short(settings) for settings in (won.problem, won.candidate))
+            table.add_row(path.parent.name, path.stem, *texts, f"{won.us:.1f}", f"{won.gain:.2f}")
+    if found:
+        Console().print(table, markup=False)
+    typer.echo(f"{found} tuned problem{'' if found == 1 else 's'}, in {root}")
+
+
+def _short(settings: object) -> str:
+    facts = cast("dict[str, object]", settings)
+    return " ".join(f"{name}={value}" for name, value in facts.items() if value not in (None, False))
+
+
+@app.command("clear")
+def clear() -> None:
+    """Remove what was found and timed; kernels are chosen by their models again."""
+    from cutepy.host import environment
+
+    root = environment.cache_dir() / "tuned"
+    removed = [*root.glob("*/*.jsonl"), *root.glob("*/*.heats")]
+    for path in removed:
+        path.unlink()
+    typer.echo(f"removed {len(removed)} file{'' if len(removed) == 1 else 's'}")

@@ -1,0 +1,183 @@
+"""`cutepy tune gemm`: find the fastest configuration of products on the GPU at hand, for `cutepy.ops.gemm` to use."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from cutepy.host.many import Variant
+from cutepy.kernels.gemm import tuned
+from cutepy.kernels.gemm.config import GemmSignature
+from cutepy.suites.gemm import GemmProblem, gemm_buffers, gemm_tolerance_of, out_dtype
+from cutepy.suites.measuring import NOT_MEASURED, require_hopper
+from cutepy.tune import Settings, Tunable, Tuning, TuningError, Winner
+from cutepy.tune.tuning import Note
+from cutepy.tune.winners import key_of
+
+if TYPE_CHECKING:
+    from cutepy.kernels.gemm.op import Launch
+
+
+def settings_of(problem: GemmProblem) -> dict[str, Any]:
+    """Describe a problem of the benchmark as tuning does."""
+    signature = GemmSignature(
+        a_dtype=problem.dtype,
+        b_dtype=problem.dtype,
+        out_dtype=out_dtype(problem.dtype),
+        a_major="k" if problem.a_major == "k" else "mn",
+        b_major="k" if problem.b_major == "k" else "mn",
+        batch_modes=len(problem.batch),
+    )
+    return tuned.problem_of(signature, problem.m, problem.n, problem.k, math.prod(problem.batch))
+
+
+class GemmTunable(Tunable):
+    """The GEMM as `Tuning` takes it.
+
+    Parameters
+    ----------
+    problems : sequence of GemmProblem
+        What will be tuned.
+    most : int
+        Candidates of each that are tried.
+    """
+
+    name = tuned.NAME
+
+    def __init__(self, problems: Sequence[GemmProblem], most: int = tuned.MOST) -> None:
+        from cutepy.kernels.gemm.op import SOURCES
+
+        self.sources = SOURCES
+        self._problems = {key_of(settings_of(problem)): problem for problem in problems}
+        self._most = most
+
+    def candidates(self, problem: Settings) -> list[dict[str, Any]]:
+        """List what the model expects to be fastest."""
+        return tuned.candidates(problem, self._most)
+
+    def default(self, problem: Settings) -> dict[str, Any]:
+        """Give what the model chooses."""
+        return tuned.default(problem)
+
+    def variant(self, problem: Settings, candidate: Settings) -> Variant:
+        """Say what is compiled: what `compile_gemm` will find."""
+        from cutepy.kernels.gemm.op import variant
+
+        return variant(tuned.chosen_of(problem, candidate).config)
+
+    def prepare(self, problem: Settings) -> GemmTrial:
+        """Make random operands."""
+        return GemmTrial(self._problems[key_of(problem)])
+
+
+class GemmTrial:
+    """The buffers of a product on the current GPU."""
+
+    def __init__(self, problem: GemmProblem) -> None:
+        self._problem = problem
+        self._a, self._b, self._out = gemm_buffers(problem)
+        self._launches: dict[str, Launch] = {}
+        self._reference: Any = None
+
+    @property
+    def sets(self) -> int:
+        """Sets of buffers."""
+        return len(self._a)
+
+    def launch(self, function: Any, candidate: Settings, index: int) -> None:  # noqa: ANN401
+        """Launch the kernel of a candidate."""
+        key = key_of(candidate)
+        if key not in self._launches:
+            self._launches[key] = self._plan(candidate)
+        self._launches[key](self._a[index], self._b[index], None, None, self._out[index])
+
+    def _plan(self, candidate: Settings) -> Launch:
+        from cutepy.kernels.gemm.op import plan_gemm
+        from cutepy.ops.checking import describe
+
+        described = describe(self._a[0], self._b[0], None, None, None, None, "row", self._out[0])
+        return plan_gemm(described, described, tuned.chosen_of(settings_of(self._problem), candidate))
+
+    def complaint(self) -> str | None:
+        """Compare with the product in float64."""
+        from cutepy.kernels.gemm.reference import gemm_reference
+        from cutepy.testing.numerics import relative_error
+
+        if self._reference is None:
+            self._reference = gemm_reference(self._a[0], self._b[0])
+        error = relative_error(self._out[0], self._reference)
+        limit = gemm_tolerance_of(self._problem)
+        self._out[0].fill_(float("nan"))
+        return None if error <= limit else f"the relative error is {error:.1e}, and at most {limit:.1e} is expected"
+
+
+def run_tuning(problems: Sequence[GemmProblem], *, most: int, resume: bool, note: Note) -> int:
+    """Tune products, on all GPUs that torch sees, and print the winners.
+
+    Parameters
+    ----------
+    problems : sequence of GemmProblem
+    most : int
+        Candidates of each that are tried.
+    resume : bool
+        Whether what was timed before counts.
+    note : callable
+        Is told of the progress.
+
+    Returns
+    -------
+    int
+        Exit status: 1 where a problem has no winner, 2 where nothing could be measured.
+    """
+    if not require_hopper("tune gemm"):
+        return NOT_MEASURED
+    import torch
+
+    if torch.cuda.device_count() > 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
+        return _on_every_gpu(torch.cuda.device_count())
+    tuning = Tuning(GemmTunable(problems, most), resume=resume, note=note)
+    try:
+        found = tuning.run(map(settings_of, problems))
+    except TuningError as error:
+        typer.echo(str(error), err=True)
+        return 1
+    if os.environ.get("RANK", "0") == "0":
+        typer.echo(table(problems, found))
+    return 0
+
+
+def _on_every_gpu(count: int) -> int:
+    """Run the same command once for each GPU."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+    return subprocess.run([*torchrun, "-m", "cutepy", *sys.argv[1:]], check=False).returncode
+
+
+def table(problems: Sequence[GemmProblem], winners: Sequence[Winner]) -> str:
+    """Tell what won, and what it gains over the choice without tuning, in the geometric mean too.
+
+    Examples
+    --------
+    >>> problem = GemmProblem(512, 512, 512, "float16")
+    >>> candidate = {"transposed": False, "tile_m": 64, "tile_n": 32, "split_k": 1}
+    >>> print(table([problem], [Winner(settings_of(problem), candidate, 5.0, 5.5, 100)]))
+    float16 512x512x512: 5.0 us, 1.100 times as fast as the 5.5 us of the model's choice, of 100 candidates; tile_m=64 tile_n=32 split_k=1
+    1 problem, 1.100 times as fast in the geometric mean
+    """  # noqa: E501
+    lines = []
+    for problem, won in zip(problems, winners, strict=True):
+        chosen = " ".join(
+            name if value is True else f"{name}={value}" for name, value in won.candidate.items() if value is not False
+        )
+        lines.append(
+            f"{problem}: {won.us:.1f} us, {won.gain:.3f} times as fast as the {won.default_us or won.us:.1f} us of the "
+            f"model's choice, of {won.compared} candidates; {chosen}"
+        )
+    mean = math.exp(sum(math.log(won.gain) for won in winners) / max(len(winners), 1))
+    count = f"{len(winners)} problem{'s' if len(winners) > 1 else ''}"
+    return "\n".join([*lines, f"{count}, {mean:.3f} times as fast in the geometric mean"])

@@ -1,0 +1,13 @@
+"""Find the fastest way to run a kernel on the GPU at hand, and remember it.
+
+A `Tunable` says which candidates it has for a problem (often a `Space`: axes of values and rules), how each is compiled
+and launched, and whether results are right. `Tuning(...).run(problems)` compiles them in parallel, times them by the
+protocol of `cutepy.benchmark`, and keeps the winners on the disk, where `winner` finds them. `docs/tuning.md` shows it.
+"""
+
+from cutepy.tune.space import Rule as Rule, Settings as Settings, Space as Space
+from cutepy.tune.tunable import Trial as Trial, Tunable as Tunable
+from cutepy.tune.tuning import Tuning as Tuning, TuningError as TuningError
+from cutepy.tune.winners import Winner as Winner, winner as winner, winners as winners
+
+__all__ = ["Rule", "Settings", "Space", "Trial", "Tunable", "Tuning", "TuningError", "Winner", "winner", "winners"]

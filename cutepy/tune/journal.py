@@ -1,0 +1,117 @@
+"""What was timed so far, a line of JSON each, so that tuning which was ended goes on where it was."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+from cutepy.tune.space import Settings
+from cutepy.tune.winners import key_of
+
+
+class Heat(NamedTuple):
+    """What became of a candidate of a problem.
+
+    Attributes
+    ----------
+    us : float
+        Device time of a launch; infinite where there is none.
+    failed : str
+        Why there is none: it could not be compiled or launched, or its process ended while it ran. Empty if there is.
+    """
+
+    us: float
+    failed: str = ""
+
+
+class Files(NamedTuple):
+    """Where the heats of a kernel on a kind of GPU are kept: a file for each rank, which all ranks read.
+
+    Attributes
+    ----------
+    folder : Path
+        Made when something is noted.
+    name : str
+        Of the kernel.
+    rank : int
+        Whose file is written.
+    """
+
+    folder: Path
+    name: str
+    rank: int
+
+    @property
+    def own(self) -> Path:
+        """The file that this rank writes."""
+        return self.folder / f"{self.name}.{self.rank}.heats"
+
+    @property
+    def every(self) -> list[Path]:
+        """The files there are, of all ranks of earlier runs."""
+        return sorted(self.folder.glob(f"{self.name}.*.heats"))
+
+
+class Journal:
+    """The heats of a kernel on a GPU, by problem and candidate: in memory, and in files that outlive the process.
+
+    A candidate is noted before it is launched, too. If nothing was noted after that, the process ended with it, so
+    that it counts as failed: one that hangs is not tried again.
+
+    Parameters
+    ----------
+    files : Files or None
+        None keeps nothing.
+    sources : str
+        A digest of what decides how fast candidates are: heats of other sources don't count.
+    resume : bool
+        Whether what was noted before counts.
+    """
+
+    def __init__(self, files: Files | None, sources: str, *, resume: bool = True) -> None:
+        self._file = files.own if files else None
+        self._sources = sources
+        self._heats: dict[tuple[str, str], Heat] = {}
+        for path in files.every if files and resume else ():
+            self._heats |= _read(path, sources)
+
+    def __contains__(self, pair: tuple[Settings, Settings]) -> bool:
+        return self._key(*pair) in self._heats
+
+    def heat(self, problem: Settings, candidate: Settings) -> Heat:
+        """Give what became of a candidate that is in the journal."""
+        return self._heats[self._key(problem, candidate)]
+
+    def begin(self, problem: Settings, candidate: Settings) -> None:
+        """Note that a candidate is launched now."""
+        self._write(problem, candidate, Heat(math.inf, "the process ended while it ran"))
+
+    def note(self, problem: Settings, candidate: Settings, heat: Heat) -> None:
+        """Note what became of a candidate."""
+        self._heats[self._key(problem, candidate)] = heat
+        self._write(problem, candidate, heat)
+
+    def _key(self, problem: Settings, candidate: Settings) -> tuple[str, str]:
+        return key_of(problem), key_of(candidate)
+
+    def _write(self, problem: Settings, candidate: Settings, heat: Heat) -> None:
+        if self._file is None:
+            return
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        us = None if math.isinf(heat.us) else heat.us
+        with self._file.open("a") as file:
+            file.write(json.dumps([self._sources, *self._key(problem, candidate), us, heat.failed]) + "\n")
+
+
+def _read(path: Path, wanted: str) -> dict[tuple[str, str], Heat]:
+    """Read the heats of the wanted sources, but for a line that was cut off by what ended the process."""
+    found = {}
+    for line in path.read_text().splitlines():
+        with contextlib.suppress(ValueError):
+            sources, problem, candidate, us, failed = json.loads(line)
+            if sources == wanted:
+                found[problem, candidate] = Heat(math.inf if us is None else us, failed)
+    return found

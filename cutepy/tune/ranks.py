@@ -1,0 +1,74 @@
+"""Who tunes together: the processes that torchrun started, a GPU each, on one host or several."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """One process among those that tune together.
+
+    Attributes
+    ----------
+    rank, size : int
+        Among all; (0, 1) for one alone.
+    local_rank, local_size : int
+        Among those of this host; the local rank is the number of its GPU.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+
+    def share(self, items: Sequence[_T]) -> list[_T]:
+        """Give this rank's part of what all have in the same order.
+
+        Examples
+        --------
+        >>> Ranks(1, 3).share("abcdefg")
+        ['b', 'e']
+        """
+        return list(items[self.rank :: self.size])
+
+    def gather(self, mine: _T) -> list[_T]:
+        """Give what each rank has, by rank; all must ask."""
+        if self.size == 1:
+            return [mine]
+        import torch.distributed as dist
+
+        gathered: list[_T | None] = [None] * self.size
+        dist.all_gather_object(gathered, mine)
+        return [part for part in gathered if part is not None]
+
+
+@contextlib.contextmanager
+def ranks() -> Iterator[Ranks]:
+    """Join the processes that torchrun started, over gloo; one alone where it started none.
+
+    Uses the default process group where there is one, and leaves none behind that it made.
+    """
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        yield Ranks()
+        return
+    import torch
+    import torch.distributed as dist
+
+    made = not dist.is_initialized()
+    if made:
+        dist.init_process_group("gloo")
+    local_rank, local_size = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    if torch.cuda.is_available():
+        torch.cuda.set_device(local_rank % torch.cuda.device_count())
+    try:
+        yield Ranks(dist.get_rank(), dist.get_world_size(), local_rank, local_size)
+    finally:
+        if made:
+            dist.destroy_process_group()

@@ -1,0 +1,126 @@
+"""The space of candidates: axes with their values, and rules that say which combinations make sense for a problem."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+Plain = int | float | str | bool | None
+"""What a problem and a candidate are made of: what JSON gives back as it was."""
+Settings = Mapping[str, Plain]
+"""A problem, such as {"m": 512, "n": 512}, or a candidate, such as {"tile_m": 128, "stages": 4}."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which candidates are worth a try.
+
+    Attributes
+    ----------
+    why : str
+        What a candidate that breaks it would cost or lack, in a few words: reports count those that it leaves out.
+    holds : callable
+        Takes, by name, values of the candidate and of the problem; tells whether it holds.
+    """
+
+    why: str
+    holds: Callable[..., bool]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Give what it asks for."""
+        return tuple(inspect.signature(self.holds).parameters)
+
+
+@dataclass(frozen=True)
+class Space:
+    """The combinations of values of all axes that keep the rules: a problem -> candidates.
+
+    Attributes
+    ----------
+    axes : mapping of str to values
+        In the order in which they are bound: a rule is asked as soon as what it takes is known.
+    rules : tuple of Rule
+
+    Examples
+    --------
+    >>> space = Space({"tile": (64, 128, 256), "stages": (2, 4)})
+    >>> space = space.where("a tile that is mostly empty", lambda tile, m: tile < 2 * m)
+    >>> space = space.where("more shared memory than there is", lambda tile, stages: tile * stages <= 512)
+    >>> list(space.candidates({"m": 64}))
+    [{'tile': 64, 'stages': 2}, {'tile': 64, 'stages': 4}]
+    >>> space.left_out({"m": 4096})
+    Counter({'more shared memory than there is': 1})
+    """
+
+    axes: Mapping[str, Iterable[Plain]]
+    rules: tuple[Rule, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        """Keep the values, of which each may be asked for more than once."""
+        kept = {name: tuple(values) for name, values in self.axes.items()}
+        for name, values in kept.items():
+            if not values:
+                raise ValueError(f"the axis {name} must have a value at least; leave it out if it is not to be tuned")
+            if len(set(values)) < len(values):
+                raise ValueError(f"the values of the axis {name} must differ, got {values}")
+        object.__setattr__(self, "axes", kept)
+
+    def where(self, why: str, holds: Callable[..., bool]) -> Space:
+        """Add a rule; see `Rule`."""
+        return Space(self.axes, (*self.rules, Rule(why, holds)))
+
+    def candidates(self, problem: Settings) -> Iterator[dict[str, Plain]]:
+        """Give the candidates that keep all rules, the last axis changing fastest.
+
+        Raises
+        ------
+        ValueError
+            If a rule asks for what is neither an axis nor of the problem, or a name is both.
+        """
+        return self._bound(dict(problem), Counter())
+
+    def left_out(self, problem: Settings) -> Counter[str]:
+        """Count what rules leave out, by their reasons; what is left out early stands for all that it would lead to."""
+        counted: Counter[str] = Counter()
+        for _ in self._bound(dict(problem), counted):
+            pass
+        return counted
+
+    def _bound(self, known: dict[str, Plain], left_out: Counter[str]) -> Iterator[dict[str, Plain]]:
+        names = list(self.axes)
+        if both := sorted(set(names) & set(known)):
+            raise ValueError(f"{', '.join(both)} must be either of the problem or an axis, and is both; rename one")
+        for rule in self.rules:
+            if missing := sorted(set(rule.names) - set(names) - set(known)):
+                raise ValueError(
+                    f'the rule "{rule.why}" asks for {", ".join(missing)}; there are the axes {", ".join(names)}, and '
+                    f"of the problem {', '.join(known) or 'nothing'}"
+                )
+        due = [self._due_after(names[:bound], names[bound:]) for bound in range(len(names) + 1)]
+
+        def bind(bound: int) -> Iterator[dict[str, Plain]]:
+            for rule in due[bound]:
+                if not rule.holds(**{name: known[name] for name in rule.names}):
+                    left_out[rule.why] += 1
+                    return
+            if bound == len(names):
+                yield {name: known[name] for name in names}
+                return
+            for value in self.axes[names[bound]]:
+                known[names[bound]] = value
+                yield from bind(bound + 1)
+            del known[names[bound]]
+
+        return bind(0)
+
+    def _due_after(self, bound: list[str], free: list[str]) -> list[Rule]:
+        """Give the rules of which the last axis that was bound is the last that they need."""
+        return [
+            rule
+            for rule in self.rules
+            if not set(rule.names) & set(free) and (not bound or bound[-1] in rule.names)
+            if bound or not set(rule.names) & set(self.axes)
+        ]

@@ -1,0 +1,71 @@
+"""What is tuned: a kernel that says which candidates it has, how each is compiled, and what is launched."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from cutepy.host.inputs import sources as met_sources
+from cutepy.host.many import Variant, VariantsError, compile_many
+from cutepy.tune.space import Settings
+
+
+class Trial(Protocol):
+    """A problem on the current GPU: its buffers, of which several sets exceed the L2 cache (`buffer_sets`)."""
+
+    @property
+    def sets(self) -> int:
+        """Sets of buffers."""
+
+    def launch(self, function: Any, candidate: Settings, index: int) -> None:  # noqa: ANN401
+        """Launch what was compiled for a candidate, on one set, on torch's current stream."""
+
+    def complaint(self) -> str | None:
+        """Tell what is wrong with the results of set 0, which were launched just now; None if they are right."""
+
+
+class Tunable(ABC):
+    """A kernel that `tune` can look for the fastest candidate of, problem by problem.
+
+    Problems and candidates are mappings of names to plain values (`Settings`), so that they can be kept and shown.
+
+    Attributes
+    ----------
+    name : str
+        Under which winners are kept, of letters, digits, `-` and `_`.
+    sources : tuple of str or path
+        Packages, modules and paths that decide how fast candidates are: after a change they are timed again.
+    """
+
+    name: str
+    sources: tuple[str, ...] = ()
+
+    @abstractmethod
+    def candidates(self, problem: Settings) -> Iterable[Settings]:
+        """Give the candidates that are worth a try; `Space.candidates` does."""
+
+    @abstractmethod
+    def variant(self, problem: Settings, candidate: Settings) -> Variant:
+        """Say what is compiled for a candidate; several problems may share it."""
+
+    @abstractmethod
+    def prepare(self, problem: Settings) -> Trial:
+        """Make the buffers of a problem, filled with random values: a GPU is faster on zeros than on data."""
+
+    def default(self, problem: Settings) -> Settings | None:
+        """Give the candidate that would be chosen without tuning, to compare with; None if nothing would be."""
+        return None
+
+    def sources_digest(self) -> str:
+        """Digest the sources, as this process met them."""
+        return met_sources(*self.sources).digest if self.sources else ""
+
+    def compile(self, pairs: Sequence[tuple[Settings, Settings]], progress: bool) -> list[Any]:
+        """Compile candidates of problems in parallel: (problem, candidate) -> what was compiled, or the exception."""
+        variants = [self.variant(problem, candidate) for problem, candidate in pairs]
+        try:
+            return list(compile_many(variants, progress=progress))
+        except VariantsError as error:
+            failed = iter(error.exceptions)
+            return [next(failed) if function is None else function for function in error.functions]

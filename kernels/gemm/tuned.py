@@ -1,0 +1,121 @@
+"""What `cutepy tune gemm` searches, and how its winners are found again: plain values for problems and candidates."""
+
+from dataclasses import asdict
+from typing import Any
+
+from cutepy.kernels.gemm.choice import Choice, Chosen, Tile, choose
+from cutepy.kernels.gemm.config import GemmConfig, GemmSignature
+from cutepy.layouts.sm90.arch import SM_COUNT
+from cutepy.tune import Settings, Space, winner
+
+NAME = "gemm"
+MOST = 100
+"""Candidates of a problem that are tried: those that the model expects to be fastest."""
+
+
+SPACE = (
+    Space(
+        {
+            "tile_m": (64, 128),
+            "tile_n": (16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256),
+            "consumers": (1, 2),
+            "split_k": (1, 2, 4, 8),
+            "k_spans": (1, 2),
+            "cluster_m": (1, 2),
+            "cluster_n": (1, 2),
+            "epi_n": (16, 32, 64),
+        }
+    )
+    .where("mostly empty rows", lambda tile_m, m: tile_m < 2 * max(64, m))
+    .where("mostly empty columns", lambda tile_n, n: tile_n < 2 * max(16, n))
+    .where("two consumers where K is split", lambda consumers, split_k: 1 in (consumers, split_k))
+    .where("less than two steps along K", lambda split_k, k_spans, spans: split_k <= max(1, spans // (2 * k_spans)))
+    .where("long stages of large tiles", lambda tile_n, k_spans: k_spans == 1 or tile_n <= 96)
+    .where("no rows to share", lambda tile_m, cluster_m, m: tile_m * (cluster_m - 1) < m)
+    .where("no columns to share", lambda tile_n, cluster_n, n: tile_n * (cluster_n - 1) < n)
+    .where("large clusters", lambda split_k, cluster_m, cluster_n: cluster_m * cluster_n * min(split_k, 4) <= 4)
+    .where("parts of subtiles in the epilogue", lambda tile_n, epi_n: tile_n % epi_n == 0)
+    .where("small subtiles in the epilogue", lambda tile_n, split_k, epi_n: epi_n > 16 or split_k > 1 or tile_n % 32)
+)
+"""What is searched, for a kernel that sees M rows and N columns, and so many spans of 128 bytes along K.
+
+What the kernel refuses, and what the model expects to be slow, is left out besides.
+"""
+
+_CANDIDATE = ("tile_m", "tile_n", "tile_k", "warpgroups", "consumers", "cluster_m", "cluster_n", "split_k", "epi_n")
+
+
+def problem_of(signature: GemmSignature, m: int, n: int, k: int, batch: int = 1) -> dict[str, Any]:
+    """Describe a problem, as it is asked and not transposed, in plain values."""
+    return {"m": m, "n": n, "k": k, "batch": batch, **asdict(signature)}
+
+
+def signature_of(problem: Settings) -> GemmSignature:
+    """Give the signature of a described problem."""
+    kept: dict[str, Any] = {name: value for name, value in problem.items() if name not in ("m", "n", "k", "batch")}
+    return GemmSignature(**kept)
+
+
+def candidate_of(chosen: Chosen) -> dict[str, Any]:
+    """Describe a choice in plain values; stages are as many as fit."""
+    return {"transposed": chosen.transposed, **{name: getattr(chosen.config, name) for name in _CANDIDATE}}
+
+
+def chosen_of(problem: Settings, candidate: Settings) -> Chosen:
+    """Make the choice that is described.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the kernel has no such configuration.
+    """
+    settings: dict[str, Any] = dict(candidate)
+    transposed = bool(settings.pop("transposed"))
+    signature = signature_of(problem)
+    return Chosen(transposed, GemmConfig(signature=signature.transposed if transposed else signature, **settings))
+
+
+def candidates(problem: Settings, most: int = MOST) -> list[dict[str, Any]]:
+    """List the candidates of a problem, straight and transposed: what the model expects to be fastest first."""
+    signature, (m, n, k, batch) = signature_of(problem), _extents(problem)
+    bits = signature.operand_bits
+    found: list[tuple[float, dict[str, Any]]] = []
+    for transposed, rows, columns in ((False, m, n), (True, n, m)):
+        if transposed and signature.bias_dtype is not None:  # a row, for which the transposed result has no place
+            continue
+        for point in SPACE.candidates({"m": rows, "n": columns, "spans": -(-k * bits // 1024)}):
+            candidate: dict[str, Any] = {"transposed": transposed, **point}
+            spans = candidate.pop("k_spans")
+            candidate["tile_k"] = spans * 1024 // bits
+            candidate["warpgroups"] = 1 if candidate["consumers"] == 2 else candidate["tile_m"] // 64
+            try:
+                _, config = chosen_of(problem, candidate)
+            except ValueError:
+                continue
+            tile = Tile(config.tile_m, config.tile_n, spans, config.consumers, config.split_k)
+            choice = Choice(tile, config.cluster_m, config.cluster_n)
+            found.append((choice.estimate_us(rows, columns, k, bits, batch=batch), candidate))
+    return [candidate for _, candidate in sorted(found, key=lambda each: each[0])[:most]]
+
+
+def default(problem: Settings, sm_count: int = SM_COUNT) -> dict[str, Any]:
+    """Give the candidate that the model chooses."""
+    m, n, k, batch = _extents(problem)
+    return candidate_of(choose(signature_of(problem), m, n, k, sm_count, batch=batch))
+
+
+def tuned(device: str, signature: GemmSignature, m: int, n: int, k: int, batch: int = 1) -> Chosen | None:
+    """Look up what was found by tuning on a kind of GPU; None if nothing was, or it can't be configured any more."""
+    problem = problem_of(signature, m, n, k, batch)
+    found = winner(device, NAME, problem)
+    if found is None:
+        return None
+    try:
+        return chosen_of(problem, found.candidate)
+    except (ValueError, TypeError, KeyError):  # of another version's kernel
+        return None
+
+
+def _extents(problem: Settings) -> tuple[int, int, int, int]:
+    facts: dict[str, Any] = dict(problem)
+    return facts["m"], facts["n"], facts["k"], facts["batch"]

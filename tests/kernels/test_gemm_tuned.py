@@ -1,0 +1,78 @@
+"""What `cutepy tune gemm` searches, and what is computed when a winner is found."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from cutepy.kernels.gemm import tuned
+from cutepy.kernels.gemm.choice import Chosen, choose
+from cutepy.kernels.gemm.config import GemmConfig, GemmSignature
+from cutepy.tune.winners import Winner, keep, key_of
+
+DEVICE = "NVIDIA H200"
+HALF = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+SIGNATURES = (
+    HALF,
+    GemmSignature(a_dtype="bfloat16", b_dtype="bfloat16", out_dtype="float32", a_major="mn", out_major="col"),
+    GemmSignature(a_dtype="float8_e4m3fn", b_dtype="float8_e5m2", out_dtype="bfloat16", batch_modes=1),
+    GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16", bias_dtype="float16"),
+    GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16", c_dtype="float32", c_major="col"),
+)
+
+
+@given(st.sampled_from(SIGNATURES), *[st.sampled_from((1, 16, 64, 200, 1000, 4096, 16384))] * 3)
+def test_what_the_model_chooses_is_described_and_made_again(signature, m, n, k):
+    problem = tuned.problem_of(signature, m, n, k)
+    assert key_of(problem)
+    assert tuned.signature_of(problem) == signature
+    assert tuned.chosen_of(problem, tuned.default(problem)) == choose(signature, m, n, k)
+
+
+@pytest.mark.parametrize("signature", SIGNATURES)
+@pytest.mark.parametrize("extents", [(16, 512, 4096), (512, 512, 512), (64, 64, 65536)])
+def test_candidates_can_be_configured_and_have_the_best_of_the_model_among_them(signature, extents):
+    problem = tuned.problem_of(signature, *extents)
+    found = tuned.candidates(problem, most=40)
+    assert len({key_of(candidate) for candidate in found}) == len(found) == 40
+    configs = [tuned.chosen_of(problem, candidate) for candidate in found]
+    assert tuned.default(problem) in tuned.candidates(problem, most=5)
+    transposed = {chosen.transposed for chosen in configs}
+    assert signature.bias_dtype is None or transposed == {False}
+    for chosen in configs:
+        assert chosen.config.signature == (signature.transposed if chosen.transposed else signature)
+
+
+def test_a_winner_is_found_for_its_problem_and_one_of_another_kernel_is_not(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUTEPY_CACHE_DIR", str(tmp_path))
+    config = GemmConfig(signature=HALF, tile_m=64, tile_n=48, epi_n=16)
+    kept, stale = tuned.problem_of(HALF, 64, 48, 512), tuned.problem_of(HALF, 64, 48, 256)
+    candidate = tuned.candidate_of(Chosen(False, config))
+    keep(
+        DEVICE,
+        tuned.NAME,
+        [Winner(kept, candidate, 1.0, 2.0, 9), Winner(stale, {**candidate, "tile_x": 3}, 1.0, 2.0, 9)],
+    )
+    assert tuned.tuned(DEVICE, HALF, 64, 48, 512) == Chosen(False, config)
+    assert tuned.tuned(DEVICE, HALF, 64, 48, 512, batch=2) is None
+    assert tuned.tuned(DEVICE, HALF, 64, 48, 256) is None
+
+
+@pytest.mark.dsl
+def test_a_problem_is_computed_as_it_was_chosen(monkeypatch):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("cutlass")
+    import cutepy
+    from cutepy.kernels.gemm import op
+    from cutepy.ops.checking import describe
+
+    asked = []
+    real = op.compile_gemm
+    monkeypatch.setattr(op, "compile_gemm", lambda config: asked.append(config) or real(config))
+    a, b = torch.randn(24, 64).half(), torch.randn(16, 64).half()
+    out = torch.empty(24, 16).half()
+    problem = describe(a, b, None, None, None, None, "row", out)
+    config = GemmConfig(signature=HALF.transposed, tile_m=64, tile_n=32, stages=2)
+    with cutepy.simulate():
+        launch = op.plan_gemm(problem, problem, Chosen(True, config))
+        launch(a, b, None, None, out)
+    assert asked == [config]
+    torch.testing.assert_close(out.float(), (a.double() @ b.double().mT).float(), rtol=1e-3, atol=1e-3)

@@ -1,0 +1,61 @@
+"""Axes and rules: which candidates a problem has."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given, strategies as st
+
+from cutepy.tune import Space
+
+AXES = st.dictionaries(st.sampled_from("abcd"), st.lists(st.integers(0, 3), min_size=1, unique=True), max_size=4)
+
+
+@given(AXES, st.lists(st.tuples(st.sets(st.sampled_from("abcdp"), max_size=3), st.integers(0, 9)), max_size=4))
+def test_candidates_are_the_combinations_that_keep_all_rules(axes, drawn):
+    problem = {"p": 2}
+    space, kept = Space(axes), []
+    for names, limit in drawn:
+        names = sorted(names & {*axes, "p"})
+        holds = eval(f"lambda {', '.join(names)}: sum(({', '.join([*names, '0'])},)) <= {limit}")
+        kept.append((names, limit))
+        space = space.where(f"sum of {names}", holds)
+    expected = [
+        candidate
+        for values in product(*axes.values())
+        if (candidate := dict(zip(axes, values, strict=True))) is not None
+        and all(sum(({**candidate, **problem})[name] for name in names) <= limit for names, limit in kept)
+    ]
+    assert list(space.candidates(problem)) == expected
+
+
+def test_a_rule_is_asked_as_soon_as_what_it_takes_is_bound():
+    asked = []
+    space = Space({"a": (1, 2), "b": tuple(range(100))}).where("a", lambda a: asked.append(a) or a == 2)
+    assert len(list(space.candidates({}))) == 100
+    assert asked == [1, 2]
+    assert space.left_out({}) == {"a": 1}
+
+
+def test_a_rule_of_the_problem_alone_is_asked_once():
+    asked = []
+    space = Space({"a": (1, 2)}).where("p", lambda p: asked.append(p) or False)
+    assert list(space.candidates({"p": 3})) == []
+    assert asked == [3]
+
+
+@pytest.mark.parametrize(
+    ("space", "problem", "message"),
+    [
+        (lambda: Space({"tile": ()}), {}, "the axis tile must have a value at least"),
+        (lambda: Space({"tile": (64, 64)}), {}, "the values of the axis tile must differ"),
+        (lambda: Space({"tile": (64,)}), {"tile": 1}, "tile must be either of the problem or an axis"),
+        (
+            lambda: Space({"tile": (64,)}).where("waste", lambda tile, rows: tile < rows),
+            {"m": 1},
+            'the rule "waste" asks for rows; there are the axes tile, and of the problem m',
+        ),
+    ],
+)
+def test_a_space_that_makes_no_sense_is_refused(space, problem, message):
+    with pytest.raises(ValueError, match=message):
+        list(space().candidates(problem))

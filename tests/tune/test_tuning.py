@@ -1,0 +1,179 @@
+"""Heats, finals and winners, and what becomes of candidates that fail."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from cutepy.tune import Tuning, TuningError, winner, winners
+from cutepy.tune.winners import folder
+from tests.tune.fakes import Fake, compare
+
+pytest.importorskip("torch")
+
+ROOT = Path(__file__).parents[2]
+DEVICE = "NVIDIA H200"
+PROBLEMS = [{"m": 2}, {"m": 8}]
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUTEPY_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("CUTEPY_TUNED", raising=False)
+
+
+def tune(fake, problems=PROBLEMS, **settings):
+    return Tuning(fake, DEVICE, compare=compare, **settings).run(problems)
+
+
+def test_the_fastest_candidate_wins_beside_the_default():
+    small, large = tune(Fake())
+    assert small.candidate == {"tile": 2, "stages": 3}
+    assert (small.us, small.default_us, small.compared) == (1 / 3, 1.5, 4)
+    assert large.candidate == {"tile": 8, "stages": 3}
+    assert (large.us, large.default_us, large.compared) == (1 / 3, 7.5, 8)
+    assert large.gain == pytest.approx(22.5)
+
+
+def test_winners_are_kept_and_found_by_the_problem_whatever_its_order(monkeypatch):
+    tune(Fake(), [{"m": 2, "n": 1}])
+    assert winner(DEVICE, "fake", {"n": 1, "m": 2}).candidate == {"tile": 2, "stages": 3}
+    assert winner(DEVICE, "fake", {"n": 1, "m": 3}) is None
+    assert winner("NVIDIA H100", "fake", {"n": 1, "m": 2}) is None
+    assert winner(DEVICE, "other", {"n": 1, "m": 2}) is None
+    monkeypatch.setenv("CUTEPY_TUNED", "off")
+    assert winner(DEVICE, "fake", {"n": 1, "m": 2}) is None
+
+
+def test_later_winners_replace_those_of_the_same_problem_only():
+    tune(Fake())
+    tune(Fake(wrong=(8,)), [{"m": 8}], resume=False)
+    assert {key: won.candidate["tile"] for key, won in winners(DEVICE, "fake").items()} == {
+        '{"m":2}': 2,
+        '{"m":8}': 4,
+    }
+
+
+def test_a_line_that_was_cut_off_or_of_another_version_is_no_winner():
+    tune(Fake())
+    path = folder(DEVICE) / "fake.jsonl"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], '{"problem": {"m": 3}, "winner": 1}', "[1]", lines[1][:20]]))
+    assert list(winners(DEVICE, "fake")) == ['{"m":2}']
+
+
+def test_what_was_timed_before_is_not_timed_again():
+    first, again, anew = Fake(), Fake(), Fake()
+    tune(first, [{"m": 8}])
+    assert [won.candidate["tile"] for won in tune(again, [{"m": 8}])] == [8]
+    tune(anew, [{"m": 8}], resume=False)
+    finalists = 5 + 1  # the default besides
+    heats, launches = 8, 2  # of each, which has two sets; and in the final one more, whose result is checked
+    assert len(first.launched) == len(anew.launched) == heats * launches + finalists * (launches + 1)
+    assert len(again.launched) == finalists * (launches + 1)
+
+
+def test_candidates_that_fail_are_left_out_and_not_tried_again():
+    fake = Fake(uncompilable=(8,), unlaunchable=(4,), wrong=(2,))
+    (won,) = tune(fake, [{"m": 8}])
+    assert won.candidate == {"tile": 1, "stages": 3}
+    again = Fake()
+    (won,) = tune(again, [{"m": 8}])
+    assert won.candidate["tile"] == 1
+    assert {tile for _, tile, _ in again.launched} == {1}
+
+
+def test_a_problem_without_a_candidate_that_works_is_told_and_the_others_are_kept():
+    with pytest.raises(TuningError, match=r'no candidate of \{"m":1\} works, of 2: RuntimeError: no such tile'):
+        tune(Fake(uncompilable=(1,)), [{"m": 1}, {"m": 4}])
+    assert winner(DEVICE, "fake", {"m": 4}).candidate["tile"] == 4
+    with pytest.raises(TuningError, match="works, of 2: all zeros"):
+        tune(Fake(wrong=(1,)), [{"m": 1}], resume=False)
+
+
+def test_problems_that_make_no_sense_are_refused():
+    with pytest.raises(ValueError, match=r'problems must differ, got \{"m":1\} twice'):
+        tune(Fake(), [{"m": 1}, {"m": 1}])
+    with pytest.raises(TypeError, match=r"m must be an int, float, str, bool or None.*got \(1, 2\)"):
+        tune(Fake(), [{"m": (1, 2)}])
+    empty = Fake()
+    empty.default = lambda problem: None
+    with pytest.raises(ValueError, match=r'the problem \{"m":0\} must have a candidate, and fake has none'):
+        tune(empty, [{"m": 0}])
+
+
+def test_nothing_is_written_where_nothing_is_to_be_kept(tmp_path):
+    tune(Fake(), keep=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_progress_is_told():
+    told = []
+    tune(Fake(), [{"m": 1}], note=lambda *facts: told.append(facts))
+    assert told[0] == ("compiling", 0, 2)
+    assert ("heats", 2, 2) in told
+    assert told[-1] == ("finals", 1, 1)
+
+
+def test_heats_of_other_sources_do_not_count():
+    first, second = Fake(), Fake()
+    first.sources_digest, second.sources_digest = (lambda: "a"), (lambda: "b")
+    tune(first, [{"m": 8}])
+    tune(second, [{"m": 8}])
+    assert len(second.launched) == len(first.launched)
+
+
+def run(script, *command, **environment):
+    return subprocess.run(
+        [*command, "-c", textwrap.dedent(script)] if command == (sys.executable,) else [*command],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_candidate_that_ends_the_process_is_left_out_by_the_next():
+    script = """
+    from cutepy.tune import Tuning
+    from tests.tune.fakes import Fake, compare
+    (won,) = Tuning(Fake(deadly=(8,)), "NVIDIA H200", compare=compare).run([{"m": 8}])
+    print(won.candidate)
+    """
+    for _ in range(2):  # two candidates have this tile
+        assert run(script, sys.executable).returncode == 3
+    done = run(script, sys.executable)
+    assert done.stdout.strip() == "{'tile': 4, 'stages': 3}", done.stderr
+
+
+@pytest.mark.integration
+def test_two_ranks_share_the_work_and_find_the_same(tmp_path):
+    script = tmp_path / "tune_on_ranks.py"
+    script.write_text(
+        textwrap.dedent("""
+        import json, os, sys
+        from pathlib import Path
+        from cutepy.tune import Tuning
+        from tests.tune.fakes import Fake, compare
+        told = {}
+        note = lambda what, done, total: told.update({what: total})
+        found = Tuning(Fake(), "NVIDIA H200", compare=compare, note=note).run([{"m": m} for m in (1, 2, 4, 8)])
+        facts = [[won.candidate for won in found], told["heats"], told["finals"]]
+        Path(sys.argv[1], os.environ["RANK"]).write_text(json.dumps(facts))
+        """)
+    )
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    done = run("", *torchrun, str(script), str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    first, second = (json.loads((tmp_path / rank).read_text()) for rank in "01")
+    expected = [{"tile": tile, "stages": 3} for tile in (1, 2, 4, 8)]
+    assert first == second == [expected, (2 + 4 + 6 + 8) // 2, 2]
+    assert [won.candidate for won in winners(DEVICE, "fake").values()] == expected
+    again = Fake()
+    tune(again, [{"m": 8}])  # has the heats of both
+    assert len(again.launched) == (5 + 1) * 3
