@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, cast
@@ -90,8 +89,11 @@ def _progress() -> Iterator[Note]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from cutepy.host import environment
+
     console = Console(stderr=True)
-    shown = console.is_terminal and os.environ.get("RANK", "0") == "0"
+    started = environment.torchrun()
+    shown = console.is_terminal and (started is None or started.rank == 0)
     columns = (TextColumn("{task.description}"), BarColumn(30), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not shown) as progress:
         bar = progress.add_task("")

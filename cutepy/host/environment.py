@@ -141,6 +141,22 @@ def cuda_home() -> Path | None:
     return Path(value) if (value := CUDA_HOME.read()) else None
 
 
+class Torchrun(NamedTuple):
+    """A process that torchrun started: its number among all, and among those of its host."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+
+
+def torchrun() -> Torchrun | None:
+    """Tell which of torchrun's processes this is (`RANK` and its kin); None if torchrun did not start it."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return None
+    return Torchrun(*(int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")))
+
+
 def dsl_variables() -> dict[str, str]:
     """Read the DSL's variables that may change what it compiles: `CUTE_DSL_*`, but for what its own engine loads."""
     found = (name for name in sorted(os.environ) if name.startswith("CUTE_DSL_") and name != "CUTE_DSL_LIBS")

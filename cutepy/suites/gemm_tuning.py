@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from cutepy.host import environment
 from cutepy.host.many import Variant
 from cutepy.kernels.gemm import tuned
 from cutepy.kernels.gemm.config import GemmSignature
@@ -139,7 +139,8 @@ def run_tuning(problems: Sequence[GemmProblem], *, most: int, resume: bool, note
         return NOT_MEASURED
     import torch
 
-    if torch.cuda.device_count() > 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
+    started = environment.torchrun()
+    if torch.cuda.device_count() > 1 and started is None:
         return _on_every_gpu(torch.cuda.device_count())
     tuning = Tuning(GemmTunable(problems, most), resume=resume, note=note)
     try:
@@ -147,7 +148,7 @@ def run_tuning(problems: Sequence[GemmProblem], *, most: int, resume: bool, note
     except TuningError as error:
         typer.echo(str(error), err=True)
         return 1
-    if os.environ.get("RANK", "0") == "0":
+    if started is None or started.rank == 0:
         typer.echo(table(problems, found))
     return 0
 

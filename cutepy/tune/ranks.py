@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
+
+from cutepy.host import environment
 
 _T = TypeVar("_T")
 
@@ -55,7 +56,8 @@ def ranks() -> Iterator[Ranks]:
 
     Uses the default process group where there is one, and leaves none behind that it made.
     """
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
+    started = environment.torchrun()
+    if started is None:
         yield Ranks()
         return
     import torch
@@ -64,11 +66,10 @@ def ranks() -> Iterator[Ranks]:
     made = not dist.is_initialized()
     if made:
         dist.init_process_group("gloo")
-    local_rank, local_size = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
     if torch.cuda.is_available():
-        torch.cuda.set_device(local_rank % torch.cuda.device_count())
+        torch.cuda.set_device(started.local_rank % torch.cuda.device_count())
     try:
-        yield Ranks(dist.get_rank(), dist.get_world_size(), local_rank, local_size)
+        yield Ranks(*started)
     finally:
         if made:
             dist.destroy_process_group()
