@@ -9,6 +9,7 @@ from cutepy.benchmark.protocol import (
     buffer_sets as buffer_sets,
     compare as compare,
 )
+from cutepy.benchmark.regressions import regressions as regressions
 from cutepy.benchmark.report import Report as Report, Row as Row, environment as environment
 
-__all__ = ["Protocol", "Report", "Row", "Timing", "buffer_sets", "compare", "environment"]
+__all__ = ["Protocol", "Report", "Row", "Timing", "buffer_sets", "compare", "environment", "regressions"]

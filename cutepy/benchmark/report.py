@@ -7,7 +7,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ class Row:
         Bytes a launch must move at least: each input read once, each output written once.
     error : float
         Relative Frobenius error, taken before timing.
+    noise : float, optional
+        What its device time differed by from that of the same kernel in the same run, as a part of it.
     """
 
     problem: str
@@ -41,6 +43,7 @@ class Row:
     flops: float
     bytes: float
     error: float
+    noise: float | None = None
 
     @property
     def tflops(self) -> float:
@@ -74,20 +77,25 @@ class Report:
         peers = [row.device_us for row in self.rows if row.problem == problem and row.contender != self.ours]
         return min(peers) / ours[0] if ours and peers else None
 
+    def of(self, problem: str) -> dict[str, Row]:
+        """Give the rows of a problem, by contender."""
+        return {row.contender: row for row in self.rows if row.problem == problem}
+
     def table(self) -> str:
         """Draw the rows as text, with a bar for each ratio ours / best peer (full width is 1)."""
         lines = [f"{key}: {value}" for key, value in self.environment.items()]
         width = max((len(row.problem) for row in self.rows), default=0)
         lines.append(
             f"{'problem':{width}}  {'contender':>10} {'device us':>10} {'call us':>9} {'TFLOP/s':>8} {'TB/s':>6} "
-            f"{'rel error':>9}  speed against the best peer"
+            f"{'rel error':>9} {'noise':>6}  speed against the best peer"
         )
         for row in self.rows:
             ratio = self.ratio(row.problem) if row.contender == self.ours else None
             bar = "" if ratio is None else f"{ratio:.3f} {'#' * min(2 * _BAR_WIDTH, round(ratio * _BAR_WIDTH))}"
+            noise = "" if row.noise is None else f"{row.noise:.1%}"
             lines.append(
                 f"{row.problem:{width}}  {row.contender:>10} {row.device_us:10.1f} {row.call_us:9.1f} "
-                f"{row.tflops:8.1f} {row.terabytes_per_second:6.2f} {row.error:9.1e}  {bar}".rstrip()
+                f"{row.tflops:8.1f} {row.terabytes_per_second:6.2f} {row.error:9.1e} {noise:>6}  {bar}".rstrip()
             )
         return "\n".join(lines)
 
@@ -99,6 +107,23 @@ class Report:
             for row in self.rows
         ]
         path.write_text(json.dumps({"environment": self.environment, "rows": rows}, indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> "Report":
+        """Read a report that was saved.
+
+        Raises
+        ------
+        ValueError
+            If the file holds none.
+        """
+        names = {each.name for each in fields(Row)}
+        try:
+            saved = json.loads(path.read_text())
+            rows = [Row(**{name: value for name, value in row.items() if name in names}) for row in saved["rows"]]
+            return cls(rows, saved["environment"])
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"{path} must be a report that `cutepy bench ... --json` saved: {error!r}") from error
 
 
 def environment() -> dict[str, str]:

@@ -11,6 +11,7 @@ from cutepy.cli.failure import fail
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.chosen import Coordinates
+    from cutepy.suites.measuring import Output
 
 app = typer.Typer(
     name="cutepy",
@@ -335,6 +336,29 @@ app.add_typer(bench, name="bench")
 BENCH_DTYPES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
+_Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Save the measurements here.")]
+_Picture = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Draw them beneath the roofline: .svg, .png, .pdf. Needs matplotlib."),
+]
+_Against = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Fail where a row is slower than in this saved report.")
+]
+
+
+def _output(json: Path | None, picture: Path | None, against: Path | None) -> "Output":
+    from cutepy.suites.measuring import Output
+
+    if against is not None and not against.is_file():
+        fail(f"there is no file {against} for --against")
+    for option, path in (("--json", json), ("--picture", picture)):
+        if path is not None and not path.resolve().parent.is_dir():
+            fail(f"there is no folder {path.parent} for {option}")
+    if picture is not None and picture.suffix not in (".svg", ".png", ".pdf"):
+        fail(f"--picture takes a file that ends in .svg, .png or .pdf, got {str(picture)!r}")
+    return Output(json, picture, against)
+
+
 @bench.command("gemm")
 def bench_gemm(
     suite: Annotated[
@@ -347,22 +371,35 @@ def bench_gemm(
     ] = None,
     sweep: Annotated[int, typer.Option(help="Measure so many random problems instead.", min=0)] = 0,
     seed: Annotated[int, typer.Option(help="Which random problems.")] = 0,
-    json: Annotated[Path | None, typer.Option(help="Save the measurements here.")] = None,
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(help="cuBLAS, QuACK, Triton, or package.module:name; may be given again. Default: cuBLAS."),
+    ] = None,
+    json: _Json = None,
+    picture: _Picture = None,
+    against: _Against = None,
 ) -> None:
-    """Time the GEMM against cuBLAS, and check every result."""
-    from cutepy.suites.gemm import GEMM_SUITES, run_gemm, run_sweep
+    """Time the GEMM against its peers, and check every result."""
+    from cutepy.suites.gemm import run_gemm
+    from cutepy.suites.gemm_problems import GEMM_SUITES, gemm_problems, random_problems
+    from cutepy.suites.peers import find
 
-    if sweep:
-        if suite or dtype:
-            fail("--sweep draws extents and types, so --suite and --dtype can't be given with it")
-        raise typer.Exit(run_sweep(sweep, seed, json))
+    if sweep and (suite or dtype):
+        fail("--sweep draws extents and types, so --suite and --dtype can't be given with it")
     suite, dtype = suite or ["squares", "llama"], dtype or ["float16"]
     suite, dtype = [name.lower() for name in suite], [name.lower() for name in dtype]
     for chosen, known, option in ((suite, GEMM_SUITES, "--suite"), (dtype, BENCH_DTYPES, "--dtype")):
         for name in chosen:
             if name not in known:
                 fail(f"{option} must be one of {', '.join(known)}, got {name!r}")
-    raise typer.Exit(run_gemm(suite, dtype, json))
+    problems = random_problems(sweep, seed) if sweep else gemm_problems(suite, dtype)
+    output = _output(json, picture, against)
+    try:
+        peers = dict(map(find, peer or ["cuBLAS"]))
+        status = run_gemm(problems, peers, output, summed=bool(sweep))
+    except (ValueError, ImportError) as error:
+        fail(str(error))
+    raise typer.Exit(status)
 
 
 @bench.command("sim")
@@ -400,12 +437,19 @@ def bench_llama(
     tokens: Annotated[
         list[int] | None, typer.Option(help="Length of the sequence; may be given again. Default: 2048 and 8192.")
     ] = None,
-    json: Annotated[Path | None, typer.Option(help="Save the measurements here.")] = None,
+    json: _Json = None,
+    picture: _Picture = None,
+    against: _Against = None,
 ) -> None:
     """Time a decoder layer of Llama 3 8B, forward and backward, with torch's linear layers and ours."""
     from cutepy.suites.llama import run_llama
 
-    raise typer.Exit(run_llama(tokens or [2048, 8192], json))
+    output = _output(json, picture, against)
+    try:
+        status = run_llama(tokens or [2048, 8192], output)
+    except (ValueError, ImportError) as error:
+        fail(str(error))
+    raise typer.Exit(status)
 
 
 app.add_typer(tune.app, name="tune")

@@ -12,7 +12,7 @@ import typer
 from cutepy.cli.failure import fail
 
 if TYPE_CHECKING:
-    from cutepy.suites.gemm import GemmProblem
+    from cutepy.suites.gemm_problems import GemmProblem
     from cutepy.tune.tuning import Note
 
 app = typer.Typer(help="Find the fastest way to run a kernel on this GPU, and keep it.", no_args_is_help=True)
@@ -40,7 +40,7 @@ def tune_gemm(
     Candidates are compiled on all cores and timed on all GPUs. What was timed is kept at once, so that tuning which was
     ended goes on where it was. Under torchrun, the processes of all hosts share the work.
     """
-    from cutepy.suites.gemm import GEMM_SUITES, gemm_problems, random_problems
+    from cutepy.suites.gemm_problems import GEMM_SUITES, gemm_problems, random_problems
     from cutepy.suites.gemm_tuning import run_tuning
 
     problems = [_parsed(text) for text in problem or []]
@@ -59,7 +59,7 @@ def tune_gemm(
 
 def _parsed(text: str) -> GemmProblem:
     from cutepy.cli.app import BENCH_DTYPES
-    from cutepy.suites.gemm import GemmProblem
+    from cutepy.suites.gemm_problems import GemmProblem
 
     match = _PROBLEM.fullmatch(text)
     if match is None:

@@ -14,7 +14,7 @@ from cutepy.host import environment
 from cutepy.host.many import Variant
 from cutepy.kernels.gemm import tuned
 from cutepy.kernels.gemm.config import GemmSignature
-from cutepy.suites.gemm import GemmProblem, gemm_buffers, gemm_tolerance_of, out_dtype
+from cutepy.suites.gemm_problems import GemmProblem, buffers, out_dtype, tolerance
 from cutepy.suites.measuring import NOT_MEASURED, require_hopper
 from cutepy.tune import Settings, Tunable, Tuning, TuningError, Winner
 from cutepy.tune.tuning import Note
@@ -81,7 +81,7 @@ class GemmTrial:
 
     def __init__(self, problem: GemmProblem) -> None:
         self._problem = problem
-        self._a, self._b, self._out = gemm_buffers(problem)
+        self._a, self._b, self._out = buffers(problem)
         self._launches: dict[str, Launch] = {}
         self._reference: Any = None
 
@@ -112,7 +112,7 @@ class GemmTrial:
         if self._reference is None:
             self._reference = gemm_reference(self._a[0], self._b[0])
         error = relative_error(self._out[0], self._reference)
-        limit = gemm_tolerance_of(self._problem)
+        limit = tolerance(self._problem)
         self._out[0].fill_(float("nan"))
         return None if error <= limit else f"the relative error is {error:.1e}, and at most {limit:.1e} is expected"
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
-from cutepy.suites.measuring import measure_all
+from cutepy.suites.measuring import Output, measure_all
 
 _SETS = 2
 """Inputs to take turns with; the weights alone exceed the L2 cache."""
@@ -30,14 +29,14 @@ def layer_flops(tokens: int, hidden: int, intermediate: int, kv: int) -> float:
     return 3 * 2.0 * tokens * weights + 3.5 * attention
 
 
-def run_llama(tokens: list[int], json_path: Path | None = None) -> int:
+def run_llama(tokens: list[int], output: Output) -> int:
     """Measure a layer of Llama 3 8B in bfloat16, its linear layers torch's or ours.
 
     Parameters
     ----------
     tokens : list of int
         Lengths of the one sequence of a step.
-    json_path : Path, optional
+    output : Output
         Where to write the figures.
 
     Returns
@@ -45,7 +44,7 @@ def run_llama(tokens: list[int], json_path: Path | None = None) -> int:
     int
         Exit status: 1 where our result is wrong, 2 where nothing could be measured.
     """
-    return measure_all("llama", tokens, _measure, _complaint, json_path)
+    return measure_all("llama", tokens, _measure, _complaint, output)
 
 
 def _complaint(tokens: int, rows: list[Any]) -> str | None:

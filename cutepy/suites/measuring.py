@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import typer
 
@@ -32,12 +32,30 @@ def require_hopper(command: str) -> bool:
     return found
 
 
+class Output(NamedTuple):
+    """What becomes of a report, besides being printed.
+
+    Attributes
+    ----------
+    json : Path or None
+        Where to save the figures.
+    picture : Path or None
+        Where to draw them.
+    against : Path or None
+        A report that was saved: what is slower now is told, and fails.
+    """
+
+    json: Path | None = None
+    picture: Path | None = None
+    against: Path | None = None
+
+
 def measure_all(
     command: str,
     problems: Iterable[_Problem],
     measure: Callable[[_Problem], list[Row]],
     complaint: Callable[[_Problem, list[Row]], str | None],
-    json_path: Path | None,
+    output: Output,
     sums: Callable[[Report], str] | None = None,
 ) -> int:
     """Measure problems one after another, print and save the report, and say what is wrong.
@@ -52,20 +70,21 @@ def measure_all(
         Gives the rows of a problem.
     complaint : callable
         Says what is wrong with a problem's results, or None.
-    json_path : Path or None
-        Where to write the figures.
+    output : Output
+        What to write, and what to compare with.
     sums : callable, optional
         Sums up the report in a text.
 
     Returns
     -------
     int
-        Exit status: 1 where a result is wrong, `NOT_MEASURED` where no Hopper GPU is.
+        Exit status: 1 where a result is wrong or slower than it was, `NOT_MEASURED` where no Hopper GPU is.
     """
     if not require_hopper(f"bench {command}"):
         return NOT_MEASURED
-    from cutepy.benchmark import Report, environment
+    from cutepy.benchmark import Report, environment, regressions
 
+    earlier = Report.load(output.against) if output.against else None
     rows: list[Row] = []
     wrong: list[str] = []
     for problem in problems:
@@ -77,9 +96,16 @@ def measure_all(
     typer.echo(report.table())
     if sums is not None:
         typer.echo(sums(report))
-    if json_path:
-        report.save(json_path)
-        typer.echo(f"saved {json_path}")
-    for found in wrong:
-        typer.echo(f"WRONG: {found}", err=True)
-    return 1 if wrong else 0
+    if output.json:
+        report.save(output.json)
+        typer.echo(f"saved {output.json}")
+    if output.picture:
+        from cutepy.benchmark.roofline import draw
+
+        draw(report, output.picture)
+        typer.echo(f"drew {output.picture}")
+    slower = regressions(report, earlier) if earlier else []
+    for kind, texts in (("WRONG", wrong), ("SLOWER", slower)):
+        for text in texts:
+            typer.echo(f"{kind}: {text}", err=True)
+    return 1 if wrong or slower else 0

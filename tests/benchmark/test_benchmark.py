@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from cutepy.benchmark import Protocol, Report, Row, buffer_sets
+from cutepy.benchmark import Protocol, Report, Row, buffer_sets, regressions
 
 
 @given(st.floats(0.1, 1e6), st.integers(1, 300))
@@ -54,3 +54,34 @@ def test_the_report_is_saved_as_json(tmp_path):
     assert saved["environment"] == {"gpu": "none"}
     assert [row["ratio"] for row in saved["rows"]] == [pytest.approx(0.8), None, None]
     assert saved["rows"][1]["contender"] == "cuBLAS"
+
+
+def test_a_saved_report_is_read_again(tmp_path):
+    path = tmp_path / "report.json"
+    rows = [*ROWS, Row("float16 8x8x8", "cuBLAS", 5.0, 6.0, 1e6, 1e6, 3e-4, 0.01)]
+    Report(rows, {"gpu": "none"}).save(path)
+    assert Report.load(path) == Report(rows, {"gpu": "none"})
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"rows": [{}], "environment": {}}', '{"rows": [1], "environment": {}}']
+)
+def test_what_is_no_report_is_refused(tmp_path, text):
+    path = tmp_path / "report.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"report\.json must be a report that `cutepy bench"):
+        Report.load(path)
+
+
+def test_what_is_slower_than_it_was_is_told_beyond_the_noise():
+    def report(ours, theirs, noise=0.0):
+        rows = [Row("p", "cutepy", ours, 1.0, 1.0, 1.0, 0.0, noise), Row("q", "cutepy", 1.0, 1.0, 1.0, 1.0, 0.0)]
+        return Report([*rows, *([Row("p", "cuBLAS", theirs, 1.0, 1.0, 1.0, 0.0)] if theirs else [])])
+
+    assert regressions(report(20.0, 20.0), report(10.0, 10.0)) == []  # the clock was lower
+    assert regressions(report(10.0, 9.0), report(10.0, 10.0)) == [
+        "p: 0.900 of the best peer, 1.000 before (0.900 times as fast)"
+    ]
+    assert regressions(report(10.0, 9.0, noise=0.11), report(10.0, 10.0)) == []
+    assert regressions(report(11.0, 9.0), report(10.0, None)) == ["p: 11.0 us, 10.0 before (0.909 times as fast)"]
+    assert regressions(report(11.0, None), Report([])) == []

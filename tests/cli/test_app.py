@@ -141,11 +141,15 @@ def test_bench_refuses_unknown_names(arguments, message):
 
 def test_bench_takes_names_in_any_case(monkeypatch):
     from cutepy.suites import gemm
+    from cutepy.suites.gemm_problems import gemm_problems
 
     measured = []
-    monkeypatch.setattr(gemm, "run_gemm", lambda *arguments: measured.append(arguments) or 0)
-    assert invoke("bench", "gemm", "--suite", "Llama", "--dtype", "FLOAT8_E4M3FN").exit_code == 0
-    assert measured == [(["llama"], ["float8_e4m3fn"], None)]
+    monkeypatch.setattr(gemm, "run_gemm", lambda *arguments, **named: measured.append((*arguments, named)) or 0)
+    assert invoke("bench", "gemm", "--suite", "Llama", "--dtype", "FLOAT8_E4M3FN", "--peer", "CUBLAS").exit_code == 0
+    ((problems, peers, output, named),) = measured
+    assert problems == gemm_problems(["llama"], ["float8_e4m3fn"])
+    assert list(peers) == ["cuBLAS"]
+    assert (output, named) == ((None, None, None), {"summed": False})
 
 
 @pytest.mark.dsl

@@ -7,7 +7,7 @@ from cutepy.cli.app import app
 from cutepy.kernels.gemm import tuned
 from cutepy.kernels.gemm.config import GemmSignature
 from cutepy.suites import gemm_tuning
-from cutepy.suites.gemm import GemmProblem
+from cutepy.suites.gemm_problems import GemmProblem
 from cutepy.tune.winners import Winner, folder, keep
 
 HALF = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")

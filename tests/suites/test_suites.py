@@ -6,11 +6,11 @@ import pytest
 from typer.testing import CliRunner
 
 from cutepy.cli.app import app
-from cutepy.suites import gemm
+from cutepy.suites import gemm, gemm_problems
 
 
 def test_problems_are_the_suites_in_every_dtype():
-    problems = gemm.gemm_problems(["llama"], ["float16", "float8_e4m3fn"])
+    problems = gemm_problems.gemm_problems(["llama"], ["float16", "float8_e4m3fn"])
     assert [str(p) for p in problems[:1] + problems[-1:]] == ["float16 4096x6144x4096", "float8_e4m3fn 4096x4096x14336"]
     assert len(problems) == 8
     assert problems[0].flops == 2 * 4096 * 6144 * 4096
@@ -19,14 +19,14 @@ def test_problems_are_the_suites_in_every_dtype():
 
 
 def test_a_batch_is_a_problem():
-    (problem, *_, last) = gemm.gemm_problems(["batched"], ["float16"])
+    (problem, *_, last) = gemm_problems.gemm_problems(["batched"], ["float16"])
     assert (str(problem), problem.batch) == ("float16 32x1024x1024x128", (32,))
     assert last.flops == 8 * 2 * 2048**3
     assert last.bytes == 8 * 3 * 2 * 2048**2
 
 
 def test_a_problem_of_two_suites_is_measured_once():
-    problems = gemm.gemm_problems(["squares", "llama"], ["float16"])
+    problems = gemm_problems.gemm_problems(["squares", "llama"], ["float16"])
     assert len(problems) == len(set(problems)) == 8
 
 
@@ -50,7 +50,7 @@ def test_a_report_is_printed_and_saved_and_says_what_is_wrong(monkeypatch, tmp_p
 
     monkeypatch.setattr(measuring, "has_hopper", lambda: True)
     monkeypatch.setattr(benchmark, "environment", lambda: {"gpu": "none"})
-    monkeypatch.setattr(gemm, "_measure_gemm", lambda p: [row(p, "cutepy", error if p.m == 4096 else 1e-4)])
+    monkeypatch.setattr(gemm, "_measure", lambda _, p: [row(p, "cutepy", error if p.m == 4096 else 1e-4)])
     monkeypatch.setattr(llama, "_measure", lambda n: [row(n, "cutepy", error), row(n, "torch", 1e-4)])
     saved = tmp_path / "gemm.json"
     result = CliRunner().invoke(app, ["bench", "gemm", "--suite", "squares", "--dtype", "float16", "--json", saved])
@@ -87,3 +87,132 @@ def test_a_llama_step_is_measured_and_checked(monkeypatch):
     assert (torchs.contender, ours.contender) == ("torch", "cutepy")
     assert 0 < ours.error <= 2 * torchs.error
     assert ours.flops == llama.layer_flops(16, 64, 176, 32)
+
+
+@pytest.fixture
+def on_the_cpu(monkeypatch):
+    """Measure with everything but the GPU, and times that are drawn from a list."""
+    from cutepy import benchmark
+    from cutepy.suites import measuring
+
+    times, measured = [], []
+
+    def compare(contenders, *, sets):
+        measured.append((tuple(contenders), sets))
+        for run in contenders.values():
+            run(sets - 1)
+        return {name: benchmark.Timing(times.pop(0), 9.0) for name in contenders}
+
+    monkeypatch.setattr(measuring, "has_hopper", lambda: True)
+    monkeypatch.setattr(benchmark, "environment", lambda: {"gpu": "none"})
+    monkeypatch.setattr(benchmark, "compare", compare)
+    real = gemm_problems.buffers
+    monkeypatch.setattr(gemm, "buffers", lambda problem: real(problem, "cpu"))
+    monkeypatch.setattr(benchmark, "buffer_sets", lambda _: 2)
+    return times, measured
+
+
+def twice(problem, buffers):
+    """Multiply with a factor too much: a peer whose results are wrong."""
+    a, b, out = buffers
+    return lambda index: out[index].copy_(2 * (a[index] @ b[index].mT))
+
+
+def nobody(problem, buffers):
+    """Take no problem."""
+
+
+def test_peers_are_measured_and_what_is_not_steady_is_measured_again(on_the_cpu):
+    pytest.importorskip("torch")
+    from cutepy.suites.peers import cublas
+
+    times, measured = on_the_cpu
+    times += [10.0, 12.0, 11.0, 10.0, 13.0, 10.1]
+    problem = gemm_problems.GemmProblem(24, 16, 32, "bfloat16", (3,), "mn", "k")
+    ours, theirs = gemm._measure({"cuBLAS": cublas, "nobody": nobody}, problem)
+    assert measured == [(("cutepy", "cuBLAS", "again"), 2)] * 2
+    assert (ours.contender, ours.device_us, ours.noise) == ("cutepy", 10.0, pytest.approx(0.01))
+    assert (theirs.contender, theirs.device_us, theirs.noise) == ("cuBLAS", 13.0, None)
+    assert 0 < ours.error < 1e-2
+    assert theirs.error < 1e-2
+
+
+def test_a_wrong_peer_a_slower_row_and_a_picture(on_the_cpu, tmp_path):
+    pytest.importorskip("torch")
+    pytest.importorskip("matplotlib")
+    times, _ = on_the_cpu
+    times += [10.0, 10.0]
+    saved, picture = tmp_path / "then.json", tmp_path / "roof.svg"
+    problem = ("--sweep", "1", "--seed", "3")
+    peer = ("--peer", "tests.suites.test_suites:nobody")
+    run = CliRunner().invoke(app, ["bench", "gemm", *problem, *peer, "--json", str(saved), "--picture", str(picture)])
+    assert run.exit_code == 0, run.output
+    assert "cutepy" in picture.read_text()
+    times += [11.0, 11.0]
+    run = CliRunner().invoke(app, ["bench", "gemm", *problem, *peer, "--against", str(saved)])
+    assert run.exit_code == 1
+    assert "SLOWER: " in run.stderr
+    assert "11.0 us, 10.0 before (0.909 times as fast)" in run.stderr
+    times += [9.0, 9.0, 9.0]
+    peer = ("--peer", "tests.suites.test_suites:twice")
+    run = CliRunner().invoke(app, ["bench", "gemm", *problem, *peer, "--against", str(saved)])
+    assert run.exit_code == 1
+    assert "WRONG: " in run.stderr
+    assert "SLOWER" not in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("--peer", "MKL"), "a peer must be one of cuBLAS, QuACK, Triton, or package.module:name, got 'MKL'"),
+        (("--peer", "no.such:peer"), "the peer 'no.such:peer' can't be imported"),
+        (("--peer", "tests.suites.test_suites:none"), "can't be imported"),
+        (("--against", "/no/such.json"), "there is no file /no/such.json for --against"),
+        (("--json", "/no/such/folder.json"), "there is no folder /no/such for --json"),
+        (("--picture", "roof.gif"), "--picture takes a file that ends in .svg, .png or .pdf"),
+        (("--against", "pyproject.toml"), "pyproject.toml must be a report that"),
+    ],
+)
+def test_what_can_not_be_measured_is_refused(monkeypatch, given, message):
+    pytest.importorskip("torch")
+    from cutepy.suites import measuring
+
+    monkeypatch.setattr(measuring, "has_hopper", lambda: True)
+    run = CliRunner().invoke(app, ["bench", "gemm", "--suite", "squares", *given])
+    assert run.exit_code == 2
+    assert message in " ".join(run.output.split())
+
+
+def test_peers_are_found_by_name_and_from_outside(monkeypatch):
+    import importlib.metadata
+
+    from cutepy.suites import peers
+
+    point = importlib.metadata.EntryPoint("ours", "tests.suites.test_suites:twice", peers.GROUP)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point] if group == peers.GROUP else [])
+    assert peers.find("cublas") == ("cuBLAS", peers.cublas)
+    name, found = peers.find("ours")
+    assert (name, found.__name__) == ("ours", "twice")
+    name, found = peers.find("tests.suites.test_suites:nobody")
+    assert (name, found.__name__) == ("nobody", "nobody")
+
+
+@pytest.mark.integration
+@pytest.mark.dsl
+@pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION is unset")
+def test_tritons_persistent_kernel_multiplies(monkeypatch):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("triton", reason="needs triton: make check installs it, or pip install 'cutepy[triton]'")
+    import cutepy
+    from cutepy.suites import peers, triton_persistent
+
+    problem = gemm_problems.GemmProblem(200, 136, 96, "bfloat16")
+    with cutepy.simulate():
+        sets = gemm_problems.buffers(problem, "cpu")
+        contender = peers.triton(problem, gemm_problems.Buffers(*(part[:1] for part in sets)))
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: type("", (), {"multi_processor_count": 2}))
+        contender(0)
+    reference = sets.a[0].double() @ sets.b[0].double().T
+    torch.testing.assert_close(sets.out[0].double(), reference, rtol=1e-2, atol=1e-2)
+    assert triton_persistent.multiply.__module__ == "cutepy.suites.triton_persistent"
+    assert peers.triton(gemm_problems.GemmProblem(64, 64, 64, "float16", (2,)), sets) is None

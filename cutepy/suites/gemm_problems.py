@@ -1,0 +1,135 @@
+"""The products of `cutepy bench gemm` and `cutepy tune gemm`: some that were chosen, and such as nobody chose."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import torch
+
+_SQUARES = (512, 1024, 2048, 4096, 8192)
+_LLAMA_3_8B = ((4096, 6144, 4096), (4096, 4096, 4096), (4096, 28672, 4096), (4096, 4096, 14336))
+_SKINNY = ((128, 4096, 7168), (64, 7168, 2048), (16, 8192, 8192), (8448, 9216, 512))
+_BATCHED = ((32, 1024, 1024, 128), (32, 1024, 128, 1024), (128, 256, 256, 256), (8, 2048, 2048, 2048))
+
+# Extents (M, N, K), or (L, M, N, K) of a batch.
+GEMM_SUITES: dict[str, tuple[tuple[int, ...], ...]] = {
+    "squares": tuple((size, size, size) for size in _SQUARES),
+    "llama": _LLAMA_3_8B,
+    "skinny": _SKINNY,
+    "batched": _BATCHED,
+}
+
+
+@dataclass(frozen=True)
+class GemmProblem:
+    """One product to measure, or a batch of them, with row-major results; majors are "k" or "mn"."""
+
+    m: int
+    n: int
+    k: int
+    dtype: str
+    batch: tuple[int, ...] = ()
+    a_major: str = "k"
+    b_major: str = "k"
+
+    def __str__(self) -> str:
+        majors = "" if self.a_major == self.b_major == "k" else f" {self.a_major},{self.b_major}"
+        return f"{self.dtype}{majors} {'x'.join(map(str, (*self.batch, self.m, self.n, self.k)))}"
+
+    @property
+    def flops(self) -> float:
+        """A multiplication and an addition for each term."""
+        return 2.0 * math.prod(self.batch) * self.m * self.n * self.k
+
+    @property
+    def bytes(self) -> float:
+        """Inputs once, and a result of 16-bit elements once."""
+        width = 1 if self.dtype.startswith("float8") else 2
+        return float(math.prod(self.batch) * (width * (self.m + self.n) * self.k + 2 * self.m * self.n))
+
+
+def gemm_problems(suites: list[str], dtypes: list[str]) -> list[GemmProblem]:
+    """List the problems of the named suites in each dtype, each once."""
+    every = ((extents, dtype) for dtype in dtypes for suite in suites for extents in GEMM_SUITES[suite])
+    problems = (GemmProblem(m, n, k, dtype, tuple(batch)) for (*batch, m, n, k), dtype in every)
+    return list(dict.fromkeys(problems))
+
+
+_LARGEST = 16384
+_MOST_FLOPS = 1.5e12
+
+
+def random_problems(count: int, seed: int) -> list[GemmProblem]:
+    """Draw problems that nobody chose.
+
+    M, N and K are log-uniform, M from 1, N and K from 64, up to 16384, below 1.5 TFLOP. A quarter are of 8-bit floats;
+    of the others half have operands of any majors. Contiguous extents are whole units of 16 bytes, as torch._scaled_mm
+    and TMA want them.
+
+    Examples
+    --------
+    >>> print(*random_problems(3, seed=1), sep=", ")
+    float16 1655x264x1000, bfloat16 2109x104x72, float8_e4m3fn 67x4384x64
+    """
+    chance, found = random.Random(seed), list[GemmProblem]()
+    while len(found) < count:
+        dtype = chance.choices(("float16", "bfloat16", "float8_e4m3fn"), (3, 3, 2))[0]
+        unit = 16 if dtype.startswith("float8") else 8
+        any_major = unit == 8 and chance.random() < 0.5
+        majors = [chance.choice(("k", "mn")) if any_major else "k" for _ in "ab"]
+        m, n, k = (math.exp(chance.uniform(math.log(least), math.log(_LARGEST))) for least in (1, 64, 64))
+        rows = round(m) if majors[0] == "k" else max(unit, round(m / unit) * unit)
+        problem = GemmProblem(rows, round(n / unit) * unit, round(k / unit) * unit, dtype, (), *majors)
+        if problem.flops < _MOST_FLOPS:
+            found.append(problem)
+    return found
+
+
+def out_dtype(dtype: str) -> str:
+    """Name the result's dtype: the operands', or bfloat16 for 8-bit floats."""
+    return "bfloat16" if dtype.startswith("float8") else dtype
+
+
+def tolerance(problem: GemmProblem) -> float:
+    """Give the relative error that a result may have."""
+    from cutepy.testing.numerics import gemm_tolerance
+
+    return gemm_tolerance(problem.k, 8 if problem.dtype.startswith("float8") else 16, out_dtype(problem.dtype))
+
+
+class Buffers(NamedTuple):
+    """Sets of the tensors of a problem, more bytes of them than the L2 cache has.
+
+    Attributes
+    ----------
+    a, b, out : list of Tensor
+        (..., M, K), (..., N, K) and (..., M, N), one of each set.
+    """
+
+    a: list[torch.Tensor]
+    b: list[torch.Tensor]
+    out: list[torch.Tensor]
+
+
+def buffers(problem: GemmProblem, device: str = "cuda") -> Buffers:
+    """Make sets of random normal operands and of results."""
+    import torch
+
+    from cutepy.benchmark import buffer_sets
+
+    dtype, result_dtype = getattr(torch, problem.dtype), getattr(torch, out_dtype(problem.dtype))
+    sets = range(buffer_sets(int(problem.bytes)))
+
+    def operand(rows: int, major: str) -> torch.Tensor:
+        extents = (rows, problem.k) if major == "k" else (problem.k, rows)
+        drawn = torch.randn((*problem.batch, *extents), device=device).to(dtype)
+        return drawn if major == "k" else drawn.mT
+
+    a = [operand(problem.m, problem.a_major) for _ in sets]
+    b = [operand(problem.n, problem.b_major) for _ in sets]
+    out = [torch.empty((*problem.batch, problem.m, problem.n), device=device, dtype=result_dtype) for _ in sets]
+    return Buffers(a, b, out)

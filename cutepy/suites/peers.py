@@ -1,0 +1,96 @@
+"""Whom the GEMM is measured against: each peer takes a problem and its buffers, and gives what launches it.
+
+Others are added from outside, as entry points of the group "cutepy.gemm_peers", or named as "package.module:name" on
+the command line: a function (problem, buffers) -> contender, or None for a problem that it doesn't take. It may raise
+ImportError, which says what to install.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from cutepy.suites.gemm_problems import Buffers, GemmProblem, out_dtype
+
+if TYPE_CHECKING:
+    from cutepy.benchmark.protocol import Contender
+
+Peer = Callable[[GemmProblem, Buffers], "Contender | None"]
+"""Gives what launches a problem on one of its sets of buffers; None if it doesn't take the problem."""
+
+GROUP = "cutepy.gemm_peers"
+
+
+def cublas(problem: GemmProblem, buffers: Buffers) -> Contender:
+    """Multiply as torch does: `torch.mm` and `torch.bmm`, and `torch._scaled_mm` one by one for 8-bit floats.
+
+    Fast accumulation sums 8-bit products in the tensor cores alone, as our kernel does.
+    """
+    import torch
+
+    a, b, out = buffers
+    if a[0].dtype.itemsize > 1:
+        multiply = torch.bmm if problem.batch else torch.mm
+
+        def launch(index: int) -> None:
+            multiply(a[index], b[index].mT, out=out[index])
+
+        return launch
+    one, dtype = torch.ones((), device=a[0].device), getattr(torch, out_dtype(problem.dtype))
+
+    def scaled(index: int) -> None:
+        own = (a[index], b[index], out[index])
+        for x, y, result in zip(*own, strict=True) if problem.batch else [own]:
+            torch._scaled_mm(x, y.t(), one, one, out_dtype=dtype, use_fast_accum=True, out=result)
+
+    return scaled
+
+
+def quack(problem: GemmProblem, buffers: Buffers) -> Contender | None:
+    """Multiply by QuACK, tuned, with whatever split of K its tuner chooses; not for 8-bit floats."""
+    if problem.dtype.startswith("float8"):
+        return None
+    from quack.gemm_interface import gemm  # type: ignore[import-not-found]
+
+    a, b, out = buffers
+    return lambda index: gemm(a[index], b[index].mT, out=out[index], tuned=True, split_k=None)
+
+
+def triton(problem: GemmProblem, buffers: Buffers) -> Contender | None:
+    """Multiply by a persistent Triton kernel with TMA and autotuning; K-major matrices only."""
+    if problem.batch or {problem.a_major, problem.b_major} != {"k"}:
+        return None
+    from cutepy.suites.triton_persistent import multiply
+
+    a, b, out = buffers
+    return lambda index: multiply(a[index], b[index], out[index])
+
+
+PEERS: dict[str, Peer] = {"cuBLAS": cublas, "QuACK": quack, "Triton": triton}
+"""Those that come with cutepy."""
+
+
+def find(name: str) -> tuple[str, Peer]:
+    """Find a peer by its name, in any case, or by "package.module:name"; gives the name to print, too.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    for known, peer in PEERS.items():
+        if known.lower() == name.lower():
+            return known, peer
+    outside = {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
+    if name in outside:
+        return name, cast("Peer", outside[name].load())
+    module, _, attribute = name.partition(":")
+    if not attribute:
+        known = ", ".join([*PEERS, *outside])
+        raise ValueError(f"a peer must be one of {known}, or package.module:name, got {name!r}")
+    try:
+        return attribute, cast("Peer", getattr(importlib.import_module(module), attribute))
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"the peer {name!r} can't be imported: {error}") from error
