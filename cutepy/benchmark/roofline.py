@@ -43,7 +43,9 @@ def draw(report: Report, path: Path) -> None:
         ridge = peak / BYTES_PER_US
         roof = sorted({low, min(max(ridge, low), high), high})
         axes.plot(roof, [min(x * BYTES_PER_US, peak) / 1e6 for x in roof], color="0.6", linewidth=1)
-        axes.annotate(name, (high, min(high * BYTES_PER_US, peak) / 1e6), fontsize="small", color="0.4", ha="right")
+        axes.annotate(
+            name, (high, min(high * BYTES_PER_US, peak) / 1e6), fontsize="small", color="0.4", ha="right", va="bottom"
+        )
     for contender in dict.fromkeys(row.contender for row in report.rows):
         rows = [row for row in report.rows if row.contender == contender]
         x, y = [row.flops / row.bytes for row in rows], [row.tflops for row in rows]
