@@ -138,8 +138,8 @@ class _Api:
     def instantiate_graph(self, graph: Graph, *_: object) -> tuple[Any, ...]:
         return self.ok(graph)
 
-    def launch_graph(self, graph: Graph, *_: object) -> tuple[Any, ...]:
-        graph.replay()
+    def launch_graph(self, graph: Graph, stream: Any = None, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
+        graph.launch(int(stream or 0))
         return self.ok()
 
 

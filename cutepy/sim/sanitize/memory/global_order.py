@@ -90,7 +90,7 @@ class GlobalOrder:
         """Return what says of pairs of lanes, of an older touch and one of who holds that knowledge, what is wrong."""
 
         def order(old: GlobalTouch, new: GlobalTouch, before: Array, after: Array) -> Array:
-            if self._launches.precedes(old.launch):
+            if (self._launches.precedes if old.writes else self._launches.reads_no_more)(old.launch):
                 return np.full(len(before), "")
             in_launch = old.launch == new.launch
             if new.proxy == "nc" and old.writes and in_launch:

@@ -26,6 +26,15 @@ _EARLY = (
     "the kernel began before the one before it was over (programmatic dependent launch): griddepcontrol.wait must come "
     "before this access, in its thread or before a barrier"
 )
+_NOT_SHOWN = (
+    "the kernel was launched when the threads of the one before it had ended (programmatic dependent launch), which "
+    "shows it nothing of what they wrote: griddepcontrol.wait must come before this access, in its thread or before a "
+    "barrier"
+)
+_IN_A_GRAPH = (
+    "the kernel follows one that did not wait for those before it, and in a graph it waits for that one alone: that "
+    "must execute griddepcontrol.wait, or be launched without the attribute"
+)
 _FURTHER_BACK = (
     "griddepcontrol.wait waits for the kernel just before only, and that did not wait itself for the ones before it: "
     "it must execute griddepcontrol.wait, or this launch must go without the attribute"
@@ -86,7 +95,11 @@ def advice(found: GlobalConflict, launches: Launches) -> str:
     """Say what is missing between two touches."""
     before, after, kind = found.before, found.after, found.kind
     if kind == "early-access":
-        return _EARLY if launches.waits(before.launch) else _FURTHER_BACK
+        if not launches.is_programmatic:
+            return _IN_A_GRAPH
+        if not launches.waits(before.launch):
+            return _FURTHER_BACK
+        return _NOT_SHOWN if launches.reads_no_more(before.launch) else _EARLY
     if kind == "missing-proxy-fence":
         return _PROXY
     if kind in ("non-coherent-read", "missing-tensormap-fence"):
