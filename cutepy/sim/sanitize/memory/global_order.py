@@ -17,7 +17,7 @@ import numpy as np
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.sanitize.memory.global_touch import GlobalTouch
 from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN
-from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU
+from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, overlap_completely
 from cutepy.sim.translate import linked
 
 if TYPE_CHECKING:
@@ -100,8 +100,13 @@ class GlobalOrder:
             # What is fenced is known of shared memory, and by fences of all spaces: of others all goes for fenced.
             crosses = crosses and "global" not in self._fences
             plane = DONE if not old.writes else FENCED if crosses else SEEN
-            fine = _strong(old, new, before, after) | self.knows(wave, held, plane, old, new, before, after)
+            strong = _include_each_other(old, new, before, after)
+            fine = self.knows(wave, held, plane, old, new, before, after)
             result = np.full(len(before), self._kind(old, new), "U20")
+            if overlap_completely(old.instruction.opcode, new.instruction.opcode):
+                fine |= strong
+            else:
+                result[strong] = "partial-overlap"
             if old.writes and not fine.all():  # it is known to be over, and was not shown
                 result[self.knows(wave, held, DONE, old, new, before, after)] = "too-narrow-scope"
             if plane == FENCED and not fine.all():
@@ -151,8 +156,8 @@ class GlobalOrder:
         return result
 
 
-def _strong(old: GlobalTouch, new: GlobalTouch, before: Array, after: Array) -> Array:
-    """Tell which pairs are morally strong: both operations name a scope that the other is in."""
+def _include_each_other(old: GlobalTouch, new: GlobalTouch, before: Array, after: Array) -> Array:
+    """Tell of which pairs both are strong, by one proxy, and name a scope that the other is in."""
     if not (old.scope and new.scope) or old.proxy != new.proxy:
         return np.zeros(len(before), bool)
     of, to = before // old.lanes, after // new.lanes

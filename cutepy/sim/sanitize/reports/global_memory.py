@@ -102,7 +102,7 @@ def advice(found: GlobalConflict, launches: Launches) -> str:
         return _NOT_SHOWN if launches.reads_no_more(before.launch) else _EARLY
     if kind == "missing-proxy-fence":
         return _PROXY
-    if kind in ("non-coherent-read", "missing-tensormap-fence"):
+    if kind in ("non-coherent-read", "missing-tensormap-fence", "partial-overlap"):
         return KINDS[kind].missing
     if kind == "too-narrow-scope":
         return _about_scope(found)
