@@ -85,6 +85,7 @@ class _Api:
         import torch
 
         block = torch.empty(max(size_bytes, 1), dtype=torch.uint8, device="cuda")
+        allocations.keep(block.data_ptr())  # not torch's to give away
         self._memory[block.data_ptr()] = block
         wrap = getattr(self._module, "CUdeviceptr", int)
         return self.ok(wrap(block.data_ptr()))

@@ -66,4 +66,7 @@ class Allocation:
     written: bool = False
 
 
+REUSE = "reuse"
+"""What a `HostAccess` is called by which an allocator gives freed memory to what comes next in a stream."""
+
 HostEvent = StreamEvent | HostAccess | Allocation

@@ -103,10 +103,10 @@ class GlobalOrder:
             strong = _include_each_other(old, new, before, after)
             fine = self.knows(wave, held, plane, old, new, before, after)
             result = np.full(len(before), self._kind(old, new), "U20")
-            if overlap_completely(old.instruction.opcode, new.instruction.opcode):
-                fine |= strong
-            else:
+            if strong.any() and not overlap_completely(old.instruction.opcode, new.instruction.opcode):
                 result[strong] = "partial-overlap"
+            else:
+                fine |= strong
             if old.writes and not fine.all():  # it is known to be over, and was not shown
                 result[self.knows(wave, held, DONE, old, new, before, after)] = "too-narrow-scope"
             if plane == FENCED and not fine.all():

@@ -81,6 +81,8 @@ def strength(opcode: str) -> Strength:
 def unit_bytes(opcode: str) -> int:
     """Return how many bytes one operation of the memory model has: vectors and pairs are one for each element.
 
+    It is 0 where the opcode does not say, as that of a reduction through a tensor map.
+
     Examples
     --------
     >>> unit_bytes("ld.relaxed.gpu.global.v4.u32"), unit_bytes("st.relaxed.gpu.global.b64")
@@ -89,6 +91,8 @@ def unit_bytes(opcode: str) -> int:
     (2, 16)
     """
     name = opcode.rpartition(".")[2]
+    if not name[-1].isdigit():
+        return 0
     return type_bits(name) // (16 if name.endswith("x2") else 8)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.machine.host_events import REUSE
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.machine.launch import Launch
 from cutepy.sim.sanitize.hazards import Side
@@ -38,6 +39,11 @@ _IN_A_GRAPH = (
 _FURTHER_BACK = (
     "griddepcontrol.wait waits for the kernel just before only, and that did not wait itself for the ones before it: "
     "it must execute griddepcontrol.wait, or this launch must go without the attribute"
+)
+_GIVEN_AWAY = (
+    "the tensor was freed while another stream uses it, and torch's allocator may give its memory to the next one of "
+    "the stream that it was made in: tensor.record_stream(that other stream) must come before it is freed, or the "
+    "stream that it was made in must wait for the other one"
 )
 NEVER_WRITTEN = (
     "nothing has written these bytes since they were allocated, and they hold what was there before: write them first, "
@@ -106,6 +112,8 @@ def advice(found: GlobalConflict, launches: Launches) -> str:
         return KINDS[kind].missing
     if kind == "too-narrow-scope":
         return _about_scope(found)
+    if after.instruction.opcode == REUSE:
+        return _GIVEN_AWAY
     if before.launch != after.launch:
         return (
             "the launches are in streams that nothing orders: record an event after the first and let the other's "
