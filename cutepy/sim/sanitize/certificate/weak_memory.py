@@ -45,7 +45,7 @@ _State = frozenset[_Access]
 
 
 def synchronises_by(instructions: Sequence[Instruction]) -> tuple[str, ...]:
-    """Return the state spaces of the strong accesses of a kernel: "global", "shared"; what may be either is "global"."""
+    """Return the state spaces of a kernel's strong accesses: "global", "shared"; what may be either is "global"."""
     found = {"shared" if _SHARED & {*i.parts} else "global" for i in instructions if _is_strong(i)}
     return tuple(sorted(found))
 

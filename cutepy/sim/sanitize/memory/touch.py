@@ -141,7 +141,7 @@ def are_strong(old: Touch, new: Touch, scope: int) -> bool:
 
 
 def hides(old: Touch, new: Touch) -> bool:
-    """Tell whether who is strong beside a newer touch need not come after it, but may have to come after an older one."""
+    """Tell whether who need not come after a newer touch, as both are strong, may have to come after an older one."""
     return bool(old.scope) != bool(new.scope) or bool(old.scope and not _overlap_completely(old, new))
 
 
