@@ -45,6 +45,7 @@ def launch(
     run: Run | None = None,
     stream: int = 0,
     programmatic: bool = False,
+    early_events: tuple[int, ...] = (),
 ) -> Launch:
     """Run a kernel's body.
 
@@ -67,7 +68,7 @@ def launch(
         Whether the PTX is valid for sm_90a; only checked where CUTEPY_TEST_PTXAS names an assembler.
     run : Run, optional
         Where to run: one with observers, say.
-    stream, programmatic
+    stream, programmatic, early_events
         As of `KernelCall`.
     """
     run = run or Run((), None)
@@ -115,6 +116,7 @@ ret;
         dynamic_smem_bytes=smem_bytes,
         stream=stream,
         programmatic=programmatic,
+        early_events=early_events,
     )
     run.launch(call)
     return run.launches[-1]

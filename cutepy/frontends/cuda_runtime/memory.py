@@ -43,7 +43,13 @@ class MemoryCalls:
             return _INVALID_VALUE
         return 0
 
-    do_cudaFreeAsync = do_cudaFreeHost = do_cudaFree
+    do_cudaFreeHost = do_cudaFree
+
+    def do_cudaFreeAsync(self, pointer: int | None, stream: int | None = 0, *_: object) -> int:
+        """Let memory go once what came before in a stream is over: what else uses it then is told of."""
+        if pointer and pointer in self._memory:
+            self._touched("cudaFreeAsync", pointer, self._memory[pointer].nbytes, stream, True)
+        return self.do_cudaFree(pointer)
 
     def do_cudaMemcpy(self, target: int | None, source: int | None, size: int, kind: int, *_: object) -> int:
         """Copy, and wait."""

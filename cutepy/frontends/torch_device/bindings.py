@@ -85,6 +85,7 @@ class _Api:
         import torch
 
         block = torch.empty(max(size_bytes, 1), dtype=torch.uint8, device="cuda")
+        allocations.keep(block.data_ptr())  # not torch's to give away
         self._memory[block.data_ptr()] = block
         wrap = getattr(self._module, "CUdeviceptr", int)
         return self.ok(wrap(block.data_ptr()))
@@ -138,8 +139,8 @@ class _Api:
     def instantiate_graph(self, graph: Graph, *_: object) -> tuple[Any, ...]:
         return self.ok(graph)
 
-    def launch_graph(self, graph: Graph, *_: object) -> tuple[Any, ...]:
-        graph.replay()
+    def launch_graph(self, graph: Graph, stream: Any = None, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
+        graph.launch(int(stream or 0))
         return self.ok()
 
 

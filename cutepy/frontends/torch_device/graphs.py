@@ -35,11 +35,15 @@ class Graph:
         """Do nothing: what was kept can be replayed."""
 
     def replay(self) -> None:
-        """Do the work that was kept."""
-        tell(StreamEvent("graph"))
+        """Do the work that was kept, in the current stream."""
+        self.launch(streams.current_stream().cuda_stream)
+
+    def launch(self, stream: int) -> None:
+        """Do the work that was kept, in a stream."""
+        tell(StreamEvent("graph", stream))
         for work in self.work:
             work()
-        tell(StreamEvent("end_graph"))
+        tell(StreamEvent("end_graph", stream))
 
     def reset(self) -> None:
         """Forget the work that was kept."""

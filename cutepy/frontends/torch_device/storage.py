@@ -17,10 +17,12 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from cutepy.frontends.backend import tell
+from cutepy.frontends.backend import is_watched, tell
+from cutepy.frontends.torch_device import streams
 from cutepy.frontends.torch_device.errors import NotServedError
+from cutepy.frontends.torch_device.touches import touched
 from cutepy.sim.machine import lazy_memory
-from cutepy.sim.machine.host_events import Allocation
+from cutepy.sim.machine.host_events import REUSE, Allocation
 
 _CPU, _CUDA = 1, 2
 _ALIGNMENT = 512
@@ -28,6 +30,9 @@ _ALIGNMENT = 512
 
 _LAZY_BYTES = 1 << 30
 """From here on memory is there once it is touched: a tensor may have more than the host."""
+
+_SMALL_BYTES = 1 << 20
+"""Up to here torch's allocator keeps memory apart from what is larger (`kSmallSize` of CUDACachingAllocator)."""
 
 _FREED_BYTES = 1 << 28
 """Freed memory that stays mapped."""
@@ -37,14 +42,25 @@ _get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_cha
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Allocation:
-    """A storage of the device, and the host tensor that owns its memory."""
+    """A storage of the device, and the host tensor that owns its memory.
+
+    Attributes
+    ----------
+    address, size_bytes : int
+    storage : StorageWeakRef
+    owner : Tensor
+    stream : int or None
+        Where torch's allocator may give the memory away once it is freed; None once it has, and where it waits for
+        other streams first.
+    """
 
     address: int
     size_bytes: int
     storage: StorageWeakRef
     owner: torch.Tensor
+    stream: int | None
 
 
 class Allocations:
@@ -62,12 +78,40 @@ class Allocations:
 
     def add(self, storage: torch.UntypedStorage, owner: torch.Tensor) -> None:
         """Note a storage, for as long as it lives."""
-        allocation = _Allocation(storage.data_ptr(), storage.nbytes(), StorageWeakRef(storage), owner)
+        stream = streams.current_stream().cuda_stream
+        allocation = _Allocation(storage.data_ptr(), storage.nbytes(), StorageWeakRef(storage), owner, stream)
         with self._lock:
             self._live.append(allocation)
             self._added += 1
             if self._added % 256 == 0:
                 self._sweep()
+
+    def keep(self, address: int, beside: int | None = None) -> None:
+        """Say that a storage, once it is freed, is not given away while it is used: beside its stream, if one is named.
+
+        Torch's allocator waits then for what has been queued in that other stream, and asks nothing of its own.
+        """
+        with self._lock:
+            for allocation in self._live:
+                if allocation.address == address and allocation.stream != beside:
+                    allocation.stream = None
+
+    def given_away(self, size_bytes: int, stream: int) -> tuple[int, int] | None:
+        """Return address and bytes of what torch's allocator would give to a new tensor of a stream: the best fit."""
+        with self._lock:
+            self._sweep()
+            fits = [
+                a
+                for a in self._freed
+                if a.stream == stream
+                and a.size_bytes >= size_bytes
+                and (a.size_bytes > _SMALL_BYTES) == (size_bytes > _SMALL_BYTES)
+            ]
+            if not fits:
+                return None
+            best = min(fits, key=lambda a: a.size_bytes)
+            best.stream = None
+            return best.address, best.size_bytes
 
     def ranges(self) -> list[tuple[int, int]]:
         """Return address and bytes of what kernels may reach: each live storage, and those freed of late."""
@@ -164,9 +208,27 @@ def storages_made_by(original: Callable[..., Any]) -> Callable[..., Any]:
 def _on_cuda(tensor: torch.Tensor, written: bool = True) -> torch.Tensor:
     result = _relabelled(tensor, _CUDA)
     memory = result.untyped_storage()
+    _give_away(memory.nbytes())
     allocations.add(memory, tensor)
     tell(Allocation(memory.data_ptr(), memory.nbytes(), written))
     return result
+
+
+def _give_away(size_bytes: int) -> None:
+    """Tell of freed memory that torch's allocator may give to a new tensor: on a GPU that tensor would write there.
+
+    The allocator asks only whether the stream that the memory was made in is the one that it is wanted in.
+    """
+    stream = streams.current_stream().cuda_stream
+    if is_watched() and streams.are_several() and not streams.captures.active(stream):
+        found = allocations.given_away(size_bytes, stream)
+        if found is not None:
+            touched(REUSE, *found, stream, writes=True)
+
+
+def record_stream(tensor: torch.Tensor, stream: streams.Stream) -> None:
+    """Let the memory of a tensor not be given away until what has been queued in a stream is complete."""
+    allocations.keep(tensor.untyped_storage().data_ptr(), stream.cuda_stream)
 
 
 def _relabelled(tensor: torch.Tensor, device_type: int) -> torch.Tensor:

@@ -7,6 +7,7 @@ Times between events are the host's: how long the simulation took, which says no
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from typing import Any
 from cutepy.frontends.backend import tell
 from cutepy.sim.machine.host_events import StreamEvent
 
-_handles = iter(range(0x5700_0000, 1 << 40, 16))
+_handles = itertools.count(0x5700_0000, 16)
 
 
 class Stream:
@@ -24,6 +25,9 @@ class Stream:
     def __init__(self, device: object = None, priority: int = 0, *, handle: int | None = None, **_: object) -> None:
         self.cuda_stream = next(_handles) if handle is None else handle
         self.priority = priority
+        if handle != 0:
+            global _several
+            _several = True
         if handle is None:  # torch makes streams that do not wait for the default stream
             tell(StreamEvent("create", self.cuda_stream, blocking=False))
 
@@ -134,8 +138,14 @@ def synchronize(device: object = None) -> None:
     tell(StreamEvent("synchronise"))
 
 
+_several = False
 DEFAULT = Stream(handle=0)
 _current = [DEFAULT]
+
+
+def are_several() -> bool:
+    """Tell whether there has been a stream beside the default one."""
+    return _several
 
 
 def current_stream(device: object = None) -> Stream:

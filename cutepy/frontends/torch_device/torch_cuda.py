@@ -17,7 +17,7 @@ import torch.utils._device
 
 from cutepy.frontends.torch_device import graphs, streams
 from cutepy.frontends.torch_device.errors import NotServedError, not_served
-from cutepy.frontends.torch_device.storage import allocations, storages_made_by
+from cutepy.frontends.torch_device.storage import allocations, record_stream, storages_made_by
 from cutepy.runtime import h200
 
 
@@ -157,7 +157,7 @@ def serve(put: Callable[[Any, str, Any], None]) -> None:
         put(module, "CUDAGraph", graphs.Graph)
     put(torch.UntypedStorage, "__new__", storages_made_by(torch.UntypedStorage.__new__))
     put(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
-    put(torch.Tensor, "record_stream", _nothing)
+    put(torch.Tensor, "record_stream", record_stream)
     put(torch.Tensor, "pin_memory", lambda tensor, device=None: tensor.clone())
     put(torch.Tensor, "is_pinned", lambda tensor, device=None: False)
     torch.utils._device._device_constructors()  # keeps the factories, to tell them by identity: not the wrapped ones

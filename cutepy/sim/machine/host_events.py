@@ -18,7 +18,7 @@ class StreamEvent:
     operation : str
         "create" a stream; "record" an event in a stream; let a stream "wait" for an event; let the host "synchronise"
         with a stream or an event, or with all work if neither is given; "graph" and "end_graph" stand around the work
-        of a graph, which is in order.
+        of a graph that is launched in a stream: each waits for the one before, in whatever stream it was captured.
     stream, event : int or None
         Handles.
     blocking : bool
@@ -65,5 +65,8 @@ class Allocation:
     size_bytes: int
     written: bool = False
 
+
+REUSE = "reuse"
+"""What a `HostAccess` is called by which an allocator gives freed memory to what comes next in a stream."""
 
 HostEvent = StreamEvent | HostAccess | Allocation

@@ -68,6 +68,8 @@ class Exploration:
         The policy that plays a schedule which was stopped, since it went on and on; empty if there is none.
     reordered : tuple of str
         The policies of those that differ by the order in which atomics add floats, and by nothing else.
+    uncovered : tuple of str
+        What no schedule shows: orders in which a GPU may see strong accesses that have no fence.sc between.
     """
 
     kernel: str
@@ -78,8 +80,12 @@ class Exploration:
     is_complete: bool = False
     endless: str = ""
     reordered: tuple[str, ...] = ()
+    uncovered: tuple[str, ...] = ()
 
     def __str__(self) -> str:
+        return "\n".join([self._found(), *(f"  not covered: {one}" for one in self.uncovered)])
+
+    def _found(self) -> str:
         said = f"launch {self.launch}, {self.kernel}: {self._played()}: "
         if not self.divergences:
             reordered = f"the same, but for the order of sums of floats under {len(self.reordered)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -16,6 +17,7 @@ from cutepy.sim.replay.playing import LaunchPlayer
 from cutepy.sim.replay.reproducers.scripts import write_script
 from cutepy.sim.replay.snapshots import Snapshot
 from cutepy.sim.replay.witnesses import Witness, other_orders, witness
+from cutepy.sim.sanitize.certificate.weak_memory import beyond_schedules
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import CompletionPolicy
@@ -147,6 +149,7 @@ class Replays:
             found = explore_all(*of, limit)
         else:
             found = explore(*of, range(seed, seed + schedules), default_processes())
+        found = replace(found, uncovered=beyond_schedules(kept.launch.ptx, kept.launch.kernel))
         if found.divergences and self._sanitizer is not None:
             first, *_ = str(found.divergences[0]).splitlines()
             self._sanitizer.withdraw(kept.launch, f"it depends on the schedule: {first}")

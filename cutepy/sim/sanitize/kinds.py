@@ -150,6 +150,14 @@ _ENTRIES = (
         "Memory Consistency Model: Scope; Morally strong operations",
     ),
     Kind(
+        "partial-overlap",
+        "bytes are accessed by two threads with strong accesses of different sizes, such as a flag of 4 bytes that "
+        "another thread reads with its neighbour as 8, and nothing else orders them",
+        "strong accesses of different sizes race, and neither need see the other as a whole: both must be of one size, "
+        "or something else must order them",
+        "Memory Consistency Model: Morally strong operations; Limitations on Mixed-size Data-races",
+    ),
+    Kind(
         "early-access",
         "a kernel of a programmatic dependent launch touches what the kernel before it, or one further back, may still "
         "write or read",

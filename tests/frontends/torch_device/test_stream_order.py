@@ -7,6 +7,7 @@ pytest.importorskip("cutlass")
 
 from cutepy.frontends import serve_cuda  # noqa: E402
 from cutepy.frontends.ptx.modules import load_ptx  # noqa: E402
+from cutepy.frontends.torch_device.storage import allocations  # noqa: E402
 
 pytestmark = pytest.mark.dsl
 
@@ -124,6 +125,77 @@ def of_slices(add):
     with torch.cuda.stream(torch.cuda.Stream()):
         add(both[:64], out)
     both[64:] += 1
+
+
+def freed_while_another_stream_uses_it(add, until="nothing", size=64, make_on_side=False):
+    """Free a tensor of one stream which another one uses, and make another one in the first."""
+    main, side = torch.cuda.current_stream(), torch.cuda.Stream()
+    makes, uses = (side, main) if make_on_side else (main, side)
+    y = torch.zeros(64, dtype=torch.int32, device="cuda")
+    with torch.cuda.stream(makes):
+        x = torch.zeros(64, dtype=torch.int32, device="cuda")
+    uses.wait_stream(makes)
+    uses.wait_stream(main)
+    with torch.cuda.stream(uses):
+        add(x, y)
+    if until == "recorded":
+        x.record_stream(uses)
+    elif until == "recorded in the stream that made it":
+        x.record_stream(makes)
+    elif until == "waited for, then freed":
+        makes.wait_stream(uses)
+    del x
+    if until == "freed, then waited for":
+        makes.wait_stream(uses)
+    elif until == "the host waited":
+        torch.cuda.synchronize()
+    with torch.cuda.stream(uses if until == "made in the other stream" else makes):
+        torch.empty(size, dtype=torch.int32, device="cuda")
+
+
+FREED = [
+    ({}, ["unordered-write"]),
+    ({"make_on_side": True}, ["unordered-write"]),
+    ({"size": 32}, ["unordered-write"]),
+    ({"size": 65}, []),  # it does not fit
+    ({"size": 1 << 20}, []),
+    ({"until": "recorded"}, []),
+    ({"until": "recorded", "make_on_side": True}, []),
+    ({"until": "recorded in the stream that made it"}, ["unordered-write"]),
+    ({"until": "waited for, then freed"}, []),
+    ({"until": "freed, then waited for"}, []),
+    ({"until": "the host waited"}, []),
+    ({"until": "made in the other stream"}, []),
+]
+
+
+@pytest.mark.parametrize(("options", "kinds"), FREED)
+def test_memory_that_is_freed_while_another_stream_uses_it(options, kinds):
+    assert kinds_of(lambda add: freed_while_another_stream_uses_it(add, **options)) == kinds
+
+
+def test_memory_is_given_away_once_and_to_what_fits_best():
+    with serve_cuda():
+        stream = torch.cuda.Stream().cuda_stream
+        with torch.cuda.stream(torch.cuda.ExternalStream(stream)):
+            sizes = 4096, 1024, 2048
+            made = [torch.empty(size, dtype=torch.uint8, device="cuda") for size in sizes]
+        places = [tensor.data_ptr() for tensor in made]
+        del made
+        given = [allocations.given_away(1025, stream) for _ in range(3)]
+    assert given == [(places[2], 2048), (places[0], 4096), None]
+
+
+def test_what_is_missing_where_memory_is_freed_early():
+    module = load_ptx(PTX)
+    with serve_cuda(sanitize=True) as run:
+        freed_while_another_stream_uses_it(
+            lambda x, y: module.launch("add", 1, 64, [x, y], stream=torch.cuda.current_stream())
+        )
+        (found,) = run.hazards
+        run.restart()
+    assert "reuse write by the host in stream 0x0 at " in str(found)
+    assert "record_stream" in " ".join(found.advice)
 
 
 @pytest.mark.parametrize(

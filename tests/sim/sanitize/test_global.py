@@ -164,6 +164,33 @@ ON:
         ),
         {"grid": 4},
     ),
+    "two flags read as vectors of their size": (
+        (
+            "@%p3 st.relaxed.gpu.global.u32 [%rd2], 1;\n",
+            "@!%p2 ld.relaxed.gpu.global.v2.u32 {%r8, %r9}, [%rd2];\n",
+        ),
+        {},
+    ),
+    "a value of 16 bytes with its state": (
+        (
+            "@%p3 st.relaxed.gpu.global.v2.u64 [%rd2], {%rd1, %rd1};\n",
+            "@!%p2 ld.relaxed.gpu.global.v2.u64 {%rd8, %rd9}, [%rd2];\n",
+        ),
+        {},
+    ),
+    "atomics of two sizes": (
+        ("@%p2 red.global.add.u64 [%rd2], 1;\n", "@!%p2 atom.global.or.b32 %r8, [%rd2+4], 1;\n"),
+        {},
+    ),
+    "two sizes in order": (
+        (
+            "@%p3 st.relaxed.gpu.global.u32 [%rd1], 1;\n",
+            SEND,
+            one_spins("ld.acquire.gpu.global.u32"),
+            "@%p2 bra OUT; @%p1 ld.relaxed.gpu.global.u64 %rd8, [%rd1]; OUT:\n",
+        ),
+        {},
+    ),
     "read only through the cache that is not coherent": (("ld.global.nc.u32 %r9, [%rd1];\n",), {}),
 }
 
@@ -271,6 +298,42 @@ WRONG = {
         (FILL, TICKET, "setp.eq.u32 %p5, %r8, 3; and.pred %p5, %p5, %p1; @%p5 st.global.u32 [%rd1], 0;\n"),
         {"grid": 4},
         "unordered-write",
+    ),
+    "two flags read as one": (
+        ("@%p3 st.relaxed.gpu.global.u32 [%rd2], 1;\n", "@!%p2 ld.relaxed.gpu.global.u64 %rd8, [%rd2];\n"),
+        {},
+        "partial-overlap",
+    ),
+    "two flags written as one": (
+        ("@!%p2 ld.relaxed.gpu.global.u32 %r8, [%rd2+4];\n", "@%p3 st.relaxed.gpu.global.u64 [%rd2], %rd1;\n"),
+        {},
+        "partial-overlap",
+    ),
+    "a vector beside one of other elements": (
+        (
+            "@%p3 st.relaxed.gpu.global.v4.u32 [%rd2], {%r1, %r1, %r1, %r1};\n",
+            "@!%p2 ld.relaxed.gpu.global.v2.u64 {%rd8, %rd9}, [%rd2];\n",
+        ),
+        {},
+        "partial-overlap",
+    ),
+    "an atomic over two flags": (
+        ("@%p3 st.relaxed.gpu.global.u32 [%rd2], 1;\n", "@!%p2 atom.global.cas.b64 %rd8, [%rd2], 0, 1;\n"),
+        {},
+        "partial-overlap",
+    ),
+    "a pair of halves beside the word": (
+        (
+            "@%p2 mov.u32 %r8, 0;\n@%p2 red.global.add.noftz.f16x2 [%rd2], %r8;\n",
+            "@!%p2 ld.relaxed.gpu.global.u32 %r9, [%rd2];\n",
+        ),
+        {},
+        "partial-overlap",
+    ),
+    "two sizes, and a scope that is too narrow": (
+        ("@%p3 st.relaxed.cta.global.u32 [%rd2], 1;\n", "@!%p2 ld.relaxed.gpu.global.u64 %rd8, [%rd2];\n"),
+        {},
+        "too-narrow-scope",
     ),
     "written, then read through the cache that is not coherent": (
         (FILL, "@%p2 ld.global.nc.u32 %r9, [%rd4];\n"),

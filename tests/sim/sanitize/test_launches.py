@@ -33,14 +33,16 @@ class Script:
         for stream in (1000, 2000):
             self.tell("create", stream, blocking=False)
 
-    def kernel(self, body, stream=0, programmatic=False, smem_bytes=0):
+    def kernel(self, body, stream=0, programmatic=False, smem_bytes=0, grid=1, early_events=()):
         launch(
             body,
             self.data,
+            grid=grid,
             block=len(self.data) if smem_bytes else 32,
             run=self.run,
             stream=stream,
             programmatic=programmatic,
+            early_events=early_events,
             smem_bytes=smem_bytes,
         )
 
@@ -145,15 +147,17 @@ def test_stream_0_waits_for_streams_that_are_not_made_otherwise():
     assert script.kinds == ["unordered-read"]
 
 
-def test_a_graph_is_in_order():
+def test_a_graph_is_in_order_and_of_the_stream_that_launches_it():
     script = Script()
     script.kernel(WRITE, 1000)
-    script.tell("graph")
+    script.tell("graph", 1000)
     script.kernel(READ, 2000)
     script.kernel(WRITE, 1000)
-    script.tell("end_graph")
-    script.kernel(READ, 2000)
+    script.tell("end_graph", 1000)
+    script.kernel(READ, 1000)
     assert script.kinds == []
+    script.kernel(READ, 2000)
+    assert script.kinds == ["unordered-read"]
 
 
 @pytest.mark.parametrize("first", ["kernel", "host"])
@@ -176,14 +180,18 @@ def test_what_the_host_does_in_another_stream(first):
 @pytest.mark.parametrize(
     "bodies",
     [
-        (WRITE, READ),  # the first lets nothing begin early
+        (WRITE, WAIT + READ),
+        (READ, WRITE),  # the threads of the first have ended: they read no more
+        (READ, GO, WRITE),  # and have before the second began
         (WRITE + GO, WAIT + READ),
         (GO + WRITE, WAIT + READ),
         (READ + GO, WAIT + WRITE),
         (WRITE + GO, WAIT + GO, WAIT + READ),
+        (WRITE, WAIT, WAIT + READ),
+        (READ + GO, WAIT, WRITE),  # the second has waited for the first, and has ended
         (WRITE + GO, "setp.eq.u32 %p1, %r1, %r1; @%p1 griddepcontrol.wait;\n" + READ),
     ],
-    ids=range(6),
+    ids=range(10),
 )
 def test_who_waits_for_the_grid_is_in_order(bodies):
     script = Script()
@@ -193,22 +201,90 @@ def test_who_waits_for_the_grid_is_in_order(bodies):
 
 
 @pytest.mark.parametrize(
-    "bodies",
+    ("bodies", "missing"),
     [
-        (WRITE + GO, READ),
-        (WRITE + GO, READ + WAIT),
-        (READ + GO, WRITE + WAIT),
-        (WRITE + GO, GO, WAIT + READ),  # the second does not wait for the first
-        (READ + GO, GO, WAIT + WRITE),
-        (WRITE + GO, WAIT + GO, READ),
+        ((WRITE + GO, READ), "before the one before it was over"),
+        ((WRITE + GO, READ + WAIT), "before the one before it was over"),
+        ((READ + GO, WRITE + WAIT), "before the one before it was over"),
+        ((WRITE, READ), "shows it nothing of what they wrote"),  # to have ended is no flush
+        ((WRITE, WRITE), "shows it nothing of what they wrote"),
+        ((WRITE + GO, GO, WAIT + READ), "that did not wait itself"),
+        ((WRITE, NOTHING, WAIT + READ), "that did not wait itself"),  # the second may end before the first's flush
+        ((WRITE + GO, NOTHING, WAIT + READ), "that did not wait itself"),  # or before its threads do
+        ((READ + GO, NOTHING, WAIT + WRITE), "that did not wait itself"),
+        ((WRITE + GO, NOTHING, WAIT, WAIT + READ), "that did not wait itself"),
+        ((READ + GO, GO, WAIT + WRITE), "that did not wait itself"),
+        ((WRITE + GO, WAIT + GO, READ), "before the one before it was over"),
     ],
-    ids=range(6),
+    ids=range(12),
 )
-def test_who_does_not_wait_for_the_grid_is_not(bodies):
+def test_who_does_not_wait_for_the_grid_is_not(bodies, missing):
     script = Script()
     for body in bodies:
         script.kernel(body, programmatic=True)
     assert script.kinds == ["early-access"]
+    assert missing in " ".join(script.run.hazards[0].advice)
+
+
+def test_one_cta_between_waits_for_all_that_follow():
+    """A kernel is complete when each of its threads is, and so after what one of them has waited for."""
+    for first, kinds in ((1, []), (9, ["early-access"])):
+        script = Script()
+        script.kernel(WRITE + GO)
+        some = f"mov.u32 %r3, %ctaid.x; setp.ge.u32 %p1, %r3, {first}; @%p1 griddepcontrol.wait;\n"
+        script.kernel(some + GO, programmatic=True, grid=2)
+        script.kernel(WAIT + READ, programmatic=True)
+        assert script.kinds == kinds
+
+
+def test_a_launch_without_the_attribute_waits_for_all_of_its_stream():
+    script = Script()
+    script.kernel(WRITE + GO)
+    script.kernel(NOTHING, programmatic=True)
+    script.kernel(READ)
+    script.kernel(READ, programmatic=True)
+    assert script.kinds == []
+
+
+@pytest.mark.parametrize(("between", "kinds"), [(WAIT, []), (NOTHING, ["early-access"])])
+def test_a_launch_of_a_graph_waits_for_the_one_before_it_alone(between, kinds):
+    script = Script()
+    script.tell("graph", 1000)
+    script.kernel(WRITE + GO, 1000)
+    script.kernel(between, 1000, programmatic=True)
+    script.kernel(READ, 1000)
+    script.tell("end_graph", 1000)
+    assert script.kinds == kinds
+    assert not kinds or "in a graph it waits for that one alone" in " ".join(script.run.hazards[0].advice)
+    if not kinds:
+        script.kernel(READ, 1000)  # the whole graph is before it
+        assert script.kinds == []
+
+
+def test_an_event_recorded_by_a_launch_passes_on_what_that_waited_for():
+    script = Script()
+    script.kernel(WRITE + GO, 1000)
+    script.kernel(WAIT, 1000, programmatic=True, early_events=(7,))
+    script.tell("wait", 2000, 7)
+    script.kernel(WAIT, 2000)
+    script.kernel(READ, 2000)
+    assert script.kinds == []
+
+
+def test_other_streams_are_waited_for_in_full():
+    script = Script()
+    script.kernel(GO)
+    script.kernel(WRITE, 3000)
+    script.kernel(READ, programmatic=True)
+    assert script.kinds == []
+
+
+def test_what_the_host_did_before_is_waited_for():
+    script = Script()
+    script.kernel(NOTHING)
+    script.touch(True)
+    script.kernel(READ, programmatic=True)
+    assert script.kinds == []
 
 
 BULK = """mov.u32 %r10, smem; mov.u32 %r1, %tid.x; setp.eq.u32 %p1, %r1, 0; @%p1 mbarrier.init.shared.b64 [%r10], 1;

@@ -37,6 +37,21 @@ ld.shared.u32 %r9, [%r4];
 END:
 barrier.cluster.arrive; barrier.cluster.wait;
 """
+TWO = """@!%p2 bra TAKE;
+{first}
+bra END;
+TAKE: {second}
+END:
+{third}
+"""
+
+
+def two(first, second, third=""):
+    """Let one warp do something, the other something else, and then both."""
+    return TWO.format(first=first, second=second, third=third)
+
+
+STORE = "@%p1 st.relaxed.cta.shared.u32 [%r5], 1;"
 
 
 def hazards_of(body, **options):
@@ -48,8 +63,16 @@ def hazards_of(body, **options):
 
 @pytest.mark.parametrize(
     ("body", "options"),
-    [(SEND, {}), (LOCK, {}), (PEER, {"grid": 2, "cluster": 2}), (SEND.replace("cta", "gpu"), {})],
-    ids=["a flag", "a lock", "a flag in a peer", "a wider scope"],
+    [
+        (SEND, {}),
+        (LOCK, {}),
+        (PEER, {"grid": 2, "cluster": 2}),
+        (SEND.replace("cta", "gpu"), {}),
+        (two(STORE, "ld.relaxed.cta.shared.u32 %r8, [%r5];"), {}),
+        (two(STORE, "", "bar.sync 0; ld.relaxed.cta.shared.u16 %rs1, [%r5];"), {}),
+        (two("@%p1 red.shared.add.u32 [%r5], 1;", "atom.shared.or.b64 %rd8, [%r5], 1;"), {}),
+    ],
+    ids=["a flag", "a lock", "a flag in a peer", "a wider scope", "one size", "two sizes in order", "two atomics"],
 )
 def test_what_is_right_is_not_reported(body, options):
     assert hazards_of(body, **options) == []
@@ -66,6 +89,15 @@ def test_what_is_right_is_not_reported(body, options):
         (PEER.replace("st.release.cluster", "st.release.cta"), {"grid": 2, "cluster": 2}, "too-narrow-scope"),
         (PEER.replace("ld.acquire.cluster", "ld.acquire.cta"), {"grid": 2, "cluster": 2}, "too-narrow-scope"),
         (PEER.replace("ld.acquire.cluster", "ld.relaxed.cluster"), {"grid": 2, "cluster": 2}, "unordered-read"),
+        (two(STORE, "ld.relaxed.cta.shared.u16 %rs1, [%r5];"), {}, "partial-overlap"),
+        (two(STORE, "ld.volatile.shared.u64 %rd8, [%r5];"), {}, "partial-overlap"),
+        (two(STORE, "atom.shared.or.b64 %rd8, [%r5], 1;"), {}, "partial-overlap"),
+        (
+            two(STORE.replace("u32", "u64").replace(", 1;", ", %rd1;"), "ld.relaxed.cta.shared.u64 %rd8, [%r5];")
+            + "@!%p2 ld.relaxed.cta.shared.u32 %r8, [%r5];",
+            {},
+            "partial-overlap",
+        ),
     ],
 )
 def test_what_is_wrong_is_found(body, options, kind):

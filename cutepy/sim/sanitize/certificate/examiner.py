@@ -11,6 +11,7 @@ from cutepy.sim.sanitize.certificate.extensions import extensions, merged
 from cutepy.sim.sanitize.certificate.loops import line, loops
 from cutepy.sim.sanitize.certificate.premises import Premises, announces
 from cutepy.sim.sanitize.certificate.steering import steering
+from cutepy.sim.sanitize.certificate.weak_memory import described, synchronises_by, unfenced
 from cutepy.sim.sanitize.order.tries import tries
 from cutepy.sim.sanitize.order.uses import Uses
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.machine.step import Step
-    from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.certificate.extensions import Extension
     from cutepy.sim.sanitize.certificate.loops import Loop
     from cutepy.sim.sanitize.certificate.steering import Steering
@@ -32,7 +32,7 @@ _PROGRESS = "each thread runs again and again until it ends, and each copy and M
 _MODEL = "copies, barriers and fences do what the PTX ISA says, as docs/certificate.md reads it"
 _REGISTERS = "setmaxnreg.inc finds the registers that others have given back"
 _DEPENDENT = "griddepcontrol: what other grids of the stream do meanwhile"
-_ATOMICS = "global memory that threads synchronise by: atomics and flags"
+_FLAGS = "{} memory that threads synchronise by: atomics and flags"
 _LINES = 5
 _TOLD_OTHERWISE = ("barrier-outlived", "unannounced-bytes")
 """What premises find of mbarriers that are ended, and of bytes, which the sanitizer looks for by itself too."""
@@ -64,7 +64,7 @@ class Examiner:
     def begin(self, launch: Launch, program: Program) -> None:
         """Begin with a launch."""
         self._launch = launch
-        found, steered, self._may_announce, self._loops = _studied(program)
+        found, steered, self._may_announce, self._loops, weak = _studied(program)
         self._heads = {} if isinstance(self._loops, str) else {one.head: one for one in self._loops}
         self._extensions: list[Extension] = []
         self._tries: dict[int, Try] = {one.instruction.index: one for one in found}
@@ -75,7 +75,8 @@ class Examiner:
         names = {i.parts[0] for i in instructions}
         self._assumptions = (_PROGRESS, _MODEL, *((_REGISTERS,) if "setmaxnreg" in names else ()))
         self._uncovered = (
-            *((_ATOMICS,) if any(map(_synchronises_globally, instructions)) else ()),
+            *map(_FLAGS.format, synchronises_by(instructions)),
+            *weak,
             *((_DEPENDENT,) if "griddepcontrol" in names else ()),
         )
         for one in steered:
@@ -157,15 +158,14 @@ class Examiner:
             self._violated(violation)
 
 
-def _synchronises_globally(i: Instruction) -> bool:
-    parts = set(i.parts)
-    return i.parts[0] in ("atom", "red") and not parts & {"shared", "shared::cta", "shared::cluster"}
-
-
 @lru_cache(maxsize=16)
-def _studied(program: Program) -> tuple[list[Try], list[Steering], bool, list[Loop] | str]:
-    """Return what a program's code says, whatever it runs on: tries, what steers, if it announces bytes, its loops."""
+def _studied(program: Program) -> tuple[list[Try], list[Steering], bool, list[Loop] | str, tuple[str, ...]]:
+    """Return what a program's code says, whatever it runs on.
+
+    That is its tries, what steers, if it announces bytes, its loops, and what no schedule shows.
+    """
     uses = Uses(program.flow)
     found = tries(program.flow, uses)
     announced = announces(program.function.instructions)
-    return found, steering(program.flow, uses, found), announced, loops(program.flow, uses)
+    weak = described(unfenced(program.flow))
+    return found, steering(program.flow, uses, found), announced, loops(program.flow, uses), weak

@@ -17,7 +17,7 @@ import numpy as np
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.sanitize.memory.global_touch import GlobalTouch
 from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN
-from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU
+from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, overlap_completely
 from cutepy.sim.translate import linked
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class GlobalOrder:
         """Return what says of pairs of lanes, of an older touch and one of who holds that knowledge, what is wrong."""
 
         def order(old: GlobalTouch, new: GlobalTouch, before: Array, after: Array) -> Array:
-            if self._launches.precedes(old.launch):
+            if (self._launches.precedes if old.writes else self._launches.reads_no_more)(old.launch):
                 return np.full(len(before), "")
             in_launch = old.launch == new.launch
             if new.proxy == "nc" and old.writes and in_launch:
@@ -100,8 +100,13 @@ class GlobalOrder:
             # What is fenced is known of shared memory, and by fences of all spaces: of others all goes for fenced.
             crosses = crosses and "global" not in self._fences
             plane = DONE if not old.writes else FENCED if crosses else SEEN
-            fine = _strong(old, new, before, after) | self.knows(wave, held, plane, old, new, before, after)
+            strong = _include_each_other(old, new, before, after)
+            fine = self.knows(wave, held, plane, old, new, before, after)
             result = np.full(len(before), self._kind(old, new), "U20")
+            if strong.any() and not overlap_completely(old.instruction.opcode, new.instruction.opcode):
+                result[strong] = "partial-overlap"
+            else:
+                fine |= strong
             if old.writes and not fine.all():  # it is known to be over, and was not shown
                 result[self.knows(wave, held, DONE, old, new, before, after)] = "too-narrow-scope"
             if plane == FENCED and not fine.all():
@@ -151,8 +156,8 @@ class GlobalOrder:
         return result
 
 
-def _strong(old: GlobalTouch, new: GlobalTouch, before: Array, after: Array) -> Array:
-    """Tell which pairs are morally strong: both operations name a scope that the other is in."""
+def _include_each_other(old: GlobalTouch, new: GlobalTouch, before: Array, after: Array) -> Array:
+    """Tell of which pairs both are strong, by one proxy, and name a scope that the other is in."""
     if not (old.scope and new.scope) or old.proxy != new.proxy:
         return np.zeros(len(before), bool)
     of, to = before // old.lanes, after // new.lanes

@@ -16,7 +16,7 @@ import numpy as np
 from cutepy.sim.machine.lanes import WARP, Array, as_index
 from cutepy.sim.sanitize.meaning.layouts import Through
 from cutepy.sim.sanitize.memory.numbered import Numbered
-from cutepy.sim.sanitize.memory.touch import Conflict, Touch, are_strong, needed_plane
+from cutepy.sim.sanitize.memory.touch import Conflict, Touch, are_strong, hides, needed_plane
 from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, Clocks, View, neighbours
 from cutepy.sim.sanitize.order.strength import CLUSTER, CTA
 
@@ -146,7 +146,7 @@ class Shadow:
     def _still_counts(self, number: int, new: Touch) -> bool:
         """Tell whether who comes after a new touch need not come after an older one."""
         old = self._touches[number]
-        if bool(old.scope) != bool(new.scope):
+        if hides(old, new):
             return True
         same = len(old.columns) == len(new.columns) and np.array_equal(old.columns, new.columns)
         if same and np.array_equal(old.places, new.places) and np.array_equal(old.slots, new.slots):

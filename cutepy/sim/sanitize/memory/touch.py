@@ -10,7 +10,7 @@ import numpy as np
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.sanitize.meaning.layouts import Span
 from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, View
-from cutepy.sim.sanitize.order.strength import CTA
+from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, overlap_completely
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
@@ -125,12 +125,32 @@ class Conflict:
     @property
     def narrow(self) -> bool:
         """Whether both are strong, and one names a scope that the other is outside of."""
-        return are_strong(self.before, self.after, CTA)
+        return _have_scope(self.before, self.after, CTA) and not self.partial
+
+    @property
+    def partial(self) -> bool:
+        """Whether both are strong, each in the scope of the other, and of different sizes."""
+        old, new = self.before, self.after
+        near = old.agents[np.searchsorted(old.slots, new.slots[self.row])] == new.agents[self.row]
+        return _have_scope(old, new, CTA if near else CLUSTER) and not _overlap_completely(old, new)
 
 
 def are_strong(old: Touch, new: Touch, scope: int) -> bool:
-    """Tell whether both are strong, of such a scope or a wider one, and of one proxy."""
+    """Tell whether both are strong, of such a scope or a wider one, of one proxy and one size."""
+    return _have_scope(old, new, scope) and _overlap_completely(old, new)
+
+
+def hides(old: Touch, new: Touch) -> bool:
+    """Tell whether who need not come after a newer touch, as both are strong, may have to come after an older one."""
+    return bool(old.scope) != bool(new.scope) or bool(old.scope and not _overlap_completely(old, new))
+
+
+def _have_scope(old: Touch, new: Touch, scope: int) -> bool:
     return min(old.scope, new.scope) >= scope and old.asynchronous == new.asynchronous
+
+
+def _overlap_completely(old: Touch, new: Touch) -> bool:
+    return overlap_completely(old.instruction.opcode, new.instruction.opcode)
 
 
 def needed_plane(old: Touch, new: Touch) -> int:

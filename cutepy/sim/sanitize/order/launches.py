@@ -1,14 +1,15 @@
 """Which launches come before which: streams, events, the host, and programmatic dependent launch.
 
-Of each stream is known how many of its operations are complete: for an operation when it begins, for an event, and for
-the host. A kernel of a programmatic dependent launch begins with what the kernel before it began with, if that lets it;
-after griddepcontrol.wait, which is a column of the clocks, it knows that kernel to be complete, and what that one has
-waited for itself.
+What is known to be complete is a set of operations, by number: to an operation when it begins, to a stream (what comes
+next there), an event and the host. A kernel of a programmatic dependent launch begins when the threads of the kernel
+before it have let it, or have ended. It begins with what that one began with; and of those whose threads must have
+ended by then, it knows that they read no more, not that their writes can be seen. griddepcontrol.wait, which is a
+column of the clocks, says that the kernel before is complete; what that one ran beside is complete if it has waited.
 
 References
 ----------
 CUDA C++ Programming Guide, "Streams", "Programmatic Dependent Launch and Synchronization"; CUDA Runtime API, "Stream
-synchronization behavior"; PTX ISA, "griddepcontrol".
+synchronization behavior", cudaGraphEdgeData, cudaGraphKernelNodePortProgrammatic; PTX ISA, "griddepcontrol".
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.machine.launch import Launch
 from cutepy.sim.sanitize.order.clocks import FENCED
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import BarrierEvent
     from cutepy.sim.machine.host_events import HostAccess, StreamEvent
-    from cutepy.sim.machine.launch import Launch
     from cutepy.sim.sanitize.order.wave import Wave
 
-Prefix = dict[int, int]
-"""Stream -> how many of its operations are complete."""
+Known = set[int]
+"""Operations that are complete, and whose writes can be seen. Those that are forgotten are known to all."""
 
 _LEGACY = 0
 _SAME_AS_LEGACY = 1
@@ -41,29 +42,41 @@ class Operation:
     Attributes
     ----------
     what : Launch or HostAccess
-    stream, place : int
-        Where it stands.
-    base : Prefix
+    stream : int
+    base : set of int
         What is complete when it begins.
+    ended : set of int
+        What reads no more when it begins, beyond that.
     waits : set of int
-        The launches that griddepcontrol.wait waits for, by number.
-    triggers, waited : bool
-        Whether threads of it have executed griddepcontrol.launch_dependents, and griddepcontrol.wait.
+        What griddepcontrol.wait says is complete.
+    covers : set of int
+        What is complete once it is, beyond its base: itself, and what threads of it have waited for.
+    triggers : bool
+        Whether threads of it have executed griddepcontrol.launch_dependents.
     """
 
     what: Launch | HostAccess
     stream: int
-    place: int
-    base: Prefix
-    waits: set[int] = field(default_factory=set)
+    base: Known
+    ended: Known
+    waits: Known
+    covers: Known
     triggers: bool = False
-    waited: bool = False
 
 
-def _join(into: Prefix, other: Prefix) -> Prefix:
-    for stream, count in other.items():
-        into[stream] = max(into.get(stream, 0), count)
-    return into
+@dataclass(eq=False)
+class _Event:
+    """What is complete once an event is: what was so when it was recorded, or what a launch that records it began with.
+
+    Attributes
+    ----------
+    known : set of int
+    early : Operation or None
+        That launch, for which griddepcontrol.wait waits in who waits for the event.
+    """
+
+    known: Known = field(default_factory=set)
+    early: Operation | None = None
 
 
 class Launches:
@@ -77,14 +90,15 @@ class Launches:
 
     def __init__(self) -> None:
         self.now = 0
+        self._forgotten = 0
         self._operations: dict[int, Operation] = {}
-        self._streams: dict[int, Prefix] = {}
+        self._streams: dict[int, Known] = {}
         self._apart: set[int] = set()
-        self._events: dict[int, tuple[Prefix, set[int]]] = {}
-        self._host: Prefix = {}
-        self._last: dict[int, int] = {}
-        self._early: dict[int, set[int]] = {}
-        self._graph = False
+        self._events: dict[int, _Event] = {}
+        self._host: Known = set()
+        self._last: dict[int, Operation] = {}
+        self._early: dict[int, list[Operation]] = {}
+        self._graph: int | None = None
 
     # What host code does.
 
@@ -94,45 +108,45 @@ class Launches:
         if event.operation == "create" and not event.blocking:
             self._apart.add(stream)
         elif event.operation == "record" and event.event is not None:
-            self._events[event.event] = dict(self._known_to(stream)), set()
+            self._events[event.event] = _Event(self._known_to(stream))
         elif event.operation == "wait" and event.event in self._events:
-            known, launches = self._events[event.event]
-            self._streams[stream] = _join(self._known_to(stream), known)
+            found = self._events[event.event]
+            self._streams[stream] = self._known_to(stream) | self._still(found.known)
             self._last.pop(stream, None)  # what comes next is not launched early
-            self._early.setdefault(stream, set()).update(launches)
+            if found.early is not None:
+                self._early.setdefault(stream, []).append(found.early)
         elif event.operation == "synchronise":
             self._synchronise(event)
         elif event.operation in ("graph", "end_graph"):
-            self._graph = event.operation == "graph"
-            self._meet()
+            self._graph = stream if event.operation == "graph" else None
+            self._last.pop(stream, None)
 
     def _synchronise(self, event: StreamEvent) -> None:
         if event.event is not None:
-            _join(self._host, self._events.get(event.event, ({}, set()))[0])
+            self._host |= self._still(self._events.get(event.event, _Event()).known)
         elif event.stream is not None:
-            _join(self._host, self._known_to(self._name(event.stream)))
+            self._host |= self._known_to(self._name(event.stream))
         else:
-            for known in self._streams.values():
-                _join(self._host, known)
-
-    def _meet(self) -> None:
-        """Let all that comes after come after all that was before."""
-        for known in self._streams.values():
-            _join(self._host, known)
+            self._host.update(self._operations)
 
     def _name(self, stream: int | None) -> int:
-        return _LEGACY if stream is None or stream == _SAME_AS_LEGACY or self._graph else stream
+        if self._graph is not None:
+            return self._graph
+        return _LEGACY if stream is None or stream == _SAME_AS_LEGACY else stream
 
-    def _known_to(self, stream: int) -> Prefix:
+    def _still(self, known: Known) -> Known:
+        return {number for number in known if number > self._forgotten}
+
+    def _known_to(self, stream: int) -> Known:
         """Return what is complete when an operation of a stream begins, without what the host has seen."""
-        known = dict(self._streams.get(stream, {}))
+        return self._still(self._streams.get(stream, set())) | self._from_others(stream)
+
+    def _from_others(self, stream: int) -> Known:
+        """Return what stream 0 and others wait for in each other."""
         if stream == _LEGACY:
-            for other, theirs in self._streams.items():
-                if other not in self._apart:
-                    _join(known, theirs)
-        elif stream not in self._apart:
-            _join(known, self._streams.get(_LEGACY, {}))
-        return known
+            others = [known for other, known in self._streams.items() if other != stream and other not in self._apart]
+            return self._still(set().union(*others))
+        return set() if stream in self._apart else self._still(self._streams.get(_LEGACY, set()))
 
     # Operations.
 
@@ -140,38 +154,49 @@ class Launches:
         """Begin with an operation; tells whether all that was before it is over."""
         self.now += 1
         stream = self._name(what.stream)
-        full = _join(self._known_to(stream), self._host)
-        place = full.get(stream, 0) + 1
-        before = self._operations.get(self._last.get(stream, 0))
-        base, waits = full, set(self._early.pop(stream, ()))
-        if getattr(what, "programmatic", False) and before is not None and before.triggers:
-            base = _join(dict(before.base), self._host)
-            waits = {self._last[stream]} | (before.waits if before.waited else set())
-        self._operations[self.now] = Operation(what, stream, place, base, waits)
-        self._streams[stream] = {**full, stream: place}
-        self._last[stream] = self.now
+        before = self._last.get(stream)
+        known = self._known_to(stream)
+        waits = set().union(*(early.covers for early in self._early.pop(stream, ())))
+        ended: Known = set()
+        if before is not None and _is_programmatic(what) and isinstance(before.what, Launch):
+            base = before.base | self._from_others(stream)
+            ended = before.ended | (set() if before.triggers else before.covers)
+            waits |= before.covers
+        elif before is not None and self._graph is not None:  # its edge is from one node, not from what that ran beside
+            base, ended = before.base | before.covers, before.ended
+        else:
+            base = known
+        base, ended, waits = (self._still(each) for each in (base | self._host, ended, waits))
+        here = Operation(what, stream, base, ended, waits, {self.now})
+        self._operations[self.now] = self._last[stream] = here
+        self._streams[stream] = known | base | {self.now}
         for event in getattr(what, "early_events", ()):
-            self._events[event] = dict(base), {self.now}
+            self._events[event] = _Event(base, here)
         return all(self.precedes(number) for number in self._operations if number != self.now)
 
     def forget(self, last: int) -> None:
         """Forget operations up to a number, which all that follow come after."""
+        self._forgotten = max(self._forgotten, last)
         for number in [number for number in self._operations if number <= last]:
             del self._operations[number]
+        self._host = self._still(self._host)
 
     def operation(self, number: int) -> Launch | HostAccess:
         """Return what has a number."""
         return self._operations[number].what
 
     def precedes(self, number: int) -> bool:
-        """Tell whether an operation was over before this one began."""
-        found = self._operations.get(number)
-        return found is None or self._operations[self.now].base.get(found.stream, 0) >= found.place
+        """Tell whether an operation was complete before this one began, and its writes can be seen."""
+        return number <= self._forgotten or number in self._operations[self.now].base
+
+    def reads_no_more(self, number: int) -> bool:
+        """Tell whether the threads of an operation had ended before this one began."""
+        return self.precedes(number) or number in self._operations[self.now].ended
 
     @property
     def host_knows_all(self) -> bool:
         """Whether the host has seen all operations before this one complete."""
-        return all(self._host.get(o.stream, 0) >= o.place for n, o in self._operations.items() if n != self.now)
+        return all(number in self._host for number in self._operations if number != self.now)
 
     # Programmatic dependent launch.
 
@@ -181,8 +206,9 @@ class Launches:
         if "launch_dependents" in event.instruction.parts:
             here.triggers = True
             return
-        here.waited = True
         if here.waits:
+            here.covers |= here.waits
+            self._streams[here.stream] |= here.waits
             clocks, slots = wave.clocks, event.ctas.slots
             columns = [clocks.column(self.channel(number)) for number in here.waits]
             what = np.zeros((FENCED + 1, len(slots), clocks.cluster, len(clocks.owner)), np.int32)
@@ -197,7 +223,16 @@ class Launches:
         """Return the channel that says that a launch is over."""
         return "launch", number
 
+    @property
+    def is_programmatic(self) -> bool:
+        """Whether what runs was launched as a programmatic dependent launch."""
+        return _is_programmatic(self._operations[self.now].what)
+
     def share_stream(self, number: int) -> bool:
         """Tell whether another operation is of this one's stream."""
         mine, theirs = self._operations[self.now], self._operations[number]
         return mine.stream == theirs.stream
+
+
+def _is_programmatic(what: Launch | HostAccess) -> bool:
+    return isinstance(what, Launch) and what.programmatic

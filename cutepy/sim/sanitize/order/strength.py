@@ -2,14 +2,17 @@
 
 References
 ----------
-PTX ISA, "Memory Consistency Model": "Strong Operations", "Scope", "Morally strong operations", "Release and Acquire
-Patterns"; "ld", "st", "atom", "red", "membar, fence".
+PTX ISA, "Memory Consistency Model": "Strong Operations", "Scope", "Morally strong operations", "Vector Data-types",
+"Packed Data-types", "Limitations on Mixed-size Data-races", "Release and Acquire Patterns"; "ld", "st", "atom", "red",
+"membar, fence".
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 from typing import NamedTuple
+
+from cutepy.sim.ptx.model import type_bits
 
 WEAK, CTA, CLUSTER, GPU, SYS = range(5)
 """Scopes, each of which includes those before it; a weak operation has none."""
@@ -72,3 +75,38 @@ def strength(opcode: str) -> Strength:
         if "acquire" in parts or "release" in parts or "relaxed" in parts:
             return Strength(named or SYS, "acquire" in parts, "release" in parts)
     return _NONE
+
+
+@lru_cache(maxsize=4096)
+def unit_bytes(opcode: str) -> int:
+    """Return how many bytes one operation of the memory model has: vectors and pairs are one for each element.
+
+    It is 0 where the opcode does not say, as that of a reduction through a tensor map.
+
+    Examples
+    --------
+    >>> unit_bytes("ld.relaxed.gpu.global.v4.u32"), unit_bytes("st.relaxed.gpu.global.b64")
+    (4, 8)
+    >>> unit_bytes("red.global.add.noftz.bf16x2"), unit_bytes("atom.global.cas.b128")
+    (2, 16)
+    """
+    name = opcode.rpartition(".")[2]
+    if not name[-1].isdigit():
+        return 0
+    return type_bits(name) // (16 if name.endswith("x2") else 8)
+
+
+@lru_cache(maxsize=4096)
+def overlap_completely(one: str, other: str) -> bool:
+    """Tell whether two strong operations on the same byte are on the same bytes, or each of them is one all the same.
+
+    Each is aligned, so that they are where their sizes are. Read-modify-writes take effect one after the other in any
+    case.
+
+    Examples
+    --------
+    >>> overlap_completely("st.relaxed.gpu.b32", "ld.relaxed.gpu.b64"), overlap_completely("atom.add.u32", "red.or.b64")
+    (False, True)
+    """
+    both_modify = all(opcode.partition(".")[0] in ("atom", "red", "cp") for opcode in (one, other))
+    return both_modify or unit_bytes(one) == unit_bytes(other)

@@ -130,10 +130,11 @@ class Findings:
         """Report two touches that nothing orders."""
         before, after = found.before, found.after
         kind = "missing-proxy-fence" if found.fenced_only else "unordered-" + ("write" if after.writes else "read")
-        kind = "too-narrow-scope" if found.narrow else kind
+        kind = "too-narrow-scope" if found.narrow else "partial-overlap" if found.partial else kind
         old = _side(residents, before, found.before_lane, int(np.searchsorted(before.slots, after.slots[found.row])))
         new = _side(residents, after, found.after_lane, found.row)
-        missing = None if found.fenced_only or found.narrow else _advice(before, after, found.mate)
+        itself = found.fenced_only or found.narrow or found.partial
+        missing = None if itself else _advice(before, after, found.mate)
         unwritten = None
         if found.read_first:
             wanted = _advice(after, before, None).rpartition(": ")[2]

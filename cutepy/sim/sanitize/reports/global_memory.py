@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.machine.host_events import REUSE
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.machine.launch import Launch
 from cutepy.sim.sanitize.hazards import Side
@@ -26,9 +27,23 @@ _EARLY = (
     "the kernel began before the one before it was over (programmatic dependent launch): griddepcontrol.wait must come "
     "before this access, in its thread or before a barrier"
 )
+_NOT_SHOWN = (
+    "the kernel was launched when the threads of the one before it had ended (programmatic dependent launch), which "
+    "shows it nothing of what they wrote: griddepcontrol.wait must come before this access, in its thread or before a "
+    "barrier"
+)
+_IN_A_GRAPH = (
+    "the kernel follows one that did not wait for those before it, and in a graph it waits for that one alone: that "
+    "must execute griddepcontrol.wait, or be launched without the attribute"
+)
 _FURTHER_BACK = (
     "griddepcontrol.wait waits for the kernel just before only, and that did not wait itself for the ones before it: "
     "it must execute griddepcontrol.wait, or this launch must go without the attribute"
+)
+_GIVEN_AWAY = (
+    "the tensor was freed while another stream uses it, and torch's allocator may give its memory to the next one of "
+    "the stream that it was made in: tensor.record_stream(that other stream) must come before it is freed, or the "
+    "stream that it was made in must wait for the other one"
 )
 NEVER_WRITTEN = (
     "nothing has written these bytes since they were allocated, and they hold what was there before: write them first, "
@@ -86,13 +101,19 @@ def advice(found: GlobalConflict, launches: Launches) -> str:
     """Say what is missing between two touches."""
     before, after, kind = found.before, found.after, found.kind
     if kind == "early-access":
-        return _EARLY if launches.waits(before.launch) else _FURTHER_BACK
+        if not launches.is_programmatic:
+            return _IN_A_GRAPH
+        if not launches.waits(before.launch):
+            return _FURTHER_BACK
+        return _NOT_SHOWN if launches.reads_no_more(before.launch) else _EARLY
     if kind == "missing-proxy-fence":
         return _PROXY
-    if kind in ("non-coherent-read", "missing-tensormap-fence"):
+    if kind in ("non-coherent-read", "missing-tensormap-fence", "partial-overlap"):
         return KINDS[kind].missing
     if kind == "too-narrow-scope":
         return _about_scope(found)
+    if after.instruction.opcode == REUSE:
+        return _GIVEN_AWAY
     if before.launch != after.launch:
         return (
             "the launches are in streams that nothing orders: record an event after the first and let the other's "

@@ -1,0 +1,124 @@
+"""What no schedule of the simulator shows of memory: orders in which strong accesses of one thread take effect.
+
+A schedule interleaves: each access takes effect at once, for all. Of a GPU that holds where a thread has a fence.sc
+between each two strong accesses to different places: then all of these are in one order, that of the fences and of
+coherence. Without one, two threads that each write and then read what the other writes may both miss it (store
+buffering); with less than acquire and release there is more, such as a flag that is seen before what it stands for.
+
+References
+----------
+PTX ISA, "Memory Consistency Model": "Fence-SC", "Causality Order", "Coherence", "membar, fence"; PTX interoperability,
+"Atomics ABI", which puts fence.sc before each access of memory_order_seq_cst.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from cutepy.sim.ptx.model import Address, registers_in
+from cutepy.sim.sanitize.certificate.loops import line
+from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, WEAK, strength
+from cutepy.sim.translate import translate
+from cutepy.sim.translate.control_flow import EXIT
+from cutepy.sim.translate.effects import written
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.translate.control_flow import ControlFlow
+
+_ELSEWHERE = frozenset(("local", "param", "const"))
+_SHARED = frozenset(("shared", "shared::cta", "shared::cluster"))
+
+
+class _Access(NamedTuple):
+    """A strong access since the last fence that covers it, and its address as long as that is what it was."""
+
+    instruction: int
+    scope: int
+    address: Address | None
+
+
+_State = frozenset[_Access]
+
+
+def synchronises_by(instructions: Sequence[Instruction]) -> tuple[str, ...]:
+    """Return the state spaces of a kernel's strong accesses: "global", "shared"; what may be either is "global"."""
+    found = {"shared" if _SHARED & {*i.parts} else "global" for i in instructions if _is_strong(i)}
+    return tuple(sorted(found))
+
+
+def unfenced(flow: ControlFlow) -> tuple[Instruction, Instruction] | None:
+    """Return two strong accesses to different places that a thread may do with no fence.sc between, or None.
+
+    It is None too where all accesses read, or none does: then nobody can tell.
+    """
+    instructions = {i.index: i for block in flow.blocks for i in block.instructions}
+    names = {i.parts[0] for i in instructions.values() if _is_strong(i)}
+    if not names & {"ld", "atom"} or not names & {"st", "atom", "red"}:
+        return None
+    shared = CLUSTER if any("cluster" in i.opcode or i.parts[0] == "mapa" for i in instructions.values()) else CTA
+    before: dict[int, _State] = {0: frozenset()}
+    waiting = [0]
+    while waiting:
+        number = waiting.pop()
+        state = before[number]
+        for i in flow.blocks[number].instructions:
+            if _is_strong(i) or i.parts[0] == "call":
+                apart = [one.instruction for one in state if one.address is None or one.address != _address(i)]
+                if apart:
+                    return instructions[min(apart)], i
+            state = _after(state, i, shared)
+        for following in flow.blocks[number].successors:
+            known = before.get(following)
+            joined = state if known is None else known | state
+            if following != EXIT and joined != known:
+                before[following] = joined
+                waiting.append(following)
+    return None
+
+
+@lru_cache(maxsize=64)
+def beyond_schedules(ptx: str, kernel: str) -> tuple[str, ...]:
+    """Return what schedules of a kernel don't show, as reports say it; empty if that is nothing."""
+    return described(unfenced(translate(ptx, kernel).flow))
+
+
+def described(found: tuple[Instruction, Instruction] | None) -> tuple[str, ...]:
+    """Say what `unfenced` has found."""
+    if found is None:
+        return ()
+    first, second = map(line, found)
+    return (f"weak memory: strong accesses with no fence.sc between, seen in another order: {first}, then {second}",)
+
+
+def _is_strong(i: Instruction) -> bool:
+    is_access = i.parts[0] in ("ld", "st", "atom", "red") and not _ELSEWHERE & {*i.parts}
+    return is_access and strength(i.opcode).scope != WEAK
+
+
+def _address(i: Instruction) -> Address | None:
+    return next((operand for operand in i.operands if isinstance(operand, Address)), None)
+
+
+def _after(state: _State, i: Instruction, shared: int) -> _State:
+    """Return what is not fenced after an instruction; `shared` is the scope that has all who reach shared memory."""
+    if i.parts[0] == "membar" or i.parts[:2] == ("fence", "sc"):  # on these GPUs membar is fence.sc
+        scope = strength(i.opcode).scope
+        state = frozenset(one for one in state if one.scope > scope)
+    changed = {register.index for register in written(i)}
+    if changed:
+        state = frozenset(one._replace(address=None) if _moves(one, changed) else one for one in state)
+    if not _is_strong(i) and i.parts[0] != "call":
+        return state
+    address = _address(i)
+    if address is not None and any(r.index in changed for r in registers_in(address)):
+        address = None
+    widest = shared if _SHARED & {*i.parts} else GPU  # there is one
+    return state | {_Access(i.index, min(strength(i.opcode).scope or GPU, widest), address)}
+
+
+def _moves(one: _Access, changed: set[int]) -> bool:
+    return one.address is not None and any(r.index in changed for r in registers_in(one.address))

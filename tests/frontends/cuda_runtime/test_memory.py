@@ -1,0 +1,37 @@
+"""Memory of the CUDA runtime, as the sanitizer sees it."""
+
+import ctypes
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+
+import cutepy
+from cutepy.frontends.backend import tell
+from cutepy.frontends.cuda_runtime.memory import MemoryCalls
+from cutepy.sim.machine.host_events import StreamEvent
+from cutepy.sim.sanitize import HazardError
+
+PTX = """.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry put(.param .u64 x) { .reg .b64 %rd<2>; ld.param.u64 %rd1, [x]; st.global.u32 [%rd1], 1; ret; }
+"""
+ONE, OTHER = 1000, 2000
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_memory_that_is_freed_in_a_stream_while_another_uses_it(waits):
+    calls, pointer = MemoryCalls(), ctypes.c_uint64()
+    with nullcontext() if waits else pytest.raises(HazardError, match="cudaFreeAsync write by the host in stream"):
+        with cutepy.simulate(sanitize=True):
+            calls.do_cudaMallocAsync(ctypes.addressof(pointer), 64, ONE)
+            memory = np.ctypeslib.as_array((ctypes.c_uint32 * 16).from_address(pointer.value))
+            for stream in (ONE, OTHER):
+                tell(StreamEvent("create", stream, blocking=False))
+            cutepy.load_ptx(PTX).launch("put", 1, 1, [memory], stream=OTHER)
+            if waits:
+                tell(StreamEvent("record", OTHER, 7))
+                tell(StreamEvent("wait", ONE, 7))
+            assert calls.do_cudaFreeAsync(pointer.value, ONE) == 0
+    assert calls.do_cudaFreeAsync(pointer.value, ONE) != 0
