@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.sanitize.meaning.layouts import Span
-from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, View
+from cutepy.sim.sanitize.order.clocks import Need, View, need
 from cutepy.sim.sanitize.order.strength import CTA
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Touch:
 
     def is_heard(self, new: Touch, rows: Array | None = None) -> bool:
         """Tell whether it is known that all lanes of a later touch know of this, in all CTAs or some of these."""
-        if new.warps is None or needed_plane(self, new) == FENCED:
+        if new.warps is None or (new.asynchronous and not self.asynchronous):
             return False
         heard = self.heard if rows is None else self.heard[rows]
         return bool(heard[:, new.warps].all())
@@ -102,8 +102,8 @@ class Conflict:
     row : int
         The CTA, by position in `after.slots`.
     granule : int
-    fenced_only : bool
-        Whether they are ordered but for a proxy fence.
+    lacks : "order", "scope" or "fence"
+        Whether they are ordered but for a proxy fence; or by what has counted, in too narrow a scope; or not at all.
     mate : int or None
         Another lane of the same warp whose touch is ordered, by what it has published.
     """
@@ -114,7 +114,7 @@ class Conflict:
     after_lane: int
     row: int
     granule: int
-    fenced_only: bool
+    lacks: Literal["order", "scope", "fence"]
     mate: int | None = None
 
     @property
@@ -128,16 +128,18 @@ class Conflict:
         return are_strong(self.before, self.after, CTA)
 
 
+def unfenced(writes: bool) -> str:
+    """Return what it is when only a proxy fence is missing after a write, or a read, by the generic proxy."""
+    return "missing-proxy-fence" if writes else "unfenced-overwrite"
+
+
 def are_strong(old: Touch, new: Touch, scope: int) -> bool:
     """Tell whether both are strong, of such a scope or a wider one, and of one proxy."""
     return min(old.scope, new.scope) >= scope and old.asynchronous == new.asynchronous
 
 
-def needed_plane(old: Touch, new: Touch) -> int:
-    """Return which knowledge orders a touch after another one."""
-    if not old.writes:
-        return DONE
-    if new.asynchronous:
-        # A copy that is over has left its bytes: another may write there once that is known, whoever has seen them.
-        return (DONE if new.writes else SEEN) if old.asynchronous else FENCED
-    return SEEN
+def needed(old: Touch, new: Touch) -> Need:
+    """Return how a touch must be known to who touches the same bytes after it."""
+    # A copy that is over has left its bytes: another may write there once that is known, whoever has seen them.
+    by_copies = old.asynchronous and new.asynchronous and new.writes
+    return need(old.writes and not by_copies, old.asynchronous, new.asynchronous)

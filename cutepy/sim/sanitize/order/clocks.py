@@ -8,9 +8,10 @@ is known to nobody else), and when it does something that is not to be taken for
 
 What is known comes in three *planes*:
 
-- ``DONE``: it is over. Enough to write where it has read.
-- ``SEEN``: what it wrote is visible. Needed to read that, or to write over it.
-- ``FENCED``: a proxy fence has come between. Needed by the async proxy to touch what the generic proxy wrote.
+- ``DONE``: something came after it that has counted. Of what the async proxy has read no more is needed.
+- ``SEEN``: it is over, and what it wrote is visible: a release came after it that includes who knows it.
+- ``FENCED``: it is over, for a proxy fence of its CTA came after it. Needed by the async proxy to write over what the
+  generic proxy read, and beside ``SEEN`` to touch what that wrote.
 
 Lanes of a warp that know the same share a row; a lane that learns something alone has a row of its own until the warp
 synchronises. What a thread knows of its own columns stands beside, in `own`.
@@ -18,6 +19,8 @@ synchronises. What a thread knows of its own columns stands beside, in `own`.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +30,49 @@ from cutepy.sim.machine.lanes import WARP, Array, Index, as_index
 DONE, SEEN, FENCED = range(3)
 _PLANES = 3
 _NEW_COLUMNS = 64
+
+
+class Need(NamedTuple):
+    """How something must be known to what comes after it.
+
+    Attributes
+    ----------
+    planes : tuple of int
+    combined : ufunc
+        `minimum` if it must be known in all of them, `maximum` if one will do.
+    """
+
+    planes: tuple[int, ...]
+    combined: np.ufunc = np.minimum
+
+    def of(self, known: Callable[[int], Array]) -> Array:
+        """Return how far something is known, by what is known of it in each plane."""
+        return functools.reduce(self.combined, map(known, self.planes))
+
+
+def need(writes: bool, from_async: bool, to_async: bool) -> Need:
+    """Return what orders an access before another one, by whether it writes and which proxies they are of.
+
+    Examples
+    --------
+    >>> need(False, True, True).planes == (DONE,), need(True, False, True).planes == (SEEN, FENCED)
+    (True, True)
+    """
+    return _NEEDS[writes, from_async, to_async]
+
+
+_NEEDS = {
+    (True, True, True): Need((SEEN,)),
+    (True, True, False): Need((SEEN,)),
+    (True, False, True): Need((SEEN, FENCED)),
+    (True, False, False): Need((SEEN,)),
+    (False, True, True): Need((DONE,)),
+    (False, True, False): Need((DONE,)),
+    (False, False, True): Need((FENCED,)),
+    (False, False, False): Need((SEEN, FENCED), np.maximum),
+}
+UNFENCED = {True: Need((SEEN,)), False: Need((DONE,))}
+"""What orders a write, or a read, by the generic proxy before one of the async proxy but for a proxy fence."""
 
 
 class View(NamedTuple):
@@ -296,15 +342,15 @@ class Clocks:
         self._known[DONE][at] = np.maximum(self._known[DONE][at], self._own[DONE][rectangle(slots, waits)])
 
     def fence(self, slots: Array, threads: Array) -> None:
-        """Put a proxy fence after all that threads know, and have done."""
+        """Put a proxy fence after all that threads know their CTAs to have done."""
         there = np.zeros((len(slots), self._known.shape[2]), bool)
         there[np.arange(len(slots))[:, None], self.rows(slots, threads)] = True
         of, rows = np.nonzero(there)
         cells = slots[of], rows, slots[of] % self.cluster
-        self._known[FENCED][cells] = np.maximum(self._known[FENCED][cells], self._known[SEEN][cells])
+        self._known[FENCED][cells] = np.maximum(self._known[FENCED][cells], self._known[DONE][cells])
         mine = self.belongs(threads)
         at = neighbours(slots), slice(len(mine))
-        self._own[FENCED][at] = np.where(mine, self._own[SEEN][at], self._own[FENCED][at])
+        self._own[FENCED][at] = np.where(mine, self._own[DONE][at], self._own[FENCED][at])
         self.tick(slots, threads)
 
 
