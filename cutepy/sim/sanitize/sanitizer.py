@@ -22,13 +22,13 @@ from cutepy.sim.sanitize.memory.touches import SharedTouches
 from cutepy.sim.sanitize.order.ends import ends, uneven
 from cutepy.sim.sanitize.order.launches import Launches
 from cutepy.sim.sanitize.order.messages import Messages
-from cutepy.sim.sanitize.order.reasons import reason
 from cutepy.sim.sanitize.order.synchronisation import converge, synchronise
 from cutepy.sim.sanitize.order.wave import Issued, Wave
 from cutepy.sim.sanitize.registers import register_hazards
 from cutepy.sim.sanitize.repairs import judged, remarks
 from cutepy.sim.sanitize.reports import global_memory
 from cutepy.sim.sanitize.reports.findings import Findings
+from cutepy.sim.sanitize.reports.reasons import reason
 from cutepy.sim.sanitize.reports.scene import Surroundings
 from cutepy.sim.sanitize.sums import Sums
 from cutepy.sim.translate import linked, translate
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.hazards import Hazard
     from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch
     from cutepy.sim.sanitize.order.ends import End
-    from cutepy.sim.sanitize.order.reasons import Reason
     from cutepy.sim.sanitize.reports.collection import Hazards
+    from cutepy.sim.sanitize.reports.reasons import Reason
 
 
 _COLLECTIVES = frozenset(("elect", "shfl", "vote", "match", "redux"))

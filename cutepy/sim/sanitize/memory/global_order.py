@@ -17,7 +17,8 @@ import numpy as np
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.sanitize.memory.global_touch import GlobalTouch
 from cutepy.sim.sanitize.memory.touch import unfenced
-from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, UNFENCED, need
+from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN
+from cutepy.sim.sanitize.order.needs import UNFENCED, need
 from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU
 from cutepy.sim.translate import linked
 

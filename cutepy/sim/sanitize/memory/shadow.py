@@ -17,7 +17,8 @@ from cutepy.sim.machine.lanes import WARP, Array, as_index
 from cutepy.sim.sanitize.meaning.layouts import Through
 from cutepy.sim.sanitize.memory.numbered import Numbered
 from cutepy.sim.sanitize.memory.touch import Conflict, Touch, are_strong, needed
-from cutepy.sim.sanitize.order.clocks import DONE, SEEN, UNFENCED, Clocks, Need, View, neighbours
+from cutepy.sim.sanitize.order.clocks import DONE, SEEN, Clocks, View, neighbours
+from cutepy.sim.sanitize.order.needs import UNFENCED, Need
 from cutepy.sim.sanitize.order.strength import CLUSTER, CTA
 
 _MOST_READERS = 16

@@ -9,7 +9,8 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.sanitize.meaning.layouts import Span
-from cutepy.sim.sanitize.order.clocks import Need, View, need
+from cutepy.sim.sanitize.order.clocks import View
+from cutepy.sim.sanitize.order.needs import Need, need
 from cutepy.sim.sanitize.order.strength import CTA
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.sanitize.meaning.layouts import Through
+from cutepy.sim.sanitize.order.arrivals import Arrivals
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN, Clocks, Meeting, View, rectangle
 from cutepy.sim.sanitize.order.objects import Objects
 from cutepy.sim.sanitize.order.patterns import Patterns
 from cutepy.sim.sanitize.order.peers import Peers
-from cutepy.sim.sanitize.order.reasons import Arrivals
 from cutepy.sim.sanitize.order.warpgroups import MmaGroups, SetRegisters
 
 if TYPE_CHECKING:

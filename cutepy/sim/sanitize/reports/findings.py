@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.sanitize.memory.touch import Conflict, Touch
-    from cutepy.sim.sanitize.order.reasons import Reason
     from cutepy.sim.sanitize.registers import RegisterHazard
+    from cutepy.sim.sanitize.reports.reasons import Reason
     from cutepy.sim.sanitize.reports.scene import Scene, Surroundings
 
 
