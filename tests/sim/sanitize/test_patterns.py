@@ -204,6 +204,18 @@ def test_what_another_cta_overwrites_is_handed_back_in_its_scope():
         assert found_in_cluster(mended, wait + PUT) == ()
 
 
+def test_so_is_what_another_lane_has_read_and_what_was_written():
+    wait, write = WAIT.format(how=""), "@%p1 st.shared.u32 [%r4], 8;\n"
+    tell = MEET + TELL.format(how="")
+    for touch, kind in ((READ, "ld read"), (write, "st write")):
+        (hazard,) = found_in_cluster(touch + tell, wait + PUT)
+        assert (hazard.kind, hazard.before.what) == ("too-narrow-scope", kind)
+        assert "mbarrier.arrive.release.cluster" in hazard.missing
+        assert found_in_cluster(touch + PROXY + tell, wait + PUT) == ()
+    (hazard,) = found_in_cluster(PEER + PROXY + tell, wait + TAKE)
+    assert hazard.kind == "too-narrow-scope", "a proxy fence shows nothing to threads of another CTA"
+
+
 def test_a_fence_before_a_relaxed_arrival_at_the_clusters_barrier_releases():
     arrive, wait = "barrier.cluster.arrive.relaxed;\n", "barrier.cluster.wait;\n"
     fence = FENCE.format(order="acq_rel", scope="cluster")

@@ -141,6 +141,7 @@ def are_strong(old: Touch, new: Touch, scope: int) -> bool:
 
 def needed(old: Touch, new: Touch) -> Need:
     """Return how a touch must be known to who touches the same bytes after it."""
-    # A copy that is over has left its bytes: another may write there once that is known, whoever has seen them.
-    by_copies = old.asynchronous and new.asynchronous and new.writes
-    return need(old.writes and not by_copies, old.asynchronous, new.asynchronous)
+    # What is over has left its bytes: within one proxy another may write there, whoever has seen them.
+    overwrites = new.writes and new.instruction.parts[0] not in ("atom", "red")
+    is_shown = old.writes and not (overwrites and old.asynchronous == new.asynchronous)
+    return need(is_shown, old.asynchronous, new.asynchronous)

@@ -30,6 +30,8 @@ class Arrival(NamedTuple):
     column : int or None
         What counts the phases of that, if anything does.
     phases : array of int, (CTA, thread)
+    knew : array of int, (CTA, rank, column), or None
+        What its threads knew to be over, if it publishes less than that.
     """
 
     instruction: Instruction
@@ -39,6 +41,7 @@ class Arrival(NamedTuple):
     of: Array
     column: int | None
     phases: Array
+    knew: Array | None
 
     @property
     def is_relaxed(self) -> bool:
@@ -59,9 +62,17 @@ class Arrivals:
         self.last: deque[Arrival] = deque(maxlen=_MOST_ARRIVALS)
 
     def note(
-        self, wave: Wave, i: Instruction, slots: Array, threads: Array, of: Array, column: int | None, phases: Array
+        self,
+        wave: Wave,
+        i: Instruction,
+        slots: Array,
+        threads: Array,
+        of: Array,
+        column: int | None,
+        phases: Array,
+        knew: Array | None = None,
     ) -> None:
         """Note an arrival, before it is published."""
         shape = len(slots), len(threads)
         of, phases = np.broadcast_to(of, shape), np.broadcast_to(phases, shape)
-        self.last.append(Arrival(i, slots, threads, wave.clocks.counts(slots, threads), of, column, phases))
+        self.last.append(Arrival(i, slots, threads, wave.clocks.counts(slots, threads), of, column, phases, knew))

@@ -38,15 +38,15 @@ class Need(NamedTuple):
         return functools.reduce(self.combined, map(known, self.planes))
 
 
-def need(writes: bool, from_async: bool, to_async: bool) -> Need:
-    """Return what orders an access before another one, by whether it writes and which proxies they are of.
+def need(is_shown: bool, from_async: bool, to_async: bool) -> Need:
+    """Return what orders an access before another one, by whether what it wrote must be seen, and by their proxies.
 
     Examples
     --------
     >>> need(False, True, True).planes == (DONE,), need(True, False, True).planes == (SEEN, FENCED)
     (True, True)
     """
-    return _NEEDS[writes, from_async, to_async]
+    return _NEEDS[is_shown, from_async, to_async]
 
 
 _NEEDS = {

@@ -69,19 +69,21 @@ def _is_by(found: Conflict, threads: Array) -> bool:
 
 
 def _of_arrivals(wave: Wave, found: Conflict) -> Reason | None:
-    """See whether who wrote or read arrived after that, and the newer touch's lane waited for it, in vain."""
-    slot, thread, count = _older(found)
-    if found.before.threads is None:
-        return None
-    agent = int(found.after.agents[found.row])
+    """See whether who knew of the older touch arrived, and the newer touch's lane waited for it, in vain."""
+    slot, column, count = _older(found)
+    agent, rank = int(found.after.agents[found.row]), slot % wave.clocks.cluster
     for arrival in reversed(wave.arrivals.last):
-        at = arrival.lane(slot, thread)
-        if at is None or arrival.column is None or arrival.counts[at] < count:
+        if arrival.column is None or arrival.knew is None or column >= arrival.knew.shape[-1]:
             continue
+        near = arrival.slots // wave.clocks.cluster == slot // wave.clocks.cluster
+        knew = near & (arrival.knew[:, rank, column] >= count)
+        if not knew.any():
+            continue
+        at = int(np.argmax(knew)), 0
         if _known(wave, found, DONE, int(arrival.of[at]), arrival.column) <= arrival.phases[at]:
             continue
         name, line = ".".join(arrival.instruction.parts[:2]), _line(arrival.instruction)
-        if scope_of(arrival.instruction) < CLUSTER and agent != slot:
+        if scope_of(arrival.instruction) < CLUSTER and agent != int(arrival.slots[at[0]]):
             return "too-narrow-scope", (
                 f"the arrival at {line} is of scope .cta, and who waits for it is in another CTA: it must be "
                 f"{name}.release.cluster"
