@@ -153,7 +153,8 @@ _ENTRIES = (
     Kind(
         "too-narrow-scope",
         "a flag or a counter is accessed with a scope that does not include the other thread, `.cta` between CTAs; or "
-        "global memory after an mbarrier's arrival or wait with the scope `.cta`, between CTAs of a cluster",
+        "memory after an mbarrier's arrival, or global memory after its wait, with the scope `.cta`, between CTAs of a "
+        "cluster",
         "both accesses need a scope that the other thread is in: .cluster within a cluster, .gpu within a GPU",
         "Memory Consistency Model: Scope; Morally strong operations",
     ),

@@ -71,7 +71,7 @@ def _is_by(found: Conflict, threads: Array) -> bool:
 def _of_arrivals(wave: Wave, found: Conflict) -> Reason | None:
     """See whether who knew of the older touch arrived, and the newer touch's lane waited for it, in vain."""
     slot, column, count = _older(found)
-    agent, rank = int(found.after.agents[found.row]), slot % wave.clocks.cluster
+    rank = slot % wave.clocks.cluster
     for arrival in reversed(wave.arrivals.last):
         if arrival.column is None or arrival.knew is None or column >= arrival.knew.shape[-1]:
             continue
@@ -83,7 +83,7 @@ def _of_arrivals(wave: Wave, found: Conflict) -> Reason | None:
         if _known(wave, found, DONE, int(arrival.of[at]), arrival.column) <= arrival.phases[at]:
             continue
         name, line = ".".join(arrival.instruction.parts[:2]), _line(arrival.instruction)
-        if scope_of(arrival.instruction) < CLUSTER and agent != int(arrival.slots[at[0]]):
+        if scope_of(arrival.instruction) < CLUSTER and arrival.of[at] != arrival.slots[at[0]]:
             return "too-narrow-scope", (
                 f"the arrival at {line} is of scope .cta, and who waits for it is in another CTA: it must be "
                 f"{name}.release.cluster"
