@@ -181,6 +181,15 @@ def test_what_is_wrong_is_found(name):
     assert kind in hazards_of(*lines)
 
 
+def test_a_missing_fence_of_one_lane_does_not_hide_that_others_lack_order():
+    """What lane 0 has read lacks the fence only; the others' reads are not handed back at all."""
+    read = FILLED, READ
+    assert sorted(hazards_of(*read, REFILL, block=32)) == ["unfenced-overwrite", "unordered-write"]
+    assert hazards_of(*read, WARP, REFILL, block=32) == ["unfenced-overwrite"]
+    assert hazards_of(*read, FENCE, REFILL, block=32) == ["unordered-write"]
+    assert hazards_of(*read, FENCE, WARP, REFILL, block=32) == []
+
+
 @pytest.mark.parametrize("policy", [None, "late", "youngest", "schedule:1", "schedule:2"])
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_right_is_not(name, policy):

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import chain
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, Array, as_index
 from cutepy.sim.sanitize.meaning.layouts import Through
 from cutepy.sim.sanitize.memory.numbered import Numbered
-from cutepy.sim.sanitize.memory.touch import Conflict, Touch, are_strong, needed
+from cutepy.sim.sanitize.memory.touch import Conflict, Lacks, Touch, are_strong, needed
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN, Clocks, View, neighbours
 from cutepy.sim.sanitize.order.needs import UNFENCED, Need
 from cutepy.sim.sanitize.order.strength import CLUSTER, CTA
 
 _MOST_READERS = 16
 _OVER = Need((DONE,))
+_LACKS: tuple[Lacks, ...] = "order", "scope", "fence"
 
 _FORGOTTEN = View(np.zeros((0, 0, 0, 0, 0), np.int32), None)
 """What a touch knew, once it has been compared with those before it: those after it ask what they know themselves."""
@@ -255,25 +256,22 @@ class Shadow:
         rows = new.row_of[new_lanes]
         fine = known[rows, before]
         fine |= self._own(old, new, row, of_old, before, new_lanes)
-        if not fine.all():
-            worst = int(np.argmin(fine))
-            pair = int(before[worst]), int(new_lanes[worst])
-            lacks: Literal["order", "scope", "fence"] = "order"
-            if self._holds(_OVER, old, new, row, of_old, *pair):
-                lacks = "scope"
-            if (
-                new.asynchronous
-                and not old.asynchronous
-                and self._holds(UNFENCED[old.writes], old, new, row, of_old, *pair)
-            ):
-                lacks = "fence"
-            mate = None if lacks == "fence" else _mate(old, int(before[worst]), known[rows[worst]])
-            self._report(Conflict(old, new, *pair, row, int(at[worst]), lacks, mate))
-
-    def _holds(self, how: Need, old: Touch, new: Touch, row: int, of_old: int, before: int, after: int) -> bool:
-        """Tell whether a lane of a touch knows of one of an older touch."""
-        known = self._known(old, new, how, np.array([row]), np.array([of_old]))
-        return bool(known[0, new.row_of[after], before])
+        if fine.all():
+            return
+        bad, crosses = np.flatnonzero(~fine), new.asynchronous and not old.asynchronous
+        here = np.array([row]), np.array([of_old])
+        ordered = self._known(old, new, UNFENCED[old.writes], *here)[0] if crosses else known
+        over = self._known(old, new, _OVER, *here)[0]
+        what = np.where(over[rows[bad], before[bad]], "scope", "order")
+        if crosses:
+            what[ordered[rows[bad], before[bad]]] = "fence"
+        for lacks in _LACKS:
+            found = bad[what == lacks]
+            if len(found):
+                first = int(found[0])
+                pair = int(before[first]), int(new_lanes[first])
+                mate = None if lacks == "fence" else _mate(old, pair[0], ordered[rows[first]])
+                self._report(Conflict(old, new, *pair, row, int(at[first]), lacks, mate))
 
     def _own(self, old: Touch, new: Touch, row: int, of_old: int, before: Array, after: Array) -> Array:
         """Tell by pair whether they are of one thread, and ordered by that."""

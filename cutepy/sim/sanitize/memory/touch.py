@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
 
 
+Lacks = Literal["order", "scope", "fence"]
+"""What is missing between two touches: any order, or a scope or a proxy fence only."""
+
+
 @dataclass(eq=False, slots=True)
 class Touch:
     """What an instruction, or an asynchronous operation, did to shared memory.
@@ -103,8 +107,7 @@ class Conflict:
     row : int
         The CTA, by position in `after.slots`.
     granule : int
-    lacks : "order", "scope" or "fence"
-        Whether they are ordered but for a proxy fence; or by what has counted, in too narrow a scope; or not at all.
+    lacks : Lacks
     mate : int or None
         Another lane of the same warp whose touch is ordered, by what it has published.
     """
@@ -115,7 +118,7 @@ class Conflict:
     after_lane: int
     row: int
     granule: int
-    lacks: Literal["order", "scope", "fence"]
+    lacks: Lacks
     mate: int | None = None
 
     @property
