@@ -54,6 +54,8 @@ class Touch:
         How parts of its granules were read or written, where that is known.
     early : array of int or None
         The granules that it read before anything had written them, in some CTA.
+    when : int
+        How many arrivals at barriers were before it.
     """
 
     what: str
@@ -72,6 +74,7 @@ class Touch:
     spans: tuple[Span, ...] = ()
     early: Array | None = None
     number: int = 0
+    when: int = 0
     warps: Array | None = None
     heard: Array = field(init=False)
     lanes: dict[int, tuple[Array, Array]] = field(default_factory=dict)

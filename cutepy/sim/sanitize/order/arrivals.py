@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.order.wave import Wave
 
-_MOST_ARRIVALS = 4096
+_MOST_LANES = 1 << 17
+"""Lanes that have arrived, of all arrivals that are kept together."""
 
 
 class Arrival(NamedTuple):
@@ -30,8 +31,8 @@ class Arrival(NamedTuple):
     column : int or None
         What counts the phases of that, if anything does.
     phases : array of int, (CTA, thread)
-    knew : array of int, (CTA, rank, column), or None
-        What its threads knew to be over, if it publishes less than that.
+    number : int
+        Counts up.
     """
 
     instruction: Instruction
@@ -41,7 +42,7 @@ class Arrival(NamedTuple):
     of: Array
     column: int | None
     phases: Array
-    knew: Array | None
+    number: int
 
     @property
     def is_relaxed(self) -> bool:
@@ -56,23 +57,26 @@ class Arrival(NamedTuple):
 
 
 class Arrivals:
-    """The last arrivals at barriers of resident CTAs."""
+    """The last arrivals at barriers of resident CTAs.
+
+    Attributes
+    ----------
+    last : deque of Arrival
+    number : int
+        How many there have been.
+    """
 
     def __init__(self) -> None:
-        self.last: deque[Arrival] = deque(maxlen=_MOST_ARRIVALS)
+        self.last: deque[Arrival] = deque()
+        self.number = self._lanes = 0
 
     def note(
-        self,
-        wave: Wave,
-        i: Instruction,
-        slots: Array,
-        threads: Array,
-        of: Array,
-        column: int | None,
-        phases: Array,
-        knew: Array | None = None,
+        self, wave: Wave, i: Instruction, slots: Array, threads: Array, of: Array, column: int | None, phases: Array
     ) -> None:
         """Note an arrival, before it is published."""
-        shape = len(slots), len(threads)
-        of, phases = np.broadcast_to(of, shape), np.broadcast_to(phases, shape)
-        self.last.append(Arrival(i, slots, threads, wave.clocks.counts(slots, threads), of, column, phases, knew))
+        counts, self.number = wave.clocks.counts(slots, threads), self.number + 1
+        of, phases = np.broadcast_to(of, counts.shape), np.broadcast_to(phases, counts.shape)
+        self.last.append(Arrival(i, slots, threads, counts, of, column, phases, self.number))
+        self._lanes += counts.size
+        while self._lanes > _MOST_LANES:
+            self._lanes -= self.last.popleft().counts.size

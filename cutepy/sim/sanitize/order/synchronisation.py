@@ -111,10 +111,9 @@ def _cluster(wave: Wave, event: BarrierEvent) -> None:
     generation = np.broadcast_to(event.counted, (len(slots), len(threads)))[:, 0]
     if event.operation == "cluster_arrive":
         first, column = (slots // size * size)[:, None], wave.clocks.column("cluster")
-        arrived = wave, event.instruction, slots, threads, first, column, generation[:, None]
+        wave.arrivals.note(wave, event.instruction, slots, threads, first, column, generation[:, None])
         if "relaxed" in event.instruction.parts:
             what = wave.clocks.joint(slots, threads)
-            wave.arrivals.note(*arrived, what[DONE].copy())
             what[..., ~wave.clocks.is_channel((INITS,), what.shape[-1])] = 0
             what[DONE, np.arange(len(slots)), slots % size, begun] = 1
             for thread in threads.tolist() if wave.patterns.has_fences else ():
@@ -122,7 +121,6 @@ def _cluster(wave: Wave, event: BarrierEvent) -> None:
                 what = np.maximum(what, np.where(wide[:, None, None], released, 0)[..., : what.shape[-1]])
             wave.clocks.tick(slots, threads)
         else:
-            wave.arrivals.note(*arrived)
             what = wave.clocks.publish(slots, threads)
         for rank in range(size):
             here = slots % size == rank
@@ -206,9 +204,7 @@ def _arrive(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> 
     assert event.state is not None
     i, channel = event.instruction, clocks.column(("mbarrier", event.state.address))
     is_relaxed, is_local = "relaxed" in i.parts, bool((of == slots[:, None]).all())
-    is_weak = is_relaxed or (not is_local and scope_of(i) < CLUSTER)
-    knew = clocks.joint(slots, threads)[DONE] if is_weak else None
-    wave.arrivals.note(wave, i, slots, threads, of, channel, phases, knew)
+    wave.arrivals.note(wave, i, slots, threads, of, channel, phases)
     if not is_relaxed and is_local:
         meeting.add(slots, phases[:, 0], clocks.publish(slots, threads))
         return

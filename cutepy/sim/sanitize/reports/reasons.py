@@ -69,17 +69,19 @@ def _is_by(found: Conflict, threads: Array) -> bool:
 
 
 def _of_arrivals(wave: Wave, found: Conflict) -> Reason | None:
-    """See whether who knew of the older touch arrived, and the newer touch's lane waited for it, in vain."""
-    slot, column, count = _older(found)
-    rank = slot % wave.clocks.cluster
+    """See whether the older touch's warp arrived after it, and the newer one's lane waited for that, in vain."""
+    slot, old = _older(found)[0], found.before
+    warp = None if old.threads is None else int(old.threads[found.before_lane]) // WARP
     for arrival in reversed(wave.arrivals.last):
-        if arrival.column is None or arrival.knew is None or column >= arrival.knew.shape[-1]:
+        if arrival.number <= old.when:
+            return None
+        row = int(np.searchsorted(arrival.slots, slot))
+        if arrival.column is None or row == len(arrival.slots) or arrival.slots[row] != slot:
             continue
-        near = arrival.slots // wave.clocks.cluster == slot // wave.clocks.cluster
-        knew = near & (arrival.knew[:, rank, column] >= count)
-        if not knew.any():
+        lanes = np.flatnonzero(arrival.threads // WARP == warp) if warp is not None else np.arange(1)
+        if not len(lanes):
             continue
-        at = int(np.argmax(knew)), 0
+        at = row, int(lanes[0])
         if _known(wave, found, DONE, int(arrival.of[at]), arrival.column) <= arrival.phases[at]:
             continue
         name, line = ".".join(arrival.instruction.parts[:2]), _line(arrival.instruction)
