@@ -21,6 +21,8 @@ _SEEDS = range(16)
 _ONE_MEMORY = "the simulator has one memory for all proxies, in which nothing is late that the fence would wait for"
 _NO_SCHEDULE = {
     "missing-proxy-fence": _ONE_MEMORY,
+    "unfenced-overwrite": _ONE_MEMORY,
+    "too-weak-semantics": "the simulator has one memory, in which all see at once what is written",
     "missing-init-fence": _ONE_MEMORY,
     "missing-wgmma-fence": "the simulator reads registers as they are when an MMA is issued",
     "fragment-in-flight": "the simulator reads registers of A when an MMA is issued",

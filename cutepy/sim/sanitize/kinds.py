@@ -135,6 +135,14 @@ _ENTRIES = (
         "Memory Consistency Model: Proxies; Async proxy",
     ),
     Kind(
+        "unfenced-overwrite",
+        "threads read, and a TMA load, a bulk copy or another write of the async proxy overwrites that, in order, but "
+        "without `fence.proxy.async` between, in the CTA that read",
+        "the generic proxy read it, and the async proxy overwrites it: fence.proxy.async is missing between, after the "
+        "read and before its thread hands the bytes back, or in the thread that issues the copy, once it has waited",
+        "Memory Consistency Model: Proxies; Async proxy",
+    ),
+    Kind(
         "missing-tensormap-fence",
         "a copy uses a tensor map that the kernel has changed, and no `fence.proxy.tensormap` has shown it to copies",
         "who changed the tensor map must release it (tensormap.cp_fenceproxy, or "
@@ -145,7 +153,8 @@ _ENTRIES = (
     Kind(
         "too-narrow-scope",
         "a flag or a counter is accessed with a scope that does not include the other thread, `.cta` between CTAs; or "
-        "global memory after an mbarrier's arrival or wait with the scope `.cta`, between CTAs of a cluster",
+        "memory after an mbarrier's arrival, or global memory after its wait, with the scope `.cta`, between CTAs of a "
+        "cluster",
         "both accesses need a scope that the other thread is in: .cluster within a cluster, .gpu within a GPU",
         "Memory Consistency Model: Scope; Morally strong operations",
     ),
@@ -156,6 +165,14 @@ _ENTRIES = (
         "strong accesses of different sizes race, and neither need see the other as a whole: both must be of one size, "
         "or something else must order them",
         "Memory Consistency Model: Morally strong operations; Limitations on Mixed-size Data-races",
+    ),
+    Kind(
+        "too-weak-semantics",
+        "an arrival or a wait at a barrier that should show what came before is `.relaxed`, with no `fence.acq_rel` "
+        "beside it",
+        "a relaxed arrival or wait counts, and shows nothing: it must be .release or .acquire, or fence.acq_rel must "
+        "come before the arrival, after the wait",
+        "Memory Consistency Model: Release and Acquire Patterns; mbarrier.arrive, mbarrier.try_wait",
     ),
     Kind(
         "early-access",

@@ -28,6 +28,7 @@ from cutepy.sim.sanitize.registers import register_hazards
 from cutepy.sim.sanitize.repairs import judged, remarks
 from cutepy.sim.sanitize.reports import global_memory
 from cutepy.sim.sanitize.reports.findings import Findings
+from cutepy.sim.sanitize.reports.reasons import reason
 from cutepy.sim.sanitize.reports.scene import Surroundings
 from cutepy.sim.sanitize.sums import Sums
 from cutepy.sim.translate import linked, translate
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch
     from cutepy.sim.sanitize.order.ends import End
     from cutepy.sim.sanitize.reports.collection import Hazards
+    from cutepy.sim.sanitize.reports.reasons import Reason
 
 
 _COLLECTIVES = frozenset(("elect", "shfl", "vote", "match", "redux"))
@@ -86,6 +88,7 @@ class Sanitizer(Observer):
         self._through: Through | None = None
         self._examiner = Examiner(self._violated)
         self._rounds: frozenset[int] = frozenset()
+        self._reasons: dict[tuple[int, int, str], Reason | None] = {}
 
     def fresh(self) -> Sanitizer:
         """Return one that allows the same, and knows of no launch."""
@@ -130,7 +133,7 @@ class Sanitizer(Observer):
     def on_launch(self, launch: Launch) -> None:
         """Begin with a launch."""
         self._examiner.finish(self._findings.of_launch)
-        self._launch, self._wave = launch, None
+        self._launch, self._wave, self._reasons = launch, None, {}
         self._findings.begin(launch)
         own = stops(linked(launch.ptx, launch.kernel).function, (self,))
         program = translate(launch.ptx, launch.kernel, frozenset(own))
@@ -149,11 +152,12 @@ class Sanitizer(Observer):
         if wave is None or wave.residents is not residents:
             assert self._launch is not None
             x, y, z = self._launch.block
-            wave = self._wave = Wave(residents, x * y * z, "mbarrier.inval" in self._launch.ptx)
+            instructions = linked(self._launch.ptx, self._launch.kernel).function.instructions
+            has_relaxed = any(map(_arrives_relaxed, instructions))
+            wave = self._wave = Wave(residents, x * y * z, "mbarrier.inval" in self._launch.ptx, has_relaxed)
             told = self._conflict, self._unwritten, self._findings.tell
             self._shared = SharedTouches(wave, self._granule, self._slot_bytes, *told)
             self._premises = self._examiner.premises(wave)
-            instructions = linked(self._launch.ptx, self._launch.kernel).function.instructions
             self._sums = Sums(instructions, residents.count, x * y * z)
         return wave
 
@@ -292,7 +296,12 @@ class Sanitizer(Observer):
 
     def _conflict(self, found: Conflict) -> None:
         assert self._wave is not None
-        self._findings.conflict(found, self._wave.residents, self._granule)
+        assert self._launch is not None
+        key = found.before.instruction.index, found.after.instruction.index, found.lacks
+        if key not in self._reasons:
+            code = linked(self._launch.ptx, self._launch.kernel).function.instructions
+            self._reasons[key] = reason(self._wave, code, found)
+        self._findings.conflict(found, self._wave.residents, self._granule, self._reasons[key])
 
     def _unwritten(self, touch: Touch, row: int, granule: int) -> None:
         assert self._wave is not None
@@ -307,6 +316,12 @@ class Sanitizer(Observer):
         after = global_memory.side(touch, lane, self._launches)
         where = global_memory.place(address, self._known(), self._launch)
         self._findings.tell("uninitialised-read", where, None, after, global_memory.NEVER_WRITTEN)
+
+
+def _arrives_relaxed(i: Instruction) -> bool:
+    """Tell whether an instruction is a relaxed arrival at a barrier."""
+    parts = i.parts
+    return "relaxed" in parts and parts[0] in ("mbarrier", "barrier") and any(p.startswith("arrive") for p in parts)
 
 
 def _is_collective(i: Instruction) -> bool:

@@ -23,17 +23,19 @@ pytest.importorskip("cutlass")
 EXTENTS = 256, 256, 512
 
 
-def gemm(sms=132, extents=EXTENTS, **options):
+def gemm(sms=132, extents=EXTENTS, adds=False, **options):
     """Compile a GEMM for so many SMs, and return a function that runs it and tells whether the result is right."""
-    signature = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+    addend = {"c_dtype": "float16", "c_major": "row"} if adds else {}
+    signature = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16", **addend)
     kernel = compile_gemm(GemmConfig(signature=signature, **{"tile_m": 128, "tile_n": 128, "warpgroups": 2, **options}))
     m, n, k = extents
     a, b = (torch.randint(-3, 4, (rows, k)).half() for rows in (m, n))
+    c = torch.randint(-3, 4, (m, n)).half() if adds else None
 
     def run():
         out = torch.empty((m, n), dtype=torch.float16)
-        kernel(a, b, None, out, sms, None)
-        return torch.equal(out, (a.float() @ b.float().t()).half())
+        kernel(a, b, c, out, sms, None)
+        return torch.equal(out, (a.float() @ b.float().t() + (0 if c is None else c.float())).half())
 
     return run
 
@@ -45,6 +47,7 @@ CONFIGURATIONS = [
     {"cluster_m": 2, "cluster_n": 2, "warpgroups": 1, "tile_m": 64},
     {"sms": 1},
     {"sms": 2, "cluster_n": 2},
+    {"sms": 1, "adds": True},
 ]
 
 
@@ -81,6 +84,19 @@ def test_what_is_taken_out_is_missed(monkeypatch, line, kinds, named):
     assert {hazard.kind for hazard in caught.value.hazards} >= kinds
     assert named in str(caught.value)
     assert not simulation.certificates[0].is_certified
+
+
+def test_a_stage_of_c_that_threads_have_read_is_not_overwritten_without_a_fence(monkeypatch):
+    """The first proxy fence of the code is the one after C is read: see `TileLoad.add_to`."""
+    _mutate(monkeypatch, "fence.proxy.async", lambda text: "")
+    run = gemm(sms=1, adds=True)
+    with pytest.raises(HazardError) as caught, simulate(sanitize=True):
+        assert run()
+    assert {hazard.kind for hazard in caught.value.hazards} == {"unfenced-overwrite"}
+    (hazard,) = caught.value.hazards
+    assert hazard.before.what == "ldmatrix read"
+    assert hazard.after.what == "TMA write"
+    assert "sC stage" in str(hazard)
 
 
 @pytest.mark.parametrize(

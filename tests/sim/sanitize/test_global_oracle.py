@@ -1,7 +1,8 @@
 """Random programs of four threads: races as the memory model defines them, and as the sanitizer finds them.
 
-In global memory they are in two CTAs, in shared memory in one. The oracle has no clocks: it writes down all events, the
-edges between them, and what can be reached over them.
+In global memory they are in two CTAs, in shared memory in one. Bulk copies read and write both words, "get" and
+"put", and their thread waits for them; what the generic proxy has touched they come after only by way of a proxy fence.
+The oracle has no clocks: it writes down all events, the edges between them, and what can be reached over them.
 """
 
 import re
@@ -13,6 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 from cutepy.sim import Run
 from tests.sim.opcode_runner import launch
+from tests.sim.test_opcodes_tma import aligned
 
 WORDS = 2
 SPACES = {"global": "%rd1", "shared": "%r20"}
@@ -37,15 +39,19 @@ class Step:
 
     @property
     def reads(self):
-        return self.operation in ("ld", "atom")
+        return self.operation in ("ld", "atom", "get")
 
     @property
     def writes(self):
-        return self.operation in ("st", "atom")
+        return self.operation in ("st", "atom", "put")
+
+    @property
+    def is_async(self):
+        return self.operation in ("get", "put")
 
     @property
     def words(self):
-        return (0, 1) if self.pair else (self.word,)
+        return (0, 1) if self.pair or self.is_async else (self.word,)
 
     @property
     def is_strong(self):
@@ -62,6 +68,8 @@ class Step:
 
     def ptx(self, space):
         where = f"[{SPACES[space]}+{4 * self.words[0]}]"
+        if self.is_async:
+            return self.copy(where, into=self.operation == ("put" if space == "shared" else "get"))
         name = "" if self.operation == "fence" else f".{space}"
         how = f".{self.order}" + (f".{self.scope}" if self.is_strong else "")
         text = {
@@ -69,11 +77,25 @@ class Step:
             "st": f"st{how}{name}.u64 {where}, %rd8;" if self.pair else f"st{how}{name}.u32 {where}, %r1;",
             "atom": f"atom{how}{name}.add.u32 %r8, {where}, 1;",
             "fence": f"fence{how};",
+            "proxy": "fence.proxy.async;",
             "bar.sync": "bar.sync 0;" if space == "global" else f"bar.sync {self.cta}, 64;",
         }[self.operation]
         both = f"%p{10 + self.cta}" if space == "global" else f"%p{15 + self.cta}"
         guard = both if self.operation == "bar.sync" else f"%p{self.thread}"
         return f"@{guard} {text}\n@{guard} add.u32 %r9, %r9, %r8;"
+
+    def copy(self, where, into):
+        """Copy the words between memories, to or from a place of the thread's own, and wait for it."""
+        shared, other = ("[%r21+64]", where) if SPACES["global"] in where else (where, "[%rd5]")
+        if not into:
+            steps = f"cp.async.bulk.global.shared::cta.bulk_group {other}, {shared}, 16;\n"
+            steps += "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;\n"
+        else:
+            steps = "mbarrier.arrive.expect_tx.shared.b64 _, [%r21], 16;\n"
+            steps += f"cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes {shared}, {other}, 16, [%r21];\n"
+            steps += "AGAIN: mbarrier.try_wait.parity.shared.b64 %p30, [%r21], %r22; @!%p30 bra AGAIN;\n"
+            steps += "xor.b32 %r22, %r22, 1;\n"
+        return f"@!%p{self.thread} bra PAST;\n{steps}PAST:\n"
 
 
 def steps():
@@ -89,6 +111,7 @@ def steps():
         ),
         st.builds(Step, threads, st.just("fence"), st.sampled_from(["acq_rel", "sc"]), scopes),
         st.builds(Step, threads, st.just("bar.sync")),
+        st.builds(Step, threads, st.sampled_from(["get", "put", "proxy"])),
     )
 
 
@@ -102,7 +125,7 @@ def races(program, with_observed):
 
     Causality is of two rules, of which the second says that what an operation has observed is before what follows it.
     Apart are the words where both are strong, but one of both words and one of one: the axioms don't apply to such
-    programs.
+    programs. From the generic proxy to the async proxy causality goes by way of a proxy fence in the CTA of the latter.
     """
     n = len(program)
     before = np.zeros((n, n), bool)
@@ -118,6 +141,11 @@ def races(program, with_observed):
     for k in range(n):
         before |= before[:, k : k + 1] & before[k : k + 1]
     ordered = before.copy()
+    for j, b in enumerate(program):
+        fences = [k for k, f in enumerate(program) if f.operation == "proxy" and f.cta == b.cta and before[k, j]]
+        for i, a in enumerate(program[:j]):
+            if b.is_async and not a.is_async:
+                ordered[i, j] = before[i, fences].any()
     for w, r in observations(program) if with_observed else ():
         ordered[w] |= before[r]
     found, mixed = set(), set()
@@ -174,26 +202,38 @@ def acquiring(program, r):
                 yield j
 
 
-START = "mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; ld.param.u64 %rd1, [p0]; mov.u32 %r9, 0; mov.u32 %r8, 0;\n"
+START = """mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; ld.param.u64 %rd1, [p0]; mov.u32 %r9, 0; mov.u32 %r8, 0;
+ld.param.u64 %rd5, [p2]; shl.b32 %r21, %r2, 6; add.u32 %r21, %r21, %r1; mul.wide.u32 %rd6, %r21, 16;
+add.u64 %rd5, %rd5, %rd6;
+mov.u32 %r21, smem; add.u32 %r21, %r21, 64; shr.u32 %r23, %r1, 5; mad.lo.u32 %r21, %r23, 128, %r21; mov.u32 %r22, 0;
+and.b32 %r23, %r1, 31; setp.eq.u32 %p31, %r23, 0;
+@%p31 mbarrier.init.shared.b64 [%r21], 1; @%p31 st.shared.v4.u32 [%r21+64], {%r1, %r1, %r1, %r1};
+fence.mbarrier_init.release.cluster; fence.proxy.async;
+"""
+"""rd5: 16 bytes of the thread's own; r21: its warp's mbarrier, and 64 bytes behind it 16 of its own; r22: the phase."""
 PLACES = {
     "global": "".join(f"setp.eq.u32 %p{10 + c}, %r2, {c};\n" for c in range(2))
     + "".join(f"setp.eq.u32 %p20, %r1, {t % 2 * 32}; and.pred %p{t}, %p20, %p{10 + t // 2};\n" for t in range(4)),
     "shared": "mov.u32 %r20, smem; setp.lt.u32 %p15, %r1, 64; not.pred %p16, %p15;\n"
     + "".join(f"setp.eq.u32 %p{t}, %r1, {t * 32};\n" for t in range(4))
-    + "".join(f"@%p0 st.shared.u32 [%r20+{4 * word}], 0;\n" for word in range(WORDS))
-    + "bar.sync 2;\n",
+    + "@%p0 st.shared.v4.u32 [%r20], {%r8, %r8, %r8, %r8};\n"
+    + "fence.proxy.async; bar.sync 2;\n",
 }
 END = "ld.param.u64 %rd2, [p1]; shl.b32 %r3, %r2, 6; add.u32 %r3, %r3, %r1; mul.wide.u32 %rd3, %r3, 4;\n"
 END += "add.u64 %rd2, %rd2, %rd3; st.global.u32 [%rd2], %r9;\n"
-EXTENTS = {"global": {"grid": 2, "block": 64}, "shared": {"grid": 1, "block": 128, "smem_bytes": 64}}
+EXTENTS = {"global": {"grid": 2, "block": 64}, "shared": {"grid": 1, "block": 128}}
 
 
 def found_words(program, space):
     """Return the words that the sanitizer reports."""
     run = Run((), None, sanitize=True)
-    data = np.zeros(WORDS // 2, np.uint64)
-    body = START + PLACES[space] + "\n".join(step.ptx(space) for step in program) + "\n" + END
-    launch(body, data, np.zeros(128, np.uint32), run=run, **EXTENTS[space])
+    data, own = aligned((1, 4), "u4"), aligned((1, 512), "u4")
+    for array in (data, own):
+        run.adopt(array.base)
+    steps = [re.sub("(PAST|AGAIN)", rf"\g<1>{n}", step.ptx(space)) for n, step in enumerate(program)]
+    body = START + PLACES[space] + "\n".join(steps) + "\n" + END
+    arrays = data.reshape(-1), np.zeros(128, np.uint32), own.reshape(-1)
+    launch(body, *arrays, run=run, smem_bytes=1024, **EXTENTS[space])
     words = {"partial-overlap": set(), "": set()}
     for hazard in run.hazards:
         words["" if hazard.kind != "partial-overlap" else hazard.kind].add(

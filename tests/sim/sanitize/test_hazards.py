@@ -15,6 +15,7 @@ OTHER = "xor.b32 %r5, %r3, {distance}; add.u32 %r6, %r1, %r5; ld.shared.u32 %r7,
 FENCE, BARRIER, WARP = "fence.proxy.async.shared::cta;\n", "bar.sync 0;\n", "bar.warp.sync 0xffffffff;\n"
 STORE = "@%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], 256;\n@%p1 cp.async.bulk.commit_group;\n"
 WAIT = "@%p1 cp.async.bulk.wait_group.read 0;\n"
+STORED = WAIT.replace(".read", "")
 INIT = "add.u32 %r8, %r1, 1024;\n@%p1 mbarrier.init.shared.b64 [%r8], 1;\n"
 SHOW = "fence.mbarrier_init.release.cluster;\n"
 LOAD = """@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r8], 256;
@@ -44,6 +45,8 @@ def hazards_of(*lines, block=64, policy=None):
 
 
 ONE_WORD = "st.shared.u32 [%r1], %r2;\n"
+FILLED = INIT + SHOW + WRITE + FENCE + BARRIER
+REFILL = LOAD + TRY
 WRONG = {
     "warps that write one word in one instruction": ((ONE_WORD,), "unordered-write"),
     "warps that copy to one place in one instruction": (
@@ -82,7 +85,7 @@ WRONG = {
     ),
     "a relaxed peek, which may save the wait": (
         (INIT, SHOW, BARRIER, LOAD, PEEK.format(how=".relaxed.cta"), READ),
-        "unordered-read",
+        "too-weak-semantics",
     ),
     "an mbarrier that is not published": ((INIT, SHOW, LOAD, TRY, READ), "unpublished-mbarrier"),
     "no fence after mbarrier.init": ((INIT, BARRIER, LOAD, TRY, READ), "missing-init-fence"),
@@ -107,6 +110,22 @@ WRONG = {
         (WRITE, BARRIER, INIT, SHOW, BARRIER, READ, "@%p1 mbarrier.arrive.shared.b64 _, [%r8];\n", TRY, LAST),
         "unordered-write",
     ),
+    "no proxy fence before what was read is overwritten": ((FILLED, READ, BARRIER, REFILL), "unfenced-overwrite"),
+    "a proxy fence before the read": ((FILLED, FENCE, READ, BARRIER, REFILL), "unfenced-overwrite"),
+    "a proxy fence of global memory": (
+        (FILLED, READ, "fence.proxy.async.global;\n", BARRIER, REFILL),
+        "unfenced-overwrite",
+    ),
+    "a proxy fence of the other warp alone": (
+        (FILLED, READ, "@!%p1 fence.proxy.async.shared::cta;\n", BARRIER, REFILL),
+        "unfenced-overwrite",
+    ),
+    "a read before a copy reads the same": ((FILLED, READ, BARRIER, STORE, STORED, REFILL), "unfenced-overwrite"),
+    "a thread's own read, and its copy": (
+        (FILLED, "@%p1 ld.shared.u32 %r7, [%r1];\n", REFILL),
+        "unfenced-overwrite",
+    ),
+    "a proxy fence and no barrier": ((FILLED, READ, FENCE, REFILL), "unordered-write"),
     "bytes that nothing wrote": ((READ, KEEP), "uninitialised-read"),
 }
 RIGHT = {
@@ -116,6 +135,10 @@ RIGHT = {
     "a barrier between warps": (WRITE, BARRIER, OTHER.format(distance=128)),
     "a barrier between lanes": (WRITE, WARP, OTHER.format(distance=4)),
     "a lane's own": (WRITE, READ, WRITE),
+    "read, fence, barrier, overwritten": (FILLED, READ, FENCE, BARRIER, REFILL),
+    "read, barrier, fence, overwritten": (FILLED, READ, BARRIER, "@%p1 " + FENCE, REFILL),
+    "what a copy has read, overwritten": (FILLED, STORE, STORED, REFILL),
+    "read, barrier, written by threads": (FILLED, READ, BARRIER, "xor.b32 %r4, %r4, 128;\n", WRITE),
     "a barrier before it is written again": (
         WRITE,
         BARRIER,
@@ -156,6 +179,15 @@ RIGHT = {
 def test_what_is_wrong_is_found(name):
     lines, kind = WRONG[name]
     assert kind in hazards_of(*lines)
+
+
+def test_a_missing_fence_of_one_lane_does_not_hide_that_others_lack_order():
+    """What lane 0 has read lacks the fence only; the others' reads are not handed back at all."""
+    read = FILLED, READ
+    assert sorted(hazards_of(*read, REFILL, block=32)) == ["unfenced-overwrite", "unordered-write"]
+    assert hazards_of(*read, WARP, REFILL, block=32) == ["unfenced-overwrite"]
+    assert hazards_of(*read, FENCE, REFILL, block=32) == ["unordered-write"]
+    assert hazards_of(*read, FENCE, WARP, REFILL, block=32) == []
 
 
 @pytest.mark.parametrize("policy", [None, "late", "youngest", "schedule:1", "schedule:2"])

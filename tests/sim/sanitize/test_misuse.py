@@ -91,7 +91,7 @@ def hazards_of(*lines, block=64, cluster=1, directives="", policy=None):
             {},
         ),
         # A wait that does not acquire shows nothing.
-        ((*right()[:5], TRY.format(n=0, how=".relaxed.cta"), READ), ["unordered-read"], {}),
+        ((*right()[:5], TRY.format(n=0, how=".relaxed.cta"), READ), ["too-weak-semantics"], {}),
         # Fences of other proxies, and of other memory.
         ((WRITE, "fence.proxy.async.shared::cta;\n", BARRIER, STORE, WAIT), [], {}),
         ((WRITE, "fence.proxy.async;\n", BARRIER, STORE, WAIT), [], {}),

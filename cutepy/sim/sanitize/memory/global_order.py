@@ -16,7 +16,9 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.sanitize.memory.global_touch import GlobalTouch
+from cutepy.sim.sanitize.memory.touch import unfenced
 from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN
+from cutepy.sim.sanitize.order.needs import UNFENCED, need
 from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, overlap_completely
 from cutepy.sim.translate import linked
 
@@ -99,18 +101,21 @@ class GlobalOrder:
             crosses = in_launch and new.proxy == "async" and old.proxy != "async"
             # What is fenced is known of shared memory, and by fences of all spaces: of others all goes for fenced.
             crosses = crosses and "global" not in self._fences
-            plane = DONE if not old.writes else FENCED if crosses else SEEN
+
+            def known(plane: int) -> Array:
+                return self.knows(wave, held, plane, old, new, before, after)
+
             strong = _include_each_other(old, new, before, after)
-            fine = self.knows(wave, held, plane, old, new, before, after)
+            fine = need(old.writes, old.proxy == "async", crosses).of(known)
             result = np.full(len(before), self._kind(old, new), "U20")
             if strong.any() and not overlap_completely(old.instruction.opcode, new.instruction.opcode):
                 result[strong] = "partial-overlap"
             else:
                 fine |= strong
-            if old.writes and not fine.all():  # it is known to be over, and was not shown
-                result[self.knows(wave, held, DONE, old, new, before, after)] = "too-narrow-scope"
-            if plane == FENCED and not fine.all():
-                result[self.knows(wave, held, SEEN, old, new, before, after)] = "missing-proxy-fence"
+            if not fine.all():  # it is known to be over, and was not shown
+                result[known(DONE)] = "too-narrow-scope"
+            if crosses and not fine.all():
+                result[UNFENCED[old.writes].of(known)] = unfenced(old.writes)
             result[fine] = ""
             return result
 

@@ -16,11 +16,14 @@ import numpy as np
 from cutepy.sim.machine.lanes import WARP, Array, as_index
 from cutepy.sim.sanitize.meaning.layouts import Through
 from cutepy.sim.sanitize.memory.numbered import Numbered
-from cutepy.sim.sanitize.memory.touch import Conflict, Touch, are_strong, hides, needed_plane
-from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, Clocks, View, neighbours
+from cutepy.sim.sanitize.memory.touch import Conflict, Lacks, Touch, are_strong, hides, needed
+from cutepy.sim.sanitize.order.clocks import DONE, SEEN, Clocks, View, neighbours
+from cutepy.sim.sanitize.order.needs import UNFENCED, Need
 from cutepy.sim.sanitize.order.strength import CLUSTER, CTA
 
 _MOST_READERS = 16
+_OVER = Need((DONE,))
+_LACKS: tuple[Lacks, ...] = "order", "scope", "fence"
 
 _FORGOTTEN = View(np.zeros((0, 0, 0, 0, 0), np.int32), None)
 """What a touch knew, once it has been compared with those before it: those after it ask what they know themselves."""
@@ -102,7 +105,7 @@ class Shadow:
             twice = (places[1:] == places[:-1]) & (warps[lanes[1:]] != warps[lanes[:-1]])
             if twice.any():
                 k = int(np.argmax(twice))
-                self._report(Conflict(new, new, int(lanes[k]), int(lanes[k + 1]), row, int(places[k]), False))
+                self._report(Conflict(new, new, int(lanes[k]), int(lanes[k + 1]), row, int(places[k]), "order"))
 
     @staticmethod
     def _index(slots: Array, flat: Array) -> Any:  # noqa: ANN401 - slices, or arrays
@@ -154,16 +157,18 @@ class Shadow:
         rows = np.minimum(np.searchsorted(new.slots, old.slots), len(new.slots) - 1)
         if not np.array_equal(new.slots[rows], old.slots):
             return True
+        if not old.asynchronous and (new.asynchronous or not np.array_equal(new.agents[rows], old.agents)):
+            return True  # a proxy fence in the CTA of the new one, if that needs one at all, may not cover the old one
         if old.is_heard(new):
             return False
-        known = bool(self._known(old, new, DONE, rows, np.arange(len(rows))).all())
+        known = bool(self._known(old, new, _OVER, rows, np.arange(len(rows))).all())
         if known:
-            self._hear(old, new, DONE, np.arange(len(rows)))
+            self._hear(old, new, _OVER, np.arange(len(rows)))
         return not known
 
-    def _hear(self, old: Touch, new: Touch, plane: int, olds: Array) -> None:
+    def _hear(self, old: Touch, new: Touch, how: Need, olds: Array) -> None:
         """Note that all lanes of a touch know of an older one, in some CTAs."""
-        if new.warps is not None and (plane != DONE or not old.writes):
+        if new.warps is not None and (how is not _OVER or old.asynchronous):
             old.heard[olds[:, None], self._clocks.sharing(new.warps)] = True
 
     # Order.
@@ -195,10 +200,10 @@ class Shadow:
             rows, olds = rows[apart], olds[apart]
         if old.is_heard(new, olds):
             return
-        plane = needed_plane(old, new)
-        known = self._known(old, new, plane, rows, olds)
+        how = needed(old, new)
+        known = self._known(old, new, how, rows, olds)
         if known.all():
-            self._hear(old, new, plane, olds)
+            self._hear(old, new, how, olds)
             return
         for row, of_old in zip(rows.tolist(), olds.tolist(), strict=True):
             here = known[rows == row][0]
@@ -218,18 +223,19 @@ class Shadow:
                 if len(granules) and self._misread(old, new, row, granules, written, read):
                     return
 
-    def _known(self, old: Touch, new: Touch, plane: int, rows: Array, olds: Array) -> Array:
+    def _known(self, old: Touch, new: Touch, how: Need, rows: Array, olds: Array) -> Array:
         """Return, by CTA, row of knowledge (for the async proxy one) and lane of the old touch, whether it is known."""
         ranks = old.agents[olds] % self._clocks.cluster
         columns, counts = old.columns, old.counts[olds] if len(old.counts) > 1 else old.counts
         capacity = new.view.known.shape[-1]
         columns = np.minimum(columns, capacity - 1)
-        held = new.view.known[plane][
+        at = (
             rows[:, None, None],
             np.arange(new.view.known.shape[2])[None, :, None],
             ranks[:, None, None],
             columns[None, None, :],
-        ]
+        )
+        held = how.of(lambda plane: new.view.known[plane][at])
         result: Array = (held >= counts[:, None, :]) & (old.columns < capacity)
         return result if new.threads is not None else np.logical_and.reduce(result, axis=1, keepdims=True)
 
@@ -250,16 +256,22 @@ class Shadow:
         rows = new.row_of[new_lanes]
         fine = known[rows, before]
         fine |= self._own(old, new, row, of_old, before, new_lanes)
-        if not fine.all():
-            worst = int(np.argmin(fine))
-            plane = needed_plane(old, new)
-            fenced_only = False
-            if plane == FENCED:
-                seen = self._known(old, new, SEEN, np.array([row]), np.array([of_old]))[0]
-                fenced_only = bool(seen[rows[worst], before[worst]])
-            pair = int(before[worst]), int(new_lanes[worst])
-            mate = None if fenced_only else _mate(old, int(before[worst]), known[rows[worst]])
-            self._report(Conflict(old, new, *pair, row, int(at[worst]), fenced_only, mate))
+        if fine.all():
+            return
+        bad, crosses = np.flatnonzero(~fine), new.asynchronous and not old.asynchronous
+        here = np.array([row]), np.array([of_old])
+        ordered = self._known(old, new, UNFENCED[old.writes], *here)[0] if crosses else known
+        over = self._known(old, new, _OVER, *here)[0]
+        what = np.where(over[rows[bad], before[bad]], "scope", "order")
+        if crosses:
+            what[ordered[rows[bad], before[bad]]] = "fence"
+        for lacks in _LACKS:
+            found = bad[what == lacks]
+            if len(found):
+                first = int(found[0])
+                pair = int(before[first]), int(new_lanes[first])
+                mate = None if lacks == "fence" else _mate(old, pair[0], ordered[rows[first]])
+                self._report(Conflict(old, new, *pair, row, int(at[first]), lacks, mate))
 
     def _own(self, old: Touch, new: Touch, row: int, of_old: int, before: Array, after: Array) -> Array:
         """Tell by pair whether they are of one thread, and ordered by that."""

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.sanitize.meaning.layouts import Span
-from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, View
+from cutepy.sim.sanitize.order.clocks import View
+from cutepy.sim.sanitize.order.needs import Need, need
 from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, overlap_completely
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
+
+
+Lacks = Literal["order", "scope", "fence"]
+"""What is missing between two touches: any order, or a scope or a proxy fence only."""
 
 
 @dataclass(eq=False, slots=True)
@@ -49,6 +54,8 @@ class Touch:
         How parts of its granules were read or written, where that is known.
     early : array of int or None
         The granules that it read before anything had written them, in some CTA.
+    when : int
+        How many arrivals at barriers were before it.
     """
 
     what: str
@@ -67,13 +74,14 @@ class Touch:
     spans: tuple[Span, ...] = ()
     early: Array | None = None
     number: int = 0
+    when: int = 0
     warps: Array | None = None
     heard: Array = field(init=False)
     lanes: dict[int, tuple[Array, Array]] = field(default_factory=dict)
 
     def is_heard(self, new: Touch, rows: Array | None = None) -> bool:
         """Tell whether it is known that all lanes of a later touch know of this, in all CTAs or some of these."""
-        if new.warps is None or needed_plane(self, new) == FENCED:
+        if new.warps is None or (new.asynchronous and not self.asynchronous):
             return False
         heard = self.heard if rows is None else self.heard[rows]
         return bool(heard[:, new.warps].all())
@@ -102,8 +110,7 @@ class Conflict:
     row : int
         The CTA, by position in `after.slots`.
     granule : int
-    fenced_only : bool
-        Whether they are ordered but for a proxy fence.
+    lacks : Lacks
     mate : int or None
         Another lane of the same warp whose touch is ordered, by what it has published.
     """
@@ -114,7 +121,7 @@ class Conflict:
     after_lane: int
     row: int
     granule: int
-    fenced_only: bool
+    lacks: Lacks
     mate: int | None = None
 
     @property
@@ -135,6 +142,11 @@ class Conflict:
         return _have_scope(old, new, CTA if near else CLUSTER) and not _overlap_completely(old, new)
 
 
+def unfenced(writes: bool) -> str:
+    """Return what it is when only a proxy fence is missing after a write, or a read, by the generic proxy."""
+    return "missing-proxy-fence" if writes else "unfenced-overwrite"
+
+
 def are_strong(old: Touch, new: Touch, scope: int) -> bool:
     """Tell whether both are strong, of such a scope or a wider one, of one proxy and one size."""
     return _have_scope(old, new, scope) and _overlap_completely(old, new)
@@ -153,11 +165,9 @@ def _overlap_completely(old: Touch, new: Touch) -> bool:
     return overlap_completely(old.instruction.opcode, new.instruction.opcode)
 
 
-def needed_plane(old: Touch, new: Touch) -> int:
-    """Return which knowledge orders a touch after another one."""
-    if not old.writes:
-        return DONE
-    if new.asynchronous:
-        # A copy that is over has left its bytes: another may write there once that is known, whoever has seen them.
-        return (DONE if new.writes else SEEN) if old.asynchronous else FENCED
-    return SEEN
+def needed(old: Touch, new: Touch) -> Need:
+    """Return how a touch must be known to who touches the same bytes after it."""
+    # What is over has left its bytes: within one proxy another may write there, whoever has seen them.
+    overwrites = new.writes and new.instruction.parts[0] not in ("atom", "red")
+    is_shown = old.writes and not (overwrites and old.asynchronous == new.asynchronous)
+    return need(is_shown, old.asynchronous, new.asynchronous)

@@ -124,6 +124,7 @@ class SharedTouches:
             places,
             view,
             row_of,
+            when=wave.arrivals.number,
         )
         self._shadow.touch(touch)
 
@@ -190,6 +191,7 @@ class SharedTouches:
                 np.zeros(1, int),
                 spans,
                 warps=threads[::WARP] // WARP,
+                when=wave.arrivals.number,
             )
             self._shadow.touch(touch)
             wave.note(int(column[0]), event.instruction, slots, counts)
@@ -319,6 +321,7 @@ class SharedTouches:
             view,
             np.zeros(1, int),
             () if issued.through is None else (Span(0, places.shape[-1], issued.through),),
+            when=wave.arrivals.number,
         )
         self._shadow.touch(touch)
 

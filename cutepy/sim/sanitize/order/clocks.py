@@ -8,9 +8,10 @@ is known to nobody else), and when it does something that is not to be taken for
 
 What is known comes in three *planes*:
 
-- ``DONE``: it is over. Enough to write where it has read.
-- ``SEEN``: what it wrote is visible. Needed to read that, or to write over it.
-- ``FENCED``: a proxy fence has come between. Needed by the async proxy to touch what the generic proxy wrote.
+- ``DONE``: something came after it that has counted. Of what the async proxy has read no more is needed.
+- ``SEEN``: it is over, and what it wrote is visible: a release came after it that includes who knows it.
+- ``FENCED``: it is over, for a proxy fence of its CTA came after it. Needed by the async proxy to write over what the
+  generic proxy read, and beside ``SEEN`` to touch what that wrote.
 
 Lanes of a warp that know the same share a row; a lane that learns something alone has a row of its own until the warp
 synchronises. What a thread knows of its own columns stands beside, in `own`.
@@ -296,15 +297,15 @@ class Clocks:
         self._known[DONE][at] = np.maximum(self._known[DONE][at], self._own[DONE][rectangle(slots, waits)])
 
     def fence(self, slots: Array, threads: Array) -> None:
-        """Put a proxy fence after all that threads know, and have done."""
+        """Put a proxy fence after all that threads know their CTAs to have done."""
         there = np.zeros((len(slots), self._known.shape[2]), bool)
         there[np.arange(len(slots))[:, None], self.rows(slots, threads)] = True
         of, rows = np.nonzero(there)
         cells = slots[of], rows, slots[of] % self.cluster
-        self._known[FENCED][cells] = np.maximum(self._known[FENCED][cells], self._known[SEEN][cells])
+        self._known[FENCED][cells] = np.maximum(self._known[FENCED][cells], self._known[DONE][cells])
         mine = self.belongs(threads)
         at = neighbours(slots), slice(len(mine))
-        self._own[FENCED][at] = np.where(mine, self._own[SEEN][at], self._own[FENCED][at])
+        self._own[FENCED][at] = np.where(mine, self._own[DONE][at], self._own[FENCED][at])
         self.tick(slots, threads)
 
 

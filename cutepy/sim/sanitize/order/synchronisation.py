@@ -11,7 +11,9 @@ from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, Meeting, neighbours, raise_at, rectangle
 from cutepy.sim.sanitize.order.making import INITS, check_made, fence_inits, side_of, used_by
+from cutepy.sim.sanitize.order.patterns import Wait, scope_of
 from cutepy.sim.sanitize.order.peers import BEGUN
+from cutepy.sim.sanitize.order.strength import CLUSTER, strength
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, GROUP, MMAS
 
 if TYPE_CHECKING:
@@ -62,6 +64,8 @@ def synchronise(wave: Wave, event: BarrierEvent, report: Report) -> None:
             assert what is not None
             wave.clocks.learn(slots, threads, what, together=True)
         else:
+            if event.instruction.parts[1] == "arrive":
+                wave.arrivals.note(wave, event.instruction, slots, threads, slots[:, None], None, event.counted)
             meeting.add(slots, generation, wave.clocks.publish(slots, threads))
     elif event.operation.startswith("cluster"):
         _cluster(wave, event)
@@ -92,6 +96,7 @@ def _fence(wave: Wave, event: BarrierEvent) -> None:
         wave.clocks.fence(slots, threads)
     if _orders_the_async_proxy(parts) or parts[:2] == ("fence", "mbarrier_init"):
         fence_inits(wave, slots, threads)
+    wave.patterns.fence(strength(event.instruction.opcode), slots, threads)
 
 
 def _orders_the_async_proxy(parts: tuple[str, ...]) -> bool:
@@ -105,10 +110,16 @@ def _cluster(wave: Wave, event: BarrierEvent) -> None:
     meeting, begun = wave.meeting("cluster"), wave.clocks.column(BEGUN)
     generation = np.broadcast_to(event.counted, (len(slots), len(threads)))[:, 0]
     if event.operation == "cluster_arrive":
+        first, column = (slots // size * size)[:, None], wave.clocks.column("cluster")
+        wave.arrivals.note(wave, event.instruction, slots, threads, first, column, generation[:, None])
         if "relaxed" in event.instruction.parts:
             what = wave.clocks.joint(slots, threads)
             what[..., ~wave.clocks.is_channel((INITS,), what.shape[-1])] = 0
             what[DONE, np.arange(len(slots)), slots % size, begun] = 1
+            for thread in threads.tolist() if wave.patterns.has_fences else ():
+                released, wide = wave.patterns.released(event.instruction, slots, thread)
+                what = np.maximum(what, np.where(wide[:, None, None], released, 0)[..., : what.shape[-1]])
+            wave.clocks.tick(slots, threads)
         else:
             what = wave.clocks.publish(slots, threads)
         for rank in range(size):
@@ -130,7 +141,6 @@ def _mbarrier(wave: Wave, event: BarrierEvent) -> None:
     assert state is not None
     first = wave.count_phases(event)
     meeting = wave.meeting(("mbarrier", state.address))
-    parts = event.instruction.parts
     if event.operation == "wait":
         _wait(wave, event, meeting, first)
     elif event.operation == "complete_tx" and event.part_of is not None:
@@ -153,9 +163,9 @@ def _mbarrier(wave: Wave, event: BarrierEvent) -> None:
         meeting.add(state.slots, phases, what)
     elif event.operation == "arrive" and event.part_of is not None:
         _copies_arrive(wave, event, meeting, first)
-    elif event.operation == "arrive" and "relaxed" not in parts:
+    elif event.operation == "arrive":
         _arrive(wave, event, meeting, first)
-    elif event.operation in ("arrive", "expect_tx", "complete_tx", "expect_arrivals"):
+    elif event.operation in ("expect_tx", "complete_tx", "expect_arrivals"):
         clocks.tick(event.ctas.slots, event.threads.ids)
 
 
@@ -191,23 +201,25 @@ def _arrive(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> 
     shape = (len(slots), len(threads))
     of = np.broadcast_to(event.slots, shape)
     phases = np.broadcast_to(event.counted, shape) + first[of]
-    if (of == slots[:, None]).all():
+    assert event.state is not None
+    i, channel = event.instruction, clocks.column(("mbarrier", event.state.address))
+    is_relaxed, is_local = "relaxed" in i.parts, bool((of == slots[:, None]).all())
+    wave.arrivals.note(wave, i, slots, threads, of, channel, phases)
+    if not is_relaxed and is_local:
         meeting.add(slots, phases[:, 0], clocks.publish(slots, threads))
         return
-    wide = "cluster" in event.instruction.parts
-    assert event.state is not None
-    channel = clocks.column(("mbarrier", event.state.address))
     for column, thread in enumerate(threads.tolist()):
         for row in np.flatnonzero(of[:, column] != slots).tolist():
             to = int(of[row, column]), int(slots[row])
-            wave.peers.arrive(event.instruction, *to, thread, channel, int(phases[row, column]))
-        what = clocks.publish(slots, np.array([thread]))
+            wave.peers.arrive(i, *to, thread, channel, int(phases[row, column]))
+        what, wide = clocks.publish(slots, np.array([thread])), np.full(len(slots), scope_of(i) >= CLUSTER)
+        if is_relaxed:
+            what, wide = wave.patterns.released(i, slots, thread)
         for rank in range(clocks.cluster):
             here = slots % clocks.cluster == rank
             if here.any():
                 sent, away = what[:, here].copy(), of[here, column] != slots[here]
-                if not wide:  # others learn that it is over, and see nothing of it
-                    sent[SEEN:, away] = 0
+                sent[SEEN, away & ~wide[here]] = 0  # others learn that it has counted, and see nothing of it
                 if _hide(wave, sent, away):
                     far = wave.meeting(("mbarrier", event.state.address, "cluster"))
                     far.add(of[here, column], phases[here, column], what[:, here])
@@ -224,15 +236,15 @@ def _hide(wave: Wave, what: Array, away: Array) -> bool:
         return False
     of = np.flatnonzero(away)[:, None, None]
     ranks = np.arange(wave.clocks.cluster)[:, None]
-    found = bool(what[SEEN:, of, ranks, columns].any())
-    what[SEEN:, of, ranks, columns] = 0
+    found = bool(what[SEEN, of, ranks, columns].any())
+    what[SEEN, of, ranks, columns] = 0
     return found
 
 
 def _wait(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> None:
     """Let lanes know what was published in the phase that they saw complete, and that it is.
 
-    A relaxed wait says that it is, and shows nothing.
+    A relaxed wait says that it is, and shows nothing, until a fence comes after it.
     """
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
     assert event.counted is not None
@@ -242,23 +254,27 @@ def _wait(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> No
     away = event.slots - slots[:, None]
     column = clocks.column(("mbarrier", event.state.address))
     acquires = "relaxed" not in event.instruction.parts
-    sees_far = acquires and "cluster" in event.instruction.parts
-    far = wave.meetings.get(("mbarrier", event.state.address, "cluster")) if sees_far else None
+    sees_far = scope_of(event.instruction) >= CLUSTER
+    far = wave.meetings.get(("mbarrier", event.state.address, "cluster"))
     for at in np.unique(away).tolist():
         lanes = (away == at) & (event.counted >= 0)
         phases = np.where(lanes, event.counted, 0).max(axis=1) + first[slots + at]
         for rows, columns in _rectangles(np.broadcast_to(lanes, shape)):
             objects = slots[rows] + at
-            what = meeting.published(objects, phases[rows]) if acquires else None
-            if what is None:
-                what = np.zeros((FENCED + 1, len(objects), clocks.cluster, clocks.capacity), np.int32)
-            what = clocks.padded(what)
-            shown = None if far is None else far.published(objects, phases[rows])
+            near = meeting.published(objects, phases[rows])
+            if near is None:
+                near = np.zeros((FENCED + 1, len(objects), clocks.cluster, clocks.capacity), np.int32)
+            what = near = clocks.padded(near)
+            shown = far.published(objects, phases[rows]) if far is not None and (sees_far or not acquires) else None
             if shown is not None:
-                what = np.maximum(what, clocks.padded(shown))
+                what = np.maximum(near, clocks.padded(shown))
             place = np.arange(len(objects)), objects % clocks.cluster, column
-            planes = slice(SEEN + 1 if acquires else DONE + 1)
-            what[planes, *place] = np.maximum(what[planes, *place], phases[rows] + 1)
+            for seen in (near, what):
+                seen[: SEEN + 1, *place] = np.maximum(seen[: SEEN + 1, *place], phases[rows] + 1)
+            if not acquires:
+                wave.patterns.defer(Wait(event.instruction, slots[rows], threads[columns], near, what))
+                what = np.zeros_like(what)
+                what[DONE, *place] = phases[rows] + 1
             clocks.learn(slots[rows], threads[columns], what)
     for rows, columns in _rectangles(np.broadcast_to(event.counted >= -1, shape)):
         clocks.end_waits(slots[rows], threads[columns])

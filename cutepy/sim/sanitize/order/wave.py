@@ -10,8 +10,10 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.sanitize.meaning.layouts import Through
+from cutepy.sim.sanitize.order.arrivals import Arrivals
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN, Clocks, Meeting, View, rectangle
 from cutepy.sim.sanitize.order.objects import Objects
+from cutepy.sim.sanitize.order.patterns import Patterns
 from cutepy.sim.sanitize.order.peers import Peers
 from cutepy.sim.sanitize.order.warpgroups import MmaGroups, SetRegisters
 
@@ -155,6 +157,8 @@ class Wave:
         Of each CTA.
     ends_mbarriers : bool
         Whether the kernel has mbarrier.inval.
+    has_relaxed : bool
+        Whether it has relaxed arrivals at barriers.
 
     Attributes
     ----------
@@ -179,9 +183,13 @@ class Wave:
     objects : Objects
     set_registers : SetRegisters
     mma_groups : MmaGroups
+    patterns : Patterns
+    arrivals : Arrivals
     """
 
-    def __init__(self, residents: Residents, threads: int, ends_mbarriers: bool = False) -> None:
+    def __init__(
+        self, residents: Residents, threads: int, ends_mbarriers: bool = False, has_relaxed: bool = False
+    ) -> None:
         self.residents = residents
         self.ends_mbarriers = ends_mbarriers
         slots = residents.count
@@ -201,6 +209,7 @@ class Wave:
         self.set_registers = SetRegisters(slots, threads)
         self._columns, self._of_global_memory = 0, np.zeros(0, np.intp)
         self.mma_groups = MmaGroups(self.clocks, slots)
+        self.patterns, self.arrivals = Patterns(self.clocks, has_relaxed), Arrivals()
 
     def counted(self, operation: AsyncOperation) -> Array:
         """Return by which count of the groups of each thread an operation that is issued will be complete."""

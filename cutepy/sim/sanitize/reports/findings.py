@@ -12,6 +12,7 @@ import numpy as np
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.sanitize.hazards import Hazard, Side
 from cutepy.sim.sanitize.kinds import KINDS, rank
+from cutepy.sim.sanitize.memory.touch import unfenced
 from cutepy.sim.sanitize.reports.allowances import Allowances
 from cutepy.sim.sanitize.reports.collection import Hazards
 from cutepy.sim.translate.effects import is_wgmma
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.sanitize.memory.touch import Conflict, Touch
     from cutepy.sim.sanitize.registers import RegisterHazard
+    from cutepy.sim.sanitize.reports.reasons import Reason
     from cutepy.sim.sanitize.reports.scene import Scene, Surroundings
 
 
@@ -126,15 +128,18 @@ class Findings:
         one = found.kind == "missing-wgmma-fence" and is_wgmma(found.before)  # what was there when the kernel began
         self.tell(found.kind, "registers", None if one else before, after)
 
-    def conflict(self, found: Conflict, residents: Residents, granule_bytes: int) -> None:
-        """Report two touches that nothing orders."""
+    def conflict(self, found: Conflict, residents: Residents, granule_bytes: int, reason: Reason | None = None) -> None:
+        """Report two touches that nothing orders, with the reason if it is known."""
         before, after = found.before, found.after
-        kind = "missing-proxy-fence" if found.fenced_only else "unordered-" + ("write" if after.writes else "read")
-        kind = "too-narrow-scope" if found.narrow else "partial-overlap" if found.partial else kind
+        unfenced_only = found.lacks == "fence"
+        kind = unfenced(before.writes) if unfenced_only else "unordered-" + ("write" if after.writes else "read")
+        narrow = found.narrow or (found.lacks == "scope" and not before.asynchronous)
+        kind = "too-narrow-scope" if narrow else "partial-overlap" if found.partial else kind
         old = _side(residents, before, found.before_lane, int(np.searchsorted(before.slots, after.slots[found.row])))
         new = _side(residents, after, found.after_lane, found.row)
-        itself = found.fenced_only or found.narrow or found.partial
-        missing = None if itself else _advice(before, after, found.mate)
+        missing = _advice(before, after, found.mate) if kind.startswith("unordered") else None
+        if reason is not None and not (unfenced_only or found.partial) and found.mate is None:
+            kind, missing = reason[0] or kind, reason[1]
         unwritten = None
         if found.read_first:
             wanted = _advice(after, before, None).rpartition(": ")[2]

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.launches import Launches
 
 _PROXY = (
-    "threads wrote it, and a copy by the async proxy touches it: fence.proxy.async is missing between, in the CTA "
-    "that issues the copy, after it knows of the write and before the copy"
+    "threads {}, and a copy by the async proxy {}: fence.proxy.async is missing between, in the CTA that issues the "
+    "copy, after it knows of the {} and before the copy"
 )
 _EARLY = (
     "the kernel began before the one before it was over (programmatic dependent launch): griddepcontrol.wait must come "
@@ -107,7 +107,9 @@ def advice(found: GlobalConflict, launches: Launches) -> str:
             return _FURTHER_BACK
         return _NOT_SHOWN if launches.reads_no_more(before.launch) else _EARLY
     if kind == "missing-proxy-fence":
-        return _PROXY
+        return _PROXY.format("wrote it", "touches it", "write")
+    if kind == "unfenced-overwrite":
+        return _PROXY.format("read it", "overwrites it", "read")
     if kind in ("non-coherent-read", "missing-tensormap-fence", "partial-overlap"):
         return KINDS[kind].missing
     if kind == "too-narrow-scope":

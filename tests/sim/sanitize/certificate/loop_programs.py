@@ -18,7 +18,7 @@ An operation has a bank, the number of the first of its barriers or places, and 
     ("store", place, cursor)         ("load", place, cursor)
 """
 
-from tests.sim.sanitize.certificate.programs import PLACE, PLACES, WORDS, examined
+from tests.sim.sanitize.certificate.programs import FENCE, PLACE, PLACES, WORDS, examined
 
 _CURSORS = 3
 
@@ -168,7 +168,7 @@ class _Writer:
             size, at = (16, WORDS + 16 * bank) if isinstance(bank, int) else (PLACE, _place(bank))
             self.lines.append(f"mul.lo.u32 %r9, {stage}, {size}; add.u32 %r9, %r9, %r1;")
             self.lines.append(
-                f"st.shared.u32 [%r9+{at}], %r2;" if kind == "store" else f"ld.shared.u32 %r7, [%r9+{at}];"
+                f"st.shared.u32 [%r9+{at}], %r2;" if kind == "store" else f"ld.shared.u32 %r7, [%r9+{at}]; {FENCE}"
             )
             return
         self.lines.append(f"shl.b32 %r9, {stage}, 3; add.u32 %r9, %r9, %r1;")

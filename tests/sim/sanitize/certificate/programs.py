@@ -9,6 +9,9 @@ from tests.sim.opcode_runner import launch
 
 MBARRIERS, WORDS, PLACES, PLACE = 0, 256, 512, 4096
 
+FENCE = "fence.proxy.async.shared::cta;"
+"""Comes after each read of what copies write: the model has one proxy, and so have programs with this."""
+
 
 def examined(text, *counts, policy=None, **extents):
     """Run PTX; returns its certificate (None if it did not end), the hazards, and the error."""
@@ -80,7 +83,7 @@ def _by_one_lane(op, name, thread):
     kind = op[0]
     if kind in ("store", "load"):
         at = _place(op[1])
-        return [f"st.shared.u32 [%r1+{at}], %r2;" if kind == "store" else f"ld.shared.u32 %r9, [%r1+{at}];"]
+        return [f"st.shared.u32 [%r1+{at}], %r2;" if kind == "store" else f"ld.shared.u32 %r9, [%r1+{at}]; {FENCE}"]
     if kind == "wait_if_not":
         wait = _wait(op[2], op[3], name, "try_wait")
         return [f"setp.ne.u32 %p7, {_register(thread, op[1])}, 0; @%p7 bra PAST{name};", *wait, f"PAST{name}:"]
@@ -165,7 +168,9 @@ def _of_cluster(op, name, thread, share, ctas):
         return ["barrier.cluster.wait.acquire;"]
     if kind in ("store", "load"):
         cta, x = op[1]
-        verb = "st.shared::cluster.u32 [%r10], %r2;" if kind == "store" else "ld.shared::cluster.u32 %r9, [%r10];"
+        verb = (
+            "st.shared::cluster.u32 [%r10], %r2;" if kind == "store" else f"ld.shared::cluster.u32 %r9, [%r10]; {FENCE}"
+        )
         return [f"add.u32 %r10, %r1, {_place(x)}; mapa.shared::cluster.u32 %r10, %r10, {cta};", verb]
     bytes_of = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
     if kind == "multicast":

@@ -57,6 +57,7 @@ def pair(load: cute.CopyAtom, mX: cute.Tensor, y: cute.Tensor, layout: cute.Layo
             cute.arch.mbarrier_wait(full + stage, (step // STAGES) & 1)
             for i in cutlass.range_constexpr(ROWS // WARPS):
                 total += tiles[row + i, column, stage]
+            cute.arch.fence_proxy("async.shared", space="cta")  # TMA overwrites what the generic proxy has read
             cute.arch.sync_warp()
             if thread % 32 < 2:
                 cute.arch.mbarrier_arrive(empty + stage, thread % 32)

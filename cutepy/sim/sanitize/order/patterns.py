@@ -1,0 +1,136 @@
+"""Fences beside relaxed arrivals and waits at barriers, which then release and acquire as others do by themselves.
+
+A release pattern is a fence and then a relaxed arrival of its thread, an acquire pattern a relaxed wait and then a
+fence: what the fence's thread knew is released, and what the wait saw is acquired, in the narrower of both scopes.
+
+References
+----------
+PTX ISA, "Memory Consistency Model": "Release and Acquire Patterns"; "barrier.cluster", whose example has a fence before
+a relaxed arrival.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.sanitize.order.clocks import FENCED, Clocks
+from cutepy.sim.sanitize.order.strength import CLUSTER, SCOPES, Strength
+
+if TYPE_CHECKING:
+    from cutepy.sim.ptx.model import Instruction
+
+
+class _Fence(NamedTuple):
+    """What the thread of a fence knew: (plane, rank, column)."""
+
+    scope: int
+    known: Array
+
+
+class Wait(NamedTuple):
+    """What a relaxed wait has seen, and not shown to its threads so far.
+
+    Attributes
+    ----------
+    instruction : Instruction
+    slots, threads : array of int
+    near, far : array of int, (plane, CTA, rank, column)
+        What an acquire of any scope shows, and one of scope .cluster or wider.
+    """
+
+    instruction: Instruction
+    slots: Array
+    threads: Array
+    near: Array
+    far: Array
+
+
+class Patterns:
+    """Fences, and relaxed waits, of resident CTAs.
+
+    Parameters
+    ----------
+    clocks : Clocks
+    has_relaxed : bool
+        Whether the kernel has relaxed arrivals at barriers.
+
+    Attributes
+    ----------
+    waits : list of Wait
+        Those that no fence of their threads has followed.
+    """
+
+    def __init__(self, clocks: Clocks, has_relaxed: bool) -> None:
+        self._clocks, self._has_relaxed = clocks, has_relaxed
+        self._fences: dict[tuple[int, int], _Fence] = {}
+        self.waits: list[Wait] = []
+
+    def fence(self, how: Strength, slots: Array, threads: Array) -> None:
+        """Take a fence."""
+        if how.acquires and self.waits:
+            self._acquire(how.scope, slots, threads)
+        if how.releases and self._has_relaxed:
+            for thread in threads.tolist():
+                known = self._clocks.publish(slots, np.array([thread]))
+                for row, slot in enumerate(slots.tolist()):
+                    self._fences[slot, thread] = _Fence(how.scope, known[:, row])
+
+    @property
+    def has_fences(self) -> bool:
+        """Whether there are some that relaxed arrivals may follow."""
+        return bool(self._fences)
+
+    def released(self, i: Instruction, slots: Array, thread: int) -> tuple[Array, Array]:
+        """Return what a relaxed arrival of one thread publishes, and by CTA whether it is of scope .cluster."""
+        clocks = self._clocks
+        shape = FENCED + 1, len(slots), clocks.cluster, clocks.capacity
+        what, wide = np.zeros(shape, np.int32), np.zeros(len(slots), bool)
+        for row, slot in enumerate(slots.tolist()):
+            fence = self._fences.get((slot, thread))
+            if fence is not None:
+                what[:, row, :, : fence.known.shape[-1]] = fence.known
+                wide[row] = min(fence.scope, scope_of(i)) >= CLUSTER
+        return what, wide
+
+    def defer(self, wait: Wait) -> None:
+        """Keep what a relaxed wait has seen until a fence comes after it."""
+        same = [w for w in self.waits if _same(w, wait)]
+        self.waits = [w for w in self.waits if not _same(w, wait)]
+        for before in same:
+            near, far = (
+                np.maximum(self._clocks.padded(a), self._clocks.padded(b))
+                for a, b in ((before.near, wait.near), (before.far, wait.far))
+            )
+            wait = wait._replace(near=near, far=far)
+        self.waits.append(wait)
+
+    def _acquire(self, scope: int, slots: Array, threads: Array) -> None:
+        left = []
+        for wait in self.waits:
+            of, by = np.isin(wait.slots, slots), np.isin(wait.threads, threads)
+            if not (of.any() and by.any()):
+                left.append(wait)
+                continue
+            seen = wait.far if min(scope, scope_of(wait.instruction)) >= CLUSTER else wait.near
+            self._clocks.learn(wait.slots[of], wait.threads[by], seen[:, of])
+            if not by.all():
+                left.append(wait._replace(threads=wait.threads[~by]))
+            if not of.all():
+                near, far = wait.near[:, ~of], wait.far[:, ~of]
+                left.append(wait._replace(slots=wait.slots[~of], threads=wait.threads[by], near=near, far=far))
+        self.waits = left
+
+
+def _same(a: Wait, b: Wait) -> bool:
+    of = a.instruction is b.instruction
+    return of and np.array_equal(a.slots, b.slots) and np.array_equal(a.threads, b.threads)
+
+
+def scope_of(i: Instruction) -> int:
+    """Return the scope of an arrival or a wait: .cta where none is named, but .cluster at the cluster's barrier."""
+    if i.parts[0] == "barrier" and i.parts[1] == "cluster":
+        return CLUSTER
+    return next((SCOPES[part] for part in i.parts if part in SCOPES), SCOPES["cta"])

@@ -1,0 +1,172 @@
+"""Why two accesses are not ordered, where an arrival or a wait stands between them that might have ordered them.
+
+It may be relaxed, or of too narrow a scope, or stand before the read that it should hand back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.ptx.model import Label
+from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.order.clocks import DONE, SEEN
+from cutepy.sim.sanitize.order.patterns import scope_of
+from cutepy.sim.sanitize.order.strength import CLUSTER
+
+if TYPE_CHECKING:
+    from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.sanitize.memory.touch import Conflict, Touch
+    from cutepy.sim.sanitize.order.wave import Wave
+
+Reason = tuple[str | None, str]
+"""The kind of hazard, None if it is what it seemed, and what is wrong and what there should be."""
+
+
+def reason(wave: Wave, code: Sequence[Instruction], found: Conflict) -> Reason | None:
+    """Return why two touches are not ordered, if what stands between them tells."""
+    return _of_waits(wave, found) or _of_arrivals(wave, found) or _of_places(wave, code, found)
+
+
+def _known(wave: Wave, found: Conflict, plane: int, slot: int, column: int) -> int:
+    """Return what the newer touch's lane knows of a column of a CTA in its cluster."""
+    held = found.after.view.known[plane, found.row, found.after.row_of[found.after_lane], slot % wave.clocks.cluster]
+    return int(held[column]) if column < len(held) else 0
+
+
+def _older(found: Conflict) -> tuple[int, int, int]:
+    """Return in which CTA the older touch was, in which column it counts, and how far that had come."""
+    old = found.before
+    row = int(np.searchsorted(old.slots, found.after.slots[found.row]))
+    counts = old.counts[min(row, len(old.counts) - 1)]
+    return int(old.agents[row]), int(old.columns[found.before_lane]), int(counts[found.before_lane])
+
+
+def _of_waits(wave: Wave, found: Conflict) -> Reason | None:
+    """See whether a relaxed wait of the newer touch's thread has seen what it does not show."""
+    slot, column, count = _older(found)
+    agent, rank = int(found.after.agents[found.row]), slot % wave.clocks.cluster
+    for wait in reversed(wave.patterns.waits):
+        row = int(np.searchsorted(wait.slots, agent))
+        if row == len(wait.slots) or wait.slots[row] != agent or not _is_by(found, wait.threads):
+            continue
+        seen = wait.far[SEEN, row, rank]
+        if column < len(seen) and seen[column] >= count:
+            return "too-weak-semantics", (
+                f"the wait at {_line(wait.instruction)} is .relaxed, and shows nothing of what came before the phase "
+                "was over: it must be .acquire, which it is by default, or fence.acq_rel must come after it"
+            )
+    return None
+
+
+def _is_by(found: Conflict, threads: Array) -> bool:
+    """Tell whether the newer touch may be by one of some threads: those of a copy are not known here."""
+    new = found.after
+    return new.threads is None or bool(np.isin(new.threads[found.after_lane], threads))
+
+
+def _of_arrivals(wave: Wave, found: Conflict) -> Reason | None:
+    """See whether the older touch's warp arrived after it, and the newer one's lane waited for that, in vain."""
+    slot, old = _older(found)[0], found.before
+    warp = None if old.threads is None else int(old.threads[found.before_lane]) // WARP
+    for arrival in reversed(wave.arrivals.last):
+        if arrival.number <= old.when:
+            return None
+        row = int(np.searchsorted(arrival.slots, slot))
+        if arrival.column is None or row == len(arrival.slots) or arrival.slots[row] != slot:
+            continue
+        lanes = np.flatnonzero(arrival.threads // WARP == warp) if warp is not None else np.arange(1)
+        if not len(lanes):
+            continue
+        at = row, int(lanes[0])
+        if _known(wave, found, DONE, int(arrival.of[at]), arrival.column) <= arrival.phases[at]:
+            continue
+        name, line = ".".join(arrival.instruction.parts[:2]), _line(arrival.instruction)
+        if scope_of(arrival.instruction) < CLUSTER and arrival.of[at] != arrival.slots[at[0]]:
+            return "too-narrow-scope", (
+                f"the arrival at {line} is of scope .cta, and who waits for it is in another CTA: it must be "
+                f"{name}.release.cluster"
+            )
+        if arrival.is_relaxed:
+            return "too-weak-semantics", (
+                f"the arrival at {line} is .relaxed, and shows nothing of what came before it: it must be .release, "
+                "which it is by default, or fence.acq_rel of the same scope must come before it"
+            )
+    return None
+
+
+def _of_places(wave: Wave, code: Sequence[Instruction], found: Conflict) -> Reason | None:
+    """See whether one of both comes just after an arrival that the other waited for, and that says nothing of it."""
+    old, new = found.before, found.after
+    at_old, at_new = _older(found)[0], int(new.agents[found.row])
+    clocks, rank = wave.clocks, at_new % wave.clocks.cluster
+
+    def of_newer(thread: int) -> int:
+        return _known(wave, found, DONE, at_old, thread)
+
+    def of_older(thread: int) -> int:
+        # What is known now to who came first; if that is a copy, to whoever may have issued it.
+        if old.threads is None:
+            return int(clocks.best_of(at_old, rank)[thread])
+        at = np.array([at_old]), old.threads[found.before_lane : found.before_lane + 1]
+        return int(clocks.held(DONE, *at, np.array([rank]), np.array([thread]))[0])
+
+    return _comes_late(wave, code, old, at_old, found.before_lane, of_newer) or _comes_late(
+        wave, code, new, at_new, found.after_lane, of_older
+    )
+
+
+def _comes_late(
+    wave: Wave, code: Sequence[Instruction], touch: Touch, slot: int, lane: int, known: Callable[[int], int]
+) -> Reason | None:
+    """See whether a touch comes just after an arrival of its warp, the last one that is known to the other side."""
+    if touch.threads is None:
+        return None
+    warp = int(touch.threads[lane]) // WARP
+    for arrival in reversed(wave.arrivals.last):
+        for thread in arrival.threads[arrival.threads // WARP == warp].tolist():
+            at = arrival.lane(slot, thread)
+            if at is None or arrival.is_relaxed or known(thread) != arrival.counts[at]:
+                continue
+            if not _stands_before(arrival.instruction, touch.instruction, code):
+                return None
+            did = "write" if touch.writes else "read"
+            line = _line(arrival.instruction)
+            return None, f"the arrival at {line} stands before the {did}, and says nothing of it: it must come after"
+    return None
+
+
+def _stands_before(arrival: Instruction, access: Instruction, code: Sequence[Instruction]) -> bool:
+    """Tell whether an arrival comes before an access in the code, with no wait between, and none comes after."""
+    if arrival.index > access.index or any(map(_waits, code[arrival.index : access.index])):
+        return False
+    for i in code[access.index :]:
+        if _waits(i) or _ends(i):
+            return True
+        if _arrives(i):
+            return False
+    return True
+
+
+def _waits(i: Instruction) -> bool:
+    parts = i.parts
+    if parts[0] == "mbarrier":
+        return parts[1] in ("try_wait", "test_wait")
+    return (parts[0] in ("bar", "barrier") and "arrive" not in parts and "warp" not in parts) or parts[0] == "wgmma"
+
+
+def _arrives(i: Instruction) -> bool:
+    return i.parts[0] in ("mbarrier", "bar", "barrier") and any(part.startswith("arrive") for part in i.parts)
+
+
+def _ends(i: Instruction) -> bool:
+    """Tell whether the code goes on elsewhere: it ends, or begins a round anew."""
+    target = i.operands[-1] if i.parts[0] == "bra" else None
+    return i.parts[0] in ("ret", "exit") or (isinstance(target, Label) and target.target <= i.index)
+
+
+def _line(i: Instruction) -> str:
+    return Side("", "", i).line
