@@ -134,7 +134,7 @@ class TensorMapReads:
         slots, threads = new.slots[at], new.threads[within]
         of = old.slots[rows]
         near = slots // size == of // size
-        result = ~near
+        result: Array = ~near
         lanes = np.minimum(lanes, read.groups.shape[1] - 1)
         groups, counts = read.groups[rows, lanes], read.counts[rows, lanes]
         held = wave.clocks.held(DONE, slots[near], threads[near], of[near] % size, groups[near])
