@@ -122,6 +122,7 @@ class Schedule:
         groups = self.roster.groups
         at = groups.index(g)
         groups[at : at + 1] = children
+        g.ready = g.waits_for = None  # its parts wait, and when they have met it does no more
 
     def fresh_registers(self) -> list[Array]:
         """Return the registers of lanes that have done nothing yet."""
@@ -323,9 +324,7 @@ class Schedule:
             return True
         for g in list(self.roster.groups):
             if g.ready is not None and g.ready.any() and not g.ready.all():
-                ready, g.ready = g.ready, None
-                block = g.block
-                self._part(g, parts_of(ready, (g.ctas.count, g.threads.count), block, block), EXIT)
+                self._part(g, parts_of(g.ready, (g.ctas.count, g.threads.count), g.block, g.block), EXIT)
                 return True
         for join in self._joins[::-1]:
             if join.arrived and self._release_whole(join):

@@ -225,6 +225,7 @@ class Sanitizer(Observer):
         wave.issued[id(operation)] = issued
         if operation.kind in ("tma_load", "tma_store"):
             issued.through = self._through
+            self._global.issue(wave, operation, issued)
         wave.clocks.tick(slots, threads)  # what the threads do from now on does not come before it
         self._premises.notes.issue(operation)
 

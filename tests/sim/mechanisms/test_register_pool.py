@@ -2,7 +2,8 @@
 
 import pytest
 
-from cutepy.sim import DeadlockError
+from cutepy.sim import DeadlockError, Run
+from cutepy.sim.machine.policies import policy_named
 from tests.sim.opcode_runner import launch
 
 ROLES = """mov.u32 %r1, %tid.x; setp.lt.u32 %p1, %r1, 128; @%p1 bra PRODUCER;
@@ -41,3 +42,27 @@ def test_without_a_limit_of_threads_it_means_nothing():
 def test_maxnreg_says_how_many_there_are():
     with pytest.raises(DeadlockError, match="launched with 128"):
         run(200, 64, directives=".maxnreg 128")
+
+
+IDLE = "fence.proxy.async;" * 6
+MMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd2, %rd3, 0, 1, 1, 0, 0;"
+WAITS_AND_MEETS = f"""mov.u32 %r1, %tid.x; setp.lt.u32 %p1, %r1, 128; @%p1 bra PRODUCER;
+setp.ge.u32 %p2, %r1, 128; @%p2 bra SKIP;
+{MMA} wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
+mov.u32 %r6, 1;
+SKIP: {MORE.format(240)}
+setp.eq.u32 %p3, %r1, 1000; @%p3 bra ON;
+mov.u32 %r5, 1;
+ON: wgmma.fence.sync.aligned; {MMA} wgmma.commit_group.sync.aligned;
+{IDLE}
+wgmma.wait_group.sync.aligned 0; bra END;
+PRODUCER: {LESS.format(24)}
+END:
+"""
+"""Warpgroups wait for registers together, get them warp by warp, and meet again; after the MMA nothing changes."""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_who_has_got_registers_warp_by_warp_waits_no_more(seed):
+    run = Run((), policy_named(f"schedule:{seed}"))
+    launch(WAITS_AND_MEETS, block=384, directives=".reqntid 384, 1, 1", assembles=False, run=run, smem_bytes=1024)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cutepy.sim import Run
+from cutepy.sim.machine.policies import policy_named
 from tests.sim.opcode_runner import launch
 from tests.sim.test_opcodes_tma import aligned, tensor_map
 
@@ -156,9 +157,9 @@ TMA = """@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r10], 256;
 AGAIN = WAIT.replace("MORE", "TWO").replace(", 0;", ", 1;")
 
 
-def map_hazards_of(*lines):
+def map_hazards_of(*lines, policy=None):
     """Run a kernel of one warp whose third argument is a tensor map in global memory."""
-    run = Run((), None, sanitize=True)
+    run = Run((), policy and policy_named(policy), sanitize=True)
     data, raw = aligned((1, 256), "u4").reshape(-1), np.zeros(256, np.uint8)
     where = raw[-raw.ctypes.data % 128 :][:128]
     where[:] = np.frombuffer(tensor_map(data, (64,)), np.uint8)
@@ -195,6 +196,50 @@ def test_a_tensor_map_that_is_shown_to_copies(lines):
 )
 def test_a_tensor_map_that_is_not(lines):
     assert "missing-tensormap-fence" in map_hazards_of(*lines)
+
+
+THROUGH = "@%p1 cp.async.bulk.commit_group; @%p1 cp.async.bulk.wait_group.read 0;\n" + TOGETHER
+SEND_BOX = """st.shared.u32 [%r12+128], %r1; fence.proxy.async.shared::cta; bar.warp.sync 0xffffffff;
+@%p1 cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%rd5, {0}], [%r11];
+@%p1 cp.async.bulk.commit_group;
+"""
+BY_ANOTHER = IN_PLACE.replace("@%p1", "@%p8")
+FRESH = "setp.eq.u32 %p8, %r1, 1;\n"
+IN_USE = {
+    "a load, changed in place": (TMA, IN_PLACE, WAIT),
+    "a load, another one published": (COPY_TO_SHARED, REPLACE, TMA, PUBLISH, WAIT),
+    "a load, changed by a lane that did not wait": (FRESH, TMA, "@!%p1 bra OFF;\n" + WAIT, "OFF:\n" + BY_ANOTHER),
+    "a load, its group is not closed": (TMA, THROUGH.partition(";")[2], IN_PLACE, WAIT),
+    "a load, changed by a lane that did not meet who waited": (
+        FRESH,
+        TMA,
+        THROUGH.replace(TOGETHER, ""),
+        BY_ANOTHER,
+        WAIT,
+    ),
+    "a store, changed in place": (SEND_BOX, IN_PLACE, READ),
+    "two loads, and a wait for the first": (TMA, WAIT, TOGETHER, TMA, IN_PLACE, AGAIN),
+}
+NOT_IN_USE = {
+    "a load, a wait": (TMA, WAIT, IN_PLACE),
+    "a load, a wait, another lane": (FRESH, TMA, WAIT, BY_ANOTHER),
+    "a load, its group is over": (TMA, THROUGH, IN_PLACE, WAIT),
+    "a load, its group is over, another one published": (COPY_TO_SHARED, REPLACE, TMA, THROUGH, PUBLISH, WAIT),
+    "a load, its group is over, another lane": (FRESH, TMA, THROUGH, BY_ANOTHER, WAIT),
+    "a store that has been read": (SEND_BOX, READ, IN_PLACE),
+}
+
+
+@pytest.mark.parametrize("policy", [None, "late"])
+@pytest.mark.parametrize("name", IN_USE)
+def test_a_tensor_map_that_copies_may_still_read_is_not_to_be_changed(name, policy):
+    assert map_hazards_of(*IN_USE[name], policy=policy) == ["unordered-write"]
+
+
+@pytest.mark.parametrize("policy", [None, "late"])
+@pytest.mark.parametrize("name", NOT_IN_USE)
+def test_a_tensor_map_that_copies_have_read_may_be_changed(name, policy):
+    assert map_hazards_of(*NOT_IN_USE[name], policy=policy) == []
 
 
 @pytest.mark.parametrize(

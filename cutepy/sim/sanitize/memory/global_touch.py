@@ -66,7 +66,7 @@ class GlobalTouch:
     instruction : Instruction
     writes, modifies : bool
         Whether it writes, and whether what it writes follows from what it read there, as one operation.
-    proxy : "generic", "async", "nc" or "host"
+    proxy : "generic", "async", "nc", "tensormap" or "host"
         "nc" is through the cache that is not coherent.
     scope : int
         Of a strong operation, or WEAK.

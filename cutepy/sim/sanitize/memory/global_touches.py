@@ -12,6 +12,7 @@ from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.sanitize.memory.global_order import GlobalOrder, held_at_issue, held_by_threads
 from cutepy.sim.sanitize.memory.global_shadow import GlobalShadow, Order
 from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch, Pattern
+from cutepy.sim.sanitize.memory.tensor_map_reads import TensorMapReads
 from cutepy.sim.sanitize.memory.tensor_maps import TensorMapUses
 from cutepy.sim.sanitize.order.strength import WEAK, strength
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, Issued, Wave
@@ -50,6 +51,7 @@ class GlobalTouches:
         self._launches, self._order = launches, GlobalOrder(launches, messages)
         self.shadow = GlobalShadow(known, report, unwritten, launches.precedes)
         self._maps = TensorMapUses(self.shadow, self._by_threads, self._order.sees, report)
+        self._map_reads = TensorMapReads(report)
         self._beside: list[tuple[int, HostAccess]] = []
 
     # Launches, and what the host does.
@@ -58,6 +60,7 @@ class GlobalTouches:
         """Begin with a launch; tells whether all that was before it is over."""
         launches = self._launches
         self._order.begin(launch)
+        self._map_reads.begin(launch)
         is_alone = launches.begin(launch)
         self._forget()
         later = []
@@ -117,9 +120,13 @@ class GlobalTouches:
         """Take an access by threads."""
         if access.proxy == "tensormap":
             self._maps.access(wave, access)
+            if self._map_reads.watches and access.instruction.parts[0] != "fence":
+                self._map_reads.use(wave, self._by_threads(wave, access))
         elif not _READ_ONLY & {*access.instruction.parts}:
             touch = self._by_threads(wave, access)
             self.shadow.touch(touch, self._order.of(wave, held_by_threads(wave, touch)))
+            if touch.writes:
+                self._map_reads.write(wave, touch)
             if access.instruction.parts[0] == "tensormap":  # by whole warps, which it brings together
                 wave.clocks.synchronise(access.ctas.slots, access.threads.ids)
 
@@ -129,9 +136,14 @@ class GlobalTouches:
             self._launches.depend(wave, event)
         self._maps.fence(wave, event)
 
+    def issue(self, wave: Wave, operation: AsyncOperation, issued: Issued) -> None:
+        """Take an asynchronous operation that is issued."""
+        self._map_reads.issue(wave, operation, issued)
+
     def completed(self, wave: Wave, operation: AsyncOperation, issued: Issued) -> None:
         """Take what an operation of the async proxy has read and written."""
         clocks = wave.clocks
+        self._map_reads.complete(wave, operation, issued)
         for access in issued.runs:
             slots, runs = access.ctas.slots, access.addresses.shape[1]
             agents = slots
@@ -165,9 +177,9 @@ class GlobalTouches:
             name = "cp.async"
             columns = np.array([clocks.column((COPIES, t), t) for t in threads.tolist()])
             counts = wave.issued[id(access.part_of)].count
-        if access.proxy == "tensormap":
-            name = "tensor map"
         proxy = "nc" if "nc" in parts else "generic"
+        if access.proxy == "tensormap":
+            name, proxy = "tensor map", access.proxy
         starts = np.broadcast_to(access.addresses, (len(slots), len(threads))).astype(np.int64).reshape(-1)
         lanes = np.arange(len(starts))
         return self._touch(wave, access, name, proxy, starts, lanes, threads, columns[None], counts, slots)

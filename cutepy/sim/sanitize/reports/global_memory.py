@@ -23,6 +23,10 @@ _PROXY = (
     "threads {}, and a copy by the async proxy {}: fence.proxy.async is missing between, in the CTA that issues the "
     "copy, after it knows of the {} and before the copy"
 )
+_MAP_IN_USE = (
+    "the copy may still read this tensor map: a wait for the mbarrier that its bytes arrive at must come before the "
+    "change; or cp.async.bulk.commit_group and cp.async.bulk.wait_group.read 0 by its thread, and a barrier"
+)
 _EARLY = (
     "the kernel began before the one before it was over (programmatic dependent launch): griddepcontrol.wait must come "
     "before this access, in its thread or before a barrier"
@@ -116,6 +120,8 @@ def advice(found: GlobalConflict, launches: Launches) -> str:
         return _about_scope(found)
     if after.instruction.opcode == REUSE:
         return _GIVEN_AWAY
+    if before.proxy == "tensormap":
+        return _MAP_IN_USE
     if before.launch != after.launch:
         return (
             "the launches are in streams that nothing orders: record an event after the first and let the other's "
