@@ -28,6 +28,8 @@ from cutepy.sim.sanitize.registers import register_hazards
 from cutepy.sim.sanitize.repairs import judged, remarks
 from cutepy.sim.sanitize.reports import global_memory
 from cutepy.sim.sanitize.reports.findings import Findings
+from cutepy.sim.sanitize.reports.mistakes import told
+from cutepy.sim.sanitize.reports.parts import part_of_a_unit
 from cutepy.sim.sanitize.reports.scene import Surroundings
 from cutepy.sim.sanitize.sums import Sums
 from cutepy.sim.translate import linked, translate
@@ -35,6 +37,8 @@ from cutepy.sim.translate import linked, translate
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from cutepy.sim.errors import SimulationError
+    from cutepy.sim.machine.alignment import Apart
     from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, TmaEvent, WgmmaEvent
     from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads
     from cutepy.sim.machine.launch import Launch
@@ -168,6 +172,13 @@ class Sanitizer(Observer):
         for end in found:
             self._findings.tell(*end)
 
+    def on_error(self, error: SimulationError, *, ends: bool) -> bool:
+        """Report what the kernel does wrong: the launch may go on, if it can."""
+        mistake = error.mistake
+        if mistake is not None:
+            self._findings.tell(*told(mistake, ends=ends))
+        return mistake is not None
+
     def on_deadlock(self, ended: Array, spinning: Array) -> list[str]:
         """Say whether every schedule hangs."""
         if self._wave is not None:
@@ -247,6 +258,10 @@ class Sanitizer(Observer):
         if event.operation == "fence":
             self._messages.fence(wave, event)
             self._global.fence(wave, event)
+
+    def on_apart(self, apart: Apart) -> None:
+        """Report that a part of a warp, or of a warpgroup, executed what all of it must."""
+        self._findings.tell(*part_of_a_unit(apart))
 
     def on_begin(self, event: BarrierEvent) -> None:
         """Pass on what threads publish that come to a barrier, and the groups that they close."""
