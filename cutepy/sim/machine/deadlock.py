@@ -78,7 +78,8 @@ def _exhausted(roster: Roster) -> SimulationError | None:
         i = _instruction(roster, g)
         if i is not None and i.parts[0] == "setmaxnreg" and g.waits_for is not None:
             fix = "give as many back before, by setmaxnreg.dec in all warps of other warpgroups, or ask for fewer"
-            wrong = f"nobody gives back {g.waits_for()}"
+            asked, _, held = g.waits_for().partition(": ")
+            wrong = f"{asked} are asked for, and nobody gives back as many: {held}"
             return SimulationError(wrong, i, g.describe(), fix=fix, kind="exhausted-registers", at=Place("registers"))
     return None
 

@@ -31,9 +31,9 @@ class Kind:
         The clause that orders it otherwise: a section of the PTX ISA.
     severity : "hazard" or "advisory"
         Whether a run fails by it. What costs time, what the assembler repairs, or what nothing comes of is an advisory.
-    defect : "between" or "before"
-        Where the mistake is: between the two operations, or at the first, whatever comes after it. One mistake is told
-        once.
+    defect : "between", "before" or "either"
+        Where the mistake is: between the two operations, at the first, whatever comes after it, or at one of them, in
+        whatever order they come. One mistake is told once.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Kind:
     missing: str
     section: str
     severity: Severity = "hazard"
-    defect: Literal["between", "before"] = "between"
+    defect: Literal["between", "before", "either"] = "between"
 
 
 _ENTRIES = (
@@ -90,6 +90,7 @@ _ENTRIES = (
         "more come, or it is no multiple of 32",
         "all who take part must give a barrier the number of all threads that do, a multiple of 32",
         "Parallel Synchronization and Communication Instructions: bar, barrier",
+        defect="either",
     ),
     Kind(
         "unpaired-arrival",
@@ -103,6 +104,7 @@ _ENTRIES = (
         "number that there isn't",
         "a phase of an mbarrier must get as many arrivals as mbarrier.init says",
         "Parallel Synchronization and Communication Instructions: mbarrier; bar, barrier",
+        defect="either",
     ),
     Kind(
         "byte-count-overflow",
@@ -232,12 +234,14 @@ _ENTRIES = (
         "all threads of a warp must execute the same instruction that is .aligned, where they have met again",
         "Parallel Synchronization and Communication Instructions: bar, barrier; barrier.cluster; Warp Level Matrix "
         "Instructions",
+        defect="either",
     ),
     Kind(
         "partial-warpgroup",
         "some warps of a warpgroup execute `setmaxnreg`, or an instruction of `wgmma`, and others do not",
         "all warps of a warpgroup must execute the same setmaxnreg, and the same wgmma",
         "Miscellaneous Instructions: setmaxnreg; Asynchronous Warpgroup Level Matrix Instructions",
+        defect="either",
     ),
     Kind(
         "mismatched-mask",
@@ -246,30 +250,35 @@ _ENTRIES = (
         "a mask must name the lanes that execute it, all of which give the same mask",
         "Data Movement and Conversion Instructions: shfl.sync; Parallel Synchronization and Communication "
         "Instructions: vote.sync, match.sync, redux.sync, elect.sync, bar.warp.sync",
+        defect="either",
     ),
     Kind(
         "undefined-shuffle",
         "`shfl.sync` reads from a lane that its mask lacks, or that has ended",
         "shuffle among lanes of the mask that have not ended, or clamp it to these",
         "Data Movement and Conversion Instructions: shfl.sync",
+        defect="either",
     ),
     Kind(
         "exhausted-registers",
         "`setmaxnreg.inc` asks for more registers than there are, and nobody gives any back",
         "give as many back before, by setmaxnreg.dec in all warps of other warpgroups, or ask for fewer",
         "Miscellaneous Instructions: setmaxnreg",
+        defect="either",
     ),
     Kind(
         "invalid-access",
         "memory is accessed that is not the kernel's: out of range, freed, or at an address that is not aligned",
         "an access must be within an allocation, or within the shared memory of a CTA, at a multiple of its size",
         "Instruction Operands: Addresses as Operands; Data Movement and Conversion Instructions",
+        defect="either",
     ),
     Kind(
         "invalid-descriptor",
         "a tensor map or a matrix descriptor is given that the hardware refuses, or reads otherwise",
         "the descriptor must be one that the instruction takes",
         "Tensors: Tensor-map; Asynchronous Warpgroup Level Matrix Instructions: Matrix Descriptor",
+        defect="either",
     ),
     Kind(
         "unstarted-peer",

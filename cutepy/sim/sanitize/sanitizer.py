@@ -88,6 +88,7 @@ class Sanitizer(Observer):
         self._launch: Launch | None = None
         self._wave: Wave | None = None
         self._through: Through | None = None
+        self._mistakes: set[tuple[str, str]] = set()  # of the launch, by kind and barrier
         self._examiner = Examiner(self._violated)
         self._rounds: frozenset[int] = frozenset()
 
@@ -135,6 +136,7 @@ class Sanitizer(Observer):
         """Begin with a launch."""
         self._examiner.finish(self._findings.of_launch)
         self._launch, self._wave = launch, None
+        self._mistakes.clear()
         self._findings.begin(launch)
         own = stops(linked(launch.ptx, launch.kernel).function, (self,))
         program = translate(launch.ptx, launch.kernel, frozenset(own))
@@ -176,7 +178,9 @@ class Sanitizer(Observer):
         """Report what the kernel does wrong: the launch may go on, if it can."""
         mistake = error.mistake
         if mistake is not None:
-            self._findings.tell(*told(mistake, ends=ends))
+            found = told(mistake, ends=ends)
+            self._mistakes.add(found[:2])
+            self._findings.tell(*found)
         return mistake is not None
 
     def on_deadlock(self, ended: Array, spinning: Array) -> list[str]:
@@ -303,7 +307,8 @@ class Sanitizer(Observer):
     # Reports.
 
     def _violated(self, violation: Violation) -> None:
-        self._findings.tell(*violation)
+        if (violation.kind, violation.where) not in self._mistakes:  # told as it came to pass
+            self._findings.tell(*violation)
 
     def _conflict(self, found: Conflict) -> None:
         assert self._wave is not None

@@ -32,7 +32,16 @@ _SUBJECTS = {"invalid-access": "memory", "invalid-descriptor": "a descriptor", "
 """What those are at that don't say it."""
 
 
+_ACCESSES = {
+    **dict.fromkeys(("ld", "ldu", "ldmatrix"), "read"),
+    **dict.fromkeys(("st", "stmatrix"), "write"),
+    **dict.fromkeys(("atom", "red"), "atomic"),
+}
+
+
 def _side(i: Instruction, who: Who | None) -> Side:
+    first = i.parts[0]
+    what = f"{first} {_ACCESSES[first]}" if first in _ACCESSES else opcode(i.parts)
     if who is None:
-        return Side(opcode(i.parts), "the kernel", i)
-    return Side(opcode(i.parts), f"warp {who.warp}, lane {who.lane} of CTA {who.cta}", i, who.cta, who.warp, who.lane)
+        return Side(what, "the kernel", i)
+    return Side(what, f"warp {who.warp}, lane {who.lane} of CTA {who.cta}", i, who.cta, who.warp, who.lane)

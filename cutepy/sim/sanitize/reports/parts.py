@@ -41,14 +41,18 @@ def opcode(parts: tuple[str, ...]) -> str:
 
     Examples
     --------
-    >>> opcode(("wgmma", "mma_async", "sync", "aligned", "m64n8k16")), opcode(("bar", "sync")), opcode(("setmaxnreg",))
-    ('wgmma.mma_async', 'bar.sync', 'setmaxnreg')
+    >>> opcode(("wgmma", "mma_async", "sync", "aligned", "m64n8k16")), opcode(("barrier", "sync", "aligned"))
+    ('wgmma.mma_async', 'barrier.sync')
+    >>> opcode(("setmaxnreg", "dec", "sync", "aligned", "u32")), opcode(("shfl", "sync", "idx", "b32"))
+    ('setmaxnreg', 'shfl.sync')
     """
-    names = [part for part in parts if part.isidentifier() and part not in _MODIFIERS]
-    return ".".join(names[: 3 if parts[:2] == ("barrier", "cluster") else 2])
+    how = (*_MODIFIERS, "sync") if "aligned" in parts and parts[0] not in _BARRIERS else _MODIFIERS
+    names = [part for part in parts if part.isidentifier() and part not in how]
+    length = 4 if parts[0] == "cp" else 3 if parts[:2] == ("barrier", "cluster") else 2
+    return ".".join(names[:length])
 
 
-_MODIFIERS = ("aligned", "cta", "inc", "dec")
+_MODIFIERS = ("aligned", "cta", "inc", "dec", *"b16 b32 b64 u16 u32 u64 s32 s64 f16 f32 f64 m8n8 shared global".split())
 
 
 def _warps(found: Apart) -> str:
