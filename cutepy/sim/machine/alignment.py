@@ -93,7 +93,7 @@ class Alignment:
         live, told = ~self._roster.ended, set()
         for counts, join in (*((join.executed, join) for join in joins[::-1]), (self._whole, None)):
             for i, less in counts.lacking(live, live):
-                slot, lacking, executed = self._first(i, less, live)
+                slot, lacking, executed = self._first(i, less, live, live)
                 if i not in told and counts.is_ahead(i, slot, lacking, executed):
                     told.add(i)
                     self._tell(self._apart(i, join, slot, executed, lacking))
@@ -114,17 +114,18 @@ class Alignment:
     ) -> None:
         for i, less in [*counts.lacking(here, judged & here)]:
             if applies(i):
-                slot, lacking, executed = self._first(i, less, here)
+                slot, lacking, executed = self._first(i, less, here, judged)
                 self._tell(self._apart(i, join, slot, executed, lacking))
                 for around in (counts, *(self._around(join.parent.join) if join is not None else ())):
-                    around.level(i, less > 0)  # told once
+                    around.level(i, (less > 0) & judged)  # told once
 
-    def _first(self, i: Instruction, less: Array, here: Array) -> tuple[int, Array, Array]:
-        """Return the first CTA and unit of which lanes lack something, those lanes, and those that don't."""
-        slot, thread = (int(x[0]) for x in np.nonzero(less))
+    def _first(self, i: Instruction, less: Array, here: Array, judged: Array) -> tuple[int, Array, Array]:
+        """Return the first CTA and unit of which lanes that are judged lack something, those, and who doesn't."""
+        lacking = (less > 0) & judged
+        slot, thread = (int(x[0]) for x in np.nonzero(lacking))
         unit = aligned_threads(i)
         of = np.arange(less.shape[1]) // unit == thread // unit
-        return slot, np.flatnonzero(of & (less[slot] > 0)), np.flatnonzero(of & here[slot] & (less[slot] == 0))
+        return slot, np.flatnonzero(of & lacking[slot]), np.flatnonzero(of & here[slot] & (less[slot] == 0))
 
     def _apart(self, i: Instruction, join: Join | None, slot: int, executed: Array, lacking: Array) -> Apart:
         branch = None if join is None else self._roster.flow.blocks[join.parted].branch

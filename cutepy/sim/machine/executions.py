@@ -33,11 +33,11 @@ class Executions:
         self._by[i] = np.where(_most(lanes, aligned_threads(i)), _most(counts, aligned_threads(i)), counts)
 
     def lacking(self, here: Array, judged: Array) -> Iterator[tuple[Instruction, Array]]:
-        """Yield instructions, and how often each lane that is `judged` executed it less than others `here`."""
+        """Yield instructions that lanes which are `judged` lack, and how often each lane `here` does."""
         for i, counts in self._by.items():
-            found = np.where(judged, _most(np.where(here, counts, 0), aligned_threads(i)) - counts, 0)
-            if found.any():
-                yield i, found
+            less = np.where(here, _most(np.where(here, counts, 0), aligned_threads(i)) - counts, 0)
+            if (less[judged] > 0).any():
+                yield i, less
 
     def is_ahead(self, i: Instruction, slot: int, lanes: Array, of: Array) -> bool:
         """Tell whether some lanes of a CTA executed something else than an instruction that others did not."""

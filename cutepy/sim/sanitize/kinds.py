@@ -254,14 +254,14 @@ _ENTRIES = (
     ),
     Kind(
         "undefined-shuffle",
-        "`shfl.sync` reads from a lane that its mask lacks, or that has ended",
+        "a shuffle reads from a lane that its mask lacks, or that has ended",
         "shuffle among lanes of the mask that have not ended, or clamp it to these",
         "Data Movement and Conversion Instructions: shfl.sync",
         defect="either",
     ),
     Kind(
         "exhausted-registers",
-        "`setmaxnreg.inc` asks for more registers than there are, and nobody gives any back",
+        "a warpgroup asks for more registers than there are, by `setmaxnreg.inc`, and nobody gives any back",
         "give as many back before, by setmaxnreg.dec in all warps of other warpgroups, or ask for fewer",
         "Miscellaneous Instructions: setmaxnreg",
         defect="either",

@@ -154,6 +154,13 @@ def test_one_mistake_is_told_once():
     assert len(hazards_of(body)) == 1
 
 
+def test_lanes_that_have_not_come_yet_are_not_named():
+    """Lanes 16 to 31 are elsewhere as lanes 1 to 15 pass by."""
+    body = "@!%p2 bra OUT;\n@!%p1 bra IN;\nbar.sync 0;\nIN: st.shared.u32 [%r6], %r2;\nOUT:"
+    (found,) = hazards_of(body)
+    assert found.after.who == "warp 0, lane 0 of CTA (0, 0, 0)"
+
+
 def test_a_deadlock_of_two_halves_is_told_with_the_cause():
     run = Run((), None, sanitize=True)
     body = "@%p2 bra LOW;\nbar.sync 1, 32;\nbra MEET;\nLOW: bar.sync 2, 32;\nMEET:"
