@@ -111,16 +111,12 @@ class Run(Replayable):
         HazardError
             If it found something.
         """
-        hazards = self.hazards
-        if hazards:
+        if hazards := self.hazards:
             raise HazardError(hazards)
 
     @contextmanager
     def checked(self) -> Iterator[Run]:
-        """Raise what was found once the context is over.
-
-        An error in it that is a mistake of the kernel is one of the hazards; another one says which were found before.
-        """
+        """Raise what was found once the context is over; an error in it is one of them, or says which there were."""
         try:
             yield self
         except Exception as error:
