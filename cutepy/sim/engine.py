@@ -156,8 +156,13 @@ class Engine:
         launch = self.launch
         residents = Residents(launch.grid, launch.cluster, blocks)
         self.memory.start(residents, launch.reserved_smem[1], self.schedule.roster.threads_per_cta)
-        with np.errstate(all="ignore"):
-            self.schedule.run(self, residents)
+        try:
+            with np.errstate(all="ignore"):
+                self.schedule.run(self, residents)
+        except SimulationError as error:
+            for observer in self.activity.observers:
+                observer.on_error(error, ends=True)
+            raise
         for observer in self.activity.observers:
             observer.on_end(residents)
 
@@ -201,6 +206,11 @@ class Engine:
         printed = "".join(self.activity.printed).strip()
         said = f" after it printed: {printed.splitlines()[-1]}" if printed else ""
         raise TrapError(f"the kernel executed a trap{said}", i, g.describe())
+
+    def in_part(self, g: Group, i: Instruction) -> None:
+        """Take an instruction that whole warps or warpgroups execute, by a group that has some of them in part."""
+        if self.activity.observers and g.token is None and g.waits_for is None:
+            self.schedule.alignment.execute(g, i)
 
     def stop(self, g: Group, i: Instruction) -> None:
         """Let observers look at lanes before an instruction, once if it has to wait."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cutepy.sim.ptx.places import described
+from cutepy.sim.ptx.places import place
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
@@ -13,25 +14,90 @@ if TYPE_CHECKING:
 REPORT_HINT = "please report the kernel, or this line of PTX, at the project's issue tracker"
 
 
+@dataclass(frozen=True)
+class Who:
+    """Lanes that did something: `text` names them; the CTA, the warp and the lane are those of the first."""
+
+    text: str
+    cta: tuple[int, ...] | None = None
+    warp: int | None = None
+    lane: int | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Deed:
+    """An instruction, and who executed it."""
+
+    instruction: Instruction
+    who: Who
+
+
+@dataclass(frozen=True)
+class Place:
+    """What an operation is at: a barrier, or bytes of memory, of which `address` is given if that is shared memory."""
+
+    name: str
+    address: int | None = None
+    size_bytes: int | None = None
+
+
 class SimulationError(RuntimeError):
     """A kernel did what the hardware would not let pass, or would let pass with wrong results.
+
+    Parameters
+    ----------
+    message : str
+        What was required, and what was got.
+    instruction : Instruction, optional
+    who : Who, optional
+        Who executed it.
+    fix : str
+        What to do.
+    kind : str, optional
+        What the sanitizer calls it; by default the kind of its class. "" is none of a kernel's mistakes.
+    at : Place, optional
+    before : Deed, optional
+        What was done before that it does not agree with.
 
     Attributes
     ----------
     instruction : Instruction or None
         The instruction that failed.
+    message, who, fix, kind, at, before
+        As given.
     """
 
-    def __init__(self, message: str, instruction: Instruction | None = None, where: str = "") -> None:
-        self.instruction = instruction
-        lines = [message]
-        if where:
-            lines.append(f"  by {where}")
+    kind = ""
+
+    def __init__(
+        self,
+        message: str,
+        instruction: Instruction | None = None,
+        who: Who | None = None,
+        *,
+        fix: str = "",
+        kind: str | None = None,
+        at: Place | None = None,
+        before: Deed | None = None,
+    ) -> None:
+        self.message, self.instruction, self.who = message, instruction, who
+        self.fix, self.at, self.before = fix, at, before
+        self.kind = self.kind if kind is None else kind
+        lines = [f"{message}; {fix}" if fix else message]
+        if who is not None:
+            lines.append(f"  by {who}")
         if instruction is not None:
-            if instruction.source is not None:
-                lines.append("  " + described(instruction.source, "\n  "))
+            lines += [f"  {found}" for found in (place(instruction, "\n  "),) if found]
             lines.append(f"  in `{instruction.text}`")
         super().__init__("\n".join(lines))
+
+    @property
+    def mistake(self) -> SimulationError | None:
+        """What the kernel did wrong, if it is that; None for what the simulator doesn't know, and the like."""
+        return self if self.kind else None
 
 
 class UnknownInstructionError(SimulationError):
@@ -54,13 +120,19 @@ class UnknownInstructionError(SimulationError):
 class MemoryAccessError(SimulationError):
     """An address outside of known memory, or misaligned."""
 
+    kind = "invalid-access"
+
 
 class BarrierError(SimulationError):
     """A barrier used against its protocol."""
 
+    kind = "misused-barrier"
+
 
 class DescriptorError(SimulationError):
     """A TMA or matrix descriptor that the hardware would refuse or misread."""
+
+    kind = "invalid-descriptor"
 
 
 class TrapError(SimulationError):
@@ -90,13 +162,20 @@ class DeadlockError(SimulationError):
     ----------
     waiting : sequence of str
         Who waits, where and for what.
+    cause : SimulationError, optional
+        The mistake that it comes of, if that is known.
     """
 
     _what = "deadlock: no thread can go on"
 
-    def __init__(self, waiting: Sequence[str]) -> None:
-        self.waiting = tuple(waiting)
+    def __init__(self, waiting: Sequence[str], cause: SimulationError | None = None) -> None:
+        self.waiting, self.cause = tuple(waiting), cause
         super().__init__(f"{self._what}\n" + "\n".join(f"  {line}" for line in waiting))
+
+    @property
+    def mistake(self) -> SimulationError | None:
+        """The mistake that it comes of, if that is known."""
+        return self.cause
 
 
 class AbsentCtaError(DeadlockError):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutepy.sim.engine import Engine
+from cutepy.sim.errors import SimulationError
 from cutepy.sim.inspect.banks import AccessSite, Sites, WaitSite
 from cutepy.sim.inspect.breakpoints import Breakpoint
 from cutepy.sim.inspect.tracing import Recorder
@@ -110,17 +111,18 @@ class Run(Replayable):
         HazardError
             If it found something.
         """
-        hazards = self.hazards
-        if hazards:
+        if hazards := self.hazards:
             raise HazardError(hazards)
 
     @contextmanager
     def checked(self) -> Iterator[Run]:
-        """Raise what was found once the context is over; an error in it says what hazards were found before."""
+        """Raise what was found once the context is over; an error in it is one of them, or says which there were."""
         try:
             yield self
         except Exception as error:
             if hazards := self.hazards:
+                if isinstance(error, SimulationError) and error.mistake is not None:
+                    raise HazardError(hazards) from error
                 error.add_note(f"The sanitizer found before that, the likeliest cause first: {hazards}")
             raise
         self.check_breakpoints()

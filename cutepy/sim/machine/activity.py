@@ -15,6 +15,7 @@ from cutepy.sim.machine.lanes import Array, Ctas, Threads
 from cutepy.sim.machine.traffic import Traffic
 
 if TYPE_CHECKING:
+    from cutepy.sim.errors import SimulationError
     from cutepy.sim.machine.group import Group
     from cutepy.sim.machine.observer import Observer
     from cutepy.sim.ptx.model import Instruction
@@ -97,6 +98,12 @@ class Activity:
             )
             for observer in self.observers:
                 (observer.on_begin if operation in _BEGINNINGS else observer.on_barrier)(event)
+
+    def fault(self, error: SimulationError, *, stops: bool = True) -> None:
+        """Raise what a kernel does wrong, if it `stops` a launch, unless an observer takes it: then that goes on."""
+        taken = [observer.on_error(error, ends=False) for observer in self.observers]
+        if stops and not any(taken):
+            raise error
 
     def issue(self, operation: AsyncOperation) -> None:
         """Take an asynchronous operation; it completes now or later, as the policy says."""

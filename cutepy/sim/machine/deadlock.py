@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.errors import AbsentCtaError, DeadlockError, SimulationError
+from cutepy.sim.errors import AbsentCtaError, DeadlockError, Place, SimulationError
 from cutepy.sim.machine.lanes import WARP, Threads
 from cutepy.sim.machine.ordering import waits_for_others
-from cutepy.sim.ptx.places import described
+from cutepy.sim.ptx.places import place
 from cutepy.sim.translate.control_flow import EXIT
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ class PartOfAUnit(Exception):
             of = "warp" if unit == WARP else "warpgroup"
             g.waits_for = lambda: f"the other threads of their {of}"
             return deadlock(roster, launch, {g: i})
-        return SimulationError(self.refusal, i, g.describe())
+        kind = "partial-warp" if unit == WARP else "partial-warpgroup"
+        return SimulationError(self.refusal, i, g.describe(), kind=kind, at=Place(i.opcode))
 
 
 def _share_a_unit(g: Group, h: Group, unit: int) -> bool:
@@ -68,7 +69,19 @@ def deadlock(
         run = f"{len(launch.order)} of the grid's {launch.ctas} CTAs"
         lines.append(f"{run} run, as ctas chose: add those that set what is waited for, or set it before the launch")
         return AbsentCtaError(lines)
-    return DeadlockError(lines)
+    return DeadlockError(lines, _exhausted(roster))
+
+
+def _exhausted(roster: Roster) -> SimulationError | None:
+    """Return the mistake that it is to ask for registers that nobody gives back."""
+    for g in roster.groups:
+        i = _instruction(roster, g)
+        if i is not None and i.parts[0] == "setmaxnreg" and g.waits_for is not None:
+            fix = "give as many back before, by setmaxnreg.dec in all warps of other warpgroups, or ask for fewer"
+            asked, _, held = g.waits_for().partition(": ")
+            wrong = f"{asked} are asked for, and nobody gives back as many: {held}"
+            return SimulationError(wrong, i, g.describe(), fix=fix, kind="exhausted-registers", at=Place("registers"))
+    return None
 
 
 def _polls_global(roster: Roster, g: Group) -> bool:
@@ -92,7 +105,7 @@ def report(roster: Roster, launch: Launch, at: Mapping[Group, Instruction] | Non
     waits = [g.waits_for() if g.waits_for else "" for g in roster.groups]
     for g, wait in zip(roster.groups, waits, strict=True):
         i = (at or {}).get(g) or _instruction(roster, g)
-        where = f" {described(i.source)}" if i is not None and i.source is not None else ""
+        where = f" {place(i)}" if i is not None else ""
         text = f" in `{i.text}`" if i is not None else ""
         fellows = [other for other, theirs in zip(roster.groups, waits, strict=True) if theirs == wait]
         absent = _absent(roster, g, fellows) if wait else ""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.errors import SimulationError
+from cutepy.sim.errors import Deed, Place, SimulationError
 from cutepy.sim.machine.group import Gathering, Group
 from cutepy.sim.machine.lanes import WARP, Array, mask_of
 from cutepy.sim.machine.merging import in_whole_units, regroup
@@ -100,12 +100,15 @@ def check_not_crossed(roster: Roster, join: Join) -> None:
     met = roster.lanes_of(join.arrived)
     for g in roster.groups:
         if g.gathering is not None and _is_within(g, join) and (g.gathering.wanted & met).any():
-            i = g.gathering.instruction
+            i, branch = g.gathering.instruction, roster.flow.blocks[join.parted].branch
             raise SimulationError(
-                f"{i.opcode} waits for {absent(roster, g)}, which took another path; call it where all lanes of its "
-                "mask come together",
+                f"{i.opcode} waits for {absent(roster, g)}, which took another path",
                 i,
                 g.describe(),
+                fix="call it where all lanes of its mask come together",
+                kind="mismatched-mask",
+                at=Place("a mask of lanes"),
+                before=None if branch is None else Deed(branch, join.parent.describe()),
             )
 
 

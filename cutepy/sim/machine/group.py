@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import Array, Ctas, Index, Threads, as_index, select
+from cutepy.sim.errors import Deed, Who
+from cutepy.sim.machine.executions import Executions
+from cutepy.sim.machine.lanes import WARP, Array, Ctas, Index, Threads, as_index, select
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import AsyncOperation
@@ -45,6 +48,10 @@ class Join:
     arrived : list of Group
     since : int
         What the schedule's count of what it waited was when one arrived last.
+    parted : int
+        The block at whose end they did.
+    executed : Executions
+        What parts of units executed, since they parted.
     back : Return or None
         What is done where the parts are those of a call, and return.
     """
@@ -56,6 +63,8 @@ class Join:
         self.expected = 0
         self.arrived: list[Group] = []
         self.since = 0
+        self.parted = parent.block
+        self.executed = Executions()
 
     @property
     def goes_on(self) -> int:
@@ -160,15 +169,38 @@ class Group:
         self.is_gathered = False
         self.waits_for: Callable[[], str] | None = None
 
-    def lane(self, row: int, column: int) -> str:
+    def lane(self, row: int, column: int) -> Who:
         """Name one lane."""
-        thread = int(self.threads.ids[column])
-        coordinate = self.ctas.residents.coordinate(int(self.ctas.slots[row]))
-        return f"thread {thread} (warp {thread // 32}) of CTA {coordinate}"
+        first = _first(self.ctas, self.threads, row, column)
+        return replace(first, text=f"thread {self.threads.ids[column]} (warp {first.warp}) of CTA {first.cta}")
 
-    def describe(self) -> str:
+    def describe(self) -> Who:
         """Name the lanes."""
-        return f"{self.threads.describe()} of {self.ctas.describe()}"
+        return _first(self.ctas, self.threads)
+
+    def did(self, i: Instruction) -> Done:
+        """Remember that the lanes executed an instruction."""
+        return Done(i, self.ctas, self.threads)
+
+
+class Done(NamedTuple):
+    """An instruction, and the lanes that executed it."""
+
+    instruction: Instruction
+    ctas: Ctas
+    threads: Threads
+
+    @property
+    def deed(self) -> Deed:
+        """The same, with the lanes named."""
+        return Deed(self.instruction, _first(self.ctas, self.threads))
+
+
+def _first(ctas: Ctas, threads: Threads, row: int = 0, column: int = 0) -> Who:
+    """Name lanes, of which one is the first."""
+    warp, lane = divmod(int(threads.ids[column]), WARP)
+    cta = ctas.residents.coordinate(int(ctas.slots[row]))
+    return Who(f"{threads.describe()} of {ctas.describe()}", cta, warp, lane)
 
 
 def is_unchanged(part: Group, index: int) -> bool:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 
-from cutepy.sim.errors import BarrierError, MemoryAccessError
+from cutepy.sim.errors import MemoryAccessError, Place
 from cutepy.sim.machine.events import Access, Proxy, Space
 from cutepy.sim.machine.lanes import Array, Residents
+from cutepy.sim.machine.opaque_objects import OpaqueObjects
 from cutepy.sim.machine.shared_memory import SharedMemory
 from cutepy.sim.translate import LOCAL_WINDOW, SHARED_WINDOW
 
@@ -35,7 +36,6 @@ _ALIGN = 16
 _ROW = 16
 MAX_LOCAL_BYTES = 512 << 10
 """Of a thread: CUDA C++ Programming Guide, "Compute Capabilities"."""
-_OBJECT_BYTES = 8
 
 
 class GlobalMemory:
@@ -130,7 +130,7 @@ class Memory:
         self.unwritten = 0  # what bytes of shared memory hold where a CTA begins
         self._local: Array = np.zeros(0, np.uint8)
         self._shared_views: dict[tuple[str, int], Array] = {}
-        self._objects: Array | None = None
+        self.objects = OpaqueObjects(activity, 0, slot_bytes)
         self.windows: dict[str, list[tuple[int, int]]] = {"const": [], "param": []}
 
     def start(self, residents: Residents, used_bytes: int, threads: int) -> None:
@@ -143,8 +143,7 @@ class Memory:
         self._threads, self._lanes = threads, slots * threads
         self._local = np.zeros(0, np.uint8)
         self._shared_views = {}
-        # By eight bytes of shared memory, whether they are an opaque object; None as long as there is none.
-        self._objects = None
+        self.objects = OpaqueObjects(self._activity, slots, self.slot_bytes)
 
     def now(self) -> SharedMemory:
         """Return the shared memory of the resident CTAs, as it is and will become."""
@@ -281,34 +280,9 @@ class Memory:
     ) -> NoReturn:
         row, column = (int(x[0]) for x in np.nonzero(np.broadcast_to(bad, (g.ctas.count, g.threads.count))))
         value = int(np.broadcast_to(address, (g.ctas.count, g.threads.count))[row, column])
-        raise MemoryAccessError(f"{space} address {value:#x} ({size} bytes) {reason}", i, g.lane(row, column))
-
-    # Opaque objects in shared memory.
-
-    @property
-    def has_objects(self) -> bool:
-        """Whether there have been mbarriers in shared memory, so that stores there are to be checked."""
-        return self._objects is not None
-
-    def mark_object(self, offset: int, slots: Array, live: bool) -> None:
-        """Note that an mbarrier begins or ceases to be at an offset of some CTAs' shared memory."""
-        if self._objects is None:
-            self._objects = np.zeros(len(self.shared) // _OBJECT_BYTES + 1, bool)
-        self._objects[(slots * self.slot_bytes + offset) // _OBJECT_BYTES] = live
-
-    def _check_store(self, g: Group, i: Instruction, position: Array, size: int, objects: Array) -> None:
-        """Stop where lanes store to bytes of objects: what these are then is undefined."""
-        over = objects[position // _OBJECT_BYTES]
-        if size > _OBJECT_BYTES:
-            over = over | objects[position // _OBJECT_BYTES + 1]
-        if over.any():
-            offset = int(np.broadcast_to(position, over.shape)[over].flat[0]) % self.slot_bytes
-            raise BarrierError(
-                f"a store to shared address {offset:#x} overwrites an mbarrier; call mbarrier.inval before its memory "
-                "is used for something else",
-                i,
-                g.describe(),
-            )
+        offset = value & OFFSET_MASK if space == "shared" else None
+        at = Place(f"{space} memory at {value:#x}", offset, None if offset is None else size)
+        raise MemoryAccessError(f"{space} address {value:#x} ({size} bytes) {reason}", i, g.lane(row, column), at=at)
 
     # Accesses.
 
@@ -365,8 +339,8 @@ class Memory:
                 region.view(kind, count)[np.broadcast_to(index, shape) if index.shape != shape else index] = value
         elif place == "shared":
             address = self.locate(g, i, address, size, size)
-            if self._objects is not None:
-                self._check_store(g, i, address, size, self._objects)
+            if self.objects:
+                self.objects.check_store(g, i, address, size)
             self.shared_view(kind, count)[np.broadcast_to(address // size, shape)] = value
         else:
             address = self._locate_local(g, i, address, size)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from cutepy.sim.errors import SimulationError
+    from cutepy.sim.machine.alignment import Apart
     from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, TmaEvent, WgmmaEvent
     from cutepy.sim.machine.host_events import HostEvent
     from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads
@@ -62,6 +64,9 @@ class Observer:
         """
         return np.zeros(slots.shape, bool)
 
+    def on_apart(self, apart: Apart) -> None:
+        """See that a part of a warp, or of a warpgroup, has executed what all of it must execute together."""
+
     def on_wgmma(self, event: WgmmaEvent) -> None:
         """See an MMA as it is issued."""
 
@@ -85,6 +90,10 @@ class Observer:
             Those that wait at no instruction: they go around a loop.
         """
         return ()
+
+    def on_error(self, error: SimulationError, *, ends: bool) -> bool:
+        """See what a kernel does wrong; say whether the launch may go on in spite of it, if it isn't what `ends` it."""
+        return False
 
     def on_end(self, residents: Residents) -> None:
         """See CTAs that were resident together end."""

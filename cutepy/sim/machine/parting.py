@@ -91,6 +91,7 @@ def split(roster: Roster, g: Group, parts: list[Part], join_block: int) -> list[
             ]
         if g.token is not None:
             child.token = select(g.token, row_index, column_index)
+        child.waits_for = g.waits_for
         children.append(child)
     return children
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cutepy.sim.machine.alignment import Alignment
 from cutepy.sim.machine.deadlock import PartOfAUnit, deadlock
 from cutepy.sim.machine.events import BarrierEvent
 from cutepy.sim.machine.gathering import check_not_crossed, gather
@@ -31,6 +32,7 @@ from cutepy.sim.translate.control_flow import EXIT
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
+    from cutepy.sim.machine.alignment import Apart
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.machine.mechanism import Mechanism
     from cutepy.sim.ptx.model import Instruction
@@ -65,6 +67,7 @@ class Schedule:
     Attributes
     ----------
     roster : Roster
+    alignment : Alignment
     executed : list of int
         How many warps have executed each block.
     each_round : callable or None
@@ -75,6 +78,7 @@ class Schedule:
         self, program: Program, launch: Launch, activity: Activity, mechanisms: Sequence[Mechanism] = ()
     ) -> None:
         self.roster = Roster(program.flow, launch.block)
+        self.alignment = Alignment(self.roster, self._tell_apart)
         self.executed = [0] * len(program.blocks)
         self.each_round: Callable[[], None] | None = None
         self._program, self._flow = program, program.flow
@@ -155,6 +159,7 @@ class Schedule:
         self._m = m
         roster, threads = self.roster, self.roster.threads_per_cta
         roster.start(residents, self._zeros)
+        self.alignment.start()
         for mechanism in self._mechanisms:
             mechanism.start(residents, threads)
         try:
@@ -163,6 +168,7 @@ class Schedule:
             raise part.meaning(roster, self._launch) from None
         for operation in list(self._activity.pending):
             self._activity.complete(operation)
+        self.alignment.end()
 
     def _rounds(self) -> None:
         while self.roster.groups:
@@ -253,8 +259,13 @@ class Schedule:
             first = self._flow.blocks[g.block].instructions[:1]
             if g.waits_for is not None and first and first[0].parts[0] == "mbarrier":
                 self._program.blocks[g.block](g, g.registers, self._m)
+        self.alignment.stick(self._joins)
         spinning = self.roster.lanes_of([g for g in self.roster.groups if g.waits_for is None])
         return [line for observer in observers for line in observer.on_deadlock(self.roster.ended, spinning)]
+
+    def _tell_apart(self, apart: Apart) -> None:
+        for observer in self._activity.observers:
+            observer.on_apart(apart)
 
     def _arrive(self, g: Group, join: Join) -> None:
         """Let a group wait where it meets the others of its join, which go on if it was the last."""
@@ -271,6 +282,8 @@ class Schedule:
     def _meet(self, join: Join, chosen: Array | None = None) -> None:
         """Let the lanes that have met go on, or those chosen of them."""
         parts = join.arrived
+        if join.executed:
+            self.alignment.pass_by(join, self.roster.lanes_of(parts) if chosen is None else chosen)
         merged, join.arrived = merge(self.roster, join, parts, chosen, self._to_registers)
         if join.back is not None:
             for whole in merged:

@@ -11,18 +11,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.errors import BarrierError
+from cutepy.sim.errors import BarrierError, Place
 from cutepy.sim.machine.events import AsyncOperation
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.mechanism import Mechanism
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
+    from cutepy.sim.machine.group import Done, Group
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.machine.memory import Memory
     from cutepy.sim.mechanisms.mbarriers import Mbarriers
     from cutepy.sim.ptx.model import Instruction
+
+
+_BARRIER = Place("the barrier of the cluster")
 
 
 class Cluster(Mechanism):
@@ -41,6 +44,7 @@ class Cluster(Mechanism):
         self._arrived = np.zeros(slots // size, np.int64)
         self._generation = np.zeros(slots // size, np.int64)
         self._seen = np.zeros((slots, threads), np.int64)
+        self._last: Done | None = None  # who arrived last
         self._owes = np.zeros((slots, threads), bool)  # a wait, since they arrived
 
     def arrive(self, g: Group, i: Instruction) -> None:
@@ -50,12 +54,15 @@ class Cluster(Mechanism):
         lanes = g.ctas.slots[:, None], g.threads.ids[None, :]
         if self._owes[lanes].any():
             raise BarrierError(
-                "barrier.cluster.arrive again by threads that have not waited since they arrived last: "
-                "barrier.cluster.wait must come between",
+                "barrier.cluster.arrive again by threads that have not waited since they arrived last",
                 i,
                 g.describe(),
+                fix="barrier.cluster.wait must come between",
+                kind="unpaired-arrival",
+                at=_BARRIER,
+                before=None if self._last is None else self._last.deed,
             )
-        self._owes[lanes] = True
+        self._owes[lanes], self._last = True, g.did(i)
         generation = self._generation[clusters][:, None]
         self._seen[g.ctas.slots[:, None], g.threads.ids[None, :]] = generation
         np.add.at(self._arrived, clusters, g.threads.count)
@@ -82,6 +89,15 @@ class Cluster(Mechanism):
     def wait(self, g: Group, i: Instruction) -> bool:
         """Tell whether all threads of the cluster have arrived since these did."""
         clusters = g.ctas.slots // self._size
+        if not self._owes[g.ctas.slots[:, None], g.threads.ids[None, :]].all():
+            raise BarrierError(
+                "barrier.cluster.wait by threads that have not arrived since they waited last",
+                i,
+                g.describe(),
+                fix="barrier.cluster.arrive must come before, by the same threads",
+                kind="unpaired-arrival",
+                at=_BARRIER,
+            )
         seen = self._seen[g.ctas.slots[:, None], g.threads.ids[None, :]]
         done = self._generation[clusters][:, None] > seen
         if done.all():

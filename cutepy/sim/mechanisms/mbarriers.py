@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.errors import BarrierError
+from cutepy.sim.errors import BarrierError, Place
 from cutepy.sim.machine.events import BarrierState
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.mechanism import Mechanism
@@ -22,7 +22,7 @@ from cutepy.sim.ptx.barrier_names import barrier_name
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
+    from cutepy.sim.machine.group import Done, Group
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.machine.memory import Memory
     from cutepy.sim.ptx.model import Instruction
@@ -43,7 +43,7 @@ class Mbarrier:
         self.pending = np.zeros(slots, np.int64)
         self.transactions = np.zeros(slots, np.int64)
         self.phase = np.zeros(slots, np.int64)
-        self.made_by: Instruction | None = None
+        self.done: dict[str, Done] = {}  # the last "init", "inval", "arrive", "expect_tx" and "complete_tx"
 
     def settle(self, rows: Array) -> None:
         """Complete the phase where nothing is pending."""
@@ -89,33 +89,51 @@ class Mbarriers(Mechanism):
     def _object(self, g: Group, i: Instruction, offset: int, slots: Array) -> Mbarrier:
         found = self._objects.get(offset)
         if found is None or not found.valid[slots].all():
-            raise BarrierError(f"there is no initialised mbarrier at shared address {offset:#x}", i, g.describe())
+            ended = found is not None and not found.valid[slots].any() and "inval" in found.done
+            raise BarrierError(
+                f"there is no initialised mbarrier at shared address {offset:#x}"
+                + (", where mbarrier.inval has ended one" if ended else ""),
+                i,
+                g.describe(),
+                kind="uninitialised-mbarrier",
+                at=Place(f"mbarrier {offset:#x}"),
+                before=found.done["inval"].deed if found is not None and ended else None,
+            )
         return found
+
+    def _wrong(
+        self, g: Group, i: Instruction, offset: int, message: str, fix: str, kind: str | None = None, after: str = ""
+    ) -> BarrierError:
+        """Return the error that an operation is, which does not agree with the last one of some kind."""
+        before = self._objects[offset].done.get(after)
+        at, deed = Place(f"mbarrier {offset:#x}"), None if before is None else before.deed
+        return BarrierError(message, i, g.describe(), fix=fix, kind=kind, at=at, before=deed)
 
     def init(self, g: Group, i: Instruction, address: Array, count: Array) -> None:
         """Make an object that expects `count` arrivals in each phase."""
         self._activity.changes += 1
         if int(count.min()) < 1 or int(count.max()) > MAX_COUNT:
-            raise BarrierError(
-                f"the count of an mbarrier must be 1 to {MAX_COUNT}, got {int(count.min())}", i, g.describe()
-            )
+            wrong = int(count.max()) if int(count.min()) else 0
+            raise BarrierError(f"the count of an mbarrier must be 1 to {MAX_COUNT}, got {wrong}", i, g.describe())
         shape = np.broadcast_shapes(address.shape, count.shape)
         lanes = g.threads.count if shape[1] == 1 else 1
         for offset, slots, total in self._targets(g, i, address, count):
             found = self._objects.setdefault(offset, Mbarrier(self._slots))
             found.valid[slots] = True
-            found.made_by = i
+            found.done["init"] = g.did(i)
             found.count[slots] = found.pending[slots] = total // lanes
             found.transactions[slots] = 0
             found.phase[slots] = 0
-            self._memory.mark_object(offset, slots, True)
+            self._memory.objects.mark(offset, slots, found.done["init"])
             self._tell("init", offset, slots, g, i, total // lanes, address)
 
     def invalidate(self, g: Group, i: Instruction, address: Array) -> None:
         """End an object."""
         for offset, slots, _ in self._targets(g, i, address, 1):
-            self._object(g, i, offset, slots).valid[slots] = False
-            self._memory.mark_object(offset, slots, False)
+            found = self._object(g, i, offset, slots)
+            found.valid[slots] = False
+            found.done["inval"] = g.did(i)
+            self._memory.objects.mark(offset, slots, None)
             self._tell("inval", offset, slots, g, i, address=address)
 
     def arrive(self, g: Group, i: Instruction, address: Array, count: Array | None, expects: bool, drop: bool) -> Array:
@@ -125,8 +143,8 @@ class Mbarriers(Mechanism):
             self.expect_tx(g, i, address, count)
             count = None
         if count is not None and not 1 <= int(count.min()) <= int(count.max()) <= MAX_COUNT:
-            wrong = int(count.max()) if int(count.min()) else 0
-            raise BarrierError(f"the count of an arrival must be 1 to {MAX_COUNT}, got {wrong}", i, g.describe())
+            got = int(count.max()) if int(count.min()) else 0
+            raise BarrierError(f"the count of an arrival must be 1 to {MAX_COUNT}, got {got}", i, g.describe())
         self._activity.changes += 1
         state = np.zeros((g.ctas.count, 1), np.uint64)
         for offset, slots, total in self._targets(g, i, address, 1 if count is None else count):
@@ -138,16 +156,19 @@ class Mbarriers(Mechanism):
             found.pending[slots] -= total
             if (found.pending[slots] < 0).any():
                 expected = int(found.count[slots[0]])
-                raise BarrierError(
+                raise self._wrong(
+                    g,
+                    i,
+                    offset,
                     f"{self._name(offset)} got {int(-found.pending[slots].min())} arrivals more than the {expected} "
                     "that a phase expects: the next phase would complete early",
-                    i,
-                    g.describe(),
+                    "let mbarrier.init count all who arrive, or let fewer arrive",
+                    after="init",
                 )
             if "noComplete" in i.parts and not (found.pending[slots] | found.transactions[slots]).all():
-                raise BarrierError(
-                    f"an arrival at {self._name(offset)} completes the phase in spite of noComplete", i, g.describe()
-                )
+                wrong = f"an arrival at {self._name(offset)} completes the phase in spite of noComplete"
+                raise self._wrong(g, i, offset, wrong, "leave .noComplete out", after="arrive")
+            found.done["arrive"] = g.did(i)
             before = found.phase.copy()
             found.settle(slots)
             self._tell("arrive", offset, slots, g, i, total, address, before)
@@ -171,13 +192,13 @@ class Mbarriers(Mechanism):
         for offset, slots, total in self._targets(g, i, address, size):
             found = self._count_bytes(g, i, offset, slots, total)
             if not (found.pending[slots] | found.transactions[slots]).all():
-                raise BarrierError(
+                wrong = (
                     f"{self._name(offset)} lacks nothing once its bytes are announced, all of which came before that, "
-                    "as all arrivals did: whether this completes the phase the PTX ISA does not say. Announce before, "
-                    "or with, an arrival",
-                    i,
-                    g.describe(),
+                    "as all arrivals did: whether this completes the phase the PTX ISA does not say"
                 )
+                fix = "announce before, or with, an arrival"
+                self._activity.fault(self._wrong(g, i, offset, wrong, fix, "premature-completion", "complete_tx"))
+            found.done["expect_tx"] = g.did(i)
             self._tell("expect_tx", offset, slots, g, i, total, address, found.phase)
 
     def complete_tx(self, g: Group, i: Instruction, address: Array, size: Array) -> None:
@@ -203,6 +224,7 @@ class Mbarriers(Mechanism):
         found = self._count_bytes(g, i, offset, slots, -size)
         before = found.phase.copy()
         found.settle(slots)
+        found.done["complete_tx"] = g.did(i)
         self._tell("complete_tx", offset, slots, g, i, size, address, before, deliveries=copies)
 
     def _count_bytes(self, g: Group, i: Instruction, offset: int, slots: Array, size: Array | int) -> Mbarrier:
@@ -210,13 +232,13 @@ class Mbarriers(Mechanism):
         found = self._object(g, i, offset, slots)
         found.transactions[slots] += size
         if (np.abs(found.transactions[slots]) > MAX_COUNT).any():
-            raise BarrierError(
-                f"{self._name(offset)} counts at most {MAX_COUNT} bytes of a phase, got "
-                f"{int(np.abs(found.transactions[slots]).max())}: the phase would complete at another count; use more "
-                "phases",
-                i,
-                g.describe(),
+            most = int(np.abs(found.transactions[slots]).max())
+            wrong = (
+                f"{self._name(offset)} counts at most {MAX_COUNT} bytes of a phase, got {most}: the phase would "
+                "complete at another count"
             )
+            kind, after = "byte-count-overflow", "expect_tx"
+            self._activity.fault(self._wrong(g, i, offset, wrong, "use more phases", kind, after))
         return found
 
     def wait(
@@ -335,7 +357,7 @@ class Mbarriers(Mechanism):
         return (state & np.uint64(0xFFFFFFFF)).astype(np.uint32)
 
     def _name(self, offset: int) -> str:
-        return barrier_name(offset, {at: found.made_by for at, found in self._objects.items() if found.made_by})
+        return barrier_name(offset, {at: found.done["init"].instruction for at, found in self._objects.items()})
 
     def _describe(self, position: Array, state: Array, parity: bool) -> str:
         where = int(position.flat[0])

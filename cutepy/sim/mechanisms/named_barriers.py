@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.errors import BarrierError
+from cutepy.sim.errors import BarrierError, Place
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.machine.mechanism import Mechanism
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
+    from cutepy.sim.machine.group import Done, Group
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.ptx.model import Instruction
 
@@ -41,6 +41,7 @@ class Barriers(Mechanism):
         self._counted = np.zeros((slots, BARRIERS), np.int64)
         self._unanimous = np.zeros((slots, BARRIERS), bool)
         self._ended = np.zeros(slots, np.int64)
+        self._last: dict[int, Done] = {}  # by barrier, who came last
         self._threads = threads
 
     def generations(self, slot: int) -> Array:
@@ -106,7 +107,14 @@ class Barriers(Mechanism):
 
     def _check(self, g: Group, i: Instruction, identity: Array) -> None:
         if int(identity.max()) >= BARRIERS:
-            raise BarrierError(f"barrier {int(identity.max())} does not exist: there are {BARRIERS}", i, g.describe())
+            number = int(identity.max())
+            raise BarrierError(
+                f"barrier {number} does not exist: there are {BARRIERS}",
+                i,
+                g.describe(),
+                fix=f"use 0 to {BARRIERS - 1}",
+                at=Place(f"barrier {number}"),
+            )
 
     def leave(self, g: Group) -> None:
         """Count threads that ended: barriers over all threads of a CTA no longer expect them."""
@@ -127,17 +135,18 @@ class Barriers(Mechanism):
             active = columns > 0
             rows = slots[active]
             self._check_agreed(g, i, int(number), rows, expected[active])
+            before = self._last.get(int(number))
+            self._last[int(number)] = g.did(i)
             self._arrived[rows, number] += columns[active]
             self._expected[rows, number] = expected[active]
             arrived = self._arrived[rows, number]
             if count is not None and (arrived > expected[active]).any():
                 over = int((arrived > expected[active]).argmax())
-                raise BarrierError(
+                wrong = (
                     f"barrier {int(number)} expects {int(expected[active][over])} threads, and {int(arrived[over])} "
-                    "arrive: give it the number of threads that call it",
-                    i,
-                    g.describe(),
+                    "arrive"
                 )
+                raise self._wrong(g, i, int(number), wrong, "give it the number of threads that call it", before)
             self._release(rows, int(number))
 
     def _check_agreed(self, g: Group, i: Instruction, number: int, rows: Array, expected: Array) -> None:
@@ -149,12 +158,14 @@ class Barriers(Mechanism):
             self._refuse(g, i, number, int(before[at]), int(now[at]))
 
     def _refuse(self, g: Group, i: Instruction, number: int, some: int, others: int) -> None:
-        raise BarrierError(
-            f"barrier {number} expects {some} threads for some of those who arrive, and {others} for others: all who "
-            "take part must give it one count",
-            i,
-            g.describe(),
-        )
+        wrong = f"barrier {number} expects {some} threads for some of those who arrive, and {others} for others"
+        raise self._wrong(g, i, number, wrong, "all who take part must give it one count", self._last.get(number))
+
+    def _wrong(
+        self, g: Group, i: Instruction, number: int, wrong: str, fix: str, before: Done | None = None
+    ) -> BarrierError:
+        at, deed = Place(f"barrier {number}"), None if before is None else before.deed
+        return BarrierError(wrong, i, g.describe(), fix=fix, kind="mismatched-count", at=at, before=deed)
 
     def _counts(self, g: Group, i: Instruction, number: int, count: Array, here: Array) -> Array:
         shape = (g.ctas.count, g.threads.count)
@@ -163,9 +174,9 @@ class Barriers(Mechanism):
         if (least != values).any():
             self._refuse(g, i, number, int(least.min()), int(values.max()))
         if (values % WARP).any():
-            raise BarrierError(
-                f"the thread count of a barrier must be a multiple of {WARP}, got {values[0]}", i, g.describe()
-            )
+            wrong = f"the thread count of a barrier must be a multiple of {WARP}, got {values[0]}"
+            fix = f"give it {-(-int(values[0]) // WARP) * WARP}, and let whole warps call it"
+            raise self._wrong(g, i, number, wrong, fix)
         return values
 
     def _release(self, rows: Array, number: int) -> None:

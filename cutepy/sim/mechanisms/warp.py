@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.errors import SimulationError
+from cutepy.sim.errors import Place, SimulationError
 from cutepy.sim.machine.lanes import WARP, Array, Threads, mask_of
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ class Warp:
     ) -> tuple[Array, Array]:
         """Return the value of another lane, and whether that lane is in range."""
         self._check_mask(g, i, mask)
+        if self._activity.observers and not (g.threads.full and mask.size == 1 and mask.item() == _ALL):
+            self._check_sources(g, i, mode, b, c, mask)
         if b.shape[0] > 1 or c.shape[0] > 1:
             return self._shuffle_by_cta(g, mode, a, b, c)
         key = (mode, b.tobytes(), b.shape, c.tobytes(), c.shape, id(g.threads))
@@ -61,10 +63,12 @@ class Warp:
             named = int(np.broadcast_to(mask, within.shape)[row, place])
             lane, warp = (int(g.threads.special[name][0, place]) for name in ("laneid", "warpid"))
             raise SimulationError(
-                f"{i.opcode} by lane {lane} of warp {warp}, which is outside of its mask {named:#010x}; a mask "
-                "names the lanes that execute it",
+                f"{i.opcode} by lane {lane} of warp {warp}, which is outside of its mask {named:#010x}",
                 i,
                 g.lane(row, place),
+                fix="a mask names the lanes that execute it",
+                kind="mismatched-mask",
+                at=Place("a mask of lanes"),
             )
         if mask.shape[1] == 1:
             return
@@ -76,10 +80,37 @@ class Warp:
             (lane, own), (other, theirs) = ((lane, f"{masks[row, place, lane]:#010x}") for lane in lanes)
             raise SimulationError(
                 f"{i.opcode} of lane {lane} of warp {g.threads.warps[place]} names lanes {own}, and lane {other} "
-                f"of them names {theirs}; all lanes of a mask must name the same",
+                f"of them names {theirs}",
                 i,
                 g.describe(),
+                fix="all lanes of a mask must name the same",
+                kind="mismatched-mask",
+                at=Place("a mask of lanes"),
             )
+
+    def _check_sources(self, g: Group, i: Instruction, mode: str, b: Array, c: Array, mask: Array) -> None:
+        """Tell of lanes that read from one that does not take part: what they get is undefined."""
+        own = g.threads.special["laneid"].astype(np.int64)
+        lane, inside = source_lane(mode, own, b.astype(np.int64), c.astype(np.int64))
+        named = mask.astype(np.int64) >> lane & 1 == 1
+        here = np.isin(g.threads.ids // WARP * WARP + lane, g.threads.ids)
+        stray = np.broadcast_to(inside & ~(named & here), (g.ctas.count, g.threads.count))
+        if stray.any():
+            row, place = (int(x[0]) for x in np.nonzero(stray))
+            source = int(np.broadcast_to(lane, stray.shape)[row, place])
+            is_named = bool(np.broadcast_to(named, stray.shape)[row, place])
+            warp, reader = divmod(int(g.threads.ids[place]), WARP)
+            why = "has ended, or never began" if is_named else "is not in its mask"
+            wrong = SimulationError(
+                f"{i.opcode} of lane {reader} of warp {warp} reads from lane {source}, which {why}: what it gets is "
+                "undefined",
+                i,
+                g.lane(row, place),
+                fix="shuffle among lanes of the mask that have not ended, or clamp it to these",
+                kind="undefined-shuffle",
+                at=Place(f"lane {source} of warp {warp}"),
+            )
+            self._activity.fault(wrong, stops=False)
 
     def _shuffle_by_cta(self, g: Group, mode: str, a: Array, b: Array, c: Array) -> tuple[Array, Array]:
         lane, inside = source_lane(

@@ -159,7 +159,7 @@ class _Compiled:
 
     def run(self, g: Group, m: Engine, values: tuple[Any, ...]) -> bool:
         """Run; tells whether it was done."""
-        if self._writes_shared and m.memory.has_objects:
+        if self._writes_shared and m.memory.objects:
             return False
         state, arguments = state_of(m), self._arguments
         rows, columns, warps = g.ctas.count, g.threads.count, len(g.threads.warps)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from cutepy.sim.ptx.model import SourceLine
+    from cutepy.sim.ptx.model import Instruction, SourceLine
 
 _ENDS = frozenset(("bra", "ret", "exit", "trap"))
 """What a block of instructions ends with."""
@@ -26,6 +26,12 @@ def described(source: SourceLine | None, separator: str = " ") -> str:
     """Say where an instruction came from, as "at mine.py:30 through library.py:10"; nothing if it isn't known."""
     words = itertools.chain(["at"], itertools.repeat("through"))
     return separator.join(f"{word} {line}" for word, line in zip(words, lines(source), strict=False))
+
+
+def place(instruction: Instruction, separator: str = " ") -> str:
+    """Say where an instruction is: in the source, or where that isn't known in the PTX; "" if that isn't either."""
+    said = described(instruction.source, separator)
+    return said or (f"at line {instruction.line} of the PTX" if instruction.line else "")
 
 
 def placed(

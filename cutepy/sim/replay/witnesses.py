@@ -29,6 +29,8 @@ _NO_SCHEDULE = {
     "non-coherent-read": "the simulator has no cache that is not coherent",
     "missing-tensormap-fence": "the simulator reads a tensor map as it is in memory",
     "layout-mismatch": "the values are as wrong in every schedule",
+    "partial-warp": "the simulator executes lanes by themselves where the ISA does not say what happens",
+    "undefined-shuffle": "the simulator gives a lane its own value where the ISA does not say which it gets",
 }
 
 

@@ -31,9 +31,9 @@ class Kind:
         The clause that orders it otherwise: a section of the PTX ISA.
     severity : "hazard" or "advisory"
         Whether a run fails by it. What costs time, what the assembler repairs, or what nothing comes of is an advisory.
-    defect : "between" or "before"
-        Where the mistake is: between the two operations, or at the first, whatever comes after it. One mistake is told
-        once.
+    defect : "between", "before" or "either"
+        Where the mistake is: between the two operations, at the first, whatever comes after it, or at one of them, in
+        whatever order they come. One mistake is told once.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Kind:
     missing: str
     section: str
     severity: Severity = "hazard"
-    defect: Literal["between", "before"] = "between"
+    defect: Literal["between", "before", "either"] = "between"
 
 
 _ENTRIES = (
@@ -53,9 +53,15 @@ _ENTRIES = (
     ),
     Kind(
         "overwritten-mbarrier",
-        "a copy, or a store of a matrix, writes over an mbarrier",
+        "a store, or a copy, writes over an mbarrier",
         "mbarrier.inval, and a barrier, must come before its memory is used for something else",
         "Parallel Synchronization and Communication Instructions: mbarrier.inval",
+    ),
+    Kind(
+        "uninitialised-mbarrier",
+        "an mbarrier is used where there is none: before `mbarrier.init`, after `mbarrier.inval`, or elsewhere",
+        "mbarrier.init must come before an mbarrier is used, and mbarrier.inval after its last use",
+        "Parallel Synchronization and Communication Instructions: mbarrier.init; mbarrier.inval",
     ),
     Kind(
         "missing-init-fence",
@@ -77,6 +83,28 @@ _ENTRIES = (
         "a thread may come to a named or cluster barrier before all have come the time before",
         "between two arrivals at a barrier a thread must wait for all who came the first time",
         "Parallel Synchronization and Communication Instructions: bar, barrier; barrier.cluster",
+    ),
+    Kind(
+        "mismatched-count",
+        "a named barrier is given a number of threads that is not that of those who come: others give it another one, "
+        "more come, or it is no multiple of 32",
+        "all who take part must give a barrier the number of all threads that do, a multiple of 32",
+        "Parallel Synchronization and Communication Instructions: bar, barrier",
+        defect="either",
+    ),
+    Kind(
+        "unpaired-arrival",
+        "a thread arrives at the barrier of its cluster again before it has waited, or waits and has not arrived",
+        "each thread must alternate barrier.cluster.arrive and barrier.cluster.wait",
+        "Parallel Synchronization and Communication Instructions: barrier.cluster",
+    ),
+    Kind(
+        "misused-barrier",
+        "a barrier is used against its protocol: more arrivals than a phase of an mbarrier expects, or a count or a "
+        "number that there isn't",
+        "a phase of an mbarrier must get as many arrivals as mbarrier.init says",
+        "Parallel Synchronization and Communication Instructions: mbarrier; bar, barrier",
+        defect="either",
     ),
     Kind(
         "byte-count-overflow",
@@ -225,10 +253,57 @@ _ENTRIES = (
         "Parallel Synchronization and Communication Instructions: mbarrier, Tracking asynchronous operations",
     ),
     Kind(
+        "partial-warp",
+        "some lanes of a warp execute an instruction that is `.aligned`, such as `bar.sync`, `ldmatrix` or `mma`, and "
+        "others do not",
+        "all threads of a warp must execute the same instruction that is .aligned, where they have met again",
+        "Parallel Synchronization and Communication Instructions: bar, barrier; barrier.cluster; Warp Level Matrix "
+        "Instructions",
+        defect="either",
+    ),
+    Kind(
         "partial-warpgroup",
-        "some warps of a warpgroup execute `setmaxnreg`, and others do not",
-        "all warps of a warpgroup must execute the same setmaxnreg",
+        "some warps of a warpgroup execute `setmaxnreg`, or an instruction of `wgmma`, and others do not",
+        "all warps of a warpgroup must execute the same setmaxnreg, and the same wgmma",
+        "Miscellaneous Instructions: setmaxnreg; Asynchronous Warpgroup Level Matrix Instructions",
+        defect="either",
+    ),
+    Kind(
+        "mismatched-mask",
+        "a `.sync` instruction of a warp is executed by a lane that its mask lacks, or its mask names a lane that is "
+        "elsewhere or gives another mask",
+        "a mask must name the lanes that execute it, all of which give the same mask",
+        "Data Movement and Conversion Instructions: shfl.sync; Parallel Synchronization and Communication "
+        "Instructions: vote.sync, match.sync, redux.sync, elect.sync, bar.warp.sync",
+        defect="either",
+    ),
+    Kind(
+        "undefined-shuffle",
+        "a shuffle reads from a lane that its mask lacks, or that has ended",
+        "shuffle among lanes of the mask that have not ended, or clamp it to these",
+        "Data Movement and Conversion Instructions: shfl.sync",
+        defect="either",
+    ),
+    Kind(
+        "exhausted-registers",
+        "a warpgroup asks for more registers than there are, by `setmaxnreg.inc`, and nobody gives any back",
+        "give as many back before, by setmaxnreg.dec in all warps of other warpgroups, or ask for fewer",
         "Miscellaneous Instructions: setmaxnreg",
+        defect="either",
+    ),
+    Kind(
+        "invalid-access",
+        "memory is accessed that is not the kernel's: out of range, freed, or at an address that is not aligned",
+        "an access must be within an allocation, or within the shared memory of a CTA, at a multiple of its size",
+        "Instruction Operands: Addresses as Operands; Data Movement and Conversion Instructions",
+        defect="either",
+    ),
+    Kind(
+        "invalid-descriptor",
+        "a tensor map or a matrix descriptor is given that the hardware refuses, or reads otherwise",
+        "the descriptor must be one that the instruction takes",
+        "Tensors: Tensor-map; Asynchronous Warpgroup Level Matrix Instructions: Matrix Descriptor",
+        defect="either",
     ),
     Kind(
         "unstarted-peer",
@@ -313,6 +388,7 @@ _CAUSES = (
     "overwritten-mbarrier",
     "missing-init-fence",
     "unpublished-mbarrier",
+    "partial-warp",
     "partial-warpgroup",
     "uneven-bytes",
 )

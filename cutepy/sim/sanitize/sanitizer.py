@@ -28,6 +28,8 @@ from cutepy.sim.sanitize.registers import register_hazards
 from cutepy.sim.sanitize.repairs import judged, remarks
 from cutepy.sim.sanitize.reports import global_memory
 from cutepy.sim.sanitize.reports.findings import Findings
+from cutepy.sim.sanitize.reports.mistakes import told
+from cutepy.sim.sanitize.reports.parts import part_of_a_unit
 from cutepy.sim.sanitize.reports.reasons import reason
 from cutepy.sim.sanitize.reports.scene import Surroundings
 from cutepy.sim.sanitize.sums import Sums
@@ -36,6 +38,8 @@ from cutepy.sim.translate import linked, translate
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from cutepy.sim.errors import SimulationError
+    from cutepy.sim.machine.alignment import Apart
     from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, TmaEvent, WgmmaEvent
     from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads
     from cutepy.sim.machine.launch import Launch
@@ -86,6 +90,7 @@ class Sanitizer(Observer):
         self._launch: Launch | None = None
         self._wave: Wave | None = None
         self._through: Through | None = None
+        self._mistakes: set[tuple[str, str]] = set()  # of the launch, by kind and barrier
         self._examiner = Examiner(self._violated)
         self._rounds: frozenset[int] = frozenset()
         self._reasons: dict[tuple[int, int, str], Reason | None] = {}
@@ -134,6 +139,7 @@ class Sanitizer(Observer):
         """Begin with a launch."""
         self._examiner.finish(self._findings.of_launch)
         self._launch, self._wave, self._reasons = launch, None, {}
+        self._mistakes.clear()
         self._findings.begin(launch)
         own = stops(linked(launch.ptx, launch.kernel).function, (self,))
         program = translate(launch.ptx, launch.kernel, frozenset(own))
@@ -171,6 +177,15 @@ class Sanitizer(Observer):
     def _tell(self, found: Iterable[End]) -> None:
         for end in found:
             self._findings.tell(*end)
+
+    def on_error(self, error: SimulationError, *, ends: bool) -> bool:
+        """Report what the kernel does wrong: the launch may go on, if it can."""
+        mistake = error.mistake
+        if mistake is not None:
+            found = told(mistake, ends=ends)
+            self._mistakes.add(found[:2])
+            self._findings.tell(*found)
+        return mistake is not None
 
     def on_deadlock(self, ended: Array, spinning: Array) -> list[str]:
         """Say whether every schedule hangs."""
@@ -253,6 +268,10 @@ class Sanitizer(Observer):
             self._messages.fence(wave, event)
             self._global.fence(wave, event)
 
+    def on_apart(self, apart: Apart) -> None:
+        """Report that a part of a warp, or of a warpgroup, executed what all of it must."""
+        self._findings.tell(*part_of_a_unit(apart))
+
     def on_begin(self, event: BarrierEvent) -> None:
         """Pass on what threads publish that come to a barrier, and the groups that they close."""
         self.on_barrier(event)
@@ -293,7 +312,8 @@ class Sanitizer(Observer):
     # Reports.
 
     def _violated(self, violation: Violation) -> None:
-        self._findings.tell(*violation)
+        if (violation.kind, violation.where) not in self._mistakes:  # told as it came to pass
+            self._findings.tell(*violation)
 
     def _conflict(self, found: Conflict) -> None:
         assert self._wave is not None

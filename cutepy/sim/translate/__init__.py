@@ -16,8 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from cutepy.layouts.sm90.arch import WARP_THREADS
 from cutepy.sim.arithmetic import floats, integers as alu, minifloat, video as video_arithmetic
 from cutepy.sim.errors import SimulationError, UnknownInstructionError
+from cutepy.sim.ptx.alignment import aligned_threads
 from cutepy.sim.ptx.linking import LANDING, Linked, link
 from cutepy.sim.ptx.model import Function, Instruction, Module
 from cutepy.sim.ptx.parser import parse_module
@@ -115,7 +117,7 @@ def may_wait(i: Instruction) -> bool:
 
 
 def _has_effects(i: Instruction) -> bool:
-    return i.parts[0] in _EFFECTS or translator_of(i.opcode) is None
+    return i.parts[0] in _EFFECTS or aligned_threads(i) > 1 or translator_of(i.opcode) is None
 
 
 def load_module(text: str) -> Module:
@@ -298,6 +300,10 @@ def _translate_one(e: Emitter, i: Instruction) -> None:
     if translator is None:
         refused = refused_modifier(i.opcode)
         raise UnknownInstructionError(i, "" if refused == i.parts[0] else f"modifier .{refused}")
+    together = aligned_threads(i)
+    if together > 1:
+        is_part = "not g.threads.full" if together == WARP_THREADS else "g.threads.warpgroups is None"
+        e.emit(f"if {is_part}: m.in_part(g, {e.site})")
     try:
         translator(e, i)
     except UnknownInstructionError:

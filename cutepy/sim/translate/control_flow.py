@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from cutepy.sim.ptx.alignment import aligned_threads
 from cutepy.sim.ptx.model import Function, Instruction, Label, Register
 from cutepy.sim.translate.effects import read, written
 
@@ -222,7 +223,9 @@ def _post_dominators(blocks: list[Block]) -> list[int]:
                 changed = True
     found = [dominator.get(index, exit_node) for index in range(exit_node)]
     only_exits = {n for n, block in enumerate(blocks) if block.successors == [EXIT] and not block.instructions}
-    return [EXIT if x == exit_node or x in only_exits else x for x in found]
+    # A guard of what whole warps execute is no way to the end: they meet behind it, or the guard is a mistake.
+    guards = {n for n, block in enumerate(blocks) if block.branch is not None and aligned_threads(block.branch) > 1}
+    return [EXIT if x == exit_node or (x in only_exits and n not in guards) else x for n, x in enumerate(found)]
 
 
 def _intersect(a: int, b: int, dominator: dict[int, int], rank: dict[int, int]) -> int:

@@ -51,8 +51,6 @@ def synchronise(wave: Wave, event: BarrierEvent, report: Report) -> None:
             kind_of_hazard, before, after = found
             report(kind_of_hazard, event.barrier, before, after, None)
         _mbarrier(wave, event)
-    elif kind == "registers":
-        wave.set_registers.see(event)
     elif event.barrier == "bar.warp":
         wave.clocks.synchronise(slots, threads)
     elif kind == "bar":

@@ -1,25 +1,21 @@
-"""What the warps of a warpgroup do together: MMAs, and setmaxnreg.
+"""What the warps of a warpgroup do together: MMAs.
 
 References
 ----------
-PTX ISA, "wgmma.mma_async": all threads of a warpgroup execute the same; "setmaxnreg": if it is not executed by all
-warps in the warpgroup, the behaviour is undefined.
+PTX ISA, "wgmma.mma_async": all threads of a warpgroup execute the same.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
+from cutepy.sim.machine.lanes import WARPGROUP, Array
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import BarrierEvent
-    from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.order.clocks import Clocks
 
-_WARPS = WARPGROUP // WARP
 _KEPT = 8
 
 
@@ -59,54 +55,3 @@ class MmaGroups:
         held, ends = (x[slots] for x in self._issued[warpgroup])
         result: Array = np.where((held <= numbers[:, None])[:, :, None], ends, 0).max(axis=1)
         return result
-
-
-class Part(NamedTuple):
-    """A warpgroup of a CTA of which some warps executed an instruction more often than others."""
-
-    instruction: Instruction
-    slot: int
-    warp: int
-    other: int
-
-
-class SetRegisters:
-    """Which warps of resident CTAs have executed setmaxnreg.
-
-    Parameters
-    ----------
-    slots, threads : int
-        CTAs, and threads of each.
-    """
-
-    def __init__(self, slots: int, threads: int) -> None:
-        self._shape = slots, -(-threads // WARPGROUP), _WARPS
-        self._warps = -(-threads // WARP)
-        self._times: dict[Instruction, np.ndarray[tuple[int, ...], np.dtype[np.int64]]] = {}
-
-    def see(self, event: BarrierEvent) -> None:
-        """Take an execution."""
-        times = self._times.setdefault(event.instruction, np.zeros(self._shape, np.int64))
-        flat = times.reshape(self._shape[0], -1)
-        flat[event.ctas.slots[:, None], np.unique(event.threads.ids // WARP)] += 1
-
-    def parts(self, ended: Array | None = None) -> list[Part]:
-        """Return the instructions that parts of warpgroups executed, and others never will.
-
-        Parameters
-        ----------
-        ended : array of bool, (CTA, thread), optional
-            The threads that have ended, if not all have.
-        """
-        found = []
-        there = np.zeros((self._shape[0], self._shape[1] * _WARPS), bool)
-        there[:, : self._warps] = True if ended is None else ended[:, ::WARP]
-        there = there.reshape(self._shape)
-        for i, times in self._times.items():
-            least = np.where(there, times, times.max(initial=0)).min(axis=2, keepdims=True)
-            more = times > least
-            if more.any():
-                slot, group, warp = (int(x[0]) for x in np.nonzero(more))
-                other = int(np.argmin(np.where(there[slot, group], times[slot, group], 1 << 62)))
-                found.append(Part(i, slot, group * _WARPS + warp, group * _WARPS + other))
-        return found

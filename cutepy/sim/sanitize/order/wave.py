@@ -15,7 +15,7 @@ from cutepy.sim.sanitize.order.clocks import DONE, SEEN, Clocks, Meeting, View, 
 from cutepy.sim.sanitize.order.objects import Objects
 from cutepy.sim.sanitize.order.patterns import Patterns
 from cutepy.sim.sanitize.order.peers import Peers
-from cutepy.sim.sanitize.order.warpgroups import MmaGroups, SetRegisters
+from cutepy.sim.sanitize.order.warpgroups import MmaGroups
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent
@@ -181,7 +181,6 @@ class Wave:
         Whether threads of a warp have ended waits since they were together.
     peers : Peers
     objects : Objects
-    set_registers : SetRegisters
     mma_groups : MmaGroups
     patterns : Patterns
     arrivals : Arrivals
@@ -206,7 +205,6 @@ class Wave:
         self.apart = np.zeros((slots, -(-threads // WARP)), bool)
         self.peers = Peers(self.clocks, threads)
         self.objects = Objects(self.clocks, slots, threads)
-        self.set_registers = SetRegisters(slots, threads)
         self._columns, self._of_global_memory = 0, np.zeros(0, np.intp)
         self.mma_groups = MmaGroups(self.clocks, slots)
         self.patterns, self.arrivals = Patterns(self.clocks, has_relaxed), Arrivals()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.reports.excerpts import excerpt, excerpt_of
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def _sides(sides: tuple[Side, ...], style: str) -> Iterator[Line]:
 
 def _between(hazard: Hazard) -> str:
     """Say where what is missing belongs; nothing where one line says it all."""
-    if hazard.before is None:
+    if hazard.before is None or KINDS[hazard.kind].defect == "either":
         return ""
     before, after = excerpt(hazard.before), excerpt(hazard.after)
     if before is None or after is None or (before.file, before.line) == (after.file, after.line):

@@ -1,0 +1,47 @@
+"""What is told of mistakes that the machine finds: most end the launch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.kinds import KINDS
+from cutepy.sim.sanitize.reports.parts import opcode
+
+if TYPE_CHECKING:
+    from cutepy.sim.errors import SimulationError, Who
+    from cutepy.sim.ptx.model import Instruction
+
+_ENDS = "; the launch ends there, and what would come after was not looked at"
+
+Told = tuple[str, str, Side | None, Side, str, int | None, int | None]
+"""A hazard: its kind, what it is at, its two sides, what is missing, and which bytes of shared memory it is about."""
+
+
+def told(error: SimulationError, *, ends: bool) -> Told:
+    """Return the hazard that a mistake is; `ends` tells whether the launch ends by it."""
+    i, before, at = error.instruction, error.before, error.at
+    after = Side(error.kind, str(error.who or "the kernel")) if i is None else _side(i, error.who)
+    wrong, wanted = error.message + _ENDS * ends, error.fix or KINDS[error.kind].missing
+    where, address, size = (_SUBJECTS[error.kind], None, None) if at is None else (at.name, at.address, at.size_bytes)
+    sides = None if before is None else _side(before.instruction, before.who), after
+    return error.kind, where, *sides, f"{wrong}: {wanted}", address, size
+
+
+_SUBJECTS = {"invalid-access": "memory", "invalid-descriptor": "a descriptor", "misused-barrier": "a barrier"}
+"""What those are at that don't say it."""
+
+
+_ACCESSES = {
+    **dict.fromkeys(("ld", "ldu", "ldmatrix"), "read"),
+    **dict.fromkeys(("st", "stmatrix"), "write"),
+    **dict.fromkeys(("atom", "red"), "atomic"),
+}
+
+
+def _side(i: Instruction, who: Who | None) -> Side:
+    first = i.parts[0]
+    what = f"{first} {_ACCESSES[first]}" if first in _ACCESSES else opcode(i.parts)
+    if who is None:
+        return Side(what, "the kernel", i)
+    return Side(what, f"warp {who.warp}, lane {who.lane} of CTA {who.cta}", i, who.cta, who.warp, who.lane)

@@ -1,0 +1,169 @@
+"""`.aligned` instructions that a part of a warp executes, or of a warpgroup; each beside a right one."""
+
+import numpy as np
+import pytest
+
+from cutepy.sim import Run, SimulationError
+from cutepy.sim.machine.policies import policy_named
+from tests.sim.opcode_runner import launch
+
+START = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; and.b32 %r3, %r2, 31; ld.param.u64 %rd1, [p0];
+mul.wide.u32 %rd2, %r2, 4; add.u64 %rd2, %rd1, %rd2; and.b32 %r4, %r2, 127; shl.b32 %r6, %r3, 4; add.u32 %r6, %r1, %r6;
+setp.eq.u32 %p1, %r3, 0; setp.lt.u32 %p2, %r3, 16; setp.lt.u32 %p3, %r2, 32; setp.lt.u32 %p4, %r4, 64;
+"""
+END = "\nst.global.u32 [%rd2], %r2;\n"
+REQUIRED = {"block": 128, "directives": ".reqntid 128, 1, 1"}
+
+
+def hazards_of(body, block=32, policy=None, cluster=1, directives="", end=END):
+    run = Run((), policy, sanitize=True)
+    data = np.zeros(1024, np.uint32)
+    launch(
+        START + body + end, data, block=block, grid=cluster, cluster=cluster, smem_bytes=2048, run=run,
+        directives=directives, assembles=False,
+    )  # fmt: skip
+    return run.hazards
+
+
+def kinds(*arguments, **options):
+    return sorted({hazard.kind for hazard in hazards_of(*arguments, **options)})
+
+
+PARTS_OF_WARPS = [
+    "@%p1 bar.sync 0;",
+    "@%p1 bar.sync 1, 32;\n@!%p1 bar.sync 1, 32;",
+    "@%p1 barrier.sync.aligned 0;",
+    "@%p1 bar.arrive 1, 32;",
+    "@%p1 bar.red.popc.u32 %r9, 0, %p1;",
+    "@%p1 barrier.red.and.aligned.pred %p5, 0, %p1;",
+    "@%p1 barrier.cluster.arrive.aligned;\n@!%p1 barrier.cluster.arrive;\nbarrier.cluster.wait;",
+    "barrier.cluster.arrive;\n@%p2 barrier.cluster.wait.aligned;\n@!%p2 barrier.cluster.wait;",
+    "@!%p1 bra SKIP;\nbar.sync 0;\nSKIP:",
+    "@%p2 bra LOW;\nbar.sync 0;\nbra MEET;\nLOW: bar.sync 0;\nMEET:",
+    # Each lane executes it once, in a round of its own.
+    "mov.u32 %r9, 0;\nAGAIN: setp.eq.u32 %p5, %r9, %r3;\n@%p5 bar.sync 0;\nadd.u32 %r9, %r9, 1;\n"
+    "setp.lt.u32 %p6, %r9, 32;\n@%p6 bra AGAIN;",
+    # Lanes leave at different rounds a loop that has it.
+    "mov.u32 %r9, 0;\nAGAIN: bar.sync 0;\nadd.u32 %r9, %r9, 1;\nsetp.le.u32 %p6, %r9, %r3;\n@%p6 bra AGAIN;",
+    "@%p1 fence.proxy.async;\n@%p1 wgmma.fence.sync.aligned;",
+]
+
+WHOLE = [
+    "bar.sync 0;",
+    "@%p1 barrier.sync 0;",
+    "@%p1 barrier.sync 0;\n@!%p1 barrier.sync 0;",
+    "@%p1 st.shared.u32 [%r1], %r2;\nbar.sync 0;",
+    "@%p2 bra LOW;\nadd.u32 %r9, %r2, 1;\nbra MEET;\nLOW: add.u32 %r9, %r2, 2;\nMEET: bar.sync 0;",
+    # Lanes leave the loop at different rounds, and meet behind it.
+    "mov.u32 %r9, 0;\nAGAIN: add.u32 %r9, %r9, 1;\nsetp.le.u32 %p6, %r9, %r3;\n@%p6 bra AGAIN;\nbar.sync 0;",
+    # a || b, which all evaluate alike on two paths.
+    "@%p2 bra BODY;\nsetp.gt.u32 %p5, %r3, 40;\n@%p5 bra SKIP;\nBODY: bar.sync 0;\nSKIP:",
+    "@%p2 bra BODY;\nsetp.gt.u32 %p5, %r3, 40;\n@%p5 bra SKIP;\nBODY: bar.arrive 1, 128;\nSKIP:",
+    # Lanes that have ended are not waited for.
+    "@%p2 exit;\nbar.sync 0;",
+    "@!%p2 exit;\nbar.sync 0;",
+    "setp.gt.u32 %p5, %r3, 3;\n@%p5 bra END;\nbar.sync 0;\nst.global.u32 [%rd2], %r2;\nEND: ret;",
+    "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;",
+    "@%p1 griddepcontrol.wait;\n@%p1 griddepcontrol.launch_dependents;",
+    # One lane keeps the others waiting where they meet.
+    "@!%p1 bra MEET;\nmov.u32 %r9, 0;\nSLOW: ld.volatile.global.u32 %r10, [%rd1+2048];\nadd.u32 %r9, %r9, 1;\n"
+    "setp.lt.u32 %p6, %r9, 3000;\n@%p6 bra SLOW;\nMEET: bar.sync 0;\nbar.sync 0;",
+]
+
+
+@pytest.mark.parametrize("body", PARTS_OF_WARPS)
+@pytest.mark.parametrize("policy", [None, "schedule:3"])
+def test_a_part_of_a_warp_is_told(body, policy):
+    policy = policy and policy_named(policy)
+    expected = ["partial-warpgroup"] if "wgmma" in body else ["partial-warp"]
+    assert kinds(body, policy=policy, block=128 if "wgmma" in body else 32) == expected
+
+
+@pytest.mark.parametrize("body", WHOLE)
+@pytest.mark.parametrize("policy", [None, "schedule:3"])
+@pytest.mark.parametrize("block", [32, 96])
+def test_a_whole_warp_is_silent(body, policy, block):
+    policy = policy and policy_named(policy)
+    assert [kind for kind in kinds(body, block=block, policy=policy) if "partial" in kind] == []
+
+
+@pytest.mark.parametrize("body", ["@%p3 bar.sync 1, 32;", "@%p3 barrier.sync.aligned 1, 32;"])
+def test_other_warps_may_do_otherwise(body):
+    assert kinds(body, block=96) == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "@%p4 setmaxnreg.dec.sync.aligned.u32 40;",
+        "@%p4 wgmma.fence.sync.aligned;",
+        "@%p4 wgmma.commit_group.sync.aligned;",
+        "@%p4 wgmma.wait_group.sync.aligned 0;",
+        "@%p4 bra FEW;\nwgmma.fence.sync.aligned;\nbra MEET;\nFEW: wgmma.fence.sync.aligned;\nMEET:",
+        "@%p4 exit;\nsetmaxnreg.dec.sync.aligned.u32 40;",
+    ],
+)
+@pytest.mark.parametrize("policy", [None, "schedule:3"])
+def test_a_part_of_a_warpgroup_is_told(body, policy):
+    assert kinds(body, policy=policy and policy_named(policy), **REQUIRED) == ["partial-warpgroup"]
+
+
+@pytest.mark.parametrize("name", ["setmaxnreg.dec.sync.aligned.u32 40", "wgmma.fence.sync.aligned"])
+@pytest.mark.parametrize("policy", [None, "schedule:3"])
+def test_a_whole_warpgroup_is_silent(name, policy):
+    body = f"setp.lt.u32 %p5, %r2, 128;\n@%p5 bra FEW;\nbra MEET;\nFEW: {name};\nMEET:"
+    options = {"block": 256, "directives": ".reqntid 256, 1, 1", "policy": policy and policy_named(policy)}
+    assert kinds(body, **options) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ("@%p2 ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r9}, [%r6];", "partial-warp"),
+        ("@%p2 stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r6], {%r2};", "partial-warp"),
+        ("@%p2 movmatrix.sync.aligned.m8n8.trans.b16 %r9, %r2;", "partial-warp"),
+        (
+            "@%p2 mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r9,%r9}, {%r9}, "
+            "{%f1,%f2,%f3,%f4};",
+            "partial-warp",
+        ),
+    ],
+)
+def test_what_the_simulator_cannot_go_on_with_ends_the_launch(body, kind):
+    run = Run((), None, sanitize=True)
+    with pytest.raises(SimulationError):
+        launch(START + body + END, np.zeros(64, np.uint32), smem_bytes=2048, run=run, assembles=False)
+    assert [hazard.kind for hazard in run.hazards] == [kind]
+
+
+def test_a_report_has_the_lanes_the_line_and_what_to_do():
+    (found,) = hazards_of("@!%p1 bra SKIP;\nbar.sync 0;\nSKIP:")
+    branch, barrier = found.sides
+    assert (barrier.what, barrier.who, barrier.cta, barrier.warp, barrier.lane) == (
+        "bar.sync", "warp 0, lane 0 of CTA (0, 0, 0)", (0, 0, 0), 0, 0,
+    )  # fmt: skip
+    assert branch.what == "bra"
+    assert barrier.instruction.line
+    assert "lanes 1-31 of that warp" in found.missing
+    assert "barrier.sync" in found.missing
+
+
+def test_one_mistake_is_told_once():
+    """A branch within another: the lanes that lack it meet the others in two places."""
+    body = "@!%p2 bra OUT;\n@!%p1 bra IN;\nbar.sync 0;\nIN: st.shared.u32 [%r6], %r2;\nOUT:"
+    assert len(hazards_of(body)) == 1
+
+
+def test_lanes_that_have_not_come_yet_are_not_named():
+    """Lanes 16 to 31 are elsewhere as lanes 1 to 15 pass by."""
+    body = "@!%p2 bra OUT;\n@!%p1 bra IN;\nbar.sync 0;\nIN: st.shared.u32 [%r6], %r2;\nOUT:"
+    (found,) = hazards_of(body)
+    assert found.after.who == "warp 0, lane 0 of CTA (0, 0, 0)"
+
+
+def test_a_deadlock_of_two_halves_is_told_with_the_cause():
+    run = Run((), None, sanitize=True)
+    body = "@%p2 bra LOW;\nbar.sync 1, 32;\nbra MEET;\nLOW: bar.sync 2, 32;\nMEET:"
+    with pytest.raises(SimulationError, match="deadlock"):
+        launch(START + body + END, np.zeros(64, np.uint32), smem_bytes=2048, run=run, assembles=False)
+    assert {hazard.kind for hazard in run.hazards} == {"partial-warp"}
