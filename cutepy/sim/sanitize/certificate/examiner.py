@@ -91,7 +91,7 @@ class Examiner:
         """Note that a round of a loop begins."""
         loop = self._heads.get(step.instruction.index)
         if loop is not None:
-            values = [(step.value(register.index), loop.moduli.get(register)) for register in loop.state]
+            values = [(step.value(register.index), loop.moduli.get(register)) for register in loop.noted]
             premises.notes.begin(step, [value if by is None else value % by for value, by in values])
 
     def leave(self, premises: Premises) -> None:
