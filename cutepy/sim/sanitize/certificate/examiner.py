@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -133,6 +134,7 @@ class Examiner:
                 self._assumptions,
                 self._uncovered,
                 () if reasons else merged(self._extensions),
+                _name_of(launch.ptx),
             )
         )
         self._launches.append(launch)
@@ -160,6 +162,11 @@ class Examiner:
 def _synchronises_globally(i: Instruction) -> bool:
     parts = set(i.parts)
     return i.parts[0] in ("atom", "red") and not parts & {"shared", "shared::cta", "shared::cluster"}
+
+
+@lru_cache(maxsize=16)
+def _name_of(ptx: str) -> str:
+    return hashlib.sha256(ptx.encode()).hexdigest()[:16]
 
 
 @lru_cache(maxsize=16)

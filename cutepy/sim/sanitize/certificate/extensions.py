@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,6 +40,8 @@ class Extension:
         Rounds that a loop must make at least, where it is entered, for this to be known of it.
     reason : str
         Why it is not known; empty if it is.
+    made : tuple of tuple of int
+        How many rounds each of the loops made here, where it was entered: one number if always as many.
 
     Examples
     --------
@@ -52,6 +54,7 @@ class Extension:
     loops: tuple[tuple[str, int], ...]
     least: int
     reason: str = ""
+    made: tuple[tuple[int, ...], ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -106,19 +109,27 @@ def merged(found: Sequence[Extension]) -> tuple[Extension, ...]:
     """Say the same once; of a loop for which something holds, what was too short for it is left out."""
     holding: dict[tuple[tuple[str, int], ...], int] = {}
     failing: dict[str, Extension] = {}
+    made: dict[str, set[int]] = {}
     for one in found:
+        for (where, _), rounds in zip(one.loops, one.made, strict=False):
+            made.setdefault(where, set()).update(rounds)
         if one.holds:
             holding[one.loops] = max(one.least, holding.get(one.loops, 0))
         else:
             held = failing.get(one.loops[0][0])
             if held is None or one.least > held.least:
                 failing[one.loops[0][0]] = one
+
+    def all_made(loops: tuple[tuple[str, int], ...]) -> tuple[tuple[int, ...], ...]:
+        return tuple(tuple(sorted(made[where])) for where, _ in loops if where in made)
+
     result = []
     for loops, least in holding.items():
         longest = max((failing[where].least for where, _ in loops if where in failing), default=-1)
-        result.append(Extension(loops, max(least, longest + 1)))
+        result.append(Extension(loops, max(least, longest + 1), "", all_made(loops)))
     known = {where for loops in holding for where, _ in loops}
-    return (*result, *(one for where, one in failing.items() if where not in known))
+    left = (one for where, one in failing.items() if where not in known)
+    return (*result, *(replace(one, made=all_made(one.loops)) for one in left))
 
 
 class _Use(NamedTuple):
@@ -155,24 +166,30 @@ class _Together:
     def extensions(self) -> Iterator[Extension]:
         """Yield what is known of each visit of a loop."""
         for visit, reason in self._unsteady:
-            yield Extension(((visit.loop.where, 0),), len(visit.times), reason)
+            yield Extension(((visit.loop.where, 0),), len(visit.times), reason, ((len(visit.times),),))
         done: set[int] = set()
         for seed in self._steady:
             if id(seed.visit) in done:
                 continue
             found = self._join(seed)
             if isinstance(found, str):
-                yield Extension(((seed.visit.loop.where, 0),), len(seed.visit.times), found)
+                rounds = len(seed.visit.times)
+                yield Extension(((seed.visit.loop.where, 0),), rounds, found, ((rounds,),))
                 continue
             done |= {id(one.visit) for one, _ in found}
             if self._is_too_short(found):
                 for one, count in found:
                     rounds = len(one.visit.times)
                     reason = f"{rounds} rounds are too few: by {count} they repeat"
-                    yield Extension(((one.visit.loop.where, 0),), rounds, reason)
+                    yield Extension(((one.visit.loop.where, 0),), rounds, reason, ((rounds,),))
             else:
                 counts = {one.visit.loop.where: count for one, count in found}
-                yield Extension(tuple(sorted(counts.items())), min(len(one.visit.times) for one, _ in found))
+                made: dict[str, set[int]] = {}
+                for one, _ in found:
+                    made.setdefault(one.visit.loop.where, set()).add(len(one.visit.times))
+                least = min(min(some) for some in made.values())
+                each = tuple(tuple(sorted(made[where])) for where in sorted(made))
+                yield Extension(tuple(sorted(counts.items())), least, "", each)
 
     def _join(self, seed: Steady) -> list[tuple[Steady, int]] | str:
         """Return the visits that count phases together, and of each how many rounds make the same step; or why not."""

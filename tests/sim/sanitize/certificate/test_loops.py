@@ -7,6 +7,7 @@ import pytest
 from cutepy.sim.sanitize.certificate import loops
 from cutepy.sim.sanitize.certificate.comparisons import Comparison
 from cutepy.sim.sanitize.certificate.extensions import Extension, _Together, merged
+from cutepy.sim.sanitize.certificate.remainders import any_rounds
 from cutepy.sim.sanitize.order.uses import Uses
 from cutepy.sim.translate import translate
 from tests.sim.sanitize.certificate.loop_programs import further, names_of, run, unrolled
@@ -259,3 +260,38 @@ def test_mbarriers_that_change_in_a_loop_are_said(operation):
     text = TEXT.format(body=LOOP.format(body=f"mbarrier.{operation};"))
     flow = translate(text, "kernel").flow
     assert "mbarriers change" in loops.loops(flow, Uses(flow))
+
+
+# Any number of rounds.
+
+
+def certificates_of(program, numbers, **others):
+    found = [run(*program, {"p": n, "c0": n, **others})[0] for n in numbers]
+    assert all(one.is_certified for one in found)
+    return found
+
+
+def test_launches_of_each_remainder_hold_for_any_number_of_rounds():
+    program = ring(2)
+    (found,) = any_rounds(certificates_of(program, (17, 14, 15, 16, 18)))
+    assert (found.least, found.launches) == ((17, 17), 4)
+    for n in (18, 19, 20, 21, 22):
+        assert explore(unrolled(program[0], {"p": n, "c0": n}), program[1]).is_safe
+
+
+def test_a_remainder_that_is_not_there_is_missed():
+    assert any_rounds(certificates_of(ring(2), (14, 15, 16, 20))) == ()
+
+
+def test_launches_of_other_programs_say_nothing_of_each_other():
+    first, second = certificates_of(ring(2), (14, 15)), certificates_of(ring(2, order="plain"), (16, 17))
+    assert any_rounds((*first, *second)) == ()
+
+
+def test_launches_whose_other_loops_go_around_more_often_say_nothing_of_each_other():
+    """The second tile begins at another stage."""
+    program = ring(1, tiles=True)
+    alike = [one for n in (14, 15) for one in certificates_of(program, (n,), t0=2, t1=2)]
+    assert len(any_rounds(alike)) == 1
+    other = [one for n, tiles in ((14, 2), (15, 3)) for one in certificates_of(program, (n,), t0=tiles, t1=tiles)]
+    assert any_rounds(other) == ()
