@@ -28,16 +28,23 @@ _TYPES = (
     *([a, b] for a in ("float8_e4m3fn", "float8_e5m2") for b in ("float8_e4m3fn", "float8_e5m2")),
 )
 _OUTPUTS = ("float16", "bfloat16", "float32")
+_MOST_WORK = 100_000_000
+"""Multiplications of the launches of a configuration, which take some seconds."""
 
 
 def draw(seed):
     """Draw a configuration that a GPU can run."""
     rng = random.Random(f"gemm {seed}")
     while True:
-        try:
-            return _drawn(rng)
-        except ValueError:
-            continue
+        with suppress(ValueError):
+            config = _drawn(rng)
+            if _work(config) < _MOST_WORK:
+                return config
+
+
+def _work(config):
+    """Return how many multiplications the launches take."""
+    return sum(m * n * k * math.prod(batch) for (m, n, k), batch, _ in launches(config))
 
 
 def _drawn(rng):
