@@ -70,6 +70,7 @@ def run(
     from cutepy.frontends import serve_cuda
     from cutepy.sim.sanitize import Hazards
     from cutepy.sim.sanitize.assembler import asked_of_all
+    from cutepy.sim.sanitize.certificate.remainders import any_rounds
     from cutepy.sim.sanitize.everywhere import everywhere
 
     # What the script prints is not the report: it goes where errors do.
@@ -101,6 +102,8 @@ def run(
         show(hazards)
         for certificate, times in certificates.items():
             echo(f"cutepy: {certificate}" + (f"\n    {times} launches" if times > 1 else ""))
+        for together in any_rounds(certificates):
+            echo(f"cutepy: {together}")
     return 1 if hazards or differ else FAILED if code else 0
 
 
@@ -116,12 +119,15 @@ def _witnesses(hazards: Hazards, echo: Callable[[str], None], replay: bool, repr
 
 
 def _written(hazards: Hazards, certificates: Counter[Certificate], form: Format) -> str:
+    from cutepy.sim.sanitize.certificate.remainders import any_rounds
+
     if form == "text":
         return str(hazards)
     if form == "sarif":
         return json.dumps(hazards.to_sarif(), indent=1)
     certified = [one.to_json() | {"launches": times} for one, times in certificates.items()]
-    return json.dumps(hazards.to_json() | {"certificates": certified}, indent=1)
+    together = [str(one) for one in any_rounds(certificates)]
+    return json.dumps(hazards.to_json() | {"certificates": certified, "any_rounds": together}, indent=1)
 
 
 def show(hazards: Hazards) -> None:

@@ -36,12 +36,14 @@ from cutepy.sim.parallel.waves import deal
 from cutepy.sim.parallel.workers import Team, default_processes
 from cutepy.sim.replay import LIMIT, Replayable, Replays, Schedules
 from cutepy.sim.sanitize import HazardError, Hazards, Sanitizer
+from cutepy.sim.sanitize.certificate.remainders import any_rounds
 from cutepy.sim.sanitize.everywhere import begin, sanitizing_everywhere
 from cutepy.sim.translate import Program, linked, translate
 
 if TYPE_CHECKING:
     from cutepy.layouts import ComposedLayout, Layout
     from cutepy.sim.sanitize.certificate.certificates import Certificate
+    from cutepy.sim.sanitize.certificate.remainders import AnyRounds
 
 
 class Run(Replayable):
@@ -102,6 +104,11 @@ class Run(Replayable):
     def certificates(self) -> tuple[Certificate, ...]:
         """What the sanitizer says of all schedules of each launch that ended; nothing without it."""
         return () if self._sanitizer is None else self._sanitizer.certificates
+
+    @property
+    def any_rounds(self) -> tuple[AnyRounds, ...]:
+        """What its launches certify together of any number of rounds of their loops, a launch for each remainder."""
+        return any_rounds(self.certificates)
 
     def check_hazards(self) -> None:
         """Raise what the sanitizer found.

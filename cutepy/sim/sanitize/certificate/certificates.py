@@ -32,6 +32,8 @@ class Certificate:
         What it does not speak of.
     extends : tuple of Extension
         Of its loops, whether it holds for further rounds of them.
+    program : str
+        Names the PTX, by its contents.
 
     Examples
     --------
@@ -54,6 +56,7 @@ class Certificate:
     assumptions: tuple[str, ...]
     uncovered: tuple[str, ...]
     extends: tuple[Extension, ...] = ()
+    program: str = ""
 
     @property
     def is_certified(self) -> bool:

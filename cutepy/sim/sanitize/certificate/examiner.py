@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -92,7 +93,7 @@ class Examiner:
         """Note that a round of a loop begins."""
         loop = self._heads.get(step.instruction.index)
         if loop is not None:
-            values = [(step.value(register.index), loop.moduli.get(register)) for register in loop.state]
+            values = [(step.value(register.index), loop.moduli.get(register)) for register in loop.noted]
             premises.notes.begin(step, [value if by is None else value % by for value, by in values])
 
     def leave(self, premises: Premises) -> None:
@@ -134,6 +135,7 @@ class Examiner:
                 self._assumptions,
                 self._uncovered,
                 () if reasons else merged(self._extensions),
+                _name_of(launch.ptx),
             )
         )
         self._launches.append(launch)
@@ -156,6 +158,11 @@ class Examiner:
             self._refuse(f"{violation.where}, {violation.after}: {violation.missing}")
         else:
             self._violated(violation)
+
+
+@lru_cache(maxsize=16)
+def _name_of(ptx: str) -> str:
+    return hashlib.sha256(ptx.encode()).hexdigest()[:16]
 
 
 @lru_cache(maxsize=16)

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from cutepy.sim.sanitize.certificate.loops import line
 from cutepy.sim.sanitize.certificate.rounds import Deed, Thing, Visit, visits
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.lanes import Array
     from cutepy.sim.sanitize.certificate.loops import Loop
     from cutepy.sim.sanitize.certificate.rounds import Notes
 
@@ -37,6 +40,8 @@ class Extension:
         Rounds that a loop must make at least, where it is entered, for this to be known of it.
     reason : str
         Why it is not known; empty if it is.
+    made : tuple of tuple of int
+        How many rounds each of the loops made here, where it was entered: one number if always as many.
 
     Examples
     --------
@@ -49,6 +54,7 @@ class Extension:
     loops: tuple[tuple[str, int], ...]
     least: int
     reason: str = ""
+    made: tuple[tuple[int, ...], ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -71,8 +77,8 @@ class Steady(NamedTuple):
     Attributes
     ----------
     visit : Visit
-    first, period : int
-        From which round on, and after how many.
+    first, last, period : int
+        From which round on, before which one, and after how many.
     shifts : dict of Thing to int
         How many phases each advances in a period.
     spans : dict of Thing to (int, int)
@@ -81,6 +87,7 @@ class Steady(NamedTuple):
 
     visit: Visit
     first: int
+    last: int
     period: int
     shifts: dict[Thing, int]
     spans: dict[Thing, tuple[int, int]]
@@ -102,19 +109,27 @@ def merged(found: Sequence[Extension]) -> tuple[Extension, ...]:
     """Say the same once; of a loop for which something holds, what was too short for it is left out."""
     holding: dict[tuple[tuple[str, int], ...], int] = {}
     failing: dict[str, Extension] = {}
+    made: dict[str, set[int]] = {}
     for one in found:
+        for (where, _), rounds in zip(one.loops, one.made, strict=False):
+            made.setdefault(where, set()).update(rounds)
         if one.holds:
             holding[one.loops] = max(one.least, holding.get(one.loops, 0))
         else:
             held = failing.get(one.loops[0][0])
             if held is None or one.least > held.least:
                 failing[one.loops[0][0]] = one
+
+    def all_made(loops: tuple[tuple[str, int], ...]) -> tuple[tuple[int, ...], ...]:
+        return tuple(tuple(sorted(made[where])) for where, _ in loops if where in made)
+
     result = []
     for loops, least in holding.items():
         longest = max((failing[where].least for where, _ in loops if where in failing), default=-1)
-        result.append(Extension(loops, max(least, longest + 1)))
+        result.append(Extension(loops, max(least, longest + 1), "", all_made(loops)))
     known = {where for loops in holding for where, _ in loops}
-    return (*result, *(one for where, one in failing.items() if where not in known))
+    left = (one for where, one in failing.items() if where not in known)
+    return (*result, *(replace(one, made=all_made(one.loops)) for one in left))
 
 
 class _Use(NamedTuple):
@@ -151,24 +166,30 @@ class _Together:
     def extensions(self) -> Iterator[Extension]:
         """Yield what is known of each visit of a loop."""
         for visit, reason in self._unsteady:
-            yield Extension(((visit.loop.where, 0),), len(visit.times), reason)
+            yield Extension(((visit.loop.where, 0),), len(visit.times), reason, ((len(visit.times),),))
         done: set[int] = set()
         for seed in self._steady:
             if id(seed.visit) in done:
                 continue
             found = self._join(seed)
             if isinstance(found, str):
-                yield Extension(((seed.visit.loop.where, 0),), len(seed.visit.times), found)
+                rounds = len(seed.visit.times)
+                yield Extension(((seed.visit.loop.where, 0),), rounds, found, ((rounds,),))
                 continue
             done |= {id(one.visit) for one, _ in found}
             if self._is_too_short(found):
                 for one, count in found:
                     rounds = len(one.visit.times)
                     reason = f"{rounds} rounds are too few: by {count} they repeat"
-                    yield Extension(((one.visit.loop.where, 0),), rounds, reason)
+                    yield Extension(((one.visit.loop.where, 0),), rounds, reason, ((rounds,),))
             else:
                 counts = {one.visit.loop.where: count for one, count in found}
-                yield Extension(tuple(sorted(counts.items())), min(len(one.visit.times) for one, _ in found))
+                made: dict[str, set[int]] = {}
+                for one, _ in found:
+                    made.setdefault(one.visit.loop.where, set()).add(len(one.visit.times))
+                least = min(min(some) for some in made.values())
+                each = tuple(tuple(sorted(made[where])) for where in sorted(made))
+                yield Extension(tuple(sorted(counts.items())), least, "", each)
 
     def _join(self, seed: Steady) -> list[tuple[Steady, int]] | str:
         """Return the visits that count phases together, and of each how many rounds make the same step; or why not."""
@@ -225,11 +246,11 @@ class _Together:
     def _is_too_short(self, found: list[tuple[Steady, int]]) -> bool:
         """Tell whether there are too few rounds for what premises compare."""
         begin = max(one.visit.times[one.first] for one, _ in found)
-        end = min(one.visit.times[-1] for one, _ in found)
-        late = min(_time_before(one.visit, one.first, count, end) for one, count in found)
+        end = min(one.visit.times[one.last] for one, _ in found)
+        late = min(_time_before(one, count, end) for one, count in found)
         for one, count in found:
             times = one.visit.times
-            steps = range(one.first, len(times) - count)
+            steps = range(one.first, one.last - count + 1)
             if not any(times[n] >= begin and times[n + count] <= late for n in steps):
                 return True
         for thing in {thing for one, _ in found for thing, shift in one.shifts.items() if shift}:
@@ -240,55 +261,78 @@ class _Together:
         return False
 
 
-def _time_before(visit: Visit, first: int, count: int, end: int) -> int:
+def _time_before(one: Steady, count: int, end: int) -> int:
     """Return when the first round began of those that so many rounds later do not end before some time."""
-    times = visit.times
-    return next(
-        times[n] for n in range(first, len(times) - 1) if n + count + 1 >= len(times) or times[n + count + 1] > end
-    )
+    times, last = one.visit.times, one.last
+    return next(times[n] for n in range(one.first, last) if n + count + 1 > last or times[n + count + 1] > end)
 
 
 def steady(visit: Visit) -> Steady | str:
     """Find how the rounds of a visit repeat; or say why they don't."""
-    loop, states, rounds = visit.loop, visit.states, visit.rounds
+    loop, rounds = visit.loop, visit.rounds
     if loop.unknown is not None:
         return loop.unknown
     for register in loop.counters:
         role, i = loop.state[register].role, loop.state[register].instruction
         return f"{register.name} counts its rounds, and steers {role}: `{i.text.strip()}` ({line(i)})"
+    reason = ""
+    alike, numbers = _alike(visit), loop.counting.numbers(visit.counted)
     for period in range(1, len(rounds)):
-        if states[-1] != states[-1 - period]:
+        first, last = _longest(alike[period:] == alike[:-period], numbers[period:-1] - numbers[: -period - 1])
+        if first == last:
             continue
-        first = len(rounds) - period
-        shifts: dict[Thing, int] = {}
-        while first and (more := _advance(visit, first - 1, period, shifts)) is not None:
-            first, shifts = first - 1, more
-        if first < len(rounds) - period:
-            if first > len(rounds) - 2 * period:
-                return f"{len(states)} rounds are too few: by {period} they repeat"
-            spans: dict[Thing, tuple[int, int]] = {}
-            for deed in (deed for some in rounds[first:] for deed in some):
-                if deed.thing is not None:
-                    low, high = spans.get(deed.thing, (deed.phase, deed.phase))
-                    spans[deed.thing] = min(low, deed.phase), max(high, deed.phase)
-            return Steady(visit, first, period, shifts, spans)
-    if len(states) < 3:
-        return "it goes around " + ("once" if len(states) == 1 else "twice")
-    return f"its {len(states)} rounds do not repeat"
+        first, shifts = _shifted(visit, first, last, period)
+        last += period
+        if last - first >= 2 * period:
+            window = loop.counting.window(numbers, first, last, period)
+            if isinstance(window, tuple):
+                spans: dict[Thing, tuple[int, int]] = {}
+                for deed in (deed for some in rounds[window[0] : window[1]] for deed in some):
+                    if deed.thing is not None:
+                        low, high = spans.get(deed.thing, (deed.phase, deed.phase))
+                        spans[deed.thing] = min(low, deed.phase), max(high, deed.phase)
+                return Steady(visit, *window, period, shifts, spans)
+            reason = f"further rounds may turn a branch, or there are too few: `{window.text.strip()}` ({line(window)})"
+        else:
+            reason = reason or f"{len(visit.states)} rounds are too few: by {period} they repeat"
+    if reason:
+        return reason
+    if len(visit.states) < 3:
+        return "it goes around " + ("once" if len(visit.states) == 1 else "twice")
+    return f"its {len(visit.states)} rounds do not repeat"
 
 
-def _advance(visit: Visit, n: int, period: int, shifts: dict[Thing, int]) -> dict[Thing, int] | None:
-    """Compare a round with the one a period later; returns how phases advance, or None if they aren't alike."""
-    here, there = visit.rounds[n], visit.rounds[n + period]
-    if visit.states[n] != visit.states[n + period] or len(here) != len(there):
-        return None
-    found = dict(shifts)
-    for a, b in zip(here, there, strict=True):
-        if (a.what, a.thing, a.state) != (b.what, b.thing, b.state):
-            return None
-        if a.thing is not None and found.setdefault(a.thing, b.phase - a.phase) != b.phase - a.phase:
-            return None
+def _alike(visit: Visit) -> Array:
+    """Return numbers of rounds: the same one where but phases, and what is counted, differ."""
+    numbers: dict[object, int] = {}
+    found = []
+    for state, deeds in zip(visit.states, visit.rounds, strict=False):
+        key = state, tuple((deed.what, deed.thing, deed.state) for deed in deeds)
+        found.append(numbers.setdefault(key, len(numbers)))
+    return np.array(found, np.int64)
+
+
+def _longest(repeats: Array, advances: Array) -> tuple[int, int]:
+    """Return where the longest run of what repeats, and counts alike, begins and ends; of several, the last."""
+    found, first = (0, 0), 0
+    changes = 1 + np.flatnonzero((repeats[1:] != repeats[:-1]) | (advances[1:] != advances[:-1]).any(axis=1))
+    for end in (*changes.tolist(), len(repeats)):
+        if repeats[first] and end - first >= found[1] - found[0]:
+            found = first, end
+        first = end
     return found
+
+
+def _shifted(visit: Visit, first: int, last: int, period: int) -> tuple[int, dict[Thing, int]]:
+    """Return from which round on phases advance alike, of rounds that are alike a period later, and by how much."""
+    shifts: dict[Thing, int] = {}
+    for n in reversed(range(first, last)):
+        found = dict(shifts)
+        for a, b in zip(visit.rounds[n], visit.rounds[n + period], strict=True):
+            if a.thing is not None and found.setdefault(a.thing, b.phase - a.phase) != b.phase - a.phase:
+                return n + 1, shifts
+        shifts = found
+    return first, shifts
 
 
 def _name(thing: Thing) -> str:

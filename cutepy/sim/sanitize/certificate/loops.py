@@ -12,25 +12,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from cutepy.sim.ptx.model import Address, Label, Register, Sink, registers_in
+from cutepy.sim.ptx.model import Label, Register, registers_in
 from cutepy.sim.sanitize.certificate.counters import counts, modulus
+from cutepy.sim.sanitize.certificate.counting import Counting
 from cutepy.sim.sanitize.certificate.natural_loops import natural_loops
+from cutepy.sim.sanitize.certificate.sinks import is_relevant, loads, sinks, synchronises
+from cutepy.sim.sanitize.certificate.thresholds import Thresholds
 from cutepy.sim.sanitize.order.tries import is_try
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import read, written
 
 if TYPE_CHECKING:
-    from cutepy.sim.ptx.model import Function, Instruction, Operand
+    from cutepy.sim.ptx.model import Function, Instruction
+    from cutepy.sim.sanitize.certificate.comparisons import Comparison
     from cutepy.sim.sanitize.order.uses import Use, Uses
     from cutepy.sim.translate.control_flow import ControlFlow
 
-_SYNCHRONISES = frozenset("mbarrier bar barrier cp".split())
-_ACCESSES = frozenset("ld ldu st ldmatrix stmatrix red atom wmma".split())
-_ORDERS = _SYNCHRONISES | frozenset(
-    """fence membar wgmma setmaxnreg griddepcontrol tensormap elect shfl vote match redux activemask brx""".split()
-)
-_ELSEWHERE = frozenset(("global", "local", "param", "const"))
-_LOADS = frozenset(("ld", "ldu", "ldmatrix", "atom", "tex", "suld", "tld4"))
 _CARRIES = frozenset("addc subc madc".split())
 _PASSES_ON = frozenset("mov selp setp set not and or xor cvt".split())
 
@@ -62,6 +59,8 @@ class Loop:
         Those that count, and steer in another way.
     unknown : str or None
         What steers and can't be followed.
+    counting : Counting
+        The comparisons by which other counters steer, and nothing but them.
     """
 
     head: int
@@ -71,6 +70,12 @@ class Loop:
     moduli: dict[Register, int] = field(default_factory=dict)
     counters: tuple[Register, ...] = ()
     unknown: str | None = None
+    counting: Counting = field(default_factory=Counting)
+
+    @property
+    def noted(self) -> tuple[Register, ...]:
+        """The registers whose values matter where a round begins: the state, and then what is compared."""
+        return (*self.state, *self.counting.registers)
 
 
 def line(i: Instruction) -> str:
@@ -85,7 +90,7 @@ def heads(function: Function) -> frozenset[int]:
         for label in i.operands:
             if isinstance(label, Label) and label.target <= i.index:
                 body = function.instructions[label.target : i.index + 1]
-                if any(_synchronises(x) and not is_try(x) for x in body):
+                if any(synchronises(x) and not is_try(x) for x in body):
                     found.add(label.target)
     return frozenset(found)
 
@@ -100,17 +105,18 @@ def loops(flow: ControlFlow, uses: Uses) -> list[Loop] | str:
     made = _made_again([one[2] for one in found], flow)
     if made:
         return made
-    steering = _Steering(flow, uses)
+    steering = _Steering(flow, uses, [(head, blocks) for head, _, blocks in found])
     result: list[Loop] = []
     for head, back, blocks in sorted(found, key=lambda one: len(one[2])):
         body = [i for b in blocks for i in flow.blocks[b].instructions]
-        if any(_synchronises(i) and not is_try(i) for i in body):
+        if any(synchronises(i) and not is_try(i) for i in body):
             indices = {i.index for b in blocks for i in (*flow.blocks[b].instructions, flow.blocks[b].branch) if i}
             inner = frozenset().union(*(one[2] for one in found if one[2] < blocks))
-            state, moduli, counters, unknown = steering.of(head, blocks, inner)
+            state, moduli, counters, unknown, _, counting = steering.of(head, blocks, inner)
             own = [i for i in body if not any(i.index in inner.instructions for inner in result)]
             where = _place(own, _last(flow, back))
-            result.append(Loop(_first(flow, head), frozenset(indices), where, state, moduli, counters, unknown))
+            first = _first(flow, head)
+            result.append(Loop(first, frozenset(indices), where, state, moduli, counters, unknown, counting))
     return result
 
 
@@ -139,10 +145,6 @@ def _place(own: list[Instruction], back: Instruction) -> str:
     return line(back)
 
 
-def _synchronises(i: Instruction) -> bool:
-    return i.parts[0] in _SYNCHRONISES
-
-
 def _last(flow: ControlFlow, block: int) -> Instruction:
     return flow.blocks[block].branch or flow.blocks[block].instructions[-1]
 
@@ -157,18 +159,30 @@ def _first(flow: ControlFlow, block: int) -> int:
 # What steers.
 
 
+class _Steers(NamedTuple):
+    """What of a loop steers: as of `Loop`, and which comparisons were looked at apart."""
+
+    state: dict[Register, Steered]
+    moduli: dict[Register, int]
+    counters: tuple[Register, ...]
+    unknown: str | None
+    comparisons: tuple[Comparison, ...]
+    counting: Counting = Counting()
+
+
 class _Steering:
     """Follows what steers back to where it comes from."""
 
-    def __init__(self, flow: ControlFlow, uses: Uses) -> None:
+    def __init__(self, flow: ControlFlow, uses: Uses, loops: list[tuple[int, frozenset[int]]]) -> None:
         self._flow, self._uses = flow, uses
+        self._thresholds = Thresholds(flow, loops, self._reaching)
         self._instructions = [i for block in flow.blocks for i in block.instructions]
         self._block = {i.index: n for n, block in enumerate(flow.blocks) for i in block.instructions}
         self._defines: dict[int, list[Instruction]] = {}
         for i in self._instructions:
             for register in written(i):
                 self._defines.setdefault(register.index, []).append(i)
-        self._relevant = [any(map(_is_relevant, block.instructions)) for block in flow.blocks]
+        self._relevant = [any(map(is_relevant, block.instructions)) for block in flow.blocks]
         self._over = self._over_all()
         self._outcomes = self._of_tries()
 
@@ -203,12 +217,23 @@ class _Steering:
                     changed = True
         return found
 
-    def of(
-        self, head: int, blocks: frozenset[int], inner: frozenset[int]
-    ) -> tuple[dict[Register, Steered], dict[Register, int], tuple[Register, ...], str | None]:
-        """Return what comes around a loop and steers, moduli of counters, other counters, and what is not known."""
+    def of(self, head: int, blocks: frozenset[int], inner: frozenset[int]) -> _Steers:
+        """Return what of a loop steers; counters by comparisons alone, where that is so."""
         leaving = {n for n in blocks - inner if set(self._flow.blocks[n].successors) - blocks}
+        found = self._follow(head, blocks, leaving, {})
+        if found.counters and found.unknown is None:
+            comparisons, out = self._thresholds.of(head, blocks)
+            again = self._follow(head, blocks, leaving, comparisons)
+            if not again.counters:
+                return again._replace(counting=self._thresholds.counting(head, blocks, again.comparisons, out))
+        return found
+
+    def _follow(
+        self, head: int, blocks: frozenset[int], leaving: set[int], comparisons: dict[int, Comparison]
+    ) -> _Steers:
+        """Follow what steers back to where a loop begins, but for the sides of comparisons that are looked at apart."""
         reached: dict[tuple[int, int | None, int], Steered] = {}
+        used: dict[int, Comparison] = {}
         unknown: str | None = None
         waiting: list[tuple[int, Instruction | None, Register, Steered]] = []
         decided: set[int] = set()
@@ -239,19 +264,27 @@ class _Steering:
                     continue
                 if i.parts[0] in _CARRIES:
                     unknown = unknown or f"a carry steers {steered.role} (`{i.text.strip()}`, {line(i)})"
-                if _loads(i) and (self._block[i.index] in blocks or "global" not in i.parts):
+                if loads(i) and (self._block[i.index] in blocks or "global" not in i.parts):
                     unknown = unknown or (
                         f"what is loaded at {line(i)} steers {steered.role} (`{steered.instruction.text.strip()}`, "
                         f"{line(steered.instruction)})"
                     )
                     continue
                 decide(self._block[i.index])
-                waiting += [(self._block[i.index], i, r, steered) for r in read(i)]
+                compared: frozenset[int] = frozenset()
+                if i.index in comparisons:
+                    used[i.index] = comparisons[i.index]
+                    compared = frozenset(r.index for o in i.operands[1:3] for r in registers_in(o))
+                    for r in comparisons[i.index].registers:
+                        for maker in self._defines.get(r, ()):
+                            if self._block[maker.index] in blocks:
+                                decide(self._block[maker.index])
+                waiting += [(self._block[i.index], i, r, steered) for r in read(i) if r.index not in compared]
         state = self._carried(head, blocks, reached)
         makers = {r: [i for i in self._defines[r.index] if self._block[i.index] in blocks] for r in state}
         counting = {r: some for r, some in makers.items() if counts(r, some)}
         moduli = self._moduli(head, counting, reached)
-        return state, moduli, tuple(r for r in counting if r not in moduli), unknown
+        return _Steers(state, moduli, tuple(r for r in counting if r not in moduli), unknown, tuple(used.values()))
 
     def _moduli(
         self,
@@ -293,57 +326,3 @@ class _Steering:
                     found[inside[index]] = steered
                     break
         return found
-
-
-def _is_relevant(i: Instruction) -> bool:
-    """Tell whether an instruction synchronises, or accesses shared memory."""
-    if i.parts[0] in _ACCESSES:
-        return not _ELSEWHERE & {part.partition("::")[0] for part in i.parts}
-    return i.parts[0] in _ORDERS
-
-
-def _loads(i: Instruction) -> bool:
-    return i.parts[0] in _LOADS and not {"param", "const"} & {part.partition("::")[0] for part in i.parts}
-
-
-def sinks(i: Instruction) -> Iterator[tuple[Register, str]]:
-    """Yield the registers that steer synchronisation or accesses to shared memory, and as what."""
-    name, operands = i.parts[0], i.operands
-    if name in ("bar", "barrier", "mbarrier", "setmaxnreg", "brx"):
-        for n, operand in enumerate(operands):
-            if isinstance(operand, (Address, Sink)) or not (n == 0 and written(i)):
-                if not (is_try(i) and n == 2 and "parity" not in i.parts):  # the token of an arrival
-                    yield from ((r, "synchronisation") for r in registers_in(_plain(operand)))
-    elif name in ("cp", "red", "st") and ("bulk" in i.parts or "async" in i.parts):
-        yield from _of_copy(i)
-    elif name in _ACCESSES:
-        if _is_relevant(i):
-            yield from ((r, "an address") for o in operands if isinstance(o, Address) for r in registers_in(_plain(o)))
-    elif name == "wgmma" and "mma_async" in i.parts:
-        yield from ((r, "an address") for o in operands[1:3] if isinstance(o, Register) for r in registers_in(o))
-    elif name == "tensormap":
-        yield from ((r, "an address") for o in operands if isinstance(o, Address) for r in registers_in(_plain(o)))
-    elif name in ("elect", "shfl", "vote", "match", "redux"):
-        yield from ((r, "the lanes that take part") for r in registers_in(operands[-1]))
-
-
-def _of_copy(i: Instruction) -> Iterator[tuple[Register, str]]:
-    """Yield what steers an asynchronous copy: where it is in shared memory, its mbarrier, how much it brings."""
-    spaces = [part.partition("::")[0] for part in i.parts if part.partition("::")[0] in ("shared", "global")]
-    spaces += ["shared"]  # its mbarrier
-    addresses = 0
-    is_bulk = "bulk" in i.parts
-    hinted = "cache_hint" in {part.rpartition("::")[2] for part in i.parts}
-    for operand in i.operands[:-1] if hinted else i.operands:
-        if isinstance(operand, Address):
-            space = spaces[min(addresses, len(spaces) - 1)]
-            addresses += 1
-            if space == "shared" or operand.coordinates is not None:
-                yield from ((r, "an address") for r in registers_in(_plain(operand)))
-        elif is_bulk and i.parts[0] == "cp":
-            yield from ((r, "synchronisation") for r in registers_in(operand))
-
-
-def _plain(operand: Operand) -> Operand:
-    """Return an operand without coordinates in a tensor, which move what is copied and not where to."""
-    return operand.base if isinstance(operand, Address) else operand

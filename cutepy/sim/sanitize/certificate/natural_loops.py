@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 def natural_loops(flow: ControlFlow) -> list[tuple[int, int, frozenset[int]]] | int:
     """Return loops as head, the last block of those that go back, and blocks; or a block that goes back elsewhere."""
-    order, dominators = _dominators(flow)
+    order, above = dominators(flow)
     place = {block: n for n, block in enumerate(order)}
     back: dict[int, list[int]] = {}
     for block in order:
         for to in flow.blocks[block].successors:
             if to != EXIT and place[to] <= place[block]:
-                if to not in dominators[block]:
+                if to not in above[block]:
                     return block
                 back.setdefault(to, []).append(block)
     before: dict[int, list[int]] = {}
@@ -42,7 +42,7 @@ def natural_loops(flow: ControlFlow) -> list[tuple[int, int, frozenset[int]]] | 
     return found
 
 
-def _dominators(flow: ControlFlow) -> tuple[list[int], dict[int, set[int]]]:
+def dominators(flow: ControlFlow) -> tuple[list[int], dict[int, set[int]]]:
     """Return the blocks that are reached, in reverse postorder, and of each those that it can't be reached without."""
     order: list[int] = []
     seen, stack = {0}, [(0, iter(flow.blocks[0].successors))]

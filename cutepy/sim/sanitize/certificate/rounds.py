@@ -96,7 +96,9 @@ class Visit(NamedTuple):
     times : list of int
         When each round began.
     states : list of tuple of int
-        What came around the loop, as each round began.
+        What came around the loop and steers, as each round began.
+    counted : list of tuple of int
+        What is compared by what steers, as of `Loop.counting`.
     rounds : list of list of Deed
         What was done in each but the last one, which may end elsewhere.
     """
@@ -105,6 +107,7 @@ class Visit(NamedTuple):
     of: int
     times: list[int]
     states: list[tuple[int, ...]]
+    counted: list[tuple[int, ...]]
     rounds: list[list[Deed]]
 
 
@@ -275,17 +278,21 @@ def visits(deeds: list[Deed], of: int, loops: Sequence[Loop]) -> list[Visit]:
         for head in [head for head in now if deed.instruction not in by_head[head].instructions]:
             del now[head]
         begins = by_head.get(deed.instruction) if deed.state is not None else None
+        noted, size = deed.state or (), 0 if begins is None else len(begins.state)
+        if begins is not None:
+            deed = deed._replace(state=noted[:size])  # what is counted is this loop's matter
         for head, visit in now.items():
             if begins is None or head != begins.head:
                 visit.rounds[-1].append(deed)
         if begins is None:
             continue
         if begins.head not in now:
-            now[begins.head] = Visit(begins, of, [], [], [])
+            now[begins.head] = Visit(begins, of, [], [], [], [])
             found.append(now[begins.head])
         visit = now[begins.head]
         visit.times.append(deed.time)
-        visit.states.append(deed.state or ())
+        visit.states.append(noted[:size])
+        visit.counted.append(noted[size:])
         visit.rounds.append([])
     for visit in found:
         visit.rounds.pop()

@@ -9,6 +9,13 @@ A role is a list of steps. A step is an operation on what a cursor names, or one
     ("round", name, number, steps)   steps that only one round of a loop has
     ("later", name, number, steps)   steps that rounds from a number on have
     ("last", name, steps)            steps that all rounds but the last one have
+    ("ahead", name, number, steps)   steps of rounds that so many more rounds follow, and one
+    ("half", name, steps)            steps of the first half of the rounds
+    ("within", name, other, steps)   steps of rounds that another loop has too
+    ("start", counter, name, number) a counter begins with that number, or with the loop's count if that is less
+    ("middle", counter, name)        it begins with half of the loop's count
+    ("below", counter, name, steps)  while it is below the loop's count: steps, and it goes on by one
+    ("times", name, number, steps)   so often, or as often as the loop's count says if that is less
     ("scaled", cursor, name, stages) the stage is that round's number, times the loop's count, modulo the stages
 
 An operation has a bank, the number of the first of its barriers or places, and a cursor, whose stage is added to it:
@@ -20,7 +27,7 @@ An operation has a bank, the number of the first of its barriers or places, and 
 
 from tests.sim.sanitize.certificate.programs import FENCE, PLACE, PLACES, WORDS, examined
 
-_CURSORS = 3
+_CURSORS, _COUNTERS = 3, 2
 
 
 def names_of(roles):
@@ -41,13 +48,45 @@ def names_of(roles):
 
 def unrolled(roles, counts):
     """Return the threads of a program, as of `model.py`."""
-    return [list(_unroll(steps, {c: [0, 0] for c in range(_CURSORS)}, counts, {})) for steps in roles]
+    return [list(_unroll(steps, _start(), counts, {})) for steps in roles]
+
+
+def _start():
+    return {c: [0, 0] for c in range(_CURSORS)} | {f"counter {c}": 0 for c in range(_COUNTERS)}
+
+
+def _condition(step, counts, rounds):
+    """Tell whether a step's own steps are run."""
+    kind, name, *more = step
+    n = rounds[name]
+    return {
+        "round": lambda: n == more[0],
+        "later": lambda: n >= more[0],
+        "last": lambda: n + 1 < counts[name],
+        "ahead": lambda: n + more[0] < counts[name],
+        "half": lambda: n < counts[name] // 2,
+        "within": lambda: n < counts[more[0]],
+    }[kind]()
 
 
 def _unroll(steps, cursors, counts, rounds):
     for step in steps:
         kind = step[0]
-        if kind == "loop":
+        if kind in ("round", "later", "last", "ahead", "half", "within"):
+            if _condition(step, counts, rounds):
+                yield from _unroll(step[-1], cursors, counts, rounds)
+        elif kind == "start":
+            cursors[f"counter {step[1]}"] = min(step[3], counts[step[2]])
+        elif kind == "middle":
+            cursors[f"counter {step[1]}"] = counts[step[2]] // 2
+        elif kind == "below":
+            if cursors[f"counter {step[1]}"] < counts[step[2]]:
+                yield from _unroll(step[3], cursors, counts, rounds)
+                cursors[f"counter {step[1]}"] += 1
+        elif kind == "times":
+            for _ in range(min(step[2], counts[step[1]])):
+                yield from _unroll(step[3], cursors, counts, rounds)
+        elif kind == "loop":
             for n in range(max(counts[step[1]], 1)):
                 yield from _unroll(step[2], cursors, counts, {**rounds, step[1]: n})
         elif kind == "advance":
@@ -59,15 +98,6 @@ def _unroll(steps, cursors, counts, rounds):
             cursors[step[1]][:] = 0, 0
         elif kind == "scaled":
             cursors[step[1]][0] = rounds[step[2]] * counts[step[2]] % step[3]
-        elif kind == "round":
-            if rounds[step[1]] == step[2]:
-                yield from _unroll(step[3], cursors, counts, rounds)
-        elif kind == "later":
-            if rounds[step[1]] >= step[2]:
-                yield from _unroll(step[3], cursors, counts, rounds)
-        elif kind == "last":
-            if rounds[step[1]] + 1 < counts[step[1]]:
-                yield from _unroll(step[2], cursors, counts, rounds)
         else:
             yield _operation(step, *cursors[step[2]])
 
@@ -92,7 +122,7 @@ def _moved(place, stage):
 
 class _Writer:
     def __init__(self, names):
-        self.names, self.lines, self.labels = names, [], 0
+        self.names, self.lines, self.labels, self.deep = names, [], 0, 0
 
     def label(self):
         self.labels += 1
@@ -102,7 +132,11 @@ class _Writer:
         self.base = 100 + 30 * number
         for cursor in range(_CURSORS):
             self.lines.append(f"mov.u32 {self.stage(cursor)}, 0; mov.u32 {self.phase(cursor)}, 0;")
+        self.lines += [f"mov.u32 {self.counter(n)}, 0;" for n in range(_COUNTERS)]
         self.steps(steps)
+
+    def counter(self, number):
+        return f"%r{self.base + 20 + number}"
 
     def stage(self, cursor):
         return f"%r{self.base + 2 * cursor}"
@@ -160,6 +194,37 @@ class _Writer:
     def _last(self, name, steps):
         one = f"add.u32 %r8, {self.round(name)}, 1;"
         self._under(f"{one} setp.lt.u32 %p4, %r8, {self.count(name)};", steps)
+
+    def _ahead(self, name, number, steps):
+        one = f"add.u32 %r8, {self.round(name)}, {number};"
+        self._under(f"{one} setp.lt.u32 %p4, %r8, {self.count(name)};", steps)
+
+    def _half(self, name, steps):
+        one = f"shr.u32 %r8, {self.count(name)}, 1;"
+        self._under(f"{one} setp.lt.u32 %p4, {self.round(name)}, %r8;", steps)
+
+    def _within(self, name, other, steps):
+        self._under(f"setp.lt.u32 %p4, {self.round(name)}, {self.count(other)};", steps)
+
+    def _start(self, counter, name, number):
+        self.lines.append(f"min.u32 {self.counter(counter)}, {self.count(name)}, {number};")
+
+    def _middle(self, counter, name):
+        self.lines.append(f"shr.u32 {self.counter(counter)}, {self.count(name)}, 1;")
+
+    def _below(self, counter, name, steps):
+        mine, past = self.counter(counter), self.label()
+        self.lines.append(f"setp.le.s32 %p4, {self.count(name)}, {mine}; @%p4 bra {past};")
+        self.steps(steps)
+        self.lines.append(f"add.u32 {mine}, {mine}, 1; {past}:")
+
+    def _times(self, name, number, steps):
+        mine, left = f"TIMES_{self.label()}", f"%r{self.base + 22 + self.deep}"
+        self.deep += 1
+        self.lines += [f"min.u32 {left}, {self.count(name)}, {number}; neg.s32 {left}, {left};", f"{mine}:"]
+        self.steps(steps)
+        self.lines.append(f"add.s32 {left}, {left}, 1; setp.ne.u32 %p4, {left}, 0; @%p4 bra {mine};")
+        self.deep -= 1
 
     def operation(self, step):
         kind, bank, cursor, *more = step
@@ -222,10 +287,16 @@ def run(roles, arrivals, counts):
 
 
 def further(extension, text, counts, times):
-    """Return counts of loops after some more rounds of an extension, which names lines of the PTX in them."""
+    """Return counts of loops after some more rounds of an extension, which names lines of the PTX in them.
+
+    None if no count says how often one of them goes around.
+    """
     lines, more = text.split("\n"), dict(counts)
     for where, count in extension.loops:
         before = lines[: int(where.rpartition(":")[2])]
-        name = next(one for one in reversed(before) if one.startswith("LOOP_")).split("_")[1]
+        label = next(one for one in reversed(before) if one.startswith(("LOOP_", "TIMES_")))
+        if label.startswith("TIMES_"):
+            return None
+        name = label.split("_")[1]
         more[name] = counts[name] + times * count
     return more

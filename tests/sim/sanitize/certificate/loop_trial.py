@@ -47,6 +47,25 @@ def pingpong():
     return [[("loop", "p", first)], [("loop", "c0", second)]], [1, 1]
 
 
+def prefetching(stages, how="below"):
+    """One role that fills all stages, and then each again that it has read, as NVIDIA's dense_gemm."""
+    full, empty = 0, stages
+    fill = [("wait", empty, 0, 1), ("arrive_expect", full, 0, 16), ("copy", full, 0, 16, "a"), ("advance", 0, stages)]
+    again = ("below", 0, "p", list(fill)) if how == "below" else ("ahead", "p", stages, list(fill))
+    read = [("wait", full, 1, 0), ("load", "a", 1), ("arrive", empty, 1), ("advance", 1, stages)]
+    first = [("start", 0, "p", stages), ("times", "p", stages, fill)]
+    return [[*first, ("loop", "p", [*read, again])]], [1] * 2 * stages
+
+
+def lagging(stages, lag):
+    """A consumer that hands stages back some rounds late, and what is left in the end."""
+    (producer, ((_, name, consume),)), arrivals = ring(stages, tail=False)
+    wait, read, arrive, advance = consume
+    back = [(*arrive[:2], 1), ("advance", 1, stages)]
+    late = [wait, read, advance, ("later", name, lag, back)]
+    return [producer, [("loop", name, late), ("times", name, lag, list(back))]], arrivals
+
+
 def attention(stages):
     """Q once for each tile, K and V in a ring."""
     kv = [("wait", 2 + stages, 0, 1), ("arrive_expect", 2, 0, 16), ("copy", 2, 0, 16, "b"), ("advance", 0, stages)]
@@ -61,9 +80,13 @@ def draw(seed):
     """Draw a program with loops and up to two mistakes, and how often its loops go around."""
     rng = random.Random(f"loops {seed}")
     stages = rng.choice((1, 1, 2, 2, 3))
-    kind = rng.choice(("ring", "ring", "ring", "tiles", "pingpong", "attention"))
+    kind = rng.choice("ring ring ring tiles pingpong attention prefetching prefetching lagging".split())
     if kind == "pingpong":
         (roles, arrivals), stages = pingpong(), 1
+    elif kind == "prefetching":
+        roles, arrivals = prefetching(stages, rng.choice(("below", "ahead")))
+    elif kind == "lagging":
+        roles, arrivals = lagging(stages, rng.randint(1, max(1, stages - 1)))
     elif kind == "attention":
         stages = min(stages, 2)
         roles, arrivals = attention(stages)
@@ -72,7 +95,7 @@ def draw(seed):
         consumers = rng.choice((1, 1, 1, 2)) if stages == 1 else 1
         roles, arrivals = ring(stages, consumers, tiles=kind == "tiles", tail=rng.random() < 0.8, **options)
     roles = copy.deepcopy(roles)
-    rounds = rng.choice((rng.randint(2, 8 * stages), 8 * stages + rng.randint(0, 3)))
+    rounds = rng.choice((rng.randint(2, 8 * stages), rng.choice((8, 12)) * stages + rng.randint(0, 3)))
     counts = dict.fromkeys(names_of(roles), rounds)
     for name in counts:
         if name.startswith("t"):
@@ -95,7 +118,10 @@ def _bodies(steps, around=()):
             yield from _bodies(step[-1], (*around, step[1]) if step[0] == "loop" else around)
 
 
-_MISTAKES = "swap swap delete double flip count turn round round round later later last scaled reset".split()
+_MISTAKES = (
+    "swap swap delete double flip count turn round round round later later last scaled reset "
+    "ahead half within below middle"
+).split()
 
 
 def _mistake(rng, roles, arrivals, stages, counts):
@@ -120,7 +146,13 @@ def _mistake(rng, roles, arrivals, stages, counts):
     elif around and step[0] != "loop":
         inner = [step] if rng.random() < 0.7 else []
         at_round = rng.choice((2, 5, *(counts[around[-1]] + more for more in (0, 1, 2))))
+        other = rng.choice(sorted(counts))
         extra = {
+            "ahead": [("ahead", around[-1], rng.choice((0, 1, 2, counts[around[-1]] - 1)), [step])],
+            "half": [("half", around[-1], [step])],
+            "within": [("within", around[-1], other, [step])],
+            "below": [("below", 0, around[-1], [step])],
+            "middle": [("middle", 1, other), ("below", 1, around[-1], [step])],
             "round": [("round", around[-1], at_round, [step])],
             "later": [("later", around[-1], at_round, [step])],
             "last": [("last", around[-1], [step])],
@@ -128,7 +160,7 @@ def _mistake(rng, roles, arrivals, stages, counts):
             "reset": [("reset", 0), step],
         }.get(kind)
         if extra:
-            steps[at : at + 1] = [*inner, *extra] if kind in ("round", "later", "last") else extra
+            steps[at : at + 1] = extra if kind in ("scaled", "reset") else [*inner, *extra]
 
 
 def examine(seed, limit=40_000):
@@ -141,6 +173,8 @@ def examine(seed, limit=40_000):
     for one in holding:
         for times in (1, 2, 3):
             more = further(one, text, counts, times)
+            if more is None:
+                continue
             try:
                 verdict = explore(unrolled(roles, more), arrivals, limit)
                 why = "" if verdict.is_safe else f"not safe: {verdict.why}"
@@ -154,7 +188,7 @@ def examine(seed, limit=40_000):
 
 
 def _kind(reason):
-    for part in ("too few", "do not repeat", "counts its rounds", "another pace", "do not go around", "loaded"):
+    for part in "may turn|too few|do not repeat|counts its rounds|another pace|do not go around|loaded".split("|"):
         if part in reason:
             return part
     return reason

@@ -5,11 +5,13 @@ from collections import Counter
 import pytest
 
 from cutepy.sim.sanitize.certificate import loops
+from cutepy.sim.sanitize.certificate.comparisons import Comparison
 from cutepy.sim.sanitize.certificate.extensions import Extension, _Together, merged
+from cutepy.sim.sanitize.certificate.remainders import any_rounds
 from cutepy.sim.sanitize.order.uses import Uses
 from cutepy.sim.translate import translate
 from tests.sim.sanitize.certificate.loop_programs import further, names_of, run, unrolled
-from tests.sim.sanitize.certificate.loop_trial import attention, examine, pingpong, ring
+from tests.sim.sanitize.certificate.loop_trial import attention, examine, lagging, pingpong, prefetching, ring
 from tests.sim.sanitize.certificate.model import explore
 from tests.sim.sanitize.certificate.test_steering import TEXT
 
@@ -74,7 +76,9 @@ def with_step(step, at=2):
 REFUSED = {
     "a branch at a round that the run does not reach": (("round", "c0", 9, [("arrive", 1, 0)]), 2, "a branch"),
     "a branch from such a round on": (("later", "c0", 9, [("arrive", 1, 0)]), 2, "a branch"),
-    "a branch in all rounds but the last": (("last", "c0", [("load", "a", 0)]), 2, "a branch"),
+    "a branch in the first half of the rounds": (("half", "c0", [("load", "a", 0)]), 2, "counts its rounds"),
+    "a branch in rounds that another loop has too": (("within", "c0", "p", [("load", "a", 0)]), 2, "may turn a branch"),
+    "a branch at the last round but one": (("ahead", "c0", 6, [("load", "a", 0)]), 2, "may turn a branch"),
     "a stage by the number of the round": (("scaled", 0, "c0", 1), 0, "counts its rounds, and steers"),
 }
 
@@ -85,6 +89,32 @@ def test_what_else_the_count_steers_refuses(name):
     holding, reasons = said_of(*with_step(step, at), {"p": 8, "c0": 8})
     assert holding == []
     assert any(reason in one and "kernel.py:" in one for one in reasons)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3])
+@pytest.mark.parametrize("how", ["below", "ahead"])
+def test_a_branch_on_the_rounds_left_turns_in_the_end_however_many_there_are(stages, how):
+    rounds = 6 * stages + 2
+    holding, reasons = said_of(*prefetching(stages, how), {"p": rounds})
+    assert holding == [{"p": 2 * stages}]
+    assert all("too few" in one or "do not repeat" in one or "it goes around" in one for one in reasons)
+
+
+def test_a_branch_on_the_rounds_that_were_has_turned():
+    counts = {"p": 14, "c0": 14}
+    assert said_of(*lagging(2, 1), counts)[0] == [dict.fromkeys(counts, 4)]
+    counts = {"p": 12, "c0": 12}
+    for step in ("later", "c0", 3), ("round", "c0", 3), ("last", "c0"), ("ahead", "c0", 3):
+        assert said_of(*with_step((*step, [("load", "a", 0)])), counts) == ([dict.fromkeys(counts, 2)], [])
+
+
+def test_a_count_that_comes_from_elsewhere_is_not_known():
+    (producer, ((_, name, consume),)), arrivals = ring(1)
+    step = ("below", 0, name, [("load", "a", 0)])
+    counts = {"p": 10, "c0": 10}
+    for first, holds in (("start", 0, name, 2), True), (("middle", 0, name), False), (("start", 0, "p", 2), False):
+        program = [producer, [first, ("loop", name, [*consume[:2], step, *consume[2:]])]], arrivals
+        assert bool(said_of(*program, counts)[0]) == holds
 
 
 def test_loops_that_go_around_alone_while_others_use_the_same_do_not_hold():
@@ -109,6 +139,12 @@ def test_without_the_branches_that_steer_it_would_be_wrong(monkeypatch):
     counts = dict.fromkeys(names_of(roles), 8)
     monkeypatch.setattr(loops._Steering, "_over_all", lambda self: [[] for _ in self._flow.blocks])
     _refuted(roles, arrivals, counts)
+
+
+def test_without_what_keeps_branches_from_turning_it_would_be_wrong(monkeypatch):
+    roles, arrivals = with_step(("later", "c0", 9, [("arrive", 1, 0)]))
+    monkeypatch.setattr(Comparison, "stays", lambda self, *numbers: True)
+    _refuted(roles, arrivals, dict.fromkeys(names_of(roles), 8))
 
 
 def test_loops_taken_one_by_one_would_be_wrong(monkeypatch):
@@ -184,9 +220,20 @@ STATES = {
         {},
     ),
     "a branch over what synchronises": (
-        "setp.eq.u32 %p2, %r2, 5; @%p2 bra SKIP; bar.warp.sync -1; SKIP:",
+        "setp.eq.f32 %p2, %r2, 0f40A00000; @%p2 bra SKIP; bar.warp.sync -1; SKIP:",
         ["%r2"],
         {},
+    ),
+    "a branch on a comparison": ("setp.eq.u32 %p2, %r2, 5; @%p2 bra SKIP; bar.warp.sync -1; SKIP:", [], {}),
+    "a comparison of what is no sum": (
+        "rem.u32 %r4, %r2, 3; setp.eq.u32 %p2, %r4, 2; @%p2 bra SKIP; bar.warp.sync -1; SKIP:",
+        ["%r2"],
+        {"%r2": 3},
+    ),
+    "a comparison of a number, and its stage too": (
+        "setp.eq.u32 %p2, %r2, 5; @%p2 bra SKIP; and.b32 %r4, %r2, 3; st.shared.u32 [%r4], %r1; SKIP:",
+        ["%r2"],
+        {"%r2": 4},
     ),
     "the outcome of a try": (
         """setp.ne.u32 %p2, %r3, 0; @%p2 bra READY; A: mbarrier.try_wait.parity.shared.b64 %p3, [%r1], 0; @!%p3 bra A;
@@ -213,3 +260,38 @@ def test_mbarriers_that_change_in_a_loop_are_said(operation):
     text = TEXT.format(body=LOOP.format(body=f"mbarrier.{operation};"))
     flow = translate(text, "kernel").flow
     assert "mbarriers change" in loops.loops(flow, Uses(flow))
+
+
+# Any number of rounds.
+
+
+def certificates_of(program, numbers, **others):
+    found = [run(*program, {"p": n, "c0": n, **others})[0] for n in numbers]
+    assert all(one.is_certified for one in found)
+    return found
+
+
+def test_launches_of_each_remainder_hold_for_any_number_of_rounds():
+    program = ring(2)
+    (found,) = any_rounds(certificates_of(program, (17, 14, 15, 16, 18)))
+    assert (found.least, found.launches) == ((17, 17), 4)
+    for n in (18, 19, 20, 21, 22):
+        assert explore(unrolled(program[0], {"p": n, "c0": n}), program[1]).is_safe
+
+
+def test_a_remainder_that_is_not_there_is_missed():
+    assert any_rounds(certificates_of(ring(2), (14, 15, 16, 20))) == ()
+
+
+def test_launches_of_other_programs_say_nothing_of_each_other():
+    first, second = certificates_of(ring(2), (14, 15)), certificates_of(ring(2, order="plain"), (16, 17))
+    assert any_rounds((*first, *second)) == ()
+
+
+def test_launches_whose_other_loops_go_around_more_often_say_nothing_of_each_other():
+    """The second tile begins at another stage."""
+    program = ring(1, tiles=True)
+    alike = [one for n in (14, 15) for one in certificates_of(program, (n,), t0=2, t1=2)]
+    assert len(any_rounds(alike)) == 1
+    other = [one for n, tiles in ((14, 2), (15, 3)) for one in certificates_of(program, (n,), t0=tiles, t1=tiles)]
+    assert any_rounds(other) == ()
