@@ -32,8 +32,8 @@ def run(
     *,
     ctas: Coordinates | None = None,
     schedules: Schedules = 0,
-    seed: int = 0,
-    limit: int = 1000,
+    seed: int | None = None,
+    limit: int | None = None,
     replay: bool = False,
     reproducers: Path | None = None,
 ) -> int:
@@ -54,8 +54,8 @@ def run(
         The CTAs to run of each launch.
     schedules : int or "all"
         How many seeded schedules of each launch to compare with it, or all that there are.
-    seed, limit : int
-        The first seed, and how many to play of all.
+    seed, limit : int, optional
+        The first seed of a number of schedules, and how many to play of all.
     replay : bool
         Whether to look for a schedule that shows each hazard, and to print what it changes.
     reproducers : Path, optional

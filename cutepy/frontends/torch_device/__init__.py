@@ -30,7 +30,7 @@ from cutepy.sim.machine.host_tensors import storage_range
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.memory import GlobalMemory
 from cutepy.sim.machine.observer import Observer
-from cutepy.sim.replay import LIMIT, Schedules
+from cutepy.sim.replay import Schedules
 from cutepy.sim.run import Run
 from cutepy.sim.sanitize import Sanitizer
 
@@ -108,8 +108,8 @@ def serve_cuda(
     sanitize: bool = False,
     ctas: Coordinates | None = None,
     schedules: Schedules = 0,
-    seed: int = 0,
-    limit: int = LIMIT,
+    seed: int | None = None,
+    limit: int | None = None,
     replay: bool = False,
     allow: Mapping[str, str] | None = None,
 ) -> Iterator[ServedRun]:

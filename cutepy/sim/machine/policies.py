@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 from cutepy.sim.machine.choices import choices_of
 from cutepy.sim.machine.events import AsyncOperation, CompletionPolicy
@@ -82,7 +83,9 @@ def policy_named(name: str) -> CompletionPolicy:
     if kind in _SEEDED and colon and seed.isdecimal():
         return _SEEDED[kind](int(seed))
     if kind not in NAMED or colon:
+        near = [] if kind in NAMED else get_close_matches(kind, NAMED, 1)
         raise ValueError(
             f"policy must be {', '.join(NAMED)}, random:SEED, schedule:SEED or a CompletionPolicy, got {name!r}"
+            f"{'; did you mean ' + near[0] + '?' if near else ''}"
         )
     return NAMED[kind]()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cutepy.sim.replay.exploring import LIMIT
-
 if TYPE_CHECKING:
     from cutepy.sim.replay.exploring import Exploration
     from cutepy.sim.replay.replays import Replays, Schedules
@@ -24,20 +22,22 @@ class Replayable:
         """What came of each launch under other schedules, with ``simulate(schedules=...)``."""
         return tuple(self._replays.explorations)
 
-    def explore(self, schedules: Schedules = 100, seed: int = 0, limit: int = LIMIT) -> Exploration:
+    def explore(self, schedules: Schedules = 100, seed: int | None = None, limit: int | None = None) -> Exploration:
         """Play the last launch again under other schedules, and compare what each writes, bit for bit.
 
         Parameters
         ----------
         schedules : int or "all"
             How many seeded ones, or all that there are, up to the order of steps that commute.
-        seed : int
-            The first of their seeds; the others follow.
-        limit : int
-            How many are played of all; whether there are more is `Exploration.is_complete`.
+        seed : int, optional
+            The first of their seeds; the others follow. Default: 0.
+        limit : int, optional
+            How many are played of all, 1000 by default; whether there are more is `Exploration.is_complete`.
 
         Raises
         ------
+        ValueError, TypeError
+            If `schedules` is none or neither, or there is a seed or a limit for what has none.
         RuntimeError
             If the run was not made with ``simulate(replay=True)``, or the launch is too large for all schedules.
         """

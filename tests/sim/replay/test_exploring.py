@@ -146,7 +146,7 @@ def test_memory_that_processes_share_is_refused():
 
 
 def test_numbers_below_zero_are_refused():
-    with pytest.raises(ValueError, match="must not be negative"), cutepy.simulate(schedules=-1):
+    with pytest.raises(ValueError, match="at least 0"), cutepy.simulate(schedules=-1):
         pass
 
 
