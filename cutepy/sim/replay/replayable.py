@@ -5,17 +5,60 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cutepy.sim.replay.report import Report
+
 if TYPE_CHECKING:
     from cutepy.sim.replay.exploring import Exploration
     from cutepy.sim.replay.replays import Replays, Schedules
     from cutepy.sim.replay.witnesses import Witness
+    from cutepy.sim.sanitize.certificate.certificates import Certificate
     from cutepy.sim.sanitize.hazards import Hazard
+    from cutepy.sim.sanitize.reports.collection import Hazards
 
 
 class Replayable:
-    """A run whose launches can be played again, on memory as it was before them."""
+    """A run whose launches can be played again, on memory as it was before them.
+
+    Attributes
+    ----------
+    hazards : Hazards
+    certificates : tuple of Certificate
+    """
 
     _replays: Replays
+
+    @property
+    def hazards(self) -> Hazards:
+        """What the sanitizer found."""
+        raise NotImplementedError
+
+    @property
+    def certificates(self) -> tuple[Certificate, ...]:
+        """What the sanitizer says of all schedules."""
+        raise NotImplementedError
+
+    def report(self, *, replay: bool = False) -> Report:
+        """Return all that is known of the run: hazards, schedules that were played, and certificates.
+
+        Parameters
+        ----------
+        replay : bool
+            Whether to play each hazard, for a schedule that shows it: `replay`.
+
+        Returns
+        -------
+        Report
+            Prints itself, is shown in colour by notebooks, and has `to_json` and `to_sarif`.
+
+        Raises
+        ------
+        RuntimeError
+            If hazards are to be played, and the run was not made with ``simulate(sanitize=True, replay=True)``.
+        """
+        if replay:
+            self._replays.need_memory()
+        report = Report(self.hazards, self.explorations, self.certificates)
+        return report.played() if replay else report
 
     @property
     def explorations(self) -> tuple[Exploration, ...]:

@@ -167,9 +167,13 @@ class Replays:
         if found:
             raise ScheduleError(found)
 
-    def _launches_of(self, hazard: Hazard) -> Episode:
+    def need_memory(self) -> None:
+        """Raise if memory is not kept as it was before launches."""
         if not self._keep:
             raise RuntimeError("a hazard is replayed on memory as it was: use simulate(sanitize=True, replay=True)")
+
+    def _launches_of(self, hazard: Hazard) -> Episode:
+        self.need_memory()
         if hazard.key not in self._of:
             raise RuntimeError(
                 f"{hazard.kind} was found after {_KEPT} launches with hazards, which is all that is kept"

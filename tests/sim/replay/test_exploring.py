@@ -162,5 +162,6 @@ def test_the_command_line_prints_seeds_witnesses_and_reproducers(tmp_path):
     assert result.exit_code == 1
     assert "4 schedules, seeds 5 to 8: 4 come to something else" in result.output
     assert "seed 5, values:" in result.output
-    assert "witness 0: unordered-read: holding back the st write of warp 1" in result.output
+    assert "= witness: holding back the st write of warp 1" in result.output
+    assert '= to play it: cutepy.simulate(policy="hold:' in result.output
     assert [path.name for path in folder.iterdir()] == ["00_unordered_read.py"]

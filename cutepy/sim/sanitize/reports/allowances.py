@@ -221,7 +221,7 @@ class Allowances:
 
     def __init__(self, arguments: Mapping[str, str] | None = None) -> None:
         self._everywhere = _of_arguments({} if arguments is None else arguments)
-        self._at: dict[tuple[str, int], list[Allowance]] = {}
+        self._at: dict[tuple[str, int], list[Allowance]] = {}  # by the file or the PTX itself, and the line
         self._read: set[tuple[str, str]] = set()
         self._used: set[Allowance] = set()
 
@@ -240,11 +240,13 @@ class Allowances:
         instructions = linked(*kernel).function.instructions
         sources = {i.source for i in instructions if i.source is not None}
         lines = {(line.file, line.line) for source in sources for line in source.chain()}
-        lines |= {(PTX, i.line) for i in instructions}
-        written = [allowance for file in {file for file, _ in lines} for allowance in _in_file(file)]
-        for allowance in (*written, *comments(launch.ptx, PTX)):
+        lines |= {(launch.ptx, i.line) for i in instructions}
+        files = {line.file for source in sources for line in source.chain()}
+        written = [(file, allowance) for file in files for allowance in _in_file(file)]
+        written += [(launch.ptx, allowance) for allowance in comments(launch.ptx, launch.ptx_file or PTX)]
+        for text, allowance in written:
             for number in allowance.lines:
-                target = allowance.file, number
+                target = text, number
                 if target in lines and allowance not in self._at.get(target, ()):
                     self._at.setdefault(target, []).append(checked(allowance))
 
@@ -263,7 +265,7 @@ class Allowances:
             if i is not None:
                 for line in () if i.source is None else i.source.chain():
                     yield from self._at.get((line.file, line.line), ())
-                yield from self._at.get((PTX, i.line), ())
+                yield from self._at.get((side.ptx, i.line), ())
         yield from self._everywhere
 
     @property

@@ -57,7 +57,7 @@ def excerpt(side: Side) -> Excerpt | None:
     if side.chain:
         return excerpt_of(side.chain[0])
     text = " ".join(side.instruction.text.split())
-    return Excerpt("the PTX", side.instruction.line, text, 0, len(text))
+    return Excerpt(shortened(side.ptx_file) or "the PTX", side.instruction.line, text, 0, len(text))
 
 
 def excerpt_of(line: SourceLine) -> Excerpt:

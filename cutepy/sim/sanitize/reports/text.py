@@ -64,6 +64,10 @@ def _hazard(hazard: Hazard, style: str, before: str = "") -> Iterator[Line]:
     wrong, wanted = hazard.advice
     yield _note(wrong, "")
     yield [*_note(wanted, "bold green"), (_between(hazard), "")]
+    if hazard.witness is not None:
+        yield _note(f"witness: {hazard.witness.said}", "")
+        if hazard.witness.schedule:
+            yield _note(f'to play it: cutepy.simulate(policy="{hazard.witness.schedule}")', "dim")
 
 
 def _allowed(hazard: Hazard) -> Iterator[Line]:
