@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cutepy.sim.replay.witnesses import Witness
-from cutepy.sim.sanitize.reports import html, sarif, text
+from cutepy.sim.sanitize.reports import html, sarif, structured, text
 from cutepy.sim.sanitize.reports.collection import Hazards
 
 if TYPE_CHECKING:
@@ -57,11 +57,13 @@ class Report:
     def to_json(self) -> dict[str, object]:
         """Return it as `json.dump` takes it: docs/sanitizer.md has the format."""
         counted = Counter(self.certificates)
-        return {
-            **self.hazards.to_json(),
-            "schedules": [explored.to_json() for explored in self.explorations],
-            "certificates": [one.to_json() | {"launches": times} for one, times in counted.items()],
-        }
+        return structured.encodable(
+            {
+                **self.hazards.to_json(),
+                "schedules": [explored.to_json() for explored in self.explorations],
+                "certificates": [one.to_json() | {"launches": times} for one, times in counted.items()],
+            }
+        )
 
     def to_sarif(self, script: str = "") -> dict[str, object]:
         """Return it in the Static Analysis Results Interchange Format, as `json.dump` takes it.
@@ -73,12 +75,12 @@ class Report:
         """
         notes = [(str(explored), "error" if explored.divergences else "note") for explored in self.explorations]
         notes += [(str(certificate), "note") for certificate in dict.fromkeys(self.certificates)]
-        return sarif.as_sarif(self.hazards.every, script, notes)
+        return structured.encodable(sarif.as_sarif(self.hazards.every, script, notes))
 
     @property
     def lines(self) -> list[text.Line]:
         """The lines of the text, in pieces that each have a style of rich."""
-        return [*self.hazards.lines, *self._schedules(), *self._certificates()]
+        return text.shown([*self.hazards.lines, *self._schedules(), *self._certificates()])
 
     def _schedules(self) -> Iterator[text.Line]:
         for explored in self.explorations:

@@ -58,16 +58,16 @@ class Hazards(tuple[Hazard, ...]):
 
     def to_json(self) -> dict[str, object]:
         """Return all of it as `json.dump` takes it."""
-        return structured.as_json(self, self.advisories, self.allowed, self.unused)
+        return structured.encodable(structured.as_json(self, self.advisories, self.allowed, self.unused))
 
     def to_sarif(self) -> dict[str, object]:
         """Return all of it in the Static Analysis Results Interchange Format, as `json.dump` takes it."""
-        return sarif.as_sarif(self.every)
+        return structured.encodable(sarif.as_sarif(self.every))
 
     @property
     def lines(self) -> list[text.Line]:
         """The lines of the text, in pieces that each have a style of rich."""
-        return text.lines_of(self, self.advisories, self.allowed, self.unused)
+        return text.shown(text.lines_of(self, self.advisories, self.allowed, self.unused))
 
     def __str__(self) -> str:
         return text.plain(self.lines)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from cutepy.sim.sanitize.reports.excerpts import excerpt, function_at
 
@@ -68,3 +68,24 @@ def _side(side: Side) -> dict[str, object]:
         "ptx_file": side.ptx_file or None,
         "ptx_line": None if i is None else i.line,
     }
+
+
+_Json = TypeVar("_Json", bound=object)
+
+
+def encodable(value: _Json) -> _Json:
+    r"""Return JSON whose texts are Unicode: names of files may have bytes that are none.
+
+    Examples
+    --------
+    >>> encodable({"file": "a\udc80.py", "line": 3})
+    {'file': 'a\\udc80.py', 'line': 3}
+    """
+    made: Any = value
+    if isinstance(value, str):
+        made = value.encode("utf-8", "backslashreplace").decode()
+    elif isinstance(value, dict):
+        made = {name: encodable(inner) for name, inner in value.items()}
+    elif isinstance(value, (list, tuple)):
+        made = [encodable(inner) for inner in value]
+    return cast("_Json", made)
