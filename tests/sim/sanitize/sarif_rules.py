@@ -52,7 +52,7 @@ RESULT = {
 BASE = {"uri": "absolute uri", "description": MESSAGE}
 RUN = {
     "tool!": {
-        "driver!": {"name!": str, "semanticVersion": str, "rules!": [RULE]},
+        "driver!": {"name!": str, "version": str, "rules!": [RULE]},
     },
     "columnKind": {"unicodeCodePoints"},
     "originalUriBaseIds": {"SRCROOT!": BASE, "PTX": BASE},

@@ -15,6 +15,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -63,13 +64,12 @@ def as_sarif(hazards: Iterable[Hazard], script: str = "", notes: Sequence[tuple[
 
 
 def _driver() -> Json:
-    from cutepy import __version__
-
-    return {
-        "name": "cutepy sanitize",
-        "semanticVersion": __version__,
-        "rules": [*map(_rule, KINDS.values())],
-    }
+    driver: Json = {"name": "cutepy sanitize", "rules": [*map(_rule, KINDS.values())]}
+    try:
+        driver["version"] = metadata.version("cutepy")
+    except metadata.PackageNotFoundError:  # a checkout that isn't installed
+        pass
+    return driver
 
 
 def _rule(kind: Kind) -> Json:
