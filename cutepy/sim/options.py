@@ -39,15 +39,11 @@ def checked_count(name: str, value: object, least: int, otherwise: str = "") -> 
     ------
     TypeError, ValueError
     """
-    wanted = f"{name} must be an integer of at least {least}{otherwise}"
-    if isinstance(value, bool):
-        raise TypeError(f"{wanted}, got {value}")
-    try:
-        count = index(cast("int", value))
-    except TypeError:
-        raise TypeError(f"{wanted}, got {value!r}") from None
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer of at least {least}{otherwise}, got {value!r}")
+    count = index(cast("int", value))
     if count < least:
-        raise ValueError(f"{wanted}, got {count}")
+        raise ValueError(f"{name} must be at least {least}{otherwise}, got {count}")
     return count
 
 

@@ -94,7 +94,9 @@ class PtxModule:
         if isinstance(text, Path):
             file, text = str(text.resolve()), text.read_text(encoding="utf-8")
         if not isinstance(text, str):
-            raise TypeError(f"expected the text of PTX, or a Path, got {type(text).__name__}; bytes have a decode()")
+            raise TypeError(
+                f"expected the text of PTX, got {type(text).__name__}; bytes have a decode(), a file is a Path"
+            )
         self._loaded = LoadedModule(text, file)
         self.text = text
 
