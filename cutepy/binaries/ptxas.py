@@ -8,11 +8,13 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
 from cutepy.binaries.cubin import KernelResources, read_resources
+from cutepy.binaries.sass import DisassemblyError
+from cutepy.binaries.spills import Spill, spills
 
 _TOOL = "ptxas"
 _PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu13", "nvidia-cuda-nvcc-cu12", "triton")
@@ -60,11 +62,21 @@ class Assembly:
         Of ptxas.
     resources : tuple of KernelResources
     advice : tuple of Advice
+    image : bytes
+        The cubin, with lines of the PTX.
     """
 
     version: str
     resources: tuple[KernelResources, ...]
     advice: tuple[Advice, ...]
+    image: bytes = field(default=b"", repr=False)
+
+    def spills(self, kernel: str) -> tuple[Spill, ...] | None:
+        """Return where a kernel spills registers; None if there is no disassembler that can tell."""
+        try:
+            return spills(self.image, kernel)
+        except DisassemblyError:
+            return None
 
 
 def find_ptxas(cuda_home: Path | None = None) -> list[Path]:
@@ -124,16 +136,17 @@ def _assembled(tool: Path, ptx: str, target: str) -> Assembly:
     with tempfile.TemporaryDirectory(prefix="cutepy-") as folder:
         source, image = Path(folder, "kernels.ptx"), Path(folder, "kernels.cubin")
         source.write_text(ptx.rstrip("\0"), encoding="utf-8")
-        done = _run([str(tool), "-v", f"-arch={target}", str(source), "-o", str(image)])
+        done = _run([str(tool), "-v", f"-arch={target}", str(source), "-o", str(image), "-lineinfo"])
         said = (done.stderr + done.stdout).replace(f"{source}, ", "")
         if done.returncode:
             errors = [line.strip() for line in said.splitlines() if "error" in line or "fatal" in line]
             raise AssemblyError(f"{tool} refused the PTX: {'; '.join(errors[:3]) or said.strip()[:200]}")
+        cubin = image.read_bytes()
         try:
-            resources = read_resources(image.read_bytes())
+            resources = read_resources(cubin)
         except ValueError:  # a module without kernels
             resources = ()
-    return Assembly(version[1] if version else "", resources, read_advice(said))
+    return Assembly(version[1] if version else "", resources, read_advice(said), cubin)
 
 
 def read_advice(said: str) -> tuple[Advice, ...]:

@@ -68,22 +68,41 @@ def disassemble(cubin: bytes, cuda_home: Path | None = None, moved: Mapping[str,
     DisassemblyError
         If there is no disassembler, or it can't read the cubin.
     """
+    text = print_code(cubin, "--print-line-info", cuda_home)
+    linecache.checkcache()
+    for old, new in moved.items():
+        text = text.replace(f'"{old}"', f'"{new}"')
+    return _LINE.sub(_with_source, text)
+
+
+def print_code(cubin: bytes, lines: str, cuda_home: Path | None = None) -> str:
+    """Print the machine code of a cubin as the disassembler does.
+
+    Parameters
+    ----------
+    cubin : bytes
+    lines : str
+        The option that says which lines to print: of the source, or of the PTX.
+    cuda_home : Path, optional
+        A CUDA toolkit to look for the disassembler in.
+
+    Raises
+    ------
+    DisassemblyError
+        If there is no disassembler, or it can't read the cubin.
+    """
     tool = find_nvdisasm(cuda_home)
     with tempfile.TemporaryDirectory(prefix="cutepy-") as folder:
         file = Path(folder, "kernels.cubin")
         file.write_bytes(cubin)
-        command = [str(tool), "--print-code", "--print-line-info", str(file)]
+        command = [str(tool), "--print-code", lines, str(file)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise DisassemblyError(
             f"{tool} could not read the kernels: {done.stderr.strip() or f'it ended with {done.returncode}'}; "
             "a newer one may: pip install --upgrade 'cutepy[inspect]'"
         )
-    linecache.checkcache()
-    text = done.stdout
-    for old, new in moved.items():
-        text = text.replace(f'"{old}"', f'"{new}"')
-    return _LINE.sub(_with_source, text)
+    return done.stdout
 
 
 def _with_source(line: re.Match[str]) -> str:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 import typer
 
 from cutepy.cli import cache, export, tune
+from cutepy.cli.asked import asked_ctas, asked_schedules, check_output, check_script
 from cutepy.cli.failure import fail
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.chosen import Coordinates
     from cutepy.suites.measuring import Output
 
 app = typer.Typer(
@@ -229,24 +229,14 @@ def simulate(
     from cutepy.cli.simulate import run
     from cutepy.sim.machine.policies import policy_named
 
-    if not script.is_file():
-        fail(f"there is no file {script}")
+    check_script(script)
     try:
         if policy is not None:
             policy_named(policy)
     except ValueError as error:
         fail(str(error))
     echo = partial(typer.echo, err=True)
-    raise typer.Exit(run(script, context.args, echo, inspect=inspect, policy=policy, ctas=_ctas(ctas)))
-
-
-def _ctas(text: str | None) -> "Coordinates | None":
-    from cutepy.sim.machine.chosen import parse_ctas
-
-    try:
-        return None if text is None else parse_ctas(text)
-    except ValueError as error:
-        fail(str(error))
+    raise typer.Exit(run(script, context.args, echo, inspect=inspect, policy=policy, ctas=asked_ctas(ctas)))
 
 
 @app.command(
@@ -263,10 +253,11 @@ def sanitize(
         Path | None, typer.Option(help="Write a file: text, or what --format says. The text is shown too.")
     ] = None,
     schedules: Annotated[
-        str, typer.Option(metavar="N|all", help="Seeded schedules to compare each launch with, or all there are.")
-    ] = "0",
-    seed: Annotated[int, typer.Option(min=0, help="The first of their seeds.")] = 0,
-    limit: Annotated[int, typer.Option(min=1, help="How many to play of all schedules.")] = 1000,
+        str | None,
+        typer.Option(metavar="N|all", help="Seeded schedules to compare each launch with, or all there are."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="The first of N seeds. Default: 0.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="How many to play of all. Default: 1000.")] = None,
     replay: Annotated[bool, typer.Option("--replay", help="Look for a schedule that shows each hazard.")] = False,
     reproducers: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write a script for each hazard that looks for it on a GPU.")
@@ -279,15 +270,19 @@ def sanitize(
     """
     from cutepy.cli.sanitize import run
 
-    if not script.is_file():
-        fail(f"there is no file {script}")
-    if output is not None and not output.resolve().parent.is_dir():
-        fail(f"there is no folder {output.parent} for --output")
-    if schedules != "all" and not schedules.isdecimal():
-        fail(f"--schedules must be a number or all, got {schedules}")
-    asked: Literal["all"] | int = "all" if schedules == "all" else int(schedules)
+    check_script(script)
+    if output is not None:
+        check_output(output, script)
+    if reproducers is not None and reproducers.exists() and not reproducers.is_dir():
+        fail(f"--reproducers takes a folder, got {str(reproducers)!r}, which is a file")
     again = partial(
-        run, schedules=asked, seed=seed, limit=limit, replay=replay, reproducers=reproducers, ctas=_ctas(ctas)
+        run,
+        schedules=asked_schedules(schedules, seed, limit),
+        seed=seed,
+        limit=limit,
+        replay=replay,
+        reproducers=reproducers,
+        ctas=asked_ctas(ctas),
     )
     raise typer.Exit(again(script, context.args, partial(typer.echo, err=True), form, output))
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from cutepy.cli.failure import fail
+
 if TYPE_CHECKING:
     from cutepy.sim import Run
     from cutepy.sim.machine.chosen import Coordinates
-    from cutepy.sim.replay import Schedules
+    from cutepy.sim.replay import Report, Schedules
     from cutepy.sim.sanitize import Hazards
-    from cutepy.sim.sanitize.certificate.certificates import Certificate
 
 Format = Literal["text", "json", "sarif"]
 
@@ -32,8 +32,8 @@ def run(
     *,
     ctas: Coordinates | None = None,
     schedules: Schedules = 0,
-    seed: int = 0,
-    limit: int = 1000,
+    seed: int | None = None,
+    limit: int | None = None,
     replay: bool = False,
     reproducers: Path | None = None,
 ) -> int:
@@ -54,8 +54,8 @@ def run(
         The CTAs to run of each launch.
     schedules : int or "all"
         How many seeded schedules of each launch to compare with it, or all that there are.
-    seed, limit : int
-        The first seed, and how many to play of all.
+    seed, limit : int, optional
+        The first seed of a number of schedules, and how many to play of all.
     replay : bool
         Whether to look for a schedule that shows each hazard, and to print what it changes.
     reproducers : Path, optional
@@ -68,9 +68,8 @@ def run(
     """
     from cutepy.cli.simulate import execute, summarise
     from cutepy.frontends import serve_cuda
-    from cutepy.sim.sanitize import Hazards
+    from cutepy.sim.replay import Report
     from cutepy.sim.sanitize.assembler import asked_of_all
-    from cutepy.sim.sanitize.certificate.remainders import any_rounds
     from cutepy.sim.sanitize.everywhere import everywhere
 
     # What the script prints is not the report: it goes where errors do.
@@ -86,55 +85,49 @@ def run(
         if not any(run.launches for run in runs):
             echo("cutepy: nothing was watched: no kernel was launched in this process, and in others none is watched")
             code = code or FAILED
-        hazards = Hazards((h for run in runs for h in run.hazards.every), simulation.hazards.unused)
-        certificates = Counter(certificate for run in runs for certificate in run.certificates)
-        explorations = [explored for run in runs for explored in run.explorations]
-        for explored in explorations:
-            echo(f"cutepy: {explored}")
-        differ = any(explored.divergences for explored in explorations)
-        _witnesses(hazards, echo, replay, reproducers)
+        report = Report.of_all([run.report() for run in runs])
+        if replay:
+            report = report.played()
+        if reproducers is not None:
+            _reproduce(report.hazards, echo, reproducers)
         simulation.restart()  # they are told here, and not raised
     if output is not None:
-        output.write_text(_written(hazards, certificates, form or "text") + "\n", encoding="utf-8")
+        try:
+            output.write_text(_written(report, form or "text", script) + "\n", "utf-8", errors="backslashreplace")
+        except OSError as error:
+            fail(f"--output {output} can't be written: {error.strerror}")
     elif form:
-        print(_written(hazards, certificates, form))
+        print(_written(report, form, script))
     if output is not None or form is None:
-        show(hazards)
-        for certificate, times in certificates.items():
-            echo(f"cutepy: {certificate}" + (f"\n    {times} launches" if times > 1 else ""))
-        for together in any_rounds(certificates):
-            echo(f"cutepy: {together}")
-    return 1 if hazards or differ else FAILED if code else 0
+        show(report)
+    return 1 if not report.is_clean else FAILED if code else 0
 
 
-def _witnesses(hazards: Hazards, echo: Callable[[str], None], replay: bool, reproducers: Path | None) -> None:
-    """Play each hazard, and write what looks for it on a GPU."""
+def _reproduce(hazards: Hazards, echo: Callable[[str], None], folder: Path) -> None:
+    """Write what looks for each hazard on a GPU."""
     for number, hazard in enumerate(hazards):
-        if replay:
-            echo(f"cutepy: witness {number}: {hazard.replay()}")
-        if reproducers is not None:
-            reproducers.mkdir(parents=True, exist_ok=True)
-            path = hazard.reproducer(reproducers / f"{number:02}_{hazard.kind.replace('-', '_')}.py")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            path = hazard.reproducer(folder / f"{number:02}_{hazard.kind.replace('-', '_')}.py")
+        except (RuntimeError, ValueError) as error:
+            echo(f"cutepy: reproducer {number}: none: {error}")
+        except OSError as error:
+            fail(f"--reproducers {folder} can't be written: {error.strerror}")
+        else:
             echo(f"cutepy: reproducer {number}: {path}")
 
 
-def _written(hazards: Hazards, certificates: Counter[Certificate], form: Format) -> str:
-    from cutepy.sim.sanitize.certificate.remainders import any_rounds
-
+def _written(report: Report, form: Format, script: Path) -> str:
     if form == "text":
-        return str(hazards)
-    if form == "sarif":
-        return json.dumps(hazards.to_sarif(), indent=1)
-    certified = [one.to_json() | {"launches": times} for one, times in certificates.items()]
-    together = [str(one) for one in any_rounds(certificates)]
-    return json.dumps(hazards.to_json() | {"certificates": certified, "any_rounds": together}, indent=1)
+        return str(report)
+    return json.dumps(report.to_json() if form == "json" else report.to_sarif(str(script)), indent=1)
 
 
-def show(hazards: Hazards) -> None:
+def show(report: Report) -> None:
     """Write a report to standard error: in colour on a terminal, unless NO_COLOR is set."""
     from rich.console import Console
     from rich.text import Text
 
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    for line in hazards.lines:
+    for line in report.lines:
         console.print(Text.assemble(*line) if line else "")

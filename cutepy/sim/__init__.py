@@ -62,6 +62,7 @@ from cutepy.sim.machine.step import Step as Step
 from cutepy.sim.replay import (
     Divergence as Divergence,
     Exploration as Exploration,
+    Report as Report,
     ScheduleError as ScheduleError,
     Witness as Witness,
 )
@@ -100,6 +101,7 @@ __all__ = [
     "LaunchError",
     "MemoryAccessError",
     "Observer",
+    "Report",
     "Run",
     "SavedCta",
     "SavedLaunch",

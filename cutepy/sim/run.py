@@ -27,23 +27,21 @@ from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.machine.memory import GlobalMemory
 from cutepy.sim.machine.observer import Observer, stops
 from cutepy.sim.machine.ordering import may_run_in_any_order
-from cutepy.sim.machine.policies import policy_named
 from cutepy.sim.machine.shared_memory import SharedMemory, view
 from cutepy.sim.machine.step import Step
 from cutepy.sim.native.blocks import hot_blocks
+from cutepy.sim.options import check_flags, checked_ctas, checked_observers, checked_policy, checked_processes
 from cutepy.sim.parallel.blas import one_thread
 from cutepy.sim.parallel.waves import deal
 from cutepy.sim.parallel.workers import Team, default_processes
-from cutepy.sim.replay import LIMIT, Replayable, Replays, Schedules
+from cutepy.sim.replay import Replayable, Replays, Schedules
 from cutepy.sim.sanitize import HazardError, Hazards, Sanitizer
-from cutepy.sim.sanitize.certificate.remainders import any_rounds
 from cutepy.sim.sanitize.everywhere import begin, sanitizing_everywhere
 from cutepy.sim.translate import Program, linked, translate
 
 if TYPE_CHECKING:
     from cutepy.layouts import ComposedLayout, Layout
     from cutepy.sim.sanitize.certificate.certificates import Certificate
-    from cutepy.sim.sanitize.certificate.remainders import AnyRounds
 
 
 class Run(Replayable):
@@ -66,13 +64,12 @@ class Run(Replayable):
         sanitize: bool = False,
         ctas: Coordinates | None = None,
         schedules: Schedules = 0,
-        seed: int = 0,
-        limit: int = LIMIT,
+        seed: int | None = None,
+        limit: int | None = None,
         replay: bool = False,
         allow: Mapping[str, str] | None = None,
     ) -> None:
-        if processes is not None and processes < 1:
-            raise ValueError(f"processes must be at least 1, or None for one a core, got {processes}")
+        check_flags(inspect=inspect, exact_mma=exact_mma, sanitize=sanitize, replay=replay)
         self.launches: list[Launch] = []
         self._recorder, self._sites = Recorder(self._shared_now), Sites()
         self._inspect = inspect
@@ -83,10 +80,10 @@ class Run(Replayable):
         own = ((self._recorder, self._sites) if inspect else ()) + (
             self._sanitizer.observers if self._sanitizer else ()
         )
-        self._observers = (*observers, *own)
-        self._policy = policy_named(policy) if isinstance(policy, str) else policy
-        self._processes = default_processes() if processes is None else processes
-        self._exact_mma, self._ctas = exact_mma, ctas
+        self._observers = (*checked_observers(observers), *own)
+        self._policy = checked_policy(policy)
+        self._processes = default_processes() if processes is None else checked_processes(processes)
+        self._exact_mma, self._ctas = exact_mma, checked_ctas(ctas)
         self._replays = Replays(schedules, seed, limit, replay, exact_mma, self._sanitizer, self._policy)
         self._memory = GlobalMemory()
         self._engine: Engine | None = None
@@ -104,11 +101,6 @@ class Run(Replayable):
     def certificates(self) -> tuple[Certificate, ...]:
         """What the sanitizer says of all schedules of each launch that ended; nothing without it."""
         return () if self._sanitizer is None else self._sanitizer.certificates
-
-    @property
-    def any_rounds(self) -> tuple[AnyRounds, ...]:
-        """What its launches certify together of any number of rounds of their loops, a launch for each remainder."""
-        return any_rounds(self.certificates)
 
     def check_hazards(self) -> None:
         """Raise what the sanitizer found.

@@ -16,9 +16,11 @@ import pytest
 
 if TYPE_CHECKING:
     from cutepy.frontends.torch_device import ServedRun
+    from cutepy.sim.sanitize import Hazards
 
 _SESSION = pytest.StashKey["ServedRun"]()
 _OF_TEST = pytest.StashKey["ServedRun"]()
+_TOLD = pytest.StashKey[set[object]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--exact-mma",
         action="store_true",
-        help="with --simulate: wgmma sums bit for bit as the hardware does, which takes a hundred times as long",
+        help="where launches are simulated: wgmma sums bit for bit as on the hardware, a hundred times as slow",
     )
 
 
@@ -74,25 +76,67 @@ def _serve(config: pytest.Config, options: argparse.Namespace) -> None:
     config.add_cleanup(close)
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Forget the launches of the tests before."""
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    """Forget the launches of the tests before; a setup that fails tells the hazards of its own."""
     run = item.config.stash.get(_SESSION, None)
     if run is not None:
         run.restart()
+    yield from _telling(item, "setup")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     """Fail a test whose launches have hazards; one that fails anyway tells them too."""
-    run = item.stash.get(_OF_TEST, None) or item.config.stash.get(_SESSION, None)
+    yield from _telling(item, "call")
+    _fail_by_hazards(item, _run_of(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """Fail a teardown whose launches have hazards that the test has not."""
+    yield
+    _fail_by_hazards(item, item.config.stash.get(_SESSION, None))
+
+
+def _run_of(item: pytest.Item) -> ServedRun | None:
+    """Return the run of a test: its own, or that of all tests."""
+    return item.stash.get(_OF_TEST, None) or item.config.stash.get(_SESSION, None)
+
+
+def _telling(item: pytest.Item, when: str) -> Generator[None, None, None]:
+    """Add the hazards that there are to what is said of a phase that fails."""
     try:
         yield
     except BaseException:
+        run = _run_of(item)
         if run is not None and run.hazards:
-            item.add_report_section("call", "hazards", str(run.hazards))
+            item.add_report_section(when, "hazards", str(run.hazards))
+            item.stash.setdefault(_TOLD, set()).update(hazard.key for hazard in run.hazards)
         raise
-    if run is not None and run.hazards:
-        pytest.fail(str(run.hazards), pytrace=False)
+
+
+def _fail_by_hazards(item: pytest.Item, run: ServedRun | None) -> None:
+    """Fail by hazards that neither a phase before nor the test itself has raised: that one expects them."""
+    told = item.stash.setdefault(_TOLD, set())
+    new = [hazard.key for hazard in run.hazards if hazard.key not in run.raised | told] if run is not None else []
+    if run is not None and new:
+        told.update(new)
+        raise _failure(run.hazards)
+
+
+def _failure(hazards: Hazards) -> BaseException:
+    """Make what fails a test without a traceback, and is the HazardError that a mark for an expected failure names."""
+    from cutepy.sim.sanitize import HazardError
+
+    class Failed(HazardError, pytest.fail.Exception):  # type: ignore[misc, name-defined]
+        __module__, __qualname__ = "builtins", "Failed"
+        msg, pytrace = str(hazards), False
+
+        def __repr__(self) -> str:
+            return self.msg
+
+    return Failed(hazards)
 
 
 @pytest.fixture
@@ -110,7 +154,7 @@ def simulated(request: pytest.FixtureRequest) -> Iterator[ServedRun]:
         return
     from cutepy.frontends import serve_cuda
 
-    with serve_cuda() as run:
+    with serve_cuda(exact_mma=request.config.option.exact_mma) as run:
         yield run
 
 
@@ -118,17 +162,23 @@ def simulated(request: pytest.FixtureRequest) -> Iterator[ServedRun]:
 def sanitized(request: pytest.FixtureRequest) -> Iterator[ServedRun]:
     """Serve device `cuda` from host memory, simulate every launch of the test, and fail it if there are hazards.
 
+    Runs of its own, by `cutepy.simulate`, look for hazards too.
+
     Yields
     ------
     ServedRun
-        Its `hazards` are those of the launches so far.
+        Its `hazards` are those of the launches so far. A test that expects them raises them, by its `check_hazards`.
     """
+    from cutepy.sim.sanitize.everywhere import everywhere
+
     with ExitStack() as stack:
         run = request.config.stash.get(_SESSION, None)
         if run is None:
             from cutepy.frontends import serve_cuda
 
-            run = stack.enter_context(serve_cuda())
+            run = stack.enter_context(serve_cuda(exact_mma=request.config.option.exact_mma))
         stack.enter_context(run.sanitized())
+        stack.enter_context(everywhere())
         request.node.stash[_OF_TEST] = run
         yield run
+        _fail_by_hazards(request.node, run)

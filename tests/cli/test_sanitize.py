@@ -38,6 +38,7 @@ if "fails" in sys.argv:
 if "raises" in sys.argv:
     raise ValueError("of the script")
 """
+RIGHT = SCRIPT.replace('"right" in sys.argv', "True")
 
 
 @pytest.fixture
@@ -64,10 +65,110 @@ def test_the_exit_code_tells_hazards_from_failures(script, arguments, code):
     assert ("0 hazards" in result.stderr) == (code != 1)
 
 
-@pytest.mark.parametrize("arguments", [["none.py"], ["--format", "xml"], ["--output", "no/folder"]])
+REFUSED = {
+    "none.py": "there is no file none.py",
+    ".": "FILE.py must be a script, got '.', which is a folder",
+    "--shedules 5": "there is no option --shedules; options stand before FILE.py",
+    "--format xml": "--format",
+    "--format= ": "--format",
+    "--output no/folder": "there is no folder no for --output",
+    "--output .": "--output takes a file, got '.', which is a folder",
+    "--output script.py": "--output script.py would write over the script",
+    "--reproducers script.py": "--reproducers takes a folder, got 'script.py', which is a file",
+    "--schedules al": "--schedules must be a number or all, got 'al'",
+    "--schedules -1": "--schedules must be a number or all, got '-1'",
+    "--schedules=": "--schedules must be a number or all, got ''",
+    "--schedules 1.5": "--schedules must be a number or all, got '1.5'",
+    f"--schedules {'9' * 5000}": "--schedules must be at most 1000000, got 999",
+    "--seed 3": "--seed 3 is the first of a number of schedules: give --schedules 100 with it",
+    "--seed 0": "--seed 0 is the first of a number of schedules: give --schedules 100 with it",
+    "--seed 3 --schedules 0": "give --schedules 100 with it",
+    "--seed 3 --schedules all": "give --schedules 100 with it",
+    "--seed -1 --schedules 3": "--seed",
+    "--limit 5": "--limit 5 is how many are played of all: give --schedules all with it",
+    "--limit 5 --schedules 5": "give --schedules all with it",
+    "--limit 0 --schedules all": "--limit",
+    "--ctas=": "CTAs are coordinates with spaces between",
+    "--ctas x": "CTAs are coordinates with spaces between",
+    "--ctas 0,,1": "CTAs are coordinates with spaces between",
+    "--ctas 0,1,2,3": "CTAs are coordinates with spaces between",
+}
+
+
+@pytest.mark.parametrize("arguments", REFUSED)
 def test_what_cannot_be_meant_is_refused(script, arguments):
-    result = sanitize(*arguments, *([] if arguments == ["none.py"] else [script]))
+    """Before the script runs, and in words."""
+    given = [*arguments.split(), *([] if arguments in ("none.py", ".") else [script])]
+    result = sanitize(*given)
     assert result.exit_code == 2
+    assert not result.stdout
+    assert REFUSED[arguments] in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("ctas", "said"),
+    [
+        ("9", "which the grid (1, 1, 1) does not have"),
+        ("0,-1", 'several are a list, or have spaces between, as in "0 -1"'),
+    ],
+)
+def test_ctas_that_no_grid_has_are_told_where_they_are_launched(script, ctas, said):
+    result = sanitize("--ctas", ctas, script, "right")
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+@pytest.mark.parametrize("option", [["--output", "/proc/none"], ["--reproducers", "/proc/none/none"]])
+def test_what_cannot_be_written_is_an_error_and_no_hazard(script, option):
+    result = sanitize(*option, script)
+    assert result.exit_code == 2
+    assert f"error: {option[0]} /proc/none" in result.stderr
+    assert "can't be written: " in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("", 2),
+        ("import sys; sys.exit()", 2),
+        ("import sys; sys.exit(0)", 2),
+        ("import sys; sys.exit('no GPU')", 2),
+        ("raise KeyError('x')", 2),
+        ("def f(:", 2),
+        (SCRIPT + "\nsys.exit()", 1),
+        (RIGHT + "\nsys.exit()", 0),
+        (RIGHT + "\nsys.exit(True)", 2),
+    ],
+)
+def test_a_script_that_launches_nothing_or_fails_is_not_clean(script, tmp_path, text, code):
+    (tmp_path / script).write_text(text)
+    assert sanitize(script).exit_code == code
+
+
+def test_what_follows_the_script_is_its_own(script, tmp_path):
+    """As Python has it, options and two dashes too."""
+    (tmp_path / script).write_text("import sys\nprint(sys.argv)\n")
+    result = sanitize(script, "--seed", "3", "--", "--limit")
+    assert result.stdout == "['script.py', '--seed', '3', '--', '--limit']\n"
+    result = sanitize("--", script, "x")
+    assert result.stdout == "['script.py', 'x']\n"
+
+
+def test_json_has_schedules_and_witnesses(script):
+    result = sanitize("--format", "json", "--schedules", "2", "--seed", "4", "--replay", script)
+    assert result.exit_code == 1
+    report = json.loads(result.stdout)
+    assert report["schedules"][0]["seeds"] == {"first": 4, "last": 5}
+    assert {*report["hazards"][0]["witness"]} == {"policy", "how", "kind", "what"}
+
+
+@pytest.mark.parametrize("arguments", [["--polcy", "late"], ["."], ["none.py"], ["--policy", "lat"], ["--ctas", "x"]])
+def test_simulate_refuses_such_too(script, arguments):
+    given = arguments if arguments in (["."], ["none.py"]) else [*arguments, script]
+    result = CliRunner().invoke(app, ["simulate", *given])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
     assert not result.stdout
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from unittest import mock
 
 from cutepy.binaries.ptxas import AssemblyError, assemble
+from cutepy.binaries.sass import DisassemblyError, find_nvdisasm
 from cutepy.sim.sanitize import HazardError
 from cutepy.sim.sanitize.assembler import asked_of_all
 from cutepy.sim.sanitize.kinds import KINDS
@@ -78,10 +79,11 @@ def mended(page: str) -> str:
 
 
 def has_ptxas() -> bool:
-    """Tell whether the ptxas is here that the pages are written with."""
+    """Tell whether the ptxas is here that the pages are written with, and a disassembler of what it writes."""
     try:
+        find_nvdisasm()
         return assemble(_EMPTY).version.startswith(PTXAS)
-    except AssemblyError:
+    except (AssemblyError, DisassemblyError):
         return False
 
 
@@ -125,7 +127,7 @@ if __name__ == "__main__":
         if sys.argv[1:] and kind not in sys.argv[1:]:
             continue
         if kind in ASSEMBLED and not has_ptxas():
-            print(f"{kind}: left as it is, for want of ptxas {PTXAS}")
+            print(f"{kind}: left as it is, for want of ptxas {PTXAS} or nvdisasm")
             continue
         said = said_of(*script(page))
         rest = said_of(mended(page), script(page)[1])

@@ -175,6 +175,97 @@ def test_the_fixture_fails_its_test_only(pytester, monkeypatch, options):
     result.stdout.fnmatch_lines(["FAILED test_it.py::test_race*"])
 
 
+EXPECTED = """
+
+from cutepy.sim import HazardError
+
+
+def race():
+    launch(from_dlpack(torch.arange(64.0).cuda()), False)
+
+
+@pytest.mark.parametrize("ordered", [True, False, True])
+def test_of_three(sanitized, ordered):
+    launch(from_dlpack(torch.arange(64.0).cuda()), ordered)
+
+
+def test_that_expects_them(sanitized):
+    race()
+    with pytest.raises(HazardError):
+        sanitized.check_hazards()
+
+
+@pytest.mark.xfail(raises=HazardError, strict=True)
+def test_that_is_marked(sanitized):
+    race()
+
+
+def test_without_launches(sanitized):
+    assert sanitized.hazards == ()
+
+
+def test_of_a_run_of_its_own(sanitized):
+    import cutepy
+
+    with pytest.raises(HazardError), cutepy.simulate():
+        launch(from_dlpack(torch.arange(64.0)), False)
+
+
+@pytest.fixture
+def racing_later(sanitized):
+    yield
+    race()
+
+
+def test_whose_fixture_races_at_its_end(racing_later):
+    pass
+
+
+@pytest.fixture
+def racing_before(sanitized):
+    race()
+
+
+def test_whose_fixture_races(racing_before):
+    pass
+
+
+@pytest.fixture
+def failing(sanitized):
+    race()
+    assert False
+
+
+def test_whose_fixture_fails(failing):
+    pass
+
+
+def test_after_all_that(sanitized):
+    launch(from_dlpack(torch.arange(64.0).cuda()), True)
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--sanitize"], ["--simulate"]], ids=["alone", "sanitize", "simulate"])
+def test_hazards_are_told_once_and_may_be_expected(pytester, monkeypatch, options):
+    """In whatever phase of a test they are found."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    result = outcomes(pytester.runpytest_subprocess, pytester, options, test_it=RACES + EXPECTED)
+    result.assert_outcomes(passed=7, failed=2, errors=2, xfailed=1)
+    summary = result.stdout.str().partition("short test summary info")[2]
+    for name in (
+        "FAILED test_it.py::test_of_three[False] - Failed: 1 hazard",
+        "test_whose_fixture_races - Failed: 1 h",
+    ):
+        assert name in summary
+    assert "ERROR test_it.py::test_whose_fixture_races_at_its_end - Failed: 1 hazard" in summary
+    assert "ERROR test_it.py::test_whose_fixture_fails - assert False" in summary
+
+
+def test_exact_products_are_for_the_fixtures_too(pytester):
+    source = "def test_it(simulated):\n    assert simulated._exact_mma\n"
+    outcomes(pytester.runpytest_inprocess, pytester, ["--exact-mma"], test_it=source).assert_outcomes(passed=1)
+
+
 def test_pytest_finds_the_plugin_where_cutepy_is_installed():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["pytest11"] == {"cutepy": "cutepy.testing.plugin"}

@@ -10,7 +10,7 @@ from cutepy.frontends.dsl.execution import executing_on
 from cutepy.sim.machine.chosen import Coordinates
 from cutepy.sim.machine.events import CompletionPolicy
 from cutepy.sim.machine.observer import Observer
-from cutepy.sim.replay import LIMIT, Schedules
+from cutepy.sim.replay import Schedules
 from cutepy.sim.run import Run
 
 
@@ -25,8 +25,8 @@ def simulate(
     sanitize: bool = False,
     ctas: Coordinates | None = None,
     schedules: Schedules = 0,
-    seed: int = 0,
-    limit: int = LIMIT,
+    seed: int | None = None,
+    limit: int | None = None,
     replay: bool = False,
     allow: Mapping[str, str] | None = None,
 ) -> Iterator[Run]:
@@ -62,8 +62,10 @@ def simulate(
         Play each launch under so many seeded schedules as well, on copies of memory, and compare what they write bit
         for bit: `Run.explorations`. Those that differ are raised at the end. "all": every schedule there is, up to the
         order of steps that commute.
-    seed, limit : int
-        The first of the seeds, and how many are played of all.
+    seed : int, optional
+        The first of the seeds, where `schedules` is their number. Default: 0.
+    limit : int, optional
+        How many are played at most, where `schedules` is "all". Default: 1000.
     replay : bool
         Keep memory as it was before launches, for `Run.explore`, and `Run.replay` and `Run.reproducer` of hazards.
     allow : mapping of str to str, optional
@@ -83,6 +85,8 @@ def simulate(
         error is given a note that says what hazards were found before it.
     AllowanceError
         If something is allowed without a reason, or is of no kind that there is.
+    ValueError, TypeError
+        If an option is of another type, impossible, or without effect beside the others.
     RuntimeError
         If another thread is simulating.
     BreakpointError

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import index
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -26,13 +27,14 @@ from cutepy.sim.ptx.model import Parameter
 from cutepy.sim.run import Run
 
 
-def load_ptx(text: str) -> PtxModule:
+def load_ptx(text: str | Path) -> PtxModule:
     """Load PTX, of whatever compiler, to launch its kernels on the CPU.
 
     Parameters
     ----------
-    text : str
-        A whole module for sm_90a or anything that it runs, such as nvcc's with ``-ptx -arch=sm_90a``.
+    text : str or Path
+        A whole module for sm_90a or anything that it runs, such as nvcc's with ``-ptx -arch=sm_90a``; or the file that
+        has it, which reports then name.
 
     Returns
     -------
@@ -45,6 +47,8 @@ def load_ptx(text: str) -> PtxModule:
         If a statement is not understood.
     ValueError
         If it is for a newer GPU.
+    OSError
+        If there is no such file.
 
     Examples
     --------
@@ -85,10 +89,15 @@ class PtxModule:
         The PTX.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str | Path) -> None:
+        file = ""
+        if isinstance(text, Path):
+            file, text = str(text.resolve()), text.read_text(encoding="utf-8")
         if not isinstance(text, str):
-            raise TypeError(f"expected the text of PTX, got {type(text).__name__}; bytes have a decode()")
-        self._loaded = LoadedModule(text)
+            raise TypeError(
+                f"expected the text of PTX, got {type(text).__name__}; bytes have a decode(), a file is a Path"
+            )
+        self._loaded = LoadedModule(text, file)
         self.text = text
 
     def __repr__(self) -> str:

@@ -30,7 +30,7 @@ from cutepy.sim.machine.host_tensors import storage_range
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.memory import GlobalMemory
 from cutepy.sim.machine.observer import Observer
-from cutepy.sim.replay import LIMIT, Schedules
+from cutepy.sim.replay import Schedules
 from cutepy.sim.run import Run
 from cutepy.sim.sanitize import Sanitizer
 
@@ -41,21 +41,34 @@ _serving = threading.Lock()
 
 
 class ServedRun(Run):
-    """A run whose kernels may touch what is allocated on the served device, as long as it is."""
+    """A run whose kernels may touch what is allocated on the served device, as long as it is.
+
+    Attributes
+    ----------
+    raised : set
+        The keys of hazards that `check_hazards` has raised: whoever asked for that knows them.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - those of a run
         super().__init__(*args, **options)
+        self.raised: set[object] = set()
         self._host_tensors: dict[tuple[int, int], Any] = {}
 
     def restart(self) -> None:
         """Forget the launches so far, and their hazards."""
         self.launches.clear()
+        self.raised.clear()
         if self._sanitizer is not None:
             self._sanitizer.restart()
         self._replays.restart()
         self._recorder.clear()
         self._sites.clear()
         self._host_tensors.clear()
+
+    def check_hazards(self) -> None:
+        """Raise what the sanitizer found."""
+        self.raised.update(hazard.key for hazard in self.hazards)
+        super().check_hazards()
 
     @contextmanager
     def sanitized(self) -> Iterator[None]:
@@ -108,8 +121,8 @@ def serve_cuda(
     sanitize: bool = False,
     ctas: Coordinates | None = None,
     schedules: Schedules = 0,
-    seed: int = 0,
-    limit: int = LIMIT,
+    seed: int | None = None,
+    limit: int | None = None,
     replay: bool = False,
     allow: Mapping[str, str] | None = None,
 ) -> Iterator[ServedRun]:

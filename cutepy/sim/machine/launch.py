@@ -97,7 +97,8 @@ class Launch:
     stream : int
     chosen : sequence of coordinates, or None
         The CTAs that run, with their clusters; None for all.
-    ptx : str
+    ptx, ptx_file : str
+        The PTX, and the file that it was read from, if it was.
     seconds : float
         Time that the kernel took in the simulator, without translation.
     processes : int
@@ -137,6 +138,7 @@ class Launch:
     variables: tuple[Placed, ...] = ()
     grid_workspace: Array | None = None
     module_memory: dict[str, Any] = field(default_factory=dict)
+    ptx_file: str = ""
     seconds: float = 0.0
     processes: int = 1
     stats: dict[str, int] = field(default_factory=dict)
@@ -268,7 +270,7 @@ def _place_variables(launch: Launch, loaded: LoadedModule) -> None:
     placed = loaded.variables
     launch.variables = tuple(placed.values())
     launch.symbols |= {name: one.address for name, one in placed.items()} | function_addresses(loaded.module)
-    launch.module_memory = loaded.memory
+    launch.module_memory, launch.ptx_file = loaded.memory, loaded.file
     if launch.cooperative:
         launch.grid_workspace = np.zeros(_WORKSPACE_BYTES, np.uint8)
 

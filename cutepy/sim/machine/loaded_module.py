@@ -55,6 +55,8 @@ class LoadedModule:
     Attributes
     ----------
     ptx : str
+    file : str
+        That it was read from; empty if it wasn't.
     module : Module
         The PTX, parsed.
     memory : dict
@@ -66,8 +68,8 @@ class LoadedModule:
         If it is for a newer GPU.
     """
 
-    def __init__(self, ptx: str) -> None:
-        self.ptx, self.module = ptx, load_module(ptx)
+    def __init__(self, ptx: str, file: str = "") -> None:
+        self.ptx, self.file, self.module = ptx, file, load_module(ptx)
         generation = _TARGET.match(self.module.target)
         if generation and int(generation[1]) > _GENERATION:
             raise ValueError(

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 from cutepy.sim.machine.choices import choices_of
 from cutepy.sim.machine.events import AsyncOperation, CompletionPolicy
+from cutepy.sim.machine.holding import held_of
 from cutepy.sim.machine.interleaving import RandomSchedule
 
 
@@ -64,7 +66,8 @@ _SEEDED: dict[str, type[Random | RandomSchedule]] = {"random": Random, "schedule
 def policy_named(name: str) -> CompletionPolicy:
     """Make a policy of its name: "late", "youngest", "random" or "schedule", the last two also with ":SEED" behind.
 
-    A schedule that `Run.explore` tells may also be its choices, as "schedule:3=1,17=2".
+    A schedule that `Run.explore` tells may also be its choices, as "schedule:3=1,17=2", and one that shows a hazard
+    what it holds back, as "hold:17,warp=1".
 
     Raises
     ------
@@ -79,10 +82,14 @@ def policy_named(name: str) -> CompletionPolicy:
     kind, colon, seed = name.partition(":")
     if kind == "schedule" and "=" in seed:
         return choices_of(seed)
+    if kind == "hold":
+        return held_of(seed)
     if kind in _SEEDED and colon and seed.isdecimal():
         return _SEEDED[kind](int(seed))
     if kind not in NAMED or colon:
+        near = [] if kind in NAMED else get_close_matches(kind, NAMED, 1)
         raise ValueError(
             f"policy must be {', '.join(NAMED)}, random:SEED, schedule:SEED or a CompletionPolicy, got {name!r}"
+            f"{'; did you mean ' + near[0] + '?' if near else ''}"
         )
     return NAMED[kind]()

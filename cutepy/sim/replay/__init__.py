@@ -3,7 +3,8 @@
 - ``snapshots`` keeps the process as it was before a launch, in a ``keeper``; ``playing`` runs the launch there.
 - ``outcomes`` compares what two schedules wrote, in the terms of the tensors.
 - ``exploring`` plays many seeded schedules, or all there are, which ``search`` finds.
-- ``holding`` holds back one operation of a hazard, for ``witnesses``.
+- ``sites`` says what is held back of a hazard, for ``witnesses``.
+- ``report`` is what is told of all that, and of hazards and certificates.
 - ``replays`` is what a run keeps of all that, ``replayable`` what it can be asked for.
 """
 
@@ -18,6 +19,7 @@ from cutepy.sim.replay.replays import (
     Replays as Replays,
     Schedules as Schedules,
 )
+from cutepy.sim.replay.report import Report as Report
 from cutepy.sim.replay.witnesses import Witness as Witness
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "Exploration",
     "Replayable",
     "Replays",
+    "Report",
     "ScheduleError",
     "Schedules",
     "Witness",

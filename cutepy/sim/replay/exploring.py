@@ -42,6 +42,10 @@ class Divergence:
         name = self.policy.removeprefix("schedule:")
         return int(name) if name.isdecimal() else None
 
+    def to_json(self) -> dict[str, object]:
+        """Return it as `json.dump` takes it."""
+        return {"policy": self.policy, "seed": self.seed, "kind": self.kind, "what": self.what}
+
     def __str__(self) -> str:
         return f"{self.policy if self.seed is None else f'seed {self.seed}'}, {self.kind}: {self.what}"
 
@@ -81,6 +85,20 @@ class Exploration:
     endless: str = ""
     reordered: tuple[str, ...] = ()
     uncovered: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as `json.dump` takes it."""
+        return {
+            "kernel": self.kernel,
+            "launch": self.launch,
+            "seeds": {"first": self.seeds.start, "last": self.seeds.stop - 1} if self.seeds else None,
+            "played": self.schedules,
+            "is_complete": self.is_complete,
+            "endless": self.endless or None,
+            "differ": [divergence.to_json() for divergence in self.divergences],
+            "reordered": [*self.reordered],
+            "uncovered": [*self.uncovered],
+        }
 
     def __str__(self) -> str:
         return "\n".join([self._found(), *(f"  not covered: {one}" for one in self.uncovered)])

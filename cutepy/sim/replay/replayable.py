@@ -5,39 +5,89 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cutepy.sim.replay.exploring import LIMIT
+from cutepy.sim.replay.report import Report
+from cutepy.sim.sanitize.certificate.remainders import any_rounds
 
 if TYPE_CHECKING:
     from cutepy.sim.replay.exploring import Exploration
     from cutepy.sim.replay.replays import Replays, Schedules
     from cutepy.sim.replay.witnesses import Witness
+    from cutepy.sim.sanitize.certificate.certificates import Certificate
+    from cutepy.sim.sanitize.certificate.remainders import AnyRounds
     from cutepy.sim.sanitize.hazards import Hazard
+    from cutepy.sim.sanitize.reports.collection import Hazards
 
 
 class Replayable:
-    """A run whose launches can be played again, on memory as it was before them."""
+    """A run whose launches can be played again, on memory as it was before them.
+
+    Attributes
+    ----------
+    hazards : Hazards
+    certificates : tuple of Certificate
+    """
 
     _replays: Replays
+
+    @property
+    def hazards(self) -> Hazards:
+        """What the sanitizer found."""
+        raise NotImplementedError
+
+    @property
+    def certificates(self) -> tuple[Certificate, ...]:
+        """What the sanitizer says of all schedules."""
+        raise NotImplementedError
+
+    @property
+    def any_rounds(self) -> tuple[AnyRounds, ...]:
+        """What its launches certify together of any number of rounds of their loops, a launch for each remainder."""
+        return any_rounds(self.certificates)
+
+    def report(self, *, replay: bool = False) -> Report:
+        """Return all that is known of the run: hazards, schedules that were played, and certificates.
+
+        Parameters
+        ----------
+        replay : bool
+            Whether to play each hazard, for a schedule that shows it: `replay`.
+
+        Returns
+        -------
+        Report
+            Prints itself, is shown in colour by notebooks, and has `to_json` and `to_sarif`.
+
+        Raises
+        ------
+        RuntimeError
+            If hazards are to be played, and the run was not made with ``simulate(sanitize=True, replay=True)``.
+        """
+        if replay:
+            self._replays.need_memory()
+        report = Report(self.hazards, self.explorations, self.certificates)
+        return report.played() if replay else report
 
     @property
     def explorations(self) -> tuple[Exploration, ...]:
         """What came of each launch under other schedules, with ``simulate(schedules=...)``."""
         return tuple(self._replays.explorations)
 
-    def explore(self, schedules: Schedules = 100, seed: int = 0, limit: int = LIMIT) -> Exploration:
+    def explore(self, schedules: Schedules = 100, seed: int | None = None, limit: int | None = None) -> Exploration:
         """Play the last launch again under other schedules, and compare what each writes, bit for bit.
 
         Parameters
         ----------
         schedules : int or "all"
             How many seeded ones, or all that there are, up to the order of steps that commute.
-        seed : int
-            The first of their seeds; the others follow.
-        limit : int
-            How many are played of all; whether there are more is `Exploration.is_complete`.
+        seed : int, optional
+            The first of their seeds; the others follow. Default: 0.
+        limit : int, optional
+            How many are played of all, 1000 by default; whether there are more is `Exploration.is_complete`.
 
         Raises
         ------
+        ValueError, TypeError
+            If `schedules` is none or neither, or there is a seed or a limit for what has none.
         RuntimeError
             If the run was not made with ``simulate(replay=True)``, or the launch is too large for all schedules.
         """

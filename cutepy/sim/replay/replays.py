@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from cutepy.sim.options import checked_count
 from cutepy.sim.parallel.workers import default_processes
 from cutepy.sim.replay.discarding import are_discarded
 from cutepy.sim.replay.episodes import Episode, Kept
-from cutepy.sim.replay.exploring import Exploration, ScheduleError, explore, explore_all
+from cutepy.sim.replay.exploring import LIMIT, Exploration, ScheduleError, explore, explore_all
 from cutepy.sim.replay.playing import LaunchPlayer
 from cutepy.sim.replay.reproducers.scripts import write_script
 from cutepy.sim.replay.snapshots import Snapshot
@@ -48,10 +49,10 @@ class Replays:
     ----------
     schedules : int or "all"
         Seeded schedules of each launch that are compared with it as soon as it has run, or all that there are.
-    seed : int
-        The first of their seeds.
-    limit : int
-        How many are played of all.
+    seed : int or None
+        The first of their seeds; None is 0.
+    limit : int or None
+        How many are played of all; None is `LIMIT`.
     keep : bool
         Whether to keep memory as it was before launches: of the last few, and of those with hazards.
     exact_mma : bool
@@ -68,16 +69,15 @@ class Replays:
     def __init__(
         self,
         schedules: Schedules,
-        seed: int,
-        limit: int,
+        seed: int | None,
+        limit: int | None,
         keep: bool,
         exact_mma: bool,
         sanitizer: Sanitizer | None,
         policy: CompletionPolicy | None = None,
     ) -> None:
-        _check(schedules, seed, limit)
         self.explorations: list[Exploration] = []
-        self._schedules, self._seed, self._limit = schedules, seed, limit
+        self._asked = _checked(schedules, seed, limit)
         self._keep, self._exact_mma, self._sanitizer, self._policy = keep, exact_mma, sanitizer, policy
         self._with_hazards = 0
         self._of: dict[tuple[object, ...], Episode] = {}
@@ -88,7 +88,7 @@ class Replays:
     def around(self, launch: Launch, memory: GlobalMemory, hazards: Callable[[], Sequence[Hazard]]) -> Iterator[None]:
         """Keep memory as it is before a launch, explore its schedules after it, and note which hazards it has."""
         self._launches += 1
-        if not (self._schedules or self._keep):
+        if not (self._asked or self._keep):
             yield
             self._judge(launch, memory, None)
             return
@@ -106,8 +106,8 @@ class Replays:
             if self._keep and new and self._with_hazards < _KEPT:
                 self._with_hazards += 1
                 self._of |= {hazard.key: self._episode(hazard) for hazard in new}
-        if self._schedules:
-            self.explorations.append(self._explored(kept, self._schedules, self._seed, self._limit))
+        if self._asked:
+            self.explorations.append(self._explored(kept, self._asked))
         if not self._keep:
             self._recent.clear()
             kept.snapshot.close()
@@ -142,25 +142,27 @@ class Replays:
         self._recent.clear()
         self._with_hazards = self._launches = 0
 
-    def _explored(self, kept: Kept, schedules: Schedules, seed: int, limit: int) -> Exploration:
+    def _explored(self, kept: Kept, asked: range | int) -> Exploration:
         of = kept.snapshot, kept.memory, kept.launch.name, kept.index
-        if schedules == "all":
-            _check_size(kept.launch, kept.memory)
-            found = explore_all(*of, limit)
+        if isinstance(asked, range):
+            found = explore(*of, asked, default_processes())
         else:
-            found = explore(*of, range(seed, seed + schedules), default_processes())
+            _check_size(kept.launch, kept.memory)
+            found = explore_all(*of, asked)
         found = replace(found, uncovered=beyond_schedules(kept.launch.ptx, kept.launch.kernel))
         if found.divergences and self._sanitizer is not None:
             first, *_ = str(found.divergences[0]).splitlines()
             self._sanitizer.withdraw(kept.launch, f"it depends on the schedule: {first}")
         return found
 
-    def explore(self, schedules: Schedules, seed: int, limit: int) -> Exploration:
+    def explore(self, schedules: Schedules, seed: int | None, limit: int | None) -> Exploration:
         """Play the last launch under seeded schedules, or all."""
-        _check(schedules, seed, limit)
+        asked = _checked(schedules, seed, limit)
+        if not asked:
+            raise ValueError('schedules must be at least 1, or "all", got 0')
         if not self._recent:
             raise RuntimeError("a launch is played again on memory as it was: use simulate(replay=True)")
-        return self._explored(self._recent[-1], schedules, seed, limit)
+        return self._explored(self._recent[-1], asked)
 
     def check(self) -> None:
         """Raise ScheduleError if a schedule came to something else."""
@@ -168,9 +170,13 @@ class Replays:
         if found:
             raise ScheduleError(found)
 
-    def _launches_of(self, hazard: Hazard) -> Episode:
+    def need_memory(self) -> None:
+        """Raise if memory is not kept as it was before launches."""
         if not self._keep:
             raise RuntimeError("a hazard is replayed on memory as it was: use simulate(sanitize=True, replay=True)")
+
+    def _launches_of(self, hazard: Hazard) -> Episode:
+        self.need_memory()
         if hazard.key not in self._of:
             raise RuntimeError(
                 f"{hazard.kind} was found after {_KEPT} launches with hazards, which is all that is kept"
@@ -188,13 +194,21 @@ class Replays:
         return write_script(hazard, episode, others, Path(path))
 
 
-def _check(schedules: Schedules, seed: int, limit: int) -> None:
-    if isinstance(schedules, str) and schedules != "all":
-        raise ValueError(f'schedules must be a number of seeds or "all", got {schedules!r}')
-    if (schedules != "all" and schedules < 0) or seed < 0:
-        raise ValueError(f"schedules and seed must not be negative, got {schedules} and {seed}")
-    if limit < 1:
-        raise ValueError(f"limit must be at least 1, got {limit}")
+def _checked(schedules: Schedules, seed: int | None, limit: int | None) -> range | int:
+    """Return the seeds to play, none if none are asked for, or how many schedules to play of all."""
+    if isinstance(schedules, str):
+        if schedules != "all":
+            raise ValueError(f'schedules must be a number of seeds or "all", got {schedules!r}')
+        if seed is not None:
+            raise ValueError(f"seed is the first of a number of schedules, and all are asked for, got {seed!r}")
+        return LIMIT if limit is None else checked_count("limit", limit, 1)
+    count = checked_count("schedules", schedules, 0, ', or "all"')
+    if limit is not None:
+        raise ValueError(f'limit is of all schedules: use schedules="all" with it, got {limit!r}')
+    if seed is not None and not count:
+        raise ValueError(f"seed is the first of a number of schedules: use schedules=100 with it, got {seed!r}")
+    first = 0 if seed is None else checked_count("seed", seed, 0)
+    return range(first, first + count)
 
 
 def _check_size(launch: Launch, memory: GlobalMemory) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from cutepy.sim.machine.holding import POISON, HoldBack, Site
 from cutepy.sim.machine.interleaving import RandomSchedule
 from cutepy.sim.replay.exploring import played, reference
-from cutepy.sim.replay.holding import POISON, HoldBack, Site, site_of
 from cutepy.sim.replay.outcomes import Outcome, Request, difference
+from cutepy.sim.replay.sites import site_of
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.interleaving import Interleaving
@@ -48,7 +49,7 @@ class Witness:
     kind : str
         "values", "hang", "error", or "" without a change.
     policy : Interleaving or None
-        Plays it: ``cutepy.simulate(policy=witness.policy)``.
+        Plays it: ``cutepy.simulate(policy=witness.policy)``. By its name, in any process: `schedule`.
     """
 
     hazard: Hazard
@@ -57,9 +58,22 @@ class Witness:
     kind: str = ""
     policy: Interleaving | None = field(default=None, repr=False)
 
+    @property
+    def said(self) -> str:
+        """How it is shown, and what that changes."""
+        return f"nothing changes: {self.how}" if self.what is None else f"{self.how}: {self.kind}: {self.what}"
+
+    @property
+    def schedule(self) -> str:
+        """The name of the policy, as ``simulate(policy=...)`` takes it; empty if there is none."""
+        return "" if self.policy is None else repr(self.policy)
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as `json.dump` takes it."""
+        return {"policy": self.schedule or None, "how": self.how, "kind": self.kind or None, "what": self.what}
+
     def __str__(self) -> str:
-        said = f"nothing changes: {self.how}" if self.what is None else f"{self.how}: {self.kind}: {self.what}"
-        return f"{self.hazard.kind}: {said}"
+        return f"{self.hazard.kind}: {self.said}"
 
 
 def witness(hazard: Hazard, episode: Episode, processes: int) -> Witness:

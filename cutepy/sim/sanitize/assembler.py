@@ -50,6 +50,35 @@ class Resources(Protocol):
         ...
 
 
+class Spilled(Protocol):
+    """A store of a register to local memory, or its load, as `cutepy.binaries.spills.Spill` is."""
+
+    @property
+    def line(self) -> int | None:
+        """Of the PTX."""
+        ...
+
+    @property
+    def stored_bytes(self) -> int:
+        """By a thread, each time."""
+        ...
+
+    @property
+    def loaded_bytes(self) -> int:
+        """By a thread, each time."""
+        ...
+
+    @property
+    def is_in_loop(self) -> bool:
+        """Whether it may be executed again."""
+        ...
+
+    @property
+    def is_with_mmas(self) -> bool:
+        """Whether that loop has MMAs."""
+        ...
+
+
 class Assembly(Protocol):
     """What came of assembling a module, as `cutepy.binaries.ptxas.Assembly` is."""
 
@@ -61,6 +90,10 @@ class Assembly(Protocol):
     @property
     def resources(self) -> Sequence[Resources]:
         """Of each kernel."""
+        ...
+
+    def spills(self, kernel: str) -> Sequence[Spilled] | None:
+        """Return where a kernel spills; None if nobody can tell."""
         ...
 
 

@@ -35,6 +35,8 @@ class Side:
         What that warp is for, such as "MMA warpgroup 1", or what a copy is part of, such as "TMA of load_operands".
     launch : Launch or None
         The launch that it is part of, where the sides are of two.
+    ptx, ptx_file : str
+        The PTX that the instruction is of, and the file that it was read from; empty where there is none.
     """
 
     what: str
@@ -45,6 +47,8 @@ class Side:
     lane: int | None = None
     role: str = ""
     launch: Launch | None = field(default=None, repr=False, compare=False)
+    ptx: str = field(default="", repr=False, compare=False)
+    ptx_file: str = field(default="", repr=False, compare=False)
 
     @property
     def chain(self) -> tuple[SourceLine, ...]:
@@ -60,7 +64,10 @@ class Side:
         """The line of the source, or of the PTX where that is not known."""
         if self.instruction is None:
             return "the end of the CTA"
-        return str(self.chain[0]) if self.chain else f"line {self.instruction.line} of the PTX"
+        if self.chain:
+            return str(self.chain[0])
+        line = self.instruction.line
+        return f"{self.ptx_file}:{line}" if self.ptx_file else f"line {line} of the PTX"
 
     @property
     def callers(self) -> tuple[str, ...]:
@@ -87,10 +94,25 @@ class Side:
         return f"{self.deed} at {self.line}{called}"
 
 
+class Shown(Protocol):
+    """A schedule that shows a hazard, as `cutepy.sim.Witness` is, or why there is none."""
+
+    @property
+    def said(self) -> str:
+        """How it is shown, and what that changes."""
+
+    @property
+    def schedule(self) -> str:
+        """The name of the policy that plays it; empty if none does."""
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as `json.dump` takes it."""
+
+
 class HazardReplays(Protocol):
     """What plays hazards again."""
 
-    def replay(self, hazard: Hazard) -> object:
+    def replay(self, hazard: Hazard) -> Shown:
         """Play a schedule that shows it."""
 
     def reproducer(self, hazard: Hazard, path: str | Path) -> Path:
@@ -126,6 +148,8 @@ class Hazard:
         The line that allows it, if one does.
     replays : HazardReplays or None
         What plays it again: with ``simulate(replay=True)``.
+    witness : Shown or None
+        What came of playing it, if it was: see `Run.report`.
     """
 
     kind: str
@@ -141,8 +165,9 @@ class Hazard:
     allowed: str = ""
     allowed_at: str = ""
     replays: HazardReplays | None = field(default=None, repr=False, compare=False)
+    witness: Shown | None = field(default=None, repr=False, compare=False)
 
-    def replay(self) -> object:
+    def replay(self) -> Shown:
         """Play a schedule that shows it: see `Run.replay`."""
         return self._replays().replay(self)
 

@@ -16,10 +16,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from cutepy.sim.ptx.model import Vector
-from cutepy.sim.sanitize.assembler import Remark, assembly_of
+from cutepy.sim.sanitize.assembler import Remark, Spilled, assembly_of
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.registers import RegisterHazard
@@ -80,13 +81,45 @@ def remarks(ptx: str, kernel: str, instructions: Sequence[Instruction]) -> Itera
             kind, site = "ignored-setmaxnreg", next((i for i in instructions if i.parts[0] == "setmaxnreg"), first)
             yield kind, "registers", None, Side("setmaxnreg", "all warps", site), _reason(advice, kind)
     for resources in assembly.resources:
-        spilled = resources.spill_store_bytes + resources.spill_load_bytes
-        if resources.name == kernel and spilled:
+        if resources.name == kernel and resources.spill_store_bytes + resources.spill_load_bytes:
+            found = assembly.spills(kernel)
+            site, where = (first, _NO_TOOL) if found is None else _spilled_at(found, instructions, first)
             cost = (
                 f"{resources.spill_store_bytes} bytes a thread are stored and {resources.spill_load_bytes} loaded for "
-                "want of registers: use a smaller tile, or give these warps more by setmaxnreg"
+                f"want of registers, {where}: use a smaller tile, or give these warps more by setmaxnreg"
             )
-            yield "spilled-registers", "registers", None, Side("wgmma", "all warpgroups", first), cost
+            yield "spilled-registers", "registers", None, Side("spill", "all warps", site), cost
+
+
+_NO_TOOL = "where and whether in a loop nvdisasm would say (pip install 'cutepy[inspect]')"
+_LINES = 3
+"""Lines of the source that are named."""
+
+
+def _spilled_at(
+    found: Sequence[Spilled], instructions: Sequence[Instruction], first: Instruction
+) -> tuple[Instruction, str]:
+    """Return where most is spilled, in a main loop if there it is, and say which lines that are."""
+    by_line: dict[str, tuple[Instruction, int]] = {}
+    loop = max((spill.is_in_loop + spill.is_with_mmas for spill in found), default=0)
+    for spill in found:
+        if spill.is_in_loop + spill.is_with_mmas == loop:
+            # What was put between two instructions has the line of one of them.
+            before = [i for i in instructions if spill.line is not None and i.line <= spill.line]
+            site = before[-1] if before else first
+            line = _named(site)
+            site, size = by_line.get(line, (site, 0))
+            by_line[line] = site, size + spill.stored_bytes + spill.loaded_bytes
+    most = sorted(by_line.items(), key=lambda one: -one[1][1])
+    total = sum(size for _, (_, size) in most)
+    lines = [f"{size} at {line}" for line, (_, size) in most[:_LINES]] + ["..."] * (len(most) > _LINES)
+    where = ("in no loop", f"{total} in a loop", f"{total} in a loop with MMAs")[loop]
+    return (most[0][1][0] if most else first), f"{where} ({', '.join(lines)})"
+
+
+def _named(i: Instruction) -> str:
+    chain = Side("", "", i).chain
+    return f"{PurePath(chain[0].file).name}:{chain[0].line}" if chain else f"line {i.line} of the PTX"
 
 
 def _reason(advice: Remark, kind: str) -> str:

@@ -186,3 +186,12 @@ def test_our_gemm_where_c_has_more_than_2_to_the_31_elements():
     rows, columns = slice(m // 128 * 128, m), slice(n // 128 * 128, n)
     assert torch.equal(d[rows, columns].float(), a[rows].float() @ b[columns].float().t())
     assert not d[:128, :128].any()
+
+
+def test_two_ctas_that_are_written_as_one_are_refused():
+    """As "0,-1" of a grid of one dimension, whose -1 would say nothing."""
+    for cta in ((0, -1), (-1, 0, -1)):
+        with pytest.raises(ValueError, match=r'several are a list, or have spaces between, as in "0 -1"'):
+            in_whole_clusters([cta], (8, 1, 1), (1, 1, 1))
+    assert in_whole_clusters([(-1, -1, -1)], (8, 1, 1), (1, 1, 1)).tolist() == [7]
+    assert in_whole_clusters([(0, -1)], (8, 2, 1), (1, 1, 1)).tolist() == [8]

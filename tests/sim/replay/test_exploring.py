@@ -146,7 +146,7 @@ def test_memory_that_processes_share_is_refused():
 
 
 def test_numbers_below_zero_are_refused():
-    with pytest.raises(ValueError, match="must not be negative"), cutepy.simulate(schedules=-1):
+    with pytest.raises(ValueError, match="at least 0"), cutepy.simulate(schedules=-1):
         pass
 
 
@@ -162,5 +162,6 @@ def test_the_command_line_prints_seeds_witnesses_and_reproducers(tmp_path):
     assert result.exit_code == 1
     assert "4 schedules, seeds 5 to 8: 4 come to something else" in result.output
     assert "seed 5, values:" in result.output
-    assert "witness 0: unordered-read: holding back the st write of warp 1" in result.output
+    assert "= witness: holding back the st write of warp 1" in result.output
+    assert '= to play it: cutepy.simulate(policy="hold:' in result.output
     assert [path.name for path in folder.iterdir()] == ["00_unordered_read.py"]

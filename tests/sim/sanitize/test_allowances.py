@@ -157,4 +157,106 @@ def test_a_comment_alone_holds_for_the_next_line_of_code(before, kinds, reason, 
     (found,) = comments("\n".join(lines) + "\n", "x.py")
     assert found.kinds == tuple(kinds)
     assert found.reason == reason
-    assert (found.line, found.target) == (len(before) + 1, len(lines))
+    assert (found.line, found.lines) == (len(before) + 1, range(len(lines), len(lines) + 1))
+
+
+OF_PYTHON = """
+@decorated  # A
+# B
+@also(
+    twice,
+)
+def kernel(a,
+           b):  # C
+    # D
+    call(
+        a,  # E
+        # F
+        b,
+    )
+    x = a + \\
+        b  # G
+    for k in range(3):  # H
+        y = 1  # I
+    # J
+    if x:
+        y = 2
+    else:  # K
+        y = 3
+
+    z = 4
+# L
+w = 5; v = 6  # M
+"""
+
+
+@pytest.mark.parametrize(
+    ("letter", "text"),
+    [
+        *((letter, "whole") for letter in "ABC"),
+        *((letter, "    call(\n        a,\n\n        b,\n    )") for letter in "DEF"),
+        ("G", "    x = a + \\\n        b"),
+        ("H", "    for k in range(3):\n        y = 1"),
+        ("I", "        y = 1"),
+        *((letter, "    if x:\n        y = 2\n    else:\n        y = 3") for letter in "JK"),
+        *((letter, "w = 5; v = 6") for letter in "LM"),
+    ],
+)
+def test_a_comment_holds_for_the_statement_that_it_is_in_or_before(letter, text):
+    written = re.sub(rf"# {letter}$", f"# {COMMENT}", OF_PYTHON, flags=re.MULTILINE)
+    written = re.sub(r" *# [A-Z]$", "", written, flags=re.MULTILINE)
+    (found,) = comments(written, "x.py")
+    lines = [line.partition("#")[0].rstrip() for line in written.split("\n")]
+    covered = "\n".join(lines[number - 1] for number in found.lines)
+    if text == "whole":
+        whole = lines[lines.index("@decorated") : lines.index("w = 5; v = 6")]
+        text = "\n".join(whole).rstrip("\n")
+    assert covered == text
+
+
+OF_C = """{
+    .loc 1 2 3
+    wgmma.mma_async.sync.aligned  // A
+    {%f0, %f1,  // B
+     %f2},
+     %rd0;  // C
+    st.global.u32 [%rd0], // D
+    // E
+        %r0;
+    // F
+    .loc 1 2 4
+    // G
+    @%p0 bra
+        END;
+END: ret;  // H
+}"""
+
+
+@pytest.mark.parametrize(("letters", "first", "last"), [("ABC", 3, 6), ("DE", 7, 9), ("FG", 13, 14), ("H", 15, 15)])
+def test_so_it_does_in_ptx_and_in_cpp(letters, first, last):
+    for letter in letters:
+        written = re.sub(rf"// {letter}$", f"// {COMMENT}", OF_C, flags=re.MULTILINE)
+        (found,) = comments(written, "the PTX")
+        assert found.lines == range(first, last + 1), letter
+
+
+def test_a_call_of_several_lines_is_covered_by_a_comment_before_it(tmp_path):
+    """The instruction is at the last of its lines, as the DSL and nvcc have it for some."""
+    for place in (7, 8, 9):
+        lines = {7: "write(", 8: "    x,", 9: ")"}
+        lines[place] += f"  # {COMMENT}"
+        run = race(tmp_path, kernel=lines.items())
+        assert run.hazards == ()
+        assert run.hazards.unused == ()
+        (allowed,) = run.hazards.allowed
+        assert allowed.allowed_at == f"{tmp_path}/kernel.py:{place}"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [["unordered-read"], "unordered-read", {"unordered-read": True}, {3: "why not"}, 5],
+)
+def test_an_argument_of_another_type_is_refused(given):
+    with pytest.raises(TypeError, match="allow must be a mapping of kinds to reasons, such as") as caught:
+        Run((), None, sanitize=True, allow=given)
+    assert "unordered-read" in str(caught.value)

@@ -3,11 +3,13 @@
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
 from cutepy.binaries.cubin import KernelResources
 from cutepy.binaries.ptxas import Advice, Assembly
+from cutepy.binaries.spills import Spill
 from cutepy.sim import Run, SimulationError
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.loaded_module import LoadedModule
@@ -15,7 +17,7 @@ from cutepy.sim.ptx.model import Immediate, Instruction, Register, Vector
 from cutepy.sim.sanitize import repairs
 from cutepy.sim.sanitize.assembler import asked_of_all, assembled_by
 from cutepy.sim.sanitize.registers import RegisterHazard, register_hazards
-from cutepy.sim.translate import translate
+from cutepy.sim.translate import linked, translate
 
 PACKED = Instruction(
     3, "mov.b32", (Vector((Register("%rs1", "b16", 1), Register("%rs2", "b16", 2))), Register("%r1", "b32", 0))
@@ -79,6 +81,35 @@ def test_of_all_kernels_with_mmas_it_is_asked_what_costs_time():
         kinds.append([advisory.kind for advisory in run.hazards.advisories])
         assert not {hazard.kind for hazard in run.hazards} & {"missing-wgmma-fence", *WAITS}
     assert kinds == [[], ["serialised-wgmma", "ignored-setmaxnreg", "spilled-registers"]]
+
+
+@pytest.mark.parametrize(
+    ("spills", "line", "said"),
+    [
+        (None, 8, "where and whether in a loop nvdisasm would say (pip install 'cutepy[inspect]')"),
+        (
+            [Spill(9, 4, 0, False, False), Spill(13, 0, 8, False, False)],
+            13,
+            "in no loop (8 at line 13 of the PTX, 4 ",
+        ),
+        ([Spill(9, 4, 0, True, False), Spill(13, 0, 8, False, False)], 9, "4 in a loop (4 at line 9 of the PTX)"),
+        (
+            [Spill(9, 4, 0, True, True), Spill(13, 0, 8, True, False)],
+            9,
+            "4 in a loop with MMAs (4 at line 9 of the ",
+        ),
+        ([Spill(n, 4, 0, True, True) for n in (7, 9, 10, 13)], 7, "16 in a loop with MMAs (4 at line 7 of the PTX, "),
+    ],
+)
+def test_spills_are_told_where_they_cost_most(spills, line, said):
+    asked = mock.Mock(advice=(), resources=[KernelResources("kernel", 255, 8, 0, 16, 24, None)])
+    asked.spills.return_value = spills
+    instructions = linked(SUMS, "kernel").function.instructions
+    with assembled_by(lambda ptx: asked):
+        ((kind, _, _, side, cost),) = repairs.remarks(SUMS, "kernel", instructions)
+    assert (kind, side.instruction.line) == ("spilled-registers", line)
+    assert f"16 bytes a thread are stored and 24 loaded for want of registers, {said}" in cost
+    assert ("..." in cost) == (spills is not None and len(spills) > 3)
 
 
 SUMS = """.version 8.0

@@ -6,10 +6,12 @@ import re
 
 import pytest
 
+import cutepy
 from cutepy.sim import DeadlockError, HazardError, Run
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.sanitize.kinds import KINDS, Kind
+from tests.sim.sanitize.sarif_rules import check_sarif
 
 KERNEL = '''"""A kernel."""
 
@@ -125,40 +127,15 @@ def test_json_has_it_in_parts(hazards, tmp_path):
     assert (found["kind"], found["severity"], found["count"]) == ("unordered-read", "hazard", 2)
     before, after = found["before"], found["after"]
     assert (before["file"], before["line"], before["function"]) == (str(tmp_path / "kernel.py"), 5, "put")
-    assert before["callers"] == [{"file": str(tmp_path / "kernel.py"), "line": 9}]
+    assert before["callers"] == [{"file": str(tmp_path / "kernel.py"), "line": 9, "function": "shift"}]
     assert (after["line"], after["function"], after["callers"]) == (10, "shift", [])
     assert (before["cta"], before["warp"], before["lane"]) == ([0, 0, 0], 1, 0)
     assert before["ptx"].startswith("st.shared.u32")
 
 
-# What the schema of SARIF 2.1.0 requires of the objects that are written, by the name of the property that holds them.
-REQUIRED = {
-    "": ("version", "runs"),
-    "runs": ("tool", "results"),
-    "tool": ("driver",),
-    "driver": ("name",),
-    "rules": ("id",),
-    "results": ("message",),
-    "codeFlows": ("threadFlows",),
-    "threadFlows": ("locations",),
-    "suppressions": ("kind",),
-}
-
-
-def required(value, name=""):
-    """Check what each object of a log must have, and that messages are messages."""
-    for part in value if isinstance(value, list) else [value]:
-        if isinstance(part, dict):
-            assert {*REQUIRED.get(name, ())} <= part.keys(), name
-            if name in ("message", "shortDescription", "fullDescription", "help"):
-                assert part["text"]
-            for key, inner in part.items():
-                required(inner, key)
-
-
 def test_sarif_has_what_the_schema_requires(hazards):
     log = json.loads(json.dumps(hazards.to_sarif()))
-    required(log)
+    check_sarif(log)
     assert log["version"] == "2.1.0"
     (one,) = log["runs"]
     rules = one["tool"]["driver"]["rules"]
@@ -172,16 +149,50 @@ def test_sarif_has_what_the_schema_requires(hazards):
     assert location["physicalLocation"]["region"]["startLine"] == 10
     region = related["physicalLocation"]["region"]
     assert KERNEL.splitlines()[4][region["startColumn"] - 1 : region["endColumn"] - 1] == "shared[thread] = 1.0"
+    assert region["snippet"]["text"] == "shared[thread] = 1.0"
+    assert related["physicalLocation"]["contextRegion"]["snippet"]["text"] == KERNEL.splitlines()[4]
     flows = result["codeFlows"][0]["threadFlows"]
     lines = [[at["location"]["physicalLocation"]["region"]["startLine"] for at in f["locations"]] for f in flows]
     assert lines == [[9, 5], [10]]
+    (stack,) = result["stacks"]
+    frames = [frame["location"]["physicalLocation"]["region"]["startLine"] for frame in stack["frames"]]
+    assert frames == [5, 9]
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+def test_sarif_has_the_line_of_the_ptx_where_there_is_no_other(in_file, tmp_path, monkeypatch):
+    """PTX that was read from no file is in the log itself."""
+    monkeypatch.chdir(tmp_path)
+    text = MODULE.format(file="", at="// none")
+    (tmp_path / "a kernel.ptx").write_text(text)
+    module = cutepy.load_ptx(tmp_path / "a kernel.ptx" if in_file else text)
+    with pytest.raises(HazardError) as caught, cutepy.simulate(sanitize=True):
+        module.launch("shift", 1, 64)
+    found = caught.value.hazards
+    log = json.loads(json.dumps(found.to_sarif()))
+    check_sarif(log)
+    (one,) = log["runs"]
+    for result, hazard in zip(one["results"], found, strict=True):
+        for at, side in zip((*result["locations"], *result["relatedLocations"]), hazard.sides[::-1], strict=True):
+            artifact, region = at["physicalLocation"]["artifactLocation"], at["physicalLocation"]["region"]
+            if in_file:
+                assert artifact == {"uri": "a%20kernel.ptx", "uriBaseId": "SRCROOT"}
+                source = text
+            else:
+                assert artifact["uri"] == "shift.ptx"
+                source = one["artifacts"][artifact["index"]]["contents"]["text"]
+            line = source.split("\n")[region["startLine"] - 1]
+            assert line[region["startColumn"] - 1 : region["endColumn"] - 1] == side.instruction.text
+    assert f"--> {'a kernel.ptx' if in_file else 'the PTX'}:" in str(found)
+    sides = [side for hazard in found.to_json()["hazards"] for side in (hazard["before"], hazard["after"])]
+    assert {side["ptx_file"] for side in sides} == {str(tmp_path / "a kernel.ptx") if in_file else None}
 
 
 def test_sarif_says_what_is_allowed(hazards):
     log = run(allow={"unordered-read": "only a hint"}).hazards.to_sarif()
-    required(log)
+    check_sarif(log)
     for result in log["runs"][0]["results"]:
-        assert result["suppressions"] == [{"kind": "external", "justification": "only a hint"}]
+        assert result["suppressions"] == [{"kind": "external", "status": "accepted", "justification": "only a hint"}]
 
 
 def test_a_fingerprint_stays_where_lines_move(hazards, tmp_path):

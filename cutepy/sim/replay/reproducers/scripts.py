@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cutepy.sim.replay.episodes import after
-from cutepy.sim.replay.holding import cta_of, site_of
 from cutepy.sim.replay.outcomes import Request
 from cutepy.sim.replay.reproducers.instrument import VARIABLE, Delay, with_delays
+from cutepy.sim.replay.sites import cta_of, site_of
 from cutepy.sim.translate import linked, translate
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cutepy.sim.errors import SimulationError
 from cutepy.sim.sanitize.hazards import Hazard, HazardReplays
-from cutepy.sim.sanitize.reports import html, structured, text
+from cutepy.sim.sanitize.reports import html, sarif, structured, text
 from cutepy.sim.sanitize.reports.allowances import Allowance
 
 
@@ -39,6 +39,14 @@ class Hazards(tuple[Hazard, ...]):
         self.unused = tuple(unused)
         return self
 
+    @classmethod
+    def of_all(cls, parts: Iterable[Hazards]) -> Hazards:
+        """Join those of several runs: of what is allowed at a line, only what no run needs is in vain."""
+        parts = tuple(parts)
+        used = {hazard.allowed_at for part in parts for hazard in part.allowed}
+        unused = [one for part in parts for one in part.unused if not one.file or f"{one.file}:{one.line}" not in used]
+        return cls((hazard for part in parts for hazard in part.every), dict.fromkeys(unused))
+
     @property
     def every(self) -> tuple[Hazard, ...]:
         """Hazards, advisories, and what is allowed."""
@@ -50,16 +58,16 @@ class Hazards(tuple[Hazard, ...]):
 
     def to_json(self) -> dict[str, object]:
         """Return all of it as `json.dump` takes it."""
-        return structured.as_json(self, self.advisories, self.allowed, self.unused)
+        return structured.encodable(structured.as_json(self, self.advisories, self.allowed, self.unused))
 
     def to_sarif(self) -> dict[str, object]:
         """Return all of it in the Static Analysis Results Interchange Format, as `json.dump` takes it."""
-        return structured.as_sarif(self.every)
+        return structured.encodable(sarif.as_sarif(self.every))
 
     @property
     def lines(self) -> list[text.Line]:
         """The lines of the text, in pieces that each have a style of rich."""
-        return text.lines_of(self, self.advisories, self.allowed, self.unused)
+        return text.shown(text.lines_of(self, self.advisories, self.allowed, self.unused))
 
     def __str__(self) -> str:
         return text.plain(self.lines)

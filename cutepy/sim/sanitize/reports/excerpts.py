@@ -57,7 +57,7 @@ def excerpt(side: Side) -> Excerpt | None:
     if side.chain:
         return excerpt_of(side.chain[0])
     text = " ".join(side.instruction.text.split())
-    return Excerpt("the PTX", side.instruction.line, text, 0, len(text))
+    return Excerpt(shortened(side.ptx_file) or "the PTX", side.instruction.line, text, 0, len(text))
 
 
 def excerpt_of(line: SourceLine) -> Excerpt:
@@ -113,11 +113,18 @@ def _holds(statement: ast.stmt, line: int) -> bool:
 
 
 def _statements(file: str) -> tuple[ast.stmt, ...]:
-    return () if file.endswith(_NO_PYTHON) else _parsed("".join(linecache.getlines(file)))
+    return () if file.endswith(_NO_PYTHON) else statements_of("".join(linecache.getlines(file)))
 
 
 @lru_cache(64)
-def _parsed(text: str) -> tuple[ast.stmt, ...]:
+def statements_of(text: str) -> tuple[ast.stmt, ...]:
+    r"""Return all statements of a source of Python, those in others too; none if it can't be parsed.
+
+    Examples
+    --------
+    >>> [statement.lineno for statement in statements_of("for n in x:\n    y(n)\n")]
+    [1, 2]
+    """
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):

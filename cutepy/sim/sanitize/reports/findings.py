@@ -11,7 +11,7 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.sanitize.hazards import Hazard, Side
-from cutepy.sim.sanitize.kinds import KINDS, rank
+from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.memory.touch import unfenced
 from cutepy.sim.sanitize.reports.allowances import Allowances
 from cutepy.sim.sanitize.reports.collection import Hazards
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.sanitize.memory.touch import Conflict, Touch
     from cutepy.sim.sanitize.registers import RegisterHazard
+    from cutepy.sim.sanitize.reports.ranking import rank
     from cutepy.sim.sanitize.reports.reasons import Reason
-    from cutepy.sim.sanitize.reports.scene import Scene, Surroundings
+from cutepy.sim.sanitize.reports.scene import Scene, Surroundings
 
 
 class Findings:
@@ -49,6 +50,7 @@ class Findings:
         self._explained: set[tuple[object, ...]] = set()
         self._new: list[tuple[object, ...]] = []
         self._kernel = ""
+        self._launch: Launch | None = None
         self.of_launch = 0
         self._allowances = Allowances(allow)
 
@@ -69,7 +71,7 @@ class Findings:
         AllowanceError
             If a line of the kernel allows what there isn't, or says no reason.
         """
-        self._kernel = launch.name
+        self._kernel, self._launch = launch.name, launch
         self.of_launch = 0
         self._new.clear()
         self._allowances.read(launch)
@@ -90,7 +92,8 @@ class Findings:
         `missing` is what is always missing at this kind, if it isn't given; the address is of shared memory, and a
         name for it is found later. What it explains, another hazard by its key, it takes the place of.
         """
-        hazard = Hazard(kind, self._kernel, where, before, after, missing or KINDS[kind].missing)
+        before = before and self._written(before)
+        hazard = Hazard(kind, self._kernel, where, before, self._written(after), missing or KINDS[kind].missing)
         hazard = replace(hazard, address=address, size_bytes=size_bytes)
         self.of_launch += KINDS[kind].severity == "hazard"
         if hazard.key in self._explained:
@@ -106,6 +109,13 @@ class Findings:
         if explains is not None:
             self._explained.add(explains)
             self._found.pop(explains, None)
+
+    def _written(self, side: Side) -> Side:
+        """Return a side with the PTX that its instruction is written in."""
+        launch = side.launch or self._launch
+        if side.instruction is None or launch is None:
+            return side
+        return replace(side, ptx=launch.ptx, ptx_file=launch.ptx_file)
 
     @property
     def unwritten_reads(self) -> list[Hazard]:

@@ -5,6 +5,7 @@ Text is lines of pieces, each with a style of rich, so that a terminal, a notebo
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,30 @@ Line = list[tuple[str, str]]
 """Pieces of text, each with its style."""
 
 _MARGIN = 5
+
+
+def visible(text: str) -> str:
+    r"""Return a text of one line, with escapes for what a terminal would act on, and spaces for tabs.
+
+    Examples
+    --------
+    >>> visible("a\tb\x1b[31m")
+    'a    b\\x1b[31m'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else " " * 4 if c == "\t" else ascii(c)[1:-1] for c in text)
+
+
+def _cells(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
+    return len(text) + wide - sum(unicodedata.category(c) in ("Mn", "Me") for c in text)
+
+
+def shown(lines: Sequence[Line]) -> list[Line]:
+    """Return lines with all that is in them `visible`."""
+    return [[(visible(piece), style) for piece, style in line] for line in lines]
 
 
 def plain(lines: Sequence[Line]) -> str:
@@ -65,6 +90,10 @@ def _hazard(hazard: Hazard, style: str, before: str = "") -> Iterator[Line]:
     wrong, wanted = hazard.advice
     yield _note(wrong, "")
     yield [*_note(wanted, "bold green"), (_between(hazard), "")]
+    if hazard.witness is not None:
+        yield _note(f"witness: {hazard.witness.said}", "")
+        if hazard.witness.schedule:
+            yield _note(f'to play it: cutepy.simulate(policy="{hazard.witness.schedule}")', "dim")
 
 
 def _allowed(hazard: Hazard) -> Iterator[Line]:
@@ -96,10 +125,10 @@ def _sides(sides: tuple[Side, ...], style: str) -> Iterator[Line]:
     yield [("   --> ", "blue"), (f"{found}{within}", "")]
     marks = ""
     if found.text:
-        indent = min(found.start, 4)
-        text = found.text[found.start - indent :]
+        indent = " " * (4 if "\t" in found.text[: found.start] else min(found.start, 4))
+        text = indent + visible(found.text[found.start :])
         yield [(f"{found.line:>{_MARGIN - 1}} | ", "blue"), (text, ""), (f" {found.rest}" if found.rest else "", "dim")]
-        marks = " " * indent + "^" * (found.end - found.start) + " "
+        marks = indent + "^" * _cells(visible(found.text[found.start : found.end])) + " "
     for number, side in enumerate(sides, 1):
         before = marks if number == 1 else " " * len(marks) + "and "
         yield [bar, (before + side.deed + "," * (number < len(sides)), style)]

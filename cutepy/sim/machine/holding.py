@@ -1,4 +1,9 @@
-"""One side of a hazard held back, until nothing else can go on: the schedule in which the other side comes first."""
+"""Lanes or an operation held back until nothing else can go on: the schedule in which what races with them is first.
+
+It has a name, such as "hold:17,warp=1,cta=0.0.0": what the instruction of that index does is held back, for that warp
+of that CTA. Of all lanes where none are named; ``operation`` holds what completes rather than the lanes that execute
+the instruction, ``mmas`` all MMAs, ``poison`` puts NaN into shared memory where a CTA begins and ends.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +21,6 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.events import AsyncOperation
     from cutepy.sim.machine.lanes import Ctas, Threads
     from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.hazards import Side
-
-_CTA = re.compile(r"CTA \((\d+), (\d+), (\d+)\)")
-_THREAD = re.compile(r"(warp|thread) (\d+)")
-_LANE = re.compile(r"lane (\d+)")
 
 POISON = 0xFF
 """NaN as a float of any size, -1 as an integer."""
@@ -52,6 +52,13 @@ class Site:
     warp: int | None = None
     lane: int | None = None
 
+    def __str__(self) -> str:
+        words = [str(self.instruction)]
+        words += ["mmas"] * (self.kind == "wgmma") + ["operation"] * self.is_operation
+        words += [] if self.cta is None else ["cta=" + ".".join(map(str, self.cta))]
+        words += [f"{name}={n}" for name, n in (("warp", self.warp), ("lane", self.lane)) if n is not None]
+        return ",".join(words)
+
     def holds(self, agent: Agent) -> bool:
         """Tell whether an agent is what is held."""
         if (agent.operation is not None) != self.is_operation or not _is_among(self.cta, agent.ctas):
@@ -80,30 +87,6 @@ def _is_among(cta: tuple[int, ...] | None, ctas: Ctas) -> bool:
     return slot is not None and bool(np.isin(slot, ctas.slots))
 
 
-def site_of(side: Side) -> Site:
-    """Return what is held to hold back one side of a hazard."""
-    i = side.instruction
-    assert i is not None
-    kind = i.parts[0]
-    is_operation = kind in ("wgmma", "cp") or i.opcode.startswith(("st.async", "red.async"))
-    cta, warp = cta_of(side), side.warp
-    if warp is None and (thread := _THREAD.search(side.who)):
-        warp = int(thread[2]) // (WARP if thread[1] == "thread" else 1)
-    lane = side.lane
-    if lane is None and (numbered := _LANE.search(side.who)):
-        lane = int(numbered[1])
-    if kind == "wgmma":
-        warp = lane = None
-    return Site(i.index, kind, is_operation, cta, warp, None if warp is None else lane)
-
-
-def cta_of(side: Side) -> tuple[int, ...] | None:
-    """Return which CTA a side of a hazard is in, if that is known."""
-    if side.cta is None and (named := _CTA.search(side.who)):
-        return tuple(map(int, named.groups()))
-    return side.cta
-
-
 class HoldBack(Interleaving):
     """Let one side go on only when nothing else can; all others take turns, and their operations complete at once.
 
@@ -116,6 +99,10 @@ class HoldBack(Interleaving):
     def __init__(self, site: Site | None, poison: int | None = None) -> None:
         self.site, self.poison = site, poison
         self.begin()
+
+    def __repr__(self) -> str:
+        words = ([] if self.site is None else [str(self.site)]) + ["poison"] * (self.poison is not None)
+        return f"hold:{','.join(words)}"
 
     def start(self) -> None:
         """Begin with a launch."""
@@ -152,3 +139,46 @@ class HoldBack(Interleaving):
         picked = min(later or free, key=lambda n: agents[n].number)
         self._last = agents[picked].number
         return picked
+
+
+_NAME = re.compile(
+    r"(?P<instruction>\d+)?(?P<mmas>,mmas)?(?P<operation>,operation)?(?:,cta=(?P<cta>\d+(?:\.\d+){2}))?"
+    r"(?:,warp=(?P<warp>\d+))?(?:,lane=(?P<lane>\d+))?(?P<poison>,?poison)?"
+)
+
+
+def held_of(text: str) -> HoldBack:
+    """Make a schedule of its text.
+
+    Examples
+    --------
+    >>> held_of("17,operation,cta=0.1.0,warp=2,poison")
+    hold:17,operation,cta=0.1.0,warp=2,poison
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    found = _NAME.fullmatch(text)
+    names = None if found is None else found.groupdict()
+    if not text or names is None or repr(made := _held(names)) != f"hold:{text}":
+        raise ValueError(
+            f"what is held back is an instruction, and whose, as 17,cta=0.0.0,warp=1,lane=3, or poison, got {text!r}"
+        )
+    return made
+
+
+def _held(names: dict[str, str | None]) -> HoldBack:
+    cta, warp, lane = names["cta"], names["warp"], names["lane"]
+    site = None
+    if names["instruction"] is not None:
+        site = Site(
+            int(names["instruction"]),
+            "wgmma" if names["mmas"] else "",
+            names["operation"] is not None,
+            None if cta is None else tuple(map(int, cta.split("."))),
+            None if warp is None else int(warp),
+            None if lane is None else int(lane),
+        )
+    return HoldBack(site, POISON if names["poison"] else None)

@@ -1,0 +1,64 @@
+"""What commands that run a script are asked for, checked before the script runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from cutepy.cli.failure import fail
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.chosen import Coordinates
+
+
+def check_script(script: Path) -> None:
+    """End the command if there is no such script."""
+    if str(script).startswith("-") and not script.exists():
+        fail(f"there is no option {script}; options stand before FILE.py, what follows it is the script's")
+    if script.is_dir():
+        fail(f"FILE.py must be a script, got {str(script)!r}, which is a folder")
+    if not script.is_file():
+        fail(f"there is no file {script}")
+
+
+def check_output(output: Path, script: Path) -> None:
+    """End the command if a report can't be written there."""
+    if output.is_dir():
+        fail(f"--output takes a file, got {str(output)!r}, which is a folder")
+    if not output.resolve().parent.is_dir():
+        fail(f"there is no folder {output.parent} for --output")
+    if output.exists() and output.samefile(script):
+        fail(f"--output {output} would write over the script")
+    if not os.access(output if output.exists() else output.resolve().parent, os.W_OK):
+        fail(f"--output {output} can't be written")
+
+
+def asked_schedules(text: str | None, seed: int | None, limit: int | None) -> int | Literal["all"]:
+    """Read how many schedules are asked for, and see whether a seed and a limit mean something beside that."""
+    if text is not None and text != "all" and not (text.isascii() and text.isdecimal()):
+        fail(f"--schedules must be a number or all, got {text!r}")
+    count = 0 if text in (None, "all") else int(text[:_DIGITS])
+    if count > _MOST_SCHEDULES:
+        fail(f"--schedules must be at most {_MOST_SCHEDULES}, got {text}")
+    if seed is not None and (text == "all" or not count):
+        fail(f"--seed {seed} is the first of a number of schedules: give --schedules 100 with it")
+    if limit is not None and text != "all":
+        fail(f"--limit {limit} is how many are played of all: give --schedules all with it")
+    return "all" if text == "all" else count
+
+
+_MOST_SCHEDULES = 10**6
+"""Of each launch; more would take days, and memory for each."""
+_DIGITS = 20
+"""That are read of a number: with so many it is too large in any case."""
+
+
+def asked_ctas(text: str | None) -> Coordinates | None:
+    """Read coordinates of CTAs; None if there are none."""
+    from cutepy.sim.machine.chosen import parse_ctas
+
+    try:
+        return None if text is None else parse_ctas(text)
+    except ValueError as error:
+        fail(str(error))

@@ -1,0 +1,106 @@
+"""What a run may be asked for: options of the right type, that are possible, and that have an effect together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from operator import index
+from typing import TYPE_CHECKING, cast
+
+from cutepy.sim.machine.events import CompletionPolicy
+from cutepy.sim.machine.observer import Observer
+from cutepy.sim.machine.policies import policy_named
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.chosen import Coordinates
+
+
+def check_flags(**flags: object) -> None:
+    """Check what is to be True or False: a text such as "no" is neither.
+
+    Raises
+    ------
+    TypeError
+    """
+    for name, value in flags.items():
+        if isinstance(value, (str, bytes, os.PathLike)) or not hasattr(value, "__bool__"):
+            raise TypeError(f"{name} must be True or False, got {value!r}")
+
+
+def checked_count(name: str, value: object, least: int, otherwise: str = "") -> int:
+    """Return an integer as a count, if it is one and not too small.
+
+    Examples
+    --------
+    >>> checked_count("limit", 5, 1)
+    5
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer of at least {least}{otherwise}, got {value!r}")
+    count = index(cast("int", value))
+    if count < least:
+        raise ValueError(f"{name} must be at least {least}{otherwise}, got {count}")
+    return count
+
+
+def checked_processes(processes: int) -> int:
+    """Return how many processes there may be, if that is a number of them."""
+    return checked_count("processes", processes, 1, ", or None for one a core")
+
+
+def checked_observers(observers: Sequence[Observer]) -> tuple[Observer, ...]:
+    """Return observers as they are, if they are some.
+
+    Raises
+    ------
+    TypeError
+    """
+    if isinstance(observers, (Observer, type)) or not hasattr(observers, "__iter__"):
+        raise TypeError(f"observers must be a sequence of them, such as [{_shown(observers)}], got {observers!r}")
+    for observer in observers:
+        if not isinstance(observer, Observer):
+            raise TypeError(f"observers must be instances of cutepy.sim.Observer, got {observer!r}")
+    return tuple(observers)
+
+
+def _shown(observers: object) -> str:
+    return f"{observers.__name__}()" if isinstance(observers, type) else "observer"
+
+
+def checked_policy(policy: CompletionPolicy | str | None) -> CompletionPolicy | None:
+    """Return the policy that is given or named.
+
+    Raises
+    ------
+    TypeError
+        If it is no policy and no name.
+    ValueError
+        If there is none of this name.
+    """
+    if isinstance(policy, str):
+        return policy_named(policy)
+    if policy is not None and not isinstance(policy, CompletionPolicy):
+        made = f"; make one: {policy.__name__}()" if isinstance(policy, type) else ""
+        raise TypeError(f"policy must be a CompletionPolicy, its name or None, got {policy!r}{made}")
+    return policy
+
+
+def checked_ctas(ctas: Coordinates | None) -> Coordinates | None:
+    """Return coordinates of CTAs as they are, if they are some; whether the grid has them its launch says.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    wanted = "ctas must be coordinates: a list of ints, or of one to three of them each, such as [(0, 0), -1]"
+    if ctas is None:
+        return None
+    if isinstance(ctas, (str, bytes, Mapping)) or not hasattr(ctas, "__iter__"):
+        raise TypeError(f"{wanted}, got {ctas!r}")
+    if not len(ctas):
+        raise ValueError(f"{wanted}, got none; leave it out to run all")
+    return ctas

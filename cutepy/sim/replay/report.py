@@ -1,0 +1,120 @@
+"""All that is known of a run, in every form in which it is told: hazards, schedules that were played, certificates."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from cutepy.sim.replay.witnesses import Witness
+from cutepy.sim.sanitize.certificate.remainders import any_rounds
+from cutepy.sim.sanitize.reports import html, sarif, structured, text
+from cutepy.sim.sanitize.reports.collection import Hazards
+
+if TYPE_CHECKING:
+    from cutepy.sim.replay.exploring import Exploration
+    from cutepy.sim.sanitize.certificate.certificates import Certificate
+    from cutepy.sim.sanitize.hazards import Hazard
+
+
+@dataclass(frozen=True)
+class Report:
+    """What is told of a run, or of several: text, a page of a notebook, JSON and SARIF have the same facts.
+
+    Attributes
+    ----------
+    hazards : Hazards
+        With what came of playing them, if they were.
+    explorations : tuple of Exploration
+        What came of other schedules.
+    certificates : tuple of Certificate
+        Of each launch.
+    """
+
+    hazards: Hazards
+    explorations: tuple[Exploration, ...] = ()
+    certificates: tuple[Certificate, ...] = ()
+
+    @staticmethod
+    def of_all(reports: Sequence[Report]) -> Report:
+        """Join what is told of several runs."""
+        return Report(
+            Hazards.of_all([report.hazards for report in reports]),
+            tuple(one for report in reports for one in report.explorations),
+            tuple(one for report in reports for one in report.certificates),
+        )
+
+    def played(self) -> Report:
+        """Return the same with what came of playing each hazard again, or why it can't be."""
+        found = self.hazards
+        return replace(self, hazards=Hazards((*map(_played, found), *found.advisories, *found.allowed), found.unused))
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether there are no hazards, and all schedules came to the same."""
+        return not self.hazards and not any(explored.divergences for explored in self.explorations)
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as `json.dump` takes it: docs/sanitizer.md has the format."""
+        counted = Counter(self.certificates)
+        return structured.encodable(
+            {
+                **self.hazards.to_json(),
+                "schedules": [explored.to_json() for explored in self.explorations],
+                "certificates": [one.to_json() | {"launches": times} for one, times in counted.items()],
+                "any_rounds": [str(together) for together in any_rounds(self.certificates)],
+            }
+        )
+
+    def to_sarif(self, script: str = "") -> dict[str, object]:
+        """Return it in the Static Analysis Results Interchange Format, as `json.dump` takes it.
+
+        Parameters
+        ----------
+        script : str
+            The file to name where a hazard has no line, as between two operations of the host.
+        """
+        notes = [(str(explored), "error" if explored.divergences else "note") for explored in self.explorations]
+        notes += [(str(certificate), "note") for certificate in dict.fromkeys(self.certificates)]
+        notes += [(str(together), "note") for together in any_rounds(self.certificates)]
+        return structured.encodable(sarif.as_sarif(self.hazards.every, script, notes))
+
+    @property
+    def lines(self) -> list[text.Line]:
+        """The lines of the text, in pieces that each have a style of rich."""
+        return text.shown([*self.hazards.lines, *self._schedules(), *self._certificates()])
+
+    def _schedules(self) -> Iterator[text.Line]:
+        for explored in self.explorations:
+            first, *rest = str(explored).splitlines()
+            yield []
+            yield [(first, "bold red" if explored.divergences else "bold green")]
+            yield from ([(line, "")] for line in rest)
+
+    def _certificates(self) -> Iterator[text.Line]:
+        for certificate, times in Counter(self.certificates).items():
+            first, *rest = str(certificate).splitlines()
+            yield []
+            yield [(first, "bold")]
+            yield from ([(line, "")] for line in rest)
+            if times > 1:
+                yield [(f"    {times} launches", "")]
+        for together in any_rounds(self.certificates):
+            first, *rest = str(together).splitlines()
+            yield []
+            yield [(first, "bold")]
+            yield from ([(line, "")] for line in rest)
+
+    def __str__(self) -> str:
+        return text.plain(self.lines)
+
+    def _repr_html_(self) -> str:
+        return html.as_html(self.lines)
+
+
+def _played(hazard: Hazard) -> Hazard:
+    try:
+        return replace(hazard, witness=hazard.replay())
+    except RuntimeError as error:
+        return replace(hazard, witness=Witness(hazard, f"not played: {error}"))

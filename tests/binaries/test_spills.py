@@ -1,0 +1,72 @@
+"""Where registers spill: at the PTX's lines, in a loop, and in one with MMAs."""
+
+import pytest
+
+from cutepy.binaries.ptxas import AssemblyError, assemble, find_ptxas
+from cutepy.binaries.sass import DisassemblyError, find_nvdisasm
+
+VALUES = 48
+HEAD = """.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry other() { ret; }
+.visible .entry k(.param .u64 x, .param .u32 n) .maxntid 128 .minnctapersm 1 .maxnreg REGISTERS
+{
+    .reg .pred %p; .reg .b32 %i; .reg .b32 %n; .reg .b64 %x; .reg .f32 %f<100>; .reg .b64 %d;
+    ld.param.u64 %x, [x]; ld.param.u32 %n, [n]; mov.u32 %i, 0; mov.b64 %d, %x;
+"""
+
+
+def crowded(where, registers=40):
+    """Write a kernel that keeps more values than it has registers: over a loop, or within it, with MMAs or without."""
+    load = [f"    ld.volatile.global.f32 %f{n}, [%x+{4 * n}];" for n in range(VALUES)]
+    store = [f"    st.volatile.global.f32 [%x+{4 * n}], %f{n};" for n in range(VALUES)]
+    sums = ", ".join(f"%f{n}" for n in range(64, 96))
+    mma = [
+        "    wgmma.fence.sync.aligned;",
+        f"    wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {{{sums}}}, %d, %d, 1, 1, 1, 0, 0;",
+        "    wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;",
+    ]
+    begin, end = ["LOOP:"], ["    add.u32 %i, %i, 1; setp.lt.u32 %p, %i, %n; @%p bra LOOP;"]
+    zeros = [f"    mov.f32 %f{n}, 0f00000000;" for n in range(64, 96)]
+    kept = [f"    st.volatile.global.f32 [%x+{4 * n}], %f{n};" for n in range(64, 96)]
+    body = {
+        "before a loop": [*load, *store, *begin, *end],
+        "in a loop": [*begin, *load, *store, *end],
+        "in a main loop": [*zeros, *begin, *load, *mma, *store, *end, *kept],
+    }[where]
+    text = HEAD.replace("REGISTERS", str(registers)) + "\n".join(body) + "\n    ret;\n}\n"
+    return text, text.splitlines()
+
+
+@pytest.fixture(autouse=True)
+def _tools():
+    try:
+        find_ptxas(), find_nvdisasm()
+    except (AssemblyError, DisassemblyError) as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize(
+    ("where", "registers", "loop", "mmas"),
+    [("before a loop", 32, False, False), ("in a loop", 32, True, False), ("in a main loop", 72, True, True)],
+)
+def test_spills_are_counted_where_they_are(where, registers, loop, mmas):
+    text, lines = crowded(where, registers)
+    assembly = assemble(text)
+    found = assembly.spills("k")
+    (resources,) = (one for one in assembly.resources if one.name == "k")
+    assert sum(spill.stored_bytes for spill in found) == resources.spill_store_bytes > 0
+    assert sum(spill.loaded_bytes for spill in found) == resources.spill_load_bytes > 0
+    assert {spill.is_in_loop for spill in found} == {loop}
+    assert {spill.is_with_mmas for spill in found} == {mmas}
+    assert all("global" in lines[spill.line - 1] or "wgmma" in lines[spill.line - 1] for spill in found)
+    assert assembly.spills("other") == ()
+
+
+def test_without_a_disassembler_nobody_can_tell(monkeypatch):
+    assembly = assemble(crowded("in a loop", 32)[0])
+    monkeypatch.setattr(
+        "cutepy.binaries.sass.find_nvdisasm", lambda *_: (_ for _ in ()).throw(DisassemblyError("none"))
+    )
+    assert assembly.spills("k") is None
