@@ -15,6 +15,7 @@ from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.memory.touch import unfenced
 from cutepy.sim.sanitize.reports.allowances import Allowances
 from cutepy.sim.sanitize.reports.collection import Hazards
+from cutepy.sim.sanitize.reports.ranking import rank
 from cutepy.sim.translate.effects import is_wgmma
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.sanitize.memory.touch import Conflict, Touch
     from cutepy.sim.sanitize.registers import RegisterHazard
-    from cutepy.sim.sanitize.reports.ranking import rank
     from cutepy.sim.sanitize.reports.reasons import Reason
 from cutepy.sim.sanitize.reports.scene import Scene, Surroundings
 
