@@ -97,9 +97,7 @@ def launches(config):
 
 def _tiles(config):
     """Return after how many output tiles of one k-tile each all rings are where they were, twice and some more."""
-    rings = [config.stages, config.c_stages or 1]
-    shares = 1, config.subtiles
-    period = 2 * math.lcm(*(ring // math.gcd(ring, share) for ring, share in zip(rings, shares, strict=True)))
+    period = 2 * math.lcm(config.stages, config.c_stages or 1, config.epi_stages)
     return config.consumers * 2 * (period + 2)
 
 
