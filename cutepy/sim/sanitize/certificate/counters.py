@@ -2,8 +2,12 @@
 
 CUTLASS's epilogues choose a buffer by how many tiles there were before, modulo the buffers. What is followed: multiples
 and sums of the counter with constants, up to a remainder, by `rem`, by `and` with 2^n - 1, or as compilers write the
-remainder of a signed number by 2^n, x - ((x + (x >> 31 >>> 32 - n)) & -2^n). The counter is taken not to be negative
-and not to overflow.
+remainder of a signed number by 2^n, x - ((x + (x >> 31 >>> 32 - n)) & -2^n), and by other numbers, as
+x - (x * m >> n) * d. The counter is taken not to be negative and not to overflow.
+
+References
+----------
+H. Warren, Hacker's Delight, 2nd edition, 10: division by constants.
 """
 
 from __future__ import annotations
@@ -21,15 +25,23 @@ if TYPE_CHECKING:
 
 
 class _Form(NamedTuple):
-    """What a register holds: `factor` x counter + `offset`; or that with its lowest `cleared` bits 0; or 0.
+    """What a register holds: `factor` x counter + `offset`, a sum; or what is made of that; or 0.
 
-    `of` is the instruction that made the sum, by index.
+    `of` is the instruction that made the sum, by index. It may be taken down to a multiple of `floored`; or multiplied
+    by `high`, of which the lowest 32 bits and `shift` more are gone: a quotient.
     """
 
     factor: int
     offset: int
     of: int
-    cleared: int = 0
+    floored: int = 0
+    high: int = 0
+    shift: int = 0
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether nothing was taken away."""
+        return not self.floored and not self.high
 
 
 _ZERO = _Form(0, 0, -2)
@@ -128,18 +140,21 @@ def _apply(i: Instruction, index: int, form: _Form, other: int | _Form | None) -
     if isinstance(other, _Form):
         if name == "add" and other == _ZERO:
             return form
-        if name == "sub" and is_first and other.cleared and other.of == form.of:
-            return _by(form, 1 << other.cleared)
-        if name == "sub" and not is_first and form.cleared and other.of == form.of:
-            return _by(form, 1 << form.cleared)
+        whole, less = (form, other) if is_first else (other, form)
+        if name == "sub" and less.floored and whole.is_sum and less.of == whole.of:
+            return _by(form, less.floored)
         return None
     if other is None:
         return None
     signed = (other + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
     if form == _ZERO:
         return _ZERO if name in ("shr", "shl", "and", "mul") else None
-    if form.cleared:
+    if form.high:
+        return _quotient(name, "lo" in i.parts, is_first, form, signed)
+    if form.floored:
         return None
+    if name == "mul" and "hi" in i.parts and bits == 32 and signed > 0:
+        return form._replace(high=signed)
     if name == "add" or (name == "sub" and is_first):
         return _Form(form.factor, form.offset + (signed if name == "add" else -signed), i.index)
     if name == "or" and 0 <= signed < (low := form.factor & -form.factor) and not form.offset % low & signed:
@@ -157,7 +172,18 @@ def _apply(i: Instruction, index: int, form: _Form, other: int | _Form | None) -
     if name == "and" and signed > 0 and not signed & (signed + 1):
         return _by(form, signed + 1)
     if name == "and" and signed < 0 and not -signed & (-signed - 1):
-        return _Form(form.factor, form.offset, form.of, (-signed).bit_length() - 1)
+        return form._replace(floored=-signed)
+    return None
+
+
+def _quotient(name: str, is_low: bool, is_first: bool, form: _Form, number: int) -> _Form | None:
+    """Return what comes of a quotient: it shifted, its sign, or it times what it is by."""
+    if name == "shr" and is_first:
+        return _ZERO if number == 31 else form._replace(shift=form.shift + number) if 0 <= number < 31 else None
+    one = 1 << 32 + form.shift
+    # Of 0 <= x < 2^31, x * high // one is x // number where high * number is that little more than one.
+    if name == "mul" and is_low and number > 0 and 0 < form.high * number - one <= one >> 31:
+        return form._replace(floored=number, high=0, shift=0)
     return None
 
 

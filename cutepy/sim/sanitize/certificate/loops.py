@@ -9,7 +9,7 @@ is not asked: the branches that leave it are left out, for that loop and no othe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.sim.ptx.model import Label, Register, registers_in
@@ -23,7 +23,7 @@ from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import read, written
 
 if TYPE_CHECKING:
-    from cutepy.sim.ptx.model import Function, Instruction
+    from cutepy.sim.ptx.model import Function, Instruction, SourceLine
     from cutepy.sim.sanitize.certificate.comparisons import Comparison
     from cutepy.sim.sanitize.order.uses import Use, Uses
     from cutepy.sim.translate.control_flow import ControlFlow
@@ -107,6 +107,7 @@ def loops(flow: ControlFlow, uses: Uses) -> list[Loop] | str:
         return made
     steering = _Steering(flow, uses, [(head, blocks) for head, _, blocks in found])
     result: list[Loop] = []
+    callers: dict[int, SourceLine | None] = {}
     for head, back, blocks in sorted(found, key=lambda one: len(one[2])):
         body = [i for b in blocks for i in flow.blocks[b].instructions]
         if any(synchronises(i) and not is_try(i) for i in body):
@@ -117,6 +118,23 @@ def loops(flow: ControlFlow, uses: Uses) -> list[Loop] | str:
             where = _place(own, _last(flow, back))
             first = _first(flow, head)
             result.append(Loop(first, frozenset(indices), where, state, moduli, counters, unknown, counting))
+            callers[result[-1].head] = next((i.source.caller for i in own if i.source and str(i.source) == where), None)
+    return _told_apart(result, callers)
+
+
+def _told_apart(found: list[Loop], callers: dict[int, SourceLine | None]) -> list[Loop]:
+    """Name loops that have the same line after what calls them, and by number if that is the same."""
+    result: list[Loop] = []
+    for one in found:
+        caller = callers[one.head]
+        alike = [callers[other.head] for other in found if other.where == one.where]
+        if alike[1:] and caller is not None:
+            one = replace(one, where=f"{one.where} (called at {caller})")
+        result.append(one)
+    for n, one in enumerate(result):
+        before = sum(other.where == one.where for other in result[:n])
+        if before:
+            result[n] = replace(one, where=f"{one.where} ({before + 1})")
     return result
 
 

@@ -28,7 +28,7 @@ _TYPES = (
     *([a, b] for a in ("float8_e4m3fn", "float8_e5m2") for b in ("float8_e4m3fn", "float8_e5m2")),
 )
 _OUTPUTS = ("float16", "bfloat16", "float32")
-_MOST_WORK = 100_000_000
+_MOST_WORK = 150_000_000
 """Multiplications of the launches of a configuration, which take some seconds."""
 
 
@@ -97,10 +97,8 @@ def launches(config):
 
 def _tiles(config):
     """Return after how many output tiles of one k-tile each all rings are where they were, twice and some more."""
-    rings = [config.stages, config.c_stages or 1]
-    shares = 1, config.subtiles
-    period = 2 * math.lcm(*(ring // math.gcd(ring, share) for ring, share in zip(rings, shares, strict=True)))
-    return config.consumers * 2 * (period + 2)
+    period = 2 * math.lcm(config.stages, config.c_stages or 1, config.epi_stages)
+    return config.consumers * (3 * period + 8)
 
 
 def run(config):

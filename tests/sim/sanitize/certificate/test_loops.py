@@ -203,6 +203,24 @@ STATES = {
         ["%r2"],
         {"%r2": 4},
     ),
+    "the remainder by what is no power of two": (
+        """mul.hi.s32 %r4, %r2, 1431655766; shr.u32 %r5, %r4, 31; add.s32 %r5, %r4, %r5; mul.lo.s32 %r6, %r5, 3;
+        sub.s32 %r7, %r2, %r6; st.shared.u32 [%r7], %r1;""",
+        ["%r2"],
+        {"%r2": 3},
+    ),
+    "the remainder by six": (
+        """mul.hi.s32 %r4, %r2, 1431655766; shr.s32 %r5, %r4, 1; mul.lo.s32 %r6, %r5, 6; sub.s32 %r7, %r2, %r6;
+        st.shared.u32 [%r7], %r1;""",
+        ["%r2"],
+        {"%r2": 6},
+    ),
+    "what is nearly a remainder": (
+        """mul.hi.s32 %r4, %r2, 1431655760; mul.lo.s32 %r6, %r4, 3; sub.s32 %r7, %r2, %r6;
+        st.shared.u32 [%r7], %r1;""",
+        ["%r2"],
+        {},
+    ),
     "a remainder, and the count too": (
         "and.b32 %r4, %r2, 7; st.shared.u32 [%r4], %r1; st.shared.u32 [%r2], %r1;",
         ["%r2"],
@@ -248,6 +266,14 @@ STATES = {
 def test_what_comes_around_and_steers(name):
     body, state, moduli = STATES[name]
     assert loop_of(body) == (state, moduli, None)
+
+
+def test_loops_of_one_line_are_told_apart():
+    body = LOOP.format(body="") + LOOP.format(body="").replace("AGAIN", "ONCE_MORE")
+    flow = translate(TEXT.format(body='.file 1 "kernel.py"\n.loc 1 7 0\n' + body), "kernel").flow
+    names = [one.where for one in loops.loops(flow, Uses(flow))]
+    assert len(set(names)) == 2
+    assert all(name.startswith(names[0].partition(" ")[0]) for name in names)
 
 
 def test_what_is_loaded_and_steers_is_not_known():
