@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.memory.touch import Conflict, Touch
     from cutepy.sim.sanitize.registers import RegisterHazard
     from cutepy.sim.sanitize.reports.reasons import Reason
-from cutepy.sim.sanitize.reports.scene import Scene, Surroundings
+    from cutepy.sim.sanitize.reports.scene import Scene, Surroundings
 
 
 class Findings:
