@@ -7,12 +7,15 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import pipeline
 
-from cutepy.device.epilogue import RowBias, TileStore, activate
+from cutepy.device.epilogue import TileStore, activate
+from cutepy.device.fragment import AccumulatorTile
 from cutepy.device.main_loop import MainLoop
 from cutepy.device.schedulers import KTiles, Persistent, Work
 from cutepy.device.tma import TmaTiles
+from cutepy.device.vectors import TileVector, make_tile_vector
 from cutepy.kernels.gemm.config import Activation, GemmConfig
 from cutepy.kernels.gemm.schedules import Together
+from cutepy.layouts import sm90
 
 
 @dataclass(frozen=True)
@@ -21,14 +24,11 @@ class Bias:
 
     Attributes
     ----------
-    row : RowBias
-    values : Tensor
-        Registers for this thread's elements of a subtile.
+    row : TileVector
     config : GemmConfig
     """
 
-    row: RowBias
-    values: cute.Tensor
+    row: TileVector
     config: GemmConfig
 
     def first_state(self):
@@ -37,12 +37,12 @@ class Bias:
 
     def begin(self, column, index):
         """Ask for the elements of a subtile: they arrive meanwhile."""
-        across = index % (self.config.tile_n // self.config.epi_n)
-        self.row.load(self.values, column * self.config.tile_n + across * self.config.epi_n)
+        _, across = self.row.tile.origin(index)
+        self.row.load(column * self.config.tile_n + across)
 
     def apply(self, rC, column, index, following, state):
         """Add them, and ask for those of the subtile that follows."""
-        self.row.add_to(rC, self.values)
+        self.row.add_to(rC)
         self.begin(column, following)
         return state
 
@@ -150,12 +150,13 @@ class Consumer:
         return stored + 1, states
 
 
-def epilogue_steps(config: GemmConfig, bias: cute.Tensor | None) -> tuple:
+def epilogue_steps(config: GemmConfig, bias: cute.Tensor | None, tidx: cutlass.Int32) -> tuple:
     """Give the steps of the epilogue that need no ring: those that the signature asks for."""
     steps: tuple = ()
     if bias is not None:
-        row = RowBias(bias, config.epi_n, cute.arch.lane_idx())
-        steps += (Bias(row, row.make_fragment(), config),)
+        coordinates = sm90.AccumulatorCoordinates(config.tiled_mma, (config.tile_m, config.tile_n))
+        tile = AccumulatorTile(coordinates, config.epi_tile, tidx)
+        steps += (Bias(make_tile_vector(bias, tile, 1), config),)
     if config.signature.activation is not None:
         steps += (Activate(config.signature.activation),)
     return steps

@@ -150,7 +150,7 @@ class Gemm:
         out = make_tile_store(
             tiled_mma, d.staged, config.smem["sD"].content.contiguous_mode, tidx, config.consumer_threads, barrier
         )
-        steps = (*addend.steps(tiled_mma, tidx), *epilogue_steps(config, bias))
+        steps = (*addend.steps(tiled_mma, tidx), *epilogue_steps(config, bias, tidx))
         return Consumer(config, schedule, loop, steps, d, out)
 
 

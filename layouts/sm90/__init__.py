@@ -3,6 +3,7 @@
 Everything here is a value computed without a GPU or a compiler.
 """
 
+from .accumulator import AccumulatorCoordinates as AccumulatorCoordinates
 from .arch import Major as Major, SwizzleMode as SwizzleMode
 from .canonical import make_gmma_desc as make_gmma_desc
 from .copy_atom import CopyAtom as CopyAtom, make_copy_atom as make_copy_atom, universal_copy as universal_copy
@@ -41,6 +42,7 @@ from .wgmma import (
 )
 
 __all__ = [
+    "AccumulatorCoordinates",
     "CopyAtom",
     "CopyTraits",
     "GmmaDescriptor",

@@ -5,7 +5,12 @@ threads arrive on a barrier, how many registers an accumulator costs. Kernel con
 rules and the traced code is built from the same ones.
 """
 
-from cutepy.device.rules.barriers import NAMED_BARRIERS as NAMED_BARRIERS, named_barriers as named_barriers
+from cutepy.device.rules.barriers import (
+    NAMED_BARRIERS as NAMED_BARRIERS,
+    check_reduction as check_reduction,
+    named_barriers as named_barriers,
+    reduction_slots as reduction_slots,
+)
 from cutepy.device.rules.clusters import (
     MAX_CLUSTER_CTAS as MAX_CLUSTER_CTAS,
     PORTABLE_CLUSTER_CTAS as PORTABLE_CLUSTER_CTAS,

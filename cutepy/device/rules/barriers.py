@@ -30,3 +30,33 @@ def named_barriers(**counts: int) -> dict[str, int]:
             "mbarriers for some"
         )
     return given
+
+
+def check_reduction(threads: int) -> None:
+    """Check the threads that reduce a value together.
+
+    Raises
+    ------
+    ValueError
+        If they are no whole warps of one CTA: a shuffle would wait for lanes that never come.
+
+    Examples
+    --------
+    >>> check_reduction(256)
+    """
+    if threads % 32 or not 32 <= threads <= 1024:
+        near = min(max(-(-threads // 32), 1), 32) * 32
+        raise ValueError(f"whole warps of a CTA reduce together, 32 to 1024 threads, got {threads}; use {near}")
+
+
+def reduction_slots(count: int) -> int:
+    """Count the fp32 values to reserve for a reduction of `count`: whole 16 bytes.
+
+    The compiler reads three neighbours as four, so what follows them would be read while others write it.
+
+    Examples
+    --------
+    >>> reduction_slots(3)
+    4
+    """
+    return -(-count // 4) * 4

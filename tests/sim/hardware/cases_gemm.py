@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from cutepy.device import epilogue, main_loop, mma, pipeline, rasterise, schedulers, smem, tma
+from cutepy.device import epilogue, fragment, main_loop, mma, pipeline, rasterise, schedulers, smem, tma, vectors
 from cutepy.frontends import simulate
 from cutepy.host.function import Function
 from cutepy.kernels.gemm import addend, consumers, kernel, producers, schedules
@@ -20,7 +20,8 @@ from cutepy.kernels.gemm.op import compile_gemm
 from tests.sim.hardware.corpus import Case
 
 _KERNEL = (kernel, addend, consumers, producers, schedules)
-_SOURCES = (*_KERNEL, epilogue, main_loop, mma, pipeline, rasterise, schedulers, smem, tma)
+_BLOCKS = (epilogue, fragment, main_loop, mma, pipeline, rasterise, schedulers, smem, tma, vectors)
+_SOURCES = (*_KERNEL, *_BLOCKS)
 _HALF = {"a_dtype": "float16", "b_dtype": "float16", "out_dtype": "float16"}
 _TILE = {"tile_m": 128, "tile_n": 128, "warpgroups": 2}
 
