@@ -196,47 +196,6 @@ def make_tile_load(tiled_mma: cute.TiledMma, sC: cute.Tensor, contiguous_mode: i
 _LOG2_E = 1.4426950408889634
 
 
-@dataclass(frozen=True)
-class RowBias:
-    """Add a vector to each row of an accumulator tile, one epilogue subtile after another.
-
-    Of each eight columns of a wgmma fragment a thread holds two neighbours, 2 (lane mod 4) and the next, in two rows:
-    registers 0 and 1 in one row, 2 and 3 below. So a subtile takes two values of each eight columns.
-
-    Attributes
-    ----------
-    bias : Tensor, (N,)
-        In global memory.
-    columns : int
-        Of a subtile.
-    lane : Int32
-        Of this thread in its warp.
-    """
-
-    bias: cute.Tensor
-    columns: int
-    lane: cutlass.Int32
-
-    def make_fragment(self):
-        """Make the registers for this thread's values of a subtile."""
-        return cute.make_rmem_tensor(self.columns // 4, self.bias.element_type)
-
-    @cute.jit
-    def load(self, values, column):
-        """Load this thread's values for the subtile that starts at `column`; ask for them well before `add_to`."""
-        first = column + 2 * (self.lane % 4)
-        # What lies beyond the last column is never stored, so that column's value will do there.
-        last = cute.size(self.bias) - 1
-        for v in cutlass.range_constexpr(self.columns // 4):
-            values[v] = self.bias[cutlass.min(first + 8 * (v // 2) + v % 2, last)]
-
-    @cute.jit
-    def add_to(self, rC, values):
-        """Add loaded values to the fp32 subtile `rC`."""
-        for v in cutlass.range_constexpr(cute.size(rC)):
-            rC[v] = rC[v] + values[2 * (v // 4) + v % 2].to(cutlass.Float32)
-
-
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 
 

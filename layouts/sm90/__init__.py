@@ -3,6 +3,7 @@
 Everything here is a value computed without a GPU or a compiler.
 """
 
+from .accumulator import AccumulatorCoordinates as AccumulatorCoordinates
 from .arch import Major as Major, SwizzleMode as SwizzleMode
 from .canonical import make_gmma_desc as make_gmma_desc
 from .copy_atom import CopyAtom as CopyAtom, make_copy_atom as make_copy_atom, universal_copy as universal_copy
@@ -20,6 +21,8 @@ from .make_tiled_copy import (
     make_tiled_copy_S as make_tiled_copy_S,
     make_tiled_copy_tv as make_tiled_copy_tv,
 )
+from .smem_plan import SmemArray as SmemArray, SmemPlan as SmemPlan, SmemRegion as SmemRegion
+from .staged import StagedTile as StagedTile
 from .stmatrix import (
     MatrixCopyTraits as MatrixCopyTraits,
     accumulator_row_layout as accumulator_row_layout,
@@ -39,6 +42,7 @@ from .wgmma import (
 )
 
 __all__ = [
+    "AccumulatorCoordinates",
     "CopyAtom",
     "CopyTraits",
     "GmmaDescriptor",
@@ -47,6 +51,10 @@ __all__ = [
     "Major",
     "MatrixCopyTraits",
     "MmaTraits",
+    "SmemArray",
+    "SmemPlan",
+    "SmemRegion",
+    "StagedTile",
     "SwizzleMode",
     "TensorMap",
     "TiledCopy",

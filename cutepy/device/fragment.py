@@ -1,0 +1,71 @@
+"""Accumulators in registers with their coordinates, one epilogue subtile after another (traced).
+
+Every row and column comes from the layout of the MMA's accumulators (`sm90.AccumulatorCoordinates`): what a thread
+contributes is computed from its index, and what a register does is known while the kernel is traced.
+"""
+
+from dataclasses import dataclass
+
+import cutlass
+import cutlass.cute as cute
+
+from cutepy.device import rules
+from cutepy.dsl import to_cute
+from cutepy.layouts import sm90
+
+
+@dataclass(frozen=True)
+class AccumulatorTile:
+    """Where a thread's accumulators are in the output tile, for all subtiles of it alike.
+
+    Attributes
+    ----------
+    coordinates : AccumulatorCoordinates
+    epi_tile : (int, int)
+        Rows and columns of a subtile.
+    tidx : Int32
+        Index among the threads of the MMA.
+    """
+
+    coordinates: sm90.AccumulatorCoordinates
+    epi_tile: tuple[int, int]
+    tidx: cutlass.Int32
+
+    def __post_init__(self) -> None:
+        tiling, (tile_m, tile_n) = self.coordinates.tiling, self.coordinates.tile_mn
+        rules.check_subtile(*self.epi_tile, tiling.thr_size // 128)
+        rules.check_subtile_registers(tile_m * tile_n, self.epi_tile[0] * self.epi_tile[1])
+
+    @property
+    def registers(self) -> tuple[tuple[int, int], ...]:
+        """(row, column) in its subtile of each register, to be added to the thread's own."""
+        count = self.epi_tile[0] * self.epi_tile[1] // self.coordinates.tiling.thr_size
+        return self.coordinates.registers[:count]
+
+    def distinct(self, mode: int) -> tuple[int, ...]:
+        """Give the rows, mode 0, or columns, mode 1, that the registers of a subtile have, each once, in order."""
+        return tuple(sorted({register[mode] for register in self.registers}))
+
+    def place(self, mode: int) -> tuple[int, ...]:
+        """Give for each register which of the `distinct` rows, mode 0, or columns, mode 1, it has."""
+        places = {value: place for place, value in enumerate(self.distinct(mode))}
+        return tuple(places[register[mode]] for register in self.registers)
+
+    def thread(self, mode: int):
+        """Give what tells the row, mode 0, or column, mode 1, of a thread: its lane if all warps have the same."""
+        return cute.arch.lane_idx() if self.coordinates.by_lane(mode) else self.tidx
+
+    def of_thread(self, mode: int, thread=None):
+        """Compute the row, mode 0, or column, mode 1, in a subtile, of the first register of a thread, or of this."""
+        thread = self.thread(mode) if thread is None else thread
+        return cute.crd2idx(thread, to_cute(self.coordinates.of_thread(mode)))
+
+    def origin(self, index):
+        """Compute the row and column in the tile where a subtile starts; subtiles run along N first."""
+        columns = self.coordinates.tile_mn[1] // self.epi_tile[1]
+        return index // columns * self.epi_tile[0], index % columns * self.epi_tile[1]
+
+    def coordinate(self, index, register: int):
+        """Compute the row and column in the tile of a register of a subtile."""
+        (row, column), (down, across) = self.origin(index), self.registers[register]
+        return row + self.of_thread(0) + down, column + self.of_thread(1) + across

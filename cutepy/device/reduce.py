@@ -1,0 +1,138 @@
+"""Reduce accumulators over rows and columns, and values over a CTA and over a cluster (traced).
+
+Operations are ``max``, ``add`` and the like on two fp32 values, associative and commutative. Each step takes them in an
+order that the indices alone decide, so that results are the same from run to run.
+"""
+
+from collections.abc import Callable
+
+import cutlass
+import cutlass.cute as cute
+
+from cutepy.device import rules
+from cutepy.device.fragment import AccumulatorTile
+from cutepy.layouts.sm90 import arch
+
+
+def add(x, y):
+    """Add two values."""
+    return x + y
+
+
+def maximum(x, y):
+    """Take the larger of two values."""
+    return cute.arch.fmax(x, y)
+
+
+@cute.jit
+def reduce_registers(rC, tile: AccumulatorTile, mode: cutlass.Constexpr, operation: Callable):
+    """Reduce what this thread holds of each row (mode 0) or column (mode 1) of a subtile; gives one value for each.
+
+    No other thread takes part: the result has an element for each of ``tile.distinct(mode)``.
+    """
+    found: dict = {}
+    for register, place in enumerate(tile.place(mode)):
+        found[place] = operation(found[place], rC[register]) if place in found else rC[register]
+    result = cute.make_rmem_tensor(len(found), cutlass.Float32)
+    for place, value in found.items():
+        result[place] = value
+    return result
+
+
+@cute.jit
+def reduce_rows(rC, tile: AccumulatorTile, operation: Callable):
+    """Reduce each row of a subtile over all its columns; all threads get the values of their rows.
+
+    A row is held by the four lanes of a warp whose indices differ in the lowest bits, so that a butterfly of shuffles
+    among them is all it takes; all lanes of a warp call.
+    """
+    result = reduce_registers(rC, tile, 0, operation)
+    lanes = tile.coordinates.lanes_across(1)
+    for place in cutlass.range_constexpr(cute.size(result)):
+        for bit in lanes:
+            result[place] = operation(result[place], cute.arch.shuffle_sync_bfly(result[place], offset=bit))
+    return result
+
+
+@cute.jit
+def reduce_warp_columns(rC, tile: AccumulatorTile, operation: Callable):
+    """Reduce each column of a subtile over the rows of this warp; all lanes call, and get those of their columns.
+
+    To reduce over the rows of all warps, hand the results to `block_reduce`, or let each warp leave its own in shared
+    memory.
+    """
+    result = reduce_registers(rC, tile, 1, operation)
+    lanes = tile.coordinates.lanes_across(0)
+    for place in cutlass.range_constexpr(cute.size(result)):
+        for bit in lanes:
+            result[place] = operation(result[place], cute.arch.shuffle_sync_bfly(result[place], offset=bit))
+    return result
+
+
+@cute.jit
+def warp_reduce(value, operation: Callable):
+    """Reduce a value over the 32 lanes of a warp; all lanes call, and get the result."""
+    for step in range(5):
+        value = operation(value, cute.arch.shuffle_sync_bfly(value, offset=1 << step))
+    return value
+
+
+@cute.jit
+def block_reduce(value, slots, tidx, threads: cutlass.Constexpr, barrier: cutlass.Constexpr, operation: Callable):
+    """Reduce a value over `threads` threads, which all call, meet twice at the named barrier, and get the result.
+
+    Each warp leaves its own in `slots`, waits at the barrier until all have, and reads all in the order of the warps.
+    The second barrier lets nobody write the next reduction's before all have read this one's.
+
+    Parameters
+    ----------
+    slots : Pointer
+        Shared memory for an fp32 value of each warp, as many as `rules.reduction_slots` says, aligned to 16 bytes.
+    tidx : Int32
+        Index among the threads.
+    """
+    rules.check_reduction(threads)
+    warps = threads // arch.WARP_THREADS
+    value = warp_reduce(value, operation)
+    shared = cute.make_tensor(slots, cute.make_layout(warps))
+    if tidx % arch.WARP_THREADS == 0:
+        shared[tidx // arch.WARP_THREADS] = value
+    cute.arch.barrier(barrier_id=barrier, number_of_threads=threads)
+    result = shared[0]
+    for other in cutlass.range_constexpr(1, warps):
+        result = operation(result, shared[other])
+    cute.arch.barrier(barrier_id=barrier, number_of_threads=threads)
+    return result
+
+
+@cute.jit
+def cluster_reduce(value, slots, ctas: cutlass.Constexpr, tidx, operation: Callable):
+    """Reduce a value that all threads of a CTA hold over the CTAs of a cluster; all threads of all CTAs call.
+
+    All CTAs must have begun: a barrier of the cluster comes before the first call, such as `publish_barriers`. Thread r
+    of each CTA leaves its CTA's value in the shared memory of the CTA of rank r, at its own rank's place. A barrier of
+    the cluster orders the writes before the reads, with release and acquire; a second one lets nobody write again, or
+    exit, before all have read.
+
+    Parameters
+    ----------
+    slots : Pointer
+        Shared memory for an fp32 value of each CTA of the cluster; as many, and aligned, as a CTA's.
+    ctas : int
+        CTAs of the cluster.
+    """
+    rules.check_schedule((1, 1), ctas, 1)
+    rank = cute.arch.block_idx_in_cluster()
+    if tidx < ctas:
+        peer = cute.arch.map_dsmem_ptr(slots + rank, tidx)
+        place = cute.make_ptr(cutlass.Float32, peer.toint(), cute.AddressSpace.smem, assumed_align=4)
+        cute.arch.store(place, value, ss="cluster")
+    cute.arch.cluster_arrive()
+    cute.arch.cluster_wait()
+    shared = cute.make_tensor(slots, cute.make_layout(ctas))
+    result = shared[0]
+    for other in cutlass.range_constexpr(1, ctas):
+        result = operation(result, shared[other])
+    cute.arch.cluster_arrive()
+    cute.arch.cluster_wait()
+    return result

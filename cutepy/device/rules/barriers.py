@@ -1,0 +1,62 @@
+"""Named barriers, dealt out by name."""
+
+NAMED_BARRIERS = 16
+"""Of a CTA; number 0 is that of `sync_threads`."""
+
+
+def named_barriers(**counts: int) -> dict[str, int]:
+    """Deal named barriers out: how many each use needs -> the number of its first, the others following.
+
+    Raises
+    ------
+    ValueError
+        If there are not so many: two uses of one barrier would let threads through too early, or never.
+
+    Examples
+    --------
+    >>> named_barriers(store=2, turns=2)
+    {'store': 1, 'turns': 3}
+    """
+    first, given = 1, {}
+    for name, count in counts.items():
+        if count < 0:
+            raise ValueError(f"a use must take 0 named barriers or more, got {count} for {name}")
+        given[name] = first
+        first += count
+    if first > NAMED_BARRIERS:
+        asked = ", ".join(f"{count} for {name}" for name, count in counts.items())
+        raise ValueError(
+            f"a CTA has {NAMED_BARRIERS - 1} named barriers beside that of sync_threads, got {first - 1}: {asked}; use "
+            "mbarriers for some"
+        )
+    return given
+
+
+def check_reduction(threads: int) -> None:
+    """Check the threads that reduce a value together.
+
+    Raises
+    ------
+    ValueError
+        If they are no whole warps of one CTA: a shuffle would wait for lanes that never come.
+
+    Examples
+    --------
+    >>> check_reduction(256)
+    """
+    if threads % 32 or not 32 <= threads <= 1024:
+        near = min(max(-(-threads // 32), 1), 32) * 32
+        raise ValueError(f"whole warps of a CTA reduce together, 32 to 1024 threads, got {threads}; use {near}")
+
+
+def reduction_slots(count: int) -> int:
+    """Count the fp32 values to reserve for a reduction of `count`: whole 16 bytes.
+
+    The compiler reads three neighbours as four, so what follows them would be read while others write it.
+
+    Examples
+    --------
+    >>> reduction_slots(3)
+    4
+    """
+    return -(-count // 4) * 4

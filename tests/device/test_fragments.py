@@ -1,0 +1,135 @@
+"""Accumulators by coordinates: vectors along rows and columns, reductions over fragments, CTAs and clusters."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+pytestmark = pytest.mark.dsl
+
+import cutlass  # noqa: E402
+import cutlass.cute as cute  # noqa: E402
+
+import cutepy  # noqa: E402
+from cutepy.device import reduce, rules, smem  # noqa: E402
+from cutepy.device.fragment import AccumulatorTile  # noqa: E402
+from cutepy.device.pipeline import publish_barriers  # noqa: E402
+from cutepy.device.vectors import make_tile_vector  # noqa: E402
+from cutepy.layouts import sm90  # noqa: E402
+
+
+class Subtiles:
+    """Load a tile by coordinates, add a vector of rows and scale by one of columns, and reduce each subtile's rows."""
+
+    def __init__(self, tile, epi_tile, warpgroups):
+        tiling = rules.wgmma_tiling("float16", "float16", tile[1], warpgroups)
+        self.coordinates, self.epi_tile = sm90.AccumulatorCoordinates(tiling, tile), epi_tile
+        self.threads = tiling.thr_size
+
+    @cute.jit
+    def __call__(self, x: cute.Tensor, by_row: cute.Tensor, by_column: cute.Tensor, y: cute.Tensor, most: cute.Tensor):
+        self.kernel(x, by_row, by_column, y, most).launch(grid=(1, 1, 1), block=(self.threads, 1, 1))
+
+    @cute.kernel
+    def kernel(self, x: cute.Tensor, by_row: cute.Tensor, by_column: cute.Tensor, y: cute.Tensor, most: cute.Tensor):
+        tidx, _, _ = cute.arch.thread_idx()
+        tile = AccumulatorTile(self.coordinates, self.epi_tile, tidx)
+        rows, columns = make_tile_vector(by_row, tile, 0), make_tile_vector(by_column, tile, 1)
+        rC = cute.make_rmem_tensor(len(tile.registers), cutlass.Float32)
+        (tile_m, tile_n), (epi_m, epi_n) = self.coordinates.tile_mn, self.epi_tile
+        for index in cutlass.range_constexpr(tile_m * tile_n // (epi_m * epi_n)):
+            first_row, first_column = tile.origin(index)
+            rows.load(first_row)
+            columns.load(first_column)
+            for register in cutlass.range_constexpr(cute.size(rC)):
+                row, column = tile.coordinate(index, register)
+                rC[register] = x[row, column]
+            rows.add_to(rC)
+            columns.scale(rC)
+            for register in cutlass.range_constexpr(cute.size(rC)):
+                row, column = tile.coordinate(index, register)
+                y[row, column] = rC[register]
+            largest = reduce.reduce_rows(rC, tile, reduce.maximum)
+            for place, offset in enumerate(tile.distinct(0)):
+                most[first_row + tile.of_thread(0) + offset, index % most.shape[1]] = largest[place]
+
+
+@pytest.mark.parametrize(
+    ("tile", "epi_tile", "warpgroups"), [((64, 32), (64, 16), 1), ((128, 32), (64, 32), 1), ((128, 32), (128, 16), 2)]
+)
+def test_vectors_and_rows_are_met_where_the_layout_says(tile, epi_tile, warpgroups):
+    m, n = tile
+    torch.manual_seed(1)
+    x, by_row, by_column = (torch.randint(-9, 10, shape).float() for shape in (tile, (m,), (n,)))
+    y, most = torch.zeros(tile), torch.zeros(m, n // epi_tile[1])
+    with cutepy.simulate(sanitize=True) as run:
+        Subtiles(tile, epi_tile, warpgroups)(x, by_row, by_column, y, most)
+    expected = (x + by_row[:, None]) * by_column
+    assert torch.equal(y, expected)
+    assert torch.equal(most, expected.reshape(m, -1, epi_tile[1]).amax(2))
+    assert not run.hazards
+
+
+class Sums:
+    """Sum a value over the threads of each CTA, then over the CTAs of a cluster, twice with the same slots."""
+
+    def __init__(self, threads, ctas):
+        self.threads, self.ctas = threads, ctas
+        slots = (sm90.SmemArray(rules.reduction_slots(count), 32, 16) for count in (threads // 32, ctas))
+        self.plan = sm90.SmemPlan.of(dict(zip(("warps", "ctas"), slots, strict=True)))
+
+    @cute.jit
+    def __call__(self, x: cute.Tensor, y: cute.Tensor):
+        launch = {"grid": (self.ctas, 1, 1), "block": (self.threads, 1, 1), "cluster": (self.ctas, 1, 1)}
+        self.kernel(x, y).launch(**launch)
+
+    @cute.kernel
+    def kernel(self, x: cute.Tensor, y: cute.Tensor):
+        shared = smem.share(self.plan, warps=cutlass.Float32, ctas=cutlass.Float32)
+        tidx, _, _ = cute.arch.thread_idx()
+        cta, _, _ = cute.arch.block_idx()
+        publish_barriers((self.ctas, 1, 1))
+        for turn in cutlass.range_constexpr(2):
+            value = x[turn, cta * self.threads + tidx]
+            value = reduce.block_reduce(value, shared["warps"], tidx, self.threads, 1, reduce.add)
+            value = reduce.cluster_reduce(value, shared["ctas"], self.ctas, tidx, reduce.add)
+            y[turn, cta * self.threads + tidx] = value
+
+
+@pytest.mark.parametrize(("threads", "ctas"), [(32, 1), (96, 2), (256, 4)])
+def test_a_value_is_summed_over_ctas_and_clusters(threads, ctas):
+    x = torch.arange(2.0 * threads * ctas).reshape(2, -1)
+    y = torch.zeros_like(x)
+    with cutepy.simulate(sanitize=True) as run:
+        Sums(threads, ctas)(x, y)
+    assert torch.equal(y, x.sum(1, keepdim=True).expand_as(y))
+    assert not run.hazards
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda: rules.check_reduction(48), "whole warps of a CTA reduce together, .* got 48; use 64"),
+        (
+            lambda: rules.named_barriers(store=2, turns=14),
+            "has 15 named barriers .*, got 16: 2 for store, 14 for turns",
+        ),
+        (lambda: rules.named_barriers(store=-1), "0 named barriers or more, got -1 for store"),
+        (lambda: rules.register_budget(4), "1 to 3 warpgroups can multiply beside a producer, got 4"),
+        (lambda: rules.check_accumulators((256, 256), 2), "256 registers a thread.*296 exceed the 232"),
+        (lambda: rules.check_multicast((128, 48), (4, 1)), "whole 8-row groups, got tile 128 x 48 over cluster 4 x 1"),
+        (lambda: rules.check_schedule((4, 4), 2, 8), "1 to 16 CTAs"),
+        (lambda: rules.check_schedule((1, 1), 1, 0), "at least 1 row, got 0"),
+        (
+            lambda: rules.check_stages((64, 64, 4), (64, 64, 3), (64, 64, 16), 4),
+            "the 4 stages of their ring, got 4 and 3",
+        ),
+        (lambda: rules.check_stages((64, 64, 4), (64, 32, 4), (64, 64, 16), 4), "same extent along K, got 64 and 32"),
+        (
+            lambda: rules.check_stages((96, 64, 4), (64, 64, 4), (64, 64, 16), 4),
+            "M of a stage .* 64.*, got 96; use 128",
+        ),
+    ],
+)
+def test_what_no_kernel_could_run_is_refused_by_name(made, said):
+    with pytest.raises(ValueError, match=said):
+        made()
