@@ -139,13 +139,21 @@ class Evaluation:
         """Tell where the registers of a value are: parted columns fill a narrower subtile in the same order."""
         return accumulator_places(self.columns // node.width)
 
+    def run(self, roots: Sequence[int], consumed: Callable[[], None] = lambda: None) -> None:
+        """Compute tiles, in the order told above; `consumed` is called once no operand is read any more."""
+        runs = segments(self.graph, roots)
+        last = max((k for k, run in enumerate(runs) if any(reads(self.graph, n) for n in run)), default=-1)
+        if last < 0:
+            consumed()
+        for k, run in enumerate(runs):
+            for register in range(self.places(self.graph.nodes[run[0]]).count("tile")):
+                for n in run:
+                    self.value(n, register)
+            if k == last:
+                consumed()
+
     def tile(self, n: int) -> list[Any]:
-        """Give a tile's value for all registers, after computing what leads to it in the order told above."""
-        for segment in segments(self.graph, n):
-            count = self.places(self.graph.nodes[segment[0]]).count("tile")
-            for register in range(count):
-                for node in segment:
-                    self.value(node, register)
+        """Give a tile's value for all registers."""
         return [self.value(n, register) for register in range(self.places(self.graph.nodes[n]).count("tile"))]
 
     def value(self, n: int, slot: int) -> Any:
@@ -265,26 +273,37 @@ def thread_place(tidx: Any) -> tuple[Any, Any]:
     return row + arch.WGMMA_M * (tidx // arch.WARPGROUP_THREADS), column
 
 
-def segments(graph: Graph, root: int) -> list[list[int]]:
-    """Cut the tiles that lead to a value into runs; each is computed register by register, one run after another.
+def segments(graph: Graph, roots: Sequence[int]) -> list[list[int]]:
+    """Cut the tiles that lead to values into runs; each is computed register by register, one run after another.
 
     A run ends with what reads a row, column or tile operand, and before the columns are parted.
     """
-    needed = {root}
-    for n in range(root, -1, -1):
-        if n in needed:
-            needed.update(graph.nodes[n].inputs)
     runs: list[list[int]] = [[]]
-    for n in sorted(needed):
+    for n in needed(graph, roots):
         node = graph.nodes[n]
         if node.shape != "tile" or node.op in ("acc", "operand"):
             continue
         if runs[-1] and (node.op == "part" or graph.nodes[runs[-1][-1]].width != node.width):
             runs.append([])
         runs[-1].append(n)
-        if any(graph.nodes[i].op == "operand" and graph.nodes[i].shape != "scalar" for i in node.inputs):
+        if reads(graph, n):
             runs.append([])
     return [run for run in runs if run]
+
+
+def needed(graph: Graph, roots: Sequence[int]) -> list[int]:
+    """List what values are computed from, and themselves, in order."""
+    found = set(roots)
+    for n in range(max(found, default=-1), -1, -1):
+        if n in found:
+            found.update(graph.nodes[n].inputs)
+    return sorted(found)
+
+
+def reads(graph: Graph, n: int) -> bool:
+    """Tell whether a tile is computed from a row, column or tile operand with no other tile between."""
+    inputs = [i for i in graph.nodes[n].inputs if graph.nodes[i].shape != "tile" or graph.nodes[i].op == "operand"]
+    return any(graph.nodes[i].op == "operand" and graph.nodes[i].shape != "scalar" for i in needed(graph, inputs))
 
 
 def reduce_registers(values: Mapping[int, Any], kind: str, places: Places, shape: str) -> list[Any]:

@@ -77,10 +77,11 @@ class Finish:
                 for slot, offset in enumerate(offsets):
                     fragment[slot] = given[cutlass.min(first + offset, last)]
 
-    def compute(self, accumulators, fragments, tiles, row, column):
-        """Begin to compute a subtile at (row, column) from its registers.
+    def compute(self, accumulators, fragments, tiles, row, column, consumed=lambda: None):
+        """Compute a subtile at (row, column) from its registers.
 
-        `tiles` gives, for each tile operand by its name, the registers of its subtile.
+        `tiles` gives, for each tile operand by its name, the registers of its subtile; `consumed` is called once
+        fragments and tiles have been read.
         """
         read = {}
         for operand, fragment in zip(self.graph.operands, fragments, strict=True):
@@ -92,15 +93,20 @@ class Finish:
 
         registers = [accumulators[v] for v in range(cute.size(accumulators))]
         down, along = self.origin(row, column)
-        return evaluation.Evaluation(
-            self.graph, self.columns, registers, value, down, along, self.tidx % arch.WARP_THREADS
-        )
+        lane = self.tidx % arch.WARP_THREADS
+        evaluated = evaluation.Evaluation(self.graph, self.columns, registers, value, down, along, lane)
+        evaluated.run([self.root(index) for index in range(len(self.graph.results))], consumed)
+        return evaluated
+
+    def root(self, index):
+        """Give the node of a result's tile; what rounds it is left to its store, what reduces it to its partials."""
+        n = self.graph.results[index].node
+        node = self.graph.nodes[n]
+        return node.inputs[0] if node.op in ("to", "reduce") else n
 
     def result(self, evaluated, index):
-        """Give the registers of a result that is a tile; what rounds it is left to its store."""
-        node = self.graph.nodes[self.graph.results[index].node]
-        root = node.inputs[0] if node.op == "to" else self.graph.results[index].node
-        return evaluated.tile(root)
+        """Give the registers of a result that is a tile."""
+        return evaluated.tile(self.root(index))
 
     def store_partials(self, evaluated, index, partials, row, column):
         """Reduce a subtile at (row, column) as far as a warp can, and write that to global memory.
@@ -108,15 +114,12 @@ class Finish:
         `partials` is (ceil(N / columns), M) for values of rows, (ceil(M / 16), N) for those of columns, and
         (ceil(M / 16), ceil(N / columns)) for one of all.
         """
-        result = self.graph.results[index]
-        (source,) = self.graph.nodes[result.node].inputs
-        kind, dim = self.graph.reduction(result)
-        node = self.graph.nodes[source]
-        width = node.width
+        kind, dim = self.graph.reduction(self.graph.results[index])
+        width = self.graph.nodes[self.root(index)].width
         places = accumulator_places(self.columns // width)
         neutral, _ = evaluation.REDUCTIONS[kind]
         down, along = self.origin(row, column, width)
-        values = evaluated.tile(source)
+        values = evaluated.tile(self.root(index))
         inside = {}
         for v, (below, beside) in enumerate(places.registers):
             within = (down + below < self.m) & (along + beside < self.n // width)

@@ -34,7 +34,12 @@ _DIMS = {"0": (-2,), "1": (-1,), "": (-2, -1)}
 
 
 def compute(
-    graph: Graph, acc: torch.Tensor, operands: Mapping[str, Any], dtype: torch.dtype = torch.float32
+    graph: Graph,
+    acc: torch.Tensor,
+    operands: Mapping[str, Any],
+    dtype: torch.dtype = torch.float32,
+    *,
+    cast: bool = True,
 ) -> list[torch.Tensor]:
     """Compute an epilogue's results.
 
@@ -47,6 +52,8 @@ def compute(
         Rows (N,), columns (..., M), tiles (..., M, N) or what broadcasts to that, scalars; N over the operand's width.
     dtype : float32 or float64
         To compute in.
+    cast : bool
+        Whether what the epilogue rounds itself is given in the dtype that it is rounded to.
 
     Returns
     -------
@@ -77,7 +84,7 @@ def compute(
         value, rounded, reduced = values[result.node], graph.dtype(result), graph.reduction(result)
         if reduced is None:
             value = value.expand(*acc.shape[:-1], acc.shape[-1] // graph.width(result))
-            value = value if rounded is None else value.to(getattr(torch, rounded))
+            value = value.to(getattr(torch, rounded)) if rounded and cast else value
         results.append(value)
     return results
 

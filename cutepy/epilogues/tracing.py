@@ -46,6 +46,8 @@ class Tile(Value):
     kind: ClassVar[tuple[Shape, Type]] = ("tile", "f32")
 
 
+RESERVED = ("a", "b", "activation", "epilogue", "out", "out_dtype", "out_major")
+"""Names of what `cutepy.ops.gemm` takes beside an epilogue's operands."""
 _KINDS = {kind.__name__: kind.kind for kind in (Scalar, Integer, Row, Column, Tile)}
 
 
@@ -212,6 +214,12 @@ def _declared(function: FunctionType, line: Line) -> tuple[list[Operand], dict[s
             defaults[parameter.name] = parameter.default
         if not re.fullmatch(r"[a-zA-Z]\w*", parameter.name, re.ASCII):
             raise EpilogueError(f"operands are named by ASCII letters, digits and _, got {parameter.name}", line)
+        if parameter.name in RESERVED:
+            raise EpilogueError(
+                f"no operand can be named {parameter.name}, since operations take {', '.join(RESERVED)} themselves; "
+                "give it another name",
+                line,
+            )
         operands.append(Operand(parameter.name, shape, kind))
     return operands, defaults
 

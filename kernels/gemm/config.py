@@ -7,9 +7,11 @@ and cluster, and making one that the hardware cannot run raises, saying which re
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from hashlib import sha256
 from typing import Literal, get_args
 
 from cutepy.device import rules
+from cutepy.epilogues.graph import Graph, Operand, Result
 from cutepy.layouts import ComposedLayout, sm90, tile_to_shape
 from cutepy.layouts.sm90 import arch
 from cutepy.runtime.dtypes import DTYPES
@@ -62,6 +64,11 @@ class GemmSignature:
         Of a vector of N elements that is added to each row; None without one.
     activation : str or None
         "relu", "gelu", "gelu_tanh" or "silu", of the fp32 sum before it is rounded.
+    epilogue : str or None
+        Instead of C, bias and activation: the text of an epilogue's graph (`cutepy.epilogues`), whose results take D's
+        place; `out_dtype` is that of those which it doesn't round itself.
+    operand_types : tuple of (str, str)
+        Of each of the epilogue's operands: dtype, "" of a number of the host, and of a tile "row" or "col", else "".
     batch_modes : int
         Modes of a batch: 0 for matrices; 1 for a batch of them, each at one stride from the last; up to 3 where several
         strides are needed. A, B, C and D all have them.
@@ -85,6 +92,8 @@ class GemmSignature:
     bias_dtype: str | None = None
     activation: Activation | None = None
     batch_modes: int = 0
+    epilogue: str | None = None
+    operand_types: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse combinations that no wgmma instruction or epilogue has."""
@@ -114,6 +123,48 @@ class GemmSignature:
                     f'{name} must be K-major (its K extent contiguous) for 8-bit types, got "{major}"; '
                     f"wgmma transposes 16-bit elements only, so copy {name} to a K-major tensor"
                 )
+
+        if self.epilogue is not None:
+            self._check_epilogue()
+
+    def _check_epilogue(self) -> None:
+        graph = Graph.parse(self.epilogue or "")
+        if self.c_dtype or self.bias_dtype or self.activation or self.batch_modes:
+            raise ValueError("an epilogue takes the place of C, bias and activation, and has no batch; leave them out")
+        if len(self.operand_types) != len(graph.operands):
+            raise ValueError(f"operand_types must be of {len(graph.operands)} operands, got {len(self.operand_types)}")
+        for operand, (dtype, major) in zip(graph.operands, self.operand_types, strict=True):
+            if (operand.shape == "tile") != (major in ("row", "col")) or (dtype or operand.shape) not in (
+                *DTYPES,
+                "scalar",
+            ):
+                raise ValueError(f"{operand} can't be of {dtype or 'a number'} {major}")
+
+    @cached_property
+    def graph(self) -> Graph | None:
+        """The epilogue's graph."""
+        return None if self.epilogue is None else Graph.parse(self.epilogue)
+
+    @cached_property
+    def tile_operands(self) -> tuple[tuple[int, Operand, str, str], ...]:
+        """The epilogue's operands that are tiles: place, operand, dtype and major."""
+        if self.graph is None:
+            return ()
+        pairs = enumerate(zip(self.graph.operands, self.operand_types, strict=True))
+        return tuple((n, operand, *types) for n, (operand, types) in pairs if operand.shape == "tile")
+
+    @cached_property
+    def tile_results(self) -> tuple[tuple[int, Result, str], ...]:
+        """The epilogue's results that are tiles: place, result and dtype."""
+        if self.graph is None:
+            return ()
+        tiles = ((n, result) for n, result in enumerate(self.graph.results) if not self.graph.reduction(result))
+        return tuple((n, result, self.graph.dtype(result) or self.out_dtype) for n, result in tiles)
+
+    @property
+    def adds(self) -> bool:
+        """Whether tiles are read beside A and B: C, or operands of an epilogue."""
+        return bool(self.c_dtype or self.tile_operands)
 
     @property
     def transposed(self) -> "GemmSignature":
@@ -214,7 +265,7 @@ class GemmConfig:
                 raise TypeError(f"{field.name} must be an int, got {value!r}")
         if not self.tile_k:
             object.__setattr__(self, "tile_k", 1024 // self.signature.operand_bits)
-        if self.signature.c_dtype and not self.c_stages:
+        if self.signature.adds and not self.c_stages:
             object.__setattr__(self, "c_stages", 2)
         if not self.epi_stages:
             object.__setattr__(self, "epi_stages", self._epi_stages())
@@ -240,7 +291,7 @@ class GemmConfig:
             )
         if self.consumers > 1 and self.split_k > 1:
             raise ValueError(f"consumers take tiles in turn only where K is not split, got split_k {self.split_k}")
-        if self.consumers > 1 and self.signature.c_dtype:
+        if self.consumers > 1 and self.signature.adds:
             # On an H200, 2026-11-23, single warps then added a wrong part of C, some 500 elements of 15 million.
             raise ValueError(f"consumers take tiles in turn only without C, got C of {self.signature.c_dtype}; use 1")
         rows = 64 * self.warpgroups
@@ -250,6 +301,7 @@ class GemmConfig:
             ("epi_n", self.epi_n, 16, "a four-matrix stmatrix writes 16 columns"),
             ("tile_n", self.tile_n, self.epi_n, "the epilogue writes whole subtiles of epi_n columns"),
             ("tile_n", self.tile_n, 8, "wgmma's N is a multiple of 8"),
+            ("epi_n", self.epi_n, 16 * self._widest, "16 columns are left where columns are interleaved"),
             ("tile_k", self.tile_k, instruction_k, "one wgmma takes 32 bytes of K"),
         ):
             if value <= 0 or value % unit:
@@ -278,7 +330,7 @@ class GemmConfig:
             )
         if self.epi_stages < 2:
             raise ValueError(f"epi_stages must be at least 2, got {self.epi_stages}: one is filled while one is sent")
-        if bool(self.signature.c_dtype) != bool(self.c_stages):
+        if self.signature.adds != bool(self.c_stages):
             raise ValueError(f"c_stages must be 0 without C and positive with it, got {self.c_stages}")
         if self.band_rows < 1:
             raise ValueError(f"band_rows must be at least 1, got {self.band_rows}")
@@ -324,6 +376,10 @@ class GemmConfig:
         return 2 * (stages + self.c_stages + (self.split_k > 1))
 
     @property
+    def _widest(self) -> int:
+        return self.signature.graph.widest if self.signature.graph else 1
+
+    @property
     def barriers(self) -> int:
         """How many mbarriers a CTA has: two for each stage of A and B, and of C, and for the exchange of sums."""
         return self._barriers(self.stages)
@@ -337,6 +393,9 @@ class GemmConfig:
         addend += f"_bias_{kind.bias_dtype}" if kind.bias_dtype else ""
         addend += f"_{kind.activation}" if kind.activation else ""
         addend += f"_batch{kind.batch_modes}" if kind.batch_modes else ""
+        if kind.epilogue:
+            types = "".join("_" + (dtype or "number") + major for dtype, major in kind.operand_types)
+            addend = f"_epilogue_{sha256(kind.epilogue.encode()).hexdigest()[:12]}{types}"
         tile = f"{self.tile_m}x{self.tile_n}x{self.tile_k}x{self.stages}_cluster{self.cluster_m}x{self.cluster_n}"
         split = f"_split{self.split_k}" if self.split_k > 1 else ""
         turns = "_pingpong" if self.consumers > 1 else ""
@@ -371,12 +430,28 @@ class GemmConfig:
     @property
     def epilogue_bytes(self) -> int:
         """Bytes of the subtiles of D, for each consumer, and of C."""
-        d_bytes = self.epi_stages * self._d_stage_bytes
-        return d_bytes + self.c_stages * rules.tile_bytes(*self.epi_tile, self.signature.c_bits)
+        return self.epi_stages * self._d_stage_bytes + self.c_stages * self.c_stage_bytes
 
     @property
     def _d_stage_bytes(self) -> int:
-        return self.consumers * rules.tile_bytes(*self.epi_tile, self.signature.out_bits)
+        return self.consumers * sum(
+            self._subtile_bytes(dtype, width)
+            for dtype, width in (
+                [(dtype, self.signature.graph.width(result)) for _, result, dtype in self.signature.tile_results]
+                if self.signature.graph
+                else [(self.signature.out_dtype, 1)]
+            )
+        )
+
+    @property
+    def c_stage_bytes(self) -> int:
+        """Bytes of a subtile of C, or of all tiles that an epilogue reads."""
+        if self.signature.c_dtype:
+            return self._subtile_bytes(self.signature.c_dtype, 1)
+        return sum(self._subtile_bytes(dtype, operand.width) for _, operand, dtype, _ in self.signature.tile_operands)
+
+    def _subtile_bytes(self, dtype: str, width: int) -> int:
+        return rules.tile_bytes(self.epi_tile[0], self.epi_n // width, DTYPES[dtype].bits)
 
     @property
     def subtile_registers(self) -> int:

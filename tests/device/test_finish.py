@@ -82,7 +82,9 @@ class Finishes:
                 way = tma.partition(stores[index], sD, gD)
             outs.append(out)
             ways.append(way)
-        read = [None if operand.shape == "tile" else given for operand, given in zip(graph.operands, operands)]
+        read = [
+            None if operand.shape == "tile" else given for operand, given in zip(graph.operands, operands, strict=True)
+        ]
         finish = Finish(graph, columns, tuple(read), m, n, tidx)
         fragments = finish.make_fragments()
         across = self.tile[1] // columns
@@ -91,7 +93,7 @@ class Finishes:
             rC = self.read_tile(finish, 1, acc, down, along)
             finish.load(fragments, down, along)
             tiles = {}
-            for operand, given in zip(graph.operands, operands):
+            for operand, given in zip(graph.operands, operands, strict=True):
                 if cutlass.const_expr(operand.shape == "tile"):
                     tiles[operand.name] = self.read_tile(finish, operand.width, given, down, along)
             evaluated = finish.compute(rC, fragments, tiles, down, along)
