@@ -12,6 +12,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Boolean, Float32, Int32
 
+from cutepy.device import rules
 from cutepy.device.places import Places, accumulator_places
 from cutepy.dsl.element_types import element_type
 from cutepy.epilogues.graph import Graph, Node
@@ -197,7 +198,7 @@ class Evaluation:
         """Give the column of this thread's first register in a subtile that is narrower by `width`."""
         if width == 1:
             return self.column
-        first = thread_place(self.lane)[1]
+        _, first = thread_place(0, self.lane)
         return (self.column - first) // width + first
 
     def _rounded(self, node: Node, slot: int) -> Any:
@@ -261,16 +262,15 @@ def _shuffled(value: Any, sender: Any) -> Any:
     return cute.arch.shuffle_sync(value, sender)
 
 
-def thread_place(tidx: Any) -> tuple[Any, Any]:
-    """Give row and column of the first register of a thread, by its index among the consumer threads."""
-    row, column = Int32(0), Int32(0)
-    for step in accumulator_places(arch.WGMMA_M // 4).threads:
-        at = (tidx // step.below if step.below > 1 else tidx) % step.extent
-        if step.rows:
-            row = row + step.rows * at
-        if step.columns:
-            column = column + step.columns * at
-    return row + arch.WGMMA_M * (tidx // arch.WARPGROUP_THREADS), column
+def thread_place(tidx: Any, lane: Any) -> tuple[Any, Any]:
+    """Give row and column of a thread's first register, by its index among the consumer threads, and in its warp."""
+    row, column = [arch.WGMMA_M * (tidx // arch.WARPGROUP_THREADS)], []
+    for extent, below, rows, columns in accumulator_places(rules.SUBTILE_COLUMNS).threads:
+        index = lane if below * extent <= arch.WARP_THREADS else tidx
+        at = (index // below if below > 1 else index) % extent
+        row += [rows * at] if rows else []
+        column += [columns * at] if columns else []
+    return sum(row), sum(column)
 
 
 def segments(graph: Graph, roots: Sequence[int]) -> list[list[int]]:

@@ -15,7 +15,6 @@ from cutlass import Float32, Int32
 from cutepy.device import evaluation, rules
 from cutepy.device.places import accumulator_places
 from cutepy.epilogues.graph import Graph
-from cutepy.layouts.sm90 import arch
 
 
 @dataclass(frozen=True)
@@ -32,8 +31,8 @@ class Finish:
         column; None of a tile.
     m, n : Int32
         Extents of the product.
-    tidx : Int32
-        Index among the consumer threads.
+    tidx, lane : Int32
+        Index among the consumer threads, and in the warp.
     """
 
     graph: Graph
@@ -42,6 +41,7 @@ class Finish:
     m: cutlass.Int32
     n: cutlass.Int32
     tidx: cutlass.Int32
+    lane: cutlass.Int32
 
     def __post_init__(self):
         rules.check_widths(self.columns, self.graph.widest)
@@ -62,7 +62,7 @@ class Finish:
 
     def origin(self, row, column, width=1):
         """Give the place of this thread's first register in a subtile, whose columns are fewer by `width`."""
-        down, along = evaluation.thread_place(self.tidx)
+        down, along = evaluation.thread_place(self.tidx, self.lane)
         return row + down, (column if width == 1 else column // width) + along
 
     def load(self, fragments, row, column):
@@ -93,8 +93,7 @@ class Finish:
 
         registers = [accumulators[v] for v in range(cute.size(accumulators))]
         down, along = self.origin(row, column)
-        lane = self.tidx % arch.WARP_THREADS
-        evaluated = evaluation.Evaluation(self.graph, self.columns, registers, value, down, along, lane)
+        evaluated = evaluation.Evaluation(self.graph, self.columns, registers, value, down, along, self.lane)
         evaluated.run([self.root(index) for index in range(len(self.graph.results))], consumed)
         return evaluated
 
@@ -127,7 +126,7 @@ class Finish:
         shape = {1: "column", 0: "row", None: "scalar"}[dim]
         totals = evaluation.reduce_registers(inside, kind, places, shape)
         totals = [evaluation.reduce_lanes(total, kind, shape) for total in totals]
-        lane = self.tidx % arch.WARP_THREADS
+        lane = self.lane
         rows = down // rules.PARTIAL_ROWS  # a warp's 16 rows: its threads' first registers are in the upper 8
         strip = column // self.columns
         if shape == "column":

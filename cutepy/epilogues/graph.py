@@ -205,7 +205,7 @@ class Graph:
     @property
     def widest(self) -> int:
         """The largest width: the accumulators' columns must be a multiple."""
-        return max((node.width for node in self.nodes), default=1)
+        return max([1, *(node.width for node in self.nodes)])
 
     def uses(self, op: str) -> bool:
         """Tell whether a kind of node occurs."""

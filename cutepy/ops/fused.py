@@ -110,7 +110,7 @@ def _unflattened(graph: Graph, n: int, result: torch.Tensor, shape: Sequence[int
     if reduction is None:
         return result.view(*batch, *rows, result.shape[-1]) if batched or len(shape) != 2 else result
     tail = {0: result.shape[-1:], 1: rows, None: ()}[reduction.dim]
-    return result.view(*batch, *tail)
+    return result.view((*batch, *tail))
 
 
 def _bound(graph: Graph, tensors: Sequence[torch.Tensor], numbers: Sequence[float], kinds: str) -> dict[str, Any]:

@@ -248,7 +248,7 @@ class FusedGemm(Gemm):
             make_tile_load(tiled_mma, sC, mode, tidx)
             for (_, sC, _), (_, _, _, mode) in zip(loaded, self.loaded, strict=True)
         ]
-        finish = Finish(self.graph, config.epi_n, operands, *extents, tidx)
+        finish = Finish(self.graph, config.epi_n, operands, *extents, tidx, cute.arch.lane_idx())
         fragments = finish.make_fragments()
         accumulators = self.accumulator_subtiles(tCrC)
         state, tile_state = ring.consumer_state(), ring.consumer_state()

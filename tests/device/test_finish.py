@@ -85,7 +85,7 @@ class Finishes:
         read = [
             None if operand.shape == "tile" else given for operand, given in zip(graph.operands, operands, strict=True)
         ]
-        finish = Finish(graph, columns, tuple(read), m, n, tidx)
+        finish = Finish(graph, columns, tuple(read), m, n, tidx, cute.arch.lane_idx())
         fragments = finish.make_fragments()
         across = self.tile[1] // columns
         for index in cutlass.range_constexpr(self.tile[0] // (64 * self.warpgroups) * across):
@@ -272,4 +272,4 @@ def test_the_library(part):
 
 def test_subtiles_too_narrow_for_parts_are_refused():
     with pytest.raises(ValueError, match="interleaved in 2 parts must have a multiple of 32 columns, got 16"):
-        Finish(epilogues.swiglu.graph, 16, (), 64, 64, 0)
+        Finish(epilogues.swiglu.graph, 16, (), 64, 64, 0, 0)
