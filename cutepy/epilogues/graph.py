@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -178,6 +178,29 @@ class Graph:
             results.append(Result(name, int(node[1:])))
         return Graph(operands, tuple(nodes), tuple(results))
 
+    @cached_property
+    def transposed(self) -> Graph | None:
+        """What computes the results' transposes of the product's: rows for columns; None where columns are parted.
+
+        Examples
+        --------
+        >>> text = ["(bias: row)", "  v0 = acc()", "  v1 = operand('bias')", "  v2 = add(v0, v1)", "  return v2"]
+        >>> Graph.parse(chr(10).join(text)).transposed.operands[0].shape
+        'column'
+        """
+        if self.uses("part"):
+            return None
+        operands = tuple(replace(operand, shape=_TURNED[operand.shape]) for operand in self.operands)
+        nodes: list[Node] = []
+        for node in self.nodes:
+            op = {"row_index": "column_index", "column_index": "row_index"}.get(node.op, node.op)
+            value = node.value
+            if op == "reduce":
+                kind, _, dim = str(value).partition(" ")
+                value = f"{kind} {1 - int(dim)}" if dim else kind
+            nodes.append(infer(op, node.inputs, value, nodes, operands, line=node.line))
+        return Graph(operands, tuple(nodes), self.results)
+
     def operand(self, name: str) -> Operand:
         """Give an operand by its name."""
         return next(operand for operand in self.operands if operand.name == name)
@@ -216,6 +239,9 @@ _HEAD = re.compile(r"\((.*)\)")
 _NODE = re.compile(r"  v(\d+) = (\w+)(?:/(\d+))?\((.*)\)")
 _RETURN = re.compile(r"  return (.+)")
 _OPERAND = re.compile(r"(\w+): (\w+)(?:/(\d+))?")
+
+
+_TURNED: dict[Shape, Shape] = {"scalar": "scalar", "row": "column", "column": "row", "tile": "tile"}
 
 
 def _over(width: int) -> str:

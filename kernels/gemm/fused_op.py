@@ -14,7 +14,7 @@ from cutepy.host.compilation import compile
 from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
 from cutepy.host.specs import TensorSpec
-from cutepy.kernels.gemm.choice import fillable_sms, select_config
+from cutepy.kernels.gemm.choice import expected_us, fillable_sms, select_config
 from cutepy.kernels.gemm.config import GemmConfig, GemmSignature
 from cutepy.kernels.gemm.op import OPERAND_MAJORS, OUTPUT_MAJORS, SOURCES, sm_count_of
 from cutepy.kernels.gemm.operands import UNIT_BYTES, Description, dtype_name, matrix
@@ -86,6 +86,14 @@ def _launch(
     if a.device.type == "cuda" and EXECUTION.backend is None and a.device.index != torch.cuda.current_device():
         with torch.cuda.device(a.device):
             return _launch(graph, a, b, operands, results)
+    turned = _turned(graph, a, b)
+    if turned is not None:
+        operands = {
+            operand.name: operands[operand.name].t() if operand.shape == "tile" else operands[operand.name]
+            for operand in graph.operands
+        }
+        # The transpose of what has one dimension, or none, is itself.
+        graph, a, b, results = turned, b, a, [result.t() for result in results]
     m, n = a.shape[0], b.shape[0]
     k = -(-a.shape[1] * a.itemsize // UNIT_BYTES) * UNIT_BYTES // a.itemsize
     a, b = _reached(a, k), _reached(b, k)
@@ -116,6 +124,22 @@ def _launch(
         elif got is not into:
             into.copy_(got[:, : into.shape[1]])
     return None
+
+
+def _turned(graph: Graph, a: torch.Tensor, b: torch.Tensor) -> Graph | None:
+    """Give the transposed graph where the transposed product is expected to be faster, and computes the same.
+
+    With few rows it is: wgmma multiplies 64 rows of A at least, but 8 of B.
+    """
+    turned = graph.transposed
+    if turned is None:
+        return None
+    adds = any(operand.shape == "tile" for operand in graph.operands)
+    straight, across = (
+        expected_us(*mn, a.shape[1], 8 * a.itemsize, sm_count_of(a.device), adds=adds)
+        for mn in ((a.shape[0], b.shape[0]), (b.shape[0], a.shape[0]))
+    )
+    return turned if across < straight else None
 
 
 def _described(tensor: torch.Tensor) -> Description:

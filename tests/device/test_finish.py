@@ -1,5 +1,7 @@
 """Graphs on registers of accumulators, in the simulator, against the same graphs in torch."""
 
+import random
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -273,3 +275,42 @@ def test_the_library(part):
 def test_subtiles_too_narrow_for_parts_are_refused():
     with pytest.raises(ValueError, match="interleaved in 2 parts must have a multiple of 32 columns, got 16"):
         Finish(epilogues.swiglu.graph, 16, (), 64, 64, 0, 0)
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.deep) for n in range(1, 20))])
+def test_random_graphs(seed):
+    rng = random.Random(seed)
+
+    def program(values):
+        values = list(values)
+        for _ in range(rng.randrange(3, 12)):
+            x, y = rng.choice(values), rng.choice(values)
+            values.append(
+                rng.choice(
+                    [
+                        lambda x, y: x + y,
+                        lambda x, y: x - 0.5 * y,
+                        lambda x, y: epilogues.tanh(x) * y,
+                        lambda x, y: epilogues.maximum(x, -y),
+                        lambda x, y: epilogues.where(x < y, epilogues.sigmoid(y), x),
+                        lambda x, y: x / (1.0 + abs(y)),
+                        lambda x, y: epilogues.gelu(x),
+                    ]
+                )(x, y)
+            )
+        return values[-1]
+
+    @cutepy.epilogue
+    def several(acc, row: Row, half_row: Row, column: Column, matrix: Tile, half_matrix: Tile, scalar: Scalar):
+        even, odd = acc.interleaved(2)
+        whole = [
+            program((acc, row, column, matrix, scalar)) + 0.0 * (acc + row + column + matrix + scalar) for _ in range(2)
+        ]
+        half = [program((even, odd, half_row, column, half_matrix, scalar)) + 0.0 * (even + half_row + half_matrix)]
+        return *whole, *half, whole[0].sum(1), half[0].max(0), whole[1].min()
+
+    torch.manual_seed(seed)
+    m, n = 50, 64
+    shapes = {"row": (n,), "half_row": (n // 2,), "column": (m,), "matrix": (m, n), "half_matrix": (m, n // 2)}
+    operands = {name: torch.randn(shape) for name, shape in shapes.items()}
+    check(several, torch.randn(m, n), (64, 64), scalar=rng.random(), rtol=1e-4, atol=1e-4, **operands)

@@ -251,6 +251,12 @@ def test_random_programs(program, paired, seed):
     expected = y, y.sum(1)
     for one, other in zip(got, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+    if paired:
+        assert traced.graph.transposed is None
+    else:
+        given_ |= {"tile": tile.mT}
+        for one, other in zip(compute(traced.graph.transposed, acc.mT, given_, torch.float64), got, strict=True):
+            assert torch.equal(one, other.mT) if one.dim() == 2 else torch.allclose(one, other)
     ours = torch.autograd.grad(sum(x.sum() for x in got), tensors)
     theirs = torch.autograd.grad(sum(x.sum() for x in expected), tensors, allow_unused=True)
     for one, other in zip(ours, theirs, strict=True):

@@ -104,7 +104,9 @@ def test_the_kernel_of_a_gated_pair(m, n, k, leading, options):
     assert_close(got, reference(gated, a, b, operands, options.get("out_dtype", torch.bfloat16)))
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(130, 160, 64), pytest.param(40, 24, 48, marks=pytest.mark.deep)])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(130, 160, 64), (8, 136, 64), pytest.param(8, 130, 48, marks=pytest.mark.deep)]
+)
 def test_the_kernel_of_all_kinds_of_operands_and_results(m, n, k):
     torch.manual_seed(7)
     a, b = torch.randn(m, k).half(), torch.randn(n, k).half() / 8
