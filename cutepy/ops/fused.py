@@ -6,7 +6,7 @@ exported; `gemm` brings tensors of any leading dimensions there, and the results
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,9 +15,12 @@ from cutepy.epilogues.errors import EpilogueError
 from cutepy.epilogues.graph import Graph, Operand
 from cutepy.epilogues.reference import check_operand, compute, expected_shape
 from cutepy.epilogues.tracing import Epilogue
-from cutepy.kernels.gemm.fused_op import launch_fused, result_descriptions
+from cutepy.kernels.gemm.fused_op import find_route, launch_fused, result_descriptions
+from cutepy.kernels.gemm.operands import UNIT_BYTES
 from cutepy.ops.checking import describe
+from cutepy.ops.eager import unobserved
 from cutepy.ops.registration import register
+from cutepy.runtime.execution import EXECUTION
 
 NUMBER, TENSOR = "n", "t"
 
@@ -40,10 +43,23 @@ def multiply_with(
     if not isinstance(epilogue, Epilogue):
         raise TypeError(f"epilogue must be made by cutepy.epilogue, got {epilogue!r}; decorate the function")
     given = epilogue.bind(operands)
+    if not torch.compiler.is_compiling() and (key := _key(a, b, epilogue, given, out_dtype, out_major)):
+        launch = _launches.get(key)
+        if launch is not None:
+            return epilogue.pack(launch(a, b, tuple(given.values())))
+    else:
+        key = None
     a, b = _lowered(a), _lowered(b)
     shape = tuple(describe(a, b, None, None, out_dtype, None, out_major).out.shape)
     graph = epilogue.graph
     _check(graph, given, shape, a.device)
+    if key is not None and 0 not in (*a.shape, *b.shape) and _is_plain(graph, given, shape):
+        # Checked and found once for tensors like these; nothing else would see the call.
+        if len(_launches) >= _MOST_LAUNCHES:
+            _launches.clear()
+        values = tuple(given.values())
+        _launches[key] = launch = find_route(graph, a, b, values, out_dtype, out_major).launch
+        return epilogue.pack(launch(a, b, values))
     kinds, tensors, numbers = "", [], []
     batched = b.dim() > 2
     for operand in graph.operands:
@@ -61,6 +77,44 @@ def multiply_with(
         a = a.reshape(-1, a.shape[-1])
     results = _gemm_epilogue(a, b, tensors, numbers, kinds, epilogue.text, out_dtype, out_major)
     return epilogue.pack([_unflattened(graph, n, result, shape, batched) for n, result in enumerate(results)])
+
+
+_MOST_LAUNCHES = 4096
+_launches: dict[tuple[Any, ...], Callable[..., list[torch.Tensor]]] = {}
+
+
+def _key(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    epilogue: Epilogue,
+    given: Mapping[str, Any],
+    out_dtype: torch.dtype | None,
+    out_major: str,
+) -> tuple[Any, ...] | None:
+    """Give all that decides what is done with matrices; None where others than a kernel would see the call."""
+    tensors = [value for value in given.values() if isinstance(value, torch.Tensor)]
+    if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and a.dim() == b.dim() == 2):
+        return None
+    device = unobserved((a, b, *tensors))
+    if not device or (device == "cpu" and EXECUTION.backend is None):
+        return None
+    key: list[Any] = [epilogue.text, out_dtype, out_major, EXECUTION.backend is None]
+    for value in (a, b, *given.values()):
+        if isinstance(value, torch.Tensor):
+            key += (value.shape, value.stride(), value.dtype, value.device, value.data_ptr() % UNIT_BYTES != 0)
+        else:
+            key.append(type(value))
+    return tuple(key)
+
+
+def _is_plain(graph: Graph, given: Mapping[str, Any], shape: tuple[int, ...]) -> bool:
+    """Tell whether all operands have the shape that the kernel takes, so that none is broadcast."""
+    return all(
+        not isinstance(given[operand.name], torch.Tensor)
+        or operand.shape == "scalar"
+        or tuple(given[operand.name].shape) == expected_shape(operand, shape)
+        for operand in graph.operands
+    )
 
 
 def _lowered(tensor: torch.Tensor) -> torch.Tensor:

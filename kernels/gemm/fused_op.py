@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
 import torch
 
 from cutepy.device import rules
-from cutepy.epilogues.graph import Graph
+from cutepy.epilogues.graph import Graph, Reduction
 from cutepy.host.compilation import compile
 from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
@@ -65,68 +65,215 @@ def launch_fused(
 
     What TMA can't reach is copied first, and so are results that it can't write.
     """
+    given = [operands[operand.name] for operand in graph.operands]
+    if a.dim() == 2:
+        return find_route(graph, a, b, given, out_dtype, out_major).launch(a, b, given)
     found = result_descriptions(graph, a, b, out_dtype, out_major)
     results = [torch.empty_strided(*each[:2], dtype=each.dtype, device=each.device) for each in found]
-    if a.dim() == 2:
-        _launch(graph, a, b, operands, results)
-        return results
     for n in range(a.shape[0]):
-        own = {
-            operand.name: operands[operand.name][n] if operand.shape in ("column", "tile") else operands[operand.name]
-            for operand in graph.operands
-        }
-        _launch(graph, a[n], b[n], own, [result[n] for result in results])
+        own = [
+            value[n] if operand.shape in ("column", "tile") else value
+            for operand, value in zip(graph.operands, given, strict=True)
+        ]
+        route = find_route(graph, a[n], b[n], own, out_dtype, out_major)
+        for result, got in zip(results, route.launch(a[n], b[n], own), strict=True):
+            result[n] = got
     return results
 
 
-def _launch(
-    graph: Graph, a: torch.Tensor, b: torch.Tensor, operands: Mapping[str, Any], results: Sequence[torch.Tensor]
-) -> None:
-    """Compute the results of one product."""
-    if a.device.type == "cuda" and EXECUTION.backend is None and a.device.index != torch.cuda.current_device():
-        with torch.cuda.device(a.device):
-            return _launch(graph, a, b, operands, results)
-    turned = _turned(graph, a, b)
-    if turned is not None:
-        operands = {
-            operand.name: operands[operand.name].t() if operand.shape == "tile" else operands[operand.name]
-            for operand in graph.operands
-        }
-        # The transpose of what has one dimension, or none, is itself.
-        graph, a, b, results = turned, b, a, [result.t() for result in results]
-    m, n = a.shape[0], b.shape[0]
-    k = -(-a.shape[1] * a.itemsize // UNIT_BYTES) * UNIT_BYTES // a.itemsize
-    a, b = _reached(a, k), _reached(b, k)
-    given = [_taken(graph, place, operands[operand.name]) for place, operand in enumerate(graph.operands)]
-    tiles = [graph.reduction(result) is None for result in graph.results]
-    direct = all(_reaches(each) for each, tile in zip(results, tiles, strict=True) if tile)
-    written = [
-        (each if direct else _widened(each)) if tile else each for each, tile in zip(results, tiles, strict=True)
-    ]
-    plan = _plan(
+def find_route(
+    graph: Graph,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    operands: Sequence[Any],
+    out_dtype: torch.dtype | None,
+    out_major: str,
+) -> Route:
+    """Decide what is done for tensors like these, once for each description of them; compiles if need be."""
+    tensors = (a, b, *operands)
+    return _route(
         graph.text,
-        _described(a),
-        _described(b),
-        tuple(_described(each) if isinstance(each, torch.Tensor) else type(each) for each in given),
-        tuple(_described(each) for each, tile in zip(written, tiles, strict=True) if tile),
+        tuple(_described(each) if isinstance(each, torch.Tensor) else None for each in tensors),
+        tuple(isinstance(each, torch.Tensor) and each.data_ptr() % UNIT_BYTES != 0 for each in tensors),
+        tuple(result_descriptions(graph, a, b, out_dtype, out_major)),
+        EXECUTION.backend is None,
     )
-    for place, result in enumerate(graph.results):
-        reduction = graph.reduction(result)
-        if reduction is not None:
-            width = graph.width(result)
-            shape = rules.partial_shape(reduction.dim, m, n // width, plan.columns // width)
-            written[place] = torch.empty(shape, dtype=torch.float32, device=a.device)
-    plan.kernel(a, b, tuple(given) or None, tuple(written), plan.sms)
-    for result, got, into in zip(graph.results, written, results, strict=True):
-        reduction = graph.reduction(result)
-        if reduction is not None:
-            into.copy_(_JOINED[reduction.kind](got, dim=(0, 1) if reduction.dim is None else 0))
-        elif got is not into:
-            into.copy_(got[:, : into.shape[1]])
-    return None
 
 
-def _turned(graph: Graph, a: torch.Tensor, b: torch.Tensor) -> Graph | None:
+class Written(NamedTuple):
+    """How a result comes about.
+
+    Attributes
+    ----------
+    result : Description
+    kernel : Description
+        Of what the kernel writes: the result, or one with more columns, or partial reductions.
+    reduction : Reduction or None
+    """
+
+    result: Description
+    kernel: Description
+    reduction: Reduction | None
+
+
+class Route(NamedTuple):
+    """What is done for tensors of some descriptions.
+
+    Attributes
+    ----------
+    kernel : Function
+    sms : int
+        To fill.
+    turned : bool
+        Whether the transposed product is computed.
+    takes : tuple of callable
+        How each of A, B and the operands, in the order given, becomes what the kernel takes.
+    writes : tuple of Written
+        As the kernel sees them, which is transposed if that is.
+    device : int or None
+        The GPU that must be current.
+    """
+
+    kernel: Function
+    sms: int
+    turned: bool
+    takes: tuple[Callable[[Any], Any], ...]
+    writes: tuple[Written, ...]
+    device: int | None
+
+    def launch(self, a: torch.Tensor, b: torch.Tensor, operands: Sequence[Any]) -> list[torch.Tensor]:
+        """Compute the results of one product."""
+        if self.device is not None and self.device != torch.cuda.current_device():
+            with torch.cuda.device(self.device):
+                return self.launch(a, b, operands)
+        take_a, take_b, *take = self.takes
+        a, b = take_a(a), take_b(b)
+        if self.turned:
+            a, b = b, a
+        given = tuple([each(value) for each, value in zip(take, operands, strict=True)])
+        written = tuple([_new(each.kernel) for each in self.writes])
+        self.kernel(a, b, given or None, written, self.sms)
+        return [self._result(each, got) for each, got in zip(self.writes, written, strict=True)]
+
+    def _result(self, each: Written, got: torch.Tensor) -> torch.Tensor:
+        if each.reduction is not None:
+            return _JOINED[each.reduction.kind](got, dim=(0, 1) if each.reduction.dim is None else 0)
+        if each.kernel is not each.result:
+            got = _new(each.result).copy_(got[:, : each.result.shape[1]])
+        return got.t() if self.turned else got
+
+
+def _new(described: Description) -> torch.Tensor:
+    return torch.empty_strided(described.shape, described.stride, dtype=described.dtype, device=described.device)
+
+
+@lru_cache(maxsize=4096)
+def _route(
+    text: str,
+    tensors: tuple[Description | None, ...],
+    misaligned: tuple[bool, ...],
+    results: tuple[Description, ...],
+    on_device: bool,
+) -> Route:
+    graph = Graph.parse(text)
+    a, b, *_ = tensors
+    assert a is not None
+    assert b is not None
+    better = _turned(graph, a, b)
+    takes, seen = [], []
+    for n, (described, off) in enumerate(zip(tensors, misaligned, strict=True)):
+        turn = n > 1 and better is not None and graph.operands[n - 2].shape == "tile"
+        shape = "matrix" if n < 2 else graph.operands[n - 2].shape
+        take, description = _taking(shape, described, off, turn)
+        if described is None:
+            take = int if graph.operands[n - 2].type == "i32" else float
+        takes.append(take)
+        seen.append(description)
+    if better is not None:
+        seen[:2] = seen[1], seen[0]
+    final = better or graph
+    own = [_transposed(each) if better and len(each.shape) == 2 else each for each in results]
+    tiles = [final.reduction(result) is None for result in final.results]
+    direct = all(matrix(each) is not None for each, tile in zip(own, tiles, strict=True) if tile)
+    writes = [each if direct else _widened(each) for each, tile in zip(own, tiles, strict=True) if tile]
+    config = _configure(final, seen, writes)
+    sms = fillable_sms(config.cluster_m * config.cluster_n * config.split_k, sm_count_of(a.device))
+    written, rest = [], iter(writes)
+    m, n = seen[0].shape[0], seen[1].shape[0]
+    for result, each in zip(final.results, own, strict=True):
+        reduction, width = final.reduction(result), final.width(result)
+        if reduction is None:
+            written.append(Written(each, next(rest), None))
+        else:
+            extents = rules.partial_shape(reduction.dim, m, n // width, config.epi_n // width)
+            written.append(Written(each, Description(extents, (extents[1], 1), torch.float32, a.device), reduction))
+    device = a.device.index if on_device and a.device.type == "cuda" else None
+    return Route(compile_fused(config), sms, better is not None, tuple(takes), tuple(written), device)
+
+
+def _taking(
+    shape: str, described: Description | None, misaligned: bool, turn: bool
+) -> tuple[Callable[[Any], Any], Any]:
+    """Tell how a tensor becomes what the kernel takes, and what that is; of a number, that there is none."""
+    if described is None:
+        return _as_it_is, None
+    if shape not in ("matrix", "tile"):
+        count = 1 if shape == "scalar" else described.shape[0]
+        narrow = _NARROWED.get(described.dtype, described.dtype)
+        return partial(_as_vector, dtype=narrow), Description((count,), (1,), narrow, described.device)
+    found = None if misaligned or 0 in described.stride else matrix(described)
+    unit = UNIT_BYTES // described.dtype.itemsize
+    columns = -(-described.shape[1] // unit) * unit
+    if found is None or (shape == "matrix" and columns != described.shape[1]):
+        take: Callable[[Any], Any] = partial(_padded, columns=columns)
+        result = described._replace(shape=(described.shape[0], columns), stride=(columns, 1))
+    elif found.stride != described.stride:  # an extent of 1 leaves a stride open
+        take, result = partial(_viewed, stride=found.stride), described._replace(stride=found.stride)
+    else:
+        take, result = _as_it_is, described
+    return (partial(_turning, take), _transposed(result)) if turn else (take, result)
+
+
+_NARROWED = {torch.int64: torch.int32, torch.float64: torch.float32}
+
+
+def _as_it_is(given: Any) -> Any:  # noqa: ANN401
+    return given
+
+
+def _as_vector(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return tensor.reshape(-1).to(dtype).contiguous()
+
+
+def _viewed(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
+    return tensor.as_strided(tensor.shape, stride)
+
+
+def _turning(take: Callable[[Any], Any], tensor: torch.Tensor) -> torch.Tensor:
+    turned: torch.Tensor = take(tensor).t()
+    return turned
+
+
+def _padded(tensor: torch.Tensor, columns: int) -> torch.Tensor:
+    """Copy a matrix to one with contiguous rows of these columns, those beyond its own zero."""
+    bytes_of = tensor.view(torch.uint8) if tensor.itemsize == 1 else tensor  # torch has few operations on 8-bit floats
+    copy = bytes_of.new_zeros(tensor.shape[0], columns)
+    copy[:, : tensor.shape[1]] = bytes_of
+    return copy.view(tensor.dtype)
+
+
+def _transposed(each: Description) -> Description:
+    return each._replace(shape=each.shape[::-1], stride=each.stride[::-1])
+
+
+def _widened(each: Description) -> Description:
+    """Describe a matrix like one, with contiguous rows of whole units of 16 bytes."""
+    unit = UNIT_BYTES // each.dtype.itemsize
+    columns = -(-each.shape[1] // unit) * unit
+    return each._replace(shape=(each.shape[0], columns), stride=(columns, 1))
+
+
+def _turned(graph: Graph, a: Description, b: Description) -> Graph | None:
     """Give the transposed graph where the transposed product is expected to be faster, and computes the same.
 
     With few rows it is: wgmma multiplies 64 rows of A at least, but 8 of B.
@@ -136,7 +283,7 @@ def _turned(graph: Graph, a: torch.Tensor, b: torch.Tensor) -> Graph | None:
         return None
     adds = any(operand.shape == "tile" for operand in graph.operands)
     straight, across = (
-        expected_us(*mn, a.shape[1], 8 * a.itemsize, sm_count_of(a.device), adds=adds)
+        expected_us(*mn, a.shape[1], 8 * a.dtype.itemsize, sm_count_of(a.device), adds=adds)
         for mn in ((a.shape[0], b.shape[0]), (b.shape[0], a.shape[0]))
     )
     return turned if across < straight else None
@@ -146,81 +293,30 @@ def _described(tensor: torch.Tensor) -> Description:
     return Description(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
 
 
-def _reaches(tensor: torch.Tensor) -> bool:
-    return matrix(_described(tensor)) is not None and tensor.data_ptr() % UNIT_BYTES == 0
-
-
-def _reached(tensor: torch.Tensor, columns: int) -> torch.Tensor:
-    """Give a matrix as TMA reaches it, with these columns, those beyond its own zero."""
-    if tensor.shape[1] == columns and _reaches(tensor):
-        return tensor
-    bytes_of = tensor.view(torch.uint8) if tensor.itemsize == 1 else tensor  # torch has few operations on 8-bit floats
-    copy = bytes_of.new_zeros(tensor.shape[0], columns)
-    copy[:, : tensor.shape[1]] = bytes_of
-    return copy.view(tensor.dtype)
-
-
-def _widened(tensor: torch.Tensor) -> torch.Tensor:
-    """Make a matrix like one, with rows of whole units of 16 bytes."""
-    unit = UNIT_BYTES // tensor.itemsize
-    return tensor.new_empty(tensor.shape[0], -(-tensor.shape[1] // unit) * unit)
-
-
-def _taken(graph: Graph, place: int, given: Any) -> Any:  # noqa: ANN401
-    """Give an operand as the kernel takes it."""
-    operand = graph.operands[place]
-    if not isinstance(given, torch.Tensor):
-        return int(given) if operand.type == "i32" else float(given)
-    if operand.shape == "tile":
-        if 0 in given.stride():  # repeated by expand
-            given = given.contiguous()
-        return given if _reaches(given) else _reached(given, _widened(given[:0]).shape[1])
-    if given.dtype in (torch.int64, torch.float64):
-        given = given.to(torch.int32 if operand.type == "i32" else torch.float32)
-    return given.reshape(-1).contiguous()
-
-
-class _Plan(NamedTuple):
-    """A compiled kernel, the SMs to fill, and the columns of its epilogue's subtiles."""
-
-    kernel: Function
-    sms: int
-    columns: int
-
-
-@lru_cache(maxsize=4096)
-def _plan(
-    text: str, a: Description, b: Description, operands: tuple[Any, ...], results: tuple[Description, ...]
-) -> _Plan:
-    graph = Graph.parse(text)
-    majors = {name: _contiguous_mode(name, each) for name, each in (("a", a), ("b", b))}
+def _configure(graph: Graph, tensors: Sequence[Any], results: Sequence[Description]) -> GemmConfig:
+    """Choose the configuration for A, B, operands and results that are tiles, as the kernel takes them."""
+    a, b, *operands = tensors
     types = []
     for operand, given in zip(graph.operands, operands, strict=True):
-        if not isinstance(given, Description):
+        if given is None:
             types.append(("", ""))
         elif operand.shape == "tile":
             types.append((dtype_name(given.dtype), OUTPUT_MAJORS[_contiguous_mode(operand.name, given)]))
         else:
             types.append((dtype_name(given.dtype), ""))
-    open_dtypes = [
-        dtype_name(each.dtype)
-        for result, each in zip((r for r in graph.results if graph.reduction(r) is None), results, strict=True)
-        if graph.dtype(result) is None
-    ]
+    tiles = [result for result in graph.results if graph.reduction(result) is None]
+    open_dtypes = [each.dtype for result, each in zip(tiles, results, strict=True) if graph.dtype(result) is None]
     signature = GemmSignature(
         a_dtype=dtype_name(a.dtype),
         b_dtype=dtype_name(b.dtype),
-        out_dtype=open_dtypes[0] if open_dtypes else "float32",
-        a_major=OPERAND_MAJORS[majors["a"]],
-        b_major=OPERAND_MAJORS[majors["b"]],
+        out_dtype=dtype_name(open_dtypes[0]) if open_dtypes else "float32",
+        a_major=OPERAND_MAJORS[_contiguous_mode("a", a)],
+        b_major=OPERAND_MAJORS[_contiguous_mode("b", b)],
         out_major=OUTPUT_MAJORS[_contiguous_mode("out", results[0])] if results else "row",
-        epilogue=text,
+        epilogue=graph.text,
         operand_types=tuple(types),
     )
-    sm_count = sm_count_of(a.device)
-    config = select_config(signature, a.shape[0], b.shape[0], a.shape[1], sm_count)
-    sms = fillable_sms(config.cluster_m * config.cluster_n * config.split_k, sm_count)
-    return _Plan(compile_fused(config), sms, config.epi_n)
+    return select_config(signature, a.shape[0], b.shape[0], a.shape[1], sm_count_of(a.device))
 
 
 def _contiguous_mode(name: str, tensor: Description) -> int:

@@ -142,6 +142,30 @@ def test_a_batch_is_one_product_after_another():
     assert_close(launched, got)
 
 
+def test_what_was_decided_for_a_call_serves_others_like_it():
+    @cutepy.epilogue
+    def shifted(acc, bias: Row, scale: Scalar, n: Integer):
+        return acc * scale + bias + n
+
+    a, b, bias = torch.ones(8, 64).half(), torch.ones(72, 64).half(), torch.arange(80.0)
+
+    def check(a, b, bias, scale, n):
+        with cutepy.simulate():
+            got = gemm(a, b, epilogue=shifted, bias=bias, scale=scale, n=n)
+        assert torch.equal(got, ((a.float() @ b.float().t()) * scale + bias + n).half())
+
+    for _ in range(2):
+        check(a, b, bias[:72], 0.5, 3)
+    check(a, b, bias[:72], 2, -1)  # an int for a float
+    check(a, b, bias[:72].half(), torch.tensor(0.25), torch.tensor(7))
+    check(a, b, torch.arange(144.0)[::2], torch.tensor([0.25]), torch.tensor([7], dtype=torch.int16))
+    storage = torch.ones(8 * 64 + 4).half()
+    check(storage[4:].view(8, 64), b, bias[3:75], 1.0, 0)  # at no multiple of 16 bytes
+    check(a.as_strided((1, 64), (3, 1)), b, bias[:72], 1.0, 0)  # a stride that nothing uses
+    with pytest.raises(EpilogueError, match="bias must have shape"):
+        check(a, b, bias[:71], 0.5, 3)
+
+
 def test_no_rows_need_no_kernel():
     a, b, _ = problem(m=0)
     with cutepy.simulate() as run:
