@@ -4,8 +4,6 @@ One warp loads the subtiles of all tile operands, which share the stages of one 
 from global memory straight into registers, ahead of use. Each result that is a tile has a tile store of its own.
 """
 
-from functools import partial
-
 import cutlass
 import cutlass.cute as cute
 from cuda.bindings.driver import CUstream
@@ -19,6 +17,7 @@ from cutepy.device.turns import Turns
 from cutepy.dsl.element_types import element_type
 from cutepy.dsl.traced_names import SmemAllocator
 from cutepy.kernels.gemm.config import CONSUMER_REGISTERS, PRODUCER_REGISTERS, GemmConfig
+from cutepy.kernels.gemm.finishing import Finishing
 from cutepy.kernels.gemm.kernel import C_LOAD_WARP, LOAD_WARP, MMA_BARRIER, STORE_BARRIER, Gemm
 from cutepy.layouts.sm90 import arch
 
@@ -192,9 +191,8 @@ class FusedGemm(Gemm):
                 cute.arch.setmaxregister_increase(CONSUMER_REGISTERS)
             extents = (cute.size(mA, mode=[0]), cute.size(mB, mode=[0]))
             k_tiles = cute.size(gA, mode=[3])
-            self.consume_fused(
-                ring, tile_ring, sums, tiled_mma, (sA, sB), k_tiles, loaded, stored, raster, operands, partials, extents
-            )
+            rings, given = (ring, tile_ring), (operands, partials, extents)
+            self.consume_fused(rings, sums, tiled_mma, (sA, sB), k_tiles, loaded, stored, raster, given)
 
     def output_tiles(self, tensor, width):
         """Cut an operand or result into what belongs to the output tiles."""
@@ -224,32 +222,21 @@ class FusedGemm(Gemm):
         ring.drain(state)
 
     @cute.jit
-    def consume_fused(
-        self, ring, tile_ring, sums, tiled_mma, shared, k_tiles, loaded, stored, raster, operands, partials, extents
-    ):
+    def consume_fused(self, rings, sums, tiled_mma, shared, k_tiles, loaded, stored, raster, given):
         """Multiply, finish and store one tile after another (consumer warpgroups)."""
         config = self.config
+        ring, tile_ring = rings
         sA, sB = shared
         consumer, tidx = 0, cute.arch.thread_idx()[0] - self.producer_threads
         if cutlass.const_expr(config.consumers > 1):
             consumer = cute.arch.make_warp_uniform(tidx // self.consumer_threads)
             tidx = tidx % self.consumer_threads
+            stored = [(copy, self.own_stages(n, staged, consumer), to) for n, (copy, staged, to) in enumerate(stored)]
         thr_mma = tiled_mma.get_slice(tidx)
         tCrA = tiled_mma.make_fragment_A(thr_mma.partition_A(sA))
         tCrB = tiled_mma.make_fragment_B(thr_mma.partition_B(sB))
         tCrC = cute.make_rmem_tensor(tiled_mma.partition_shape_C((config.tile_m, config.tile_n)), cutlass.Float32)
-        staged = [
-            self.own_stages(each, width, consumer)
-            for (_, each, _), (_, _, width) in zip(stored, self.stored, strict=True)
-        ]
-        barrier = STORE_BARRIER + consumer
-        outs = [make_tile_store(tiled_mma, sD, self.d_mode, tidx, self.consumer_threads, barrier) for sD in staged]
-        reads = [
-            make_tile_load(tiled_mma, sC, mode, tidx)
-            for (_, sC, _), (_, _, _, mode) in zip(loaded, self.loaded, strict=True)
-        ]
-        finish = Finish(self.graph, config.epi_n, operands, *extents, tidx, cute.arch.lane_idx())
-        fragments = finish.make_fragments()
+        finishing = self.make_finishing(tile_ring, tiled_mma, loaded, stored, given, tidx, STORE_BARRIER + consumer)
         accumulators = self.accumulator_subtiles(tCrC)
         state, tile_state = ring.consumer_state(), ring.consumer_state()
         sent, read = ring.consumer_state(), ring.consumer_state()
@@ -269,7 +256,7 @@ class FusedGemm(Gemm):
                 state.advance(k_count)
         for tile in cutlass.range(first + consumer * step, end, step * config.consumers, unroll=1):
             row, column, _ = self.locate(tile, raster)
-            finish.load(fragments, *self.place(row, column, own))  # arrives meanwhile
+            finishing.begin(self.place(row, column, own))
             if cutlass.const_expr(sums is not None):
                 if tidx == 0:
                     sums.announce()
@@ -278,8 +265,8 @@ class FusedGemm(Gemm):
             has_next = tile + step < end
             state = self.multiply(ring, state, tiled_mma, tCrA, tCrB, tCrC, k_count, turns, has_next)
             ways = [
-                (copy, *self.partition_narrow(copy, sD, tiles[(None, None, row, column)], width))
-                for (copy, _, tiles), sD, (_, _, width) in zip(stored, staged, self.stored, strict=True)
+                (copy, *self.partition_narrow(copy, sD, to[(None, None, row, column)], width))
+                for (copy, sD, to), (_, _, width) in zip(stored, self.stored, strict=True)
             ]
             if cutlass.const_expr(sums is not None):
                 sums.send(accumulators, sent)
@@ -291,42 +278,36 @@ class FusedGemm(Gemm):
                     rC = accumulators[None, None, None, index]
                     if cutlass.const_expr(sums is not None):
                         sums.add_to(rC, index)
-                    tiles = {}
-                    if cutlass.const_expr(tile_ring is not None):
-                        tile_ring.wait(tile_state)
-                        for n in cutlass.range_constexpr(len(reads)):
-                            name = self.graph.operands[self.loaded[n][0]].name
-                            tiles[name] = reads[n].read(tile_state.index)
-                        tile_ring.release(tile_state)
-                        tile_state.advance()
-                    place = self.place(row, column, index)
-                    load = partial(finish.load, fragments, *self.place(row, column, index + owners))
-                    evaluated = finish.compute(rC, fragments, tiles, *place, load)
-                    for n in cutlass.range_constexpr(len(partials)):
-                        if cutlass.const_expr(partials[n] is not None):
-                            finish.store_partials(evaluated, n, partials[n], *place)
-                    for n in cutlass.range_constexpr(len(outs)):
-                        copy, tDsD, tDgD = ways[n]
-                        values = finish.result(evaluated, self.stored[n][0])
-                        rD = cute.make_rmem_tensor(outs[n].subtile_shape, cutlass.Float32)
-                        for v in cutlass.range_constexpr(len(values)):
-                            rD[v] = values[v]
-                        outs[n].store(rD, count % config.epi_stages, copy, tDsD, tDgD[self.subtile(index)])
+                    place, following = self.place(row, column, index), self.place(row, column, index + owners)
+                    stage = count % config.epi_stages
+                    tile_state = finishing.apply(rC, place, following, tile_state, stage, ways, self.subtile(index))
                     count += 1
             if cutlass.const_expr(sums is not None):
                 sums.release()
             if cutlass.const_expr(config.consumers > 1):
                 state.advance(k_count)
-        for out in outs:
-            out.finish()
+        finishing.drain()
         if cutlass.const_expr(sums is not None):
             sums.drain(sent)
 
-    def own_stages(self, staged, width, consumer):
-        """Give the stages in which a consumer keeps a result's subtiles."""
-        if self.config.consumers == 1:
-            return staged
-        return cute.local_tile(staged, (*self.subtile_of(width), self.config.epi_stages), (0, 0, consumer))
+    def make_finishing(self, ring, tiled_mma, loaded, stored, given, tidx, barrier):
+        """Make what finishes this thread's subtiles."""
+        operands, partials, extents = given
+        finish = Finish(self.graph, self.config.epi_n, operands, *extents, tidx, cute.arch.lane_idx())
+        reads = tuple(
+            (self.graph.operands[n].name, make_tile_load(tiled_mma, staged, mode, tidx))
+            for (n, _, _, mode), (_, staged, _) in zip(self.loaded, loaded, strict=True)
+        )
+        outs = tuple(
+            (n, make_tile_store(tiled_mma, staged, self.d_mode, tidx, self.consumer_threads, barrier))
+            for (n, _, _), (_, staged, _) in zip(self.stored, stored, strict=True)
+        )
+        return Finishing(finish, finish.make_fragments(), ring, reads, outs, partials)
+
+    def own_stages(self, n, staged, consumer):
+        """Give the stages in which a consumer keeps the subtiles of a result."""
+        subtile = self.subtile_of(self.stored[n][2])
+        return cute.local_tile(staged, (*subtile, self.config.epi_stages), (0, 0, consumer))
 
     def accumulator_subtiles(self, tCrC):
         """See this thread's accumulators as subtiles (registers, 1, 1, subtiles), in the order of their layout."""
