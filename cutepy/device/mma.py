@@ -2,7 +2,11 @@
 
 import cutlass
 import cutlass.cute as cute
-from cutlass.cute.nvgpu import OperandMajorMode, warpgroup
+from cutlass.cute.nvgpu import warpgroup
+
+from cutepy.device.rules import wgmma_tiling
+from cutepy.dsl.atoms import to_tiled_mma
+from cutepy.dsl.element_types import dtype_of
 
 
 def make_tiled_mma(
@@ -31,15 +35,9 @@ def make_tiled_mma(
         raise ValueError(f"wgmma reads only 16-bit operands MN-major, got {a_dtype} and {b_dtype}; make both K-major")
     if a_dtype.width == 16 and a_dtype is not b_dtype:
         raise ValueError(f"wgmma takes 16-bit operands of one type, got {a_dtype} and {b_dtype}; convert one")
-    major = {0: OperandMajorMode.MN, 1: OperandMajorMode.K}
-    a_major, b_major = major[a_contiguous_mode], major[b_contiguous_mode]
-    shape = (64, tile_n, 256 // a_dtype.width)
-    source = warpgroup.OperandSource.SMEM
-    if a_dtype.width == 16:
-        op = warpgroup.MmaF16BF16Op(a_dtype, cutlass.Float32, shape, source, a_major, b_major)
-    else:
-        op = warpgroup.MmaF8Op(a_dtype, b_dtype, cutlass.Float32, shape, source, a_major, b_major)
-    return cute.make_tiled_mma(cute.make_mma_atom(op), (warpgroups, 1, 1))
+    majors = ("MN", "K")
+    tiling = wgmma_tiling(dtype_of(a_dtype), dtype_of(b_dtype), tile_n, warpgroups)
+    return to_tiled_mma(tiling, majors[a_contiguous_mode], majors[b_contiguous_mode])
 
 
 def with_accumulate(tiled_mma: cute.TiledMma, accumulate: bool) -> cute.TiledMma:

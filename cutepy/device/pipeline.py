@@ -6,6 +6,7 @@ time it completes, and a wait names the parity of the phase it waits for: consum
 been filled yet), producers at 1 (as if every stage had been released once before the start).
 """
 
+import math
 from dataclasses import dataclass
 
 import cutlass
@@ -108,3 +109,18 @@ class TmaRing:
         for _ in cutlass.range_constexpr(self.stages):
             cute.arch.mbarrier_wait(self.empty + state.index, state.phase)
             state.advance()
+
+
+@cute.jit
+def publish_barriers(cluster: cutlass.Constexpr = (1, 1, 1)):
+    """Let everybody see mbarriers that one thread has initialised; all threads of the CTA, or of the cluster, call.
+
+    The other warps, TMA (another proxy), and the peers of a cluster, which arrive on them and deliver bytes to them,
+    must see them before they use them: hence a fence, by the thread that initialised, and a barrier over all who do.
+    """
+    cute.arch.mbarrier_init_fence()
+    if cutlass.const_expr(math.prod(cluster) == 1):
+        cute.arch.sync_threads()
+    else:
+        cute.arch.cluster_arrive_relaxed()
+        cute.arch.cluster_wait()

@@ -1,11 +1,17 @@
-"""Build staged shared-memory layouts by tiling GMMA layout atoms (traced)."""
+"""Shared memory as a plan says it is, and staged tiles by themselves (traced).
+
+The plan (`cutepy.layouts.sm90.SmemPlan`) is what people print: regions, their offsets and their layouts come from it
+and from nowhere else.
+"""
 
 import cutlass
 import cutlass.cute as cute
-from cutlass.cute.nvgpu import warpgroup
 
-from cutepy.device.rules import SWIZZLE_ALIGNMENT_BYTES, staged_swizzle
+from cutepy.device import rules
+from cutepy.dsl import to_cute
 from cutepy.dsl.traced_names import SmemAllocator
+from cutepy.layouts import sm90
+from cutepy.layouts.sm90 import arch
 
 
 def staged_layout(
@@ -13,7 +19,7 @@ def staged_layout(
     tile: tuple[int, int],
     contiguous_mode: int,
     stages: int,
-    swizzle: str | None = None,
+    swizzle: arch.SwizzleMode | None = None,
 ) -> cute.ComposedLayout:
     """Tile a GMMA atom over (rows, columns, stages): coordinate -> offset in elements, swizzled.
 
@@ -21,14 +27,8 @@ def staged_layout(
     ----------
     element_type : cutlass.Numeric type
         Element type; its width picks the atom.
-    tile : (int, int)
-        Rows and columns of one stage: (M, K) of A, (N, K) of B, (M, N) of an epilogue tile.
-    contiguous_mode : 0 or 1
-        The mode along which global memory is contiguous. 1 is K-major for operands and row-major for outputs.
-    stages : int
-        Copies of the tile, the slowest mode.
-    swizzle : str, optional
-        "SW128", "SW64", "SW32" or "INTER"; the widest that divides the tile if not given.
+    tile, contiguous_mode, stages, swizzle
+        As of `sm90.StagedTile`, whose layout this is.
 
     Returns
     -------
@@ -40,13 +40,7 @@ def staged_layout(
     ValueError
         If atoms don't fill the tile, or there is no stage.
     """
-    swizzle = staged_swizzle(tile, contiguous_mode, stages, element_type.width, swizzle)
-    kind = warpgroup.SmemLayoutAtomKind[f"{'K' if contiguous_mode == 1 else 'MN'}_{swizzle}"]
-    atom = warpgroup.make_smem_layout_atom(kind, element_type)
-    # Atoms are laid one after another along the mode that is not contiguous first: then the 8-row core-matrix
-    # groups of one swizzle span are adjacent, and one descriptor stride (SBO) steps over all of them.
-    order = (0, 1, 2) if contiguous_mode == 1 else (1, 0, 2)
-    return cute.tile_to_shape(atom, (*tile, stages), order=order)
+    return to_cute(sm90.StagedTile(tile, stages, element_type.width, contiguous_mode, swizzle).layout)
 
 
 def allocate(allocator: SmemAllocator, element_type: type[cutlass.Numeric], layout: cute.ComposedLayout) -> cute.Tensor:
@@ -55,4 +49,39 @@ def allocate(allocator: SmemAllocator, element_type: type[cutlass.Numeric], layo
     The swizzle moves from the layout to the pointer: the layout that remains is affine, as the descriptors of
     WGMMA need it, and every access XORs the same address bits as TMA did when it wrote.
     """
-    return allocator.allocate_tensor(element_type, layout.outer, SWIZZLE_ALIGNMENT_BYTES, layout.inner)
+    return allocator.allocate_tensor(element_type, layout.outer, arch.pattern_bytes("SW128"), layout.inner)
+
+
+def share(plan: sm90.SmemPlan, **types: type[cutlass.Numeric]) -> dict:
+    """Reserve all shared memory of a plan, which is then all that the CTA has; called once, by all threads.
+
+    Parameters
+    ----------
+    plan : SmemPlan
+    **types : cutlass.Numeric type
+        Element types of the staged tiles, and of arrays that hold something else than integers, by name.
+
+    Returns
+    -------
+    dict of str to Tensor or Pointer
+        By name: a tensor (rows, columns, stages) for a staged tile, as of `allocate`; a pointer for an array.
+
+    Raises
+    ------
+    ValueError
+        If the plan is more than a CTA can have, a type is missing, or not as wide as was planned.
+    """
+    rules.check_smem(plan)
+    allocator, shared = SmemAllocator(), {}
+    for region in plan:
+        element_type = types.get(region.name, _INTEGERS.get(region.bits))
+        rules.check_region(region, getattr(types.get(region.name), "width", None))
+        if isinstance(region.content, sm90.StagedTile):
+            shared[region.name] = allocate(allocator, element_type, to_cute(region.layout))
+        else:
+            count, alignment = region.content.count, region.content.alignment_bytes
+            shared[region.name] = allocator.allocate_array(element_type, count, byte_alignment=alignment)
+    return shared
+
+
+_INTEGERS = {8: cutlass.Int8, 16: cutlass.Int16, 32: cutlass.Int32, 64: cutlass.Int64}

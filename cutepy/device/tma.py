@@ -1,5 +1,8 @@
 """Make TMA copies between global tensors and staged shared memory, and partition both sides (traced)."""
 
+from dataclasses import dataclass
+
+import cutlass
 import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync
 
@@ -40,15 +43,113 @@ def partition(
     )
 
 
-def multicast_masks(cluster_mnk: tuple[int, int, int], block_mnk: tuple[cute.Int32, cute.Int32, cute.Int32]) -> tuple:
-    """Give the 16-bit masks of the CTAs that this one's slices of A and of B go to; None where it is alone.
+@dataclass(frozen=True)
+class TmaLoads:
+    """What one CTA loads of a matrix: tiles, or slices of tiles that it multicasts.
 
-    Ranks run along M first. A goes to the CTAs of this one's row (all N), B to those of its column (all M), of one
-    part of K.
+    Attributes
+    ----------
+    copy : CopyAtom
+    tSs, tSg : Tensor
+        Shared memory ((TMA, iterations), stages) and global memory ((TMA, iterations), rows, columns, batch...).
+    peers : Int16 or None
+        The mask of the CTAs that get the slice; None where a tile is for this CTA alone.
     """
-    cluster_mn = cluster_mnk[:2]
-    cluster = cute.make_layout((1, *cluster_mnk))
-    here = (0, *block_mnk)
-    a_peers = cpasync.create_tma_multicast_mask(cluster, here, 2) if cluster_mn[1] > 1 else None
-    b_peers = cpasync.create_tma_multicast_mask(cluster, here, 1) if cluster_mn[0] > 1 else None
-    return a_peers, b_peers
+
+    copy: cute.CopyAtom
+    tSs: cute.Tensor
+    tSg: cute.Tensor
+    peers: cutlass.Int16 | None = None
+
+    def load(self, coordinate, stage, full):
+        """Let TMA load the tile at (row, column, batch...) into a stage, its bytes counted by the barrier `full`.
+
+        One warp calls, and has acquired the stage. Where the tile is shared, each CTA of those that share it loads a
+        slice, so all of them call with the same coordinate and stage.
+        """
+        cute.copy(
+            self.copy, self.tSg[(None, *coordinate)], self.tSs[(None, stage)], tma_bar_ptr=full, mcast_mask=self.peers
+        )
+
+
+@dataclass(frozen=True)
+class TmaSubtiles:
+    """The subtiles of one tile, rows of them after one another, that TMA loads into stages or stores from them.
+
+    Attributes
+    ----------
+    copy : CopyAtom
+    tSs, tSg : Tensor
+        Shared memory ((TMA, iterations), stages) and global memory ((TMA, iterations), rows, columns).
+    columns : int
+        Subtiles in a row.
+    """
+
+    copy: cute.CopyAtom
+    tSs: cute.Tensor
+    tSg: cute.Tensor
+    columns: int
+
+    @property
+    def count(self) -> int:
+        """Subtiles of the tile."""
+        return cute.size(self.tSg, mode=[1]) * self.columns
+
+    def load(self, index, stage, full):
+        """Let TMA load a subtile into a stage, its bytes counted by the barrier `full`; one warp calls."""
+        cute.copy(self.copy, self.place(index), self.tSs[(None, stage)], tma_bar_ptr=full)
+
+    def place(self, index):
+        """Give the place of a subtile in global memory."""
+        return self.tSg[(None, index // self.columns, index % self.columns)]
+
+
+@dataclass(frozen=True)
+class TmaTiles:
+    """A matrix, or a batch of them, in tiles: where they lie in global memory, their stages, and TMA between the two.
+
+    Attributes
+    ----------
+    copy : CopyAtom
+    tiles : Tensor
+        Coordinates (tile rows, tile columns, rows, columns, batch...) in global memory.
+    staged : Tensor
+        Shared memory: (rows, columns, stages) of what one copy moves, a tile or a subtile of it.
+    """
+
+    copy: cute.CopyAtom
+    tiles: cute.Tensor
+    staged: cute.Tensor
+
+    def loads(self, cluster_mnk=(1, 1, 1), along=1):
+        """Prepare this CTA's loads of tiles that the CTAs along a mode of the cluster share, each loading a slice.
+
+        An operand A (M, K) is shared along N, mode 1: CTAs beside each other need the same rows of it. B, along M. The
+        copy was made for as many (`make_load`).
+        """
+        peers = cluster_mnk[along]
+        here = cute.arch.block_in_cluster_idx()
+        tSs, tSg = partition(self.copy, self.staged, self.tiles, here[along], peers)
+        if peers == 1:
+            return TmaLoads(self.copy, tSs, tSg)
+        # Ranks run along M first.
+        cluster = cute.make_layout((1, *cluster_mnk))
+        mask = cpasync.create_tma_multicast_mask(cluster, (0, *here), along + 1)
+        return TmaLoads(self.copy, tSs, tSg, mask)
+
+    def subtiles(self, coordinate):
+        """Cut the tile at (row, column, batch...) into subtiles of a stage's extents."""
+        rows, columns = cute.size(self.staged, mode=[0]), cute.size(self.staged, mode=[1])
+        tile = cute.local_tile(self.tiles[(None, None, *coordinate)], (rows, columns), (None, None))
+        tSs, tSg = partition(self.copy, self.staged, tile)
+        return TmaSubtiles(self.copy, tSs, tSg, cute.size(tile, mode=[3]))
+
+    def stage_slice(self, index, stages):
+        """See only `stages` of the stages, the `index`-th so many of them: a consumer's own."""
+        rows, columns = cute.size(self.staged, mode=[0]), cute.size(self.staged, mode=[1])
+        return TmaTiles(self.copy, self.tiles, cute.local_tile(self.staged, (rows, columns, stages), (0, 0, index)))
+
+
+def make_tiles(copy: cute.CopyAtom, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int]) -> TmaTiles:
+    """Cut a coordinate tensor (rows, columns, batch...), as `make_load` gives it, into tiles for stages `staged`."""
+    return TmaTiles(copy, cute.local_tile(tensor, tile, (None,) * cute.rank(tensor)), staged)

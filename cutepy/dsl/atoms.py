@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from cutepy.dsl.version import require
 from cutepy.layouts import Layout, LayoutError, size, sm80, sm90, to_text
 from cutepy.layouts.sm90.arch import DTYPE_BITS
 
@@ -15,6 +16,10 @@ _DTYPES = {
     "Uint8": "u8", "Int32": "s32", "Float8E4M3FN": "e4m3", "Float8E5M2": "e5m2",
 }  # fmt: skip
 """The DSL's element types -> PTX's names."""
+
+
+_FLOATS = {ptx: dsl for dsl, ptx in _DTYPES.items() if ptx in ("f16", "bf16", "e4m3", "e5m2")}
+"""PTX's names of what wgmma multiplies and sums in fp32 -> the DSL's."""
 
 
 def read_mma_atom(atom: Any, read: Read) -> sm90.MmaTraits:  # noqa: ANN401 - MmaAtom
@@ -47,6 +52,48 @@ def read_tiled_mma(mma: Any, read: Read) -> sm90.TiledMMA:  # noqa: ANN401 - Til
     traits = read_mma_atom(mma, read)
     m, n, k = (_extent(read(tiler)) for tiler in mma.permutation_mnk)
     return sm90.TiledMMA.of_threads(traits, read(mma.thr_layout_vmnk), (m, n, k))
+
+
+def to_tiled_mma(tiling: sm90.TiledMMA, a_major: sm90.Major = "K", b_major: sm90.Major = "K") -> Any:  # noqa: ANN401
+    """Build the DSL's form of wgmma atoms tiled over M, N and K, inside a traced function; it accumulates in fp32.
+
+    Parameters
+    ----------
+    tiling : sm90.TiledMMA
+        Of an atom of `sm90.wgmma_traits`, without a permutation.
+    a_major, b_major : "K" or "MN"
+        How the operands lie in shared memory; an A in registers is "K".
+
+    Raises
+    ------
+    ValueError
+        If the atom is none of wgmma's with floating-point inputs and fp32 accumulators, it does not take these majors,
+        or the tiling is permuted.
+    """
+    traits = tiling.traits
+    if not isinstance(traits, sm90.WgmmaTraits) or traits.c_dtype != "f32" or traits.a_dtype not in _FLOATS:
+        raise ValueError(
+            f"to_tiled_mma takes wgmma atoms of 16-bit and 8-bit floats that sum in f32, got {traits.name}"
+        )
+    if a_major not in traits.a_majors or b_major not in traits.b_majors:
+        raise ValueError(
+            f"{traits.name} takes A {' or '.join(traits.a_majors)}-major and B {' or '.join(traits.b_majors)}-major, "
+            f"got {a_major} and {b_major}; only 16-bit operands in shared memory may be MN-major"
+        )
+    if tiling.permutation_mnk != (None, None, None):
+        raise ValueError(f"to_tiled_mma takes tilings without permutation, got {tiling}")
+    cutlass = require("cutlass", "Float32")
+    cute = require("cutlass.cute", "make_tiled_mma", "make_mma_atom")
+    nvgpu = require("cutlass.cute.nvgpu", "OperandMajorMode", "warpgroup")
+    a, b = (getattr(cutlass, _FLOATS[dtype]) for dtype in (traits.a_dtype, traits.b_dtype))
+    source = getattr(nvgpu.warpgroup.OperandSource, {"smem": "SMEM", "rmem": "RMEM"}[traits.a_source])
+    majors = (getattr(nvgpu.OperandMajorMode, major) for major in (a_major, b_major))
+    if a.width == 16:
+        op = nvgpu.warpgroup.MmaF16BF16Op(a, cutlass.Float32, traits.shape_mnk, source, *majors)
+    else:
+        op = nvgpu.warpgroup.MmaF8Op(a, b, cutlass.Float32, traits.shape_mnk, source, *majors)
+    atoms = tiling.atom_layout_mnk
+    return cute.make_tiled_mma(cute.make_mma_atom(op), cute.make_layout(atoms.shape, stride=atoms.stride))
 
 
 def read_copy_atom(atom: Any, read: Read) -> sm90.CopyAtom:  # noqa: ANN401 - CopyAtom

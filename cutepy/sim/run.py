@@ -27,7 +27,7 @@ from cutepy.sim.machine.memory import GlobalMemory
 from cutepy.sim.machine.observer import Observer, stops
 from cutepy.sim.machine.ordering import may_run_in_any_order
 from cutepy.sim.machine.policies import policy_named
-from cutepy.sim.machine.shared_memory import SharedMemory, view
+from cutepy.sim.machine.shared_memory import Place, SharedMemory, named, view
 from cutepy.sim.machine.step import Step
 from cutepy.sim.native.blocks import hot_blocks
 from cutepy.sim.parallel.blas import one_thread
@@ -39,7 +39,7 @@ from cutepy.sim.sanitize.everywhere import begin, sanitizing_everywhere
 from cutepy.sim.translate import Program, linked, translate
 
 if TYPE_CHECKING:
-    from cutepy.layouts import ComposedLayout, Layout
+    from cutepy.layouts.sm90 import SmemPlan
     from cutepy.sim.sanitize.certificate.certificates import Certificate
 
 
@@ -50,6 +50,8 @@ class Run(Replayable):
     ----------
     launches : list of Launch
         In order; each with its parameters and statistics.
+    plan : SmemPlan or None
+        Names for what kernels keep in shared memory, such as a GEMM's ``config.smem``.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Run(Replayable):
         self._replays = Replays(schedules, seed, limit, replay, exact_mma, self._sanitizer, self._policy)
         self._memory = GlobalMemory()
         self._engine: Engine | None = None
+        self.plan: SmemPlan | None = None
         self._shared: list[tuple[int, SharedMemory]] = []  # with the index of its launch
 
     @property
@@ -225,10 +228,12 @@ class Run(Replayable):
     def smem(
         self,
         cta: Sequence[int] = (0, 0, 0),
-        layout: Layout | ComposedLayout | str | None = None,
+        layout: Place = None,
         dtype: object = "uint8",
         offset: int = 0,
         launch: int = -1,
+        *,
+        name: str | None = None,
     ) -> Array:
         """Return the shared memory of a CTA as a kernel left it, or has it now if an observer asks.
 
@@ -237,22 +242,19 @@ class Run(Replayable):
         Parameters
         ----------
         cta : (int, int, int)
-        layout : Layout, ComposedLayout or str, optional
-            (coordinates) -> offset in elements, with its swizzle. Without one, all elements in order.
-        dtype : str, numpy or torch dtype
-            Of an element. bfloat16, float8_e4m3fn and float8_e5m2 are widened to float32.
-        offset : int
-            Byte address where the tile starts.
+        layout, dtype, offset
+            As of `cutepy.sim.machine.shared_memory.view`: a layout, its text, or a region of a plan.
         launch : int
-            Index into `launches`.
+        name : str, optional
+            Of a region of `plan`, in place of a layout.
 
         Returns
         -------
         array
             A copy, with one axis for each mode of the layout: a swizzled tile as the matrix that it is.
         """
-        coordinate = self._checked_cta(cta, launch)
-        number = range(len(self.launches))[launch]
+        layout = named(self.plan, name, layout)
+        coordinate, number = self._checked_cta(cta, launch), range(len(self.launches))[launch]
         running = [] if self._engine is None else [(len(self.launches) - 1, self._engine.memory.now())]
         for launched, shared in (*running, *self._shared[::-1]):
             data = shared.find(coordinate) if launched == number else None

@@ -8,11 +8,11 @@ and cluster, and making one that the hardware cannot run raises, saying which re
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from hashlib import sha256
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from cutepy.device import rules
-from cutepy.epilogues.graph import Graph, Operand, Result
-from cutepy.layouts import ComposedLayout, sm90, tile_to_shape
+from cutepy.epilogues.graph import Graph
+from cutepy.layouts import ComposedLayout, sm90
 from cutepy.layouts.sm90 import arch
 from cutepy.runtime.dtypes import DTYPES
 
@@ -28,13 +28,8 @@ OUTPUTS = ("float16", "bfloat16", "float32")
 """What C, D and the bias may be."""
 
 PRODUCER_WARPGROUPS = 1
-PRODUCER_REGISTERS = 40
-CONSUMER_REGISTERS = 232
-_ADDRESSING_REGISTERS = 40
 _MAX_CONSUMER_WARPGROUPS = 2
 _MAX_CLUSTER = 4
-_MAX_SPLIT_CLUSTER = 8
-"""CTAs of a cluster that any GPU can launch."""
 MAX_BATCH_MODES = 3
 """Modes of a batch beside the two of a matrix: TMA knows five."""
 
@@ -42,6 +37,30 @@ MAX_BATCH_MODES = 3
 def multipliable(a_dtype: str, b_dtype: str) -> bool:
     """Tell whether an instruction multiplies elements of these types: of one, or of two 8-bit floats."""
     return a_dtype == b_dtype or {a_dtype, b_dtype} <= set(_FLOAT8)
+
+
+class StagedKind(NamedTuple):
+    """Subtiles in shared memory that the epilogue reads or writes.
+
+    Attributes
+    ----------
+    name : str
+        Of their region.
+    dtype : str
+    width : int
+        The accumulators have so many times the columns.
+    major : "row" or "col"
+    """
+
+    name: str
+    dtype: str
+    width: int
+    major: str
+
+    @property
+    def place(self) -> int:
+        """The place among an epilogue's operands or results."""
+        return int(self.name[2:])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,25 +165,32 @@ class GemmSignature:
         return None if self.epilogue is None else Graph.parse(self.epilogue)
 
     @cached_property
-    def tile_operands(self) -> tuple[tuple[int, Operand, str, str], ...]:
-        """The epilogue's operands that are tiles: place, operand, dtype and major."""
+    def stored(self) -> tuple[StagedKind, ...]:
+        """What is stored by way of shared memory: D, or an epilogue's results that are tiles, "sD" with a place."""
         if self.graph is None:
-            return ()
-        pairs = enumerate(zip(self.graph.operands, self.operand_types, strict=True))
-        return tuple((n, operand, *types) for n, (operand, types) in pairs if operand.shape == "tile")
+            return (StagedKind("sD", self.out_dtype, 1, self.out_major),)
+        tiles = ((n, result) for n, result in enumerate(self.graph.results) if not self.graph.reduction(result))
+        return tuple(
+            StagedKind(f"sD{n}", self.graph.dtype(result) or self.out_dtype, self.graph.width(result), self.out_major)
+            for n, result in tiles
+        )
 
     @cached_property
-    def tile_results(self) -> tuple[tuple[int, Result, str], ...]:
-        """The epilogue's results that are tiles: place, result and dtype."""
+    def added(self) -> tuple[StagedKind, ...]:
+        """What is read by way of shared memory beside A and B: C, or the tiles of an epilogue, "sC" with a place."""
         if self.graph is None:
-            return ()
-        tiles = ((n, result) for n, result in enumerate(self.graph.results) if not self.graph.reduction(result))
-        return tuple((n, result, self.graph.dtype(result) or self.out_dtype) for n, result in tiles)
+            return (StagedKind("sC", self.c_dtype, 1, self.c_major or "row"),) if self.c_dtype else ()
+        pairs = enumerate(zip(self.graph.operands, self.operand_types, strict=True))
+        return tuple(
+            StagedKind(f"sC{n}", dtype, operand.width, major)
+            for n, (operand, (dtype, major)) in pairs
+            if operand.shape == "tile"
+        )
 
     @property
     def adds(self) -> bool:
         """Whether tiles are read beside A and B: C, or operands of an epilogue."""
-        return bool(self.c_dtype or self.tile_operands)
+        return bool(self.added)
 
     @property
     def transposed(self) -> "GemmSignature":
@@ -267,15 +293,15 @@ class GemmConfig:
             object.__setattr__(self, "tile_k", 1024 // self.signature.operand_bits)
         if self.signature.adds and not self.c_stages:
             object.__setattr__(self, "c_stages", 2)
-        if not self.epi_stages:
-            object.__setattr__(self, "epi_stages", self._epi_stages())
         self._check_shape()
-        self._check_registers()
-        self._check_smem()
+        rules.check_accumulators((self.tile_m, self.tile_n), self.warpgroups, self.consumers)
+        if not self.epi_stages:
+            object.__setattr__(self, "epi_stages", self._fitting_epi_stages())
+        self._check_stages()
         if not self.stages:
-            object.__setattr__(self, "stages", self._stages_that_fit())
+            object.__setattr__(self, "stages", self._stages_that_fit(self.epi_stages))
 
-    def _epi_stages(self) -> int:
+    def _fitting_epi_stages(self) -> int:
         if self.c_stages or self.signature.out_bits == 32:
             return 2
         return 3 if not self.stages and self._stages_that_fit(3) > self._stages_that_fit(4) else 4
@@ -286,8 +312,9 @@ class GemmConfig:
                 raise ValueError(f"{name} must be 1 or 2, got {count}")
         if self.warpgroups * self.consumers > _MAX_CONSUMER_WARPGROUPS:
             raise ValueError(
-                f"at most {_MAX_CONSUMER_WARPGROUPS} warpgroups can multiply with {CONSUMER_REGISTERS} registers a "
-                f"thread, got {self.consumers} consumers of {self.warpgroups}; use one warpgroup each"
+                f"at most {_MAX_CONSUMER_WARPGROUPS} warpgroups can multiply with "
+                f"{rules.register_budget(_MAX_CONSUMER_WARPGROUPS).consumer} registers a thread, got {self.consumers} "
+                f"consumers of {self.warpgroups}; use one warpgroup each"
             )
         if self.consumers > 1 and self.split_k > 1:
             raise ValueError(f"consumers take tiles in turn only where K is not split, got split_k {self.split_k}")
@@ -301,7 +328,12 @@ class GemmConfig:
             ("epi_n", self.epi_n, 16, "a four-matrix stmatrix writes 16 columns"),
             ("tile_n", self.tile_n, self.epi_n, "the epilogue writes whole subtiles of epi_n columns"),
             ("tile_n", self.tile_n, 8, "wgmma's N is a multiple of 8"),
-            ("epi_n", self.epi_n, 16 * self._widest, "16 columns are left where columns are interleaved"),
+            (
+                "epi_n",
+                self.epi_n,
+                16 * (self.signature.graph.widest if self.signature.graph else 1),
+                "16 columns are left where columns are interleaved",
+            ),
             ("tile_k", self.tile_k, instruction_k, "one wgmma takes 32 bytes of K"),
         ):
             if value <= 0 or value % unit:
@@ -318,71 +350,70 @@ class GemmConfig:
             )
         if self.split_k not in (1, 2, 4, 8):
             raise ValueError(f"split_k must be 1, 2, 4 or 8, got {self.split_k}")
-        if self.cluster_m * self.cluster_n * self.split_k > _MAX_SPLIT_CLUSTER:
+        if self.cluster_m * self.cluster_n * self.split_k > rules.PORTABLE_CLUSTER_CTAS:
             raise ValueError(
-                f"a cluster must have at most {_MAX_SPLIT_CLUSTER} CTAs, got {self.cluster_m} x {self.cluster_n} x "
-                f"{self.split_k}; split K, or share operands, among fewer"
+                f"a cluster must have at most {rules.PORTABLE_CLUSTER_CTAS} CTAs, got {self.cluster_m} x "
+                f"{self.cluster_n} x {self.split_k}; split K, or share operands, among fewer"
             )
-        if self.tile_m % (8 * self.cluster_n) or self.tile_n % (8 * self.cluster_m):
-            raise ValueError(
-                f"a multicast must split a tile into whole 8-row groups, got tile {self.tile_m} x {self.tile_n} over "
-                f"cluster {self.cluster_m} x {self.cluster_n}; use a larger tile or a smaller cluster"
-            )
-        if self.epi_stages < 2:
+        rules.check_multicast((self.tile_m, self.tile_n), (self.cluster_m, self.cluster_n))
+        if self.epi_stages and self.epi_stages < 2:
             raise ValueError(f"epi_stages must be at least 2, got {self.epi_stages}: one is filled while one is sent")
+        if self.stages and self.stages < 2:
+            raise ValueError(f"stages must be at least 2, one to load while one is multiplied, got {self.stages}")
         if self.signature.adds != bool(self.c_stages):
             raise ValueError(f"c_stages must be 0 without C and positive with it, got {self.c_stages}")
         if self.band_rows < 1:
             raise ValueError(f"band_rows must be at least 1, got {self.band_rows}")
 
-    def _check_registers(self) -> None:
-        needed = self.accumulator_registers + _ADDRESSING_REGISTERS
-        if needed > CONSUMER_REGISTERS:
-            raise ValueError(
-                f"{self.tile_m}x{self.tile_n} accumulators over {self.warpgroups} warpgroups take "
-                f"{self.accumulator_registers} registers a thread, and {_ADDRESSING_REGISTERS} more are needed for "
-                f"addresses: {needed} exceed the {CONSUMER_REGISTERS} that a thread of "
-                f"{self.threads // arch.WARPGROUP_THREADS} warpgroups can have; use a smaller tile_m or tile_n"
-            )
+    def _stages_that_fit(self, epi_stages: int) -> int:
+        """Count the stages of A and B, 8 at most, that leave room for the rest; 0 if none does."""
+        return next((stages for stages in range(8, 0, -1) if self._plan(stages, epi_stages).fits), 0)
 
-    def _stages_that_fit(self, epi_stages: int = 0) -> int:
-        overhead = self._overhead_bytes(8) + (epi_stages - self.epi_stages) * self._d_stage_bytes * bool(epi_stages)
-        return min(8, (arch.SMEM_BYTES_PER_CTA - overhead) // self.stage_bytes)
-
-    def _check_smem(self) -> None:
-        if self.stages and self.stages < 2:
-            raise ValueError(f"stages must be at least 2, one to load while one is multiplied, got {self.stages}")
-        fitting = self._stages_that_fit()
+    def _check_stages(self) -> None:
+        fitting = self._stages_that_fit(self.epi_stages)
         if fitting < 2:
             shorten = "fewer epi_stages or c_stages" if self.epilogue_bytes > 2 * self.stage_bytes else "a smaller tile"
             raise ValueError(
                 f"stages must be at least 2, one to load while one is multiplied, and there is room for "
-                f"{max(fitting, 0)}: a stage of A and B takes {self.stage_bytes} bytes, the epilogue's "
+                f"{fitting}: a stage of A and B takes {self.stage_bytes} bytes, the epilogue's "
                 f"{self.epi_stages} + {self.c_stages} stages {self.epilogue_bytes} and the sums of {self.split_k - 1} "
                 f"peers {self.exchange_bytes} of the {arch.SMEM_BYTES_PER_CTA} bytes of shared memory; use {shorten}"
             )
-        if self.stages and self.smem_bytes > arch.SMEM_BYTES_PER_CTA:
+        if self.stages and not self.smem.fits:
             raise ValueError(
                 f"{self.stages} stages of {self.stage_bytes} bytes and {self.epilogue_bytes} bytes for the epilogue "
                 f"take {self.smem_bytes} bytes of shared memory, {self.smem_bytes - arch.SMEM_BYTES_PER_CTA} more "
                 f"than the {arch.SMEM_BYTES_PER_CTA} of a block; use {fitting} stages"
             )
 
-    def _overhead_bytes(self, stages: int) -> int:
-        """Count what is no stage: subtiles, sums of peers, and two 8-byte mbarriers for each stage and the exchange."""
-        return self.epilogue_bytes + self.exchange_bytes + 8 * self._barriers(stages)
+    def _staged(self, dtype: str, width: int, stages: int, major: str) -> sm90.StagedTile:
+        rows, columns = self.epi_tile
+        return sm90.StagedTile((rows, columns // width), stages, DTYPES[dtype].bits, int(major == "row"))
 
-    def _barriers(self, stages: int) -> int:
-        return 2 * (stages + self.c_stages + (self.split_k > 1))
+    def _plan(self, stages: int, epi_stages: int) -> sm90.SmemPlan:
+        kind = self.signature
+        plan: dict[str, sm90.StagedTile | sm90.SmemArray] = {
+            "sA": sm90.StagedTile((self.tile_m, self.tile_k), stages, kind.operand_bits, int(kind.a_major == "k")),
+            "sB": sm90.StagedTile((self.tile_n, self.tile_k), stages, kind.operand_bits, int(kind.b_major == "k")),
+        }
+        for name, dtype, width, major in kind.stored:
+            plan[name] = self._staged(dtype, width, epi_stages * self.consumers, major)
+        for name, dtype, width, major in kind.added:
+            plan[name] = self._staged(dtype, width, self.c_stages, major)
+        if self.split_k > 1:
+            sums = rules.exchange_bytes(self.split_k, self.subtiles, self.subtile_registers, self.consumer_threads)
+            plan["sums"] = sm90.SmemArray(sums // 4, bits=32, alignment_bytes=16)
+        plan["barriers"] = sm90.SmemArray(2 * (stages + self.c_stages + (self.split_k > 1)), bits=64)
+        return sm90.SmemPlan.of(plan)
 
-    @property
-    def _widest(self) -> int:
-        return self.signature.graph.widest if self.signature.graph else 1
+    @cached_property
+    def smem(self) -> sm90.SmemPlan:
+        """Shared memory of a CTA, by names.
 
-    @property
-    def barriers(self) -> int:
-        """How many mbarriers a CTA has: two for each stage of A and B, and of C, and for the exchange of sums."""
-        return self._barriers(self.stages)
+        The stages of A, B, D and, with C, of that, or of an epilogue's results and tiles; the sums of peers where K is
+        split; and two mbarriers for each stage of A and B, then of C, and for the exchange of sums.
+        """
+        return self._plan(self.stages, self.epi_stages)
 
     @property
     def name(self) -> str:
@@ -407,6 +438,36 @@ class GemmConfig:
         return arch.WARPGROUP_THREADS * (PRODUCER_WARPGROUPS + self.warpgroups * self.consumers)
 
     @property
+    def cluster(self) -> tuple[int, int, int]:
+        """CTAs of a cluster along M, N and K."""
+        return self.cluster_m, self.cluster_n, self.split_k
+
+    @property
+    def consumer_threads(self) -> int:
+        """Threads of one consumer."""
+        return arch.WARPGROUP_THREADS * self.warpgroups
+
+    @property
+    def registers(self) -> rules.RegisterBudget:
+        """Registers of a thread of the producer and of the consumers."""
+        return rules.register_budget(self.warpgroups * self.consumers)
+
+    @property
+    def consumer_warps(self) -> int:
+        """Warps of one consumer."""
+        return self.consumer_threads // arch.WARP_THREADS
+
+    @property
+    def producer_threads(self) -> int:
+        """Threads before the consumers'."""
+        return arch.WARPGROUP_THREADS * PRODUCER_WARPGROUPS
+
+    @property
+    def named_barriers(self) -> dict[str, int]:
+        """The first of the named barriers where each consumer's threads meet to store, and where it awaits its turn."""
+        return rules.named_barriers(store=self.consumers, turns=self.consumers if self.consumers > 1 else 0)
+
+    @property
     def epi_tile(self) -> tuple[int, int]:
         """Rows and columns of an epilogue subtile."""
         return 64 * self.warpgroups, self.epi_n
@@ -424,34 +485,18 @@ class GemmConfig:
     @property
     def stage_bytes(self) -> int:
         """Bytes of one stage of A and B: what the full barrier of the stage waits for."""
-        bits = self.signature.operand_bits
-        return rules.tile_bytes(self.tile_m, self.tile_k, bits) + rules.tile_bytes(self.tile_n, self.tile_k, bits)
+        plan = self._plan(1, 1)
+        return plan["sA"].size_bytes + plan["sB"].size_bytes
 
     @property
     def epilogue_bytes(self) -> int:
         """Bytes of the subtiles of D, for each consumer, and of C."""
-        return self.epi_stages * self._d_stage_bytes + self.c_stages * self.c_stage_bytes
-
-    @property
-    def _d_stage_bytes(self) -> int:
-        return self.consumers * sum(
-            self._subtile_bytes(dtype, width)
-            for dtype, width in (
-                [(dtype, self.signature.graph.width(result)) for _, result, dtype in self.signature.tile_results]
-                if self.signature.graph
-                else [(self.signature.out_dtype, 1)]
-            )
-        )
+        return self._bytes_of(*(tile.name for tile in (*self.signature.stored, *self.signature.added)))
 
     @property
     def c_stage_bytes(self) -> int:
         """Bytes of a subtile of C, or of all tiles that an epilogue reads."""
-        if self.signature.c_dtype:
-            return self._subtile_bytes(self.signature.c_dtype, 1)
-        return sum(self._subtile_bytes(dtype, operand.width) for _, operand, dtype, _ in self.signature.tile_operands)
-
-    def _subtile_bytes(self, dtype: str, width: int) -> int:
-        return rules.tile_bytes(self.epi_tile[0], self.epi_n // width, DTYPES[dtype].bits)
+        return self._bytes_of(*(tile.name for tile in self.signature.added)) // max(self.c_stages, 1)
 
     @property
     def subtile_registers(self) -> int:
@@ -461,30 +506,38 @@ class GemmConfig:
     @property
     def exchange_bytes(self) -> int:
         """Bytes for the sums of the other CTAs that share the K of a tile."""
-        if self.split_k == 1:
-            return 0
-        threads = arch.WARPGROUP_THREADS * self.warpgroups
-        return rules.exchange_bytes(self.split_k, self.subtiles, self.subtile_registers, threads)
+        return self._bytes_of("sums")
 
     @property
     def smem_bytes(self) -> int:
         """Shared memory of a CTA."""
-        return self.stages * self.stage_bytes + self._overhead_bytes(self.stages)
+        return self.smem.size_bytes
 
-    @cached_property
+    def _bytes_of(self, *names: str) -> int:
+        plan = self._plan(1, self.epi_stages)  # those of which there are as many whatever the stages of A and B
+        return sum(region.size_bytes for region in plan if region.name in names)
+
+    @property
     def a_layout(self) -> ComposedLayout:
         """A in shared memory: (tile_m, tile_k, stages) -> offset in elements."""
-        return self._operand_layout(self.tile_m, self.signature.a_major)
+        return self._layout("sA")
 
-    @cached_property
+    @property
     def b_layout(self) -> ComposedLayout:
         """B in shared memory: (tile_n, tile_k, stages) -> offset in elements."""
-        return self._operand_layout(self.tile_n, self.signature.b_major)
+        return self._layout("sB")
 
-    def _operand_layout(self, extent: int, major: OperandMajor) -> ComposedLayout:
-        bits = self.signature.operand_bits
-        swizzle = rules.widest_swizzle(self.tile_k if major == "k" else extent, bits)
-        atom = sm90.gmma_layout_atom("K" if major == "k" else "MN", swizzle, bits, pointer_swizzle=True)
-        layout = tile_to_shape(atom, (extent, self.tile_k, self.stages), (0, 1, 2) if major == "k" else (1, 0, 2))
+    def _layout(self, name: str) -> ComposedLayout:
+        layout = self.smem[name].layout
         assert isinstance(layout, ComposedLayout)
         return layout
+
+    @property
+    def majors(self) -> tuple[sm90.Major, sm90.Major]:
+        """The majors of A and B by the hardware's names."""
+        return ("K" if self.signature.a_major == "k" else "MN"), ("K" if self.signature.b_major == "k" else "MN")
+
+    @property
+    def tiled_mma(self) -> sm90.TiledMMA:
+        """The MMAs of one consumer: an atom of all of tile_n for each warpgroup, one above the other."""
+        return rules.wgmma_tiling(self.signature.a_dtype, self.signature.b_dtype, self.tile_n, self.warpgroups)

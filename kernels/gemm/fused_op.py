@@ -354,7 +354,7 @@ def fused_examples(signature: GemmSignature) -> Mapping[str, Any]:
         else:
             align = getattr(torch, dtype).itemsize
             operands.append(TensorSpec(dtype, (1 if operand.shape == "scalar" else operand.name,), align=align))
-    dtypes = {place: dtype for place, _, dtype in signature.tile_results}
+    dtypes = {kind.place: kind.dtype for kind in signature.stored}
     results: list[Any] = []
     for place in range(len(graph.results)):
         name = f"result{place}"

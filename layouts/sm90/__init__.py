@@ -20,6 +20,8 @@ from .make_tiled_copy import (
     make_tiled_copy_S as make_tiled_copy_S,
     make_tiled_copy_tv as make_tiled_copy_tv,
 )
+from .smem_plan import SmemArray as SmemArray, SmemPlan as SmemPlan, SmemRegion as SmemRegion
+from .staged import StagedTile as StagedTile
 from .stmatrix import (
     MatrixCopyTraits as MatrixCopyTraits,
     accumulator_row_layout as accumulator_row_layout,
@@ -47,6 +49,10 @@ __all__ = [
     "Major",
     "MatrixCopyTraits",
     "MmaTraits",
+    "SmemArray",
+    "SmemPlan",
+    "SmemRegion",
+    "StagedTile",
     "SwizzleMode",
     "TensorMap",
     "TiledCopy",

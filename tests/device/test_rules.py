@@ -38,7 +38,7 @@ def test_every_warp_that_reads_a_stage_arrives_once_on_each_cta_that_fills_it(wa
 def test_sizes():
     assert rules.tile_bytes(128, 64, 16) == 16384
     assert rules.accumulator_registers(64, 256, 1) == 128
-    assert rules.SWIZZLE_ALIGNMENT_BYTES == 1024
+    assert sm90.StagedTile((64, 64), 1, 16).alignment_bytes == 1024
 
 
 @pytest.mark.parametrize("mode", [0, 1])

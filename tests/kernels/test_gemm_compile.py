@@ -277,8 +277,8 @@ def test_a_kernel_with_too_many_accumulators_is_seen_to_spill():
 def test_the_dsl_lays_out_shared_memory_as_cutepy_does(kernel):
     """Both languages print one layout for A and B, mode for mode."""
     import cutlass.cute as cute
+    from cutlass.cute.nvgpu import warpgroup
 
-    from cutepy.device import smem
     from cutepy.dsl.element_types import element_type
 
     chosen, _ = kernel
@@ -291,8 +291,12 @@ def test_the_dsl_lays_out_shared_memory_as_cutepy_does(kernel):
             (signature.a_dtype, chosen.tile_m, signature.a_major),
             (signature.b_dtype, chosen.tile_n, signature.b_major),
         ):
-            tile = (extent, chosen.tile_k)
-            printed.append(str(smem.staged_layout(element_type(dtype), tile, int(major == "k"), chosen.stages)))
+            contiguous = (chosen.tile_k if major == "k" else extent) * signature.operand_bits // 8
+            span = next(span for span in (128, 64, 32) if contiguous % span == 0)
+            kind = warpgroup.SmemLayoutAtomKind[f"{major.upper()}_SW{span}"]
+            atom = warpgroup.make_smem_layout_atom(kind, element_type(dtype))
+            order = (0, 1, 2) if major == "k" else (1, 0, 2)
+            printed.append(str(cute.tile_to_shape(atom, (extent, chosen.tile_k, chosen.stages), order=order)))
 
     build()
     ours = [str(layout) for layout in (chosen.a_layout, chosen.b_layout)]

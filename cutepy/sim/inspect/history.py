@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cutepy.sim.machine.shared_memory import view
+from cutepy.sim.machine.shared_memory import Place, view
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cutepy.layouts import ComposedLayout, Layout
     from cutepy.sim.machine.lanes import Array
 
 
@@ -68,7 +67,7 @@ class SavedCta:
     def smem(
         self,
         position: int | None = None,
-        layout: Layout | ComposedLayout | str | None = None,
+        layout: Place = None,
         dtype: object = "uint8",
         offset: int = 0,
     ) -> Array:

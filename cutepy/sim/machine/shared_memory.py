@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cutepy.layouts import ComposedLayout, Layout, parse
+from cutepy.layouts.sm90 import SmemPlan, SmemRegion
 from cutepy.layouts.sm90.gmma import byte_swizzle, split_swizzle
 from cutepy.sim.arithmetic.minifloat import bf16_to_f32, table
 from cutepy.sim.machine.lanes import Array, Residents
@@ -18,19 +19,42 @@ _NARROW = {"bfloat16": "u2", "float8_e4m3fn": "u1", "float8_e5m2": "u1"}
 """Types that numpy lacks, by torch's names, and the bits they are read as."""
 
 
-def view(data: Array, layout: Layout | ComposedLayout | str | None, dtype: object = "uint8", offset: int = 0) -> Array:
+Place = Layout | ComposedLayout | SmemRegion | str | None
+"""How shared memory may be asked for: by a layout, its text, a region of a plan; None for all of it."""
+
+
+def named(plan: SmemPlan | None, name: str | None, layout: Place) -> Place:
+    """Give the region of a name, if one is given in place of a layout.
+
+    Raises
+    ------
+    ValueError
+        If there is no plan, or a layout too.
+    KeyError
+        If the plan has no such region.
+    """
+    if name is None:
+        return layout
+    if plan is None or layout is not None:
+        what = "run.plan is None" if plan is None else f"the layout {layout}"
+        raise ValueError(f"a name stands for a region of run.plan, without a layout: got {name!r} and {what}")
+    return plan[name]
+
+
+def view(data: Array, layout: Place, dtype: object = "uint8", offset: int = 0) -> Array:
     """Read bytes of shared memory as elements, and through a layout.
 
     Parameters
     ----------
     data : array of uint8
         The shared memory of a CTA.
-    layout : Layout, ComposedLayout, str or None
-        (coordinates) -> offset in elements, with its swizzle. None: all elements in order.
+    layout : Layout, ComposedLayout, SmemRegion, str or None
+        (coordinates) -> offset in elements, with its swizzle; a region of a plan has one, and where it starts. None:
+        all elements in order.
     dtype : str, numpy or torch dtype
         Of an element. bfloat16, float8_e4m3fn and float8_e5m2 are widened to float32, which is exact.
     offset : int
-        Byte address where the tile starts.
+        Byte address where the tile starts; of a region, from its start.
 
     Returns
     -------
@@ -51,6 +75,11 @@ def view(data: Array, layout: Layout | ComposedLayout | str | None, dtype: objec
     name = str(dtype).removeprefix("torch.")
     kind = np.dtype(_NARROW.get(name) or (name if "torch." in str(dtype) else dtype))  # type: ignore[call-overload]
     size = kind.itemsize
+    if isinstance(layout, SmemRegion):
+        if layout.bits != 8 * size:
+            raise ValueError(f"{layout.name} is planned for elements of {layout.bits} bits, got dtype {name}")
+        offset += layout.offset_bytes
+        layout = layout.layout
     if offset % size:
         raise ValueError(f"the offset must be a multiple of the {size} bytes of {name}, got {offset}")
     parsed: Any = parse(layout) if isinstance(layout, str) else layout

@@ -13,10 +13,9 @@ import numpy as np
 
 from cutepy.sim.machine.group import Group, inherited
 from cutepy.sim.machine.lanes import Array, Ctas, Threads
-from cutepy.sim.machine.shared_memory import SharedMemory, view
+from cutepy.sim.machine.shared_memory import Place, SharedMemory, view
 
 if TYPE_CHECKING:
-    from cutepy.layouts import ComposedLayout, Layout
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.translate import Program
 
@@ -73,7 +72,7 @@ class Step:
     def smem(
         self,
         cta: Sequence[int] | None = None,
-        layout: Layout | ComposedLayout | str | None = None,
+        layout: Place = None,
         dtype: object = "uint8",
         offset: int = 0,
     ) -> Array:

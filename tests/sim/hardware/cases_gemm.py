@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from cutepy.device import epilogue, mma, pipeline, rasterise, smem, tma
+from cutepy.device import epilogue, main_loop, mma, pipeline, rasterise, schedulers, smem, tma
 from cutepy.frontends import simulate
 from cutepy.host.function import Function
-from cutepy.kernels.gemm import kernel
+from cutepy.kernels.gemm import addend, consumers, kernel, producers, schedules
 from cutepy.kernels.gemm.config import GemmConfig, GemmSignature
 from cutepy.kernels.gemm.op import compile_gemm
 from tests.sim.hardware.corpus import Case
 
-_SOURCES = (kernel, epilogue, mma, pipeline, rasterise, smem, tma)
+_KERNEL = (kernel, addend, consumers, producers, schedules)
+_SOURCES = (*_KERNEL, epilogue, main_loop, mma, pipeline, rasterise, schedulers, smem, tma)
 _HALF = {"a_dtype": "float16", "b_dtype": "float16", "out_dtype": "float16"}
 _TILE = {"tile_m": 128, "tile_n": 128, "warpgroups": 2}
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cutepy.layouts import Layout
+from cutepy.layouts.sm90 import SmemArray, SmemPlan
 from cutepy.sim import Observer, Run
 
 from .launching import kernel_call, launch, ptx_module
@@ -66,6 +67,23 @@ def test_what_cannot_be_seen_is_said():
     for name in ("trace", "conflicts", "waits"):
         with pytest.raises(RuntimeError, match=rf"run\.{name}\(\) needs a record"):
             getattr(run, name)()
+
+
+def test_shared_memory_by_the_names_of_a_plan():
+    body = "mov.u32 %r0, smem; mov.u32 %r1, %tid.x; mad.lo.u32 %r0, %r1, 4, %r0; st.shared.u32 [%r0], %r1;"
+    run = launch(body, smem=256)
+    plan = SmemPlan.of(first=SmemArray(5, 8), second=SmemArray(3, 32, alignment_bytes=16))
+    np.testing.assert_array_equal(run.smem(layout=plan["second"], dtype="uint32"), [4, 5, 6])
+    with pytest.raises(ValueError, match=r"got 'second' and run\.plan is None"):
+        run.smem(name="second")
+    run.plan = plan
+    np.testing.assert_array_equal(run.smem(name="second", dtype="uint32"), [4, 5, 6])
+    with pytest.raises(ValueError, match="planned for elements of 32 bits, got dtype uint8"):
+        run.smem(name="second")
+    with pytest.raises(ValueError, match="without a layout: got 'first' and the layout 4:1"):
+        run.smem(layout="4:1", name="first")
+    with pytest.raises(KeyError, match="no region 'third': there are first, second"):
+        run.smem(name="third")
 
 
 def test_shared_memory_of_ctas_that_are_no_longer_resident():

@@ -44,9 +44,8 @@ def operands():
 def test_the_swizzled_tiles_are_the_operands(inspected):
     run, _, _ = inspected
     config = configuration(stages=4, out_dtype="float16")[0]
-    b_start = 4 * 128 * 64 * 2
-    for layout, offset, operand in zip((config.a_layout, config.b_layout), (0, b_start), operands(), strict=True):
-        staged = run.smem((0, 0, 0), layout, torch.float16, offset)
+    for name, operand in zip(("sA", "sB"), operands(), strict=True):
+        staged = run.smem((0, 0, 0), config.smem[name], torch.float16)
         assert staged.shape == (128, 64, 4)
         # The epilogue reuses nothing of the last stage.
         np.testing.assert_array_equal(staged[:, :, 3], operand[:, 192:])

@@ -1,0 +1,97 @@
+"""Multiply one output tile out of a ring of stages (traced)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import cutlass
+import cutlass.cute as cute
+from cutlass.cute.nvgpu import warpgroup
+
+from cutepy.device import mma, rules
+from cutepy.device.pipeline import TmaRing
+
+
+def _nothing():
+    """Hand nothing over."""
+
+
+@dataclass(frozen=True)
+class MainLoop:
+    """C = A B^T of one output tile, whose operands pass through shared memory stage by stage (wgmma's SS form).
+
+    All threads of the consumer warpgroups take part. Each waits for a stage to be *full*, issues the stage's MMAs as
+    one group, and releases the stage before, whose group has finished by then: one group is in flight behind the one
+    that was just issued, so that the tensor cores never wait for a release. The producer waits for *empty*.
+
+    Attributes
+    ----------
+    ring : TmaRing
+        What the stages pass through; this thread's warp is one of its consumers.
+    tiled_mma : TiledMma
+    tCrA, tCrB : Tensor
+        Descriptors of the stages, (MMA, MMA_M or MMA_N, MMA_K, stages).
+    tCrC : Tensor
+        This thread's accumulators, (MMA, MMA_M, MMA_N).
+    """
+
+    ring: TmaRing
+    tiled_mma: cute.TiledMma
+    tCrA: cute.Tensor
+    tCrB: cute.Tensor
+    tCrC: cute.Tensor
+
+    @cute.jit
+    def multiply(self, state, k_tiles, hand_over: Callable = _nothing):
+        """Run over `k_tiles` stages, one at least, from `state`, and give the state behind them; tCrC is valid then.
+
+        `hand_over` is called when the last MMAs have been issued, and not waited for: from then on another warpgroup's
+        MMAs may queue up behind them.
+        """
+        self.ring.wait(state)
+        mma.issue_stage(self.tiled_mma, self.tCrA, self.tCrB, self.tCrC, state.index, accumulate=False)
+        read = state.clone()
+        state.advance()
+        for _ in cutlass.range(1, k_tiles, unroll=1):
+            self.ring.wait(state)
+            mma.issue_stage(self.tiled_mma, self.tCrA, self.tCrB, self.tCrC, state.index, accumulate=True)
+            state.advance()
+            # All but the youngest group have finished, so the stage before it has been read and can be refilled,
+            # while the tensor cores already work on the youngest.
+            warpgroup.wait_group(1)
+            self.ring.release(read)
+            read.advance()
+        hand_over()
+        # The accumulators are valid in registers only now.
+        warpgroup.wait_group(0)
+        self.ring.release(read)
+        return state
+
+
+def make_main_loop(
+    ring: TmaRing, tiled_mma: cute.TiledMma, sA: cute.Tensor, sB: cute.Tensor, tidx: cutlass.Int32
+) -> MainLoop:
+    """Prepare to multiply the stages of `sA` (M, K, stages) and `sB` (N, K, stages), and make the accumulators.
+
+    Parameters
+    ----------
+    tidx : Int32
+        Index among the threads of `tiled_mma`.
+
+    Raises
+    ------
+    ValueError
+        If the stages are not the ring's, have not one K, or the MMAs don't fill them.
+    """
+    rules.check_stages(
+        tuple(cute.size(sA, mode=[mode]) for mode in range(3)),
+        tuple(cute.size(sB, mode=[mode]) for mode in range(3)),
+        tuple(tiled_mma.get_tile_size(mode) for mode in range(3)),
+        ring.stages,
+    )
+    thr_mma = tiled_mma.get_slice(tidx)
+    tCrA = tiled_mma.make_fragment_A(thr_mma.partition_A(sA))  # (MMA, MMA_M, MMA_K, stages) of descriptors
+    tCrB = tiled_mma.make_fragment_B(thr_mma.partition_B(sB))  # (MMA, MMA_N, MMA_K, stages)
+    tile = (cute.size(sA, mode=[0]), cute.size(sB, mode=[0]))
+    return MainLoop(
+        ring, tiled_mma, tCrA, tCrB, cute.make_rmem_tensor(tiled_mma.partition_shape_C(tile), cutlass.Float32)
+    )

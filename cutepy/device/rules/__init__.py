@@ -1,0 +1,45 @@
+"""Say, before anything compiles, what a pipelined TMA -> WGMMA kernel may ask of a Hopper SM.
+
+Everything here is plain Python on plain integers: which tiles fit, how many bytes a pipeline stage holds, how many
+threads arrive on a barrier, how many registers an accumulator costs. Kernel configurations are validated with these
+rules and the traced code is built from the same ones.
+"""
+
+from cutepy.device.rules.barriers import NAMED_BARRIERS as NAMED_BARRIERS, named_barriers as named_barriers
+from cutepy.device.rules.clusters import (
+    MAX_CLUSTER_CTAS as MAX_CLUSTER_CTAS,
+    PORTABLE_CLUSTER_CTAS as PORTABLE_CLUSTER_CTAS,
+    check_multicast as check_multicast,
+    check_schedule as check_schedule,
+)
+from cutepy.device.rules.partials import (
+    PARTIAL_ROWS as PARTIAL_ROWS,
+    check_widths as check_widths,
+    partial_shape as partial_shape,
+)
+from cutepy.device.rules.registers import (
+    RegisterBudget as RegisterBudget,
+    check_accumulators as check_accumulators,
+    register_budget as register_budget,
+)
+from cutepy.device.rules.rings import (
+    MAX_TRANSACTION_BYTES as MAX_TRANSACTION_BYTES,
+    check_exchange as check_exchange,
+    check_ring as check_ring,
+    empty_barrier_arrivals as empty_barrier_arrivals,
+    exchange_bytes as exchange_bytes,
+    owners as owners,
+    partial_bytes as partial_bytes,
+)
+from cutepy.device.rules.tiles import (
+    SUBTILE_COLUMNS as SUBTILE_COLUMNS,
+    accumulator_registers as accumulator_registers,
+    check_region as check_region,
+    check_smem as check_smem,
+    check_stages as check_stages,
+    check_subtile as check_subtile,
+    check_subtile_registers as check_subtile_registers,
+    tile_bytes as tile_bytes,
+    wgmma_tiling as wgmma_tiling,
+)
+from cutepy.layouts.sm90.staged import staged_swizzle as staged_swizzle, widest_swizzle as widest_swizzle

@@ -1,0 +1,73 @@
+"""How many registers a thread of each kind of warpgroup may have."""
+
+from typing import NamedTuple
+
+from cutepy.layouts.sm90 import arch
+
+_UNIT = 8
+"""setmaxnreg counts registers in these."""
+_ADDRESSING = 40
+"""What a consumer needs beside accumulators: addresses, counters, what it converts."""
+
+
+class RegisterBudget(NamedTuple):
+    """Registers a thread of a producer warpgroup and of the consumer warpgroups, dealt out by setmaxnreg.
+
+    Attributes
+    ----------
+    producer, consumer : int
+        Multiples of 8.
+    dealt : bool
+        Whether they are dealt out: with one consumer warpgroup the compiler's own limit is as high.
+    """
+
+    producer: int
+    consumer: int
+    dealt: bool
+
+
+def register_budget(consumer_warpgroups: int) -> RegisterBudget:
+    """Deal the registers of an SM out to one producer warpgroup and the consumers of its only CTA.
+
+    Raises
+    ------
+    ValueError
+        If there are none, or more than can hold accumulators.
+
+    Examples
+    --------
+    >>> register_budget(2)
+    RegisterBudget(producer=40, consumer=232, dealt=True)
+    >>> register_budget(3).consumer
+    160
+    """
+    if not 1 <= consumer_warpgroups <= 3:
+        raise ValueError(f"1 to 3 warpgroups can multiply beside a producer, got {consumer_warpgroups}")
+    producer = 40 if consumer_warpgroups < 3 else 24
+    all_registers = arch.REGISTERS_PER_SM // arch.WARPGROUP_THREADS
+    fitting = (all_registers - producer) // max(consumer_warpgroups, 2) // _UNIT * _UNIT
+    return RegisterBudget(producer, fitting, consumer_warpgroups > 1)
+
+
+def check_accumulators(tile_mn: tuple[int, int], warpgroups: int, consumers: int = 1) -> None:
+    """Check that the accumulators of a tile fit into the registers of the warpgroups that share it.
+
+    Raises
+    ------
+    ValueError
+        If the compiler would have to spill them to local memory.
+
+    Examples
+    --------
+    >>> check_accumulators((128, 256), 2)
+    """
+    tile_m, tile_n = tile_mn
+    budget = register_budget(warpgroups * consumers)
+    held = tile_m * tile_n // (warpgroups * arch.WARPGROUP_THREADS)
+    needed = held + _ADDRESSING
+    if needed > budget.consumer:
+        raise ValueError(
+            f"{tile_m}x{tile_n} accumulators over {warpgroups} warpgroups take {held} registers a thread, and "
+            f"{_ADDRESSING} more are needed for addresses: {needed} exceed the {budget.consumer} that a thread of "
+            f"{1 + warpgroups * consumers} warpgroups can have; use a smaller tile_m or tile_n"
+        )

@@ -1,0 +1,164 @@
+"""Which tiles shared memory and wgmma take, and what they cost."""
+
+from cutepy.layouts import Layout, sm90
+from cutepy.layouts.sm90 import arch
+from cutepy.runtime.dtypes import DTYPES
+
+SUBTILE_COLUMNS = 16
+"""Columns of what a four-matrix stmatrix moves."""
+
+
+def tile_bytes(rows: int, columns: int, bits: int) -> int:
+    """Count the bytes of one dense shared-memory tile.
+
+    Examples
+    --------
+    >>> tile_bytes(128, 64, 16)
+    16384
+    """
+    return rows * columns * bits // 8
+
+
+def accumulator_registers(tile_m: int, tile_n: int, warpgroups: int) -> int:
+    """Count the fp32 accumulator registers each thread holds for a tile split over `warpgroups` along M.
+
+    Examples
+    --------
+    >>> accumulator_registers(128, 256, 2)
+    128
+    """
+    return tile_m * tile_n // (warpgroups * arch.WARPGROUP_THREADS)
+
+
+def wgmma_tiling(
+    a_dtype: str, b_dtype: str, tile_n: int, warpgroups: int, *, a_in_registers: bool = False
+) -> sm90.TiledMMA:
+    """Tile wgmma atoms 64 x `tile_n` x (32 bytes of K) that sum in fp32, one for each warpgroup, above one another.
+
+    Parameters
+    ----------
+    a_dtype, b_dtype : str
+        Torch's names.
+    a_in_registers : bool
+        Whether A comes from registers (RS), not from shared memory (SS).
+
+    Raises
+    ------
+    LayoutError
+        If there is no such instruction.
+
+    Examples
+    --------
+    >>> print(wgmma_tiling("float16", "float16", 256, 2))
+    TiledMMA(SM90_64x256x16_F32F16F16_SS, (2,1,1):(1,0,0), <_,_,_>)
+    """
+    a, b = DTYPES[a_dtype], DTYPES[b_dtype]
+    source, suffix = "RS" if a_in_registers else "SS", "" if a.bits == 16 else "_TN"
+    atom = f"SM90_{arch.WGMMA_M}x{tile_n}x{256 // a.bits}_F32{a.ptx.upper()}{b.ptx.upper()}_{source}{suffix}"
+    return sm90.TiledMMA(sm90.wgmma_traits(atom), Layout((warpgroups, 1, 1)))
+
+
+def check_stages(a: tuple[int, int, int], b: tuple[int, int, int], mma: tuple[int, int, int], stages: int) -> None:
+    """Check the stages (M, K, stages) and (N, K, stages) that a main loop multiplies by MMAs of `mma` (M, N, K).
+
+    Raises
+    ------
+    ValueError
+        If they don't fit each other, the MMAs or the ring.
+
+    Examples
+    --------
+    >>> check_stages((128, 64, 4), (256, 64, 4), (128, 256, 16), 4)
+    """
+    (m, k, a_stages), (n, b_k, b_stages) = a, b
+    if not a_stages == b_stages == stages:
+        raise ValueError(f"A and B must have the {stages} stages of their ring, got {a_stages} and {b_stages}")
+    if k != b_k:
+        raise ValueError(f"a stage of A and one of B must have the same extent along K, got {k} and {b_k}")
+    for name, extent, unit in (("M", m, mma[0]), ("N", n, mma[1]), ("K", k, mma[2])):
+        if extent % unit:
+            wide = -(-extent // unit) * unit
+            raise ValueError(
+                f"the {name} of a stage must be a multiple of {unit}, that of all MMAs, got {extent}; use {wide}"
+            )
+
+
+def check_subtile(rows: int, columns: int, warpgroups: int) -> None:
+    """Check the epilogue subtiles that `warpgroups` move between accumulators and shared memory.
+
+    A warpgroup holds its 64 rows of all columns, columns after one another, and moves blocks of 16 by 16.
+
+    Raises
+    ------
+    ValueError
+        If the threads could not move them: values would be stored in wrong places.
+
+    Examples
+    --------
+    >>> check_subtile(128, 32, 2)
+    """
+    fitting = arch.WGMMA_M * warpgroups
+    if rows != fitting or columns < 1 or columns % SUBTILE_COLUMNS:
+        wide = -(-max(columns, 1) // SUBTILE_COLUMNS) * SUBTILE_COLUMNS
+        raise ValueError(
+            f"an epilogue subtile of {warpgroups} warpgroups must have {fitting} rows, {arch.WGMMA_M} for each, and a "
+            f"multiple of {SUBTILE_COLUMNS} columns, got ({rows}, {columns}); use ({fitting}, {wide})"
+        )
+
+
+def check_subtile_registers(accumulators: int, subtile: int) -> None:
+    """Check that a thread's accumulators are whole subtiles.
+
+    Raises
+    ------
+    ValueError
+        If not.
+
+    Examples
+    --------
+    >>> check_subtile_registers(64, 16)
+    """
+    if accumulators % subtile:
+        raise ValueError(
+            f"subtiles must divide the {accumulators} accumulators of a thread, got subtiles of {subtile}; use columns "
+            "that divide the tile's"
+        )
+
+
+def check_smem(plan: sm90.SmemPlan) -> None:
+    """Check that a CTA can have the shared memory of a plan.
+
+    Raises
+    ------
+    ValueError
+        If it is too much.
+
+    Examples
+    --------
+    >>> check_smem(sm90.SmemPlan.of(sA=sm90.StagedTile((128, 64), 4, 16)))
+    """
+    if not plan.fits:
+        largest = max(plan, key=lambda region: region.size_bytes)
+        raise ValueError(
+            f"a CTA has {arch.SMEM_BYTES_PER_CTA} bytes of shared memory, and the plan takes {plan.size_bytes}, "
+            f"{plan.size_bytes - arch.SMEM_BYTES_PER_CTA} more; {largest.name} takes most of them, "
+            f"{largest.size_bytes}: use fewer stages or smaller tiles"
+        )
+
+
+def check_region(region: sm90.SmemRegion, bits: int | None) -> None:
+    """Check the width of the element type that a region is used with; None for none said, which arrays need not.
+
+    Raises
+    ------
+    ValueError
+        If it was planned for another, or a staged tile has none.
+
+    Examples
+    --------
+    >>> check_region(sm90.SmemPlan.of(sA=sm90.StagedTile((128, 64), 4, 16))["sA"], 16)
+    """
+    if bits is None and isinstance(region.content, sm90.StagedTile):
+        raise ValueError(f"the staged tile {region.name} needs an element type of {region.bits} bits, got none")
+    if bits is not None and bits != region.bits:
+        raise ValueError(f"{region.name} was planned for elements of {region.bits} bits, got a type of {bits}")

@@ -1,0 +1,145 @@
+"""Deal output tiles, and their K, out to CTAs: who computes what, and when (traced).
+
+A scheduler gives `Work` to whoever asks. All warps of a CTA ask the same scheduler, each in a loop of its own, and get
+the same work in the same order, so that what the producer loads is what the consumers multiply; CTAs of one cluster
+work at the same time on tiles beside each other. Loops belong to the scheduler: ``scheduler.each(worker)`` calls
+``worker.first_state(k)`` and then ``worker.on_tile(work, state)`` for each tile, whose result is carried on. A
+scheduler that doesn't know the next tile beforehand, since it asks a counter for it, say, differs in that loop, and
+workers don't.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import cutlass
+import cutlass.cute as cute
+
+from cutepy.device import rules
+from cutepy.device.rasterise import coordinates_of, tile_of
+
+
+@dataclass(frozen=True)
+class KTiles:
+    """The tiles of K that one CTA multiplies for an output tile: `count` from `first`, `step` apart.
+
+    At least one, even where K has none left: beyond the end TMA fills in zeros.
+    """
+
+    first: cutlass.Int32 | int
+    count: cutlass.Int32
+    step: int
+
+    def __getitem__(self, index):
+        """Give one of them."""
+        return self.first + index * self.step
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a CTA is to compute next.
+
+    Attributes
+    ----------
+    row, column : Int32
+        Of the output tile, in tiles.
+    batch : tuple of Int32
+        Where in the batch its product is.
+    k : KTiles
+        Its part of K.
+    index, first, end, step : Int32
+        Of the tile in the order of all; of this CTA's first; behind the last; to the next.
+    """
+
+    row: cutlass.Int32
+    column: cutlass.Int32
+    batch: tuple
+    k: KTiles
+    index: cutlass.Int32
+    first: cutlass.Int32
+    end: cutlass.Int32
+    step: cutlass.Int32
+
+    @property
+    def is_first(self):
+        """Whether it is the first of this CTA."""
+        return self.index == self.first
+
+    @property
+    def has_next(self):
+        """Whether this CTA has more to do after it."""
+        return self.index + self.step < self.end
+
+
+@dataclass(frozen=True)
+class Persistent:
+    """Each cluster takes every so manieth tile: as many as there are clusters, in bands of rows that share L2.
+
+    Several groups of consumers may take a CTA's tiles in turn, and CTAs along the cluster's third mode share the K of
+    each tile. Neither needs anything in memory.
+
+    Attributes
+    ----------
+    raster : tuple of Int32
+        Rows and columns of clusters that cover the output, then the extents of the batch.
+    k_tiles : Int32
+        Tiles of K.
+    cluster_mn : (int, int)
+        CTAs of a cluster along M and N, beside each other's tiles.
+    parts : int
+        CTAs of a cluster that share K: its extent along the third mode.
+    band_rows : int
+        Rows of clusters in a band (`cutepy.device.rasterise`).
+    """
+
+    raster: tuple
+    k_tiles: cutlass.Int32
+    cluster_mn: tuple[int, int] = (1, 1)
+    parts: int = 1
+    band_rows: int = 8
+
+    def __post_init__(self) -> None:
+        rules.check_schedule(self.cluster_mn, self.parts, self.band_rows)
+
+    @cute.jit
+    def k(self):
+        """Give this CTA's part of K, the same for all its tiles: every so manieth tile of it."""
+        if cutlass.const_expr(self.parts == 1):
+            return KTiles(0, self.k_tiles, 1)
+        part = cute.arch.block_in_cluster_idx()[2]
+        count = (self.k_tiles - part + self.parts - 1) // self.parts
+        return KTiles(part, cutlass.max(count, 1), self.parts)
+
+    @cute.jit
+    def each(self, worker: Any, turn: Any = 0, turns: cutlass.Constexpr = 1):
+        """Let a worker do this CTA's work, or every so manieth tile of it if so many take turns; gives its last state.
+
+        Parameters
+        ----------
+        worker : object
+            ``first_state(k)`` gives what it carries from tile to tile, something that the DSL carries through a loop,
+            and ``on_tile(work, state)`` what it carries on.
+        turn, turns : Int32, int
+            Which of so many groups this thread belongs to.
+        """
+        k = self.k()
+        first, _, _ = cute.arch.cluster_idx()
+        step, _, _ = cute.arch.cluster_dim()
+        end = math.prod(self.raster)
+        state = worker.first_state(k)
+        for index in cutlass.range(first + turn * step, end, step * turns, unroll=1):
+            row, column, batch = self.locate(index)
+            state = worker.on_tile(Work(row, column, batch, k, index, first, end, step), state)
+        return state
+
+    @cute.jit
+    def locate(self, index):
+        """Find the row and column of this CTA's output tile, and where in the batch its product is."""
+        block_m, block_n, _ = cute.arch.block_in_cluster_idx()
+        rows, columns = self.raster[:2]
+        batch = ()
+        if cutlass.const_expr(len(self.raster) > 2):
+            batch = coordinates_of(index // (rows * columns), self.raster[2:])
+            index = index % (rows * columns)
+        row, column = tile_of(index, rows, columns, self.band_rows, cutlass.min)
+        return row * self.cluster_mn[0] + block_m, column * self.cluster_mn[1] + block_n, batch

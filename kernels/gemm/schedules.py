@@ -1,0 +1,204 @@
+"""How the consumers of a CTA, and the CTAs of a cluster, share the work of output tiles: one short class each (traced).
+
+`Together` says what happens at each point of a tile's life where nothing is shared, mostly nothing; the others replace
+what they do otherwise. What each synchronises by is told at the blocks that it is made of.
+"""
+
+from dataclasses import dataclass, replace
+
+import cutlass
+import cutlass.cute as cute
+
+from cutepy.device.exchange import ClusterSums
+from cutepy.device.schedulers import Persistent, Work
+from cutepy.device.turns import Turns
+from cutepy.kernels.gemm.config import GemmConfig
+
+
+@dataclass(frozen=True)
+class Together:
+    """All consumer warpgroups multiply one tile, and store it together before the next.
+
+    Attributes
+    ----------
+    config : GemmConfig
+    tidx : Int32, optional
+        Index of this thread among those of its consumer; threads that were `seated` have it.
+    consumer : Int32 or int
+        Which of the consumers it belongs to.
+    """
+
+    config: GemmConfig
+    tidx: cutlass.Int32 | None = None
+    consumer: cutlass.Int32 | int = 0
+
+    def initialise(self):
+        """Set the arrival counts of barriers; one thread calls."""
+
+    def seated(self):
+        """Tell consumer threads apart, which alone call this and what follows."""
+        return replace(self, tidx=consumer_thread(self.config))
+
+    def dealt(self):
+        """Deal the subtiles out: this CTA finishes the first of these, and each so many after."""
+        return 0, 1
+
+    def exchange_state(self):
+        """Give what is carried from tile to tile of the exchange of accumulators."""
+        return ()
+
+    def skip_first(self, state, k_tiles):
+        """Let the ring's state pass over the tiles before this consumer's first."""
+        return state
+
+    def skip_others(self, state, k_tiles):
+        """Let the ring's state pass over the tiles of other consumers, after one of its own."""
+        return state
+
+    def before(self, work: Work):
+        """Do what must be done before a tile is multiplied."""
+
+    def hand_over(self, work: Work):
+        """Do what can be done as soon as all MMAs of a tile have been issued."""
+
+    def exchange(self, subtiles, state):
+        """Exchange accumulators with other CTAs; gives the next state."""
+        return state
+
+    def add_to(self, rC, index):
+        """Add the others' accumulators to a subtile that this CTA finishes."""
+
+    def after(self):
+        """Do what must be done once a tile has been finished."""
+
+    def drain(self, state):
+        """Do what must be done before the CTA exits."""
+
+
+@dataclass(frozen=True)
+class InTurns(Together):
+    """Two consumers take a CTA's tiles in turn: one multiplies while the other stores (pingpong).
+
+    Attributes
+    ----------
+    turns : Turns, optional
+        By which they hand the tensor cores over; threads that were `seated` have it.
+    """
+
+    turns: Turns | None = None
+
+    @cute.jit
+    def seated(self):
+        """Part the consumer threads into two consumers."""
+        threads = self.config.consumer_threads
+        tidx = consumer_thread(self.config)
+        consumer = cute.arch.make_warp_uniform(tidx // threads)
+        turns = Turns(self.config.named_barriers["turns"], consumer, threads)
+        return replace(self, tidx=tidx % threads, consumer=consumer, turns=turns)
+
+    @cute.jit
+    def skip_first(self, state, k_tiles):
+        """Pass over the first tile, if that is the other consumer's."""
+        if self.consumer == 1:
+            state.advance(k_tiles)
+        return state
+
+    def skip_others(self, state, k_tiles):
+        """Pass over the other consumer's next tile."""
+        state.advance(k_tiles)
+        return state
+
+    def before(self, work: Work):
+        """Wait until the other consumer has issued the MMAs of the tile before."""
+        self.turns.wait(work.is_first)
+
+    def hand_over(self, work: Work):
+        """Let the other consumer issue those of the next tile: they queue up behind these."""
+        self.turns.hand_over(work.has_next)
+
+
+@dataclass(frozen=True)
+class SplitK(Together):
+    """CTAs of a cluster share the K of a tile, and sum through each other's shared memory.
+
+    Attributes
+    ----------
+    sums : ClusterSums, optional
+    """
+
+    sums: ClusterSums | None = None
+
+    def initialise(self):
+        """Set the arrival counts of the exchange's barriers."""
+        self.sums.initialise()
+
+    def dealt(self):
+        """Deal the subtiles out among the CTAs that share K."""
+        return self.sums.part, self.sums.owners
+
+    def exchange_state(self):
+        """Give the sender's and the reader's position."""
+        return self.sums.sender_state(), self.sums.reader_state()
+
+    @cute.jit
+    def before(self, work: Work):
+        """Announce the peers' sums before any can have come."""
+        if self.tidx == 0:
+            self.sums.announce()
+
+    @cute.jit
+    def exchange(self, subtiles, state):
+        """Send what others finish, and wait for the sums of what is finished here."""
+        sent, read = state
+        self.sums.send(subtiles, sent)
+        sent.advance()
+        self.sums.wait(read)
+        read.advance()
+        return sent, read
+
+    def add_to(self, rC, index):
+        """Add the peers' sums."""
+        self.sums.add_to(rC, index)
+
+    def after(self):
+        """Tell the peers that their sums have been read."""
+        self.sums.release()
+
+    def drain(self, state):
+        """Wait until the peers have read this CTA's: none may arrive on a CTA that has exited."""
+        self.sums.drain(state[0])
+
+
+def consumer_thread(config: GemmConfig):
+    """Count this thread among the consumers'; any value elsewhere."""
+    return cute.arch.thread_idx()[0] - config.producer_threads
+
+
+@cute.jit
+def make_schedule(config: GemmConfig, shared: dict):
+    """Make the schedule of a configuration."""
+    if cutlass.const_expr(config.consumers > 1):
+        return InTurns(config)
+    if cutlass.const_expr(config.split_k == 1):
+        return Together(config)
+    barriers = shared["barriers"] + 2 * (config.stages + config.c_stages)
+    plane = config.cluster_m * config.cluster_n
+    _, _, part = cute.arch.block_in_cluster_idx()
+    sums = ClusterSums(
+        shared["sums"],
+        barriers,
+        config.split_k,
+        config.subtiles,
+        config.subtile_registers,
+        config.consumer_threads,
+        part,
+        cute.arch.block_idx_in_cluster() % plane,
+        plane,
+        consumer_thread(config),
+    )
+    return SplitK(config, sums=sums)
+
+
+def make_scheduler(config: GemmConfig, raster, k_tiles) -> Persistent:
+    """Make what deals the tiles out."""
+    return Persistent(raster, k_tiles, (config.cluster_m, config.cluster_n), config.split_k, config.band_rows)

@@ -1,0 +1,184 @@
+"""The plan of a CTA's shared memory: which regions it has, where each starts, and what lies where within it.
+
+A plan is a value: a kernel is configured with one, allocates by it, the simulator shows shared memory by its names,
+and people print it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from ..composed import ComposedLayout
+from ..errors import LayoutError
+from ..layout import Layout
+from .arch import SMEM_BYTES_PER_CTA
+from .staged import StagedTile
+
+
+@dataclass(frozen=True)
+class SmemArray:
+    """Elements one after another: mbarriers, or what one thread leaves for another.
+
+    Parameters
+    ----------
+    count : int
+    bits : int
+        Of an element, whole bytes.
+    alignment_bytes : int, optional
+        Where it may start; at a multiple of an element if not given.
+
+    Examples
+    --------
+    >>> barriers = SmemArray(8, bits=64)
+    >>> print(barriers.layout, barriers.size_bytes, barriers.alignment_bytes)
+    8:1 64 8
+    """
+
+    count: int
+    bits: int
+    alignment_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or self.bits < 8 or self.bits % 8:
+            required = "an array has 1 element or more, of whole bytes"
+            raise LayoutError("SmemArray", (self.count, self.bits), required)
+        if not self.alignment_bytes:
+            object.__setattr__(self, "alignment_bytes", self.bits // 8)
+        if self.alignment_bytes < 1 or self.alignment_bytes & (self.alignment_bytes - 1):
+            raise LayoutError("SmemArray", (self.alignment_bytes,), "the alignment must be a power of 2")
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all elements."""
+        return self.count * self.bits // 8
+
+    @property
+    def layout(self) -> Layout:
+        """(index) -> offset in elements."""
+        return Layout(self.count)
+
+
+Content = StagedTile | SmemArray
+
+
+class SmemRegion(NamedTuple):
+    """One region of a plan.
+
+    Attributes
+    ----------
+    name : str
+    content : StagedTile or SmemArray
+    offset_bytes : int
+        Where it starts.
+    """
+
+    name: str
+    content: Content
+    offset_bytes: int
+
+    @property
+    def layout(self) -> Layout | ComposedLayout:
+        """(coordinates) -> offset in elements from the region's start."""
+        return self.content.layout
+
+    @property
+    def bits(self) -> int:
+        """Of an element."""
+        return self.content.bits
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the region."""
+        return self.content.size_bytes
+
+    @property
+    def end_bytes(self) -> int:
+        """Where it ends."""
+        return self.offset_bytes + self.content.size_bytes
+
+
+@dataclass(frozen=True)
+class SmemPlan:
+    """Regions of shared memory one after another, each where its alignment lets it start.
+
+    Parameters
+    ----------
+    contents : tuple of (str, StagedTile or SmemArray)
+        In order. `SmemPlan.of` takes them by keyword, or from a mapping.
+
+    Raises
+    ------
+    LayoutError
+        If two regions have one name.
+
+    Examples
+    --------
+    >>> plan = SmemPlan.of(sA=StagedTile((128, 64), 4, 16), sB=StagedTile((256, 64), 4, 16), full=SmemArray(4, bits=64))
+    >>> print(plan)
+         0  sA    65536 bytes  Sw<3,4,3> o smem_ptr[16b](unset) o ((8,16),(64,1),(1,4)):((64,512),(1,0),(0,8192))
+     65536  sB   131072 bytes  Sw<3,4,3> o smem_ptr[16b](unset) o ((8,32),(64,1),(1,4)):((64,512),(1,0),(0,16384))
+    196608  full     32 bytes  4:1
+    196640
+    >>> plan["sB"].offset_bytes, plan.size_bytes
+    (65536, 196640)
+    """
+
+    contents: tuple[tuple[str, Content], ...]
+
+    def __post_init__(self) -> None:
+        names = [name for name, _ in self.contents]
+        if len(set(names)) < len(names):
+            raise LayoutError("SmemPlan", tuple(names), "each region must have a name of its own")
+
+    @classmethod
+    def of(cls, contents: Mapping[str, Content] | None = None, **named: Content) -> SmemPlan:
+        """Plan regions by their names, in order."""
+        return cls((*(contents or {}).items(), *named.items()))
+
+    @cached_property
+    def regions(self) -> tuple[SmemRegion, ...]:
+        """All regions, in order."""
+        regions, end = [], 0
+        for name, content in self.contents:
+            start = -(-end // content.alignment_bytes) * content.alignment_bytes
+            regions.append(SmemRegion(name, content, start))
+            end = regions[-1].end_bytes
+        return tuple(regions)
+
+    def __getitem__(self, name: str) -> SmemRegion:
+        """Give a region by its name.
+
+        Raises
+        ------
+        KeyError
+            If there is none.
+        """
+        for region in self.regions:
+            if region.name == name:
+                return region
+        raise KeyError(f"no region {name!r}: there are {', '.join(region.name for region in self.regions)}")
+
+    def __contains__(self, name: object) -> bool:
+        return any(region.name == name for region in self.regions)
+
+    def __iter__(self) -> Iterator[SmemRegion]:
+        return iter(self.regions)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes up to the end of the last region."""
+        return self.regions[-1].end_bytes if self.regions else 0
+
+    @property
+    def fits(self) -> bool:
+        """Whether a CTA can have so much."""
+        return self.size_bytes <= SMEM_BYTES_PER_CTA
+
+    def __str__(self) -> str:
+        rows = [(str(r.offset_bytes), r.name, str(r.size_bytes), str(r.layout)) for r in self.regions]
+        start, name, size = (max((len(row[column]) for row in rows), default=1) for column in range(3))
+        lines = [f"{a:>{start}}  {b:<{name}} {c:>{size}} bytes  {d}" for a, b, c, d in rows]
+        return "\n".join([*lines, f"{self.size_bytes:>{start}}"])
