@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cutepy.anatomy.explain import explain as explain
+    from cutepy.epilogues.tracing import epilogue as epilogue
     from cutepy.frontends import PtxModule as PtxModule, load_ptx as load_ptx, simulate as simulate
     from cutepy.host.compilation import compile as compile
     from cutepy.host.declared import Deferred as Deferred
@@ -33,6 +34,7 @@ _FUNCTIONS = {
     "TensorSpec": "host.specs",
     "compile": "host.compilation",
     "compile_many": "host.many",
+    "epilogue": "epilogues",
     "explain": "anatomy.explain",
     "load_ptx": "frontends",
     "load_run": "sim",
@@ -50,6 +52,7 @@ __all__ = [
     "__version__",
     "compile",
     "compile_many",
+    "epilogue",
     "explain",
     "load_ptx",
     "load_run",

@@ -168,6 +168,16 @@ class TileLoad:
     tidx: cutlass.Int32
 
     @cute.jit
+    def read(self, buffer):
+        """Read stage `buffer` into registers, in the order of the accumulators'."""
+        staged = self.tSR_sC[(None, None, None, buffer)]
+        values = cute.make_rmem_tensor(staged.shape, self.tSR_sC.element_type)
+        cute.copy(self.copy, staged, self.copy.get_slice(self.tidx).retile(values))
+        # One lane releases the stage for the warp, so the others must have read their part before it goes on.
+        cute.arch.sync_warp()
+        return values
+
+    @cute.jit
     def add_to(self, rC, buffer):
         """Add stage `buffer` to the fp32 subtile `rC`."""
         addend = cute.make_rmem_tensor(rC.shape, self.tSR_sC.element_type)

@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
+from cutepy.epilogues.tracing import Epilogue
 from cutepy.kernels.gemm.config import Activation, OutputMajor
 from cutepy.kernels.gemm.reference import ACTIVATION_FUNCTIONS
 from cutepy.ops.checking import check_dimensions, describe
 from cutepy.ops.eager import unobserved
+from cutepy.ops.fused import multiply_with
 from cutepy.ops.multiply import as_matrix, multiply
 from cutepy.ops.registration import register
 from cutepy.ops.rules import one_by_one
+
+
+@overload
+def gemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    c: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    activation: Activation | None = None,
+    out: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    out_major: OutputMajor = "row",
+) -> torch.Tensor: ...
+
+
+@overload
+def gemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    epilogue: Epilogue,
+    out_dtype: torch.dtype | None = None,
+    out_major: OutputMajor = "row",
+    **operands: Any,  # noqa: ANN401
+) -> Any: ...  # noqa: ANN401
 
 
 def gemm(
@@ -26,7 +54,9 @@ def gemm(
     out: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
     out_major: OutputMajor = "row",
-) -> torch.Tensor:
+    epilogue: Epilogue | None = None,
+    **operands: Any,
+) -> Any:
     """Compute activation(a @ b.mT + c + bias) with fp32 accumulators, as `torch.nn.functional.linear` does.
 
     A function (..., K), (N, K) -> (..., N), or of batches (..., M, K), (..., N, K) -> (..., M, N). On a Hopper GPU one
@@ -61,11 +91,16 @@ def gemm(
         Of the result; `out`'s or a's dtype if not given, bfloat16 for 8-bit inputs.
     out_major : "row" or "col"
         Which extent of the result's matrices is contiguous: N, or M. Not read with `out`.
+    epilogue : Epilogue, optional
+        What is done with the fp32 sums instead: a function that `cutepy.epilogue` made.
+    **operands
+        The epilogue's operands by name: numbers, and tensors on a's device. Rows have shape (N,); columns the result's
+        without its last dimension; tiles the result's, or what broadcasts to it. N is that of what they meet.
 
     Returns
     -------
-    Tensor
-        Contiguous, each matrix in the order asked for; or `out`.
+    Tensor, tuple or dict
+        Contiguous, each matrix in the order asked for; or `out`. With an epilogue, what its function returns.
 
     Raises
     ------
@@ -84,6 +119,9 @@ def gemm(
     >>> gemm(a, b, bias=torch.full((5,), -5.0), activation="relu").shape
     torch.Size([2, 3, 5])
     """
+    if epilogue is not None or operands:
+        named = {"c": c, "bias": bias, **operands}
+        return _with_epilogue(a, b, epilogue, named, activation, out, out_dtype, out_major)
     if not torch.compiler.is_compiling() and unobserved((a, b, c, bias, out)):
         result = multiply(a, b, bias, activation, out_dtype, c, out_major, out)
         if out is not None:
@@ -92,7 +130,7 @@ def gemm(
     if has_torch_function_variadic(a, b, c, bias, out):  # tensors of others, torch.fx's stand-ins, modes
         named = {"c": c, "bias": bias, "activation": activation, "out": out, "out_dtype": out_dtype}
         hand_over: Any = handle_torch_function
-        return hand_over(gemm, (a, b, c, bias, out), a, b, out_major=out_major, **named)  # type: ignore[no-any-return]
+        return hand_over(gemm, (a, b, c, bias, out), a, b, out_major=out_major, **named)
     try:
         if out is not None:
             if not torch.compiler.is_compiling() and out.is_neg():  # torch would write to a copy
@@ -108,6 +146,30 @@ def gemm(
         # It says what the dispatcher tells in words of its own.
         describe(a, b, bias, activation, out_dtype, c, out_major, out)
         raise
+
+
+def _with_epilogue(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    epilogue: Epilogue | None,
+    named: dict[str, Any],
+    activation: Activation | None,
+    out: torch.Tensor | None,
+    out_dtype: torch.dtype | None,
+    out_major: str,
+) -> Any:  # noqa: ANN401
+    operands = {name: value for name, value in named.items() if value is not None}
+    if epilogue is None:
+        raise TypeError(f"gemm has no parameter {min(operands)}; pass the epilogue whose operand it is, epilogue=")
+    if activation is not None or out is not None:
+        given = "activation" if activation is not None else "out"
+        raise ValueError(f"{given} must be left out with an epilogue, which says all that is done with the product")
+    tensors = [value for value in operands.values() if isinstance(value, torch.Tensor)]
+    if has_torch_function_variadic(a, b, *tensors):
+        hand_over: Any = handle_torch_function
+        options = {"epilogue": epilogue, "out_dtype": out_dtype, "out_major": out_major}
+        return hand_over(gemm, (a, b, *tensors), a, b, **options, **operands)
+    return multiply_with(a, b, epilogue, operands, out_dtype, out_major)
 
 
 def _requires_grad(*tensors: torch.Tensor | None) -> bool:

@@ -166,7 +166,7 @@ class Choice(NamedTuple):
             cluster_m=self.cluster_m,
             cluster_n=self.cluster_n,
             split_k=tile.split_k,
-            epi_n=_epilogue_columns(tile, warpgroups, k),
+            epi_n=max(_epilogue_columns(tile, warpgroups, k), 16 * (signature.graph.widest if signature.graph else 1)),
         )
 
     def estimate_us(
@@ -277,8 +277,26 @@ def select_config(
     8192 8192 512 128 192 2 1
     64 64 8192 64 16 1 8
     """
-    _, choice = _best(_Extents(m, n, k, signature.operand_bits, batch, adds=bool(signature.c_dtype)), sm_count)
+    problem = _Extents(m, n, k, signature.operand_bits, batch, adds=signature.adds)
+    if signature.graph is not None:
+        return _fitting(signature, problem, sm_count)
+    _, choice = _best(problem, sm_count)
     return choice.config(signature, k)
+
+
+def _fitting(signature: GemmSignature, problem: _Extents, sm_count: int) -> GemmConfig:
+    """Choose the fastest of those whose tiles can be parted, and that leave room for an epilogue's tiles."""
+    graph, refusal = signature.graph, ""
+    assert graph is not None
+    columns = 16 * graph.widest
+    choices = sorted(_choices(problem), key=lambda choice: choice.expected_us(problem, sm_count, H200))
+    for choice in choices:
+        if choice.tile.n % columns == 0:
+            try:
+                return choice.config(signature, problem.k)
+            except ValueError as error:
+                refusal = str(error)
+    raise ValueError(f"no tile leaves room for the epilogue's operands and results; use fewer of them ({refusal})")
 
 
 def expected_us(

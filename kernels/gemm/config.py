@@ -7,9 +7,11 @@ and cluster, and making one that the hardware cannot run raises, saying which re
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Literal, get_args
+from hashlib import sha256
+from typing import Literal, NamedTuple, get_args
 
 from cutepy.device import rules
+from cutepy.epilogues.graph import Graph
 from cutepy.layouts import ComposedLayout, sm90
 from cutepy.layouts.sm90 import arch
 from cutepy.runtime.dtypes import DTYPES
@@ -37,6 +39,30 @@ def multipliable(a_dtype: str, b_dtype: str) -> bool:
     return a_dtype == b_dtype or {a_dtype, b_dtype} <= set(_FLOAT8)
 
 
+class StagedKind(NamedTuple):
+    """Subtiles in shared memory that the epilogue reads or writes.
+
+    Attributes
+    ----------
+    name : str
+        Of their region.
+    dtype : str
+    width : int
+        The accumulators have so many times the columns.
+    major : "row" or "col"
+    """
+
+    name: str
+    dtype: str
+    width: int
+    major: str
+
+    @property
+    def place(self) -> int:
+        """The place among an epilogue's operands or results."""
+        return int(self.name[2:])
+
+
 @dataclass(frozen=True, kw_only=True)
 class GemmSignature:
     """Types and majors of D = activation(A B^T + C + bias): what one compiled kernel serves, at any extents.
@@ -57,6 +83,11 @@ class GemmSignature:
         Of a vector of N elements that is added to each row; None without one.
     activation : str or None
         "relu", "gelu", "gelu_tanh" or "silu", of the fp32 sum before it is rounded.
+    epilogue : str or None
+        Instead of C, bias and activation: the text of an epilogue's graph (`cutepy.epilogues`), whose results take D's
+        place; `out_dtype` is that of those which it doesn't round itself.
+    operand_types : tuple of (str, str)
+        Of each of the epilogue's operands: dtype, "" of a number of the host, and of a tile "row" or "col", else "".
     batch_modes : int
         Modes of a batch: 0 for matrices; 1 for a batch of them, each at one stride from the last; up to 3 where several
         strides are needed. A, B, C and D all have them.
@@ -80,6 +111,8 @@ class GemmSignature:
     bias_dtype: str | None = None
     activation: Activation | None = None
     batch_modes: int = 0
+    epilogue: str | None = None
+    operand_types: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse combinations that no wgmma instruction or epilogue has."""
@@ -109,6 +142,55 @@ class GemmSignature:
                     f'{name} must be K-major (its K extent contiguous) for 8-bit types, got "{major}"; '
                     f"wgmma transposes 16-bit elements only, so copy {name} to a K-major tensor"
                 )
+
+        if self.epilogue is not None:
+            self._check_epilogue()
+
+    def _check_epilogue(self) -> None:
+        graph = Graph.parse(self.epilogue or "")
+        if self.c_dtype or self.bias_dtype or self.activation or self.batch_modes:
+            raise ValueError("an epilogue takes the place of C, bias and activation, and has no batch; leave them out")
+        if len(self.operand_types) != len(graph.operands):
+            raise ValueError(f"operand_types must be of {len(graph.operands)} operands, got {len(self.operand_types)}")
+        for operand, (dtype, major) in zip(graph.operands, self.operand_types, strict=True):
+            if (operand.shape == "tile") != (major in ("row", "col")) or (dtype or operand.shape) not in (
+                *DTYPES,
+                "scalar",
+            ):
+                raise ValueError(f"{operand} can't be of {dtype or 'a number'} {major}")
+
+    @cached_property
+    def graph(self) -> Graph | None:
+        """The epilogue's graph."""
+        return None if self.epilogue is None else Graph.parse(self.epilogue)
+
+    @cached_property
+    def stored(self) -> tuple[StagedKind, ...]:
+        """What is stored by way of shared memory: D, or an epilogue's results that are tiles, "sD" with a place."""
+        if self.graph is None:
+            return (StagedKind("sD", self.out_dtype, 1, self.out_major),)
+        tiles = ((n, result) for n, result in enumerate(self.graph.results) if not self.graph.reduction(result))
+        return tuple(
+            StagedKind(f"sD{n}", self.graph.dtype(result) or self.out_dtype, self.graph.width(result), self.out_major)
+            for n, result in tiles
+        )
+
+    @cached_property
+    def added(self) -> tuple[StagedKind, ...]:
+        """What is read by way of shared memory beside A and B: C, or the tiles of an epilogue, "sC" with a place."""
+        if self.graph is None:
+            return (StagedKind("sC", self.c_dtype, 1, self.c_major or "row"),) if self.c_dtype else ()
+        pairs = enumerate(zip(self.graph.operands, self.operand_types, strict=True))
+        return tuple(
+            StagedKind(f"sC{n}", dtype, operand.width, major)
+            for n, (operand, (dtype, major)) in pairs
+            if operand.shape == "tile"
+        )
+
+    @property
+    def adds(self) -> bool:
+        """Whether tiles are read beside A and B: C, or operands of an epilogue."""
+        return bool(self.added)
 
     @property
     def transposed(self) -> "GemmSignature":
@@ -209,7 +291,7 @@ class GemmConfig:
                 raise TypeError(f"{field.name} must be an int, got {value!r}")
         if not self.tile_k:
             object.__setattr__(self, "tile_k", 1024 // self.signature.operand_bits)
-        if self.signature.c_dtype and not self.c_stages:
+        if self.signature.adds and not self.c_stages:
             object.__setattr__(self, "c_stages", 2)
         self._check_shape()
         rules.check_accumulators((self.tile_m, self.tile_n), self.warpgroups, self.consumers)
@@ -236,7 +318,7 @@ class GemmConfig:
             )
         if self.consumers > 1 and self.split_k > 1:
             raise ValueError(f"consumers take tiles in turn only where K is not split, got split_k {self.split_k}")
-        if self.consumers > 1 and self.signature.c_dtype:
+        if self.consumers > 1 and self.signature.adds:
             # On an H200, 2026-11-23, single warps then added a wrong part of C, some 500 elements of 15 million.
             raise ValueError(f"consumers take tiles in turn only without C, got C of {self.signature.c_dtype}; use 1")
         rows = 64 * self.warpgroups
@@ -246,6 +328,12 @@ class GemmConfig:
             ("epi_n", self.epi_n, 16, "a four-matrix stmatrix writes 16 columns"),
             ("tile_n", self.tile_n, self.epi_n, "the epilogue writes whole subtiles of epi_n columns"),
             ("tile_n", self.tile_n, 8, "wgmma's N is a multiple of 8"),
+            (
+                "epi_n",
+                self.epi_n,
+                16 * (self.signature.graph.widest if self.signature.graph else 1),
+                "16 columns are left where columns are interleaved",
+            ),
             ("tile_k", self.tile_k, instruction_k, "one wgmma takes 32 bytes of K"),
         ):
             if value <= 0 or value % unit:
@@ -272,7 +360,7 @@ class GemmConfig:
             raise ValueError(f"epi_stages must be at least 2, got {self.epi_stages}: one is filled while one is sent")
         if self.stages and self.stages < 2:
             raise ValueError(f"stages must be at least 2, one to load while one is multiplied, got {self.stages}")
-        if bool(self.signature.c_dtype) != bool(self.c_stages):
+        if self.signature.adds != bool(self.c_stages):
             raise ValueError(f"c_stages must be 0 without C and positive with it, got {self.c_stages}")
         if self.band_rows < 1:
             raise ValueError(f"band_rows must be at least 1, got {self.band_rows}")
@@ -298,17 +386,20 @@ class GemmConfig:
                 f"than the {arch.SMEM_BYTES_PER_CTA} of a block; use {fitting} stages"
             )
 
+    def _staged(self, dtype: str, width: int, stages: int, major: str) -> sm90.StagedTile:
+        rows, columns = self.epi_tile
+        return sm90.StagedTile((rows, columns // width), stages, DTYPES[dtype].bits, int(major == "row"))
+
     def _plan(self, stages: int, epi_stages: int) -> sm90.SmemPlan:
         kind = self.signature
         plan: dict[str, sm90.StagedTile | sm90.SmemArray] = {
             "sA": sm90.StagedTile((self.tile_m, self.tile_k), stages, kind.operand_bits, int(kind.a_major == "k")),
             "sB": sm90.StagedTile((self.tile_n, self.tile_k), stages, kind.operand_bits, int(kind.b_major == "k")),
-            "sD": sm90.StagedTile(
-                self.epi_tile, epi_stages * self.consumers, kind.out_bits, int(kind.out_major == "row")
-            ),
         }
-        if self.c_stages:
-            plan["sC"] = sm90.StagedTile(self.epi_tile, self.c_stages, kind.c_bits, int(kind.c_major == "row"))
+        for name, dtype, width, major in kind.stored:
+            plan[name] = self._staged(dtype, width, epi_stages * self.consumers, major)
+        for name, dtype, width, major in kind.added:
+            plan[name] = self._staged(dtype, width, self.c_stages, major)
         if self.split_k > 1:
             sums = rules.exchange_bytes(self.split_k, self.subtiles, self.subtile_registers, self.consumer_threads)
             plan["sums"] = sm90.SmemArray(sums // 4, bits=32, alignment_bytes=16)
@@ -319,8 +410,8 @@ class GemmConfig:
     def smem(self) -> sm90.SmemPlan:
         """Shared memory of a CTA, by names.
 
-        The stages of A, B, D and, with C, of that, the sums of peers where K is split, and two mbarriers for each stage
-        of A and B, then of C, and for the exchange of sums.
+        The stages of A, B, D and, with C, of that, or of an epilogue's results and tiles; the sums of peers where K is
+        split; and two mbarriers for each stage of A and B, then of C, and for the exchange of sums.
         """
         return self._plan(self.stages, self.epi_stages)
 
@@ -333,6 +424,9 @@ class GemmConfig:
         addend += f"_bias_{kind.bias_dtype}" if kind.bias_dtype else ""
         addend += f"_{kind.activation}" if kind.activation else ""
         addend += f"_batch{kind.batch_modes}" if kind.batch_modes else ""
+        if kind.epilogue:
+            types = "".join("_" + (dtype or "number") + major for dtype, major in kind.operand_types)
+            addend = f"_epilogue_{sha256(kind.epilogue.encode()).hexdigest()[:12]}{types}"
         tile = f"{self.tile_m}x{self.tile_n}x{self.tile_k}x{self.stages}_cluster{self.cluster_m}x{self.cluster_n}"
         split = f"_split{self.split_k}" if self.split_k > 1 else ""
         turns = "_pingpong" if self.consumers > 1 else ""
@@ -397,7 +491,12 @@ class GemmConfig:
     @property
     def epilogue_bytes(self) -> int:
         """Bytes of the subtiles of D, for each consumer, and of C."""
-        return self._bytes_of("sD", "sC")
+        return self._bytes_of(*(tile.name for tile in (*self.signature.stored, *self.signature.added)))
+
+    @property
+    def c_stage_bytes(self) -> int:
+        """Bytes of a subtile of C, or of all tiles that an epilogue reads."""
+        return self._bytes_of(*(tile.name for tile in self.signature.added)) // max(self.c_stages, 1)
 
     @property
     def subtile_registers(self) -> int:

@@ -30,8 +30,9 @@ Way = tuple[tuple[int, ...], tuple[int, ...]]
 
 _MOST_TILES = 2**31 - 2**16
 """A CTA's last step beyond them stays within 32 bits."""
-_OPERAND_MAJORS: tuple[OperandMajor, OperandMajor] = ("mn", "k")
-_OUTPUT_MAJORS: tuple[OutputMajor, OutputMajor] = ("col", "row")
+OPERAND_MAJORS: tuple[OperandMajor, OperandMajor] = ("mn", "k")
+OUTPUT_MAJORS: tuple[OutputMajor, OutputMajor] = ("col", "row")
+"""By the mode that is contiguous."""
 
 # Torch's compiled code allocates and makes views by these, at a third of what operators cost a call.
 _empty_on_gpu: Callable[..., torch.Tensor] | None = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
@@ -59,7 +60,7 @@ def plan_gemm(problem: Problem, views: Problem, chosen: Chosen | None = None) ->
         If the GPU is no Hopper, an extent or stride is more than TMA holds, or there are more tiles than a kernel
         counts.
     """
-    sm_count = _sm_count(problem.a.device)
+    sm_count = sm_count_of(problem.a.device)
     a, b, out = _matrix("a", views.a), _matrix("b", views.b), _matrix("out", views.out)
     c = None if views.c is None else _matrix("c", views.c)
     turned, config = chosen or _choose(views, _signature(views, a, b, c, out), sm_count)
@@ -147,11 +148,11 @@ def _signature(views: Problem, a: Matrix, b: Matrix, c: Matrix | None, out: Matr
         a_dtype=dtype_name(views.a.dtype),
         b_dtype=dtype_name(views.b.dtype),
         out_dtype=dtype_name(views.out.dtype),
-        a_major=_OPERAND_MAJORS[a.contiguous_mode],
-        b_major=_OPERAND_MAJORS[b.contiguous_mode],
-        out_major=_OUTPUT_MAJORS[out.contiguous_mode],
+        a_major=OPERAND_MAJORS[a.contiguous_mode],
+        b_major=OPERAND_MAJORS[b.contiguous_mode],
+        out_major=OUTPUT_MAJORS[out.contiguous_mode],
         c_dtype=dtype_name(views.c.dtype) if views.c else None,
-        c_major=_OUTPUT_MAJORS[c.contiguous_mode] if c else None,
+        c_major=OUTPUT_MAJORS[c.contiguous_mode] if c else None,
         bias_dtype=dtype_name(views.bias) if views.bias else None,
         activation=views.activation,
         batch_modes=len(views.a.shape) - 2,
@@ -179,7 +180,8 @@ def _matrix(name: str, tensor: Description) -> Matrix:
     return found
 
 
-def _sm_count(device: torch.device) -> int:
+def sm_count_of(device: torch.device) -> int:
+    """Count the SMs of a Hopper GPU; within the simulator, of the one that it stands for."""
     if device.type != "cuda":
         return SM_COUNT  # of the GPU that the simulator stands for
     major, minor = torch.cuda.get_device_capability(device)

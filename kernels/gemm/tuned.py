@@ -47,12 +47,14 @@ _CANDIDATE = ("tile_m", "tile_n", "tile_k", "warpgroups", "consumers", "cluster_
 
 def problem_of(signature: GemmSignature, m: int, n: int, k: int, batch: int = 1) -> dict[str, Any]:
     """Describe a problem, as it is asked and not transposed, in plain values."""
-    return {"m": m, "n": n, "k": k, "batch": batch, **asdict(signature)}
+    operands = " ".join(":".join(each) for each in signature.operand_types)
+    return {"m": m, "n": n, "k": k, "batch": batch, **asdict(signature), "operand_types": operands}
 
 
 def signature_of(problem: Settings) -> GemmSignature:
     """Give the signature of a described problem."""
     kept: dict[str, Any] = {name: value for name, value in problem.items() if name not in ("m", "n", "k", "batch")}
+    kept["operand_types"] = tuple(tuple(each.split(":")) for each in kept["operand_types"].split())
     return GemmSignature(**kept)
 
 

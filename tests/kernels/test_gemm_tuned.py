@@ -1,5 +1,7 @@
 """What `cutepy tune gemm` searches, and what is computed when a winner is found."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -17,6 +19,20 @@ SIGNATURES = (
     GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16", bias_dtype="float16"),
     GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16", c_dtype="float32", c_major="col"),
 )
+
+
+def test_the_operands_of_an_epilogue_are_described_too():
+    from cutepy.epilogues import Row, Scalar, Tile, epilogue
+
+    @epilogue
+    def finish(acc, bias: Row, scale: Scalar, residual: Tile):
+        return acc * scale + bias + residual
+
+    types = (("float32", ""), ("", ""), ("bfloat16", "row"))
+    signature = replace(HALF, epilogue=finish.text, operand_types=types)
+    described = tuned.problem_of(signature, 64, 64, 64)
+    assert key_of(described)
+    assert tuned.signature_of(described) == signature
 
 
 @given(st.sampled_from(SIGNATURES), *[st.sampled_from((1, 16, 64, 200, 1000, 4096, 16384))] * 3)

@@ -17,6 +17,11 @@ from cutepy.device.rules.clusters import (
     check_multicast as check_multicast,
     check_schedule as check_schedule,
 )
+from cutepy.device.rules.partials import (
+    PARTIAL_ROWS as PARTIAL_ROWS,
+    check_widths as check_widths,
+    partial_shape as partial_shape,
+)
 from cutepy.device.rules.registers import (
     RegisterBudget as RegisterBudget,
     check_accumulators as check_accumulators,

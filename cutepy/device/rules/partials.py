@@ -1,0 +1,37 @@
+"""How far an epilogue subtile is parted, and reduced by one warp."""
+
+from cutepy.device.rules.tiles import SUBTILE_COLUMNS
+
+PARTIAL_ROWS = 16
+"""Rows of an accumulator that one warp holds, so that it can reduce over them by itself."""
+
+
+def check_widths(columns: int, widest: int) -> None:
+    """Check that the columns of an accumulator subtile can be parted in turn, down to what a tile store takes.
+
+    Raises
+    ------
+    ValueError
+        If parts would be narrower than 16 columns.
+
+    Examples
+    --------
+    >>> check_widths(32, 2)
+    """
+    if columns % (SUBTILE_COLUMNS * widest):
+        raise ValueError(
+            f"an epilogue subtile whose columns are interleaved in {widest} parts must have a multiple of "
+            f"{SUBTILE_COLUMNS * widest} columns, got {columns}"
+        )
+
+
+def partial_shape(dim: int | None, m: int, n: int, columns: int) -> tuple[int, int]:
+    """Give the shape of what a product's partial reductions are written to: over the columns (1), rows (0), or all.
+
+    Examples
+    --------
+    >>> partial_shape(1, 100, 64, 32), partial_shape(0, 100, 64, 32), partial_shape(None, 100, 64, 32)
+    ((2, 100), (7, 64), (7, 2))
+    """
+    strips, warps = -(-n // columns), -(-m // PARTIAL_ROWS)
+    return {1: (strips, m), 0: (warps, n), None: (warps, strips)}[dim]

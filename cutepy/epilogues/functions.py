@@ -1,0 +1,214 @@
+"""The library: activations, gated pairs, masks and reductions, each an epilogue, or a function to build them of."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cutepy.epilogues.tracing import Epilogue, Integer, Scalar, epilogue
+from cutepy.epilogues.values import TORCH_FUNCTIONS, Value, apply, where
+
+
+def _elementary(op: str, what: str) -> Epilogue:
+    def function(acc: Value) -> Value:
+        return apply(op, acc)
+
+    function.__name__ = function.__qualname__ = op
+    function.__doc__ = f"Compute {what} of each element."
+    return epilogue(function)
+
+
+exp = _elementary("exp", "e to the power")
+exp2 = _elementary("exp2", "2 to the power")
+log = _elementary("log", "the natural logarithm")
+log2 = _elementary("log2", "the logarithm to base 2")
+sqrt = _elementary("sqrt", "the square root")
+rsqrt = _elementary("rsqrt", "1 over the square root")
+sin = _elementary("sin", "the sine")
+cos = _elementary("cos", "the cosine")
+tanh = _elementary("tanh", "the hyperbolic tangent")
+sigmoid = _elementary("sigmoid", "the logistic function 1 / (1 + exp(-x))")
+erf = _elementary("erf", "the error function")
+floor = _elementary("floor", "the largest whole number that is not above")
+
+
+def maximum(x: Any, y: Any) -> Value:  # noqa: ANN401
+    """Give the larger of x and y, one of which is a value; NaN if one is."""
+    return apply("maximum", x, y)
+
+
+def minimum(x: Any, y: Any) -> Value:  # noqa: ANN401
+    """Give the smaller of x and y, one of which is a value; NaN if one is."""
+    return apply("minimum", x, y)
+
+
+def clamp(x: Value, low: Any = None, high: Any = None) -> Value:  # noqa: ANN401
+    """Give x, but low where it is less, and high where it is more."""
+    x = x if low is None else maximum(x, low)
+    return x if high is None else minimum(x, high)
+
+
+@epilogue
+def identity(acc: Value) -> Value:
+    """Give the sums as they are."""
+    return acc
+
+
+@epilogue
+def relu(acc: Value) -> Value:
+    """Give x, but 0 where x < 0; NaN stays."""
+    return where(acc < 0.0, 0.0, acc)
+
+
+@epilogue
+def relu_squared(acc: Value) -> Value:
+    """Give relu(x)^2."""
+    positive: Value = relu(acc)
+    return positive**2
+
+
+@epilogue
+def leaky_relu(acc: Value, slope: Scalar = 0.01) -> Value:  # type: ignore[assignment]
+    """Give x, but slope * x where x < 0."""
+    return where(acc < 0.0, slope * acc, acc)
+
+
+@epilogue
+def gelu(acc: Value) -> Value:
+    """Give x Phi(x), Phi the normal distribution's function."""
+    result: Value = 0.5 * acc * (1.0 + erf(acc * 0.7071067811865476))
+    return result
+
+
+@epilogue
+def gelu_tanh(acc: Value) -> Value:
+    """Give the approximation of gelu by tanh; (1 + tanh u) / 2 is the logistic function of 2 u."""
+    return acc * sigmoid(1.5957691216057308 * (acc + 0.044715 * acc * acc * acc))  # type: ignore[no-any-return]
+
+
+@epilogue
+def silu(acc: Value) -> Value:
+    """Give x sigmoid(x)."""
+    return acc * sigmoid(acc)  # type: ignore[no-any-return]
+
+
+@epilogue
+def softplus(acc: Value) -> Value:
+    """Give log(1 + exp x), and x above 20."""
+    return where(acc > 20.0, acc, log(1.0 + exp(minimum(acc, 20.0))))
+
+
+def _gated(function: Callable[[Value], Value], acc: Value) -> Value:
+    gate, up = acc.interleaved(2)
+    return function(gate) * up
+
+
+@epilogue
+def glu(acc: Value) -> Value:
+    """Give sigmoid(gate) * up, of even and odd columns."""
+    return _gated(sigmoid, acc)
+
+
+@epilogue
+def reglu(acc: Value) -> Value:
+    """Give relu(gate) * up, of even and odd columns."""
+    return _gated(relu, acc)
+
+
+@epilogue
+def swiglu(acc: Value) -> Value:
+    """Give silu(gate) * up, of even and odd columns."""
+    return _gated(silu, acc)
+
+
+@epilogue
+def geglu(acc: Value) -> Value:
+    """Give gelu(gate) * up, of even and odd columns."""
+    return _gated(gelu, acc)
+
+
+@epilogue
+def geglu_tanh(acc: Value) -> Value:
+    """Give gelu_tanh(gate) * up, of even and odd columns."""
+    return _gated(gelu_tanh, acc)
+
+
+def amax(x: Value, dim: int | None = None) -> Value:
+    """Give the largest magnitude over the rows (0), the columns (1), or all: a result."""
+    return abs(x).max(dim)
+
+
+def sum_of_squares(x: Value, dim: int | None = None) -> Value:
+    """Sum the squares over the rows (0), the columns (1), or all: a result."""
+    return (x * x).sum(dim)
+
+
+def uniform(x: Value, seed: Integer) -> Value:
+    """Give a number in [0, 1) for each element's place and the seed: the same in the kernel and in torch.
+
+    Two rounds of murmur3's finaliser over row and column; good for dropout, not for secrets.
+    """
+    bits = _mixed(x.column ^ _mixed(x.row ^ _mixed(seed ^ 0x3C6EF372)))
+    return ((bits >> 8) & 0xFFFFFF) * 2.0**-24
+
+
+def _mixed(x: Value) -> Value:
+    """Mix the bits of an integer (murmur3's finaliser)."""
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        x = (x ^ _logical_shift(x, shift)) * factor
+    return x ^ _logical_shift(x, 16)
+
+
+def _logical_shift(x: Value, bits: int) -> Value:
+    return (x >> bits) & ((1 << (32 - bits)) - 1)
+
+
+def dropout(x: Value, p: Any, seed: Integer) -> Value:  # noqa: ANN401
+    """Give 0 with probability p, else x / (1 - p); which, place and seed decide."""
+    return where(uniform(x, seed) < p, 0.0, x / (1.0 - p))
+
+
+ACTIVATIONS: Mapping[str, Epilogue] = {"relu": relu, "gelu": gelu, "gelu_tanh": gelu_tanh, "silu": silu}
+"""By the names that `gemm` takes."""
+
+
+def _torch_gelu(x: Value, approximate: str = "none") -> Value:
+    return (gelu_tanh if approximate == "tanh" else gelu)(x)  # type: ignore[no-any-return]
+
+
+_OPERATORS = {
+    "add": "add",
+    "sub": "sub subtract",
+    "mul": "mul multiply",
+    "div": "div divide true_divide",
+    "lt": "lt less",
+    "le": "le less_equal",
+    "gt": "gt greater",
+    "ge": "ge greater_equal",
+    "eq": "eq",
+    "ne": "ne not_equal",
+}
+
+TORCH_FUNCTIONS.update(
+    {
+        **{each.name: each for each in (exp, exp2, log, log2, sqrt, rsqrt, sin, cos, tanh, sigmoid, erf, floor)},
+        **{each.name: each for each in (relu, silu, softplus)},
+        "abs": abs,
+        "absolute": abs,
+        "clamp": lambda input, min=None, max=None: clamp(input, min, max),
+        "gelu": _torch_gelu,
+        "leaky_relu": lambda input, negative_slope=0.01: leaky_relu(input, negative_slope),
+        "logical_and": lambda input, other: input & other,
+        "logical_not": lambda input: ~input,
+        "logical_or": lambda input, other: input | other,
+        "maximum": maximum,
+        "minimum": minimum,
+        "neg": lambda input: -input,
+        "pow": lambda input, exponent: input**exponent,
+        "reciprocal": lambda input: 1.0 / input,
+        "square": lambda input: input * input,
+        "where": where,
+        **{name: functools.partial(apply, op) for op, names in _OPERATORS.items() for name in names.split()},
+    }
+)

@@ -1,0 +1,361 @@
+"""An epilogue as a value: an expression graph that is hashable, printed, and read back.
+
+Nodes are in the order in which the function computed them; each common subexpression is one node. The text is all that
+decides what a kernel computes, so it is the key of compiled kernels, and what torch's programs carry.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+from cutepy.epilogues.errors import EpilogueError, Line
+from cutepy.epilogues.operations import (
+    BY_CONSTANT,
+    PRIMITIVES,
+    REDUCTIONS,
+    ROUNDED,
+    SHAPES,
+    TYPES,
+    Shape,
+    Type,
+    by_columns,
+    joined_shape,
+)
+
+Attribute = float | int | bool | str | None
+"""Of a node: a constant, an operand's name, the dtype that is rounded to, "max 1" of a reduction along columns."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What an epilogue reads beside the accumulators.
+
+    Attributes
+    ----------
+    name : str
+    shape : "scalar", "row", "column" or "tile"
+        A scalar, N values, M values or M x N values.
+    type : "f32" or "i32"
+        That it is converted to; "i32" of integers, which are scalars.
+    width : int
+        The accumulators have so many times the columns.
+    """
+
+    name: str
+    shape: Shape
+    type: Type = "f32"
+    width: int = 1
+
+    def __str__(self) -> str:
+        kind = "integer" if self.type == "i32" else self.shape
+        return f"{self.name}: {kind}{_over(self.width)}"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A value of an epilogue.
+
+    Attributes
+    ----------
+    op : str
+        A primitive's name, or "acc", "operand", "const", "row_index", "column_index", "where", "to", "part", "reduce".
+    inputs : tuple of int
+        Nodes.
+    value : float, int, bool, str or None
+        What else decides it.
+    type : "f32", "i32" or "bool"
+    shape : "scalar", "row", "column" or "tile"
+        What it varies with.
+    width : int
+        The accumulators have so many times the columns; 1 of what has none.
+    line : Line or None
+        Where the function computed it.
+    """
+
+    op: str
+    inputs: tuple[int, ...]
+    value: Attribute
+    type: Type
+    shape: Shape
+    width: int
+    line: Line | None = field(default=None, compare=False, repr=False)
+
+
+class Reduction(NamedTuple):
+    """How a result is reduced: by "sum", "max" or "min", over the rows (0), the columns (1), or all (None)."""
+
+    kind: str
+    dim: int | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an epilogue gives.
+
+    Attributes
+    ----------
+    name : str
+        Empty of the only one, "0", "1" and so on of a tuple.
+    node : int
+    """
+
+    name: str
+    node: int
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    r"""Operands, nodes and results of an epilogue.
+
+    Examples
+    --------
+    >>> print(Graph.parse("(bias: row)\n  v0 = acc()\n  v1 = operand('bias')\n  v2 = add(v0, v1)\n  return v2"))
+    (bias: row)
+      v0 = acc()
+      v1 = operand('bias')
+      v2 = add(v0, v1)
+      return v2
+    """
+
+    operands: tuple[Operand, ...]
+    nodes: tuple[Node, ...]
+    results: tuple[Result, ...]
+
+    @cached_property
+    def text(self) -> str:
+        """The graph's text, from which it can be read back."""
+        lines = [f"({', '.join(map(str, self.operands))})"]
+        for n, node in enumerate(self.nodes):
+            parts = [f"v{i}" for i in node.inputs] + ([repr(node.value)] if node.value is not None else [])
+            lines.append(
+                f"  v{n} = {node.op}{_over(node.width) if node.op == 'column_index' else ''}({', '.join(parts)})"
+            )
+        returned = (f"{result.name}: v{result.node}" if result.name else f"v{result.node}" for result in self.results)
+        return "\n".join([*lines, f"  return {', '.join(returned)}"])
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __eq__(self, other: object) -> bool:
+        # By text, in which zeros have their signs, and 1, 1.0 and True differ.
+        return isinstance(other, Graph) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    @staticmethod
+    @lru_cache(maxsize=1024)
+    def parse(text: str) -> Graph:
+        """Read a graph's text.
+
+        Raises
+        ------
+        ValueError
+            If it is no such text.
+        """
+        first, *lines, last = text.splitlines() if text.count("\n") > 1 else ("", "", "")
+        head, tail = _HEAD.fullmatch(first), _RETURN.fullmatch(last)
+        if head is None or tail is None:
+            raise ValueError(f"the text of an epilogue begins with operands and ends with a return, got {text!r}")
+        operands = tuple(_parsed_operand(part) for part in head[1].split(", ") if part)
+        nodes: list[Node] = []
+        for line in lines:
+            match = _NODE.fullmatch(line)
+            if match is None or int(match[1]) != len(nodes):
+                raise ValueError(f"line {len(nodes)} of an epilogue must be `v{len(nodes)} = op(...)`, got {line!r}")
+            _, op, width, arguments = match.groups()
+            parts = [part for part in arguments.split(", ") if part]
+            inputs = tuple(int(part[1:]) for part in parts if re.fullmatch(r"v\d+", part))
+            (value,) = [_literal(part) for part in parts if not re.fullmatch(r"v\d+", part)] or [None]
+            nodes.append(infer(op, inputs, value, nodes, operands, width=int(width or 1)))
+        results = []
+        for part in tail[1].split(", "):
+            name, _, node = part.rpartition(": ")
+            results.append(Result(name, int(node[1:])))
+        return Graph(operands, tuple(nodes), tuple(results))
+
+    @cached_property
+    def transposed(self) -> Graph | None:
+        """What computes the results' transposes of the product's: rows for columns; None where columns are parted.
+
+        Examples
+        --------
+        >>> text = ["(bias: row)", "  v0 = acc()", "  v1 = operand('bias')", "  v2 = add(v0, v1)", "  return v2"]
+        >>> Graph.parse(chr(10).join(text)).transposed.operands[0].shape
+        'column'
+        """
+        if self.uses("part"):
+            return None
+        operands = tuple(replace(operand, shape=_TURNED[operand.shape]) for operand in self.operands)
+        nodes: list[Node] = []
+        for node in self.nodes:
+            op = {"row_index": "column_index", "column_index": "row_index"}.get(node.op, node.op)
+            value = node.value
+            if op == "reduce":
+                kind, _, dim = str(value).partition(" ")
+                value = f"{kind} {1 - int(dim)}" if dim else kind
+            nodes.append(infer(op, node.inputs, value, nodes, operands, line=node.line))
+        return Graph(operands, tuple(nodes), self.results)
+
+    def operand(self, name: str) -> Operand:
+        """Give an operand by its name."""
+        return next(operand for operand in self.operands if operand.name == name)
+
+    def reduction(self, result: Result) -> Reduction | None:
+        """Tell how a result is reduced; None of a tile."""
+        node = self.nodes[result.node]
+        if node.op != "reduce":
+            return None
+        kind, _, dim = str(node.value).partition(" ")
+        return Reduction(kind, int(dim) if dim else None)
+
+    def width(self, result: Result) -> int:
+        """Tell how many times the columns of a result, or of what is reduced to it, the accumulators have."""
+        node = self.nodes[result.node]
+        return self.nodes[node.inputs[0]].width if node.op == "reduce" else node.width
+
+    def dtype(self, result: Result) -> str | None:
+        """Name the dtype that the function rounds a result to; None where it leaves that to its caller."""
+        node = self.nodes[result.node]
+        if node.op == "reduce":
+            return "float32"
+        return str(node.value) if node.op == "to" else None
+
+    @property
+    def widest(self) -> int:
+        """The largest width: the accumulators' columns must be a multiple."""
+        return max([1, *(node.width for node in self.nodes)])
+
+    def uses(self, op: str) -> bool:
+        """Tell whether a kind of node occurs."""
+        return any(node.op == op for node in self.nodes)
+
+
+_HEAD = re.compile(r"\((.*)\)")
+_NODE = re.compile(r"  v(\d+) = (\w+)(?:/(\d+))?\((.*)\)")
+_RETURN = re.compile(r"  return (.+)")
+_OPERAND = re.compile(r"(\w+): (\w+)(?:/(\d+))?")
+
+
+_TURNED: dict[Shape, Shape] = {"scalar": "scalar", "row": "column", "column": "row", "tile": "tile"}
+
+
+def _over(width: int) -> str:
+    return f"/{width}" if width > 1 else ""
+
+
+def _parsed_operand(text: str) -> Operand:
+    match = _OPERAND.fullmatch(text)
+    if match is None or match[2] not in (*SHAPES, "integer"):
+        raise ValueError(
+            f"an operand of an epilogue must be `name: kind`, with a kind of {', '.join(SHAPES)}, got {text!r}"
+        )
+    name, kind, width = match.groups()
+    if kind == "integer":
+        return Operand(name, "scalar", "i32")
+    return Operand(name, kind, "f32", int(width or 1))  # type: ignore[arg-type]
+
+
+def _literal(text: str) -> Attribute:
+    if text in ("True", "False"):
+        return text == "True"
+    if text.startswith("'"):
+        return text[1:-1]
+    return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
+
+
+def infer(
+    op: str,
+    inputs: Sequence[int],
+    value: Attribute,
+    nodes: Sequence[Node],
+    operands: Iterable[Operand],
+    *,
+    width: int = 1,
+    line: Line | None = None,
+) -> Node:
+    """Make a node of an operation on others, whose type, shape and width follow.
+
+    Raises
+    ------
+    EpilogueError
+        If the operation doesn't take such values.
+    """
+    if any(not 0 <= n < len(nodes) for n in inputs):
+        raise EpilogueError(f"{op} takes earlier values, got {inputs}", line)
+    given = [nodes[n] for n in inputs]
+    shape: Shape = joined_shape(*(node.shape for node in given))
+    widths = {node.width for node in given if by_columns(node.shape)}
+    if len(widths) > 1:
+        raise EpilogueError(f"{op} takes values of one width, got {_widths(widths)}", line)
+    width = widths.pop() if widths else width
+    found = _inferred(op, given, value, operands, line)
+    kind, own_shape, own_width = found
+    return Node(op, tuple(inputs), value, kind, own_shape or shape, own_width or width, line)
+
+
+def _widths(widths: Iterable[int]) -> str:
+    return " and ".join("N columns" if width == 1 else f"N/{width}" for width in sorted(widths))
+
+
+def _inferred(
+    op: str, given: Sequence[Node], value: Attribute, operands: Iterable[Operand], line: Line | None
+) -> tuple[Type, Shape | None, int | None]:
+    """Give the type, and what of shape and width doesn't follow from the arguments'."""
+    types = [node.type for node in given]
+    expected: dict[str, Any] = {"where": 3, "to": 1, "part": 1, "reduce": 1}
+    arity = PRIMITIVES[op].arity if op in PRIMITIVES else expected.get(op, 0)
+    if len(given) != arity:
+        raise EpilogueError(f"{op} takes {arity} values, got {len(given)}", line)
+    if op in PRIMITIVES:
+        primitive = PRIMITIVES[op]
+        if types[0] not in primitive.takes or len(set(types)) > 1:
+            raise EpilogueError(
+                f"{op} takes values of one type, {' or '.join(primitive.takes)}, got {', '.join(types)}", line
+            )
+        _check_constant(op, value, line)
+        return primitive.gives or types[0], None, None
+    if op == "acc":
+        return "f32", "tile", 1
+    if op == "const":
+        return _type_of(value), "scalar", 1
+    if op == "operand":
+        operand = next((each for each in operands if each.name == value), None)
+        if operand is None:
+            raise EpilogueError(f"there is no operand {value}", line)
+        return operand.type, operand.shape, operand.width
+    if op == "row_index":
+        return "i32", "column", 1
+    if op == "column_index":
+        return "i32", "row", None
+    if op == "where" and types[0] == "bool" and types[1] == types[2] and types[1] in TYPES:
+        return types[1], None, None
+    if op == "to" and types == ["f32"] and value in ROUNDED:
+        return "f32", None, None
+    if op == "part" and by_columns(given[0].shape) and value in (0, 1):
+        return types[0], None, 2 * given[0].width
+    kind, _, dim = str(value).partition(" ")
+    if op == "reduce" and types == ["f32"] and given[0].shape == "tile" and kind in REDUCTIONS and dim in _REDUCED:
+        return "f32", _REDUCED[dim], None if dim == "0" else 1
+    raise EpilogueError(f"no operation {op} takes values of {', '.join(types) or 'nothing'} and {value!r}", line)
+
+
+_REDUCED: dict[str, Shape] = {"": "scalar", "0": "row", "1": "column"}
+
+
+def _type_of(value: Attribute) -> Type:
+    if isinstance(value, bool):
+        return "bool"
+    return "i32" if isinstance(value, int) else "f32"
+
+
+def _check_constant(op: str, value: Attribute, line: Line | None) -> None:
+    if op not in BY_CONSTANT:
+        if value is not None:
+            raise EpilogueError(f"{op} takes no constant, got {value!r}", line)
+    elif not isinstance(value, int) or not (0 < value < 2**31 if op in ("floordiv", "mod") else 0 <= value < 32):
+        raise EpilogueError(f"{op} takes a constant in range, got {value!r}", line)

@@ -1,0 +1,81 @@
+"""The primitives that epilogues are made of: which types they take, and what they give.
+
+Values are fp32 ("f32"), 32-bit integers that wrap ("i32"), or truth values ("bool").
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+Type = Literal["f32", "i32", "bool"]
+Shape = Literal["scalar", "row", "column", "tile"]
+"""What a value varies with: nothing, the column (it is a row), the row (it is a column), both."""
+TYPES: tuple[Type, ...] = get_args(Type)
+SHAPES: tuple[Shape, ...] = get_args(Shape)
+
+
+class Primitive(NamedTuple):
+    """A function of values, each of one type.
+
+    Attributes
+    ----------
+    arity : int
+    takes : tuple of str
+        Types that its arguments may have, all of one, from the narrowest on: others are converted to one of them.
+    gives : str
+        The result's type; that of the arguments if empty.
+    """
+
+    arity: int
+    takes: tuple[Type, ...]
+    gives: Type | Literal[""] = ""
+
+
+_REAL = Primitive(1, ("f32",))
+_ARITHMETIC = Primitive(2, ("i32", "f32"))
+_COMPARISON = Primitive(2, ("i32", "f32"), "bool")
+_LOGIC = Primitive(2, ("bool", "i32"))
+
+PRIMITIVES: dict[str, Primitive] = {
+    **dict.fromkeys(
+        ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "erf", "floor"), _REAL
+    ),
+    "neg": Primitive(1, ("i32", "f32")),
+    "abs": Primitive(1, ("i32", "f32")),
+    **dict.fromkeys(("add", "sub", "mul", "maximum", "minimum"), _ARITHMETIC),
+    "div": Primitive(2, ("f32",)),
+    **dict.fromkeys(("lt", "le", "gt", "ge", "eq", "ne"), _COMPARISON),
+    **dict.fromkeys(("and", "or", "xor"), _LOGIC),
+    "not": Primitive(1, ("bool", "i32")),
+    # By a constant: the divisor, which is positive, or the bits to shift by.
+    **dict.fromkeys(("floordiv", "mod", "shl", "shr"), Primitive(1, ("i32",))),
+    "float": Primitive(1, ("bool", "i32"), "f32"),
+    "int": Primitive(1, ("bool",), "i32"),
+}
+"""By name. `where` and what is no function of values alone stand in `graph.infer`."""
+
+BY_CONSTANT = ("floordiv", "mod", "shl", "shr")
+SOURCES = ("acc", "operand", "const", "row_index", "column_index")
+REDUCTIONS = ("sum", "max", "min")
+ROUNDED = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")
+"""What a value may be rounded to."""
+LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
+"""Where 8-bit floats saturate."""
+
+
+def joined_shape(*shapes: Shape) -> Shape:
+    """Give what a function of values varies with.
+
+    Examples
+    --------
+    >>> joined_shape("row", "scalar"), joined_shape("row", "column")
+    ('row', 'tile')
+    """
+    by_column = any(shape in ("row", "tile") for shape in shapes)
+    by_row = any(shape in ("column", "tile") for shape in shapes)
+    return SHAPES[by_column + 2 * by_row]
+
+
+def by_columns(shape: Shape) -> bool:
+    """Tell whether a value varies along the columns, so that it has a width."""
+    return shape in ("row", "tile")

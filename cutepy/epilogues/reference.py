@@ -1,0 +1,198 @@
+"""An epilogue in torch: the same graph, in fp32 or float64, on any device, and differentiable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from cutepy.epilogues.errors import EpilogueError
+from cutepy.epilogues.graph import Graph, Node, Operand
+from cutepy.epilogues.operations import LARGEST, REDUCTIONS
+
+Functions = Mapping[str, Callable[..., Any]]
+
+_FUNCTIONS: Functions = {
+    **{op: getattr(torch, op) for op in ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh")},
+    **{op: getattr(torch, op) for op in ("sigmoid", "erf", "floor", "neg", "abs", "add", "sub", "mul", "div")},
+    **{op: getattr(torch, op) for op in ("maximum", "minimum", "lt", "le", "gt", "ge", "eq", "ne", "where")},
+    "and": torch.bitwise_and,
+    "or": torch.bitwise_or,
+    "xor": torch.bitwise_xor,
+    "not": torch.bitwise_not,
+    "int": lambda x: x.to(torch.int32),
+}
+_BY_CONSTANT: Functions = {
+    "floordiv": lambda x, n: torch.div(x, n, rounding_mode="floor"),
+    "mod": torch.remainder,
+    "shl": torch.bitwise_left_shift,
+    "shr": torch.bitwise_right_shift,
+}
+_REDUCED: Functions = dict(zip(REDUCTIONS, (torch.sum, torch.amax, torch.amin), strict=True))
+_DIMS = {"0": (-2,), "1": (-1,), "": (-2, -1)}
+
+
+def compute(
+    graph: Graph,
+    acc: torch.Tensor,
+    operands: Mapping[str, Any],
+    dtype: torch.dtype = torch.float32,
+    *,
+    cast: bool = True,
+) -> list[torch.Tensor]:
+    """Compute an epilogue's results.
+
+    Parameters
+    ----------
+    graph : Graph
+    acc : Tensor, (..., M, N)
+        The product.
+    operands : mapping of str to Tensor or number
+        Rows (N,), columns (..., M), tiles (..., M, N) or what broadcasts to that, scalars; N over the operand's width.
+    dtype : float32 or float64
+        To compute in.
+    cast : bool
+        Whether what the epilogue rounds itself is given in the dtype that it is rounded to.
+
+    Returns
+    -------
+    list of Tensor
+        Of `dtype`, but for what the epilogue rounds itself.
+
+    Raises
+    ------
+    EpilogueError
+        If an operand has another shape.
+    """
+    if not isinstance(acc, torch.Tensor) or acc.dim() < 2:
+        got = f"shape {tuple(acc.shape)}" if isinstance(acc, torch.Tensor) else type(acc).__name__
+        raise EpilogueError(f"the accumulators must be a tensor (..., M, N), got {got}")
+    if acc.shape[-1] % graph.widest:
+        raise EpilogueError(
+            f"N must be a multiple of {graph.widest}, whose columns are interleaved, got {acc.shape[-1]}; pad B"
+        )
+    read = {
+        operand.name: _operand(operand, operands[operand.name], acc.shape, dtype, acc.device)
+        for operand in graph.operands
+    }
+    values: list[torch.Tensor] = []
+    for node in graph.nodes:
+        values.append(_value(node, [values[n] for n in node.inputs], acc, read, dtype))
+    results = []
+    for result in graph.results:
+        value, rounded, reduced = values[result.node], graph.dtype(result), graph.reduction(result)
+        if reduced is None:
+            value = value.expand(*acc.shape[:-1], acc.shape[-1] // graph.width(result))
+            value = value.to(getattr(torch, rounded)) if rounded and cast else value
+        results.append(value)
+    return results
+
+
+def expected_shape(operand: Operand, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Give the shape that an operand must have, or broadcast to, for accumulators of a shape.
+
+    Examples
+    --------
+    >>> expected_shape(Operand("bias", "row", width=2), (128, 64)), expected_shape(Operand("s", "column"), (4, 128, 64))
+    ((32,), (4, 128))
+    """
+    *batch, m, n = shape
+    columns = n // operand.width
+    return {"scalar": (), "row": (columns,), "column": (*batch, m), "tile": (*batch, m, columns)}[operand.shape]
+
+
+def check_operand(operand: Operand, given: object, shape: tuple[int, ...]) -> None:
+    """Check what is passed for an operand: its shape and dtype.
+
+    Raises
+    ------
+    EpilogueError
+        If it is not what the operand's kind says.
+    """
+    what = {"row": "(N,)", "column": "(M,)", "tile": "(M, N)", "scalar": "()"}[operand.shape]
+    if operand.width > 1:
+        what = what.replace("N", f"N/{operand.width}")
+    if not isinstance(given, torch.Tensor):
+        number = int if operand.type == "i32" else (int, float)
+        if operand.shape != "scalar" or not isinstance(given, number):
+            kind = ("an int" if operand.type == "i32" else "a number") + " or " if operand.shape == "scalar" else ""
+            raise EpilogueError(f"{operand.name} must be {kind}a tensor {what}, got {type(given).__name__}")
+        return
+    expected = expected_shape(operand, shape)
+    fits = tuple(given.shape) == expected
+    if operand.shape == "scalar":
+        fits = given.numel() == 1
+    elif operand.shape == "tile":
+        trailing = zip(reversed(given.shape), reversed(expected), strict=False)
+        fits = given.dim() <= len(expected) and all(extent in (1, wanted) for extent, wanted in trailing)
+    if not fits:
+        raise EpilogueError(
+            f"{operand.name} must have shape {what} = {expected}"
+            f"{', or broadcast to it' if operand.shape == 'tile' else ''}, got {tuple(given.shape)}"
+        )
+    if given.dtype.is_complex or (operand.type == "i32") == given.dtype.is_floating_point:
+        kind = "an integer" if operand.type == "i32" else "a float"
+        raise EpilogueError(f"{operand.name} must have {kind} dtype, got {given.dtype}; convert it")
+
+
+def _operand(
+    operand: Operand,
+    given: object,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> torch.Tensor:
+    check_operand(operand, given, shape)
+    kind = torch.int32 if operand.type == "i32" else dtype
+    if not isinstance(given, torch.Tensor):
+        return torch.tensor(given, dtype=kind, device=device)
+    if given.device != device:
+        raise EpilogueError(f"{operand.name} must be on {device}, got {given.device}")
+    if operand.shape == "scalar":
+        return given.reshape(()).to(kind)
+    return given.to(kind).unsqueeze(-1) if operand.shape == "column" else given.to(kind)
+
+
+def _value(
+    node: Node, given: list[torch.Tensor], acc: torch.Tensor, operands: Mapping[str, torch.Tensor], dtype: torch.dtype
+) -> torch.Tensor:
+    """Compute a node; rows have no rows, columns a last extent of 1."""
+    op, value = node.op, node.value
+    result: torch.Tensor
+    if op == "acc":
+        result = acc.to(dtype)
+    elif op == "operand":
+        result = operands[str(value)]
+    elif op == "const":
+        kind = dtype if node.type == "f32" else torch.int32 if node.type == "i32" else torch.bool
+        result = torch.tensor(value, dtype=kind, device=acc.device)
+    elif op == "row_index":
+        result = torch.arange(acc.shape[-2], dtype=torch.int32, device=acc.device).unsqueeze(-1)
+    elif op == "column_index":
+        result = torch.arange(acc.shape[-1] // node.width, dtype=torch.int32, device=acc.device)
+    elif op == "part":
+        result = given[0][..., value::2]
+    elif op == "to":
+        result = rounded(given[0], str(value))
+    elif op == "float":
+        result = given[0].to(dtype)
+    elif op == "reduce":
+        kind_of, _, dim = str(value).partition(" ")
+        full = given[0].expand(*acc.shape[:-1], -1)
+        result = _REDUCED[kind_of](full, dim=_DIMS[dim])
+    elif op in _BY_CONSTANT:
+        result = _BY_CONSTANT[op](given[0], value)
+    else:
+        result = _FUNCTIONS[op](*given)
+    return result
+
+
+def rounded(x: torch.Tensor, dtype: str) -> torch.Tensor:
+    """Round to a dtype's values; 8-bit floats saturate, and leave gradients as they are within their range."""
+    to: torch.dtype = getattr(torch, dtype)
+    if dtype not in LARGEST:
+        return x.to(to).to(x.dtype)
+    within = x.clamp(-LARGEST[dtype], LARGEST[dtype])
+    # Finite, or NaN, so that the difference is 0 or NaN; torch would round the gradient to 8 bits too.
+    return within.detach().to(to).to(x.dtype) + (within - within.detach())

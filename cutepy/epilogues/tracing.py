@@ -1,0 +1,252 @@
+"""`epilogue`: run a Python function once on values that record what is done to them, and keep the graph."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import Any, ClassVar
+
+from cutepy.epilogues.errors import EpilogueError, Line
+from cutepy.epilogues.graph import Graph, Operand
+from cutepy.epilogues.operations import Shape, Type
+from cutepy.epilogues.trace import Trace
+from cutepy.epilogues.values import Value
+
+
+class Scalar(Value):
+    """Annotates a number: a Python float at each call, or a tensor of one element on the device."""
+
+    kind: ClassVar[tuple[Shape, Type]] = ("scalar", "f32")
+
+
+class Integer(Value):
+    """Annotates a 32-bit integer: a Python int at each call, or an integer tensor of one element on the device."""
+
+    kind: ClassVar[tuple[Shape, Type]] = ("scalar", "i32")
+
+
+class Row(Value):
+    """Annotates a row: a tensor (N,) of floats, one for each column of what it is combined with."""
+
+    kind: ClassVar[tuple[Shape, Type]] = ("row", "f32")
+
+
+class Column(Value):
+    """Annotates a column: a tensor (M,) of floats, one for each row."""
+
+    kind: ClassVar[tuple[Shape, Type]] = ("column", "f32")
+
+
+class Tile(Value):
+    """Annotates a matrix: a tensor (M, N) of floats, one for each element of what it is combined with."""
+
+    kind: ClassVar[tuple[Shape, Type]] = ("tile", "f32")
+
+
+RESERVED = ("a", "b", "activation", "epilogue", "out", "out_dtype", "out_major")
+"""Names of what `cutepy.ops.gemm` takes beside an epilogue's operands."""
+_KINDS = {kind.__name__: kind.kind for kind in (Scalar, Integer, Row, Column, Tile)}
+
+
+class Epilogue:
+    """What is done with a product's fp32 sums before they are stored; made by `cutepy.epilogue`.
+
+    Within another epilogue it is a function of values. With tensors it is the reference: the same graph in torch, in
+    fp32, differentiable. Two are equal if they compute the same.
+
+    Attributes
+    ----------
+    graph : Graph
+    text : str
+        The graph's.
+    name : str
+    function : callable
+        That was traced.
+    defaults : mapping of str to float
+        Of scalars.
+    """
+
+    def __init__(self, graph: Graph, name: str, function: Callable[..., Any], defaults: Mapping[str, float]) -> None:
+        functools.update_wrapper(self, function)
+        self.graph, self.text, self.name = graph, graph.text, name
+        self.function, self.defaults = function, dict(defaults)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Epilogue) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"epilogue {self.name}{self.text}"
+
+    def __reduce__(self) -> str:
+        """Pickle as functions do, by its name in its module; a copy is itself."""
+        return self.function.__qualname__
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """What it takes beside the accumulators."""
+        return self.graph.operands
+
+    def bind(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Give each operand what is passed for it, or its default.
+
+        Raises
+        ------
+        EpilogueError
+            If one is missing, or there is no such operand.
+        """
+        names = [operand.name for operand in self.operands]
+        for name in given:
+            if name not in names:
+                has = f"it has {', '.join(map(str, self.operands))}" if names else "it has none"
+                raise EpilogueError(f"{self.name} has no operand {name}; {has}")
+        for operand in self.operands:
+            if given.get(operand.name) is None and operand.name not in self.defaults:
+                raise EpilogueError(f"{self.name} needs its operand {operand}; pass {operand.name}=")
+        return {name: self.defaults[name] if given.get(name) is None else given[name] for name in names}
+
+    def pack(self, results: Any) -> Any:  # noqa: ANN401
+        """Give results as the function returns them: one, a tuple, or a dict."""
+        names = [result.name for result in self.graph.results]
+        if names == [""]:
+            return results[0]
+        return tuple(results) if names[0] == "0" else dict(zip(names, results, strict=True))
+
+    def __call__(self, acc: Any, *operands: Any, **named: Any) -> Any:  # noqa: ANN401
+        """Compute from values, within another epilogue, or from tensors: accumulators (..., M, N) and operands."""
+        if isinstance(acc, Value):
+            return self.function(acc, *operands, **named)
+        from cutepy.epilogues.reference import compute
+
+        if len(operands) > len(self.operands):
+            raise EpilogueError(f"{self.name} has {len(self.operands)} operands, got {len(operands)}")
+        given = dict(zip((operand.name for operand in self.operands), operands, strict=False))
+        if twice := given.keys() & named.keys():
+            raise EpilogueError(f"{self.name} got its operand {min(twice)} twice")
+        return self.pack(compute(self.graph, acc, self.bind({**given, **named})))
+
+
+def epilogue(function: Callable[..., Any]) -> Epilogue:
+    """Make an epilogue of a function: a decorator.
+
+    The function takes the accumulators, and operands that are annotated `Scalar`, `Integer`, `Row`, `Column` or `Tile`.
+    It runs once, now, and its Python code sees no numbers of them. It returns a value, a tuple of them, or a dict.
+
+    Parameters
+    ----------
+    function : callable
+        Scalars may have defaults.
+
+    Raises
+    ------
+    EpilogueError
+        If it does what an epilogue can't express; the message has the line.
+
+    Examples
+    --------
+    >>> from cutepy.epilogues import Row, Scalar, epilogue, relu
+    >>> @epilogue
+    ... def scaled(acc, bias: Row, scale: Scalar = 1.0):
+    ...     return relu(acc * scale + bias)
+    >>> scaled
+    epilogue scaled(bias: row, scale: scalar)
+      v0 = acc()
+      v1 = operand('bias')
+      v2 = operand('scale')
+      v3 = mul(v0, v2)
+      v4 = add(v3, v1)
+      v5 = const(0.0)
+      v6 = lt(v4, v5)
+      v7 = where(v6, v5, v4)
+      return v7
+    """
+    if not isinstance(function, FunctionType):
+        raise EpilogueError(f"an epilogue is made of a function, got {function!r}; write `def f(acc, ...)`")
+    code = function.__code__
+    line = Line(code.co_filename, code.co_firstlineno, function.__name__)
+    operands, defaults = _declared(function, line)
+    trace = Trace(operands, line)
+    acc = Value(trace, trace.add("acc"))
+    given = {operand.name: Value(trace, trace.add("operand", value=operand.name)) for operand in operands}
+    returned = function(acc, **given)
+    named = _named(returned)
+    for name, value in named:
+        _check_result(name, value, trace, line)
+    try:
+        graph = trace.graph([(name, value.index) for name, value in named])
+    except EpilogueError as error:
+        raise error if error.line else EpilogueError(str(error), line) from None
+    return Epilogue(graph, function.__name__, function, defaults)
+
+
+def _declared(function: FunctionType, line: Line) -> tuple[list[Operand], dict[str, float]]:
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters:
+        raise EpilogueError("an epilogue takes the accumulators first: `def f(acc, ...)`", line)
+    operands, defaults = [], {}
+    for parameter in parameters[1:]:
+        annotation = parameter.annotation
+        # An annotation that is postponed, or quoted, is text.
+        name = (
+            annotation.strip("'\"").rpartition(".")[2]
+            if isinstance(annotation, str)
+            else getattr(annotation, "__name__", "")
+        )
+        if name not in _KINDS or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise EpilogueError(
+                f"operand {parameter.name} must be annotated {', '.join(_KINDS)}, such as `{parameter.name}: Row`, "
+                f"got {'nothing' if annotation is parameter.empty else annotation}",
+                line,
+            )
+        shape, kind = _KINDS[name]
+        if parameter.default is not parameter.empty:
+            if shape != "scalar" or not isinstance(parameter.default, (int, float)):
+                raise EpilogueError(
+                    f"operand {parameter.name} must have a number as its default and be a scalar, or have none, got "
+                    f"{parameter.default!r} of a {shape}",
+                    line,
+                )
+            defaults[parameter.name] = parameter.default
+        if not re.fullmatch(r"[a-zA-Z]\w*", parameter.name, re.ASCII):
+            raise EpilogueError(f"operands are named by ASCII letters, digits and _, got {parameter.name}", line)
+        if parameter.name in RESERVED:
+            raise EpilogueError(
+                f"no operand can be named {parameter.name}, since operations take {', '.join(RESERVED)} themselves; "
+                "give it another name",
+                line,
+            )
+        operands.append(Operand(parameter.name, shape, kind))
+    return operands, defaults
+
+
+def _named(returned: object) -> list[tuple[str, Any]]:
+    if isinstance(returned, dict):
+        return [(str(name), value) for name, value in returned.items()]
+    if isinstance(returned, (tuple, list)):
+        return [(str(n), value) for n, value in enumerate(returned)]
+    return [("", returned)]
+
+
+def _check_result(name: str, value: object, trace: Trace, line: Line) -> None:
+    which = f"result {name}" if name else "its result"
+    if name and not re.fullmatch(r"\w+", name, re.ASCII):
+        raise EpilogueError(f"results are named by ASCII letters, digits and _, got {name!r}", line)
+    if not isinstance(value, Value) or value.trace is not trace:
+        raise EpilogueError(f"{which} must be a value that it computed, got {value!r}; return one", line)
+    node = value.node
+    if node.op == "reduce":
+        return
+    if node.shape != "tile" or node.type != "f32":
+        what = {"f32": "floats", "i32": "integers", "bool": "truth values"}[node.type]
+        raise EpilogueError(
+            f"{which} must be floats of each element of a tile, or their reduction, got {what} of a {node.shape}; "
+            + (
+                "add 0.0 to them" if node.shape == "tile" else "it doesn't depend on the product, so compute it outside"
+            ),
+            node.line or line,
+        )

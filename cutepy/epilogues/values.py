@@ -1,0 +1,330 @@
+"""What an epilogue's function computes with while it is traced: values that record what is done to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from cutepy.epilogues.errors import EpilogueError, callers_line
+from cutepy.epilogues.graph import Attribute, Node
+from cutepy.epilogues.operations import PRIMITIVES, ROUNDED, TYPES, Type, by_columns
+from cutepy.epilogues.trace import Trace
+
+
+def _recorded(trace: Trace, op: str, inputs: Sequence[int] = (), value: Attribute = None) -> Value:
+    return Value(trace, trace.add(op, inputs, value))
+
+
+def lift(trace: Trace, operand: object) -> Value:
+    """Take a value or a Python number as a value of a trace."""
+    if isinstance(operand, Value):
+        if operand.trace is not trace:
+            raise EpilogueError("a value of another epilogue was kept; compute it in this one", callers_line())
+        return operand
+    if isinstance(operand, bool):
+        return _recorded(trace, "const", value=operand)
+    if isinstance(operand, int):
+        if not -(2**31) <= operand < 2**32:
+            raise EpilogueError(f"integers have 32 bits, got {operand}", callers_line())
+        return _recorded(trace, "const", value=(operand + 2**31) % 2**32 - 2**31)
+    if isinstance(operand, float):
+        if math.isfinite(operand) and abs(operand) > 3.4028235e38:
+            raise EpilogueError(f"constants must be fp32 numbers, got {operand}", callers_line())
+        return _recorded(trace, "const", value=operand)
+    what = f"{type(operand).__module__}.{type(operand).__name__}"
+    raise EpilogueError(
+        f"an epilogue computes with its operands and with Python's numbers, got a {what}; declare it as an operand, "
+        "such as `bias: Row`, and pass it to the operation",
+        callers_line(),
+    )
+
+
+def apply(op: str, *operands: object, constant: int | None = None) -> Value:
+    """Apply a primitive to values and numbers, which are converted to one type."""
+    trace = next(operand.trace for operand in operands if isinstance(operand, Value))
+    given = [lift(trace, operand) for operand in operands]
+    primitive = PRIMITIVES[op]
+    types = [value.node.type for value in given]
+    wide = max(types, key=TYPES[::-1].index)
+    fitting = [kind for kind in TYPES[::-1] if kind in primitive.takes and TYPES.index(kind) <= TYPES.index(wide)]
+    if not fitting:
+        names = " or ".join(_TYPE_NAMES[kind] for kind in primitive.takes)
+        raise EpilogueError(f"{op} takes {names}, got {_TYPE_NAMES[wide]}{_HINTS.get(op, '')}", callers_line())
+    return _recorded(trace, op, [convert(value, fitting[0]).index for value in given], constant)
+
+
+_TYPE_NAMES = {"f32": "floats", "i32": "integers", "bool": "truth values"}
+_HINTS = {"and": "; compare first", "or": "; compare first", "xor": "; compare first", "not": "; compare first"}
+
+
+def convert(value: Value, kind: Type) -> Value:
+    """Give a value as one of a wider type."""
+    node = value.node
+    if node.type == kind:
+        return value
+    if node.op == "const" and isinstance(node.value, (int, bool)):
+        return _recorded(value.trace, "const", value=float(node.value) if kind == "f32" else int(node.value))
+    return _recorded(value.trace, "float" if kind == "f32" else "int", [value.index])
+
+
+class Value:
+    """A value that an epilogue's function computes, or is given: numbers for each element of a tile, row or column.
+
+    Operators, comparisons, `cutepy.epilogues`' functions and torch's functions of the same names take it.
+    """
+
+    __slots__ = ("index", "trace")
+    __hash__ = None  # type: ignore[assignment]  # `==` gives a value, so that values can't be keys
+    __array_ufunc__ = None
+
+    def __init__(self, trace: Trace, index: int) -> None:
+        self.trace, self.index = trace, index
+
+    @property
+    def node(self) -> Node:
+        """The operation that computed it."""
+        return self.trace.nodes[self.index]
+
+    def __repr__(self) -> str:
+        return f"<{self.node.type} {self.node.shape} v{self.index} = {self.node.op}>"
+
+    # What Python would have to know the numbers for.
+    def _unknown(self, *_: object) -> Any:  # noqa: ANN401
+        raise EpilogueError(
+            "Python can't decide by a value that is known only in the kernel; use where(condition, x, y) for `if` and "
+            "`x if condition else y`, & and | for `and` and `or`, maximum and minimum for `max` and `min`",
+            callers_line(),
+        )
+
+    __bool__ = __float__ = __int__ = __index__ = __len__ = __complex__ = _unknown
+
+    def _no_elements(self, *_: object) -> Any:  # noqa: ANN401
+        raise EpilogueError(
+            "a value has no elements that a function can reach: it computes each from those at its own place; "
+            "x.interleaved(2) gives the even and the odd columns, x.row and x.column the place",
+            callers_line(),
+        )
+
+    __iter__ = __getitem__ = __setitem__ = __contains__ = _no_elements
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        if name.startswith("__"):
+            raise AttributeError(name)
+        known = ", ".join(n for n in ("column", "interleaved", "max", "min", "row", "sum", "to"))
+        raise EpilogueError(f"a value has no {name}; it has {known}, and operators", callers_line())
+
+    def __add__(self, other: object) -> Value:
+        return apply("add", self, other)
+
+    def __radd__(self, other: object) -> Value:
+        return apply("add", other, self)
+
+    def __sub__(self, other: object) -> Value:
+        return apply("sub", self, other)
+
+    def __rsub__(self, other: object) -> Value:
+        return apply("sub", other, self)
+
+    def __mul__(self, other: object) -> Value:
+        return apply("mul", self, other)
+
+    def __rmul__(self, other: object) -> Value:
+        return apply("mul", other, self)
+
+    def __truediv__(self, other: object) -> Value:
+        return apply("div", self, other)
+
+    def __rtruediv__(self, other: object) -> Value:
+        return apply("div", other, self)
+
+    def __pow__(self, exponent: object) -> Value:
+        if exponent == 0.5:
+            return apply("sqrt", self)
+        if not isinstance(exponent, int) or not 1 <= exponent <= 16:
+            raise EpilogueError(
+                f"exponents are whole numbers from 1 to 16, or 0.5, got {exponent!r}; x ** y is exp2(y * log2(x)) "
+                "of a positive x",
+                callers_line(),
+            )
+        # By squares, from the exponent's highest bit on.
+        power = self
+        for bit in bin(exponent)[3:]:
+            power = power * power * self if bit == "1" else power * power
+        return power
+
+    def __floordiv__(self, other: object) -> Value:
+        return apply("floordiv", self, constant=self._constant("//", other, 1, 2**31))
+
+    def __mod__(self, other: object) -> Value:
+        return apply("mod", self, constant=self._constant("%", other, 1, 2**31))
+
+    def __lshift__(self, other: object) -> Value:
+        return apply("shl", self, constant=self._constant("<<", other, 0, 32))
+
+    def __rshift__(self, other: object) -> Value:
+        return apply("shr", self, constant=self._constant(">>", other, 0, 32))
+
+    def _constant(self, operator: str, other: object, first: int, end: int) -> int:
+        if self.node.type != "i32" or not isinstance(other, int) or not first <= other < end:
+            raise EpilogueError(
+                f"{operator} takes an integer value and a constant of Python from {first} to {end - 1}, got "
+                f"{_TYPE_NAMES[self.node.type]} and {other!r}",
+                callers_line(),
+            )
+        return int(other)
+
+    def __neg__(self) -> Value:
+        return apply("neg", self)
+
+    def __pos__(self) -> Value:
+        return self
+
+    def __abs__(self) -> Value:
+        return apply("abs", self)
+
+    def __lt__(self, other: object) -> Value:
+        return apply("lt", self, other)
+
+    def __le__(self, other: object) -> Value:
+        return apply("le", self, other)
+
+    def __gt__(self, other: object) -> Value:
+        return apply("gt", self, other)
+
+    def __ge__(self, other: object) -> Value:
+        return apply("ge", self, other)
+
+    def __eq__(self, other: object) -> Value:  # type: ignore[override]
+        return apply("eq", self, other)
+
+    def __ne__(self, other: object) -> Value:  # type: ignore[override]
+        return apply("ne", self, other)
+
+    def __and__(self, other: object) -> Value:
+        return apply("and", self, other)
+
+    def __or__(self, other: object) -> Value:
+        return apply("or", self, other)
+
+    def __xor__(self, other: object) -> Value:
+        return apply("xor", self, other)
+
+    def __invert__(self) -> Value:
+        return apply("not", self)
+
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+
+    @property
+    def row(self) -> Value:
+        """The index of each element's row, from 0: an integer."""
+        return _recorded(self.trace, "row_index")
+
+    @property
+    def column(self) -> Value:
+        """The index of each element's column, from 0, among this value's: an integer."""
+        return Value(self.trace, self.trace.column_index(self.index))
+
+    def interleaved(self, parts: int) -> tuple[Value, ...]:
+        """Part the columns in turn: of two parts, columns 0, 2, 4 and so on, and columns 1, 3, 5 and so on."""
+        if parts not in (2, 4):
+            raise EpilogueError(f"columns are interleaved in 2 or 4 parts, got {parts!r}", callers_line())
+        if not by_columns(self.node.shape):
+            raise EpilogueError(f"a {self.node.shape} has no columns to part", callers_line())
+        halves = tuple(_recorded(self.trace, "part", [self.index], n) for n in (0, 1))
+        if parts == 2:
+            return halves
+        quarters = [half.interleaved(2) for half in halves]
+        return tuple(quarter[n] for n in (0, 1) for quarter in quarters)
+
+    def to(self, dtype: object) -> Value:
+        """Round to a dtype, and go on in fp32; returned, it is the result's dtype. 8-bit floats saturate, NaN stays."""
+        name = str(dtype).removeprefix("torch.")
+        if name not in ROUNDED:
+            raise EpilogueError(f"values are rounded to {', '.join(ROUNDED)}, got {dtype!r}", callers_line())
+        return _recorded(self.trace, "to", [convert(self, "f32").index], name)
+
+    def sum(self, dim: int | None = None) -> Value:
+        """Sum over the rows (dim 0: N sums), the columns (1: M sums), or all: a result."""
+        return self._reduced("sum", dim)
+
+    def max(self, dim: int | None = None) -> Value:
+        """Give the largest over the rows (dim 0: N values), the columns (1: M values), or all: a result."""
+        return self._reduced("max", dim)
+
+    def min(self, dim: int | None = None) -> Value:
+        """Give the least over the rows (dim 0: N values), the columns (1: M values), or all: a result."""
+        return self._reduced("min", dim)
+
+    def _reduced(self, kind: str, dim: int | None) -> Value:
+        if dim not in (None, 0, 1, -1, -2):
+            raise EpilogueError(f"dim is 0 or -2, the rows, 1 or -1, the columns, or None, got {dim!r}", callers_line())
+        if self.node.shape != "tile" or self.node.type == "bool":
+            raise EpilogueError(
+                f"numbers of the product's rows and columns are reduced, got {_TYPE_NAMES[self.node.type]} of a "
+                f"{self.node.shape}; reduce that outside, or what was computed with it",
+                callers_line(),
+            )
+        value = kind if dim is None else f"{kind} {dim % 2}"
+        return _recorded(self.trace, "reduce", [convert(self, "f32").index], value)
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        function: Callable[..., Any],
+        types: object,
+        arguments: Sequence[Any] = (),
+        named: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        """Compute one of torch's functions by that of `cutepy.epilogues` of its name."""
+        return _of_torch(function, arguments, named or {})
+
+
+def where(condition: object, x: object, y: object) -> Value:
+    """Give x where the condition holds, else y."""
+    value = next((each for each in (condition, x, y) if isinstance(each, Value)), None)
+    if value is None:
+        raise EpilogueError("where takes values of an epilogue, got none", callers_line())
+    trace = value.trace
+    test, *both = (lift(trace, each) for each in (condition, x, y))
+    if test.node.type != "bool":
+        raise EpilogueError("where takes a condition, such as x > 0, got numbers", callers_line())
+    wide = max((each.node.type for each in both), key=TYPES[::-1].index)
+    return _recorded(trace, "where", [test.index, *(convert(each, wide).index for each in both)])
+
+
+TORCH_FUNCTIONS: dict[str, Callable[..., Any]] = {}
+"""What computes torch's functions, by their names; the library fills it."""
+
+
+def _of_torch(function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]) -> Value:
+    """Compute a function of torch's of values.
+
+    Raises
+    ------
+    EpilogueError
+        If it has no counterpart, or is given what that doesn't take.
+    """
+    name = getattr(function, "__name__", str(function))
+    line = callers_line()
+    for argument in (*arguments, *named.values()):
+        if not isinstance(argument, (Value, int, float, str, type(None))):
+            what = f"{type(argument).__module__}.{type(argument).__name__}"
+            raise EpilogueError(
+                f"an epilogue computes with its operands and with Python's numbers, got a {what}; declare it as an "
+                "operand, such as `bias: Row`, and pass it to the operation",
+                line,
+            )
+    counterpart = TORCH_FUNCTIONS.get(name.strip("_"))
+    if counterpart is None:
+        raise EpilogueError(
+            f"torch's {name} is none of the functions that an epilogue can compute; "
+            f"it can {', '.join(sorted(TORCH_FUNCTIONS))}",
+            line,
+        )
+    named = {key: value for key, value in named.items() if not (key in ("inplace", "out") and not value)}
+    try:
+        result: Value = counterpart(*arguments, **named)
+    except TypeError as error:
+        raise EpilogueError(f"torch's {name} is computed without some of its options: {error}", line) from error
+    return result

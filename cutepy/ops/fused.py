@@ -1,0 +1,283 @@
+"""Products with an epilogue that a Python function describes, as an operation of PyTorch.
+
+The operation takes matrices, or a batch of them, and the epilogue's text, so that a program that holds it can be
+exported; `gemm` brings tensors of any leading dimensions there, and the results back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from cutepy.epilogues.errors import EpilogueError
+from cutepy.epilogues.graph import Graph, Operand
+from cutepy.epilogues.reference import check_operand, compute, expected_shape
+from cutepy.epilogues.tracing import Epilogue
+from cutepy.kernels.gemm.fused_op import find_route, launch_fused, result_descriptions
+from cutepy.kernels.gemm.operands import UNIT_BYTES
+from cutepy.ops.checking import describe
+from cutepy.ops.eager import unobserved
+from cutepy.ops.registration import register
+from cutepy.runtime.execution import EXECUTION
+
+NUMBER, TENSOR = "n", "t"
+
+
+def multiply_with(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    epilogue: Epilogue,
+    operands: Mapping[str, Any],
+    out_dtype: torch.dtype | None,
+    out_major: str,
+) -> Any:  # noqa: ANN401
+    """Compute an epilogue of a @ b.mT: what `gemm` does with one.
+
+    Raises
+    ------
+    EpilogueError
+        If operands are missing, unknown, or of other shapes than the epilogue says.
+    """
+    if not isinstance(epilogue, Epilogue):
+        raise TypeError(f"epilogue must be made by cutepy.epilogue, got {epilogue!r}; decorate the function")
+    given = epilogue.bind(operands)
+    if not torch.compiler.is_compiling() and (key := _key(a, b, epilogue, given, out_dtype, out_major)):
+        launch = _launches.get(key)
+        if launch is not None:
+            return epilogue.pack(launch(a, b, tuple(given.values())))
+    else:
+        key = None
+    a, b = _lowered(a), _lowered(b)
+    shape = tuple(describe(a, b, None, None, out_dtype, None, out_major).out.shape)
+    graph = epilogue.graph
+    _check(graph, given, shape, a.device)
+    if key is not None and 0 not in (*a.shape, *b.shape) and _is_plain(graph, given, shape):
+        # Checked and found once for tensors like these; nothing else would see the call.
+        if len(_launches) >= _MOST_LAUNCHES:
+            _launches.clear()
+        values = tuple(given.values())
+        _launches[key] = launch = find_route(graph, a, b, values, out_dtype, out_major).launch
+        return epilogue.pack(launch(a, b, values))
+    kinds, tensors, numbers = "", [], []
+    batched = b.dim() > 2
+    for operand in graph.operands:
+        value = given[operand.name]
+        if isinstance(value, torch.Tensor):
+            kinds += TENSOR
+            tensors.append(_as_seen(operand, value, shape, batched))
+        else:
+            kinds += NUMBER
+            numbers.append(float(value))
+    if batched:
+        a = a.expand(*shape[:-2], *a.shape[-2:]).flatten(0, -3)
+        b = b.expand(*shape[:-2], *b.shape[-2:]).flatten(0, -3)
+    else:
+        a = a.reshape(-1, a.shape[-1])
+    results = _gemm_epilogue(a, b, tensors, numbers, kinds, epilogue.text, out_dtype, out_major)
+    return epilogue.pack([_unflattened(graph, n, result, shape, batched) for n, result in enumerate(results)])
+
+
+_MOST_LAUNCHES = 4096
+_launches: dict[tuple[Any, ...], Callable[..., list[torch.Tensor]]] = {}
+
+
+def _key(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    epilogue: Epilogue,
+    given: Mapping[str, Any],
+    out_dtype: torch.dtype | None,
+    out_major: str,
+) -> tuple[Any, ...] | None:
+    """Give all that decides what is done with matrices; None where others than a kernel would see the call."""
+    tensors = [value for value in given.values() if isinstance(value, torch.Tensor)]
+    if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and a.dim() == b.dim() == 2):
+        return None
+    device = unobserved((a, b, *tensors))
+    if not device or (device == "cpu" and EXECUTION.backend is None):
+        return None
+    key: list[Any] = [epilogue.text, out_dtype, out_major, EXECUTION.backend is None]
+    for value in (a, b, *given.values()):
+        if isinstance(value, torch.Tensor):
+            key += (value.shape, value.stride(), value.dtype, value.device, value.data_ptr() % UNIT_BYTES != 0)
+        else:
+            key.append(type(value))
+    return tuple(key)
+
+
+def _is_plain(graph: Graph, given: Mapping[str, Any], shape: tuple[int, ...]) -> bool:
+    """Tell whether all operands have the shape that the kernel takes, so that none is broadcast."""
+    return all(
+        not isinstance(given[operand.name], torch.Tensor)
+        or operand.shape == "scalar"
+        or tuple(given[operand.name].shape) == expected_shape(operand, shape)
+        for operand in graph.operands
+    )
+
+
+def _lowered(tensor: torch.Tensor) -> torch.Tensor:
+    """Cast to autocast's dtype within `torch.autocast`, as `gemm` does; operands keep theirs."""
+    if (
+        isinstance(tensor, torch.Tensor)
+        and tensor.dtype in (torch.float32, torch.float16, torch.bfloat16)
+        and torch.is_autocast_enabled(tensor.device.type)
+    ):
+        return tensor.to(torch.get_autocast_dtype(tensor.device.type))
+    return tensor
+
+
+def _check(graph: Graph, given: Mapping[str, Any], shape: Sequence[int], device: torch.device) -> None:
+    full = tuple(shape) if len(shape) > 1 else (1, *shape)
+    if full[-1] % graph.widest:
+        raise EpilogueError(
+            f"N must be a multiple of {graph.widest}, whose columns are interleaved, got {full[-1]}; pad b"
+        )
+    for operand in graph.operands:
+        value = given[operand.name]
+        check_operand(operand, value, full)
+        if isinstance(value, torch.Tensor):
+            if value.dtype.itemsize > 4 and operand.shape != "scalar":
+                raise EpilogueError(f"{operand.name} must have at most 32 bits, got {value.dtype}; convert it")
+            if value.device != device:
+                raise EpilogueError(f"{operand.name} must be on a's device {device}, got {value.device}")
+
+
+def _as_seen(operand: Operand, value: torch.Tensor, shape: Sequence[int], batched: bool) -> torch.Tensor:
+    """See an operand as the operation takes it: leading dimensions are rows, or one dimension of a batch."""
+    full = tuple(shape) if len(shape) > 1 else (1, *shape)
+    if operand.shape == "scalar":
+        return value.reshape(())
+    if operand.shape == "row":
+        return value
+    expected = expected_shape(operand, full)
+    whole = value.expand(expected)
+    if operand.shape == "column":
+        return whole.flatten(0, -2) if batched else whole.reshape(-1)
+    return whole.flatten(0, -3) if batched else whole.reshape(-1, expected[-1])
+
+
+def _unflattened(graph: Graph, n: int, result: torch.Tensor, shape: Sequence[int], batched: bool) -> torch.Tensor:
+    reduction = graph.reduction(graph.results[n])
+    batch, rows = (shape[:-2], shape[-2:-1]) if batched else ((), shape[:-1])
+    if reduction is None:
+        return result.view(*batch, *rows, result.shape[-1]) if batched or len(shape) != 2 else result
+    tail = {0: result.shape[-1:], 1: rows, None: ()}[reduction.dim]
+    return result.view((*batch, *tail))
+
+
+def _bound(graph: Graph, tensors: Sequence[torch.Tensor], numbers: Sequence[float], kinds: str) -> dict[str, Any]:
+    """Give each operand its tensor or number."""
+    from_tensors, from_numbers = iter(tensors), iter(numbers)
+    bound: dict[str, Any] = {}
+    for operand, kind in zip(graph.operands, kinds, strict=True):
+        value = next(from_tensors) if kind == TENSOR else next(from_numbers)
+        bound[operand.name] = int(value) if kind == NUMBER and operand.type == "i32" else value
+    return bound
+
+
+def _refer(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    tensors: Sequence[torch.Tensor],
+    numbers: Sequence[float],
+    kinds: str,
+    epilogue: str,
+    out_dtype: torch.dtype | None = None,
+    out_major: str = "row",
+) -> list[torch.Tensor]:
+    """Compute in float64, and round once."""
+    graph = Graph.parse(epilogue)
+    acc = a.double() @ b.double().mT
+    results = compute(graph, acc, _bound(graph, tensors, numbers, kinds), torch.float64)
+    found = result_descriptions(graph, a, b, out_dtype, out_major)
+    return [
+        torch.empty_strided(each.shape, each.stride, dtype=each.dtype, device=a.device).copy_(result)
+        for each, result in zip(found, results, strict=True)
+    ]
+
+
+def _fake(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    tensors: Sequence[torch.Tensor],
+    numbers: Sequence[float],
+    kinds: str,
+    epilogue: str,
+    out_dtype: torch.dtype | None = None,
+    out_major: str = "row",
+) -> list[torch.Tensor]:
+    found = result_descriptions(Graph.parse(epilogue), a, b, out_dtype, out_major)
+    return [a.new_empty_strided(each.shape, each.stride, dtype=each.dtype) for each in found]
+
+
+def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
+    a, b, tensors, ctx.numbers, ctx.kinds, ctx.epilogue, _, _ = inputs
+    if a.dtype.itemsize == 1 and (a.requires_grad or b.requires_grad):
+        raise NotImplementedError(
+            "gemm has no derivative by 8-bit operands, since gradients would need scales of their own; "
+            "detach the operands, or convert them to bfloat16"
+        )
+    ctx.save_for_backward(a, b, *tensors)
+
+
+def _product(a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype | None = None) -> torch.Tensor:
+    product: torch.Tensor = torch.ops.cutepy.gemm(a, b, out_dtype=out_dtype)
+    return product
+
+
+def _backward(ctx: Any, grads: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:  # noqa: ANN401
+    """Differentiate the epilogue in torch, at the product computed again in fp32; gradients are products again."""
+    a, b, *tensors = ctx.saved_tensors
+    graph = Graph.parse(ctx.epilogue)
+    acc = _product(a, b, torch.float32)
+    floating = [n for n, tensor in enumerate(tensors) if tensor.is_floating_point()]
+
+    def epilogue(acc: torch.Tensor, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        all_given = list(tensors)
+        for n, tensor in zip(floating, given, strict=True):
+            all_given[n] = tensor
+        return tuple(compute(graph, acc, _bound(graph, all_given, ctx.numbers, ctx.kinds), cast=False))
+
+    differentiated: Any = torch.func.vjp(epilogue, acc, *(tensors[n] for n in floating))
+    results, pull = differentiated
+    whole = tuple(
+        torch.zeros_like(result) if grad is None else grad.to(result.dtype)
+        for result, grad in zip(results, grads, strict=True)
+    )
+    grad_acc, *by_tensor = pull(whole)
+    grad_tensors: list[torch.Tensor | None] = [None] * len(tensors)
+    for n, gradient in zip(floating, by_tensor, strict=True):
+        grad_tensors[n] = gradient
+    grad_a = grad_b = None
+    lowered = grad_acc.to(a.dtype)
+    if ctx.needs_input_grad[0]:
+        grad_a = _product(lowered, b.mT)
+    if ctx.needs_input_grad[1]:
+        grad_b = _product(lowered.mT, a.mT)
+    return grad_a, grad_b, grad_tensors or None, None, None, None, None, None
+
+
+@register(
+    "cutepy::gemm_epilogue(Tensor a, Tensor b, Tensor[] tensors, float[] numbers, str kinds, str epilogue, "
+    'ScalarType? out_dtype=None, str out_major="row") -> Tensor[]',
+    reference=_refer,
+    fake=_fake,
+    setup_context=_keep_for_backward,
+    backward=_backward,
+)
+def _gemm_epilogue(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    tensors: Sequence[torch.Tensor],
+    numbers: Sequence[float],
+    kinds: str,
+    epilogue: str,
+    out_dtype: torch.dtype | None = None,
+    out_major: str = "row",
+) -> list[torch.Tensor]:
+    graph = Graph.parse(epilogue)
+    if a.numel() * b.numel() == 0:
+        return _refer(a, b, tensors, numbers, kinds, epilogue, out_dtype, out_major)
+    return launch_fused(graph, a, b, _bound(graph, tensors, numbers, kinds), out_dtype, out_major)

@@ -1,0 +1,319 @@
+"""A function becomes a graph that prints, is read back and compares; what it can't express is refused at its line."""
+
+import math
+import pickle
+
+import pytest
+
+import cutepy
+from cutepy import epilogues
+from cutepy.epilogues import Column, EpilogueError, Graph, Integer, Row, Scalar, Tile, epilogue, relu, silu, where
+
+torch = pytest.importorskip("torch")
+
+CAPTURED = torch.ones(4)
+
+
+@cutepy.epilogue
+def gated(acc, bias: Row, scale: Scalar, residual: Tile):
+    gate, up = acc.interleaved(2)
+    return silu(gate * scale + bias) * up + residual
+
+
+def test_it_prints_operands_graph_and_results():
+    assert str(gated) == repr(gated)
+    assert repr(gated).splitlines() == [
+        "epilogue gated(bias: row/2, scale: scalar, residual: tile/2)",
+        "  v0 = acc()",
+        "  v1 = operand('bias')",
+        "  v2 = operand('scale')",
+        "  v3 = operand('residual')",
+        "  v4 = part(v0, 0)",
+        "  v5 = part(v0, 1)",
+        "  v6 = mul(v4, v2)",
+        "  v7 = add(v6, v1)",
+        "  v8 = sigmoid(v7)",
+        "  v9 = mul(v7, v8)",
+        "  v10 = mul(v9, v5)",
+        "  v11 = add(v10, v3)",
+        "  return v11",
+    ]
+
+
+def test_equal_graphs_are_equal_epilogues():
+    @epilogue
+    def one(acc):
+        return acc * acc + acc * acc
+
+    @epilogue
+    def other(acc):
+        square = acc * acc
+        return square + square
+
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != relu
+    assert one.graph != relu.graph
+
+
+def test_zeros_of_either_sign_and_types_are_constants_of_their_own():
+    @epilogue
+    def zeros(acc):
+        return where(acc < 0.0, -0.0, 0.0) + where(acc.row > 0, 1, 2) + acc * 1.0
+
+    assert [repr(node.value) for node in zeros.graph.nodes if node.op == "const"] == [
+        "0.0",
+        "-0.0",
+        "0",
+        "1",
+        "2",
+        "1.0",
+    ]
+    assert Graph.parse(zeros.text) == zeros.graph
+    assert Graph.parse(zeros.text.replace("-0.0", "0.0")) != zeros.graph
+    assert Graph.parse(zeros.text.replace("(1.0)", "(2.0)")) != zeros.graph
+
+
+@pytest.mark.parametrize(
+    "name", sorted(n for n in epilogues.__all__ if isinstance(getattr(epilogues, n), epilogues.Epilogue))
+)
+def test_the_library_reads_back_and_pickles(name):
+    each = getattr(epilogues, name)
+    assert Graph.parse(each.text) == each.graph
+    assert pickle.loads(pickle.dumps(each)) is each
+
+
+def test_operands_take_the_width_of_what_they_meet():
+    @epilogue
+    def both(acc, early: Row, late: Row, mixed: Row):
+        gate, up = (acc + early).interleaved(2)
+        return gate * up + late * mixed
+
+    assert [operand.width for operand in both.operands] == [1, 2, 2]
+
+
+def test_columns_count_what_they_are_asked_of():
+    @epilogue
+    def counted(acc):
+        gate, _ = acc.interleaved(2)
+        return gate + gate.column + acc.row
+
+    assert "column_index/2()" in counted.text
+    assert Graph.parse(counted.text) == counted.graph
+
+
+def test_annotations_may_be_text():
+    namespace = {"epilogues": epilogues}
+    code = "from __future__ import annotations\ndef f(acc, x: epilogues.Row, n: 'Integer'):\n    return acc + x + n\n"
+    exec(compile(code, "<text>", "exec"), namespace)
+    assert [str(o) for o in epilogue(namespace["f"]).operands] == ["x: row", "n: integer"]
+
+
+def test_torchs_functions_are_the_librarys():
+    @epilogue
+    def by_torch(acc):
+        return torch.nn.functional.silu(acc) + torch.relu(acc) + torch.where(acc > 1, torch.exp(acc), 2.0)
+
+    @epilogue
+    def by_library(acc):
+        return silu(acc) + relu(acc) + where(acc > 1, epilogues.exp(acc), 2.0)
+
+    assert by_torch == by_library
+
+
+def refused_if(acc):
+    if acc > 0:
+        return acc
+    return -acc
+
+
+def refused_chain(acc):
+    return where(0 < acc < 1, acc, 0.0)
+
+
+def refused_element(acc):
+    return acc[0]
+
+
+def refused_unpacking(acc):
+    gate, up = acc
+    return gate * up
+
+
+def refused_capture(acc):
+    return acc + CAPTURED
+
+
+def refused_capture_on_the_left(acc):
+    return CAPTURED + acc
+
+
+def refused_torch(acc):
+    return torch.softmax(acc, -1)
+
+
+def refused_torch_option(acc):
+    return torch.nn.functional.softplus(acc, beta=2)
+
+
+def refused_method(acc):
+    return acc.mean()
+
+
+def refused_width(acc, residual: Tile):
+    gate, up = acc.interleaved(2)
+    return gate * up + (acc + residual).interleaved(4)[0]
+
+
+def refused_operand_width(acc, bias: Row):
+    gate, up = (acc + bias).interleaved(2)
+    return gate * up + bias
+
+
+def refused_reduction(acc):
+    return acc / acc.sum(1)
+
+
+def refused_unread(acc, bias: Row):
+    return acc
+
+
+def refused_annotation(acc, bias):
+    return acc + bias
+
+
+def refused_default(acc, bias: Row = 1.0):
+    return acc + bias
+
+
+def refused_result(acc, bias: Row):
+    return acc, bias
+
+
+def refused_truth(acc):
+    return acc > 0
+
+
+def refused_nothing(acc):
+    acc + 1
+
+
+def refused_power(acc):
+    return acc**-2
+
+
+def refused_dtype(acc):
+    return acc.to(torch.int8)
+
+
+def refused_shift(acc):
+    return acc >> 2
+
+
+def refused_logic(acc):
+    return where(acc & 1, acc, 0.0)
+
+
+def refused_condition(acc):
+    return where(acc, acc, 0.0)
+
+
+def refused_constant(acc):
+    return acc * 1e39
+
+
+def refused_float(acc):
+    return acc * math.exp(acc)
+
+
+def refused_parts(acc, column: Column):
+    even, _ = column.interleaved(2)
+    return acc + even
+
+
+@pytest.mark.parametrize(
+    ("function", "message", "at"),
+    [
+        (refused_if, "use where", "if acc > 0:"),
+        (refused_chain, "use where", "0 < acc < 1"),
+        (refused_element, "no elements", "acc[0]"),
+        (refused_unpacking, "interleaved", "gate, up = acc"),
+        (refused_capture, r"torch.Tensor; declare it as an operand", "acc + CAPTURED"),
+        (refused_capture_on_the_left, r"torch.Tensor; declare it as an operand", "CAPTURED + acc"),
+        (refused_torch, "torch's softmax is none", "torch.softmax"),
+        (refused_torch_option, "without some of its options", "beta=2"),
+        (refused_method, "no mean; it has column", "acc.mean()"),
+        (refused_width, "N/2 and one of N/4", "interleaved(4)"),
+        (refused_operand_width, "one width", "gate * up + bias"),
+        (refused_reduction, "only be returned", "acc / acc.sum(1)"),
+        (refused_unread, "bias is read by no result", "def refused_unread"),
+        (refused_annotation, "bias must be annotated Scalar", "def refused_annotation"),
+        (refused_default, "bias must have a number as its default", "def refused_default"),
+        (refused_result, "result 1 must be floats of each element of a tile", "def refused_result"),
+        (refused_truth, "truth values of a tile", "acc > 0"),
+        (refused_nothing, "its result must be a value that it computed, got None", "def refused_nothing"),
+        (refused_power, "exponents are whole numbers", "acc**-2"),
+        (refused_dtype, "rounded to float16", "torch.int8"),
+        (refused_shift, "takes an integer value", "acc >> 2"),
+        (refused_logic, "and takes truth values or integers, got floats; compare first", "acc & 1"),
+        (refused_condition, "takes a condition", "where(acc, acc"),
+        (refused_constant, "fp32 numbers", "1e39"),
+        (refused_float, "can't decide", "math.exp"),
+        (refused_parts, "column has no columns", "interleaved(2)"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_it_cant_express_is_refused_at_its_line(function, message, at):
+    with pytest.raises(EpilogueError, match=message) as caught:
+        epilogue(function)
+    place, text = str(caught.value).splitlines()[-2:]
+    assert __file__ in place
+    assert function.__name__ in place
+    assert at in text
+
+
+def test_a_value_of_another_function_is_refused():
+    kept = []
+
+    @epilogue
+    def keeping(acc):
+        kept.append(acc)
+        return acc
+
+    with pytest.raises(EpilogueError, match="another epilogue"):
+
+        @epilogue
+        def using(acc):
+            return acc + kept[0]
+
+
+def test_operands_are_bound_by_name():
+    with pytest.raises(EpilogueError, match=r"gated has no operand bais; it has bias: row/2"):
+        gated.bind({"bais": None})
+    with pytest.raises(EpilogueError, match=r"gated needs its operand scale: scalar; pass scale="):
+        gated.bind({"bias": CAPTURED, "residual": CAPTURED})
+    assert epilogues.leaky_relu.bind({}) == {"slope": 0.01}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "(bias: vector)\n  v0 = acc()\n  return v0",
+        "()\n  v1 = acc()\n  return v1",
+        "()\n  v0 = acc()\n  v1 = add(v0, v5)\n  return v1",
+        "()\n  v0 = acc()\n  v1 = softmax(v0)\n  return v1",
+        "()\n  v0 = acc()\n  v1 = and(v0, v0)\n  return v1",
+        "()\n  v0 = operand('x')\n  return v0",
+    ],
+)
+def test_other_text_is_no_graph(text):
+    with pytest.raises(ValueError, match=r"epilogue|takes|no operand|operation"):
+        Graph.parse(text)
+
+
+def test_what_is_public():
+    assert sorted(epilogues.__all__) == epilogues.__all__
+    for name in epilogues.__all__:
+        assert getattr(epilogues, name).__doc__, name
+    assert isinstance(Integer.kind, tuple)

@@ -1,0 +1,159 @@
+"""Kernels with an epilogue's graph: on every schedule right, clean, and for plain sums the kernel that has no graph."""
+
+from collections import Counter
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+pytestmark = pytest.mark.dsl
+
+import cutepy  # noqa: E402
+from cutepy import epilogues  # noqa: E402
+from cutepy.device import rules  # noqa: E402
+from cutepy.epilogues import Column, Row, Scalar, Tile, epilogue  # noqa: E402
+from cutepy.epilogues.reference import compute  # noqa: E402
+from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm, select_config  # noqa: E402
+from cutepy.kernels.gemm.fused_op import compile_fused  # noqa: E402
+
+
+@cutepy.epilogue
+def rich(acc, bias: Row, factor: Column, scale: Scalar, c: Tile):
+    y = acc * factor + bias
+    gate, up = (y * scale).interleaved(2)
+    return {"y": epilogues.relu(gate) * up + c, "pre": y, "sum": y.sum(1), "most": (gate * up).max(0)}
+
+
+def signature(graph, types=(), **options):
+    kinds = {"a_dtype": "float16", "b_dtype": "float16", "out_dtype": "float32"} | options
+    return GemmSignature(**kinds, epilogue=graph.text, operand_types=types)
+
+
+TYPES = (("float32", ""), ("float16", ""), ("", ""), ("float16", "row"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tile_m": 128, "tile_n": 64, "warpgroups": 2, "cluster_m": 2},
+        pytest.param({"tile_m": 64, "tile_n": 64, "split_k": 2}, marks=pytest.mark.integration),
+        pytest.param({"tile_m": 128, "tile_n": 64, "tile_k": 64}, marks=pytest.mark.deep),
+        pytest.param({"tile_m": 64, "tile_n": 128, "epi_n": 64, "split_k": 4}, marks=pytest.mark.deep),
+        pytest.param({"tile_m": 128, "tile_n": 64, "warpgroups": 2, "out_major": "col"}, marks=pytest.mark.deep),
+    ],
+    ids=str,
+)
+def test_schedules(options):
+    options = dict(options)
+    out_major = options.pop("out_major", "row")
+    config = GemmConfig(signature=signature(rich.graph, TYPES, out_major=out_major), **options)
+    kernel = compile_fused(config)
+    torch.manual_seed(0)
+    m, n, k = 200, 160, 200
+    # Small whole numbers: sums are exact, and so are the results.
+    a, b, factor = (torch.randint(-2, 3, shape).half() for shape in ((m, k), (n, k), (m,)))
+    bias, c = torch.randint(-4, 5, (n,)).float(), torch.randint(-4, 5, (m, n // 2)).half()
+
+    def matrix(rows, columns):
+        turned = torch.full((columns, rows), torch.nan)
+        return turned.t() if out_major == "col" else turned.t().contiguous()
+
+    partials = [
+        torch.full(rules.partial_shape(dim, m, columns, config.epi_n * columns // n), torch.nan)
+        for dim, columns in ((1, n), (0, n // 2))
+    ]
+    results = (matrix(m, n // 2), matrix(m, n), *partials)
+    with cutepy.simulate(sanitize=True) as run:
+        kernel(a, b, (bias, factor, 0.5, c), results, 3 if config.split_k == 1 else 132)
+    assert not run.hazards, run.report()
+    operands = {"bias": bias, "factor": factor, "scale": 0.5, "c": c}
+    expected = compute(rich.graph, a.double() @ b.double().t(), operands, torch.float64)
+    joined = (*results[:2], partials[0].sum(0), partials[1].amax(0))
+    for got, wanted in zip(joined, expected, strict=True):
+        assert torch.equal(got.double(), wanted)
+
+
+def test_consumers_in_turn():
+    @cutepy.epilogue
+    def biased(acc, bias: Row):
+        return acc + bias
+
+    kind = signature(biased.graph, (("float32", ""),))
+    kernel = compile_fused(GemmConfig(signature=kind, tile_m=64, tile_n=64, consumers=2))
+    a, b = torch.randint(-2, 3, (200, 72)).half(), torch.randint(-2, 3, (200, 72)).half()
+    bias, d = torch.randint(-4, 5, (200,)).float(), torch.empty(200, 200)
+    with cutepy.simulate(sanitize=True) as run:
+        kernel(a, b, (bias,), (d,), 3)
+    assert not run.hazards, run.report()
+    assert torch.equal(d, a.float() @ b.float().t() + bias)
+
+
+@epilogue
+def plain(acc):
+    return acc
+
+
+@epilogue
+def biased_gelu(acc, bias: Row):
+    return epilogues.gelu(acc + bias)
+
+
+@epilogue
+def added_silu(acc, c: Tile, bias: Row):
+    return epilogues.silu(acc + c + bias)
+
+
+def instructions(function):
+    """Count the instructions, by opcode."""
+    words = (line.strip().split() for line in function.ptx.splitlines() if line.strip().endswith(";"))
+    return Counter(line[1 if line[0].startswith("@") else 0] for line in words if not line[0].startswith("."))
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("each", "types", "wired"),
+    [
+        (plain, (), {}),
+        (biased_gelu, (("float32", ""),), {"bias_dtype": "float32", "activation": "gelu"}),
+        (
+            added_silu,
+            (("float16", "row"), ("float16", "")),
+            {"c_dtype": "float16", "c_major": "row", "bias_dtype": "float16", "activation": "silu"},
+        ),
+    ],
+    ids=["plain", "bias and gelu", "c, bias and silu"],
+)
+def test_a_graph_costs_no_instruction_over_what_is_wired_in(each, types, wired):
+    tile = {"tile_m": 128, "tile_n": 64, "warpgroups": 2}
+    base = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16", **wired)
+    graph = signature(each.graph, types, out_dtype="float16")
+    assert instructions(compile_fused(GemmConfig(signature=graph, **tile))) == instructions(
+        compile_gemm(GemmConfig(signature=base, **tile))
+    )
+
+
+def test_a_signature_fits_its_graph():
+    with pytest.raises(ValueError, match="operand_types must be of 4 operands, got 0"):
+        signature(rich.graph)
+    with pytest.raises(ValueError, match=r"c: tile/2 can't be of float16"):
+        signature(rich.graph, (*TYPES[:3], ("float16", "")))
+    with pytest.raises(ValueError, match="takes the place of C, bias and activation"):
+        signature(rich.graph, TYPES, activation="relu")
+    kind = signature(rich.graph, TYPES)
+    with pytest.raises(ValueError, match="epi_n must be a positive multiple of 32, got 16"):
+        GemmConfig(signature=kind, tile_m=64, tile_n=64, epi_n=16)
+    with pytest.raises(ValueError, match="only without C"):
+        GemmConfig(signature=kind, tile_m=64, tile_n=64, consumers=2)
+
+
+def test_shared_memory_has_room_for_all_tiles():
+    config = GemmConfig(signature=signature(rich.graph, TYPES), tile_m=128, tile_n=64, warpgroups=2)
+    # 128 rows of 16 halves for C; of 16 and of 32 floats for the results.
+    assert config.c_stage_bytes == 128 * 16 * 2
+    assert config.epilogue_bytes == 2 * 128 * 16 * 2 + 2 * 128 * (16 + 32) * 4
+    for m, n, k in ((64, 96, 64), (4096, 4096, 4096), (1, 8192, 4096)):
+        assert select_config(signature(rich.graph, TYPES), m, n, k).epi_n % 32 == 0
+    wide = "\n".join(["()", "  v0 = acc()", f"  return {', '.join(f'{n}: v0' for n in range(40))}"])
+    many = signature(epilogues.Graph.parse(wide))
+    with pytest.raises(ValueError, match="no tile leaves room"):
+        select_config(many, 4096, 4096, 4096)

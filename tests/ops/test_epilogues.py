@@ -1,0 +1,297 @@
+"""`gemm` with an epilogue: torch's compilers, derivatives and transforms see one operation, whose kernel is right."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+pytestmark = pytest.mark.dsl
+
+import cutepy  # noqa: E402
+from cutepy import epilogues  # noqa: E402
+from cutepy.epilogues import Column, EpilogueError, Integer, Row, Scalar, Tile, where  # noqa: E402
+from cutepy.epilogues.reference import compute  # noqa: E402
+from cutepy.ops import gemm  # noqa: E402
+
+
+@cutepy.epilogue
+def gated(acc, bias: Row, scale: Scalar, residual: Tile):
+    gate, up = acc.interleaved(2)
+    y = epilogues.silu(gate * scale + bias) * up + residual
+    return {"y": y, "pre": gate.to(torch.bfloat16), "amax": epilogues.amax(y)}
+
+
+@cutepy.epilogue
+def scaled(acc, rows: Column, columns: Row, factor: Scalar, c: Tile, residual: Tile, seed: Integer):
+    y = acc * rows * columns + c * factor + residual
+    dropped = epilogues.dropout(where(acc.column <= acc.row + 40, y, -1.0), 0.25, seed)
+    return {
+        "fp8": (dropped * 2.0).to(torch.float8_e4m3fn),
+        "y": y,
+        "sum": dropped.sum(1),
+        "squares": epilogues.sum_of_squares(dropped, 0),
+        "most": y.max(1),
+        "least": y.min(),
+    }
+
+
+def problem(m=6, n=8, k=16, leading=(), dtype=torch.bfloat16):
+    torch.manual_seed(m * n * k)
+    rows = (*leading, m)
+    a, b = torch.randn(*rows, k).to(dtype), torch.randn(n, k).to(dtype)
+    return a, b, {"bias": torch.randn(n // 2), "scale": 0.5, "residual": torch.randn(*rows, n // 2).bfloat16()}
+
+
+def reference(each, a, b, operands, out_dtype=torch.bfloat16):
+    """Compute in float64 and round once; leading dimensions of a are rows of one matrix."""
+    flat = {name: value.flatten(0, -2) if name == "residual" else value for name, value in operands.items()}
+    acc = a.flatten(0, -2).double() @ b.double().mT
+    results = compute(each.graph, acc, each.bind(flat), torch.float64)
+    results = [value.view(*a.shape[:-1], -1) if value.dim() == 2 else value for value in results]
+    rounded = []
+    for result, value in zip(each.graph.results, results, strict=True):
+        dtype = each.graph.dtype(result)
+        rounded.append(value.to(getattr(torch, dtype) if dtype else out_dtype))
+    return each.pack(rounded)
+
+
+def assert_close(got, expected):
+    """Compare results whose sums were rounded to fp32 on the way: one rounding of the result's dtype may differ."""
+    assert got.keys() == expected.keys()
+    for name, value in got.items():
+        assert value.dtype == expected[name].dtype, name
+        assert value.shape == expected[name].shape, name
+        steps = {torch.bfloat16: 2**-7, torch.float8_e4m3fn: 2**-3, torch.float16: 2**-10, torch.float32: 2e-5}
+        tolerance = steps[value.dtype]
+        torch.testing.assert_close(
+            value.double(),
+            expected[name].double(),
+            rtol=tolerance,
+            atol=tolerance / 8,
+            msg=lambda m, n=name: f"{n}: {m}",
+        )
+
+
+@pytest.mark.parametrize("leading", [(), (2, 3)])
+def test_on_the_cpu_it_is_the_reference(leading):
+    a, b, operands = problem(leading=leading)
+    got = gemm(a, b, epilogue=gated, **operands)
+    assert_close(got, reference(gated, a, b, operands))
+
+
+def test_a_vector_is_one_row():
+    a, b, operands = problem()
+    got = gemm(a[0], b, epilogue=gated, **{**operands, "residual": operands["residual"][0]})
+    assert got["y"].shape == (4,)
+    assert torch.equal(got["y"], gemm(a, b, epilogue=gated, **operands)["y"][0])
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "leading", "options"),
+    [
+        (70, 96, 64, (), {}),
+        (33, 120, 72, (2,), {"out_dtype": torch.float32}),  # rows of 60 floats
+        pytest.param(33, 100, 70, (), {}, marks=pytest.mark.deep),  # ragged in all extents
+        pytest.param(72, 64, 64, (), {"out_major": "col"}, marks=pytest.mark.deep),
+        pytest.param(64, 32, 2048, (), {}, marks=pytest.mark.deep),  # K is split
+    ],
+)
+def test_the_kernel_of_a_gated_pair(m, n, k, leading, options):
+    a, b, operands = problem(m, n, k, leading)
+    b = b / 8
+    with cutepy.simulate(sanitize=True) as run:
+        got = gemm(a, b, epilogue=gated, **operands, **options)
+    assert not run.hazards, run.report()
+    assert_close(got, reference(gated, a, b, operands, options.get("out_dtype", torch.bfloat16)))
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(130, 160, 64), (8, 136, 64), pytest.param(8, 130, 48, marks=pytest.mark.deep)]
+)
+def test_the_kernel_of_all_kinds_of_operands_and_results(m, n, k):
+    torch.manual_seed(7)
+    a, b = torch.randn(m, k).half(), torch.randn(n, k).half() / 8
+    operands = {
+        "rows": torch.randn(m),
+        "columns": torch.randn(n).half(),
+        "factor": torch.tensor([0.5]).bfloat16(),
+        "c": torch.randn(m, n).half(),
+        "residual": torch.randn(n, m).t(),
+        "seed": 11,
+    }
+    with cutepy.simulate(sanitize=True) as run:
+        got = gemm(a, b, epilogue=scaled, **operands)
+    assert not run.hazards, run.report()
+    assert_close(got, reference(scaled, a, b, operands, torch.float16))
+
+
+def test_a_batch_is_one_product_after_another():
+    torch.manual_seed(3)
+    a, b = torch.randn(2, 1, 40, 32).bfloat16(), torch.randn(3, 64, 32).bfloat16() / 4
+
+    @cutepy.epilogue
+    def each(acc, shift: Column, c: Tile):
+        y = acc + shift + c
+        return {"y": y, "sum": y.sum(0)}
+
+    operands = {"shift": torch.randn(2, 3, 40), "c": torch.randn(3, 1, 64).bfloat16()}
+    got = gemm(a, b, epilogue=each, **operands)
+    with cutepy.simulate():
+        launched = gemm(a, b, epilogue=each, **operands)
+    expected = (a.double() @ b.double().mT) + operands["shift"][..., None] + operands["c"]
+    assert_close(got, {"y": expected.bfloat16(), "sum": expected.sum(-2).float()})
+    assert_close(launched, got)
+
+
+def test_what_was_decided_for_a_call_serves_others_like_it():
+    @cutepy.epilogue
+    def shifted(acc, bias: Row, scale: Scalar, n: Integer):
+        return acc * scale + bias + n
+
+    a, b, bias = torch.ones(8, 64).half(), torch.ones(72, 64).half(), torch.arange(80.0)
+
+    def check(a, b, bias, scale, n):
+        with cutepy.simulate():
+            got = gemm(a, b, epilogue=shifted, bias=bias, scale=scale, n=n)
+        assert torch.equal(got, ((a.float() @ b.float().t()) * scale + bias + n).half())
+
+    for _ in range(2):
+        check(a, b, bias[:72], 0.5, 3)
+    check(a, b, bias[:72], 2, -1)  # an int for a float
+    check(a, b, bias[:72].half(), torch.tensor(0.25), torch.tensor(7))
+    check(a, b, torch.arange(144.0)[::2], torch.tensor([0.25]), torch.tensor([7], dtype=torch.int16))
+    storage = torch.ones(8 * 64 + 4).half()
+    check(storage[4:].view(8, 64), b, bias[3:75], 1.0, 0)  # at no multiple of 16 bytes
+    check(a.as_strided((1, 64), (3, 1)), b, bias[:72], 1.0, 0)  # a stride that nothing uses
+    with pytest.raises(EpilogueError, match="bias must have shape"):
+        check(a, b, bias[:71], 0.5, 3)
+
+
+def test_no_rows_need_no_kernel():
+    a, b, _ = problem(m=0)
+    with cutepy.simulate() as run:
+        assert gemm(a, b, epilogue=epilogues.swiglu).shape == (0, 4)
+    assert not run.launches
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiled_code(dynamic):
+    a, b, operands = problem(leading=(2,))
+    scale = torch.tensor(operands["scale"])
+
+    def loss(a, b, scale):
+        got = gemm(a, b, epilogue=gated, **{**operands, "scale": scale})
+        return got["y"].float().square().sum() + got["amax"] + got["pre"].float().sum()
+
+    def gradients(function):
+        leaves = [tensor.clone().requires_grad_() for tensor in (a, b, scale)]
+        value = function(*leaves)
+        return value, torch.autograd.grad(value, leaves)
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    for got, expected in zip(gradients(compiled), gradients(loss), strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+def test_exported_programs_carry_the_epilogue(tmp_path):
+    a, b, operands = problem()
+
+    class Model(torch.nn.Module):
+        def forward(self, a, b, bias, residual):
+            return gemm(a, b, epilogue=gated, bias=bias, scale=0.5, residual=residual)
+
+    given = (a, b, operands["bias"], operands["residual"])
+    torch.export.save(torch.export.export(Model(), given), tmp_path / "model.pt2")
+    program = torch.export.load(tmp_path / "model.pt2")
+    assert "sigmoid" in str(program.graph)
+    expected = gemm(a, b, epilogue=gated, **operands)
+    for name, value in program.module()(*given).items():
+        assert torch.equal(value, expected[name])
+
+
+def test_torch_finds_nothing_amiss():
+    a, b, operands = problem()
+    tensors = [operands["bias"], operands["residual"]]
+    arguments = (a.requires_grad_(), b, tensors, [0.5], "tnt", gated.text)
+    torch.library.opcheck(torch.ops.cutepy.gemm_epilogue.default, arguments)
+
+
+def test_gradients_are_torchs():
+    # Small whole numbers, so that products and roundings on the way are exact and only the epilogue's count.
+    torch.manual_seed(1)
+    a, b = (torch.randint(-2, 3, shape).bfloat16() for shape in ((6, 8), (8, 8)))
+    operands = {"bias": torch.randn(4), "scale": torch.randn(()), "residual": torch.randn(6, 4)}
+
+    def gradients(function, *leading):
+        leaves = [tensor.clone().requires_grad_() for tensor in (*leading, *operands.values())]
+        got = function(*leaves[: len(leading)], **dict(zip(operands, leaves[len(leading) :], strict=True)))
+        loss = (got["y"].float() ** 2).sum() + 3 * got["amax"] + got["pre"].float().sin().sum()
+        return torch.autograd.grad(loss, leaves)
+
+    ours = gradients(lambda a, b, **named: gemm(a, b, epilogue=gated, out_dtype=torch.float32, **named), a, b)
+    theirs = gradients(lambda a, b, **named: gated(a @ b.mT, **named), a.float(), b.float())
+    for got, expected in zip(ours, theirs, strict=True):
+        # The gradient of the product is rounded to bfloat16 before it is multiplied.
+        torch.testing.assert_close(got.float(), expected, rtol=2**-6, atol=2**-6 * expected.abs().max().item())
+    transformed = torch.func.grad(
+        lambda a, scale: gemm(a, b, epilogue=gated, **{**operands, "scale": scale})["y"].float().sum(), (0, 1)
+    )(a, operands["scale"])
+    leaves = a.clone().requires_grad_(), operands["scale"].clone().requires_grad_()
+    value = gemm(leaves[0], b, epilogue=gated, **{**operands, "scale": leaves[1]})["y"].float().sum()
+    for got, expected in zip(transformed, torch.autograd.grad(value, leaves), strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+def test_derivatives_of_derivatives():
+    a, b, operands = problem()
+    a.requires_grad_()
+    value = gemm(a, b, epilogue=gated, **operands)["y"].float().sum()
+    (first,) = torch.autograd.grad(value, a, create_graph=True)
+    (second,) = torch.autograd.grad(first.float().square().sum(), a)
+    assert second.isfinite().all()
+    assert second.abs().max() > 0
+
+
+def test_8_bit_operands_have_no_gradient_but_their_epilogues_operands_do():
+    a, b, operands = problem()
+    a, b = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn)
+    operands["bias"].requires_grad_()
+    gemm(a, b, epilogue=gated, **operands)["y"].float().sum().backward()
+    assert operands["bias"].grad.abs().max() > 0
+    with pytest.raises(NotImplementedError, match="no derivative by 8-bit operands"):
+        gemm(a.requires_grad_(), b, epilogue=gated, **operands)
+
+
+def test_vmap_and_autocast():
+    a, b, operands = problem(leading=(2,))
+    residual = operands.pop("residual")
+    mapped = torch.vmap(lambda a, r: gemm(a, b, epilogue=gated, residual=r, **operands)["y"])(a, residual)
+    assert torch.equal(mapped, gemm(a, b, epilogue=gated, residual=residual, **operands)["y"])
+    with torch.autocast("cpu", torch.bfloat16):
+        cast = gemm(a.float(), b.float(), epilogue=gated, residual=residual, **operands)
+    assert torch.equal(cast["y"], mapped)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"bais": torch.ones(4)}, EpilogueError, "gated has no operand bais"),
+        ({"bias": None}, EpilogueError, "gated needs its operand bias: row/2"),
+        ({"bias": torch.ones(8)}, EpilogueError, r"bias must have shape \(N/2,\) = \(4,\), got \(8,\)"),
+        ({"residual": torch.ones(6, 8)}, EpilogueError, r"residual must have shape \(M, N/2\) = \(6, 4\)"),
+        ({"scale": torch.ones(3)}, EpilogueError, r"scale must have shape \(\)"),
+        ({"bias": torch.ones(4).double()}, EpilogueError, "at most 32 bits"),
+        ({"activation": "relu"}, ValueError, "activation must be left out"),
+        ({"out": torch.ones(6, 4)}, ValueError, "out must be left out"),
+        ({"epilogue": lambda acc: acc}, TypeError, "epilogue must be made by cutepy.epilogue"),
+        ({"epilogue": None, "bias": None}, TypeError, "gemm has no parameter residual"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change, error, message):
+    a, b, operands = problem()
+    with pytest.raises(error, match=message):
+        gemm(a, b, **{"epilogue": gated, **operands, **change})
+
+
+def test_odd_columns_have_no_pairs():
+    with pytest.raises(EpilogueError, match="N must be a multiple of 2"):
+        gemm(torch.ones(2, 8).half(), torch.ones(3, 8).half(), epilogue=epilogues.swiglu)
