@@ -1,0 +1,29 @@
+"""Our GEMM is certified for any sizes: drawn configurations for further rounds, and one for any number of k-tiles."""
+
+import pytest
+import torch
+
+pytestmark = [pytest.mark.dsl, pytest.mark.integration]
+
+pytest.importorskip("cutlass")
+
+from cutepy.frontends import simulate  # noqa: E402
+from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm  # noqa: E402
+from tests.sim.sanitize.certificate.gemm_trial import examine  # noqa: E402
+
+
+@pytest.mark.parametrize("seed", [0, 1, 4])
+def test_drawn_configurations_are_certified_for_further_rounds_of_all_loops(seed):
+    assert examine(seed)[1] == []
+
+
+def test_as_many_launches_as_a_ring_has_positions_speak_for_any_number_of_k_tiles():
+    signature = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+    kernel = compile_gemm(GemmConfig(signature=signature, tile_m=64, tile_n=64, tile_k=16, stages=2))
+    with simulate(sanitize=True) as simulation:
+        for k_tiles in range(12, 16):
+            a, b = (torch.zeros(64, 16 * k_tiles, dtype=torch.float16) for _ in range(2))
+            kernel(a, b, None, torch.empty(64, 64, dtype=torch.float16), 1, None)
+    (found,) = simulation.any_rounds
+    assert (found.launches, found.least) == (4, (15, 14))
+    assert "any number of rounds" in str(found)
