@@ -109,9 +109,10 @@ def block_reduce(value, slots, tidx, threads: cutlass.Constexpr, barrier: cutlas
 def cluster_reduce(value, slots, ctas: cutlass.Constexpr, tidx, operation: Callable):
     """Reduce a value that all threads of a CTA hold over the CTAs of a cluster; all threads of all CTAs call.
 
-    All CTAs must have begun: a barrier of the cluster comes before the first call, such as `publish_barriers`. Thread r of each CTA leaves its CTA's value in the shared memory of the CTA of rank r, at its own rank's place. A
-    barrier of the cluster orders the writes before the reads, with release and acquire; a second one lets nobody write
-    again, or exit, before all have read.
+    All CTAs must have begun: a barrier of the cluster comes before the first call, such as `publish_barriers`. Thread r
+    of each CTA leaves its CTA's value in the shared memory of the CTA of rank r, at its own rank's place. A barrier of
+    the cluster orders the writes before the reads, with release and acquire; a second one lets nobody write again, or
+    exit, before all have read.
 
     Parameters
     ----------
