@@ -447,6 +447,27 @@ def bench_llama(
     raise typer.Exit(status)
 
 
+new = typer.Typer(help="Write what a kernel begins with.", no_args_is_help=True)
+
+
+@new.command()
+def kernel(
+    name: Annotated[str, typer.Argument(help="A Python identifier: NAME.py and test_NAME.py are written.")],
+    folder: Annotated[Path, typer.Option(file_okay=False, help="Where to.")] = Path(),
+) -> None:
+    """Write a fused TMA -> WGMMA kernel made of cutepy.device's blocks, and a test that passes in the simulator."""
+    try:
+        from cutepy.cli.new import write_kernel
+
+        written = write_kernel(name, folder)
+    except (ImportError, ValueError, OSError) as error:
+        fail(str(error))
+    for file in written:
+        typer.echo(f"wrote {file}")
+    typer.echo(f"now: python -m pytest {written[-1]}")
+
+
+app.add_typer(new, name="new")
 app.add_typer(tune.app, name="tune")
 app.add_typer(cache.app, name="cache")
 app.add_typer(export.app, name="export")

@@ -118,10 +118,17 @@ class Persistent:
         ----------
         worker : object
             ``first_state(k)`` gives what it carries from tile to tile, something that the DSL carries through a loop,
-            and ``on_tile(work, state)`` what it carries on.
+            and ``on_tile(work, state)`` what it carries on. A frozen dataclass: the loop reads it, and carries nothing
+            of it.
         turn, turns : Int32, int
             Which of so many groups this thread belongs to.
+
+        Raises
+        ------
+        TypeError
+            If the worker is no frozen dataclass.
         """
+        rules.check_worker(worker)
         k = self.k()
         first, _, _ = cute.arch.cluster_idx()
         step, _, _ = cute.arch.cluster_dim()

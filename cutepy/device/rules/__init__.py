@@ -16,6 +16,7 @@ from cutepy.device.rules.clusters import (
     PORTABLE_CLUSTER_CTAS as PORTABLE_CLUSTER_CTAS,
     check_multicast as check_multicast,
     check_schedule as check_schedule,
+    check_worker as check_worker,
 )
 from cutepy.device.rules.partials import (
     PARTIAL_ROWS as PARTIAL_ROWS,

@@ -1,7 +1,31 @@
 """How many CTAs a cluster may have, what they may share, and how tiles are dealt out among them."""
 
+from dataclasses import is_dataclass
+
 MAX_CLUSTER_CTAS = 16
 """With the non-portable cluster size allowed."""
+
+
+def check_worker(worker: object) -> None:
+    """Check that a scheduler can call an object in its loop.
+
+    Raises
+    ------
+    TypeError
+        If it is no frozen dataclass: the DSL would carry it from one turn of the loop to the next.
+
+    Examples
+    --------
+    >>> check_worker(object())
+    Traceback (most recent call last):
+    ...
+    TypeError: a worker must be a frozen dataclass, which a loop reads only, got object; write @dataclass(frozen=True) above it
+    """  # noqa: E501
+    if not is_dataclass(worker) or not getattr(worker, "__dataclass_params__").frozen:  # noqa: B009 - not typed
+        raise TypeError(
+            f"a worker must be a frozen dataclass, which a loop reads only, got {type(worker).__name__}; "
+            "write @dataclass(frozen=True) above it"
+        )
 
 
 def check_schedule(cluster_mn: tuple[int, int], parts: int, band_rows: int) -> None:

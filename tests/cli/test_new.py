@@ -1,0 +1,63 @@
+"""`cutepy new kernel` writes a kernel whose test passes, and the page that reads it says what it says."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cutepy.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+
+pytest.importorskip("jinja2")
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["new", "kernel", *map(str, arguments)])
+
+
+@pytest.fixture
+def written(tmp_path):
+    result = invoke("fused_relu", "--folder", tmp_path)
+    assert result.exit_code == 0, result.output
+    return tmp_path
+
+
+@pytest.mark.integration
+@pytest.mark.dsl
+def test_its_test_passes_in_the_simulator(written):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_fused_relu.py"]
+    done = subprocess.run(command, cwd=written, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 passed" in done.stdout
+
+
+def test_the_page_reads_what_is_written(written):
+    code = (written / "fused_relu.py").read_text()
+    page = (ROOT / "docs" / "own_kernel.md").read_text()
+    shown = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if not block.startswith(">>>")]
+    assert len(shown) == 6
+    for block in shown:
+        assert block.rstrip() in code
+    assert len([line for line in code.splitlines() if line.strip()]) <= 120
+
+
+@pytest.mark.parametrize("name", ["1st", "class", "a-b", "_hidden", ""])
+def test_a_name_that_python_lacks_is_refused(name, tmp_path):
+    result = invoke(name, "--folder", tmp_path)
+    assert result.exit_code != 0
+    assert f"NAME must be a Python identifier, as fused_relu, got {name!r}" in " ".join(result.output.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_overwritten(written):
+    (written / "test_fused_relu.py").unlink()
+    result = invoke("fused_relu", "--folder", written)
+    assert result.exit_code != 0
+    assert "fused_relu.py exists" in " ".join(result.output.split())
+    assert not (written / "test_fused_relu.py").exists()
