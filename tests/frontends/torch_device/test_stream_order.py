@@ -169,6 +169,13 @@ FREED = [
 ]
 
 
+@pytest.fixture
+def nothing_freed():
+    """Let go of what other tests have freed: it may fit better."""
+    allocations.release_freed()
+
+
+@pytest.mark.usefixtures("nothing_freed")
 @pytest.mark.parametrize(("options", "kinds"), FREED)
 def test_memory_that_is_freed_while_another_stream_uses_it(options, kinds):
     assert kinds_of(lambda add: freed_while_another_stream_uses_it(add, **options)) == kinds
@@ -186,6 +193,7 @@ def test_memory_is_given_away_once_and_to_what_fits_best():
     assert given == [(places[2], 2048), (places[0], 4096), None]
 
 
+@pytest.mark.usefixtures("nothing_freed")
 def test_what_is_missing_where_memory_is_freed_early():
     module = load_ptx(PTX)
     with serve_cuda(sanitize=True) as run:

@@ -28,7 +28,16 @@ def report():
 
 def test_json_has_the_schedules_that_were_played(report):
     told = json.loads(json.dumps(report.to_json()))
-    assert [*told] == ["version", "hazards", "advisories", "allowed", "unused", "schedules", "certificates"]
+    assert [*told] == [
+        "version",
+        "hazards",
+        "advisories",
+        "allowed",
+        "unused",
+        "schedules",
+        "certificates",
+        "any_rounds",
+    ]
     (schedules,) = told["schedules"]
     assert (schedules["kernel"], schedules["launch"], schedules["played"]) == ("k", 0, 3)
     assert schedules["seeds"] == {"first": 5, "last": 7}
