@@ -16,6 +16,8 @@ from cutepy.sim.parallel.footprint import Footprint, Ranges, put
 from cutepy.sim.parallel.waves import deal
 from cutepy.sim.replay.outcomes import Outcome, Request, outcome_of
 from cutepy.sim.replay.search.search import Search, Searched, search
+from cutepy.sim.sanitize.order.tries import tries
+from cutepy.sim.sanitize.order.uses import Uses
 from cutepy.sim.translate import Program, linked, translate
 
 if TYPE_CHECKING:
@@ -97,7 +99,9 @@ class LaunchPlayer:
                 rewind(footprint.writes)
             return outcome if sanitizer is None else outcome.with_hazards(_told(sanitizer))
 
-        return search(play, request, "mbarrier.pending_count" in self.launch.ptx)
+        flow = self._program(None, {}).flow
+        waits = frozenset(t.instruction.index for t in tries(flow, Uses(flow)) if t.retries and t.misuse is None)
+        return search(play, request, "mbarrier.pending_count" in self.launch.ptx, waits)
 
     def _program(self, policy: CompletionPolicy | None, stopping: Mapping[int, tuple[Observer, ...]]) -> Program:
         text, kernel = self.launch.ptx, self.launch.kernel

@@ -150,6 +150,12 @@ def test_programs_of_barriers_come_to_what_the_model_says(name, monkeypatch):
 # Who counts in a phase may count in the next one after another who completes it: to have commuted before is not enough.
 COMPLETED_BY_ANOTHER = {
     "an arrival that may come late": ([[("arrive", 0), ("arrive", 0), ("wait", 0, 1)], [("drop", 0)]], [2]),
+    "a wait that an arrival shuts out": ([[("arrive", 0)], [("wait", 0, 1)]], [1]),
+    "a wait of an older phase": ([[("arrive", 0), ("arrive", 0)], [("wait", 0, 1), ("wait", 0, 0)]], [1]),
+    "a wait of an older phase, of others": (
+        [[("arrive", 0)], [("wait", 1, 0), ("arrive", 0)], [("arrive", 1), ("wait", 0, 1), ("wait", 0, 0)]],
+        [1, 1],
+    ),
     "a barrier that two of three come to": ([[("sync", 0, 2)], [("sync", 0, 2)], [("bar_arrive", 0, 2)]], []),
 }
 

@@ -62,7 +62,7 @@ class Searched:
 Play = Callable[[Guided, Sequence["Observer"]], Outcome]
 
 
-def search(play: Play, request: Search, reads_counts: bool) -> Searched:
+def search(play: Play, request: Search, reads_counts: bool, waits: frozenset[int] = frozenset()) -> Searched:
     """Play all schedules.
 
     Parameters
@@ -72,8 +72,10 @@ def search(play: Play, request: Search, reads_counts: bool) -> Searched:
     request : Search
     reads_counts : bool
         Whether the kernel looks at how many arrivals an mbarrier lacks.
+    waits : frozenset of int
+        The tries that are made again until they succeed, by index of the instruction.
     """
-    tree, touching = Tree(request.reduces), Touching(reads_counts)
+    tree, touching = Tree(request.reduces), Touching(reads_counts, waits)
     policy, result, parent = Guided(tree, touching), Searched(), os.getppid()
     known: dict[tuple[str, bytes], None] = {}
     hazards: set[str] = set()

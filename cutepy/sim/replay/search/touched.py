@@ -4,6 +4,7 @@ Memory is ranges of bytes; barriers, and what else has a state of its own, are o
 steps commute if all their modes of what both touched do. Reads commute, and so does what only counts, within one phase:
 
 - at an mbarrier, in the same phase, arrivals; announcements of bytes; bytes that come once they have been announced;
+- who waits there until a phase is complete comes after what counts in that phase, and can't be otherwise;
 - those who come to a named or cluster barrier in one generation, and threads that end meanwhile. Who goes on comes
   after all of its own generation, and commutes with those of others;
 - integer reductions of one kind, whose result nobody reads.
@@ -29,6 +30,7 @@ READ: Mode = ("read",)
 WRITE: Mode = ("write",)
 _SHARED = 1 << 62
 """Where shared memory is put, beside the addresses of global memory."""
+_COUNTS = frozenset(("arrive", "expect_tx", "complete_tx", "complete", "expect_arrivals"))
 _REDUCED = frozenset("add and or xor min max".split())
 
 
@@ -129,6 +131,8 @@ class Touched:
 def commute(one: Mode, other: Mode) -> bool:
     """Tell whether two touches of one thing may come in either order."""
     kinds = {one[0], other[0]}
+    if "await" in kinds:
+        return len(kinds) == 1
     if "pass" in kinds:
         return len(kinds) == 1 or bool(one[1] != other[1])
     if kinds <= {"join", "leave"}:
@@ -137,7 +141,10 @@ def commute(one: Mode, other: Mode) -> bool:
 
 
 def _commute_once_enabled(one: Mode, other: Mode) -> bool:
-    return "pass" in (one[0], other[0]) or commute(one, other)
+    kinds = {one[0], other[0]}
+    if "await" in kinds and not kinds.isdisjoint(_COUNTS):
+        return bool(one[1] == other[1])
+    return "pass" in kinds or commute(one, other)
 
 
 class Touching(Observer):
@@ -147,10 +154,13 @@ class Touching(Observer):
     ----------
     reads_counts : bool
         Whether the kernel looks at how many arrivals an mbarrier lacks.
+    waits : frozenset of int
+        The tries that are made again until they succeed, by index of the instruction: what they lead to is the same
+        whenever they first come.
     """
 
-    def __init__(self, reads_counts: bool) -> None:
-        self._reads_counts = reads_counts
+    def __init__(self, reads_counts: bool, waits: frozenset[int] = frozenset()) -> None:
+        self._reads_counts, self._waits = reads_counts, waits
         self.begin()
 
     def begin(self) -> None:
@@ -210,7 +220,7 @@ class Touching(Observer):
         for n, slot in enumerate(state.slots.tolist()):
             key = "mbarrier", slot, state.address
             if operation in ("wait", "blocked"):
-                mode = READ
+                mode = self._awaited(event, slot, of)
             elif operation in ("init", "inval") or event.counted is None:
                 mode = WRITE
             else:
@@ -219,6 +229,14 @@ class Touching(Observer):
                 if state.phase[n] > phase:
                     self.touched.ends.add(key)
             self.touched.add(key, mode)
+
+    def _awaited(self, event: BarrierEvent, slot: int, of: Array) -> Mode:
+        """Return the mode of a try: a wait for one phase comes after all that counts in it, whatever else."""
+        if event.instruction.index not in self._waits or event.tried is None:
+            return READ
+        shape = np.broadcast_shapes(of.shape, event.tried.shape)
+        phases = np.broadcast_to(event.tried, shape)[np.broadcast_to(of, shape) == slot]
+        return ("await", int(phases[0])) if (phases == phases[0]).all() else READ
 
     def _counts(self, event: BarrierEvent, operation: str, phase: int, lacking: int) -> Mode:
         """Return the mode of what counts in a phase."""

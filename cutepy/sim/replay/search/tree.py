@@ -193,11 +193,11 @@ class Tree:
 
     def _order(self, event: Event, depth: int) -> None:
         """Find what comes before a step, and want the other order of those that race with it."""
-        nodes, before, races = self.nodes, 0, []
+        nodes, before, behind, races = self.nodes, 0, 0, []
         if event.issued_in >= 0:
             issue = nodes[event.issued_in].event
             assert issue is not None
-            before = issue.before | 1 << event.issued_in
+            before = behind = issue.before | 1 << event.issued_in
         left = ((1 << depth) - 1) & ~before
         while left:
             at = left.bit_length() - 1
@@ -205,11 +205,14 @@ class Tree:
             assert earlier is not None
             if NOBODY in (event.number, earlier.number) or earlier.lanes & event.lanes:
                 before |= earlier.before | 1 << at
+                behind |= earlier.before
             elif earlier.touched.meets(event.touched):
                 before |= earlier.before | 1 << at
+                # Who waits for a phase may have come before what let that phase begin, and gone on from an older one.
                 if earlier.touched.meets(event.touched, or_enables=False):
                     races.append(at)
-            left &= ~(before | 1 << at)
+                    behind |= earlier.before
+            left &= ~(behind | 1 << at)
         event.before = before
         if self._reduces:
             for at in races:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -41,8 +43,8 @@ class Certificate:
     >>> certificate.is_certified
     True
     >>> print(certificate)
-    certified: gemm, grid (2, 1, 1), block (384, 1, 1): every schedule synchronises as this one did
-        2 CTAs, 40 operations of synchronisation
+    certified: gemm, grid (2, 1, 1), block (384, 1, 1): every schedule synchronises as this one did, and ends
+        2 CTAs, 40 operations of synchronisation; no race in shared memory
         assumes: progress
     """
 
@@ -74,10 +76,11 @@ class Certificate:
         if self.reasons:
             return "\n".join([f"not certified: {what}", *(f"    {reason}" for reason in self.reasons)])
         lines = [
-            f"certified: {what}: every schedule synchronises as this one did",
-            f"    {self.ctas} CTAs, {self.operations} operations of synchronisation",
+            f"certified: {what}: every schedule synchronises as this one did, and ends",
+            f"    {self.ctas} CTA{'s' * (self.ctas != 1)}, {self.operations} operations of synchronisation; "
+            "no race in shared memory",
             *(f"    assumes: {one}" for one in self.assumptions),
             *(f"    {one}" for one in self.extends),
             *(f"    not covered: {one}" for one in self.uncovered),
         ]
-        return "\n".join(lines)
+        return "\n".join(lines).replace(f"{Path.cwd()}{os.sep}", "")

@@ -34,6 +34,7 @@ _MODEL = "copies, barriers and fences do what the PTX ISA says, as docs/certific
 _REGISTERS = "setmaxnreg.inc finds the registers that others have given back"
 _DEPENDENT = "griddepcontrol: what other grids of the stream do meanwhile"
 _FLAGS = "{} memory that threads synchronise by: atomics and flags"
+_OTHERS = "launches of other sizes, or with other values that steer; results"
 _LINES = 5
 _TOLD_OTHERWISE = ("barrier-outlived", "unannounced-bytes")
 """What premises find of mbarriers that are ended, and of bytes, which the sanitizer looks for by itself too."""
@@ -76,6 +77,7 @@ class Examiner:
         names = {i.parts[0] for i in instructions}
         self._assumptions = (_PROGRESS, _MODEL, *((_REGISTERS,) if "setmaxnreg" in names else ()))
         self._uncovered = (
+            _OTHERS,
             *map(_FLAGS.format, synchronises_by(instructions)),
             *weak,
             *((_DEPENDENT,) if "griddepcontrol" in names else ()),

@@ -46,7 +46,7 @@ class Extension:
     Examples
     --------
     >>> print(Extension((("gemm.py:10", 4), ("gemm.py:30", 4)), 16))
-    any number of further rounds of the loops around gemm.py:10 (by 4) and gemm.py:30 (by 4), from 16 on
+    also with any number of further rounds, from 16 on: the loops around gemm.py:10 (4 more) and gemm.py:30 (4 more)
     >>> print(Extension((("gemm.py:10", 1),), 0, "it makes 1 round"))
     not beyond this run: the loop around gemm.py:10: it makes 1 round
     """
@@ -64,11 +64,11 @@ class Extension:
     def __str__(self) -> str:
         if self.reason:
             return f"not beyond this run: the loop around {self.loops[0][0]}: {self.reason}"
-        names = [f"{where} (by {count})" for where, count in self.loops]
+        names = [f"{where} ({count} more)" for where, count in self.loops]
         some = (
             f"the loops around {', '.join(names[:-1])} and {names[-1]}" if names[1:] else f"the loop around {names[0]}"
         )
-        return f"any number of further rounds of {some}, from {self.least} on"
+        return f"also with any number of further rounds, from {self.least} on: {some}"
 
 
 class Steady(NamedTuple):
@@ -180,7 +180,7 @@ class _Together:
             if self._is_too_short(found):
                 for one, count in found:
                     rounds = len(one.visit.times)
-                    reason = f"{rounds} rounds are too few: by {count} they repeat"
+                    reason = f"{rounds} rounds are too few, which repeat after {count}"
                     yield Extension(((one.visit.loop.where, 0),), rounds, reason, ((rounds,),))
             else:
                 counts = {one.visit.loop.where: count for one, count in found}
@@ -294,7 +294,7 @@ def steady(visit: Visit) -> Steady | str:
                 return Steady(visit, *window, period, shifts, spans)
             reason = f"further rounds may turn a branch, or there are too few: `{window.text.strip()}` ({line(window)})"
         else:
-            reason = reason or f"{len(visit.states)} rounds are too few: by {period} they repeat"
+            reason = reason or f"{len(visit.states)} rounds are too few, which repeat after {period}"
     if reason:
         return reason
     if len(visit.states) < 3:

@@ -27,3 +27,13 @@ def test_as_many_launches_as_a_ring_has_positions_speak_for_any_number_of_k_tile
     (found,) = simulation.any_rounds
     assert (found.launches, found.least) == (4, (15, 14))
     assert "any number of rounds" in str(found)
+
+
+def test_all_schedules_of_a_small_gemm_come_to_the_same():
+    signature = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+    kernel = compile_gemm(GemmConfig(signature=signature, tile_m=64, tile_n=16, tile_k=16, stages=2, epi_n=16))
+    a, b = torch.ones(64, 32, dtype=torch.float16), torch.ones(16, 32, dtype=torch.float16)
+    with simulate(replay=True) as simulation:
+        kernel(a, b, None, torch.empty(64, 16, dtype=torch.float16), 1, None)
+        found = simulation.explore(schedules="all", limit=100)
+    assert (found.is_complete, found.divergences) == (True, ())

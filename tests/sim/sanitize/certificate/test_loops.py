@@ -65,7 +65,7 @@ def test_few_rounds_are_too_few():
     assert said_of(*ring(2), {"p": 3, "c0": 3})[0] == []
     (holding, reasons) = said_of(*ring(2), {"p": 8, "c0": 8})
     assert holding == []
-    assert all("8 rounds are too few: by 4 they repeat" in reason for reason in reasons)
+    assert all("8 rounds are too few, which repeat after 4" in reason for reason in reasons)
 
 
 def with_step(step, at=2):
