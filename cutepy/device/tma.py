@@ -6,6 +6,8 @@ import cutlass
 import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync
 
+from cutepy.dsl.traced_names import at_the_caller
+
 
 def make_load(
     tensor: cute.Tensor, staged_layout: cute.ComposedLayout, tile: tuple[int, int], multicast: int
@@ -61,15 +63,15 @@ class TmaLoads:
     tSg: cute.Tensor
     peers: cutlass.Int16 | None = None
 
-    def load(self, coordinate, stage, full):
+    @at_the_caller
+    def load(self, coordinate, stage, full, *, loc=None, ip=None):
         """Let TMA load the tile at (row, column, batch...) into a stage, its bytes counted by the barrier `full`.
 
         One warp calls, and has acquired the stage. Where the tile is shared, each CTA of those that share it loads a
         slice, so all of them call with the same coordinate and stage.
         """
-        cute.copy(
-            self.copy, self.tSg[(None, *coordinate)], self.tSs[(None, stage)], tma_bar_ptr=full, mcast_mask=self.peers
-        )
+        source, destination = self.tSg[(None, *coordinate)], self.tSs[(None, stage)]
+        cute.copy(self.copy, source, destination, tma_bar_ptr=full, mcast_mask=self.peers, loc=loc, ip=ip)
 
 
 @dataclass(frozen=True)
@@ -95,9 +97,10 @@ class TmaSubtiles:
         """Subtiles of the tile."""
         return cute.size(self.tSg, mode=[1]) * self.columns
 
-    def load(self, index, stage, full):
+    @at_the_caller
+    def load(self, index, stage, full, *, loc=None, ip=None):
         """Let TMA load a subtile into a stage, its bytes counted by the barrier `full`; one warp calls."""
-        cute.copy(self.copy, self.place(index), self.tSs[(None, stage)], tma_bar_ptr=full)
+        cute.copy(self.copy, self.place(index), self.tSs[(None, stage)], tma_bar_ptr=full, loc=loc, ip=ip)
 
     def place(self, index):
         """Give the place of a subtile in global memory."""

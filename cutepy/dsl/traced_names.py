@@ -4,3 +4,6 @@ from cutepy.dsl.version import first
 
 SmemAllocator = first("cutlass.memory:SmemAllocator", "cutlass.utils:SmemAllocator")
 """Gives out the shared memory of a CTA."""
+
+at_the_caller = first("cutlass.cutlass_dsl:dsl_user_op", "cutlass.base_dsl.dsl:dsl_user_op")
+"""Decorate a function with `loc` and `ip` so that what it traces is said to come from the line that calls it."""

@@ -88,11 +88,11 @@ class AddendLoads:
     @cute.jit
     def on_tile(self, work: Work, state):
         """Load the addend of an output tile, one subtile after another."""
-        subtiles = self.c.subtiles((work.row, work.column, *work.batch))
+        sC = self.c.subtiles((work.row, work.column, *work.batch))
         own, owners = self.dealt
-        for index in cutlass.range(own, subtiles.count, owners, unroll_full=True):
+        for index in cutlass.range(own, sC.count, owners, unroll_full=True):
             full = self.ring.acquire(state)
-            subtiles.load(index, state.index, full)
+            sC.load(index, state.index, full)
             state.advance()
         return state
 

@@ -17,12 +17,13 @@ class OperandLoads:
     Attributes
     ----------
     ring : TmaRing
-    a, b : TmaLoads
+    sA, sB : TmaLoads
+        Into the stages of A and of B; reports name memory by these names.
     """
 
     ring: TmaRing
-    a: TmaLoads
-    b: TmaLoads
+    sA: TmaLoads
+    sB: TmaLoads
 
     def first_state(self, k: KTiles):
         """Give the position in the ring."""
@@ -34,8 +35,8 @@ class OperandLoads:
         for index in cutlass.range(work.k.count, unroll=1):
             k_tile = work.k[index]
             full = self.ring.acquire(state)
-            self.a.load((work.row, k_tile, *work.batch), state.index, full)
-            self.b.load((work.column, k_tile, *work.batch), state.index, full)
+            self.sA.load((work.row, k_tile, *work.batch), state.index, full)
+            self.sB.load((work.column, k_tile, *work.batch), state.index, full)
             state.advance()
         return state
 
