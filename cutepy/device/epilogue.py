@@ -170,23 +170,25 @@ class TileLoad:
     @cute.jit
     def read(self, buffer):
         """Read stage `buffer` into registers, in the order of the accumulators'."""
-        staged = self.tSR_sC[(None, None, None, buffer)]
-        values = cute.make_rmem_tensor(staged.shape, self.tSR_sC.element_type)
-        cute.copy(self.copy, staged, self.copy.get_slice(self.tidx).retile(values))
+        values = cute.make_rmem_tensor(self.tSR_sC[(None, None, None, buffer)].shape, self.tSR_sC.element_type)
+        self.read_into(values, buffer)
+        return values
+
+    @cute.jit
+    def read_into(self, values, buffer):
+        """Read stage `buffer` into registers; after it the stage may be released, by one lane for its warp."""
+        cute.copy(self.copy, self.tSR_sC[(None, None, None, buffer)], self.copy.get_slice(self.tidx).retile(values))
+        # TMA overwrites this stage through the async proxy, which the release does not hold back by itself: this fence
+        # does. (Without it, where consumers took turns, an H200 gave wrong values in 3 of 478 runs, 2026-11-23.)
+        cute.arch.fence_proxy("async.shared", space="cta")
         # One lane releases the stage for the warp, so the others must have read their part before it goes on.
         cute.arch.sync_warp()
-        return values
 
     @cute.jit
     def add_to(self, rC, buffer):
         """Add stage `buffer` to the fp32 subtile `rC`."""
         addend = cute.make_rmem_tensor(rC.shape, self.tSR_sC.element_type)
-        cute.copy(self.copy, self.tSR_sC[(None, None, None, buffer)], self.copy.get_slice(self.tidx).retile(addend))
-        # TMA overwrites this stage through the async proxy, which the release below does not hold back by itself: this
-        # fence does. (Without it, where consumers took turns, an H200 gave wrong values in 3 of 478 runs, 2026-11-23.)
-        cute.arch.fence_proxy("async.shared", space="cta")
-        # One lane releases the stage for the warp, so the others must have read their part before it goes on.
-        cute.arch.sync_warp()
+        self.read_into(addend, buffer)
         rC.store(rC.load() + addend.load().to(cutlass.Float32))
 
 
