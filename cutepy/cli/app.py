@@ -8,6 +8,7 @@ import typer
 
 from cutepy.cli import cache, export, tune
 from cutepy.cli.asked import asked_ctas, asked_schedules, check_output, check_script
+from cutepy.cli.dtypes import BENCH_DTYPES
 from cutepy.cli.failure import fail
 
 if TYPE_CHECKING:
@@ -327,8 +328,6 @@ bench = typer.Typer(
     help="Time kernels on a Hopper GPU, simulator and compiler anywhere, against peers.", no_args_is_help=True
 )
 app.add_typer(bench, name="bench")
-
-BENCH_DTYPES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
 _Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Save the measurements here.")]

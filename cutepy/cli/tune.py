@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from cutepy.cli.dtypes import BENCH_DTYPES
 from cutepy.cli.failure import fail
 
 if TYPE_CHECKING:
@@ -58,7 +59,6 @@ def tune_gemm(
 
 
 def _parsed(text: str) -> GemmProblem:
-    from cutepy.cli.app import BENCH_DTYPES
     from cutepy.suites.gemm_problems import GemmProblem
 
     match = _PROBLEM.fullmatch(text)

@@ -79,9 +79,8 @@ class Run(Replayable):
             raise ValueError("allow is of hazards, which nothing looks for: use sanitize=True with it")
         self._sanitizer = Sanitizer(lambda: self._memory, allow) if sanitize or sanitizing_everywhere() else None
         begin(self)
-        own = ((self._recorder, self._sites) if inspect else ()) + (
-            self._sanitizer.observers if self._sanitizer else ()
-        )
+        own: tuple[Observer, ...] = (self._recorder, self._sites) if inspect else ()
+        own += self._sanitizer.observers if self._sanitizer else ()
         self._observers = (*checked_observers(observers), *own)
         self._policy = checked_policy(policy)
         self._processes = default_processes() if processes is None else checked_processes(processes)

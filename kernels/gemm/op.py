@@ -19,7 +19,7 @@ from cutepy.kernels.gemm.tuned import tuned
 from cutepy.layouts.sm90.arch import SM_COUNT
 from cutepy.runtime.execution import EXECUTION
 
-SOURCES = ("cutepy.layouts", "cutepy.device", "cutepy.kernels.gemm")
+SOURCES = ("cutepy.epilogues", "cutepy.layouts", "cutepy.device", "cutepy.kernels.gemm")
 """The packages whose content, with a configuration, decides what is compiled."""
 
 Given = torch.Tensor | None

@@ -20,12 +20,12 @@ _CHARACTERS = 8000
 def explore_once(run: Any) -> None:
     """Play schedules of the first launch of each kernel and grid only, of those since the run restarted."""
     replays = run._replays
-    around, schedules, restart = replays.around, replays._schedules, replays.restart
+    around, schedules, restart = replays.around, replays._asked, replays.restart
     seen: set[tuple[object, ...]] = set()
 
     def once(launch: Any, *known: Any) -> AbstractContextManager[None]:
         key = launch.ptx, launch.kernel, launch.grid
-        replays._schedules = 0 if key in seen else schedules
+        replays._asked = 0 if key in seen else schedules
         seen.add(key)
         entered: AbstractContextManager[None] = around(launch, *known)
         return entered

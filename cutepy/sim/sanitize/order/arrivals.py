@@ -11,7 +11,7 @@ from cutepy.sim.machine.lanes import Array
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.order.wave import Wave
+    from cutepy.sim.sanitize.order.clocks import Clocks
 
 _MOST_LANES = 1 << 17
 """Lanes that have arrived, of all arrivals that are kept together."""
@@ -71,10 +71,10 @@ class Arrivals:
         self.number = self._lanes = 0
 
     def note(
-        self, wave: Wave, i: Instruction, slots: Array, threads: Array, of: Array, column: int | None, phases: Array
+        self, clocks: Clocks, i: Instruction, slots: Array, threads: Array, of: Array, column: int | None, phases: Array
     ) -> None:
         """Note an arrival, before it is published."""
-        counts, self.number = wave.clocks.counts(slots, threads), self.number + 1
+        counts, self.number = clocks.counts(slots, threads), self.number + 1
         of, phases = np.broadcast_to(of, counts.shape), np.broadcast_to(phases, counts.shape)
         self.last.append(Arrival(i, slots, threads, counts, of, column, phases, self.number))
         self._lanes += counts.size

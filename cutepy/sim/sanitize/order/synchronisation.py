@@ -63,7 +63,7 @@ def synchronise(wave: Wave, event: BarrierEvent, report: Report) -> None:
             wave.clocks.learn(slots, threads, what, together=True)
         else:
             if event.instruction.parts[1] == "arrive":
-                wave.arrivals.note(wave, event.instruction, slots, threads, slots[:, None], None, event.counted)
+                wave.arrivals.note(wave.clocks, event.instruction, slots, threads, slots[:, None], None, event.counted)
             meeting.add(slots, generation, wave.clocks.publish(slots, threads))
     elif event.operation.startswith("cluster"):
         _cluster(wave, event)
@@ -109,7 +109,7 @@ def _cluster(wave: Wave, event: BarrierEvent) -> None:
     generation = np.broadcast_to(event.counted, (len(slots), len(threads)))[:, 0]
     if event.operation == "cluster_arrive":
         first, column = (slots // size * size)[:, None], wave.clocks.column("cluster")
-        wave.arrivals.note(wave, event.instruction, slots, threads, first, column, generation[:, None])
+        wave.arrivals.note(wave.clocks, event.instruction, slots, threads, first, column, generation[:, None])
         if "relaxed" in event.instruction.parts:
             what = wave.clocks.joint(slots, threads)
             what[..., ~wave.clocks.is_channel((INITS,), what.shape[-1])] = 0
@@ -202,7 +202,7 @@ def _arrive(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> 
     assert event.state is not None
     i, channel = event.instruction, clocks.column(("mbarrier", event.state.address))
     is_relaxed, is_local = "relaxed" in i.parts, bool((of == slots[:, None]).all())
-    wave.arrivals.note(wave, i, slots, threads, of, channel, phases)
+    wave.arrivals.note(wave.clocks, i, slots, threads, of, channel, phases)
     if not is_relaxed and is_local:
         meeting.add(slots, phases[:, 0], clocks.publish(slots, threads))
         return

@@ -1,0 +1,4 @@
+"""The types that products are timed and tuned in."""
+
+BENCH_DTYPES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+"""By torch's names."""
