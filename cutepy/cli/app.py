@@ -346,8 +346,8 @@ def _output(json: Path | None, picture: Path | None, against: Path | None) -> "O
     if against is not None and not against.is_file():
         fail(f"there is no file {against} for --against")
     for option, path in (("--json", json), ("--picture", picture)):
-        if path is not None and not path.resolve().parent.is_dir():
-            fail(f"there is no folder {path.parent} for {option}")
+        if path is not None:
+            check_output(path, option=option)
     if picture is not None and picture.suffix not in (".svg", ".png", ".pdf"):
         fail(f"--picture takes a file that ends in .svg, .png or .pdf, got {str(picture)!r}")
     return Output(json, picture, against)

@@ -22,16 +22,16 @@ def check_script(script: Path) -> None:
         fail(f"there is no file {script}")
 
 
-def check_output(output: Path, script: Path) -> None:
-    """End the command if a report can't be written there."""
+def check_output(output: Path, script: Path | None = None, option: str = "--output") -> None:
+    """End the command if what an option names can't be written, or is the script."""
     if output.is_dir():
-        fail(f"--output takes a file, got {str(output)!r}, which is a folder")
+        fail(f"{option} takes a file, got {str(output)!r}, which is a folder")
     if not output.resolve().parent.is_dir():
-        fail(f"there is no folder {output.parent} for --output")
-    if output.exists() and output.samefile(script):
-        fail(f"--output {output} would write over the script")
+        fail(f"there is no folder {output.parent} for {option}")
+    if script is not None and output.exists() and output.samefile(script):
+        fail(f"{option} {output} would write over the script")
     if not os.access(output if output.exists() else output.resolve().parent, os.W_OK):
-        fail(f"--output {output} can't be written")
+        fail(f"{option} {output} can't be written")
 
 
 def asked_schedules(text: str | None, seed: int | None, limit: int | None) -> int | Literal["all"]:

@@ -46,12 +46,7 @@ def reduce_rows(rC, tile: AccumulatorTile, operation: Callable):
     A row is held by the four lanes of a warp whose indices differ in the lowest bits, so that a butterfly of shuffles
     among them is all it takes; all lanes of a warp call.
     """
-    result = reduce_registers(rC, tile, 0, operation)
-    lanes = tile.coordinates.lanes_across(1)
-    for place in cutlass.range_constexpr(cute.size(result)):
-        for bit in lanes:
-            result[place] = operation(result[place], cute.arch.shuffle_sync_bfly(result[place], offset=bit))
-    return result
+    return _reduce_in_warp(rC, tile, 0, operation)
 
 
 @cute.jit
@@ -61,9 +56,14 @@ def reduce_warp_columns(rC, tile: AccumulatorTile, operation: Callable):
     To reduce over the rows of all warps, hand the results to `block_reduce`, or let each warp leave its own in shared
     memory.
     """
-    result = reduce_registers(rC, tile, 1, operation)
-    lanes = tile.coordinates.lanes_across(0)
-    for place in cutlass.range_constexpr(cute.size(result)):
+    return _reduce_in_warp(rC, tile, 1, operation)
+
+
+def _reduce_in_warp(rC, tile: AccumulatorTile, mode: int, operation: Callable):
+    """Reduce over a thread's registers of each row, mode 0, or column, mode 1, then over the lanes that share it."""
+    result = reduce_registers(rC, tile, mode, operation)
+    lanes = tile.coordinates.lanes_across(1 - mode)
+    for place in range(cute.size(result)):
         for bit in lanes:
             result[place] = operation(result[place], cute.arch.shuffle_sync_bfly(result[place], offset=bit))
     return result
