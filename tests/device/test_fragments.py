@@ -18,7 +18,7 @@ from cutepy.layouts import sm90  # noqa: E402
 
 
 class Subtiles:
-    """Load a tile by coordinates, add a vector of rows and scale by one of columns, and reduce each subtile's rows."""
+    """Load a tile by coordinates, add a vector of rows and scale by one of columns, and reduce rows and columns."""
 
     def __init__(self, tile, epi_tile, warpgroups):
         tiling = rules.wgmma_tiling("float16", "float16", tile[1], warpgroups)
@@ -26,11 +26,12 @@ class Subtiles:
         self.threads = tiling.thr_size
 
     @cute.jit
-    def __call__(self, x: cute.Tensor, by_row: cute.Tensor, by_column: cute.Tensor, y: cute.Tensor, most: cute.Tensor):
-        self.kernel(x, by_row, by_column, y, most).launch(grid=(1, 1, 1), block=(self.threads, 1, 1))
+    def __call__(self, x: cute.Tensor, by_row: cute.Tensor, by_column: cute.Tensor, y: cute.Tensor, reduced: tuple):
+        self.kernel(x, by_row, by_column, y, reduced).launch(grid=(1, 1, 1), block=(self.threads, 1, 1))
 
     @cute.kernel
-    def kernel(self, x: cute.Tensor, by_row: cute.Tensor, by_column: cute.Tensor, y: cute.Tensor, most: cute.Tensor):
+    def kernel(self, x: cute.Tensor, by_row: cute.Tensor, by_column: cute.Tensor, y: cute.Tensor, reduced: tuple):
+        most, totals = reduced
         tidx, _, _ = cute.arch.thread_idx()
         tile = AccumulatorTile(self.coordinates, self.epi_tile, tidx)
         rows, columns = make_tile_vector(by_row, tile, 0), make_tile_vector(by_column, tile, 1)
@@ -51,6 +52,10 @@ class Subtiles:
             largest = reduce.reduce_rows(rC, tile, reduce.maximum)
             for place, offset in enumerate(tile.distinct(0)):
                 most[first_row + tile.of_thread(0) + offset, index % most.shape[1]] = largest[place]
+            sums = reduce.reduce_warp_columns(rC, tile, reduce.add)
+            for place, offset in enumerate(tile.distinct(1)):
+                own_rows = (first_row + tile.of_thread(0)) // 16
+                totals[own_rows, first_column + tile.of_thread(1) + offset] = sums[place]
 
 
 @pytest.mark.parametrize(
@@ -60,12 +65,13 @@ def test_vectors_and_rows_are_met_where_the_layout_says(tile, epi_tile, warpgrou
     m, n = tile
     torch.manual_seed(1)
     x, by_row, by_column = (torch.randint(-9, 10, shape).float() for shape in (tile, (m,), (n,)))
-    y, most = torch.zeros(tile), torch.zeros(m, n // epi_tile[1])
+    y, most, totals = torch.zeros(tile), torch.zeros(m, n // epi_tile[1]), torch.zeros(m // 16, n)
     with cutepy.simulate(sanitize=True) as run:
-        Subtiles(tile, epi_tile, warpgroups)(x, by_row, by_column, y, most)
+        Subtiles(tile, epi_tile, warpgroups)(x, by_row, by_column, y, (most, totals))
     expected = (x + by_row[:, None]) * by_column
     assert torch.equal(y, expected)
     assert torch.equal(most, expected.reshape(m, -1, epi_tile[1]).amax(2))
+    assert torch.equal(totals, expected.reshape(-1, 16, n).sum(1)), "of the 16 rows of each warp"
     assert not run.hazards
 
 
