@@ -86,6 +86,8 @@ def run(
             echo("cutepy: nothing was watched: no kernel was launched in this process, and in others none is watched")
             code = code or FAILED
         report = Report.of_all([run.report() for run in runs])
+        if code and report.is_clean:
+            echo("cutepy: the script failed: no hazards are found in what ran, and nothing is known of the rest")
         if replay:
             report = report.played()
         if reproducers is not None:

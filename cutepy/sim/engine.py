@@ -121,10 +121,10 @@ class Engine:
         self.matrix = MatrixAccess(activity, memory)
         self.textures = Textures(memory)
         self.mma = WarpMma()
-        self.wmma = Wmma(memory)
+        self.wmma = Wmma(activity, memory)
         self.wgmma = Wgmma(activity, memory, program, exact_mma)
         self.printing = Printing(activity, memory)
-        self.registers = registers = RegisterPool(activity, launch.ptx, program.function.directives)
+        self.registers = registers = RegisterPool(activity, program.function)
         mechanisms = self.wgmma, self.barriers, mbarriers, self.cluster, registers
         self.schedule: Schedule
         if isinstance(policy, Interleaving):

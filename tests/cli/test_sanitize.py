@@ -63,6 +63,7 @@ def test_the_exit_code_tells_hazards_from_failures(script, arguments, code):
     assert "the script's own True" in result.stdout
     assert ("1 hazard\nunordered-read: data[32] (shared memory at" in result.stderr) == (code == 1)
     assert ("0 hazards" in result.stderr) == (code != 1)
+    assert ("nothing is known of the rest" in result.output) == (code == 2)
 
 
 REFUSED = {

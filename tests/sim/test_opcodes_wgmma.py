@@ -323,6 +323,25 @@ def test_errors():
         launch(f"mov.b64 %rd1, 0x4002000000010000;\nmov.b64 %rd2, %rd1;\n{WGMMA}\n{FINISH}", block=128, smem_bytes=4096)
 
 
+@pytest.mark.parametrize("bits", [5, 0])
+@pytest.mark.parametrize(
+    ("differs", "message"),
+    [
+        ("add.u64 %rd1, %rd3, %rd4;", "the descriptor of A"),
+        ("add.u64 %rd2, %rd3, %rd4;", "the descriptor of B"),
+        ("setp.eq.u64 %p1, %rd4, 0;", "scale-d"),
+    ],
+)
+def test_a_warpgroup_gives_one_descriptor(differs, message, bits):
+    """PTX ISA, "Matrix Descriptor": all warps of a warpgroup give the same; here it differs by warp, or by lane."""
+    start = f"""mov.b64 %rd3, 0x1000010000; mov.b64 %rd1, %rd3; mov.b64 %rd2, %rd3; setp.eq.u32 %p1, 0, 0;
+    mov.u32 %r20, %tid.x; shr.u32 %r20, %r20, {bits}; and.b32 %r20, %r20, 3; cvt.u64.u32 %rd4, %r20;
+    """
+    launch(f"{start}\n{WGMMA}\n{FINISH}", block=128, smem_bytes=4096)
+    with pytest.raises(DescriptorError, match=message):
+        launch(f"{start}{differs}\n{WGMMA}\n{FINISH}", block=128, smem_bytes=4096)
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -5,7 +5,7 @@ Without observers no record is kept of any of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -122,6 +122,13 @@ class Activity:
             self.pending.remove(operation)
             self._complete(operation)
 
+    def take(self, operation: AsyncOperation) -> None:
+        """Let an operation read what it moves, if it has not, and be pending still."""
+        if operation.takes is not None:
+            if self.policy is not None:
+                self.policy.completes(operation)
+            self._take(operation)
+
     def complete_next(self) -> None:
         """Complete the operation that the policy chooses."""
         assert self.policy is not None
@@ -130,13 +137,23 @@ class Activity:
     def _complete(self, operation: AsyncOperation) -> None:
         for earlier in operation.after:
             self.complete(earlier)
+        if operation.takes is not None:
+            self._take(operation)
         operation.done, operation.after = True, ()
-        self.changes += 1
-        self.completing, before = operation, self.completing
-        operation.apply()
-        self.completing = before
+        self._do(operation, operation.apply)
         for observer in self.observers:
             observer.on_complete(operation)
+
+    def _take(self, operation: AsyncOperation) -> None:
+        takes, operation.takes = operation.takes, None
+        assert takes is not None
+        self._do(operation, takes)
+
+    def _do(self, operation: AsyncOperation, part: Callable[[], None]) -> None:
+        self.changes += 1
+        self.completing, before = operation, self.completing
+        part()
+        self.completing = before
 
 
 def _where(value: Array, shape: tuple[int, int], lanes: Array | None) -> Array:

@@ -90,7 +90,8 @@ class BarrierEvent:
     ----------
     operation : str
         "init", "inval", "arrive", "expect_arrivals", "expect_tx", "complete_tx", "wait", "sync", "fence",
-        "cluster_arrive", "cluster_wait", and "blocked" in a deadlock; for `on_begin` "join" and "commit".
+        "cluster_arrive", "cluster_wait", "set_registers", and "blocked" in a deadlock; for `on_begin` "join" and
+        "commit".
     barrier : str
         What it acted on, such as "mbarrier 0x400" or "bar 1".
     instruction : Instruction
@@ -142,8 +143,13 @@ class AsyncOperation:
         Who issued it.
     detail : str
         What moves from where to where.
+    apply : callable
+        Lets it take effect.
     after : tuple of AsyncOperation
         What completes before it, whatever a policy chooses: the MMAs of a warpgroup do so in order.
+    takes : callable or None
+        Of a store that has not read what it moves: does so. A store has read before it has written, which
+        `cp.async.bulk.wait_group.read` waits for; `apply` comes after.
     """
 
     kind: AsyncKind
@@ -154,6 +160,7 @@ class AsyncOperation:
     apply: Callable[[], None] = field(repr=False)
     after: tuple[AsyncOperation, ...] = field(default=(), repr=False)
     done: bool = False
+    takes: Callable[[], None] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

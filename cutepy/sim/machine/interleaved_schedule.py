@@ -98,7 +98,7 @@ class InterleavedSchedule(Schedule):
             agent, one, before = agents[picked], groups[picked], activity.changes
             if one is None:
                 assert agent.operation is not None
-                activity.complete(agent.operation)
+                (activity.complete if agent.operation.takes is None else activity.take)(agent.operation)
                 policy.went(False)
             elif not self._take_apart(one):
                 self._step(one)

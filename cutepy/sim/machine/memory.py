@@ -269,11 +269,13 @@ class Memory:
                 self._fail(g, i, "global", address, bad, size, f"is not in known memory: {self.known.nearest(first)}")
         return found
 
-    def check_global(self, g: Group, i: Instruction, address: Array, size: int) -> None:
-        """Check addresses of global memory that are named and not accessed."""
+    def discard(self, g: Group, i: Instruction, address: Array, size: int) -> None:
+        """Let observers see global memory whose contents become undefined: to leave them is as good as anything."""
         place, address = self.resolve("generic", address)
         if place == "global":
             self.region(g, i, address, size, size)
+            if self._activity.observers:
+                self.observe(g, i, "write", "global", "generic", address, size)
 
     def _fail(
         self, g: Group, i: Instruction, space: str, address: Array, bad: Array, size: int, reason: str

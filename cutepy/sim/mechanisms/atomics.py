@@ -18,8 +18,9 @@ import numpy as np
 
 from cutepy.sim.arithmetic import floats, minifloat
 from cutepy.sim.errors import MemoryAccessError
-from cutepy.sim.machine.events import AsyncOperation, Space
+from cutepy.sim.machine.events import Space
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.mechanisms.async_stores import issue
 from cutepy.sim.mechanisms.collisions import one_after_another
 from cutepy.sim.mechanisms.wide_atomics import bytes_by_lane
 
@@ -199,24 +200,13 @@ class Atomics:
         self, g: Group, i: Instruction, address: Array, operation: str, name: str, value: Array, barrier: Array
     ) -> None:
         """Combine with a CTA's shared memory some time later, and count the bytes at an mbarrier there."""
-        activity, memory = self._activity, self._memory
-        size = value.dtype.itemsize
-        shape = (g.ctas.count, g.threads.count)
-        position = np.broadcast_to(memory.locate(g, i, address, size, size), shape)
-        places = np.broadcast_to(memory.locate(g, i, barrier, 8, 8), shape)
-        wide = np.array(np.broadcast_to(value, shape))
+        memory, size = self._memory, value.dtype.itemsize
+        wide = np.array(np.broadcast_to(value, (g.ctas.count, g.threads.count)))
 
-        def apply() -> None:
+        def combine_there(position: Array) -> None:
             _in_order(memory.shared_view(value.dtype, 1), position // size, operation, name, [wide], False)
-            if activity.observers:
-                memory.observe(g, i, "atomic", "shared", "async", position, size)
-            for place in np.unique(places).tolist():
-                slot, offset = divmod(place, memory.slot_bytes)
-                lanes = np.argwhere(places == place)
-                copies = np.concatenate([np.full((len(lanes), 1), slot), lanes], axis=1)
-                self._mbarriers.deliver(g, i, offset, np.array([slot]), len(lanes) * size, copies)
 
-        activity.issue(AsyncOperation("st_async", i, g.ctas, g.threads, f"{size} bytes a lane", apply))
+        issue(self._activity, memory, self._mbarriers, g, i, address, barrier, size, "atomic", combine_there)
 
 
 def _in_order(view: Array, index: Array, operation: str, name: str, values: list[Array], flush: bool) -> Array:

@@ -7,6 +7,7 @@ PTX ISA, "cp.async.bulk", "cp.reduce.async.bulk", "cp.async.bulk.commit_group", 
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +18,7 @@ from cutepy.sim.machine.lanes import Array, Ctas, Threads
 from cutepy.sim.machine.traffic import Kind
 from cutepy.sim.mechanisms.atomics import combine
 from cutepy.sim.mechanisms.global_runs import Operation, observe_runs
+from cutepy.sim.mechanisms.multicast import reached
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
@@ -92,11 +94,9 @@ class BulkCopies:
         places = memory.locate(g, i, to, int(size.max()), _ALIGNMENT)
         barriers = memory.locate(g, i, barrier, 8, 8)
         masks = np.array([[0]]) if mask is None else mask
-        cluster = g.ctas.residents.cluster_size
         for lane, (place, address, count, at, reach) in self._lanes(g, places, source, size, barriers, masks):
             own, offset = divmod(place, memory.slot_bytes)
-            base = own - own % cluster
-            slots = [own] if mask is None else [base + r for r in range(cluster) if reach >> r & 1]
+            slots = [own] if mask is None else reached(g, i, own, reach)
             notified = [at // memory.slot_bytes] if mask is None else slots
             data = self._global_bytes(g, i, address, count)
             self._count("load", address, count)
@@ -168,21 +168,21 @@ class BulkCopies:
             target = self._global_bytes(g, i, address, count)
             self._count("store" if reduction is None else "atomic", address, count)
 
-            def apply(
-                target: Array = target,
-                place: int = place,
-                count: int = count,
-                lane: Lane = (row, column),
-                address: int = address,
-            ) -> None:
-                data = memory.shared[place : place + count]
+            data = np.zeros(count, np.uint8)
+
+            def take(data: Array = data, place: int = place) -> None:
+                data[...] = memory.shared[place : place + len(data)]
                 if activity.observers:
-                    memory.observe(g, i, "read", "shared", "async", np.array([[place]]), count)
+                    memory.observe(g, i, "read", "shared", "async", np.array([[place]]), len(data))
+
+            def apply(
+                data: Array = data, target: Array = target, lane: Lane = (row, column), address: int = address
+            ) -> None:
                 _write(target, data, reduction)
-                self._observe(g, i, "write" if reduction is None else "atomic", lane, address, count)
+                self._observe(g, i, "write" if reduction is None else "atomic", lane, address, len(data))
 
             detail = f"{count} bytes to global {address:#x}"
-            one = AsyncOperation("bulk_store", i, *_one(g, (row, column)), detail, apply)
+            one = AsyncOperation("bulk_store", i, *_one(g, (row, column)), detail, apply, takes=take)
             activity.issue(one)
             self.track(g, (row, column), one)
 
@@ -205,7 +205,7 @@ class BulkCopies:
                 self._committed.setdefault(thread, []).append(self._open.pop(thread, []))
 
     def wait(self, g: Group, i: Instruction, remaining: int, read_only: bool) -> None:
-        """Complete all but the youngest `remaining` bulk groups of each lane."""
+        """Complete all but the youngest `remaining` bulk groups of each lane, or let them read what they move."""
         if self._activity.observers:
             self._activity.notify("wait", f"bulk_group {remaining}{' read' if read_only else ''}", g, i)
         if not self._committed:
@@ -213,9 +213,10 @@ class BulkCopies:
         for row in range(g.ctas.count):
             for column in range(g.threads.count):
                 groups = self._committed.get(self._thread(g, row, column), [])
-                while len(groups) > remaining:
-                    for operation in groups.pop(0):
-                        self._activity.complete(operation)
+                for operation in chain(*groups[: max(len(groups) - remaining, 0)]):
+                    (self._activity.take if read_only else self._activity.complete)(operation)
+                while groups and all(operation.done for operation in groups[0]):
+                    del groups[0]
 
 
 def _one(g: Group, lane: Lane) -> tuple[Ctas, Threads]:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import BarrierError, Place
-from cutepy.sim.machine.events import AsyncOperation
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.mechanism import Mechanism
+from cutepy.sim.mechanisms.async_stores import issue
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
@@ -117,18 +117,9 @@ class Cluster(Mechanism):
         kind, count = values[0].dtype, len(values)
         size = kind.itemsize * count
         shape = (g.ctas.count, g.threads.count)
-        position = np.broadcast_to(memory.locate(g, i, address, size, size), shape)
-        places = np.broadcast_to(memory.locate(g, i, barrier, 8, 8), shape)
         stacked = np.stack([np.broadcast_to(v, shape) for v in values], axis=-1)
 
-        def apply() -> None:
+        def store(position: Array) -> None:
             memory.shared_view(kind, count)[position // size] = stacked if count > 1 else stacked[..., 0]
-            if self._activity.observers:
-                memory.observe(g, i, "write", "shared", "async", position, size)
-            for place in np.unique(places).tolist():
-                slot, offset = divmod(place, memory.slot_bytes)
-                lanes = np.argwhere(places == place)
-                copies = np.concatenate([np.full((len(lanes), 1), slot), lanes], axis=1)
-                self._mbarriers.deliver(g, i, offset, np.array([slot]), len(lanes) * size, copies)
 
-        self._activity.issue(AsyncOperation("st_async", i, g.ctas, g.threads, f"{size} bytes a lane", apply))
+        issue(self._activity, memory, self._mbarriers, g, i, address, barrier, size, "write", store)

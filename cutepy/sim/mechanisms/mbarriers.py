@@ -109,12 +109,29 @@ class Mbarriers(Mechanism):
         at, deed = Place(f"mbarrier {offset:#x}"), None if before is None else before.deed
         return BarrierError(message, i, g.describe(), fix=fix, kind=kind, at=at, before=deed)
 
+    def _check_own(self, g: Group, i: Instruction, address: Array) -> Array:
+        """Return where lanes address an object, which must be of their own CTA."""
+        if address.dtype == np.uint64:
+            _, address = self._memory.resolve("generic", address)
+        position = self._memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES)
+        slots, offsets = np.divmod(position, self._memory.slot_bytes)
+        if (slots != g.ctas.slots[:, None]).any():
+            raise BarrierError(
+                f"{'.'.join(i.parts[:2])} takes an mbarrier of the thread's own CTA, and this is another one's",
+                i,
+                g.describe(),
+                fix="only arrivals and announcements reach an mbarrier of another CTA",
+                at=Place(self._name(int(offsets.flat[0]))),
+            )
+        return position
+
     def init(self, g: Group, i: Instruction, address: Array, count: Array) -> None:
         """Make an object that expects `count` arrivals in each phase."""
         self._activity.changes += 1
         if int(count.min()) < 1 or int(count.max()) > MAX_COUNT:
             wrong = int(count.max()) if int(count.min()) else 0
             raise BarrierError(f"the count of an mbarrier must be 1 to {MAX_COUNT}, got {wrong}", i, g.describe())
+        self._check_own(g, i, address)
         shape = np.broadcast_shapes(address.shape, count.shape)
         lanes = g.threads.count if shape[1] == 1 else 1
         for offset, slots, total in self._targets(g, i, address, count):
@@ -129,6 +146,7 @@ class Mbarriers(Mechanism):
 
     def invalidate(self, g: Group, i: Instruction, address: Array) -> None:
         """End an object."""
+        self._check_own(g, i, address)
         for offset, slots, _ in self._targets(g, i, address, 1):
             found = self._object(g, i, offset, slots)
             found.valid[slots] = False
@@ -248,7 +266,7 @@ class Mbarriers(Mechanism):
         memory = self._memory
         if address.dtype == np.uint64:
             _, address = memory.resolve("generic", address)
-        position = memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES)
+        position = self._check_own(g, i, address)
         if address.size == 1:
             offset = int(address.flat[0]) & OFFSET_MASK
             slots = position[:, 0] // memory.slot_bytes

@@ -14,6 +14,8 @@ import numpy as np
 from cutepy.sim.errors import BarrierError, Place
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.machine.mechanism import Mechanism
+from cutepy.sim.machine.uniform import check_uniform
+from cutepy.sim.ptx.alignment import aligned_threads
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
@@ -128,6 +130,8 @@ class Barriers(Mechanism):
         self._activity.changes += 1
         slots = g.ctas.slots
         self._check(g, i, identity)
+        if aligned_threads(i) > 1:
+            check_uniform(self._activity, g, i, identity, "the number of the barrier")
         for number in np.unique(identity):
             here = identity == number
             columns = np.broadcast_to(here, (g.ctas.count, g.threads.count)).sum(axis=1)

@@ -15,39 +15,44 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.errors import Place, SimulationError
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.machine.mechanism import Mechanism
+from cutepy.sim.ptx.model import Immediate
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.group import Group
     from cutepy.sim.machine.lanes import Residents
-    from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.ptx.model import Function, Instruction
 
 REGISTERS = 65536
 """Of an SM: CUDA C++ Programming Guide, "Compute Capabilities"."""
 _UNIT, _MOST = 8, 256
 
 
-def registers_at_launch(directives: Mapping[str, Sequence[int]]) -> int | None:
+def registers_at_launch(directives: Mapping[str, Sequence[int]], asked: Sequence[int] = ()) -> int | None:
     """Return how many registers a thread of a kernel has at first; None if the kernel doesn't limit its threads.
 
-    A kernel that calls setmaxnreg is given all that its limits leave: an assembler says 168 for 384 threads.
+    A kernel that calls setmaxnreg is given all that its limits leave, but no more than the most that it asks for by
+    setmaxnreg.inc: an assembler says 168 for 384 threads, 232 for 256 threads that ask for 232 (ptxas 13.0).
 
     Examples
     --------
     >>> registers_at_launch({"reqntid": (384, 1, 1)}), registers_at_launch({"maxntid": (512,), "minnctapersm": (1,)})
     (168, 128)
+    >>> [registers_at_launch({"reqntid": (threads,)}, asked=(40, 232)) for threads in (256, 384)]
+    [232, 168]
     >>> registers_at_launch({"maxnreg": (128,)}), registers_at_launch({})
     (128, None)
     """
     if "maxnreg" in directives:
-        return directives["maxnreg"][0]
+        return min(directives["maxnreg"][0], max(asked, default=_MOST))
     extents = directives.get("reqntid", directives.get("maxntid"))
     if extents is None:
         return None
     warps = -(-prod(extents) // WARP) * directives.get("minnctapersm", (1,))[0]
-    return min(_MOST, REGISTERS // (warps * WARP) // _UNIT * _UNIT)
+    return min(max(asked, default=_MOST), REGISTERS // (warps * WARP) // _UNIT * _UNIT)
 
 
 class RegisterPool(Mechanism):
@@ -56,14 +61,15 @@ class RegisterPool(Mechanism):
     Parameters
     ----------
     activity : Activity
-    ptx : str
-    directives : mapping
-        Of the kernel.
+    function : Function
+        The kernel.
     """
 
-    def __init__(self, activity: Activity, ptx: str, directives: Mapping[str, Sequence[int]]) -> None:
+    def __init__(self, activity: Activity, function: Function) -> None:
         self._activity = activity
-        self._at_launch = registers_at_launch(directives) if "setmaxnreg" in ptx else None
+        uses = [i for i in function.instructions if i.parts[0] == "setmaxnreg"]
+        asked = [count.value for i in uses for count in i.operands if "inc" in i.parts and isinstance(count, Immediate)]
+        self._at_launch = registers_at_launch(function.directives, asked) if uses else None
 
     def start(self, residents: Residents, threads: int) -> None:
         """Give the warps of CTAs that become resident what they have at first."""
@@ -84,11 +90,25 @@ class RegisterPool(Mechanism):
                 g.waits_for = lambda: self._describe(slots, count)
                 return False
             g.ready, g.waits_for = None, None
+            self._check(g, i, count, more, held)
             self._free[slots] -= change.sum(axis=1)
             self._held[slots[:, None], warps] += change // WARP
             self._activity.changes += 1
         self._activity.notify("set_registers", "registers", g, i, count)
         return True
+
+    def _check(self, g: Group, i: Instruction, count: int, more: bool, held: Array) -> None:
+        """Tell of who asks for fewer registers than it has, or gives back what it hasn't: it keeps what it has."""
+        wrong = held > count if more else held < count
+        if wrong.any():
+            has = int(held[wrong][0])
+            than, verb = ("fewer", "asks for") if more else ("more", "gives back all but")
+            said = f"a warp that has {has} registers a thread {verb} {count}, which are {than}"
+            fix = (
+                f"launched with {self._at_launch}: .inc must name as many as a warp has or more, .dec as many or fewer"
+            )
+            error = SimulationError(said, i, g.describe(), fix=fix, kind="misused-setmaxnreg", at=Place("registers"))
+            self._activity.fault(error, stops=False)
 
     def _describe(self, slots: Array, count: int) -> str:
         slot = int(slots[0])

@@ -8,6 +8,7 @@ Modes".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +22,7 @@ from cutepy.sim.errors import DescriptorError, MemoryAccessError
 from cutepy.sim.machine.events import Access, AsyncKind, AsyncOperation, TmaEvent
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.mechanisms.global_runs import Operation, observe_boxes
+from cutepy.sim.mechanisms.multicast import reached
 from cutepy.sim.mechanisms.tensor_boxes import Box, Boxes, box_of
 from cutepy.sim.mechanisms.tensor_columns import Column, Columns, column_of
 from cutepy.sim.mechanisms.tensor_elements import UNIT_KIND, Coordinates
@@ -89,7 +91,7 @@ class TensorCopies:
                 copies.append((box, at, [target]))
                 notices.append((barriers[n], box.size_bytes, n))
             else:
-                slots = self._reached(target // memory.slot_bytes, masks[n])
+                slots = reached(g, i, target // memory.slot_bytes, masks[n])
                 offset, place = target % memory.slot_bytes, barriers[n] % memory.slot_bytes
                 copies.append((box, at, [slot * memory.slot_bytes + offset for slot in slots]))
                 notices += [(slot * memory.slot_bytes + place, box.size_bytes, n) for slot in slots]
@@ -144,15 +146,22 @@ class TensorCopies:
 
         self._notify(reduction or "store", i, boxes, sources)
 
-        def apply() -> None:
-            for (box, at), place in zip(boxes, sources, strict=True):
-                self._write_global(g, i, box, at, self._read_shared(box, place), reduction)
+        taken: list[Array] = []
+
+        def take() -> None:
+            places = [(box, place) for (box, _), place in zip(boxes, sources, strict=True)]
+            taken.extend(self._read_shared(box, place).copy() for box, place in places)
             if self._activity.observers:
-                self._observe_shared(g, i, "read", [(box, n) for (box, _), n in zip(boxes, sources, strict=True)])
+                self._observe_shared(g, i, "read", places)
+
+        def apply() -> None:
+            for (box, at), data in zip(boxes, taken, strict=True):
+                self._write_global(g, i, box, at, data, reduction)
+            if self._activity.observers:
                 what: Operation = "write" if reduction is None else "atomic"
                 observe_boxes(self._activity, g, i, what, boxes, lanes or g.threads.count)
 
-        operation = self._issue("tma_store", g, i, boxes, apply)
+        operation = self._issue("tma_store", g, i, boxes, apply, take)
         for row in range(g.ctas.count if not operation.done else 0):
             for column in range(g.threads.count):
                 self._bulk.track(g, (row, column), operation)
@@ -171,12 +180,20 @@ class TensorCopies:
                 g.describe(),
             )
 
-    def _issue(self, kind: AsyncKind, g: Group, i: Instruction, boxes: list[Any], apply: Any) -> AsyncOperation:  # noqa: ANN401
+    def _issue(
+        self,
+        kind: AsyncKind,
+        g: Group,
+        i: Instruction,
+        boxes: list[Any],
+        apply: Callable[[], None],
+        takes: Callable[[], None] | None = None,
+    ) -> AsyncOperation:
         self._activity.stats["tma"] += len(boxes)
         self._activity.stats["tma_bytes"] += sum(box.size_bytes for box, _ in boxes)
         box, at = boxes[0]
         detail = f"{box.size_bytes} bytes at {at} of the tensor at {box.tensor.global_address:#x}"
-        operation = AsyncOperation(kind, i, g.ctas, g.threads, detail, apply)
+        operation = AsyncOperation(kind, i, g.ctas, g.threads, detail, apply, takes=takes)
         self._activity.issue(operation)
         return operation
 
@@ -260,12 +277,6 @@ class TensorCopies:
         if im2col and tensor.interleave != "none":
             raise DescriptorError(f"im2col maps with interleave {tensor.interleave} are not simulated", i, g.describe())
         return box
-
-    def _reached(self, own: int, mask: int) -> list[int]:
-        """Return the CTAs that a multicast reaches."""
-        size = self._memory.residents.cluster_size
-        base = own - own % size
-        return [base + rank for rank in range(size) if mask >> rank & 1]
 
     # Shared memory.
 

@@ -18,9 +18,11 @@ import numpy as np
 from cutepy.sim.arithmetic.fragments import BITS, Fragment, elements, packed
 from cutepy.sim.machine.deadlock import PartOfAUnit
 from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.machine.uniform import check_uniform
 from cutepy.sim.mechanisms.mma import registers_of, words_of
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.group import Group
     from cutepy.sim.machine.memory import Memory
     from cutepy.sim.ptx.model import Instruction
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
 class Wmma:
     """Fragments of warps."""
 
-    def __init__(self, memory: Memory) -> None:
-        self._memory = memory
+    def __init__(self, activity: Activity, memory: Memory) -> None:
+        self._activity, self._memory = activity, memory
 
     def load(
         self, g: Group, i: Instruction, fragment: Fragment, space: str, address: Array, stride: Array | None
@@ -65,6 +67,9 @@ class Wmma:
         """Return the address, (CTAs, threads), and type of each element; of packs of those of fewer than 8 bits."""
         if not g.threads.full:
             raise PartOfAUnit(g, i, WARP, f"{i.opcode} needs all lanes of each warp")
+        check_uniform(self._activity, g, i, address, "the address of the matrix")
+        if stride is not None:
+            check_uniform(self._activity, g, i, stride, "the stride of the matrix")
         bits = BITS[fragment.kind]
         offsets = fragment.offsets(g.threads.ids % WARP, stride)
         step = max(1, 32 // bits) if bits < 8 else 1

@@ -97,10 +97,10 @@ _ENTRIES = (
     ),
     Kind(
         "misused-barrier",
-        "a barrier is used against its protocol: more arrivals than a phase of an mbarrier expects, or a count or a "
-        "number that there isn't",
+        "a barrier is used against its protocol: more arrivals than a phase of an mbarrier expects, a count or a "
+        "number that there isn't, or `st.async` with data and mbarrier in two CTAs",
         "a phase of an mbarrier must get as many arrivals as mbarrier.init says",
-        "Parallel Synchronization and Communication Instructions: mbarrier; bar, barrier",
+        "Parallel Synchronization and Communication Instructions: mbarrier; bar, barrier; st.async; red.async",
         defect="either",
     ),
     Kind(
@@ -193,10 +193,10 @@ _ENTRIES = (
     ),
     Kind(
         "too-weak-semantics",
-        "an arrival or a wait at a barrier that should show what came before is `.relaxed`, with no `fence.acq_rel` "
-        "beside it",
-        "a relaxed arrival or wait counts, and shows nothing: it must be .release or .acquire, or fence.acq_rel must "
-        "come before the arrival, after the wait",
+        "an arrival or a wait at a barrier, or a flag in memory, that should show what came before is `.relaxed`, with "
+        "no `fence.acq_rel` beside it",
+        "what is relaxed counts, and shows nothing: it must be .release or .acquire, or fence.acq_rel must come before "
+        "the arrival or the flag is raised, after the wait or the flag is read",
         "Memory Consistency Model: Release and Acquire Patterns; mbarrier.arrive, mbarrier.try_wait",
     ),
     Kind(
@@ -230,15 +230,15 @@ _ENTRIES = (
     ),
     Kind(
         "layout-mismatch",
-        "what a TMA load wrote is read through another swizzle, by MMAs or by a TMA store, or by MMAs across the rows "
-        "of its swizzle: by the other major, or by strides that are no patterns",
+        "what a TMA load wrote is read through another swizzle, by MMAs or by a TMA store, or by MMAs in rows of "
+        "another length or across the rows of its swizzle: by the other major, or by strides that are no patterns",
         "the tensor map and the descriptor must name one swizzle",
         "Asynchronous Warpgroup Level Matrix Instructions: Shared Memory Matrix Layout; Tensors: Swizzling Modes",
     ),
     Kind(
         "uninitialised-read",
         "shared memory is read that nothing has written since the CTA began, or global memory that nothing has written "
-        "since it was allocated",
+        "since it was allocated, or since `discard`",
         "nothing has written these bytes since the CTA began, and they hold what another CTA left there: write them "
         "first, or wait for what does",
         "State Spaces, Types, and Variables: Shared State Space, Global State Space",
@@ -289,6 +289,15 @@ _ENTRIES = (
         defect="either",
     ),
     Kind(
+        "misused-setmaxnreg",
+        "a warp asks for fewer registers than it has, by `setmaxnreg.inc`, or keeps more, by `.dec`, or its warpgroup "
+        "has not synchronised since the one before",
+        ".inc must name as many registers as a warp has or more, .dec as many or fewer, and a barrier of the "
+        "warpgroup must come between two setmaxnreg",
+        "Miscellaneous Instructions: setmaxnreg",
+        defect="either",
+    ),
+    Kind(
         "invalid-access",
         "memory is accessed that is not the kernel's: out of range, freed, or at an address that is not aligned",
         "an access must be within an allocation, or within the shared memory of a CTA, at a multiple of its size",
@@ -297,8 +306,9 @@ _ENTRIES = (
     ),
     Kind(
         "invalid-descriptor",
-        "a tensor map or a matrix descriptor is given that the hardware refuses, or reads otherwise",
-        "the descriptor must be one that the instruction takes",
+        "a tensor map or a matrix descriptor is given that the hardware refuses, or reads otherwise, or that differs "
+        "between threads of a warpgroup",
+        "the descriptor must be one that the instruction takes, and one for all that execute it",
         "Tensors: Tensor-map; Asynchronous Warpgroup Level Matrix Instructions: Matrix Descriptor",
         defect="either",
     ),
@@ -333,7 +343,7 @@ _ENTRIES = (
     ),
     Kind(
         "type-mismatch",
-        "what a tensor map calls `f16` is `bf16` to the MMAs, or the other way round",
+        "what a tensor map calls elements of one type, such as `f16`, is of another to the MMAs, such as `bf16`",
         "the tensor map and the MMA should name one type",
         "Tensors; Asynchronous Warpgroup Level Matrix Instructions: Data-types",
         "advisory",

@@ -1,8 +1,8 @@
 """Registers that MMAs use while they are in flight, over all paths of a kernel: no execution is needed for these.
 
 An MMA reads and writes its accumulators, and reads A where that is in registers, until its group has been waited for.
-Before it, wgmma.fence must come after the last access to these registers by anything else; MMAs of one shape that
-accumulate in the same registers need none between them.
+Before it, wgmma.fence must come after the last access to these registers by anything else, by an MMA too; but MMAs of
+one shape that accumulate in the same registers need neither between them, nor those that read the same A.
 
 A move gives another name to a value, or makes a constant: compilers write those where they like, after wgmma.fence too,
 and assemblers put them where they belong. A register that only ever is a constant has no place of its own: one zero may
@@ -39,10 +39,11 @@ class RegisterHazard:
     kind : str
         "accumulator-in-flight", "fragment-in-flight" or "missing-wgmma-fence", or an advisory's: see `repairs`.
     before, after : Instruction
+        `before` is None where the registers have what was in them when the kernel began.
     """
 
     kind: str
-    before: Instruction
+    before: Instruction | None
     after: Instruction
 
 
@@ -56,16 +57,19 @@ class _State:
         Register that an MMA writes -> ages that its group may have, as bits: not committed, then how many are younger.
     read : dict of int to int
         The same for registers that MMAs read.
-    touched : dict of int to Instruction
-        Register -> what accessed it after the last fence.
+    touched : dict of int to Instruction or None
+        Register -> what accessed it after the last fence, and is no MMA; None as the kernel begins.
+    used : dict of int to dict of str to Instruction
+        Register -> what it was to MMAs after the last fence, or in flight: "A", or sums of some shape; and which MMA.
     """
 
     flying: dict[int, int] = field(default_factory=dict)
     read: dict[int, int] = field(default_factory=dict)
-    touched: dict[int, Instruction] = field(default_factory=dict)
+    touched: dict[int, Instruction | None] = field(default_factory=dict)
+    used: dict[int, dict[str, Instruction]] = field(default_factory=dict)
 
     def copy(self) -> _State:
-        return _State(dict(self.flying), dict(self.read), dict(self.touched))
+        return _State(dict(self.flying), dict(self.read), dict(self.touched), dict(self.used))
 
     def absorb(self, other: _State) -> bool:
         """Add what another path may have left; tells whether that was more."""
@@ -78,6 +82,11 @@ class _State:
         for register, i in other.touched.items():
             if register not in self.touched:
                 self.touched[register] = i
+                changed = True
+        for register, uses in other.used.items():
+            mine_of = self.used.get(register, {})
+            if not uses.keys() <= mine_of.keys():
+                self.used[register] = {**uses, **mine_of}
                 changed = True
         return changed
 
@@ -94,14 +103,15 @@ def register_hazards(flow: ControlFlow) -> list[RegisterHazard]:
             users.setdefault(register.index, i)
     _add_sources(flow, users)
     found: dict[tuple[str, int, int], RegisterHazard] = {}
-    before = {0: _State(touched=dict(users))}
+    before = {0: _State(touched=dict.fromkeys(users))}
     waiting = [0]
     while waiting:
         number = waiting.pop()
         state = before[number].copy()
         for i in flow.blocks[number].instructions:
             for hazard in _step(state, i, users):
-                found.setdefault((hazard.kind, hazard.before.index, hazard.after.index), hazard)
+                before_it = -1 if hazard.before is None else hazard.before.index
+                found.setdefault((hazard.kind, before_it, hazard.after.index), hazard)
         for successor in flow.blocks[number].successors:
             if successor < 0:
                 continue
@@ -147,6 +157,7 @@ def _step(state: _State, i: Instruction, users: Mapping[int, Instruction]) -> It
             yield from _mma(state, i)
         elif i.parts[1] == "fence":
             state.touched.clear()
+            state.used = {r: uses for r, uses in state.used.items() if r in state.flying or r in state.read}
         elif i.parts[1] == "commit_group":
             for ages in (state.flying, state.read):
                 ages.update({r: min_age(bits) for r, bits in ages.items()})
@@ -157,13 +168,19 @@ def _step(state: _State, i: Instruction, users: Mapping[int, Instruction]) -> It
         return
     if _is_rename(i):
         to, source = (operand.index for operand in i.operands if isinstance(operand, Register))
-        state.flying.pop(to, None)
+        for of in (state.flying, state.used):
+            of.pop(to, None)
+        if source in state.used:
+            state.used[to] = state.used[source]
         if source in state.flying:
             state.flying[to] = state.flying[source]
         if source in state.touched:
             state.touched[to] = state.touched[source]
         return
     if _is_constant(i):
+        for register in written(i):
+            if register.index not in state.flying and register.index not in state.read:
+                state.used.pop(register.index, None)
         return
     for register in read(i):
         if register.index in state.flying:
@@ -179,23 +196,34 @@ def _step(state: _State, i: Instruction, users: Mapping[int, Instruction]) -> It
         if register.index in state.read:
             yield RegisterHazard("fragment-in-flight", users.get(register.index, i), i)
             state.read.pop(register.index)
+        state.used.pop(register.index, None)
         if register.index in users:
             state.touched[register.index] = i
 
 
 def _mma(state: _State, i: Instruction) -> Iterator[RegisterHazard]:
-    touched = [state.touched[r.index] for r in (*accumulators(i), *_fragments(i)) if r.index in state.touched]
+    sums, fragments = accumulators(i), _fragments(i)
+    shape = next(part for part in i.parts if part.startswith("m64n"))
+    touched = [state.touched[r.index] for r in (*sums, *fragments) if r.index in state.touched]
     if touched:
         yield RegisterHazard("missing-wgmma-fence", touched[0], i)
-    for register in accumulators(i):
-        state.flying[register.index] = 1
-        state.touched.pop(register.index, None)
-    for register in _fragments(i):
-        if register.index in state.flying:
-            yield RegisterHazard("accumulator-in-flight", i, i)
-            state.flying.pop(register.index)
-        state.read[register.index] = 1
-        state.touched.pop(register.index, None)
+    for register, use in (*((r.index, "A") for r in fragments), *((r.index, shape) for r in sums)):
+        before = next((x for used, x in state.used.get(register, {}).items() if used != use), None)
+        if before is not None:
+            yield RegisterHazard(_between(state, register), before, i)
+            state.flying.pop(register, None)
+            state.read.pop(register, None)
+        state.used[register] = {use: i}
+        state.touched.pop(register, None)
+    state.flying.update((r.index, 1) for r in sums)
+    state.read.update((r.index, 1) for r in fragments)
+
+
+def _between(state: _State, register: int) -> str:
+    """Return what two MMAs lack that use a register differently."""
+    if register in state.flying:
+        return "accumulator-in-flight"
+    return "fragment-in-flight" if register in state.read else "missing-wgmma-fence"
 
 
 def min_age(bits: int) -> int:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.translate.control_flow import ControlFlow
 
+MADE_GOOD = "injected-wgmma-fence", "injected-wgmma-wait"
 _FENCE, _WAITS = "C7519", ("C7517", "C7518")
 _SERIALISED = re.compile(r"C751[0-6]")
 _IGNORED = "C7508"
@@ -59,12 +60,12 @@ def _kind(hazard: RegisterHazard, advice: tuple[Remark, ...] | None, begins: Map
         good = any(a.code in _WAITS or _SERIALISED.fullmatch(a.code) for a in advice)
     if not good:
         return hazard.kind
-    return "injected-wgmma-fence" if is_fence else "injected-wgmma-wait"
+    return MADE_GOOD[not is_fence]
 
 
-def _takes_apart(i: Instruction) -> bool:
+def _takes_apart(i: Instruction | None) -> bool:
     """Tell whether an instruction moves the halves of a register apart, or together."""
-    return i.parts[0] == "mov" and any(isinstance(operand, Vector) for operand in i.operands)
+    return i is not None and i.parts[0] == "mov" and any(isinstance(operand, Vector) for operand in i.operands)
 
 
 def remarks(ptx: str, kernel: str, instructions: Sequence[Instruction]) -> Iterator[Advisory]:

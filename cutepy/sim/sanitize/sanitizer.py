@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,12 +21,13 @@ from cutepy.sim.sanitize.memory.sizes import granule_bytes
 from cutepy.sim.sanitize.memory.touch import Conflict, Touch
 from cutepy.sim.sanitize.memory.touches import SharedTouches
 from cutepy.sim.sanitize.order.ends import ends, uneven
+from cutepy.sim.sanitize.order.flags import Flags
 from cutepy.sim.sanitize.order.launches import Launches
 from cutepy.sim.sanitize.order.messages import Messages
 from cutepy.sim.sanitize.order.synchronisation import converge, synchronise
 from cutepy.sim.sanitize.order.wave import Issued, Wave
 from cutepy.sim.sanitize.registers import register_hazards
-from cutepy.sim.sanitize.repairs import judged, remarks
+from cutepy.sim.sanitize.repairs import MADE_GOOD, judged, remarks
 from cutepy.sim.sanitize.reports import global_memory
 from cutepy.sim.sanitize.reports.findings import Findings
 from cutepy.sim.sanitize.reports.mistakes import told
@@ -57,6 +59,9 @@ if TYPE_CHECKING:
 
 _COLLECTIVES = frozenset(("elect", "shfl", "vote", "match", "redux"))
 _ALL = 0xFFFFFFFF
+_FAILED = -2
+"""What a try that fails counted, as in `BarrierEvent`."""
+_ASSEMBLED = "ptxas puts each wgmma.fence and each wait for MMAs that is missing, as the advisories say"
 _NOT_BEGUN = (
     "nothing has written these sums, and the MMA adds to them: the first MMA must not accumulate, or zeros must be "
     "written before"
@@ -83,13 +88,13 @@ class Sanitizer(Observer):
         self._allow, self._surroundings = allow, Surroundings()
         self.observers: tuple[Observer, ...] = (self._surroundings, self)
         self._findings = Findings(self._surroundings, allow)
-        self._known, self._launches, self._messages = known, Launches(), Messages()
+        self._known, self._launches, self._messages, self._flags = known, Launches(), Messages(), Flags()
         self._global = GlobalTouches(
             self._launches, self._messages, known, self._global_conflict, self._global_unwritten
         )
         self._launch: Launch | None = None
         self._wave: Wave | None = None
-        self._through: Through | None = None
+        self._through: dict[int, Through | None] = {}
         self._mistakes: set[tuple[str, str]] = set()  # of the launch, by kind and barrier
         self._examiner = Examiner(self._violated)
         self._rounds: frozenset[int] = frozenset()
@@ -147,10 +152,13 @@ class Sanitizer(Observer):
         found = judged(launch.ptx, launch.kernel, register_hazards(program.flow), program.flow)
         for hazard in found:
             self._findings.registers(hazard)
+            if hazard.kind in MADE_GOOD:
+                self._examiner.assume(_ASSEMBLED)
         if found or asks_of_all():
             for remark in remarks(launch.ptx, launch.kernel, program.function.instructions):
                 self._findings.tell(*remark)
         self._messages.begin(self._launches.now + 1, launch, self._global.begin(launch))
+        self._flags.begin(self._messages.launch)
         self._granule, self._slot_bytes = granule_bytes(launch.ptx, launch.kernel), launch.slot_bytes
 
     def _of(self, residents: Residents) -> Wave:
@@ -208,7 +216,10 @@ class Sanitizer(Observer):
         wave = self._of(access.ctas.residents)
         if access.proxy == "async" and access.part_of is not None:
             issued = wave.issued[id(access.part_of)]
-            (issued.runs if access.space == "global" else issued.accesses).append(access)
+            if access.space == "shared" and access.part_of.kind in ("tma_store", "bulk_store"):
+                self._shared.took(access.part_of, issued, [access])  # it may write much later
+            else:
+                (issued.runs if access.space == "global" else issued.accesses).append(access)
             return
         self._messages.before(wave, access)
         if access.space == "global":
@@ -216,6 +227,7 @@ class Sanitizer(Observer):
         else:
             self._shared.access(access)
         self._messages.after(wave, access)
+        self._flags.see(wave, access, self._messages)
 
     def on_wgmma(self, event: WgmmaEvent) -> None:
         """Check what an MMA reads from shared memory."""
@@ -228,8 +240,8 @@ class Sanitizer(Observer):
     # Asynchronous operations.
 
     def on_tma(self, event: TmaEvent) -> None:
-        """Note how the tensor copy that is about to be issued orders a box."""
-        self._through = of_map(event.tensor_map)
+        """Note how the tensor copy that is about to be issued orders a box, by where that is."""
+        self._through[event.shared_address] = of_map(event.tensor_map, event.shared_address)
 
     def on_issue(self, operation: AsyncOperation) -> None:
         """Note what the threads know that issue an operation."""
@@ -239,7 +251,7 @@ class Sanitizer(Observer):
         issued = Issued(wave.clocks, slots, threads, view.kept(), place, wave.counted(operation))
         wave.issued[id(operation)] = issued
         if operation.kind in ("tma_load", "tma_store"):
-            issued.through = self._through
+            issued.through, self._through = self._through, {}
             self._global.issue(wave, operation, issued)
         wave.clocks.tick(slots, threads)  # what the threads do from now on does not come before it
         self._premises.notes.issue(operation)
@@ -250,7 +262,7 @@ class Sanitizer(Observer):
         issued = wave.issued.pop(id(operation), None)
         self._premises.notes.complete(operation)
         if issued is not None and operation.kind not in ("wgmma", "cp_async"):
-            self._shared.completed(operation, issued)
+            self._shared.took(operation, issued, issued.accesses)
             self._global.completed(wave, operation, issued)
 
     # What synchronises.
@@ -258,6 +270,9 @@ class Sanitizer(Observer):
     def on_barrier(self, event: BarrierEvent) -> None:
         """Pass on what threads publish, and let them know what others have."""
         wave = self._of(event.ctas.residents)
+        if event.instruction.index in self._examiner.guesses:  # who goes on may have failed, and knows no more
+            assert event.counted is not None
+            event = replace(event, counted=np.full_like(event.counted, _FAILED))
         if "aligned" in event.instruction.parts:
             converge(wave, event.ctas.slots, event.threads.ids)
         self._premises.see(event)
@@ -266,6 +281,7 @@ class Sanitizer(Observer):
         synchronise(wave, event, self._findings.tell)
         if event.operation == "fence":
             self._messages.fence(wave, event)
+            self._flags.fence(event)
             self._global.fence(wave, event)
 
     def on_apart(self, apart: Apart) -> None:
@@ -321,7 +337,7 @@ class Sanitizer(Observer):
         key = found.before.instruction.index, found.after.instruction.index, found.lacks
         if key not in self._reasons:
             code = linked(self._launch.ptx, self._launch.kernel).function.instructions
-            self._reasons[key] = reason(self._wave, code, found)
+            self._reasons[key] = reason(self._wave, self._flags, code, found)
         self._findings.conflict(found, self._wave.residents, self._granule, self._reasons[key])
 
     def _unwritten(self, touch: Touch, row: int, granule: int) -> None:
@@ -331,7 +347,8 @@ class Sanitizer(Observer):
     def _global_conflict(self, found: GlobalConflict) -> None:
         before, after = global_memory.sides(found, self._launches)
         where = global_memory.place(found.address, self._known(), self._launch)
-        self._findings.tell(found.kind, where, before, after, global_memory.advice(found, self._launches))
+        kind, missing = global_memory.told(found, self._launches, self._flags)
+        self._findings.tell(kind, where, before, after, missing)
 
     def _global_unwritten(self, touch: GlobalTouch, lane: int, address: int) -> None:
         after = global_memory.side(touch, lane, self._launches)

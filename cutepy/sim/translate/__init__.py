@@ -52,7 +52,7 @@ _programs: OrderedDict[tuple[str, str, frozenset[int], frozenset[int]], Program]
 
 _EFFECTS = frozenset(
     """ld ldu st red atom bar barrier mbarrier cp wgmma fence membar stmatrix ldmatrix setmaxnreg trap tensormap call
-    griddepcontrol elect shfl vote match redux nanosleep brkpt wmma""".split()
+    griddepcontrol elect shfl vote match redux nanosleep brkpt wmma discard""".split()
 )
 
 _WARP_COLLECTIVES = frozenset(("shfl", "vote", "match", "redux", "elect"))

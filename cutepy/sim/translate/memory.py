@@ -149,10 +149,10 @@ def _prefetch(e: Emitter, i: Instruction) -> None:
 
 @instruction("discard", accepts="global L2")
 def _discard(e: Emitter, i: Instruction) -> None:
-    """Check the address: what is there becomes undefined, so to leave it is as good as anything."""
+    """Leave what is there, which becomes undefined."""
     size = i.operands[1]
     assert isinstance(size, Immediate)
-    e.emit(f"m.memory.check_global(g, {e.site}, {e.address(i.operands[0])}, {size.value})")
+    e.emit(f"m.memory.discard(g, {e.site}, {e.address(i.operands[0])}, {size.value})")
 
 
 @instruction("createpolicy", accepts="fractional range cvt L2 global L2::*")

@@ -17,6 +17,7 @@ SUITES = (
     (r"/triton/python/", "Triton, tutorials"),
     (r"/foreign/cases/gemm", "our GEMM"),
     (r"/foreign/cases/flash_attention", "FlashAttention, forward and backward"),
+    (r"/foreign/cases/quack", "QuACK, GEMM"),
     (r"/foreign/cases/triton", "Triton, matmul"),
     (r"/Liger-Kernel/test/", "Liger-Kernel, tests of its Triton kernels"),
     (r"/flash-linear-attention/tests/", "flash-linear-attention, tests of its Triton kernels"),
@@ -87,7 +88,18 @@ ARGUMENTS = (
             (256, 256, 64, ""), (200, 1100, 128, "--causal"), (256, 256, 64, "--causal"),
             (256, 256, 64, "--backward"), (200, 392, 128, "--causal --backward"),
             (128, 256, 128, "--heads 4 --heads_of_keys 2 --backward"),
+            (256, 256, 64, "--causal --backward --deterministic"),
+            (356, 356, 64, "--lengths 100,256 --causal --backward"),
         )
+    ]),
+    (r"/foreign/cases/quack_gemm\.py$", [
+        "256,256,320",
+        "256,128,192 pingpong=True --activation gelu_tanh_approx",
+        "128,256,192 --activation swiglu --add",
+        "256,256,192 cluster_m=2 --activation relu",
+        "128,256,192 --gradient --activation relu",
+        "512,512,64 --symmetric",
+        "256,128,128 is_dynamic_persistent=True --clusters 2",
     ]),
     (r"/foreign/cases/triton_matmul\.py$", [
         "256,192,320",

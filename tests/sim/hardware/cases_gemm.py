@@ -11,16 +11,27 @@ from typing import Any
 import numpy as np
 import torch
 
-from cutepy.device import epilogue, fragment, main_loop, mma, pipeline, rasterise, schedulers, smem, tma, vectors
+from cutepy.device import (
+    epilogue,
+    evaluation,
+    finish,
+    fragment,
+    main_loop,
+    mma,
+    pipeline,
+    rasterise,
+    schedulers,
+    smem,
+    tma,
+)
 from cutepy.frontends import simulate
 from cutepy.host.function import Function
-from cutepy.kernels.gemm import addend, consumers, kernel, producers, schedules
-from cutepy.kernels.gemm.config import GemmConfig, GemmSignature
-from cutepy.kernels.gemm.op import compile_gemm
+from cutepy.kernels.gemm import GemmConfig, GemmSignature, consumers, finishing, kernel, producers, schedules
+from cutepy.kernels.gemm.compilation import compile_gemm
 from tests.sim.hardware.corpus import Case
 
-_KERNEL = (kernel, addend, consumers, producers, schedules)
-_BLOCKS = (epilogue, fragment, main_loop, mma, pipeline, rasterise, schedulers, smem, tma, vectors)
+_KERNEL = (kernel, consumers, finishing, producers, schedules)
+_BLOCKS = (epilogue, evaluation, finish, fragment, main_loop, mma, pipeline, rasterise, schedulers, smem, tma)
 _SOURCES = (*_KERNEL, *_BLOCKS)
 _HALF = {"a_dtype": "float16", "b_dtype": "float16", "out_dtype": "float16"}
 _TILE = {"tile_m": 128, "tile_n": 128, "warpgroups": 2}
@@ -65,7 +76,7 @@ KERNELS: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[int, int, int], i
 @cache
 def _compiled(name: str) -> Function:
     signature, tile, _, _ = KERNELS[name]
-    return compile_gemm(GemmConfig(signature=GemmSignature(**signature), **tile))
+    return compile_gemm(GemmConfig(signature=GemmSignature.standard(**signature), **tile))
 
 
 def _matrix(rng: np.random.Generator, shape: tuple[int, int], dtype: str, last: bool, exact: bool) -> torch.Tensor:
@@ -83,13 +94,15 @@ def _matrix(rng: np.random.Generator, shape: tuple[int, int], dtype: str, last: 
 
 def _multiply(name: str, exact: bool) -> None:
     signature, _, (m, n, k), sms = KERNELS[name]
-    kind = GemmSignature(**signature)
+    kind = GemmSignature.standard(**signature)
+    kinds = {name: (getattr(kind, f"{name}_dtype"), getattr(kind, f"{name}_major")) for name in ("a", "b", "out")}
+    kinds |= {operand.name: types for operand, types in zip(kind.graph.operands, kind.operand_types, strict=True)}
     rng = np.random.default_rng(list(name.encode()))
     shapes = {"a": (m, k), "b": (n, k), "c": (m, n), "out": (m, n)}
     with simulate():
         arguments: list[torch.Tensor | None] = []
         for operand, shape in shapes.items():
-            dtype, major = getattr(kind, f"{operand}_dtype"), getattr(kind, f"{operand}_major")
+            dtype, major = kinds.get(operand, (None, None))
             if dtype is None:
                 arguments.append(None)
                 continue

@@ -26,10 +26,6 @@ HAS_DSL = importlib.util.find_spec("cutlass") is not None
 FIXTURES = sorted((Path(__file__).parent / "fixtures").glob("*.json"))
 AGAIN = "record it again on a GPU: python -m tests.sim.hardware.record OUT.json"
 CASES = {case.name: case for case in all_cases(dsl=HAS_DSL)}
-PENDING: dict[str, dict[str, str]] = json.loads((Path(__file__).parent / "pending.json").read_text())
-"""Cases whose kernels were changed since the recording: their source, PTX and inputs now. What they compute of which
-tensors was not meant to change, so the recording's results stand, until they are recorded again."""
-
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(not FIXTURES, reason="there is no recording yet")]
 
 
@@ -50,7 +46,6 @@ def test_case(name):
     with capturing() as launches:
         case.run()
     entry = record.case_entry(case, launches)
-    recorded = recorded | PENDING.get(name, {})
     if not case.sources or record.dsl_build() == recording()["recorded"]["dsl"]:
         # Another build of the DSL's compiler may choose other instructions: then the results alone are compared.
         assert entry["ptx"] == recorded["ptx"], f"the PTX of {name} has changed: {AGAIN}"

@@ -195,3 +195,18 @@ def test_two_ctas_that_are_written_as_one_are_refused():
             in_whole_clusters([cta], (8, 1, 1), (1, 1, 1))
     assert in_whole_clusters([(-1, -1, -1)], (8, 1, 1), (1, 1, 1)).tolist() == [7]
     assert in_whole_clusters([(0, -1)], (8, 2, 1), (1, 1, 1)).tolist() == [8]
+
+
+@pytest.mark.parametrize(
+    ("ctas", "said"), [([0, -1], "2 of the 9 CTAs of grid (9, 1, 1)"), (None, "k, grid (9, 1, 1)")]
+)
+def test_a_certificate_says_of_how_many_it_speaks(ctas, said):
+    with simulate(sanitize=True, ctas=ctas) as run:
+        kernel("mov.u32 %r0, %ctaid.x; mad.wide.u32 %rd2, %r0, 4, %rd0; st.global.u32 [%rd2], %r0;").launch(
+            "k", 9, 1, (np.zeros(9, np.uint32),)
+        )
+    (certificate,) = run.certificates
+    assert certificate.is_certified
+    assert said in str(certificate)
+    absent = "7 of the grid's 9 CTAs, which were not chosen to run"
+    assert any(absent in one for one in certificate.uncovered) == (ctas is not None)

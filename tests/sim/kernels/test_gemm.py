@@ -20,7 +20,7 @@ cutlass = pytest.importorskip("cutlass")
 
 
 def configuration(**options):
-    from cutepy.kernels.gemm.config import GemmConfig, GemmSignature
+    from cutepy.kernels.gemm import GemmConfig, GemmSignature
 
     names = ("a_dtype", "b_dtype", "out_dtype", "a_major", "b_major", "out_major")
     signature = {"a_dtype": "float16", "b_dtype": "float16", "out_dtype": "float32"}
@@ -30,7 +30,7 @@ def configuration(**options):
 
 
 def compiled(**options):
-    from cutepy.kernels.gemm.op import compile_gemm
+    from cutepy.kernels.gemm.compilation import compile_gemm
 
     config, signature = configuration(**options)
     return compile_gemm(config), signature
@@ -68,6 +68,7 @@ CASES = {
     "consumers in turns": ((384, 200, 200), {"consumers": 2, "warpgroups": 1, "tile_n": 64, "sms": 2}),
     "in turns, multicast": ((512, 192, 104), {"consumers": 2, "warpgroups": 1, "tile_n": 64, "cluster_m": 2, "sms": 4}),
     "in turns, one tile": ((64, 64, 104), {"consumers": 2, "warpgroups": 1, "tile_m": 64, "tile_n": 64}),
+    "three warpgroups": ((200, 100, 136), {"warpgroups": 3, "tile_m": 192, "tile_n": 64, "sms": 1}),
 }
 
 

@@ -59,6 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("-j", "--jobs", type=int, default=1, help="mutants at a time (%(default)s)")
     parser.add_argument("--seconds", type=float, default=180, help="limit of each mutant (%(default).0f)")
+    parser.add_argument("--schedules", type=int, default=10, help="played of each silent mutant (%(default)s)")
     parser.add_argument("--part", type=_part, default=(0, 1), help="K/N: of N parts of the mutants, only the Kth")
     parser.add_argument("--verbose", "-v", action="store_true", help="print those that are reported, too")
     parser.add_argument("--json", type=Path, help="where to keep all, line by line, and to go on from")
@@ -119,7 +120,7 @@ def tried(kernel: str, options: argparse.Namespace, reasons: list[Reason]) -> li
             _tell(new, reasons, options)
         found.extend(done)
 
-    with tried_at_launch(at_launch, lambda name: bool(re.search(options.launches, name))):
+    with tried_at_launch(at_launch, lambda name: bool(re.search(options.launches, name)), options.schedules):
         _launcher(kernel, options.clusters)()
     return found
 

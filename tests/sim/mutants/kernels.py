@@ -38,7 +38,7 @@ def _gemm(name: str) -> Callable[[], None]:
 
         extents, types, options = _GEMMS[name]
         m, n, k = extents
-        signature = GemmSignature(**{"a_dtype": HALF, "b_dtype": HALF, "out_dtype": HALF, **types})  # type: ignore[arg-type]
+        signature = GemmSignature.standard(**{"a_dtype": HALF, "b_dtype": HALF, "out_dtype": HALF, **types})
         config = GemmConfig(signature=signature, **options)  # type: ignore[arg-type]
         kernel = compile_gemm(config)
         kind = getattr(torch, str(types.get("a_dtype", HALF)))

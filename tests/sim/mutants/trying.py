@@ -32,7 +32,7 @@ REPORTED = ("hazard", "deadlock", "error", "advisory")
 """Outcomes of mutants that are noticed; the others are "wrong", "endless" and "silent"."""
 
 _SECONDS, _TIMES = 10.0, 30
-_POLICIES = ("late", "youngest", "random:1", *(f"schedule:{seed}" for seed in range(10)))
+_POLICIES = "late", "youngest", "random:1"
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -80,10 +80,13 @@ class Trial:
     run : Run
         Knows the memory.
     call : KernelCall
+    schedules : int
+        How many seeded schedules are played of a mutant that is silent.
     """
 
-    def __init__(self, run: Run, call: KernelCall) -> None:
+    def __init__(self, run: Run, call: KernelCall, schedules: int = 10) -> None:
         self._call, self._memory = call, run._memory
+        self._policies = *_POLICIES, *(f"schedule:{seed}" for seed in range(schedules))
         self._views: list[Bytes] = []
         for start, end in self._memory.ranges():
             region = self._memory.find(start, end)
@@ -135,7 +138,7 @@ class Trial:
     def _witnesses(self, mutant: Mutant, limit: float) -> str:
         """Name the policies of completion under which values are wrong, or nothing can go on."""
         found = []
-        for policy in _POLICIES:
+        for policy in self._policies:
             try:
                 _, error = self._launched(mutant.ptx, policy, limit)
             except EndlessError as endless:
@@ -189,7 +192,9 @@ def _within(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def tried_at_launch(
-    tell: Callable[[str, Trial, list[Mutant]], None], chosen: Callable[[str], bool] = lambda name: True
+    tell: Callable[[str, Trial, list[Mutant]], None],
+    chosen: Callable[[str], bool] = lambda name: True,
+    schedules: int = 10,
 ) -> Iterator[None]:
     """Call a function with each kernel that host code launches, the first time it does, and its mutants."""
     launch, seen = Run.launch, set()
@@ -200,7 +205,7 @@ def tried_at_launch(
             seen.add(key)
             Run.launch = launch  # type: ignore[method-assign]
             try:
-                trial = Trial(run, call)
+                trial = Trial(run, call, schedules)
                 try:
                     tell(readable(call.kernel), trial, mutants(call.loaded.ptx, call.kernel))
                 finally:

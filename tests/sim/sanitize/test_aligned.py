@@ -136,6 +136,60 @@ def test_what_the_simulator_cannot_go_on_with_ends_the_launch(body, kind):
     assert [hazard.kind for hazard in run.hazards] == [kind]
 
 
+MMA = """mov.u64 %rd5, 0x0000001000080000; mov.u64 %rd6, %rd5; setp.eq.u32 %p6, %r2, %r2;
+st.shared.u32 [%r5], 0; st.shared.u32 [%r5+512], 0; st.shared.u32 [%r5+1024], 0; st.shared.u32 [%r5+1536], 0;
+fence.proxy.async.shared::cta; bar.sync 0; CHANGE
+mov.f32 %f0, 0f00000000; mov.f32 %f1, %f0; mov.f32 %f2, %f0; mov.f32 %f3, %f0; wgmma.fence.sync.aligned;
+wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd5, %rd6, %p6, 1, 1, 0, 0;
+wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
+"""
+BY_WARP = "shr.u32 %r9, %r2, 5; and.b32 %r9, %r9, 3;"
+BY_LANE = "mov.u32 %r9, %r3;"
+BY_GROUP = "shr.u32 %r9, %r2, 7;"
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ("", []),
+        (f"{BY_GROUP} cvt.u64.u32 %rd7, %r9; add.u64 %rd6, %rd6, %rd7;", []),
+        (f"{BY_WARP} cvt.u64.u32 %rd7, %r9; add.u64 %rd6, %rd6, %rd7;", ["invalid-descriptor"]),
+        (f"{BY_LANE} cvt.u64.u32 %rd7, %r9; add.u64 %rd5, %rd5, %rd7;", ["invalid-descriptor"]),
+        (f"{BY_WARP} setp.ne.u32 %p6, %r9, 3;", ["invalid-descriptor"]),
+        ("mov.pred %p6, %p2;", ["invalid-descriptor"]),
+        (f"{BY_GROUP} setp.eq.u32 %p6, %r9, 0;", []),
+    ],
+)
+def test_a_warpgroup_gives_one_descriptor(change, found):
+    """PTX ISA, "wgmma.mma_async": the same across all the warps of the warpgroup."""
+    body = "and.b32 %r5, %r2, 127; shl.b32 %r5, %r5, 2; add.u32 %r5, %r5, %r1;\n"
+    store = "setp.lt.u32 %p7, %r2, 128;\n" + MMA.replace("st.shared", "@%p7 st.shared").replace("CHANGE", change)
+    assert kinds(body + store, block=256) == found
+
+
+WMMA = "wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%r10,%r11,%r12,%r13,%r14,%r15,%r16,%r17}, [%r5], %r9;"
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("shr.u32 %r9, %r2, 5;\nbar.sync %r9, 32;", []),
+        ("and.b32 %r9, %r2, 1;\nbarrier.sync %r9, 32;", []),
+        ("and.b32 %r9, %r2, 1;\nbar.arrive %r9, 64;", ["partial-warp"]),
+        (f"mov.u32 %r5, %r1; mov.u32 %r9, 16;\n{WMMA}", []),
+        (f"add.u32 %r5, %r1, %r6; sub.u32 %r5, %r5, %r1; mov.u32 %r9, 16;\n{WMMA}", ["partial-warp"]),
+        (f"mov.u32 %r5, %r1; and.b32 %r9, %r3, 8; add.u32 %r9, %r9, 16;\n{WMMA}", ["partial-warp"]),
+    ],
+)
+def test_a_warp_gives_one_barrier_or_matrix(body, found):
+    assert [kind for kind in kinds(body, block=64) if kind != "uninitialised-read"] == found
+
+
+def test_without_the_sanitizer_what_differs_ends_the_launch():
+    with pytest.raises(SimulationError, match="number of the barrier must be the same in all threads of a warp"):
+        launch(START + "and.b32 %r9, %r2, 1;\nbar.sync %r9, 32;", np.zeros(64, np.uint32), block=64, assembles=False)
+
+
 def test_a_report_has_the_lanes_the_line_and_what_to_do():
     (found,) = hazards_of("@!%p1 bra SKIP;\nbar.sync 0;\nSKIP:")
     branch, barrier = found.sides

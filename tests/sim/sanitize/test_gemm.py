@@ -26,7 +26,7 @@ EXTENTS = 256, 256, 512
 def gemm(sms=132, extents=EXTENTS, adds=False, **options):
     """Compile a GEMM for so many SMs, and return a function that runs it and tells whether the result is right."""
     addend = {"c_dtype": "float16", "c_major": "row"} if adds else {}
-    signature = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16", **addend)
+    signature = GemmSignature.standard(a_dtype="float16", b_dtype="float16", out_dtype="float16", **addend)
     kernel = compile_gemm(GemmConfig(signature=signature, **{"tile_m": 128, "tile_n": 128, "warpgroups": 2, **options}))
     m, n, k = extents
     a, b = (torch.randint(-3, 4, (rows, k)).half() for rows in (m, n))
@@ -87,7 +87,7 @@ def test_what_is_taken_out_is_missed(monkeypatch, line, kinds, named):
 
 
 def test_a_stage_of_c_that_threads_have_read_is_not_overwritten_without_a_fence(monkeypatch):
-    """The first proxy fence of the code is the one after C is read: see `TileLoad.add_to`."""
+    """The first proxy fence of the code is the one after C is read: see `TileLoad.read`."""
     _mutate(monkeypatch, "fence.proxy.async", lambda text: "")
     run = gemm(sms=1, adds=True)
     with pytest.raises(HazardError) as caught, simulate(sanitize=True):

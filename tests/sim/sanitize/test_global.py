@@ -212,12 +212,12 @@ WRONG = {
     "a flag that is not released": (
         (FILL, BARRIER, SEND.replace("release", "relaxed"), spin("ld.acquire.gpu.global.u32"), TAKE),
         {},
-        "unordered-read",
+        "too-weak-semantics",
     ),
     "a flag that is not acquired": (
         (FILL, BARRIER, SEND, spin("ld.relaxed.gpu.global.u32"), TAKE),
         {},
-        "unordered-read",
+        "too-weak-semantics",
     ),
     "a plain flag": (
         (FILL, BARRIER, "@%p3 st.global.u32 [%rd2], 1;\n", spin("ld.acquire.gpu.global.u32"), TAKE),
@@ -251,17 +251,17 @@ WRONG = {
             TAKE,
         ),
         {"block": 32},
-        "unordered-read",
+        "too-weak-semantics",
     ),
     "fences on one side": (
         (FILL, BARRIER, FENCE, "@%p3 st.relaxed.gpu.global.u32 [%rd2], 1;\n", spin("ld.relaxed.gpu.global.u32"), TAKE),
         {},
-        "unordered-read",
+        "too-weak-semantics",
     ),
     "a fence before the barrier": (
         (FILL, FENCE, BARRIER, "@%p3 st.relaxed.gpu.global.u32 [%rd2], 1;\n", spin("ld.acquire.gpu.global.u32"), TAKE),
         {},
-        "unordered-read",
+        "too-weak-semantics",
     ),
     "all CTAs meet, one writes on": (
         (
@@ -277,17 +277,17 @@ WRONG = {
     "all CTAs meet, without a fence": (
         (NEXT, "st.global.u32 [%rd6], %r1;\n", BARRIER, GRID.replace(FENCE, ""), "ld.global.u32 %r9, [%rd5];\n"),
         {"grid": 4},
-        "unordered-read",
+        "too-weak-semantics",
     ),
     "a lock that is not released": (
         (LOCK.replace("UNLOCK", "st.relaxed.gpu.global.u32 [%rd2], 0;"),),
         {"grid": 3, "block": 32},
-        "unordered-",
+        "too-weak-semantics",
     ),
     "a lock that is not acquired": (
         (LOCK.replace("acquire", "relaxed").replace("UNLOCK", "st.release.gpu.global.u32 [%rd2], 0;"),),
         {"grid": 3, "block": 32},
-        "unordered-",
+        "too-weak-semantics",
     ),
     "the first of those who take a number stores": (
         (TICKET, "setp.eq.u32 %p5, %r8, 0; and.pred %p5, %p5, %p1; @%p5 st.global.u32 [%rd2], 0;\n"),
@@ -297,7 +297,7 @@ WRONG = {
     "the last of those who take a number stores to another thread's data": (
         (FILL, TICKET, "setp.eq.u32 %p5, %r8, 3; and.pred %p5, %p5, %p1; @%p5 st.global.u32 [%rd1], 0;\n"),
         {"grid": 4},
-        "unordered-write",
+        "too-weak-semantics",
     ),
     "two flags read as one": (
         ("@%p3 st.relaxed.gpu.global.u32 [%rd2], 1;\n", "@!%p2 ld.relaxed.gpu.global.u64 %rd8, [%rd2];\n"),
@@ -353,3 +353,24 @@ def test_what_is_right_is_not_reported(name):
 def test_what_is_wrong_is_found(name):
     lines, options, kind = WRONG[name]
     assert any(found.startswith(kind) for found in hazards_of(*lines, **options))
+
+
+DISCARD = "@%p3 discard.global.L2 [%rd1], 128;\n"
+EACH = "setp.lt.u32 %p5, %r1, 32; and.pred %p5, %p5, %p2;\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "kinds"),
+    [
+        ((DISCARD,), []),
+        ((FILL, DISCARD), ["unordered-write"]),
+        ((FILL, BARRIER, DISCARD), []),
+        ((DISCARD, BARRIER, EACH, "@%p5 ld.global.u32 %r9, [%rd4];\n"), ["uninitialised-read"]),
+        ((DISCARD, BARRIER, EACH, "@%p5 ld.global.u32 %r9, [%rd4+128];\n"), []),
+        ((DISCARD, BARRIER, EACH, "@%p5 st.global.u32 [%rd4], %r1;\n@%p5 ld.global.u32 %r9, [%rd4];\n"), []),
+    ],
+)
+def test_what_is_discarded_is_undefined_until_it_is_written(lines, kinds):
+    """PTX ISA, "discard": as a weak write of an unstable indeterminate value."""
+    at_128 = "add.u64 %rd1, %rd1, 127; and.b64 %rd1, %rd1, -128; add.u64 %rd4, %rd1, %rd3;\n"
+    assert hazards_of(at_128, *lines) == kinds

@@ -51,7 +51,7 @@ class Step:
 
     @property
     def words(self):
-        return (0, 1) if self.pair or self.is_async else (self.word,)
+        return (0, 1, 2, 3) if self.is_async else (0, 1) if self.pair else (self.word,)
 
     @property
     def is_strong(self):
@@ -152,7 +152,7 @@ def races(program, with_observed):
     for j, b in enumerate(program):
         for i, a in enumerate(program[:j]):
             both = {*a.words} & {*b.words} if (a.reads or a.writes) and (b.reads or b.writes) else set()
-            if not both or not (a.writes or b.writes) or ordered[i, j] or a.thread == b.thread:
+            if not both or not (a.writes or b.writes) or ordered[i, j]:
                 continue
             if not strong(a, b):
                 found.add(frozenset(both))

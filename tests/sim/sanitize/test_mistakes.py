@@ -18,6 +18,18 @@ TAKE = "@%p1 mbarrier.complete_tx.relaxed.cta.shared.b64 [%r8], {};\n"
 ARRIVE = "@%p1 mbarrier.arrive.shared.b64 _, [%r8];\n"
 INVAL = "@%p1 mbarrier.inval.shared.b64 [%r8];\n"
 ENDS = "; the launch ends there, and what would come after was not looked at: "
+MEET = "barrier.cluster.arrive;\nbarrier.cluster.wait;\n"
+STORE = """mov.u32 %r9, %cluster_ctarank; mapa.shared::cluster.u32 %r10, %r8, %r9; xor.b32 %r9, %r9, 1;
+mapa.shared::cluster.u32 %r9, %r4, %r9;
+{}.shared::cluster.mbarrier::complete_tx::bytes{}.u32 [%r9], %r2, [%r10];
+"""
+PEER = """mov.u32 %r9, %cluster_ctarank; xor.b32 %r9, %r9, 1; mapa.shared::cluster.u32 %r10, %r8, %r9;
+"""
+MULTICAST = (
+    "mov.u16 %rs1, {};\n@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+    "[%r1], [%rd1], 256, [%r8], %rs1;\n"
+)
+PAIR = {"grid": 2, "cluster": 2}
 
 ENDING = {
     "no init": (ARRIVE, "uninitialised-mbarrier", {}),
@@ -34,6 +46,26 @@ ENDING = {
         "unpaired-arrival",
         {},
     ),
+    "st.async with the mbarrier of its own CTA": (INIT + MEET + STORE.format("st.async", ""), "misused-barrier", PAIR),
+    "red.async with the mbarrier of its own CTA": (
+        INIT + MEET + STORE.format("red.async.relaxed.cluster", ".add"),
+        "misused-barrier",
+        PAIR,
+    ),
+    "a wait at the peer's": (
+        INIT + MEET + PEER + "mbarrier.try_wait.parity.shared.b64 %p3, [%r10], 0;\n",
+        "misused-barrier",
+        PAIR,
+    ),
+    "a test at the peer's": (
+        INIT + MEET + PEER + "mbarrier.test_wait.parity.shared.b64 %p3, [%r10], 0;\n",
+        "misused-barrier",
+        PAIR,
+    ),
+    "inval of the peer's": (INIT + MEET + PEER + "@%p1 mbarrier.inval.shared.b64 [%r10];\n", "misused-barrier", PAIR),
+    "init of the peer's": (INIT + MEET + PEER + "@%p1 mbarrier.init.shared.b64 [%r10], 1;\n", "misused-barrier", PAIR),
+    "a multicast beyond the cluster": (INIT + MEET + MULTICAST.format(6), "invalid-access", PAIR),
+    "a multicast to nobody": (INIT + MEET + MULTICAST.format(0), "invalid-access", PAIR),
     "misaligned": ("add.u32 %r9, %r1, 2;\nst.shared.u32 [%r9], %r2;\n", "invalid-access", {}),
     "beyond shared memory": ("add.u32 %r9, %r1, 4096;\nld.shared.u32 %r10, [%r9];\n", "invalid-access", {}),
     "beyond global memory": ("st.global.u32 [%rd1+1048576], %r2;\n", "invalid-access", {}),

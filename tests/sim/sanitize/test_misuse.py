@@ -23,6 +23,7 @@ LOAD = "@%p1 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [{to}
 INVAL = "@%p1 mbarrier.inval.shared.b64 [%r8];\n"
 READ = "ld.shared.u32 %r20, [%r4];\n"
 WRITE = "st.shared.u32 [%r4], %r2;\n"
+WARP = "bar.warp.sync 0xffffffff;\n"
 BARRIER = "bar.sync 0;\n"
 STORE = "@%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], 256;\n@%p1 cp.async.bulk.commit_group;\n"
 WAIT = "@%p1 cp.async.bulk.wait_group.read 0;\n"
@@ -111,6 +112,39 @@ def hazards_of(*lines, block=64, cluster=1, directives="", policy=None):
 )
 def test_what_is_misused_is_found(lines, kinds, options):
     assert sorted(hazards_of(*lines, **options)) == sorted(kinds)
+
+
+DEC, INC, MET = "setmaxnreg.dec.sync.aligned.u32 {};\n", "setmaxnreg.inc.sync.aligned.u32 {};\n", "bar.sync 1, 128;\n"
+BY_GROUP = "shr.u32 %r9, %r2, 7; add.u32 %r9, %r9, 1; bar.sync %r9, 128;\n"
+PAIR = "shr.u32 %r9, %r2, 6; add.u32 %r9, %r9, 1; bar.sync %r9, 64;\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "block", "kinds"),
+    [
+        ((DEC.format(232),), 384, ["misused-setmaxnreg"]),
+        ((INC.format(24),), 384, []),  # ptxas 13.0 lets it begin with no more than it asks for
+        ((f"setp.ne.u32 %p5, %r2, %r2; @%p5 {INC.format(232)}{INC.format(24)}",), 384, ["misused-setmaxnreg"]),
+        ((DEC.format(168), BARRIER, INC.format(168)), 384, []),
+        ((DEC.format(40), INC.format(160)), 128, ["misused-setmaxnreg"]),
+        ((DEC.format(40), MET, INC.format(160)), 128, []),
+        ((DEC.format(40), PAIR, INC.format(160)), 128, ["misused-setmaxnreg"]),
+        ((DEC.format(40), WARP, INC.format(160)), 128, ["misused-setmaxnreg"]),
+        ((DEC.format(40), BY_GROUP, INC.format(160), BY_GROUP, DEC.format(40)), 384, []),
+        ((DEC.format(40), MET, INC.format(160), DEC.format(40)), 128, ["misused-setmaxnreg"]),
+        # One warpgroup meets, the other doesn't.
+        (
+            (DEC.format(40), "setp.lt.u32 %p5, %r2, 128; @%p5 bra ON;\n", MET, "ON:\n", INC.format(160)),
+            256,
+            ["misused-setmaxnreg"],
+        ),
+    ],
+)
+@pytest.mark.parametrize("policy", [None, "schedule:3"])
+def test_registers_are_given_back_and_asked_for_by_what_a_warp_has(lines, block, kinds, policy):
+    """PTX ISA, "setmaxnreg"."""
+    named = policy and policy_named(policy)
+    assert hazards_of(*lines, block=block, directives=f".reqntid {block}, 1, 1", policy=named) == kinds
 
 
 def test_warps_that_end_give_no_registers_back():
@@ -205,6 +239,19 @@ def test_async_stores_of_threads_are_of_the_generic_proxy(lines, kinds):
     assert hazards_of(*lines, cluster=2) == kinds
     if not kinds:
         assert hazards_of(*lines, cluster=2, policy=policy_named("late")) == []
+
+
+def test_a_certificate_says_that_a_cta_stores_into_itself_as_into_others():
+    """PTX ISA, "st.async": it stores into another CTA than the thread's; kernels in use store into all of a cluster."""
+    own = "mapa.shared::cluster.u32 %r9, %r8, %r5; mapa.shared::cluster.u32 %r7, %r4, %r5;\n"
+    for start, assumed in (("", 0), (own, 1)):
+        run = Run((), None, sanitize=True)
+        lines = (START, start, *OPEN, ST_ASYNC.format(to="%r7"), *WAITS, READ, CLUSTER)
+        data = np.zeros(64, np.uint32)
+        launch("".join(lines), data, block=64, grid=2, cluster=2, smem_bytes=2048, run=run, assembles=False)
+        certificate = run.certificates[0]
+        assert certificate.is_certified
+        assert sum("its own" in one or "own shared memory" in one for one in certificate.assumptions) == assumed
 
 
 def test_a_hang_tells_what_is_in_flight_where_a_cta_has_ended():

@@ -149,3 +149,56 @@ def test_a_constant_that_begins_sums_may_be_used_for_something_else(zero, kinds)
     fence = "wgmma.fence.sync.aligned;\n"
     flow = translate(lines.replace(fence, f"{fence}{zero}\n{second}{first}"), "kernel").flow
     assert [hazard.kind for hazard in register_hazards(flow)] == kinds
+
+
+MMA_OF = "wgmma.mma_async.sync.aligned.m64n{}k16.f16.f16.f16 {{{}}}, {}, %rd2, 1, 1, 1, {};\n"
+SHARED, FRAGMENT = ("%rd1", "0, 0"), ("{%r5, %r6, %r7, %r8}", "0")
+TWO, FOUR = (8, "%r1, %r2"), (16, "%r1, %r2, %r3, %r4")
+SUMS_AS_A = MMA_OF.format(8, "%r5, %r6", "{%r1, %r2, %r3, %r4}", "0")
+INTO_A = MMA_OF.format(8, "%r5, %r6", *SHARED)
+FENCE, COMMIT = "wgmma.fence.sync.aligned;\n", "wgmma.commit_group.sync.aligned;\n"
+WAIT = "wgmma.wait_group.sync.aligned 0;\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "flying"),
+    [
+        # Other sums, in the same registers.
+        (MMA_OF.format(*TWO, *SHARED), MMA_OF.format(*FOUR, *SHARED), "accumulator-in-flight"),
+        (MMA_OF.format(*FOUR, *SHARED), MMA_OF.format(*TWO, *SHARED), "accumulator-in-flight"),
+        # Sums that are A.
+        (MMA_OF.format(*FOUR, *SHARED), SUMS_AS_A, "accumulator-in-flight"),
+        # A, and then sums.
+        (MMA_OF.format(*TWO, *FRAGMENT), INTO_A, "fragment-in-flight"),
+        # The same sums, and the same A.
+        (MMA_OF.format(*TWO, *SHARED), MMA_OF.format(*TWO, *SHARED), None),
+        (MMA_OF.format(*FOUR, *SHARED), MMA_OF.format(*FOUR, *FRAGMENT), None),
+        (MMA_OF.format(*TWO, *FRAGMENT), MMA_OF.format(*TWO, *FRAGMENT), None),
+    ],
+)
+def test_mmas_that_use_registers_of_others_differently_wait_and_have_a_fence(first, second, flying):
+    """PTX ISA, "wgmma.fence": none is needed between sums of MMAs of one shape alone."""
+    start, end = FENCE, COMMIT + WAIT
+
+    def kinds(between):
+        text = SUMS.partition("wgmma")[0] + start + first + between + second + end + "ret;\n}\n"
+        return [hazard.kind for hazard in register_hazards(translate(text, "kernel").flow)]
+
+    missing = [] if flying is None else ["missing-wgmma-fence"]
+    in_flight = [] if flying is None else [flying]
+    assert kinds("") == in_flight
+    assert kinds(FENCE) == in_flight
+    assert kinds(COMMIT + WAIT) == missing
+    assert kinds(COMMIT + WAIT + FENCE) == []
+
+
+def test_a_certificate_assumes_what_the_assembler_makes_good():
+    waited = SUMS.replace("mov.b32 {%rs1, %rs2}, %r1;\nmov.b32 %r3, {%rs1, %rs2};\n", "").replace("%r3", "%r1")
+    for text, assumed in ((SUMS, 1), (waited.replace("1, 1, 1, 0, 0", "0, 1, 1, 0, 0"), 0)):
+        run = Run((), None, sanitize=True)
+        said = Assembly("13.0", (), (says("C7514"),))
+        call = KernelCall(LoadedModule(text), "kernel", (1, 1, 1), (128, 1, 1), parameters=(bytes(8),))
+        with assembled_by(lambda ptx, said=said: said), suppress(SimulationError):
+            run.launch(call)
+        (certificate,) = run.certificates
+        assert sum("ptxas" in one for one in certificate.assumptions) == assumed

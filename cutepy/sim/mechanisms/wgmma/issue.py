@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from cutepy.sim.errors import DescriptorError
 from cutepy.sim.machine.deadlock import PartOfAUnit
 from cutepy.sim.machine.events import AsyncOperation, WgmmaEvent
 from cutepy.sim.machine.lanes import WARPGROUP, Array
 from cutepy.sim.machine.mechanism import Mechanism
 from cutepy.sim.machine.tiles import Issued, Tile
+from cutepy.sim.machine.uniform import check_uniform
 from cutepy.sim.mechanisms.wgmma.products import Products
 from cutepy.sim.mechanisms.wgmma.registers import fragments, kept_places, read_accumulators, write_accumulators
 from cutepy.sim.translate.wgmma_shapes import Shape, parse_shape
@@ -67,6 +69,9 @@ class Wgmma(Mechanism):
             if other in g.tiles:
                 self.drain(g)
                 self.flush(g, other)
+        for value, name in ((a, "the descriptor of A"), (b, "the descriptor of B"), (scale, "scale-d")):
+            if not isinstance(value, tuple):
+                check_uniform(self._activity, g, i, value, name, DescriptorError)
         accumulate = _by_warpgroup(scale)
         tile = g.tiles.get(shape.registers)
         if tile is None:

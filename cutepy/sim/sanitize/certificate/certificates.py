@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,11 +40,16 @@ class Certificate:
 
     Examples
     --------
+    >>> from dataclasses import replace
     >>> certificate = Certificate("gemm", (2, 1, 1), (384, 1, 1), (1, 1, 1), 2, 40, (), ("progress",), ())
     >>> certificate.is_certified
     True
     >>> print(certificate)
     certified: gemm, grid (2, 1, 1), block (384, 1, 1): every schedule synchronises as this one did, and ends
+        2 CTAs, 40 operations of synchronisation; no race in shared memory
+        assumes: progress
+    >>> print(str(replace(certificate, grid=(9, 1, 1))).partition(":")[2])  # with ctas=[0, -1]
+     gemm, 2 of the 9 CTAs of grid (9, 1, 1), block (384, 1, 1): every schedule synchronises as this one did, and ends
         2 CTAs, 40 operations of synchronisation; no race in shared memory
         assumes: progress
     """
@@ -72,7 +78,9 @@ class Certificate:
 
     def __str__(self) -> str:
         cluster = f", cluster {self.cluster}" if self.cluster != (1, 1, 1) else ""
-        what = f"{self.kernel}, grid {self.grid}, block {self.block}{cluster}"
+        whole = prod(self.grid)
+        chosen = f"{self.ctas} of the {whole} CTAs of " if not self.reasons and self.ctas < whole else ""
+        what = f"{self.kernel}, {chosen}grid {self.grid}, block {self.block}{cluster}"
         if self.reasons:
             return "\n".join([f"not certified: {what}", *(f"    {reason}" for reason in self.reasons)])
         lines = [

@@ -3,7 +3,8 @@
 CUTLASS's epilogues choose a buffer by how many tiles there were before, modulo the buffers. What is followed: multiples
 and sums of the counter with constants, up to a remainder, by `rem`, by `and` with 2^n - 1, or as compilers write the
 remainder of a signed number by 2^n, x - ((x + (x >> 31 >>> 32 - n)) & -2^n), and by other numbers, as
-x - (x * m >> n) * d. The counter is taken not to be negative and not to overflow.
+x - (x * m >> n) * d. The counter is taken not to be negative. A remainder by what is no power of two is not followed
+where a million rounds overflow.
 
 References
 ----------
@@ -45,6 +46,8 @@ class _Form(NamedTuple):
 
 
 _ZERO = _Form(0, 0, -2)
+_LONGEST = 1 << 11
+"""A step of which a million do not overflow."""
 
 
 def counts(register: Register, makers: Iterable[Instruction]) -> bool:
@@ -84,6 +87,7 @@ def modulus(
     done = {i.index for i in makers}
     if not all(isinstance(i.operands[2], Immediate) and 0 < i.operands[2].value < 1 << 16 for i in makers):
         return None  # it counts down
+    step = max((i.operands[2].value for i in makers if isinstance(i.operands[2], Immediate)), default=0)
     first = _Form(1, 0, -1)
     waiting = [(use, register.index, first) for use in entering]
     waiting += [(use, register.index, first) for i in makers for use in uses.after(i, register.index)]
@@ -104,6 +108,8 @@ def modulus(
             continue
         done.add(i.index)
         if isinstance(result, int):
+            if result & (result - 1) and abs(form.factor) * step >= _LONGEST:
+                return None
             found = math.lcm(found, result)
         else:
             forms[i.index] = result
@@ -134,7 +140,7 @@ def _other(
 def _apply(i: Instruction, index: int, form: _Form, other: int | _Form | None) -> _Form | int | None:
     """Return what an instruction makes of a form, the modulus if it is a remainder, or None if that is not known."""
     name, bits = i.parts[0], 64 if "64" in i.parts[-1] else 32
-    is_first = isinstance(i.operands[1], Register) and i.operands[1].index == index
+    is_first = any(isinstance(operand, Register) and operand.index == index for operand in i.operands[1:2])
     if name == "mov" and len(i.operands) == 2:
         return form
     if isinstance(other, _Form):

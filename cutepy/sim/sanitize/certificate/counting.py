@@ -73,6 +73,10 @@ class Counting:
                 shifts = [[_moved(side, by) for side in sides] for by in (before, _sum(before, counted))]
                 for n, here in enumerate(values):
                     compared = [signed(_value(side, here), one.bits) for side in sides]
+                    if any(
+                        _wraps(x, by, one.bits, period) for some in shifts for x, by in zip(compared, some, strict=True)
+                    ):
+                        return one.instruction
                     if not one.stays(*compared, *shifts[0]):  # no more rounds may come after this one
                         last = min(last, n)
                     if not one.stays(*compared, *shifts[1]):
@@ -119,6 +123,15 @@ class Counting:
             return None
         step, rest = divmod(-_moved(apart, counted), factor)
         return None if rest else step
+
+
+_ROUNDS = 1 << 20
+"""Further rounds of which all is known that is said of any number: counters have so many bits."""
+
+
+def _wraps(value: int, by: int, bits: int, period: int) -> bool:
+    """Tell whether a number leaves its bits in as many rounds, if it moves by so much in each period."""
+    return abs(value + by * (_ROUNDS // period)) >= 1 << bits - 1
 
 
 _ANOTHER = "another"

@@ -35,6 +35,7 @@ _REGISTERS = "setmaxnreg.inc finds the registers that others have given back"
 _DEPENDENT = "griddepcontrol: what other grids of the stream do meanwhile"
 _FLAGS = "{} memory that threads synchronise by: atomics and flags"
 _OTHERS = "launches of other sizes, or with other values that steer; results"
+_ABSENT = "{} of the grid's {} CTAs, which were not chosen to run, and what they and the others do to each other"
 _LINES = 5
 _TOLD_OTHERWISE = ("barrier-outlived", "unannounced-bytes")
 """What premises find of mbarriers that are ended, and of bytes, which the sanitizer looks for by itself too."""
@@ -54,28 +55,31 @@ class Examiner:
         Of the launches that have ended.
     peeks : frozenset of int
         The peeks of the launch that runs, by index of the instruction.
+    guesses : frozenset of int
+        Its guesses.
     """
 
     def __init__(self, violated: Callable[[Violation], None]) -> None:
         self._violated = violated
         self.certificates: list[Certificate] = []
         self.peeks: frozenset[int] = frozenset()
+        self.guesses: frozenset[int] = frozenset()
         self._launch: Launch | None = None
         self._launches: list[Launch] = []  # whose certificates are written
 
     def begin(self, launch: Launch, program: Program) -> None:
         """Begin with a launch."""
-        self._launch = launch
         found, steered, self._may_announce, self._loops, weak = _studied(program)
         self._heads = {} if isinstance(self._loops, str) else {one.head: one for one in self._loops}
         self._extensions: list[Extension] = []
         self._tries: dict[int, Try] = {one.instruction.index: one for one in found}
         self.peeks = frozenset(one.instruction.index for one in found if one.is_peek)
+        self.guesses = frozenset(one.instruction.index for one in found if one.is_guess)
         instructions = program.function.instructions
         self._reasons: dict[str, None] = {}
         self._ctas = self._operations = 0
         names = {i.parts[0] for i in instructions}
-        self._assumptions = (_PROGRESS, _MODEL, *((_REGISTERS,) if "setmaxnreg" in names else ()))
+        self._assumptions = dict.fromkeys((_PROGRESS, _MODEL, *((_REGISTERS,) if "setmaxnreg" in names else ())))
         self._uncovered = (
             _OTHERS,
             *map(_FLAGS.format, synchronises_by(instructions)),
@@ -86,10 +90,15 @@ class Examiner:
             self._refuse(
                 f"{one.value} ({line(one.source)}) reaches {one.role}: `{one.use.text.strip()}` ({line(one.use)})"
             )
+        self._launch = launch
+
+    def assume(self, what: str) -> None:
+        """Take something for granted, beyond the PTX ISA."""
+        self._assumptions[what] = None
 
     def premises(self, wave: Wave) -> Premises:
         """Return the premises of CTAs that become resident."""
-        return Premises(wave, self._tries, self._may_announce, self._violation, self._refuse)
+        return Premises(wave, self._tries, self._may_announce, self._violation, self._refuse, self.assume)
 
     def begin_round(self, premises: Premises, step: Step) -> None:
         """Note that a round of a loop begins."""
@@ -123,6 +132,9 @@ class Examiner:
             self._refuse("this launch has hazards, which are reported, allowed, or told as advisories")
         if self._ctas < len(launch.order):
             self._refuse(f"{self._ctas} of {len(launch.order)} CTAs were run to their end")
+        if launch.absent_ctas:
+            absent = _ABSENT.format(launch.absent_ctas, launch.ctas)
+            self._uncovered = (absent, *self._uncovered)
         reasons = tuple(self._reasons)
         more = (f"and {len(reasons) - _LINES} more",) if len(reasons) > _LINES else ()
         self.certificates.append(
@@ -134,7 +146,7 @@ class Examiner:
                 self._ctas,
                 self._operations,
                 (*reasons[:_LINES], *more),
-                self._assumptions,
+                tuple(self._assumptions),
                 self._uncovered,
                 () if reasons else merged(self._extensions),
                 _name_of(launch.ptx),

@@ -18,7 +18,7 @@ from cutepy.sim.sanitize.certificate.counting import Counting
 from cutepy.sim.sanitize.certificate.natural_loops import natural_loops
 from cutepy.sim.sanitize.certificate.sinks import is_relevant, loads, sinks, synchronises
 from cutepy.sim.sanitize.certificate.thresholds import Thresholds
-from cutepy.sim.sanitize.order.tries import is_try
+from cutepy.sim.sanitize.order.failing import is_try
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import read, written
 

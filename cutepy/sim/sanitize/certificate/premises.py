@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.wave import Wave
 
 _NONE = -1
+_TO_ITSELF = "st.async and red.async into a CTA's own shared memory, which the PTX ISA leaves open, do as elsewhere"
 
 
 class Premises:
@@ -39,8 +40,9 @@ class Premises:
         Of the kernel, by index of the instruction.
     may_announce : bool
         Whether the kernel announces apart from arrivals.
-    violated, refuse : callable
-        Called with each `Violation`, and with what the certificate does not understand, in words.
+    violated, refuse, assume : callable
+        Called with each `Violation`, with what the certificate does not understand, in words, and with what it takes
+        for granted beyond the PTX ISA.
 
     Attributes
     ----------
@@ -55,9 +57,10 @@ class Premises:
         may_announce: bool,
         violated: Callable[[Violation], None],
         refuse: Callable[[str], None],
+        assume: Callable[[str], None],
     ) -> None:
         self._wave, self._tries, self._may_announce = wave, tries, may_announce
-        self._violated, self._refuse = violated, refuse
+        self._violated, self._refuse, self._assume = violated, refuse, assume
         self._phases: dict[int, Phases] = {}
         self._generations: dict[str, Generations] = {}
         shape = wave.residents.count, wave.clocks.threads
@@ -84,6 +87,10 @@ class Premises:
             if event.operation == "blocked":
                 return
             phases.see(event, self._is_void(event))
+            if event.part_of is not None and event.part_of.kind == "st_async" and event.deliveries is not None:
+                to, rows, _ = event.deliveries.T
+                if (to == event.part_of.ctas.slots[rows]).any():
+                    self._assume(_TO_ITSELF)
         elif kind == "bar" and event.operation in ("join", "arrive"):
             self.operations += 1
             self._generation(event.barrier, False).see(event)
@@ -105,7 +112,7 @@ class Premises:
 
     def _is_void(self, event: BarrierEvent) -> bool:
         found = self._tries.get(event.instruction.index)
-        return found is not None and found.is_peek and not found.followers
+        return found is not None and (found.is_guess or (found.is_peek and not found.followers))
 
     def knows_complete(self, address: int, slots: Array, phases: Array, ctas: Ctas, threads: Threads) -> Array:
         """Tell which lanes know that a phase of an mbarrier is complete."""
@@ -141,7 +148,7 @@ class Premises:
         failed = counted < -1
         self._tried[at] = np.where(failed, phases.address, _NONE)
         self._for[at] = np.where(failed, absolute, self._for[at])
-        if here is None or not failed.any():
+        if here is None or here.is_guess or not failed.any():
             return
         if not here.is_peek:
             phases.begin_wait(event, Actors.now(self._wave.clocks, slots, threads), slots, tried.max(axis=1), failed)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cutepy.sim.ptx.model import Address, Register, Sink, registers_in
-from cutepy.sim.sanitize.order.tries import is_try
+from cutepy.sim.sanitize.order.failing import is_try
 from cutepy.sim.translate.effects import written
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.sim.ptx.model import Address, Operand, Register, Special, registers_in
+from cutepy.sim.sanitize.certificate.chance import LOADS, RACING, SPACES, left_by_chance, space_of
 from cutepy.sim.translate.effects import written
 
 if TYPE_CHECKING:
@@ -36,11 +37,7 @@ _SPECIAL = {
     "gridid": "the number of the grid",
 }
 _SYNCHRONISES = frozenset("bar barrier mbarrier cp fence wgmma red atom setmaxnreg elect shfl vote match redux".split())
-_LOADS = frozenset(("ld", "ldu", "ldmatrix"))
 _STORES = frozenset(("st", "red", "atom", "stmatrix"))
-_SPACES = ("shared", "global", "local", "param", "const")
-_RACING = frozenset(("volatile", "relaxed", "acquire", "mmio"))
-_FLOATS = frozenset("f16 f16x2 bf16 bf16x2 f32 f64".split())
 
 
 @dataclass(frozen=True)
@@ -78,8 +75,8 @@ class _Spread:
             origin = _origin(i, allowed)
             if origin is not None:
                 self._write(i, origin)
-            if _leaves_chance(i):
-                self._store(_space(i), Origin(i, "what unordered atomics leave in memory"))
+        for i, space, what in left_by_chance(self._instructions):
+            self._store(space, Origin(i, f"what {what} leave in memory"))
 
     def _write(self, i: Instruction, origin: Origin) -> None:
         """Follow what an instruction writes."""
@@ -108,18 +105,18 @@ class _Spread:
             if steered.index == register.index:
                 self.found.append(Steering(origin.source, origin.value, use, role))
         if use.parts[0] in _STORES and _is_stored(use, register):
-            self._store(_space(use), origin)
+            self._store(space_of(use), origin)
         return use.index not in self._allowed
 
     def _store(self, space: str, origin: Origin) -> None:
         """Follow what is loaded from a state space in which such a value is stored; bulk copies take it further."""
         spaces = {space} | ({"global"} if space == "shared" else {"shared"} if space == "global" else set())
-        spaces |= {"generic"} if space != "generic" else set(_SPACES)
+        spaces |= {"generic"} if space != "generic" else set(SPACES)
         if space in self._memory:
             return
         self._memory[space] = origin
         for i in self._instructions:
-            if i.parts[0] in _LOADS and _space(i) in spaces:
+            if i.parts[0] in LOADS and space_of(i) in spaces:
                 self._write(i, origin)
 
 
@@ -146,6 +143,9 @@ def steering(flow: ControlFlow, uses: Uses, tries: Sequence[Try]) -> list[Steeri
     for one in tries:
         if one.misuse is not None:
             found.append(Steering(one.instruction, "the outcome of a try", one.misuse, "more than whether to wait"))
+        elif one.may_give_up:
+            i = one.instruction
+            found.append(Steering(i, "the outcome of a try", i, "what runs even if none succeeds"))
     return list({(s.source.index, s.use.index): s for s in found}.values())
 
 
@@ -163,7 +163,7 @@ def _origin(i: Instruction, allowed: frozenset[int]) -> Origin | None:
         return Origin(i, "the result of an atomic")
     if parts[0] == "activemask":
         return Origin(i, "the mask of active lanes")
-    if parts[0] in _LOADS and set(parts) & _RACING:
+    if parts[0] in LOADS and set(parts) & RACING:
         return Origin(i, "what a load reads that may race")
     if parts[:2] in (("mbarrier", "try_wait"), ("mbarrier", "test_wait")) and i.index not in allowed:
         return Origin(i, "the outcome of a try")
@@ -172,23 +172,10 @@ def _origin(i: Instruction, allowed: frozenset[int]) -> Origin | None:
     return None
 
 
-def _leaves_chance(i: Instruction) -> bool:
-    """Tell whether what an atomic leaves in memory depends on the order of several."""
-    parts = set(i.parts)
-    return i.parts[0] in ("red", "atom") and bool(parts & _FLOATS or parts & {"exch", "cas"})
-
-
 def _is_stored(i: Instruction, register: Register) -> bool:
     """Tell whether a register is stored, and not where."""
     values = [operand for operand in i.operands if not isinstance(operand, Address)]
     return any(r.index == register.index for operand in values for r in registers_in(operand))
-
-
-def _space(i: Instruction) -> str:
-    for part in i.parts[1:]:
-        if part.partition("::")[0] in _SPACES:
-            return part.partition("::")[0]
-    return "generic" if i.parts[0] not in ("ldmatrix", "stmatrix") else "shared"
 
 
 def _steered(i: Instruction) -> Iterator[tuple[Register, str]]:

@@ -1,8 +1,12 @@
 """Bytes that a copy writes by a tensor map, and that MMAs or another copy read through another layout.
 
-A tensor map and a matrix descriptor both name a swizzle, which is a function of the bits of an address. Who reads a
-unit of 16 bytes through another one than it was written through gets it from another place of the tile, unless both
-functions take its address to the same one, as they do in the first rows. What threads write may lie in any order.
+A tensor map and a matrix descriptor both say of each byte in which row it is, and where in that row. A copy writes the
+rows of its box one after the other, each as long as the box's inner extent; an MMA reads patterns of 8 rows as long as
+its swizzle is wide, 16 bytes without one. Both then permute the units of 16 bytes by a function of the bits of their
+address. They mean the same if within each pattern that is read, row and place in the row are those that were written,
+but for a shift: so all tiles and steps within them are right, and no two that differ in a row's length, in the swizzle,
+or in both are. What threads write may lie in any order; a box of one row has no rows to disagree on without a swizzle;
+and of a copy that reads what another has written, which may cut rows otherwise, only the swizzles are compared.
 
 A pattern is 8 rows of 32, 64 or 128 bytes, in which the elements along the major mode are neighbours. An MMA that
 begins within a row and reads on beyond its end has some of the next row in the place of that. So it is where an
@@ -19,13 +23,16 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from cutepy.layouts.sm90 import GmmaDescriptor, Im2colTensorMap, TensorMap
-from cutepy.layouts.sm90.arch import SwizzleMode, span_bytes
+from cutepy.layouts.sm90.arch import CORE_MATRIX_ROWS, DTYPE_BITS, SwizzleMode, span_bytes
 from cutepy.layouts.sm90.gmma import byte_swizzle
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.translate.wgmma_shapes import SharedTile
 
-_SIXTEEN_BITS = ("f16", "bf16")
+_TF32 = ("f32", "f32.ftz", "tf32", "tf32.ftz")
+_BITS_OF_ANY = ("u8", "u16", "u32", "u64")
 
 
 class Through(NamedTuple):
@@ -36,35 +43,46 @@ class Through(NamedTuple):
     swizzle : "INTER", "SW32", "SW64" or "SW128"
     element : str
         A type of PTX.
+    start : int
+        Where the tile starts in shared memory.
+    row_bytes : int
+        From one row to the next.
+    rows : int
+        Of a box; 0 of an MMA's operand, whose patterns have 8 each.
     fault : str
         What is wrong with a descriptor, whoever wrote what it reads; empty if nothing is.
     """
 
     swizzle: SwizzleMode
     element: str
+    start: int
+    row_bytes: int
+    rows: int = 0
     fault: str = ""
 
 
 class Span(NamedTuple):
-    """Which of the granules of a touch, (start, end) among those of a CTA, are read or written so."""
+    """Which of the granules of a touch, (start, end) among those of a CTA, are read or written so, by CTA or in all."""
 
     start: int
     end: int
-    through: Through
+    through: tuple[Through, ...]
 
 
-def of_map(tensor_map: TensorMap | Im2colTensorMap) -> Through | None:
-    """Return how a copy orders a box; None where it interleaves channels."""
+def of_map(tensor_map: TensorMap | Im2colTensorMap, start: int) -> Through | None:
+    """Return how a copy orders a box at an address; None where it interleaves channels."""
     if getattr(tensor_map, "interleave", "none") != "none":
         return None
-    return Through(tensor_map.swizzle, tensor_map.dtype)
+    row_bytes = tensor_map.box_elems[0] * tensor_map.bits // 8
+    return Through(tensor_map.swizzle, tensor_map.dtype, start, row_bytes, tensor_map.box_bytes // row_bytes)
 
 
 def of_descriptor(word: int, element: str, tile: SharedTile) -> Through:
     """Return how MMAs read an operand."""
     descriptor = GmmaDescriptor.decode(word)
     swizzle = descriptor.swizzle
-    return Through(swizzle, element, "" if swizzle == "INTER" else _fault(descriptor, tile))
+    fault = "" if swizzle == "INTER" else _fault(descriptor, tile)
+    return Through(swizzle, element, descriptor.start_address, span_bytes(swizzle), fault=fault)
 
 
 def _fault(descriptor: GmmaDescriptor, tile: SharedTile) -> str:
@@ -100,30 +118,70 @@ def _fault(descriptor: GmmaDescriptor, tile: SharedTile) -> str:
     return ""
 
 
+def agree(written: Through, read: Through) -> bool:
+    """Tell whether nothing that is written so can be misread so, whatever its addresses are."""
+    same_rows = written.row_bytes == read.row_bytes or bool(read.rows)
+    return written.swizzle == read.swizzle and same_rows and not read.fault and _is_one_type(written, read)
+
+
 def misread(written: Through, read: Through, addresses: Array) -> str | None:
     """Return what kind of mistake it is to read some bytes so that were written otherwise; None if it is none.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> rows = np.arange(0, 1024, 16)
-    >>> misread(Through("SW64", "f16"), Through("SW128", "f16"), rows)
+    >>> units = np.arange(0, 1024, 16)
+    >>> sw128, sw64, none = (of_map(TensorMap("f16", (64, 64), (128,), (n, 8), swizzle=s), 0) for n, s in
+    ...                      ((64, "SW128"), (32, "SW64"), (64, "INTER")))
+    >>> operand = Through("SW128", "f16", 0, 128)
+    >>> [misread(box, operand, units) for box in (sw128, sw64, none)]
+    [None, 'layout-mismatch', 'layout-mismatch']
+
+    The first 64 bytes of rows of 128, as the strides of the wider swizzle reach them:
+
+    >>> misread(sw128, Through("SW64", "f16", 0, 64), units[units // 64 % 2 == 0])
     'layout-mismatch'
-    >>> misread(Through("SW64", "f16"), Through("SW128", "f16"), rows[:8]) is None
-    True
-    >>> misread(Through("SW128", "bf16"), Through("SW128", "f16"), rows)
+    >>> misread(sw128, operand._replace(element="bf16"), units)
     'type-mismatch'
+    >>> tf32 = operand._replace(element="tf32")
+    >>> [misread(sw128._replace(element=one), tf32, units) for one in ("f32", "u32", "s32", "f16")]
+    [None, None, 'type-mismatch', 'type-mismatch']
     """
-    if written.swizzle != read.swizzle:
-        by_writer: Any = byte_swizzle(written.swizzle)
-        by_reader: Any = byte_swizzle(read.swizzle)
-        if bool((by_writer(addresses) != by_reader(addresses)).any()):
-            return "layout-mismatch"
-    elif read.fault:
+    if read.rows:
+        differs = written.swizzle != read.swizzle and _permute_otherwise(written.swizzle, read.swizzle, addresses)
+    elif written.swizzle == read.swizzle == "INTER":  # bytes one after the other, whatever rows the map sees in them
+        differs = False
+    else:
+        differs = bool(read.fault) or _lie_otherwise(written, read, addresses)
+    if differs:
         return "layout-mismatch"
-    if written.element != read.element and {written.element, read.element} <= set(_SIXTEEN_BITS):
-        return "type-mismatch"
-    return None
+    return None if _is_one_type(written, read) else "type-mismatch"
+
+
+def _permute_otherwise(first: SwizzleMode, second: SwizzleMode, addresses: Array) -> bool:
+    by_first: Any = byte_swizzle(first)  # bit operations, which arrays have too
+    by_second: Any = byte_swizzle(second)
+    return bool((by_first(addresses) != by_second(addresses)).any())
+
+
+def _lie_otherwise(written: Through, read: Through, addresses: Array) -> bool:
+    """Tell whether rows, or places in them, are not those that were written, shifted, in some pattern that is read."""
+    by_writer: Any = byte_swizzle(written.swizzle)
+    by_reader: Any = byte_swizzle(read.swizzle)
+    row, place = np.divmod(by_reader(addresses), read.row_bytes)
+    written_row, written_place = np.divmod(by_writer(addresses) - written.start, written.row_bytes)
+    pattern = (row - read.start // read.row_bytes) // CORE_MATRIX_ROWS
+    _, first, of = np.unique(pattern, return_index=True, return_inverse=True)
+    shifts = np.stack([written_row - row, written_place - place])
+    return bool((shifts != shifts[:, first[of]]).any())
+
+
+def _is_one_type(written: Through, read: Through) -> bool:
+    """Tell whether elements are what they were written as: unsigned ones of one size are bits of any type."""
+    one, other = written.element, read.element
+    if one == other or "b1" in (one, other) or (one in _TF32 and other in _TF32):
+        return True
+    unsigned = one in _BITS_OF_ANY or (bool(read.rows) and other in _BITS_OF_ANY)
+    return unsigned and DTYPE_BITS[one] == DTYPE_BITS[other]
 
 
 def described(written: Through, read: Through) -> str:
@@ -134,4 +192,9 @@ def described(written: Through, read: Through) -> str:
         )
     if read.fault:
         return read.fault
+    if written.row_bytes != read.row_bytes and not read.rows and (written.rows > 1 or read.swizzle != "INTER"):
+        return (
+            f"it was written in rows of {written.row_bytes} bytes, and is read in rows of {read.row_bytes}: the inner "
+            f"extent of the box must be {read.row_bytes} bytes, or both must name a swizzle of {written.row_bytes}"
+        )
     return f"it was written as {written.element}, and is read as {read.element}"

@@ -19,7 +19,7 @@ from cutepy.sim.sanitize.memory.global_touch import GlobalTouch
 from cutepy.sim.sanitize.memory.touch import unfenced
 from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN
 from cutepy.sim.sanitize.order.needs import UNFENCED, need
-from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, overlap_completely
+from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, fenced_spaces, overlap_completely
 from cutepy.sim.translate import linked
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.messages import Messages
     from cutepy.sim.sanitize.order.wave import Wave
 
+_GLOBAL, _ALL = frozenset({"global"}), frozenset({"global", "shared"})
 Held = Callable[[int, Array, Array, Array], Array]
 """Plane, lanes of a touch, ranks and columns -> what each lane knows of each."""
 
@@ -61,14 +62,9 @@ def _held_by_host(plane: int, lanes: Array, ranks: Array, columns: Array) -> Arr
 
 
 @lru_cache(maxsize=64)
-def _fences(ptx: str, kernel: str) -> frozenset[str]:
-    """Return which spaces the fences of the async proxy in a kernel cover: "all", "global" and "shared"."""
-    found = set()
-    for i in linked(ptx, kernel).function.instructions:
-        if i.parts[:2] == ("fence", "proxy") and i.parts[2].partition("::")[0] == "async":
-            spaces = {p.partition("::")[0] for p in i.parts[3:]} & {"global", "shared"}
-            found |= spaces or {"all"}
-    return frozenset(found)
+def _fences(ptx: str, kernel: str) -> frozenset[frozenset[str]]:
+    """Return which spaces the fences of the async proxy in a kernel cover, each of them."""
+    return frozenset(fenced_spaces(i.opcode) for i in linked(ptx, kernel).function.instructions)
 
 
 class GlobalOrder:
@@ -82,7 +78,7 @@ class GlobalOrder:
 
     def __init__(self, launches: Launches, messages: Messages) -> None:
         self._launches, self._messages = launches, messages
-        self._fences: frozenset[str] = frozenset()
+        self._fences: frozenset[frozenset[str]] = frozenset()
 
     def begin(self, launch: Launch) -> None:
         """Begin with a launch."""
@@ -100,7 +96,7 @@ class GlobalOrder:
             # What launches wait for is visible to all proxies.
             crosses = in_launch and new.proxy == "async" and old.proxy != "async"
             # What is fenced is known of shared memory, and by fences of all spaces: of others all goes for fenced.
-            crosses = crosses and "global" not in self._fences
+            crosses = crosses and _GLOBAL not in self._fences
 
             def known(plane: int) -> Array:
                 return self.knows(wave, held, plane, old, new, before, after)
@@ -138,7 +134,7 @@ class GlobalOrder:
     ) -> Array:
         """Tell by pair whether the newer lane knows that the older one's touch is over, or sees it."""
         result = np.zeros(len(before), bool)
-        if wave is None or (plane == FENCED and "all" not in self._fences):
+        if wave is None or (plane == FENCED and _ALL not in self._fences):
             return result
         of, at = np.divmod(before, old.lanes)
         shape = len(old.ctas), old.lanes

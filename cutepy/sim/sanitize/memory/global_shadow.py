@@ -225,7 +225,9 @@ class GlobalShadow:
                         extent.read[at] = 0
             if new.scope != WEAK and written is not None and entries is None:
                 self._follow(new, written)
-            extent.written[at] = new.number
+            discards = new.instruction.parts[0] == "discard"  # PTX ISA: a weak write of an indeterminate value
+            extent.fresh |= discards
+            extent.written[at] = UNWRITTEN if discards else new.number
             extent.last_write = new.number
             return
         if extent.read is None:

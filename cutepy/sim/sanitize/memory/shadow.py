@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, Array, as_index
-from cutepy.sim.sanitize.meaning.layouts import Through
+from cutepy.sim.sanitize.meaning.layouts import Through, agree
 from cutepy.sim.sanitize.memory.numbered import Numbered
 from cutepy.sim.sanitize.memory.touch import Conflict, Lacks, Touch, are_strong, hides, needed
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN, Clocks, View, neighbours
@@ -186,7 +186,7 @@ class Shadow:
                 if member in unheard and not are_strong(old, new, CLUSTER):
                     self._compare(old, new, mask, flat)
                 if old.spans and new.spans and old.writes and not new.writes:
-                    self._compare_layouts(old.spans[0].through, old, new, mask, flat)
+                    self._compare_layouts(old.spans[0].through[0], old, new, mask, flat)
 
     def _compare(self, old: Touch, new: Touch, mask: Array | None, flat: Array) -> None:
         """See whether a new touch comes after an old one that touched the same granules, which `mask` picks."""
@@ -213,14 +213,15 @@ class Shadow:
 
     def _compare_layouts(self, written: Through, old: Touch, new: Touch, mask: Array | None, flat: Array) -> None:
         """See whether a touch reads through another layout what an old one wrote."""
-        for start, end, read in new.spans:
-            if read == written:
+        for start, end, through in new.spans:
+            if all(agree(written, read) for read in through):
                 continue
-            for row in range(max(len(mask), len(flat)) if mask is not None else 1):
+            for row in range(max(len(flat), 1 if mask is None else len(mask))):
+                read = through[min(row, len(through) - 1)]
                 granules = flat[min(row, len(flat) - 1), start:end]
                 if mask is not None:
                     granules = granules[mask[min(row, len(mask) - 1), start:end]]
-                if len(granules) and self._misread(old, new, row, granules, written, read):
+                if len(granules) and not agree(written, read) and self._misread(old, new, row, granules, written, read):
                     return
 
     def _known(self, old: Touch, new: Touch, how: Need, rows: Array, olds: Array) -> Array:

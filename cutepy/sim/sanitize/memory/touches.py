@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -221,14 +221,14 @@ class SharedTouches:
         flat = np.concatenate([np.broadcast_to(p, (rows, p.shape[1])) for p in places], axis=1)
         flat = self._places(flat * UNIT_BYTES, UNIT_BYTES).reshape(rows, 1, -1)
         ends = np.cumsum([p.shape[1] * -(-UNIT_BYTES // self._granule) for p in places]).tolist()
-        through = [of_descriptor(int(words[0]), element, tile) for words, tile, element in each]
+        through = [tuple(of_descriptor(w, element, tile) for w in words.tolist()) for words, tile, element in each]
         return flat, tuple(map(Span, [0, *ends], ends, through))
 
-    def completed(self, operation: AsyncOperation, issued: Issued) -> None:
-        """Take what an operation has read and written."""
+    def took(self, operation: AsyncOperation, issued: Issued, accesses: Sequence[Access]) -> None:
+        """Take what an operation has read, or written, or both."""
         of = operation.ctas.slots
         by_place: dict[tuple[str, int, int, int, int], list[Array]] = {}
-        for access in issued.accesses:
+        for access in accesses:
             slots, offsets = np.divmod(access.addresses.reshape(-1), self._slot_bytes)
             rows, lanes = self._issuers(operation, access, slots)
             apart = of[rows] - slots  # of a multicast, a copy to a peer and st.async
@@ -305,6 +305,7 @@ class SharedTouches:
         places = self._places(np.array([[offset]]), size)
         if what != "read":
             self._overwritten(operation.instruction, f"{operation.kind} {what}", slots, offset, offset + size)
+        through = issued.through.get(offset)
         name = {"tma_load": "TMA", "tma_store": "TMA store", "st_async": "st.async"}.get(operation.kind, "bulk copy")
         touch = Touch(
             f"{name} {what}",
@@ -320,7 +321,7 @@ class SharedTouches:
             places,
             view,
             np.zeros(1, int),
-            () if issued.through is None else (Span(0, places.shape[-1], issued.through),),
+            () if through is None else (Span(0, places.shape[-1], (through,)),),
             when=wave.arrivals.number,
         )
         self._shadow.touch(touch)

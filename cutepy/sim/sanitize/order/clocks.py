@@ -10,8 +10,8 @@ What is known comes in three *planes*:
 
 - ``DONE``: something came after it that has counted. Of what the async proxy has read no more is needed.
 - ``SEEN``: it is over, and what it wrote is visible: a release came after it that includes who knows it.
-- ``FENCED``: it is over, for a proxy fence of its CTA came after it. Needed by the async proxy to write over what the
-  generic proxy read, and beside ``SEEN`` to touch what that wrote.
+- ``FENCED``: it is over, for a proxy fence came after it, of its CTA or of who had seen it. Needed by the async proxy
+  to write over what the generic proxy read, and beside ``SEEN`` to touch what that wrote.
 
 Lanes of a warp that know the same share a row; a lane that learns something alone has a row of its own until the warp
 synchronises. What a thread knows of its own columns stands beside, in `own`.
@@ -28,6 +28,7 @@ from cutepy.sim.machine.lanes import WARP, Array, Index, as_index
 DONE, SEEN, FENCED = range(3)
 _PLANES = 3
 _NEW_COLUMNS = 64
+NO_COLUMNS: Array = np.zeros(0, np.intp)
 
 
 class View(NamedTuple):
@@ -297,12 +298,14 @@ class Clocks:
         self._known[DONE][at] = np.maximum(self._known[DONE][at], self._own[DONE][rectangle(slots, waits)])
 
     def fence(self, slots: Array, threads: Array) -> None:
-        """Put a proxy fence after all that threads know their CTAs to have done."""
+        """Put a proxy fence after what threads know their CTAs to have done, and after what others have shown them."""
         there = np.zeros((len(slots), self._known.shape[2]), bool)
         there[np.arange(len(slots))[:, None], self.rows(slots, threads)] = True
         of, rows = np.nonzero(there)
-        cells = slots[of], rows, slots[of] % self.cluster
-        self._known[FENCED][cells] = np.maximum(self._known[FENCED][cells], self._known[DONE][cells])
+        cells, at_home = (slots[of], rows), (np.arange(len(of)), slots[of] % self.cluster)
+        passed = self._known[SEEN][cells]
+        passed[at_home] = self._known[DONE][cells][at_home]
+        self._known[FENCED][cells] = np.maximum(self._known[FENCED][cells], passed)
         mine = self.belongs(threads)
         at = neighbours(slots), slice(len(mine))
         self._own[FENCED][at] = np.where(mine, self._own[DONE][at], self._own[FENCED][at])

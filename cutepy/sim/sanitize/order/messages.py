@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN
+from cutepy.sim.sanitize.order.clocks import DONE, FENCED, NO_COLUMNS, SEEN
+from cutepy.sim.sanitize.order.patterns import hide
 from cutepy.sim.sanitize.order.sent import Cluster, Location, Message, Sent, Snapshot, acquirers
 from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, WEAK, strength
 from cutepy.sim.sanitize.order.wave import CHAIN
@@ -85,6 +86,10 @@ class Messages:
     def any_sent(self) -> bool:
         """Whether somebody has acquired something."""
         return bool(self._sent)
+
+    def fenced(self, lane: Lane) -> Sent | None:
+        """Return what the last fence of a thread releases, if it is known."""
+        return self._fences.get(lane)
 
     # What threads do.
 
@@ -182,11 +187,12 @@ class Messages:
             self._begin_wave(wave)
         slots, threads = event.ctas.slots, event.threads.ids
         lanes = [(slot, thread) for slot in slots.tolist() for thread in threads.tolist()]
+        hidden = wave.hidden_from(event.instruction)
         for lane in lanes if how.acquires and self._pending else ():
             for scope, location in self._pending.pop(lane, {}).values():
-                self._learn(wave, lane, location, min(scope, how.scope))
+                self._learn(wave, lane, location, min(scope, how.scope), hidden)
         if how.releases:
-            snapshot = Snapshot(wave, self.launch, slots, threads)
+            snapshot = Snapshot(wave, self.launch, slots, threads, hidden)
             for n, lane in enumerate(lanes):
                 self._fences[lane] = self._sends(lane, how.scope, snapshot, *divmod(n, len(threads)))
 
@@ -224,11 +230,11 @@ class Messages:
                 return sent.hint
         return len(self._tails)
 
-    def _learn(self, wave: Wave, lane: Lane, location: Location, scope: int) -> None:
+    def _learn(self, wave: Wave, lane: Lane, location: Location, scope: int, hidden: Array = NO_COLUMNS) -> None:
         """Let a thread know what the messages at a location say that are in scope for it and it for them."""
         clocks, blocks = wave.clocks, wave.residents.blocks
         cta = int(blocks[lane[0]])
-        key = self.launch, cta, lane[1], scope
+        key = self.launch, cta, lane[1], WEAK if len(hidden) else scope
         if location.learnt.get(key) == location.version:
             return
         for sent in location.sent.values():
@@ -259,7 +265,7 @@ class Messages:
         columns = np.array([wave.chains[k] for k in known.tolist()])
         for plane in (DONE, SEEN):
             what[plane, 0, 0, columns] = np.maximum(what[plane, 0, 0, columns], chains[known])
-        clocks.learn(np.array([lane[0]]), np.array([lane[1]]), what)
+        clocks.learn(np.array([lane[0]]), np.array([lane[1]]), hide(what, hidden))
         self._hints[lane] = next(reversed(heard))
 
     # What messages say.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.sanitize.order.clocks import FENCED, Clocks
+from cutepy.sim.sanitize.order.clocks import FENCED, SEEN, Clocks
 from cutepy.sim.sanitize.order.strength import CLUSTER, SCOPES, Strength
 
 if TYPE_CHECKING:
@@ -68,13 +68,13 @@ class Patterns:
         self._fences: dict[tuple[int, int], _Fence] = {}
         self.waits: list[Wait] = []
 
-    def fence(self, how: Strength, slots: Array, threads: Array) -> None:
-        """Take a fence."""
+    def fence(self, how: Strength, slots: Array, threads: Array, hidden: Array) -> None:
+        """Take a fence, but for what counts in `hidden` columns, of which it shows nothing."""
         if how.acquires and self.waits:
-            self._acquire(how.scope, slots, threads)
+            self._acquire(how.scope, slots, threads, hidden)
         if how.releases and self._has_relaxed:
             for thread in threads.tolist():
-                known = self._clocks.publish(slots, np.array([thread]))
+                known = hide(self._clocks.publish(slots, np.array([thread])), hidden)
                 for row, slot in enumerate(slots.tolist()):
                     self._fences[slot, thread] = _Fence(how.scope, known[:, row])
 
@@ -107,7 +107,7 @@ class Patterns:
             wait = wait._replace(near=near, far=far)
         self.waits.append(wait)
 
-    def _acquire(self, scope: int, slots: Array, threads: Array) -> None:
+    def _acquire(self, scope: int, slots: Array, threads: Array, hidden: Array) -> None:
         left = []
         for wait in self.waits:
             of, by = np.isin(wait.slots, slots), np.isin(wait.threads, threads)
@@ -115,13 +115,22 @@ class Patterns:
                 left.append(wait)
                 continue
             seen = wait.far if min(scope, scope_of(wait.instruction)) >= CLUSTER else wait.near
-            self._clocks.learn(wait.slots[of], wait.threads[by], seen[:, of])
+            self._clocks.learn(wait.slots[of], wait.threads[by], hide(seen[:, of], hidden))
             if not by.all():
                 left.append(wait._replace(threads=wait.threads[~by]))
             if not of.all():
                 near, far = wait.near[:, ~of], wait.far[:, ~of]
                 left.append(wait._replace(slots=wait.slots[~of], threads=wait.threads[by], near=near, far=far))
         self.waits = left
+
+
+def hide(what: Array, columns: Array) -> Array:
+    """Return a clock, (plane, ..., column), that shows nothing of what counts in some columns."""
+    if not len(columns):
+        return what
+    result = what.copy()
+    result[SEEN][..., columns[columns < what.shape[-1]]] = 0
+    return result
 
 
 def _same(a: Wait, b: Wait) -> bool:

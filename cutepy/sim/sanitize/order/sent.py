@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.sanitize.order.clocks import NO_COLUMNS
+from cutepy.sim.sanitize.order.patterns import hide
 from cutepy.sim.sanitize.order.strength import strength
 from cutepy.sim.translate import linked
 from cutepy.sim.translate.effects import read, written
@@ -28,15 +30,17 @@ class Snapshot:
     wave : Wave
     launch : int
     slots, threads : array of int
+    hidden : array of int, optional
+        Columns of which it shows nothing.
     """
 
-    def __init__(self, wave: Wave, launch: int, slots: Array, threads: Array) -> None:
+    def __init__(self, wave: Wave, launch: int, slots: Array, threads: Array, hidden: Array = NO_COLUMNS) -> None:
         view, self._row_of = wave.clocks.view(slots, threads)
         self._view = view.kept()
         wave.clocks.tick(slots, threads)
         self._slots, self._threads, self._owner = slots, threads, wave.clocks.owner
         self._blocks, self._size = wave.residents.blocks, wave.clocks.cluster
-        self.launch, self.columns = launch, wave.chains
+        self.launch, self.columns, self._hidden = launch, wave.chains, hidden
 
     def known(self, row: int, column: int) -> Array:
         """Return what one of the threads knows: (plane, rank, column)."""
@@ -46,7 +50,7 @@ class Snapshot:
         mine = np.flatnonzero(self._owner == self._threads[column])
         rank = int(self._slots[row]) % self._size
         found[:, rank, mine] = np.maximum(found[:, rank, mine], self._view.own[:, row, mine])
-        return found
+        return hide(found, self._hidden)
 
     def cta(self, row: int) -> int:
         """Return a CTA's index in the grid."""

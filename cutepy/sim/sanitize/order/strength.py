@@ -61,9 +61,9 @@ def strength(opcode: str) -> Strength:
         return _NONE if "proxy" in parts else Strength(_OLD_FENCES[parts[1]], True, True)
     if parts[0] == "fence":
         order = parts[1]
-        if order not in ("sc", "acq_rel", "acquire", "release") or "sync_restrict" in opcode:
+        if order not in ("sc", "acq_rel", "acquire", "release"):
             return _NONE
-        return Strength(named or SYS, order != "release", order != "acquire")
+        return Strength(CLUSTER if is_restricted(opcode) else named or SYS, order != "release", order != "acquire")
     if parts[:2] == ["cp", "reduce"]:
         return Strength(GPU, False, False)
     if parts[0] in ("atom", "red"):
@@ -75,6 +75,38 @@ def strength(opcode: str) -> Strength:
         if "acquire" in parts or "release" in parts or "relaxed" in parts:
             return Strength(named or SYS, "acquire" in parts, "release" in parts)
     return _NONE
+
+
+def is_restricted(opcode: str) -> bool:
+    """Tell whether a fence covers shared memory only.
+
+    Examples
+    --------
+    >>> is_restricted("fence.release.sync_restrict::shared::cta.cluster"), is_restricted("fence.acq_rel.cluster")
+    (True, False)
+    """
+    return ".sync_restrict::" in opcode
+
+
+@lru_cache(maxsize=4096)
+def fenced_spaces(opcode: str) -> frozenset[str]:
+    """Return of which state spaces an opcode fences what the generic proxy did from what the async proxy does.
+
+    Those with `.sync_restrict` order one way only, and that is all that is asked of any.
+
+    Examples
+    --------
+    >>> sorted(fenced_spaces("fence.proxy.async")), sorted(fenced_spaces("fence.proxy.async.global"))
+    (['global', 'shared'], ['global'])
+    >>> fenced_spaces("fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster")
+    frozenset({'shared'})
+    >>> fenced_spaces("fence.proxy.alias"), fenced_spaces("fence.acq_rel.gpu")
+    (frozenset(), frozenset())
+    """
+    words = opcode.replace(".", "::").split("::")
+    if words[:3] not in (["fence", "proxy", "async"], ["membar", "proxy", "async"]):
+        return frozenset()
+    return frozenset({"global", "shared"} & {*words} or {"global", "shared"})
 
 
 @lru_cache(maxsize=4096)

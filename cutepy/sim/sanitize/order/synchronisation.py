@@ -13,7 +13,7 @@ from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, Meeting, neighb
 from cutepy.sim.sanitize.order.making import INITS, check_made, fence_inits, side_of, used_by
 from cutepy.sim.sanitize.order.patterns import Wait, scope_of
 from cutepy.sim.sanitize.order.peers import BEGUN
-from cutepy.sim.sanitize.order.strength import CLUSTER, strength
+from cutepy.sim.sanitize.order.strength import CLUSTER, fenced_spaces, strength
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, GROUP, MMAS
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ Report = Callable[[str, str, Side | None, Side, str | None], None]
 """Takes the kind of a hazard, its barrier, the two sides, and what is missing where the kind doesn't say."""
 
 
+_NOT_MET = "nothing says that all warps of the warpgroup have executed the one before: a barrier must come between"
 _INVALID = "a barrier must come between the last use of an mbarrier, by whomever, and mbarrier.inval"
 
 
@@ -69,6 +70,20 @@ def synchronise(wave: Wave, event: BarrierEvent, report: Report) -> None:
         _cluster(wave, event)
     elif event.operation == "wait":
         _group(wave, event)
+    elif event.operation == "set_registers":
+        _set_registers(wave, event, report)
+
+
+def _set_registers(wave: Wave, event: BarrierEvent, report: Report) -> None:
+    """Report warps that change how many registers they have, and have not met since they did so before."""
+    i = event.instruction
+    found = wave.register_changes.change(i, event.ctas.slots, event.threads.ids)
+    if found is None:
+        return
+    slot, warp, other, last = found
+    cta = wave.residents.coordinate(slot)
+    before, after = (Side("setmaxnreg", f"warp {w} of CTA {cta}", by, cta, w) for w, by in ((other, last), (warp, i)))
+    report("misused-setmaxnreg", "registers", before, after, _NOT_MET)
 
 
 def converge(wave: Wave, slots: Array, threads: Array) -> None:
@@ -90,16 +105,12 @@ def converge(wave: Wave, slots: Array, threads: Array) -> None:
 def _fence(wave: Wave, event: BarrierEvent) -> None:
     parts = event.instruction.parts
     slots, threads = event.ctas.slots, event.threads.ids
-    if _orders_the_async_proxy(parts):
+    covers_shared_memory = "shared" in fenced_spaces(event.instruction.opcode)
+    if covers_shared_memory:
         wave.clocks.fence(slots, threads)
-    if _orders_the_async_proxy(parts) or parts[:2] == ("fence", "mbarrier_init"):
+    if covers_shared_memory or parts[:2] == ("fence", "mbarrier_init"):
         fence_inits(wave, slots, threads)
-    wave.patterns.fence(strength(event.instruction.opcode), slots, threads)
-
-
-def _orders_the_async_proxy(parts: tuple[str, ...]) -> bool:
-    """Tell whether an instruction is a fence between generic and async proxy that covers shared memory."""
-    return parts[:2] == ("fence", "proxy") and parts[2].partition("::")[0] == "async" and "global" not in parts
+    wave.patterns.fence(strength(event.instruction.opcode), slots, threads, wave.hidden_from(event.instruction))
 
 
 def _cluster(wave: Wave, event: BarrierEvent) -> None:

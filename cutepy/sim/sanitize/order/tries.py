@@ -5,6 +5,10 @@ whether another wait follows, and nothing else, it is a *peek*: its success save
 what the wait orders begins where the paths join. A try that may save one that shows more, relaxed or of a narrower
 scope, is none: it matters which of them succeeds. To see a kernel as it runs where the peek fails, it is made to fail,
 unless its thread knows that the phase is complete: then it can't.
+
+A try *retries* if the way on from it is its success alone (`failing.py`). Where it is tried again, and yet another way
+certainly leads on, after so many tries, it is a *guess*: whoever goes on knows nothing by it. Where that can't be told,
+of tries of several phases, say, it is no wait, and not certified, but who has seen it succeed goes on knowing it.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cutepy.sim.sanitize.order.failing import is_quiet, is_tried_again, is_try
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import written
 
@@ -20,11 +25,6 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.order.uses import Uses
     from cutepy.sim.translate.control_flow import ControlFlow
-
-_QUIET = frozenset(
-    """mov selp setp set and or xor not lop3 cvt add sub mul mad shl shr min max neg abs slct cnot bfe bfi prmt popc clz
-    nanosleep""".split()
-)
 
 
 @dataclass(frozen=True)
@@ -41,39 +41,43 @@ class Try:
     misuse : Instruction or None
         What uses the outcome for more than to decide whether to wait; or a try that shows more, which this one may
         save.
+    may_give_up : bool
+        Whether it is tried again, but may never succeed before the thread goes on, as far as can be told.
+    is_guess : bool
+        Whether that is certainly so, and no wait follows.
     """
 
     instruction: Instruction
     retries: bool
     followers: frozenset[int]
     misuse: Instruction | None
+    may_give_up: bool = False
+    is_guess: bool = False
 
     @property
     def is_peek(self) -> bool:
         """Whether a wait follows where it fails, or nothing depends on it."""
-        return not self.retries and self.misuse is None
-
-
-def is_try(i: Instruction) -> bool:
-    """Tell whether an instruction tests a phase of an mbarrier."""
-    return i.parts[0] == "mbarrier" and i.parts[1] in ("try_wait", "test_wait")
+        return not self.retries and self.misuse is None and not self.may_give_up
 
 
 def tries(flow: ControlFlow, uses: Uses) -> list[Try]:
     """Find the tries of a kernel."""
-    return [_follow(flow, i, uses) for block in flow.blocks for i in block.instructions if is_try(i)]
+    found = [i for block in flow.blocks for i in block.instructions if is_try(i)]
+    told = {i.index: is_tried_again(flow, uses, i) for i in found}
+    again = frozenset(index for index, answer in told.items() if answer)
+    return [_follow(flow, i, uses, again, told[i.index] is False) for i in found]
 
 
-def _follow(flow: ControlFlow, i: Instruction, uses: Uses) -> Try:
+def _follow(flow: ControlFlow, i: Instruction, uses: Uses, again: frozenset[int], is_given_up: bool) -> Try:
     """Follow an outcome to where it ends: branches, and values that depend on it."""
-    retries, misuse = False, None
+    returns, misuse = False, None
     followers: set[int] = set()
     waiting = [use for register in written(i) for use in uses.after(i, register.index)]
     seen = set(waiting)
     while waiting and misuse is None:
         number, use = waiting.pop()
         if use is not None:
-            if is_try(use) or not _is_quiet(use):
+            if is_try(use) or not is_quiet(use):
                 misuse = use
                 break
             reached = [x for register in written(use) for x in uses.after(use, register.index)]
@@ -81,12 +85,12 @@ def _follow(flow: ControlFlow, i: Instruction, uses: Uses) -> Try:
             join = flow.join[number]
             sides = [list(_between(flow, start, join)) for start in set(flow.blocks[number].successors)]
             inside = [x for side in sides for x in side]
-            loud = next((x for x in inside if not _is_quiet(x)), None)
+            loud = next((x for x in inside if not is_quiet(x)), None)
             if loud is not None or sum(any(map(is_try, side)) for side in sides) > 1:
                 misuse = loud or next(filter(is_try, inside))
                 break
             found = {x.index for x in inside if is_try(x)}
-            retries |= i.index in found
+            returns |= i.index in found
             followers |= found - {i.index}
             changed = {r.index for x in inside for r in written(x)}
             alive = changed & flow.live_in[join] if join != EXIT else set()
@@ -95,9 +99,11 @@ def _follow(flow: ControlFlow, i: Instruction, uses: Uses) -> Try:
         seen.update(reached)
     others = [x for block in flow.blocks for x in block.instructions if x.index in followers]
     misuse = misuse or next((x for x in others if _shown(x) > _shown(i)), None)
+    retries, may_give_up = returns and i.index in again, returns and i.index not in again and misuse is None
     if retries and misuse is None and not all(x.operands[1:3] == i.operands[1:3] for x in others):
         misuse = i
-    return Try(i, retries, frozenset(followers), misuse)
+    is_guess = may_give_up and is_given_up and not followers & again
+    return Try(i, retries, frozenset(followers), misuse, may_give_up, is_guess)
 
 
 def _between(flow: ControlFlow, start: int, end: int) -> Iterator[Instruction]:
@@ -109,8 +115,3 @@ def _between(flow: ControlFlow, start: int, end: int) -> Iterator[Instruction]:
 def _shown(i: Instruction) -> int:
     """Rank what the success of a try shows: nothing, what is of this CTA, or of the cluster."""
     return 0 if "relaxed" in i.parts else 1 + ("cluster" in i.parts)
-
-
-def _is_quiet(i: Instruction) -> bool:
-    """Tell whether an instruction does no more than to write registers, to wait for a while, or to try."""
-    return is_try(i) or i.parts[0] in _QUIET

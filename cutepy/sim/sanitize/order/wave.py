@@ -11,11 +11,12 @@ import numpy as np
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.sanitize.meaning.layouts import Through
 from cutepy.sim.sanitize.order.arrivals import Arrivals
-from cutepy.sim.sanitize.order.clocks import DONE, SEEN, Clocks, Meeting, View, rectangle
+from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, Clocks, Meeting, View, rectangle
 from cutepy.sim.sanitize.order.objects import Objects
 from cutepy.sim.sanitize.order.patterns import Patterns
 from cutepy.sim.sanitize.order.peers import Peers
-from cutepy.sim.sanitize.order.warpgroups import MmaGroups
+from cutepy.sim.sanitize.order.strength import is_restricted
+from cutepy.sim.sanitize.order.warpgroups import MmaGroups, RegisterChanges
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent
@@ -57,8 +58,8 @@ class Issued:
         To global memory, by the async proxy.
     signals : list of (offset, slots, phases)
         The mbarriers that count its bytes.
-    through : Through or None
-        How a tensor copy orders what it copies.
+    through : dict of int to Through or None
+        How a tensor copy orders what it copies, by where that starts in shared memory.
     """
 
     clocks: Clocks
@@ -70,7 +71,7 @@ class Issued:
     accesses: list[Access] = field(default_factory=list)
     runs: list[Access] = field(default_factory=list)
     signals: list[tuple[int, Array, Array]] = field(default_factory=list)
-    through: Through | None = None
+    through: dict[int, Through | None] = field(default_factory=dict)
 
     def lanes(self, rows: Array, columns: Array, releases: bool = True) -> Array:
         """Return what lanes knew, by their positions among the CTAs and threads: (plane, lane, rank, column).
@@ -182,6 +183,7 @@ class Wave:
     peers : Peers
     objects : Objects
     mma_groups : MmaGroups
+    register_changes : RegisterChanges
     patterns : Patterns
     arrivals : Arrivals
     """
@@ -207,6 +209,7 @@ class Wave:
         self.objects = Objects(self.clocks, slots, threads)
         self._columns, self._of_global_memory = 0, np.zeros(0, np.intp)
         self.mma_groups = MmaGroups(self.clocks, slots)
+        self.register_changes = RegisterChanges(self.clocks, slots, -(-threads // WARP))
         self.patterns, self.arrivals = Patterns(self.clocks, has_relaxed), Arrivals()
 
     def counted(self, operation: AsyncOperation) -> Array:
@@ -266,6 +269,12 @@ class Wave:
             self._of_global_memory = np.flatnonzero(self.clocks.is_channel((WRITES, BULK, CHAIN), self._columns))
         found: Array = self._of_global_memory[self._of_global_memory < columns]
         return found
+
+    def hidden_from(self, fence: Instruction) -> Array:
+        """Return the columns of which a fence shows nothing: of global memory, if it covers shared memory only."""
+        if not is_restricted(fence.opcode):
+            return NO_COLUMNS
+        return self.of_global_memory(self.clocks.capacity)
 
     def meeting(self, what: object) -> Meeting:
         """Return what is published at an object."""

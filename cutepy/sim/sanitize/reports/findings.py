@@ -16,7 +16,6 @@ from cutepy.sim.sanitize.memory.touch import unfenced
 from cutepy.sim.sanitize.reports.allowances import Allowances
 from cutepy.sim.sanitize.reports.collection import Hazards
 from cutepy.sim.sanitize.reports.ranking import rank
-from cutepy.sim.translate.effects import is_wgmma
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Residents
@@ -134,9 +133,8 @@ class Findings:
 
     def registers(self, found: RegisterHazard) -> None:
         """Report registers that something uses beside the MMAs."""
-        before, after = (Side(i.parts[0], "a warpgroup", i) for i in (found.before, found.after))
-        one = found.kind == "missing-wgmma-fence" and is_wgmma(found.before)  # what was there when the kernel began
-        self.tell(found.kind, "registers", None if one else before, after)
+        before = None if found.before is None else Side(found.before.parts[0], "a warpgroup", found.before)
+        self.tell(found.kind, "registers", before, Side(found.after.parts[0], "a warpgroup", found.after))
 
     def conflict(self, found: Conflict, residents: Residents, granule_bytes: int, reason: Reason | None = None) -> None:
         """Report two touches that nothing orders, with the reason if it is known."""

@@ -12,11 +12,13 @@ from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.machine.launch import Launch
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.kinds import KINDS
+from cutepy.sim.sanitize.order.flags import Did
 from cutepy.sim.sanitize.order.strength import NAMES
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.memory import GlobalMemory
     from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch
+    from cutepy.sim.sanitize.order.flags import Flags
     from cutepy.sim.sanitize.order.launches import Launches
 
 _PROXY = (
@@ -50,8 +52,8 @@ _GIVEN_AWAY = (
     "stream that it was made in must wait for the other one"
 )
 NEVER_WRITTEN = (
-    "nothing has written these bytes since they were allocated, and they hold what was there before: write them first, "
-    "such as by torch.zeros in place of torch.empty, or order this after what does"
+    "nothing has written these bytes since they were allocated, or discarded, and they hold what was there before: "
+    "write them first, such as by torch.zeros in place of torch.empty, or order this after what does"
 )
 
 
@@ -101,7 +103,20 @@ def _pointers(launch: Launch | None) -> Iterator[tuple[int, int]]:
         yield from ((word, number) for word in np.frombuffer(data, "<u8", len(data) // 8).tolist())
 
 
-def advice(found: GlobalConflict, launches: Launches) -> str:
+def told(found: GlobalConflict, launches: Launches, flags: Flags) -> tuple[str, str]:
+    """Return the kind of hazard that two touches are, and what is missing between them."""
+    why = None
+    if found.kind.startswith("unordered"):
+        old, new = found.before, found.after
+        row, lane = divmod(found.before_lane, old.lanes)
+        shape = len(old.ctas), old.lanes
+        column, count = (int(np.broadcast_to(x, shape)[row, lane]) for x in (old.columns, old.counts))
+        before = Did((old.launch, int(old.clusters[row])), int(old.ranks[row]), column, count)
+        why = flags.too_weak(before, int(new.ctas[found.after_lane // new.lanes]))
+    return (found.kind, _advice(found, launches)) if why is None else ("too-weak-semantics", why)
+
+
+def _advice(found: GlobalConflict, launches: Launches) -> str:
     """Say what is missing between two touches."""
     before, after, kind = found.before, found.after, found.kind
     if kind == "early-access":

@@ -1,4 +1,4 @@
-"""Why two accesses are not ordered, where an arrival or a wait stands between them that might have ordered them.
+"""Why two accesses are not ordered, where an arrival, a wait or a flag stands between that might have ordered them.
 
 It may be relaxed, or of too narrow a scope, or stand before the read that it should hand back.
 """
@@ -14,21 +14,28 @@ from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.ptx.model import Label
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN
+from cutepy.sim.sanitize.order.flags import Did
 from cutepy.sim.sanitize.order.patterns import scope_of
 from cutepy.sim.sanitize.order.strength import CLUSTER
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.memory.touch import Conflict, Touch
+    from cutepy.sim.sanitize.order.flags import Flags
     from cutepy.sim.sanitize.order.wave import Wave
 
 Reason = tuple[str | None, str]
 """The kind of hazard, None if it is what it seemed, and what is wrong and what there should be."""
 
 
-def reason(wave: Wave, code: Sequence[Instruction], found: Conflict) -> Reason | None:
+def reason(wave: Wave, flags: Flags, code: Sequence[Instruction], found: Conflict) -> Reason | None:
     """Return why two touches are not ordered, if what stands between them tells."""
-    return _of_waits(wave, found) or _of_arrivals(wave, found) or _of_places(wave, code, found)
+    return (
+        _of_waits(wave, found)
+        or _of_arrivals(wave, found)
+        or _of_flags(wave, flags, found)
+        or _of_places(wave, code, found)
+    )
 
 
 def _known(wave: Wave, found: Conflict, plane: int, slot: int, column: int) -> int:
@@ -96,6 +103,15 @@ def _of_arrivals(wave: Wave, found: Conflict) -> Reason | None:
                 "which it is by default, or fence.acq_rel of the same scope must come before it"
             )
     return None
+
+
+def _of_flags(wave: Wave, flags: Flags, found: Conflict) -> Reason | None:
+    """See whether a flag was raised after the older touch, and found by the newer one's CTA, that shows nothing."""
+    slot, column, count = _older(found)
+    blocks, size = wave.residents.blocks, wave.clocks.cluster
+    before = Did((flags.launch, int(blocks[slot // size * size])), slot % size, column, count)
+    why = flags.too_weak(before, int(blocks[found.after.agents[found.row]]))
+    return None if why is None else ("too-weak-semantics", why)
 
 
 def _of_places(wave: Wave, code: Sequence[Instruction], found: Conflict) -> Reason | None:

@@ -147,5 +147,7 @@ def _between(hazard: Hazard) -> str:
         return ""
     if before.file == after.file:
         loops = before.function == after.function and after.line < before.line
+        if loops and hazard.before.cta != hazard.after.cta:
+            return ""  # there may be no round: of two CTAs neither goes on with what the other did
         return f" (after line {before.line}, before line {after.line}{' of the next round' * loops})"
     return f" (after {before}, before {after})"

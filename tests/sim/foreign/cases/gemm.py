@@ -11,6 +11,7 @@ import torch
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm
 
 _SIGNATURE = {"a_dtype": "float16", "b_dtype": "float16", "out_dtype": "float16"}
+_TYPES = ("c_dtype", "c_major", "bias_dtype", "activation", *GemmSignature.__annotations__)
 
 
 def main() -> None:
@@ -19,9 +20,9 @@ def main() -> None:
     m, n, k = map(int, extents.split(","))
     given = dict(word.split("=") for word in words)
     ctas = int(given.pop("ctas", "1"))
-    signature = {**_SIGNATURE, **{key: given.pop(key) for key in [*given] if key in GemmSignature.__annotations__}}
+    signature = {**_SIGNATURE, **{key: given.pop(key) for key in [*given] if key in _TYPES}}
     options = {key: ast.literal_eval(value) for key, value in given.items()}
-    kernel = compile_gemm(GemmConfig(signature=GemmSignature(**signature), **options))
+    kernel = compile_gemm(GemmConfig(signature=GemmSignature.standard(**signature), **options))
     kinds = {key: getattr(torch, value) for key, value in signature.items() if key.endswith("dtype")}
     torch.manual_seed(0)
     a, b = (torch.randn(rows, k, device="cuda").to(kinds[of]) for rows, of in ((m, "a_dtype"), (n, "b_dtype")))

@@ -50,7 +50,7 @@ def _work(config):
 def _drawn(rng):
     a_dtype, b_dtype = rng.choice(_TYPES)
     c_dtype = rng.choice((None, None, *_OUTPUTS))
-    signature = GemmSignature(
+    signature = GemmSignature.standard(
         a_dtype=a_dtype,
         b_dtype=b_dtype,
         out_dtype=rng.choice(_OUTPUTS),
@@ -104,13 +104,14 @@ def _tiles(config):
 def run(config):
     """Return the certificates and hazards of the launches of a configuration."""
     kernel, signature = compile_gemm(config), config.signature
+    types = dict(zip((operand.name for operand in signature.graph.operands), signature.operand_types, strict=True))
     with suppress(HazardError), simulate(sanitize=True) as simulation:
         for (m, n, k), batch, ctas in launches(config):
             a = _matrix(batch, m, k, signature.a_dtype, signature.a_major == "k")
             b = _matrix(batch, n, k, signature.b_dtype, signature.b_major == "k")
-            c = _matrix(batch, m, n, signature.c_dtype, signature.c_major == "row") if signature.c_dtype else None
+            c = _matrix(batch, m, n, types["c"][0], types["c"][1] == "row") if "c" in types else None
             out = _matrix(batch, m, n, signature.out_dtype, signature.out_major == "row")
-            bias = torch.zeros(n, dtype=getattr(torch, signature.bias_dtype)) if signature.bias_dtype else None
+            bias = torch.zeros(n, dtype=getattr(torch, types["bias"][0])) if "bias" in types else None
             kernel(a, b, c, out, ctas, bias)
     return simulation.certificates, simulation.hazards
 

@@ -227,6 +227,7 @@ STATES = {
         {},
     ),
     "a quotient": ("shr.u32 %r4, %r2, 3; and.b32 %r4, %r4, 1; st.shared.u32 [%r4], %r1;", ["%r2"], {}),
+    "a barrier by its number": ("add.u32 %r4, %r2, 1; bar.sync %r4;", ["%r2"], {}),
     "a count in an address of global memory": (
         "mul.wide.u32 %rd3, %r2, 4; add.s64 %rd2, %rd1, %rd3; st.global.u32 [%rd2], %r1;",
         [],
@@ -266,6 +267,28 @@ STATES = {
 def test_what_comes_around_and_steers(name):
     body, state, moduli = STATES[name]
     assert loop_of(body) == (state, moduli, None)
+
+
+@pytest.mark.parametrize(
+    ("body", "holds"),
+    [
+        ("shl.b32 %r4, %r2, 4; setp.lt.s32 %p2, %r4, 0;", True),
+        ("shl.b32 %r4, %r2, 24; setp.lt.s32 %p2, %r4, 0;", False),
+        ("add.u32 %r3, %r3, 128; setp.lt.s32 %p2, %r3, 0;", True),
+        ("add.u32 %r3, %r3, 10000000; setp.lt.s32 %p2, %r3, 0;", False),
+        ("mul.lo.u32 %r4, %r2, 123456789; setp.eq.u32 %p2, %r4, -1;", False),
+    ],
+)
+def test_what_is_compared_does_not_wrap_in_a_million_rounds(body, holds):
+    """40 rounds, of which 4 to 36 repeat after 4; with more of them what is compared leaves its 32 bits, or not."""
+    text = TEXT.format(body=LOOP.format(body=body + " @%p2 bra SKIP; bar.warp.sync -1; SKIP:"))
+    flow = translate(text, "kernel").flow
+    (counting,) = (one.counting for one in loops.loops(flow, Uses(flow)))
+    step = 128 if "128" in body else 10000000 if "10000000" in body else 0
+    held = {"%r2": lambda n: n, "%r3": lambda n: n * step, "%r9": lambda n: 40}
+    numbers = counting.numbers([[held[r.name](n) for r in counting.registers] for n in range(40)])
+    assert counting.comparisons
+    assert isinstance(counting.window(numbers, 4, 36, 4), tuple) == holds
 
 
 def test_loops_of_one_line_are_told_apart():

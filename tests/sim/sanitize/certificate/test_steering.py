@@ -55,6 +55,37 @@ STEERS = {
         "red.global.add.f32 [%rd1], %f1; ld.global.u32 %r3, [%rd1];" + BRANCH.format("%r3"),
         ("what unordered atomics leave in memory", "a branch"),
     ),
+    "what strong stores leave": (
+        "st.relaxed.gpu.global.u32 [%rd1], 1; ld.global.u32 %r3, [%rd1];" + BRANCH.format("%r3"),
+        ("what strong stores leave in memory", "a branch"),
+    ),
+    "what volatile stores leave": (
+        "st.volatile.shared.u32 [%r1], 1; ld.shared.u32 %r3, [%r1];" + BRANCH.format("%r3"),
+        ("what strong stores leave in memory", "a branch"),
+    ),
+    "what reductions of two kinds leave": (
+        "red.shared.or.b32 [%r1], 1; red.shared.and.b32 [%r1], 2; ld.shared.u32 %r3, [%r1];" + BRANCH.format("%r3"),
+        ("what unordered atomics leave in memory", "a branch"),
+    ),
+    "what a reduction and an atomic leave": (
+        "red.global.add.u32 [%rd1], 1; atom.global.max.u32 %r2, [%rd1], 2; ld.global.u32 %r3, [%rd1];"
+        + BRANCH.format("%r3"),
+        ("what unordered atomics leave in memory", "a branch"),
+    ),
+    "what increments leave": (
+        "red.shared.inc.u32 [%r1], %r4; ld.shared.u32 %r3, [%r1];" + BRANCH.format("%r3"),
+        ("what unordered atomics leave in memory", "a branch"),
+    ),
+    "what bulk sums of floats leave": (
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%rd1], [%r1], 16; ld.global.u32 %r3, [%rd1];"
+        + BRANCH.format("%r3"),
+        ("what unordered atomics leave in memory", "a branch"),
+    ),
+    "what tensor sums leave": (
+        "cp.reduce.async.bulk.tensor.1d.global.shared::cta.add.bulk_group [%rd1, {%r4}], [%r1]; "
+        "ld.global.u32 %r3, [%rd1];" + BRANCH.format("%r3"),
+        ("what unordered atomics leave in memory", "a branch"),
+    ),
     "a flag": (
         "ld.acquire.gpu.global.u32 %r2, [%rd1];" + BRANCH.format("%r2"),
         ("what a load reads that may race", "a branch"),
@@ -90,6 +121,14 @@ def test_what_steers_is_found(name):
 HARMLESS = {
     "an atomic's result that is stored": "atom.global.add.u32 %r2, [%rd1], 1; st.global.u32 [%rd1+4], %r2;",
     "an atomic without a result": "red.global.add.u32 [%rd1], 1; ld.global.u32 %r3, [%rd1+4];" + BRANCH.format("%r3"),
+    "two kinds of reductions in two spaces": (
+        "red.global.add.u32 [%rd1], 1; red.shared.max.u32 [%r1], 1; ld.global.u32 %r3, [%rd1+4];" + BRANCH.format("%r3")
+    ),
+    "bulk sums of integers": (
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd1], [%r1], 16; ld.global.u32 %r3, [%rd1];"
+        + BRANCH.format("%r3")
+    ),
+    "what is stored strongly, in another space": "st.volatile.shared.u32 [%r1], 1; st.global.u32 [%rd1], %r1;",
     "a register used again": "mov.u32 %r2, %clock; st.global.u32 [%rd1], %r2; mov.u32 %r2, 1;" + BRANCH.format("%r2"),
     "what was loaded": "ld.global.u32 %r2, [%rd1];" + BRANCH.format("%r2"),
     "a state that is waited for": (

@@ -1,0 +1,66 @@
+"""st.async and red.async: what lanes store into another CTA's shared memory some time later, counted at an mbarrier.
+
+References
+----------
+PTX ISA, "st.async", "red.async": destination and mbarrier "belong to the same CTA", and that is another one than the
+thread's. Of the latter the hardware asks nothing: who stores to all CTAs of a cluster need not leave out its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from cutepy.sim.errors import BarrierError, Place
+from cutepy.sim.machine.events import AsyncOperation
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.activity import Activity
+    from cutepy.sim.machine.group import Group
+    from cutepy.sim.machine.lanes import Array
+    from cutepy.sim.machine.memory import Memory
+    from cutepy.sim.mechanisms.mbarriers import Mbarriers
+    from cutepy.sim.ptx.model import Instruction
+
+
+def issue(
+    activity: Activity,
+    memory: Memory,
+    mbarriers: Mbarriers,
+    g: Group,
+    i: Instruction,
+    address: Array,
+    barrier: Array,
+    size_bytes: int,
+    access: Literal["write", "atomic"],
+    apply: Callable[[Array], None],
+) -> None:
+    """Issue what each lane stores at an address; `apply` takes the positions in shared memory, when it happens."""
+    shape = g.ctas.count, g.threads.count
+    position = np.broadcast_to(memory.locate(g, i, address, size_bytes, size_bytes), shape)
+    places = np.broadcast_to(memory.locate(g, i, barrier, 8, 8), shape)
+    apart = position // memory.slot_bytes != places // memory.slot_bytes
+    if apart.any():
+        place = Place(f"mbarrier {int(places[apart][0] % memory.slot_bytes):#x}")
+        raise BarrierError(
+            f"{'.'.join(i.parts[:2])} stores into one CTA, and its mbarrier is another one's, where nobody learns of "
+            "it who may read there",
+            i,
+            g.describe(),
+            fix="name the mbarrier of the CTA that is stored into: mapa of the same rank",
+            at=place,
+        )
+
+    def happen() -> None:
+        apply(position)
+        if activity.observers:
+            memory.observe(g, i, access, "shared", "async", position, size_bytes)
+        for place in np.unique(places).tolist():
+            slot, offset = divmod(place, memory.slot_bytes)
+            lanes = np.argwhere(places == place)
+            copies = np.concatenate([np.full((len(lanes), 1), slot), lanes], axis=1)
+            mbarriers.deliver(g, i, offset, np.array([slot]), len(lanes) * size_bytes, copies)
+
+    activity.issue(AsyncOperation("st_async", i, g.ctas, g.threads, f"{size_bytes} bytes a lane", happen))

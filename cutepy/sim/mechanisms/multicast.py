@@ -1,0 +1,31 @@
+"""Which CTAs of a cluster a multicast reaches.
+
+References
+----------
+PTX ISA, "cp.async.bulk": each bit of ctaMask is the %cluster_ctarank of a destination.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cutepy.sim.errors import MemoryAccessError
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.group import Group
+    from cutepy.sim.ptx.model import Instruction
+
+
+def reached(g: Group, i: Instruction, own: int, mask: int) -> list[int]:
+    """Return the slots of the CTAs that a mask names, in the cluster of a CTA."""
+    size = g.ctas.residents.cluster_size
+    mask &= 0xFFFF
+    if not mask or mask >> size:
+        raise MemoryAccessError(
+            f"a multicast must reach CTAs of its cluster, which has {size}, got the mask {mask:#06x}",
+            i,
+            g.describe(),
+            fix="set the bits of the ranks that get a copy, and no others",
+        )
+    base = own - own % size
+    return [base + rank for rank in range(size) if mask >> rank & 1]

@@ -1,0 +1,109 @@
+"""What threads of one CTA of a cluster write or read, and copies of another one touch: whose proxy fence counts."""
+
+import pytest
+
+from tests.sim.sanitize.test_cluster_scopes import ACQUIRE, ARRIVE, FILL, MEET, ONE, STORE, TAKE, WAIT, hazards_of
+
+WRITE = "add.u32 %r7, %r5, 128; @%p1 st.shared::cluster.v4.u32 [%r7], {%r2, %r2, %r2, %r2};\n"
+"""CTA 1 writes 16 bytes of CTA 0."""
+READ = "add.u32 %r7, %r5, 128; @%p1 ld.shared::cluster.u32 %r9, [%r7];\n"
+FENCE = "fence.proxy.async;\n"
+RELEASE = "fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster;\n"
+TAKE_OVER = "fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster;\n"
+MINE = "add.u32 %r7, %r1, 128;\n"
+FULL = "@%p1 st.shared.v4.u32 [%r7], {%r2, %r2, %r2, %r2};\n" + FENCE
+LOAD = ONE.format("""mbarrier.arrive.expect_tx.shared.b64 _, [%r4], 16;
+cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r7], [%rd1], 16, [%r4];
+""").replace("ON", "LOADED") + WAIT.replace("WAIT", "NEXT").replace("[%r1]", "[%r4]")
+
+
+@pytest.mark.parametrize(
+    ("there", "here"),
+    [
+        (WRITE + ARRIVE, MINE + WAIT + FENCE + STORE),
+        (WRITE + ARRIVE, MINE + ACQUIRE + FENCE.replace("async", "async.shared::cta") + STORE),
+        (WRITE + MEET, MINE + MEET + FENCE + STORE),
+        (WRITE + ARRIVE, MINE + WAIT + "@%p3 fence.proxy.async;\nbar.sync 0;\n" + STORE),
+        (WRITE + FENCE + ARRIVE, MINE + WAIT + STORE),
+        (WRITE + ARRIVE, MINE + WAIT + TAKE_OVER + STORE),
+        ("", MINE + FULL.replace(FENCE, RELEASE) + STORE),
+        (MEET + READ + ARRIVE, MINE + FULL + MEET + WAIT + FENCE + LOAD),
+        (MEET + READ + FENCE + ARRIVE, MINE + FULL + MEET + WAIT + LOAD),
+        (FILL + ARRIVE, MINE + ACQUIRE + FENCE + LOAD),
+    ],
+    ids=[
+        "who receives fences",
+        "by a fence of its own memory",
+        "at a barrier of the cluster",
+        "another warp fences",
+        "who writes fences",
+        "a fence that acquires",
+        "a fence that releases",
+        "who overwrites fences",
+        "who reads fences",
+        "global memory",
+    ],
+)
+def test_a_fence_of_either_cta_counts_on_the_path(there, here):
+    assert hazards_of(there, here) == []
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "kind"),
+    [
+        (WRITE + ARRIVE, MINE + WAIT + STORE, "missing-proxy-fence"),
+        (WRITE + ARRIVE, MINE + FENCE + WAIT + STORE, "missing-proxy-fence"),
+        (FENCE + WRITE + ARRIVE, MINE + WAIT + STORE, "missing-proxy-fence"),
+        (WRITE + ARRIVE, MINE + WAIT + FENCE.replace("async", "async.global") + STORE, "missing-proxy-fence"),
+        (WRITE + ARRIVE.replace(".release.cluster", ""), MINE + WAIT + FENCE + STORE, "too-narrow-scope"),
+        (MEET + READ + ARRIVE, MINE + FULL + MEET + WAIT + LOAD, "unfenced-overwrite"),
+        (FILL + ARRIVE, MINE + ACQUIRE + LOAD, "missing-proxy-fence"),
+        (FILL + ARRIVE, MINE + ACQUIRE + TAKE_OVER + LOAD, "missing-proxy-fence"),
+        ("", MINE + FILL + RELEASE + LOAD, "missing-proxy-fence"),
+    ],
+    ids=[
+        "none",
+        "before the bytes are there",
+        "before they are written",
+        "of global memory",
+        "behind an arrival that shows nothing",
+        "none after reads",
+        "none, global memory",
+        "one that acquires shared memory only",
+        "one that releases shared memory only",
+    ],
+)
+def test_without_it_the_proxy_fence_is_missing(there, here, kind):
+    assert hazards_of(there, here) == [kind]
+
+
+SEND = "fence.release.sync_restrict::shared::cta.cluster;\n" + ARRIVE.replace("release", "relaxed")
+SEE = WAIT.replace("parity", "parity.relaxed.cluster") + "fence.acquire.sync_restrict::shared::cluster.cluster;\n"
+READ_MINE = "@%p1 ld.shared.u32 %r9, [%r7];\n"
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "kinds"),
+    [
+        (WRITE + SEND, MINE + SEE + READ_MINE, []),
+        (WRITE + SEND, MINE + WAIT + READ_MINE, []),
+        (WRITE + ARRIVE, MINE + SEE + READ_MINE, []),
+        (WRITE + SEND, MINE + SEE.partition("fence")[0] + READ_MINE, ["too-weak-semantics"]),
+        (WRITE + SEND.partition("\n")[2], MINE + SEE + READ_MINE, ["too-weak-semantics"]),
+        (FILL + SEND, ACQUIRE + TAKE, ["too-narrow-scope"]),
+        (FILL + ARRIVE, SEE + TAKE, ["too-narrow-scope"]),
+        (FILL + ARRIVE, SEE.replace("acquire.sync_restrict::shared::cluster", "acq_rel") + TAKE, []),
+    ],
+    ids=[
+        "both sides",
+        "who sends",
+        "who receives",
+        "a relaxed wait without it",
+        "a relaxed arrival without it",
+        "global memory is not released",
+        "global memory is not acquired",
+        "by a whole fence it is",
+    ],
+)
+def test_fences_of_shared_memory_release_and_acquire_that_alone(there, here, kinds):
+    assert hazards_of(there, here) == kinds
