@@ -14,7 +14,8 @@ from cutepy.aot.spec import Extension, Op
 from cutepy.aot.symbols import SM_COUNT, of
 from cutepy.aot.variant import SM_COUNT_ARGUMENT, Variant
 from cutepy.host.specs import TensorSpec
-from cutepy.kernels.gemm.config import Activation, GemmConfig, GemmSignature, OperandMajor, OutputMajor
+from cutepy.kernels.gemm.config import GemmConfig
+from cutepy.kernels.gemm.signature import Activation, GemmSignature, OperandMajor, OutputMajor
 
 _MAJORS: dict[str, OperandMajor] = {"k": "k", "m": "mn", "n": "mn"}
 _EXTENTS = {"a": ("m", "k"), "b": ("n", "k"), "c": ("m", "n"), "d": ("m", "n")}
@@ -87,7 +88,7 @@ def gemm_extension(
     addends = product(sorted(batch_modes), (False, True)[: 1 + c], (False, True)[: 1 + bias], (None, *activations))
     for (modes, with_c, with_bias, activation), dtype, pair in product(list(addends), dtypes, majors):
         out = out_dtype or (dtype if "float8" not in dtype else "bfloat16")
-        signature = GemmSignature(
+        signature = GemmSignature.standard(
             a_dtype=dtype,
             b_dtype=dtype,
             out_dtype=out,
@@ -101,7 +102,7 @@ def gemm_extension(
             batch_modes=modes,
         )
         parts = [dtype, pair, f"batch{modes}" * bool(modes), "c" * with_c, "bias" * with_bias, activation or ""]
-        variants += _variants(signature, "_".join(filter(None, parts)), tiles)
+        variants += _variants(signature, activation, "_".join(filter(None, parts)), tiles)
     op = Op(
         "gemm",
         variants,
@@ -150,7 +151,9 @@ def _tolerance(tensors: Sequence[Mapping[str, TensorSpec]]) -> dict[str, float]:
     return {"rtol": 1.6e-2 if bfloat16 else 2e-3, "atol": 0.5 if eight_bits else 1e-2}
 
 
-def _variants(signature: GemmSignature, label: str, tiles: Sequence[tuple[int, int]] | None) -> Iterator[Variant]:
+def _variants(
+    signature: GemmSignature, activation: Activation | None, label: str, tiles: Sequence[tuple[int, int]] | None
+) -> Iterator[Variant]:
     """Give the kernels of a signature; each with its cost."""
     arguments = _arguments(signature)
     matrices = {name: spec for name, spec in arguments.items() if isinstance(spec, TensorSpec) and name != "bias"}
@@ -162,7 +165,7 @@ def _variants(signature: GemmSignature, label: str, tiles: Sequence[tuple[int, i
                 arguments,
                 cost=cost,
                 requires=requires,
-                choices={"activation": signature.activation} if signature.activation else {},
+                choices={"activation": activation} if activation else {},
                 label=f"{label}_{config.tile_m}x{config.tile_n}_cluster{config.cluster_m}x{config.cluster_n}",
             )
 
@@ -188,9 +191,9 @@ def _batch(signature: GemmSignature) -> list[str]:
 
 
 def _kernel(config: GemmConfig) -> Callable[..., object]:
-    from cutepy.kernels.gemm.kernel import Gemm
+    from cutepy.kernels.gemm.kernel import StandardGemm
 
-    return Gemm(config)
+    return StandardGemm(config)
 
 
 def _arguments(signature: GemmSignature) -> dict[str, object]:
@@ -198,7 +201,7 @@ def _arguments(signature: GemmSignature) -> dict[str, object]:
 
     In process `operands` asks for contiguous extents of whole 16 bytes; here the specs do.
     """
-    from cutepy.kernels.gemm.op import examples
+    from cutepy.kernels.gemm.compilation import examples
 
     made: dict[str, object] = {}
     for name, spec in examples(signature).items():

@@ -5,7 +5,8 @@ In process there are more to choose from (`cutepy.kernels.gemm.choice`); each he
 
 from dataclasses import dataclass
 
-from cutepy.kernels.gemm.config import GemmConfig, GemmSignature
+from cutepy.kernels.gemm.config import GemmConfig
+from cutepy.kernels.gemm.signature import GemmSignature
 
 
 @dataclass(frozen=True)

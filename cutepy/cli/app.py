@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
@@ -394,6 +394,79 @@ def bench_gemm(
     except (ValueError, ImportError) as error:
         fail(str(error))
     raise typer.Exit(status)
+
+
+@bench.command("grouped")
+def bench_grouped(
+    groups: Annotated[list[int] | None, typer.Option(help="Experts; may be given again. Default: 8 and 64.")] = None,
+    routing: Annotated[
+        list[str] | None, typer.Option(help="balanced or skewed; may be given again. Default: both.")
+    ] = None,
+    along: Annotated[
+        list[str] | None, typer.Option(help="m, rows by weights, or k, gradients; may be given again. Default: both.")
+    ] = None,
+    json: _Json = None,
+    picture: _Picture = None,
+    against: _Against = None,
+) -> None:
+    """Time products of groups (mixture of experts) against torch's, and check every result."""
+    from cutepy.suites.grouped import FORMS, ROUTINGS, grouped_problems, run_grouped
+
+    routings, forms = routing or [*ROUTINGS], along or [*FORMS]
+    for chosen, known, option in ((routings, ROUTINGS, "--routing"), (forms, FORMS, "--along")):
+        for name in chosen:
+            if name not in known:
+                fail(f"{option} must be one of {', '.join(known)}, got {name!r}")
+    if any(count < 1 for count in groups or ()):
+        fail(f"--groups must be at least 1, got {min(groups or ())}")
+    problems = grouped_problems(groups or [8, 64], cast("Any", routings), cast("Any", forms))
+    raise typer.Exit(run_grouped(problems, _output(json, picture, against)))
+
+
+@bench.command("scaled")
+def bench_scaled(
+    kind: Annotated[
+        list[str] | None, typer.Option(help="tensor, row or block; may be given again. Default: block.")
+    ] = None,
+    fast: Annotated[bool, typer.Option(help="Sum in the tensor cores alone; not for block.")] = False,
+    peer: Annotated[
+        list[str] | None, typer.Option(help="torch or DeepGEMM; may be given again. Default: torch.")
+    ] = None,
+    json: _Json = None,
+    picture: _Picture = None,
+    against: _Against = None,
+) -> None:
+    """Time products of 8-bit floats with scales against torch's and DeepGEMM's, and check every result."""
+    from cutepy.suites.scaled import BLOCKS, EXTENTS, PEERS, ScaledProblem, run_scaled
+
+    kinds, names = kind or ["block"], peer or ["torch"]
+    for chosen, known, option in ((kinds, BLOCKS, "--kind"), (names, PEERS, "--peer")):
+        for name in chosen:
+            if name not in known:
+                fail(f"{option} must be one of {', '.join(known)}, got {name!r}")
+    if fast and "block" in kinds:
+        fail("--fast is for tensor and row; scales of blocks are applied every 128 of K")
+    problems = [ScaledProblem(*extents, each, fast) for each in kinds for extents in EXTENTS]
+    output = _output(json, picture, against)
+    try:
+        status = run_scaled(problems, {name: PEERS[name] for name in names}, output)
+    except (ValueError, ImportError) as error:
+        fail(str(error))
+    raise typer.Exit(status)
+
+
+@bench.command("accuracy")
+def bench_accuracy(
+    k: Annotated[
+        list[int] | None, typer.Option(help="Multiples of 128; may be given again. Default: 1024, 16384.")
+    ] = None,
+) -> None:
+    """Tell how far products of 8-bit floats are from float64, by scales and by how sums are kept. Needs no GPU."""
+    from cutepy.suites.accuracy import run_accuracy
+
+    if any(each < 128 or each % 128 for each in k or []):
+        fail(f"--k must be multiples of 128, got {k}")
+    raise typer.Exit(run_accuracy(k or [1024, 16384]))
 
 
 @bench.command("sim")

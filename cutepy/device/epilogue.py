@@ -151,14 +151,14 @@ def make_tile_store(
 
 @dataclass(frozen=True)
 class TileLoad:
-    """Read subtiles of C from shared memory into the registers that hold the matching sums.
+    """Read subtiles of a tile, such as C, from shared memory, to meet the registers that hold the matching sums.
 
     Attributes
     ----------
     copy : TiledCopy
         From shared memory to the accumulators' distribution.
     tSR_sC : Tensor
-        This thread's part of the staged subtiles of C.
+        This thread's part of the staged subtiles.
     tidx : Int32
         Index among the consumer threads.
     """
@@ -169,31 +169,23 @@ class TileLoad:
 
     @cute.jit
     def read(self, buffer):
-        """Read stage `buffer` into registers, in the order of the accumulators'."""
-        values = cute.make_rmem_tensor(self.tSR_sC[(None, None, None, buffer)].shape, self.tSR_sC.element_type)
-        self.read_into(values, buffer)
-        return values
+        """Read stage `buffer` into registers, in the order of the accumulators'.
 
-    @cute.jit
-    def read_into(self, values, buffer):
-        """Read stage `buffer` into registers; after it the stage may be released, by one lane for its warp."""
-        cute.copy(self.copy, self.tSR_sC[(None, None, None, buffer)], self.copy.get_slice(self.tidx).retile(values))
+        After it the stage may be released, by one lane for its warp.
+        """
+        staged = self.tSR_sC[(None, None, None, buffer)]
+        values = cute.make_rmem_tensor(staged.shape, self.tSR_sC.element_type)
+        cute.copy(self.copy, staged, self.copy.get_slice(self.tidx).retile(values))
         # TMA overwrites this stage through the async proxy, which the release does not hold back by itself: this fence
         # does. (Without it, where consumers took turns, an H200 gave wrong values in 3 of 478 runs, 2026-11-23.)
         cute.arch.fence_proxy("async.shared", space="cta")
         # One lane releases the stage for the warp, so the others must have read their part before it goes on.
         cute.arch.sync_warp()
-
-    @cute.jit
-    def add_to(self, rC, buffer):
-        """Add stage `buffer` to the fp32 subtile `rC`."""
-        addend = cute.make_rmem_tensor(rC.shape, self.tSR_sC.element_type)
-        self.read_into(addend, buffer)
-        rC.store(rC.load() + addend.load().to(cutlass.Float32))
+        return values
 
 
 def make_tile_load(tiled_mma: cute.TiledMma, sC: cute.Tensor, contiguous_mode: int, tidx: cutlass.Int32) -> TileLoad:
-    """Partition the staged subtiles `sC` (rows, columns, stages) for adding them to the accumulators of `tiled_mma`.
+    """Partition the staged subtiles `sC` (rows, columns, stages) to meet the accumulators of `tiled_mma`.
 
     Raises
     ------
@@ -203,36 +195,3 @@ def make_tile_load(tiled_mma: cute.TiledMma, sC: cute.Tensor, contiguous_mode: i
     _check_subtile(tiled_mma, sC)
     copy = smem_to_register(tiled_mma, sC.element_type, contiguous_mode)
     return TileLoad(copy, copy.get_slice(tidx).partition_S(sC), tidx)
-
-
-_LOG2_E = 1.4426950408889634
-
-
-ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
-
-
-def _check_activation(activation: str) -> None:
-    if activation not in ACTIVATIONS:
-        raise ValueError(f"the activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
-
-
-@cute.jit
-def activate(rC, activation: cutlass.Constexpr):
-    """Apply an activation to the fp32 registers `rC`, as torch.nn.functional defines it for fp32."""
-    _check_activation(activation)
-    if cutlass.const_expr(activation == "relu"):
-        x = rC.load()
-        rC.store(cute.where(x < 0.0, cute.zeros_like(x), x))  # a NaN stays, as it would not by max.f32
-    for v in cutlass.range_constexpr(cute.size(rC) if activation != "relu" else 0):
-        x = rC[v]
-        if cutlass.const_expr(activation == "gelu"):
-            rC[v] = 0.5 * x * (1.0 + cute.math.erf(x * 0.7071067811865476))
-        elif cutlass.const_expr(activation == "gelu_tanh"):
-            # (1 + tanh u) / 2 is the logistic function of 2 u.
-            rC[v] = x * _logistic(1.5957691216057308 * (x + 0.044715 * x * x * x))
-        else:
-            rC[v] = x * _logistic(x)
-
-
-def _logistic(x):
-    return cute.arch.rcp_approx(1.0 + cute.math.exp2(x * -_LOG2_E, fastmath=True))

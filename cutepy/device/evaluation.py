@@ -5,18 +5,16 @@ an operand is computed for all registers before the next step, so that the opera
 memory, are free early; what follows from values at hand is computed register by register, so that few of them live.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cutlass
 import cutlass.cute as cute
 from cutlass import Boolean, Float32, Int32
 
-from cutepy.device import rules
-from cutepy.device.places import Places, accumulator_places
+from cutepy.device.fragment import AccumulatorTile
 from cutepy.dsl.element_types import element_type
 from cutepy.epilogues.graph import Graph, Node
-from cutepy.layouts.sm90 import arch
 
 _LOG2_E = 1.4426950408889634
 _TYPES = {"f32": Float32, "i32": Int32, "bool": Boolean}
@@ -109,36 +107,35 @@ class Evaluation:
     Parameters
     ----------
     graph : Graph
-    columns : int
-        Of the accumulators' subtile.
+    tile : AccumulatorTile
+        Where this thread's registers are.
     accumulators : sequence of Float32
         This thread's registers.
     read : callable
-        (operand's name, slot) -> its value, for each of the thread's rows, columns or registers (`Places.slot`).
+        (operand's name, slot) -> its value, for each of the thread's rows, columns or registers
+        (`AccumulatorTile.slots`).
     row, column : Int32
         Of this thread's first register.
-    lane : Int32
-        Of this thread in its warp.
     """
 
     def __init__(
         self,
         graph: Graph,
-        columns: int,
+        tile: AccumulatorTile,
         accumulators: Sequence[Any],
         read: Callable[[str, int], Any],
         row: Any,
         column: Any,
-        lane: Any,
     ):
-        self.graph, self.columns, self.accumulators, self.read = graph, columns, accumulators, read
-        self.row, self.column, self.lane = row, column, lane
+        self.graph, self.accumulators, self.read = graph, accumulators, read
+        self.row, self.column, self.lane = row, column, cute.arch.lane_idx()
+        self._tiles = {node.width: tile.narrowed(node.width) for node in graph.nodes}
         self._values: dict[tuple[int, int], Any] = {}
         self._pairs: dict[tuple[int, int], Sequence[Any]] = {}
 
-    def places(self, node: Node) -> Places:
+    def places(self, node: Node) -> AccumulatorTile:
         """Tell where the registers of a value are: parted columns fill a narrower subtile in the same order."""
-        return accumulator_places(self.columns // node.width)
+        return self._tiles[node.width]
 
     def run(self, roots: Sequence[int], consumed: Callable[[], None] = lambda: None) -> None:
         """Compute tiles, in the order told above; `consumed` is called once no operand is read any more."""
@@ -169,7 +166,7 @@ class Evaluation:
         if node.shape == given.shape:
             return self.value(n, slot)
         if node.shape == "tile":
-            return self.value(n, self.places(node).slot(given.shape, slot))
+            return self.value(n, self.places(node).slots(given.shape)[slot])
         return self.value(n, 0)  # a scalar, since rows and columns make tiles
 
     def _compute(self, node: Node, n: int, slot: int) -> Any:
@@ -181,10 +178,10 @@ class Evaluation:
         if op == "const":
             return _TYPES[node.type](node.value)
         if op == "row_index":
-            return self.row + self.places(node).rows[slot]
+            return self.row + self.places(node).distinct(0)[slot]
         if op == "column_index":
             # Of the thread's columns only the place within the subtile scales, not that within eight columns.
-            return self.column_of(node.width) + self.places(node).columns[slot]
+            return self.column_of(node.width) + self.places(node).distinct(1)[slot]
         if op == "part":
             return self._part(node, node.inputs[0], slot)
         if op == "to":
@@ -198,7 +195,7 @@ class Evaluation:
         """Give the column of this thread's first register in a subtile that is narrower by `width`."""
         if width == 1:
             return self.column
-        _, first = thread_place(0, self.lane)
+        first = self._tiles[1].of_thread(1)
         return (self.column - first) // width + first
 
     def _rounded(self, node: Node, slot: int) -> Any:
@@ -262,17 +259,6 @@ def _shuffled(value: Any, sender: Any) -> Any:
     return cute.arch.shuffle_sync(value, sender)
 
 
-def thread_place(tidx: Any, lane: Any) -> tuple[Any, Any]:
-    """Give row and column of a thread's first register, by its index among the consumer threads, and in its warp."""
-    row, column = [arch.WGMMA_M * (tidx // arch.WARPGROUP_THREADS)], []
-    for extent, below, rows, columns in accumulator_places(rules.SUBTILE_COLUMNS).threads:
-        index = lane if below * extent <= arch.WARP_THREADS else tidx
-        at = (index // below if below > 1 else index) % extent
-        row += [rows * at] if rows else []
-        column += [columns * at] if columns else []
-    return sum(row), sum(column)
-
-
 def segments(graph: Graph, roots: Sequence[int]) -> list[list[int]]:
     """Cut the tiles that lead to values into runs; each is computed register by register, one run after another.
 
@@ -304,23 +290,3 @@ def reads(graph: Graph, n: int) -> bool:
     """Tell whether a tile is computed from a row, column or tile operand with no other tile between."""
     inputs = [i for i in graph.nodes[n].inputs if graph.nodes[i].shape != "tile" or graph.nodes[i].op == "operand"]
     return any(graph.nodes[i].op == "operand" and graph.nodes[i].shape != "scalar" for i in needed(graph, inputs))
-
-
-def reduce_registers(values: Mapping[int, Any], kind: str, places: Places, shape: str) -> list[Any]:
-    """Join a thread's values of each of its rows ("column"), columns ("row"), or all ("scalar")."""
-    _, join = REDUCTIONS[kind]
-    joined = []
-    for slot in range(places.count(shape)):
-        total = None
-        for register in places.registers_of(shape, slot):
-            total = values[register] if total is None else join(total, values[register])
-        joined.append(total)
-    return joined
-
-
-def reduce_lanes(value: Any, kind: str, shape: str) -> Any:
-    """Join a value over the lanes that hold the same row ("column"), column ("row"), or any ("scalar")."""
-    _, join = REDUCTIONS[kind]
-    for distance in {"column": (1, 2), "row": (4, 8, 16), "scalar": (1, 2, 4, 8, 16)}[shape]:
-        value = join(value, cute.arch.shuffle_sync_bfly(value, distance))
-    return value

@@ -6,14 +6,15 @@ memory; tiles are handed in as registers, in the distribution of the accumulator
 one of each 16 rows. No atomics take part, so that the sums of these are the same from run to run.
 """
 
+import functools
 from dataclasses import dataclass
 
 import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32
 
-from cutepy.device import evaluation, rules
-from cutepy.device.places import accumulator_places
+from cutepy.device import evaluation, reduce, rules
+from cutepy.device.fragment import AccumulatorTile
 from cutepy.epilogues.graph import Graph
 
 
@@ -24,27 +25,23 @@ class Finish:
     Attributes
     ----------
     graph : Graph
-    columns : int
-        Of an accumulator subtile.
+    tile : AccumulatorTile
+        Of the accumulator subtiles.
     operands : tuple
         For each of the graph's: a number, or a tensor of one element, of a scalar; a tensor (N,) of a row, (M,) of a
         column; None of a tile.
     m, n : Int32
         Extents of the product.
-    tidx, lane : Int32
-        Index among the consumer threads, and in the warp.
     """
 
     graph: Graph
-    columns: int
+    tile: AccumulatorTile
     operands: tuple
     m: cutlass.Int32
     n: cutlass.Int32
-    tidx: cutlass.Int32
-    lane: cutlass.Int32
 
     def __post_init__(self):
-        rules.check_widths(self.columns, self.graph.widest)
+        rules.check_widths(self.tile.epi_tile[1], self.graph.widest)
 
     def make_fragments(self):
         """Make the registers for this thread's values of rows and columns, and read the scalars."""
@@ -56,23 +53,28 @@ class Finish:
             elif operand.shape == "tile":
                 fragments.append(None)
             else:
-                count = accumulator_places(self.columns // operand.width).count(operand.shape)
+                count = self.tile.narrowed(operand.width).count(operand.shape)
                 fragments.append(cute.make_rmem_tensor(count, given.element_type))
         return tuple(fragments)
 
     def origin(self, row, column, width=1):
         """Give the place of this thread's first register in a subtile, whose columns are fewer by `width`."""
-        down, along = evaluation.thread_place(self.tidx, self.lane)
-        return row + down, (column if width == 1 else column // width) + along
+        column = column if width == 1 else column // width
+        return row + self.tile.of_thread(0), column + self.tile.of_thread(1)
 
-    def load(self, fragments, row, column):
-        """Load this thread's values of rows and columns for the subtile at (row, column) of the accumulators."""
+    def load(self, fragments, row, column, batch=()):
+        """Load this thread's values of rows and columns for the subtile at (row, column) of the accumulators.
+
+        Where these are one of a batch, `batch` says which: of tensors (N, batch...), while those (N,) are of all.
+        """
         for operand, given, fragment in zip(self.graph.operands, self.operands, fragments, strict=True):
             if operand.shape in ("row", "column"):
-                places = accumulator_places(self.columns // operand.width)
+                places = self.tile.narrowed(operand.width)
                 down, along = self.origin(row, column, operand.width)
-                first, offsets = (along, places.columns) if operand.shape == "row" else (down, places.rows)
+                along_row = operand.shape == "row"
+                first, offsets = (along, places.distinct(1)) if along_row else (down, places.distinct(0))
                 # What lies beyond the last one is never stored, so that one's value will do there.
+                given = given if cute.rank(given) == 1 else given[(None, *batch)]
                 last = cute.size(given) - 1
                 for slot, offset in enumerate(offsets):
                     fragment[slot] = given[cutlass.min(first + offset, last)]
@@ -93,7 +95,7 @@ class Finish:
 
         registers = [accumulators[v] for v in range(cute.size(accumulators))]
         down, along = self.origin(row, column)
-        evaluated = evaluation.Evaluation(self.graph, self.columns, registers, value, down, along, self.lane)
+        evaluated = evaluation.Evaluation(self.graph, self.tile, registers, value, down, along)
         evaluated.run([self.root(index) for index in range(len(self.graph.results))], consumed)
         return evaluated
 
@@ -115,30 +117,30 @@ class Finish:
         """
         kind, dim = self.graph.reduction(self.graph.results[index])
         width = self.graph.nodes[self.root(index)].width
-        places = accumulator_places(self.columns // width)
-        neutral, _ = evaluation.REDUCTIONS[kind]
+        tile = self.tile.narrowed(width)
+        neutral, join = evaluation.REDUCTIONS[kind]
         down, along = self.origin(row, column, width)
         values = evaluated.tile(self.root(index))
-        inside = {}
-        for v, (below, beside) in enumerate(places.registers):
+        inside = cute.make_rmem_tensor(len(values), Float32)
+        for v, (below, beside) in enumerate(tile.registers):
             within = (down + below < self.m) & (along + beside < self.n // width)
             inside[v] = evaluation.select(within, values[v], Float32(neutral))
-        shape = {1: "column", 0: "row", None: "scalar"}[dim]
-        totals = evaluation.reduce_registers(inside, kind, places, shape)
-        totals = [evaluation.reduce_lanes(total, kind, shape) for total in totals]
-        lane = self.lane
+        lane = cute.arch.lane_idx()
         rows = down // rules.PARTIAL_ROWS  # a warp's 16 rows: its threads' first registers are in the upper 8
-        strip = column // self.columns
-        if shape == "column":
-            self._write(partials, [(strip, down + offset) for offset in places.rows], totals, lane % 4 == 0)
-        elif shape == "row":
-            self._write(partials, [(rows, along + offset) for offset in places.columns], totals, lane < 4)
+        strip = column // self.tile.epi_tile[1]
+        if dim == 1:
+            totals = reduce.reduce_rows(inside, tile, join)
+            self._write(partials, [(strip, down + offset) for offset in tile.distinct(0)], totals, lane % 4 == 0)
+        elif dim == 0:
+            totals = reduce.reduce_warp_columns(inside, tile, join)
+            self._write(partials, [(rows, along + offset) for offset in tile.distinct(1)], totals, lane < 4)
         else:
-            self._write(partials, [(rows, strip)], totals, lane == 0)
+            total = functools.reduce(join, [inside[v] for v in range(len(values))])
+            self._write(partials, [(rows, strip)], [reduce.warp_reduce(total, join)], lane == 0)
 
     @cute.jit
     def _write(self, partials, places, totals, first):
-        for slot in cutlass.range_constexpr(len(totals)):
+        for slot in cutlass.range_constexpr(len(places)):
             i, j = places[slot]
             if first and i < cute.size(partials, mode=[0]) and j < cute.size(partials, mode=[1]):
                 partials[i, j] = totals[slot]

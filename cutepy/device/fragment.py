@@ -5,6 +5,7 @@ contributes is computed from its index, and what a register does is known while 
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import cutlass
 import cutlass.cute as cute
@@ -12,6 +13,7 @@ import cutlass.cute as cute
 from cutepy.device import rules
 from cutepy.dsl import to_cute
 from cutepy.layouts import sm90
+from cutepy.layouts.sm90 import arch
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,10 @@ class AccumulatorTile:
 
     def __post_init__(self) -> None:
         tiling, (tile_m, tile_n) = self.coordinates.tiling, self.coordinates.tile_mn
-        rules.check_subtile(*self.epi_tile, tiling.thr_size // 128)
+        rules.check_subtile(*self.epi_tile, tiling.thr_size // arch.WARPGROUP_THREADS)
         rules.check_subtile_registers(tile_m * tile_n, self.epi_tile[0] * self.epi_tile[1])
 
-    @property
+    @cached_property
     def registers(self) -> tuple[tuple[int, int], ...]:
         """(row, column) in its subtile of each register, to be added to the thread's own."""
         count = self.epi_tile[0] * self.epi_tile[1] // self.coordinates.tiling.thr_size
@@ -50,6 +52,23 @@ class AccumulatorTile:
         """Give for each register which of the `distinct` rows, mode 0, or columns, mode 1, it has."""
         places = {value: place for place, value in enumerate(self.distinct(mode))}
         return tuple(places[register[mode]] for register in self.registers)
+
+    def count(self, shape: str) -> int:
+        """Count a thread's different values that vary with rows, columns, both or nothing: an `Operand`'s shape."""
+        return 1 + max(self.slots(shape))
+
+    def slots(self, shape: str) -> tuple[int, ...]:
+        """Give for each register which of the values that vary with rows, columns, both or nothing is its own."""
+        if shape in ("row", "column"):  # a row has a value for each column
+            return self.place(1 if shape == "row" else 0)
+        return tuple(range(len(self.registers))) if shape == "tile" else (0,) * len(self.registers)
+
+    def narrowed(self, width: int) -> "AccumulatorTile":
+        """Give the tile whose subtiles have fewer columns by `width`, in the distribution of an MMA of so many."""
+        if width == 1:
+            return self
+        warpgroups = self.coordinates.tiling.thr_size // arch.WARPGROUP_THREADS
+        return make_subtile((self.epi_tile[0], self.epi_tile[1] // width), warpgroups, self.tidx)
 
     def thread(self, mode: int):
         """Give what tells the row, mode 0, or column, mode 1, of a thread: its lane if all warps have the same."""
@@ -69,3 +88,9 @@ class AccumulatorTile:
         """Compute the row and column in the tile of a register of a subtile."""
         (row, column), (down, across) = self.origin(index), self.registers[register]
         return row + self.of_thread(0) + down, column + self.of_thread(1) + across
+
+
+def make_subtile(epi_tile: tuple[int, int], warpgroups: int, tidx) -> AccumulatorTile:
+    """Tell where the accumulators of one subtile are, whatever tile it is of: the same in all tiles of its rows."""
+    tiling = rules.wgmma_tiling("float16", "float16", epi_tile[1], warpgroups)
+    return AccumulatorTile(sm90.AccumulatorCoordinates(tiling, epi_tile), epi_tile, tidx)

@@ -9,9 +9,10 @@ from cutlass.cute.nvgpu import warpgroup
 
 from cutepy.device import mma, rules
 from cutepy.device.pipeline import TmaRing
+from cutepy.device.schedulers import Work
 
 
-def _nothing():
+def nothing():
     """Hand nothing over."""
 
 
@@ -40,8 +41,12 @@ class MainLoop:
     tCrB: cute.Tensor
     tCrC: cute.Tensor
 
+    def at(self, work: Work):
+        """Give the loop for an output tile: the same for all."""
+        return self
+
     @cute.jit
-    def multiply(self, state, k_tiles, hand_over: Callable = _nothing):
+    def multiply(self, state, k_tiles, hand_over: Callable = nothing):
         """Run over `k_tiles` stages, one at least, from `state`, and give the state behind them; tCrC is valid then.
 
         `hand_over` is called when the last MMAs have been issued, and not waited for: from then on another warpgroup's

@@ -75,3 +75,26 @@ def issue_stage(
         cute.gemm(step, tCrC, tCrA[coordinate], tCrB[coordinate], tCrC)
     # Closes the group: `wait_group(n)` counts these, and means "all but the n youngest have finished".
     warpgroup.commit_group()
+
+
+@cute.jit
+def issue_rows(
+    tiled_mma: cute.TiledMma,
+    tCrA: cute.Tensor,
+    tCrB: cute.Tensor,
+    tCrC: cute.Tensor,
+    rows: cutlass.Constexpr,
+    steps: cutlass.Constexpr,
+    stage: cutlass.Int32,
+):
+    """Issue some MMAs of one pipeline stage as one wgmma group: C = A[rows, steps, stage] B[steps, stage]^T.
+
+    `rows` is one of A's blocks of 64 rows for each warpgroup, `steps` a range of MMAs along K; tCrC (MMA, 1, 1) holds
+    that block alone. Otherwise as `issue_stage`.
+    """
+    warpgroup.fence()  # as in `issue_stage`
+    for step in cutlass.range_constexpr(steps.start, steps.stop):
+        atom = with_accumulate(tiled_mma, step != steps.start)
+        a, b = (cute.append_ones(each) for each in (tCrA[(None, rows, step, stage)], tCrB[(None, 0, step, stage)]))
+        cute.gemm(atom, tCrC, a, b, tCrC)
+    warpgroup.commit_group()

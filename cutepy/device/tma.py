@@ -124,6 +124,11 @@ class TmaTiles:
     tiles: cute.Tensor
     staged: cute.Tensor
 
+    @property
+    def columns(self):
+        """Tiles in a row."""
+        return cute.size(self.tiles, mode=[3])
+
     def loads(self, cluster_mnk=(1, 1, 1), along=1):
         """Prepare this CTA's loads of tiles that the CTAs along a mode of the cluster share, each loading a slice.
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from cutepy.kernels.gemm.config import ACTIVATIONS, Activation, multipliable
 from cutepy.kernels.gemm.operands import OPERAND_DTYPES, OUTPUT_DTYPES, Description, Problem, dtype_name
+from cutepy.kernels.gemm.signature import ACTIVATIONS, Activation, multipliable
 
 
 def describe(
@@ -52,9 +52,11 @@ def describe(
             f"out_dtype must be out's dtype {dtype_name(out.dtype)} or be left out, got {dtype_name(out_dtype)}"
         )
     else:
-        result = _described(out)
+        result = Description.of(out)
     bias_dtype = None if bias is None else bias.dtype
-    return Problem(_described(a), _described(b), c if c is None else _described(c), result, bias_dtype, activation)
+    return Problem(
+        Description.of(a), Description.of(b), c if c is None else Description.of(c), result, bias_dtype, activation
+    )
 
 
 def _result_shape(a: torch.Tensor, b: torch.Tensor) -> list[int]:
@@ -103,10 +105,6 @@ def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
     )
 
 
-def _described(tensor: torch.Tensor) -> Description:
-    return Description(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
-
-
 def check_dimensions(a: Sequence[int], b: Sequence[int]) -> None:
     """Check how many dimensions the operands have."""
     if len(a) < 1 or len(b) < 2 or (len(b) > 2 and len(a) < 2):
@@ -122,9 +120,10 @@ def check_tensor(name: str, tensor: object, allowed: tuple[torch.dtype, ...]) ->
     if tensor.is_nested or tensor.layout != torch.strided:
         raise TypeError(f"{name} must be a dense tensor, got {'a nested one' if tensor.is_nested else tensor.layout}")
     if tensor.dtype not in allowed:
-        *most, last = map(dtype_name, allowed)
-        autocast = ", or call within torch.autocast" if tensor.dtype == torch.float32 else ""
+        *most, last = names = [dtype_name(dtype) for dtype in allowed]
+        converted = "bfloat16" if "bfloat16" in names else names[0]
+        autocast = ", or call within torch.autocast" if tensor.dtype == torch.float32 and "bfloat16" in names else ""
         raise TypeError(
-            f"{name} must have dtype {', '.join(most)} or {last}, got {dtype_name(tensor.dtype)}; convert it with "
-            f"{name}.to(torch.bfloat16){autocast}"
+            f"{name} must have dtype {' or '.join(filter(None, (', '.join(most), last)))}, got "
+            f"{dtype_name(tensor.dtype)}; convert it with {name}.to(torch.{converted}){autocast}"
         )

@@ -6,21 +6,28 @@ exported; `gemm` brings tensors of any leading dimensions there, and the results
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from cutepy.epilogues.errors import EpilogueError
+from cutepy.epilogues.functions import identity
 from cutepy.epilogues.graph import Graph, Operand
 from cutepy.epilogues.reference import check_operand, compute, expected_shape
 from cutepy.epilogues.tracing import Epilogue
-from cutepy.kernels.gemm.fused_op import find_route, launch_fused, result_descriptions
 from cutepy.kernels.gemm.operands import UNIT_BYTES
+from cutepy.kernels.gemm.results import result_descriptions
+from cutepy.kernels.gemm.routes import find_route, launch_fused
+from cutepy.kernels.gemm.scales import Block, Scales
 from cutepy.ops.checking import describe
 from cutepy.ops.eager import unobserved
+from cutepy.ops.epilogue_derivatives import differentiate
+from cutepy.ops.quantising import expanded
 from cutepy.ops.registration import register
 from cutepy.runtime.execution import EXECUTION
+from cutepy.runtime.invariance import INVARIANCE
 
 NUMBER, TENSOR = "n", "t"
 
@@ -32,8 +39,11 @@ def multiply_with(
     operands: Mapping[str, Any],
     out_dtype: torch.dtype | None,
     out_major: str,
+    scales: Scales | None = None,
 ) -> Any:  # noqa: ANN401
     """Compute an epilogue of a @ b.mT: what `gemm` does with one.
+
+    With scales, of 8-bit a and b (N, K), sums are scaled before; a's leading dimensions are rows, of its scales too.
 
     Raises
     ------
@@ -43,13 +53,13 @@ def multiply_with(
     if not isinstance(epilogue, Epilogue):
         raise TypeError(f"epilogue must be made by cutepy.epilogue, got {epilogue!r}; decorate the function")
     given = epilogue.bind(operands)
-    if not torch.compiler.is_compiling() and (key := _key(a, b, epilogue, given, out_dtype, out_major)):
+    if not torch.compiler.is_compiling() and (key := _key(a, b, epilogue, given, out_dtype, out_major, scales)):
         launch = _launches.get(key)
         if launch is not None:
-            return epilogue.pack(launch(a, b, tuple(given.values())))
+            return epilogue.pack(launch(a, b, tuple(given.values()), scales))
     else:
         key = None
-    a, b = _lowered(a), _lowered(b)
+    a, b = lowered_by_autocast(a), lowered_by_autocast(b)
     shape = tuple(describe(a, b, None, None, out_dtype, None, out_major).out.shape)
     graph = epilogue.graph
     _check(graph, given, shape, a.device)
@@ -58,8 +68,9 @@ def multiply_with(
         if len(_launches) >= _MOST_LAUNCHES:
             _launches.clear()
         values = tuple(given.values())
-        _launches[key] = launch = find_route(graph, a, b, values, out_dtype, out_major).launch
-        return epilogue.pack(launch(a, b, values))
+        route = find_route(graph, a, b, values, out_dtype, out_major, scales)
+        _launches[key] = launch = route.launch
+        return epilogue.pack(launch(a, b, values, scales))
     kinds, tensors, numbers = "", [], []
     batched = b.dim() > 2
     for operand in graph.operands:
@@ -74,8 +85,9 @@ def multiply_with(
         a = a.expand(*shape[:-2], *a.shape[-2:]).flatten(0, -3)
         b = b.expand(*shape[:-2], *b.shape[-2:]).flatten(0, -3)
     else:
-        a = a.reshape(-1, a.shape[-1])
-    results = _gemm_epilogue(a, b, tensors, numbers, kinds, epilogue.text, out_dtype, out_major)
+        a = a.reshape(math.prod(shape[:-1]), a.shape[-1])
+    of_scales = (scales.a, scales.b, [*scales.of_a, *scales.of_b], scales.promotes) if scales else ()
+    results = _gemm_epilogue(a, b, tensors, numbers, kinds, epilogue.text, out_dtype, out_major, *of_scales)
     return epilogue.pack([_unflattened(graph, n, result, shape, batched) for n, result in enumerate(results)])
 
 
@@ -90,15 +102,17 @@ def _key(
     given: Mapping[str, Any],
     out_dtype: torch.dtype | None,
     out_major: str,
+    scales: Scales | None,
 ) -> tuple[Any, ...] | None:
     """Give all that decides what is done with matrices; None where others than a kernel would see the call."""
-    tensors = [value for value in given.values() if isinstance(value, torch.Tensor)]
+    tensors = [value for value in (*given.values(), *(scales or ())) if isinstance(value, torch.Tensor)]
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and a.dim() == b.dim() == 2):
         return None
     device = unobserved((a, b, *tensors))
     if not device or (device == "cpu" and EXECUTION.backend is None):
         return None
-    key: list[Any] = [epilogue.text, out_dtype, out_major, EXECUTION.backend is None]
+    key: list[Any] = [epilogue.text, out_dtype, out_major, EXECUTION.backend is None, INVARIANCE.on]
+    key.append(scales and scales[2:])
     for value in (a, b, *given.values()):
         if isinstance(value, torch.Tensor):
             key += (value.shape, value.stride(), value.dtype, value.device, value.data_ptr() % UNIT_BYTES != 0)
@@ -117,7 +131,7 @@ def _is_plain(graph: Graph, given: Mapping[str, Any], shape: tuple[int, ...]) ->
     )
 
 
-def _lowered(tensor: torch.Tensor) -> torch.Tensor:
+def lowered_by_autocast(tensor: torch.Tensor) -> torch.Tensor:
     """Cast to autocast's dtype within `torch.autocast`, as `gemm` does; operands keep theirs."""
     if (
         isinstance(tensor, torch.Tensor)
@@ -167,7 +181,7 @@ def _unflattened(graph: Graph, n: int, result: torch.Tensor, shape: Sequence[int
     return result.view((*batch, *tail))
 
 
-def _bound(graph: Graph, tensors: Sequence[torch.Tensor], numbers: Sequence[float], kinds: str) -> dict[str, Any]:
+def bound(graph: Graph, tensors: Sequence[torch.Tensor], numbers: Sequence[float], kinds: str) -> dict[str, Any]:
     """Give each operand its tensor or number."""
     from_tensors, from_numbers = iter(tensors), iter(numbers)
     bound: dict[str, Any] = {}
@@ -186,16 +200,24 @@ def _refer(
     epilogue: str,
     out_dtype: torch.dtype | None = None,
     out_major: str = "row",
+    scale_a: torch.Tensor | None = None,
+    scale_b: torch.Tensor | None = None,
+    blocks: Sequence[int] = (),
+    promotes: bool = False,
 ) -> list[torch.Tensor]:
     """Compute in float64, and round once."""
-    graph = Graph.parse(epilogue)
-    acc = a.double() @ b.double().mT
-    results = compute(graph, acc, _bound(graph, tensors, numbers, kinds), torch.float64)
+    graph, scales = Graph.parse(epilogue), _scales(scale_a, scale_b, blocks, promotes)
+    wide, operands = [a.double(), b.double()], bound(graph, tensors, numbers, kinds)
+    scaled = graph
+    if scales is not None:
+        scaled = scales.before(graph)
+        operands |= dict(zip((operand.name for operand in scaled.operands), scales.of_results, strict=False))
+        for n, (scale, block) in enumerate(zip(scales.along_k(False), (scales.of_a, scales.of_b), strict=True)):
+            if scale is not None:
+                wide[n] *= expanded(scale.double(), block, wide[n].shape)
+    results = compute(scaled, wide[0] @ wide[1].mT, operands, torch.float64)
     found = result_descriptions(graph, a, b, out_dtype, out_major)
-    return [
-        torch.empty_strided(each.shape, each.stride, dtype=each.dtype, device=a.device).copy_(result)
-        for each, result in zip(found, results, strict=True)
-    ]
+    return [each.new().copy_(result) for each, result in zip(found, results, strict=True)]
 
 
 def _fake(
@@ -207,19 +229,26 @@ def _fake(
     epilogue: str,
     out_dtype: torch.dtype | None = None,
     out_major: str = "row",
+    scale_a: torch.Tensor | None = None,
+    scale_b: torch.Tensor | None = None,
+    blocks: Sequence[int] = (),
+    promotes: bool = False,
 ) -> list[torch.Tensor]:
     found = result_descriptions(Graph.parse(epilogue), a, b, out_dtype, out_major)
     return [a.new_empty_strided(each.shape, each.stride, dtype=each.dtype) for each in found]
 
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
-    a, b, tensors, ctx.numbers, ctx.kinds, ctx.epilogue, _, _ = inputs
+    a, b, tensors, ctx.numbers, ctx.kinds, ctx.epilogue, _, _, scale_a, scale_b, ctx.blocks, ctx.promotes = inputs
+    for name, scale in (("scale_a", scale_a), ("scale_b", scale_b)):
+        if scale is not None and scale.requires_grad:
+            raise NotImplementedError(f"scaled_gemm has no derivative by scales; detach {name}")
     if a.dtype.itemsize == 1 and (a.requires_grad or b.requires_grad):
         raise NotImplementedError(
             "gemm has no derivative by 8-bit operands, since gradients would need scales of their own; "
             "detach the operands, or convert them to bfloat16"
         )
-    ctx.save_for_backward(a, b, *tensors)
+    ctx.save_for_backward(a, b, scale_a, scale_b, *tensors)
 
 
 def _product(a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -229,39 +258,37 @@ def _product(a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype | None = N
 
 def _backward(ctx: Any, grads: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:  # noqa: ANN401
     """Differentiate the epilogue in torch, at the product computed again in fp32; gradients are products again."""
-    a, b, *tensors = ctx.saved_tensors
+    a, b, scale_a, scale_b, *tensors = ctx.saved_tensors
     graph = Graph.parse(ctx.epilogue)
-    acc = _product(a, b, torch.float32)
-    floating = [n for n, tensor in enumerate(tensors) if tensor.is_floating_point()]
+    if scale_a is None:
+        acc = _product(a, b, torch.float32)
+    else:
+        scales = scale_a, scale_b, ctx.blocks, ctx.promotes
+        (acc,) = _gemm_epilogue(a, b, [], [], "", identity.text, torch.float32, "row", *scales)
 
-    def epilogue(acc: torch.Tensor, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        all_given = list(tensors)
-        for n, tensor in zip(floating, given, strict=True):
-            all_given[n] = tensor
-        return tuple(compute(graph, acc, _bound(graph, all_given, ctx.numbers, ctx.kinds), cast=False))
+    def epilogue(acc: torch.Tensor, given: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        return compute(graph, acc, bound(graph, given, ctx.numbers, ctx.kinds), cast=False)
 
-    differentiated: Any = torch.func.vjp(epilogue, acc, *(tensors[n] for n in floating))
-    results, pull = differentiated
-    whole = tuple(
-        torch.zeros_like(result) if grad is None else grad.to(result.dtype)
-        for result, grad in zip(results, grads, strict=True)
-    )
-    grad_acc, *by_tensor = pull(whole)
-    grad_tensors: list[torch.Tensor | None] = [None] * len(tensors)
-    for n, gradient in zip(floating, by_tensor, strict=True):
-        grad_tensors[n] = gradient
+    grad_acc, grad_tensors = differentiate(epilogue, acc, tensors, grads)
     grad_a = grad_b = None
     lowered = grad_acc.to(a.dtype)
     if ctx.needs_input_grad[0]:
         grad_a = _product(lowered, b.mT)
     if ctx.needs_input_grad[1]:
         grad_b = _product(lowered.mT, a.mT)
-    return grad_a, grad_b, grad_tensors or None, None, None, None, None, None
+    return grad_a, grad_b, grad_tensors or None, *(None,) * 9
+
+
+def _scales(a: torch.Tensor | None, b: torch.Tensor | None, blocks: Sequence[int], promotes: bool) -> Scales | None:
+    if a is None or b is None:
+        return None
+    return Scales(a, b, Block(*blocks[:2]), Block(*blocks[2:]), promotes)
 
 
 @register(
     "cutepy::gemm_epilogue(Tensor a, Tensor b, Tensor[] tensors, float[] numbers, str kinds, str epilogue, "
-    'ScalarType? out_dtype=None, str out_major="row") -> Tensor[]',
+    'ScalarType? out_dtype=None, str out_major="row", Tensor? scale_a=None, Tensor? scale_b=None, '
+    "int[] blocks=[], bool promotes=False) -> Tensor[]",
     reference=_refer,
     fake=_fake,
     setup_context=_keep_for_backward,
@@ -276,8 +303,13 @@ def _gemm_epilogue(
     epilogue: str,
     out_dtype: torch.dtype | None = None,
     out_major: str = "row",
+    scale_a: torch.Tensor | None = None,
+    scale_b: torch.Tensor | None = None,
+    blocks: Sequence[int] = (),
+    promotes: bool = False,
 ) -> list[torch.Tensor]:
     graph = Graph.parse(epilogue)
     if a.numel() * b.numel() == 0:
         return _refer(a, b, tensors, numbers, kinds, epilogue, out_dtype, out_major)
-    return launch_fused(graph, a, b, _bound(graph, tensors, numbers, kinds), out_dtype, out_major)
+    scales = _scales(scale_a, scale_b, blocks, promotes)
+    return launch_fused(graph, a, b, bound(graph, tensors, numbers, kinds), out_dtype, out_major, scales)

@@ -16,14 +16,15 @@ from typing import Any, NamedTuple
 import torch
 
 from cutepy.kernels.gemm.choice import expected_us
-from cutepy.kernels.gemm.config import Activation
 from cutepy.kernels.gemm.joining import join
-from cutepy.kernels.gemm.op import Given, Launch, new_tensor, plan_gemm
+from cutepy.kernels.gemm.op import Given, Launch, plan_gemm
 from cutepy.kernels.gemm.operands import UNIT_BYTES, Description, Problem, matrix
 from cutepy.kernels.gemm.reference import gemm_reference
+from cutepy.kernels.gemm.signature import Activation
 from cutepy.ops.checking import describe, new_result
 from cutepy.ops.overlap import check_apart, overlaps_itself, span_bytes
 from cutepy.runtime.execution import EXECUTION
+from cutepy.runtime.invariance import INVARIANCE
 
 _MOST_LAUNCHES = 4096
 _launches: dict[tuple[Any, ...], Launch] = {}
@@ -61,6 +62,7 @@ def multiply(
             out_dtype,
             out_major,
             EXECUTION.backend is None,
+            INVARIANCE.on,
             a.shape,
             a.stride(),
             a.dtype,
@@ -153,7 +155,7 @@ def _plan(problem: Problem, tensors: tuple[Given, ...], bias: Given) -> Launch:
 def _multiply_by_reference(
     problem: Problem, a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given
 ) -> torch.Tensor:
-    out = new_tensor(problem.out) if out is None else out
+    out = problem.out.new() if out is None else out
     return out.copy_(gemm_reference(a, b, c, bias, problem.activation))
 
 
@@ -163,7 +165,7 @@ class _Parts(NamedTuple):
     problem: Problem
 
     def multiply(self, a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given) -> torch.Tensor:
-        out = new_tensor(self.problem.out) if out is None else out
+        out = self.problem.out.new() if out is None else out
         batch = out.shape[:-2]
         dimension = min(range(len(batch)), key=batch.__getitem__)
         a, b = a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
@@ -204,7 +206,7 @@ class _Copies(NamedTuple):
     launch: Launch
 
     def multiply(self, a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given) -> torch.Tensor:
-        out = new_tensor(self.out) if out is None else out
+        out = self.out.new() if out is None else out
         views, (copy_a, copy_b, copy_c) = self.views, self.copies
         seen = _seen(out, views.out)
         a, b = _copied(_seen(a, views.a), copy_a), _copied(_seen(b, views.b), copy_b)

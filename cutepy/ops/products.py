@@ -8,8 +8,8 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from cutepy.epilogues.tracing import Epilogue
-from cutepy.kernels.gemm.config import Activation, OutputMajor
 from cutepy.kernels.gemm.reference import ACTIVATION_FUNCTIONS
+from cutepy.kernels.gemm.signature import Activation, OutputMajor
 from cutepy.ops.checking import check_dimensions, describe
 from cutepy.ops.eager import unobserved
 from cutepy.ops.fused import multiply_with

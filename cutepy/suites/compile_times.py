@@ -53,11 +53,11 @@ def _dsl(options: str) -> Way:
     import cutlass.cute as cute
 
     from cutepy.host.examples import bind, to_dsl
-    from cutepy.kernels.gemm.kernel import Gemm
-    from cutepy.kernels.gemm.op import examples
+    from cutepy.kernels.gemm.compilation import examples
+    from cutepy.kernels.gemm.kernel import StandardGemm
 
     config = _config()
-    gemm = Gemm(config)
+    gemm = StandardGemm(config)
     positional, named = to_dsl(bind(gemm, (), examples(config.signature)))
 
     def compile() -> Callable[[], bool]:
@@ -70,11 +70,11 @@ def _dsl(options: str) -> Way:
 def _ours() -> Way:
     """Prepare `cutepy.compile`, as a user calls it whose file has imported the DSL, until a launch is ready."""
     import cutepy
-    from cutepy.kernels.gemm.kernel import Gemm
-    from cutepy.kernels.gemm.op import examples
+    from cutepy.kernels.gemm.compilation import examples
+    from cutepy.kernels.gemm.kernel import StandardGemm
 
     config, on_gpu = _config(), _has_gpu()
-    gemm = Gemm(config)
+    gemm = StandardGemm(config)
     described: dict[str, Any] = dict(examples(config.signature))
 
     def compile() -> Callable[[], bool]:
@@ -90,13 +90,13 @@ def _declared() -> Way:
     import torch as torch
 
     import cutepy
-    from cutepy.kernels.gemm.op import SOURCES, examples
+    from cutepy.kernels.gemm.compilation import SOURCES, examples
 
     config, on_gpu = _config(), _has_gpu()
     described: dict[str, Any] = dict(examples(config.signature))
 
     def compile() -> Callable[[], bool]:
-        kernel = cutepy.Deferred("cutepy.kernels.gemm.kernel:Gemm", config)
+        kernel = cutepy.Deferred("cutepy.kernels.gemm.kernel:StandardGemm", config)
         _make_ready(cutepy.compile(kernel, **described, sources=SOURCES), on_gpu)
         return lambda: "cutlass" in sys.modules
 
@@ -117,7 +117,7 @@ def _ops() -> Way:
         if on_gpu:
             gemm(*operands)
         else:
-            from cutepy.kernels.gemm.op import compile_gemm
+            from cutepy.kernels.gemm.compilation import compile_gemm
 
             _make_ready(compile_gemm(_config()), on_gpu)
         return lambda: "cutlass" in sys.modules

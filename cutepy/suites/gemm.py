@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from cutepy.suites.gemm_problems import GemmProblem, buffers, tolerance
-from cutepy.suites.measuring import Output, measure_all
+from cutepy.suites.measuring import Output, measure_all, timed
 from cutepy.suites.sweeps import summary
 
 if TYPE_CHECKING:
     from cutepy.benchmark import Row
     from cutepy.benchmark.protocol import Contender
     from cutepy.suites.peers import Peer
-
-STEADY = 0.02
-"""What the same kernel may differ by from itself; a problem with more noise is measured again."""
-_TRIES = 3
 
 
 def run_gemm(
@@ -52,8 +47,7 @@ def _complaint(problem: GemmProblem, rows: list[Row]) -> str | None:
 
 
 def _measure(peers: Mapping[str, Peer], problem: GemmProblem) -> list[Row]:
-    """Measure a problem, up to three times until we are as fast as ourselves; peers that don't take it are left out."""
-    from cutepy.benchmark import Row, compare
+    """Measure a problem; peers that don't take it are left out."""
     from cutepy.kernels.gemm.reference import gemm_reference
     from cutepy.ops import gemm
     from cutepy.testing.numerics import relative_error
@@ -69,23 +63,4 @@ def _measure(peers: Mapping[str, Peer], problem: GemmProblem) -> list[Row]:
         contender(0)
         errors[name] = relative_error(out[0], reference)
     del reference
-    noise = math.inf
-    for _ in range(_TRIES):
-        # Ours twice, first and last: what lies between is what it differs by from itself.
-        timings = dict(compare(contenders | {"again": contenders["cutepy"]}, sets=len(a)))
-        noise = abs(timings.pop("again").device_us / timings["cutepy"].device_us - 1)
-        if noise <= STEADY:
-            break
-    return [
-        Row(
-            problem=str(problem),
-            contender=name,
-            device_us=timing.device_us,
-            call_us=timing.call_us,
-            flops=problem.flops,
-            bytes=problem.bytes,
-            error=errors[name],
-            noise=noise if name == "cutepy" else None,
-        )
-        for name, timing in timings.items()
-    ]
+    return timed(problem, contenders, errors, sets=len(a))

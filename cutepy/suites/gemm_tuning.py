@@ -13,7 +13,7 @@ import typer
 from cutepy.host import environment
 from cutepy.host.many import Variant
 from cutepy.kernels.gemm import tuned
-from cutepy.kernels.gemm.config import GemmSignature
+from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.suites.gemm_problems import GemmProblem, buffers, out_dtype, tolerance
 from cutepy.suites.measuring import NOT_MEASURED, require_hopper
 from cutepy.tune import Settings, Tunable, Tuning, TuningError, Winner
@@ -51,7 +51,7 @@ class GemmTunable(Tunable):
     name = tuned.NAME
 
     def __init__(self, problems: Sequence[GemmProblem], most: int = tuned.MOST) -> None:
-        from cutepy.kernels.gemm.op import SOURCES
+        from cutepy.kernels.gemm.compilation import SOURCES
 
         self.sources = SOURCES
         self._problems = {key_of(settings_of(problem)): problem for problem in problems}
@@ -67,7 +67,7 @@ class GemmTunable(Tunable):
 
     def variant(self, problem: Settings, candidate: Settings) -> Variant:
         """Say what is compiled: what `compile_gemm` will find."""
-        from cutepy.kernels.gemm.op import variant
+        from cutepy.kernels.gemm.compilation import variant
 
         return variant(tuned.chosen_of(problem, candidate).config)
 

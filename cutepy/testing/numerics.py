@@ -69,6 +69,32 @@ def gemm_tolerance(k: int, operand_bits: int, out_dtype: str) -> float:
     return UNIT_ROUNDOFF[out_dtype] + math.hypot(random, biased)
 
 
+PROMOTED_STEPS = 4
+"""Steps of 32 that the tensor cores sum by themselves where sums of 8-bit products are promoted every 128 of K."""
+
+
+def promoted_tolerance(out_dtype: str) -> float:
+    """Bound the relative Frobenius error of a product of 8-bit operands whose sums are promoted every 128 of K.
+
+    Each block of 128 of K is a sum of four steps, bounded as `gemm_tolerance` bounds it: e sqrt(4 + 2) of its norm,
+    where blocks differ in scale as they may: errors of blocks are independent as the blocks are, so that the same
+    fraction bounds their sum. Adding up in fp32 errs by less than 2**-24 sqrt(blocks), which for K below 2**20 is less
+    than 2**-17 and is bounded by that. The bound doesn't grow with K.
+
+    Parameters
+    ----------
+    out_dtype : str
+        "float16", "bfloat16" or "float32".
+
+    Examples
+    --------
+    >>> f"{promoted_tolerance('float32'):.1e}", f"{gemm_tolerance(8192, 8, 'float32'):.1e}"
+    ('6.1e-04', '4.0e-03')
+    """
+    biased = STEP_BIAS[8] * PROMOTED_STEPS / math.sqrt(3)
+    return UNIT_ROUNDOFF[out_dtype] + math.hypot(STEP_ERROR[8] * math.sqrt(PROMOTED_STEPS + 2), biased) + 2.0**-17
+
+
 def relative_error(result: "torch.Tensor", reference: "torch.Tensor") -> float:
     """Give ||result - reference|| / ||reference|| in the Frobenius norm; NaN if either holds one.
 

@@ -1,15 +1,17 @@
-"""GEMM: D = activation(A B^T + C + bias) on Hopper's tensor cores; `cutepy.ops.gemm` computes it.
+"""GEMM: an epilogue of A B^T on Hopper's tensor cores; `cutepy.ops.gemm` computes it.
 
-`config` is plain Python; `compile_gemm` loads torch when it is first asked for, and the DSL only where it must compile.
+`signature` and `config` are plain Python; `compile_gemm` loads torch when it is first asked for, and the DSL only where
+it must compile.
 """
 
 from typing import TYPE_CHECKING
 
 from cutepy.kernels.gemm.choice import select_config as select_config
-from cutepy.kernels.gemm.config import GemmConfig as GemmConfig, GemmSignature as GemmSignature
+from cutepy.kernels.gemm.config import GemmConfig as GemmConfig
+from cutepy.kernels.gemm.signature import GemmSignature as GemmSignature
 
 if TYPE_CHECKING:
-    from cutepy.kernels.gemm.op import compile_gemm as compile_gemm
+    from cutepy.kernels.gemm.compilation import compile_gemm as compile_gemm
 
 __all__ = ["GemmConfig", "GemmSignature", "compile_gemm", "select_config"]
 
@@ -17,7 +19,7 @@ __all__ = ["GemmConfig", "GemmSignature", "compile_gemm", "select_config"]
 def __getattr__(name: str) -> object:
     """Load the compiler's call on first use (PEP 562)."""
     if name == "compile_gemm":
-        from cutepy.kernels.gemm.op import compile_gemm
+        from cutepy.kernels.gemm.compilation import compile_gemm
 
         return compile_gemm
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")

@@ -7,68 +7,12 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import pipeline
 
-from cutepy.device.epilogue import TileStore, activate
-from cutepy.device.fragment import AccumulatorTile
 from cutepy.device.main_loop import MainLoop
+from cutepy.device.promotion import PromotedLoop
 from cutepy.device.schedulers import KTiles, Persistent, Work
-from cutepy.device.tma import TmaTiles
-from cutepy.device.vectors import TileVector, make_tile_vector
-from cutepy.kernels.gemm.config import Activation, GemmConfig
+from cutepy.kernels.gemm.config import GemmConfig
+from cutepy.kernels.gemm.finishing import Finishing
 from cutepy.kernels.gemm.schedules import Together
-from cutepy.layouts import sm90
-
-
-@dataclass(frozen=True)
-class Bias:
-    """Add a vector to each row.
-
-    Attributes
-    ----------
-    row : TileVector
-    config : GemmConfig
-    """
-
-    row: TileVector
-    config: GemmConfig
-
-    def first_state(self):
-        """Carry nothing."""
-        return ()
-
-    def begin(self, column, index):
-        """Ask for the elements of a subtile: they arrive meanwhile."""
-        _, across = self.row.tile.origin(index)
-        self.row.load(column * self.config.tile_n + across)
-
-    def apply(self, rC, column, index, following, state):
-        """Add them, and ask for those of the subtile that follows."""
-        self.row.add_to(rC)
-        self.begin(column, following)
-        return state
-
-
-@dataclass(frozen=True)
-class Activate:
-    """Apply an activation.
-
-    Attributes
-    ----------
-    name : str
-    """
-
-    name: Activation
-
-    def first_state(self):
-        """Carry nothing."""
-        return ()
-
-    def begin(self, column, index):
-        """Prepare nothing."""
-
-    def apply(self, rC, column, index, following, state):
-        """Apply it in fp32."""
-        activate(rC, self.name)
-        return state
 
 
 class Carried(NamedTuple):
@@ -82,90 +26,85 @@ class Carried(NamedTuple):
         Subtiles so far.
     exchange : tuple
         The schedule's.
-    steps : tuple
-        Of each step of the epilogue.
+    tiles : tuple
+        The position in the ring of the tiles that the epilogue reads, if there is one.
     """
 
     operands: pipeline.PipelineState
     stored: cutlass.Int32
     exchange: tuple
-    steps: tuple
+    tiles: tuple
 
 
 @dataclass(frozen=True)
 class Consumer:
-    """Multiply and store one tile after another: all threads of one consumer.
+    """Multiply, finish and store one tile after another: all threads of one consumer.
 
     Attributes
     ----------
     config : GemmConfig
     schedule : Together
         Which of the schedules, `seated`.
-    loop : MainLoop
-    steps : tuple
-        What is done to each subtile in registers, in order: each has ``first_state``, ``begin`` and ``apply``.
-    d : TmaTiles
-    out : TileStore
+    loop : MainLoop or PromotedLoop
+    finishing : Finishing
     """
 
     config: GemmConfig
     schedule: Together
-    loop: MainLoop
-    steps: tuple
-    d: TmaTiles
-    out: TileStore
+    loop: MainLoop | PromotedLoop
+    finishing: Finishing
 
     def first_state(self, k: KTiles) -> Carried:
         """Give the state before the first tile."""
-        operands = self.schedule.skip_first(self.loop.ring.consumer_state(), k.count)
-        steps = tuple(step.first_state() for step in self.steps)
-        return Carried(operands, cutlass.Int32(0), self.schedule.exchange_state(), steps)
+        schedule, subtiles = self.schedule, self.config.subtiles
+        operands = schedule.skip_first(self.loop.ring.consumer_state(), k.count)
+        tiles = tuple(schedule.skip_first(state, subtiles) for state in self.finishing.first_state())
+        return Carried(operands, cutlass.Int32(0), schedule.exchange_state(), tiles)
 
     @cute.jit
     def on_tile(self, work: Work, state: Carried) -> Carried:
-        """Compute one output tile."""
-        schedule = self.schedule
-        operands, stored, exchange, steps = state
+        """Compute the results of one output tile."""
+        schedule, finishing = self.schedule, self.finishing
+        operands, stored, exchange, tiles = state
         own, owners = schedule.dealt()
-        for step in self.steps:
-            step.begin(work.column, own)
+        finishing.begin(self.place(work, own))
         schedule.before(work)
-        operands = self.loop.multiply(operands, work.k.count, lambda: schedule.hand_over(work))
-        places = self.d.subtiles((work.row, work.column, *work.batch))
-        subtiles = self.out.subtiles(self.loop.tCrC)
+        operands = self.loop.at(work).multiply(operands, work.k.count, lambda: schedule.hand_over(work))
+        ways = [result.subtiles((work.row, work.column, *work.batch)) for _, _, result in finishing.outs]
+        subtiles = self.subtiles(self.loop.tCrC)
         exchange = schedule.exchange(subtiles, exchange)
+        schedule.before_reading(work)
         for index in cutlass.range(self.config.subtiles, unroll_full=True):
             if index % owners == own:
                 rC = subtiles[None, None, None, index]
                 schedule.add_to(rC, index)
-                stored, steps = self.finish(rC, work, index, index + owners, places, stored, steps)
-        schedule.after()
-        return Carried(schedule.skip_others(operands, work.k.count), stored, exchange, steps)
+                place, following = self.place(work, index), self.place(work, index + owners)
+                stage = stored % self.config.epi_stages
+                tiles = finishing.apply(rC, place, following, tiles, stage, ways, index)
+                stored += 1
+        schedule.after(work)
+        tiles = tuple(schedule.skip_others(state, self.config.subtiles) for state in tiles)
+        return Carried(schedule.skip_others(operands, work.k.count), stored, exchange, tiles)
 
-    def finish(self, rC, work, index, following, places, stored, states) -> tuple:
-        """Take all steps of the epilogue for a subtile, and store it."""
-        pairs = zip(self.steps, states, strict=True)
-        states = tuple(step.apply(rC, work.column, index, following, state) for step, state in pairs)
-        self.out.store(rC, stored % self.config.epi_stages, places.copy, places.tSs, places.place(index))
-        return stored + 1, states
+    def subtiles(self, tCrC):
+        """See this thread's accumulators as subtiles (registers, 1, 1, subtiles), in the order of their layout."""
+        size = self.config.subtile_registers
+        return cute.make_tensor(tCrC.iterator, cute.make_layout((size, 1, 1, cute.size(tCrC) // size)))
 
-
-def epilogue_steps(config: GemmConfig, bias: cute.Tensor | None, tidx: cutlass.Int32) -> tuple:
-    """Give the steps of the epilogue that need no ring: those that the signature asks for."""
-    steps: tuple = ()
-    if bias is not None:
-        coordinates = sm90.AccumulatorCoordinates(config.tiled_mma, (config.tile_m, config.tile_n))
-        tile = AccumulatorTile(coordinates, config.epi_tile, tidx)
-        steps += (Bias(make_tile_vector(bias, tile, 1), config),)
-    if config.signature.activation is not None:
-        steps += (Activate(config.signature.activation),)
-    return steps
+    def place(self, work, index):
+        """Give row and column of the product at which a subtile of an output tile begins, and those of the batch."""
+        config = self.config
+        rows, columns = config.epi_tile
+        across = config.tile_n // columns
+        row = work.row * config.tile_m + index // across * rows
+        return row, work.column * config.tile_n + index % across * columns, *work.batch
 
 
 @cute.jit
 def consume(consumer: Consumer, scheduler: Persistent):
-    """Compute all of a consumer's tiles."""
+    """Compute all of a consumer's tiles, then wait until TMA has read all that was stored."""
     schedule = consumer.schedule
     state = scheduler.each(consumer, schedule.consumer, consumer.config.consumers)
-    consumer.out.finish()
+    for _, out, _ in consumer.finishing.outs:
+        out.finish()
     schedule.drain(state.exchange)

@@ -94,8 +94,7 @@ def _barrier_facts(config: GemmConfig, text: str) -> Iterator[Fact]:
     released = rules.empty_barrier_arrivals(warps, (config.cluster_m, config.cluster_n))
     meant = [1, released] * config.stages + [1, warps] * config.c_stages
     yield Fact("mbarrier arrivals", str(meant), str(ptx.mbarrier_counts(text)))
-    c_bytes = rules.tile_bytes(*config.epi_tile, config.signature.c_bits)
-    meant = [config.stage_bytes] + [c_bytes] * (config.subtiles if config.c_stages else 0)
+    meant = [config.stage_bytes] + [config.c_stage_bytes] * (config.subtiles if config.c_stages else 0)
     found = [step.operands[1] for step in ptx.steps(text) if step.name == "mbarrier.arrive.expect_tx"]
     yield Fact("bytes of a stage", str(meant), str(found))
 

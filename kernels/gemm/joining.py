@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import NamedTuple
 
-from cutepy.kernels.gemm.config import MAX_BATCH_MODES
 from cutepy.kernels.gemm.operands import Description, Problem, matrix
+from cutepy.kernels.gemm.signature import MAX_BATCH_MODES
 
 
 class _Mode(NamedTuple):

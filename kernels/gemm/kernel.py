@@ -1,12 +1,13 @@
 """The device code of the GEMM: a persistent, warp-specialised TMA -> WGMMA pipeline.
 
-D = activation(A B^T + C + bias), where C, bias and activation may be absent, with A (M, K), B (N, K), C and D (M, N)
-and bias (N,). One warp keeps a ring of shared-memory stages full by TMA,
-another does so for C; the consumer warpgroups multiply straight from shared memory into registers, and store through
-swizzled shared memory and TMA. Each CTA takes every `gridDim`-th tile, so the loads of its next tile run while it
-stores the last.
+It computes the results of an epilogue's graph from the sums A B^T, with A (M, K) and B (N, K), and what the graph names
+beside: tiles (M, N), rows (N,), columns (M,) and scalars. One warp keeps a ring of shared-memory stages full of A and
+B by TMA, another does so for the tiles, which share the stages of one ring; the consumer warpgroups multiply straight
+from shared memory into registers, compute the graph there, and store through swizzled shared memory and TMA. Rows,
+columns and scalars come from global memory straight into registers, ahead of use. Each CTA takes every `gridDim`-th
+tile, so the loads of its next tile run while it stores the last.
 
-With a batch, A is (M, K, L), B (N, K, L), C and D (M, N, L), where L may be up to three modes: more modes of the TMA
+With a batch, A is (M, K, L), B (N, K, L), tiles (M, N, L), where L may be up to three modes: more modes of the TMA
 boxes' coordinates, and a longer range of tiles. Tensors have these modes first when they are passed, as torch has them.
 
 Names follow CuTe: `tAsA` is A in shared memory as TMA partitions it; `tCrA` iterates over the descriptors that the
@@ -21,31 +22,238 @@ from cuda.bindings.driver import CUstream
 from cutlass.cute.nvgpu import cpasync
 
 from cutepy.device import smem, tma
-from cutepy.device.epilogue import make_tile_store
+from cutepy.device.epilogue import make_tile_load, make_tile_store
+from cutepy.device.finish import Finish
+from cutepy.device.fragment import AccumulatorTile
 from cutepy.device.main_loop import make_main_loop
+from cutepy.device.overlap import follow_launch
 from cutepy.device.pipeline import TmaRing, publish_barriers
+from cutepy.device.promotion import make_promoted_loop
 from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.dsl.element_types import element_type
-from cutepy.kernels.gemm.addend import make_addend
 from cutepy.kernels.gemm.config import GemmConfig
-from cutepy.kernels.gemm.consumers import Consumer, consume, epilogue_steps
-from cutepy.kernels.gemm.producers import OperandLoads, produce
+from cutepy.kernels.gemm.consumers import Consumer, consume
+from cutepy.kernels.gemm.finishing import Finishing
+from cutepy.kernels.gemm.model import fills
+from cutepy.kernels.gemm.producers import OperandLoads, TileLoads, produce
 from cutepy.kernels.gemm.schedules import make_schedule, make_scheduler
+from cutepy.layouts import sm90
 from cutepy.layouts.sm90 import arch
 
-LOAD_WARP = 0
+LOAD_WARP, TILE_LOAD_WARP = 0, 1
 
 
 class Gemm:
-    """D = activation(A B^T + C + bias) of one configuration: a callable for the DSL to compile, not to run."""
+    """Results of an epilogue of A B^T, of one configuration: a callable for the DSL to compile, not to run."""
 
     def __init__(self, config: GemmConfig):
         signature = config.signature
-        self.config = config
-        dtypes = {"sA": signature.a_dtype, "sB": signature.b_dtype, "sC": signature.c_dtype, "sD": signature.out_dtype}
-        self.types = {name: element_type(dtype) for name, dtype in dtypes.items() if dtype}
+        self.config, self.graph = config, signature.graph
+        self.added, self.stored = signature.added, signature.stored
+        self.types = {"sA": element_type(signature.a_dtype), "sB": element_type(signature.b_dtype)}
+        self.types |= {kind.name: element_type(kind.dtype) for kind in (*self.added, *self.stored)}
         self.types["sums"] = cutlass.Float32
+
+    @cute.jit
+    def __call__(
+        self,
+        a: cute.Tensor,
+        b: cute.Tensor,
+        operands: tuple | None,
+        results: tuple,
+        sm_count: cutlass.Int32,
+        stream: CUstream,
+        scale_a: cute.Tensor | None = None,
+        scale_b: cute.Tensor | None = None,
+    ):
+        """Launch, for an epilogue's operands, None if it has none, and its results, partial reductions among them.
+
+        Scales are (rows / how many one stands for, K / 128), fp32, of any strides.
+        """
+        operands = () if operands is None else operands
+        self.launch(a, b, operands, results, sm_count, stream, (scale_a, scale_b))
+
+    def launch(self, a, b, operands, results, sm_count, stream, scales=(None, None)):
+        """Count the tiles of all products, and launch."""
+        a, b = batch_last(a), batch_last(b)
+        config = self.config
+        rows = cute.ceil_div(cute.size(a, mode=[0]), config.tile_m * config.cluster_m)
+        columns = cute.ceil_div(cute.size(b, mode=[0]), config.tile_n * config.cluster_n)
+        raster = (rows, columns, *cute.shape(a)[2:])
+        self.start((a, b, operands, results), raster, math.prod(raster), sm_count, stream, scales)
+
+    def start(self, tensors, raster, tiles, sm_count, stream, scales=(None, None)):
+        """Make the TMA copies, and launch a grid that fills the SMs, unless there are fewer clusters' tiles."""
+        config = self.config
+        self.kernel.set_name_prefix(self.name, remove_cutlass_symbol=True, keep_mangled_name=False)
+        a, b, operands, results = tensors
+        cluster_m, cluster_n, split_k = config.cluster
+        pairs = [self.make_load("sA", a, cluster_n), self.make_load("sB", b, cluster_m)]
+        pairs += [self.make_load(kind.name, batch_last(operands[kind.place]), 1) for kind in self.added]
+        pairs += [self.make_store(kind.name, batch_last(results[kind.place])) for kind in self.stored]
+        copies, coordinates = zip(*pairs, strict=True)
+        clusters = cutlass.min(tiles, cutlass.max(sm_count // (cluster_m * cluster_n * split_k), 1))
+        tiled_mma = to_tiled_mma(config.tiled_mma, *config.majors)
+        direct, partials = without(self.added, operands, 1), without(self.stored, results, 2)
+        lets_next_begin = fills(clusters * cluster_m * cluster_n * split_k, sm_count)
+        self.kernel(copies, coordinates, tiled_mma, raster, direct, partials, lets_next_begin, *scales).launch(
+            grid=(cluster_m * clusters, cluster_n, split_k),
+            block=(config.threads, 1, 1),
+            cluster=config.cluster,
+            min_blocks_per_mp=1,
+            stream=stream,
+            use_pdl=True,
+        )
+
+    @property
+    def name(self):
+        """What the kernel is called."""
+        return self.config.name
+
+    def make_load(self, name, tensor, multicast):
+        """Make the copy that loads into a region of shared memory, and its coordinate tensor."""
+        staged = self.config.smem[name].content
+        return tma.make_load(tensor, to_cute(staged.layout), staged.tile, multicast)
+
+    def make_store(self, name, tensor):
+        """Make the copy that stores from a region of shared memory, and its coordinate tensor."""
+        staged = self.config.smem[name].content
+        return tma.make_store(tensor, to_cute(staged.layout), staged.tile)
+
+    def make_tiles(self, name, copy, tensor, shared, tile):
+        """Cut a tensor into tiles for a region of shared memory."""
+        return tma.make_tiles(copy, tensor, shared[name], tile)
+
+    def make_scheduler(self, raster, k_tiles):
+        """Make what deals the tiles out."""
+        return make_scheduler(self.config, raster, k_tiles)
+
+    @cute.kernel
+    def kernel(
+        self,
+        copies: tuple,
+        tensors: tuple,
+        tiled_mma: cute.TiledMma,
+        raster: tuple,
+        operands: tuple,
+        partials: tuple,
+        lets_next_begin: cutlass.Boolean,
+        scale_a: cute.Tensor | None,
+        scale_b: cute.Tensor | None,
+    ):
+        """Set up shared memory and barriers, then part into producer and consumers.
+
+        Copies and their coordinate tensors are those of A and B, operands and results. `lets_next_begin` says
+        whether the next launch may take the SMs that this one leaves.
+        """
+        config = self.config
+        warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+        if warp == LOAD_WARP:
+            for copy in copies:
+                cpasync.prefetch_descriptor(copy)
+        shared = smem.share(config.smem, **self.types)
+        ring, tile_ring = self.make_rings(shared["barriers"])
+        schedule = make_schedule(config, shared)
+        if warp == LOAD_WARP:
+            with cute.arch.elect_one():
+                ring.initialise()
+                if cutlass.const_expr(tile_ring is not None):
+                    tile_ring.initialise()
+                schedule.initialise()
+        publish_barriers(config.cluster)
+        follow_launch(lets_next_begin)
+
+        a = self.make_tiles("sA", copies[0], tensors[0], shared, (config.tile_m, config.tile_k))
+        b = self.make_tiles("sB", copies[1], tensors[1], shared, (config.tile_n, config.tile_k))
+        added, results = self.output_tiles(copies[2:], tensors[2:], shared)
+        scheduler = self.make_scheduler(raster, a.columns)
+        if warp < config.producer_threads // arch.WARP_THREADS:
+            # Registers are dealt out by warpgroup: the producer's go to the consumers, which hold accumulators.
+            if cutlass.const_expr(config.registers.dealt):
+                cute.arch.setmaxregister_decrease(config.registers.producer)
+            if warp == LOAD_WARP:
+                produce(OperandLoads(ring, a.loads(config.cluster, 1), b.loads(config.cluster, 0)), scheduler)
+            if cutlass.const_expr(tile_ring is not None):
+                if warp == TILE_LOAD_WARP:
+                    produce(TileLoads(tile_ring, added, schedule.dealt()), scheduler)
+        else:
+            if cutlass.const_expr(config.registers.dealt):
+                cute.arch.setmaxregister_increase(config.registers.consumer)
+            seated = schedule.seated()
+            loop = self.make_loop(ring, tiled_mma, a.staged, b.staged, seated.tidx, scale_a, scale_b)
+            outs = self.make_stores(seated, tiled_mma, results)
+            reads = self.make_reads(seated, tiled_mma, added)
+            finish = self.make_finish(operands, tensors, seated.tidx)
+            finishing = Finishing(finish, finish.make_fragments(), tile_ring, reads, outs, partials)
+            consume(self.make_consumer(seated, loop, finishing), scheduler)
+
+    def make_consumer(self, schedule, loop, finishing):
+        """Put together what a consumer thread does."""
+        return Consumer(self.config, schedule, loop, finishing)
+
+    def make_loop(self, ring, tiled_mma, sA, sB, tidx, scale_a, scale_b):
+        """Make what multiplies a tile."""
+        config = self.config
+        if config.signature.scale_rows is None:
+            return make_main_loop(ring, tiled_mma, sA, sB, tidx)
+        rows, buffers = config.signature.scale_rows, config.buffers
+        return make_promoted_loop(ring, tiled_mma, sA, sB, tidx, scale_a, scale_b, rows, buffers)
+
+    def make_rings(self, barriers):
+        """Make the ring of A and B, and that of the tiles, None if there are none."""
+        config = self.config
+        plane = (config.cluster_m, config.cluster_n)
+        ring = TmaRing(barriers, config.stages, config.stage_bytes, config.consumer_warps, plane)
+        if not self.added:
+            return ring, None
+        after = barriers + 2 * config.stages
+        return ring, TmaRing(after, config.c_stages, config.c_stage_bytes, config.consumer_warps)
+
+    def output_tiles(self, copies, tensors, shared):
+        """Cut operands and results into what belongs to the output tiles, whose subtiles are staged."""
+        config = self.config
+        made = tuple(
+            self.make_tiles(kind.name, copy, tensor, shared, (config.tile_m, config.tile_n // kind.width))
+            for kind, copy, tensor in zip((*self.added, *self.stored), copies, tensors, strict=True)
+        )
+        return made[: len(self.added)], made[len(self.added) :]
+
+    def make_finish(self, operands, tensors, tidx):
+        """Make what computes the graph on a subtile."""
+        config = self.config
+        coordinates = sm90.AccumulatorCoordinates(config.tiled_mma, (config.tile_m, config.tile_n))
+        m, n = (cute.size(tensor, mode=[0]) for tensor in tensors[:2])
+        return Finish(self.graph, AccumulatorTile(coordinates, config.epi_tile, tidx), operands, m, n)
+
+    def make_reads(self, schedule, tiled_mma, added):
+        """Make what reads the subtiles of each operand that is a tile, by its name."""
+        return tuple(
+            (
+                self.graph.operands[kind.place].name,
+                make_tile_load(tiled_mma, tiles.staged, int(kind.major == "row"), schedule.tidx),
+            )
+            for kind, tiles in zip(self.added, added, strict=True)
+        )
+
+    def make_stores(self, schedule, tiled_mma, results):
+        """Make what stores the subtiles of each result that is a tile, by its place."""
+        config, outs = self.config, []
+        barrier = config.named_barriers["store"] + schedule.consumer
+        for kind, tiles in zip(self.stored, results, strict=True):
+            if config.consumers > 1:
+                tiles = tiles.stage_slice(schedule.consumer, config.epi_stages)
+            mode, threads = int(kind.major == "row"), config.consumer_threads
+            out = make_tile_store(tiled_mma, tiles.staged, mode, schedule.tidx, threads, barrier)
+            outs.append((kind.place, out, tiles))
+        return tuple(outs)
+
+
+class StandardGemm(Gemm):
+    """D = activation(A B^T + C + bias): the same kernel, called with what that has names for, None where it is absent.
+
+    `GemmSignature.standard` has such an epilogue.
+    """
 
     @cute.jit
     def __call__(
@@ -58,103 +266,28 @@ class Gemm:
         stream: CUstream,
         bias: cute.Tensor | None = None,
     ):
-        """Build layouts, TMA copies and the grid on the host, and launch."""
-        config = self.config
-        if cutlass.const_expr(config.signature.batch_modes):
-            a, b, d = batch_last(a), batch_last(b), batch_last(d)
-            if cutlass.const_expr(c is not None):
-                c = batch_last(c)
-        self.kernel.set_name_prefix(config.name, remove_cutlass_symbol=True, keep_mangled_name=False)
-        cluster_m, cluster_n = config.cluster_m, config.cluster_n
-        sA, sB, sD = (config.smem[name].content for name in ("sA", "sB", "sD"))
-        tma_a, mA = tma.make_load(a, to_cute(sA.layout), sA.tile, cluster_n)
-        tma_b, mB = tma.make_load(b, to_cute(sB.layout), sB.tile, cluster_m)
-        tma_d, mD = tma.make_store(d, to_cute(sD.layout), sD.tile)
-        tma_c, mC = None, None
-        if cutlass.const_expr(c is not None):
-            sC = config.smem["sC"].content
-            tma_c, mC = tma.make_load(c, to_cute(sC.layout), sC.tile, 1)
+        """Launch."""
+        self.launch(a, b, self.given(c=c, bias=bias), (d,), sm_count, stream)
 
-        rows = cute.ceil_div(cute.size(d, mode=[0]), config.tile_m * cluster_m)
-        columns = cute.ceil_div(cute.size(d, mode=[1]), config.tile_n * cluster_n)
-        batch = cute.shape(d)[2:]
-        ctas = cluster_m * cluster_n * config.split_k
-        clusters = cutlass.min(math.prod((rows, columns, *batch)), cutlass.max(sm_count // ctas, 1))
-        tiled_mma = to_tiled_mma(config.tiled_mma, *config.majors)
-        self.kernel((tma_a, tma_b, tma_c, tma_d), (mA, mB, mC, mD), tiled_mma, (rows, columns, *batch), bias).launch(
-            grid=(cluster_m * clusters, cluster_n, config.split_k),
-            block=(config.threads, 1, 1),
-            cluster=config.cluster,
-            min_blocks_per_mp=1,
-            stream=stream,
-        )
-
-    @cute.kernel
-    def kernel(
-        self,
-        copies: tuple,
-        tensors: tuple,
-        tiled_mma: cute.TiledMma,
-        raster: tuple,
-        bias: cute.Tensor | None,
-    ):
-        """Set up shared memory and barriers, then part into producer and consumers."""
-        config = self.config
-        tma_a, tma_b, tma_c, tma_d = copies
-        mA, mB, mC, mD = tensors
-        warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-        if warp == LOAD_WARP:
-            for copy in copies:
-                if cutlass.const_expr(copy is not None):
-                    cpasync.prefetch_descriptor(copy)
-        shared = smem.share(config.smem, **self.types)
-        ring = TmaRing(
-            shared["barriers"],
-            config.stages,
-            config.stage_bytes,
-            config.consumer_warps,
-            (config.cluster_m, config.cluster_n),
-        )
-        addend = make_addend(config, shared, tma_c, mC)
-        schedule = make_schedule(config, shared)
-        if warp == LOAD_WARP:
-            with cute.arch.elect_one():
-                ring.initialise()
-                addend.initialise()
-                schedule.initialise()
-        publish_barriers(config.cluster)
-
-        a = tma.make_tiles(tma_a, mA, shared["sA"], (config.tile_m, config.tile_k))
-        b = tma.make_tiles(tma_b, mB, shared["sB"], (config.tile_n, config.tile_k))
-        d = tma.make_tiles(tma_d, mD, shared["sD"], (config.tile_m, config.tile_n))
-        scheduler = make_scheduler(config, raster, cute.size(a.tiles, mode=[3]))
-        if warp < config.producer_threads // arch.WARP_THREADS:
-            # Registers are dealt out by warpgroup: the producer's go to the consumers, which hold accumulators.
-            if cutlass.const_expr(config.registers.dealt):
-                cute.arch.setmaxregister_decrease(config.registers.producer)
-            if warp == LOAD_WARP:
-                produce(OperandLoads(ring, a.loads(config.cluster, 1), b.loads(config.cluster, 0)), scheduler)
-            addend.load(warp, scheduler, schedule.dealt())
-        else:
-            if cutlass.const_expr(config.registers.dealt):
-                cute.arch.setmaxregister_increase(config.registers.consumer)
-            consume(self.consumer(schedule.seated(), ring, tiled_mma, a, b, addend, d, bias), scheduler)
-
-    def consumer(self, schedule, ring, tiled_mma, a, b, addend, d, bias) -> Consumer:
-        """Put together what a consumer thread does."""
-        config, tidx = self.config, schedule.tidx
-        if config.consumers > 1:
-            d = d.stage_slice(schedule.consumer, config.epi_stages)
-        loop = make_main_loop(ring, tiled_mma, a.staged, b.staged, tidx)
-        barrier = config.named_barriers["store"] + schedule.consumer
-        out = make_tile_store(
-            tiled_mma, d.staged, config.smem["sD"].content.contiguous_mode, tidx, config.consumer_threads, barrier
-        )
-        steps = (*addend.steps(tiled_mma, tidx), *epilogue_steps(config, bias, tidx))
-        return Consumer(config, schedule, loop, steps, d, out)
+    def given(self, **named):
+        """Put operands in the order of the graph's."""
+        return tuple(named[operand.name] for operand in self.graph.operands)
 
 
-def batch_last(tensor: cute.Tensor) -> cute.Tensor:
+def without(kinds, given, own):
+    """Give operands or results but for those that pass through shared memory, None in their places.
+
+    Tensors are seen with the modes of a batch after their `own`.
+    """
+    places = [kind.place for kind in kinds]
+    seen = [batch_last(each, own) if isinstance(each, cute.Tensor) else each for each in given]
+    return tuple(None if n in places else each for n, each in enumerate(seen))
+
+
+def batch_last(tensor, own=2):
     """See a tensor (batch..., rows, columns) as (rows, columns, batch...), the order of CuTe's modes."""
     modes = cute.rank(tensor)
-    return cute.make_tensor(tensor.iterator, cute.select(tensor.layout, mode=[modes - 2, modes - 1, *range(modes - 2)]))
+    if modes <= own:
+        return tensor
+    mode = [*range(modes - own, modes), *range(modes - own)]
+    return cute.make_tensor(tensor.iterator, cute.select(tensor.layout, mode=mode))

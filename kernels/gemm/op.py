@@ -1,26 +1,21 @@
 """From a problem to what is launched for it: the kernel, compiled, and how it is to see the tensors."""
 
 import math
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from cutepy.host.compilation import compile
-from cutepy.host.declared import Deferred
-from cutepy.host.function import Function
-from cutepy.host.many import Variant
-from cutepy.host.specs import TensorSpec
-from cutepy.kernels.gemm.choice import Chosen, choose, fillable_sms
-from cutepy.kernels.gemm.config import GemmConfig, GemmSignature, OperandMajor, OutputMajor
+from cutepy.kernels.gemm.choice import Chosen, choose
+from cutepy.kernels.gemm.compilation import compile_gemm
+from cutepy.kernels.gemm.config import GemmConfig
+from cutepy.kernels.gemm.model import fillable_sms
 from cutepy.kernels.gemm.operands import Description, Matrix, Problem, dtype_name, matrix
+from cutepy.kernels.gemm.signature import GemmSignature, OperandMajor, OutputMajor
 from cutepy.kernels.gemm.tuned import tuned
 from cutepy.layouts.sm90.arch import SM_COUNT
 from cutepy.runtime.execution import EXECUTION
-
-SOURCES = ("cutepy.epilogues", "cutepy.layouts", "cutepy.device", "cutepy.kernels.gemm")
-"""The packages whose content, with a configuration, decides what is compiled."""
+from cutepy.runtime.invariance import INVARIANCE
 
 Given = torch.Tensor | None
 Launch = Callable[[torch.Tensor, torch.Tensor, Given, Given, Given], torch.Tensor]
@@ -28,7 +23,7 @@ Launch = Callable[[torch.Tensor, torch.Tensor, Given, Given, Given], torch.Tenso
 Way = tuple[tuple[int, ...], tuple[int, ...]]
 """Shape and strides by which a tensor is seen."""
 
-_MOST_TILES = 2**31 - 2**16
+MOST_TILES = 2**31 - 2**16
 """A CTA's last step beyond them stays within 32 bits."""
 OPERAND_MAJORS: tuple[OperandMajor, OperandMajor] = ("mn", "k")
 OUTPUT_MAJORS: tuple[OutputMajor, OutputMajor] = ("col", "row")
@@ -61,21 +56,22 @@ def plan_gemm(problem: Problem, views: Problem, chosen: Chosen | None = None) ->
         counts.
     """
     sm_count = sm_count_of(problem.a.device)
-    a, b, out = _matrix("a", views.a), _matrix("b", views.b), _matrix("out", views.out)
-    c = None if views.c is None else _matrix("c", views.c)
-    turned, config = chosen or _choose(views, _signature(views, a, b, c, out), sm_count)
+    a, b, out = reached("a", views.a), reached("b", views.b), reached("out", views.out)
+    c = None if views.c is None else reached("c", views.c)
+    turned, config = chosen or choose_on(views.a.device, _signature(views, a, b, c, out), *_extents(views))
     way_a, way_b = _way(problem.a, views.a, a), _way(problem.b, views.b, b)
     if turned:
         views = _turned(views)
         a, b, c, out = b, a, c and _turned_matrix(c), _turned_matrix(out)
-    _check_tiles(views, config)
+    m, n, _, batch = _extents(views)
+    check_tiles(config, m, n, batch)
     kernel = compile_gemm(config)
     sms = fillable_sms(config.cluster_m * config.cluster_n * config.split_k, sm_count)
     way_c, way_out = _way(problem.c, views.c, c), _way(problem.out, views.out, out)
     as_they_are = not (way_a or way_b or way_c or way_out)
     shape, stride, dtype, device = problem.out
     index = None if EXECUTION.backend is not None else device.index  # of the GPU that must be current
-    empty: Any = _empty_on_gpu if index is not None and _empty_on_gpu else lambda *_: new_tensor(problem.out)
+    empty: Any = _empty_on_gpu if index is not None and _empty_on_gpu else lambda *_: problem.out.new()
 
     def launch(a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given) -> torch.Tensor:
         if index is not None and index != _current_device():
@@ -95,16 +91,19 @@ def plan_gemm(problem: Problem, views: Problem, chosen: Chosen | None = None) ->
     return launch
 
 
-def _choose(views: Problem, signature: GemmSignature, sm_count: int) -> Chosen:
-    """Choose what tuning found, or else what the model expects to be fastest."""
-    *extents, m, k = views.a.shape
-    n, batch = views.b.shape[-2], math.prod(extents)
-    device = views.a.device
+def choose_on(device: torch.device, signature: GemmSignature, m: int, n: int, k: int, batch: int) -> Chosen:
+    """Choose what tuning on such a GPU found, or else what the model expects to be fastest."""
     if device.type == "cuda" and EXECUTION.backend is None:
         found = tuned(torch.cuda.get_device_name(device), signature, m, n, k, batch)
-        if found is not None:
+        if found is not None and not (INVARIANCE.on and found.config.split_k > 1):
             return found
-    return choose(signature, m, n, k, sm_count, batch=batch)
+    return choose(signature, m, n, k, sm_count_of(device), batch=batch)
+
+
+def _extents(views: Problem) -> tuple[int, int, int, int]:
+    """Give M, N, K and the products of a batch."""
+    *batch, m, k = views.a.shape
+    return m, views.b.shape[-2], k, math.prod(batch)
 
 
 def _turned(views: Problem) -> Problem:
@@ -120,11 +119,6 @@ def _transposed(tensor: Description) -> Description:
 def _turned_matrix(found: Matrix) -> Matrix:
     *steps, down, along = found.stride
     return Matrix(1 - found.contiguous_mode, (*steps, along, down))
-
-
-def new_tensor(described: Description) -> torch.Tensor:
-    """Allocate a tensor."""
-    return torch.empty_strided(*described[:2], dtype=described.dtype, device=described.device)
 
 
 def _way(given: Description | None, seen: Description | None, found: Matrix | None) -> Way | None:
@@ -144,7 +138,7 @@ def _see(tensor: Any, way: Way | None) -> Any:  # noqa: ANN401
 
 
 def _signature(views: Problem, a: Matrix, b: Matrix, c: Matrix | None, out: Matrix) -> GemmSignature:
-    return GemmSignature(
+    return GemmSignature.standard(
         a_dtype=dtype_name(views.a.dtype),
         b_dtype=dtype_name(views.b.dtype),
         out_dtype=dtype_name(views.out.dtype),
@@ -159,18 +153,30 @@ def _signature(views: Problem, a: Matrix, b: Matrix, c: Matrix | None, out: Matr
     )
 
 
-def _check_tiles(views: Problem, config: GemmConfig) -> None:
-    *extents, m, _ = views.a.shape
-    batch, n = math.prod(extents), views.b.shape[-2]
+def check_tiles(config: GemmConfig, m: int, n: int, batch: int) -> None:
+    """Check that a kernel can count the tiles of a batch.
+
+    Raises
+    ------
+    ValueError
+        If there are too many.
+    """
     tiles = -(-m // config.tile_m) * -(-n // config.tile_n) * batch
-    if tiles >= _MOST_TILES:
+    if tiles >= MOST_TILES:
         raise ValueError(
-            f"a batch must have fewer than {_MOST_TILES} tiles, which a kernel counts in 32 bits, got {batch} "
+            f"a batch must have fewer than {MOST_TILES} tiles, which a kernel counts in 32 bits, got {batch} "
             f"products of {m}x{n} in tiles of {config.tile_m}x{config.tile_n}; split it"
         )
 
 
-def _matrix(name: str, tensor: Description) -> Matrix:
+def reached(name: str, tensor: Description) -> Matrix:
+    """Tell how TMA reaches a tensor that has been copied if it had to be.
+
+    Raises
+    ------
+    ValueError
+        If an extent or stride is more than TMA holds.
+    """
     found = matrix(tensor)
     if found is None:  # all else has been copied to where TMA reaches it
         raise ValueError(
@@ -191,46 +197,3 @@ def sm_count_of(device: torch.device) -> int:
             "wgmma exists on no other"
         )
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
-
-
-def examples(signature: GemmSignature) -> Mapping[str, TensorSpec | int | None]:
-    """Describe the arguments of the kernels of a signature: A, B, C, D, the SMs to fill, and the bias."""
-    described: dict[str, TensorSpec | int | None] = {}
-    for name, dtype, major in (
-        ("a", signature.a_dtype, signature.a_major),
-        ("b", signature.b_dtype, signature.b_major),
-        ("c", signature.c_dtype, signature.c_major),
-        ("d", signature.out_dtype, signature.out_major),
-    ):
-        described[name] = None
-        if dtype is not None:
-            pitch, batch = f"{name}_pitch", [f"{name}_batch{mode}" for mode in range(signature.batch_modes)]
-            steps = [f"{extent}_stride" for extent in batch]
-            described[name] = TensorSpec(
-                dtype,
-                (*batch, f"{name}_rows", f"{name}_columns"),
-                strides=(*steps, pitch, 1) if major in ("k", "row") else (*steps, 1, pitch),
-                divisibility=dict.fromkeys((*steps, pitch), 16 // getattr(torch, dtype).itemsize),
-            )
-    described["sm_count"] = 1
-    bias = signature.bias_dtype
-    described["bias"] = TensorSpec(bias, ("n",), align=getattr(torch, bias).itemsize) if bias else None
-    return described
-
-
-def variant(config: GemmConfig) -> Variant:
-    """Say what is compiled for a configuration, for `cutepy.compile_many`."""
-    kernel = Deferred("cutepy.kernels.gemm.kernel:Gemm", config)
-    return Variant(kernel, named=examples(config.signature), name=config.name, sources=SOURCES)
-
-
-@cache
-def compile_gemm(config: GemmConfig) -> Function:
-    """Compile the kernel of a configuration, unless memory or disk has it; needs no GPU.
-
-    The result is called with tensors A, B, C (or None) and D, the number of SMs to fill, and the bias (or None); it
-    tells its `ptx`, `sass` and `resources`. Callers see to it that no tensor is one that torch negates when it reads
-    it: that is not looked for.
-    """
-    asked = variant(config)
-    return compile(asked.function, **asked.named, sources=asked.sources).of_resolved()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from cutepy.kernels.gemm.config import INPUTS, OUTPUTS, Activation
+from cutepy.kernels.gemm.signature import INPUTS, OUTPUTS, Activation
 
 OPERAND_DTYPES = tuple(getattr(torch, name) for name in INPUTS)
 OUTPUT_DTYPES = tuple(getattr(torch, name) for name in OUTPUTS)
@@ -22,6 +22,15 @@ class Description(NamedTuple):
     stride: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> "Description":
+        """Describe a tensor."""
+        return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
+
+    def new(self) -> torch.Tensor:
+        """Allocate such a tensor."""
+        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
 
     def __str__(self) -> str:
         return f"shape {tuple(self.shape)} with strides {tuple(self.stride)}"

@@ -1,4 +1,4 @@
-"""The producer warp: it keeps the ring of A and B full (traced)."""
+"""The producer warps: they keep the ring of A and B full, and that of the tiles that the epilogue reads (traced)."""
 
 from dataclasses import dataclass
 
@@ -37,6 +37,40 @@ class OperandLoads:
             full = self.ring.acquire(state)
             self.sA.load((work.row, k_tile, *work.batch), state.index, full)
             self.sB.load((work.column, k_tile, *work.batch), state.index, full)
+            state.advance()
+        return state
+
+
+@dataclass(frozen=True)
+class TileLoads:
+    """Load the subtiles of all tile operands, in the order in which the epilogue reads them; one warp.
+
+    Attributes
+    ----------
+    ring : TmaRing
+        Whose stages all operands share.
+    tiles : tuple of TmaTiles
+    dealt : tuple
+        The first subtile that this CTA finishes, and how many further the next is.
+    """
+
+    ring: TmaRing
+    tiles: tuple
+    dealt: tuple
+
+    def first_state(self, k: KTiles):
+        """Give the position in the ring."""
+        return self.ring.producer_state()
+
+    @cute.jit
+    def on_tile(self, work: Work, state):
+        """Load what belongs to an output tile, one subtile after another."""
+        operands = [tiles.subtiles((work.row, work.column, *work.batch)) for tiles in self.tiles]
+        own, owners = self.dealt
+        for index in cutlass.range(own, operands[0].count, owners, unroll_full=True):
+            full = self.ring.acquire(state)
+            for sC in operands:  # reports name memory by this name
+                sC.load(index, state.index, full)
             state.advance()
         return state
 

@@ -47,12 +47,12 @@ class Together:
         """Give what is carried from tile to tile of the exchange of accumulators."""
         return ()
 
-    def skip_first(self, state, k_tiles):
-        """Let the ring's state pass over the tiles before this consumer's first."""
+    def skip_first(self, state, count):
+        """Let a ring's state pass over the tile before this consumer's first, of so many stages."""
         return state
 
-    def skip_others(self, state, k_tiles):
-        """Let the ring's state pass over the tiles of other consumers, after one of its own."""
+    def skip_others(self, state, count):
+        """Let a ring's state pass over the tiles of other consumers, after one of its own."""
         return state
 
     def before(self, work: Work):
@@ -65,10 +65,13 @@ class Together:
         """Exchange accumulators with other CTAs; gives the next state."""
         return state
 
+    def before_reading(self, work: Work):
+        """Do what must be done before a tile's operands are read."""
+
     def add_to(self, rC, index):
         """Add the others' accumulators to a subtile that this CTA finishes."""
 
-    def after(self):
+    def after(self, work: Work):
         """Do what must be done once a tile has been finished."""
 
     def drain(self, state):
@@ -83,9 +86,12 @@ class InTurns(Together):
     ----------
     turns : Turns, optional
         By which they hand the tensor cores over; threads that were `seated` have it.
+    reading : Turns, optional
+        By which they hand over the ring of the tiles that the epilogue reads, if it reads any.
     """
 
     turns: Turns | None = None
+    reading: Turns | None = None
 
     @cute.jit
     def seated(self):
@@ -93,19 +99,22 @@ class InTurns(Together):
         threads = self.config.consumer_threads
         tidx = consumer_thread(self.config)
         consumer = cute.arch.make_warp_uniform(tidx // threads)
-        turns = Turns(self.config.named_barriers["turns"], consumer, threads)
-        return replace(self, tidx=tidx % threads, consumer=consumer, turns=turns)
+        barriers, reading = self.config.named_barriers, None
+        if cutlass.const_expr(len(self.config.signature.added) > 0):
+            reading = Turns(barriers["read"], consumer, threads)
+        turns = Turns(barriers["multiply"], consumer, threads)
+        return replace(self, tidx=tidx % threads, consumer=consumer, turns=turns, reading=reading)
 
     @cute.jit
-    def skip_first(self, state, k_tiles):
+    def skip_first(self, state, count):
         """Pass over the first tile, if that is the other consumer's."""
         if self.consumer == 1:
-            state.advance(k_tiles)
+            state.advance(count)
         return state
 
-    def skip_others(self, state, k_tiles):
+    def skip_others(self, state, count):
         """Pass over the other consumer's next tile."""
-        state.advance(k_tiles)
+        state.advance(count)
         return state
 
     def before(self, work: Work):
@@ -115,6 +124,16 @@ class InTurns(Together):
     def hand_over(self, work: Work):
         """Let the other consumer issue those of the next tile: they queue up behind these."""
         self.turns.hand_over(work.has_next)
+
+    def before_reading(self, work: Work):
+        """Wait until the other consumer has read the operands of the tile before, if there are any."""
+        if self.reading is not None:
+            self.reading.wait(work.is_first)
+
+    def after(self, work: Work):
+        """Let the other consumer read those of the next tile."""
+        if self.reading is not None:
+            self.reading.hand_over(work.has_next)
 
 
 @dataclass(frozen=True)
@@ -160,7 +179,7 @@ class SplitK(Together):
         """Add the peers' sums."""
         self.sums.add_to(rC, index)
 
-    def after(self):
+    def after(self, work: Work):
         """Tell the peers that their sums have been read."""
         self.sums.release()
 

@@ -3,8 +3,10 @@
 from dataclasses import asdict
 from typing import Any
 
-from cutepy.kernels.gemm.choice import Choice, Chosen, Tile, choose
-from cutepy.kernels.gemm.config import GemmConfig, GemmSignature
+from cutepy.kernels.gemm.choice import Chosen, choose
+from cutepy.kernels.gemm.config import GemmConfig
+from cutepy.kernels.gemm.model import Choice, Tile
+from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.layouts.sm90.arch import SM_COUNT
 from cutepy.tune import Settings, Space, winner
 
@@ -16,7 +18,7 @@ MOST = 100
 SPACE = (
     Space(
         {
-            "tile_m": (64, 128),
+            "tile_m": (64, 128, 192, 256),
             "tile_n": (16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256),
             "consumers": (1, 2),
             "split_k": (1, 2, 4, 8),
@@ -48,13 +50,17 @@ _CANDIDATE = ("tile_m", "tile_n", "tile_k", "warpgroups", "consumers", "cluster_
 def problem_of(signature: GemmSignature, m: int, n: int, k: int, batch: int = 1) -> dict[str, Any]:
     """Describe a problem, as it is asked and not transposed, in plain values."""
     operands = " ".join(":".join(each) for each in signature.operand_types)
-    return {"m": m, "n": n, "k": k, "batch": batch, **asdict(signature), "operand_types": operands}
+    scales = signature.scale_rows and " ".join(map(str, signature.scale_rows))
+    types = {**asdict(signature), "operand_types": operands, "scale_rows": scales}
+    return {"m": m, "n": n, "k": k, "batch": batch, **types}
 
 
 def signature_of(problem: Settings) -> GemmSignature:
     """Give the signature of a described problem."""
     kept: dict[str, Any] = {name: value for name, value in problem.items() if name not in ("m", "n", "k", "batch")}
     kept["operand_types"] = tuple(tuple(each.split(":")) for each in kept["operand_types"].split())
+    if kept["scale_rows"] is not None:
+        kept["scale_rows"] = tuple(map(int, kept["scale_rows"].split()))
     return GemmSignature(**kept)
 
 
@@ -73,8 +79,11 @@ def chosen_of(problem: Settings, candidate: Settings) -> Chosen:
     """
     settings: dict[str, Any] = dict(candidate)
     transposed = bool(settings.pop("transposed"))
-    signature = signature_of(problem)
-    return Chosen(transposed, GemmConfig(signature=signature.transposed if transposed else signature, **settings))
+    asked = signature_of(problem)
+    signature = asked.transposed if transposed else asked
+    if signature is None:
+        raise ValueError("an epilogue that parts columns has no place in the transposed product")
+    return Chosen(transposed, GemmConfig(signature=signature, **settings))
 
 
 def candidates(problem: Settings, most: int = MOST) -> list[dict[str, Any]]:
@@ -83,13 +92,15 @@ def candidates(problem: Settings, most: int = MOST) -> list[dict[str, Any]]:
     bits = signature.operand_bits
     found: list[tuple[float, dict[str, Any]]] = []
     for transposed, rows, columns in ((False, m, n), (True, n, m)):
-        if transposed and signature.bias_dtype is not None:  # a row, for which the transposed result has no place
+        if transposed and signature.transposed is None:
             continue
         for point in SPACE.candidates({"m": rows, "n": columns, "spans": -(-k * bits // 1024)}):
             candidate: dict[str, Any] = {"transposed": transposed, **point}
             spans = candidate.pop("k_spans")
             candidate["tile_k"] = spans * 1024 // bits
-            candidate["warpgroups"] = 1 if candidate["consumers"] == 2 else candidate["tile_m"] // 64
+            candidate["warpgroups"] = Tile(
+                candidate["tile_m"], candidate["tile_n"], 1, candidate["consumers"]
+            ).warpgroups
             try:
                 _, config = chosen_of(problem, candidate)
             except ValueError:

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from cutepy.aot.gemm_tiles import TILES
-from cutepy.kernels.gemm.config import GemmSignature
+from cutepy.kernels.gemm import GemmSignature
 from tests.aot.building import call_in_python, cuda_headers, run
 
 pytestmark = [pytest.mark.integration, pytest.mark.dsl]

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from cutepy.aot.gemm_tiles import TILES
-from cutepy.kernels.gemm.config import GemmSignature
+from cutepy.kernels.gemm import GemmSignature
 from tests.aot.test_symbols import evaluated
 
 pytestmark = pytest.mark.dsl

@@ -4,8 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cutepy.cli.app import app
-from cutepy.kernels.gemm import tuned
-from cutepy.kernels.gemm.config import GemmSignature
+from cutepy.kernels.gemm import GemmSignature, tuned
 from cutepy.suites import gemm_tuning
 from cutepy.suites.gemm_problems import GemmProblem
 from cutepy.tune.winners import Winner, folder, keep

@@ -129,8 +129,3 @@ def test_operands_that_no_wgmma_takes_are_refused(types, modes, said):
 
     with cutepy.simulate(), pytest.raises(ValueError, match=said):
         traced(make)
-
-
-def test_an_unknown_activation_is_refused():
-    with cutepy.simulate(), pytest.raises(ValueError, match="one of relu, gelu, gelu_tanh, silu, got 'swish'"):
-        traced(lambda: epilogue.activate(cute.make_rmem_tensor(4, cutlass.Float32), "swish"))

@@ -15,7 +15,7 @@ import cutepy  # noqa: E402
 from cutepy import epilogues  # noqa: E402
 from cutepy.device import epilogue, mma, rules, smem, tma  # noqa: E402
 from cutepy.device.finish import Finish  # noqa: E402
-from cutepy.device.places import accumulator_places  # noqa: E402
+from cutepy.device.fragment import make_subtile  # noqa: E402
 from cutepy.dsl.traced_names import SmemAllocator  # noqa: E402
 from cutepy.epilogues import Column, Integer, Row, Scalar, Tile  # noqa: E402
 from cutepy.epilogues.reference import compute  # noqa: E402
@@ -87,7 +87,8 @@ class Finishes:
         read = [
             None if operand.shape == "tile" else given for operand, given in zip(graph.operands, operands, strict=True)
         ]
-        finish = Finish(graph, columns, tuple(read), m, n, tidx, cute.arch.lane_idx())
+        tile = make_subtile((64 * self.warpgroups, columns), self.warpgroups, tidx)
+        finish = Finish(graph, tile, tuple(read), m, n)
         fragments = finish.make_fragments()
         across = self.tile[1] // columns
         for index in cutlass.range_constexpr(self.tile[0] // (64 * self.warpgroups) * across):
@@ -115,7 +116,7 @@ class Finishes:
 
     @cute.jit
     def read_tile(self, finish, width, given, down, along):
-        places = accumulator_places(self.columns // width).registers
+        places = finish.tile.narrowed(width).registers
         row, column = finish.origin(down, along, width)
         values = cute.make_rmem_tensor(len(places), given.element_type)
         for v in cutlass.range_constexpr(len(places)):
@@ -274,7 +275,7 @@ def test_the_library(part):
 
 def test_subtiles_too_narrow_for_parts_are_refused():
     with pytest.raises(ValueError, match="interleaved in 2 parts must have a multiple of 32 columns, got 16"):
-        Finish(epilogues.swiglu.graph, 16, (), 64, 64, 0, 0)
+        Finish(epilogues.swiglu.graph, make_subtile((64, 16), 1, 0), (), 64, 64)
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.deep) for n in range(1, 20))])

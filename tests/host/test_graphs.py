@@ -21,14 +21,16 @@ def add():
 def gemm():
     """A kernel whose parameters are TMA descriptors, which hold the addresses, launched as a cluster."""
     from cutepy.kernels.gemm import GemmSignature, select_config
-    from cutepy.kernels.gemm.kernel import Gemm
+    from cutepy.kernels.gemm.kernel import StandardGemm
 
     def matrix(rows, columns):
         lead = "ld" + rows + columns
         return TensorSpec("float16", (rows, columns), strides=(lead, 1), divisibility={lead: 8})
 
     config = select_config(GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16"), 512, 512, 512)
-    return cutepy.compile(Gemm(config), matrix("m", "k"), matrix("n", "k"), None, matrix("m", "n"), 132, cache=False)
+    return cutepy.compile(
+        StandardGemm(config), matrix("m", "k"), matrix("n", "k"), None, matrix("m", "n"), 132, cache=False
+    )
 
 
 def vectors(n=1024):

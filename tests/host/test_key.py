@@ -356,13 +356,13 @@ if "late" in sys.argv:
 import cutlass, cutlass.cute as cute, cutepy
 from cutepy.host.compilation import Call
 from cutepy.kernels.gemm import GemmSignature, select_config
-from cutepy.kernels.gemm.kernel import Gemm
-from cutepy.kernels.gemm.op import examples
+from cutepy.kernels.gemm.kernel import StandardGemm
+from cutepy.kernels.gemm.compilation import examples
 import shared_module
 
 vector = cutepy.TensorSpec("float32", (32,))
 signature = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
-gemm = Gemm(select_config(signature, 512, 512, 512))
+gemm = StandardGemm(select_config(signature, 512, 512, 512))
 keys = []
 def work():
     for function, given in ((gemm, dict(examples(signature))), (shared_module.fill, {"a": vector})):

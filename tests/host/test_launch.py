@@ -203,7 +203,7 @@ def test_each_device_gets_its_launches(add):
 def test_large_shared_memory_on_a_second_device():
     """The limit of shared memory is raised on each device before the first launch there counts."""
     from cutepy.kernels.gemm import GemmSignature, select_config
-    from cutepy.kernels.gemm.kernel import Gemm
+    from cutepy.kernels.gemm.kernel import StandardGemm
 
     config = select_config(GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16"), 512, 512, 512)
 
@@ -211,7 +211,9 @@ def test_large_shared_memory_on_a_second_device():
         lead = "ld" + rows + columns
         return TensorSpec("float16", (rows, columns), strides=(lead, 1), divisibility={lead: 8})
 
-    gemm = cutepy.compile(Gemm(config), matrix("m", "k"), matrix("n", "k"), None, matrix("m", "n"), 132, cache=False)
+    gemm = cutepy.compile(
+        StandardGemm(config), matrix("m", "k"), matrix("n", "k"), None, matrix("m", "n"), 132, cache=False
+    )
     for device in (0, 1):
         a, b = (torch.randn(512, 512, device=f"cuda:{device}", dtype=torch.float16) for _ in range(2))
         d = torch.empty_like(a)

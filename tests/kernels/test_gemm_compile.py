@@ -14,12 +14,13 @@ from cutepy.frontends.dsl.execution import executing_on  # noqa: E402
 from cutepy.host.function import Function  # noqa: E402
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm  # noqa: E402
 from cutepy.kernels.gemm.inspection import facts  # noqa: E402
+from cutepy.runtime.dtypes import DTYPES  # noqa: E402
 
 
 def config(a="float16", b=None, out="float16", majors="k k row", c=None, batch_modes=0, **tile):
     a_major, b_major, out_major = majors.split()
     c_dtype, c_major = c.split() if c else (None, None)
-    signature = GemmSignature(
+    signature = GemmSignature.standard(
         a_dtype=a,
         b_dtype=b or a,
         out_dtype=out,
@@ -165,7 +166,11 @@ def meant_boxes(chosen, index):
 
 
 def c_bytes(chosen):
-    return chosen.epi_tile[0] * chosen.epi_tile[1] * chosen.signature.c_bits // 8
+    return chosen.epi_tile[0] * chosen.epi_tile[1] * c_bits(chosen) // 8
+
+
+def c_bits(chosen):
+    return sum(DTYPES[kind.dtype].bits for kind in chosen.signature.added)
 
 
 def ring_addresses(chosen):
@@ -232,7 +237,7 @@ def test_the_copies_and_matrices_are_of_the_kinds_meant(kernel):
     assert (stores > 0) == (chosen.signature.out_bits == 16)
     assert total("stmatrix", ".trans") == (stores if chosen.signature.out_major == "col" else 0)
     loads = total("ldmatrix")
-    assert (loads > 0) == (chosen.signature.c_bits == 16)
+    assert (loads > 0) == (c_bits(chosen) == 16)
 
 
 def test_nothing_spills_and_nothing_is_in_local_memory(kernel):
@@ -346,6 +351,7 @@ def empty(rows, columns, dtype, major):
     return padded if major in ("k", "row") else padded.t()
 
 
+HALVES = {"a_dtype": "float16", "b_dtype": "float16", "out_dtype": "float16"}
 EPILOGUES = {
     "bias": {"bias_dtype": "float16"},
     "bias and gelu": {"bias_dtype": "float32", "activation": "gelu"},
@@ -356,7 +362,7 @@ EPILOGUES = {
 @pytest.mark.parametrize("name", EPILOGUES)
 def test_a_bias_is_asked_for_before_the_mmas_and_nothing_spills(name):
     plain = CONFIGS["half"]
-    signature = dataclasses.replace(plain.signature, **EPILOGUES[name])
+    signature = GemmSignature.standard(**HALVES, **EPILOGUES[name])
     chosen = dataclasses.replace(plain, signature=signature)
     function = compile_gemm(chosen)
     (resources,) = function.resources
@@ -365,7 +371,7 @@ def test_a_bias_is_asked_for_before_the_mmas_and_nothing_spills(name):
     assert resources.registers * chosen.threads <= 64 * 1024
     loads = [place for place, line in enumerate(function.ptx.splitlines()) if "ld.global" in line]
     # Two values of each eight columns, for each subtile of the tile; those of the first before the first MMA.
-    columns = chosen.epi_n // 4 if signature.bias_dtype else 0
+    columns = chosen.epi_n // 4 if signature.graph.operands else 0
     assert len(loads) == columns * chosen.subtiles
     first = next(place for place, line in enumerate(function.ptx.splitlines()) if "wgmma.mma_async" in line)
     assert sum(place < first for place in loads) == columns
@@ -379,7 +385,7 @@ def test_every_subtile_gets_the_bias_of_its_columns(tile):
     import cutepy
 
     plain = config(out="float32", **tile)
-    signature = dataclasses.replace(plain.signature, bias_dtype="float32", activation="relu")
+    signature = GemmSignature.standard(**HALVES | {"out_dtype": "float32"}, bias_dtype="float32", activation="relu")
     function = compile_gemm(dataclasses.replace(plain, signature=signature))
     torch.manual_seed(3)
     a, b = (torch.randint(-3, 4, (rows, 72)).half() for rows in (300, 260))

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, strategies as st
@@ -11,11 +10,12 @@ from hypothesis import given, strategies as st
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, select_config
 from cutepy.layouts.sm90 import arch
 
-HALF = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+HALVES = {"a_dtype": "float16", "b_dtype": "float16", "out_dtype": "float16"}
+HALF = GemmSignature(**HALVES)
 SIGNATURES = [
     HALF,
     GemmSignature(a_dtype="bfloat16", b_dtype="bfloat16", out_dtype="float32", a_major="mn", b_major="mn"),
-    GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float32", c_dtype="float32", c_major="col"),
+    GemmSignature.standard(a_dtype="float16", b_dtype="float16", out_dtype="float32", c_dtype="float32", c_major="col"),
     GemmSignature(a_dtype="float8_e4m3fn", b_dtype="float8_e5m2", out_dtype="bfloat16", out_major="col"),
     GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16", batch_modes=2),
 ]
@@ -38,7 +38,7 @@ SIGNATURES = [
 )
 def test_signatures_that_no_instruction_has_are_refused(changes, words):
     with pytest.raises(ValueError, match=re.escape(words[0])) as caught:
-        GemmSignature(**({"a_dtype": "float16", "b_dtype": "float16", "out_dtype": "float16"} | changes))
+        GemmSignature.standard(**({"a_dtype": "float16", "b_dtype": "float16", "out_dtype": "float16"} | changes))
     for word in words:
         assert word in str(caught.value)
 
@@ -46,19 +46,15 @@ def test_signatures_that_no_instruction_has_are_refused(changes, words):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"warpgroups": 3}, ["warpgroups must be 1 or 2, got 3"]),
-        ({"consumers": 3}, ["consumers must be 1 or 2, got 3"]),
-        ({"consumers": 2}, ["at most 2 warpgroups can multiply with 232 registers", "2 consumers of 2"]),
-        ({"consumers": 2, "warpgroups": 1, "tile_n": 128, "split_k": 2}, ["only where K is not split", "split_k 2"]),
+        ({"warpgroups": 4}, ["warpgroups must be from 1 to 3, got 4"]),
+        ({"consumers": 3}, ["consumers must be from 1 to 2, got 3"]),
+        ({"consumers": 2}, ["at most 3 warpgroups can multiply with 160 registers", "2 consumers of 2"]),
+        ({"warpgroups": 3, "tile_m": 192}, ["192x256 accumulators over 3 warpgroups", "exceed the 160"]),
         (
-            {
-                "consumers": 2,
-                "warpgroups": 1,
-                "tile_n": 128,
-                "signature": replace(HALF, c_dtype="float16", c_major="row"),
-            },
-            ["only without C, got C of float16"],
+            {"warpgroups": 3, "tile_m": 192, "tile_n": 224},
+            ["112 sums a thread", "within the 128 that each of 512 threads", "at most 200"],
         ),
+        ({"consumers": 2, "warpgroups": 1, "tile_n": 128, "split_k": 2}, ["only where K is not split", "split_k 2"]),
         ({"split_k": 3}, ["split_k must be 1, 2, 4 or 8, got 3"]),
         ({"split_k": 8, "cluster_m": 2}, ["at most 8 CTAs, got 2 x 1 x 8"]),
         ({"split_k": 8}, ["there is room for 1", "the sums of 7 peers 114688"]),
@@ -150,7 +146,7 @@ def test_every_problem_gets_a_possible_configuration(signature, m, n, k, sm_coun
 
 def test_large_problems_take_large_tiles_and_small_ones_spread():
     large, small = select_config(HALF, 8192, 8192, 8192), select_config(HALF, 512, 512, 512)
-    assert (large.tile_m, large.tile_n, large.consumers) == (128, 192, 2)
+    assert (large.tile_m, large.tile_n, large.consumers) == (128, 256, 1)
     assert small.tile_m * small.tile_n <= 64 * 64
     with pytest.raises(ValueError, match="must be positive"):
         select_config(HALF, 0, 1, 1)

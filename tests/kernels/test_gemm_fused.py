@@ -11,10 +11,10 @@ pytestmark = pytest.mark.dsl
 import cutepy  # noqa: E402
 from cutepy import epilogues  # noqa: E402
 from cutepy.device import rules  # noqa: E402
-from cutepy.epilogues import Column, Row, Scalar, Tile, epilogue  # noqa: E402
+from cutepy.epilogues import Column, Row, Scalar, Tile  # noqa: E402
 from cutepy.epilogues.reference import compute  # noqa: E402
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm, select_config  # noqa: E402
-from cutepy.kernels.gemm.fused_op import compile_fused  # noqa: E402
+from cutepy.kernels.gemm.compilation import compile_fused  # noqa: E402
 
 
 @cutepy.epilogue
@@ -88,19 +88,7 @@ def test_consumers_in_turn():
     assert torch.equal(d, a.float() @ b.float().t() + bias)
 
 
-@epilogue
-def plain(acc):
-    return acc
-
-
-@epilogue
-def biased_gelu(acc, bias: Row):
-    return epilogues.gelu(acc + bias)
-
-
-@epilogue
-def added_silu(acc, c: Tile, bias: Row):
-    return epilogues.silu(acc + c + bias)
+HALVES = {"a_dtype": "float16", "b_dtype": "float16", "out_dtype": "float16"}
 
 
 def instructions(function):
@@ -111,25 +99,37 @@ def instructions(function):
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    ("each", "types", "wired"),
+    ("options", "added"),
     [
-        (plain, (), {}),
-        (biased_gelu, (("float32", ""),), {"bias_dtype": "float32", "activation": "gelu"}),
-        (
-            added_silu,
-            (("float16", "row"), ("float16", "")),
-            {"c_dtype": "float16", "c_major": "row", "bias_dtype": "float16", "activation": "silu"},
-        ),
+        # Of 32 registers a thread: two conversions of pairs, an addition each; a comparison and a choice.
+        ({"c_dtype": "float16", "c_major": "row"}, {"add.f32": 32, "cvt.f32.f16": 32}),
+        ({"activation": "relu"}, {"setp.lt.f32": 32, "selp.f32": 32}),
+        ({"activation": "silu"}, {"ex2.approx.ftz.f32": 32, "rcp.approx.ftz.f32": 32}),
+        ({"bias_dtype": "float32"}, {"add.f32": 32, "ld.global.b32": 16}),
     ],
-    ids=["plain", "bias and gelu", "c, bias and silu"],
+    ids=["c", "relu", "silu", "bias"],
 )
-def test_a_graph_costs_no_instruction_over_what_is_wired_in(each, types, wired):
+def test_an_epilogue_costs_what_it_computes(options, added):
+    """Each element is converted, computed and read just once."""
     tile = {"tile_m": 128, "tile_n": 64, "warpgroups": 2}
-    base = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16", **wired)
-    graph = signature(each.graph, types, out_dtype="float16")
-    assert instructions(compile_fused(GemmConfig(signature=graph, **tile))) == instructions(
-        compile_gemm(GemmConfig(signature=base, **tile))
+    plain, kernel = (
+        instructions(compile_gemm(GemmConfig(signature=GemmSignature.standard(**HALVES, **each), **tile)))
+        for each in ({}, options)
     )
+    assert {opcode: kernel[opcode] - plain[opcode] for opcode in added} == added
+
+
+def test_the_standard_epilogue_is_a_graph_like_any_other():
+    """Its kernel is the same, whether it is called by names or with tuples."""
+    kind = GemmSignature.standard(**HALVES, c_dtype="float32", c_major="col", bias_dtype="float16", activation="relu")
+    config = GemmConfig(signature=kind, tile_m=64, tile_n=64)
+    assert instructions(compile_gemm(config)) == instructions(compile_fused(config))
+    assert config.name.startswith(
+        "cutepy_gemm_float16_k_float16_k_float16_row_plus_float32_col_bias_float16_relu_64x64"
+    )
+    turned = GemmConfig(signature=kind.transposed, tile_m=64, tile_n=64)
+    assert "float16_col_plus_float32_row_columnbias_float16_relu" in turned.name
+    assert turned.signature.transposed == kind
 
 
 def test_a_signature_fits_its_graph():
@@ -137,13 +137,9 @@ def test_a_signature_fits_its_graph():
         signature(rich.graph)
     with pytest.raises(ValueError, match=r"c: tile/2 can't be of float16"):
         signature(rich.graph, (*TYPES[:3], ("float16", "")))
-    with pytest.raises(ValueError, match="takes the place of C, bias and activation"):
-        signature(rich.graph, TYPES, activation="relu")
     kind = signature(rich.graph, TYPES)
     with pytest.raises(ValueError, match="epi_n must be a positive multiple of 32, got 16"):
         GemmConfig(signature=kind, tile_m=64, tile_n=64, epi_n=16)
-    with pytest.raises(ValueError, match="only without C"):
-        GemmConfig(signature=kind, tile_m=64, tile_n=64, consumers=2)
 
 
 def test_shared_memory_has_room_for_all_tiles():

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from cutepy.kernels.gemm import tuned
+from cutepy.kernels.gemm import GemmConfig, GemmSignature, tuned
 from cutepy.kernels.gemm.choice import Chosen, choose
-from cutepy.kernels.gemm.config import GemmConfig, GemmSignature
 from cutepy.tune.winners import Winner, keep, key_of
 
 DEVICE = "NVIDIA H200"
@@ -16,8 +15,8 @@ SIGNATURES = (
     HALF,
     GemmSignature(a_dtype="bfloat16", b_dtype="bfloat16", out_dtype="float32", a_major="mn", out_major="col"),
     GemmSignature(a_dtype="float8_e4m3fn", b_dtype="float8_e5m2", out_dtype="bfloat16", batch_modes=1),
-    GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16", bias_dtype="float16"),
-    GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16", c_dtype="float32", c_major="col"),
+    GemmSignature.standard(a_dtype="float16", b_dtype="float16", out_dtype="float16", bias_dtype="float16"),
+    GemmSignature.standard(a_dtype="float16", b_dtype="float16", out_dtype="float16", c_dtype="float32", c_major="col"),
 )
 
 
@@ -33,6 +32,15 @@ def test_the_operands_of_an_epilogue_are_described_too():
     described = tuned.problem_of(signature, 64, 64, 64)
     assert key_of(described)
     assert tuned.signature_of(described) == signature
+
+
+def test_few_rows_are_transposed_with_a_bias_and_not_where_columns_are_parted():
+    from cutepy.epilogues import swiglu
+
+    biased = choose(SIGNATURES[3], 16, 8192, 8192)
+    assert biased.transposed
+    assert biased.config.signature.graph.operand("bias").shape == "column"
+    assert not choose(replace(HALF, epilogue=swiglu.text), 16, 8192, 8192).transposed
 
 
 @given(st.sampled_from(SIGNATURES), *[st.sampled_from((1, 16, 64, 200, 1000, 4096, 16384))] * 3)
@@ -51,8 +59,7 @@ def test_candidates_can_be_configured_and_have_the_best_of_the_model_among_them(
     assert len({key_of(candidate) for candidate in found}) == len(found) == 40
     configs = [tuned.chosen_of(problem, candidate) for candidate in found]
     assert tuned.default(problem) in tuned.candidates(problem, most=5)
-    transposed = {chosen.transposed for chosen in configs}
-    assert signature.bias_dtype is None or transposed == {False}
+    assert {chosen.transposed for chosen in configs} == {False, True}
     for chosen in configs:
         assert chosen.config.signature == (signature.transposed if chosen.transposed else signature)
 

@@ -124,7 +124,7 @@ def test_the_kernel_of_all_kinds_of_operands_and_results(m, n, k):
     assert_close(got, reference(scaled, a, b, operands, torch.float16))
 
 
-def test_a_batch_is_one_product_after_another():
+def test_a_batch_is_one_launch():
     torch.manual_seed(3)
     a, b = torch.randn(2, 1, 40, 32).bfloat16(), torch.randn(3, 64, 32).bfloat16() / 4
 
@@ -135,8 +135,9 @@ def test_a_batch_is_one_product_after_another():
 
     operands = {"shift": torch.randn(2, 3, 40), "c": torch.randn(3, 1, 64).bfloat16()}
     got = gemm(a, b, epilogue=each, **operands)
-    with cutepy.simulate():
+    with cutepy.simulate() as run:
         launched = gemm(a, b, epilogue=each, **operands)
+    assert len(run.launches) == 1
     expected = (a.double() @ b.double().mT) + operands["shift"][..., None] + operands["c"]
     assert_close(got, {"y": expected.bfloat16(), "sum": expected.sum(-2).float()})
     assert_close(launched, got)

@@ -11,7 +11,15 @@ pytestmark = pytest.mark.integration
 
 PINNED = Path(__file__).with_name("exports.txt")
 MODULES = {name.rpartition(".")[0] for name in PINNED.read_text().splitlines()}
-NEEDS_THE_DSL = {"cutepy", "cutepy.anatomy", "cutepy.dsl", "cutepy.kernels.gemm", "cutepy.nn", "cutepy.ops"}
+NEEDS_THE_DSL = {
+    "cutepy",
+    "cutepy.anatomy",
+    "cutepy.dsl",
+    "cutepy.kernels.gemm",
+    "cutepy.kernels.grouped",
+    "cutepy.nn",
+    "cutepy.ops",
+}
 
 
 @pytest.mark.parametrize(

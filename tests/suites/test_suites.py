@@ -30,7 +30,7 @@ def test_a_problem_of_two_suites_is_measured_once():
     assert len(problems) == len(set(problems)) == 8
 
 
-@pytest.mark.parametrize("command", ["gemm", "launch", "llama"])
+@pytest.mark.parametrize("command", ["gemm", "grouped", "launch", "llama"])
 def test_without_a_gpu_the_command_says_so(monkeypatch, command):
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

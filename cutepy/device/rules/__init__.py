@@ -5,6 +5,7 @@ threads arrive on a barrier, how many registers an accumulator costs. Kernel con
 rules and the traced code is built from the same ones.
 """
 
+from cutepy.device.rules import ragged as ragged
 from cutepy.device.rules.barriers import (
     NAMED_BARRIERS as NAMED_BARRIERS,
     check_reduction as check_reduction,
@@ -22,6 +23,16 @@ from cutepy.device.rules.partials import (
     PARTIAL_ROWS as PARTIAL_ROWS,
     check_widths as check_widths,
     partial_shape as partial_shape,
+)
+from cutepy.device.rules.promotion import (
+    COLUMN_GROUP as COLUMN_GROUP,
+    K_BLOCK as K_BLOCK,
+    block_range as block_range,
+    check_promotion as check_promotion,
+    column_offsets as column_offsets,
+    fitting_buffers as fitting_buffers,
+    prefetched as prefetched,
+    row_offsets as row_offsets,
 )
 from cutepy.device.rules.registers import (
     RegisterBudget as RegisterBudget,

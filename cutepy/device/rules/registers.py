@@ -8,6 +8,8 @@ _UNIT = 8
 """setmaxnreg counts registers in these."""
 _ADDRESSING = 40
 """What a consumer needs beside accumulators: addresses, counters, what it converts."""
+_BESIDE_ONE_MMA = 26
+"""What ptxas 13.0 needs beside the sums of one MMA, within the registers that a CTA's threads are launched with."""
 
 
 class RegisterBudget(NamedTuple):
@@ -70,4 +72,12 @@ def check_accumulators(tile_mn: tuple[int, int], warpgroups: int, consumers: int
             f"{tile_m}x{tile_n} accumulators over {warpgroups} warpgroups take {held} registers a thread, and "
             f"{_ADDRESSING} more are needed for addresses: {needed} exceed the {budget.consumer} that a thread of "
             f"{1 + warpgroups * consumers} warpgroups can have; use a smaller tile_m or tile_n"
+        )
+    threads = arch.WARPGROUP_THREADS * (1 + warpgroups * consumers)
+    launched = arch.REGISTERS_PER_SM // threads // _UNIT * _UNIT
+    if tile_n // 2 + _BESIDE_ONE_MMA > launched:
+        raise ValueError(
+            f"an MMA of {tile_n} columns has {tile_n // 2} sums a thread, and ptxas needs {_BESIDE_ONE_MMA} registers "
+            f"more within the {launched} that each of {threads} threads is launched with; use a tile_n of at most "
+            f"{(launched - _BESIDE_ONE_MMA) * 2 // _UNIT * _UNIT}"
         )

@@ -1,0 +1,195 @@
+"""Deal the tiles of products in groups out to CTAs, where only the device knows the groups' extents (traced).
+
+Each warp reads where the groups end by itself, 32 groups at a time, one in each lane, and finds the group of a tile by
+shuffles, so no memory, no barrier and no host takes part; all warps of a CTA, and the CTAs of a cluster, come to the
+same work in the same order. Whole warps call.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import cutlass
+import cutlass.cute as cute
+
+from cutepy.device import rules
+from cutepy.device.rasterise import tile_of
+from cutepy.device.rules.ragged import GroupRows
+from cutepy.device.schedulers import KTiles, Persistent, Work
+from cutepy.layouts.sm90 import arch
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Where the groups of a tensor's rows are.
+
+    Attributes
+    ----------
+    ends : Tensor, (groups,), int32
+        The end of each group, where the next begins; or, if `padded`, the rows of each, the first of a matrix of its
+        own.
+    rows : Int32
+        Of the matrix: what lies beyond is not read as a group's, whatever the ends say.
+    padded : bool
+    """
+
+    ends: cute.Tensor
+    rows: cutlass.Int32
+    padded: bool = False
+
+    @property
+    def count(self):
+        """The number of groups."""
+        return cute.size(self.ends)
+
+    @cute.jit
+    def of(self, group):
+        """Read where a group's rows begin, and how many it has; there is none behind the last group."""
+        at = cutlass.min(group, self.count - 1)
+        end = cutlass.min(self.ends[at], self.rows)
+        start = cutlass.Int32(0)
+        if cutlass.const_expr(not self.padded):
+            if at > 0:
+                start = cutlass.max(self.ends[at - 1], 0)
+        length = cutlass.max(end - start, 0)
+        if group >= self.count:
+            length = cutlass.Int32(0)
+        return GroupRows(group, start, length)
+
+
+class Scan(NamedTuple):
+    """Tiles of 32 groups, one in each lane.
+
+    Attributes
+    ----------
+    first : Int32
+        Of the groups.
+    start, length : Int32
+        Of this lane's group.
+    below, upto : Int32
+        Tiles before this lane's group, and with it, in the order of all.
+    end : Int32
+        Tiles with the last of the 32 groups.
+    """
+
+    first: cutlass.Int32
+    start: cutlass.Int32
+    length: cutlass.Int32
+    below: cutlass.Int32
+    upto: cutlass.Int32
+    end: cutlass.Int32
+
+
+@dataclass(frozen=True)
+class GroupedRows:
+    """Each cluster takes every so manieth tile of all groups' products, one group after another.
+
+    A group's rows are along one mode of the output; along the other, and along K, all groups are alike. Work has a
+    `GroupRows` as its batch, and its row and column are counted from the group's first.
+
+    Attributes
+    ----------
+    groups : Groups
+    mode : 0 or 1
+        Of the output: the one along which the groups' extents are.
+    tile : int
+        Of a CTA along this mode.
+    across : Int32
+        Clusters that cover the other mode.
+    product : Persistent
+        How the tiles of one product are dealt out; its `raster` is not read.
+    """
+
+    groups: Groups
+    mode: int
+    tile: int
+    across: cutlass.Int32
+    product: Persistent
+
+    @cute.jit
+    def each(self, worker: Any, turn: Any = 0, turns: cutlass.Constexpr = 1):
+        """Let a worker do this CTA's work, as `Persistent.each` does."""
+        rules.check_worker(worker)
+        k = self.product.k()
+        first, _, _ = cute.arch.cluster_idx()
+        step, _, _ = cute.arch.cluster_dim()
+        scan = self.scan(cutlass.Int32(0), cutlass.Int32(0))
+        end = self.last(scan)
+        state = worker.first_state(k)
+        for index in cutlass.range(first + turn * step, end, step * turns, unroll=1):
+            while scan.end <= index:
+                scan = self.scan(scan.first + arch.WARP_THREADS, scan.end)
+            row, column, rows = self.locate(scan, index)
+            state = worker.on_tile(Work(row, column, rows, k, index, first, end, step), state)
+        return state
+
+    @cute.jit
+    def last(self, scan):
+        """Count the tiles of all groups."""
+        while scan.first + arch.WARP_THREADS < self.groups.count:
+            scan = self.scan(scan.first + arch.WARP_THREADS, scan.end)
+        return scan.end
+
+    @cute.jit
+    def scan(self, first, below):
+        """Count the tiles of 32 groups from `first` on, of which `below` are before it."""
+        lane = cute.arch.lane_idx()
+        _, start, length = self.groups.of(first + lane)
+        tiles = cute.ceil_div(length, self.tile * self.product.cluster_mn[self.mode]) * self.across
+        upto = tiles
+        for bit in cutlass.range_constexpr(5):
+            other = cute.arch.shuffle_sync_up(upto, 1 << bit, mask_and_clamp=0)
+            if lane >= 1 << bit:
+                upto += other
+        upto += below
+        end = cute.arch.shuffle_sync(upto, arch.WARP_THREADS - 1)
+        return Scan(first, start, length, upto - tiles, upto, end)
+
+    @cute.jit
+    def locate(self, scan, index):
+        """Find the group of a tile, one of those scanned, and this CTA's row and column in its product."""
+        # Lanes whose groups end before the tile come before its group's.
+        lane = cute.arch.popc(cute.arch.vote_ballot_sync(scan.upto <= index))
+        start, length, below = (cute.arch.shuffle_sync(x, lane) for x in (scan.start, scan.length, scan.below))
+        cluster_mn = self.product.cluster_mn
+        extents = [self.across, self.across]
+        extents[self.mode] = cute.ceil_div(length, self.tile * cluster_mn[self.mode])
+        row, column = tile_of(index - below, *extents, self.product.band_rows, cutlass.min)
+        block_m, block_n, _ = cute.arch.block_in_cluster_idx()
+        place = GroupRows(scan.first + lane, start, length)
+        return row * cluster_mn[0] + block_m, column * cluster_mn[1] + block_n, place
+
+
+@dataclass(frozen=True)
+class GroupedK:
+    """Each cluster takes every so manieth tile of all groups' products, whose extents differ along K alone.
+
+    A group without any K has a tile of it all the same, of zeros: its product is zero.
+
+    Attributes
+    ----------
+    groups : Groups
+        Along K.
+    tile_k : int
+    product : Persistent
+        Over rows, columns and groups; its K is not read.
+    """
+
+    groups: Groups
+    tile_k: int
+    product: Persistent
+
+    @cute.jit
+    def each(self, worker: Any, turn: Any = 0, turns: cutlass.Constexpr = 1):
+        """Let a worker do this CTA's work, as `Persistent.each` does; before the first tile it is told one of K."""
+        rules.check_worker(worker)
+        rows, columns, groups = self.product.raster
+        first, _, _ = cute.arch.cluster_idx()
+        step, _, _ = cute.arch.cluster_dim()
+        end = rows * columns * groups
+        state = worker.first_state(KTiles(0, cutlass.Int32(1), 1))
+        for index in cutlass.range(first + turn * step, end, step * turns, unroll=1):
+            row, column, (group,) = self.product.locate(index)
+            place = self.groups.of(group)
+            k = KTiles(0, cutlass.max(cute.ceil_div(place.length, self.tile_k), 1), 1)
+            state = worker.on_tile(Work(row, column, place, k, index, first, end, step), state)
+        return state

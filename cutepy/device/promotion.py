@@ -1,0 +1,230 @@
+"""Multiply one output tile of 8-bit operands, its sums promoted to fp32, and scaled, every 128 of K (traced).
+
+The tensor cores keep 14 bits of the sums of 8-bit products. Here they sum no more than 128 of K by themselves: then
+fp32 instructions multiply what they have by the scales of those 128, and add it to sums of 24 bits. While one
+warpgroup does so, the tensor cores work for another, or for the same one's next block of a stage if its registers hold
+two.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Float32
+from cutlass.cute.nvgpu import warpgroup
+
+from cutepy.device import mma, rules
+from cutepy.device.block_scales import BlockScales, ColumnScales, RowScales, make_registers
+from cutepy.device.fragment import AccumulatorTile, make_subtile
+from cutepy.device.main_loop import nothing
+from cutepy.device.pipeline import TmaRing
+from cutepy.device.schedulers import KTiles, Work
+from cutepy.layouts.sm90 import arch
+
+
+@dataclass(frozen=True)
+class _Block:
+    """64 rows of each warpgroup, and 128 of K, of a stage; and which set of accumulators it takes."""
+
+    rows: int
+    k: int
+    buffer: int
+
+
+@dataclass(frozen=True)
+class PromotedLoop:
+    """C = (A scaled) (B scaled)^T of one output tile, as `MainLoop` does without scales; `tCrC` are fp32 sums.
+
+    Attributes
+    ----------
+    ring : TmaRing
+    tiled_mma : TiledMma
+    tCrA, tCrB : Tensor
+        Descriptors of the stages, (MMA, MMA_M or MMA_N, MMA_K, stages).
+    tCrC : Tensor
+        This thread's sums, (MMA, MMA_M, MMA_N).
+    partial : tuple of Tensor
+        One or two sets of accumulators of the MMAs, (MMA, 1, 1).
+    a : RowScales or None
+    b : ColumnScales or None
+    tile_mn : (int, int)
+    block : AccumulatorTile
+        Where the accumulators of a block are.
+    k : KTiles or None
+        The tiles of K, once a loop is `at` a tile.
+    """
+
+    ring: TmaRing
+    tiled_mma: cute.TiledMma
+    tCrA: cute.Tensor
+    tCrB: cute.Tensor
+    tCrC: cute.Tensor
+    partial: tuple
+    a: RowScales | None
+    b: ColumnScales | None
+    tile_mn: tuple[int, int]
+    block: AccumulatorTile
+    k: KTiles | None = None
+
+    @cached_property
+    def steps(self) -> int:
+        """MMAs along K in a block."""
+        return rules.K_BLOCK // self.tiled_mma.get_tile_size(2)
+
+    @cached_property
+    def k_blocks(self) -> int:
+        """Blocks along K in a stage."""
+        return cute.size(self.tCrA, mode=[2]) // self.steps
+
+    @cached_property
+    def blocks(self) -> tuple[_Block, ...]:
+        """Blocks of a stage, in the order in which they are multiplied."""
+        row_blocks = cute.size(self.tCrC, mode=[1])
+        order = [(rows, k) for k in range(self.k_blocks) for rows in range(row_blocks)]
+        return tuple(_Block(rows, k, n % len(self.partial)) for n, (rows, k) in enumerate(order))
+
+    def at(self, work: Work):
+        """Give the loop for an output tile."""
+        (tile_m, tile_n), a, b = self.tile_mn, self.a, self.b
+        if a is not None:
+            a = replace(a, first=work.row * tile_m + a.first)
+        if b is not None:
+            b = replace(b, first=work.column * tile_n + b.first)
+        return replace(self, a=a, b=b, k=work.k)
+
+    @cute.jit
+    def multiply(self, state, k_tiles, hand_over: Callable = nothing):
+        """Run over `k_tiles` stages, one at least, from `state`, and give the state behind them; tCrC is valid then.
+
+        `hand_over` is called when the last MMAs have finished.
+        """
+        self.tCrC.fill(0.0)
+        for scales in self.scales:
+            scales.begin(self.k_block(0, 0))
+        for index in cutlass.range(k_tiles, unroll=1):
+            self.multiply_stage(state, index)
+            state.advance()
+        hand_over()
+        return state
+
+    @property
+    def scales(self) -> tuple[BlockScales, ...]:
+        """Those that there are."""
+        return tuple(scales for scales in (self.a, self.b) if scales is not None)
+
+    def k_block(self, index, k):
+        """Give the place of a block in K by the stages before its own, and its place in that."""
+        return self.k[index] * self.k_blocks + k
+
+    @cute.jit
+    def multiply_stage(self, state, index):
+        """Multiply a stage, `index` stages after the first, block by block, and add all blocks up."""
+        self.ring.wait(state)
+        pending = ()
+        for block in self.blocks:
+            self.issue(block, state.index)
+            pending = (*pending, block)
+            if cutlass.const_expr(len(pending) == len(self.partial)):
+                self.finish_block(state, index, pending[0], len(pending) - 1)
+                pending = pending[1:]
+        # No block stays in flight from stage to stage: where other instructions then read its accumulators, ptxas lets
+        # each MMA wait for the one before (its remark C7514).
+        for block in pending:
+            self.finish_block(state, index, block, 0)
+
+    def issue(self, block, stage):
+        """Issue the MMAs of a block as one group, which overwrite its set of accumulators."""
+        first = block.k * self.steps
+        steps = range(first, first + self.steps)
+        mma.issue_rows(self.tiled_mma, self.tCrA, self.tCrB, self.partial[block.buffer], block.rows, steps, stage)
+
+    @cute.jit
+    def finish_block(self, state, index, block: cutlass.Constexpr, in_flight: cutlass.Constexpr):
+        """Wait for the oldest group, others of which stay in flight, and add it up; release the stage with its last."""
+        if cutlass.const_expr(block.rows == 0):
+            after = (index, block.k + 1) if block.k + 1 < self.k_blocks else (index + 1, 0)
+            for scales in self.scales:
+                scales.advance(self.k_block(index, block.k), self.k_block(*after))
+        warpgroup.wait_group(in_flight)
+        if cutlass.const_expr(block == self.blocks[-1]):
+            self.ring.release(state)
+        self.promote(block)
+
+    def promote(self, block):
+        """Add a block's sums, scaled, to those of the tile."""
+        partial, down, factors = self.partial[block.buffer], block.rows * self.block.epi_tile[0], {}
+        for register, (row, column) in enumerate(self.block.registers):
+            value, key = partial[register], (row, self.column_key(column))
+            if key not in factors:
+                factors[key] = self.factor(down + row, column)
+            if factors[key] is not None:
+                value = value * factors[key]
+            self.tCrC[(register, block.rows, 0)] = self.tCrC[(register, block.rows, 0)] + value
+
+    def column_key(self, column: int):
+        """Tell columns apart as far as their scales may be."""
+        return None if self.b is None else self.b.key(column)
+
+    def factor(self, row: int, column: int):
+        """Give the product of the scales of a register; None without any."""
+        found = [] if self.a is None else [self.a.at(row)]
+        found += [] if self.b is None else [self.b.at(column)]
+        return None if not found else found[0] if len(found) == 1 else found[0] * found[1]
+
+
+def make_promoted_loop(
+    ring: TmaRing,
+    tiled_mma: cute.TiledMma,
+    sA: cute.Tensor,
+    sB: cute.Tensor,
+    tidx: cutlass.Int32,
+    a_scales: cute.Tensor | None = None,
+    b_scales: cute.Tensor | None = None,
+    rows: tuple[int, int] = (1, rules.K_BLOCK),
+    buffers: int = 1,
+) -> PromotedLoop:
+    """Prepare to multiply the stages of `sA` (M, K, stages) and `sB` (N, K, stages), and make the accumulators.
+
+    Parameters
+    ----------
+    tidx : Int32
+        Index among the threads of `tiled_mma`.
+    a_scales, b_scales : Tensor, (places, K blocks), fp32
+        One for so many rows of A, or of B, and 128 of K; None for none.
+    rows : (int, int)
+        How many that are: 1 or 128 each.
+    buffers : 1 or 2
+        Sets of accumulators of the MMAs.
+
+    Raises
+    ------
+    ValueError
+        If the stages are not the ring's, the MMAs or whole blocks don't fill them, or the registers don't suffice.
+    """
+    tile_m, tile_n, tile_k = cute.size(sA, mode=[0]), cute.size(sB, mode=[0]), cute.size(sA, mode=[1])
+    warpgroups = tiled_mma.size // arch.WARPGROUP_THREADS
+    rules.check_stages(
+        (tile_m, tile_k, cute.size(sA, mode=[2])),
+        tuple(cute.size(sB, mode=[mode]) for mode in range(3)),
+        tuple(tiled_mma.get_tile_size(mode) for mode in range(3)),
+        ring.stages,
+    )
+    rows = 0 if a_scales is None else rows[0], 0 if b_scales is None else rows[1]
+    rules.check_promotion((tile_m, tile_n, tile_k), warpgroups, buffers, rows)
+    thr_mma = tiled_mma.get_slice(tidx)
+    tCrA = tiled_mma.make_fragment_A(thr_mma.partition_A(sA))
+    tCrB = tiled_mma.make_fragment_B(thr_mma.partition_B(sB))
+    sums = cute.make_rmem_tensor(tiled_mma.partition_shape_C((tile_m, tile_n)), Float32)
+    block = make_subtile((arch.WGMMA_M * warpgroups, tile_n), warpgroups, tidx)
+    shape = tiled_mma.partition_shape_C(block.epi_tile)
+    partial = tuple(cute.make_rmem_tensor(shape, Float32) for _ in range(buffers))
+    a = b = None
+    if a_scales is not None:
+        offsets = rules.row_offsets(tile_m, warpgroups, rows[0])
+        a = RowScales(a_scales, rows[0], offsets, *make_registers(offsets), block.of_thread(0))
+    if b_scales is not None:
+        offsets, first = rules.column_offsets(tile_n, rows[1]), block.of_thread(1) if rows[1] == 1 else 0
+        b = ColumnScales(b_scales, rows[1], offsets, *make_registers(offsets), first, tile_n)
+    return PromotedLoop(ring, tiled_mma, tCrA, tCrB, sums, partial, a, b, (tile_m, tile_n), block)

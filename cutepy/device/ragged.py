@@ -1,0 +1,139 @@
+"""Rows of a matrix in groups that begin and end anywhere, loaded and stored by one tensor map (traced).
+
+`rules.ragged` tells how: two more modes let TMA's own check of bounds cut at the end of a group. A load beyond it gives
+zeros, a store writes nothing there, whatever the group's extent is; no tensor map is changed on the device.
+"""
+
+from dataclasses import dataclass
+
+import cutlass
+import cutlass.cute as cute
+from cutlass.cute.nvgpu import cpasync
+
+from cutepy.device import rules
+from cutepy.device.tma import TmaSubtiles, partition
+from cutepy.dsl.traced_names import at_the_caller
+
+
+def ragged_view(tensor: cute.Tensor, mode: int) -> cute.Tensor:
+    """See a matrix (rows, columns, batch...) with the two modes more that groups along `mode` need, behind its two.
+
+    The other mode is contiguous, and this one's extent at most `rules.ragged.EXTENT`. Copies are made of the view
+    (`cutepy.device.tma`), on the host.
+    """
+    shape, stride = list(tensor.shape), list(tensor.stride)
+    rows, pitch = shape[mode], stride[mode]
+    shape[mode] = rules.ragged.EXTENT
+    back = cutlass.Int64(rules.ragged.back_stride(0, tensor.element_type.width)) - pitch
+    # A row's coordinate in the second mode is the group's end, so groups may end where the matrix does, not beyond.
+    layout = cute.make_layout(
+        (*shape[:2], rows + 1, rules.ragged.EXTENT + 1, *shape[2:]),
+        stride=(*stride[:2], pitch, cute.assume(back, divby=128 // tensor.element_type.width), *stride[2:]),
+    )
+    return cute.make_tensor(tensor.iterator, layout)
+
+
+@dataclass(frozen=True)
+class GroupedTiles:
+    """A matrix for each group, in tiles: rows of one matrix (`ragged_view`), one of a batch, or both.
+
+    It stands where `TmaTiles` do, and takes (row, column, group, start, length), the last three as of `GroupRows`.
+
+    Attributes
+    ----------
+    copy : CopyAtom
+    tensor : Tensor
+        Coordinates (rows, columns), then those of `ragged_view`, then of the batch.
+    staged : Tensor
+        Shared memory: (rows, columns, stages) of what one copy moves, a tile or a subtile of it.
+    tile : (int, int)
+    ragged : 0, 1 or None
+        The mode along which groups follow one another, if they do.
+    batched : bool
+        Whether the last mode tells groups apart: where each has a matrix of its own.
+    """
+
+    copy: cute.CopyAtom
+    tensor: cute.Tensor
+    staged: cute.Tensor
+    tile: tuple[int, int]
+    ragged: int | None
+    batched: bool
+
+    @property
+    def columns(self):
+        """Tiles in a row, of all groups together."""
+        return cute.ceil_div(cute.size(self.tensor, mode=[1]), self.tile[1])
+
+    @cute.jit
+    def of_group(self, group, start, length):
+        """Give the tiles (tile rows, tile columns, rows, columns) of a group's matrix."""
+        tensor, behind = self.tensor, ()
+        if cutlass.const_expr(self.ragged is not None):
+            shift = [0] * cute.rank(tensor)
+            shift[self.ragged] = rules.ragged.EXTENT - length
+            tensor = cute.domain_offset(tuple(shift), tensor)
+            behind = (start + length, rules.ragged.EXTENT)
+        if cutlass.const_expr(self.batched):
+            behind = (*behind, group)
+        return cute.local_tile(tensor[(None, None, *behind)], self.tile, (None, None))
+
+    def loads(self, cluster_mnk=(1, 1, 1), along=1):
+        """Prepare this CTA's loads of tiles that the CTAs along a mode of the cluster share, as of `TmaTiles`."""
+        peers, here = cluster_mnk[along], cute.arch.block_in_cluster_idx()
+        if peers == 1:
+            return GroupedLoads(self, here[along], 1)
+        cluster = cute.make_layout((1, *cluster_mnk))
+        mask = cpasync.create_tma_multicast_mask(cluster, (0, *here), along + 1)
+        return GroupedLoads(self, here[along], peers, mask)
+
+    def subtiles(self, coordinate):
+        """Cut the tile at (row, column, group, start, length) into subtiles of a stage's extents."""
+        row, column, *group = coordinate
+        rows, columns = cute.size(self.staged, mode=[0]), cute.size(self.staged, mode=[1])
+        tile = cute.local_tile(self.of_group(*group)[(None, None, row, column)], (rows, columns), (None, None))
+        tSs, tSg = partition(self.copy, self.staged, tile)
+        return TmaSubtiles(self.copy, tSs, tSg, cute.size(tile, mode=[3]))
+
+    def stage_slice(self, index, stages):
+        """See only `stages` of the stages, the `index`-th so many of them: a consumer's own."""
+        rows, columns = cute.size(self.staged, mode=[0]), cute.size(self.staged, mode=[1])
+        staged = cute.local_tile(self.staged, (rows, columns, stages), (0, 0, index))
+        return GroupedTiles(self.copy, self.tensor, staged, self.tile, self.ragged, self.batched)
+
+
+@dataclass(frozen=True)
+class GroupedLoads:
+    """What one CTA loads of `GroupedTiles`: tiles, or slices of tiles that it multicasts.
+
+    Attributes
+    ----------
+    tiles : GroupedTiles
+    rank : Int32
+        Of this CTA among those that share tiles.
+    sharing : int
+        How many these are.
+    peers : Int16 or None
+        The mask of the CTAs that get the slice.
+    """
+
+    tiles: GroupedTiles
+    rank: cutlass.Int32
+    sharing: int
+    peers: cutlass.Int16 | None = None
+
+    @at_the_caller
+    def load(self, coordinate, stage, full, *, loc=None, ip=None):
+        """Let TMA load the tile at (row, column, group, start, length) into a stage, as `TmaLoads` do."""
+        row, column, *group = coordinate
+        tiles = self.tiles
+        tSs, tSg = partition(tiles.copy, tiles.staged, tiles.of_group(*group), self.rank, self.sharing)
+        cute.copy(
+            tiles.copy,
+            tSg[(None, row, column)],
+            tSs[(None, stage)],
+            tma_bar_ptr=full,
+            mcast_mask=self.peers,
+            loc=loc,
+            ip=ip,
+        )

@@ -1,0 +1,168 @@
+"""How 8-bit products are summed in fp32, beyond what the tensor cores keep, and what that takes of registers."""
+
+from math import gcd
+
+from cutepy.device.rules.registers import register_budget
+from cutepy.device.rules.tiles import SUBTILE_COLUMNS, accumulator_registers, wgmma_tiling
+from cutepy.layouts import sm90
+from cutepy.layouts.sm90 import arch
+
+K_BLOCK = 128
+"""Elements of K that the tensor cores sum before their sums are added up in fp32: what one scale stands for, too."""
+_ADDRESSING = 28
+"""What a thread needs besides: with 128x192 and 256x128 sums and fewer, ptxas of CUDA 13 spills nothing."""
+_PREFETCHED = 8
+"""Scales of an operand that a thread loads a block ahead; more of them would cost too many registers."""
+
+
+COLUMN_GROUP = 8
+"""Columns of an MMA's N that no block of scales parts: tiles start at multiples of them."""
+
+
+def block_range(tile: int, rows: int, offset: int) -> tuple[int, int]:
+    """Tell in which block of so many rows, at least and at most, a row of a tile can be, counted from the first's.
+
+    Tiles start at multiples of their extent, so within a block at multiples of what it has in common with that.
+
+    Examples
+    --------
+    >>> block_range(64, 128, 56), block_range(96, 128, 0), block_range(96, 128, 40), block_range(256, 128, 200)
+    ((0, 0), (0, 0), (0, 1), (1, 1))
+    """
+    return offset // rows, (rows - gcd(tile, rows) + offset) // rows
+
+
+def row_offsets(tile_m: int, warpgroups: int, rows: int) -> tuple[int, ...]:
+    """Give the rows of a tile whose scales a thread holds, counted from its first: of each 64 rows, two or one.
+
+    `rows` is how many a scale stands for: 1, 128, or 0 where there are no scales.
+
+    Examples
+    --------
+    >>> row_offsets(256, 2, 1), row_offsets(256, 2, 128)
+    ((0, 8, 128, 136), (0, 128))
+    """
+    if not rows:
+        return ()
+    held = _held(SUBTILE_COLUMNS, 0) if rows == 1 else (0,)
+    return tuple(block + row for block in range(0, tile_m, arch.WGMMA_M * warpgroups) for row in held)
+
+
+def column_offsets(tile_n: int, rows: int) -> tuple[int, ...]:
+    """Give the columns of a tile whose scales a thread holds, counted from its first, or from the tile's for blocks.
+
+    `rows` of B, as of `row_offsets`.
+
+    Examples
+    --------
+    >>> column_offsets(16, 1), column_offsets(128, 128), column_offsets(160, 128)
+    ((0, 1, 8, 9), (0,), (0, 128))
+    """
+    if rows < 2:
+        return _held(tile_n, 1) if rows else ()
+    _, most = block_range(tile_n, rows, tile_n - COLUMN_GROUP)
+    return tuple(range(0, (most + 1) * rows, rows))
+
+
+def _held(columns: int, mode: int) -> tuple[int, ...]:
+    """Give the rows, or columns, of an MMA's accumulators that a thread holds, counted from its first."""
+    tiling = wgmma_tiling("float8_e4m3fn", "float8_e4m3fn", columns, 1)
+    registers = sm90.AccumulatorCoordinates(tiling, (arch.WGMMA_M, columns)).registers
+    return tuple(sorted({register[mode] for register in registers}))
+
+
+def prefetched(scales: int) -> bool:
+    """Tell whether a thread loads so many scales of an operand a block ahead.
+
+    Examples
+    --------
+    >>> prefetched(4), prefetched(32)
+    (True, False)
+    """
+    return scales <= _PREFETCHED
+
+
+def scale_registers(scales: int) -> int:
+    """Count the registers that a thread needs for its scales of an operand: two of each, or one and its address.
+
+    Examples
+    --------
+    >>> scale_registers(4), scale_registers(32)
+    (8, 96)
+    """
+    return (2 if prefetched(scales) else 3) * scales
+
+
+def fitting_buffers(tile_mnk: tuple[int, int, int], warpgroups: int, rows: tuple[int, int], beside: int = 0) -> int:
+    """Give 2 if two sets of the MMAs' accumulators fit, with so many registers beside them, else 1.
+
+    Examples
+    --------
+    >>> fitting_buffers((128, 128, 128), 2, (1, 128)), fitting_buffers((64, 64, 256), 1, (1, 128))
+    (1, 2)
+    """
+    try:
+        check_promotion(tile_mnk, warpgroups, 2, rows, beside)
+    except ValueError:
+        return 1
+    return 2
+
+
+def check_promotion(
+    tile_mnk: tuple[int, int, int], warpgroups: int, buffers: int, rows: tuple[int, int], beside: int = 0
+) -> None:
+    """Check that a tile can be summed with promotion: fp32 sums of the tile beside the MMAs' own of 64 rows or more.
+
+    Parameters
+    ----------
+    tile_mnk : (int, int, int)
+        Output tile, and K of a stage.
+    warpgroups : int
+        That share the tile.
+    buffers : 1 or 2
+        Sets of accumulators of the MMAs; with 2, one block is added up while the next one is multiplied.
+    rows : (int, int)
+        How many rows of A, and of B, a scale stands for: 1, 128, or 0 where there are no scales.
+    beside : int
+        Registers that the epilogue needs while sums are kept.
+
+    Raises
+    ------
+    ValueError
+        If a stage is not whole blocks, has too few for two buffers, or the registers don't suffice.
+
+    Examples
+    --------
+    >>> check_promotion((256, 128, 128), 2, 1, (1, 128))
+    >>> check_promotion((128, 256, 128), 2, 1, (0, 0))
+    Traceback (most recent call last):
+    ...
+    ValueError: 128x256 sums over 2 warpgroups take 128 registers a thread, 1 times 128 are needed for the MMAs', 0 for scales and 28 for the rest: 284 exceed the 232 that a thread of 3 warpgroups can have; use a tile_n of 128, fewer buffers or a smaller tile_m
+    """  # noqa: E501
+    tile_m, tile_n, tile_k = tile_mnk
+    block_m = arch.WGMMA_M * warpgroups
+    if tile_k % K_BLOCK:
+        raise ValueError(
+            f"sums are promoted every {K_BLOCK} elements of K, so a stage must have whole such blocks, got a tile_k of "
+            f"{tile_k}; use {-(-tile_k // K_BLOCK) * K_BLOCK}"
+        )
+    if buffers not in (1, 2):
+        raise ValueError(f"the MMAs' sums are in 1 or 2 sets of registers, got {buffers}")
+    if buffers > tile_k // K_BLOCK * (tile_m // block_m):
+        raise ValueError(
+            f"blocks of {block_m} rows and {K_BLOCK} of K take turns at two sets of registers within a stage, got a "
+            f"stage of one block; use a tile_k of {2 * tile_k}, or 1 buffer"
+        )
+    sums = accumulator_registers(tile_m, tile_n, warpgroups)
+    partial = accumulator_registers(block_m, tile_n, warpgroups)
+    held = len(row_offsets(tile_m, warpgroups, rows[0])), len(column_offsets(tile_n, rows[1]))
+    scaled = sum(map(scale_registers, held))
+    others, budget = _ADDRESSING + beside, register_budget(warpgroups).consumer
+    needed = sums + buffers * partial + scaled + others
+    if needed > budget:
+        raise ValueError(
+            f"{tile_m}x{tile_n} sums over {warpgroups} warpgroups take {sums} registers a thread, {buffers} times "
+            f"{partial} are needed for the MMAs', {scaled} for scales and {others} for the rest: {needed} exceed "
+            f"the {budget} that a thread of {1 + warpgroups} warpgroups can have; use a tile_n of {tile_n // 2}, fewer "
+            "buffers or a smaller tile_m"
+        )

@@ -1,0 +1,85 @@
+"""The epilogues that `gemm` has names for: activation(acc + c + bias), of which each part may be absent."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+from cutepy.epilogues.functions import ACTIVATIONS, identity
+from cutepy.epilogues.graph import Graph
+from cutepy.epilogues.tracing import Epilogue, Row, Tile, epilogue
+from cutepy.epilogues.values import Value
+
+
+class Standard(NamedTuple):
+    """One of them.
+
+    Attributes
+    ----------
+    c, bias : bool
+        Whether they are added.
+    activation : str or None
+        A key of `ACTIVATIONS`.
+    turned : bool
+        Whether it is that of the transposed product, so that the bias is a column.
+    """
+
+    c: bool = False
+    bias: bool = False
+    activation: str | None = None
+    turned: bool = False
+
+
+@cache
+def standard(c: bool = False, bias: bool = False, activation: str | None = None) -> Epilogue:
+    """Give activation(acc + c + bias), `c` a tile and `bias` a row, without what is absent.
+
+    Examples
+    --------
+    >>> standard(c=True)
+    epilogue added(c: tile)
+      v0 = acc()
+      v1 = operand('c')
+      v2 = add(v0, v1)
+      return v2
+    >>> standard(activation="silu").name
+    'silu'
+    """
+    finish: Any = identity if activation is None else ACTIVATIONS[activation]
+    if c and bias:
+
+        def added(acc: Value, c: Tile, bias: Row) -> Value:
+            return finish(acc + c + bias)  # type: ignore[no-any-return]
+
+    elif c:
+
+        def added(acc: Value, c: Tile) -> Value:  # type: ignore[misc]
+            return finish(acc + c)  # type: ignore[no-any-return]
+
+    elif bias:
+
+        def added(acc: Value, bias: Row) -> Value:  # type: ignore[misc]
+            return finish(acc + bias)  # type: ignore[no-any-return]
+
+    else:
+        return finish  # type: ignore[no-any-return]
+    return epilogue(added)
+
+
+def standard_of(graph: Graph) -> Standard | None:
+    """Tell which of them a graph is; None of others.
+
+    Examples
+    --------
+    >>> standard_of(standard(bias=True, activation="relu").graph.transposed)
+    Standard(c=False, bias=True, activation='relu', turned=True)
+    """
+    shapes = {operand.name: operand.shape for operand in graph.operands}
+    if not shapes.keys() <= {"c", "bias"}:
+        return None
+    turned = shapes.get("bias") == "column"
+    for activation in (None, *ACTIVATIONS):
+        each = standard(c="c" in shapes, bias="bias" in shapes, activation=activation).graph
+        if graph == (each.transposed if turned else each):
+            return Standard("c" in shapes, "bias" in shapes, activation, turned)
+    return None

@@ -1,0 +1,165 @@
+"""8-bit floats with scales: `quantise` makes them, `dequantise` gives what they stand for, in plain torch.
+
+A scale's shape tells what one of its numbers stands for: it has the matrix's extents in blocks, all of it, rows, 128 of
+a row, or 128 x 128.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from cutepy.device.rules import K_BLOCK
+from cutepy.epilogues.operations import LARGEST
+from cutepy.kernels.gemm.operands import dtype_name
+from cutepy.kernels.gemm.scales import ROW, TENSOR, Block
+
+ROW_BLOCK, SQUARE = Block(1, K_BLOCK), Block(K_BLOCK, K_BLOCK)
+"""One scale for each 128 of a row, and for each 128 x 128."""
+
+
+def quantise(
+    x: torch.Tensor, block: tuple[int, int] = ROW_BLOCK, dtype: torch.dtype = torch.float8_e4m3fn
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Quantise to 8-bit floats: (..., K) -> (x / scale, scale), the largest of each block at the dtype's largest.
+
+    Parameters
+    ----------
+    x : Tensor, (..., K), floats
+        Leading dimensions are rows.
+    block : (int, int)
+        Rows and columns that share a scale; 0 for all: (0, 0), (1, 0), (1, 128) or (128, 128).
+    dtype : float8_e4m3fn or float8_e5m2
+
+    Returns
+    -------
+    Tensor, (..., K), dtype
+    Tensor, (), (..., 1), (..., ceil(K / 128)) or (ceil(rows / 128), ceil(K / 128)), float32
+        Of (1, 128) with the rows' extent contiguous, as `torch.nn.functional.scaled_mm` wants it. 1 where all is zero.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If there is no such block or dtype.
+
+    Examples
+    --------
+    >>> import torch
+    >>> q, scale = quantise(torch.tensor([[1.0, -2.0], [0.0, 0.0]]))
+    >>> q.float(), (scale * 448).tolist()
+    (tensor([[ 224., -448.],
+            [   0.,    0.]]), [[2.0], [448.0]])
+    """
+    if block not in (TENSOR, ROW, ROW_BLOCK, SQUARE):
+        raise ValueError(f"block must be (0, 0), (1, 0), (1, {K_BLOCK}) or ({K_BLOCK}, {K_BLOCK}), got {block}")
+    limit = LARGEST.get(dtype_name(dtype))
+    if limit is None or not x.is_floating_point() or x.dim() < 1:
+        raise TypeError(
+            f"a tensor (..., K) of floats is quantised to {' or '.join(LARGEST)}, got shape {tuple(x.shape)} of "
+            f"{dtype_name(x.dtype)} and {dtype_name(dtype)}"
+        )
+    block, flat = Block(*block), x.float().reshape(x.shape[:-1].numel(), x.shape[-1])
+    m, k = flat.shape
+    rows, columns = block.rows or max(m, 1), block.k or max(k, 1)
+    down, along = max(1, -(-m // rows)), max(1, -(-k // columns))
+    padded = flat.new_zeros(down * rows, along * columns)
+    padded[:m, :k] = flat.abs()
+    largest = padded.view(down, rows, along, columns).amax((1, 3))
+    scale = torch.where(largest == 0, 1.0, largest / limit)
+    if block == TENSOR:
+        scale = scale.reshape(())
+    elif block == ROW_BLOCK:
+        scale = scale.t().contiguous().t()
+    quantised = (flat / expanded(scale, block, flat.shape)).clamp(-limit, limit).to(dtype).view(x.shape)
+    return quantised, scale[:m].unflatten(0, x.shape[:-1]) if block.rows == 1 and x.dim() > 1 else scale
+
+
+def dequantise(x: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Give what quantised values stand for, x times their scales: (..., K) -> (..., K).
+
+    Parameters
+    ----------
+    x : Tensor, (..., K)
+        Leading dimensions are rows.
+    scale : Tensor
+        As `scaled_gemm` takes it, and `quantise` gives it.
+    dtype : torch.dtype
+        To compute in, and of the result.
+
+    Raises
+    ------
+    ValueError
+        If the scale has no shape of those that there are.
+
+    Examples
+    --------
+    >>> import torch
+    >>> x = torch.randn(256, 300)
+    >>> error = dequantise(*quantise(x)) - x
+    >>> bool((error.abs() <= 2**-4 * x.abs() + 2**-10).all())
+    True
+    """
+    scale, block = read_scale("scale", scale, x.shape)
+    flat = x.reshape(x.shape[:-1].numel(), x.shape[-1]).to(dtype)
+    return (flat * expanded(scale.to(dtype), block, flat.shape)).view(x.shape)
+
+
+def expanded(scale: torch.Tensor, block: Block, shape: torch.Size | tuple[int, ...]) -> torch.Tensor:
+    """Give each element of a matrix its scale, or what broadcasts to that."""
+    if block == ROW:
+        return scale.reshape(-1, 1)[: shape[0]]
+    if block.rows:
+        scale = scale.repeat_interleave(block.rows, 0)[: shape[0]]
+    if block.k:
+        scale = scale.repeat_interleave(block.k, 1)[:, : shape[1]]
+    return scale
+
+
+def read_scale(name: str, scale: torch.Tensor, shape: torch.Size) -> tuple[torch.Tensor, Block]:
+    """Tell from a scale's shape what one of its numbers stands for, in a tensor (rows..., K).
+
+    Gives it as `Scales` has it: (), (rows,), or in blocks, rows being one dimension.
+
+    Raises
+    ------
+    ValueError
+        If it is none of the shapes.
+    """
+    rows, k = shape[:-1].numel(), shape[-1]
+    if scale.dim() == len(shape) and scale.shape[:-1] == shape[:-1]:
+        scale = scale.reshape(rows, scale.shape[-1])
+    block = scale_block(name, scale, (rows, k))
+    return (scale if block.k else scale.reshape((rows,) if block.rows else ())), block
+
+
+def scale_block(name: str, scale: torch.Tensor, shape: tuple[int, int]) -> Block:
+    """Tell from a scale's shape what one of its numbers stands for, for a matrix (rows, K).
+
+    Where two readings fit they mean the same.
+
+    Raises
+    ------
+    ValueError
+        If it is none of the shapes.
+
+    Examples
+    --------
+    >>> import torch
+    >>> [scale_block("scale_a", torch.ones(s), (300, 512)) for s in ((), (300, 1), (300, 4), (3, 4))]
+    [Block(rows=0, k=0), Block(rows=1, k=0), Block(rows=1, k=128), Block(rows=128, k=128)]
+    """
+    rows, k = shape
+    k_blocks, row_blocks = -(-k // K_BLOCK), -(-rows // K_BLOCK)
+    found = tuple(scale.shape)
+    if scale.numel() == 1:
+        return TENSOR
+    if found in ((rows,), (rows, 1)):
+        return ROW
+    if found == (rows, k_blocks):
+        return ROW_BLOCK
+    if found == (row_blocks, k_blocks):
+        return SQUARE
+    turned = f"; pass {name}.t()" if found in ((1, rows), (k_blocks, rows), (k_blocks, row_blocks)) else ""
+    raise ValueError(
+        f"{name} must have one element, or shape ({rows}, 1) for rows, ({rows}, {k_blocks}) for each 128 of a row, or "
+        f"({row_blocks}, {k_blocks}) for blocks of 128 x 128, got {tuple(scale.shape)}{turned}"
+    )

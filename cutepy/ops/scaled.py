@@ -1,0 +1,129 @@
+"""`scaled_gemm`: products of 8-bit floats and their scales, of which the shapes tell what they stand for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from cutepy.epilogues.operations import LARGEST
+from cutepy.epilogues.tracing import Epilogue, Row, epilogue as make_epilogue
+from cutepy.epilogues.values import Value
+from cutepy.kernels.gemm.operands import OUTPUT_DTYPES, dtype_name
+from cutepy.kernels.gemm.scales import Scales
+from cutepy.kernels.gemm.signature import OutputMajor
+from cutepy.ops.checking import check_tensor
+from cutepy.ops.fused import multiply_with
+from cutepy.ops.quantising import read_scale
+
+_FLOAT8 = tuple(getattr(torch, name) for name in LARGEST)
+
+
+def scaled_gemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    scale_a: torch.Tensor,
+    scale_b: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    out_major: OutputMajor = "row",
+    use_fast_accum: bool = False,
+    epilogue: Epilogue | None = None,
+    **operands: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
+    """Compute (a scaled) @ (b scaled).mT + bias of 8-bit floats: a function (..., K), (N, K) -> (..., N).
+
+    A scale has the shape of what it scales, in blocks. All kinds go together:
+
+    - one element: a scale of all of the tensor;
+    - (..., 1) or (N, 1): one of each row;
+    - (..., ceil(K / 128)): one of each 128 of a row ("1x128");
+    - (ceil(N / 128), ceil(K / 128)): one of each block of 128 x 128; of a matrix a too.
+
+    The tensor cores keep 14 bits of the sums of 8-bit products. So sums are promoted: every 128 of K they are scaled,
+    where scales differ along K, and added up in fp32. Scales may have any strides; a 1x128 scale whose rows' extent is
+    contiguous, as `quantise` gives it, is read fastest. On the CPU the result is computed in float64 and rounded once.
+
+    Parameters
+    ----------
+    a : Tensor, (..., K), float8_e4m3fn or float8_e5m2
+    b : Tensor, (N, K), of the same dtype or the other
+    scale_a, scale_b : Tensor, float32
+    bias : Tensor, (N,), float16, bfloat16 or float32, optional
+        Added in fp32.
+    out_dtype : float16, bfloat16, float32, float8_e4m3fn or float8_e5m2, optional
+        Of the result; bfloat16 if not given. 8-bit results saturate, and NaN stays NaN, as of `torch._scaled_mm`.
+    out_major : "row" or "col"
+        Which extent of the result is contiguous: N, or the rows.
+    use_fast_accum : bool
+        Let the tensor cores sum all of K: faster, and less accurate the longer K is; for scales of tensors and rows.
+    epilogue : Epilogue, optional
+        What is done with the scaled sums (`cutepy.epilogue`) instead of adding a bias.
+    **operands
+        The epilogue's operands by name, as of `gemm`.
+
+    Returns
+    -------
+    Tensor, tuple or dict
+        With an epilogue, what its function returns.
+
+    Raises
+    ------
+    TypeError
+        If an argument is no tensor or has a dtype that the kernel lacks.
+    ValueError
+        If shapes or devices don't fit, or fast accumulation is asked for with scales of blocks.
+    NotImplementedError
+        If a, b or scales require grad; a bias and an epilogue's operands may.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from cutepy.ops import quantise
+    >>> x, weight = torch.randn(2, 3, 300), torch.randn(200, 300)
+    >>> a, scale_a = quantise(x)
+    >>> b, scale_b = quantise(weight, (128, 128))
+    >>> a.shape, scale_a.shape, scale_b.shape
+    (torch.Size([2, 3, 300]), torch.Size([2, 3, 3]), torch.Size([2, 3]))
+    >>> scaled_gemm(a, b, scale_a, scale_b).shape
+    torch.Size([2, 3, 200])
+    """
+    for name, tensor, allowed in (
+        ("a", a, _FLOAT8),
+        ("b", b, _FLOAT8),
+        ("scale_a", scale_a, (torch.float32,)),
+        ("scale_b", scale_b, (torch.float32,)),
+    ):
+        check_tensor(name, tensor, allowed)
+        if tensor.device != a.device:
+            raise ValueError(f"{name} must be on a's device {a.device}, got {tensor.device}")
+    if b.dim() != 2 or a.dim() < 1 or a.shape[-1] != b.shape[-1]:
+        raise ValueError(f"a must be (..., K) and b (N, K), got shapes {tuple(a.shape)} and {tuple(b.shape)}")
+    (scale_a, of_a), (scale_b, of_b) = read_scale("scale_a", scale_a, a.shape), read_scale("scale_b", scale_b, b.shape)
+    if use_fast_accum and (of_a.k or of_b.k):
+        raise ValueError("fast accumulation sums all of K before it scales, which scales of blocks don't allow")
+    if out_dtype not in (None, *_FLOAT8, *OUTPUT_DTYPES):
+        names = ", ".join(dtype_name(dtype) for dtype in (*OUTPUT_DTYPES, *_FLOAT8))
+        raise TypeError(f"out_dtype must be {names} or None, got {out_dtype}")
+    if epilogue is None:
+        epilogue = _PLAIN[bias is not None, out_dtype if out_dtype in _FLOAT8 else None]
+    elif out_dtype in _FLOAT8:
+        raise ValueError("an 8-bit out_dtype must be left out with an epilogue, which rounds its results itself")
+    if bias is not None:
+        operands["bias"] = bias
+    scales = Scales(scale_a, scale_b, of_a, of_b, promotes=not use_fast_accum)
+    return multiply_with(a, b, epilogue, operands, None if out_dtype in _FLOAT8 else out_dtype, out_major, scales)
+
+
+def _plain(adds: bool, rounded: torch.dtype | None) -> Epilogue:
+    def unbiased(acc: Value) -> Value:
+        return acc if rounded is None else acc.to(rounded)
+
+    def biased(acc: Value, bias: Row) -> Value:
+        return unbiased(acc + bias)
+
+    return make_epilogue(biased if adds else unbiased)
+
+
+_PLAIN = {(adds, dtype): _plain(adds, dtype) for adds in (False, True) for dtype in (None, *_FLOAT8)}

@@ -1,0 +1,129 @@
+"""Compile the kernel of a configuration, unless memory or disk has it, for arguments that are described here."""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import torch
+
+from cutepy.host.compilation import compile
+from cutepy.host.declared import Deferred
+from cutepy.host.function import Function
+from cutepy.host.many import Variant
+from cutepy.host.specs import TensorSpec
+from cutepy.kernels.gemm.config import GemmConfig
+from cutepy.kernels.gemm.operands import UNIT_BYTES
+from cutepy.kernels.gemm.signature import GemmSignature
+
+SOURCES = ("cutepy.epilogues", "cutepy.layouts", "cutepy.device", "cutepy.kernels.gemm")
+"""The packages whose content, with a configuration, decides what is compiled."""
+
+
+def examples(signature: GemmSignature) -> Mapping[str, TensorSpec | int | None]:
+    """Describe the arguments of the standard kernels of a signature: A, B, C, D, the SMs to fill, and the bias."""
+    types = dict(zip((operand.name for operand in signature.graph.operands), signature.operand_types, strict=True))
+    modes, bias = signature.batch_modes, types.get("bias")
+    return {
+        "a": tile_spec("a", signature.a_dtype, signature.a_major, modes),
+        "b": tile_spec("b", signature.b_dtype, signature.b_major, modes),
+        "c": tile_spec("c", *types["c"], modes) if "c" in types else None,
+        "d": tile_spec("d", signature.out_dtype, signature.out_major, modes),
+        "sm_count": 1,
+        "bias": TensorSpec(bias[0], ("n",), align=getattr(torch, bias[0]).itemsize) if bias else None,
+    }
+
+
+def tile_spec(name: str, dtype: str, major: str, batch_modes: int) -> TensorSpec:
+    """Describe matrices that TMA reaches, or batches of them."""
+    pitch, batch = f"{name}_pitch", [f"{name}_batch{mode}" for mode in range(batch_modes)]
+    steps = [f"{extent}_stride" for extent in batch]
+    return TensorSpec(
+        dtype,
+        (*batch, f"{name}_rows", f"{name}_columns"),
+        strides=(*steps, pitch, 1) if major in ("k", "row") else (*steps, 1, pitch),
+        divisibility=dict.fromkeys((*steps, pitch), UNIT_BYTES // getattr(torch, dtype).itemsize),
+    )
+
+
+def variant(config: GemmConfig) -> Variant:
+    """Say what is compiled for a configuration, for `cutepy.compile_many`."""
+    kernel = Deferred("cutepy.kernels.gemm.kernel:StandardGemm", config)
+    return Variant(kernel, named=examples(config.signature), name=config.name, sources=SOURCES)
+
+
+@cache
+def compile_gemm(config: GemmConfig) -> Function:
+    """Compile the kernel of a configuration with a standard epilogue, unless memory or disk has it; needs no GPU.
+
+    The result is called with tensors A, B, C (or None) and D, the number of SMs to fill, and the bias (or None); it
+    tells its `ptx`, `sass` and `resources`. Callers see to it that no tensor is one that torch negates when it reads
+    it: that is not looked for.
+    """
+    asked = variant(config)
+    return compile(asked.function, **asked.named, sources=asked.sources).of_resolved()
+
+
+def fused_examples(signature: GemmSignature, modes: Callable[[str], int] | None = None) -> Mapping[str, Any]:
+    """Describe the arguments of the kernels of a signature with an epilogue.
+
+    `modes` tells the modes of a batch, by default the signature's, of "sA", "sB", "sC" (operands that are tiles), "sD"
+    (results), "row" and "column" (other operands).
+    """
+    graph = signature.graph
+    modes = modes or (lambda _: signature.batch_modes)
+    operands: list[Any] = []
+    for operand, (dtype, major) in zip(graph.operands, signature.operand_types, strict=True):
+        if not dtype:
+            operands.append(1 if operand.type == "i32" else 1.0)
+        elif major:
+            operands.append(tile_spec(operand.name, dtype, major, modes("sC")))
+        elif operand.shape == "scalar":
+            operands.append(TensorSpec(dtype, (1,), align=getattr(torch, dtype).itemsize))
+        else:
+            operands.append(_vector_spec(operand.name, dtype, modes(operand.shape)))
+    dtypes = {kind.place: kind.dtype for kind in signature.stored}
+    results: list[Any] = []
+    for place in range(len(graph.results)):
+        name = f"result{place}"
+        if place in dtypes:
+            results.append(tile_spec(name, dtypes[place], signature.out_major, modes("sD")))
+        else:
+            batch = [f"{name}_batch{mode}" for mode in range(modes("sD"))]
+            results.append(TensorSpec("float32", (*batch, f"{name}_rows", f"{name}_columns"), align=4))
+    return {
+        "a": tile_spec("a", signature.a_dtype, signature.a_major, modes("sA")),
+        "b": tile_spec("b", signature.b_dtype, signature.b_major, modes("sB")),
+        "operands": tuple(operands) or None,
+        "results": tuple(results),
+        "sm_count": 1,
+        "scale_a": _scales_spec("scale_a", signature.scale_rows, 0),
+        "scale_b": _scales_spec("scale_b", signature.scale_rows, 1),
+    }
+
+
+def _scales_spec(name: str, rows: tuple[int, int] | None, place: int) -> TensorSpec | None:
+    """Describe the scales of A or B that differ along K: of any strides; None if there are none."""
+    if not rows or not rows[place]:
+        return None
+    extents, strides = (f"{name}_places", f"{name}_blocks"), (f"{name}_down", f"{name}_along")
+    return TensorSpec("float32", extents, strides=strides, align=4)
+
+
+def _vector_spec(name: str, dtype: str, batch_modes: int) -> TensorSpec:
+    """Describe rows or columns: one for each product of a batch, any stride apart."""
+    batch = [f"{name}_batch{mode}" for mode in range(batch_modes)]
+    steps = [f"{extent}_stride" for extent in batch]
+    return TensorSpec(dtype, (*batch, name), strides=(*steps, 1), align=getattr(torch, dtype).itemsize)
+
+
+@cache
+def compile_fused(config: GemmConfig) -> Function:
+    """Compile the kernel of a configuration with any epilogue, unless memory or disk has it; needs no GPU.
+
+    The result is called with A, B, a tuple of the operands (None if there is none), a tuple of the results, partial
+    reductions among them (`cutepy.device.rules.partial_shape`), the number of SMs to fill, and the scales of A and B
+    for every 128 of K, or None.
+    """
+    kernel = Deferred("cutepy.kernels.gemm.kernel:Gemm", config)
+    arguments: dict[str, Any] = {**fused_examples(config.signature)}
+    return compile(kernel, **arguments, sources=SOURCES).of_resolved()

@@ -1,0 +1,123 @@
+"""What the extents of a configuration must be: each refusal names one, and what it must be, and why."""
+
+from cutepy.device import rules
+from cutepy.kernels.gemm.signature import GemmSignature
+
+_MAX_CONSUMER_WARPGROUPS, _MAX_CONSUMERS = 3, 2
+_MAX_CLUSTER = 4
+
+
+def check_consumers(warpgroups: int, consumers: int, split_k: int, promotes: bool) -> None:
+    """Check the groups of warpgroups that take output tiles in turn.
+
+    Where sums are promoted, one warpgroup of a tile promotes while the other multiplies, and none waits for its turn.
+
+    Raises
+    ------
+    ValueError
+        If the kernel can have no such.
+    """
+    for name, count, most in (
+        ("warpgroups", warpgroups, _MAX_CONSUMER_WARPGROUPS),
+        ("consumers", consumers, _MAX_CONSUMERS),
+    ):
+        if not 1 <= count <= most:
+            raise ValueError(f"{name} must be from 1 to {most}, got {count}")
+    if warpgroups * consumers > _MAX_CONSUMER_WARPGROUPS:
+        raise ValueError(
+            f"at most {_MAX_CONSUMER_WARPGROUPS} warpgroups can multiply with "
+            f"{rules.register_budget(_MAX_CONSUMER_WARPGROUPS).consumer} registers a thread, got {consumers} "
+            f"consumers of {warpgroups}; use one warpgroup each"
+        )
+    if consumers > 1 and split_k > 1:
+        raise ValueError(f"consumers take tiles in turn only where K is not split, got split_k {split_k}")
+    if consumers > 1 and promotes:
+        raise ValueError(
+            f"consumers take tiles in turn only where sums are not promoted, got {consumers}; use 1 of 2 warpgroups"
+        )
+
+
+def _promoted_beside(kind: GemmSignature) -> int:
+    """Count the registers that an epilogue needs beside promoted sums.
+
+    By what ptxas 13.0 spills with the tiles that are chosen from: operands that are loaded ahead, fp32 results, which
+    are not packed, and the addresses of scales for each column.
+    """
+    assert kind.scale_rows is not None
+    ahead = len(kind.graph.operands) - len(kind.added)
+    return 12 * ahead + 8 * (kind.out_bits == 32) + 8 * (kind.scale_rows[1] == 1)
+
+
+def check_registers(
+    tile_mnk: tuple[int, int, int], warpgroups: int, consumers: int, buffers: int, kind: GemmSignature
+) -> int:
+    """Check that the registers suffice, and give the sets of the MMAs' accumulators: 0 where sums are not promoted.
+
+    Raises
+    ------
+    ValueError
+        If they don't.
+    """
+    if kind.scale_rows is None:
+        if buffers:
+            raise ValueError(f"buffers must be 0 where sums are not promoted, got {buffers}")
+        rules.check_accumulators(tile_mnk[:2], warpgroups, consumers)
+        return 0
+    beside = _promoted_beside(kind)
+    buffers = buffers or rules.fitting_buffers(tile_mnk, warpgroups, kind.scale_rows, beside)
+    rules.check_promotion(tile_mnk, warpgroups, buffers, kind.scale_rows, beside)
+    return buffers
+
+
+def check_tile(tile_mnk: tuple[int, int, int], epi_n: int, warpgroups: int, operand_bits: int, widest: int) -> None:
+    """Check the extents of an output tile, and of an epilogue subtile whose columns are parted `widest` times.
+
+    Raises
+    ------
+    ValueError
+        If the kernel can have no such.
+    """
+    tile_m, tile_n, tile_k = tile_mnk
+    rows, instruction_k = 64 * warpgroups, 256 // operand_bits
+    for name, value, unit, why in (
+        ("tile_m", tile_m, rows, "each consumer warpgroup multiplies 64 rows at a time"),
+        ("epi_n", epi_n, 16, "a four-matrix stmatrix writes 16 columns"),
+        ("tile_n", tile_n, epi_n, "the epilogue writes whole subtiles of epi_n columns"),
+        ("tile_n", tile_n, 8, "wgmma's N is a multiple of 8"),
+        (
+            "epi_n",
+            epi_n,
+            16 * widest,
+            "16 columns are left where columns are interleaved",
+        ),
+        ("tile_k", tile_k, instruction_k, "one wgmma takes 32 bytes of K"),
+    ):
+        if value <= 0 or value % unit:
+            raise ValueError(f"{name} must be a positive multiple of {unit}, got {value}: {why}")
+    if tile_n > 256:
+        raise ValueError(f"tile_n must be at most 256, the largest N of a wgmma, got {tile_n}")
+
+
+def check_cluster(cluster_m: int, cluster_n: int, split_k: int) -> None:
+    """Check the CTAs of a cluster.
+
+    Raises
+    ------
+    ValueError
+        If the kernel can have no such.
+    """
+    for name, extent in (("cluster_m", cluster_m), ("cluster_n", cluster_n)):
+        if extent not in (1, 2, 4):
+            raise ValueError(f"{name} must be 1, 2 or 4, got {extent}")
+    if cluster_m * cluster_n > _MAX_CLUSTER:
+        raise ValueError(
+            f"a cluster must have at most {_MAX_CLUSTER} CTAs, got {cluster_m} x {cluster_n}: "
+            "larger ones leave SMs of a GPC idle"
+        )
+    if split_k not in (1, 2, 4, 8):
+        raise ValueError(f"split_k must be 1, 2, 4 or 8, got {split_k}")
+    if cluster_m * cluster_n * split_k > rules.PORTABLE_CLUSTER_CTAS:
+        raise ValueError(
+            f"a cluster must have at most {rules.PORTABLE_CLUSTER_CTAS} CTAs, got {cluster_m} x "
+            f"{cluster_n} x {split_k}; split K, or share operands, among fewer"
+        )

@@ -1,0 +1,62 @@
+"""What scales the sums of a product: some for parts of K, which the main loop applies, the others in the epilogue."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from cutepy.epilogues.graph import Graph
+from cutepy.epilogues.operations import Shape
+from cutepy.epilogues.scaling import scaled
+
+
+class Block(NamedTuple):
+    """What one scale of an operand stands for: so many rows, and so much of K, 128; 0 for all."""
+
+    rows: int
+    k: int
+
+
+TENSOR, ROW = Block(0, 0), Block(1, 0)
+
+
+class Scales(NamedTuple):
+    """Scales of A and B.
+
+    Attributes
+    ----------
+    a, b : Tensor, float32
+        (M, K) and (N, K) in blocks, of any strides; (M,) and (N,) for rows, () for all.
+    of_a, of_b : Block
+    promotes : bool
+        Whether sums are promoted to fp32 every 128 of K, as they are in any case where scales differ along K.
+    """
+
+    a: torch.Tensor
+    b: torch.Tensor
+    of_a: Block
+    of_b: Block
+    promotes: bool
+
+    @property
+    def rows(self) -> tuple[int, int] | None:
+        """The `scale_rows` of the kernel's signature."""
+        if not self.promotes:
+            return None
+        return self.of_a.rows if self.of_a.k else 0, self.of_b.rows if self.of_b.k else 0
+
+    @property
+    def of_results(self) -> tuple[torch.Tensor, ...]:
+        """Those that don't differ along K: the epilogue's first operands."""
+        return tuple(scale for scale, block in ((self.a, self.of_a), (self.b, self.of_b)) if not block.k)
+
+    def before(self, graph: Graph) -> Graph:
+        """Put those into an epilogue."""
+        kinds: tuple[tuple[Block, Shape], ...] = ((self.of_a, "column"), (self.of_b, "row"))
+        return scaled(graph, tuple(shape if block == ROW else "scalar" for block, shape in kinds if not block.k))
+
+    def along_k(self, turned: bool) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """Give those that differ along K to the kernel, exchanged for the transposed product."""
+        a, b = self.a if self.of_a.k else None, self.b if self.of_b.k else None
+        return (b, a) if turned else (a, b)

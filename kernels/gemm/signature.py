@@ -1,0 +1,272 @@
+"""What a GEMM kernel computes: types, majors and an epilogue, which one compiled kernel serves at any extents."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, Literal, NamedTuple, get_args
+
+from cutepy.epilogues.functions import identity
+from cutepy.epilogues.graph import Graph
+from cutepy.epilogues.standard import Standard, standard, standard_of
+from cutepy.runtime.dtypes import DTYPES
+
+OperandMajor = Literal["k", "mn"]
+OutputMajor = Literal["row", "col"]
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
+ACTIVATIONS = get_args(Activation)
+
+_FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
+INPUTS = ("float16", "bfloat16", *_FLOAT8)
+"""What A and B may be."""
+OUTPUTS = ("float16", "bfloat16", "float32")
+"""What C, D and the bias may be."""
+MAX_BATCH_MODES = 3
+"""Modes of a batch beside the two of a matrix: TMA knows five."""
+_TURNED = {"row": "col", "col": "row", "": ""}
+
+
+def multipliable(a_dtype: str, b_dtype: str) -> bool:
+    """Tell whether an instruction multiplies elements of these types: of one, or of two 8-bit floats."""
+    return a_dtype == b_dtype or {a_dtype, b_dtype} <= set(_FLOAT8)
+
+
+class StagedKind(NamedTuple):
+    """Subtiles in shared memory that the epilogue reads or writes.
+
+    Attributes
+    ----------
+    name : str
+        Of their region.
+    place : int
+        Among the epilogue's operands or results.
+    dtype : str
+    width : int
+        The accumulators have so many times the columns.
+    major : "row" or "col"
+    """
+
+    name: str
+    place: int
+    dtype: str
+    width: int
+    major: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GemmSignature:
+    """Types and majors of A B^T and of what an epilogue makes of it: what one compiled kernel serves, at any extents.
+
+    Attributes
+    ----------
+    a_dtype, b_dtype : str
+        Torch's names. Both float16, both bfloat16, or each one of the two 8-bit floats.
+    a_major, b_major : "k" or "mn"
+        Which extent is contiguous. 8-bit operands are "k": wgmma transposes 16-bit elements only.
+    out_dtype : str
+        "float16", "bfloat16" or "float32": of the results that the epilogue doesn't round itself.
+    out_major : "row" or "col"
+        "row" if N is contiguous in results that are tiles.
+    batch_modes : int
+        Modes of a batch: 0 for matrices; 1 for a batch of them, each at one stride from the last; up to 3 where several
+        strides are needed. A, B, and operands and results that are tiles, all have them.
+    epilogue : str
+        The text of the epilogue's graph (`cutepy.epilogues`).
+    operand_types : tuple of (str, str)
+        Of each of the epilogue's operands: dtype, "" of a number of the host, and of a tile "row" or "col", else "".
+    scale_rows : (int, int) or None
+        For 8-bit operands: their sums are promoted to fp32 every 128 of K, and scaled by one number for each 128 of K
+        and so many rows of A, and of B: 1, 128, or 0 for none. None: the tensor cores sum all of K, and nothing scales
+        before the epilogue.
+
+    Examples
+    --------
+    >>> GemmSignature(a_dtype="float8_e4m3fn", b_dtype="float8_e5m2", a_major="mn", out_dtype="bfloat16")
+    Traceback (most recent call last):
+    ...
+    ValueError: a must be K-major (its K extent contiguous) for 8-bit types, got "mn"; wgmma transposes 16-bit elements only, so copy a to a K-major tensor
+    """  # noqa: E501
+
+    a_dtype: str
+    b_dtype: str
+    out_dtype: str
+    a_major: OperandMajor = "k"
+    b_major: OperandMajor = "k"
+    out_major: OutputMajor = "row"
+    batch_modes: int = 0
+    epilogue: str = identity.text
+    operand_types: tuple[tuple[str, str], ...] = ()
+    scale_rows: tuple[int, int] | None = None
+
+    @classmethod
+    def standard(
+        cls,
+        *,
+        c_dtype: str | None = None,
+        c_major: str | None = None,
+        bias_dtype: str | None = None,
+        activation: str | None = None,
+        **types: Any,  # noqa: ANN401
+    ) -> "GemmSignature":
+        """Make the signature of D = activation(A B^T + C + bias).
+
+        Parameters
+        ----------
+        c_dtype, c_major : str, optional
+            As of D; None without C.
+        bias_dtype : str, optional
+            Of a vector of N elements that is added to each row; None without one.
+        activation : str, optional
+            "relu", "gelu", "gelu_tanh" or "silu", of the fp32 sum before it is rounded.
+        **types
+            Of A, B and D.
+
+        Examples
+        --------
+        >>> half = {"a_dtype": "float16", "b_dtype": "float16", "out_dtype": "float16"}
+        >>> print(GemmSignature.standard(**half, bias_dtype="float32", activation="relu").graph)
+        (bias: row)
+          v0 = acc()
+          v1 = operand('bias')
+          v2 = add(v0, v1)
+          v3 = const(0.0)
+          v4 = lt(v2, v3)
+          v5 = where(v4, v3, v2)
+          return v5
+        """
+        _check_each(
+            ("c_dtype", c_dtype, (*OUTPUTS, None)),
+            ("c_major", c_major, ("row", "col") if c_dtype else (None,)),
+            ("bias_dtype", bias_dtype, (*OUTPUTS, None)),
+            ("activation", activation, (*ACTIVATIONS, None)),
+        )
+        epilogue = standard(c=c_dtype is not None, bias=bias_dtype is not None, activation=activation)
+        kinds = {"c": (c_dtype or "", c_major or ""), "bias": (bias_dtype or "", "")}
+        return cls(**types, epilogue=epilogue.text, operand_types=tuple(kinds[each.name] for each in epilogue.operands))
+
+    def __post_init__(self) -> None:
+        """Refuse combinations that no wgmma instruction or epilogue has."""
+        _check_each(
+            ("a_dtype", self.a_dtype, INPUTS),
+            ("b_dtype", self.b_dtype, INPUTS),
+            ("out_dtype", self.out_dtype, OUTPUTS),
+            ("a_major", self.a_major, ("k", "mn")),
+            ("b_major", self.b_major, ("k", "mn")),
+            ("out_major", self.out_major, ("row", "col")),
+            ("batch_modes", self.batch_modes, range(MAX_BATCH_MODES + 1)),
+        )
+        if not multipliable(self.a_dtype, self.b_dtype):
+            raise ValueError(
+                f"a and b must have one 16-bit dtype, or each an 8-bit float dtype, got {self.a_dtype} and "
+                f"{self.b_dtype}; convert one of them"
+            )
+        for name, major in (("a", self.a_major), ("b", self.b_major)):
+            if self.operand_bits == 8 and major != "k":
+                raise ValueError(
+                    f'{name} must be K-major (its K extent contiguous) for 8-bit types, got "{major}"; '
+                    f"wgmma transposes 16-bit elements only, so copy {name} to a K-major tensor"
+                )
+        self._check_operands()
+        if self.scale_rows is not None:
+            _check_each(
+                *(
+                    (f"scale_rows of {name}", rows, (0, 1, 128))
+                    for name, rows in zip("ab", self.scale_rows, strict=True)
+                )
+            )
+            if self.operand_bits != 8 or self.batch_modes:
+                raise ValueError(
+                    f"sums of 8-bit operands without a batch are promoted, got {self.a_dtype} and {self.batch_modes} "
+                    "batch modes; leave out scale_rows"
+                )
+
+    def _check_operands(self) -> None:
+        operands = self.graph.operands
+        if len(self.operand_types) != len(operands):
+            raise ValueError(f"operand_types must be of {len(operands)} operands, got {len(self.operand_types)}")
+        for operand, (dtype, major) in zip(operands, self.operand_types, strict=True):
+            known = dtype in DTYPES or (not dtype and operand.shape == "scalar")
+            if (operand.shape == "tile") != (major in ("row", "col")) or not known:
+                raise ValueError(f"{operand} can't be of {dtype or 'a number'} {major}")
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The epilogue's graph."""
+        return Graph.parse(self.epilogue)
+
+    @cached_property
+    def stored(self) -> tuple[StagedKind, ...]:
+        """What is stored by way of shared memory: results that are tiles, "sD", or "sD" with a number of several."""
+        graph, numbered = self.graph, len(self.graph.results) > 1
+        return tuple(
+            StagedKind(
+                f"sD{n}" if numbered else "sD",
+                n,
+                graph.dtype(result) or self.out_dtype,
+                graph.width(result),
+                self.out_major,
+            )
+            for n, result in enumerate(graph.results)
+            if not graph.reduction(result)
+        )
+
+    @cached_property
+    def added(self) -> tuple[StagedKind, ...]:
+        """What is read by way of shared memory beside A and B: operands that are tiles, "sC", or "sC" with a number."""
+        tiles = [n for n, operand in enumerate(self.graph.operands) if operand.shape == "tile"]
+        return tuple(StagedKind(f"sC{n}" if len(tiles) > 1 else "sC", n, *self._kind(n)) for n in tiles)
+
+    def _kind(self, place: int) -> tuple[str, int, str]:
+        dtype, major = self.operand_types[place]
+        return dtype, self.graph.operands[place].width, major
+
+    @property
+    def transposed(self) -> "GemmSignature | None":
+        """What computes the transposed results: A and B exchanged, rows for columns; None where columns are parted."""
+        turned = self.graph.transposed
+        if turned is None:
+            return None
+        return replace(
+            self,
+            a_dtype=self.b_dtype,
+            b_dtype=self.a_dtype,
+            a_major=self.b_major,
+            b_major=self.a_major,
+            out_major="col" if self.out_major == "row" else "row",
+            epilogue=turned.text,
+            operand_types=tuple((dtype, _TURNED[major]) for dtype, major in self.operand_types),
+            scale_rows=self.scale_rows and (self.scale_rows[1], self.scale_rows[0]),
+        )
+
+    @property
+    def name(self) -> str:
+        """What kernels are called by, without their tiles."""
+        types = f"{self.a_dtype}_{self.a_major}_{self.b_dtype}_{self.b_major}_{self.out_dtype}_{self.out_major}"
+        types += "" if self.scale_rows is None else "_promoted{}x{}".format(*self.scale_rows)
+        batch = f"_batch{self.batch_modes}" if self.batch_modes else ""
+        known = standard_of(self.graph)
+        if known is not None:
+            return f"{types}{self._standard_name(known)}{batch}"
+        operands = "".join("_" + (dtype or "number") + major for dtype, major in self.operand_types)
+        return f"{types}_epilogue_{sha256(self.epilogue.encode()).hexdigest()[:12]}{operands}{batch}"
+
+    def _standard_name(self, known: Standard) -> str:
+        words = {"c": "plus", "bias": "columnbias" if known.turned else "bias"}
+        pairs = zip(self.graph.operands, self.operand_types, strict=True)
+        parts = ["_".join(filter(None, (words[operand.name], *kind))) for operand, kind in pairs]
+        return "".join(f"_{part}" for part in (*parts, known.activation) if part)
+
+    @property
+    def operand_bits(self) -> int:
+        """Width of an element of A or B."""
+        return DTYPES[self.a_dtype].bits
+
+    @property
+    def out_bits(self) -> int:
+        """Width of an element of D."""
+        return DTYPES[self.out_dtype].bits
+
+
+def _check_each(*named: tuple[str, object, Any]) -> None:
+    for name, value, allowed in named:
+        if value not in allowed:
+            raise ValueError(f"{name} must be one of {', '.join(map(str, allowed))}, got {value}")

@@ -1,0 +1,28 @@
+"""Grouped GEMM: a product for each group of rows, columns or K, whose extents only the device knows.
+
+`cutepy.ops.grouped_gemm` computes it. `config` is plain Python; `compile_grouped` loads torch when it is first asked
+for, and the DSL only where it must compile.
+"""
+
+from typing import TYPE_CHECKING
+
+from cutepy.kernels.grouped.choice import GroupedChoice as GroupedChoice, select_grouped as select_grouped
+from cutepy.kernels.grouped.config import GroupedConfig as GroupedConfig
+
+if TYPE_CHECKING:
+    from cutepy.kernels.grouped.op import compile_grouped as compile_grouped
+
+__all__ = ["GroupedChoice", "GroupedConfig", "compile_grouped", "select_grouped"]
+
+
+def __getattr__(name: str) -> object:
+    """Load the compiler's call on first use (PEP 562)."""
+    if name == "compile_grouped":
+        from cutepy.kernels.grouped.op import compile_grouped
+
+        return compile_grouped
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

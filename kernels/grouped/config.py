@@ -1,0 +1,120 @@
+"""Say how a grouped GEMM is tiled, and along which extent its groups are, checked before anything compiles."""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+from cutepy.kernels.gemm.config import GemmConfig
+
+Along = Literal["m", "n", "k"]
+
+
+class Grouping(NamedTuple):
+    """How the groups of a tensor are told apart.
+
+    Attributes
+    ----------
+    ragged : 0, 1 or None
+        The mode along which they follow one another; the other is contiguous.
+    batched : bool
+        Whether each has a matrix of its own.
+    """
+
+    ragged: int | None
+    batched: bool
+
+
+_A, _B, _TILES = 0, 1, 2
+_VECTORS = {"column": 0, "row": 1}
+"""The modes of the results that they run along."""
+RAGGED: dict[Along, tuple[int | None, int | None, int | None]] = {
+    "m": (0, None, 0),
+    "n": (None, 0, 1),
+    "k": (1, 1, None),
+}
+"""The ragged modes of A (M, K), B (N, K), and of results and other tiles (M, N)."""
+GRADIENTS: dict[Along, tuple[Along, Along]] = {"m": ("m", "k"), "n": ("k", "m"), "k": ("n", "n")}
+"""Along which extent the groups are of the products that give the gradients by A and B: grad B, and grad^T A."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupedConfig:
+    """A kernel that computes a product for each group.
+
+    Attributes
+    ----------
+    gemm : GemmConfig
+        How each product is computed.
+    along : "m", "n" or "k"
+        Whose extents the groups have: M, with rows of A and of the results; N, with rows of B and columns of the
+        results; or K, with columns of A and B. What has no such mode is a matrix for each group.
+    padded : bool
+        Whether each group has matrices of its own there too, of which it uses so many rows (masked).
+
+    Examples
+    --------
+    >>> from cutepy.kernels.gemm import GemmSignature
+    >>> half = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+    >>> config = GroupedConfig(gemm=GemmConfig(signature=half, tile_m=128, tile_n=128), along="m")
+    >>> config.grouping("sA"), config.grouping("sB")
+    (Grouping(ragged=0, batched=False), Grouping(ragged=None, batched=True))
+    >>> GroupedConfig(gemm=config.gemm, along="k")
+    Traceback (most recent call last):
+    ...
+    ValueError: a must be "mn"-major where groups are along k, so that groups can begin anywhere, got "k"; copy it
+    """
+
+    gemm: GemmConfig
+    along: Along
+    padded: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what tensor maps for groups, or their schedules, can't have."""
+        if self.along not in get_args(Along):
+            raise ValueError(f'along must be "m", "n" or "k", got {self.along!r}')
+        gemm, signature = self.gemm, self.gemm.signature
+        if signature.batch_modes:
+            raise ValueError(f"groups take the place of a batch, got {signature.batch_modes} batch_modes")
+        # The mode along which groups begin anywhere must not be the contiguous one.
+        majors = {
+            "m": {"a": "k", "out": "row"},
+            "n": {"b": "k", "out": "col"},
+            "k": {"a": "mn", "b": "mn"},
+        }[self.along]
+        for name, wanted in majors.items():
+            if (got := getattr(signature, f"{name}_major")) != wanted:
+                raise ValueError(
+                    f'{name} must be "{wanted}"-major where groups are along {self.along}, so that groups can begin '
+                    f'anywhere, got "{got}"; copy it'
+                )
+        if self.along == "k" and (gemm.consumers > 1 or gemm.split_k > 1):
+            raise ValueError(
+                "groups along k differ in K, so no consumers may take turns, and K may not be split, got "
+                f"{gemm.consumers} consumers and split_k {gemm.split_k}"
+            )
+        if len(signature.stored) != len(signature.graph.results):
+            raise ValueError(f"an epilogue of groups has no reductions, got {signature.graph}")
+        if self.along == "n" and signature.graph.widest > 1:
+            raise ValueError(f"columns in groups can't be parted by an epilogue, got {signature.graph}; transpose it")
+        for operand, (_, major) in zip(signature.graph.operands, signature.operand_types, strict=True):
+            if self.along != "k" and operand.shape == "tile" and major != majors["out"]:
+                raise ValueError(
+                    f'{operand.name} must be "{majors["out"]}"-major as the results, got "{major}"; copy it'
+                )
+
+    @property
+    def name(self) -> str:
+        """Name of the kernel, as profilers show it."""
+        padded = "_padded" if self.padded else ""
+        return self.gemm.name.replace("cutepy_gemm", f"cutepy_grouped_{self.along}{padded}", 1)
+
+    def grouping(self, name: str) -> Grouping:
+        """Tell how the groups of a tensor are told apart, by the name of its region of shared memory.
+
+        Of an epilogue's operands, "row" (N,) and "column" (M,), too: where groups don't follow one another along it,
+        there is one for each.
+        """
+        place = {"sA": _A, "sB": _B}.get(name, _TILES)
+        ragged = RAGGED[self.along][place]
+        if name in _VECTORS and ragged != _VECTORS[name]:
+            ragged = None
+        return Grouping(ragged, self.padded or ragged is None)

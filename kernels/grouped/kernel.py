@@ -1,0 +1,115 @@
+"""The device code of the grouped GEMM: the GEMM's, with tiles and a schedule of groups (traced).
+
+Groups are along one of M, N and K; where they begin and end only the device knows. The tensors in which they follow one
+another are reached by tensor maps that are the same for all groups (`cutepy.device.ragged`), and each warp finds its
+tiles by itself (`cutepy.device.grouped`), so the grid is as large as the GPU, and nothing waits for the host.
+"""
+
+from dataclasses import dataclass
+
+import cutlass
+import cutlass.cute as cute
+from cuda.bindings.driver import CUstream
+
+from cutepy.device.grouped import GroupedK, GroupedRows, Groups
+from cutepy.device.ragged import GroupedTiles, ragged_view
+from cutepy.device.schedulers import Persistent
+from cutepy.kernels.gemm.consumers import Consumer
+from cutepy.kernels.gemm.kernel import Gemm, batch_last
+from cutepy.kernels.grouped.config import GroupedConfig
+
+
+@dataclass(frozen=True)
+class GroupedConsumer(Consumer):
+    """A consumer whose epilogue has rows and columns of all groups, or for each group.
+
+    Attributes
+    ----------
+    ragged : 0, 1 or None
+        The mode of the results along which groups follow one another.
+    """
+
+    ragged: int | None
+
+    def place(self, work, index):
+        """Give row and column, among those of all groups, at which a subtile begins, and its group."""
+        row, column, group, start, _ = super().place(work, index)
+        return row + (start if self.ragged == 0 else 0), column + (start if self.ragged == 1 else 0), group
+
+
+class GroupedGemm(Gemm):
+    """A product for each group, of one configuration: a callable for the DSL to compile, not to run."""
+
+    def __init__(self, config: GroupedConfig):
+        super().__init__(config.gemm)
+        self.grouped = config
+
+    @property
+    def name(self):
+        """What the kernel is called."""
+        return self.grouped.name
+
+    @cute.jit
+    def __call__(
+        self,
+        a: cute.Tensor,
+        b: cute.Tensor,
+        ends: cute.Tensor,
+        operands: tuple | None,
+        results: tuple,
+        sm_count: cutlass.Int32,
+        stream: CUstream,
+    ):
+        """Launch, for the ends of groups, or the rows of each where they are padded, and an epilogue's operands."""
+        config, gemm = self.grouped, self.config
+        a, b = batch_last(a), batch_last(b)
+        extents = (a.shape[0], b.shape[0], a.shape[1])
+        extent = extents["mnk".index(config.along)]
+        groups = cute.size(ends)
+        tiles = (gemm.tile_m * gemm.cluster_m, gemm.tile_n * gemm.cluster_n)
+        rows, columns = (cute.ceil_div(extents[mode], tiles[mode]) for mode in (0, 1))
+        # Each group may have one tile more than its share of them all.
+        if cutlass.const_expr(config.along == "k"):
+            most = rows * columns * groups
+        elif cutlass.const_expr(config.along == "m"):
+            most = (rows * groups if config.padded else rows + groups) * columns
+        else:
+            most = (columns * groups if config.padded else columns + groups) * rows
+        raster = (ends, extent, rows, columns)
+        self.start((a, b, () if operands is None else operands, results), raster, most, sm_count, stream)
+
+    def make_load(self, name, tensor, multicast):
+        """Make the copy that loads into a region of shared memory, and its coordinate tensor."""
+        return super().make_load(name, self.view(name, tensor), multicast)
+
+    def make_store(self, name, tensor):
+        """Make the copy that stores from a region of shared memory, and its coordinate tensor."""
+        return super().make_store(name, self.view(name, tensor))
+
+    def view(self, name, tensor):
+        """See a tensor with the modes that its groups need."""
+        ragged = self.grouped.grouping(name).ragged
+        return tensor if ragged is None else ragged_view(tensor, ragged)
+
+    def make_tiles(self, name, copy, tensor, shared, tile):
+        """Cut a tensor into tiles of groups for a region of shared memory."""
+        return GroupedTiles(copy, tensor, shared[name], tile, *self.grouped.grouping(name))
+
+    def make_consumer(self, schedule, loop, finishing):
+        """Put together what a consumer thread does."""
+        ragged = None if self.grouped.padded else self.grouped.grouping("sD").ragged
+        return GroupedConsumer(self.config, schedule, loop, finishing, ragged)
+
+    def make_scheduler(self, raster, k_tiles):
+        """Make what deals the groups' tiles out."""
+        config, gemm = self.grouped, self.config
+        ends, extent, rows, columns = raster
+        groups = Groups(ends, extent, config.padded)
+        cluster_mn = (gemm.cluster_m, gemm.cluster_n)
+        if config.along == "k":
+            product = Persistent((rows, columns, groups.count), k_tiles, cluster_mn, 1, gemm.band_rows)
+            return GroupedK(groups, gemm.tile_k, product)
+        product = Persistent((1, 1), k_tiles, cluster_mn, gemm.split_k, gemm.band_rows)
+        if config.along == "m":
+            return GroupedRows(groups, 0, gemm.tile_m, columns, product)
+        return GroupedRows(groups, 1, gemm.tile_n, rows, product)

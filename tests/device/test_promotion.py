@@ -1,0 +1,179 @@
+"""The main loop that promotes sums every 128 of K: scales of each kind where they belong, in any tile and stage."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+pytestmark = pytest.mark.dsl
+
+from dataclasses import dataclass  # noqa: E402
+
+import cutlass  # noqa: E402
+import cutlass.cute as cute  # noqa: E402
+
+import cutepy  # noqa: E402
+from cutepy.device import promotion, rules, schedulers, smem, tma  # noqa: E402
+from cutepy.device.pipeline import TmaRing, publish_barriers  # noqa: E402
+from cutepy.dsl import to_cute  # noqa: E402
+from cutepy.dsl.atoms import to_tiled_mma  # noqa: E402
+from cutepy.layouts import sm90  # noqa: E402
+
+E4M3 = "float8_e4m3fn"
+
+
+@dataclass(frozen=True)
+class Loads:
+    """The producer: it keeps the ring full."""
+
+    ring: TmaRing
+    a: tma.TmaLoads
+    b: tma.TmaLoads
+
+    def first_state(self, k):
+        return self.ring.producer_state()
+
+    @cute.jit
+    def on_tile(self, work, state):
+        for index in cutlass.range(work.k.count, unroll=1):
+            full = self.ring.acquire(state)
+            self.a.load((work.row, work.k[index]), state.index, full)
+            self.b.load((work.column, work.k[index]), state.index, full)
+            state.advance()
+        return state
+
+
+@dataclass(frozen=True)
+class Multiplies:
+    """The consumers: they write their sums as they are."""
+
+    loop: promotion.PromotedLoop
+    d: cute.Tensor
+
+    def first_state(self, k):
+        return self.loop.ring.consumer_state()
+
+    @cute.jit
+    def on_tile(self, work, state):
+        loop = self.loop.at(work)
+        state = loop.multiply(state, work.k.count)
+        (tile_m, tile_n), tCrC, d = loop.tile_mn, loop.tCrC, self.d
+        down, along = loop.block.of_thread(0), loop.block.of_thread(1)
+        blocks = cute.size(tCrC, mode=[1])
+        for block in cutlass.range_constexpr(blocks):
+            for register, (row, column) in enumerate(loop.block.registers):
+                i = work.row * tile_m + block * (tile_m // blocks) + down + row
+                j = work.column * tile_n + along + column
+                if i < cute.size(d, mode=[0]) and j < cute.size(d, mode=[1]):
+                    d[i, j] = tCrC[(register, block, 0)]
+        return state
+
+
+class Promoted:
+    """D = (A scaled) (B scaled)^T in fp32, by CTAs that each take every second tile."""
+
+    def __init__(self, tile, warpgroups, buffers=1, rows=(1, 128), stages=3):
+        self.tile, self.warpgroups, self.buffers, self.rows, self.stages = tile, warpgroups, buffers, rows, stages
+        tile_m, tile_n, tile_k = tile
+        self.plan = sm90.SmemPlan.of(
+            sA=sm90.StagedTile((tile_m, tile_k), stages, 8),
+            sB=sm90.StagedTile((tile_n, tile_k), stages, 8),
+            barriers=sm90.SmemArray(2 * stages, bits=64),
+        )
+        self.tiling = rules.wgmma_tiling(E4M3, E4M3, tile_n, warpgroups)
+
+    @cute.jit
+    def __call__(
+        self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, of_a: cute.Tensor | None, of_b: cute.Tensor | None
+    ):
+        sA, sB = self.plan["sA"].content, self.plan["sB"].content
+        tma_a, mA = tma.make_load(a, to_cute(sA.layout), sA.tile, 1)
+        tma_b, mB = tma.make_load(b, to_cute(sB.layout), sB.tile, 1)
+        raster = cute.ceil_div(d.shape[0], self.tile[0]), cute.ceil_div(d.shape[1], self.tile[1])
+        self.kernel((tma_a, tma_b), (mA, mB), to_tiled_mma(self.tiling), raster, d, of_a, of_b).launch(
+            grid=(2, 1, 1), block=(128 * (1 + self.warpgroups), 1, 1)
+        )
+
+    @cute.kernel
+    def kernel(
+        self,
+        copies: tuple,
+        tensors: tuple,
+        tiled_mma: cute.TiledMma,
+        raster: tuple,
+        d: cute.Tensor,
+        of_a: cute.Tensor | None,
+        of_b: cute.Tensor | None,
+    ):
+        tile_m, tile_n, tile_k = self.tile
+        shared = smem.share(self.plan, sA=cutlass.Float8E4M3FN, sB=cutlass.Float8E4M3FN)
+        ring = TmaRing(shared["barriers"], self.stages, (tile_m + tile_n) * tile_k, 4 * self.warpgroups)
+        warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+        if warp == 0:
+            with cute.arch.elect_one():
+                ring.initialise()
+        publish_barriers()
+        a = tma.make_tiles(copies[0], tensors[0], shared["sA"], (tile_m, tile_k))
+        b = tma.make_tiles(copies[1], tensors[1], shared["sB"], (tile_n, tile_k))
+        scheduler = schedulers.Persistent(raster, cute.size(a.tiles, mode=[3]))
+        if warp < 4:
+            if warp == 0:
+                ring.drain(scheduler.each(Loads(ring, a.loads(), b.loads())))
+        else:
+            tidx = cute.arch.thread_idx()[0] - 128
+            loop = promotion.make_promoted_loop(
+                ring, tiled_mma, a.staged, b.staged, tidx, of_a, of_b, self.rows, self.buffers
+            )
+            scheduler.each(Multiplies(loop, d))
+
+
+def problem(m, n, k, rows):
+    """Make whole numbers, and powers of two as scales, so that every order of sums is exact."""
+    torch.manual_seed(m + n + k)
+    a, b = (torch.randint(-3, 4, (extent, k)).to(torch.float8_e4m3fn) for extent in (m, n))
+    scales, wide = [], []
+    for tensor, by in ((a, rows[0]), (b, rows[1])):
+        if by is None:
+            scales.append(None)
+            wide.append(tensor.double())
+            continue
+        places, blocks = -(-tensor.shape[0] // by), -(-k // 128)
+        scale = (2.0 ** torch.randint(-2, 3, (places, blocks + 3)))[:, :blocks]
+        full = scale.repeat_interleave(by, 0)[: tensor.shape[0]].repeat_interleave(128, 1)[:, :k]
+        scales.append(scale)
+        wide.append(tensor.double() * full)
+    return a, b, tuple(scales), (wide[0] @ wide[1].mT).float()
+
+
+DEEP = pytest.mark.deep
+TILES = [
+    ((128, 16, 128), 1, 2),  # two blocks of rows take turns
+    ((64, 16, 256), 1, 2),  # two blocks of K do
+    ((128, 96, 128), 2, 1),  # columns of two blocks of scales in some tiles
+    pytest.param((64, 32, 128), 1, 1, marks=DEEP),
+    pytest.param((256, 32, 256), 2, 1, marks=DEEP),
+]
+KINDS = [(1, 1), *(pytest.param(rows, marks=DEEP) for rows in ((128, 1), (128, 128), (None, 128), (1, None)))]
+
+
+@pytest.mark.parametrize(("tile", "warpgroups", "buffers"), TILES, ids=str)
+def test_sums_are_scaled_every_128_of_k(tile, warpgroups, buffers):
+    check(tile, warpgroups, buffers, (1, 128), 200, 208, 656)
+
+
+@pytest.mark.parametrize("rows", [*KINDS, (None, None)], ids=str)
+def test_all_kinds_of_scales(rows):
+    check((128, 96, 128), 2, 1, rows, 136, 208, 272)
+
+
+@pytest.mark.parametrize("k", [16, *(pytest.param(k, marks=DEEP) for k in (128, 256, 400))])
+def test_few_blocks_of_k(k):
+    check((64, 16, 256), 1, 2, (1, 128), 64, 16, k)
+
+
+def check(tile, warpgroups, buffers, rows, m, n, k):
+    a, b, scales, expected = problem(m, n, k, rows)
+    d = torch.full((m, n), float("nan"))
+    with cutepy.simulate(sanitize=True) as run:
+        Promoted(tile, warpgroups, buffers, tuple(each or 1 for each in rows))(a, b, d, *scales)
+    assert torch.equal(d, expected)
+    assert not run.hazards

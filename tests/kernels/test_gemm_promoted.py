@@ -1,0 +1,130 @@
+"""Configurations whose sums are promoted: what they take, what is refused, and any extents of one of them."""
+
+from functools import cache
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+
+from hypothesis import HealthCheck, given, settings, strategies as st  # noqa: E402
+
+import cutepy  # noqa: E402
+from cutepy.epilogues import identity  # noqa: E402
+from cutepy.epilogues.scaling import scaled  # noqa: E402
+from cutepy.kernels.gemm import GemmConfig, GemmSignature, select_config  # noqa: E402
+from cutepy.kernels.gemm.choice import choose  # noqa: E402
+from cutepy.kernels.gemm.compilation import compile_fused  # noqa: E402
+from cutepy.kernels.gemm.tuned import problem_of, signature_of  # noqa: E402
+from tests.device.test_promotion import problem  # noqa: E402
+
+
+def signature(rows=(1, 128), **changed):
+    types = {"a_dtype": "float8_e4m3fn", "b_dtype": "float8_e4m3fn", "out_dtype": "float32"}
+    return GemmSignature(**types | changed, scale_rows=rows)
+
+
+CONFIGS = {
+    "two warpgroups": {"tile_m": 128, "tile_n": 48, "epi_n": 16, "warpgroups": 2, "cluster_m": 2},
+    "split, two buffers": {"tile_m": 64, "tile_n": 16, "epi_n": 16, "tile_k": 256, "split_k": 2},
+}
+
+
+@cache
+def kernel(name):
+    return compile_fused(GemmConfig(signature=signature(), **CONFIGS[name]))
+
+
+def multiply(name, m, n, k, sms, **options):
+    a, b, scales, expected = problem(m, n, k, (1, 128))
+    d = torch.full((m, n), float("nan"))
+    with cutepy.simulate(**options) as run:
+        kernel(name)(a, b, None, (d,), sms, *scales)
+    assert torch.equal(d, expected)
+    return run
+
+
+@pytest.mark.dsl
+@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+@pytest.mark.parametrize("name", CONFIGS)
+def test_any_extents(name, data):
+    m, n, k = (unit * data.draw(st.integers(1, limit)) for unit, limit in ((1, 200), (4, 30), (16, 40)))
+    multiply(name, m, n, k, data.draw(st.sampled_from([4, 132]), "sms"))
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_schedule_is_certified(name):
+    run = multiply(name, 136, 104, 656, 4, sanitize=True)
+    assert not run.hazards
+    assert all(certificate.reasons == () for certificate in run.certificates)
+    assert run.certificates
+
+
+@pytest.mark.dsl
+def test_nothing_spills_and_no_mma_waits_for_another():
+    from cutepy.binaries.ptxas import assemble
+
+    config = GemmConfig(signature=signature(out_dtype="bfloat16"), tile_m=256, tile_n=128, warpgroups=2)
+    compiled = compile_fused(config)
+    (resources,) = compiled.resources
+    assert resources.spill_store_bytes == 0
+    assert assemble(compiled.ptx).advice == ()
+    config = GemmConfig(signature=signature(), tile_m=64, tile_n=64, tile_k=256)
+    assert config.buffers == 2
+    assert assemble(compile_fused(config).ptx).advice == ()
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("out_dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize(
+    ("rows", "shapes"),
+    [
+        ((1, 128), ()),
+        ((128, 128), ()),
+        ((1, 1), ()),
+        ((128, 1), ()),
+        ((0, 0), ("column", "row")),
+        ((0, 0), ("scalar", "scalar")),
+        ((1, 0), ("scalar",)),
+    ],
+    ids=str,
+)
+def test_what_is_chosen_for_large_products_spills_nothing(rows, shapes, out_dtype):
+    graph = scaled(identity.graph, shapes)
+    kind = signature(
+        rows, out_dtype=out_dtype, epilogue=graph.text, operand_types=tuple(("float32", "") for _ in shapes)
+    )
+    (resources,) = compile_fused(choose(kind, 4096, 7168, 4096).config).resources
+    assert resources.spill_store_bytes == 0
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(ValueError, match="scale_rows of b must be one of 0, 1, 128, got 64"):
+        signature((1, 64))
+    with pytest.raises(ValueError, match="sums of 8-bit operands without a batch are promoted, got bfloat16"):
+        signature(a_dtype="bfloat16", b_dtype="bfloat16")
+    with pytest.raises(ValueError, match="only where sums are not promoted"):
+        GemmConfig(signature=signature(), tile_m=64, tile_n=64, consumers=2)
+    with pytest.raises(ValueError, match="whole such blocks, got a tile_k of 64; use 128"):
+        GemmConfig(signature=signature(), tile_m=64, tile_n=64, tile_k=64)
+    with pytest.raises(ValueError, match="got a stage of one block; use a tile_k of 256, or 1 buffer"):
+        GemmConfig(signature=signature(), tile_m=64, tile_n=64, buffers=2)
+    with pytest.raises(ValueError, match="128x256 sums over 2 warpgroups take 128 registers a thread, 1 times 128"):
+        GemmConfig(signature=signature(), tile_m=128, tile_n=256, warpgroups=2)
+    with pytest.raises(ValueError, match="buffers must be 0 where sums are not promoted"):
+        GemmConfig(signature=signature(None), tile_m=64, tile_n=64, buffers=1)
+
+
+def test_every_problem_has_a_configuration():
+    for rows in ((1, 128), (1, 1), (128, 1), (0, 0)):
+        for m, n, k in ((1, 1, 1), (64, 7168, 4096), (8192, 8192, 8192), (100, 3000, 100), (512, 512, 16384)):
+            assert select_config(signature(rows), m, n, k).buffers in (1, 2)
+
+
+def test_signatures_are_plain_values_to_the_tuner():
+    for rows in ((1, 128), None):
+        assert signature_of(problem_of(signature(rows), 1, 2, 3)) == signature(rows)
+    assert signature((1, 128)).transposed.scale_rows == (128, 1)
+    assert "promoted1x128" in signature((1, 128)).name
