@@ -1,7 +1,8 @@
-"""The processor's time that a fresh process takes, on a machine that may be busy with others."""
+"""The processor's time that something takes, on a machine that may be busy with others."""
 
 import os
 import sys
+from collections.abc import Callable
 
 _FEWEST_RUNS, _MOST_RUNS = 2, 8
 _REFERENCE = "import asyncio, decimal, email.mime.text, http.server, unittest.mock, xml.dom.minidom"
@@ -18,18 +19,27 @@ def seconds(*arguments: str) -> float:
     return used.ru_utime + used.ru_stime
 
 
-def takes_less(limit: float, *arguments: str, start_excluded: bool = False) -> bool:
-    """Tell whether a process takes less than a limit of the processor's seconds, at the best of several runs.
+def slowed() -> float:
+    """Return how many times as long as where the limits were set some of the standard library's imports take now."""
+    return seconds("-c", _REFERENCE) / _REFERENCE_SECONDS
+
+
+def is_below(limit: float, measure: Callable[[], float]) -> bool:
+    """Tell whether a measurement is below a limit, at the best of several.
 
     Others on the machine slow it, by caches and clocks and threads of one core: the limit is raised by as much as they
     slow the best run of some of the standard library's imports.
     """
-    least = reference = start = float("inf")
+    least = slowness = float("inf")
     for done in range(_MOST_RUNS):
-        reference = min(reference, seconds("-c", _REFERENCE))
-        start = min(start, seconds("-c", "pass")) if start_excluded else 0.0
-        least = min(least, seconds(*arguments))
-        slowed = max(1.0, reference / _REFERENCE_SECONDS)
-        if done + 1 >= _FEWEST_RUNS and least - start < limit * slowed:
+        slowness = min(slowness, slowed())
+        least = min(least, measure())
+        if done + 1 >= _FEWEST_RUNS and least < limit * max(1.0, slowness):
             return True
     return False
+
+
+def takes_less(limit: float, *arguments: str, start_excluded: bool = False) -> bool:
+    """Tell whether a process takes less than a limit of the processor's seconds, at the best of several runs."""
+    start = min(seconds("-c", "pass") for _ in range(_FEWEST_RUNS)) if start_excluded else 0.0
+    return is_below(limit, lambda: seconds(*arguments) - start)

@@ -1,12 +1,17 @@
 """Choose the configuration of a problem: the one that the model of the kernel expects to be fastest (`model`)."""
 
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Iterable, Iterator
+from functools import cache, lru_cache
+from heapq import merge
+from itertools import chain
 from typing import NamedTuple
 
+import numpy as np
+
 from cutepy.kernels.gemm.config import GemmConfig
-from cutepy.kernels.gemm.model import H200, MN_TILES, PROMOTED_TILES, TILES, Choice, Extents, Tile
+from cutepy.kernels.gemm.model import Candidates, Choice, Extents
 from cutepy.kernels.gemm.signature import GemmSignature
+from cutepy.kernels.gemm.tiles import MN_TILES, PROMOTED_TILES, TILES
 from cutepy.runtime.invariance import INVARIANCE
 
 _CLUSTERS = {1: ((1, 1), (2, 1), (1, 2), (2, 2)), 2: ((1, 1), (2, 1), (1, 2)), 4: ((1, 1),), 8: ((1, 1),)}
@@ -15,26 +20,15 @@ _FEW_ROWS = 32
 """So many rows, or fewer, are always computed as columns, by which the model is not sure that it is faster."""
 
 
-def _tiles(problem: Extents) -> tuple[Tile, ...]:
-    if problem.promotes:
-        return PROMOTED_TILES
-    return MN_TILES if problem.mn_major else TILES
-
-
-def _choices(problem: Extents) -> Iterator[Choice]:
-    """Give what may be chosen for a problem: no tile that is mostly empty, no cluster with nothing to share."""
-    m, n, k, operand_bits = problem[:4]
-    for tile in _tiles(problem):
-        if tile.m >= 2 * max(64, m) or tile.n >= 2 * max(16, n):
-            continue
-        if problem.whole and tile.split_k > 1:
-            continue
-        if tile.split_k > 1 and k * operand_bits < 2 * tile.split_k * tile.k_spans * 1024:
-            continue
-        for cluster_m, cluster_n in _CLUSTERS[tile.split_k]:
-            if (cluster_m == 1 or m > tile.m) and (cluster_n == 1 or n > tile.n) and tile.m % (8 * cluster_n) == 0:
-                if tile.n % (8 * cluster_m) == 0:
-                    yield Choice(tile, cluster_m, cluster_n)
+@cache
+def candidates(mn_major: bool, promotes: bool) -> Candidates:
+    """Give what may be chosen where B is MN-major, or sums are promoted: tiles in the clusters that they can share."""
+    return Candidates(
+        Choice(tile, cluster_m, cluster_n)
+        for tile in (PROMOTED_TILES if promotes else MN_TILES if mn_major else TILES)
+        for cluster_m, cluster_n in _CLUSTERS[tile.split_k]
+        if tile.m % (8 * cluster_n) == 0 == tile.n % (8 * cluster_m)
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -45,8 +39,11 @@ def _ranked(problem: Extents, sm_count: int) -> tuple[tuple[float, Choice], ...]
         raise ValueError(
             f"m, n, k and batch must be positive, got {m}, {n}, {k}, {batch}; an empty product needs no kernel"
         )
-    found = ((choice.expected_us(problem, sm_count, H200), choice) for choice in _choices(problem))
-    return tuple(sorted(found, key=lambda each: each[0]))
+    table = candidates(problem.mn_major, problem.promotes)
+    expected, suits = table.expected_us(problem, sm_count), table.suit(problem)
+    order = np.argsort(np.where(suits, expected, np.inf), kind="stable")[: suits.sum()]
+    choices = map(table.choices.__getitem__, order.tolist())
+    return tuple(zip(expected[order].tolist(), choices, strict=True))
 
 
 def select_config(
@@ -81,20 +78,7 @@ def select_config(
     8192 8192 512 128 192 2 1
     64 64 8192 64 16 1 8
     """
-    _, config = _fitting(signature, m, n, k, sm_count, batch)
-    return config
-
-
-def _fitting(signature: GemmSignature, m: int, n: int, k: int, sm_count: int, batch: int) -> tuple[float, GemmConfig]:
-    """Give the fastest configuration that a kernel can have, and the time that is expected of it."""
-    columns, refusal = 16 * signature.graph.widest, ""
-    for expected, choice in _ranked(_extents(signature, m, n, k, batch), sm_count):
-        if choice.tile.n % columns == 0:
-            try:
-                return expected, choice.config(signature, k)
-            except ValueError as error:
-                refusal = str(error)
-    raise ValueError(f"no tile leaves room for the epilogue's operands and results; use fewer of them ({refusal})")
+    return _fitting(_ways(signature, m, n, k, sm_count, batch)).config
 
 
 def expected_us(
@@ -147,21 +131,43 @@ def choose(signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 132
     >>> choose(half, 16, 8192, 8192).transposed, choose(half, 8192, 8192, 8192).transposed
     (True, False)
     """
-    found: list[tuple[float, Chosen]] = []
-    refusals: list[ValueError] = []
-    for transposed, kind, rows, columns in ((False, signature, m, n), (True, signature.transposed, n, m)):
-        if kind is not None:
+    straight = _ways(signature, m, n, k, sm_count, batch)
+    if signature.transposed is None:
+        return _fitting(straight)
+    transposed = _ways(signature.transposed, n, m, k, sm_count, batch, transposed=True)
+    if m <= _FEW_ROWS < n:
+        return _fitting(chain(transposed, straight))
+    return _fitting(merge(straight, transposed, key=lambda way: way.expected_us))
+
+
+class _Way(NamedTuple):
+    """A choice for a product or its transposed, and the time that is expected of it."""
+
+    expected_us: float
+    transposed: bool
+    signature: GemmSignature
+    choice: Choice
+    k: int
+
+
+def _ways(
+    signature: GemmSignature, m: int, n: int, k: int, sm_count: int, batch: int, transposed: bool = False
+) -> Iterator[_Way]:
+    """Give the ways to compute a product, by the time that is expected of them."""
+    for expected, choice in _ranked(_extents(signature, m, n, k, batch), sm_count):
+        yield _Way(expected, transposed, signature, choice, k)
+
+
+def _fitting(ways: Iterable[_Way]) -> Chosen:
+    """Give the first that a kernel can have."""
+    refusal = ""
+    for way in ways:
+        if way.choice.tile.n % (16 * way.signature.graph.widest) == 0:
             try:
-                expected, config = _fitting(kind, rows, columns, k, sm_count, batch)
+                return Chosen(way.transposed, way.choice.config(way.signature, way.k))
             except ValueError as error:
-                refusals.append(error)
-                continue
-            found.append((expected, Chosen(transposed, config)))
-    if not found:
-        raise refusals[0]
-    if m <= _FEW_ROWS < n and found[-1][1].transposed:
-        return found[-1][1]
-    return min(found, key=lambda each: each[0])[1]
+                refusal = str(error)
+    raise ValueError(f"no tile leaves room for the epilogue's operands and results; use fewer of them ({refusal})")
 
 
 def _extents(signature: GemmSignature, m: int, n: int, k: int, batch: int) -> Extents:

@@ -1,4 +1,4 @@
-"""A model of the kernel on an H200: which tiles there are to choose from, and what each is expected to take.
+"""A model of the kernel on an H200: what each of the tiles in clusters is expected to take for a problem.
 
 The model knows no problem and no table of problems. It follows what a CTA does: it fills its ring, takes steps along K
 at the pace of whatever is slowest, the tensor cores, its own loads and their latency, or the loads of all CTAs from
@@ -6,95 +6,17 @@ L2, and stores; CTAs take their tiles in waves; nothing is faster than device me
 costs.
 """
 
-import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.signature import GemmSignature
+from cutepy.kernels.gemm.tiles import Tile
 from cutepy.layouts.sm90 import arch
-
-
-class Tile(NamedTuple):
-    """An output tile, and how it is computed.
-
-    Attributes
-    ----------
-    m, n : int
-        Extents.
-    k_spans : int
-        Times 128 bytes of K make a stage. Small tiles gain from longer stages: TMA reads longer rows.
-    consumers : int
-        Which take tiles in turn.
-    split_k : int
-        CTAs that share the K of a tile.
-    """
-
-    m: int
-    n: int
-    k_spans: int = 1
-    consumers: int = 1
-    split_k: int = 1
-
-    @property
-    def warpgroups(self) -> int:
-        """Warpgroups of a consumer: three have registers for 200 columns at most, so 256 rows have two."""
-        if self.consumers > 1:
-            return 1
-        return 2 if self.m % 128 == 0 else self.m // 64
-
-
-TILES = (
-    # One consumer, K whole.
-    *(Tile(64, n) for n in (144, 112, 96, 80, 64, 48, 32, 16)),
-    *(Tile(64, n, k_spans=2) for n in (64, 32, 16)),
-    *(Tile(128, n) for n in (256, 224, 208)),
-    *(Tile(192, n) for n in (160,)),
-    *(Tile(256, n) for n in (144,)),
-    # Consumers in turns.
-    *(Tile(64, n, consumers=2) for n in (160, 128, 96, 32)),
-    *(Tile(64, n, k_spans=2, consumers=2) for n in (48, 32, 16)),
-    *(Tile(128, n, consumers=2) for n in (192, 176, 160, 144, 128, 112, 96, 80, 48, 32, 16)),
-    *(Tile(192, n, consumers=2) for n in (128, 112, 96, 80)),
-    # K in parts.
-    *(Tile(64, n, split_k=2) for n in (208, 192, 112, 96, 80, 48, 32, 16)),
-    *(Tile(64, n, split_k=4) for n in (176, 80, 16)),
-    *(Tile(64, n, split_k=8) for n in (112, 96, 80, 16)),
-    *(Tile(64, n, k_spans=2, split_k=2) for n in (48, 32, 16)),
-    *(Tile(64, n, k_spans=2, split_k=4) for n in (48, 16)),
-    *(Tile(64, n, k_spans=2, split_k=8) for n in (48, 32, 16)),
-    *(Tile(128, n, split_k=2) for n in (160, 144, 96, 80, 16)),
-    *(Tile(128, n, split_k=4) for n in (160, 128, 48)),
-    *(Tile(128, n, split_k=8) for n in (96,)),
-)
-"""What is chosen from: of 275 tiles tried on 415 problems, few enough whose best is within 0.3% of the best of all."""
-
-MN_TILES = (
-    *(tile for tile in TILES if tile.n % 64 == 0 or tile.n <= 32),
-    *(Tile(64, n) for n in (256, 192, 128)),
-    *(Tile(128, n) for n in (192, 128, 64)),
-    *(Tile(64, n, consumers=2) for n in (192, 64)),
-    *(Tile(64, n, split_k=2) for n in (128,)),
-    *(Tile(64, n, split_k=8) for n in (128,)),
-    *(Tile(64, 64, k_spans=2, split_k=split) for split in (2, 4, 8)),
-    *(Tile(128, n, split_k=2) for n in (128,)),
-    *(Tile(128, n, split_k=4) for n in (64,)),
-)
-"""What is chosen from where B is MN-major: 64 elements are the 128 bytes of the widest swizzle.
-
-(On an H200, 2026-11-23, 1617x1080x4688 with such a B took 56 us by 128x112, whose swizzle has 32 bytes, and cuBLAS 34.)
-"""
-
-PROMOTED_TILES = (
-    *(Tile(m, 128) for m in (256, 128)),
-    *(Tile(128, n) for n in (192, 160, 112, 96, 64, 48, 32, 16)),
-    *(Tile(64, n, k_spans=2) for n in (128, 96, 64, 48, 32, 16)),
-    *(Tile(128, n, split_k=2) for n in (128, 96, 64)),
-    *(Tile(64, n, k_spans=2, split_k=split) for n in (64, 48, 32, 16) for split in (2, 4, 8)),
-)
-"""What is chosen from where sums are promoted: while some are added up, others are multiplied, by another warpgroup or
-in another block of the stage.
-"""
 
 
 @dataclass(frozen=True)
@@ -166,7 +88,7 @@ geometric mean.
 
 _RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120}
 """The SMs of 132 that clusters of so many CTAs fill: an H200 holds 30 of 4 and 15 of 8 at once, 2026-11-23."""
-_SHARPNESS = 6
+_FULL = 0.9
 _EPILOGUE_BYTES = 32768
 _SHORT_K = 256
 
@@ -204,7 +126,7 @@ def fillable_sms(cluster: int, sm_count: int) -> int:
 
 def fills(ctas: int, sm_count: int) -> bool:
     """Tell whether so many CTAs leave hardly an SM idle: then the next launch may begin on those that they leave."""
-    return 10 * ctas >= 9 * sm_count
+    return ctas >= _FULL * sm_count
 
 
 class Choice(NamedTuple):
@@ -230,60 +152,84 @@ class Choice(NamedTuple):
             epi_n=max(epilogue_columns(tile, k), 16 * signature.graph.widest),
         )
 
-    def estimate_us(
-        self, m: int, n: int, k: int, operand_bits: int, sm_count: int = arch.SM_COUNT, *, batch: int = 1
-    ) -> float:
-        """Estimate the microseconds that a problem takes."""
-        return self.expected_us(Extents(m, n, k, operand_bits, batch), sm_count, H200)
 
-    def expected_us(self, problem: Extents, sm_count: int, costs: Costs) -> float:
-        """Estimate the time of a problem."""
-        tile, split = self.tile, self.tile.split_k
-        cluster = self.cluster_m * self.cluster_n * split
-        clusters = -(-problem.m // (tile.m * self.cluster_m)) * -(-problem.n // (tile.n * self.cluster_n))
-        clusters *= problem.batch
-        resident = fillable_sms(cluster, sm_count) // cluster
-        waves, ctas = -(-clusters // resident), min(clusters, resident) * cluster
-        elements = tile.m * tile.n
+class Candidates:
+    """Choices as columns of a table: what each of them is expected to take is computed for all at once.
+
+    Attributes
+    ----------
+    choices : tuple of Choice
+        The rows.
+    """
+
+    def __init__(self, choices: Iterable[Choice]) -> None:
+        self.choices = tuple(choices)
+        rows = [(*tile, tile.warpgroups, *cluster) for tile, *cluster in self.choices]
+        columns = np.array(rows, np.int64).reshape(-1, 8).T
+        self._m, self._n, self._k_spans, self._consumers, self._split_k = columns[:5]
+        self._warpgroups, self._cluster_m, self._cluster_n = columns[5:]
+        self._cluster = self._cluster_m * self._cluster_n * self._split_k
+        self._resident = np.array([_RESIDENT[size] for size in self._cluster.tolist()], np.int64)
+        self._epilogue_columns = {
+            is_short: np.array([epilogue_columns(choice.tile, k) for choice in self.choices], np.int64)
+            for is_short, k in ((True, _SHORT_K), (False, _SHORT_K + 1))
+        }
+
+    def suit(self, problem: Extents) -> NDArray[np.bool_]:
+        """Tell which are worth a thought: no tile that is mostly empty, no cluster with nothing to share."""
+        m, n, k, operand_bits = problem[:4]
+        suits: NDArray[np.bool_] = (self._m < 2 * max(64, m)) & (self._n < 2 * max(16, n))
+        suits &= ((self._cluster_m == 1) | (m > self._m)) & ((self._cluster_n == 1) | (n > self._n))
+        is_long = (k * operand_bits >= 2048 * self._split_k * self._k_spans) & (not problem.whole)
+        suits &= (self._split_k == 1) | is_long
+        return suits
+
+    def expected_us(self, problem: Extents, sm_count: int = arch.SM_COUNT, costs: Costs = H200) -> NDArray[np.float64]:
+        """Estimate the microseconds that each takes."""
+        clusters = problem.batch * -(-problem.m // (self._m * self._cluster_m))
+        clusters *= -(-problem.n // (self._n * self._cluster_n))
+        resident = np.maximum(1, sm_count * self._resident // arch.SM_COUNT // self._cluster)
+        waves, ctas = -(-clusters // resident), np.minimum(clusters, resident) * self._cluster
+        elements = self._m * self._n
         multiply = self._multiply_us(problem, ctas, costs)
-        subtiles = elements / (64 * tile.warpgroups * epilogue_columns(tile, problem.k))
+        subtiles = elements / (64 * self._warpgroups * self._epilogue_columns[problem.k <= _SHORT_K])
         store = costs.store + costs.store_element * elements + costs.subtile * subtiles
-        if tile.consumers == 2:
-            body = waves * _most(multiply, store / 2) + store
-        else:
-            body = waves * (multiply + store)
-        if split > 1:
-            exchanged = elements * (split - 1) / split
-            body += waves * (costs.split * math.log2(split) + costs.split_element * exchanged)
-        memory = costs.memory_byte * problem.moved_bytes
-        if not fills(ctas, sm_count):
-            memory *= 1 + costs.idle * (1 - ctas / sm_count)
+        in_turns = waves * _most(multiply, store / 2) + store
+        body = np.where(self._consumers == 2, in_turns, waves * (multiply + store))
+        exchanged = costs.split_element * elements * (self._split_k - 1) / self._split_k
+        body += np.where(self._split_k > 1, waves * (costs.split * np.log2(self._split_k) + exchanged), 0)
+        lost = np.where(ctas >= _FULL * sm_count, 0, costs.idle * (1 - ctas / sm_count))
+        memory = costs.memory_byte * problem.moved_bytes * (1 + lost)
         return _most(costs.launch + costs.fill + body, costs.launch + costs.memory + memory)
 
-    def _multiply_us(self, problem: Extents, ctas: int, costs: Costs) -> float:
+    def _multiply_us(self, problem: Extents, ctas: NDArray[np.int64], costs: Costs) -> NDArray[np.float64]:
         """Estimate the time of a CTA's main loop, of which so many run at a time."""
-        tile, split = self.tile, self.tile.split_k
-        span_bytes = 128 * tile.k_spans
-        steps = math.ceil(math.ceil(problem.k * problem.operand_bits / (8 * span_bytes)) / split)
-        rows_bytes, columns_bytes = span_bytes * min(problem.m, tile.m), span_bytes * min(problem.n, tile.n)
-        stage_bytes = span_bytes * (tile.m + tile.n)
-        exchange_bytes = 4 * tile.m * tile.n * (split - 1) // split
+        span_bytes = 128 * self._k_spans
+        steps = np.ceil(np.ceil(problem.k * problem.operand_bits / (8 * span_bytes)) / self._split_k)
+        rows_bytes = span_bytes * np.minimum(problem.m, self._m)
+        columns_bytes = span_bytes * np.minimum(problem.n, self._n)
+        stage_bytes = span_bytes * (self._m + self._n)
+        exchange_bytes = 4 * self._m * self._n * (self._split_k - 1) // self._split_k
         room_bytes = arch.SMEM_BYTES_PER_CTA - _EPILOGUE_BYTES - exchange_bytes
-        stages = max(2, min(8, room_bytes // stage_bytes))
+        stages = np.clip(room_bytes // stage_bytes, 2, 8)
         filled = rows_bytes + columns_bytes
         step = _most(
-            costs.span * tile.k_spans,
+            costs.span * self._k_spans,
             costs.latency / (stages - 1),
-            costs.cycle * tile.m / 64 * tile.k_spans * 4 * tile.n / 2,
-            costs.l2_byte * ctas * (rows_bytes / self.cluster_n + columns_bytes / self.cluster_m),
+            costs.cycle * self._m / 64 * self._k_spans * 4 * self._n / 2,
+            costs.l2_byte * ctas * (rows_bytes / self._cluster_n + columns_bytes / self._cluster_m),
             costs.sm_byte * filled + costs.empty_byte * (stage_bytes - filled),
         )
-        return step * steps
+        times: NDArray[np.float64] = step * steps
+        return times
 
 
-def _most(*times: float) -> float:
+def _most(*times: NDArray[np.float64]) -> NDArray[np.float64]:
     """Give the longest of times that overlap, and somewhat more where others come close."""
-    return float(sum(time**_SHARPNESS for time in times) ** (1 / _SHARPNESS))
+    squares = [time * time for time in times]
+    sums = sum((square * square * square for square in squares), np.zeros(1))
+    powers: NDArray[np.float64] = np.cbrt(np.sqrt(sums))
+    return powers
 
 
 def epilogue_columns(tile: Tile, k: int) -> int:

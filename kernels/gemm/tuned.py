@@ -5,8 +5,9 @@ from typing import Any
 
 from cutepy.kernels.gemm.choice import Chosen, choose
 from cutepy.kernels.gemm.config import GemmConfig
-from cutepy.kernels.gemm.model import Choice, Tile
+from cutepy.kernels.gemm.model import Candidates, Choice, Extents
 from cutepy.kernels.gemm.signature import GemmSignature
+from cutepy.kernels.gemm.tiles import Tile
 from cutepy.layouts.sm90.arch import SM_COUNT
 from cutepy.tune import Settings, Space, winner
 
@@ -94,20 +95,21 @@ def candidates(problem: Settings, most: int = MOST) -> list[dict[str, Any]]:
     for transposed, rows, columns in ((False, m, n), (True, n, m)):
         if transposed and signature.transposed is None:
             continue
+        points, choices = [], []
         for point in SPACE.candidates({"m": rows, "n": columns, "spans": -(-k * bits // 1024)}):
             candidate: dict[str, Any] = {"transposed": transposed, **point}
             spans = candidate.pop("k_spans")
             candidate["tile_k"] = spans * 1024 // bits
-            candidate["warpgroups"] = Tile(
-                candidate["tile_m"], candidate["tile_n"], 1, candidate["consumers"]
-            ).warpgroups
+            tile = Tile(candidate["tile_m"], candidate["tile_n"], spans, candidate["consumers"], candidate["split_k"])
+            candidate["warpgroups"] = tile.warpgroups
             try:
                 _, config = chosen_of(problem, candidate)
             except ValueError:
                 continue
-            tile = Tile(config.tile_m, config.tile_n, spans, config.consumers, config.split_k)
-            choice = Choice(tile, config.cluster_m, config.cluster_n)
-            found.append((choice.estimate_us(rows, columns, k, bits, batch=batch), candidate))
+            points.append(candidate)
+            choices.append(Choice(tile, config.cluster_m, config.cluster_n))
+        expected = Candidates(choices).expected_us(Extents(rows, columns, k, bits, batch))
+        found += zip(expected.tolist(), points, strict=True)
     return [candidate for _, candidate in sorted(found, key=lambda each: each[0])[:most]]
 
 

@@ -7,8 +7,10 @@ them, and the model of the GEMM (`cutepy.kernels.gemm.model`) tells what a batch
 from functools import lru_cache
 from typing import NamedTuple
 
-from cutepy.device.rules import check_multicast
-from cutepy.kernels.gemm.model import MN_TILES, TILES, Choice
+import numpy as np
+
+from cutepy.kernels.gemm.choice import candidates
+from cutepy.kernels.gemm.model import Extents
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.grouped.config import Along, GroupedConfig
 from cutepy.runtime.invariance import INVARIANCE
@@ -17,7 +19,8 @@ _SPREAD = (0.5, 1.0, 1.5)
 """The extents of groups, as parts of the mean, that a configuration is to be fast for."""
 _TURNING = 1.02
 """By how much the transposed product must be expected to be faster, for its results are stored the slower way."""
-_CLUSTERS = ((1, 1), (2, 1), (1, 2))
+_LARGEST_CLUSTER = 2
+"""CTAs that share operands: larger ones were not measured."""
 _TURNED: dict[Along, Along] = {"m": "n", "n": "m", "k": "k"}
 
 
@@ -70,12 +73,14 @@ def select_grouped(
     >>> transposed, config.along, config.gemm.tile_m, config.gemm.tile_n
     (False, 'm', 128, 256)
     """
-    place = "mnk".index(along)
-    mean = mnk[place] / (2 if padded else groups)
-    extents = [*mnk]
-    extents[place] = _rounded(mean)
-    m, n, k = extents
-    return _select(signature, along, (m, n, k), groups, sm_count, padded, INVARIANCE.on)
+    mean = mnk["mnk".index(along)] / (2 if padded else groups)
+    return _select(signature, along, _grown(mnk, along, _rounded(mean)), groups, sm_count, padded, INVARIANCE.on)
+
+
+def _grown(mnk: tuple[int, int, int], along: Along, extent: int) -> tuple[int, int, int]:
+    """Give extents with another one along a mode."""
+    m, n, k = (extent if mode == along else own for mode, own in zip("mnk", mnk, strict=True))
+    return m, n, k
 
 
 def _rounded(mean: float) -> int:
@@ -116,42 +121,19 @@ def _configurations(
     whole: bool,
 ) -> list[tuple[float, GroupedConfig]]:
     """Give the fastest configuration and the microseconds that are expected of it, if there is one."""
-    place = "mnk".index(along)
-    samples = [(*mnk[:place], max(1, round(mnk[place] * part)), *mnk[place + 1 :]) for part in _SPREAD]
-    largest = list(map(max, zip(*samples, strict=True)))
-    ranked = []
-    for choice in _choices(signature, largest, along, whole):
-        costs = [choice.estimate_us(m, n, k, signature.operand_bits, sm_count, batch=groups) for m, n, k in samples]
-        ranked.append((sum(costs) / len(samples), choice))
-    for cost, choice in sorted(ranked, key=lambda each: each[0]):
+    mean = mnk["mnk".index(along)]
+    samples = [_grown(mnk, along, max(1, round(mean * part))) for part in _SPREAD]
+    table, bits = candidates(signature.b_major == "mn", promotes=False), signature.operand_bits
+    expected = np.mean([table.expected_us(Extents(m, n, k, bits, groups), sm_count) for m, n, k in samples], axis=0)
+    m, n, k = samples[-1]  # the largest
+    suits = table.suit(Extents(m, n, k, bits, groups, whole=whole or along == "k"))
+    for row in np.argsort(np.where(suits, expected, np.inf), kind="stable")[: suits.sum()].tolist():
+        choice = table.choices[row]
+        if choice.cluster_m * choice.cluster_n > _LARGEST_CLUSTER or (along == "k" and choice.tile.consumers > 1):
+            continue
         try:
-            return [(cost, GroupedConfig(gemm=choice.config(signature, mnk[2]), along=along, padded=padded))]
+            config = GroupedConfig(gemm=choice.config(signature, mnk[2]), along=along, padded=padded)
         except ValueError:
             continue
+        return [(float(expected[row]), config)]
     return []
-
-
-def _choices(signature: GemmSignature, extents: list[int], along: Along, whole: bool) -> list[Choice]:
-    """List what may be chosen: no tile that is mostly empty, no cluster with nothing to share, no K that differs.
-
-    Where K is to be `whole`, none that splits it.
-    """
-    m, n, k = extents
-    bits, found = signature.operand_bits, []
-    for tile in MN_TILES if signature.b_major == "mn" else TILES:
-        if along == "k" and tile.consumers > 1:
-            continue
-        if tile.split_k > 1 and (whole or along == "k"):
-            continue
-        if tile.m >= 2 * max(64, m) or tile.n >= 2 * max(16, n):
-            continue
-        if tile.split_k > 1 and k * bits < 2 * tile.split_k * tile.k_spans * 1024:
-            continue
-        for cluster_m, cluster_n in _CLUSTERS if tile.split_k <= 2 else _CLUSTERS[:1]:
-            try:
-                check_multicast((tile.m, tile.n), (cluster_m, cluster_n))
-            except ValueError:
-                continue
-            if (cluster_m == 1 or m > tile.m) and (cluster_n == 1 or n > tile.n):
-                found.append(Choice(tile, cluster_m, cluster_n))
-    return found

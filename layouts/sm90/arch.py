@@ -86,8 +86,9 @@ def swizzle_bits(mode: str) -> int:
     >>> swizzle_bits("SW128"), swizzle_bits("inter")
     (3, 0)
     """
+    name = mode.upper()
     for known, bits in SWIZZLE_BITS.items():
-        if known == mode.upper():
+        if known == name:
             return bits
     raise ValueError(f"swizzle must be one of {', '.join(SWIZZLE_MODES)}, got {mode!r}")
 

@@ -10,6 +10,8 @@ from ..tiling import tile_to_shape
 from .arch import CORE_MATRIX_ROWS, SWIZZLE_MODES, SwizzleMode, pattern_bytes, span_bytes
 from .gmma import gmma_layout_atom
 
+_WIDEST_FIRST = tuple(sorted(SWIZZLE_MODES, key=span_bytes, reverse=True))
+
 
 def widest_swizzle(contiguous_elems: int, bits: int) -> SwizzleMode:
     """Choose the widest swizzle whose span divides the contiguous extent of a shared-memory tile.
@@ -28,7 +30,7 @@ def widest_swizzle(contiguous_elems: int, bits: int) -> SwizzleMode:
     ('SW128', 'SW64', 'INTER')
     """
     extent_bytes = contiguous_elems * bits // 8
-    for mode in sorted(SWIZZLE_MODES, key=span_bytes, reverse=True):
+    for mode in _WIDEST_FIRST:
         if extent_bytes % span_bytes(mode) == 0 and extent_bytes > 0:
             return mode
     raise ValueError(

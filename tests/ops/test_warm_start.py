@@ -13,7 +13,8 @@ pytest.importorskip("cutlass")
 pytestmark = [pytest.mark.integration, pytest.mark.dsl]
 
 from cutepy.kernels.gemm import GemmSignature, select_config  # noqa: E402
-from cutepy.kernels.gemm.op import compile_gemm  # noqa: E402
+from cutepy.kernels.gemm.compilation import compile_gemm  # noqa: E402
+from tests.processor_time import is_below  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_MS = 150
@@ -27,7 +28,7 @@ start = time.process_time()  # of this process: others may be using the machine
 import cutepy
 from cutepy.ops import gemm
 from cutepy.kernels.gemm import GemmSignature, select_config
-from cutepy.kernels.gemm.op import compile_gemm
+from cutepy.kernels.gemm.compilation import compile_gemm
 signature = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
 function = compile_gemm(select_config(signature, 256, 256, 256))
 from cutepy.runtime.program import ServedProgram
@@ -51,22 +52,21 @@ def test_a_warm_start_is_quick_and_leaves_the_dsl_alone(tmp_path, monkeypatch):
     signature = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
     cold = compile_gemm.__wrapped__(select_config(signature, 256, 256, 256))
     assert "load" not in cold.metadata["spent"]
-    best_ms = float("inf")
-    for _ in range(10):  # on an idle machine the first will do: 65 to 85 ms
+
+    def spent_ms():
         warm = process(tmp_path)
         assert warm["loaded"]
         assert not warm["dsl"]
         assert not warm["dynamo"]
-        best_ms = min(best_ms, warm["ms"])
-        if best_ms <= LIMIT_MS:
-            break
-    assert best_ms <= LIMIT_MS
+        return warm["ms"]
+
+    assert is_below(LIMIT_MS, spent_ms)  # on an idle machine: 65 to 85 ms
 
 
 def test_the_declared_sources_are_all_that_the_kernel_imports():
     """What its modules import of ours, in a process of its own, is below the sources of its key."""
     from cutepy.host.declared import OWN_SOURCES
-    from cutepy.kernels.gemm.op import SOURCES
+    from cutepy.kernels.gemm.compilation import SOURCES
 
     script = "import cutepy.kernels.gemm.kernel, sys; print(*(n for n in sys.modules if n.startswith('cutepy')))"
     found = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
