@@ -152,7 +152,9 @@ def test_that_is_not_sanitized(simulated):
 """
 
 
-@pytest.mark.parametrize("options", [["-n", "0"], ["-n", "2"]], ids=["here", "xdist"])
+@pytest.mark.parametrize(
+    "options", [pytest.param(["-n", "0"], marks=pytest.mark.deep), ["-n", "2"]], ids=["here", "xdist"]
+)
 def test_sanitize_fails_tests_with_hazards(pytester, monkeypatch, options):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     result = outcomes(pytester.runpytest_subprocess, pytester, ["--sanitize", *options], test_it=RACES + TESTS)
@@ -166,7 +168,9 @@ def test_sanitize_fails_tests_with_hazards(pytester, monkeypatch, options):
     assert "plugin.py" not in text
 
 
-@pytest.mark.parametrize("options", [[], ["--simulate"]], ids=["alone", "with --simulate"])
+@pytest.mark.parametrize(
+    "options", [[], pytest.param(["--simulate"], marks=pytest.mark.deep)], ids=["alone", "with --simulate"]
+)
 def test_the_fixture_fails_its_test_only(pytester, monkeypatch, options):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     source = RACES + WITH_SANITIZED
@@ -245,7 +249,11 @@ def test_after_all_that(sanitized):
 """
 
 
-@pytest.mark.parametrize("options", [[], ["--sanitize"], ["--simulate"]], ids=["alone", "sanitize", "simulate"])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param([], marks=pytest.mark.deep), ["--sanitize"], pytest.param(["--simulate"], marks=pytest.mark.deep)],
+    ids=["alone", "sanitize", "simulate"],
+)
 def test_hazards_are_told_once_and_may_be_expected(pytester, monkeypatch, options):
     """In whatever phase of a test they are found."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))

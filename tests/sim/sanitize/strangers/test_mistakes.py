@@ -1,7 +1,8 @@
 """Kernels that the sanitizer was not written for, and mistakes in their sources: what is told first, at which line.
 
 Each kernel of this folder is right: no hazards, and certified if nothing in it depends on the order of atomics. The
-mistakes are in `mistakes.toml`; those that are marked as fast run by default, all of them with `-m integration`.
+mistakes are in `mistakes.toml`. Those that are marked as fast run by default, one of each kind in a kernel with
+`-m integration`, and the others with `-m deep`.
 """
 
 import contextlib
@@ -77,13 +78,17 @@ def test_what_is_right_has_no_hazards(kernel):
     assert all(certificate.is_certified for certificate in run.certificates) == KERNELS[kernel]
 
 
-@pytest.mark.parametrize(
-    ("kernel", "name"),
-    [
-        pytest.param(*key, marks=() if mistake.get("fast") else pytest.mark.integration, id=":".join(key))
-        for key, mistake in MISTAKES.items()
-    ],
-)
+def mistakes():
+    """Give each mistake as a test's parameters, with its marks."""
+    told = {(kernel, mistake["told"][0]) for (kernel, _), mistake in MISTAKES.items() if mistake.get("fast")}
+    for (kernel, name), mistake in MISTAKES.items():
+        kind = kernel, mistake["told"][0]
+        slow = pytest.mark.deep if kind in told else pytest.mark.integration
+        told.add(kind)
+        yield pytest.param(kernel, name, marks=() if mistake.get("fast") else slow, id=f"{kernel}:{name}")
+
+
+@pytest.mark.parametrize(("kernel", "name"), list(mistakes()))
 def test_a_mistake_is_told(kernel, name, tmp_path, monkeypatch):
     """Without the assembler, which would tell that it repairs some of them."""
     monkeypatch.setattr(repairs, "assembly_of", lambda ptx: None)
